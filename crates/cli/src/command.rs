@@ -1,0 +1,8 @@
+//! One file a command.
+
+pub(crate) mod doctor;
+pub(crate) mod idle;
+pub(crate) mod lab;
+pub(crate) mod load;
+pub(crate) mod serve;
+pub(crate) mod vm;

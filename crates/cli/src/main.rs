@@ -1,0 +1,46 @@
+//! The binary `pollux`: parses the command line and hands over to the crates. It only wires.
+
+mod command;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Holds very many mostly idle connections, and shows what waiting for them costs.
+#[derive(Parser)]
+#[command(name = "pollux", version, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve the files below a directory over HTTP/1.1
+    Serve(command::serve::Args),
+    /// Drive a server with open-loop (or closed-loop) load
+    Load(command::load::Args),
+    /// Hold idle connections to a server, re-opening those that die
+    Idle(command::idle::Args),
+    /// Re-run the papers' experiments and judge their claims
+    Lab(command::lab::Args),
+    /// Tell which mechanisms this kernel offers, and what limits apply
+    Doctor(command::doctor::Args),
+    /// Run a command in a guest kernel that has /dev/poll
+    Vm(command::vm::Args),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let outcome = match cli.command {
+        Command::Serve(args) => command::serve::run(args),
+        Command::Load(args) => command::load::run(args),
+        Command::Idle(args) => command::idle::run(args),
+        Command::Lab(args) => command::lab::run(args),
+        Command::Doctor(args) => command::doctor::run(args),
+        Command::Vm(args) => command::vm::run(args),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("pollux: {error:#}");
+        ExitCode::FAILURE
+    })
+}

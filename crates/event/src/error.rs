@@ -1,0 +1,67 @@
+//! Why a mechanism refused.
+
+use std::{io, os::fd::RawFd};
+
+/// What can go wrong in a mechanism. Each message names the descriptor, limit or feature at fault.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// This kernel, or this process's permissions, do not offer the mechanism.
+    #[error("mechanism {mechanism} is not available here: {reason}")]
+    Unavailable {
+        /// The mechanism's name as on the command line.
+        mechanism: &'static str,
+        /// What was tried and what the kernel said, with what to do about it.
+        reason: String,
+    },
+    /// No mechanism has this name, or the mechanism has no such option.
+    #[error("{0}")]
+    Spec(String),
+    /// The descriptor is above what the mechanism can hold (`select`: FD_SETSIZE).
+    #[error("descriptor {fd} does not fit: {mechanism} holds descriptors below {limit} only")]
+    DescriptorTooLarge {
+        /// The mechanism's name.
+        mechanism: &'static str,
+        /// The descriptor that was offered.
+        fd: RawFd,
+        /// The first number that does not fit.
+        limit: usize,
+    },
+    /// The descriptor is in the set already; use modify.
+    #[error("descriptor {0} is in the interest set already")]
+    AlreadyAdded(RawFd),
+    /// The token is not, or no longer, in the set.
+    #[error("descriptor {0} is not in the interest set")]
+    NotAdded(RawFd),
+    /// A system call failed.
+    #[error("{call}: {source}")]
+    Io {
+        /// The system call.
+        call: &'static str,
+        /// What it returned.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// An error from the system call `call`, for `map_err`.
+    pub fn io(call: &'static str) -> impl FnOnce(io::Error) -> Error {
+        move |source| Error::Io { call, source }
+    }
+
+    /// The operating system's error number, where there is one.
+    pub fn raw_os_error(&self) -> Option<i32> {
+        match self {
+            Error::Io { source, .. } => source.raw_os_error(),
+            _ => None,
+        }
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Io { source, .. } => source,
+            other => io::Error::other(other),
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Every way Linux offers to wait for I/O, behind one trait.
+//!
+//! # Guide
+//!
+//! A [`Mechanism`] keeps an *interest set* of file descriptors and tells which of them are ready.
+//! Each way to wait lives in one file under `mechanism/`; [`registry`] lists them once.
+//!
+//! ```
+//! use pollux_event::{Interest, Mechanism, Options, mechanism::epoll::EpollEdge};
+//! use std::{io::Write, os::fd::AsFd, os::unix::net::UnixStream, time::Duration};
+//!
+//! let (mut near, far) = UnixStream::pair()?;
+//! let mut set = EpollEdge::open(&Options::default())?;
+//! let token = set.add(far.as_fd(), Interest::READ)?;
+//! near.write_all(b"x")?;
+//! set.wait(Some(Duration::from_secs(1)))?;
+//! let event = set.next_event().expect("the far end is readable");
+//! assert_eq!(event.token, token);
+//! assert!(event.readiness.is_readable());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The mechanism is chosen once, at start ([`registry::with_mechanism`]); the loop that uses it is
+//! monomorphised, so that nothing is dispatched dynamically per event.
+//!
+//! What an event may mean, and what a caller must do about it, is written at [`Mechanism`]; the
+//! contract tests quote it.
+
+pub mod error;
+pub mod event;
+pub mod mechanism;
+pub mod options;
+pub mod registration;
+pub mod registry;
+pub mod sys;
+pub mod waker;
+
+pub use error::Error;
+pub use event::{Event, Interest, Readiness, Token};
+pub use mechanism::{Capabilities, Description, Mechanism};
+pub use options::{MechanismSpec, Options};
+pub use waker::Waker;

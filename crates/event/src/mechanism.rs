@@ -1,0 +1,151 @@
+//! The trait that every way to wait implements, and what each can do.
+
+pub mod epoll;
+
+use crate::{Error, Event, Interest, Options, Token, Waker};
+use std::{
+    os::fd::{BorrowedFd, OwnedFd},
+    time::Duration,
+};
+
+bitflags::bitflags! {
+    /// What a mechanism can do. Callers ask for a capability, never for a name.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Capabilities: u32 {
+        /// Events come once per arrival; a descriptor that stays ready is not reported again.
+        /// Without it, a descriptor is reported at every wait for as long as it is ready.
+        const EDGE = 1;
+        /// Interest changes are gathered and sent to the kernel with the next wait.
+        const BATCHED_CHANGES = 1 << 1;
+        /// A wait's cost grows with the interest set, not with what is ready.
+        const SCANS = 1 << 2;
+        /// The kernel's event queue can overflow; the mechanism recovers and counts it.
+        const OVERFLOWS = 1 << 3;
+        /// Closing the descriptor alone takes it out of the kernel's interest set.
+        const CLOSE_REMOVES = 1 << 4;
+        /// A descriptor may be reported although the interest in it is empty or other
+        /// (`epoll2`): waits return early.
+        const WAKES_FOR_NOTHING = 1 << 5;
+    }
+}
+
+/// A mechanism's entry in the registry.
+#[derive(Debug)]
+pub struct Description {
+    /// The name on the command line.
+    pub name: &'static str,
+    /// One line for `pollux doctor` and `--help`.
+    pub summary: &'static str,
+    /// Where the papers speak of it, or what it goes beyond.
+    pub paper: &'static str,
+    /// What it can do.
+    pub capabilities: Capabilities,
+    /// Its own options: key, allowed values (the first is the default), meaning. An empty list
+    /// of values stands for a number.
+    pub own_options: &'static [(&'static str, &'static [&'static str], &'static str)],
+}
+
+/// An interest set and a way to wait for it.
+///
+/// # What an event means
+///
+/// An event says that its descriptor was ready when the kernel looked. It may have stopped being
+/// so: **every event may be spurious**, and the read or write that follows may return
+/// `WouldBlock`. Errors and hang-ups are reported whatever the interest.
+///
+/// With [`Capabilities::EDGE`] the caller must read (or write) until `WouldBlock`, or remember
+/// that it did not: no further event comes for what it left. A descriptor that is ready already
+/// when it is added, or when its interest is modified, is reported by the next wait with every
+/// mechanism.
+///
+/// An event never belongs to a registration that has ended: [`Mechanism::next_event`] drops events
+/// of descriptors that were closed or removed since the wait, even when their number has been
+/// registered again.
+///
+/// # Order
+///
+/// `wait`, then `next_event` until it returns `None`, then `wait` again. Adding, modifying,
+/// removing and closing are allowed between any two of these. A `wait` before the events are
+/// drained forgets those not yet taken from the buffer only with level-triggered mechanisms, which
+/// will report them again; edge mechanisms first hand out what is left.
+///
+/// No descriptor starves when more are ready than the buffer holds.
+pub trait Mechanism: Sized + 'static {
+    /// The mechanism's entry in the registry.
+    const DESCRIPTION: &'static Description;
+
+    /// Opens an empty interest set.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when the kernel does not offer the mechanism, with the reason;
+    /// [`Error::Io`] on EMFILE and its like.
+    fn open(options: &Options) -> Result<Self, Error>;
+
+    /// Adds `fd` to the interest set. The descriptor must be non-blocking and must stay open
+    /// until [`Mechanism::remove`] or [`Mechanism::close`].
+    ///
+    /// # Errors
+    /// [`Error::AlreadyAdded`]; [`Error::DescriptorTooLarge`] (`select`); [`Error::Io`] (epoll:
+    /// EPERM for regular files, ENOSPC, ENOMEM). Mechanisms with
+    /// [`Capabilities::BATCHED_CHANGES`] may report the kernel's refusal at the next wait, as
+    /// an event with [`crate::Readiness::ERROR`].
+    fn add(&mut self, fd: BorrowedFd<'_>, interest: Interest) -> Result<Token, Error>;
+
+    /// Replaces the interest in `token`. An empty interest leaves errors and hang-ups.
+    ///
+    /// # Errors
+    /// [`Error::NotAdded`]; [`Error::Io`].
+    fn modify(&mut self, token: Token, interest: Interest) -> Result<(), Error>;
+
+    /// Takes `token` out of the interest set; its descriptor stays open.
+    ///
+    /// # Errors
+    /// [`Error::NotAdded`]; [`Error::Io`].
+    fn remove(&mut self, token: Token) -> Result<(), Error>;
+
+    /// Takes `token` out of the interest set and closes its descriptor, in the order and with
+    /// the fewest system calls that the mechanism allows. The peer sees the close at once, or at
+    /// the latest with the next wait. `fd` must be the only descriptor of its open file
+    /// description (see epoll(7), Q6), as accepted sockets are.
+    ///
+    /// # Errors
+    /// [`Error::NotAdded`]: the descriptor is closed all the same.
+    fn close(&mut self, token: Token, fd: OwnedFd) -> Result<(), Error>;
+
+    /// Waits until something in the set is ready, the time is over, or a [`Waker`] is used.
+    ///
+    /// `None` waits for ever, zero does not wait. A finite time is rounded *up* to the
+    /// mechanism's grain (1 ms for epoll), else a wait below it would become a busy loop.
+    /// Returns how many kernel events are in the buffer; [`Mechanism::next_event`] may hand out
+    /// fewer. Returns early with 0 on EINTR, so that the caller can look at what its signal
+    /// handler left.
+    ///
+    /// # Errors
+    /// [`Error::Io`] on ENOMEM and its like; the set is unchanged and a later wait may succeed.
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<usize, Error>;
+
+    /// The next event of the last wait, or `None` when there is none left.
+    fn next_event(&mut self) -> Option<Event>;
+
+    /// How many registrations there are.
+    fn len(&self) -> usize;
+
+    /// Whether the interest set is empty.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A handle that makes a wait, running or next, return from any thread.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when no eventfd can be had.
+    fn waker(&mut self) -> Result<Waker, Error>;
+
+    /// After fork(2), in the child: a new kernel object with the same interest set and the same
+    /// tokens, so that parent and child no longer share (epoll(7), Q6; a ring must never be
+    /// shared). Wakers of the parent do not wake the child.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    fn reopen_after_fork(&mut self) -> Result<(), Error>;
+}

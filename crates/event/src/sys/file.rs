@@ -1,0 +1,60 @@
+//! Descriptors of any kind: read, write, close, eventfd, sendfile.
+
+use super::{Call, check, check_len, count};
+use std::{
+    io,
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd},
+};
+
+/// read(2).
+#[inline]
+pub fn read(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: the kernel writes at most `buffer.len()` bytes into `buffer`.
+    count(Call::Read, || unsafe {
+        check_len(libc::read(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()))
+    })
+}
+
+/// write(2).
+#[inline]
+pub fn write(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
+    // SAFETY: the kernel reads at most `bytes.len()` bytes from `bytes`.
+    count(Call::Write, || unsafe {
+        check_len(libc::write(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len()))
+    })
+}
+
+/// close(2), counted. Its error says nothing that can be acted upon: the descriptor is gone.
+#[inline]
+pub fn close(fd: OwnedFd) {
+    // SAFETY: the descriptor is owned, so nobody else uses its number.
+    count(Call::Close, || unsafe {
+        libc::close(fd.into_raw_fd());
+    });
+}
+
+/// eventfd(2), non-blocking, close-on-exec, counter 0.
+pub fn eventfd() -> io::Result<OwnedFd> {
+    // SAFETY: takes no pointer; a descriptor it returns is new and ours.
+    count(Call::Eventfd, || unsafe {
+        check(libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC))
+            .map(|fd| OwnedFd::from_raw_fd(fd))
+    })
+}
+
+/// sendfile(2) from `file` at `*offset`, which moves by what was sent.
+#[inline]
+pub fn sendfile(
+    socket: BorrowedFd<'_>,
+    file: BorrowedFd<'_>,
+    offset: &mut u64,
+    len: usize,
+) -> io::Result<usize> {
+    let mut position = *offset as libc::off64_t;
+    // SAFETY: `position` lives through the call.
+    let sent = count(Call::Sendfile, || unsafe {
+        check_len(libc::sendfile64(socket.as_raw_fd(), file.as_raw_fd(), &mut position, len))
+    })?;
+    *offset = position as u64;
+    Ok(sent)
+}

@@ -1,0 +1,26 @@
+//! The only raw system calls of Pollux: each wrapped once, each counted.
+#![allow(unsafe_code)]
+
+mod counters;
+mod epoll;
+mod file;
+mod socket;
+
+pub use counters::{Call, Counters, count, counters, set_timing};
+pub use epoll::*;
+pub use file::*;
+pub use socket::*;
+
+use std::io;
+
+/// Turns the C convention (-1 and errno) into a `Result`.
+#[inline]
+fn check(returned: libc::c_int) -> io::Result<libc::c_int> {
+    if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(returned) }
+}
+
+/// [`check`] for calls that return a length.
+#[inline]
+fn check_len(returned: libc::ssize_t) -> io::Result<usize> {
+    if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(returned as usize) }
+}
