@@ -26,6 +26,10 @@ bitflags::bitflags! {
         /// A descriptor may be reported although the interest in it is empty or other
         /// (`epoll2`): waits return early.
         const WAKES_FOR_NOTHING = 1 << 5;
+        /// The kernel tells only one interest set about an open file description: adding it to a
+        /// second set, or [`Mechanism::reopen_after_fork`] in a child, takes it from the first
+        /// (RT signals: `F_SETOWN_EX` belongs to the description, not to the descriptor).
+        const ONE_OWNER = 1 << 6;
     }
 }
 
@@ -133,6 +137,12 @@ pub trait Mechanism: Sized + 'static {
     /// Whether the interest set is empty.
     fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Figures that only this mechanism has (overflows, recoveries, switches), by name: counts,
+    /// or times with their unit at the end of the name. For the statistics, off the hot path.
+    fn statistics(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
     }
 
     /// A handle that makes a wait, running or next, return from any thread.

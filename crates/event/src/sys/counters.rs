@@ -29,9 +29,10 @@ calls! {
     EpollCreate = "epoll_create1", EpollCtl = "epoll_ctl", EpollWait = "epoll_wait",
     Eventfd = "eventfd2", Fcntl = "fcntl", Getsockopt = "getsockopt", IoUringEnter = "io_uring_enter",
     IoUringSetup = "io_uring_setup", Ioctl = "ioctl", Listen = "listen", Open = "openat",
-    Poll = "ppoll", Read = "read", Recv = "recvfrom", Select = "pselect6", Send = "sendto",
-    Sendfile = "sendfile", Sendmsg = "sendmsg", Setsockopt = "setsockopt", Shutdown = "shutdown",
-    Sigwait = "rt_sigtimedwait", Socket = "socket", Stat = "fstat", Write = "write",
+    Poll = "ppoll", Read = "read", Recv = "recvfrom", Recvmsg = "recvmsg", Select = "pselect6",
+    Send = "sendto", Sendfile = "sendfile", Sendmsg = "sendmsg", Setsockopt = "setsockopt",
+    Shutdown = "shutdown", Sigaction = "rt_sigaction", Signalfd = "signalfd4",
+    Sigprocmask = "rt_sigprocmask", Sigwait = "rt_sigtimedwait", Socket = "socket", Stat = "fstat", Write = "write",
     Writev = "writev",
 }
 
