@@ -49,6 +49,24 @@ impl<const EDGE: bool> Epoll<EDGE> {
     fn bits(interest: Interest) -> u32 {
         interest.to_poll_bits() | if EDGE { libc::EPOLLET as u32 } else { 0 }
     }
+
+    /// [`Mechanism::wait`] to the nanosecond: for timers finer than epoll_wait(2)'s millisecond,
+    /// such as a load generator's schedule. Not in the trait, since only epoll can.
+    ///
+    /// # Errors
+    /// [`Error::Io`], with ENOSYS before Linux 5.11.
+    #[inline]
+    pub fn wait_precisely(&mut self, timeout: Duration) -> Result<usize, Error> {
+        if EDGE && self.next < self.events.len() {
+            return Ok(self.events.len() - self.next);
+        }
+        self.next = 0;
+        match sys::epoll_pwait2(self.epoll.as_fd(), &mut self.events, timeout) {
+            Ok(filled) => Ok(filled),
+            Err(error) if error.raw_os_error() == Some(libc::EINTR) => Ok(0),
+            Err(source) => Err(Error::Io { call: "epoll_pwait2", source }),
+        }
+    }
 }
 
 /// The time for epoll_wait(2): rounded up, so that a wait below 1 ms does not become a busy loop.
@@ -170,5 +188,25 @@ impl<const EDGE: bool> Mechanism for Epoll<EDGE> {
             self.waker()?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn a_precise_wait_is_never_early_and_not_rounded_to_a_millisecond() {
+        let mut set = EpollEdge::open(&Options::default()).unwrap();
+        let mut shortest = Duration::MAX;
+        for _ in 0..50 {
+            let started_at = Instant::now();
+            assert_eq!(set.wait_precisely(Duration::from_micros(200)).unwrap(), 0);
+            let waited = started_at.elapsed();
+            assert!(waited >= Duration::from_micros(200), "{waited:?}");
+            shortest = shortest.min(waited);
+        }
+        assert!(shortest < Duration::from_millis(1), "{shortest:?}: a millisecond's grain");
     }
 }

@@ -1,15 +1,19 @@
 //! The only raw system calls of Pollux: each wrapped once, each counted.
 #![allow(unsafe_code)]
 
+mod connect;
 mod counters;
 mod epoll;
 mod file;
 mod socket;
+mod thread;
 
+pub use connect::*;
 pub use counters::{Call, Counters, count, counters, set_timing};
 pub use epoll::*;
 pub use file::*;
 pub use socket::*;
+pub use thread::*;
 
 use std::io;
 
