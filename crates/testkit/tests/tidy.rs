@@ -1,0 +1,184 @@
+//! Style that can be tested: file lengths, dead links, figures in the documents that no published
+//! run backs, paths of one machine.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// The longest a source file may be; longer ones hold more than one idea.
+const MAX_LINES: usize = 600;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
+}
+
+/// Every file that git knows of or would take, relative to the root.
+fn files() -> Vec<PathBuf> {
+    let output = Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard", "-z"])
+        .current_dir(root())
+        .output()
+        .expect("git lists the files");
+    let names = String::from_utf8(output.stdout).expect("names are UTF-8");
+    let files: Vec<_> = names
+        .split_terminator('\0')
+        .map(PathBuf::from)
+        .filter(|file| root().join(file).is_file())
+        .collect();
+    assert!(files.len() > 20, "git listed only {} files: is this a checkout?", files.len());
+    files
+}
+
+fn with_extension(extension: &str) -> impl Iterator<Item = (PathBuf, String)> + use<> {
+    let extension = extension.to_owned();
+    files().into_iter().filter_map(move |file| {
+        (file.extension()? == extension.as_str()).then_some(())?;
+        let text = fs::read_to_string(root().join(&file)).ok()?;
+        Some((file, text))
+    })
+}
+
+#[test]
+fn no_source_file_holds_more_than_one_idea() {
+    let mut long = Vec::new();
+    for extension in ["rs", "c", "h"] {
+        for (file, text) in with_extension(extension) {
+            let lines = text.lines().count();
+            if lines > MAX_LINES {
+                long.push(format!("{} has {lines} lines", file.display()));
+            }
+        }
+    }
+    assert!(long.is_empty(), "split these (limit {MAX_LINES}):\n{}", long.join("\n"));
+}
+
+/// The targets of `[text](target)` in `text`.
+fn links(text: &str) -> impl Iterator<Item = &str> {
+    text.split("](").skip(1).filter_map(|rest| rest.split_once(')').map(|(target, _)| target))
+}
+
+#[test]
+fn no_link_between_the_documents_is_dead() {
+    let mut dead = Vec::new();
+    for (file, text) in with_extension("md") {
+        for target in links(&text) {
+            let path = target.split('#').next().unwrap_or("");
+            if path.is_empty() || path.contains("://") {
+                continue;
+            }
+            let folder = root().join(file.parent().unwrap_or(Path::new("")));
+            if !folder.join(path).exists() {
+                dead.push(format!("{}: {target}", file.display()));
+            }
+        }
+    }
+    assert!(dead.is_empty(), "dead links:\n{}", dead.join("\n"));
+}
+
+/// All numbers in a JSON document.
+fn numbers(value: &serde_json::Value, into: &mut Vec<f64>) {
+    match value {
+        serde_json::Value::Number(number) => into.extend(number.as_f64()),
+        serde_json::Value::Array(items) => items.iter().for_each(|item| numbers(item, into)),
+        serde_json::Value::Object(map) => map.values().for_each(|item| numbers(item, into)),
+        _ => {}
+    }
+}
+
+/// The numbers with a decimal point in one table row, as written.
+fn decimals(row: &str) -> Vec<&str> {
+    row.split(|c: char| !c.is_ascii_digit() && c != '.')
+        .map(|word| word.trim_matches('.'))
+        .filter(|word| word.split('.').count() == 2 && word.parse::<f64>().is_ok())
+        .collect()
+}
+
+/// Whether some number of the run, or its percentage, rounds to what is written.
+fn backed(written: &str, run: &[f64]) -> bool {
+    let digits = written.split_once('.').map_or(0, |(_, fraction)| fraction.len());
+    run.iter().any(|&number| {
+        format!("{number:.digits$}") == written
+            || format!("{:.digits$}", number * 100.0) == written
+            || format!("{:.digits$}", number / 1000.0) == written
+    })
+}
+
+/// In README and docs, a table of measured figures is preceded by
+/// `<!-- figures: docs/runs/RUN/result.json -->`; each number with a decimal point in it must be
+/// in that file. A table with such numbers and without the comment is an error, too.
+fn unbacked(file: &Path, text: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut run: Option<Vec<f64>> = None;
+    let mut in_table = false;
+    for (index, line) in text.lines().enumerate() {
+        let at = format!("{}:{}", file.display(), index + 1);
+        if let Some(name) =
+            line.strip_prefix("<!-- figures: ").and_then(|rest| rest.strip_suffix(" -->"))
+        {
+            let mut all = Vec::new();
+            for name in name.split(' ') {
+                match fs::read_to_string(root().join(name))
+                    .ok()
+                    .and_then(|text| serde_json::from_str(&text).ok())
+                {
+                    Some(value) => numbers(&value, &mut all),
+                    None => wrong.push(format!("{at}: {name} is not a run's JSON")),
+                }
+            }
+            run = Some(all);
+            in_table = false;
+        } else if line.starts_with('|') {
+            in_table = true;
+            for written in decimals(line) {
+                match &run {
+                    None => wrong.push(format!("{at}: {written} comes from no published run")),
+                    Some(run) if !backed(written, run) => {
+                        wrong.push(format!("{at}: {written} is not in the run named above it"));
+                    }
+                    Some(_) => {}
+                }
+            }
+        } else if in_table {
+            in_table = false;
+            run = None;
+        }
+    }
+    wrong
+}
+
+#[test]
+fn every_figure_in_a_table_comes_from_a_published_run() {
+    let wrong: Vec<String> = with_extension("md")
+        // The published runs are data, the module's tables are about behaviour.
+        .filter(|(file, _)| !file.starts_with("docs/runs") && !file.starts_with("kmod"))
+        .flat_map(|(file, text)| unbacked(&file, &text))
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_check_of_figures_can_fail() {
+    let invented = "| server | µs |\n|---|---|\n| pollux | 6.66 |\n";
+    assert_eq!(unbacked(Path::new("x.md"), invented).len(), 1);
+    assert!(!backed("6.66", &[6.674]) && backed("6.67", &[6.674]) && backed("2.1", &[0.0213]));
+}
+
+#[test]
+fn nothing_names_a_machine_or_a_host_of_packages() {
+    let mut wrong = Vec::new();
+    for file in files() {
+        let Ok(text) = fs::read_to_string(root().join(&file)) else { continue };
+        // Spelled in two halves, so that this file passes its own check. Cargo.lock names its
+        // registry by cargo's own rule.
+        let hosts = [concat!("deb.", "debian.org"), concat!("static.", "crates.io")];
+        let paths = [concat!("/work", "/"), concat!("/root", "/.cargo")];
+        for needle in hosts.iter().chain(&paths) {
+            if text.contains(needle) {
+                wrong.push(format!("{}: {needle}", file.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
