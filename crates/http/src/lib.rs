@@ -1,1 +1,39 @@
-//! To be written.
+//! Sans-I/O HTTP/1.1 and 1.0: bytes in, requests out; responses in, bytes out.
+//!
+//! # Guide
+//!
+//! Nothing here reads, writes, waits or knows the time; nothing on the way of a request allocates.
+//! A server feeds what it received to [`request::parse`]:
+//!
+//! ```
+//! use pollux_http::{Limits, request::{self, Framing, Method, Parsed, Target}};
+//!
+//! let received = b"GET /a?b=1 HTTP/1.1\r\nHost: example.org\r\n\r\nGET /next";
+//! let Parsed::Complete { request, len } = request::parse(received, &Limits::DEFAULT)? else {
+//!     panic!("the head is whole");
+//! };
+//! assert_eq!(request.method, Method::Get);
+//! assert_eq!(request.target, Target::Path { path: b"/a", query: Some(b"b=1") });
+//! assert_eq!(request.framing, Framing::None);
+//! assert!(request.keep_alive);
+//! assert_eq!(&received[len..], b"GET /next");
+//! # Ok::<(), pollux_http::Reject>(())
+//! ```
+//!
+//! - Not whole yet? [`request::Resume`] waits for the rest without reading the start again.
+//! - A body? [`body::Decoder`] finds its end.
+//!
+//! Section numbers are those of RFC 9112 where no other document is named.
+
+pub mod body;
+pub mod fields;
+pub mod host;
+pub mod limits;
+pub mod reject;
+pub mod request;
+pub mod status;
+mod syntax;
+
+pub use limits::Limits;
+pub use reject::Reject;
+pub use status::Status;

@@ -1,0 +1,236 @@
+//! The chunked coding (RFC 9112 §7.1), read strictly.
+//!
+//! Every line ends in CRLF and nothing else; a size has 1 to 16 hexadecimal digits; extensions must
+//! follow their grammar and are ignored; trailer fields must follow theirs and are dropped (they
+//! may be, §7.1.2). Leniency here is how a chunk of one recipient hides a request of another.
+
+use super::Step;
+use crate::{
+    Limits, Reject, Status,
+    syntax::{TOKEN, hex, is},
+};
+
+/// Enough for 64 bits.
+const MAX_DIGITS: u32 = 16;
+
+#[derive(Clone, Debug)]
+pub(super) struct Chunked {
+    state: State,
+    /// The size being read, then what is left of the chunk's data.
+    left: u64,
+    /// Content so far, the chunk being read included.
+    total: u64,
+    /// Octets of the line or trailer section being read.
+    octets: u32,
+    /// Digits of the size, or trailer fields.
+    count: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// In the digits.
+    Size,
+    /// After the digits or a whole extension: `;`, or CR.
+    Extension(Space),
+    /// After `;`: a name.
+    NameStart,
+    Name,
+    /// White space after a name: `=`, `;`.
+    NameEnd,
+    /// After `=`: a token or a quoted string.
+    ValueStart,
+    Value,
+    Quoted,
+    QuotedPair,
+    SizeLf,
+    Data,
+    DataCr,
+    DataLf,
+    TrailerStart,
+    TrailerName,
+    TrailerValue,
+    TrailerLf,
+    LastLf,
+    Done,
+}
+
+/// Whether white space has been seen, after which only `;` may follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Space {
+    No,
+    Yes,
+}
+
+impl Chunked {
+    pub(super) fn new() -> Self {
+        Self { state: State::Size, left: 0, total: 0, octets: 0, count: 0 }
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.state == State::Done
+    }
+
+    pub(super) fn decode(&mut self, bytes: &[u8], limits: &Limits) -> Result<Step, Reject> {
+        let mut at = 0;
+        while self.state != State::Done {
+            if self.state == State::Data {
+                let here = usize::try_from(self.left).unwrap_or(usize::MAX).min(bytes.len() - at);
+                self.left -= here as u64;
+                if self.left == 0 {
+                    self.state = State::DataCr;
+                }
+                return Ok(Step { consumed: at + here, data: at..at + here, done: false });
+            }
+            let Some(&byte) = bytes.get(at) else { break };
+            self.state = self.step(byte, limits)?;
+            at += 1;
+        }
+        Ok(Step { consumed: at, data: at..at, done: self.is_done() })
+    }
+
+    /// The state after one octet of framing.
+    fn step(&mut self, byte: u8, limits: &Limits) -> Result<State, Reject> {
+        self.octets += 1;
+        match self.state {
+            State::Size
+            | State::Extension(_)
+            | State::NameStart
+            | State::Name
+            | State::NameEnd
+            | State::ValueStart
+            | State::Value
+            | State::Quoted
+            | State::QuotedPair => {
+                // The CR that ends the line does not count.
+                if self.octets as usize > limits.chunk_line && byte != b'\r' {
+                    return Err(Reject::bad("the chunk's size line is too long"));
+                }
+                self.size_line(byte)
+            }
+            State::SizeLf => self.size_is_known(byte, limits),
+            State::DataCr => expect(byte, b'\r', State::DataLf),
+            State::DataLf => {
+                self.begin();
+                expect(byte, b'\n', State::Size)
+            }
+            State::TrailerStart
+            | State::TrailerName
+            | State::TrailerValue
+            | State::TrailerLf
+            | State::LastLf => {
+                if self.octets as usize > limits.trailer_section + 2 {
+                    return Err(Reject::new(
+                        Status::FieldsTooLarge,
+                        "the trailer section is too long",
+                    ));
+                }
+                self.trailer(byte, limits)
+            }
+            // Not framing.
+            State::Data | State::Done => Ok(self.state),
+        }
+    }
+
+    /// Begins to count a line.
+    fn begin(&mut self) {
+        self.octets = 0;
+        self.count = 0;
+        self.left = 0;
+    }
+
+    /// `chunk-size [ chunk-ext ]`, and the CR.
+    fn size_line(&mut self, byte: u8) -> Result<State, Reject> {
+        const BAD: Reject = Reject::bad("invalid chunk extension");
+        let is_space = matches!(byte, b' ' | b'\t');
+        Ok(match self.state {
+            State::Size => match (hex(byte), byte) {
+                (Some(_), _) if self.count == MAX_DIGITS => {
+                    return Err(Reject::bad("the chunk size has too many digits"));
+                }
+                (Some(digit), _) => {
+                    self.count += 1;
+                    self.left = self.left << 4 | u64::from(digit);
+                    State::Size
+                }
+                _ if self.count == 0 => return Err(Reject::bad("invalid chunk size")),
+                (None, b'\r') => State::SizeLf,
+                (None, b';') => State::NameStart,
+                _ if is_space => State::Extension(Space::Yes),
+                _ => return Err(Reject::bad("invalid chunk size")),
+            },
+            State::Extension(space) => match byte {
+                b'\r' if space == Space::No => State::SizeLf,
+                b';' => State::NameStart,
+                _ if is_space => State::Extension(Space::Yes),
+                _ => return Err(BAD),
+            },
+            State::NameStart if is_space => State::NameStart,
+            State::NameStart | State::Name if is(TOKEN, byte) => State::Name,
+            State::Name | State::NameEnd => match byte {
+                b'=' => State::ValueStart,
+                b';' => State::NameStart,
+                b'\r' if self.state == State::Name => State::SizeLf,
+                _ if is_space => State::NameEnd,
+                _ => return Err(BAD),
+            },
+            State::ValueStart if is_space => State::ValueStart,
+            State::ValueStart if byte == b'"' => State::Quoted,
+            State::ValueStart | State::Value if is(TOKEN, byte) => State::Value,
+            State::Value => match byte {
+                b'\r' => State::SizeLf,
+                b';' => State::NameStart,
+                _ if is_space => State::Extension(Space::Yes),
+                _ => return Err(BAD),
+            },
+            State::Quoted => match byte {
+                b'"' => State::Extension(Space::No),
+                b'\\' => State::QuotedPair,
+                _ if is_text(byte) => State::Quoted,
+                _ => return Err(BAD),
+            },
+            State::QuotedPair if is_text(byte) => State::Quoted,
+            _ => return Err(BAD),
+        })
+    }
+
+    /// The LF after a size line: data follows, or the trailer section.
+    fn size_is_known(&mut self, byte: u8, limits: &Limits) -> Result<State, Reject> {
+        self.octets = 0;
+        self.count = 0;
+        self.total = self.total.saturating_add(self.left);
+        if self.total > limits.body {
+            return Err(Reject::new(Status::ContentTooLarge, "the body is too long"));
+        }
+        expect(byte, b'\n', if self.left == 0 { State::TrailerStart } else { State::Data })
+    }
+
+    /// `*( field-line CRLF ) CRLF`.
+    fn trailer(&mut self, byte: u8, limits: &Limits) -> Result<State, Reject> {
+        match self.state {
+            State::TrailerStart if byte == b'\r' => Ok(State::LastLf),
+            State::TrailerStart if is(TOKEN, byte) => {
+                self.count += 1;
+                if self.count as usize > limits.fields {
+                    return Err(Reject::new(Status::FieldsTooLarge, "too many trailer fields"));
+                }
+                Ok(State::TrailerName)
+            }
+            State::TrailerName if is(TOKEN, byte) => Ok(State::TrailerName),
+            State::TrailerName if byte == b':' => Ok(State::TrailerValue),
+            State::TrailerValue if byte == b'\r' => Ok(State::TrailerLf),
+            State::TrailerValue if is_text(byte) => Ok(State::TrailerValue),
+            State::TrailerLf => expect(byte, b'\n', State::TrailerStart),
+            State::LastLf => expect(byte, b'\n', State::Done),
+            _ => Err(Reject::bad("invalid trailer field")),
+        }
+    }
+}
+
+fn expect(byte: u8, wanted: u8, next: State) -> Result<State, Reject> {
+    if byte == wanted { Ok(next) } else { Err(Reject::bad("a chunk's line does not end in CRLF")) }
+}
+
+/// HTAB, SP, VCHAR, obs-text.
+fn is_text(byte: u8) -> bool {
+    byte == b'\t' || byte >= b' ' && byte != 0x7f
+}

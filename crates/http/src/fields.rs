@@ -1,0 +1,156 @@
+//! Header and trailer sections: httparse finds the fields, we check what it forgives.
+//!
+//! httparse refuses what is not a token before the colon (and with it whitespace there, folded
+//! lines, a line that begins with a space) and control characters in values. It forgives a bare LF
+//! for a CRLF, which some recipients take for a line's end and some don't: a way to smuggle.
+
+use crate::{Limits, Reject, Status, limits::MAX_FIELDS};
+use httparse::EMPTY_HEADER;
+
+/// One field line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field<'b> {
+    /// The name as sent; compare it with [`Field::is`].
+    pub name: &'b [u8],
+    /// The value without the whitespace around it. May hold octets above 0x7f.
+    pub value: &'b [u8],
+}
+
+impl Field<'_> {
+    /// Whether this is the field `name`; field names are case-insensitive (RFC 9110 §5.1).
+    #[inline]
+    pub fn is(&self, name: &[u8]) -> bool {
+        self.name.eq_ignore_ascii_case(name)
+    }
+}
+
+/// Most requests have fewer fields than this; a short array is cheaper to lay out. Those with more
+/// are parsed once more.
+const FEW_FIELDS: usize = 16;
+
+/// The largest number of octets and of fields of one section.
+#[derive(Clone, Copy)]
+pub(crate) struct Bounds {
+    pub(crate) octets: usize,
+    pub(crate) fields: usize,
+}
+
+impl Bounds {
+    pub(crate) fn of_header(limits: &Limits) -> Self {
+        Self { octets: limits.header_section, fields: limits.fields }
+    }
+}
+
+const TOO_LONG: Reject = Reject::new(Status::FieldsTooLarge, "the header section is too long");
+const TOO_MANY: Reject = Reject::new(Status::FieldsTooLarge, "too many header fields");
+const BARE_LF: Reject = Reject::bad("a line ends in LF without CR");
+
+/// Reads the section that begins at `bytes` (just after a CRLF) and calls `visit` for each field.
+///
+/// Returns the section's length with its empty line, or nothing while that is still to come; then
+/// `visit` has not been called.
+///
+/// # Errors
+/// The first breach of the syntax or of `bounds`, or what `visit` refused.
+#[inline]
+pub(crate) fn parse<'b>(
+    bytes: &'b [u8],
+    bounds: Bounds,
+    visit: impl FnMut(Field<'b>) -> Result<(), Reject>,
+) -> Result<Option<usize>, Reject> {
+    // What lies beyond the limit is not looked at: the work is bounded too.
+    let is_cut = bytes.len() > bounds.octets;
+    let bytes = if is_cut { &bytes[..bounds.octets] } else { bytes };
+    let mut few = [EMPTY_HEADER; FEW_FIELDS];
+    let section = match httparse::parse_headers(bytes, &mut few) {
+        Err(httparse::Error::TooManyHeaders) if bounds.fields > FEW_FIELDS => {
+            parse_many(bytes, bounds, visit)
+        }
+        outcome => check(bytes, bounds, outcome, visit),
+    }?;
+    if section.is_none() && is_cut { Err(TOO_LONG) } else { Ok(section) }
+}
+
+#[cold]
+#[inline(never)]
+fn parse_many<'b>(
+    bytes: &'b [u8],
+    bounds: Bounds,
+    visit: impl FnMut(Field<'b>) -> Result<(), Reject>,
+) -> Result<Option<usize>, Reject> {
+    let mut many = [EMPTY_HEADER; MAX_FIELDS];
+    let outcome = httparse::parse_headers(bytes, &mut many);
+    check(bytes, bounds, outcome, visit)
+}
+
+#[inline]
+fn check<'b>(
+    bytes: &'b [u8],
+    bounds: Bounds,
+    outcome: httparse::Result<(usize, &[httparse::Header<'b>])>,
+    mut visit: impl FnMut(Field<'b>) -> Result<(), Reject>,
+) -> Result<Option<usize>, Reject> {
+    let (len, headers) = match outcome {
+        Ok(httparse::Status::Complete(found)) => found,
+        Ok(httparse::Status::Partial) => return Ok(None),
+        Err(error) => return Err(explain(error)),
+    };
+    if headers.len() > bounds.fields {
+        return Err(TOO_MANY);
+    }
+    // Values hold no CR, so a CR two octets before the next line ends this one.
+    let ends_in_crlf = |next_line: usize| next_line < 2 || bytes[next_line - 2] == b'\r';
+    if !ends_in_crlf(len) {
+        return Err(BARE_LF);
+    }
+    for header in headers {
+        let name = header.name.as_bytes();
+        if !ends_in_crlf(name.as_ptr() as usize - bytes.as_ptr() as usize) {
+            return Err(BARE_LF);
+        }
+        visit(Field { name, value: header.value })?;
+    }
+    // The last field's line: the empty line after it has been checked, its own end has not.
+    if len > 2 && !ends_in_crlf(len - 2) {
+        return Err(BARE_LF);
+    }
+    Ok(Some(len))
+}
+
+#[cold]
+fn explain(error: httparse::Error) -> Reject {
+    match error {
+        httparse::Error::HeaderName => Reject::bad("invalid field name, or a folded line"),
+        httparse::Error::HeaderValue => Reject::bad("invalid character in a field value"),
+        httparse::Error::TooManyHeaders => TOO_MANY,
+        _ => Reject::bad("invalid line ending"),
+    }
+}
+
+/// The fields of a section that [`parse`] has accepted.
+#[derive(Clone, Debug)]
+pub struct Fields<'b> {
+    rest: &'b [u8],
+}
+
+impl<'b> Fields<'b> {
+    /// `section` includes its empty line.
+    pub(crate) fn new(section: &'b [u8]) -> Self {
+        Self { rest: section }
+    }
+}
+
+impl<'b> Iterator for Fields<'b> {
+    type Item = Field<'b>;
+
+    fn next(&mut self) -> Option<Field<'b>> {
+        let end = memchr::memchr(b'\r', self.rest).filter(|&end| end > 0)?;
+        let colon = memchr::memchr(b':', &self.rest[..end])?;
+        let field = Field {
+            name: &self.rest[..colon],
+            value: crate::syntax::trim(&self.rest[colon + 1..end]),
+        };
+        self.rest = &self.rest[end + 2..];
+        Some(field)
+    }
+}

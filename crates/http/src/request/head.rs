@@ -1,0 +1,216 @@
+//! The whole head: the line, the section, and what follows from its fields.
+
+use super::{
+    Framing, Known, Parsed, Request, Target, Version,
+    known::{KnownFields, Meaning, classify},
+    line,
+};
+use crate::{
+    Limits, Reject, Status,
+    fields::{self, Bounds, Field},
+    host::Authority,
+    syntax,
+};
+
+#[inline]
+pub(super) fn parse<'b>(bytes: &'b [u8], limits: &Limits) -> Result<Parsed<'b>, Reject> {
+    let start = match bytes {
+        [] | [b'\r'] => return Ok(Parsed::Partial),
+        [b'\r', b'\n', ..] => 2,
+        _ => 0,
+    };
+    let from_line = &bytes[start..];
+    let Some(line) = line::parse(from_line, limits.request_line)? else {
+        return Ok(Parsed::Partial);
+    };
+    let (target, authority) = Target::parse(line.method, line.target)?;
+    let from_section = &from_line[line.len + 2..];
+
+    let mut facts = Facts::new();
+    let bounds = Bounds::of_header(limits);
+    let Some(section_len) = fields::parse(from_section, bounds, |field| facts.note(field))? else {
+        return Ok(Parsed::Partial);
+    };
+    let framing = facts.framing(line.version, limits)?;
+    let request = Request {
+        method: line.method,
+        target,
+        version: line.version,
+        host: facts.host(line.version, target, authority)?,
+        framing,
+        keep_alive: facts.keep_alive(line.version),
+        expect_continue: facts.expect_continue(line.version)? && framing != Framing::None,
+        line: &from_line[..line.len],
+        known: facts.known,
+        section: &from_section[..section_len],
+    };
+    Ok(Parsed::Complete { request, len: start + line.len + 2 + section_len })
+}
+
+/// What the pass over the fields gathers.
+struct Facts<'b> {
+    known: KnownFields<'b>,
+    content_length: Option<u64>,
+    transfer: Transfer,
+    expect: Expect,
+    /// Tokens of `Connection`.
+    close: bool,
+    keep: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Transfer {
+    Absent,
+    Chunked,
+    /// A coding that is not undone here, to be followed by `chunked`.
+    Foreign,
+    ForeignThenChunked,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Expect {
+    Nothing,
+    Continue,
+    Unknown,
+}
+
+impl<'b> Facts<'b> {
+    fn new() -> Self {
+        Self {
+            known: KnownFields::new(),
+            content_length: None,
+            transfer: Transfer::Absent,
+            expect: Expect::Nothing,
+            close: false,
+            keep: false,
+        }
+    }
+
+    #[inline]
+    fn note(&mut self, field: Field<'b>) -> Result<(), Reject> {
+        match classify(&field) {
+            Meaning::Other => {}
+            Meaning::Known(known) => {
+                self.known.note(known, field.value);
+                if known == Known::Connection {
+                    self.note_connection(field.value);
+                }
+            }
+            Meaning::ContentLength => self.note_content_length(field.value)?,
+            Meaning::TransferEncoding => self.note_transfer_encoding(field.value)?,
+            Meaning::Expect => self.note_expect(field.value),
+        }
+        Ok(())
+    }
+
+    fn note_connection(&mut self, value: &[u8]) {
+        for option in syntax::list(value) {
+            self.close |= option.eq_ignore_ascii_case(b"close");
+            self.keep |= option.eq_ignore_ascii_case(b"keep-alive");
+        }
+    }
+
+    fn note_content_length(&mut self, value: &[u8]) -> Result<(), Reject> {
+        if self.content_length.is_some() {
+            return Err(Reject::bad("Content-Length is given twice"));
+        }
+        let length = syntax::decimal(value);
+        self.content_length = Some(length.ok_or(Reject::bad("invalid Content-Length"))?);
+        Ok(())
+    }
+
+    /// RFC 9112 §6.1: `chunked` once, at the end. Lines are one list, read in order.
+    fn note_transfer_encoding(&mut self, value: &[u8]) -> Result<(), Reject> {
+        let mut is_empty = true;
+        for coding in syntax::list(value) {
+            is_empty = false;
+            self.transfer = match (self.transfer, coding.eq_ignore_ascii_case(b"chunked")) {
+                (Transfer::Absent, true) => Transfer::Chunked,
+                (Transfer::Foreign, true) => Transfer::ForeignThenChunked,
+                (Transfer::Absent | Transfer::Foreign, false) if is_coding(coding) => {
+                    Transfer::Foreign
+                }
+                _ => return Err(Reject::bad("invalid Transfer-Encoding")),
+            };
+        }
+        if is_empty { Err(Reject::bad("empty Transfer-Encoding")) } else { Ok(()) }
+    }
+
+    fn note_expect(&mut self, value: &[u8]) {
+        for expectation in syntax::list(value) {
+            if !expectation.eq_ignore_ascii_case(b"100-continue") {
+                self.expect = Expect::Unknown;
+            } else if self.expect == Expect::Nothing {
+                self.expect = Expect::Continue;
+            }
+        }
+    }
+
+    /// RFC 9112 §6.3, with a refusal wherever it allows one.
+    #[inline]
+    fn framing(&self, version: Version, limits: &Limits) -> Result<Framing, Reject> {
+        match (self.transfer, self.content_length) {
+            (Transfer::Absent, None | Some(0)) => Ok(Framing::None),
+            (Transfer::Absent, Some(length)) if length > limits.body => {
+                Err(Reject::new(Status::ContentTooLarge, "the body is too long"))
+            }
+            (Transfer::Absent, Some(length)) => Ok(Framing::Length(length)),
+            (_, Some(_)) => Err(Reject::bad("both Content-Length and Transfer-Encoding")),
+            (_, None) if version == Version::Http10 => {
+                Err(Reject::bad("Transfer-Encoding in HTTP/1.0"))
+            }
+            (Transfer::Chunked, None) => Ok(Framing::Chunked),
+            (Transfer::ForeignThenChunked, None) => {
+                Err(Reject::new(Status::NotImplemented, "unknown transfer coding"))
+            }
+            (Transfer::Foreign, None) => {
+                Err(Reject::bad("Transfer-Encoding does not end in chunked"))
+            }
+        }
+    }
+
+    /// RFC 9112 §3.2 and §3.2.2.
+    #[inline]
+    fn host(
+        &self,
+        version: Version,
+        target: Target<'b>,
+        authority: Option<&'b [u8]>,
+    ) -> Result<Option<&'b [u8]>, Reject> {
+        if self.known.is_repeated(Known::Host) {
+            return Err(Reject::bad("Host is given twice"));
+        }
+        let host = match self.known.first(Known::Host) {
+            None if version == Version::Http10 => None,
+            None => return Err(Reject::bad("Host is missing")),
+            Some(b"") if target == Target::Asterisk => None,
+            Some(host) if Authority::parse(host).is_some() => Some(host),
+            Some(_) => return Err(Reject::bad("invalid Host")),
+        };
+        Ok(authority.or(host))
+    }
+
+    /// RFC 9112 §9.3: close wins.
+    #[inline]
+    fn keep_alive(&self, version: Version) -> bool {
+        !self.close && (version == Version::Http11 || self.keep)
+    }
+
+    /// RFC 9110 §10.1.1: an expectation in HTTP/1.0 is ignored.
+    #[inline]
+    fn expect_continue(&self, version: Version) -> Result<bool, Reject> {
+        match self.expect {
+            _ if version == Version::Http10 => Ok(false),
+            Expect::Nothing => Ok(false),
+            Expect::Continue => Ok(true),
+            Expect::Unknown => Err(Reject::new(Status::ExpectationFailed, "unknown expectation")),
+        }
+    }
+}
+
+/// `transfer-coding = token *( OWS ";" OWS token "=" … )`; `chunked` takes no parameter.
+fn is_coding(coding: &[u8]) -> bool {
+    let mut parts = coding.split(|&b| b == b';').map(syntax::trim);
+    let name = parts.next().unwrap_or(b"");
+    syntax::is_token(name) && !name.eq_ignore_ascii_case(b"chunked")
+}

@@ -1,0 +1,148 @@
+//! The request line: `method SP request-target SP HTTP-version CRLF` (RFC 9112 §3).
+
+use crate::{
+    Reject, Status,
+    syntax::{TARGET, TOKEN, span},
+};
+
+/// A request method (RFC 9110 §9, RFC 5789). Case matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Method<'b> {
+    Get,
+    Head,
+    Post,
+    Put,
+    Delete,
+    Connect,
+    Options,
+    Trace,
+    Patch,
+    /// Any other token.
+    Other(&'b [u8]),
+}
+
+impl<'b> Method<'b> {
+    fn from_token(token: &'b [u8]) -> Self {
+        match token {
+            b"GET" => Self::Get,
+            b"HEAD" => Self::Head,
+            b"POST" => Self::Post,
+            b"PUT" => Self::Put,
+            b"DELETE" => Self::Delete,
+            b"CONNECT" => Self::Connect,
+            b"OPTIONS" => Self::Options,
+            b"TRACE" => Self::Trace,
+            b"PATCH" => Self::Patch,
+            other => Self::Other(other),
+        }
+    }
+
+    /// The token.
+    pub fn as_bytes(&self) -> &'b [u8] {
+        match self {
+            Self::Get => b"GET",
+            Self::Head => b"HEAD",
+            Self::Post => b"POST",
+            Self::Put => b"PUT",
+            Self::Delete => b"DELETE",
+            Self::Connect => b"CONNECT",
+            Self::Options => b"OPTIONS",
+            Self::Trace => b"TRACE",
+            Self::Patch => b"PATCH",
+            Self::Other(token) => token,
+        }
+    }
+}
+
+/// The version of the grammar. A higher minor version of HTTP/1 is read as 1.1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Version {
+    /// HTTP/1.0: no persistence unless asked for, no chunks, `Host` optional.
+    Http10,
+    /// HTTP/1.1.
+    Http11,
+}
+
+/// A request line, taken apart but its target not yet understood.
+#[derive(Debug)]
+pub(super) struct Line<'b> {
+    pub(super) method: Method<'b>,
+    pub(super) target: &'b [u8],
+    pub(super) version: Version,
+    /// Without the CRLF.
+    pub(super) len: usize,
+}
+
+/// Reads a request line from the start of `bytes`; nothing while it is not whole.
+///
+/// Looks at no more than `max` octets and the CRLF.
+#[inline]
+pub(super) fn parse(bytes: &[u8], max: usize) -> Result<Option<Line<'_>>, Reject> {
+    const TOO_LONG: Reject = Reject::new(Status::UriTooLong, "the request line is too long");
+    // Cut here, a line that is too long looks like one that is not whole.
+    let is_cut = bytes.len() > max + 2;
+    let bytes = if is_cut { &bytes[..max + 2] } else { bytes };
+    match parse_whole(bytes) {
+        Ok(None) if is_cut => Err(TOO_LONG),
+        Ok(Some(line)) if line.len > max => Err(TOO_LONG),
+        outcome => outcome,
+    }
+}
+
+#[inline]
+fn parse_whole(bytes: &[u8]) -> Result<Option<Line<'_>>, Reject> {
+    let (method, method_len) = if bytes.starts_with(b"GET ") {
+        (Method::Get, 3)
+    } else {
+        let len = span(TOKEN, bytes);
+        match bytes.get(len) {
+            None => return Ok(None),
+            Some(b' ') if len > 0 => (Method::from_token(&bytes[..len]), len),
+            Some(_) => return Err(Reject::bad("invalid method")),
+        }
+    };
+    let rest = &bytes[method_len + 1..];
+    let target_len = span(TARGET, rest);
+    match rest.get(target_len) {
+        None => return Ok(None),
+        Some(b' ') if target_len > 0 => {}
+        Some(_) => return Err(Reject::bad("invalid request target")),
+    }
+    let Some(version) = parse_version(&rest[target_len + 1..])? else { return Ok(None) };
+    Ok(Some(Line {
+        method,
+        target: &rest[..target_len],
+        version,
+        len: method_len + 1 + target_len + 1 + VERSION.len(),
+    }))
+}
+
+const VERSION: &[u8] = b"HTTP/1.1";
+
+/// Reads `HTTP-version CRLF`.
+#[inline]
+fn parse_version(bytes: &[u8]) -> Result<Option<Version>, Reject> {
+    if bytes.starts_with(b"HTTP/1.1\r\n") {
+        return Ok(Some(Version::Http11));
+    }
+    parse_rare_version(bytes)
+}
+
+fn parse_rare_version(bytes: &[u8]) -> Result<Option<Version>, Reject> {
+    // `d` stands for a digit.
+    const PATTERN: &[u8] = b"HTTP/d.d\r\n";
+    for (&wanted, &got) in PATTERN.iter().zip(bytes) {
+        if !(wanted == got || wanted == b'd' && got.is_ascii_digit()) {
+            return Err(Reject::bad("invalid HTTP version, or no CRLF after it"));
+        }
+    }
+    if bytes.len() < PATTERN.len() {
+        return Ok(None);
+    }
+    match (bytes[5], bytes[7]) {
+        (b'1', b'0') => Ok(Some(Version::Http10)),
+        (b'1', _) => Ok(Some(Version::Http11)),
+        _ => Err(Reject::new(Status::VersionNotSupported, "only HTTP/1.x is spoken here")),
+    }
+}

@@ -1,0 +1,73 @@
+//! Heads that arrive in pieces: each octet is looked at a bounded number of times.
+
+use super::{Parsed, head};
+use crate::{Limits, Reject};
+
+/// What is remembered of a head that is not yet whole: 8 bytes, kept while a head is partial.
+///
+/// [`parse`](super::parse) starts from the first octet, so that calling it for each octet of a slow
+/// sender would be quadratic. This one calls it for the first piece (or the first few octets), when
+/// the request line is whole, when a blank line shows up, and when a limit is passed: a handful of
+/// times a head, whatever the number of pieces. Other octets are only searched for LF, once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Resume {
+    /// Octets that have been searched.
+    seen: u32,
+    /// Where the octet after the request line's LF is; 0 while there is none.
+    section: u32,
+}
+
+/// Heads no longer than this are parsed at every piece: a CRLF and the method's first letter.
+const FIRST_OCTETS: u32 = 3;
+
+impl Resume {
+    /// For a head of which nothing has been seen.
+    pub const fn new() -> Self {
+        Self { seen: 0, section: 0 }
+    }
+
+    /// Reads the request that begins at `bytes`, which begins with the octets that were given at
+    /// the last call and has perhaps grown since.
+    ///
+    /// After [`Parsed::Complete`] it is fresh for the next request.
+    ///
+    /// # Errors
+    /// As [`parse`](super::parse), though a fault after the first piece may be told only when
+    /// the request line or the head is whole or a limit is passed.
+    pub fn parse<'b>(&mut self, bytes: &'b [u8], limits: &Limits) -> Result<Parsed<'b>, Reject> {
+        if !self.is_due(bytes, limits) {
+            return Ok(Parsed::Partial);
+        }
+        let parsed = head::parse(bytes, limits)?;
+        if matches!(parsed, Parsed::Complete { .. }) {
+            *self = Self::new();
+        }
+        Ok(parsed)
+    }
+
+    /// Searches the octets that have come since, and tells whether parsing may bring news.
+    fn is_due(&mut self, bytes: &[u8], limits: &Limits) -> bool {
+        // The first octets are judged as they come: what is no HTTP at all is refused at once.
+        let mut is_due = self.seen <= FIRST_OCTETS;
+        let seen = self.seen as usize;
+        for lf in memchr::memchr_iter(b'\n', bytes.get(seen..).unwrap_or(b"")) {
+            let lf = seen + lf;
+            // Also LF LF, which is a fault, but one that is better told now than at a time-out.
+            is_due |= bytes[..lf].ends_with(b"\n") || bytes[..lf].ends_with(b"\n\r");
+            // An LF before the third octet ends the CRLF that may precede the request line.
+            if self.section == 0 && lf >= 2 {
+                self.section = lf as u32 + 1;
+                is_due = true;
+            }
+        }
+        self.seen = bytes.len() as u32;
+        is_due || self.is_over(bytes.len(), limits)
+    }
+
+    fn is_over(&self, len: usize, limits: &Limits) -> bool {
+        match self.section as usize {
+            0 => len > 2 + limits.request_line,
+            section => len > section + limits.header_section,
+        }
+    }
+}
