@@ -109,7 +109,7 @@ pub fn reset_on_close(socket: BorrowedFd<'_>) -> io::Result<()> {
 
 /// setsockopt(2) with a plain value.
 #[inline]
-fn set_socket_option<T: Copy>(
+pub(super) fn set_socket_option<T: Copy>(
     socket: BorrowedFd<'_>,
     level: libc::c_int,
     name: libc::c_int,

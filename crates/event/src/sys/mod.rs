@@ -5,14 +5,18 @@ mod connect;
 mod counters;
 mod epoll;
 mod file;
+mod signal;
 mod socket;
+mod table;
 mod thread;
 
 pub use connect::*;
 pub use counters::{Call, Counters, count, counters, set_timing};
 pub use epoll::*;
 pub use file::*;
+pub use signal::*;
 pub use socket::*;
+pub use table::*;
 pub use thread::*;
 
 use std::io;

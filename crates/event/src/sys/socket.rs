@@ -1,8 +1,9 @@
 //! Sockets on the request path: accept, recv, send.
 
-use super::{Call, check, check_len, count};
+use super::{Call, check, check_len, connect::set_socket_option, count};
 use std::{
-    io,
+    io::{self, IoSlice},
+    mem,
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
 
@@ -38,4 +39,34 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], more: bool) -> io::Result<usiz
     count(Call::Send, || unsafe {
         check_len(libc::send(socket.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags))
     })
+}
+
+/// sendmsg(2) of two slices one after the other, with MSG_NOSIGNAL.
+#[inline]
+pub fn send_two(socket: BorrowedFd<'_>, first: &[u8], second: &[u8]) -> io::Result<usize> {
+    let mut slices = [IoSlice::new(first), IoSlice::new(second)];
+    // SAFETY: all-zero is a valid msghdr.
+    let mut message: libc::msghdr = unsafe { mem::zeroed() };
+    // `IoSlice` has the layout of iovec (std's documentation).
+    message.msg_iov = slices.as_mut_ptr().cast();
+    message.msg_iovlen = slices.len() as _;
+    // SAFETY: the kernel only reads the message, the slices and their bytes, which all live
+    // through the call.
+    count(Call::Sendmsg, || unsafe {
+        check_len(libc::sendmsg(socket.as_raw_fd(), &message, libc::MSG_NOSIGNAL))
+    })
+}
+
+/// shutdown(2) with SHUT_WR: the peer sees the end of the stream, and may go on sending.
+pub fn shutdown_write(socket: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: takes no pointer.
+    count(Call::Shutdown, || unsafe {
+        check(libc::shutdown(socket.as_raw_fd(), libc::SHUT_WR)).map(drop)
+    })
+}
+
+/// TCP_CORK: while it is on, only full segments leave; turning it off sends the rest.
+#[inline]
+pub fn set_cork(socket: BorrowedFd<'_>, on: bool) -> io::Result<()> {
+    set_socket_option(socket, libc::IPPROTO_TCP, libc::TCP_CORK, libc::c_int::from(on))
 }
