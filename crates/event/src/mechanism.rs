@@ -1,6 +1,8 @@
 //! The trait that every way to wait implements, and what each can do.
 
 pub mod epoll;
+pub mod poll;
+pub mod select;
 
 use crate::{Error, Event, Interest, Options, Token, Waker};
 use std::{
@@ -30,6 +32,9 @@ bitflags::bitflags! {
         /// second set, or [`Mechanism::reopen_after_fork`] in a child, takes it from the first
         /// (RT signals: `F_SETOWN_EX` belongs to the description, not to the descriptor).
         const ONE_OWNER = 1 << 6;
+        /// With an empty interest not even errors and hang-ups are reported, and with one in
+        /// writing alone no hang-up: select(2) has no set for them.
+        const ERRORS_NEED_INTEREST = 1 << 7;
     }
 }
 
@@ -55,7 +60,8 @@ pub struct Description {
 ///
 /// An event says that its descriptor was ready when the kernel looked. It may have stopped being
 /// so: **every event may be spurious**, and the read or write that follows may return
-/// `WouldBlock`. Errors and hang-ups are reported whatever the interest.
+/// `WouldBlock`. Errors and hang-ups are reported whatever the interest, except with
+/// [`Capabilities::ERRORS_NEED_INTEREST`].
 ///
 /// With [`Capabilities::EDGE`] the caller must read (or write) until `WouldBlock`, or remember
 /// that it did not: no further event comes for what it left. A descriptor that is ready already

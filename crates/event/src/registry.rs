@@ -30,7 +30,7 @@ macro_rules! mechanisms {
     };
 }
 
-mechanisms![epoll::EpollLevel, epoll::EpollEdge];
+mechanisms![select::Select, poll::Poll, epoll::EpollLevel, epoll::EpollEdge];
 
 fn unknown(name: &str) -> Error {
     let names: Vec<_> = ALL.iter().map(|description| description.name).collect();

@@ -3,7 +3,7 @@
 use super::{Call, check, check_len, count};
 use std::{
     io,
-    os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd},
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd},
 };
 
 /// read(2).
@@ -31,6 +31,12 @@ pub fn close(fd: OwnedFd) {
     count(Call::Close, || unsafe {
         libc::close(fd.into_raw_fd());
     });
+}
+
+/// Whether the number `fd` is an open descriptor (fcntl(2), F_GETFD).
+pub fn is_open(fd: RawFd) -> bool {
+    // SAFETY: takes no pointer; a bad descriptor number is an error, not undefined.
+    count(Call::Fcntl, || unsafe { libc::fcntl(fd, libc::F_GETFD) }) >= 0
 }
 
 /// eventfd(2), non-blocking, close-on-exec, counter 0.

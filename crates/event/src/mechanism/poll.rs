@@ -1,0 +1,197 @@
+//! `poll`: the whole interest set goes to the kernel at every wait. poll(2); the baseline of the
+//! /dev/poll paper (provos §3, figs 4, 6, 8) and of gammo (figs 1, 5).
+
+use crate::{
+    Capabilities, Description, Error, Event, Interest, Mechanism, Options, Readiness, Token, Waker,
+    registration::Registrations,
+    sys::{self, PollFd},
+};
+use std::{
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    time::Duration,
+};
+
+const DESCRIPTION: Description = Description {
+    name: "poll",
+    summary: "poll(2): the whole interest set is handed over and scanned at every wait",
+    paper: "provos figs 4-10, gammo figs 1 and 5",
+    capabilities: Capabilities::SCANS,
+    own_options: &[],
+};
+
+/// Marks a descriptor number that has no entry.
+const NOWHERE: u32 = u32::MAX;
+
+/// The interest set as poll(2) wants it: dense, so that a wait copies what is registered and
+/// nothing else. Where a descriptor's entry stands is looked up by its number.
+#[derive(Debug)]
+pub struct Poll {
+    registrations: Registrations,
+    entries: Vec<PollFd>,
+    positions: Vec<u32>,
+    max_events: usize,
+    /// The entry to look at next. It goes on where the last scan stopped, so that with more ready
+    /// descriptors than `max_events` each has its turn.
+    cursor: usize,
+    /// Entries that have not been looked at since the last wait.
+    unseen: usize,
+    /// Events that may still be handed out before the next wait.
+    left: usize,
+    waker: Option<Waker>,
+}
+
+impl Poll {
+    fn put(&mut self, fd: RawFd, interest: Interest) {
+        let index = fd as usize;
+        if index >= self.positions.len() {
+            self.positions.resize((index + 1).next_multiple_of(1024), NOWHERE);
+        }
+        self.positions[index] = self.entries.len() as u32;
+        self.entries.push(PollFd { fd, events: interest.to_poll_bits() as i16, revents: 0 });
+    }
+
+    /// Closes the gap of `fd` with the last entry. When that would carry an entry from the part
+    /// that is still to be scanned into the part that has been, a scanned entry makes the first
+    /// move: else its event would have to wait for the next wait.
+    fn take_out(&mut self, fd: RawFd) {
+        let mut hole = self.positions[fd as usize] as usize;
+        if hole < self.cursor && self.cursor < self.entries.len() {
+            self.cursor -= 1;
+            self.unseen += 1;
+            self.entries[hole] = self.entries[self.cursor];
+            self.positions[self.entries[hole].fd as usize] = hole as u32;
+            hole = self.cursor;
+        }
+        self.entries.swap_remove(hole);
+        if let Some(moved) = self.entries.get(hole) {
+            self.positions[moved.fd as usize] = hole as u32;
+        }
+        self.positions[fd as usize] = NOWHERE;
+    }
+
+    /// The next entry with an answer: its descriptor and the answer, which is taken.
+    #[inline]
+    fn next_answer(&mut self) -> Option<(RawFd, u32)> {
+        while self.left > 0 && self.unseen > 0 && !self.entries.is_empty() {
+            if self.cursor >= self.entries.len() {
+                self.cursor = 0;
+            }
+            let end = (self.cursor + self.unseen).min(self.entries.len());
+            let scan = &mut self.entries[self.cursor..end];
+            let Some(offset) = scan.iter().position(|entry| entry.revents != 0) else {
+                self.unseen -= scan.len();
+                self.cursor = end;
+                continue;
+            };
+            let entry = &mut scan[offset];
+            let answer = (entry.fd, u32::from(std::mem::take(&mut entry.revents) as u16));
+            self.cursor += offset + 1;
+            self.unseen -= offset + 1;
+            self.left -= 1;
+            return Some(answer);
+        }
+        None
+    }
+}
+
+impl Mechanism for Poll {
+    const DESCRIPTION: &'static Description = &DESCRIPTION;
+
+    fn open(options: &Options) -> Result<Self, Error> {
+        Ok(Self {
+            registrations: Registrations::default(),
+            entries: Vec::new(),
+            positions: Vec::new(),
+            max_events: options.max_events.max(1),
+            cursor: 0,
+            unseen: 0,
+            left: 0,
+            waker: None,
+        })
+    }
+
+    #[inline]
+    fn add(&mut self, fd: BorrowedFd<'_>, interest: Interest) -> Result<Token, Error> {
+        let token = self.registrations.insert(fd.as_raw_fd(), interest)?;
+        self.put(token.fd, interest);
+        Ok(token)
+    }
+
+    #[inline]
+    fn modify(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
+        self.registrations.replace(token, interest)?;
+        let position = self.positions[token.fd as usize] as usize;
+        self.entries[position].events = interest.to_poll_bits() as i16;
+        Ok(())
+    }
+
+    #[inline]
+    fn remove(&mut self, token: Token) -> Result<(), Error> {
+        self.registrations.remove(token)?;
+        self.take_out(token.fd);
+        Ok(())
+    }
+
+    #[inline]
+    fn close(&mut self, token: Token, fd: OwnedFd) -> Result<(), Error> {
+        let known = self.remove(token);
+        sys::close(fd);
+        known
+    }
+
+    #[inline]
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<usize, Error> {
+        self.left = 0;
+        match sys::ppoll(&mut self.entries, timeout) {
+            Ok(ready) => {
+                self.left = ready.min(self.max_events);
+                self.unseen = self.entries.len();
+                Ok(self.left)
+            }
+            Err(error) if error.raw_os_error() == Some(libc::EINTR) => Ok(0),
+            Err(source) => Err(Error::Io { call: "ppoll", source }),
+        }
+    }
+
+    #[inline]
+    fn next_event(&mut self) -> Option<Event> {
+        while let Some((fd, bits)) = self.next_answer() {
+            match self.registrations.by_fd(fd) {
+                Some((token, _)) => {
+                    return Some(Event { token, readiness: Readiness::from_poll_bits(bits) });
+                }
+                // The one entry that is no registration.
+                None => {
+                    if let Some(waker) = &self.waker {
+                        waker.drain();
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    fn len(&self) -> usize {
+        self.registrations.len()
+    }
+
+    fn waker(&mut self) -> Result<Waker, Error> {
+        if let Some(waker) = &self.waker {
+            return Ok(waker.clone());
+        }
+        let waker = Waker::new()?;
+        self.put(waker.as_fd().as_raw_fd(), Interest::READ);
+        self.waker = Some(waker.clone());
+        Ok(waker)
+    }
+
+    fn reopen_after_fork(&mut self) -> Result<(), Error> {
+        // The set is in this process's memory; only the eventfd is shared with the parent.
+        self.left = 0;
+        if let Some(parents) = self.waker.take() {
+            self.take_out(parents.as_fd().as_raw_fd());
+            self.waker()?;
+        }
+        Ok(())
+    }
+}

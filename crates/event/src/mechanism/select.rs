@@ -1,0 +1,269 @@
+//! `select`: bitmaps of the descriptors, handed over and scanned at every wait. select(2); the
+//! mechanism that gammo's server starts from (§2, figs 1 and 5).
+
+use crate::{
+    Capabilities, Description, Error, Event, Interest, Mechanism, Options, Readiness, Token, Waker,
+    registration::Registrations,
+    sys::{self, FD_SET_WORD_BITS, FD_SETSIZE, FdSet},
+};
+use std::{
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    time::Duration,
+};
+
+const DESCRIPTION: Description = Description {
+    name: "select",
+    summary: "select(2): bitmaps of all descriptors at every wait; descriptors below 1024 only",
+    paper: "gammo §2, figs 1-7",
+    capabilities: Capabilities::SCANS.union(Capabilities::ERRORS_NEED_INTEREST),
+    own_options: &[],
+};
+
+/// The interest set as select(2) wants it. The bitmaps of the interest are kept from wait to
+/// wait; what a wait copies, and what the kernel and we scan, ends at the highest descriptor.
+#[derive(Debug)]
+pub struct Select {
+    registrations: Registrations,
+    read: FdSet,
+    write: FdSet,
+    /// One above the highest descriptor in the set (select's `nfds`).
+    limit: usize,
+    readable: FdSet,
+    writable: FdSet,
+    /// Descriptors that the kernel does not know (EBADF).
+    invalid: FdSet,
+    max_events: usize,
+    /// The descriptor to look at next. It goes on where the last scan stopped, so that with more
+    /// ready descriptors than `max_events` each has its turn.
+    cursor: usize,
+    /// Words that may still be looked at before the next wait.
+    words_left: usize,
+    /// Events that may still be handed out before the next wait.
+    left: usize,
+    waker: Option<Waker>,
+}
+
+/// How many words hold the descriptors below `limit`.
+#[inline]
+fn words(limit: usize) -> usize {
+    limit.div_ceil(FD_SET_WORD_BITS)
+}
+
+fn fits(fd: RawFd) -> Result<(), Error> {
+    if (fd as usize) < FD_SETSIZE {
+        return Ok(());
+    }
+    Err(Error::DescriptorTooLarge { mechanism: DESCRIPTION.name, fd, limit: FD_SETSIZE })
+}
+
+impl Select {
+    #[inline]
+    fn put(&mut self, fd: RawFd, interest: Interest) {
+        let set = |set: &mut FdSet, flag| {
+            if interest.contains(flag) { set.insert(fd) } else { set.remove(fd) }
+        };
+        set(&mut self.read, Interest::READ);
+        set(&mut self.write, Interest::WRITE);
+        self.limit = self.limit.max(fd as usize + 1);
+    }
+
+    fn take_out(&mut self, fd: RawFd) {
+        self.put(fd, Interest::empty());
+        // Answers not yet handed out must not reach the next owner of the number.
+        for set in [&mut self.readable, &mut self.writable, &mut self.invalid] {
+            set.remove(fd);
+        }
+        if self.limit == fd as usize + 1 {
+            self.lower_limit();
+        }
+    }
+
+    /// Finds the highest descriptor with an interest; at most 16 words are looked at. Those
+    /// without one are invisible to select anyhow.
+    fn lower_limit(&mut self) {
+        let highest = (0..words(self.limit)).rev().find_map(|word| {
+            let bits = self.read.word(word) | self.write.word(word);
+            (bits != 0).then(|| word * FD_SET_WORD_BITS + bits.ilog2() as usize)
+        });
+        self.limit = highest.map_or(0, |fd| fd + 1);
+    }
+
+    fn begin_scan(&mut self, ready: usize) -> usize {
+        self.left = ready.min(self.max_events);
+        // One more than there are: the first word is looked at from its middle, and again at the
+        // end of the round up to there.
+        self.words_left = words(self.limit) + 1;
+        self.left
+    }
+
+    /// select fails as a whole when one descriptor is not open; finds out which. Off the path of
+    /// a sound program: it costs a system call a descriptor.
+    fn find_invalid(&mut self) -> usize {
+        let mut found = 0;
+        for (token, interest) in self.registrations.iter() {
+            if !interest.is_empty() && !sys::is_open(token.fd) {
+                self.invalid.insert(token.fd);
+                found += 1;
+            }
+        }
+        found
+    }
+
+    #[inline]
+    fn next_answer(&mut self) -> Option<RawFd> {
+        let end = words(self.limit) * FD_SET_WORD_BITS;
+        while self.left > 0 && self.words_left > 0 {
+            if self.cursor >= end {
+                self.cursor = 0;
+            }
+            let word = self.cursor / FD_SET_WORD_BITS;
+            let bits =
+                self.readable.word(word) | self.writable.word(word) | self.invalid.word(word);
+            let bits = bits & (usize::MAX << (self.cursor % FD_SET_WORD_BITS));
+            if bits != 0 {
+                let fd = word * FD_SET_WORD_BITS + bits.trailing_zeros() as usize;
+                self.cursor = fd + 1;
+                self.left -= 1;
+                return Some(fd as RawFd);
+            }
+            self.cursor = (word + 1) * FD_SET_WORD_BITS;
+            self.words_left -= 1;
+        }
+        None
+    }
+
+    /// Takes what the last wait found out about `fd`.
+    #[inline]
+    fn take_readiness(&mut self, fd: RawFd) -> Readiness {
+        let mut readiness = Readiness::empty();
+        for (set, flag) in [
+            (&mut self.readable, Readiness::READABLE),
+            (&mut self.writable, Readiness::WRITABLE),
+            (&mut self.invalid, Readiness::INVALID),
+        ] {
+            if set.contains(fd) {
+                set.remove(fd);
+                readiness |= flag;
+            }
+        }
+        readiness
+    }
+}
+
+impl Mechanism for Select {
+    const DESCRIPTION: &'static Description = &DESCRIPTION;
+
+    fn open(options: &Options) -> Result<Self, Error> {
+        Ok(Self {
+            registrations: Registrations::default(),
+            read: FdSet::default(),
+            write: FdSet::default(),
+            limit: 0,
+            readable: FdSet::default(),
+            writable: FdSet::default(),
+            invalid: FdSet::default(),
+            max_events: options.max_events.max(1),
+            cursor: 0,
+            words_left: 0,
+            left: 0,
+            waker: None,
+        })
+    }
+
+    #[inline]
+    fn add(&mut self, fd: BorrowedFd<'_>, interest: Interest) -> Result<Token, Error> {
+        fits(fd.as_raw_fd())?;
+        let token = self.registrations.insert(fd.as_raw_fd(), interest)?;
+        self.put(token.fd, interest);
+        Ok(token)
+    }
+
+    #[inline]
+    fn modify(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
+        self.registrations.replace(token, interest)?;
+        self.put(token.fd, interest);
+        Ok(())
+    }
+
+    #[inline]
+    fn remove(&mut self, token: Token) -> Result<(), Error> {
+        self.registrations.remove(token)?;
+        self.take_out(token.fd);
+        Ok(())
+    }
+
+    #[inline]
+    fn close(&mut self, token: Token, fd: OwnedFd) -> Result<(), Error> {
+        let known = self.remove(token);
+        sys::close(fd);
+        known
+    }
+
+    #[inline]
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<usize, Error> {
+        let words = words(self.limit);
+        self.readable.copy_words(&self.read, words);
+        self.writable.copy_words(&self.write, words);
+        self.invalid = FdSet::default();
+        self.left = 0;
+        match sys::pselect(self.limit, &mut self.readable, &mut self.writable, timeout) {
+            Ok(ready) => Ok(self.begin_scan(ready)),
+            Err(error) => {
+                // The sets are as they were handed over, which must not pass for answers.
+                self.readable = FdSet::default();
+                self.writable = FdSet::default();
+                match error.raw_os_error() {
+                    Some(libc::EINTR) => Ok(0),
+                    Some(libc::EBADF) => {
+                        let found = self.find_invalid();
+                        Ok(self.begin_scan(found))
+                    }
+                    _ => Err(Error::Io { call: "pselect6", source: error }),
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn next_event(&mut self) -> Option<Event> {
+        while let Some(fd) = self.next_answer() {
+            let readiness = self.take_readiness(fd);
+            match self.registrations.by_fd(fd) {
+                Some((token, _)) => return Some(Event { token, readiness }),
+                // The one descriptor that is no registration.
+                None => {
+                    if let Some(waker) = &self.waker {
+                        waker.drain();
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    fn len(&self) -> usize {
+        self.registrations.len()
+    }
+
+    fn waker(&mut self) -> Result<Waker, Error> {
+        if let Some(waker) = &self.waker {
+            return Ok(waker.clone());
+        }
+        let waker = Waker::new()?;
+        let fd = waker.as_fd().as_raw_fd();
+        fits(fd)?;
+        self.put(fd, Interest::READ);
+        self.waker = Some(waker.clone());
+        Ok(waker)
+    }
+
+    fn reopen_after_fork(&mut self) -> Result<(), Error> {
+        // The set is in this process's memory; only the eventfd is shared with the parent.
+        self.left = 0;
+        if let Some(parents) = self.waker.take() {
+            self.take_out(parents.as_fd().as_raw_fd());
+            self.waker()?;
+        }
+        Ok(())
+    }
+}
