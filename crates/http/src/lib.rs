@@ -22,14 +22,17 @@
 //!
 //! - Not whole yet? [`request::Resume`] waits for the rest without reading the start again.
 //! - A body? [`body::Decoder`] finds its end.
+//! - A client reads what comes back with a [`reply::Decoder`].
 //!
 //! Section numbers are those of RFC 9112 where no other document is named.
 
 pub mod body;
 pub mod fields;
+mod hop;
 pub mod host;
 pub mod limits;
 pub mod reject;
+pub mod reply;
 pub mod request;
 pub mod status;
 mod syntax;

@@ -8,6 +8,7 @@ use super::{
 use crate::{
     Limits, Reject, Status,
     fields::{self, Bounds, Field},
+    hop::{Hop, Transfer},
     host::Authority,
     syntax,
 };
@@ -38,7 +39,7 @@ pub(super) fn parse<'b>(bytes: &'b [u8], limits: &Limits) -> Result<Parsed<'b>, 
         version: line.version,
         host: facts.host(line.version, target, authority)?,
         framing,
-        keep_alive: facts.keep_alive(line.version),
+        keep_alive: facts.hop.keep_alive(line.version),
         expect_continue: facts.expect_continue(line.version)? && framing != Framing::None,
         line: &from_line[..line.len],
         known: facts.known,
@@ -50,21 +51,8 @@ pub(super) fn parse<'b>(bytes: &'b [u8], limits: &Limits) -> Result<Parsed<'b>, 
 /// What the pass over the fields gathers.
 struct Facts<'b> {
     known: KnownFields<'b>,
-    content_length: Option<u64>,
-    transfer: Transfer,
+    hop: Hop,
     expect: Expect,
-    /// Tokens of `Connection`.
-    close: bool,
-    keep: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Transfer {
-    Absent,
-    Chunked,
-    /// A coding that is not undone here, to be followed by `chunked`.
-    Foreign,
-    ForeignThenChunked,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -76,14 +64,7 @@ enum Expect {
 
 impl<'b> Facts<'b> {
     fn new() -> Self {
-        Self {
-            known: KnownFields::new(),
-            content_length: None,
-            transfer: Transfer::Absent,
-            expect: Expect::Nothing,
-            close: false,
-            keep: false,
-        }
+        Self { known: KnownFields::new(), hop: Hop::new(), expect: Expect::Nothing }
     }
 
     #[inline]
@@ -93,47 +74,14 @@ impl<'b> Facts<'b> {
             Meaning::Known(known) => {
                 self.known.note(known, field.value);
                 if known == Known::Connection {
-                    self.note_connection(field.value);
+                    self.hop.note_connection(field.value);
                 }
             }
-            Meaning::ContentLength => self.note_content_length(field.value)?,
-            Meaning::TransferEncoding => self.note_transfer_encoding(field.value)?,
+            Meaning::ContentLength => self.hop.note_content_length(field.value)?,
+            Meaning::TransferEncoding => self.hop.note_transfer_encoding(field.value)?,
             Meaning::Expect => self.note_expect(field.value),
         }
         Ok(())
-    }
-
-    fn note_connection(&mut self, value: &[u8]) {
-        for option in syntax::list(value) {
-            self.close |= option.eq_ignore_ascii_case(b"close");
-            self.keep |= option.eq_ignore_ascii_case(b"keep-alive");
-        }
-    }
-
-    fn note_content_length(&mut self, value: &[u8]) -> Result<(), Reject> {
-        if self.content_length.is_some() {
-            return Err(Reject::bad("Content-Length is given twice"));
-        }
-        let length = syntax::decimal(value);
-        self.content_length = Some(length.ok_or(Reject::bad("invalid Content-Length"))?);
-        Ok(())
-    }
-
-    /// RFC 9112 §6.1: `chunked` once, at the end. Lines are one list, read in order.
-    fn note_transfer_encoding(&mut self, value: &[u8]) -> Result<(), Reject> {
-        let mut is_empty = true;
-        for coding in syntax::list(value) {
-            is_empty = false;
-            self.transfer = match (self.transfer, coding.eq_ignore_ascii_case(b"chunked")) {
-                (Transfer::Absent, true) => Transfer::Chunked,
-                (Transfer::Foreign, true) => Transfer::ForeignThenChunked,
-                (Transfer::Absent | Transfer::Foreign, false) if is_coding(coding) => {
-                    Transfer::Foreign
-                }
-                _ => return Err(Reject::bad("invalid Transfer-Encoding")),
-            };
-        }
-        if is_empty { Err(Reject::bad("empty Transfer-Encoding")) } else { Ok(()) }
     }
 
     fn note_expect(&mut self, value: &[u8]) {
@@ -149,7 +97,7 @@ impl<'b> Facts<'b> {
     /// RFC 9112 §6.3, with a refusal wherever it allows one.
     #[inline]
     fn framing(&self, version: Version, limits: &Limits) -> Result<Framing, Reject> {
-        match (self.transfer, self.content_length) {
+        match (self.hop.transfer, self.hop.content_length) {
             (Transfer::Absent, None | Some(0)) => Ok(Framing::None),
             (Transfer::Absent, Some(length)) if length > limits.body => {
                 Err(Reject::new(Status::ContentTooLarge, "the body is too long"))
@@ -190,12 +138,6 @@ impl<'b> Facts<'b> {
         Ok(authority.or(host))
     }
 
-    /// RFC 9112 §9.3: close wins.
-    #[inline]
-    fn keep_alive(&self, version: Version) -> bool {
-        !self.close && (version == Version::Http11 || self.keep)
-    }
-
     /// RFC 9110 §10.1.1: an expectation in HTTP/1.0 is ignored.
     #[inline]
     fn expect_continue(&self, version: Version) -> Result<bool, Reject> {
@@ -206,11 +148,4 @@ impl<'b> Facts<'b> {
             Expect::Unknown => Err(Reject::new(Status::ExpectationFailed, "unknown expectation")),
         }
     }
-}
-
-/// `transfer-coding = token *( OWS ";" OWS token "=" … )`; `chunked` takes no parameter.
-fn is_coding(coding: &[u8]) -> bool {
-    let mut parts = coding.split(|&b| b == b';').map(syntax::trim);
-    let name = parts.next().unwrap_or(b"");
-    syntax::is_token(name) && !name.eq_ignore_ascii_case(b"chunked")
 }

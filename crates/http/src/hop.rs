@@ -1,0 +1,76 @@
+//! What both requests and replies say about one hop: `Connection`, `Content-Length` and
+//! `Transfer-Encoding`.
+
+use crate::{Reject, request::Version, syntax};
+
+/// The fields of one message that are about its framing and its connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Hop {
+    pub(crate) content_length: Option<u64>,
+    pub(crate) transfer: Transfer,
+    /// Options of `Connection`.
+    close: bool,
+    keep: bool,
+}
+
+/// The codings of `Transfer-Encoding`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transfer {
+    Absent,
+    Chunked,
+    /// A coding that is not undone here, to be followed by `chunked`.
+    Foreign,
+    ForeignThenChunked,
+}
+
+impl Hop {
+    pub(crate) const fn new() -> Self {
+        Self { content_length: None, transfer: Transfer::Absent, close: false, keep: false }
+    }
+
+    pub(crate) fn note_connection(&mut self, value: &[u8]) {
+        for option in syntax::list(value) {
+            self.close |= option.eq_ignore_ascii_case(b"close");
+            self.keep |= option.eq_ignore_ascii_case(b"keep-alive");
+        }
+    }
+
+    pub(crate) fn note_content_length(&mut self, value: &[u8]) -> Result<(), Reject> {
+        if self.content_length.is_some() {
+            return Err(Reject::bad("Content-Length is given twice"));
+        }
+        let length = syntax::decimal(value);
+        self.content_length = Some(length.ok_or(Reject::bad("invalid Content-Length"))?);
+        Ok(())
+    }
+
+    /// RFC 9112 §6.1: `chunked` once, at the end. Lines are one list, read in order.
+    pub(crate) fn note_transfer_encoding(&mut self, value: &[u8]) -> Result<(), Reject> {
+        let mut is_empty = true;
+        for coding in syntax::list(value) {
+            is_empty = false;
+            self.transfer = match (self.transfer, coding.eq_ignore_ascii_case(b"chunked")) {
+                (Transfer::Absent, true) => Transfer::Chunked,
+                (Transfer::Foreign, true) => Transfer::ForeignThenChunked,
+                (Transfer::Absent | Transfer::Foreign, false) if is_coding(coding) => {
+                    Transfer::Foreign
+                }
+                _ => return Err(Reject::bad("invalid Transfer-Encoding")),
+            };
+        }
+        if is_empty { Err(Reject::bad("empty Transfer-Encoding")) } else { Ok(()) }
+    }
+
+    /// RFC 9112 §9.3: close wins.
+    #[inline]
+    pub(crate) fn keep_alive(&self, version: Version) -> bool {
+        !self.close && (version == Version::Http11 || self.keep)
+    }
+}
+
+/// `transfer-coding = token *( OWS ";" OWS token "=" … )`; `chunked` takes no parameter.
+fn is_coding(coding: &[u8]) -> bool {
+    let mut parts = coding.split(|&b| b == b';').map(syntax::trim);
+    let name = parts.next().unwrap_or(b"");
+    syntax::is_token(name) && !name.eq_ignore_ascii_case(b"chunked")
+}

@@ -1,0 +1,244 @@
+//! Replies: what a client that measures servers must know of what they send.
+//!
+//! A [`Decoder`] follows one connection's replies through the octets as they come, checks them,
+//! and counts the content without keeping it. Heads that arrive whole, which is nearly all, are
+//! read where they lie; of one that arrives in pieces the start is kept until the rest is there.
+
+mod head;
+
+use crate::{Limits, Reject, body, limits::MAX_FIELDS};
+use head::{Head, Until};
+
+/// The most interim replies (1xx) before a final one.
+pub const MAX_INTERIM: u32 = 16;
+
+/// What is taken of a reply: a status line of 8 KiB, 64 KiB of fields, any body.
+const LIMITS: Limits = Limits {
+    request_line: 8 << 10,
+    header_section: 64 << 10,
+    fields: MAX_FIELDS,
+    body: u64::MAX,
+    chunk_line: 4 << 10,
+    trailer_section: 64 << 10,
+};
+
+/// A whole reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The status code, 101 or 200 to 599.
+    pub status: u16,
+    /// Octets of content, without the framing of chunks.
+    pub body: u64,
+    /// Another request may be sent on the connection.
+    pub keep_alive: bool,
+}
+
+/// A reply that is not HTTP, or not whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadReply {
+    /// The status line is not one.
+    #[error("the reply's status line is invalid")]
+    StatusLine,
+    /// The fields or the chunks break the syntax, contradict each other or are too long.
+    #[error("the reply is invalid: {0}")]
+    Syntax(&'static str),
+    /// More than [`MAX_INTERIM`] interim replies.
+    #[error("more than {MAX_INTERIM} interim (1xx) replies to one request")]
+    TooManyInterim,
+    /// The connection was closed before the reply began.
+    #[error("the connection was closed before a reply")]
+    Empty,
+    /// The connection was closed before the reply was whole.
+    #[error("the connection was closed in the middle of a reply")]
+    Truncated,
+}
+
+impl From<Reject> for BadReply {
+    fn from(reject: Reject) -> Self {
+        Self::Syntax(reject.reason)
+    }
+}
+
+/// What one call of [`Decoder::feed`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fed {
+    /// So many octets belong to the reply. Fewer than were given only when it is whole: what is
+    /// left belongs to the next reply, or was sent unasked.
+    pub consumed: usize,
+    /// The reply, once it is whole.
+    pub reply: Option<Reply>,
+}
+
+/// Reads the replies of one connection, one after the other.
+///
+/// ```
+/// use pollux_http::reply::{Decoder, Reply};
+///
+/// let mut decoder = Decoder::new();
+/// decoder.begin(false);
+/// assert_eq!(decoder.feed(b"HTTP/1.1 200 OK\r\nContent-Le")?.reply, None);
+/// let fed = decoder.feed(b"ngth: 2\r\n\r\nhi")?;
+/// assert_eq!(fed.reply, Some(Reply { status: 200, body: 2, keep_alive: true }));
+/// # Ok::<(), pollux_http::reply::BadReply>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Decoder {
+    /// The start of a head that came in pieces.
+    partial: Vec<u8>,
+    /// Octets of `partial` in which no end of the head was found.
+    searched: usize,
+    stage: Stage,
+    is_head_request: bool,
+    interim: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+enum Stage {
+    #[default]
+    Head,
+    Body {
+        head: Head,
+        body: u64,
+        decoder: Option<body::Decoder>,
+    },
+    Done,
+}
+
+impl Decoder {
+    /// For a new connection.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes ready for the reply to a request that was sent; `is_head_request` when its method was
+    /// HEAD, whose replies have no body whatever their fields say (§6.3).
+    pub fn begin(&mut self, is_head_request: bool) {
+        self.partial.clear();
+        self.searched = 0;
+        self.stage = Stage::Head;
+        self.is_head_request = is_head_request;
+        self.interim = 0;
+    }
+
+    /// Takes the octets that came next. After the reply is whole it takes nothing until
+    /// [`Decoder::begin`].
+    ///
+    /// # Errors
+    /// [`BadReply`]: the connection is of no more use.
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<Fed, BadReply> {
+        let mut consumed = 0;
+        while let Stage::Head = self.stage {
+            let Some((head, len)) = self.feed_head(&bytes[consumed..])? else {
+                return Ok(Fed { consumed: bytes.len(), reply: None });
+            };
+            consumed += len;
+            if head.is_interim() {
+                self.interim += 1;
+                if self.interim > MAX_INTERIM {
+                    return Err(BadReply::TooManyInterim);
+                }
+                continue;
+            }
+            let decoder = match head.until {
+                Until::Framed(framing) => Some(body::Decoder::new(framing)),
+                Until::Close => None,
+            };
+            self.stage = Stage::Body { head, body: 0, decoder };
+        }
+        let (more, reply) = self.feed_body(&bytes[consumed..])?;
+        Ok(Fed { consumed: consumed + more, reply })
+    }
+
+    /// Tells that the peer closed the connection: the end of a reply that is delimited by it.
+    ///
+    /// # Errors
+    /// [`BadReply::Empty`] and [`BadReply::Truncated`].
+    pub fn finish(&mut self) -> Result<Reply, BadReply> {
+        match &self.stage {
+            Stage::Body { head, body, decoder: None } => {
+                let reply = Reply { status: head.status, body: *body, keep_alive: false };
+                self.stage = Stage::Done;
+                Ok(reply)
+            }
+            Stage::Head if self.partial.is_empty() && self.interim == 0 => Err(BadReply::Empty),
+            Stage::Head | Stage::Body { .. } => Err(BadReply::Truncated),
+            Stage::Done => Err(BadReply::Empty),
+        }
+    }
+
+    /// The status of the reply that is being read, once its head is known.
+    pub fn status(&self) -> Option<u16> {
+        match &self.stage {
+            Stage::Body { head, .. } => Some(head.status),
+            Stage::Head | Stage::Done => None,
+        }
+    }
+
+    /// The head, and how many of `bytes` are part of it.
+    #[inline]
+    fn feed_head(&mut self, bytes: &[u8]) -> Result<Option<(Head, usize)>, BadReply> {
+        if !self.partial.is_empty() {
+            return self.feed_split_head(bytes);
+        }
+        let found = Head::parse(bytes, self.is_head_request, &LIMITS)?;
+        if found.is_none() {
+            self.partial.extend_from_slice(bytes);
+        }
+        Ok(found)
+    }
+
+    #[cold]
+    fn feed_split_head(&mut self, bytes: &[u8]) -> Result<Option<(Head, usize)>, BadReply> {
+        let before = self.partial.len();
+        // No more than a head may have: the rest is body, or too much.
+        let room = (LIMITS.head() + 1).saturating_sub(before).min(bytes.len());
+        self.partial.extend_from_slice(&bytes[..room]);
+        if !self.may_be_whole() && self.partial.len() <= LIMITS.head() {
+            return Ok(None);
+        }
+        let found = Head::parse(&self.partial, self.is_head_request, &LIMITS)?;
+        match found {
+            Some((head, len)) => {
+                self.partial.clear();
+                self.searched = 0;
+                Ok(Some((head, len - before)))
+            }
+            None if self.partial.len() > LIMITS.head() => {
+                Err(BadReply::Syntax("the header section is too long"))
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// Looks for an empty line in what has come since the last look.
+    fn may_be_whole(&mut self) -> bool {
+        let partial = &self.partial;
+        let found = memchr::memchr_iter(b'\n', &partial[self.searched..]).any(|lf| {
+            let before = &partial[..self.searched + lf];
+            before.ends_with(b"\n") || before.ends_with(b"\n\r")
+        });
+        self.searched = partial.len();
+        found
+    }
+
+    #[inline]
+    fn feed_body(&mut self, bytes: &[u8]) -> Result<(usize, Option<Reply>), BadReply> {
+        let Stage::Body { head, body, decoder } = &mut self.stage else { return Ok((0, None)) };
+        let Some(decoder) = decoder else {
+            *body += bytes.len() as u64;
+            return Ok((bytes.len(), None));
+        };
+        let mut consumed = 0;
+        while !decoder.is_done() {
+            if consumed == bytes.len() {
+                return Ok((consumed, None));
+            }
+            let step = decoder.decode(&bytes[consumed..], &LIMITS)?;
+            *body += step.data.len() as u64;
+            consumed += step.consumed;
+        }
+        let reply = Reply { status: head.status, body: *body, keep_alive: head.keep_alive };
+        self.stage = Stage::Done;
+        Ok((consumed, Some(reply)))
+    }
+}

@@ -1,0 +1,126 @@
+//! The head of a reply: status line, framing, persistence.
+
+use super::BadReply;
+use crate::{
+    Limits, Reject,
+    fields::{self, Bounds, Field},
+    hop::{Hop, Transfer},
+    request::{Framing, Version},
+};
+
+/// Where the body ends (§6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Until {
+    Framed(Framing),
+    Close,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) status: u16,
+    pub(super) until: Until,
+    pub(super) keep_alive: bool,
+}
+
+impl Head {
+    /// Reads the head at the start of `bytes`, and its length; nothing while it is not whole.
+    #[inline]
+    pub(super) fn parse(
+        bytes: &[u8],
+        is_head_request: bool,
+        limits: &Limits,
+    ) -> Result<Option<(Self, usize)>, BadReply> {
+        let Some(line) = StatusLine::parse(bytes, limits.request_line)? else { return Ok(None) };
+        let mut hop = Hop::new();
+        let from_section = &bytes[line.len..];
+        let bounds = Bounds::of_header(limits);
+        let Some(len) = fields::parse(from_section, bounds, |field| note(&mut hop, field))? else {
+            return Ok(None);
+        };
+        let until = line.until(&hop, is_head_request)?;
+        let keep_alive =
+            hop.keep_alive(line.version) && until != Until::Close && line.status != SWITCHING;
+        Ok(Some((Self { status: line.status, until, keep_alive }, line.len + len)))
+    }
+
+    /// More replies follow to the same request. After 101 there is no more HTTP (RFC 9110 §15.2.2).
+    pub(super) fn is_interim(&self) -> bool {
+        self.status < 200 && self.status != SWITCHING
+    }
+}
+
+const SWITCHING: u16 = 101;
+
+#[inline]
+fn note(hop: &mut Hop, field: Field<'_>) -> Result<(), Reject> {
+    match field.name.len() {
+        10 if field.is(b"connection") => hop.note_connection(field.value),
+        14 if field.is(b"content-length") => hop.note_content_length(field.value)?,
+        17 if field.is(b"transfer-encoding") => hop.note_transfer_encoding(field.value)?,
+        _ => {}
+    }
+    Ok(())
+}
+
+struct StatusLine {
+    version: Version,
+    status: u16,
+    /// With the CRLF.
+    len: usize,
+}
+
+impl StatusLine {
+    /// `HTTP-version SP status-code SP [ reason-phrase ] CRLF` (§4). Servers that leave out the
+    /// second space are forgiven: it changes nothing.
+    #[inline]
+    fn parse(bytes: &[u8], max: usize) -> Result<Option<Self>, BadReply> {
+        // `d` stands for a digit.
+        const PATTERN: &[u8] = b"HTTP/1.d ddd";
+        for (&wanted, &got) in PATTERN.iter().zip(bytes) {
+            if !(wanted == got || wanted == b'd' && got.is_ascii_digit()) {
+                return Err(BadReply::StatusLine);
+            }
+        }
+        let searched = &bytes[..bytes.len().min(max + 2)];
+        let Some(lf) = memchr::memchr(b'\n', searched) else {
+            let is_too_long = searched.len() < bytes.len();
+            return if is_too_long { Err(BadReply::StatusLine) } else { Ok(None) };
+        };
+        let Some(reason) = bytes[..lf].strip_suffix(b"\r").and_then(|l| l.get(PATTERN.len()..))
+        else {
+            return Err(BadReply::StatusLine);
+        };
+        let is_text = |&b: &u8| b == b'\t' || b >= b' ' && b != 0x7f;
+        if !(reason.is_empty() || reason[0] == b' ' && reason.iter().all(is_text)) {
+            return Err(BadReply::StatusLine);
+        }
+        let status = bytes[9..12].iter().fold(0, |n, &b| n * 10 + u16::from(b - b'0'));
+        if !(100..600).contains(&status) {
+            return Err(BadReply::StatusLine);
+        }
+        let version = if bytes[7] == b'0' { Version::Http10 } else { Version::Http11 };
+        Ok(Some(Self { version, status, len: lf + 1 }))
+    }
+
+    #[inline]
+    fn until(&self, hop: &Hop, is_head_request: bool) -> Result<Until, BadReply> {
+        if hop.transfer != Transfer::Absent {
+            if hop.content_length.is_some() {
+                return Err(BadReply::Syntax("both Content-Length and Transfer-Encoding"));
+            }
+            if self.version == Version::Http10 {
+                return Err(BadReply::Syntax("Transfer-Encoding in HTTP/1.0"));
+            }
+        }
+        if is_head_request || matches!(self.status, 100..=199 | 204 | 304) {
+            return Ok(Until::Framed(Framing::None));
+        }
+        Ok(match (hop.transfer, hop.content_length) {
+            (Transfer::Absent, Some(length)) => Until::Framed(Framing::Length(length)),
+            (Transfer::Absent, None) | (Transfer::Foreign, _) => Until::Close,
+            (Transfer::Chunked | Transfer::ForeignThenChunked, _) => {
+                Until::Framed(Framing::Chunked)
+            }
+        })
+    }
+}

@@ -1,0 +1,221 @@
+//! Replies: framing, persistence, what is refused; and that pieces make no difference.
+
+use pollux_http::reply::{BadReply, Decoder, MAX_INTERIM, Reply};
+use proptest::prelude::*;
+
+/// The first reply in `wire`, fed in pieces of `piece` octets, and how much of `wire` it took. The
+/// connection is closed after the last octet.
+fn read(wire: &[u8], is_head: bool, piece: usize) -> Result<(Reply, usize), BadReply> {
+    let mut decoder = Decoder::new();
+    decoder.begin(is_head);
+    let mut at = 0;
+    while at < wire.len() {
+        let end = (at + piece).min(wire.len());
+        let fed = decoder.feed(&wire[at..end])?;
+        assert!(fed.consumed <= end - at);
+        at += fed.consumed;
+        if let Some(reply) = fed.reply {
+            return Ok((reply, at));
+        }
+        assert_eq!(at, end, "without a reply all is consumed");
+    }
+    decoder.finish().map(|reply| (reply, at))
+}
+
+fn whole(wire: &str) -> Result<(Reply, usize), BadReply> {
+    let all = read(wire.as_bytes(), false, wire.len().max(1));
+    for piece in [1, 2, 3, 7] {
+        let pieces = read(wire.as_bytes(), false, piece);
+        match (&all, &pieces) {
+            // Which fault is met first may depend on how much is there.
+            (Err(_), Err(_)) => {}
+            _ => assert_eq!(all, pieces, "{wire:?} in pieces of {piece}"),
+        }
+    }
+    all
+}
+
+#[track_caller]
+fn is(wire: &str, status: u16, body: u64, keep_alive: bool) {
+    assert_eq!(whole(wire), Ok((Reply { status, body, keep_alive }, wire.len())), "{wire:?}");
+}
+
+#[test]
+fn framing_of_rfc_9112_6_3() {
+    is("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", 200, 5, true);
+    is("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 200, 0, true);
+    is("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n", 200, 3, true);
+    is("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 200, 0, true);
+    is("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nabc", 200, 3, false);
+    is("HTTP/1.1 200 OK\r\n\r\nuntil the end", 200, 13, false);
+    is("HTTP/1.1 204 No Content\r\n\r\n", 204, 0, true);
+    is("HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n", 304, 0, true);
+    is("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n", 101, 0, false);
+    is(
+        "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\n\r\nHTTP/1.1 204 \r\n\r\n",
+        204,
+        0,
+        true,
+    );
+}
+
+#[test]
+fn a_reply_to_head_has_no_body() {
+    let wire = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nHTTP/1.1 ";
+    let (reply, len) = read(wire, true, wire.len()).unwrap();
+    assert_eq!(reply, Reply { status: 200, body: 0, keep_alive: true });
+    assert_eq!(&wire[len..], b"HTTP/1.1 ");
+}
+
+#[test]
+fn persistence_of_rfc_9112_9_3() {
+    let length = "Content-Length: 0\r\n\r\n";
+    is(&format!("HTTP/1.1 200 OK\r\nConnection: close\r\n{length}"), 200, 0, false);
+    is(&format!("HTTP/1.1 200 OK\r\nConnection: a, Close\r\n{length}"), 200, 0, false);
+    is(&format!("HTTP/1.0 200 OK\r\n{length}"), 200, 0, false);
+    is(&format!("HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\n{length}"), 200, 0, true);
+    is("HTTP/1.0 200 OK\r\nConnection: keep-alive\r\n\r\nx", 200, 1, false);
+}
+
+#[test]
+fn the_status_line_of_rfc_9112_4() {
+    is("HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n", 200, 0, true);
+    is("HTTP/1.1 404 \r\nContent-Length: 0\r\n\r\n", 404, 0, true);
+    is("HTTP/1.5 599 a b\tc\r\nContent-Length: 0\r\n\r\n", 599, 0, true);
+    for line in [
+        "HTTP/2.0 200 OK\r\n",
+        "http/1.1 200 OK\r\n",
+        "HTTP/1.1  200 OK\r\n",
+        "HTTP/1.1 20 OK\r\n",
+        "HTTP/1.1 2000 OK\r\n",
+        "HTTP/1.1 099 OK\r\n",
+        "HTTP/1.1 600 OK\r\n",
+        "HTTP/1.1 200 OK\n",
+        "HTTP/1.1 200 O\rK\r\n",
+        "HTTP/1.1 200 O\0K\r\n",
+        "HTTP/1.1 200OK\r\n",
+        " HTTP/1.1 200 OK\r\n",
+        "\r\nHTTP/1.1 200 OK\r\n",
+        "<html>",
+    ] {
+        assert_eq!(whole(&format!("{line}\r\n")), Err(BadReply::StatusLine), "{line:?}");
+    }
+}
+
+#[test]
+fn contradictions_and_broken_syntax_are_refused() {
+    for rest in [
+        "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "Content-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+        "Content-Length: 1, 1\r\n\r\na",
+        "Content-Length: +1\r\n\r\na",
+        "Content-Length : 1\r\n\r\na",
+        "Content-Length: 1\n\r\na",
+        "Content-Length: 1\r\n\na",
+        "A: b\r\n c\r\n\r\n",
+        "Transfer-Encoding: chunked, gzip\r\n\r\n",
+        "Transfer-Encoding: chunked\r\n\r\n1\nx\r\n0\r\n\r\n",
+        "Transfer-Encoding: chunked\r\n\r\n1\r\nxy\r\n0\r\n\r\n",
+    ] {
+        let got = whole(&format!("HTTP/1.1 200 OK\r\n{rest}"));
+        assert!(matches!(got, Err(BadReply::Syntax(_))), "{rest:?}: {got:?}");
+    }
+    let old = whole("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n");
+    assert!(matches!(old, Err(BadReply::Syntax(_))), "{old:?}");
+}
+
+#[test]
+fn a_close_too_early_is_told() {
+    assert_eq!(whole(""), Err(BadReply::Empty));
+    for wire in [
+        "H",
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell",
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r",
+        "HTTP/1.1 100 Continue\r\n\r\n",
+    ] {
+        assert_eq!(whole(wire), Err(BadReply::Truncated), "{wire:?}");
+    }
+}
+
+#[test]
+fn interim_replies_and_heads_are_bounded() {
+    let interim = "HTTP/1.1 100 Continue\r\n\r\n";
+    let last = "HTTP/1.1 204 No Content\r\n\r\n";
+    let most = interim.repeat(MAX_INTERIM as usize);
+    is(&format!("{most}{last}"), 204, 0, true);
+    assert_eq!(whole(&format!("{most}{interim}{last}")), Err(BadReply::TooManyInterim));
+
+    let long = format!("HTTP/1.1 200 OK\r\nA: {}", "x".repeat(1 << 20));
+    assert!(matches!(whole(&long), Err(BadReply::Syntax(_))));
+    let long = format!("HTTP/1.1 200 {}", "x".repeat(1 << 20));
+    assert_eq!(whole(&long), Err(BadReply::StatusLine));
+    let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "A: b\r\n".repeat(101));
+    assert!(matches!(whole(&many), Err(BadReply::Syntax(_))));
+}
+
+#[test]
+fn replies_follow_one_another() {
+    let wire = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\naHTTP/1.1 404 No\r\nContent-Length: 2\r\n\r\nbc";
+    let mut decoder = Decoder::new();
+    let mut at = 0;
+    let mut statuses = Vec::new();
+    while at < wire.len() {
+        decoder.begin(false);
+        let fed = decoder.feed(&wire[at..]).unwrap();
+        at += fed.consumed;
+        statuses.push(fed.reply.unwrap().status);
+        // Nothing more is taken until the next begin.
+        assert_eq!(decoder.feed(&wire[at..]).unwrap().consumed, 0);
+    }
+    assert_eq!(statuses, [200, 404]);
+}
+
+proptest! {
+    #[test]
+    fn any_split_gives_the_same_reply(
+        body in proptest::collection::vec(any::<u8>(), 0..300),
+        chunk in 1usize..50,
+        is_chunked: bool,
+        cuts in proptest::collection::vec(1usize..60, 1..200),
+    ) {
+        let mut wire = b"HTTP/1.1 200 OK\r\nX: y\r\n".to_vec();
+        if is_chunked {
+            wire.extend_from_slice(b"Transfer-Encoding: chunked\r\n\r\n");
+            for chunk in body.chunks(chunk) {
+                wire.extend_from_slice(format!("{:x};e=\"q\"\r\n", chunk.len()).as_bytes());
+                wire.extend_from_slice(chunk);
+                wire.extend_from_slice(b"\r\n");
+            }
+            wire.extend_from_slice(b"0\r\nT: u\r\n\r\n");
+        } else {
+            wire.extend_from_slice(format!("Content-Length: {}\r\n\r\n", body.len()).as_bytes());
+            wire.extend_from_slice(&body);
+        }
+        let len = wire.len();
+        wire.extend_from_slice(b"HTTP/1.1 rest");
+
+        let mut decoder = Decoder::new();
+        decoder.begin(false);
+        let (mut at, mut cuts) = (0, cuts.into_iter().cycle());
+        let reply = loop {
+            let end = (at + cuts.next().unwrap()).min(wire.len());
+            let fed = decoder.feed(&wire[at..end]).unwrap();
+            at += fed.consumed;
+            if let Some(reply) = fed.reply {
+                break reply;
+            }
+        };
+        prop_assert_eq!(reply, Reply { status: 200, body: body.len() as u64, keep_alive: true });
+        prop_assert_eq!(at, len);
+    }
+
+    #[test]
+    fn arbitrary_bytes_do_no_harm(
+        bytes in proptest::collection::vec(any::<u8>(), 0..400), piece in 1usize..20, is_head: bool,
+    ) {
+        let _ = read(&bytes, is_head, piece);
+        let wire = [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", &bytes[..]].concat();
+        let _ = read(&wire, is_head, piece);
+    }
+}
