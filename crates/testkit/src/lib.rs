@@ -1,1 +1,12 @@
-//! To be written.
+//! Support for the tests of all crates: pairs of descriptors, full buffers, limits, forked
+//! children, signals. Everything panics with what failed: a test has no use for a `Result` here.
+
+pub mod child;
+pub mod limits;
+pub mod pairs;
+pub mod signals;
+mod sys;
+
+pub use child::in_child;
+pub use limits::{raise_descriptor_limit, with_descriptors};
+pub use pairs::{Pair, drain, fill, poll_now};

@@ -1,0 +1,75 @@
+//! More than one interest set.
+
+use crate::{rig::Rig, subject::Subject};
+use pollux_event::{Capabilities, Mechanism, Readiness};
+use pollux_testkit::{Pair, drain};
+use std::thread;
+
+pub fn two_in_one_thread<M: Mechanism>(subject: &Subject) {
+    let (mut one, mut other) = (Rig::<M>::new(subject), Rig::<M>::new(subject));
+    let (first, second) = (Pair::unix(), Pair::unix());
+    let (first_token, second_token) = (one.add_near(&first), other.add_near(&second));
+    for _ in 0..3 {
+        first.send(b"x");
+        other.expect_silence();
+        second.send(b"y");
+        other.expect(second_token, Readiness::READABLE);
+        one.expect(first_token, Readiness::READABLE);
+        drain(&first.near);
+        drain(&second.near);
+    }
+    one.waker().expect("waker").wake();
+    other.expect_silence();
+}
+
+pub fn one_descriptor_in_two_sets<M: Mechanism>(subject: &Subject) -> Result<(), String> {
+    if subject.has(Capabilities::ONE_OWNER) {
+        return Err("a descriptor belongs to one set only".into());
+    }
+    let (mut one, mut other) = (Rig::<M>::new(subject), Rig::<M>::new(subject));
+    let pair = Pair::unix();
+    let tokens = (one.add_near(&pair), other.add_near(&pair));
+    pair.send(b"x");
+    one.expect(tokens.0, Readiness::READABLE);
+    one.remove(tokens.0).expect("remove");
+    other.expect(tokens.1, Readiness::READABLE);
+    one.expect_silence();
+    Ok(())
+}
+
+pub fn one_outlives_the_other<M: Mechanism>(subject: &Subject) {
+    let (one, mut other) = (Rig::<M>::new(subject), Rig::<M>::new(subject));
+    let (first, second) = (Pair::unix(), Pair::unix());
+    let mut one = one;
+    one.add_near(&first);
+    let token = other.add_near(&second);
+    first.send(b"x");
+    drop(one);
+    first.send(b"x");
+    other.expect_silence();
+    second.send(b"y");
+    other.expect(token, Readiness::READABLE);
+    // What a dropped set leaves behind does not trouble the next.
+    let mut third = Rig::<M>::new(subject);
+    let token = third.add_near(&first);
+    third.expect(token, Readiness::READABLE);
+}
+
+pub fn one_a_thread<M: Mechanism>(subject: &Subject) {
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut rig = Rig::<M>::new(subject);
+                let pairs: Vec<_> = (0..10).map(|_| Pair::unix()).collect();
+                let tokens: Vec<_> = pairs.iter().map(|pair| rig.add_near(pair)).collect();
+                for _ in 0..50 {
+                    pairs.iter().for_each(|pair| pair.send(b"x"));
+                    rig.expect_all(&tokens);
+                    for pair in &pairs {
+                        drain(&pair.near);
+                    }
+                }
+            });
+        }
+    });
+}

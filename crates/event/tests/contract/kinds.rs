@@ -1,0 +1,79 @@
+//! Descriptors that are not TCP connections. A mechanism may refuse a kind (epoll refuses regular
+//! files, RT signals refuse eventfds), with EPERM: it must not accept it and stay silent.
+
+use crate::{rig::Rig, subject::Subject};
+use pollux_event::{Interest, Mechanism, Readiness};
+use pollux_testkit::{
+    Pair, drain,
+    pairs::{self, End, Mailbox},
+};
+use rustix::io::Errno;
+use std::{
+    net::{Ipv4Addr, TcpListener, TcpStream},
+    os::fd::{AsFd, BorrowedFd},
+};
+
+/// Adds `fd`, makes it ready twice, and expects an event for each time.
+fn check<M: Mechanism>(
+    subject: &Subject,
+    fd: BorrowedFd<'_>,
+    mut make_ready: impl FnMut(),
+    mut come_to_rest: impl FnMut(),
+) -> Result<(), String> {
+    let mut rig = Rig::<M>::new(subject);
+    let token = match rig.add(fd, Interest::READ) {
+        Ok(token) => token,
+        Err(error) if error.raw_os_error() == Some(Errno::PERM.raw_os_error()) => {
+            assert!(rig.is_empty(), "refused, and yet in the set");
+            return Err(format!("refused, as it may be: {error}"));
+        }
+        Err(error) => panic!("add: {error}"),
+    };
+    rig.expect_silence();
+    for _ in 0..2 {
+        make_ready();
+        rig.expect(token, Readiness::READABLE);
+        come_to_rest();
+        rig.expect_silence();
+    }
+    Ok(())
+}
+
+fn check_pair<M: Mechanism>(subject: &Subject, pair: &Pair) -> Result<(), String> {
+    let rest = || assert_eq!(drain(&pair.near), (2, End::WouldBlock));
+    check::<M>(subject, pair.near.as_fd(), || pair.send(b"xy"), rest)
+}
+
+pub fn unix_stream<M: Mechanism>(subject: &Subject) -> Result<(), String> {
+    check_pair::<M>(subject, &Pair::unix())
+}
+
+pub fn pipe<M: Mechanism>(subject: &Subject) -> Result<(), String> {
+    check_pair::<M>(subject, &Pair::pipe())
+}
+
+pub fn eventfd<M: Mechanism>(subject: &Subject) -> Result<(), String> {
+    let eventfd = pairs::eventfd();
+    let write = || assert_eq!(rustix::io::write(&eventfd, &1u64.to_ne_bytes()), Ok(8));
+    let rest = || assert_eq!(drain(&eventfd), (8, End::WouldBlock));
+    check::<M>(subject, eventfd.as_fd(), write, rest)
+}
+
+pub fn datagram<M: Mechanism>(subject: &Subject) -> Result<(), String> {
+    let mailbox = Mailbox::new();
+    let rest = || assert_eq!(drain(&mailbox.socket).0, 1);
+    check::<M>(subject, mailbox.socket.as_fd(), || mailbox.post(), rest)
+}
+
+pub fn listener<M: Mechanism>(subject: &Subject) -> Result<(), String> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind");
+    listener.set_nonblocking(true).expect("set O_NONBLOCK");
+    let address = listener.local_addr().expect("the listener's address");
+    let mut clients = Vec::new();
+    check::<M>(
+        subject,
+        listener.as_fd(),
+        || clients.push(TcpStream::connect(address).expect("connect")),
+        || drop(listener.accept().expect("accept")),
+    )
+}

@@ -1,0 +1,312 @@
+//! Random sequences of everything at once, against a model that knows what must be reported.
+//!
+//! The truth about readiness is poll(2); the model adds what is *owed*: with level-triggering
+//! whatever is ready, with edges what became ready, or was asked for anew, since the last report.
+
+use crate::{
+    rig::{PATIENCE, Rig},
+    subject::Subject,
+};
+use pollux_event::{Interest, Mechanism, Readiness, Token};
+use pollux_testkit::{
+    Pair, drain, fill,
+    pairs::{Kind, poll_now},
+};
+use proptest::{
+    prelude::*,
+    test_runner::{Config, TestCaseError, TestRunner},
+};
+use rustix::{event::PollFlags, net::Shutdown};
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    time::{Duration, Instant},
+};
+
+const SLOTS: usize = 6;
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Open(usize, bool),
+    Add(usize, u8),
+    Modify(usize, u8),
+    Remove(usize),
+    /// Through the mechanism when registered, else plainly.
+    Close(usize),
+    Send(usize),
+    ReadSome(usize),
+    ReadAll(usize),
+    Fill(usize),
+    DrainFar(usize),
+    FarShutdown(usize),
+    FarClose(usize),
+    Wake,
+    /// One wait of zero, of whose events at most this many are taken.
+    Glance(usize),
+    /// Waits until all that is owed has been reported.
+    Settle,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let slot = 0..SLOTS;
+    prop_oneof![
+        3 => (slot.clone(), any::<bool>()).prop_map(|(slot, tcp)| Step::Open(slot, tcp)),
+        4 => (slot.clone(), 0..4u8).prop_map(|(slot, bits)| Step::Add(slot, bits)),
+        3 => (slot.clone(), 0..4u8).prop_map(|(slot, bits)| Step::Modify(slot, bits)),
+        2 => slot.clone().prop_map(Step::Remove),
+        2 => slot.clone().prop_map(Step::Close),
+        6 => slot.clone().prop_map(Step::Send),
+        2 => slot.clone().prop_map(Step::ReadSome),
+        4 => slot.clone().prop_map(Step::ReadAll),
+        2 => slot.clone().prop_map(Step::Fill),
+        3 => slot.clone().prop_map(Step::DrainFar),
+        1 => slot.clone().prop_map(Step::FarShutdown),
+        1 => slot.prop_map(Step::FarClose),
+        1 => Just(Step::Wake),
+        2 => (0..4usize).prop_map(Step::Glance),
+        4 => Just(Step::Settle),
+    ]
+}
+
+struct Slot {
+    near: OwnedFd,
+    far: Option<OwnedFd>,
+    registered: Option<(Token, Interest)>,
+    /// With edges: something to read, or to write, has come up since the last report of it.
+    owed: Readiness,
+    /// The near end's buffer was full since the last report that it may be written.
+    blocked: bool,
+}
+
+impl Slot {
+    /// What poll(2) finds of what the registration asks for.
+    fn ready(&self, interest: Interest) -> Readiness {
+        let bits =
+            poll_now(&self.near, PollFlags::from_bits_retain(interest.to_poll_bits() as u16));
+        Readiness::from_poll_bits(u32::from(bits.bits()))
+    }
+
+    /// What must still be reported now.
+    fn due(&self, edge: bool) -> Readiness {
+        let Some((_, interest)) = self.registered else { return Readiness::empty() };
+        let ready = self.ready(interest);
+        let mut due = Readiness::empty();
+        if interest.contains(Interest::READ) && ready.is_readable() {
+            due |= Readiness::READABLE;
+        }
+        if interest.contains(Interest::WRITE) && ready.is_writable() {
+            due |= Readiness::WRITABLE;
+        }
+        if edge { due & self.owed } else { due }
+    }
+
+    /// Adding and modifying owe a report of whatever is ready.
+    fn ask(&mut self, token: Token, interest: Interest) {
+        self.registered = Some((token, interest));
+        self.owed = Readiness::READABLE | Readiness::WRITABLE;
+    }
+}
+
+struct World<'a, M> {
+    rig: Rig<M>,
+    subject: &'a Subject,
+    slots: [Option<Slot>; SLOTS],
+    /// Reported since the last wait's beginning, for level-triggering.
+    seen: [Readiness; SLOTS],
+}
+
+impl<M: Mechanism> World<'_, M> {
+    fn apply(&mut self, step: Step) -> Result<(), TestCaseError> {
+        match step {
+            Step::Wake => self.rig.waker()?.wake(),
+            Step::Glance(most) => self.wait(Duration::ZERO, most)?,
+            Step::Settle => self.settle()?,
+            Step::Open(index, tcp) if self.slots[index].is_none() => {
+                let pair = Pair::new(if tcp { Kind::Tcp } else { Kind::Unix });
+                self.slots[index] = Some(Slot {
+                    near: pair.near,
+                    far: Some(pair.far),
+                    registered: None,
+                    owed: Readiness::empty(),
+                    blocked: false,
+                });
+            }
+            Step::Close(index) => {
+                if let Some(slot) = self.slots[index].take()
+                    && let Some((token, _)) = slot.registered
+                {
+                    self.rig.close(token, slot.near)?;
+                }
+            }
+            Step::Open(index, _)
+            | Step::Add(index, _)
+            | Step::Modify(index, _)
+            | Step::Remove(index)
+            | Step::Send(index)
+            | Step::ReadSome(index)
+            | Step::ReadAll(index)
+            | Step::Fill(index)
+            | Step::DrainFar(index)
+            | Step::FarShutdown(index)
+            | Step::FarClose(index) => {
+                let Some(slot) = &mut self.slots[index] else { return Ok(()) };
+                Self::apply_to(&mut self.rig, slot, step)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn apply_to(rig: &mut Rig<M>, slot: &mut Slot, step: Step) -> Result<(), TestCaseError> {
+        match (step, slot.registered) {
+            (Step::Add(_, bits), None) => {
+                let interest = Interest::from_bits_truncate(bits);
+                let token = rig.add(slot.near.as_fd(), interest)?;
+                slot.ask(token, interest);
+            }
+            (Step::Add(..), Some(_)) => {
+                prop_assert!(rig.add(slot.near.as_fd(), Interest::READ).is_err());
+            }
+            (Step::Modify(_, bits), Some((token, _))) => {
+                let interest = Interest::from_bits_truncate(bits);
+                rig.modify(token, interest)?;
+                slot.ask(token, interest);
+            }
+            (Step::Remove(_), Some((token, _))) => {
+                rig.remove(token)?;
+                prop_assert!(rig.modify(token, Interest::READ).is_err());
+                slot.registered = None;
+            }
+            (Step::Send(_), _) => {
+                if let Some(far) = &slot.far
+                    && rustix::io::write(far, b"data").is_ok()
+                {
+                    slot.owed |= Readiness::READABLE;
+                }
+            }
+            (Step::ReadSome(_), _) => {
+                let _ = rustix::io::read(&slot.near, &mut [0; 3]);
+            }
+            (Step::ReadAll(_), _) => {
+                drain(&slot.near);
+            }
+            (Step::Fill(_), _) if slot.far.is_some() => {
+                fill(&slot.near);
+                slot.blocked = true;
+            }
+            (Step::DrainFar(_), _) => {
+                let Some(far) = &slot.far else { return Ok(()) };
+                // TCP sends what it held back as the far end reads.
+                let until = Instant::now() + PATIENCE;
+                loop {
+                    drain(far);
+                    if !slot.blocked || poll_now(&slot.near, PollFlags::OUT) != PollFlags::empty() {
+                        break;
+                    }
+                    prop_assert!(Instant::now() < until, "drained, and still no room");
+                }
+                if slot.blocked {
+                    slot.owed |= Readiness::WRITABLE;
+                    slot.blocked = false;
+                }
+            }
+            (Step::FarShutdown(_), _) => {
+                if let Some(far) = &slot.far
+                    && rustix::net::shutdown(far, Shutdown::Write).is_ok()
+                {
+                    slot.owed |= Readiness::READABLE;
+                }
+            }
+            (Step::FarClose(_), _) if slot.far.take().is_some() => {
+                // With unread data this is a reset: an error for both directions.
+                slot.owed |= Readiness::READABLE;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// One wait, of whose events at most `most` are taken.
+    fn wait(&mut self, time: Duration, most: usize) -> Result<(), TestCaseError> {
+        self.rig.wait(Some(time))?;
+        for _ in 0..most {
+            let Some(event) = self.rig.next_event() else { break };
+            let owner = self.slots.iter().position(|slot| {
+                slot.as_ref().and_then(|slot| slot.registered).is_some_and(|r| r.0 == event.token)
+            });
+            prop_assert!(owner.is_some(), "an event of no live registration: {event:?}");
+            let index = owner.expect("checked");
+            let slot = self.slots[index].as_mut().expect("registered");
+            let (mut what, interest) = (Readiness::empty(), slot.registered.expect("registered").1);
+            if event.readiness.is_readable() {
+                what |= Readiness::READABLE;
+            }
+            if event.readiness.is_writable() {
+                what |= Readiness::WRITABLE;
+            }
+            if !self.subject.is_edge() {
+                // The test is the only one who reads and writes: a level cannot be spurious when
+                // its event was made in this very wait.
+                let ready = slot.ready(interest);
+                prop_assert!(
+                    ready.is_readable() || !what.contains(Readiness::READABLE),
+                    "{event:?}, but poll(2) says {ready:?}"
+                );
+            }
+            slot.owed -= what;
+            self.seen[index] |= what;
+        }
+        Ok(())
+    }
+
+    /// Waits until everything due has been reported, and everything is quiet after that.
+    fn settle(&mut self) -> Result<(), TestCaseError> {
+        self.seen = [Readiness::empty(); SLOTS];
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            self.wait(Duration::ZERO, usize::MAX)?;
+            let edge = self.subject.is_edge();
+            let missing: Vec<_> = self
+                .slots
+                .iter()
+                .enumerate()
+                .filter_map(|(index, slot)| {
+                    let due = slot.as_ref()?.due(edge) - self.seen[index];
+                    (!due.is_empty()).then_some((index, due))
+                })
+                .collect();
+            if missing.is_empty() {
+                return Ok(());
+            }
+            prop_assert!(Instant::now() < deadline, "due and never reported: {missing:?}");
+        }
+    }
+}
+
+/// How many sequences a run tries; PROPTEST_CASES changes it.
+const SEQUENCES: u32 = 64;
+
+pub fn random_sequences<M: Mechanism>(subject: &Subject) {
+    let mut config =
+        Config { failure_persistence: None, max_shrink_iters: 100, ..Config::default() };
+    if std::env::var_os("PROPTEST_CASES").is_none() {
+        config.cases = SEQUENCES;
+    }
+    let steps = prop::collection::vec(step(), 1..80);
+    let result = TestRunner::new(config).run(&steps, |steps| {
+        let mut world = World::<M> {
+            rig: Rig::new(subject),
+            subject,
+            slots: Default::default(),
+            seen: [Readiness::empty(); SLOTS],
+        };
+        for step in steps {
+            world.apply(step)?;
+        }
+        world.settle()?;
+        let live = world.slots.iter().flatten().filter(|slot| slot.registered.is_some()).count();
+        prop_assert_eq!(world.rig.len(), live);
+        Ok(())
+    });
+    if let Err(failure) = result {
+        panic!("{failure}");
+    }
+}

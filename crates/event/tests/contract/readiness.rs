@@ -1,0 +1,178 @@
+//! Ready when added, level and edge, partial reads, both directions.
+
+use crate::{rig::Rig, subject::Subject};
+use pollux_event::{Interest, Mechanism, Readiness};
+use pollux_testkit::{Pair, drain, fill, pairs::End, poll_now};
+use rustix::event::PollFlags;
+use std::time::{Duration, Instant};
+
+const BOTH: Interest = Interest::READ.union(Interest::WRITE);
+
+/// "A descriptor that is ready already when it is added is reported by the next wait."
+pub fn ready_when_added<M: Mechanism>(subject: &Subject) {
+    let (mut rig, pair) = (Rig::<M>::new(subject), Pair::tcp());
+    pair.send(b"x");
+    let token = rig.add_near(&pair);
+    let found = rig.expect(token, Readiness::READABLE);
+    assert!(!found.intersects(Readiness::HANGUP | Readiness::ERROR), "{found:?}");
+}
+
+pub fn silent_until_data<M: Mechanism>(subject: &Subject) {
+    let (mut rig, pair) = (Rig::<M>::new(subject), Pair::tcp());
+    let token = rig.add_near(&pair);
+    rig.expect_silence();
+    pair.send(b"x");
+    rig.expect(token, Readiness::READABLE);
+}
+
+pub fn data_after_add<M: Mechanism>(subject: &Subject) {
+    let (mut rig, pair) = (Rig::<M>::new(subject), Pair::tcp());
+    let token = rig.add_near(&pair);
+    for round in 0..3 {
+        pair.send(b"hello");
+        rig.expect(token, Readiness::READABLE);
+        assert_eq!(drain(&pair.near), (5, End::WouldBlock), "round {round}");
+        rig.expect_silence();
+    }
+}
+
+/// "Without EDGE, a descriptor is reported at every wait for as long as it is ready."
+pub fn level_reports_again<M: Mechanism>(subject: &Subject) {
+    let (mut rig, pair) = (Rig::<M>::new(subject), Pair::tcp());
+    let token = rig.add_near(&pair);
+    pair.send(b"x");
+    rig.expect(token, Readiness::READABLE);
+    for _ in 0..3 {
+        let events = rig.events_within(Duration::from_secs(5));
+        assert!(events.iter().any(|event| event.token == token), "not reported at every wait");
+    }
+    drain(&pair.near);
+    rig.expect_silence();
+}
+
+/// "Events come once per arrival; a descriptor that stays ready is not reported again."
+pub fn edge_reports_once<M: Mechanism>(subject: &Subject) {
+    let (mut rig, pair) = (Rig::<M>::new(subject), Pair::tcp());
+    let token = rig.add_near(&pair);
+    pair.send(b"x");
+    rig.expect(token, Readiness::READABLE);
+    rig.expect_silence();
+}
+
+pub fn edge_reports_new_data<M: Mechanism>(subject: &Subject) {
+    let (mut rig, pair) = (Rig::<M>::new(subject), Pair::tcp());
+    let token = rig.add_near(&pair);
+    pair.send(b"x");
+    for _ in 0..3 {
+        rig.expect(token, Readiness::READABLE);
+        rig.expect_silence();
+        pair.send(b"y");
+    }
+    rig.expect(token, Readiness::READABLE);
+    assert_eq!(drain(&pair.near), (4, End::WouldBlock));
+}
+
+/// "The caller must read until WouldBlock or remember that it did not: no further event comes for
+/// what it left."
+pub fn edge_after_partial_read<M: Mechanism>(subject: &Subject) {
+    let (mut rig, pair) = (Rig::<M>::new(subject), Pair::tcp());
+    let token = rig.add_near(&pair);
+    pair.send(b"abcdef");
+    rig.expect(token, Readiness::READABLE);
+    assert_eq!(rustix::io::read(&pair.near, &mut [0; 2]), Ok(2));
+    rig.expect_silence();
+    pair.send(b"gh");
+    rig.expect(token, Readiness::READABLE);
+    assert_eq!(drain(&pair.near), (6, End::WouldBlock));
+}
+
+pub fn level_after_partial_read<M: Mechanism>(subject: &Subject) {
+    let (mut rig, pair) = (Rig::<M>::new(subject), Pair::tcp());
+    let token = rig.add_near(&pair);
+    pair.send(b"abcdef");
+    for _ in 0..3 {
+        rig.expect(token, Readiness::READABLE);
+        assert_eq!(rustix::io::read(&pair.near, &mut [0; 2]), Ok(2));
+    }
+    rig.expect_silence();
+}
+
+pub fn writable_when_added<M: Mechanism>(subject: &Subject) {
+    let (mut rig, pair) = (Rig::<M>::new(subject), Pair::tcp());
+    let token = rig.add_fd(&pair.near, Interest::WRITE);
+    let found = rig.expect(token, Readiness::WRITABLE);
+    assert!(!found.contains(Readiness::READABLE), "{found:?}");
+}
+
+/// A socket is nearly always writable: whoever asked for reads alone must not hear of it, nor the
+/// other way round.
+pub fn only_what_was_asked<M: Mechanism>(subject: &Subject) {
+    let mut rig = Rig::<M>::new(subject);
+    let (reads, writes) = (Pair::unix(), Pair::unix());
+    let reader = rig.add_near(&reads);
+    fill(&writes.near);
+    let writer = rig.add_fd(&writes.near, Interest::WRITE);
+    rig.expect_silence();
+    writes.send(b"x");
+    rig.expect_silence();
+    drain(&writes.far);
+    rig.expect_writable(writer);
+    rig.modify(writer, Interest::empty()).expect("modify");
+    reads.send(b"x");
+    let found = rig.expect(reader, Readiness::READABLE);
+    assert!(!found.contains(Readiness::WRITABLE), "{found:?}");
+}
+
+pub fn writable_after_full_buffer_drains<M: Mechanism>(subject: &Subject) {
+    for pair in [Pair::small_tcp(), Pair::unix()] {
+        let mut rig = Rig::<M>::new(subject);
+        let token = rig.add_fd(&pair.near, BOTH);
+        rig.expect_writable(token);
+        for _ in 0..2 {
+            fill(&pair.near);
+            rig.expect_silence();
+            // What TCP holds back goes out only as the far end reads: read until there is room.
+            let until = Instant::now() + crate::rig::PATIENCE;
+            while poll_now(&pair.near, PollFlags::OUT).is_empty() {
+                assert!(Instant::now() < until, "the far end drained and there is no room");
+                drain(&pair.far);
+            }
+            rig.expect_writable(token);
+            assert!(rustix::io::write(&pair.near, b"x").is_ok());
+            drain(&pair.far);
+        }
+    }
+}
+
+pub fn both_directions<M: Mechanism>(subject: &Subject) {
+    let (mut rig, pair) = (Rig::<M>::new(subject), Pair::tcp());
+    pair.send(b"x");
+    let token = rig.add_fd(&pair.near, BOTH);
+    let mut found = rig.expect(token, Readiness::READABLE);
+    if !found.contains(Readiness::WRITABLE) {
+        found |= rig.expect(token, Readiness::WRITABLE);
+    }
+    assert!(!found.intersects(Readiness::HANGUP | Readiness::ERROR), "{found:?}");
+}
+
+/// "A wait before the events are drained forgets those not yet taken only with level-triggered
+/// mechanisms, which will report them again; edge mechanisms first hand out what is left."
+pub fn undrained_events_are_not_lost<M: Mechanism>(subject: &Subject) {
+    let mut rig = Rig::<M>::new(subject);
+    let pairs: Vec<_> = (0..8).map(|_| Pair::unix()).collect();
+    let tokens: Vec<_> = pairs.iter().map(|pair| rig.add_near(pair)).collect();
+    pairs.iter().for_each(|pair| pair.send(b"x"));
+    let mut seen = Vec::new();
+    let until = Instant::now() + crate::rig::PATIENCE;
+    while seen.len() < tokens.len() {
+        assert!(Instant::now() < until, "only {seen:?} came");
+        rig.wait(Some(Duration::from_secs(1))).expect("wait");
+        let Some(event) = rig.next_event() else { continue };
+        if !seen.contains(&event.token) {
+            seen.push(event.token);
+        }
+        // Level-triggered mechanisms would otherwise report the same one for ever.
+        let index = tokens.iter().position(|&token| token == event.token).expect("a known token");
+        drain(&pairs[index].near);
+    }
+}

@@ -1,0 +1,133 @@
+//! A mechanism under test, and the questions that the cases ask it.
+
+use crate::subject::Subject;
+use pollux_event::{Event, Interest, Mechanism, Readiness, Token};
+use pollux_testkit::Pair;
+use std::{
+    collections::HashMap,
+    ops::{Deref, DerefMut},
+    os::fd::{AsFd, OwnedFd},
+    time::{Duration, Instant},
+};
+
+/// How long an event that must come may take on a loaded machine.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long silence is listened to. An event that must not come would be there at once.
+pub const SILENCE: Duration = Duration::from_millis(25);
+
+/// An open mechanism. Its own methods are reached through `Deref`.
+pub struct Rig<M>(pub M);
+
+impl<M> Deref for Rig<M> {
+    type Target = M;
+    fn deref(&self) -> &M {
+        &self.0
+    }
+}
+
+impl<M> DerefMut for Rig<M> {
+    fn deref_mut(&mut self) -> &mut M {
+        &mut self.0
+    }
+}
+
+impl<M: Mechanism> Rig<M> {
+    pub fn new(subject: &Subject) -> Self {
+        Self(M::open(&subject.options()).expect("open the mechanism"))
+    }
+
+    pub fn with_buffer(subject: &Subject, max_events: usize) -> Self {
+        let options = pollux_event::Options { max_events, ..subject.options() };
+        Self(M::open(&options).expect("open the mechanism"))
+    }
+
+    pub fn add_fd(&mut self, fd: impl AsFd, interest: Interest) -> Token {
+        self.add(fd.as_fd(), interest).expect("add")
+    }
+
+    /// Adds the near end of `pair` with read interest.
+    pub fn add_near(&mut self, pair: &Pair) -> Token {
+        self.add_fd(&pair.near, Interest::READ)
+    }
+
+    /// One wait and all its events. Each belongs to a live registration: the mechanism takes the
+    /// token for a change that changes nothing, which is not done here since edge mechanisms
+    /// would report again; the cases compare tokens.
+    pub fn events_within(&mut self, time: Duration) -> Vec<Event> {
+        self.wait(Some(time)).expect("wait");
+        std::iter::from_fn(|| self.next_event()).collect()
+    }
+
+    /// Waits until `token` was reported with one of `wanted`; returns all that it was reported
+    /// with until then. An error if anything is reported that is neither `token` nor in `others`.
+    pub fn expect(&mut self, token: Token, wanted: Readiness) -> Readiness {
+        self.expect_beside(token, wanted, &[])
+    }
+
+    pub fn expect_beside(
+        &mut self,
+        token: Token,
+        wanted: Readiness,
+        others: &[Token],
+    ) -> Readiness {
+        let deadline = Instant::now() + PATIENCE;
+        let mut found = Readiness::empty();
+        while !found.intersects(wanted) {
+            assert!(Instant::now() < deadline, "{token:?}: {wanted:?} did not come; {found:?} did");
+            for event in self.events_within(Duration::from_millis(500)) {
+                if event.token == token {
+                    found |= event.readiness;
+                } else {
+                    assert!(others.contains(&event.token), "a stranger's event: {event:?}");
+                }
+            }
+        }
+        found
+    }
+
+    /// Waits until a read of `token` should be tried.
+    pub fn expect_readable(&mut self, token: Token) -> Readiness {
+        let ways =
+            Readiness::READABLE | Readiness::READ_CLOSED | Readiness::HANGUP | Readiness::ERROR;
+        self.expect(token, ways)
+    }
+
+    /// Waits until a write of `token` should be tried.
+    pub fn expect_writable(&mut self, token: Token) -> Readiness {
+        self.expect(token, Readiness::WRITABLE | Readiness::HANGUP | Readiness::ERROR)
+    }
+
+    /// Listens for a while: nothing at all is reported.
+    pub fn expect_silence(&mut self) {
+        let until = Instant::now() + SILENCE;
+        while let Some(left) = until.checked_duration_since(Instant::now()) {
+            let events = self.events_within(left);
+            assert!(events.is_empty(), "silence expected, came: {events:?}");
+        }
+    }
+
+    /// Waits until every one of `tokens` was reported; how often each was.
+    pub fn expect_all(&mut self, tokens: &[Token]) -> HashMap<Token, u32> {
+        let mut seen: HashMap<Token, u32> = tokens.iter().map(|&token| (token, 0)).collect();
+        let mut missing = seen.len();
+        let deadline = Instant::now() + PATIENCE;
+        while missing > 0 {
+            assert!(Instant::now() < deadline, "{missing} of {} did not come", tokens.len());
+            for event in self.events_within(Duration::from_millis(500)) {
+                let times = seen
+                    .get_mut(&event.token)
+                    .unwrap_or_else(|| panic!("a stranger's event: {event:?}"));
+                missing -= usize::from(*times == 0);
+                *times += 1;
+            }
+        }
+        seen
+    }
+
+    /// Closes the near end of `pair` through the mechanism; gives back the far end.
+    pub fn close_near(&mut self, token: Token, pair: Pair) -> OwnedFd {
+        self.close(token, pair.near).expect("close");
+        pair.far
+    }
+}

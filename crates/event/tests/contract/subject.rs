@@ -1,0 +1,143 @@
+//! What is tested (a mechanism with its options) and what it is tested with (a case).
+
+use libtest_mimic::{Completion, Failed, Trial};
+use pollux_event::{Capabilities, Description, Error, MechanismSpec, Options, registry};
+use std::{sync::Arc, sync::mpsc, thread, time::Duration};
+
+/// The longest that one case may take before it counts as hung: a lost event in a wait without
+/// end. Generous, since machines that run tests are loaded.
+const TIME: Duration = Duration::from_secs(120);
+
+/// The most combinations of own options that one mechanism is tested in.
+const MOST_COMBINATIONS: usize = 32;
+
+/// A mechanism with one combination of its options.
+#[derive(Debug)]
+pub struct Subject {
+    pub spec: MechanismSpec,
+    pub capabilities: Capabilities,
+    /// Why this kernel lacks it, if it does.
+    unavailable: Option<String>,
+}
+
+impl Subject {
+    fn new(description: &Description, spec: MechanismSpec) -> Self {
+        let unavailable = match registry::probe(&spec) {
+            Ok(()) => None,
+            // Only an honest refusal is a reason to skip; any other error is for the cases to show.
+            Err(Error::Unavailable { reason, .. }) => Some(reason),
+            Err(_) => None,
+        };
+        Self { spec, capabilities: description.capabilities, unavailable }
+    }
+
+    pub fn has(&self, capability: Capabilities) -> bool {
+        self.capabilities.contains(capability)
+    }
+
+    pub fn is_edge(&self) -> bool {
+        self.has(Capabilities::EDGE)
+    }
+
+    pub fn options(&self) -> Options {
+        self.spec.options()
+    }
+
+    /// The last part of the test's name: `epoll_et`, `devpoll_results_mmap`.
+    fn label(&self) -> String {
+        self.spec.to_string().replace(|c: char| !c.is_ascii_alphanumeric(), "_")
+    }
+}
+
+/// Every mechanism of the registry, in every combination of those options that name their values.
+/// A default is left out of the spec, so that the plain name is tested too.
+pub fn all() -> Vec<Arc<Subject>> {
+    let mut subjects = Vec::new();
+    for description in registry::ALL {
+        let plain = MechanismSpec { name: description.name.into(), own: Default::default() };
+        let mut specs = vec![plain];
+        for (key, values, _) in description.own_options {
+            for spec in specs.clone() {
+                for value in values.iter().skip(1) {
+                    let mut spec = spec.clone();
+                    spec.own.insert((*key).into(), (*value).into());
+                    specs.push(spec);
+                }
+            }
+        }
+        assert!(specs.len() <= MOST_COMBINATIONS, "{}: {specs:?}", description.name);
+        subjects.extend(specs.into_iter().map(|spec| Arc::new(Subject::new(description, spec))));
+    }
+    subjects
+}
+
+/// How a case went, when it did not panic.
+pub enum Outcome {
+    Passed,
+    /// Not applicable after all, with the reason.
+    Skipped(String),
+}
+
+impl From<()> for Outcome {
+    fn from((): ()) -> Self {
+        Self::Passed
+    }
+}
+
+impl From<Result<(), String>> for Outcome {
+    fn from(result: Result<(), String>) -> Self {
+        result.map_or_else(Self::Skipped, Self::from)
+    }
+}
+
+pub type Run = fn(&Subject) -> Outcome;
+
+/// One case, for whichever mechanism.
+#[derive(Clone, Copy)]
+pub struct Case {
+    pub name: &'static str,
+    /// Whether mechanisms with these capabilities are to be tested; else why not.
+    pub applies: fn(Capabilities) -> Result<(), &'static str>,
+    pub run: Run,
+}
+
+impl Case {
+    /// The case for this subject, for the harness.
+    pub fn trial(self, subject: &Arc<Subject>) -> Trial {
+        let subject = subject.clone();
+        let name = format!("contract::{}::{}", self.name, subject.label());
+        Trial::ignorable_test(name, move || {
+            if let Err(reason) = (self.applies)(subject.capabilities) {
+                return Ok(Completion::ignored_with(reason));
+            }
+            if let Some(reason) = &subject.unavailable {
+                return Ok(Completion::ignored_with(reason));
+            }
+            match self.within_time(&subject)? {
+                Outcome::Passed => Ok(Completion::Completed),
+                Outcome::Skipped(reason) => Ok(Completion::ignored_with(reason)),
+            }
+        })
+    }
+
+    /// Runs the case in a thread of its own; one that hangs is left behind and reported.
+    fn within_time(self, subject: &Arc<Subject>) -> Result<Outcome, Failed> {
+        let (done, finished) = mpsc::channel();
+        let subject = subject.clone();
+        let thread = thread::Builder::new().name(self.name.into()).spawn(move || {
+            let outcome = (self.run)(&subject);
+            let _ = done.send(());
+            outcome
+        })?;
+        if let Err(mpsc::RecvTimeoutError::Timeout) = finished.recv_timeout(TIME) {
+            return Err(format!("hung: not done after {TIME:?}").into());
+        }
+        thread.join().map_err(|panic| {
+            let message = panic
+                .downcast_ref::<String>()
+                .cloned()
+                .or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()));
+            Failed::from(message.unwrap_or_else(|| "panicked".into()))
+        })
+    }
+}

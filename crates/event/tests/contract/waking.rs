@@ -1,0 +1,112 @@
+//! Wake-ups from other threads.
+
+use crate::{
+    rig::{PATIENCE, Rig},
+    subject::Subject,
+};
+use pollux_event::{Mechanism, Readiness};
+use pollux_testkit::Pair;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+pub fn wake_a_running_wait<M: Mechanism>(subject: &Subject) {
+    let mut rig = Rig::<M>::new(subject);
+    let waker = rig.waker().expect("waker");
+    for _ in 0..3 {
+        let waker = waker.clone();
+        let sleeper = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(20));
+            waker.wake();
+        });
+        // Without end: only the wake-up makes it return. It has no event of its own.
+        rig.wait(None).expect("wait");
+        assert_eq!(rig.next_event(), None);
+        sleeper.join().expect("the waking thread");
+    }
+}
+
+/// "Running or next": a wake-up before the wait is not lost.
+pub fn wake_the_next_wait<M: Mechanism>(subject: &Subject) {
+    let mut rig = Rig::<M>::new(subject);
+    let waker = rig.waker().expect("waker");
+    for _ in 0..3 {
+        waker.wake();
+        rig.wait(None).expect("wait");
+        assert_eq!(rig.next_event(), None);
+    }
+    // A second handle is as good as the first.
+    rig.waker().expect("waker").wake();
+    rig.wait(None).expect("wait");
+    assert_eq!(rig.next_event(), None);
+}
+
+/// Many wake-ups make one wait return, and the next sleeps again.
+pub fn wake_comes_to_rest<M: Mechanism>(subject: &Subject) {
+    let mut rig = Rig::<M>::new(subject);
+    let waker = rig.waker().expect("waker");
+    (0..100).for_each(|_| waker.wake());
+    // One return at least; a few more are allowed, but an end there must be.
+    let mut returned_early = 0;
+    loop {
+        let (time, start) = (Duration::from_millis(30), Instant::now());
+        assert_eq!(rig.events_within(time), []);
+        if start.elapsed() >= time {
+            break;
+        }
+        returned_early += 1;
+        assert!(returned_early <= 200, "the waker never comes to rest");
+    }
+    assert!(returned_early > 0, "the wake-up was lost");
+}
+
+/// Eight threads wake; each time, the waiting thread sees what the waker did before.
+pub fn many_wakers<M: Mechanism>(subject: &Subject) {
+    const THREADS: usize = 8;
+    const WAKES: usize = 500;
+    let mut rig = Rig::<M>::new(subject);
+    let done = Arc::new(AtomicUsize::new(0));
+    let threads: Vec<_> = (0..THREADS)
+        .map(|_| {
+            let (waker, done) = (rig.waker().expect("waker"), done.clone());
+            thread::spawn(move || {
+                for _ in 0..WAKES {
+                    done.fetch_add(1, Ordering::Release);
+                    waker.wake();
+                }
+            })
+        })
+        .collect();
+    while done.load(Ordering::Acquire) < THREADS * WAKES {
+        rig.wait(None).expect("wait");
+        assert_eq!(rig.next_event(), None);
+    }
+    for thread in threads {
+        thread.join().expect("a waking thread");
+    }
+}
+
+pub fn wake_does_not_hide_events<M: Mechanism>(subject: &Subject) {
+    let (mut rig, pair) = (Rig::<M>::with_buffer(subject, 1), Pair::unix());
+    let token = rig.add_near(&pair);
+    let waker = rig.waker().expect("waker");
+    pair.send(b"x");
+    let until = Instant::now() + PATIENCE;
+    // The waker is ready at each wait and the buffer holds one event: it must not take the place
+    // of others for ever.
+    loop {
+        assert!(Instant::now() < until, "the waker starves the descriptor");
+        waker.wake();
+        let events = rig.events_within(Duration::from_millis(100));
+        if let Some(event) = events.first() {
+            assert_eq!(event.token, token);
+            assert!(event.readiness.contains(Readiness::READABLE));
+            return;
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Forked children that report their failure.
+
+use crate::{pairs::poll_within, sys};
+use rustix::{
+    event::PollFlags,
+    pipe::PipeFlags,
+    process::{Signal, WaitOptions, kill_process, waitpid},
+};
+use std::{
+    panic::{self, AssertUnwindSafe},
+    time::Duration,
+};
+
+/// The longest that a child may take.
+const TIME: Duration = Duration::from_secs(30);
+
+/// The most that a child may say of its failure.
+const MESSAGE_BYTES: usize = 4096;
+
+/// Runs `body` in a forked child and waits for it. A panic of the child is one of the parent,
+/// with the child's message. The child has only the calling thread.
+pub fn in_child(body: impl FnOnce()) {
+    let (report, say) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).expect("pipe2");
+    let Some(child) = sys::fork() else {
+        panic::set_hook(Box::new(move |info| {
+            let message = info.to_string();
+            let end = message.len().min(MESSAGE_BYTES);
+            let _ = rustix::io::write(&say, &message.as_bytes()[..end]);
+        }));
+        let failed = panic::catch_unwind(AssertUnwindSafe(body)).is_err();
+        sys::exit_now(i32::from(failed));
+    };
+    drop(say);
+    // The pipe ends when the child does: its only writer is there.
+    if poll_within(&report, PollFlags::IN, TIME).is_empty() {
+        let _ = kill_process(child, Signal::KILL);
+        let _ = waitpid(Some(child), WaitOptions::empty());
+        panic!("the child did not end within {TIME:?}; it was killed");
+    }
+    let mut message = vec![0; MESSAGE_BYTES];
+    let said = rustix::io::read(&report, &mut message[..]).expect("read the child's report");
+    let (_, status) =
+        waitpid(Some(child), WaitOptions::empty()).expect("waitpid").expect("the child's status");
+    assert!(
+        said == 0 && status.exit_status() == Some(0),
+        "the child failed ({status:?}): {}",
+        String::from_utf8_lossy(&message[..said])
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_that_succeeds_says_nothing() {
+        in_child(|| ());
+    }
+
+    #[test]
+    fn a_childs_panic_is_the_parents() {
+        let failure = panic::catch_unwind(|| in_child(|| panic!("seven is not eight")));
+        let message = *failure.unwrap_err().downcast::<String>().unwrap();
+        assert!(message.contains("seven is not eight"), "{message}");
+    }
+}

@@ -1,0 +1,44 @@
+//! What rustix leaves out: fork(2), _exit(2), sigaction(2), tgkill(2).
+#![allow(unsafe_code)]
+
+use rustix::process::Pid;
+
+/// fork(2): the child's number in the parent, nothing in the child.
+pub(crate) fn fork() -> Option<Pid> {
+    // SAFETY: the child goes on with the calling thread alone. glibc takes its own locks (malloc,
+    // stdio) around fork; what else the child touches is its caller's care, in tests only.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "fork: {}", std::io::Error::last_os_error());
+    Pid::from_raw(child)
+}
+
+/// _exit(2): no destructors, no flushing of buffers that belong to the parent.
+pub(crate) fn exit_now(status: i32) -> ! {
+    // SAFETY: takes no pointer and does not return.
+    unsafe { libc::_exit(status) }
+}
+
+extern "C" fn do_nothing(_signal: libc::c_int) {}
+
+/// Gives `signal` a handler that does nothing, without SA_RESTART.
+pub(crate) fn handle_quietly(signal: i32) {
+    // SAFETY: an all-zero sigaction is a valid one (empty mask, no flags).
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = do_nothing as extern "C" fn(libc::c_int) as usize;
+    // SAFETY: `action` lives through the call; the handler is async-signal-safe: it does nothing.
+    let result = unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) };
+    assert_eq!(result, 0, "sigaction: {}", std::io::Error::last_os_error());
+}
+
+/// tgkill(2). A thread that has ended is no error.
+pub(crate) fn signal_thread(process: Pid, thread: Pid, signal: i32) {
+    // SAFETY: takes no pointer; a thread that is gone is ESRCH.
+    unsafe {
+        libc::syscall(
+            libc::SYS_tgkill,
+            process.as_raw_nonzero().get(),
+            thread.as_raw_nonzero().get(),
+            signal,
+        );
+    }
+}
