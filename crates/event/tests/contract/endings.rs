@@ -1,7 +1,7 @@
 //! Half-close, close, reset, errors.
 
 use crate::{rig::Rig, subject::Subject};
-use pollux_event::{Interest, Mechanism, Readiness};
+use pollux_event::{Capabilities, Interest, Mechanism, Readiness};
 use pollux_testkit::{
     Pair, drain, fill,
     pairs::{End, closed_address},
@@ -69,13 +69,17 @@ pub fn reset<M: Mechanism>(subject: &Subject) {
 }
 
 /// "Errors and hang-ups are reported whatever the interest."
-pub fn reset_with_empty_interest<M: Mechanism>(subject: &Subject) {
+pub fn reset_with_empty_interest<M: Mechanism>(subject: &Subject) -> Result<(), String> {
+    if subject.has(Capabilities::ERRORS_NEED_INTEREST) {
+        return Err("without an interest it does not see errors".into());
+    }
     let (mut rig, pair) = (Rig::<M>::new(subject), Pair::tcp());
     let token = rig.add_fd(&pair.near, Interest::empty());
     rig.expect_silence();
     pair.reset_on_close();
     drop(pair.far);
     rig.expect(token, Readiness::ERROR | Readiness::HANGUP);
+    Ok(())
 }
 
 fn connecting(to: SocketAddr) -> OwnedFd {

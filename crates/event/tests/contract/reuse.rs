@@ -82,8 +82,9 @@ pub fn number_reused_within_a_batch<M: Mechanism>(subject: &Subject) -> Result<(
     assert_eq!(first.token, kept.0);
     drain(&kept.1.near);
     let far = rig.close_near(closed.0, closed.1);
-    check_reuser(&mut rig, closed.0, &[kept.0]);
-    drop(far);
+    let reuser = check_reuser(&mut rig, closed.0, &[kept.0]);
+    drop(rig);
+    drop((reuser, far));
     Ok(())
 }
 
@@ -121,11 +122,12 @@ pub fn number_reused_after_remove<M: Mechanism>(subject: &Subject) {
     rig.remove(removed.0).expect("remove");
     let Pair { near, far } = removed.1;
     drop(near);
-    check_reuser(&mut rig, removed.0, &[kept.0]);
+    let reuser = check_reuser(&mut rig, removed.0, &[kept.0]);
     // A late word to the closed one concerns nobody.
     let _ = rustix::io::write(&far, b"late");
     drain(&kept.1.near);
     rig.expect_silence();
+    drop(reuser);
 }
 
 /// Added, closed and added again under the same number with no wait between: mechanisms that
@@ -141,8 +143,9 @@ pub fn number_reused_before_any_wait<M: Mechanism>(subject: &Subject) {
         token = rig.add_near(&next);
         fars.push(rig.close_near(token, next));
     }
-    check_reuser(&mut rig, token, &[]);
+    let reuser = check_reuser(&mut rig, token, &[]);
     assert_eq!(rig.len(), 1);
+    drop(reuser);
 }
 
 pub fn closed_within_a_batch<M: Mechanism>(subject: &Subject) {
