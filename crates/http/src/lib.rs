@@ -22,18 +22,30 @@
 //!
 //! - Not whole yet? [`request::Resume`] waits for the rest without reading the start again.
 //! - A body? [`body::Decoder`] finds its end.
+//! - What is asked for: [`path`] makes the target's path safe, [`conditional`], [`range`] and
+//!   [`accept_encoding`] say which representation of it, or none, is wanted.
+//! - The answer: [`response::Head`], with [`multipart`] for several ranges.
 //! - A client reads what comes back with a [`reply::Decoder`].
 //!
 //! Section numbers are those of RFC 9112 where no other document is named.
 
+pub mod accept_encoding;
 pub mod body;
+pub mod conditional;
+pub mod date;
+pub mod etag;
 pub mod fields;
 mod hop;
 pub mod host;
 pub mod limits;
+pub mod multipart;
+pub mod output;
+pub mod path;
+pub mod range;
 pub mod reject;
 pub mod reply;
 pub mod request;
+pub mod response;
 pub mod status;
 mod syntax;
 

@@ -1,0 +1,171 @@
+//! `Accept-Encoding`: which of the siblings of a file to send (RFC 9110 §12.5.3).
+
+use crate::syntax::{self, trim};
+
+/// A content coding that a file may lie ready in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Coding {
+    /// As it is.
+    Identity,
+    /// `gzip`, RFC 1952.
+    Gzip,
+    /// `br`, RFC 7932.
+    Brotli,
+    /// `zstd`, RFC 8878.
+    Zstd,
+}
+
+impl Coding {
+    /// Every one.
+    pub const ALL: [Self; 4] = [Self::Identity, Self::Gzip, Self::Brotli, Self::Zstd];
+
+    /// The name in `Content-Encoding`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Identity => "identity",
+            Self::Gzip => "gzip",
+            Self::Brotli => "br",
+            Self::Zstd => "zstd",
+        }
+    }
+
+    fn from_name(name: &[u8]) -> Option<Self> {
+        // §8.4.1.3: x-gzip is the same.
+        if name.eq_ignore_ascii_case(b"x-gzip") {
+            return Some(Self::Gzip);
+        }
+        Self::ALL.into_iter().find(|coding| name.eq_ignore_ascii_case(coding.name().as_bytes()))
+    }
+}
+
+/// What a client takes, in thousandths of weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Preferences {
+    weights: [Option<u16>; Coding::ALL.len()],
+    /// The weight of `*`.
+    any_other: Option<u16>,
+}
+
+impl Preferences {
+    /// Reads the field's lines. Without the field, or with an empty one, only identity is taken:
+    /// absence allows all, but a client that can decode says so. A member that breaks the syntax
+    /// is skipped; of a coding named twice the last weight counts.
+    pub fn parse<'b>(values: impl Iterator<Item = &'b [u8]>) -> Self {
+        let mut preferences = Self { weights: [None; Coding::ALL.len()], any_other: None };
+        for member in values.flat_map(syntax::list) {
+            let Some((name, weight)) = parse_member(member) else { continue };
+            if name == b"*" {
+                preferences.any_other = Some(weight);
+            } else if let Some(coding) = Coding::from_name(name) {
+                preferences.weights[coding as usize] = Some(weight);
+            }
+        }
+        preferences
+    }
+
+    /// The weight of `coding`, 0 when it is not taken.
+    pub fn weight(&self, coding: Coding) -> u16 {
+        // Identity is taken unless it is excluded, but anything that is asked for goes before it.
+        const UNASKED: u16 = 1;
+        let named = self.weights[coding as usize].or(self.any_other);
+        named.unwrap_or(if coding == Coding::Identity { UNASKED } else { 0 })
+    }
+
+    /// The best of `available`; of equals the first, so give them in the server's own order.
+    /// Nothing when none is taken (the server then sends 406, or identity all the same).
+    pub fn choose(&self, available: impl IntoIterator<Item = Coding>) -> Option<Coding> {
+        let mut best = (0, None);
+        for coding in available {
+            let weight = self.weight(coding);
+            if weight > best.0 {
+                best = (weight, Some(coding));
+            }
+        }
+        best.1
+    }
+}
+
+/// `codings [ OWS ";" OWS "q=" qvalue ]`.
+fn parse_member(member: &[u8]) -> Option<(&[u8], u16)> {
+    let (name, weight) = match member.iter().position(|&b| b == b';') {
+        None => (member, 1000),
+        Some(end) => {
+            let (b"q=" | b"Q=", value) = trim(&member[end + 1..]).split_at_checked(2)? else {
+                return None;
+            };
+            (trim(&member[..end]), parse_weight(value)?)
+        }
+    };
+    syntax::is_token(name).then_some((name, weight))
+}
+
+/// `qvalue` (§12.4.2): 0 or 1 with at most three digits after the point.
+fn parse_weight(value: &[u8]) -> Option<u16> {
+    let (&whole, fraction) = value.split_first()?;
+    let digits = match fraction {
+        [] => fraction,
+        [b'.', digits @ ..] => digits,
+        _ => return None,
+    };
+    if !matches!(whole, b'0' | b'1') || digits.len() > 3 || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let mut thousandths = u16::from(whole - b'0');
+    for i in 0..3 {
+        thousandths = thousandths * 10 + digits.get(i).map_or(0, |d| u16::from(d - b'0'));
+    }
+    (thousandths <= 1000).then_some(thousandths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Coding::*, *};
+
+    fn choose(value: &str, available: &[Coding]) -> Option<Coding> {
+        Preferences::parse([value.as_bytes()].into_iter()).choose(available.iter().copied())
+    }
+
+    #[test]
+    fn negotiation_of_rfc_9110_12_5_3() {
+        let all = [Zstd, Brotli, Gzip, Identity];
+        for (value, expected) in [
+            ("gzip, deflate, br, zstd", Some(Zstd)),
+            ("gzip, deflate, br", Some(Brotli)),
+            ("gzip", Some(Gzip)),
+            ("x-gzip", Some(Gzip)),
+            ("GZip;Q=0.5", Some(Gzip)),
+            ("deflate", Some(Identity)),
+            ("", Some(Identity)),
+            ("gzip;q=0.5, br;q=0.9, zstd;q=0.1", Some(Brotli)),
+            ("gzip;q=0, identity", Some(Identity)),
+            ("identity;q=1, gzip;q=0.5", Some(Identity)),
+            ("gzip;q=0.001", Some(Gzip)),
+            ("*", Some(Zstd)),
+            ("*;q=0", None),
+            ("identity;q=0", None),
+            ("identity;q=0, *;q=0.2", Some(Zstd)),
+            ("*;q=0, gzip", Some(Gzip)),
+            ("*;q=0, identity;q=0.1", Some(Identity)),
+            ("zstd;q=0, *", Some(Brotli)),
+            ("gzip ; q=1.000 , br;q=0.999", Some(Gzip)),
+            // Members that break the syntax do not count.
+            ("gzip;q=2", Some(Identity)),
+            ("gzip;q=1.5", Some(Identity)),
+            ("gzip;q=0.1234", Some(Identity)),
+            ("gzip;q=", Some(Identity)),
+            ("gzip;x=1", Some(Identity)),
+            ("gzip;q=0.5;x", Some(Identity)),
+            ("gz ip, br", Some(Brotli)),
+        ] {
+            assert_eq!(choose(value, &all), expected, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn only_what_there_is_can_be_chosen() {
+        assert_eq!(choose("gzip, br", &[Identity]), Some(Identity));
+        assert_eq!(choose("gzip, identity;q=0", &[Identity]), None);
+        assert_eq!(Preferences::parse(std::iter::empty()).choose([Gzip, Identity]), Some(Identity));
+    }
+}

@@ -1,0 +1,135 @@
+//! Dates (RFC 9110 §5.6.7) from and to Unix seconds.
+
+use std::{
+    io::Write,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+/// 9999-12-31 23:59:59, the last second that the format can write.
+const LAST_SECOND: u64 = 253_402_300_799;
+
+/// The length of an IMF-fixdate.
+pub const LEN: usize = 29;
+
+/// Writes `unix_second` as an IMF-fixdate: `Sun, 06 Nov 1994 08:49:37 GMT`.
+///
+/// A second beyond the year 9999 is written as the last one of that year.
+pub fn format(unix_second: u64) -> [u8; LEN] {
+    let time = UNIX_EPOCH + Duration::from_secs(unix_second.min(LAST_SECOND));
+    let mut text = [b' '; LEN];
+    // 29 octets exactly, so the writer can neither run short nor leave a rest.
+    let _ = write!(&mut text[..], "{}", httpdate::HttpDate::from(time));
+    text
+}
+
+/// Reads any of the three forms that a recipient must take: IMF-fixdate, RFC 850, asctime.
+/// Anything else, and a date that does not exist, is nothing.
+pub fn parse(text: &[u8]) -> Option<u64> {
+    let date: httpdate::HttpDate = std::str::from_utf8(text).ok()?.parse().ok()?;
+    SystemTime::from(date).duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())
+}
+
+const NAME: &[u8] = b"Date: ";
+const LINE_LEN: usize = NAME.len() + LEN + 2;
+
+/// The `Date` field line, laid out once a second.
+///
+/// It has no clock: the caller tells the time, as often as it likes.
+#[derive(Clone, Debug)]
+pub struct DateCache {
+    unix_second: u64,
+    line: [u8; LINE_LEN],
+}
+
+impl DateCache {
+    /// For the given second.
+    pub fn new(unix_second: u64) -> Self {
+        let mut line = [0; LINE_LEN];
+        let (name, rest) = line.split_at_mut(NAME.len());
+        name.copy_from_slice(NAME);
+        rest[..LEN].copy_from_slice(&format(unix_second));
+        rest[LEN..].copy_from_slice(b"\r\n");
+        Self { unix_second, line }
+    }
+
+    /// Tells what time it is. Costs a comparison unless the second has changed.
+    #[inline]
+    pub fn update(&mut self, unix_second: u64) {
+        if unix_second != self.unix_second {
+            *self = Self::new(unix_second);
+        }
+    }
+
+    /// The second that [`DateCache::line`] shows.
+    #[inline]
+    pub fn unix_second(&self) -> u64 {
+        self.unix_second
+    }
+
+    /// `Date: … GMT CRLF`.
+    #[inline]
+    pub fn line(&self) -> &[u8; LINE_LEN] {
+        &self.line
+    }
+
+    /// The date alone.
+    pub fn value(&self) -> &[u8] {
+        &self.line[NAME.len()..NAME.len() + LEN]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RFC_EXAMPLE: u64 = 784_111_777;
+
+    #[test]
+    fn the_three_forms_of_rfc_9110_5_6_7() {
+        for text in [
+            "Sun, 06 Nov 1994 08:49:37 GMT",
+            "Sunday, 06-Nov-94 08:49:37 GMT",
+            "Sun Nov  6 08:49:37 1994",
+        ] {
+            assert_eq!(parse(text.as_bytes()), Some(RFC_EXAMPLE), "{text}");
+        }
+        assert_eq!(&format(RFC_EXAMPLE), b"Sun, 06 Nov 1994 08:49:37 GMT");
+    }
+
+    #[test]
+    fn what_is_no_date() {
+        for text in [
+            "",
+            "0",
+            "Sun, 06 Nov 1994 08:49:37",
+            "Sun, 06 Nov 1994 08:49:37 UTC",
+            "Mon, 06 Nov 1994 08:49:37 GMT",
+            "Sun, 31 Feb 1994 08:49:37 GMT",
+            "Sun, 06 Nov 1994 24:49:37 GMT",
+            "Sun, 06 Nov 1969 08:49:37 GMT",
+            "\u{e9}",
+        ] {
+            assert_eq!(parse(text.as_bytes()), None, "{text}");
+        }
+        assert_eq!(parse(b"\xff"), None);
+    }
+
+    #[test]
+    fn dates_go_round() {
+        for second in [0, 1, 951_782_400, 1_709_164_800, 4_102_444_799, LAST_SECOND] {
+            assert_eq!(parse(&format(second)), Some(second));
+        }
+        assert_eq!(format(u64::MAX), format(LAST_SECOND));
+    }
+
+    #[test]
+    fn the_cache_follows_the_clock_both_ways() {
+        let mut cache = DateCache::new(RFC_EXAMPLE);
+        assert_eq!(&cache.line()[..], b"Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n");
+        cache.update(RFC_EXAMPLE + 1);
+        assert_eq!(cache.value(), b"Sun, 06 Nov 1994 08:49:38 GMT");
+        cache.update(RFC_EXAMPLE);
+        assert_eq!(cache.value(), b"Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(cache.unix_second(), RFC_EXAMPLE);
+    }
+}

@@ -1,0 +1,76 @@
+//! Where responses are written.
+
+/// Takes octets at its end.
+pub trait Output {
+    /// Appends `bytes`.
+    fn put(&mut self, bytes: &[u8]);
+}
+
+impl Output for Vec<u8> {
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}
+
+/// A buffer that does not grow: for responses laid out on the stack or in a shared buffer.
+///
+/// ```
+/// use pollux_http::output::{Fixed, Output};
+///
+/// let mut room = [0; 8];
+/// let mut out = Fixed::new(&mut room);
+/// out.put(b"four");
+/// assert_eq!(out.written(), Some(&b"four"[..]));
+/// out.put(b"five5");
+/// assert_eq!(out.written(), None);
+/// ```
+#[derive(Debug)]
+pub struct Fixed<'o> {
+    room: &'o mut [u8],
+    len: usize,
+    is_short: bool,
+}
+
+impl<'o> Fixed<'o> {
+    /// Writes from the start of `room`.
+    pub fn new(room: &'o mut [u8]) -> Self {
+        Self { room, len: 0, is_short: false }
+    }
+
+    /// What was written, or nothing when the room did not suffice.
+    pub fn written(&self) -> Option<&[u8]> {
+        (!self.is_short).then(|| &self.room[..self.len])
+    }
+}
+
+impl Output for Fixed<'_> {
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        match self.room.get_mut(self.len..self.len + bytes.len()) {
+            Some(room) if !self.is_short => {
+                room.copy_from_slice(bytes);
+                self.len += bytes.len();
+            }
+            // Once short always short: a later, smaller piece must not close the gap.
+            _ => self.is_short = true,
+        }
+    }
+}
+
+/// Counts instead of writing: lengths told beforehand are exact because the same code writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counter(pub u64);
+
+impl Output for Counter {
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        self.0 += bytes.len() as u64;
+    }
+}
+
+/// Appends `number` in decimal.
+#[inline]
+pub fn put_decimal(out: &mut impl Output, number: u64) {
+    out.put(itoa::Buffer::new().format(number).as_bytes());
+}

@@ -1,0 +1,243 @@
+//! Response heads, appended to the caller's buffer without any formatting machinery.
+
+use crate::{
+    Status,
+    date::DateCache,
+    output::{Output, put_decimal},
+    range::ByteRange,
+    request::Version,
+};
+
+/// A head being written: status line, then fields, then [`Head::end`].
+///
+/// ```
+/// use pollux_http::{Status, date::DateCache, request::Version, response::Head};
+///
+/// let date = DateCache::new(784_111_777);
+/// let mut out = Vec::new();
+/// Head::new(&mut out, Status::Ok)
+///     .date(&date)
+///     .field("Content-Type", b"text/plain")
+///     .content_length(5)
+///     .connection(true, Version::Http11)
+///     .end();
+/// assert_eq!(
+///     out,
+///     b"HTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
+///       Content-Type: text/plain\r\nContent-Length: 5\r\n\r\n",
+/// );
+/// ```
+#[derive(Debug)]
+#[must_use = "a head without its empty line never ends"]
+pub struct Head<'o, O> {
+    out: &'o mut O,
+}
+
+impl<'o, O: Output> Head<'o, O> {
+    /// Writes the status line.
+    #[inline]
+    pub fn new(out: &'o mut O, status: Status) -> Self {
+        out.put(status.line());
+        Self { out }
+    }
+
+    /// `Date`.
+    #[inline]
+    pub fn date(self, date: &DateCache) -> Self {
+        self.lines(date.line())
+    }
+
+    /// Field lines that were laid out beforehand, each with its CRLF.
+    #[inline]
+    pub fn lines(self, lines: &[u8]) -> Self {
+        debug_assert!(lines.is_empty() || lines.ends_with(b"\r\n"));
+        self.out.put(lines);
+        self
+    }
+
+    /// A field. CR, LF and NUL in the value are written as spaces (RFC 9110 §5.5), so that nothing
+    /// that came from a peer can begin another line.
+    #[inline]
+    pub fn field(self, name: &str, value: &[u8]) -> Self {
+        self.out.put(name.as_bytes());
+        self.out.put(b": ");
+        put_value(self.out, value);
+        self.out.put(b"\r\n");
+        self
+    }
+
+    /// A field with a number for a value.
+    #[inline]
+    pub fn number(self, name: &str, value: u64) -> Self {
+        self.out.put(name.as_bytes());
+        self.out.put(b": ");
+        put_decimal(self.out, value);
+        self.out.put(b"\r\n");
+        self
+    }
+
+    /// `Content-Length`.
+    #[inline]
+    pub fn content_length(self, length: u64) -> Self {
+        self.out.put(b"Content-Length: ");
+        put_decimal(self.out, length);
+        self.out.put(b"\r\n");
+        self
+    }
+
+    /// `Transfer-Encoding: chunked`, for a body of unknown length; see [`chunk`].
+    #[inline]
+    pub fn chunked(self) -> Self {
+        self.lines(b"Transfer-Encoding: chunked\r\n")
+    }
+
+    /// `Content-Range` of a part of a representation of `size` octets (RFC 9110 §14.4).
+    pub fn content_range(self, range: ByteRange, size: u64) -> Self {
+        put_content_range(self.out, range, size);
+        self
+    }
+
+    /// `Content-Range` of a 416: how long the representation is.
+    pub fn unsatisfied_range(self, size: u64) -> Self {
+        self.out.put(b"Content-Range: bytes */");
+        put_decimal(self.out, size);
+        self.out.put(b"\r\n");
+        self
+    }
+
+    /// `ETag`. `opaque` is what stands between the quotes.
+    pub fn etag(self, tag: &crate::etag::ETag<'_>) -> Self {
+        self.out.put(b"ETag: ");
+        tag.write(self.out);
+        self.out.put(b"\r\n");
+        self
+    }
+
+    /// `Connection`, where the peer cannot know without: `close` always, `keep-alive` to a peer
+    /// that spoke HTTP/1.0 (RFC 9112 §9.3).
+    #[inline]
+    pub fn connection(self, keep_alive: bool, version: Version) -> Self {
+        match (keep_alive, version) {
+            (true, Version::Http11) => self,
+            (true, Version::Http10) => self.lines(b"Connection: keep-alive\r\n"),
+            (false, _) => self.lines(b"Connection: close\r\n"),
+        }
+    }
+
+    /// The empty line. The body follows.
+    #[inline]
+    pub fn end(self) {
+        self.out.put(b"\r\n");
+    }
+}
+
+/// `HTTP/1.1 100 Continue` and its empty line, for a request with
+/// [`expect_continue`](crate::request::Request::expect_continue) whose body is wanted.
+pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+#[inline]
+fn put_value(out: &mut impl Output, value: &[u8]) {
+    let mut rest = value;
+    while let Some(bad) = memchr::memchr3(b'\r', b'\n', 0, rest) {
+        out.put(&rest[..bad]);
+        out.put(b" ");
+        rest = &rest[bad + 1..];
+    }
+    out.put(rest);
+}
+
+/// `Content-Range: bytes FIRST-LAST/SIZE CRLF`.
+pub(crate) fn put_content_range(out: &mut impl Output, range: ByteRange, size: u64) {
+    out.put(b"Content-Range: bytes ");
+    put_decimal(out, range.first);
+    out.put(b"-");
+    put_decimal(out, range.last);
+    out.put(b"/");
+    put_decimal(out, size);
+    out.put(b"\r\n");
+}
+
+/// Appends `content` as one chunk (RFC 9112 §7.1). Empty content appends nothing, since an empty
+/// chunk is the last one: see [`LAST_CHUNK`].
+pub fn chunk(out: &mut impl Output, content: &[u8]) {
+    if content.is_empty() {
+        return;
+    }
+    let mut digits = [0; 16];
+    let mut start = digits.len();
+    let mut left = content.len();
+    while left > 0 {
+        start -= 1;
+        digits[start] = b"0123456789abcdef"[left & 15];
+        left >>= 4;
+    }
+    out.put(&digits[start..]);
+    out.put(b"\r\n");
+    out.put(content);
+    out.put(b"\r\n");
+}
+
+/// The last chunk and an empty trailer section.
+pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{etag::ETag, output::Fixed};
+
+    fn written(write: impl FnOnce(Head<'_, Vec<u8>>) -> Head<'_, Vec<u8>>) -> String {
+        let mut out = Vec::new();
+        write(Head::new(&mut out, Status::Ok)).end();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn each_field_has_its_line() {
+        let range = ByteRange { first: 0, last: 499 };
+        for (head, line) in [
+            (written(|h| h.content_length(u64::MAX)), "Content-Length: 18446744073709551615\r\n"),
+            (written(|h| h.content_length(0)), "Content-Length: 0\r\n"),
+            (written(|h| h.number("Age", 7)), "Age: 7\r\n"),
+            (written(|h| h.content_range(range, 1234)), "Content-Range: bytes 0-499/1234\r\n"),
+            (written(|h| h.unsatisfied_range(47)), "Content-Range: bytes */47\r\n"),
+            (written(|h| h.etag(&ETag { weak: true, opaque: b"x" })), "ETag: W/\"x\"\r\n"),
+            (written(|h| h.chunked()), "Transfer-Encoding: chunked\r\n"),
+            (written(|h| h.connection(true, Version::Http11)), ""),
+            (written(|h| h.connection(true, Version::Http10)), "Connection: keep-alive\r\n"),
+            (written(|h| h.connection(false, Version::Http10)), "Connection: close\r\n"),
+            (written(|h| h.connection(false, Version::Http11)), "Connection: close\r\n"),
+        ] {
+            assert_eq!(head, format!("HTTP/1.1 200 OK\r\n{line}\r\n"));
+        }
+    }
+
+    #[test]
+    fn a_value_cannot_begin_another_line() {
+        assert_eq!(
+            written(|h| h.field("Location", b"/a\r\nSet-Cookie: b\0\n")),
+            "HTTP/1.1 200 OK\r\nLocation: /a  Set-Cookie: b  \r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn a_head_that_does_not_fit_is_told() {
+        let mut whole = Vec::new();
+        Head::new(&mut whole, Status::NotFound).content_length(10).end();
+        for room in 0..whole.len() + 3 {
+            let mut buffer = vec![0; room];
+            let mut out = Fixed::new(&mut buffer);
+            Head::new(&mut out, Status::NotFound).content_length(10).end();
+            assert_eq!(out.written(), (room >= whole.len()).then_some(&whole[..]), "{room}");
+        }
+    }
+
+    #[test]
+    fn chunks_of_rfc_9112_7_1() {
+        let mut out = Vec::new();
+        chunk(&mut out, b"");
+        chunk(&mut out, &[b'x'; 26]);
+        chunk(&mut out, b"y");
+        out.extend_from_slice(LAST_CHUNK);
+        assert_eq!(out, b"1a\r\nxxxxxxxxxxxxxxxxxxxxxxxxxx\r\n1\r\ny\r\n0\r\n\r\n");
+    }
+}
