@@ -1,12 +1,142 @@
 //! `pollux lab`.
 
-use std::process::ExitCode;
+use anyhow::Context as _;
+use pollux_lab::{
+    experiment::{self, Experiment},
+    report,
+    result::Outcome,
+    run::{self, Settings, interrupt::Interrupt, progress::Progress, trial::Programs},
+};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 /// The command's arguments.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+#[command(after_help = "Examples:
+  pollux lab list
+  pollux lab run idle --quick             in a minute and a half, into results/idle-DATE-TIME/
+  pollux lab run my-own.toml --out /tmp/r an experiment of your own
+  pollux lab report results/idle-…        renders the page again from result.json")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// List the experiments
+    List,
+    /// Run an experiment: measure, judge its claims, draw a report
+    Run(RunArgs),
+    /// Render the report of a result directory again from its result.json
+    Report {
+        /// The result directory
+        directory: PathBuf,
+    },
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  pollux lab run idle --quick
+  pollux lab run idle --seed 7 --out results/idle-7
+  pollux lab run idle --quick --json | jq '.claims[] | {id, verdict}'
+
+The server runs on the first CPU that this process may use, the generator on the second. Ctrl-C
+ends the run; what was measured so far is written and marked as interrupted (exit code 130).")]
+struct RunArgs {
+    /// Name of a built-in experiment (see `pollux lab list`), or path of a .toml file
+    experiment: String,
+    /// The short form: fewer repetitions, shorter windows
+    #[arg(long)]
+    quick: bool,
+    /// Where to write result.json and report.html [default: results/ID-DATE-TIME]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// What the order of runs, the arrivals and the intervals are drawn from
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The paper's own request rates instead of shares of what this machine can serve
+    #[arg(long)]
+    paper_rates: bool,
+    /// Print result.json on stdout instead of tables
+    #[arg(long)]
+    json: bool,
+}
+
+/// Exit code after Ctrl-C: 128 + SIGINT, as shells have it.
+const INTERRUPTED: u8 = 130;
 
 /// Runs the command.
-pub(crate) fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not written yet")
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.command {
+        Command::List => list(),
+        Command::Run(args) => measure(&args),
+        Command::Report { directory } => {
+            let mut outcome = Outcome::read(&directory)?;
+            outcome.conclude();
+            outcome.write(&directory)?;
+            let page = report::write(&outcome, &directory)?;
+            println!("{}", page.display());
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn list() -> anyhow::Result<ExitCode> {
+    let experiments: Vec<Experiment> =
+        experiment::ids().map(experiment::find).collect::<anyhow::Result<_>>()?;
+    let wide = experiments.iter().map(|e| e.id.len()).max().unwrap_or(0);
+    for experiment in &experiments {
+        let claims: Vec<&str> = experiment.claim.iter().map(|claim| claim.id.as_str()).collect();
+        println!("{:wide$}  {}", experiment.id, experiment.title);
+        println!("{:wide$}  after {}; judges {}", "", experiment.source, claims.join(", "));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn measure(args: &RunArgs) -> anyhow::Result<ExitCode> {
+    let experiment = experiment::find(&args.experiment)?;
+    let directory = match &args.out {
+        Some(directory) => directory.clone(),
+        None => run::default_directory(&experiment.id),
+    };
+    // Before anything is measured: a run is not to end with nowhere to put it.
+    fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
+    let settings = Settings {
+        experiment: &experiment,
+        quick: args.quick,
+        paper_rates: args.paper_rates,
+        seed: args.seed,
+        programs: Programs::of_this_executable().context("the path of this program")?,
+        interrupt: Interrupt::on_signals().context("cannot catch Ctrl-C")?,
+        progress: Progress::on_terminal(),
+    };
+    let outcome = run::run(&settings);
+    settings.progress.finish();
+    let outcome = outcome?;
+    outcome.write(&directory)?;
+    let page = report::write(&outcome, &directory)?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&outcome)?);
+    } else {
+        show(&outcome, &directory, &page);
+    }
+    Ok(if outcome.interrupted { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
+}
+
+fn show(outcome: &Outcome, directory: &Path, page: &Path) {
+    let width = terminal_width();
+    print!("{}", report::terminal::tables(outcome, width));
+    print!("{}", report::terminal::claims(outcome, width));
+    print!("{}", report::terminal::notes(outcome));
+    println!("\nraw data  {}", directory.join(pollux_lab::result::FILE).display());
+    println!("report    {}", page.display());
+}
+
+/// Columns of the terminal on stdout; `None` when it is no terminal.
+pub(crate) fn terminal_width() -> Option<u16> {
+    comfy_table::Table::new().width()
 }

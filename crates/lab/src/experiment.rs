@@ -1,0 +1,347 @@
+//! An experiment as data: what varies, what runs, what is judged.
+//!
+//! The files under `experiments/` are TOML in this model; `experiments/idle.toml` documents each
+//! field where it uses it. Unknown fields are errors, and [`Experiment::parse`] checks what types
+//! alone cannot (see `validate`).
+
+mod validate;
+
+use crate::stats::Compare;
+use serde::{Deserialize, Serialize};
+use std::{collections::BTreeMap, fmt};
+
+/// Flags for a child process: `interest = "per-state"` becomes `--interest per-state`,
+/// `time-system-calls = true` becomes `--time-system-calls`, `false` leaves the flag out.
+pub type Flags = BTreeMap<String, Value>;
+
+/// One experiment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Experiment {
+    /// Name on the command line.
+    pub id: String,
+    /// One line.
+    pub title: String,
+    /// The figures or tables of the papers that it re-runs.
+    pub source: String,
+    /// What is done and why, in a paragraph or two; shown at the head of the report.
+    pub summary: String,
+    /// Where the server and the generator run.
+    #[serde(default)]
+    pub place: Place,
+    /// What is served.
+    pub workload: Workload,
+    /// Flags of `pollux serve` for every variant.
+    #[serde(default)]
+    pub server: Flags,
+    /// Flags of `pollux load` for every run.
+    #[serde(default)]
+    pub load: Flags,
+    /// Flags of `pollux idle` for every run that holds idle connections.
+    #[serde(default)]
+    pub idle: Flags,
+    /// What is compared; empty stands for every mechanism in the registry.
+    #[serde(default)]
+    pub variant: Vec<Variant>,
+    /// What is varied beside the variant; the cells are the product of all.
+    #[serde(default)]
+    pub axis: Vec<Axis>,
+    /// How much is sent. None: the load flags say it (closed loop).
+    pub rate: Option<Rate>,
+    /// The budget of a full run.
+    pub full: Budget,
+    /// The budget under `--quick`.
+    pub quick: Budget,
+    /// What is drawn.
+    #[serde(default)]
+    pub figure: Vec<Figure>,
+    /// What is judged.
+    #[serde(default)]
+    pub claim: Vec<Claim>,
+}
+
+/// Where an experiment runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Place {
+    /// On this kernel.
+    #[default]
+    Host,
+    /// In a guest kernel that has /dev/poll (`pollux vm`).
+    Guest,
+}
+
+/// What the server serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Workload {
+    /// One file of one byte (gammo section 4.1).
+    OneByte,
+    /// One document of 6 KB (provos section 5).
+    #[serde(rename = "6-kb")]
+    SixKb,
+}
+
+/// One of the things compared.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Variant {
+    /// Name in tables and figures.
+    pub name: String,
+    /// `--mechanism`, with options: `devpoll:results=mmap`.
+    pub mechanism: String,
+    /// Further flags of `pollux serve`; they win over the experiment's.
+    #[serde(default)]
+    pub server: Flags,
+}
+
+/// Something that is varied.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Axis {
+    /// Name in claims and figures. `idle` holds that many idle connections during the run.
+    pub name: String,
+    /// What the figures write beside it.
+    pub label: String,
+    /// Its values.
+    pub values: Vec<Value>,
+    /// The values under `--quick`, when others.
+    pub quick_values: Option<Vec<Value>>,
+    /// The flag of `pollux serve` that takes the value.
+    pub server_flag: Option<String>,
+    /// The flag of `pollux load` that takes the value.
+    pub load_flag: Option<String>,
+}
+
+/// The axis on which the held connections are varied.
+pub const IDLE: &str = "idle";
+/// The axis of [`Rate`].
+pub const RATE: &str = "rate";
+
+/// How much is sent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Rate {
+    /// As shares of the saturation of the slowest variant, which is measured first.
+    pub fractions: Vec<f64>,
+    /// The same under `--quick`, when others.
+    pub quick_fractions: Option<Vec<f64>>,
+    /// The paper's own rates in requests per second, for `--paper-rates`; empty when the paper
+    /// has none to offer.
+    #[serde(default)]
+    pub paper_rps: Vec<f64>,
+    /// Connections of the closed loop that finds the saturation.
+    pub saturation_connections: u32,
+}
+
+/// How long the experiment may take, and how that time is spent.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Budget {
+    /// All in: saturation, every run, the report.
+    pub seconds: f64,
+    /// How often every cell is measured; fewer if the time is over (`min_blocks` at least).
+    pub blocks: u32,
+    /// The shortest measured window of one run; windows grow when there is time.
+    pub min_window_seconds: f64,
+    /// The longest measured window of one run.
+    pub max_window_seconds: f64,
+    /// The window of one saturation probe.
+    pub saturation_seconds: f64,
+    /// Which variants are probed for saturation.
+    pub saturation_of: SaturationOf,
+}
+
+/// Which variants are probed for saturation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SaturationOf {
+    /// Every variant.
+    All,
+    /// Those whose waits cost more the more is watched, as the registry says; all if none does.
+    Costly,
+}
+
+/// One figure of the report.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Figure {
+    /// File name.
+    pub id: String,
+    /// Title.
+    pub title: String,
+    /// What to see in it.
+    #[serde(default)]
+    pub caption: String,
+    /// The axis along which it is drawn; a line or a group of bars per variant.
+    pub x: String,
+    /// The metric (see [`crate::metric`]).
+    pub y: String,
+    /// Logarithmic y axis.
+    #[serde(default)]
+    pub log_y: bool,
+    /// Values of the other axes. An axis that is neither here nor `x` gets one figure per value.
+    #[serde(default)]
+    pub at: BTreeMap<String, Select>,
+}
+
+/// One claim of a paper, as a predicate over the data.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Claim {
+    /// Its number in `docs/papers.md`.
+    pub id: String,
+    /// What is claimed, in terms of what is measured here.
+    pub statement: String,
+    /// Which paper and figure says so.
+    pub source: String,
+    /// The paper's own words or number, for people.
+    pub paper: String,
+    /// The paper's own number in the unit of the comparison, if it gives one.
+    pub paper_value: Option<f64>,
+    /// The metric compared.
+    pub metric: String,
+    /// How.
+    pub compare: Compare,
+    /// The variants for which it is judged, each by itself; the claim holds if it holds for each.
+    pub each: Vec<String>,
+    /// The side compared.
+    #[serde(default)]
+    pub a: Side,
+    /// What it is compared with; not for `compare = "value"`.
+    pub b: Option<Side>,
+    /// When it holds.
+    pub holds: Threshold,
+}
+
+/// One side of a comparison: a cell, or several summed up.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Side {
+    /// The variant; that of `each` when absent.
+    pub variant: Option<String>,
+    /// The values of the axes. An axis with a single value need not be named.
+    #[serde(default)]
+    pub at: BTreeMap<String, Select>,
+    /// Sum up over this axis, inside each block …
+    pub over: Option<String>,
+    /// … to this.
+    #[serde(default)]
+    pub take: Take,
+}
+
+/// How the cells along an axis become one figure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Take {
+    /// The largest: the peak of a throughput curve.
+    #[default]
+    Max,
+    /// The smallest.
+    Min,
+    /// The median.
+    Median,
+}
+
+/// When a claim holds: its whole interval lies beyond the threshold. It does not hold when the
+/// whole interval lies on the other side, and is undecided otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Threshold {
+    /// Above it.
+    Above(f64),
+    /// Below it.
+    Below(f64),
+}
+
+/// A value of an axis or a flag.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Value {
+    /// A switch.
+    Flag(bool),
+    /// A number.
+    Number(f64),
+    /// A word, such as `inf`.
+    Word(String),
+}
+
+impl Value {
+    /// The number, if it is one.
+    pub fn number(&self) -> Option<f64> {
+        if let Self::Number(number) = self { Some(*number) } else { None }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag(flag) => write!(f, "{flag}"),
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Word(word) => f.write_str(word),
+        }
+    }
+}
+
+/// Chooses a value of an axis: `"min"`, `"max"`, or the value itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Select(pub Value);
+
+impl Select {
+    /// The value among `values` that is meant. `min` and `max` go by the order in the file, so
+    /// that they work for words too.
+    pub fn among<'a>(&self, values: &'a [Value]) -> Option<&'a Value> {
+        match &self.0 {
+            Value::Word(word) if word == "min" => values.first(),
+            Value::Word(word) if word == "max" => values.last(),
+            wanted => values.iter().find(|value| *value == wanted),
+        }
+    }
+}
+
+/// Writes flags as arguments. Numbers are written without a fraction when they have none.
+pub fn arguments(flags: &Flags) -> Vec<String> {
+    let mut arguments = Vec::new();
+    for (name, value) in flags {
+        match value {
+            Value::Flag(false) => {}
+            Value::Flag(true) => arguments.push(format!("--{name}")),
+            value => arguments.extend([format!("--{name}"), value.to_string()]),
+        }
+    }
+    arguments
+}
+
+/// The experiments that are part of the program.
+const BUILT_IN: &[(&str, &str)] = &[("idle", include_str!("../experiments/idle.toml"))];
+
+/// The ids of the built-in experiments, in the order of `pollux lab list`.
+pub fn ids() -> impl Iterator<Item = &'static str> {
+    BUILT_IN.iter().map(|(id, _)| *id)
+}
+
+/// The text of a built-in experiment.
+pub fn text(id: &str) -> Option<&'static str> {
+    BUILT_IN.iter().find(|(known, _)| *known == id).map(|(_, text)| *text)
+}
+
+/// Reads a built-in experiment, or the file when `id` ends in `.toml`.
+///
+/// # Errors
+/// An unknown id (with those that exist), an unreadable file, or what is wrong in it and where.
+pub fn find(id: &str) -> anyhow::Result<Experiment> {
+    use anyhow::Context as _;
+    if let Some(text) = text(id) {
+        return Experiment::parse(text).with_context(|| format!("built-in experiment {id}"));
+    }
+    if id.ends_with(".toml") {
+        let text = std::fs::read_to_string(id).with_context(|| format!("cannot read {id}"))?;
+        return Experiment::parse(&text).with_context(|| format!("experiment file {id}"));
+    }
+    let known: Vec<_> = ids().collect();
+    anyhow::bail!(
+        "no experiment is called {id:?}; there are {} (a path that ends in .toml works too)",
+        known.join(", ")
+    )
+}

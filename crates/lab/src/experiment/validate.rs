@@ -1,0 +1,170 @@
+//! What the types of an experiment cannot say.
+
+use super::{Axis, Budget, Claim, Experiment, IDLE, RATE, Side, Value};
+use crate::{metric, stats::Compare};
+use anyhow::{Context as _, bail, ensure};
+use pollux_event::MechanismSpec;
+use std::collections::BTreeSet;
+
+/// The most values of one axis: a slip must not plan a million runs.
+const MAX_VALUES: usize = 64;
+
+impl Experiment {
+    /// Reads and checks an experiment.
+    ///
+    /// # Errors
+    /// What is wrong, with the table and the field (and the line, for what TOML itself refuses).
+    pub fn parse(text: &str) -> anyhow::Result<Self> {
+        let experiment: Self = toml::from_str(text)?;
+        experiment.check()?;
+        Ok(experiment)
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        ensure!(
+            !self.id.is_empty() && self.id.chars().all(plain),
+            "id = {:?}: wants lower-case letters, digits and dashes (it names a directory)",
+            self.id
+        );
+        self.full.check().context("[full]")?;
+        self.quick.check().context("[quick]")?;
+        let mut axes = BTreeSet::new();
+        for axis in &self.axis {
+            axis.check().with_context(|| format!("[[axis]] {:?}", axis.name))?;
+            ensure!(axes.insert(axis.name.as_str()), "[[axis]] {:?} is there twice", axis.name);
+        }
+        if let Some(rate) = &self.rate {
+            axes.insert(RATE);
+            for list in [Some(&rate.fractions), rate.quick_fractions.as_ref()].into_iter().flatten() {
+                ensure!(!list.is_empty(), "[rate] fractions is empty");
+                for fraction in list {
+                    ensure!(
+                        *fraction > 0.0 && *fraction <= 2.0,
+                        "[rate] fractions: {fraction} is not a share of the saturation (0 to 2)"
+                    );
+                }
+            }
+            ensure!(rate.saturation_connections > 0, "[rate] saturation-connections is 0");
+        }
+        let mut names = BTreeSet::new();
+        for variant in &self.variant {
+            variant
+                .mechanism
+                .parse::<MechanismSpec>()
+                .with_context(|| format!("[[variant]] {:?}: mechanism", variant.name))?;
+            let name = variant.name.as_str();
+            ensure!(names.insert(name), "[[variant]] {name:?} is there twice");
+        }
+        if self.variant.is_empty() {
+            names.extend(pollux_event::registry::ALL.iter().map(|entry| entry.name));
+        }
+        for figure in &self.figure {
+            let place = || format!("[[figure]] {:?}", figure.id);
+            metric::check(&figure.y).with_context(place)?;
+            ensure!(axes.contains(figure.x.as_str()), "{}: no axis {:?}", place(), figure.x);
+            for name in figure.at.keys() {
+                ensure!(axes.contains(name.as_str()), "{}: no axis {name:?}", place());
+            }
+        }
+        let mut ids = BTreeSet::new();
+        for claim in &self.claim {
+            ensure!(ids.insert(claim.id.as_str()), "[[claim]] {:?} is there twice", claim.id);
+            self.check_claim(claim, &names, &axes)
+                .with_context(|| format!("[[claim]] {:?}", claim.id))?;
+        }
+        Ok(())
+    }
+
+    fn check_claim(
+        &self,
+        claim: &Claim,
+        names: &BTreeSet<&str>,
+        axes: &BTreeSet<&str>,
+    ) -> anyhow::Result<()> {
+        metric::check(&claim.metric)?;
+        ensure!(!claim.each.is_empty(), "each is empty: name the variants that it speaks of");
+        for name in &claim.each {
+            ensure!(names.contains(name.as_str()), "each: no variant {name:?}");
+        }
+        match (claim.compare, &claim.b) {
+            (Compare::Value, Some(_)) => bail!("compare = \"value\" has no side b"),
+            (Compare::Ratio | Compare::Difference, None) => {
+                bail!("b is missing: what is it compared with?")
+            }
+            _ => {}
+        }
+        for (letter, side) in [("a", Some(&claim.a)), ("b", claim.b.as_ref())] {
+            if let Some(side) = side {
+                self.check_side(side, names, axes).with_context(|| letter.to_owned())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_side(
+        &self,
+        side: &Side,
+        names: &BTreeSet<&str>,
+        axes: &BTreeSet<&str>,
+    ) -> anyhow::Result<()> {
+        if let Some(name) = &side.variant {
+            ensure!(names.contains(name.as_str()), "no variant {name:?}");
+        }
+        for name in side.at.keys().chain(&side.over) {
+            ensure!(axes.contains(name.as_str()), "no axis {name:?}");
+        }
+        for axis in &self.axis {
+            for values in [Some(&axis.values), axis.quick_values.as_ref()].into_iter().flatten() {
+                let chosen = side.at.get(&axis.name);
+                let free = side.over.as_ref() == Some(&axis.name) || values.len() == 1;
+                match chosen {
+                    Some(select) if select.among(values).is_none() => bail!(
+                        "at.{} = {}: the axis has no such value (\"min\" and \"max\" always work)",
+                        axis.name,
+                        select.0
+                    ),
+                    None if !free => bail!(
+                        "axis {:?} has several values: name one in `at`, or sum up with `over`",
+                        axis.name
+                    ),
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Axis {
+    fn check(&self) -> anyhow::Result<()> {
+        ensure!(self.name != RATE, "the rate has a table of its own: [rate]");
+        for values in [Some(&self.values), self.quick_values.as_ref()].into_iter().flatten() {
+            ensure!(!values.is_empty(), "values is empty");
+            ensure!(values.len() <= MAX_VALUES, "more than {MAX_VALUES} values");
+            if self.name == IDLE {
+                let counts = |v: &Value| v.number().is_some_and(|n| n >= 0.0 && n.fract() == 0.0);
+                ensure!(values.iter().all(counts), "wants numbers of connections");
+            }
+        }
+        ensure!(
+            self.name == IDLE || self.server_flag.is_some() || self.load_flag.is_some(),
+            "it changes nothing: give server-flag or load-flag"
+        );
+        Ok(())
+    }
+}
+
+impl Budget {
+    fn check(&self) -> anyhow::Result<()> {
+        ensure!(self.seconds >= 1.0 && self.seconds <= 86_400.0, "seconds: 1 to 86400");
+        ensure!((1..=100).contains(&self.blocks), "blocks: 1 to 100");
+        ensure!(self.min_window_seconds >= 0.1, "min-window-seconds: at least 0.1");
+        ensure!(
+            self.max_window_seconds >= self.min_window_seconds,
+            "max-window-seconds is below min-window-seconds"
+        );
+        ensure!(self.saturation_seconds >= 0.1, "saturation-seconds: at least 0.1");
+        Ok(())
+    }
+}

@@ -1,0 +1,268 @@
+//! What a run cost: CPU time of the server's processes, system calls, latencies.
+//!
+//! CPU time is read before the generator starts and after it has ended, while idle connections
+//! are held and nothing else happens to the server; so all of the difference belongs to the
+//! requests, and nothing hangs on catching the moment at which the load begins.
+
+use crate::sys;
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+use std::{collections::BTreeMap, fs, ops::Sub};
+
+/// The most processes of one server that are looked at (a forking server has one a connection).
+const MAX_PROCESSES: usize = 65_536;
+
+/// CPU time of a process and its descendants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuTime {
+    /// Nanoseconds on a CPU.
+    pub run_ns: u64,
+    /// Nanoseconds runnable but kept waiting for a CPU, of the live threads
+    /// (/proc/PID/task/TID/schedstat, second field).
+    pub wait_ns: u64,
+}
+
+impl Sub for CpuTime {
+    type Output = Self;
+    fn sub(self, earlier: Self) -> Self {
+        Self {
+            run_ns: self.run_ns.saturating_sub(earlier.run_ns),
+            wait_ns: self.wait_ns.saturating_sub(earlier.wait_ns),
+        }
+    }
+}
+
+/// The CPU time so far of the process `pid`, its descendants, and those descendants that have
+/// ended and were waited for.
+///
+/// Live processes are counted in nanoseconds; ended children in the clock ticks of
+/// /proc/PID/stat (10 ms in all, not per child: the kernel sums before it rounds).
+///
+/// # Errors
+/// When the process is gone or /proc is not there.
+pub fn cpu_time(pid: u32) -> anyhow::Result<CpuTime> {
+    let mut total = CpuTime::default();
+    let mut pending = vec![pid];
+    let mut seen = 0;
+    while let Some(pid) = pending.pop() {
+        seen += 1;
+        anyhow::ensure!(seen <= MAX_PROCESSES, "the server has more than {MAX_PROCESSES} processes");
+        match one_process(pid) {
+            Ok((time, children)) => {
+                total.run_ns += time.run_ns;
+                total.wait_ns += time.wait_ns;
+                pending.extend(children);
+            }
+            // A descendant that ended meanwhile is in its parent's account by now, or at the
+            // next reading.
+            Err(_) if seen > 1 => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(total)
+}
+
+fn one_process(pid: u32) -> anyhow::Result<(CpuTime, Vec<u32>)> {
+    let live = sys::process_cpu_time(pid).with_context(|| format!("CPU clock of process {pid}"))?;
+    let mut time = CpuTime { run_ns: live.as_nanos() as u64, wait_ns: 0 };
+    let path = format!("/proc/{pid}/stat");
+    let stat = fs::read_to_string(&path).with_context(|| path.clone())?;
+    time.run_ns += reaped_children_ns(&stat).with_context(|| path)?;
+    let mut children = Vec::new();
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let task = task?.path();
+        // A thread may end while we look.
+        if let Ok(text) = fs::read_to_string(task.join("schedstat")) {
+            let wait = text.split_whitespace().nth(1).and_then(|field| field.parse::<u64>().ok());
+            time.wait_ns += wait.unwrap_or(0);
+        }
+        if let Ok(text) = fs::read_to_string(task.join("children")) {
+            children.extend(text.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+        }
+    }
+    Ok((time, children))
+}
+
+/// cutime + cstime of a line of /proc/PID/stat (fields 16 and 17), in nanoseconds.
+fn reaped_children_ns(stat: &str) -> anyhow::Result<u64> {
+    // The second field is the program's name in parentheses and may hold anything.
+    let (_, rest) = stat.rsplit_once(')').context("no program name")?;
+    let mut fields = rest.split_whitespace().skip(13);
+    let mut ticks = || fields.next().and_then(|f| f.parse::<u64>().ok()).context("no cutime");
+    let total = ticks()? + ticks()?;
+    Ok(total * 1_000_000_000 / rustix::param::clock_ticks_per_second())
+}
+
+/// What was read around one run.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Raw {
+    /// The server's `listening` line.
+    pub listening: Json,
+    /// Its statistics before the load.
+    pub before: Json,
+    /// Its statistics after the load.
+    pub after: Json,
+    /// CPU time between the two.
+    pub cpu: CpuTime,
+    /// Wall-clock time between the two, in nanoseconds.
+    pub wall_ns: u64,
+    /// The generator's result.
+    pub load: Json,
+}
+
+/// Finds a number by its path of keys.
+fn number(json: &Json, path: &[&str]) -> Option<f64> {
+    path.iter().try_fold(json, |json, key| json.get(key))?.as_f64()
+}
+
+impl Raw {
+    fn delta(&self, path: &[&str]) -> Option<f64> {
+        Some(number(&self.after, path)? - number(&self.before, path).unwrap_or(0.0))
+    }
+
+    /// Whether the generator calls its result valid; if not, why.
+    ///
+    /// # Errors
+    /// The generator's reason, or what is missing in what it wrote.
+    pub fn validity(&self) -> Result<(), String> {
+        match self.load.get("valid").and_then(Json::as_bool) {
+            Some(true) => Ok(()),
+            Some(false) => Err(self
+                .load
+                .get("invalid_reason")
+                .and_then(Json::as_str)
+                .unwrap_or("the generator gave no reason")
+                .to_owned()),
+            None => Err("the generator's result lacks `valid`".into()),
+        }
+    }
+
+    /// Every metric that the raw data allow (names: [`crate::metric`]).
+    pub fn metrics(&self) -> BTreeMap<String, f64> {
+        let mut metrics = BTreeMap::new();
+        let mut put = |name: &str, value: Option<f64>| {
+            if let Some(value) = value.filter(|value| value.is_finite()) {
+                metrics.insert(name.to_owned(), value);
+            }
+        };
+        let load = |path: &[&str]| number(&self.load, path);
+        let share = |part: Option<f64>, whole: Option<f64>| {
+            Some(part? / whole.filter(|&whole| whole > 0.0)?)
+        };
+        let requests = self.delta(&["requests"]).filter(|&requests| requests > 0.0);
+        let cpu_us = self.cpu.run_ns as f64 / 1e3;
+        let wall = Some(self.wall_ns as f64);
+        put("server_cpu_us_per_request", share(Some(cpu_us), requests));
+        put("server_cpu_utilization", share(Some(self.cpu.run_ns as f64), wall));
+        put("server_queue_share", share(Some(self.cpu.wait_ns as f64), wall));
+        put("throughput_rps", load(&["reply_rate_rps", "mean"]));
+        let scheduled = load(&["requests", "scheduled"]);
+        put("completed_share", share(load(&["requests", "completed"]), scheduled));
+        put("error_share", share(load(&["requests", "failed"]), scheduled));
+        for (family, name) in [("latency_us", "latency"), ("service_us", "service"), ("connect_us", "connect")] {
+            for point in ["min", "mean", "p50", "p90", "p95", "p99", "p99_9", "p99_99", "max"] {
+                put(&format!("{name}_{point}_us"), load(&[family, point]));
+            }
+        }
+        put("generator_cpu_us_per_request", load(&["generator", "cpu_us_per_request"]));
+        put("generator_cpu_utilization", load(&["generator", "cpu_utilization"]));
+        put("generator_lag_p99_us", load(&["generator", "lag_us", "p99"]));
+        let waits = self.delta(&["waits"]);
+        put("waits_per_request", share(waits, requests));
+        put("events_per_wait", share(self.delta(&["events"]), waits));
+        let mut calls = 0.0;
+        let kinds = self.after.get("system_calls").and_then(Json::as_object);
+        for kind in kinds.into_iter().flat_map(|kinds| kinds.keys()) {
+            let count = self.delta(&["system_calls", kind, "count"]);
+            calls += count.unwrap_or(0.0);
+            put(&format!("calls_per_request.{kind}"), share(count, requests));
+            // Zero while the timing is off: no figure is better than a false one.
+            let time = self.delta(&["system_calls", kind, "ns"]).filter(|&ns| ns > 0.0);
+            let time_us = time.map(|ns| ns / 1e3);
+            put(&format!("call_us_per_request.{kind}"), share(time_us, requests));
+            put(&format!("call_share.{kind}"), share(time_us, Some(cpu_us)));
+        }
+        put("calls_per_request", kinds.and_then(|_| share(Some(calls), requests)));
+        let details = self.after.get("details").and_then(Json::as_object);
+        for key in details.into_iter().flat_map(|details| details.keys()) {
+            put(&format!("details.{key}"), self.delta(&["details", key]));
+        }
+        metrics
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn metrics_from_known_raw_data() {
+        let raw = Raw {
+            before: json!({"requests": 10, "waits": 5, "events": 5,
+                "system_calls": {"epoll_wait": {"count": 5, "ns": 0}}}),
+            after: json!({"requests": 110, "waits": 55, "events": 205,
+                "system_calls": {"epoll_wait": {"count": 55, "ns": 0},
+                    "sendto": {"count": 100, "ns": 500_000}},
+                "details": {"sent_changes": 7, "name": "not a number"}}),
+            cpu: CpuTime { run_ns: 1_000_000, wait_ns: 0 },
+            wall_ns: 10_000_000,
+            load: json!({"valid": true, "requests": {"scheduled": 200, "completed": 100, "failed": 50},
+                "latency_us": {"p50": 12.5}, "reply_rate_rps": {"mean": 1000.0}}),
+            ..Raw::default()
+        };
+        let metrics = raw.metrics();
+        for (name, expected) in [
+            ("server_cpu_us_per_request", 10.0),
+            ("server_cpu_utilization", 0.1),
+            ("throughput_rps", 1000.0),
+            ("completed_share", 0.5),
+            ("error_share", 0.25),
+            ("latency_p50_us", 12.5),
+            ("waits_per_request", 0.5),
+            ("events_per_wait", 4.0),
+            ("calls_per_request", 1.5),
+            ("calls_per_request.epoll_wait", 0.5),
+            ("calls_per_request.sendto", 1.0),
+            ("call_us_per_request.sendto", 5.0),
+            ("call_share.sendto", 0.5),
+            ("details.sent_changes", 7.0),
+        ] {
+            assert_eq!(metrics.get(name), Some(&expected), "{name}");
+        }
+        assert!(!metrics.contains_key("call_us_per_request.epoll_wait"), "timing was off");
+        assert!(!metrics.contains_key("details.name"));
+        assert!(metrics.keys().all(|name| name.ends_with("_us") || crate::metric::find(name).is_some()));
+    }
+
+    #[test]
+    fn a_server_that_answered_nothing_has_no_cost_per_request() {
+        let raw = Raw {
+            before: json!({"requests": 10}),
+            after: json!({"requests": 10}),
+            wall_ns: 1,
+            ..Raw::default()
+        };
+        assert!(!raw.metrics().contains_key("server_cpu_us_per_request"));
+        assert!(raw.validity().is_err());
+    }
+
+    #[test]
+    fn stat_with_a_hostile_program_name() {
+        let line = "7 (a) b (c) S 1 7 7 0 -1 0 0 0 0 0 11 12 13 14 20 0 1 0 5";
+        let tick = 1_000_000_000 / rustix::param::clock_ticks_per_second();
+        assert_eq!(reaped_children_ns(line).unwrap(), 27 * tick);
+        assert!(reaped_children_ns("7 (x) S 1").is_err());
+    }
+
+    #[test]
+    fn own_cpu_time_grows_with_work() {
+        let before = cpu_time(std::process::id()).unwrap();
+        let mut state = 1u64;
+        while cpu_time(std::process::id()).unwrap().run_ns - before.run_ns < 2_000_000 {
+            state = std::hint::black_box(state.wrapping_mul(6364136223846793005).wrapping_add(1));
+        }
+        assert!(cpu_time(u32::MAX / 2).is_err(), "no such process");
+    }
+}

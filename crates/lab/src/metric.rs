@@ -1,0 +1,94 @@
+//! The metrics of a run: their names, units, and which way is better.
+//!
+//! A run's metrics are a flat map from name to number, so that claims and figures can name any of
+//! them. Families have a name with a dot, such as `calls_per_request.epoll_wait`.
+
+use anyhow::bail;
+
+/// What is known about a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metric {
+    /// The name in experiments and in `result.json`.
+    pub name: &'static str,
+    /// What tables and axes say, without the unit.
+    pub label: &'static str,
+    /// The unit, as it is written after a figure; empty for a pure number.
+    pub unit: &'static str,
+    /// Whether less is better; `None` where neither is.
+    pub less_is_better: Option<bool>,
+}
+
+const fn metric(
+    name: &'static str,
+    label: &'static str,
+    unit: &'static str,
+    less_is_better: Option<bool>,
+) -> Metric {
+    Metric { name, label, unit, less_is_better }
+}
+
+/// Every metric with a fixed name.
+pub const ALL: &[Metric] = &[
+    metric("server_cpu_us_per_request", "server CPU per request", "µs", Some(true)),
+    metric("server_cpu_utilization", "server CPU in use", "", None),
+    metric("server_queue_share", "time the server was kept from its CPU", "", Some(true)),
+    metric("throughput_rps", "reply rate", "replies/s", Some(false)),
+    metric("completed_share", "scheduled requests answered", "", Some(false)),
+    metric("error_share", "scheduled requests failed", "", Some(true)),
+    metric("latency_p50_us", "median latency", "µs", Some(true)),
+    metric("latency_p90_us", "90th percentile of latency", "µs", Some(true)),
+    metric("latency_p99_us", "99th percentile of latency", "µs", Some(true)),
+    metric("latency_p99_9_us", "99.9th percentile of latency", "µs", Some(true)),
+    metric("latency_mean_us", "mean latency", "µs", Some(true)),
+    metric("latency_max_us", "longest latency", "µs", Some(true)),
+    metric("service_p50_us", "median service time", "µs", Some(true)),
+    metric("service_p99_us", "99th percentile of service time", "µs", Some(true)),
+    metric("connect_p50_us", "median connect time", "µs", Some(true)),
+    metric("generator_cpu_us_per_request", "generator CPU per request", "µs", Some(true)),
+    metric("generator_cpu_utilization", "generator CPU in use", "", Some(true)),
+    metric("generator_lag_p99_us", "99th percentile of generator lag", "µs", Some(true)),
+    metric("calls_per_request", "system calls per request", "", Some(true)),
+    metric("waits_per_request", "waits per request", "", Some(true)),
+    metric("events_per_wait", "events per wait", "", None),
+];
+
+/// The families: prefix, label, unit.
+pub const FAMILIES: &[Metric] = &[
+    metric("calls_per_request.", "calls per request", "", Some(true)),
+    metric("call_us_per_request.", "time in the call per request", "µs", Some(true)),
+    metric("call_share.", "share of server CPU", "", Some(true)),
+    metric("details.", "mechanism's own counter per run", "", None),
+];
+
+/// The entry of `name`, or of the family that it belongs to.
+pub fn find(name: &str) -> Option<&'static Metric> {
+    ALL.iter().find(|metric| metric.name == name).or_else(|| {
+        FAMILIES
+            .iter()
+            .find(|family| name.len() > family.name.len() && name.starts_with(family.name))
+    })
+}
+
+/// What an axis or a table's head says: label, member of the family, unit.
+pub fn title(name: &str) -> String {
+    let Some(metric) = find(name) else { return name.to_owned() };
+    let mut title = match name.split_once('.') {
+        Some((_, member)) => format!("{member}: {}", metric.label),
+        None => metric.label.to_owned(),
+    };
+    if !metric.unit.is_empty() {
+        title.push_str(&format!(" ({})", metric.unit));
+    }
+    title
+}
+
+/// # Errors
+/// When no metric has this name, with those that exist.
+pub fn check(name: &str) -> anyhow::Result<()> {
+    if find(name).is_some() {
+        return Ok(());
+    }
+    let names: Vec<_> = ALL.iter().map(|metric| metric.name).collect();
+    let families: Vec<_> = FAMILIES.iter().map(|family| format!("{}*", family.name)).collect();
+    bail!("no metric {name:?}; there are {}, {}", names.join(", "), families.join(", "))
+}

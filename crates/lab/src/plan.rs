@@ -1,0 +1,176 @@
+//! In which order what is measured, and for how long.
+
+use crate::experiment::{Budget, Experiment, RATE, Value};
+use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The value of each axis.
+pub type Point = BTreeMap<String, Value>;
+
+/// What one run measures.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// Name of the variant.
+    pub variant: String,
+    /// The value of each axis.
+    pub point: Point,
+}
+
+/// An axis with the values that this run takes. The rate, in requests per second, is one too.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Dimension {
+    /// The axis' name.
+    pub name: String,
+    /// What figures write beside it.
+    pub label: String,
+    /// Its values, in the order of the file.
+    pub values: Vec<Value>,
+}
+
+/// The most cells of an experiment.
+pub const MAX_CELLS: usize = 10_000;
+
+impl Experiment {
+    /// The axes of this run, without the rate.
+    pub fn dimensions(&self, quick: bool) -> Vec<Dimension> {
+        self.axis
+            .iter()
+            .map(|axis| Dimension {
+                name: axis.name.clone(),
+                label: axis.label.clone(),
+                values: match &axis.quick_values {
+                    Some(values) if quick => values.clone(),
+                    _ => axis.values.clone(),
+                },
+            })
+            .collect()
+    }
+
+    /// The budget of this run.
+    pub fn budget(&self, quick: bool) -> &Budget {
+        if quick { &self.quick } else { &self.full }
+    }
+}
+
+/// The rate as an axis.
+pub fn rate_dimension(rates_rps: &[f64]) -> Dimension {
+    Dimension {
+        name: RATE.into(),
+        label: "offered rate (requests/s)".into(),
+        values: rates_rps.iter().map(|&rate| Value::Number(rate)).collect(),
+    }
+}
+
+/// Every point of the product of `dimensions`.
+pub fn points(dimensions: &[Dimension]) -> Vec<Point> {
+    dimensions.iter().fold(vec![Point::new()], |points, dimension| {
+        points
+            .iter()
+            .flat_map(|point| {
+                dimension.values.iter().map(|value| {
+                    let mut point = point.clone();
+                    point.insert(dimension.name.clone(), value.clone());
+                    point
+                })
+            })
+            .collect()
+    })
+}
+
+/// Every cell: each variant at each point.
+///
+/// # Errors
+/// When there are more than [`MAX_CELLS`].
+pub fn cells<'a>(
+    variants: impl IntoIterator<Item = &'a str>,
+    dimensions: &[Dimension],
+) -> anyhow::Result<Vec<Cell>> {
+    let points = points(dimensions);
+    let cells: Vec<Cell> = variants
+        .into_iter()
+        .flat_map(|variant| {
+            points.iter().map(move |point| Cell { variant: variant.into(), point: point.clone() })
+        })
+        .collect();
+    anyhow::ensure!(
+        cells.len() <= MAX_CELLS,
+        "the experiment has {} cells; at most {MAX_CELLS} can be run: shorten its axes",
+        cells.len()
+    );
+    Ok(cells)
+}
+
+/// The order of one block: A B … B A. An even block runs the cells in an order drawn from the
+/// seed, the odd block after it runs the same order backwards, so that a machine that slows
+/// steadily burdens every cell alike.
+pub fn block_order(cells: usize, block: u32, seed: u64) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..cells).collect();
+    order.shuffle(&mut StdRng::seed_from_u64(seed.wrapping_add(u64::from(block / 2))));
+    if block % 2 == 1 {
+        order.reverse();
+    }
+    order
+}
+
+/// How long the measured windows may be, so that `runs` more of them fit.
+///
+/// `overhead_s` is what a run costs beside its window (start, idle connections, end), as measured
+/// so far.
+pub fn window_seconds(budget: &Budget, left_s: f64, runs: usize, overhead_s: f64) -> f64 {
+    let fits = left_s / runs.max(1) as f64 - overhead_s;
+    // Hundredths: the generator's own flag is written in seconds.
+    let fits = (fits * 100.0).floor() / 100.0;
+    fits.clamp(budget.min_window_seconds, budget.max_window_seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::SaturationOf;
+
+    #[test]
+    fn blocks_mirror_each_other() {
+        let forth = block_order(9, 0, 5);
+        let mut back = block_order(9, 1, 5);
+        back.reverse();
+        assert_eq!(forth, back);
+        assert_ne!(forth, block_order(9, 2, 5), "every pair of blocks has its own order");
+        let mut sorted = forth.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..9).collect::<Vec<_>>(), "each cell once");
+        assert_eq!(forth, block_order(9, 0, 5), "drawn from the seed");
+    }
+
+    #[test]
+    fn cells_are_the_product() {
+        let dimension = |name: &str, values: &[f64]| Dimension {
+            name: name.into(),
+            label: name.into(),
+            values: values.iter().map(|&v| Value::Number(v)).collect(),
+        };
+        let dimensions = [dimension("idle", &[0.0, 8.0]), dimension("rate", &[1.0, 2.0, 3.0])];
+        let cells = cells(["poll", "epoll"], &dimensions).unwrap();
+        assert_eq!(cells.len(), 12);
+        assert_eq!(cells[7].variant, "epoll");
+        assert_eq!(cells[7].point["idle"], Value::Number(0.0));
+        assert_eq!(cells[7].point["rate"], Value::Number(2.0));
+        assert_eq!(super::cells(["a"], &[]).unwrap().len(), 1, "no axis: one cell a variant");
+    }
+
+    #[test]
+    fn windows_fit_the_budget_and_its_bounds() {
+        let budget = Budget {
+            seconds: 90.0,
+            blocks: 3,
+            min_window_seconds: 0.5,
+            max_window_seconds: 2.0,
+            saturation_seconds: 1.0,
+            saturation_of: SaturationOf::All,
+        };
+        assert_eq!(window_seconds(&budget, 60.0, 40, 0.3), 1.2);
+        assert_eq!(window_seconds(&budget, 600.0, 40, 0.3), 2.0, "not above the maximum");
+        assert_eq!(window_seconds(&budget, 1.0, 40, 0.3), 0.5, "not below the minimum");
+        assert_eq!(window_seconds(&budget, 60.0, 0, 0.3), 2.0, "no division by zero");
+    }
+}

@@ -1,0 +1,333 @@
+//! Figures in SVG, readable without colour: each series has a marker and a dash pattern of its
+//! own, and its name stands beside its last point.
+
+use super::{Panel, format};
+use crate::{experiment::Value, metric, result::Outcome, stats::Estimate};
+use plotters::{
+    coord::{
+        Shift,
+        ranged1d::{DefaultFormatting, KeyPointHint},
+    },
+    prelude::*,
+    style::text_anchor::{HPos, Pos, VPos},
+};
+
+const WIDTH: u32 = 860;
+const HEIGHT: u32 = 470;
+/// Room for the names beside the plot.
+const NAMES: u32 = 170;
+const TOP: i32 = 46;
+const BOTTOM: i32 = 58;
+const LEFT: i32 = 78;
+const FONT: &str = "system-ui, 'DejaVu Sans', sans-serif";
+/// The least distance of two names, in pixels.
+const LINE: i32 = 19;
+/// How far neighbouring series are shifted sideways, so that equal points do not hide each other.
+const SHIFT: i32 = 3;
+
+/// M. Okabe, K. Ito, "Color Universal Design" (2008), and black; yellow darkened for white paper.
+const COLOURS: [RGBColor; 8] = [
+    RGBColor(0, 0, 0),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 114, 178),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(148, 120, 0),
+    RGBColor(86, 160, 233),
+    RGBColor(110, 75, 160),
+];
+/// On and off lengths in pixels; empty for a solid line.
+const DASHES: [&[i32]; 5] = [&[], &[9, 4], &[2, 3], &[9, 3, 2, 3], &[14, 3]];
+const MARKERS: usize = 7;
+const GRID: RGBColor = RGBColor(225, 225, 225);
+const TEXT: RGBColor = RGBColor(40, 40, 40);
+
+/// One line of a figure.
+struct Series {
+    name: String,
+    index: usize,
+    /// x in the coordinates of the axis, and what was measured there.
+    points: Vec<(f64, Estimate)>,
+}
+
+/// Where things stand along x: at their value if all are numbers, else side by side.
+fn places(values: &[Value]) -> Vec<f64> {
+    let numbers: Option<Vec<f64>> = values.iter().map(Value::number).collect();
+    match numbers {
+        Some(numbers) if numbers.windows(2).all(|pair| pair[0] < pair[1]) => numbers,
+        _ => (0..values.len()).map(|index| index as f64).collect(),
+    }
+}
+
+/// Draws a panel.
+///
+/// # Errors
+/// When the drawing library fails; it does not touch the disk.
+pub fn draw(outcome: &Outcome, panel: &Panel<'_>) -> anyhow::Result<String> {
+    let places = places(&panel.x.values);
+    let series = series(outcome, panel, &places);
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area();
+        paint(&root, outcome, panel, &places, &series)
+            .map_err(|error| anyhow::anyhow!("figure {}: {error}", panel.id))?;
+    }
+    // A scalable picture with a name for those who do not see it.
+    let title = super::html::escape(&panel.figure.title);
+    Ok(svg.replacen(
+        &format!("<svg width=\"{WIDTH}\" height=\"{HEIGHT}\""),
+        &format!("<svg role=\"img\" aria-label=\"{title}\" width=\"100%\""),
+        1,
+    ))
+}
+
+fn series(outcome: &Outcome, panel: &Panel<'_>, places: &[f64]) -> Vec<Series> {
+    let mut all = Vec::new();
+    for (index, variant) in outcome.variants.iter().enumerate() {
+        let points: Vec<_> = panel
+            .x
+            .values
+            .iter()
+            .zip(places)
+            .filter_map(|(value, &x)| {
+                let cell = outcome.cell(&variant.name, &panel.point(value))?;
+                Some((x, *cell.metrics.get(&panel.figure.y)?))
+            })
+            // A logarithm has no zero; the table beside the figure has.
+            .filter(|(_, estimate)| !panel.figure.log_y || estimate.value > 0.0)
+            .collect();
+        if !points.is_empty() {
+            all.push(Series { name: variant.name.clone(), index, points });
+        }
+    }
+    all
+}
+
+type Failure<DB> = DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>;
+
+fn paint<DB: DrawingBackend>(
+    root: &DrawingArea<DB, Shift>,
+    outcome: &Outcome,
+    panel: &Panel<'_>,
+    places: &[f64],
+    series: &[Series],
+) -> Result<(), Failure<DB>> {
+    root.fill(&WHITE)?;
+    let title = (FONT, 17).into_font().style(FontStyle::Bold).color(&TEXT);
+    root.draw(&Text::new(panel.figure.title.clone(), (14, 10), title))?;
+    let subtitle = panel.subtitle(outcome);
+    root.draw(&Text::new(subtitle, (14, 31), (FONT, 12).into_font().color(&TEXT)))?;
+    if series.is_empty() {
+        let style = (FONT, 15).into_font().color(&TEXT);
+        return root.draw(&Text::new("no run that counts", (LEFT, HEIGHT as i32 / 2), style));
+    }
+    let ends: Vec<f64> = series
+        .iter()
+        .flat_map(|series| &series.points)
+        .flat_map(|(_, e)| [Some(e.value), e.low, e.high])
+        .flatten()
+        .filter(|&y| !panel.figure.log_y || y > 0.0)
+        .collect();
+    let low = ends.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = ends.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let span = (places[places.len() - 1] - places[0]).max(1e-9);
+    let x = places[0] - 0.04 * span..places[places.len() - 1] + 0.04 * span;
+    let area = root.margin(TOP as u32, 0, 0, NAMES);
+    let mut builder = ChartBuilder::on(&area);
+    builder.x_label_area_size(BOTTOM).y_label_area_size(LEFT).margin_top(12);
+    if panel.figure.log_y {
+        let chart = builder.build_cartesian_2d(
+            Ticks { range: x, at: places.to_vec() },
+            (low / 1.3..high * 1.3).log_scale(),
+        )?;
+        lines(root, chart, outcome, panel, series)
+    } else {
+        let bottom = if low >= 0.0 { 0.0 } else { low * 1.08 };
+        let top = if high > bottom { bottom + (high - bottom) * 1.08 } else { bottom + 1.0 };
+        let chart = builder
+            .build_cartesian_2d(Ticks { range: x, at: places.to_vec() }, bottom..top)?;
+        lines(root, chart, outcome, panel, series)
+    }
+}
+
+/// An axis whose ticks are the values that were measured.
+#[derive(Clone)]
+struct Ticks {
+    range: std::ops::Range<f64>,
+    at: Vec<f64>,
+}
+
+impl Ranged for Ticks {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
+        let share = (value - self.range.start) / (self.range.end - self.range.start);
+        limit.0 + (share * f64::from(limit.1 - limit.0)).round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, _hint: Hint) -> Vec<f64> {
+        self.at.clone()
+    }
+
+    fn range(&self) -> std::ops::Range<f64> {
+        self.range.clone()
+    }
+}
+
+fn lines<DB, Y>(
+    root: &DrawingArea<DB, Shift>,
+    mut chart: ChartContext<'_, DB, Cartesian2d<Ticks, Y>>,
+    outcome: &Outcome,
+    panel: &Panel<'_>,
+    series: &[Series],
+) -> Result<(), Failure<DB>>
+where
+    DB: DrawingBackend,
+    Y: Ranged<ValueType = f64> + plotters::coord::ranged1d::ValueFormatter<f64>,
+{
+    let places = places(&panel.x.values);
+    let tick = |x: &f64| {
+        let index = places.iter().position(|place| (place - x).abs() < 1e-9);
+        index.map_or_else(String::new, |index| format::value(&panel.x.values[index]))
+    };
+    let y_tick = |y: &f64| format::number(*y).trim_end_matches('0').trim_end_matches('.').to_owned();
+    let y_tick = |y: &f64| {
+        let text = format::number(*y);
+        if text.contains('.') { y_tick(y) } else { text }
+    };
+    let font = (FONT, 13).into_font().color(&TEXT);
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .bold_line_style(GRID)
+        .light_line_style(TRANSPARENT)
+        .axis_style(TEXT)
+        .label_style(font.clone())
+        .axis_desc_style(font)
+        .x_desc(panel.x.label.clone())
+        .y_desc(metric::title(&panel.figure.y))
+        .x_label_formatter(&tick)
+        .y_label_formatter(&y_tick)
+        .draw()?;
+    let shift = |index: usize| (index as i32 - (outcome.variants.len() as i32 - 1) / 2) * SHIFT;
+    let mut names = Vec::new();
+    for line in series {
+        let colour = COLOURS[line.index % COLOURS.len()];
+        let at = |x: f64, y: f64| {
+            let (x, y) = chart.backend_coord(&(x, y));
+            (x + shift(line.index), y)
+        };
+        let path: Vec<(i32, i32)> = line.points.iter().map(|(x, e)| at(*x, e.value)).collect();
+        dashed(root, &path, DASHES[line.index % DASHES.len()], colour)?;
+        for (x, estimate) in &line.points {
+            if let (Some(low), Some(high)) = (estimate.low, estimate.high) {
+                let floor = if panel.figure.log_y { f64::MIN_POSITIVE } else { f64::MIN };
+                let (top, bottom) = (at(*x, high), at(*x, low.max(floor)));
+                root.draw(&PathElement::new(vec![top, bottom], colour.stroke_width(1)))?;
+                for (x, y) in [top, bottom] {
+                    root.draw(&PathElement::new(vec![(x - 4, y), (x + 4, y)], colour))?;
+                }
+            }
+            marker(root, at(*x, estimate.value), line.index, colour)?;
+        }
+        names.push((line, colour, path[path.len() - 1]));
+    }
+    beside(root, &mut names, panel)
+}
+
+/// Writes the names beside the last points, pushed apart so that none hides another.
+fn beside<DB: DrawingBackend>(
+    root: &DrawingArea<DB, Shift>,
+    names: &mut [(&Series, RGBColor, (i32, i32))],
+    panel: &Panel<'_>,
+) -> Result<(), Failure<DB>> {
+    names.sort_by_key(|(_, _, (_, y))| *y);
+    let mut rows: Vec<i32> = names.iter().map(|(_, _, (_, y))| *y).collect();
+    let (first, last) = (TOP + 12 + LINE / 2, HEIGHT as i32 - BOTTOM - LINE / 2);
+    // Down, so that none overlaps the one above; then up again, from the bottom edge.
+    for index in 0..rows.len() {
+        let least = if index == 0 { first } else { rows[index - 1] + LINE };
+        rows[index] = rows[index].max(least);
+    }
+    let mut most = last;
+    for row in rows.iter_mut().rev() {
+        *row = (*row).min(most);
+        most = *row - LINE;
+    }
+    let edge = (WIDTH - NAMES) as i32;
+    let right = panel.x.values.len();
+    for ((line, colour, end), row) in names.iter().zip(rows) {
+        if line.points.len() == right {
+            let leader = vec![(end.0 + 7, end.1), (edge, row)];
+            root.draw(&PathElement::new(leader, colour.mix(0.45).stroke_width(1)))?;
+        }
+        let sample = [(edge + 4, row), (edge + 40, row)];
+        dashed(root, &sample, DASHES[line.index % DASHES.len()], *colour)?;
+        marker(root, (edge + 22, row), line.index, *colour)?;
+        let style = (FONT, 14).into_font().color(&TEXT).pos(Pos::new(HPos::Left, VPos::Center));
+        root.draw(&Text::new(line.name.clone(), (edge + 47, row), style))?;
+    }
+    Ok(())
+}
+
+/// A line with a dash pattern of its own.
+fn dashed<DB: DrawingBackend>(
+    root: &DrawingArea<DB, Shift>,
+    path: &[(i32, i32)],
+    pattern: &[i32],
+    colour: RGBColor,
+) -> Result<(), Failure<DB>> {
+    let style = colour.stroke_width(2);
+    if pattern.is_empty() {
+        return root.draw(&PathElement::new(path.to_vec(), style));
+    }
+    for pair in path.windows(2) {
+        let (from, to) = (pair[0], pair[1]);
+        let (dx, dy) = (f64::from(to.0 - from.0), f64::from(to.1 - from.1));
+        let length = dx.hypot(dy);
+        let at = |distance: f64| {
+            let share = (distance / length).min(1.0);
+            (from.0 + (dx * share).round() as i32, from.1 + (dy * share).round() as i32)
+        };
+        let mut done = 0.0;
+        for (step, on) in pattern.iter().cycle().zip([true, false].into_iter().cycle()) {
+            if done >= length {
+                break;
+            }
+            let next = done + f64::from(*step);
+            if on {
+                root.draw(&PathElement::new(vec![at(done), at(next)], style))?;
+            }
+            done = next;
+        }
+    }
+    Ok(())
+}
+
+fn marker<DB: DrawingBackend>(
+    root: &DrawingArea<DB, Shift>,
+    (x, y): (i32, i32),
+    index: usize,
+    colour: RGBColor,
+) -> Result<(), Failure<DB>> {
+    let filled = colour.filled();
+    let polygon = |points: &[(i32, i32)]| {
+        Polygon::new(points.iter().map(|(dx, dy)| (x + dx, y + dy)).collect::<Vec<_>>(), filled)
+    };
+    match index % MARKERS {
+        0 => root.draw(&Circle::new((x, y), 5, filled)),
+        1 => root.draw(&polygon(&[(0, -6), (6, 5), (-6, 5)])),
+        2 => root.draw(&Rectangle::new([(x - 4, y - 4), (x + 4, y + 4)], filled)),
+        3 => root.draw(&polygon(&[(0, -6), (6, 0), (0, 6), (-6, 0)])),
+        4 => {
+            root.draw(&Circle::new((x, y), 5, WHITE.filled()))?;
+            root.draw(&Circle::new((x, y), 5, colour.stroke_width(2)))
+        }
+        5 => root.draw(&polygon(&[(0, 6), (6, -5), (-6, -5)])),
+        _ => {
+            root.draw(&Rectangle::new([(x - 4, y - 4), (x + 4, y + 4)], WHITE.filled()))?;
+            root.draw(&Rectangle::new([(x - 4, y - 4), (x + 4, y + 4)], colour.stroke_width(2)))
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Figures as people read them.
+
+use crate::{experiment::Value, stats::Estimate};
+
+/// Three significant digits, thousands set apart: `8,000`, `12.3`, `0.0451`.
+pub fn number(value: f64) -> String {
+    if value == 0.0 {
+        return "0".into();
+    }
+    let magnitude = value.abs().log10().floor() as i32;
+    // Rounding may carry into the next magnitude (99.96 to 100).
+    let scale = 10f64.powi(2 - magnitude.min(2));
+    let rounded = (value * scale).round() / scale;
+    let magnitude = rounded.abs().log10().floor() as i32;
+    let decimals = (2 - magnitude).clamp(0, 9) as usize;
+    let text = format!("{rounded:.decimals$}");
+    group_thousands(&text)
+}
+
+fn group_thousands(text: &str) -> String {
+    let (whole, rest) = text.find('.').map_or((text, ""), |dot| text.split_at(dot));
+    let (sign, digits) = whole.strip_prefix('-').map_or(("", whole), |digits| ("-", digits));
+    let mut grouped = String::with_capacity(text.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    format!("{sign}{grouped}{rest}")
+}
+
+/// A value of an axis. Whole numbers are written in full.
+pub fn value(value: &Value) -> String {
+    match value {
+        Value::Number(number) if number.fract() == 0.0 => group_thousands(&format!("{number}")),
+        Value::Number(number) => self::number(*number),
+        other => other.to_string(),
+    }
+}
+
+/// `[low, high]`, or nothing when there is no interval.
+pub fn interval(estimate: &Estimate) -> String {
+    match (estimate.low, estimate.high) {
+        (Some(low), Some(high)) => format!("[{}, {}]", number(low), number(high)),
+        _ => String::new(),
+    }
+}
+
+/// A duration: `45 s`, `12 min`.
+pub fn seconds(seconds: f64) -> String {
+    if seconds < 120.0 { format!("{seconds:.0} s") } else { format!("{:.0} min", seconds / 60.0) }
+}
+
+/// Bytes with a binary unit.
+pub fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let (mut value, mut unit) = (bytes as f64, 0);
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{} {}", number(value), UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_three_digits_and_thousands() {
+        for (value, text) in [
+            (0.0, "0"),
+            (0.004512, "0.00451"),
+            (1.0, "1.00"),
+            (12.345, "12.3"),
+            (99.96, "100"),
+            (123.4, "123"),
+            (8000.0, "8,000"),
+            (1234567.0, "1,234,567"),
+            (-4321.0, "-4,321"),
+        ] {
+            assert_eq!(number(value), text);
+        }
+        assert_eq!(value(&Value::Number(8000.0)), "8,000");
+        assert_eq!(value(&Value::Word("inf".into())), "inf");
+        assert_eq!(bytes(25_769_803_776), "24.0 GiB");
+    }
+}

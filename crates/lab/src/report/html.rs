@@ -1,0 +1,325 @@
+//! The page: one file that opens from disk, with no script and nothing to fetch.
+
+use super::{Panel, format};
+use crate::{
+    claims::{ClaimOutcome, Part, Verdict},
+    experiment::Value,
+    metric,
+    plan,
+    result::{FILE, Outcome},
+    stats::{CONFIDENCE, Estimate},
+};
+use std::fmt::Write as _;
+
+/// Command lines shown in the page; `result.json` has all.
+const MAX_COMMANDS: usize = 12;
+
+/// Makes text safe inside an element or an attribute.
+pub fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+/// Renders the page. `drawn` are the panels with their SVG.
+pub fn page(outcome: &Outcome, drawn: &[(&Panel<'_>, String)]) -> String {
+    let experiment = &outcome.experiment;
+    let mut page = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width\">\n<title>{}</title>\n\
+         <style>\n{}</style>\n</head>\n<body>\n<main>\n",
+        escape(&experiment.title),
+        include_str!("page.css")
+    );
+    head(&mut page, outcome);
+    claims(&mut page, outcome);
+    page.push_str("<h2>Figures</h2>\n");
+    for (panel, svg) in drawn {
+        figure(&mut page, outcome, panel, svg);
+    }
+    conditions(&mut page, outcome);
+    environment(&mut page, outcome);
+    page.push_str("</main>\n</body>\n</html>\n");
+    page
+}
+
+fn paragraphs(page: &mut String, text: &str) {
+    for paragraph in text.split("\n\n").map(str::trim).filter(|paragraph| !paragraph.is_empty()) {
+        let _ = writeln!(page, "<p>{}</p>", escape(paragraph));
+    }
+}
+
+fn head(page: &mut String, outcome: &Outcome) {
+    let experiment = &outcome.experiment;
+    let form = if outcome.quick { "quick form" } else { "full form" };
+    let blocks = outcome.runs.iter().map(|run| run.block + 1).max().unwrap_or(0);
+    let _ = writeln!(
+        page,
+        "<h1>{}</h1>\n<p class=\"soft\">Experiment <code>{}</code> ({form}), after {}. {}, {} runs \
+         in {blocks} blocks, {}.</p>",
+        escape(&experiment.title),
+        escape(&experiment.id),
+        escape(&experiment.source),
+        escape(&outcome.started_at),
+        outcome.runs.len(),
+        format::seconds(outcome.elapsed_s),
+    );
+    if outcome.interrupted {
+        page.push_str(
+            "<p class=\"warn\"><strong>Interrupted.</strong> What is shown was measured before \
+             the end; the last block is not complete.</p>\n",
+        );
+    }
+    paragraphs(page, &experiment.summary);
+}
+
+fn verdict(verdict: Verdict) -> String {
+    let (class, sign) = match verdict {
+        Verdict::Holds => ("holds", "✓"),
+        Verdict::DoesNotHold => ("fails", "✗"),
+        Verdict::Undecided => ("undecided", "?"),
+    };
+    format!("<span class=\"verdict {class}\">{sign} {verdict}</span>")
+}
+
+fn measured(value: Option<f64>, low: Option<f64>, high: Option<f64>) -> String {
+    value.map_or_else(|| "–".to_owned(), |value| {
+        let interval = format::interval(&Estimate { value, low, high, blocks: 0 });
+        let interval = if interval.is_empty() { "one block".into() } else { interval };
+        format!("{}<small>{interval}</small>", format::number(value))
+    })
+}
+
+fn claims(page: &mut String, outcome: &Outcome) {
+    if outcome.claims.is_empty() {
+        return;
+    }
+    let _ = write!(
+        page,
+        "<h2>Do the claims hold here?</h2>\n<p class=\"soft\">Each comparison is formed inside a \
+         block, and summed up as the median over the blocks with a {:.0} % bootstrap interval. A \
+         claim holds when the whole interval lies beyond its threshold, does not hold when all of \
+         it lies on the other side, and is undecided otherwise.</p>\n<div class=\"scroll\"><table>\n\
+         <tr><th>Claim</th><th>Statement</th><th>Verdict</th><th class=\"number\">Measured</th>\
+         <th class=\"number\">Holds if</th><th class=\"number\">Paper</th></tr>\n",
+        CONFIDENCE * 100.0
+    );
+    for (claim, data) in outcome.claims.iter().zip(&outcome.experiment.claim) {
+        let _ = writeln!(
+            page,
+            "<tr><td><strong>{}</strong></td><td>{}<small>{}: {}</small>{}</td><td>{}</td>\
+             <td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td></tr>",
+            escape(&claim.id),
+            escape(&claim.statement),
+            escape(&data.source),
+            escape(&claim.paper_says),
+            parts(claim),
+            verdict(claim.verdict),
+            measured(claim.value, claim.low, claim.high),
+            escape(&claim.threshold.to_string()),
+            claim.paper.map_or_else(|| "–".into(), format::number),
+        );
+    }
+    page.push_str("</table></div>\n");
+}
+
+fn parts(claim: &ClaimOutcome) -> String {
+    if claim.parts.len() == 1 && claim.parts[0].note.is_none() {
+        return String::new();
+    }
+    let line = |part: &Part| {
+        let figure = match (&part.estimate, &part.note) {
+            (Some(e), _) => {
+                format!("{} {} {}", part.verdict, format::number(e.value), format::interval(e))
+            }
+            (None, Some(note)) => format!("not judged: {}", escape(note)),
+            (None, None) => "not judged".into(),
+        };
+        format!("<small>{}: {figure}</small>", escape(&part.variant))
+    };
+    claim.parts.iter().map(line).collect()
+}
+
+fn figure(page: &mut String, outcome: &Outcome, panel: &Panel<'_>, svg: &str) {
+    let caption = escape(panel.figure.caption.trim());
+    let _ = writeln!(
+        page,
+        "<figure id=\"{}\">\n{svg}\n<figcaption>{caption} Points are medians over the blocks, bars \
+         their intervals; neighbouring series are set a little apart sideways.</figcaption>",
+        escape(&panel.id)
+    );
+    page.push_str("<details><summary>The same as a table</summary>\n<div class=\"scroll\"><table>\n");
+    let _ = write!(
+        page,
+        "<caption>{}</caption>\n<tr><th></th>",
+        escape(&metric::title(&panel.figure.y))
+    );
+    for value in &panel.x.values {
+        let value = format::value(value);
+        let _ = write!(page, "<th class=\"number\">{} {value}</th>", escape(&panel.x.name));
+    }
+    page.push_str("</tr>\n");
+    for variant in &outcome.variants {
+        let _ = write!(page, "<tr><td>{}</td>", escape(&variant.name));
+        for x in &panel.x.values {
+            let _ = write!(page, "<td class=\"number\">{}</td>", figure_cell(outcome, panel, variant, x));
+        }
+        page.push_str("</tr>\n");
+    }
+    page.push_str("</table></div></details>\n</figure>\n");
+}
+
+fn figure_cell(
+    outcome: &Outcome,
+    panel: &Panel<'_>,
+    variant: &crate::result::VariantOutcome,
+    x: &Value,
+) -> String {
+    if variant.unavailable.is_some() {
+        return "not here".into();
+    }
+    match outcome.cell(&variant.name, &panel.point(x)) {
+        None => "not run".into(),
+        Some(cell) if cell.valid == 0 => "no run counts".into(),
+        Some(cell) => cell.metrics.get(&panel.figure.y).map_or_else(
+            || "–".into(),
+            |estimate| measured(Some(estimate.value), estimate.low, estimate.high),
+        ),
+    }
+}
+
+fn conditions(page: &mut String, outcome: &Outcome) {
+    page.push_str("<h2>What ran, and what did not</h2>\n<div class=\"scroll\"><table>\n");
+    page.push_str("<tr><th>Variant</th><th>Mechanism</th><th>Ran</th><th>Remarks</th></tr>\n");
+    for variant in &outcome.variants {
+        let runs: Vec<_> = outcome.runs.iter().filter(|r| r.cell.variant == variant.name).collect();
+        let mut ran: Vec<&str> =
+            runs.iter().map(|run| run.mechanism.as_str()).filter(|m| !m.is_empty()).collect();
+        ran.sort_unstable();
+        ran.dedup();
+        let mut remarks: Vec<String> = variant.unavailable.iter().map(|r| escape(r)).collect();
+        for cell in &outcome.cells {
+            if cell.cell.variant == variant.name && cell.excluded > 0 {
+                remarks.push(format!(
+                    "{}: {} of {} runs do not count: {}",
+                    escape(&point_text(outcome, &cell.cell.point)),
+                    cell.excluded,
+                    cell.excluded + cell.valid,
+                    escape(cell.reason.as_deref().unwrap_or("no reason given"))
+                ));
+            }
+        }
+        let _ = writeln!(
+            page,
+            "<tr><td>{}</td><td><code>{}</code></td><td>{}</td><td>{}</td></tr>",
+            escape(&variant.name),
+            escape(&variant.mechanism),
+            if ran.is_empty() { "not at all".into() } else { escape(&ran.join(", ")) },
+            remarks.join("<br>")
+        );
+    }
+    page.push_str("</table></div>\n");
+    if !outcome.saturation.is_empty() {
+        page.push_str("<h3>How the rate was found</h3>\n<p>Saturation in a closed loop, at the \
+            last value of every axis; the rates are shares of the slowest.</p>\n<table>\n\
+            <tr><th>Variant</th><th class=\"number\">Replies/s</th><th>Remarks</th></tr>\n");
+        for probe in &outcome.saturation {
+            let _ = writeln!(
+                page,
+                "<tr><td>{}</td><td class=\"number\">{}</td><td>{}</td></tr>",
+                escape(&probe.cell.variant),
+                probe.rps.map_or_else(|| "–".into(), format::number),
+                escape(probe.note.as_deref().unwrap_or(""))
+            );
+        }
+        page.push_str("</table>\n");
+    }
+    for note in &outcome.notes {
+        let _ = writeln!(page, "<p class=\"soft\">{}</p>", escape(note));
+    }
+    let _ = writeln!(
+        page,
+        "<p>Every run with its raw data, command lines and seed ({}): <a href=\"{FILE}\">{FILE}</a>. \
+         This page is rendered from that file alone (<code>pollux lab report</code>).</p>",
+        outcome.seed
+    );
+    commands(page, outcome);
+}
+
+fn point_text(outcome: &Outcome, point: &plan::Point) -> String {
+    let part = |(axis, value): (&String, &Value)| {
+        let several = outcome.values(axis).is_some_and(|values| values.len() > 1);
+        several.then(|| format!("{axis} {}", format::value(value)))
+    };
+    let parts: Vec<_> = point.iter().filter_map(part).collect();
+    if parts.is_empty() { "everywhere".into() } else { parts.join(", ") }
+}
+
+fn commands(page: &mut String, outcome: &Outcome) {
+    let mut shown: Vec<&str> = Vec::new();
+    for variant in &outcome.variants {
+        let last = outcome.runs.iter().rev().find(|run| run.cell.variant == variant.name);
+        shown.extend(last.into_iter().flat_map(|run| &run.commands).map(String::as_str));
+    }
+    if shown.is_empty() {
+        return;
+    }
+    let _ = writeln!(
+        page,
+        "<details><summary>Command lines of one run of each variant</summary>\n<pre>{}</pre>\n\
+         </details>",
+        escape(&shown[..shown.len().min(3 * MAX_COMMANDS)].join("\n"))
+    );
+}
+
+fn environment(page: &mut String, outcome: &Outcome) {
+    let e = &outcome.environment;
+    page.push_str("<h2>The machine</h2>\n<div class=\"scroll\"><table>\n");
+    let mut row = |name: &str, value: Option<String>| {
+        let value = value.unwrap_or_else(|| "not known".into());
+        let _ = writeln!(page, "<tr><th>{}</th><td>{}</td></tr>", escape(name), escape(&value));
+    };
+    let revision = e.revision.as_ref().map_or_else(String::new, |r| format!(", revision {r}"));
+    row("Pollux", Some(format!("{}{revision}", e.pollux)));
+    row("Command", Some(e.command.clone()));
+    row("Kernel", Some(e.kernel.clone()));
+    row("System", e.system.clone());
+    let virtual_machine = if e.virtual_machine { ", virtual machine" } else { "" };
+    row("CPU", e.cpu.as_ref().map(|cpu| format!("{cpu}, {} CPUs{virtual_machine}", e.cpus)));
+    row(
+        "Pinned",
+        e.pinned.map(|cpus| {
+            format!("server on CPU {}, generator on CPU {}", cpus.server, cpus.generator)
+        }),
+    );
+    row("Frequency governor", e.governor.clone());
+    row("Memory", e.memory_bytes.map(format::bytes));
+    row("Load average before", e.load_average.map(|load| load.to_string()));
+    for (name, (soft, hard)) in &e.limits {
+        let limit = |limit: &Option<u64>| {
+            limit.map_or_else(|| "unlimited".into(), |limit| limit.to_string())
+        };
+        row(&format!("limit {name}"), Some(format!("{} (hard {})", limit(soft), limit(hard))));
+    }
+    for (name, value) in &e.sysctls {
+        row(name, Some(value.clone()));
+    }
+    page.push_str("</table></div>\n");
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn nothing_breaks_out_of_the_text() {
+        assert_eq!(super::escape(r#"<a href="x">'&"#), "&lt;a href=&quot;x&quot;&gt;&#39;&amp;");
+    }
+}

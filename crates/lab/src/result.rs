@@ -1,0 +1,241 @@
+//! `result.json`: everything that was measured, and what was concluded from it.
+//!
+//! The conclusions ([`Outcome::conclude`]) are computed from the runs alone, so that a report can
+//! be rendered again from the file, and so that anyone can check them.
+
+use crate::{
+    claims::{self, ClaimOutcome},
+    environment::Environment,
+    experiment::{Experiment, Value},
+    measure::Raw,
+    plan::{Cell, Dimension, Point},
+    stats::{self, Estimate},
+};
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
+use std::{collections::BTreeMap, fs, path::Path};
+
+/// The version of the file's layout.
+pub const FORMAT: &str = "pollux-lab-result/1";
+
+/// The file's name inside the result directory.
+pub const FILE: &str = "result.json";
+
+/// What became of one run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Status {
+    /// It counts.
+    Valid,
+    /// It was measured but does not count: the generator was the bottleneck.
+    Invalid,
+    /// It could not be measured: the mechanism cannot hold the connections, the server died.
+    Failed,
+}
+
+/// One run of one cell.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Run {
+    /// What was measured.
+    #[serde(flatten)]
+    pub cell: Cell,
+    /// Which pass over all cells it belongs to.
+    pub block: u32,
+    /// Seconds from the start of the experiment.
+    pub started_s: f64,
+    /// The measured window that was asked for.
+    pub window_s: f64,
+    /// The mechanism that really ran, as the server said.
+    pub mechanism: String,
+    /// Whether it counts.
+    pub status: Status,
+    /// Why not.
+    pub reason: Option<String>,
+    /// What was made of the raw data.
+    pub metrics: BTreeMap<String, f64>,
+    /// The raw data.
+    pub raw: Raw,
+    /// The command lines: server, generator, idle holder.
+    pub commands: Vec<String>,
+}
+
+impl Run {
+    /// A metric of the run, if it counts.
+    pub fn metric(&self, name: &str) -> Option<f64> {
+        (self.status == Status::Valid).then(|| self.metrics.get(name).copied()).flatten()
+    }
+}
+
+/// A variant and whether this kernel has its mechanism.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VariantOutcome {
+    /// Its name.
+    pub name: String,
+    /// The mechanism with its options.
+    pub mechanism: String,
+    /// Why it could not run at all.
+    pub unavailable: Option<String>,
+}
+
+/// One probe for saturation.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Saturation {
+    /// What was probed.
+    #[serde(flatten)]
+    pub cell: Cell,
+    /// Replies per second of the closed loop.
+    pub rps: Option<f64>,
+    /// What to know about it: why it failed, or that the generator was the limit.
+    pub note: Option<String>,
+    /// The raw data.
+    pub raw: Raw,
+}
+
+/// A cell over all blocks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CellSummary {
+    /// Which.
+    #[serde(flatten)]
+    pub cell: Cell,
+    /// Median and interval of every metric.
+    pub metrics: BTreeMap<String, Estimate>,
+    /// How many runs count.
+    pub valid: usize,
+    /// How many do not, and the last reason.
+    pub excluded: usize,
+    /// Why the last of these does not count.
+    pub reason: Option<String>,
+}
+
+/// All of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Outcome {
+    /// [`FORMAT`].
+    pub format: String,
+    /// The experiment as it was run.
+    pub experiment: Experiment,
+    /// Under `--quick`.
+    pub quick: bool,
+    /// With `--paper-rates`.
+    pub paper_rates: bool,
+    /// What every random choice was drawn from.
+    pub seed: u64,
+    /// UTC, RFC 3339.
+    pub started_at: String,
+    /// How long it took.
+    pub elapsed_s: f64,
+    /// It was stopped before its end; what is here was measured before that.
+    pub interrupted: bool,
+    /// What a reader should know: shortened runs, invalid runs, a shared CPU.
+    pub notes: Vec<String>,
+    /// The machine.
+    pub environment: Environment,
+    /// What was compared.
+    pub variants: Vec<VariantOutcome>,
+    /// The axes with the values of this run, the rate included.
+    pub dimensions: Vec<Dimension>,
+    /// How the rates were found.
+    pub saturation: Vec<Saturation>,
+    /// The claims with their verdicts.
+    pub claims: Vec<ClaimOutcome>,
+    /// The cells over all blocks.
+    pub cells: Vec<CellSummary>,
+    /// Every run.
+    pub runs: Vec<Run>,
+}
+
+impl Outcome {
+    /// Computes [`Outcome::cells`] and [`Outcome::claims`] from the runs.
+    pub fn conclude(&mut self) {
+        self.cells = self.summaries();
+        self.claims = claims::judge(self);
+    }
+
+    fn summaries(&self) -> Vec<CellSummary> {
+        let mut cells: Vec<(&Cell, Vec<&Run>)> = Vec::new();
+        for run in &self.runs {
+            match cells.iter_mut().find(|(cell, _)| **cell == run.cell) {
+                Some((_, runs)) => runs.push(run),
+                None => cells.push((&run.cell, vec![run])),
+            }
+        }
+        let position = |cell: &Cell| {
+            let variant = self.variants.iter().position(|v| v.name == cell.variant);
+            let point: Vec<_> = self
+                .dimensions
+                .iter()
+                .map(|d| d.values.iter().position(|value| cell.point.get(&d.name) == Some(value)))
+                .collect();
+            (variant, point)
+        };
+        cells.sort_by_key(|(cell, _)| position(cell));
+        cells.into_iter().map(|(cell, runs)| self.summary(cell, &runs)).collect()
+    }
+
+    fn summary(&self, cell: &Cell, runs: &[&Run]) -> CellSummary {
+        let mut values: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+        for run in runs.iter().filter(|run| run.status == Status::Valid) {
+            for (name, &value) in &run.metrics {
+                values.entry(name).or_default().push(value);
+            }
+        }
+        let excluded: Vec<_> = runs.iter().filter(|run| run.status != Status::Valid).collect();
+        CellSummary {
+            cell: cell.clone(),
+            metrics: values
+                .into_iter()
+                .filter_map(|(name, values)| {
+                    Some((name.to_owned(), stats::estimate(&values, self.seed)?))
+                })
+                .collect(),
+            valid: runs.len() - excluded.len(),
+            excluded: excluded.len(),
+            reason: excluded.last().and_then(|run| run.reason.clone()),
+        }
+    }
+
+    /// The summary of a cell.
+    pub fn cell(&self, variant: &str, point: &Point) -> Option<&CellSummary> {
+        self.cells.iter().find(|s| s.cell.variant == variant && s.cell.point == *point)
+    }
+
+    /// The values of an axis in this run.
+    pub fn values(&self, axis: &str) -> Option<&[Value]> {
+        self.dimensions.iter().find(|d| d.name == axis).map(|d| d.values.as_slice())
+    }
+
+    /// Writes `result.json` into `directory`: whole or not at all.
+    ///
+    /// # Errors
+    /// When the directory cannot be written to; the message names the file.
+    pub fn write(&self, directory: &Path) -> anyhow::Result<()> {
+        let path = directory.join(FILE);
+        let unfinished = directory.join(format!("{FILE}.part"));
+        let text = serde_json::to_string_pretty(self).context("result.json")?;
+        fs::write(&unfinished, text).with_context(|| unfinished.display().to_string())?;
+        fs::rename(&unfinished, &path).with_context(|| path.display().to_string())
+    }
+
+    /// Reads `result.json` from `directory`.
+    ///
+    /// # Errors
+    /// When there is none, or it is of another format; the message names the file.
+    pub fn read(directory: &Path) -> anyhow::Result<Self> {
+        let path = directory.join(FILE);
+        let text = fs::read_to_string(&path)
+            .with_context(|| format!("cannot read {} (is it a result directory?)", path.display()))?;
+        #[derive(Deserialize)]
+        struct Head {
+            format: String,
+        }
+        let head: Head = serde_json::from_str(&text)
+            .with_context(|| format!("{}: not a result of pollux lab", path.display()))?;
+        anyhow::ensure!(
+            head.format == FORMAT,
+            "{} has format {:?}; this program reads {FORMAT:?}",
+            path.display(),
+            head.format
+        );
+        serde_json::from_str(&text).with_context(|| path.display().to_string())
+    }
+}

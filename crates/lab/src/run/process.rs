@@ -1,0 +1,289 @@
+//! A child process that never outlives its handle.
+
+use super::interrupt::Interrupt;
+use crate::sys;
+use anyhow::{Context as _, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use std::{
+    collections::VecDeque,
+    ffi::OsString,
+    io::{BufRead, BufReader, Read},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{
+        Arc, Mutex,
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// The longest line that a child may write to stdout. The generator's whole result is one.
+const MAX_LINE_BYTES: u64 = 16 << 20;
+/// Lines of stdout that wait to be read; a child that writes more is held up.
+const MAX_QUEUED_LINES: usize = 1_024;
+/// Lines of stderr that are kept to explain a failure: the last ones.
+const STDERR_LINES: usize = 20;
+/// How often a wait looks for Ctrl-C.
+const GRAIN: Duration = Duration::from_millis(20);
+
+/// A running child. Dropping it kills and reaps it, whatever the path that led there.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    what: &'static str,
+    command: String,
+    lines: Receiver<std::io::Result<String>>,
+    stderr: Arc<Mutex<VecDeque<String>>>,
+    stderr_reader: Option<thread::JoinHandle<()>>,
+}
+
+impl Process {
+    /// Starts `program` (its first element is the executable). `what` names it in errors.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn spawn(what: &'static str, program: &[OsString]) -> anyhow::Result<Self> {
+        let line = command_line(program);
+        let (executable, arguments) = program.split_first().context("an empty command line")?;
+        let mut command = Command::new(executable);
+        command.args(arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        sys::die_with_parent(&mut command);
+        let mut child = command.spawn().with_context(|| format!("cannot start {line}"))?;
+        let (sender, lines) = sync_channel(MAX_QUEUED_LINES);
+        let stdout = child.stdout.take().context("no stdout")?;
+        thread::spawn(move || read_lines(stdout, &sender));
+        let stderr = Arc::new(Mutex::new(VecDeque::new()));
+        let kept = Arc::clone(&stderr);
+        let source = child.stderr.take().context("no stderr")?;
+        let stderr_reader = Some(thread::spawn(move || keep_last_lines(source, &kept)));
+        Ok(Self { child, what, command: line, lines, stderr, stderr_reader })
+    }
+
+    /// The process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The command line, quoted for a shell.
+    pub fn command(&self) -> &str {
+        &self.command
+    }
+
+    /// Sends a signal.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        let pid = Pid::from_raw(self.child.id() as i32).context("pid 0")?;
+        kill_process(pid, signal).with_context(|| format!("{} (pid {})", self.what, self.pid()))
+    }
+
+    /// The next line of stdout; `None` at its end.
+    ///
+    /// # Errors
+    /// When nothing came within `timeout`, on Ctrl-C, or when the line is too long.
+    pub fn line(
+        &self,
+        timeout: Duration,
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<Option<String>> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            interrupt.check()?;
+            match self.lines.recv_timeout(GRAIN) {
+                Ok(line) => return Ok(Some(line.with_context(|| self.complaint("stdout"))?)),
+                Err(RecvTimeoutError::Disconnected) => return Ok(None),
+                Err(RecvTimeoutError::Timeout) if Instant::now() >= deadline => {
+                    bail!("{}", self.complaint(&format!("said nothing for {timeout:?}")))
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    /// All of stdout, and how the process ended.
+    ///
+    /// # Errors
+    /// When it does not end within `timeout`, or on Ctrl-C.
+    pub fn output(
+        &mut self,
+        timeout: Duration,
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<(ExitStatus, String)> {
+        let deadline = Instant::now() + timeout;
+        let mut text = String::new();
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let Some(line) = self.line(left, interrupt)? else { break };
+            text.push_str(&line);
+            text.push('\n');
+        }
+        while Instant::now() < deadline {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok((status, text));
+            }
+            interrupt.check()?;
+            thread::sleep(Duration::from_millis(1));
+        }
+        bail!("{}", self.complaint("closed its stdout but does not end"))
+    }
+
+    /// How the process ended, if it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// What the process last wrote to stderr.
+    pub fn stderr(&self) -> String {
+        let lines = self.stderr.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        lines.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
+    }
+
+    /// `trouble`, with the process' name, how it ended, and what it last wrote to stderr.
+    pub fn complaint(&self, trouble: &str) -> String {
+        let stderr = self.stderr();
+        let stderr = if stderr.is_empty() { String::new() } else { format!("; it wrote: {stderr}") };
+        format!("{} {trouble}{stderr}", self.what)
+    }
+
+    /// Waits until stderr is read to its end; for a process that has ended.
+    pub fn drain_stderr(&mut self) {
+        if let Some(reader) = self.stderr_reader.take() {
+            let _ = reader.join();
+        }
+    }
+
+    /// Kills and reaps.
+    fn end(&mut self) {
+        // Both fail only when it has been reaped already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn read_lines(stdout: impl Read, lines: &SyncSender<std::io::Result<String>>) {
+    let mut reader = BufReader::new(stdout);
+    loop {
+        let mut line = String::new();
+        let line = match reader.by_ref().take(MAX_LINE_BYTES).read_line(&mut line) {
+            Ok(0) => return,
+            Ok(_) if line.len() as u64 == MAX_LINE_BYTES && !line.ends_with('\n') => {
+                Err(std::io::Error::other(format!("a line of more than {MAX_LINE_BYTES} bytes")))
+            }
+            Ok(_) => Ok(line.trim_end_matches('\n').to_owned()),
+            Err(error) => Err(error),
+        };
+        let last = line.is_err();
+        if lines.send(line).is_err() || last {
+            return;
+        }
+    }
+}
+
+fn keep_last_lines(stderr: impl Read, kept: &Mutex<VecDeque<String>>) {
+    let mut reader = BufReader::new(stderr);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        // A line without end is cut, not collected.
+        match reader.by_ref().take(4_096).read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        let mut kept = kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if kept.len() == STDERR_LINES {
+            kept.pop_front();
+        }
+        kept.push_back(String::from_utf8_lossy(&line).trim_end().to_owned());
+    }
+}
+
+/// A command line as one would type it.
+pub fn command_line(program: &[OsString]) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,%+@".contains(c);
+    let words: Vec<String> = program
+        .iter()
+        .map(|word| {
+            let word = word.to_string_lossy();
+            if !word.is_empty() && word.chars().all(plain) {
+                word.into_owned()
+            } else {
+                format!("'{}'", word.replace('\'', r"'\''"))
+            }
+        })
+        .collect();
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sh(script: &str) -> Process {
+        let words = ["sh", "-c", script].map(OsString::from);
+        Process::spawn("the script", &words).unwrap()
+    }
+
+    const LONG: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn lines_then_the_end_then_the_status() {
+        let mut process = sh("echo one; echo two; echo oh >&2; exit 3");
+        let (status, text) = process.output(LONG, &Interrupt::never()).unwrap();
+        process.drain_stderr();
+        assert_eq!((status.code(), text.as_str()), (Some(3), "one\ntwo\n"));
+        assert_eq!(process.complaint("failed"), "the script failed; it wrote: oh");
+    }
+
+    #[test]
+    fn a_dropped_process_is_dead_and_reaped() {
+        let process = sh("exec sleep 1000");
+        let pid = process.pid();
+        assert!(std::fs::exists(format!("/proc/{pid}")).unwrap());
+        drop(process);
+        assert!(!std::fs::exists(format!("/proc/{pid}")).unwrap(), "not even a zombie is left");
+    }
+
+    #[test]
+    fn a_panic_kills_too() {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let result = thread::spawn(move || {
+            let process = sh("exec sleep 1000");
+            sender.send(process.pid()).unwrap();
+            panic!("on purpose");
+        })
+        .join();
+        assert!(result.is_err());
+        let pid = receiver.recv().unwrap();
+        assert!(!std::fs::exists(format!("/proc/{pid}")).unwrap());
+    }
+
+    #[test]
+    fn a_silent_process_is_given_up() {
+        let process = sh("exec sleep 1000");
+        let error = process.line(Duration::from_millis(50), &Interrupt::never()).unwrap_err();
+        assert_eq!(error.to_string(), "the script said nothing for 50ms");
+    }
+
+    #[test]
+    fn an_interrupt_ends_a_wait() {
+        let process = sh("exec sleep 1000");
+        let interrupt = Interrupt::never();
+        interrupt.raise();
+        let error = process.line(LONG, &interrupt).unwrap_err();
+        assert!(error.is::<super::super::interrupt::Interrupted>());
+    }
+
+    #[test]
+    fn command_lines_can_be_typed() {
+        let words = ["serve", "a b", "it's", ""].map(OsString::from);
+        assert_eq!(command_line(&words), r"serve 'a b' 'it'\''s' ''");
+    }
+}

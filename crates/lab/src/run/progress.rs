@@ -1,0 +1,44 @@
+//! What runs now and how long it will take, on a terminal.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::{io::IsTerminal, time::Duration};
+
+/// A progress bar on stderr, or nothing when that is no terminal.
+#[derive(Debug)]
+pub struct Progress(ProgressBar);
+
+impl Progress {
+    /// Shown if stderr is a terminal.
+    pub fn on_terminal() -> Self {
+        if !std::io::stderr().is_terminal() {
+            return Self::hidden();
+        }
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        let template = "{bar:24} {pos}/{len}  {msg}";
+        bar.set_style(ProgressStyle::with_template(template).expect("the template is well-formed"));
+        bar.enable_steady_tick(Duration::from_millis(200));
+        Self(bar)
+    }
+
+    /// Shown nowhere.
+    pub fn hidden() -> Self {
+        Self(ProgressBar::hidden())
+    }
+
+    /// `what` runs now, after `done` of `total` steps; all will be over in about `left`.
+    pub fn running(&self, what: &str, done: u64, total: u64, left: Duration) {
+        self.0.set_length(total);
+        self.0.set_position(done);
+        let seconds = left.as_secs();
+        let left = match seconds {
+            0..=99 => format!("{seconds} s"),
+            _ => format!("{} min", seconds.div_ceil(60)),
+        };
+        self.0.set_message(format!("{left} left  {what}"));
+    }
+
+    /// Removes the bar.
+    pub fn finish(&self) {
+        self.0.finish_and_clear();
+    }
+}

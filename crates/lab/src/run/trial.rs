@@ -1,0 +1,215 @@
+//! One run: a server, its idle connections, a load; everything ended at its end.
+
+use super::{
+    interrupt::Interrupt,
+    process::Process,
+    server::Server,
+    site::Site,
+};
+use crate::{
+    experiment::{Experiment, Flags, IDLE, Value, Variant, arguments},
+    measure::{self, Raw},
+    plan::Cell,
+};
+use anyhow::Context as _;
+use std::{
+    ffi::OsString,
+    time::{Duration, Instant},
+};
+
+/// How much longer than its window a load may take: its own time-outs, the merging of histograms.
+const LOAD_GRACE: Duration = Duration::from_secs(40);
+/// The generator's exit code for "I was the bottleneck".
+const EXIT_INVALID: i32 = 3;
+
+/// The programs that a run starts: executable and first arguments.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    /// `pollux serve`.
+    pub serve: Vec<OsString>,
+    /// `pollux load`.
+    pub load: Vec<OsString>,
+    /// `pollux idle`.
+    pub idle: Vec<OsString>,
+}
+
+impl Programs {
+    /// All three from the executable that runs now.
+    ///
+    /// # Errors
+    /// When its path is not known.
+    pub fn of_this_executable() -> std::io::Result<Self> {
+        let executable = std::env::current_exe()?.into_os_string();
+        let command = |name: &str| vec![executable.clone(), name.into()];
+        Ok(Self { serve: command("serve"), load: command("load"), idle: command("idle") })
+    }
+}
+
+/// Which CPUs the two sides are pinned to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Cpus {
+    /// The server's.
+    pub server: u32,
+    /// The generator's and the idle holder's.
+    pub generator: u32,
+}
+
+/// How the load is driven.
+#[derive(Clone, Copy, Debug)]
+pub enum Drive {
+    /// At the cell's rate, if it has one; else as the experiment's flags say.
+    AsPlanned,
+    /// In a closed loop of so many connections, to find the saturation.
+    Saturate(u32),
+}
+
+/// Everything that the runs of an experiment share.
+#[derive(Debug)]
+pub struct Bench<'a> {
+    /// The experiment.
+    pub experiment: &'a Experiment,
+    /// The programs.
+    pub programs: &'a Programs,
+    /// Where they run.
+    pub cpus: Cpus,
+    /// What is served.
+    pub site: &'a Site,
+    /// Ctrl-C.
+    pub interrupt: &'a Interrupt,
+}
+
+/// What a run left.
+#[derive(Debug, Default)]
+pub struct Trial {
+    /// The raw data.
+    pub raw: Raw,
+    /// The mechanism that ran, as the server said.
+    pub mechanism: String,
+    /// The command lines.
+    pub commands: Vec<String>,
+}
+
+impl Bench<'_> {
+    /// Measures one cell for `window_s` seconds. What was found before an error stays in `trial`.
+    ///
+    /// # Errors
+    /// When the server, the idle holder or the generator fails; when another mechanism runs than
+    /// was asked for; on Ctrl-C.
+    pub fn measure(
+        &self,
+        variant: &Variant,
+        cell: &Cell,
+        drive: Drive,
+        window_s: f64,
+        seed: u64,
+        trial: &mut Trial,
+    ) -> anyhow::Result<()> {
+        let server = Server::start(&self.serve(variant, cell), self.interrupt)?;
+        trial.commands.push(server.command().to_owned());
+        trial.mechanism.clone_from(&server.mechanism);
+        trial.raw.listening = server.listening.clone();
+        anyhow::ensure!(
+            server.mechanism == variant.mechanism,
+            "asked for mechanism {}, but {} runs",
+            variant.mechanism,
+            server.mechanism
+        );
+        let _holder = self.hold_idle(&server, cell, trial)?;
+
+        let mut load = self.load(&server, cell, drive, window_s, seed);
+        trial.raw.before = server.statistics(self.interrupt)?;
+        let cpu = measure::cpu_time(server.pid())?;
+        let started_at = Instant::now();
+        let mut generator = Process::spawn("the generator", &std::mem::take(&mut load))?;
+        trial.commands.push(generator.command().to_owned());
+        let limit = Duration::from_secs_f64(window_s) + LOAD_GRACE;
+        let (status, text) = generator.output(limit, self.interrupt)?;
+        trial.raw.wall_ns = started_at.elapsed().as_nanos() as u64;
+        trial.raw.cpu = measure::cpu_time(server.pid())? - cpu;
+        trial.raw.after = server.statistics(self.interrupt)?;
+        if !status.success() && status.code() != Some(EXIT_INVALID) {
+            generator.drain_stderr();
+            anyhow::bail!("{}", generator.complaint(&format!("failed ({status})")));
+        }
+        trial.raw.load = serde_json::from_str(&text)
+            .with_context(|| generator.complaint("did not write a JSON document"))?;
+        Ok(())
+    }
+
+    fn serve(&self, variant: &Variant, cell: &Cell) -> Vec<OsString> {
+        let mut flags: Flags = self.experiment.server.clone();
+        flags.extend(variant.server.clone());
+        for axis in &self.experiment.axis {
+            if let Some(flag) = &axis.server_flag {
+                flags.insert(flag.clone(), cell.point[&axis.name].clone());
+            }
+        }
+        flags.insert("mechanism".into(), Value::Word(variant.mechanism.clone()));
+        flags.insert("listen".into(), Value::Word("127.0.0.1:0".into()));
+        flags.insert("pin".into(), Value::Number(f64::from(self.cpus.server)));
+        flags.insert("json".into(), Value::Flag(true));
+        let mut program = with_flags(&self.programs.serve, &flags);
+        program.push(self.site.root().into());
+        program
+    }
+
+    fn load(
+        &self,
+        server: &Server,
+        cell: &Cell,
+        drive: Drive,
+        window_s: f64,
+        seed: u64,
+    ) -> Vec<OsString> {
+        let mut flags: Flags = self.experiment.load.clone();
+        for axis in &self.experiment.axis {
+            if let Some(flag) = &axis.load_flag {
+                flags.insert(flag.clone(), cell.point[&axis.name].clone());
+            }
+        }
+        match drive {
+            Drive::Saturate(connections) => {
+                flags.insert("connections".into(), Value::Number(f64::from(connections)));
+            }
+            Drive::AsPlanned => {
+                if let Some(rate) = cell.point.get(crate::experiment::RATE) {
+                    flags.insert("rate".into(), rate.clone());
+                }
+            }
+        }
+        flags.insert("duration".into(), Value::Word(format!("{window_s}s")));
+        flags.insert("seed".into(), Value::Word(seed.to_string()));
+        flags.insert("pin".into(), Value::Number(f64::from(self.cpus.generator)));
+        flags.insert("json".into(), Value::Flag(true));
+        let mut program = with_flags(&self.programs.load, &flags);
+        program.push(format!("http://{}{}", server.address, self.site.path()).into());
+        program
+    }
+
+    /// Opens the cell's idle connections and waits until the server has them all.
+    fn hold_idle(
+        &self,
+        server: &Server,
+        cell: &Cell,
+        trial: &mut Trial,
+    ) -> anyhow::Result<Option<Process>> {
+        let wanted = cell.point.get(IDLE).and_then(Value::number).unwrap_or(0.0) as u64;
+        if wanted == 0 {
+            return Ok(None);
+        }
+        let mut flags = self.experiment.idle.clone();
+        flags.insert("connections".into(), Value::Number(wanted as f64));
+        flags.insert("pin".into(), Value::Number(f64::from(self.cpus.generator)));
+        flags.insert("json".into(), Value::Flag(true));
+        let mut program = with_flags(&self.programs.idle, &flags);
+        program.push(server.address.clone().into());
+        let mut holder = Process::spawn("the idle holder", &program)?;
+        trial.commands.push(holder.command().to_owned());
+        server.await_open(wanted, &mut holder, self.interrupt)?;
+        Ok(Some(holder))
+    }
+}
+
+fn with_flags(program: &[OsString], flags: &Flags) -> Vec<OsString> {
+    program.iter().cloned().chain(arguments(flags).into_iter().map(OsString::from)).collect()
+}
