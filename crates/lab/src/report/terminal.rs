@@ -21,7 +21,7 @@ pub fn tables(outcome: &Outcome, width: Option<u16>) -> String {
 
 fn table(width: Option<u16>) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::UTF8_BORDERS_ONLY);
+    table.load_style(presets::UTF8_BORDERS_ONLY);
     table.set_content_arrangement(ContentArrangement::Dynamic);
     if let Some(width) = width {
         table.set_width(width);
