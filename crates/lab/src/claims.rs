@@ -152,9 +152,10 @@ fn judge_part(outcome: &Outcome, claim: &Claim, variant: &str) -> Part {
     let b = claim.b.as_ref().map(|side| points(outcome, side));
     let pairs = (0..blocks).map(|block| {
         let left = side_value(outcome, claim, &claim.a, variant, &a, block);
-        let right = claim.b.as_ref().zip(b.as_ref()).and_then(|(side, points)| {
-            side_value(outcome, claim, side, variant, points, block)
-        });
+        let right =
+            claim.b.as_ref().zip(b.as_ref()).and_then(|(side, points)| {
+                side_value(outcome, claim, side, variant, points, block)
+            });
         (left, right)
     });
     let estimate = stats::paired(pairs, claim.compare, outcome.seed);

@@ -4,10 +4,12 @@
 //! its tests need no particular machine.
 
 mod checks;
+#[cfg(test)]
+mod tests;
 mod text;
 
 use crate::environment;
-use pollux_event::{MechanismSpec, registry};
+use pollux_event::{Error, MechanismSpec, registry};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -81,7 +83,7 @@ impl Facts {
             .iter()
             .map(|entry| {
                 let spec = MechanismSpec { name: entry.name.into(), own: BTreeMap::new() };
-                let reason = registry::probe(&spec).err().map(|error| error.to_string());
+                let reason = registry::probe(&spec).err().map(reason);
                 MechanismFact {
                     name: entry.name.into(),
                     summary: entry.summary.into(),
@@ -100,6 +102,14 @@ impl Facts {
                 .collect(),
             memory_bytes: environment::memory_bytes(),
         })
+    }
+}
+
+/// Why a mechanism is not there, without repeating its name.
+fn reason(error: Error) -> String {
+    match error {
+        Error::Unavailable { reason, .. } => reason,
+        other => other.to_string(),
     }
 }
 

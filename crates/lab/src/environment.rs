@@ -122,9 +122,8 @@ impl Environment {
                 .ok()
                 .map(|text| text.trim().to_owned()),
             memory_bytes: memory_bytes(),
-            virtual_machine: field("flags").is_some_and(|flags| {
-                flags.split_whitespace().any(|flag| flag == "hypervisor")
-            }),
+            virtual_machine: field("flags")
+                .is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor")),
             load_average: fs::read_to_string("/proc/loadavg")
                 .ok()
                 .and_then(|text| text.split_whitespace().next()?.parse().ok()),

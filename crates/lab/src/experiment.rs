@@ -4,6 +4,8 @@
 //! field where it uses it. Unknown fields are errors, and [`Experiment::parse`] checks what types
 //! alone cannot (see `validate`).
 
+#[cfg(test)]
+mod tests;
 mod validate;
 
 use crate::stats::Compare;

@@ -47,7 +47,10 @@ pub fn cpu_time(pid: u32) -> anyhow::Result<CpuTime> {
     let mut seen = 0;
     while let Some(pid) = pending.pop() {
         seen += 1;
-        anyhow::ensure!(seen <= MAX_PROCESSES, "the server has more than {MAX_PROCESSES} processes");
+        anyhow::ensure!(
+            seen <= MAX_PROCESSES,
+            "the server has more than {MAX_PROCESSES} processes"
+        );
         match one_process(pid) {
             Ok((time, children)) => {
                 total.run_ns += time.run_ns;
@@ -160,7 +163,9 @@ impl Raw {
         let scheduled = load(&["requests", "scheduled"]);
         put("completed_share", share(load(&["requests", "completed"]), scheduled));
         put("error_share", share(load(&["requests", "failed"]), scheduled));
-        for (family, name) in [("latency_us", "latency"), ("service_us", "service"), ("connect_us", "connect")] {
+        for (family, name) in
+            [("latency_us", "latency"), ("service_us", "service"), ("connect_us", "connect")]
+        {
             for point in ["min", "mean", "p50", "p90", "p95", "p99", "p99_9", "p99_99", "max"] {
                 put(&format!("{name}_{point}_us"), load(&[family, point]));
             }
@@ -233,7 +238,9 @@ mod tests {
         }
         assert!(!metrics.contains_key("call_us_per_request.epoll_wait"), "timing was off");
         assert!(!metrics.contains_key("details.name"));
-        assert!(metrics.keys().all(|name| name.ends_with("_us") || crate::metric::find(name).is_some()));
+        assert!(
+            metrics.keys().all(|name| name.ends_with("_us") || crate::metric::find(name).is_some())
+        );
     }
 
     #[test]
@@ -257,12 +264,49 @@ mod tests {
     }
 
     #[test]
-    fn own_cpu_time_grows_with_work() {
-        let before = cpu_time(std::process::id()).unwrap();
-        let mut state = 1u64;
-        while cpu_time(std::process::id()).unwrap().run_ns - before.run_ns < 2_000_000 {
-            state = std::hint::black_box(state.wrapping_mul(6364136223846793005).wrapping_add(1));
+    fn a_busy_process_uses_its_cpu() {
+        let mut busy =
+            std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let before = cpu_time(busy.id()).unwrap();
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        let mut used = CpuTime::default();
+        while used.run_ns < 5_000_000 && std::time::Instant::now() < deadline {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            used = cpu_time(busy.id()).unwrap() - before;
         }
-        assert!(cpu_time(u32::MAX / 2).is_err(), "no such process");
+        busy.kill().unwrap();
+        busy.wait().unwrap();
+        assert!(used.run_ns >= 5_000_000, "{used:?}");
+        assert!(cpu_time(busy.id()).is_err(), "it is gone");
+    }
+
+    #[test]
+    fn a_child_that_has_ended_is_in_its_parents_account() {
+        // The parent only waits; its child counts to 50,000.
+        let script = "sh -c 'i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done'; read line";
+        let mut parent = std::process::Command::new("sh")
+            .args(["-c", script])
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let children = format!("/proc/{0}/task/{0}/children", parent.id());
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        let (mut had_child, mut most) = (false, 0);
+        while std::time::Instant::now() < deadline {
+            let alone = std::fs::read_to_string(&children).unwrap().trim().is_empty();
+            if had_child && alone {
+                break;
+            }
+            had_child |= !alone;
+            most = most.max(cpu_time(parent.id()).unwrap().run_ns);
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let after = cpu_time(parent.id()).unwrap().run_ns;
+        parent.kill().unwrap();
+        parent.wait().unwrap();
+        assert!(had_child, "the child was never seen");
+        // Two clock ticks of rounding: user and system time.
+        assert!(after + 20_000_000 >= most, "{after} ns after, {most} ns before");
+        assert!(after > 0);
     }
 }

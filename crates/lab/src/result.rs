@@ -222,8 +222,9 @@ impl Outcome {
     /// When there is none, or it is of another format; the message names the file.
     pub fn read(directory: &Path) -> anyhow::Result<Self> {
         let path = directory.join(FILE);
-        let text = fs::read_to_string(&path)
-            .with_context(|| format!("cannot read {} (is it a result directory?)", path.display()))?;
+        let text = fs::read_to_string(&path).with_context(|| {
+            format!("cannot read {} (is it a result directory?)", path.display())
+        })?;
         #[derive(Deserialize)]
         struct Head {
             format: String,

@@ -109,10 +109,10 @@ impl<'a> Conduct<'a> {
             variants.iter().any(|v| v.unavailable.is_none()),
             "this kernel has none of the mechanisms of experiment {}{}",
             experiment.id,
-            variants.iter().filter_map(|v| v.unavailable.as_ref()).fold(
-                String::new(),
-                |text, reason| { format!("{text}\n  {reason}") }
-            )
+            variants
+                .iter()
+                .filter_map(|v| v.unavailable.as_ref())
+                .fold(String::new(), |text, reason| { format!("{text}\n  {reason}") })
         );
         let cpus = cpus()?;
         let mut notes = Vec::new();
@@ -125,8 +125,7 @@ impl<'a> Conduct<'a> {
         }
         if experiment.place == Place::Guest && !in_guest() {
             notes.push(
-                "This experiment is meant for the guest kernel of `pollux vm`; it ran here."
-                    .into(),
+                "This experiment is meant for the guest kernel of `pollux vm`; it ran here.".into(),
             );
         }
         Ok(Self {
@@ -201,8 +200,7 @@ impl<'a> Conduct<'a> {
                 ));
                 break;
             }
-            let window =
-                plan::window_seconds(&budget, self.left_s(), open * blocks_left, overhead);
+            let window = plan::window_seconds(&budget, self.left_s(), open * blocks_left, overhead);
             let per_run = window + overhead;
             for (done, index) in
                 plan::block_order(cells.len(), block, self.settings.seed).into_iter().enumerate()
@@ -287,8 +285,7 @@ impl<'a> Conduct<'a> {
         self.seeds = self.seeds.wrapping_add(1);
         let mut trial = Trial::default();
         let variant = self.variants.iter().find(|v| v.name == cell.variant).context("a variant")?;
-        let result =
-            self.bench().measure(variant, cell, drive, window_s, self.seeds, &mut trial);
+        let result = self.bench().measure(variant, cell, drive, window_s, self.seeds, &mut trial);
         match result {
             Err(error) if error.is::<Interrupted>() => Err(error),
             other => Ok((trial, other)),
@@ -355,14 +352,14 @@ impl<'a> Conduct<'a> {
         let costly = |variant: &&Variant| {
             let name = variant.mechanism.split(':').next().unwrap_or_default();
             registry::find(name).is_some_and(|entry| {
-                entry
-                    .capabilities
-                    .intersects(Capabilities::SCANS | Capabilities::WAKES_FOR_NOTHING)
+                entry.capabilities.intersects(Capabilities::SCANS | Capabilities::WAKES_FOR_NOTHING)
             })
         };
         let chosen: Vec<String> = match which {
             SaturationOf::All => Vec::new(),
-            SaturationOf::Costly => self.available().filter(costly).map(|v| v.name.clone()).collect(),
+            SaturationOf::Costly => {
+                self.available().filter(costly).map(|v| v.name.clone()).collect()
+            }
         };
         if chosen.is_empty() { self.available().map(|v| v.name.clone()).collect() } else { chosen }
     }
@@ -404,9 +401,9 @@ fn in_guest() -> bool {
 
 /// A cell in words: `poll, idle 8000, rate 500`.
 pub fn name(cell: &Cell) -> String {
-    cell.point.iter().fold(cell.variant.clone(), |text, (axis, value)| {
-        format!("{text}, {axis} {value}")
-    })
+    cell.point
+        .iter()
+        .fold(cell.variant.clone(), |text, (axis, value)| format!("{text}, {axis} {value}"))
 }
 
 /// Where results go when nothing else is said: `results/ID-DATE-TIME`, in UTC.

@@ -1,12 +1,7 @@
 //! The few system calls that need `unsafe`: what a child does before exec, and CPU clocks.
 #![allow(unsafe_code)]
 
-use std::{
-    io,
-    os::unix::process::CommandExt,
-    process::Command,
-    time::Duration,
-};
+use std::{io, os::unix::process::CommandExt, process::Command, time::Duration};
 
 /// Makes `command`'s process die with this thread and keeps the terminal's Ctrl-C from it.
 ///

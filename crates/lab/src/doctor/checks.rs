@@ -63,7 +63,9 @@ pub(super) fn limits(facts: &Facts) -> Vec<Check> {
             "charged for the rings of io_uring by kernels before 5.12; later ones charge memory \
              cgroups"
                 .into(),
-            short.then(|| "on an old kernel, raise it with `ulimit -l` if a ring cannot open".into()),
+            short.then(|| {
+                "on an old kernel, raise it with `ulimit -l` if a ring cannot open".into()
+            }),
         )
     });
     put("processes (RLIMIT_NPROC)", "nproc", &|soft, _| {
@@ -76,6 +78,14 @@ pub(super) fn limits(facts: &Facts) -> Vec<Check> {
         };
         (meaning, None)
     });
+    if let Some(bytes) = facts.memory_bytes {
+        let meaning = format!(
+            "half of it holds about {} loopback connections with both their ends, buffers aside",
+            count(bytes / 2 / PAIR_BYTES)
+        );
+        let value = format::bytes(bytes);
+        checks.push(Check { name: "memory".into(), value, meaning, advice: None });
+    }
     checks
 }
 
@@ -88,13 +98,13 @@ pub(super) fn sysctls(facts: &Facts) -> Vec<Check> {
         .iter()
         .filter_map(|(path, value)| {
             let name = path.replace('/', ".");
-            let (meaning, advice) = sysctl(facts, &name, value)?;
+            let (meaning, advice) = sysctl(&name, value)?;
             Some(Check { name, value: value.clone(), meaning, advice })
         })
         .collect()
 }
 
-fn sysctl(facts: &Facts, name: &str, value: &str) -> Option<Judged> {
+fn sysctl(name: &str, value: &str) -> Option<Judged> {
     let number = value.split_whitespace().next().and_then(|word| word.parse::<u64>().ok());
     let set = |to: &str| Some(format!("sysctl -w {name}={to}"));
     let judged = match name {
@@ -151,7 +161,7 @@ fn sysctl(facts: &Facts, name: &str, value: &str) -> Option<Judged> {
         ),
         "net.ipv4.tcp_max_tw_buckets" => (
             format!(
-                "{} connections in TIME_WAIT; more are dropped at once, which is harmless here",
+                "{} connections in TIME_WAIT; those above are ended without it",
                 count(number?)
             ),
             None,
@@ -171,24 +181,11 @@ fn sysctl(facts: &Facts, name: &str, value: &str) -> Option<Judged> {
         "kernel.threads-max" => {
             (format!("{} threads in the whole system", count(number?)), None)
         }
-        _ => return memory(facts, name, value),
+        "net.ipv4.tcp_max_orphans" => (
+            format!("{} closing sockets that no process holds any more", count(number?)),
+            None,
+        ),
+        _ => return None,
     };
     Some(judged)
-}
-
-/// What the machine's memory allows; shown with the orphan limit, which scales with it.
-fn memory(facts: &Facts, name: &str, value: &str) -> Option<Judged> {
-    if name != "net.ipv4.tcp_max_orphans" {
-        return None;
-    }
-    let pairs = facts.memory_bytes? / 2 / PAIR_BYTES;
-    Some((
-        format!(
-            "{} sockets that no process holds any more; half of the memory would hold about {} \
-             loopback connections, both ends",
-            value.parse().map_or_else(|_| value.to_owned(), count),
-            count(pairs)
-        ),
-        None,
-    ))
 }

@@ -36,7 +36,8 @@ impl Experiment {
         }
         if let Some(rate) = &self.rate {
             axes.insert(RATE);
-            for list in [Some(&rate.fractions), rate.quick_fractions.as_ref()].into_iter().flatten() {
+            for list in [Some(&rate.fractions), rate.quick_fractions.as_ref()].into_iter().flatten()
+            {
                 ensure!(!list.is_empty(), "[rate] fractions is empty");
                 for fraction in list {
                     ensure!(

@@ -144,8 +144,8 @@ fn paint<DB: DrawingBackend>(
     } else {
         let bottom = if low >= 0.0 { 0.0 } else { low * 1.08 };
         let top = if high > bottom { bottom + (high - bottom) * 1.08 } else { bottom + 1.0 };
-        let chart = builder
-            .build_cartesian_2d(Ticks { range: x, at: places.to_vec() }, bottom..top)?;
+        let chart =
+            builder.build_cartesian_2d(Ticks { range: x, at: places.to_vec() }, bottom..top)?;
         lines(root, chart, outcome, panel, series)
     }
 }
@@ -191,7 +191,8 @@ where
         let index = places.iter().position(|place| (place - x).abs() < 1e-9);
         index.map_or_else(String::new, |index| format::value(&panel.x.values[index]))
     };
-    let y_tick = |y: &f64| format::number(*y).trim_end_matches('0').trim_end_matches('.').to_owned();
+    let y_tick =
+        |y: &f64| format::number(*y).trim_end_matches('0').trim_end_matches('.').to_owned();
     let y_tick = |y: &f64| {
         let text = format::number(*y);
         if text.contains('.') { y_tick(y) } else { text }

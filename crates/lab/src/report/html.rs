@@ -4,8 +4,7 @@ use super::{Panel, format};
 use crate::{
     claims::{ClaimOutcome, Part, Verdict},
     experiment::Value,
-    metric,
-    plan,
+    metric, plan,
     result::{FILE, Outcome},
     stats::{CONFIDENCE, Estimate},
 };
@@ -92,11 +91,14 @@ fn verdict(verdict: Verdict) -> String {
 }
 
 fn measured(value: Option<f64>, low: Option<f64>, high: Option<f64>) -> String {
-    value.map_or_else(|| "–".to_owned(), |value| {
-        let interval = format::interval(&Estimate { value, low, high, blocks: 0 });
-        let interval = if interval.is_empty() { "one block".into() } else { interval };
-        format!("{}<small>{interval}</small>", format::number(value))
-    })
+    value.map_or_else(
+        || "–".to_owned(),
+        |value| {
+            let interval = format::interval(&Estimate { value, low, high, blocks: 0 });
+            let interval = if interval.is_empty() { "one block".into() } else { interval };
+            format!("{}<small>{interval}</small>", format::number(value))
+        },
+    )
 }
 
 fn claims(page: &mut String, outcome: &Outcome) {
@@ -157,7 +159,9 @@ fn figure(page: &mut String, outcome: &Outcome, panel: &Panel<'_>, svg: &str) {
          their intervals; neighbouring series are set a little apart sideways.</figcaption>",
         escape(&panel.id)
     );
-    page.push_str("<details><summary>The same as a table</summary>\n<div class=\"scroll\"><table>\n");
+    page.push_str(
+        "<details><summary>The same as a table</summary>\n<div class=\"scroll\"><table>\n",
+    );
     let _ = write!(
         page,
         "<caption>{}</caption>\n<tr><th></th>",
@@ -171,7 +175,11 @@ fn figure(page: &mut String, outcome: &Outcome, panel: &Panel<'_>, svg: &str) {
     for variant in &outcome.variants {
         let _ = write!(page, "<tr><td>{}</td>", escape(&variant.name));
         for x in &panel.x.values {
-            let _ = write!(page, "<td class=\"number\">{}</td>", figure_cell(outcome, panel, variant, x));
+            let _ = write!(
+                page,
+                "<td class=\"number\">{}</td>",
+                figure_cell(outcome, panel, variant, x)
+            );
         }
         page.push_str("</tr>\n");
     }
@@ -229,9 +237,11 @@ fn conditions(page: &mut String, outcome: &Outcome) {
     }
     page.push_str("</table></div>\n");
     if !outcome.saturation.is_empty() {
-        page.push_str("<h3>How the rate was found</h3>\n<p>Saturation in a closed loop, at the \
+        page.push_str(
+            "<h3>How the rate was found</h3>\n<p>Saturation in a closed loop, at the \
             last value of every axis; the rates are shares of the slowest.</p>\n<table>\n\
-            <tr><th>Variant</th><th class=\"number\">Replies/s</th><th>Remarks</th></tr>\n");
+            <tr><th>Variant</th><th class=\"number\">Replies/s</th><th>Remarks</th></tr>\n",
+        );
         for probe in &outcome.saturation {
             let _ = writeln!(
                 page,

@@ -80,15 +80,18 @@ pub fn claims(outcome: &Outcome, width: Option<u16>) -> String {
     let mut table = table(width);
     table.set_header(["claim", "verdict", "measured", "holds if", "the paper", "statement"]);
     for claim in &outcome.claims {
-        let measured = claim.value.map_or_else(|| "–".to_owned(), |value| {
-            let interval = format::interval(&Estimate {
-                value,
-                low: claim.low,
-                high: claim.high,
-                blocks: 0,
-            });
-            format!("{} {interval}", format::number(value))
-        });
+        let measured = claim.value.map_or_else(
+            || "–".to_owned(),
+            |value| {
+                let interval = format::interval(&Estimate {
+                    value,
+                    low: claim.low,
+                    high: claim.high,
+                    blocks: 0,
+                });
+                format!("{} {interval}", format::number(value))
+            },
+        );
         table.add_row([
             claim.id.clone(),
             claim.verdict.to_string(),

@@ -83,11 +83,7 @@ impl Process {
     ///
     /// # Errors
     /// When nothing came within `timeout`, on Ctrl-C, or when the line is too long.
-    pub fn line(
-        &self,
-        timeout: Duration,
-        interrupt: &Interrupt,
-    ) -> anyhow::Result<Option<String>> {
+    pub fn line(&self, timeout: Duration, interrupt: &Interrupt) -> anyhow::Result<Option<String>> {
         let deadline = Instant::now() + timeout;
         loop {
             interrupt.check()?;
@@ -143,7 +139,8 @@ impl Process {
     /// `trouble`, with the process' name, how it ended, and what it last wrote to stderr.
     pub fn complaint(&self, trouble: &str) -> String {
         let stderr = self.stderr();
-        let stderr = if stderr.is_empty() { String::new() } else { format!("; it wrote: {stderr}") };
+        let stderr =
+            if stderr.is_empty() { String::new() } else { format!("; it wrote: {stderr}") };
         format!("{} {trouble}{stderr}", self.what)
     }
 

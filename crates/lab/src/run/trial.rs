@@ -1,11 +1,6 @@
 //! One run: a server, its idle connections, a load; everything ended at its end.
 
-use super::{
-    interrupt::Interrupt,
-    process::Process,
-    server::Server,
-    site::Site,
-};
+use super::{interrupt::Interrupt, process::Process, server::Server, site::Site};
 use crate::{
     experiment::{Experiment, Flags, IDLE, Value, Variant, arguments},
     measure::{self, Raw},

@@ -1,0 +1,80 @@
+//! Experiments that are right, and what is said of those that are not.
+
+use super::*;
+
+#[test]
+fn every_built_in_experiment_is_right_and_named_as_its_file() {
+    for (id, text) in BUILT_IN {
+        let experiment = Experiment::parse(text).unwrap_or_else(|error| panic!("{id}: {error:#}"));
+        assert_eq!(experiment.id, *id);
+        assert!(!experiment.figure.is_empty() && !experiment.claim.is_empty(), "{id}");
+        assert!(experiment.quick.seconds <= 90.0, "{id}: the quick form is for CI");
+    }
+}
+
+/// The built-in `idle` with one passage replaced; what is said of it.
+fn said_of(old: &str, new: &str) -> String {
+    let text = text("idle").unwrap();
+    assert!(text.contains(old), "idle.toml has no {old:?}");
+    format!("{:#}", Experiment::parse(&text.replacen(old, new, 1)).unwrap_err())
+}
+
+#[test]
+fn mistakes_are_named() {
+    for (old, new, expected) in [
+        ("id = \"idle\"", "id = \"Idle runs\"", "lower-case letters"),
+        ("workload = \"one-byte\"", "workload = \"two-byte\"", "unknown variant `two-byte`"),
+        ("workload = \"one-byte\"", "wordload = \"one-byte\"", "unknown field `wordload`"),
+        ("fractions = [0.5]", "fractions = [50]", "50 is not a share of the saturation"),
+        ("fractions = [0.5]", "fractions = []", "[rate] fractions is empty"),
+        ("values = [0, 1000, 8000]", "values = [0, -1]", "[[axis]] \"idle\": wants numbers"),
+        ("values = [0, 1000, 8000]", "values = []", "values is empty"),
+        ("blocks = 3", "blocks = 0", "[quick]: blocks: 1 to 100"),
+        ("x = \"idle\"", "x = \"idel\"", "[[figure]] \"cpu\": no axis \"idel\""),
+        ("y = \"server_cpu_us_per_request\"", "y = \"cost\"", "no metric \"cost\"; there are"),
+        ("each = [\"epoll-et\"]", "each = [\"epol-et\"]", "each: no variant \"epol-et\""),
+        ("each = [\"epoll-et\"]", "each = []", "each is empty"),
+        ("at = { idle = 1000 }", "at = { idle = 1001 }", "the axis has no such value"),
+        ("a = { at = { idle = \"max\" } }", "a = { }", "axis \"idle\" has several values"),
+        ("compare = \"ratio\"", "compare = \"value\"", "compare = \"value\" has no side b"),
+        ("b = { at = { idle = \"min\" } }\n", "", "b is missing"),
+        ("id = \"G5\"", "id = \"G4\"", "[[claim]] \"G4\" is there twice"),
+        ("name = \"idle\"", "name = \"rate\"", "the rate has a table of its own"),
+        ("name = \"idle\"", "name = \"busy\"", "it changes nothing"),
+    ] {
+        let said = said_of(old, new);
+        assert!(said.contains(expected), "{new}: {said}");
+    }
+}
+
+#[test]
+fn an_unknown_experiment_is_answered_with_the_known() {
+    let error = find("idel").unwrap_err().to_string();
+    assert!(error.starts_with("no experiment is called \"idel\"; there are idle"), "{error}");
+    let error = format!("{:#}", find("/no/such.toml").unwrap_err());
+    assert!(error.starts_with("cannot read /no/such.toml"), "{error}");
+}
+
+#[test]
+fn flags_become_arguments() {
+    let flags: Flags = [
+        ("accept-limit".to_owned(), Value::Number(10.0)),
+        ("interest".to_owned(), Value::Word("per-state".into())),
+        ("quiet".to_owned(), Value::Flag(false)),
+        ("time-system-calls".to_owned(), Value::Flag(true)),
+    ]
+    .into();
+    let expected = ["--accept-limit", "10", "--interest", "per-state", "--time-system-calls"];
+    assert_eq!(arguments(&flags), expected);
+}
+
+#[test]
+fn min_and_max_go_by_the_order_in_the_file() {
+    let values = [Value::Number(1.0), Value::Number(10.0), Value::Word("inf".into())];
+    let select = |value: &str| Select(Value::Word(value.into()));
+    assert_eq!(select("min").among(&values), Some(&values[0]));
+    assert_eq!(select("max").among(&values), Some(&values[2]));
+    assert_eq!(select("inf").among(&values), Some(&values[2]));
+    assert_eq!(Select(Value::Number(10.0)).among(&values), Some(&values[1]));
+    assert_eq!(Select(Value::Number(11.0)).among(&values), None);
+}

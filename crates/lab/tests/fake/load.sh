@@ -1,0 +1,21 @@
+#!/bin/sh
+# Stands in for `pollux load --json`: writes the result that the flags ask for.
+rate=1000 connections=
+for word in "$@"; do
+    [ "$previous" = --rate ] && rate=$word
+    [ "$previous" = --connections ] && connections=$word
+    previous=$word
+done
+[ -n "$FAKE_SLOW" ] && sleep "$FAKE_SLOW"
+valid=true reason=null
+if [ -n "$FAKE_INVALID" ] && [ -z "$connections" ]; then
+    valid=false reason='"the generator was late by 9 ms"'
+fi
+cat <<END
+{"valid":$valid,"invalid_reason":$reason,"mode":"open","offered_rps":$rate,"duration_s":1.0,
+ "requests":{"scheduled":100,"sent":100,"completed":100,"failed":0},
+ "reply_rate_rps":{"mean":$rate,"min":$rate,"max":$rate,"stddev":0,"samples":[]},
+ "latency_us":{"mean":50,"min":10,"p50":40,"p90":60,"p95":70,"p99":90,"p99_9":95,"p99_99":99,"max":100},
+ "generator":{"lag_us":{"p99":3},"cpu_us_per_request":5,"cpu_utilization":0.1}}
+END
+[ $valid = true ] || exit 3

@@ -1,0 +1,203 @@
+//! Runs a small experiment with scripts in the place of server, generator and idle holder.
+
+use pollux_lab::{
+    claims::Verdict,
+    experiment::Experiment,
+    report,
+    result::{Outcome, Status},
+    run::{Settings, interrupt::Interrupt, progress::Progress, run, trial::Programs},
+};
+use std::{ffi::OsString, fs, path::Path, thread, time::Duration};
+
+const SMALL: &str = r#"
+id = "small"
+title = "A small <experiment>"
+source = "no paper"
+summary = "Two mechanisms & two points."
+workload = "one-byte"
+[[variant]]
+name = "level"
+mechanism = "epoll"
+[[variant]]
+name = "edge"
+mechanism = "epoll-et"
+[[axis]]
+name = "idle"
+label = "idle connections"
+values = [0, 5]
+[rate]
+fractions = [0.5]
+paper-rps = [500, 600]
+saturation-connections = 8
+[full]
+seconds = 60
+blocks = 2
+min-window-seconds = 0.1
+max-window-seconds = 0.1
+saturation-seconds = 0.1
+saturation-of = "all"
+[quick]
+seconds = 60
+blocks = 2
+min-window-seconds = 0.1
+max-window-seconds = 0.1
+saturation-seconds = 0.1
+saturation-of = "all"
+[[figure]]
+id = "latency"
+title = "Latency"
+x = "idle"
+y = "latency_p50_us"
+log-y = true
+[[claim]]
+id = "T1"
+statement = "idle connections cost nothing"
+source = "no paper"
+paper = "nobody says so"
+metric = "latency_p50_us"
+compare = "ratio"
+each = ["level", "edge"]
+a = { at = { idle = "max" } }
+b = { at = { idle = "min" } }
+holds = { below = 1.5 }
+"#;
+
+/// The scripts, with variables that tell them how to behave.
+fn programs(variables: &[&str]) -> Programs {
+    let command = |script: &str| -> Vec<OsString> {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake").join(script);
+        let words = ["env"].into_iter().chain(variables.iter().copied()).chain(["sh"]);
+        words.map(OsString::from).chain([path.into_os_string()]).collect()
+    };
+    Programs { serve: command("serve.sh"), load: command("load.sh"), idle: command("idle.sh") }
+}
+
+fn settings<'a>(experiment: &'a Experiment, variables: &[&str]) -> Settings<'a> {
+    Settings {
+        experiment,
+        quick: true,
+        paper_rates: false,
+        seed: 1,
+        programs: programs(variables),
+        interrupt: Interrupt::never(),
+        progress: Progress::hidden(),
+    }
+}
+
+fn outcome(variables: &[&str]) -> Outcome {
+    let experiment = Experiment::parse(SMALL).unwrap();
+    run(&settings(&experiment, variables)).unwrap()
+}
+
+#[test]
+fn every_cell_is_measured_in_every_block_and_the_claim_is_judged() {
+    let outcome = outcome(&["FAKE_HELD=5"]);
+    assert_eq!(outcome.runs.len(), 2 * 2 * 2, "variants × points × blocks");
+    assert!(outcome.runs.iter().all(|run| run.status == Status::Valid), "{:?}", outcome.runs);
+    assert!(!outcome.interrupted);
+    let order = |block| -> Vec<_> {
+        outcome.runs.iter().filter(|run| run.block == block).map(|run| &run.cell).collect()
+    };
+    let mut back = order(1);
+    back.reverse();
+    assert_eq!(order(0), back, "A B … B A");
+    assert_eq!(outcome.values("rate").unwrap()[0].number(), Some(500.0), "half of 1,000");
+    let run = &outcome.runs[0];
+    assert_eq!(run.metrics["throughput_rps"], 500.0);
+    assert_eq!(run.metrics["waits_per_request"], 0.5, "from the statistics around the load");
+    assert!(run.metrics.contains_key("server_cpu_us_per_request"));
+    let claim = &outcome.claims[0];
+    assert_eq!((claim.verdict, claim.value), (Verdict::Holds, Some(1.0)));
+    assert_eq!(claim.parts.len(), 2);
+}
+
+#[test]
+fn the_result_comes_back_from_disk_and_renders_the_same_page() {
+    let outcome = outcome(&["FAKE_HELD=5"]);
+    let directory = tempfile::tempdir().unwrap();
+    outcome.write(directory.path()).unwrap();
+    let page = report::write(&outcome, directory.path()).unwrap();
+    let first = fs::read_to_string(&page).unwrap();
+    let mut read = Outcome::read(directory.path()).unwrap();
+    read.conclude();
+    assert_eq!(read.claims, outcome.claims);
+    report::write(&read, directory.path()).unwrap();
+    assert_eq!(fs::read_to_string(&page).unwrap(), first);
+    assert!(first.contains("A small &lt;experiment&gt;") && first.contains("<svg"));
+    for fetched in ["src=", "http-equiv", "@import", "url(", "<script"] {
+        assert!(!first.contains(fetched), "the page must not fetch: {fetched}");
+    }
+    assert!(directory.path().join("figures/latency.svg").exists());
+}
+
+#[test]
+fn a_bottleneck_in_the_generator_makes_a_run_invalid_not_used() {
+    let outcome = outcome(&["FAKE_HELD=5", "FAKE_INVALID=1"]);
+    assert!(outcome.runs.iter().all(|run| run.status == Status::Invalid));
+    assert_eq!(outcome.runs[0].reason.as_deref(), Some("the generator was late by 9 ms"));
+    assert_eq!(outcome.claims[0].verdict, Verdict::Undecided);
+    assert_eq!(outcome.claims[0].parts[0].note.as_deref(), Some("the generator was late by 9 ms"));
+    assert!(report::terminal::notes(&outcome).contains("2 of 2 runs do not count"));
+}
+
+#[test]
+fn another_mechanism_than_asked_for_is_never_taken_for_it() {
+    let outcome = outcome(&["FAKE_HELD=5", "FAKE_SUBSTITUTED=epoll-et"]);
+    for run in &outcome.runs {
+        let edge = run.cell.variant == "edge";
+        assert_eq!(run.status, if edge { Status::Failed } else { Status::Valid });
+        if edge {
+            assert_eq!(run.reason.as_deref(), Some("asked for mechanism epoll-et, but poll runs"));
+            assert_eq!(run.mechanism, "poll", "the result names what really ran");
+        }
+    }
+}
+
+#[test]
+fn connections_that_the_server_cannot_hold_are_said_once_and_not_tried_again() {
+    let outcome = outcome(&["FAKE_HELD=5", "FAKE_SHORT=epoll-et"]);
+    let held: Vec<_> = outcome.runs.iter().filter(|run| run.status == Status::Failed).collect();
+    assert_eq!(held.len(), 1, "tried in one block only");
+    assert_eq!(held[0].cell.variant, "edge");
+    assert_eq!(held[0].reason.as_deref(), Some("the server held 3 of 5 idle connections"));
+}
+
+#[test]
+fn a_server_that_dies_is_quoted() {
+    let outcome = outcome(&["FAKE_HELD=5", "FAKE_DIES=epoll"]);
+    let dead = outcome.runs.iter().find(|run| run.cell.variant == "level").unwrap();
+    assert_eq!(
+        dead.reason.as_deref(),
+        Some("the server ended before it listened; it wrote: no ring for you")
+    );
+}
+
+#[test]
+fn the_papers_rates_replace_the_measured_ones() {
+    let experiment = Experiment::parse(SMALL).unwrap();
+    let settings = Settings { paper_rates: true, ..settings(&experiment, &["FAKE_HELD=5"]) };
+    let outcome = run(&settings).unwrap();
+    let rates: Vec<_> = outcome.values("rate").unwrap().iter().map(|v| v.number()).collect();
+    assert_eq!(rates, [Some(500.0), Some(600.0)]);
+    assert!(outcome.saturation.is_empty(), "nothing to find");
+    assert_eq!(report::panels(&outcome).len(), 2, "a figure for each rate");
+}
+
+#[test]
+fn an_interrupt_keeps_what_was_measured_and_leaves_no_process() {
+    let experiment = Experiment::parse(SMALL).unwrap();
+    let settings = settings(&experiment, &["FAKE_HELD=5", "FAKE_SLOW=0.3"]);
+    let interrupt = settings.interrupt.clone();
+    let alarm = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(2_500));
+        interrupt.raise();
+    });
+    let outcome = run(&settings).unwrap();
+    alarm.join().unwrap();
+    assert!(outcome.interrupted);
+    assert!(outcome.runs.len() < 8, "it ended before its end");
+    let directory = tempfile::tempdir().unwrap();
+    let page = fs::read_to_string(report::write(&outcome, directory.path()).unwrap()).unwrap();
+    assert!(page.contains("Interrupted."));
+    assert!(report::terminal::notes(&outcome).starts_with("INTERRUPTED"));
+}
