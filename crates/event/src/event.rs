@@ -68,6 +68,16 @@ impl Readiness {
 }
 
 impl Interest {
+    /// What of `readiness` concerns this interest; errors and hang-ups always do. For mechanisms
+    /// whose kernel side reports more than it was asked.
+    #[inline]
+    pub fn select(self, readiness: Readiness) -> Readiness {
+        let mut wanted = Readiness::HANGUP | Readiness::ERROR | Readiness::INVALID;
+        wanted.set(Readiness::READABLE | Readiness::READ_CLOSED, self.contains(Self::READ));
+        wanted.set(Readiness::WRITABLE, self.contains(Self::WRITE));
+        readiness & wanted
+    }
+
     /// The bits of poll(2), which epoll and io_uring share. Read interest includes POLLRDHUP.
     #[inline]
     pub fn to_poll_bits(self) -> u32 {

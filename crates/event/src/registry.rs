@@ -30,7 +30,15 @@ macro_rules! mechanisms {
     };
 }
 
-mechanisms![select::Select, poll::Poll, epoll::EpollLevel, epoll::EpollEdge];
+mechanisms![
+    select::Select,
+    poll::Poll,
+    epoll::EpollLevel,
+    epoll::EpollEdge,
+    epoll2::Epoll2,
+    epoll_ctlv::EpollCtlv,
+    uring_poll::UringPoll,
+];
 
 fn unknown(name: &str) -> Error {
     let names: Vec<_> = ALL.iter().map(|description| description.name).collect();
@@ -83,7 +91,16 @@ pub fn probe(spec: &MechanismSpec) -> Result<(), Error> {
             let mut set = M::open(self.0)?;
             // The waker's eventfd proves that adding, waiting and an event really work.
             set.waker()?.wake();
-            set.wait(Some(std::time::Duration::from_secs(1))).map(drop)
+            let found = set.wait(Some(std::time::Duration::from_secs(1)))?;
+            if found == 0 {
+                return Err(Error::Unavailable {
+                    mechanism: M::DESCRIPTION.name,
+                    reason: "it opens, but did not tell of an event within a second; this kernel \
+                             (or emulation of one) does not do what it says"
+                        .into(),
+                });
+            }
+            Ok(())
         }
     }
     with_mechanism(&spec.name, Probe(&spec.options()))?

@@ -1,0 +1,418 @@
+//! `uring-poll`: readiness from a ring shared with the kernel; io_uring's multishot poll
+//! (IORING_OP_POLL_ADD with IORING_POLL_ADD_MULTI, Linux 5.13; io_uring_enter(2)).
+//!
+//! What /dev/poll wanted to be (provos §3): the interest set is in the kernel, changes to it are
+//! gathered and sent with the wait (its "future work"), and results appear in memory that both
+//! sides map. Each descriptor has one request armed, which completes again and again: once per
+//! arrival, so the semantics are those of an edge.
+//!
+//! # Completions that need work
+//! - A request may end (a completion without IORING_CQE_F_MORE: the completion queue was full, or
+//!   the thread that armed it is gone). It is armed again with the next wait, and reports at once
+//!   if the descriptor is ready, so nothing is lost.
+//! - The queue may overflow. The kernel keeps what did not fit, and the wait fetches it.
+//! - A completion of a registration that has ended is dropped: the user data is the token, whose
+//!   generation tells.
+//!
+//! # Closing
+//! An armed request holds the file open: after close(2) alone no FIN would be sent. Three orders
+//! were possible. Cancel, wait for the answer, close: one more system call for each connection.
+//! Cancel and close both in the ring: none at all, but the number would stay taken until the next
+//! wait, where a server at its limit gets EMFILE from accept(2), and whoever reuses the number by
+//! dup2(2) has it closed under his feet. So: close(2) at once, which frees the number, and the
+//! cancellation goes with the next wait, which sends the FIN. One system call, as with epoll.
+
+use super::{changes::Changes, io_uring_error};
+use crate::{
+    Capabilities, Description, Error, Event, Interest, Mechanism, Options, Readiness, Token, Waker,
+    registration::Registrations,
+    sys::{self, Completion, Ring, RingSetup},
+};
+use std::{
+    io,
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
+    time::Duration,
+};
+
+const DESCRIPTION: Description = Description {
+    name: "uring-poll",
+    summary: "io_uring multishot poll: readiness from a ring shared with the kernel, edge-like",
+    paper: "beyond the papers; provos §3 is where it comes from",
+    capabilities: Capabilities::EDGE
+        .union(Capabilities::BATCHED_CHANGES)
+        .union(Capabilities::OVERFLOWS),
+    own_options: &[
+        (
+            "completions",
+            &[],
+            "completions that lie unread in the ring, rounded up to a power of two (default 16384)",
+        ),
+        (
+            "taskrun",
+            &["coop", "defer"],
+            "when the kernel posts completions: at the end of any system call of the thread, or \
+             only while it waits (which binds the set to the thread that opens it)",
+        ),
+    ],
+};
+
+/// Requests gathered before they are submitted without waiting; 64 KiB.
+const SUBMISSIONS: usize = 1024;
+
+/// Default of the option `completions`: 256 KiB. With fewer than there are ready descriptors the
+/// kernel ends requests, which are then armed again one by one.
+const COMPLETIONS: u32 = 16_384;
+
+/// The kernel's own maximum (IORING_MAX_CQ_ENTRIES).
+const MAX_COMPLETIONS: u32 = 65_536;
+
+/// The kinds of request, in the bits of the user data that a token (32 bits of descriptor, 24 of
+/// generation) leaves free.
+const KIND: u64 = 0xff << 56;
+const POLL: u64 = 0;
+const UPDATE: u64 = 1 << 56;
+const CANCEL: u64 = 2 << 56;
+const WAKER: u64 = 3 << 56;
+
+/// A ring with one multishot poll request for each registration.
+#[derive(Debug)]
+pub struct UringPoll {
+    registrations: Registrations,
+    ring: Ring,
+    setup: RingSetup,
+    /// What is armed, and what must be armed or changed.
+    changes: Changes,
+    /// Cancellations in the submission queue: each makes at least one completion, which is not
+    /// what a wait waits for.
+    cancellations: u32,
+    completions: Vec<Completion>,
+    next: usize,
+    max_events: usize,
+    waker: Option<Waker>,
+    waker_armed: bool,
+    rearmed: u64,
+    overflows: u64,
+    refusals: u64,
+}
+
+fn setup(options: &Options) -> Result<RingSetup, Error> {
+    let completions = match options.own.get("completions").map(|text| text.parse()) {
+        None => COMPLETIONS,
+        Some(Ok(number @ 1..=MAX_COMPLETIONS)) => number,
+        Some(_) => {
+            return Err(Error::Spec(format!(
+                "mechanism {}: completions={}: wants 1 to {MAX_COMPLETIONS}",
+                DESCRIPTION.name, options.own["completions"]
+            )));
+        }
+    };
+    // The kernel wants at least as many completions as submissions.
+    let completions = completions.next_power_of_two();
+    let submissions = completions.min(SUBMISSIONS as u32);
+    let defer = options.own.get("taskrun").is_some_and(|value| value == "defer");
+    Ok(RingSetup { submissions, completions, defer })
+}
+
+fn open_ring(setup: RingSetup) -> Result<Ring, Error> {
+    Ring::open(setup).map_err(io_uring_error(DESCRIPTION.name, "io_uring_setup"))
+}
+
+impl UringPoll {
+    #[inline]
+    fn queue(&mut self, token: Token) -> Result<(), Error> {
+        // Only additions that end before the next wait can make the list longer than the set.
+        if self.changes.queue(token) >= SUBMISSIONS.max(2 * self.registrations.len()) {
+            self.push_changes()?;
+        }
+        Ok(())
+    }
+
+    /// Makes room for a request in the submission queue.
+    #[inline]
+    fn make_room(&mut self) -> Result<(), Error> {
+        if self.ring.queued() < self.setup.submissions as usize {
+            return Ok(());
+        }
+        self.enter_now().map_err(Error::io("io_uring_enter"))
+    }
+
+    /// Submits what is queued and has due completions posted, without waiting for others.
+    fn enter_now(&mut self) -> io::Result<()> {
+        let cancellations = std::mem::take(&mut self.cancellations);
+        let entered = if self.setup.defer && cancellations > 0 {
+            // Deferred work is done in small batches, until there is as much as is wanted; each
+            // cancellation makes a completion without waiting for anything.
+            let wanted = self.ring.completed() as u32 + cancellations;
+            self.ring.enter(wanted, Some(Duration::ZERO))
+        } else {
+            self.ring.enter(0, None)
+        };
+        self.settle(entered)
+    }
+
+    /// Whether an error of io_uring_enter(2) is one.
+    #[inline]
+    fn settle(&mut self, entered: io::Result<usize>) -> io::Result<()> {
+        match entered {
+            Ok(_) => Ok(()),
+            Err(error) => match error.raw_os_error() {
+                Some(libc::ETIME | libc::EINTR) => Ok(()),
+                // Kernels that do not take requests while completions wait for room.
+                Some(libc::EBUSY) if self.ring.completed() > 0 => Ok(()),
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// Turns what has changed into requests.
+    #[inline]
+    fn push_changes(&mut self) -> Result<(), Error> {
+        while !self.changes.is_empty() {
+            self.make_room()?;
+            let live = |token| self.registrations.interest(token);
+            let Some((token, interest)) = self.changes.pop(live) else { break };
+            let (bits, data) = (interest.to_poll_bits(), token.to_bits());
+            let room = match self.changes.told(token.fd) {
+                // Even when the interest is the same: the change asks to be told again.
+                Some(_) => self.ring.push_poll_update(data | POLL, bits, data | UPDATE),
+                None => self.ring.push_poll(token.fd, bits, data | POLL),
+            };
+            assert!(room, "room has been made");
+            self.changes.set_told(token.fd, Some(interest));
+        }
+        if let (Some(waker), false) = (&self.waker, self.waker_armed) {
+            let fd = waker.as_fd().as_raw_fd();
+            self.make_room()?;
+            assert!(self.ring.push_poll(fd, libc::POLLIN as u32, WAKER), "room has been made");
+            self.waker_armed = true;
+        }
+        Ok(())
+    }
+
+    /// The registration of `token` has ended: cancels its request with the next wait.
+    #[inline]
+    fn disarm(&mut self, token: Token) -> Result<(), Error> {
+        if self.changes.end(token.fd).is_none() {
+            return Ok(());
+        }
+        self.make_room()?;
+        let data = token.to_bits();
+        assert!(self.ring.push_cancel(data | POLL, data | CANCEL), "room has been made");
+        self.cancellations += 1;
+        Ok(())
+    }
+
+    /// io_uring_enter(2), or nothing when there is nothing to submit and something to take.
+    #[inline]
+    fn enter(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let completed = self.ring.completed();
+        if completed == 0 && timeout != Some(Duration::ZERO) {
+            let wanted = 1 + std::mem::take(&mut self.cancellations);
+            let entered = self.ring.enter(wanted, timeout);
+            return self.settle(entered);
+        }
+        // With deferred work the ring does not tell of all that is held back.
+        let to_fetch = completed == 0 && (self.setup.defer || self.ring.holds_back());
+        if to_fetch || self.ring.queued() > 0 { self.enter_now() } else { Ok(()) }
+    }
+
+    /// The poll request of `token` has completed.
+    #[inline]
+    fn polled(&mut self, token: Token, completion: Completion) -> Option<Event> {
+        let interest = self.registrations.interest(token)?;
+        if !completion.more {
+            self.changes.set_told(token.fd, None);
+        }
+        if completion.result < 0 {
+            return self.failed(token, completion);
+        }
+        if !completion.more {
+            self.rearmed += 1;
+            self.changes.queue(token);
+        }
+        let readiness = interest.select(Readiness::from_poll_bits(completion.result as u32));
+        (!readiness.is_empty()).then_some(Event { token, readiness })
+    }
+
+    #[cold]
+    fn failed(&mut self, token: Token, completion: Completion) -> Option<Event> {
+        if completion.result == -libc::ECANCELED {
+            // Not by us, since the registration lives: the thread that armed it is gone.
+            self.rearmed += 1;
+            self.changes.queue(token);
+            return None;
+        }
+        // The kernel refuses this descriptor; armed again it would be refused again.
+        self.refusals += 1;
+        let invalid = completion.result == -libc::EBADF;
+        let readiness =
+            Readiness::ERROR | if invalid { Readiness::INVALID } else { Readiness::empty() };
+        Some(Event { token, readiness })
+    }
+
+    /// The change of a poll request has failed.
+    #[cold]
+    fn not_updated(&mut self, token: Token, completion: Completion) {
+        // Otherwise (ENOENT) the request has ended by itself; its own completion arms it again.
+        if completion.result == -libc::EALREADY && self.registrations.interest(token).is_some() {
+            self.changes.queue(token);
+        }
+    }
+}
+
+impl Mechanism for UringPoll {
+    const DESCRIPTION: &'static Description = &DESCRIPTION;
+
+    fn open(options: &Options) -> Result<Self, Error> {
+        let setup = setup(options)?;
+        Ok(Self {
+            registrations: Registrations::default(),
+            ring: open_ring(setup)?,
+            setup,
+            changes: Changes::default(),
+            cancellations: 0,
+            completions: Vec::with_capacity(options.max_events.max(1)),
+            next: 0,
+            max_events: options.max_events.max(1),
+            waker: None,
+            waker_armed: false,
+            rearmed: 0,
+            overflows: 0,
+            refusals: 0,
+        })
+    }
+
+    #[inline]
+    fn add(&mut self, fd: BorrowedFd<'_>, interest: Interest) -> Result<Token, Error> {
+        let token = self.registrations.insert(fd.as_raw_fd(), interest)?;
+        if let Err(error) = self.queue(token) {
+            let _ = self.registrations.remove(token);
+            return Err(error);
+        }
+        Ok(token)
+    }
+
+    #[inline]
+    fn modify(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
+        self.registrations.replace(token, interest)?;
+        self.queue(token)
+    }
+
+    #[inline]
+    fn remove(&mut self, token: Token) -> Result<(), Error> {
+        self.registrations.remove(token)?;
+        self.disarm(token)
+    }
+
+    #[inline]
+    fn close(&mut self, token: Token, fd: OwnedFd) -> Result<(), Error> {
+        let known = self.registrations.remove(token);
+        sys::close(fd);
+        known.and_then(|_| self.disarm(token))
+    }
+
+    #[inline]
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<usize, Error> {
+        self.push_changes()?;
+        let left = self.completions.len() - self.next;
+        if left > 0 {
+            // No second edge would come for these.
+            if self.ring.queued() > 0 {
+                self.enter_now().map_err(Error::io("io_uring_enter"))?;
+            }
+            return Ok(left);
+        }
+        self.overflows += u64::from(self.ring.overflowed());
+        self.completions.clear();
+        self.next = 0;
+        self.enter(timeout).map_err(Error::io("io_uring_enter"))?;
+        self.ring.take_completions(&mut self.completions, self.max_events);
+        Ok(self.completions.len())
+    }
+
+    #[inline]
+    fn next_event(&mut self) -> Option<Event> {
+        while let Some(&completion) = self.completions.get(self.next) {
+            self.next += 1;
+            let token = Token::from_bits(completion.user_data & !KIND);
+            let event = match completion.user_data & KIND {
+                POLL => self.polled(token, completion),
+                UPDATE => {
+                    self.not_updated(token, completion);
+                    None
+                }
+                WAKER => {
+                    // Each wake-up is an arrival, so the eventfd need not be read.
+                    self.waker_armed &= completion.more;
+                    None
+                }
+                _ => None,
+            };
+            if event.is_some() {
+                return event;
+            }
+        }
+        None
+    }
+
+    fn len(&self) -> usize {
+        self.registrations.len()
+    }
+
+    fn statistics(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("requests_armed_again", self.rearmed),
+            ("completion_queue_overflows", self.overflows),
+            ("requests_refused", self.refusals),
+        ]
+    }
+
+    fn waker(&mut self) -> Result<Waker, Error> {
+        if let Some(waker) = &self.waker {
+            return Ok(waker.clone());
+        }
+        let waker = Waker::new()?;
+        self.waker = Some(waker.clone());
+        Ok(waker)
+    }
+
+    fn reopen_after_fork(&mut self) -> Result<(), Error> {
+        // The parent's ring is only unmapped and closed here: both processes see its memory, and
+        // what is queued in it is the parent's to submit.
+        self.ring = open_ring(self.setup)?;
+        self.cancellations = 0;
+        self.completions.clear();
+        self.next = 0;
+        self.changes.clear();
+        for (token, _) in self.registrations.iter() {
+            self.changes.queue(token);
+        }
+        self.waker_armed = false;
+        if self.waker.is_some() {
+            self.waker = Some(Waker::new()?);
+        }
+        self.push_changes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn what_comes_and_goes_between_two_waits_does_not_pile_up() {
+        let Ok(mut set) = UringPoll::open(&Options::default()) else {
+            return; // the contract suite tells why
+        };
+        let fd = sys::eventfd().unwrap();
+        for _ in 0..10 * SUBMISSIONS {
+            let token = set.add(fd.as_fd(), Interest::READ).unwrap();
+            set.remove(token).unwrap();
+            assert!(set.changes.len() <= SUBMISSIONS);
+        }
+        set.wait(Some(Duration::ZERO)).unwrap();
+        assert_eq!(set.next_event(), None);
+        assert_eq!(set.changes.len(), 0);
+    }
+}

@@ -1,0 +1,221 @@
+//! What only the mechanisms on io_uring do: overflow, refusals at the wait, denial.
+
+use pollux_event::{
+    Error, Event, Interest, Mechanism, MechanismSpec, Options, Readiness,
+    mechanism::{epoll_ctlv::EpollCtlv, uring_poll::UringPoll},
+    registry,
+};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+use std::{
+    collections::{BTreeMap, HashSet},
+    fs::File,
+    io::{Read, Write},
+    net::TcpListener,
+    os::{
+        fd::AsFd,
+        unix::{fs::OpenOptionsExt, net::UnixStream},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Far beyond what anything here takes; a test that waits for it has failed.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn open<M: Mechanism>(spec: &str) -> Option<M> {
+    let spec: MechanismSpec = spec.parse().expect("a spec");
+    match M::open(&spec.options()) {
+        Ok(set) => Some(set),
+        Err(error @ Error::Unavailable { .. }) => {
+            eprintln!("skipped: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn pairs(n: usize) -> Vec<(UnixStream, UnixStream)> {
+    (0..n)
+        .map(|_| {
+            let (near, far) = UnixStream::pair().expect("a pair");
+            near.set_nonblocking(true).expect("non-blocking");
+            (near, far)
+        })
+        .collect()
+}
+
+fn turn<M: Mechanism>(set: &mut M, timeout: Duration) -> Vec<Event> {
+    set.wait(Some(timeout)).expect("a wait");
+    std::iter::from_fn(|| set.next_event()).collect()
+}
+
+fn statistic<M: Mechanism>(set: &M, name: &str) -> u64 {
+    let all = set.statistics();
+    all.iter().find(|(known, _)| *known == name).unwrap_or_else(|| panic!("{name} in {all:?}")).1
+}
+
+/// 8 completions for 500 ready descriptors, twice: every one is reported, and stays armed.
+#[test]
+fn uring_poll_recovers_from_overflow() {
+    for spec in ["uring-poll:completions=8", "uring-poll:completions=8,taskrun=defer"] {
+        let Some(mut set) = open::<UringPoll>(spec) else { return };
+        let mut pairs = pairs(500);
+        for (near, _) in &pairs {
+            set.add(near.as_fd(), Interest::READ).expect("added");
+        }
+        assert_eq!(turn(&mut set, Duration::ZERO), []);
+        for round in 0..2 {
+            for (_, far) in &mut pairs {
+                far.write_all(b"x").expect("written");
+            }
+            let mut seen = HashSet::new();
+            let until = Instant::now() + PATIENCE;
+            while seen.len() < pairs.len() && Instant::now() < until {
+                seen.extend(turn(&mut set, Duration::from_millis(100)).iter().map(|e| e.token));
+            }
+            assert_eq!(seen.len(), pairs.len(), "{spec}, round {round}: {:?}", set.statistics());
+            for (near, _) in &mut pairs {
+                near.read_exact(&mut [0]).expect("read");
+            }
+            // Those that were armed again while unread report once more; then there is rest.
+            let until = Instant::now() + PATIENCE;
+            while !turn(&mut set, Duration::from_millis(50)).is_empty() {
+                assert!(Instant::now() < until, "{spec}: events without end");
+            }
+        }
+        assert!(statistic(&set, "completion_queue_overflows") > 0, "{:?}", set.statistics());
+        assert!(statistic(&set, "requests_armed_again") > 0, "{:?}", set.statistics());
+    }
+}
+
+/// "Mechanisms with BATCHED_CHANGES may report the kernel's refusal at the next wait, as an event
+/// with ERROR."
+#[test]
+fn a_refusal_is_an_event() {
+    fn refused<M: Mechanism>(spec: &str, counted_as: &str) {
+        let Some(mut set) = open::<M>(spec) else { return };
+        let (near, mut far) = pairs(1).pop().expect("one");
+        let good = set.add(near.as_fd(), Interest::READ).expect("added");
+        far.write_all(b"x").expect("written");
+        // What nothing can be done with but to name it (open(2), O_PATH).
+        let path = File::options().read(true).custom_flags(libc::O_PATH).open("/proc/self/exe");
+        let path = path.expect("a path descriptor");
+        let bad = set.add(path.as_fd(), Interest::READ).expect("gathered");
+        // For ever: the refusal itself ends the wait.
+        set.wait(None).expect("a wait");
+        let mut events: Vec<_> = std::iter::from_fn(|| set.next_event()).collect();
+        events.extend(turn(&mut set, Duration::from_millis(20)));
+        let of = |token| {
+            let mine = events.iter().filter(move |event: &&Event| event.token == token);
+            mine.fold(Readiness::empty(), |all, event| all | event.readiness)
+        };
+        assert_eq!(of(bad), Readiness::ERROR | Readiness::INVALID);
+        assert!(of(good).contains(Readiness::READABLE));
+        assert_eq!(statistic(&set, counted_as), 1);
+        set.remove(bad).expect("what was refused can be removed");
+        assert_eq!(set.len(), 1);
+    }
+    refused::<EpollCtlv>("epoll-ctlv", "changes_refused");
+    refused::<UringPoll>("uring-poll", "requests_refused");
+}
+
+/// A set that goes away lets go of its sockets at once, although requests are armed on them.
+#[test]
+fn uring_poll_lets_go_when_it_is_dropped() {
+    let Some(mut set) = open::<UringPoll>("uring-poll") else { return };
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+    let address = listener.local_addr().expect("an address");
+    set.add(listener.as_fd(), Interest::READ).expect("added");
+    let (near, mut far) = pairs(1).pop().expect("one");
+    set.add(near.as_fd(), Interest::READ).expect("added");
+    turn(&mut set, Duration::ZERO);
+    drop(set);
+    drop((listener, near));
+    TcpListener::bind(address).expect("the address is free again");
+    far.set_nonblocking(true).expect("non-blocking");
+    assert_eq!(far.read(&mut [0]).expect("the end"), 0);
+}
+
+/// The requests of a thread end with it; the set is armed again from the thread that waits.
+#[test]
+fn uring_poll_survives_the_thread_that_armed_it() {
+    let Some(mut set) = open::<UringPoll>("uring-poll") else { return };
+    let (near, mut far) = pairs(1).pop().expect("one");
+    let mut set = thread::spawn(move || {
+        set.add(near.as_fd(), Interest::READ).expect("added");
+        turn(&mut set, Duration::ZERO);
+        (set, near)
+    })
+    .join()
+    .expect("the thread ends well");
+    let mut events = turn(&mut set.0, Duration::from_millis(10));
+    far.write_all(b"x").expect("written");
+    let until = Instant::now() + PATIENCE;
+    while events.is_empty() && Instant::now() < until {
+        events = turn(&mut set.0, Duration::from_millis(100));
+    }
+    assert_eq!(events.len(), 1);
+}
+
+#[test]
+fn numbers_out_of_range_are_refused_with_the_range() {
+    for bad in ["0", "65537", "99999999999"] {
+        let own = BTreeMap::from([("completions".to_owned(), bad.to_owned())]);
+        let error = UringPoll::open(&Options { own, ..Options::default() }).unwrap_err();
+        assert!(matches!(error, Error::Spec(_)), "{error}");
+        let text = error.to_string();
+        assert!(text.contains(bad) && text.contains("1 to 65536"), "{text}");
+    }
+}
+
+/// In a thread of its own, `call` fails with `errno`.
+fn denied<T: Send>(call: i64, errno: i32, run: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| {
+        let denied = scope.spawn(|| {
+            let architecture = std::env::consts::ARCH.try_into().expect("a known architecture");
+            let filter: BpfProgram = SeccompFilter::new(
+                [(call, vec![])].into(),
+                SeccompAction::Allow,
+                SeccompAction::Errno(errno as u32),
+                architecture,
+            )
+            .and_then(TryInto::try_into)
+            .expect("a filter");
+            seccompiler::apply_filter(&filter).expect("the filter is in force");
+            run()
+        });
+        denied.join().expect("the thread ends well")
+    })
+}
+
+/// "A mechanism that the kernel lacks is an error that says why": never another one in its place.
+#[test]
+fn denial_is_told_with_a_remedy() {
+    for name in ["epoll-ctlv", "uring-poll"] {
+        for (errno, remedy) in [
+            (libc::EPERM, "seccomp profile"),
+            (libc::ENOSYS, "CONFIG_IO_URING"),
+            (libc::EINVAL, "Linux 5.19"),
+            (libc::ENOMEM, "RLIMIT_MEMLOCK"),
+        ] {
+            let spec: MechanismSpec = name.parse().expect("a spec");
+            let error = denied(libc::SYS_io_uring_setup, errno, || registry::probe(&spec))
+                .expect_err("denied");
+            assert!(matches!(error, Error::Unavailable { mechanism, .. } if mechanism == name));
+            let text = error.to_string();
+            for part in [name, "io_uring_setup", remedy] {
+                assert!(text.contains(part), "{part:?} is not in: {text}");
+            }
+        }
+    }
+    // The ring opens and cannot be used.
+    let spec: MechanismSpec = "epoll-ctlv".parse().expect("a spec");
+    if registry::probe(&spec).is_ok() {
+        let error = denied(libc::SYS_io_uring_enter, libc::EPERM, || registry::probe(&spec));
+        let text = error.expect_err("denied").to_string();
+        assert!(text.contains("io_uring_enter"), "{text}");
+    }
+    // Out of descriptors is no property of the kernel.
+    let error = denied(libc::SYS_io_uring_setup, libc::EMFILE, || registry::probe(&spec));
+    assert!(matches!(error, Err(Error::Io { call: "io_uring_setup", .. })), "{error:?}");
+}
