@@ -1,12 +1,170 @@
 //! `pollux vm`.
 
-use std::process::ExitCode;
+use anyhow::Context;
+use clap::ValueHint;
+use pollux_vm::{Forward, Interrupted, KernelChoice, Module, Options, Streams, status};
+use std::{
+    ffi::OsString, fs::File, io, os::fd::AsFd, path::PathBuf, process::ExitCode, time::Duration,
+};
+
+/// How many processors a guest gets if none are asked for.
+const DEFAULT_CPUS: u32 = 2;
+/// Seconds; emulation is ten to thirty times slower than the machine.
+const DEFAULT_TIMEOUT_S: u64 = 900;
+/// A day: no run is meant to last for ever.
+const TIMEOUT_MAX_S: u64 = 86_400;
+
+const EXAMPLES: &str = "\
+Examples:
+  pollux vm -- uname -a
+  pollux vm --kernel 6.12 -- kmod/devpoll/selftests/run
+  pollux vm --deterministic -- target/release/examples/wait-cost
+  pollux vm --kernel debug --timeout 1800 -- sh -c 'cd kmod/devpoll && make -s check'
+  pollux vm --module none --forward 8080:80 -- pollux serve --listen 0.0.0.0:80 site
+  pollux vm --module ./mymodule --module-parameter verbose=1 -- cat /proc/modules
+  pollux vm --module none -- sh -c 'modprobe sch_netem && tc qdisc add dev lo root netem delay 25ms'
+
+The guest is emulated, never KVM. It sees the host's file tree at the same paths, reads and writes
+it with your rights, and starts in the same folder; /proc, /sys, /dev and /dev/shm are its own, and
+TMPDIR is its /dev/shm. Of the environment it gets PATH, HOME, LANG, LC_*, TERM, TZ, RUST_*,
+CARGO_*, POLLUX_* and the like; POLLUX_VM holds the guest kernel's release.
+
+Exit status: the command's own, 128 + signal if one killed it, 126 and 127 if it could not be
+executed or found; 123 if the guest could not be prepared or stopped early, 124 if the time was
+over, 125 if the guest's kernel complained on its console (BUG, WARNING, KASAN, lockdep, kmemleak,
+hung task, panic). Needs qemu-system-x86, gcc, make and kmod; kernels and headers are fetched from
+Debian's archive once, into $POLLUX_CACHE (default: ~/.cache/pollux).";
 
 /// The command's arguments.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The guest's kernel: Debian's 6.1 or 6.12, or `debug` (6.1 with KASAN, lockdep and kmemleak,
+    /// built here the first time, which takes 5 to 15 minutes)
+    #[arg(long, value_name = "6.1|6.12|debug", default_value = "6.1")]
+    kernel: KernelChoice,
+    /// Take the newest kernel in Debian's archive, even if an older one is in the cache
+    #[arg(long)]
+    refresh: bool,
+    /// Processors of the guest
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_CPUS)]
+    cpus: u32,
+    /// Memory of the guest, in MiB or with a suffix M or G [default: what the kernel needs]
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    memory: Option<u32>,
+    /// Repeatable figures: one processor, one instruction lasts one nanosecond of its clocks
+    #[arg(long, conflicts_with = "cpus")]
+    deterministic: bool,
+    /// End a guest that runs longer than this, boot included
+    #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_TIMEOUT_S,
+          value_parser = clap::value_parser!(u64).range(1..=TIMEOUT_MAX_S))]
+    timeout: u64,
+    /// Folder of the kernel module to build and load, or `none` [default: kmod/devpoll]
+    #[arg(long, value_name = "DIR|none", value_hint = ValueHint::DirPath)]
+    module: Option<PathBuf>,
+    /// A parameter of the module; may be repeated
+    #[arg(long, value_name = "NAME=VALUE")]
+    module_parameter: Vec<String>,
+    /// A macro defined when the module is compiled; may be repeated
+    #[arg(long, value_name = "NAME[=VALUE]")]
+    module_define: Vec<String>,
+    /// Lead a TCP port of the host's loopback into the guest; may be repeated
+    #[arg(long, value_name = "HOST:GUEST")]
+    forward: Vec<Forward>,
+    /// More environment for the command; may be repeated
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
+    env: Vec<OsString>,
+    /// Keep the guest's whole console in this file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    console: Option<PathBuf>,
+    /// Tell on standard error how long the boot took
+    #[arg(long, short)]
+    verbose: bool,
+    /// The command to run in the guest, with its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD",
+          value_hint = ValueHint::CommandWithArguments)]
+    command: Vec<OsString>,
+}
 
 /// Runs the command.
-pub(crate) fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not written yet")
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let verbose = args.verbose;
+    let streams = Streams { stdout: own(&io::stdout())?, stderr: own(&io::stderr())? };
+    match pollux_vm::run(&options(args), &streams) {
+        Ok(outcome) => {
+            if let Some(boot) = outcome.boot.filter(|_| verbose) {
+                let release = &outcome.release;
+                eprintln!("pollux vm: {release} ran the command after {:.1} s", boot.as_secs_f64());
+            }
+            if let Some(failure) = &outcome.failure {
+                eprintln!("pollux vm: {failure}");
+            }
+            Ok(ExitCode::from(outcome.status))
+        }
+        Err(error) => {
+            eprintln!("pollux vm: {error:#}");
+            let signal = error.downcast_ref::<Interrupted>().map(|Interrupted(signal)| *signal);
+            let code = signal.and_then(|signal| u8::try_from(128 + signal).ok());
+            Ok(ExitCode::from(code.unwrap_or(status::NOT_RUN)))
+        }
+    }
+}
+
+fn options(args: Args) -> Options {
+    Options {
+        kernel: args.kernel,
+        refresh: args.refresh,
+        cpus: args.cpus,
+        memory_mib: args.memory,
+        deterministic: args.deterministic,
+        timeout: Duration::from_secs(args.timeout),
+        module: match args.module {
+            None => Module::DevPoll,
+            Some(folder) if folder.as_os_str() == "none" => Module::None,
+            Some(folder) => Module::Folder(folder),
+        },
+        module_parameters: args.module_parameter,
+        module_defines: args.module_define,
+        forwards: args.forward,
+        environment: args.env,
+        command: args.command,
+        console_log: args.console,
+        cache: None,
+    }
+}
+
+fn own(stream: &impl AsFd) -> anyhow::Result<File> {
+    let fd = stream.as_fd().try_clone_to_owned().context("a standard stream is closed")?;
+    Ok(File::from(fd))
+}
+
+fn memory(text: &str) -> Result<u32, String> {
+    let (number, unit) = match text.strip_suffix(['G', 'g']) {
+        Some(number) => (number, 1024),
+        None => (text.strip_suffix(['M', 'm']).unwrap_or(text), 1),
+    };
+    let mib = number.parse::<u32>().ok().and_then(|number| number.checked_mul(unit));
+    mib.ok_or_else(|| format!("{text:?} is not a size such as 1024, 1024M or 2G"))
+}
+
+fn variable(text: &str) -> Result<OsString, String> {
+    match text.split_once('=') {
+        Some((name, _)) if !name.is_empty() => Ok(text.into()),
+        _ => Err(format!("{text:?} is not NAME=VALUE")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_mebibytes_unless_they_say_otherwise() {
+        assert_eq!(memory("1024"), Ok(1024));
+        assert_eq!(memory("512M"), Ok(512));
+        assert_eq!(memory("2G"), Ok(2048));
+        for wrong in ["", "G", "-1", "1.5G", "9999999G"] {
+            assert!(memory(wrong).is_err(), "{wrong}");
+        }
+    }
 }

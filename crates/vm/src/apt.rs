@@ -1,0 +1,217 @@
+//! Debian's archive, through apt's own programs; nothing is installed, and root is not needed.
+
+use crate::{
+    cache::Cache,
+    process::{Supervisor, command, find_program},
+    release::Release,
+};
+use anyhow::{Context, bail};
+use std::{
+    collections::HashMap,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+const QUERY_LIMIT: Duration = Duration::from_secs(120);
+const UPDATE_LIMIT: Duration = Duration::from_secs(600);
+const DOWNLOAD_LIMIT: Duration = Duration::from_secs(1800);
+const UNPACK_LIMIT: Duration = Duration::from_secs(600);
+/// How many releases of a series are looked at before it is given up.
+const CANDIDATES_MAX: usize = 12;
+
+/// The packages of one kernel release.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) struct KernelPackages {
+    pub(crate) release: String,
+    pub(crate) image: String,
+    /// All that is needed to build a module for it: headers, common headers, kbuild's programs.
+    pub(crate) headers: Vec<String>,
+}
+
+/// The archive, with the system's package lists or, if it has none (as in fresh containers), with
+/// lists of our own.
+pub(crate) struct Apt<'a> {
+    supervisor: &'a Supervisor,
+    options: Vec<String>,
+}
+
+impl<'a> Apt<'a> {
+    pub(crate) fn open(cache: &Cache, supervisor: &'a Supervisor) -> anyhow::Result<Apt<'a>> {
+        find_program("apt-cache", "apt")
+            .context("pollux vm takes its kernels from Debian's archive: run it on Debian 12")?;
+        let mut apt = Apt { supervisor, options: Vec::new() };
+        if rustix::process::geteuid().is_root() {
+            // The archive's sandbox user could not write into a private cache folder.
+            apt.set("APT::Sandbox::User", "root");
+        }
+        if apt.kernel_packages_known()? {
+            return Ok(apt);
+        }
+        apt.use_own_lists(cache)?;
+        if !apt.kernel_packages_known()? {
+            bail!(
+                "Debian's archive offers no linux-image-*-amd64 here: \
+                 is this amd64 Debian, with the archive in /etc/apt/sources.list?"
+            );
+        }
+        Ok(apt)
+    }
+
+    fn set(&mut self, name: &str, value: &str) {
+        self.options.extend(["-o".to_owned(), format!("{name}={value}")]);
+    }
+
+    fn kernel_packages_known(&self) -> anyhow::Result<bool> {
+        let names = self.package_names("linux-image-")?;
+        Ok(names.iter().any(|name| Release::of_image_package(name).is_some()))
+    }
+
+    /// Package lists below the cache folder, which needs no root and changes nothing outside it.
+    fn use_own_lists(&mut self, cache: &Cache) -> anyhow::Result<()> {
+        let folder = cache.root().join("apt");
+        fs::create_dir_all(folder.join("lists/partial"))?;
+        fs::create_dir_all(folder.join("cache/archives/partial"))?;
+        self.set("Dir::State::Lists", &folder.join("lists").to_string_lossy());
+        self.set("Dir::Cache", &folder.join("cache").to_string_lossy());
+        let mut update = self.command("apt-get");
+        update.args(["-q", "update"]);
+        self.supervisor
+            .run_shown("fetching Debian's package lists", update, UPDATE_LIMIT)
+            .context("is the network up, and is /etc/apt/sources.list right?")?;
+        Ok(())
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = command(program);
+        command.args(&self.options);
+        command
+    }
+
+    fn package_names(&self, prefix: &str) -> anyhow::Result<Vec<String>> {
+        let mut pkgnames = self.command("apt-cache");
+        pkgnames.args(["pkgnames", prefix]);
+        let out = self.supervisor.run(pkgnames, QUERY_LIMIT)?;
+        Ok(String::from_utf8_lossy(&out).lines().map(str::to_owned).collect())
+    }
+
+    /// The newest release of a series whose image and headers can both be had.
+    pub(crate) fn newest(&self, series: &str) -> anyhow::Result<KernelPackages> {
+        let mut releases: Vec<Release> = self
+            .package_names("linux-image-")?
+            .iter()
+            .filter_map(|name| Release::of_image_package(name))
+            .filter(|release| release.is_in(series))
+            .collect();
+        releases.sort();
+        for release in releases.iter().rev().take(CANDIDATES_MAX) {
+            let mut show = self.command("apt-cache");
+            show.args(["show", "--no-all-versions"]);
+            show.args([format!("linux-image-{release}"), format!("linux-headers-{release}")]);
+            // A release that has left the archive is still named by others: the query fails.
+            let Ok(records) = self.supervisor.run(show, QUERY_LIMIT) else { continue };
+            let records = String::from_utf8_lossy(&records);
+            if let Some(packages) = packages_of(&release.to_string(), &records) {
+                return Ok(packages);
+            }
+        }
+        bail!(
+            "Debian's archive has no linux-image-{series}.*-amd64 with headers of the same \
+             version; try `apt-get update`, or another --kernel"
+        )
+    }
+
+    /// Fetches packages into `folder` and unpacks them there: `folder/usr/src/…`.
+    pub(crate) fn unpack(
+        &self,
+        what: &str,
+        packages: &[String],
+        folder: &Path,
+    ) -> anyhow::Result<()> {
+        find_program("dpkg-deb", "dpkg")?;
+        let debs = tempfile::tempdir_in(folder)?;
+        let mut download = self.command("apt-get");
+        download.args(["-q", "download"]).args(packages).current_dir(debs.path());
+        self.supervisor.run_shown(&format!("downloading {what}"), download, DOWNLOAD_LIMIT)?;
+        for deb in folder_files(debs.path())? {
+            let mut unpack = command("dpkg-deb");
+            unpack.arg("-x").arg(&deb).arg(folder);
+            let what = format!("unpacking {}", deb.file_name().unwrap_or_default().display());
+            self.supervisor.run_shown(&what, unpack, UNPACK_LIMIT)?;
+        }
+        Ok(())
+    }
+}
+
+fn folder_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut files: Vec<PathBuf> = fs::read_dir(folder)?
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<Result<_, _>>()?;
+    files.sort();
+    Ok(files)
+}
+
+/// Reads what `apt-cache show` prints of an image and its headers. None unless both are there in
+/// the same version.
+fn packages_of(release: &str, records: &str) -> Option<KernelPackages> {
+    let records: Vec<HashMap<&str, &str>> = records
+        .split("\n\n")
+        .map(|record| record.lines().filter_map(|line| line.split_once(": ")).collect())
+        .collect();
+    let named = |name: String| records.iter().find(|record| record.get("Package") == Some(&&*name));
+    let image = named(format!("linux-image-{release}"))?;
+    let headers = named(format!("linux-headers-{release}"))?;
+    if image.get("Version")? != headers.get("Version")? {
+        return None;
+    }
+    let needed = headers
+        .get("Depends")?
+        .split(',')
+        .filter_map(|dependency| dependency.split_whitespace().next())
+        .filter(|name| name.starts_with("linux-headers-") || name.starts_with("linux-kbuild-"));
+    let mut packages = vec![format!("linux-headers-{release}")];
+    packages.extend(needed.map(str::to_owned));
+    Some(KernelPackages {
+        release: release.to_owned(),
+        image: format!("linux-image-{release}"),
+        headers: packages,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RECORDS: &str = "\
+Package: linux-image-6.12.117+deb12-amd64
+Version: 6.12.117-1~deb12u1
+Depends: kmod, linux-base (>= 4.3~)
+
+Package: linux-headers-6.12.117+deb12-amd64
+Version: 6.12.117-1~deb12u1
+Depends: linux-base (>= 4.12~), linux-headers-6.12.117+deb12-common (= 6.12.117-1~deb12u1), linux-image-6.12.117+deb12-amd64 (= 6.12.117-1~deb12u1) | linux-image-6.12.117+deb12-amd64-unsigned, linux-kbuild-6.12.117+deb12, gcc-12
+";
+
+    #[test]
+    fn the_headers_bring_their_own_needs() {
+        let packages = packages_of("6.12.117+deb12-amd64", RECORDS).unwrap();
+        assert_eq!(packages.image, "linux-image-6.12.117+deb12-amd64");
+        assert_eq!(
+            packages.headers,
+            [
+                "linux-headers-6.12.117+deb12-amd64",
+                "linux-headers-6.12.117+deb12-common",
+                "linux-kbuild-6.12.117+deb12",
+            ]
+        );
+    }
+
+    #[test]
+    fn headers_of_another_version_do_not_match() {
+        let newer = RECORDS.replacen("6.12.117-1~deb12u1", "6.12.117-2", 1);
+        assert_eq!(packages_of("6.12.117+deb12-amd64", &newer), None);
+        let only_image = RECORDS.split("\n\n").next().unwrap();
+        assert_eq!(packages_of("6.12.117+deb12-amd64", only_image), None);
+    }
+}

@@ -1,0 +1,213 @@
+//! The cache folder: kernels, headers, built modules. Each entry is a folder that appears at once
+//! and whole, and is made once even if several `pollux vm` start at the same time.
+
+use crate::process::Supervisor;
+use anyhow::{Context, bail};
+use rustix::fs::{FlockOperation, flock};
+use std::{
+    env,
+    fs::{self, File},
+    io::Write,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+/// How long another `pollux vm` may take to make the entry that this one wants (the debug kernel
+/// is the longest).
+const LOCK_WAIT: Duration = Duration::from_secs(3600);
+const LOCK_TICK: Duration = Duration::from_millis(100);
+/// How many built modules and inits are kept; the oldest go.
+const KEPT_BUILDS: usize = 32;
+
+/// The cache folder.
+#[derive(Clone, Debug)]
+pub struct Cache {
+    root: PathBuf,
+}
+
+impl Cache {
+    /// The cache at `root`, or where `$POLLUX_CACHE` says, or below `$XDG_CACHE_HOME`, or below
+    /// `~/.cache`.
+    ///
+    /// # Errors
+    /// No place is known, or the folder cannot be made.
+    pub fn open(root: Option<&Path>) -> anyhow::Result<Cache> {
+        let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let root = root
+            .map(Path::to_owned)
+            .or_else(|| set("POLLUX_CACHE"))
+            .or_else(|| Some(set("XDG_CACHE_HOME")?.join("pollux")))
+            .or_else(|| Some(set("HOME")?.join(".cache/pollux")))
+            .context("no place for the cache: set POLLUX_CACHE to a folder")?;
+        fs::create_dir_all(root.join("locks"))
+            .with_context(|| format!("cache folder {} (set POLLUX_CACHE)", root.display()))?;
+        let root = root.canonicalize()?;
+        Ok(Cache { root })
+    }
+
+    /// The cache's folder.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The folder of the entry `name`, such as `headers/6.1.0-56-amd64`, made by `make` if it is
+    /// not there. `make` fills the empty folder that it is given.
+    pub(crate) fn entry(
+        &self,
+        supervisor: &Supervisor,
+        name: &str,
+        make: impl FnOnce(&Path) -> anyhow::Result<()>,
+    ) -> anyhow::Result<PathBuf> {
+        let place = self.root.join(name);
+        if place.exists() {
+            return Ok(place);
+        }
+        let _lock = self.lock(supervisor, name)?;
+        if place.exists() {
+            return Ok(place);
+        }
+        let group = place.parent().context("an entry has a group")?;
+        fs::create_dir_all(group)?;
+        let partial =
+            Partial::new(self.root.join("locks").join(format!("{}.partial", flat(name))))?;
+        make(&partial.0)?;
+        fs::rename(&partial.0, &place)
+            .with_context(|| format!("cache entry {}", place.display()))?;
+        Ok(place)
+    }
+
+    /// A small text kept in the cache, such as which release a series stands for.
+    pub(crate) fn note(&self, name: &str) -> Option<String> {
+        fs::read_to_string(self.root.join(name)).ok()
+    }
+
+    /// Replaces a small text as a whole.
+    pub(crate) fn set_note(&self, name: &str, text: &str) -> anyhow::Result<()> {
+        let mut file = tempfile::NamedTempFile::new_in(&self.root)?;
+        file.write_all(text.as_bytes())?;
+        file.persist(self.root.join(name))?;
+        Ok(())
+    }
+
+    /// Removes the oldest entries of a group of builds, which every change of a source adds to.
+    /// What another run has just built stays: it is among the newest.
+    pub(crate) fn prune(&self, group: &str) {
+        let Ok(entries) = fs::read_dir(self.root.join(group)) else { return };
+        let mut entries: Vec<_> = entries
+            .flatten()
+            .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
+            .collect();
+        entries.sort();
+        let surplus = entries.len().saturating_sub(KEPT_BUILDS);
+        for (_, path) in entries.into_iter().take(surplus) {
+            let _ = fs::remove_dir_all(path);
+        }
+    }
+
+    fn lock(&self, supervisor: &Supervisor, name: &str) -> anyhow::Result<File> {
+        let path = self.root.join("locks").join(format!("{}.lock", flat(name)));
+        let file = File::create(&path).with_context(|| format!("lock {}", path.display()))?;
+        let start = Instant::now();
+        let mut told = false;
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(file),
+                Err(rustix::io::Errno::WOULDBLOCK) => {}
+                Err(error) => return Err(error).context(format!("lock {}", path.display())),
+            }
+            supervisor.check()?;
+            if start.elapsed() > Duration::from_secs(2) && !told {
+                eprintln!("pollux vm: waiting for another `pollux vm` that makes {name}");
+                told = true;
+            }
+            if start.elapsed() > LOCK_WAIT {
+                bail!("another program has held {} for an hour; end it", path.display());
+            }
+            std::thread::sleep(LOCK_TICK);
+        }
+    }
+}
+
+/// A folder that is being filled. Whoever holds the entry's lock may remove what an earlier,
+/// killed run left there.
+struct Partial(PathBuf);
+
+impl Partial {
+    fn new(path: PathBuf) -> anyhow::Result<Partial> {
+        if path.exists() {
+            fs::remove_dir_all(&path).with_context(|| format!("remove {}", path.display()))?;
+        }
+        fs::create_dir(&path).with_context(|| format!("make {}", path.display()))?;
+        Ok(Partial(path))
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        // After the rename there is nothing there any more.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn flat(name: &str) -> String {
+    name.replace('/', "-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn an_entry_is_made_once_by_concurrent_runs() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::open(Some(folder.path())).unwrap();
+        let made = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let supervisor = Supervisor::new().unwrap();
+                    let place = cache.entry(&supervisor, "group/entry", |partial| {
+                        made.fetch_add(1, Ordering::SeqCst);
+                        std::thread::sleep(Duration::from_millis(50));
+                        fs::write(partial.join("file"), "whole").map_err(Into::into)
+                    });
+                    assert_eq!(fs::read(place.unwrap().join("file")).unwrap(), b"whole");
+                });
+            }
+        });
+        assert_eq!(made.into_inner(), 1);
+    }
+
+    #[test]
+    fn what_fails_or_was_killed_halfway_leaves_no_entry() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::open(Some(folder.path())).unwrap();
+        let supervisor = Supervisor::new().unwrap();
+        let left = cache.root().join("locks/group-entry.partial");
+        fs::create_dir_all(left.join("left by a killed run")).unwrap();
+        let failed = cache.entry(&supervisor, "group/entry", |partial| {
+            assert_eq!(fs::read_dir(partial).unwrap().count(), 0);
+            bail!("no network")
+        });
+        assert!(failed.is_err() && !cache.root().join("group/entry").exists());
+        assert!(!left.exists());
+    }
+
+    #[test]
+    fn only_the_newest_builds_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::open(Some(folder.path())).unwrap();
+        for n in 0..KEPT_BUILDS + 3 {
+            let place = cache.root().join(format!("modules/{n}"));
+            fs::create_dir_all(&place).unwrap();
+            let time = std::time::UNIX_EPOCH + Duration::from_secs(1000 + n as u64);
+            File::open(&place).unwrap().set_modified(time).unwrap();
+        }
+        cache.prune("modules");
+        assert_eq!(fs::read_dir(cache.root().join("modules")).unwrap().count(), KEPT_BUILDS);
+        assert!(
+            !cache.root().join("modules/2").exists() && cache.root().join("modules/3").exists()
+        );
+    }
+}

@@ -1,0 +1,282 @@
+//! One guest, from QEMU's start to its end.
+
+use crate::{
+    Streams,
+    console::Console,
+    frame::{Decoder, Frame},
+    process::{self, Supervisor},
+    qemu, sys,
+};
+use anyhow::Context;
+use rustix::event::{PollFd, PollFlags};
+use std::{
+    fs::File,
+    io::{self, Read, Write},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::{net::UnixStream, process::CommandExt},
+    },
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+/// How long the console may take to be printed after the command's end.
+const CONSOLE_LIMIT: Duration = Duration::from_secs(20);
+/// A write of this size to a pipe that poll(2) calls writable does not block (PIPE_BUF).
+const WRITE_MAX: usize = 4096;
+/// How much of QEMU's own messages is kept.
+const MESSAGES_MAX: usize = 64 << 10;
+const TICK: Duration = Duration::from_millis(500);
+
+/// How the guest ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The command ended with this status.
+    Exit(i32),
+    /// The time was over.
+    TimedOut,
+    /// The guest could not be set up, or stopped before the command's end.
+    Failed(String),
+}
+
+/// What is known after a run.
+pub(crate) struct Report {
+    pub(crate) end: End,
+    pub(crate) console: Console,
+    /// From QEMU's start to the command's, if it came to that.
+    pub(crate) boot: Option<Duration>,
+}
+
+/// A running QEMU; it is killed when this value goes.
+struct Qemu {
+    child: Child,
+    frames: UnixStream,
+    console: File,
+    messages: File,
+}
+
+impl Qemu {
+    fn start(mut command: Command) -> anyhow::Result<Qemu> {
+        let (ours, theirs) = UnixStream::pair().context("socket pair for the guest")?;
+        command
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            // A terminal's Ctrl-C comes to us, and we end QEMU.
+            .process_group(0);
+        sys::end_with_parent(&mut command, libc::SIGKILL);
+        let mut child = command.spawn().with_context(|| format!("start {}", qemu::PROGRAM))?;
+        // The command holds the guest's end of the socket: without it we see QEMU's end.
+        drop(command);
+        let console = child.stdout.take().context("QEMU's output is a pipe")?;
+        let messages = child.stderr.take().context("QEMU's messages are a pipe")?;
+        let qemu = Qemu {
+            child,
+            frames: ours,
+            console: File::from(OwnedFd::from(console)),
+            messages: File::from(OwnedFd::from(messages)),
+        };
+        for fd in [qemu.frames.as_fd(), qemu.console.as_fd(), qemu.messages.as_fd()] {
+            rustix::io::ioctl_fionbio(fd, true)?;
+        }
+        Ok(qemu)
+    }
+}
+
+impl Drop for Qemu {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Bytes for one of the caller's streams that are not written yet.
+struct Outbox<'a> {
+    file: &'a File,
+    bytes: Vec<u8>,
+    at: usize,
+}
+
+impl Outbox<'_> {
+    fn is_empty(&self) -> bool {
+        self.at == self.bytes.len()
+    }
+
+    fn put(&mut self, bytes: Vec<u8>) {
+        (self.bytes, self.at) = (bytes, 0);
+    }
+
+    fn write_some(&mut self) -> io::Result<()> {
+        let end = self.bytes.len().min(self.at + WRITE_MAX);
+        match (&mut &*self.file).write(&self.bytes[self.at..end]) {
+            Ok(n) => self.at += n,
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+}
+
+/// Boots the machine and follows it to its end.
+///
+/// # Errors
+/// QEMU cannot be started, a signal came, the caller's streams cannot be written, or the guest
+/// speaks nonsense. QEMU is gone in every case.
+pub(crate) fn run(
+    supervisor: &Supervisor,
+    command: Command,
+    marker: &str,
+    timeout: Duration,
+    streams: &Streams,
+    mut log: Option<File>,
+) -> anyhow::Result<Report> {
+    let start = Instant::now();
+    let mut qemu = Qemu::start(command)?;
+    let mut state = State {
+        console: Console::new(marker),
+        decoder: Decoder::default(),
+        out: Outbox { file: &streams.stdout, bytes: Vec::new(), at: 0 },
+        err: Outbox { file: &streams.stderr, bytes: Vec::new(), at: 0 },
+        boot: None,
+        end: None,
+        messages: Vec::new(),
+    };
+    let mut exited_at = None;
+    let mut frames_open = true;
+    let mut console_open = true;
+    loop {
+        supervisor.check()?;
+        state.take_frames(start)?;
+        let now = Instant::now();
+        if state.end.is_some() && state.is_written() {
+            let since = *exited_at.get_or_insert(now);
+            let failed = matches!(state.end, Some(End::Failed(_)));
+            if state.console.is_complete() || failed || !console_open {
+                break;
+            }
+            if now - since > CONSOLE_LIMIT {
+                state.end = Some(End::Failed(
+                    "the guest's console fell silent before its last line".to_owned(),
+                ));
+                break;
+            }
+        }
+        if !frames_open && !console_open && state.is_written() {
+            break;
+        }
+        if now - start >= timeout {
+            state.end = Some(End::TimedOut);
+            break;
+        }
+        let mut fds = vec![PollFd::new(&supervisor.signals, PollFlags::IN)];
+        // No reading while the caller's pipes are full: the guest is held up, not our memory.
+        if frames_open && state.is_written() {
+            fds.push(PollFd::new(&qemu.frames, PollFlags::IN));
+        }
+        for outbox in [&state.out, &state.err].into_iter().filter(|outbox| !outbox.is_empty()) {
+            fds.push(PollFd::new(outbox.file, PollFlags::OUT));
+        }
+        if console_open {
+            fds.push(PollFd::new(&qemu.console, PollFlags::IN));
+        }
+        process::wait(&mut fds, TICK.min(timeout.saturating_sub(now - start)))?;
+        drop(fds);
+
+        state.write_some()?;
+        if frames_open && state.is_written() {
+            frames_open = read_some(&mut qemu.frames, |bytes| state.decoder.push(bytes))?;
+        }
+        if console_open {
+            console_open = read_some(&mut qemu.console, |bytes| {
+                state.console.push(bytes);
+                if let Some(file) = &mut log {
+                    let _ = file.write_all(bytes);
+                }
+            })?;
+        }
+        read_some(&mut qemu.messages, |bytes| {
+            if state.messages.len() < MESSAGES_MAX {
+                state.messages.extend_from_slice(bytes);
+            }
+        })?;
+    }
+    drop(qemu);
+    state.console.finish();
+    let end = state.end.unwrap_or_else(|| {
+        let messages = String::from_utf8_lossy(&state.messages);
+        let why = if messages.trim().is_empty() { "QEMU said nothing" } else { messages.trim() };
+        End::Failed(format!("the guest ended before the command did ({why})"))
+    });
+    Ok(Report { end, console: state.console, boot: state.boot })
+}
+
+struct State<'a> {
+    console: Console,
+    decoder: Decoder,
+    out: Outbox<'a>,
+    err: Outbox<'a>,
+    boot: Option<Duration>,
+    end: Option<End>,
+    messages: Vec<u8>,
+}
+
+impl State<'_> {
+    fn is_written(&self) -> bool {
+        self.out.is_empty() && self.err.is_empty()
+    }
+
+    fn write_some(&mut self) -> anyhow::Result<()> {
+        for (name, outbox) in [("output", &mut self.out), ("error", &mut self.err)] {
+            if !outbox.is_empty() && is_writable(outbox.file)? {
+                outbox.write_some().with_context(|| format!("write to standard {name}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Acts on the frames that are there, up to the next that must be written out.
+    fn take_frames(&mut self, start: Instant) -> anyhow::Result<()> {
+        while self.is_written()
+            && let Some(frame) = self.decoder.next()?
+        {
+            match frame {
+                Frame::Ready(release) => {
+                    tracing::debug!(release, "guest is up");
+                    self.boot = Some(start.elapsed());
+                }
+                Frame::Stdout(bytes) => self.out.put(bytes),
+                Frame::Stderr(bytes) => self.err.put(bytes),
+                Frame::Exit(code) => self.end = Some(End::Exit(code)),
+                Frame::Fatal(why) => self.end = Some(End::Failed(why)),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_writable(file: &File) -> anyhow::Result<bool> {
+    let mut fds = [PollFd::new(file, PollFlags::OUT)];
+    process::wait(&mut fds, Duration::ZERO)?;
+    Ok(!fds[0].revents().is_empty())
+}
+
+/// Reads what is there, in pieces, up to a bound; false at the end of the stream.
+fn read_some(from: &mut impl Read, mut take: impl FnMut(&[u8])) -> anyhow::Result<bool> {
+    let mut buffer = [0; 65536];
+    for _ in 0..16 {
+        match from.read(&mut buffer) {
+            Ok(0) => return Ok(false),
+            Ok(n) => take(&buffer[..n]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // A killed QEMU resets the socket.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(false),
+            Err(error) => return Err(error).context("read from QEMU"),
+        }
+    }
+    Ok(true)
+}

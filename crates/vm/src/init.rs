@@ -1,0 +1,50 @@
+//! Builds the guest's init from the C sources in `guest/`, which travel inside this program.
+//!
+//! C and not Rust, because it must be a static program, and a C compiler with a static C library
+//! is what building a kernel module needs anyway; a second Rust target is not.
+
+use crate::{
+    cache::Cache,
+    process::{Supervisor, command, find_program},
+};
+use std::{
+    fs,
+    hash::{DefaultHasher, Hash, Hasher},
+    path::PathBuf,
+    time::Duration,
+};
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+const HEADER: (&str, &str) = ("init.h", include_str!("guest/init.h"));
+const SOURCES: &[(&str, &str)] = &[
+    ("check.c", include_str!("guest/check.c")),
+    ("config.c", include_str!("guest/config.c")),
+    ("init.c", include_str!("guest/init.c")),
+    ("report.c", include_str!("guest/report.c")),
+    ("run.c", include_str!("guest/run.c")),
+    ("setup.c", include_str!("guest/setup.c")),
+];
+const FLAGS: &[&str] = &["-static", "-O2", "-std=gnu11", "-Wall", "-Wextra", "-Werror"];
+
+/// The compiled init, from the cache if it is there.
+pub(crate) fn obtain(cache: &Cache, supervisor: &Supervisor) -> anyhow::Result<PathBuf> {
+    let mut hasher = DefaultHasher::new();
+    (HEADER, SOURCES, FLAGS).hash(&mut hasher);
+    let folder = cache.entry(supervisor, &format!("init/{:016x}", hasher.finish()), |folder| {
+        let compiler = find_program("gcc", "gcc libc6-dev")?;
+        fs::write(folder.join(HEADER.0), HEADER.1)?;
+        let mut compile = command(compiler);
+        compile.current_dir(folder).args(FLAGS).args(["-o", "init"]);
+        for (name, text) in SOURCES {
+            fs::write(folder.join(name), text)?;
+            compile.arg(name);
+        }
+        supervisor.run_shown("compiling the guest's init", compile, LIMIT).map_err(|error| {
+            error.context("is the static C library there? apt-get install gcc libc6-dev")
+        })?;
+        Ok(())
+    })?;
+    cache.prune("init");
+    Ok(folder.join("init"))
+}

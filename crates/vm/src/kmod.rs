@@ -1,0 +1,162 @@
+//! Builds an out-of-tree module for a guest kernel, into the cache; again only when its sources,
+//! its flags or the kernel have changed.
+
+use crate::{
+    cache::Cache,
+    kernel::Kernel,
+    process::{Supervisor, command, find_program},
+};
+use anyhow::{Context, bail, ensure};
+use std::{
+    env,
+    ffi::OsStr,
+    fs,
+    hash::{DefaultHasher, Hash, Hasher},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+const LIMIT: Duration = Duration::from_secs(600);
+/// What a module's folder may hold; more means that the wrong folder was named.
+const FILES_MAX: usize = 500;
+const FILE_BYTES_MAX: u64 = 4 << 20;
+const DEPTH_MAX: usize = 4;
+/// Where the module lies in the source tree.
+const IN_TREE: &str = "kmod/devpoll";
+
+/// The folder of the /dev/poll module: in the source tree around the working directory or around
+/// this program, or where an installation puts it.
+///
+/// # Errors
+/// It is at none of these places.
+pub fn find_module() -> anyhow::Result<PathBuf> {
+    let program = env::current_exe().ok();
+    let starts = [env::current_dir().ok(), program.clone()];
+    for start in starts.iter().flatten() {
+        for folder in start.ancestors() {
+            if is_module(&folder.join(IN_TREE)) {
+                return Ok(folder.join(IN_TREE));
+            }
+        }
+    }
+    let prefix = program.as_deref().and_then(|program| program.parent()?.parent());
+    for prefix in prefix.into_iter().chain([Path::new("/usr/local"), Path::new("/usr")]) {
+        let installed = prefix.join("share/pollux").join(IN_TREE);
+        if is_module(&installed) {
+            return Ok(installed);
+        }
+    }
+    bail!(
+        "the module's sources ({IN_TREE}) are neither around the working directory nor around \
+         this program: name their folder with --module DIR, or go without: --module none"
+    )
+}
+
+fn is_module(folder: &Path) -> bool {
+    folder.join("Kbuild").is_file() || folder.join("Makefile").is_file()
+}
+
+/// The built modules, in alphabetical order.
+pub(crate) fn build(
+    cache: &Cache,
+    supervisor: &Supervisor,
+    kernel: &Kernel,
+    source: &Path,
+    defines: &[String],
+) -> anyhow::Result<Vec<PathBuf>> {
+    ensure!(is_module(source), "{}: no Kbuild and no Makefile there (--module)", source.display());
+    let mut files = Vec::new();
+    collect(source, Path::new(""), 0, &mut files)?;
+    files.sort();
+    let mut hasher = DefaultHasher::new();
+    (&files, defines, &kernel.headers).hash(&mut hasher);
+    let name = format!("modules/{}-{:016x}", kernel.release, hasher.finish());
+    let folder = cache.entry(supervisor, &name, |folder| {
+        for (path, bytes) in &files {
+            let target = folder.join(path);
+            fs::create_dir_all(target.parent().context("a file lies in a folder")?)?;
+            fs::write(target, bytes)?;
+        }
+        let flags: Vec<String> = defines.iter().map(|define| format!("-D{define}")).collect();
+        let mut make = command(find_program("make", "make")?);
+        // The build must not see the make that may be running us.
+        make.env_remove("MAKEFLAGS").env_remove("MFLAGS").env_remove("MAKELEVEL");
+        make.arg("-s").arg("-C").arg(&kernel.headers);
+        make.arg(format!("M={}", folder.display()));
+        if !flags.is_empty() {
+            make.arg(format!("KCFLAGS={}", flags.join(" ")));
+        }
+        make.arg("modules");
+        let what = format!("building {} for {}", source.display(), kernel.release);
+        supervisor.run_shown(&what, make, LIMIT)?;
+        ensure!(!built(folder)?.is_empty(), "{}: the build made no .ko", source.display());
+        Ok(())
+    })?;
+    cache.prune("modules");
+    built(&folder)
+}
+
+fn built(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut modules: Vec<PathBuf> = fs::read_dir(folder)?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension() == Some(OsStr::new("ko")))
+        .collect();
+    modules.sort();
+    Ok(modules)
+}
+
+/// Reads the files that a build may depend on, without what an earlier build left.
+fn collect(
+    root: &Path,
+    inside: &Path,
+    depth: usize,
+    files: &mut Vec<(PathBuf, Vec<u8>)>,
+) -> anyhow::Result<()> {
+    for entry in fs::read_dir(root.join(inside)).with_context(|| root.display().to_string())? {
+        let entry = entry?;
+        let path = inside.join(entry.file_name());
+        let metadata = fs::metadata(entry.path())?;
+        if metadata.is_dir() {
+            let hidden = entry.file_name().to_string_lossy().starts_with('.');
+            if depth < DEPTH_MAX && !hidden {
+                collect(root, &path, depth + 1, files)?;
+            }
+            continue;
+        }
+        if !is_source(&path) {
+            continue;
+        }
+        ensure!(
+            metadata.len() <= FILE_BYTES_MAX && files.len() < FILES_MAX,
+            "{}: too many or too large files for a module (limits: {FILES_MAX} files of {} MiB)",
+            root.display(),
+            FILE_BYTES_MAX >> 20
+        );
+        files.push((path, fs::read(entry.path())?));
+    }
+    Ok(())
+}
+
+fn is_source(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    if name.starts_with('.') || name.ends_with(".mod.c") {
+        return false;
+    }
+    matches!(&*name, "Kbuild" | "Makefile" | "Kconfig")
+        || [".c", ".h", ".S", ".mk", ".in"].iter().any(|end| name.ends_with(end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_sources_count() {
+        for name in ["devpoll.c", "include/sys/devpoll.h", "Kbuild", "Makefile"] {
+            assert!(is_source(Path::new(name)), "{name}");
+        }
+        for name in ["devpoll.o", "devpoll.mod.c", ".devpoll.o.cmd", "devpoll.ko", "README.md"] {
+            assert!(!is_source(Path::new(name)), "{name}");
+        }
+    }
+}

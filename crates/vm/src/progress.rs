@@ -1,0 +1,34 @@
+//! What is going on, on standard error: a spinner on a terminal, one line elsewhere.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use std::{
+    io::{IsTerminal, stderr},
+    time::Duration,
+};
+
+/// One step that may last; it is shown until it is dropped.
+pub(crate) struct Progress(Option<ProgressBar>);
+
+impl Progress {
+    /// Shows `what` as what goes on now.
+    pub(crate) fn start(what: &str) -> Progress {
+        if !stderr().is_terminal() {
+            eprintln!("pollux vm: {what}");
+            return Progress(None);
+        }
+        let bar = ProgressBar::new_spinner().with_message(format!("pollux vm: {what}"));
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg} {elapsed}") {
+            bar.set_style(style);
+        }
+        bar.enable_steady_tick(Duration::from_millis(120));
+        Progress(Some(bar))
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! QEMU's command line.
+
+use std::{fmt, path::Path, str::FromStr};
+
+/// The package that has QEMU.
+pub(crate) const PACKAGE: &str = "qemu-system-x86";
+pub(crate) const PROGRAM: &str = "qemu-system-x86_64";
+/// The guest's address in QEMU's user network.
+pub(crate) const GUEST_ADDRESS: &str = "10.0.2.15";
+
+/// A TCP port of this host, on loopback, that leads to one of the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forward {
+    /// The port on 127.0.0.1 of the host.
+    pub host: u16,
+    /// The port in the guest.
+    pub guest: u16,
+}
+
+impl FromStr for Forward {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Forward, String> {
+        let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0);
+        text.split_once(':')
+            .and_then(|(host, guest)| Some(Forward { host: port(host)?, guest: port(guest)? }))
+            .ok_or_else(|| format!("{text:?} is not HOST_PORT:GUEST_PORT, each from 1 to 65535"))
+    }
+}
+
+impl fmt::Display for Forward {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.guest)
+    }
+}
+
+/// The machine.
+pub(crate) struct Machine<'a> {
+    pub(crate) image: &'a Path,
+    pub(crate) initramfs: &'a Path,
+    pub(crate) cpus: u32,
+    pub(crate) memory_mib: u32,
+    pub(crate) deterministic: bool,
+    pub(crate) forwards: &'a [Forward],
+    /// Whether the guest's files may belong to anyone (QEMU runs as root), or to us alone.
+    pub(crate) as_root: bool,
+    pub(crate) kernel_arguments: &'a str,
+}
+
+impl Machine<'_> {
+    /// The arguments. Descriptor 0 is the socket for frames, 1 takes the console.
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        let mut arguments = Vec::new();
+        let mut add = |words: &[&str]| arguments.extend(words.iter().map(|&word| word.to_owned()));
+        // Always emulated: a nested KVM hangs or asserts, and is nowhere the same.
+        if self.deterministic {
+            // One instruction is one nanosecond, and the clock jumps over idle time.
+            add(&["-accel", "tcg,thread=single", "-smp", "1"]);
+            add(&["-icount", "shift=0,sleep=off", "-rtc", "base=utc,clock=vm"]);
+        } else {
+            add(&["-accel", "tcg,thread=multi", "-smp", &self.cpus.to_string()]);
+        }
+        // q35: the older `pc` stalls for 30 s in ACPI when virtio devices are there.
+        add(&["-cpu", "max", "-M", "q35", "-m", &format!("{}M", self.memory_mib)]);
+        add(&["-nodefaults", "-no-user-config", "-display", "none", "-monitor", "none"]);
+        add(&["-no-reboot", "-name", "pollux-vm"]);
+        add(&[
+            "-kernel",
+            &self.image.to_string_lossy(),
+            "-initrd",
+            &self.initramfs.to_string_lossy(),
+        ]);
+        add(&["-append", &self.kernel_command_line()]);
+        add(&["-chardev", "file,id=console,path=/dev/stdout", "-serial", "chardev:console"]);
+        add(&["-chardev", "socket,id=frames,fd=0", "-device", "virtio-serial-pci"]);
+        add(&["-device", "virtserialport,chardev=frames,nr=1,name=pollux"]);
+        let owner = if self.as_root { "passthrough" } else { "none" };
+        add(&[
+            "-virtfs",
+            &format!("local,path=/,mount_tag=host,security_model={owner},multidevs=remap"),
+        ]);
+        if !self.forwards.is_empty() {
+            // restrict=on: nothing from the guest reaches the network.
+            let mut network = "user,id=network,restrict=on".to_owned();
+            for forward in self.forwards {
+                let Forward { host, guest } = forward;
+                network += &format!(",hostfwd=tcp:127.0.0.1:{host}-{GUEST_ADDRESS}:{guest}");
+            }
+            add(&["-netdev", &network, "-device", "virtio-net-pci,netdev=network,romfile="]);
+        }
+        arguments
+    }
+
+    fn kernel_command_line(&self) -> String {
+        // loglevel=5 prints warnings from the first moment on, which "quiet" alone would hide;
+        // devkmsg=on keeps the kernel from dropping what is written to /dev/kmsg.
+        let mut line = "console=ttyS0 panic=-1 oops=panic nokaslr quiet loglevel=5 \
+                        printk.devkmsg=on clocksource=tsc tsc=reliable"
+            .to_owned();
+        // Emulation on a busy host stalls for seconds; that is not the guest's fault.
+        line += " rcupdate.rcu_cpu_stall_timeout=120";
+        if !self.kernel_arguments.is_empty() {
+            line.push(' ');
+            line += self.kernel_arguments;
+        }
+        line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine<'a>() -> Machine<'a> {
+        Machine {
+            image: Path::new("/boot/vmlinuz"),
+            initramfs: Path::new("/proc/1/fd/3"),
+            cpus: 2,
+            memory_mib: 1024,
+            deterministic: false,
+            forwards: &[],
+            as_root: true,
+            kernel_arguments: "",
+        }
+    }
+
+    #[test]
+    fn emulation_is_never_left_to_chance() {
+        for deterministic in [false, true] {
+            let arguments = Machine { deterministic, ..machine() }.arguments();
+            assert!(arguments.windows(2).any(|w| w[0] == "-accel" && w[1].starts_with("tcg,")));
+            assert!(!arguments.iter().any(|argument| argument.contains("kvm")));
+        }
+    }
+
+    #[test]
+    fn deterministic_is_one_processor_that_counts_instructions() {
+        let arguments = Machine { deterministic: true, cpus: 4, ..machine() }.arguments().join(" ");
+        assert!(arguments.contains("-smp 1 -icount shift=0,sleep=off"), "{arguments}");
+    }
+
+    #[test]
+    fn forwarded_ports_stay_on_loopback() {
+        let forwards = ["8080:80".parse().unwrap(), "9:9".parse().unwrap()];
+        let arguments = Machine { forwards: &forwards, ..machine() }.arguments().join(" ");
+        assert!(
+            arguments.contains(
+                "restrict=on,hostfwd=tcp:127.0.0.1:8080-10.0.2.15:80,\
+                 hostfwd=tcp:127.0.0.1:9-10.0.2.15:9"
+            ),
+            "{arguments}"
+        );
+        for wrong in ["80", "0:80", "80:0", "80:70000", "a:b", ""] {
+            assert!(wrong.parse::<Forward>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! [`run`]: from options to an exit status.
+
+use crate::{
+    cache::Cache,
+    environment,
+    guest::{self, End, Report},
+    init,
+    initramfs::{Config, Initramfs},
+    kernel::{self, Kernel},
+    kmod, modules,
+    process::{Supervisor, find_program},
+    qemu::{self, Forward, Machine},
+};
+use anyhow::{Context, ensure};
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    fmt::Write as _,
+    fs::File,
+    os::fd::AsRawFd,
+    path::{Path, PathBuf},
+    process::{self, Command},
+    time::Duration,
+};
+
+/// Exit statuses of a run beside the command's own (126 and 127 mean what a shell means by them:
+/// the command could not be executed, was not found).
+pub mod status {
+    /// The guest could not be prepared or set up, or stopped before the command's end.
+    pub const NOT_RUN: u8 = 123;
+    /// The time was over.
+    pub const TIMED_OUT: u8 = 124;
+    /// The kernel complained on its console.
+    pub const KERNEL_COMPLAINED: u8 = 125;
+}
+
+/// How many lines of the console are shown when a run fails.
+const SHOWN_LINES: usize = 120;
+/// What a guest needs at least and may have at most, in MiB and processors.
+const MEMORY_MIB: std::ops::RangeInclusive<u32> = 256..=65536;
+const CPUS: std::ops::RangeInclusive<u32> = 1..=64;
+/// How the host's tree is mounted. `mmap` caches what mapped files need and nothing else, so that
+/// host and guest see each other's writes at once; 500 KiB is the largest virtio message.
+const MOUNT_OPTIONS: &str = "trans=virtio,version=9p2000.L,msize=512000,cache=mmap,access=any";
+
+/// Which module is loaded into the guest.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Module {
+    /// /dev/poll, from where [`crate::find_module`] finds it.
+    #[default]
+    DevPoll,
+    /// The modules that the Kbuild of this folder makes.
+    Folder(PathBuf),
+    /// None.
+    None,
+}
+
+/// What to run, and on what.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The guest's kernel.
+    pub kernel: kernel::Choice,
+    /// Asks the archive for a newer kernel of the series than the one in the cache.
+    pub refresh: bool,
+    /// Processors of the guest; with `deterministic` always one.
+    pub cpus: u32,
+    /// The guest's memory in MiB; none: what the kernel needs.
+    pub memory_mib: Option<u32>,
+    /// One processor whose every instruction lasts one nanosecond of the guest's clocks.
+    pub deterministic: bool,
+    /// How long the guest may run, boot included.
+    pub timeout: Duration,
+    /// The module.
+    pub module: Module,
+    /// The module's parameters, `name=value`.
+    pub module_parameters: Vec<String>,
+    /// Macros defined when the module is compiled, `NAME` or `NAME=VALUE`.
+    pub module_defines: Vec<String>,
+    /// TCP ports of the host's loopback that lead into the guest.
+    pub forwards: Vec<Forward>,
+    /// More environment for the command, `NAME=VALUE`.
+    pub environment: Vec<OsString>,
+    /// The command and its arguments.
+    pub command: Vec<OsString>,
+    /// Where the whole console is kept.
+    pub console_log: Option<PathBuf>,
+    /// The cache's folder; none: [`Cache::open`]'s choice.
+    pub cache: Option<PathBuf>,
+}
+
+/// Where the command's two streams go, byte for byte.
+pub struct Streams {
+    /// Its standard output.
+    pub stdout: File,
+    /// Its standard error.
+    pub stderr: File,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The exit status to return: the command's own (128 + signal if one killed it), or one of
+    /// [`status`].
+    pub status: u8,
+    /// Why the run failed although, or before, the command ended; with the console.
+    pub failure: Option<String>,
+    /// From QEMU's start to the command's.
+    pub boot: Option<Duration>,
+    /// The guest kernel's release.
+    pub release: String,
+}
+
+/// Runs a command in a guest.
+///
+/// # Errors
+/// The guest could not be prepared (a program is missing, no network, the module does not build),
+/// or a signal came ([`crate::Interrupted`]). Nothing is left behind then.
+pub fn run(options: &Options, streams: &Streams) -> anyhow::Result<Outcome> {
+    ensure!(!options.command.is_empty(), "no command to run in the guest");
+    ensure!(
+        CPUS.contains(&options.cpus),
+        "{} processors: a guest has {} to {}",
+        options.cpus,
+        CPUS.start(),
+        CPUS.end()
+    );
+    let supervisor = Supervisor::new()?;
+    let program = find_program(qemu::PROGRAM, qemu::PACKAGE)?;
+    let cache = Cache::open(options.cache.as_deref())?;
+    let kernel = kernel::obtain(options.kernel, options.refresh, &cache, &supervisor)
+        .with_context(|| format!("kernel {}", options.kernel))?;
+    let memory_mib = options.memory_mib.unwrap_or(kernel.memory_mib);
+    ensure!(
+        MEMORY_MIB.contains(&memory_mib),
+        "{memory_mib} MiB: a guest has {} to {} MiB of memory",
+        MEMORY_MIB.start(),
+        MEMORY_MIB.end()
+    );
+    // The marker holds our pid, so that no message of the guest can be taken for it.
+    let marker = format!("pollux-init: end of the console {}", process::id());
+    let initramfs = initramfs(options, &kernel, &cache, &supervisor, &marker)?;
+    let path = format!("/proc/{}/fd/{}", process::id(), initramfs.as_raw_fd());
+    let machine = Machine {
+        image: &kernel.image,
+        initramfs: Path::new(&path),
+        cpus: options.cpus,
+        memory_mib,
+        deterministic: options.deterministic,
+        forwards: &options.forwards,
+        as_root: rustix::process::geteuid().is_root(),
+        kernel_arguments: kernel.arguments,
+    };
+    let mut command = Command::new(program);
+    command.args(machine.arguments());
+    tracing::debug!(?command, "starting QEMU");
+    let log = match &options.console_log {
+        Some(path) => {
+            Some(File::create(path).with_context(|| format!("console log {}", path.display()))?)
+        }
+        None => None,
+    };
+    let report = guest::run(&supervisor, command, &marker, options.timeout, streams, log)?;
+    Ok(judge(&report, options.timeout, &kernel.release))
+}
+
+fn initramfs(
+    options: &Options,
+    kernel: &Kernel,
+    cache: &Cache,
+    supervisor: &Supervisor,
+    marker: &str,
+) -> anyhow::Result<File> {
+    let mut archive = Initramfs::new()?;
+    let mut config = Config::default();
+    archive.program("init", &init::obtain(cache, supervisor)?)?;
+    archive.folder("dev")?;
+    archive.folder("pollux")?;
+    let mut load = |key: &str, path: &Path, parameters: &str| -> anyhow::Result<()> {
+        let file = path.file_name().and_then(OsStr::to_str).context("a module has a name")?;
+        let inside = format!("pollux/{file}");
+        archive.file(&inside, path)?;
+        let separator = if parameters.is_empty() { "" } else { " " };
+        config.set(key, format!("/{inside}{separator}{parameters}"))
+    };
+    if let Some(folder) = &kernel.modules {
+        let mut needed = modules::NEEDED.to_vec();
+        if !options.forwards.is_empty() {
+            needed.extend(modules::NEEDED_FOR_NETWORK);
+        }
+        for path in modules::in_load_order(folder, &needed)? {
+            load("module", &path, "")?;
+        }
+    }
+    let source = match &options.module {
+        Module::DevPoll => Some(kmod::find_module()?),
+        Module::Folder(folder) => Some(folder.clone()),
+        Module::None => None,
+    };
+    let mut unload = Vec::new();
+    if let Some(source) = source {
+        for path in kmod::build(cache, supervisor, kernel, &source, &options.module_defines)? {
+            load("insmod", &path, &options.module_parameters.join(" "))?;
+            unload.extend(path.file_stem().map(|name| name.to_string_lossy().replace('-', "_")));
+        }
+    }
+    // The last loaded may stand on the others.
+    for name in unload.iter().rev() {
+        config.set("unload", name)?;
+    }
+    if let Some(folder) = &kernel.modules {
+        config.set("modules", folder)?;
+        config.set("release", &kernel.release)?;
+    }
+    if !options.forwards.is_empty() {
+        config.set("address", qemu::GUEST_ADDRESS)?;
+    }
+    config.set("9p-options", MOUNT_OPTIONS)?;
+    config.set("end-marker", marker)?;
+    config.set("cwd", env::current_dir().context("working directory")?)?;
+    for variable in environment::for_guest(env::vars_os(), &kernel.release, &options.environment) {
+        if environment::name_of(&variable) == b"PATH" {
+            config.set("path", &variable)?;
+        }
+        config.set("env", &variable)?;
+    }
+    for argument in &options.command {
+        config.set("arg", argument)?;
+    }
+    archive.bytes("pollux/config", config.as_bytes())?;
+    archive.finish()
+}
+
+/// Turns what happened into a status. A complaint of the kernel outweighs everything: it is the
+/// reason of whatever else went wrong.
+fn judge(report: &Report, timeout: Duration, release: &str) -> Outcome {
+    let console = &report.console;
+    let (status, headline) = match &report.end {
+        _ if console.complaint_count() > 0 => {
+            let what = match &report.end {
+                End::Exit(code) => format!("the command had ended with status {code}"),
+                End::TimedOut => format!("the guest was ended after {} s", timeout.as_secs()),
+                End::Failed(why) => why.clone(),
+            };
+            let count = console.complaint_count();
+            let mut text = format!("the guest's kernel complained ({count} lines; {what}):");
+            for line in console.complaints() {
+                let _ = write!(text, "\n  {line}");
+            }
+            (status::KERNEL_COMPLAINED, Some(text))
+        }
+        End::Exit(code) => (u8::try_from(code & 0xff).unwrap_or(u8::MAX), None),
+        End::TimedOut => {
+            let seconds = timeout.as_secs();
+            let text = format!(
+                "the guest did not end within {seconds} s and was ended (--timeout SECONDS)"
+            );
+            (status::TIMED_OUT, Some(text))
+        }
+        End::Failed(why) => (status::NOT_RUN, Some(why.clone())),
+    };
+    let failure = headline.map(|mut text| {
+        text.push_str("\n--- console of the guest ---");
+        for line in console.excerpt(SHOWN_LINES) {
+            let _ = write!(text, "\n{line}");
+        }
+        text.push_str("\n--- end of the console ---");
+        text
+    });
+    Outcome { status, failure, boot: report.boot, release: release.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::console::Console;
+
+    fn judged(end: End, console_text: &str) -> Outcome {
+        let mut console = Console::new("END");
+        console.push(console_text.as_bytes());
+        judge(&Report { end, console, boot: None }, Duration::from_secs(9), "6.1")
+    }
+
+    #[test]
+    fn the_command_status_is_returned_as_it_is() {
+        for code in [0, 1, 42, 137, 255] {
+            let outcome = judged(End::Exit(code), "[ 1.0] all is well\n");
+            assert_eq!((i32::from(outcome.status), outcome.failure), (code, None));
+        }
+    }
+
+    #[test]
+    fn a_complaint_fails_a_command_that_succeeded() {
+        let outcome = judged(End::Exit(0), "[    1.0] BUG: KASAN: slab-use-after-free in x\n");
+        assert_eq!(outcome.status, status::KERNEL_COMPLAINED);
+        assert!(outcome.failure.unwrap().contains("slab-use-after-free"));
+    }
+
+    #[test]
+    fn a_hang_shows_the_console() {
+        let outcome = judged(End::TimedOut, "[    1.0] the last words\n");
+        assert_eq!(outcome.status, status::TIMED_OUT);
+        let text = outcome.failure.unwrap();
+        assert!(text.contains("within 9 s") && text.contains("the last words"), "{text}");
+    }
+}

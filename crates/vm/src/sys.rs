@@ -1,0 +1,93 @@
+//! The raw system calls that no safe wrapper offers: signals as a descriptor, and children that
+//! end with their parent.
+#![allow(unsafe_code)]
+
+use std::{
+    io, mem,
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+        unix::process::CommandExt,
+    },
+    process::Command,
+    ptr,
+};
+
+/// The signals that ask this program to end, read from a descriptor while this value lives.
+///
+/// They are blocked in the calling thread, and in threads it starts later; children that
+/// `std::process` starts get an empty mask.
+pub(crate) struct EndSignals {
+    fd: OwnedFd,
+    before: libc::sigset_t,
+}
+
+impl EndSignals {
+    /// Blocks SIGINT, SIGTERM and SIGHUP, and opens a signalfd(2) on them.
+    pub(crate) fn block() -> io::Result<EndSignals> {
+        // SAFETY: both sets are plain memory, and are initialised by the calls before their use.
+        unsafe {
+            let mut set: libc::sigset_t = mem::zeroed();
+            let mut before: libc::sigset_t = mem::zeroed();
+            libc::sigemptyset(&mut set);
+            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+                libc::sigaddset(&mut set, signal);
+            }
+            let code = libc::pthread_sigmask(libc::SIG_BLOCK, &set, &mut before);
+            if code != 0 {
+                return Err(io::Error::from_raw_os_error(code));
+            }
+            let fd = libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+            if fd < 0 {
+                let error = io::Error::last_os_error();
+                libc::pthread_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut());
+                return Err(error);
+            }
+            Ok(EndSignals { fd: OwnedFd::from_raw_fd(fd), before })
+        }
+    }
+
+    /// The number of a signal that has arrived, if one has.
+    pub(crate) fn taken(&self) -> Option<i32> {
+        // SAFETY: signalfd_siginfo is plain memory, and the kernel writes at most its size.
+        unsafe {
+            let mut info: libc::signalfd_siginfo = mem::zeroed();
+            let size = mem::size_of_val(&info);
+            let read = libc::read(self.fd.as_raw_fd(), (&raw mut info).cast(), size);
+            (read == size as isize).then_some(info.ssi_signo as i32)
+        }
+    }
+}
+
+impl AsFd for EndSignals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for EndSignals {
+    fn drop(&mut self) {
+        // SAFETY: `before` was filled by pthread_sigmask.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, ptr::null_mut());
+        }
+    }
+}
+
+/// Makes the kernel send `signal` to the child when the thread that starts it ends, however that
+/// happens: so that even SIGKILL of this program leaves no QEMU behind.
+pub(crate) fn end_with_parent(command: &mut Command, signal: i32) {
+    let parent = std::process::id();
+    // SAFETY: the closure makes two async-signal-safe system calls and allocates nothing.
+    unsafe {
+        command.pre_exec(move || {
+            if libc::prctl(libc::PR_SET_PDEATHSIG, signal) < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            // The parent may have ended between fork and prctl.
+            if libc::getppid() as u32 != parent {
+                return Err(io::Error::from_raw_os_error(libc::ESRCH));
+            }
+            Ok(())
+        });
+    }
+}
