@@ -41,9 +41,11 @@ impl FromStr for Release {
         let number = |text: &str| text.parse::<u32>().map_err(|_| NotARelease);
         let stem = name.strip_suffix("-amd64").ok_or(NotARelease)?;
         let (version, revision) = if let Some((version, distribution)) = stem.split_once("+deb") {
-            // A later rebuild carries a suffix: 6.12.9+deb12u2.
-            let end = distribution.find(|c: char| !c.is_ascii_digit());
-            (version, number(&distribution[..end.unwrap_or(distribution.len())])?)
+            // A later rebuild carries a suffix: 6.12.9+deb12u2. (12-rt and 12-cloud are flavours.)
+            let (distribution, rebuild) =
+                distribution.split_once('u').unwrap_or((distribution, "0"));
+            number(rebuild)?;
+            (version, number(distribution)?)
         } else if let Some((version, abi)) = stem.split_once('-') {
             (version, number(abi)?)
         } else {
@@ -87,6 +89,10 @@ mod tests {
         "linux-image-6.1.0-57-amd64-dbg",
         "linux-image-6.10.11+bpo-amd64",
         "linux-image-6.12-amd64",
+        "linux-image-6.12.118+deb12-rt-amd64",
+        "linux-image-6.12.118+deb12-cloud-amd64",
+        "linux-image-6.12.118+deb12-rt-amd64",
+        "linux-image-6.12.118+deb12-cloud-amd64",
         "linux-image-6.12-amd64-signed-template",
         "linux-image-6.12.99+deb12-amd64",
         "linux-image-6.12.117+deb12-amd64",

@@ -76,10 +76,15 @@ void kmsg(const char *format, ...)
 	int n;
 
 	va_start(arguments, format);
-	n = vsnprintf(line, sizeof(line), format, arguments);
+	n = vsnprintf(line, sizeof(line) - 1, format, arguments);
 	va_end(arguments);
-	if (n > 0)
-		write_all(kmsg_fd, line, n < LINE_MAX_BYTES ? (size_t)n : LINE_MAX_BYTES - 1);
+	if (n < 0)
+		return;
+	if (n > LINE_MAX_BYTES - 2)
+		n = LINE_MAX_BYTES - 2;
+	/* Without its line end a record waits, unseen, for a continuation. */
+	line[n++] = '\n';
+	write_all(kmsg_fd, line, (size_t)n);
 }
 
 void die(const char *format, ...)
