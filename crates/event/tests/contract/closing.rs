@@ -1,7 +1,7 @@
 //! "The peer sees the close at once, or at the latest with the next wait."
 
 use crate::{
-    rig::{PATIENCE, Rig},
+    rig::{Rig, patience},
     subject::Subject,
 };
 use pollux_event::{Error, Interest, Mechanism};
@@ -13,7 +13,7 @@ use rustix::{event::PollFlags, io::Errno};
 use std::{os::fd::AsFd, time::Duration};
 
 fn expect_end(far: impl AsFd, ends: &[End]) {
-    let found = poll_within(&far, PollFlags::IN, PATIENCE);
+    let found = poll_within(&far, PollFlags::IN, patience());
     assert!(!found.is_empty(), "the peer sees nothing of the close");
     let (_, end) = drain(&far);
     assert!(ends.contains(&end), "{end:?} instead of one of {ends:?}");

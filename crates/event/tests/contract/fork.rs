@@ -2,7 +2,7 @@
 //! tokens, so that parent and child no longer share."
 
 use crate::{
-    rig::{PATIENCE, Rig},
+    rig::{Rig, patience},
     subject::Subject,
 };
 use pollux_event::{Capabilities, Interest, Mechanism, Readiness};
@@ -71,11 +71,11 @@ pub fn waker_of_the_parent_is_its_own<M: Mechanism>(subject: &Subject) {
         assert_eq!(rig.events_within(time), []);
         assert!(start.elapsed() >= time, "the parent's waker woke the child");
         rig.waker().expect("waker").wake();
-        rig.wait(Some(PATIENCE)).expect("wait");
-        assert!(start.elapsed() < PATIENCE, "the child's own waker does not wake it");
+        rig.wait(Some(patience())).expect("wait");
+        assert!(start.elapsed() < patience(), "the child's own waker does not wake it");
     });
     // It does wake the parent, though it was used by the child.
     let start = Instant::now();
-    rig.wait(Some(PATIENCE)).expect("wait");
-    assert!(start.elapsed() < PATIENCE, "the wake-up was lost to the child");
+    rig.wait(Some(patience())).expect("wait");
+    assert!(start.elapsed() < patience(), "the wake-up was lost to the child");
 }

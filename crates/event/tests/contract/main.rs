@@ -14,6 +14,7 @@
     reason = "nothing is reachable in a test; `pub` marks what other files use"
 )]
 
+mod canary;
 mod changes;
 mod closing;
 mod endings;
@@ -107,7 +108,8 @@ fn main() -> ExitCode {
     pollux_testkit::raise_descriptor_limit();
     let mut arguments = libtest_mimic::Arguments::from_args();
     arguments.test_threads = Some(1);
-    let mut trials = Vec::new();
+    canary::silence();
+    let mut trials = canary::trials();
     for subject in subject::all() {
         for case in cases() {
             trials.push(case.trial(&subject));

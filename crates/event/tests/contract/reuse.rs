@@ -156,7 +156,7 @@ pub fn closed_within_a_batch<M: Mechanism>(subject: &Subject) {
     let mut pairs: Vec<_> = pairs.into_iter().map(Some).collect();
     let mut fars: Vec<OwnedFd> = Vec::new();
     // Each event's handler closes its own descriptor and its right neighbour's.
-    let until = Instant::now() + crate::rig::PATIENCE;
+    let until = Instant::now() + crate::rig::patience();
     while rig.len() > 0 {
         assert!(Instant::now() < until, "{} were never reported", rig.len());
         rig.wait(Some(Duration::from_secs(1))).expect("wait");

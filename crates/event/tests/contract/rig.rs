@@ -4,14 +4,26 @@ use crate::subject::Subject;
 use pollux_event::{Event, Interest, Mechanism, Readiness, Token};
 use pollux_testkit::Pair;
 use std::{
+    cell::Cell,
     collections::HashMap,
     ops::{Deref, DerefMut},
     os::fd::{AsFd, OwnedFd},
     time::{Duration, Instant},
 };
 
+thread_local! {
+    static PATIENCE: Cell<Duration> = const { Cell::new(Duration::from_secs(20)) };
+}
+
 /// How long an event that must come may take on a loaded machine.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub fn patience() -> Duration {
+    PATIENCE.get()
+}
+
+/// Shortens [`patience`] in this thread, for what is known never to come.
+pub fn lose_patience() {
+    PATIENCE.set(Duration::from_millis(500));
+}
 
 /// How long silence is listened to. An event that must not come would be there at once.
 pub const SILENCE: Duration = Duration::from_millis(25);
@@ -71,7 +83,7 @@ impl<M: Mechanism> Rig<M> {
         wanted: Readiness,
         others: &[Token],
     ) -> Readiness {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience();
         let mut found = Readiness::empty();
         while !found.intersects(wanted) {
             assert!(Instant::now() < deadline, "{token:?}: {wanted:?} did not come; {found:?} did");
@@ -111,7 +123,7 @@ impl<M: Mechanism> Rig<M> {
     pub fn expect_all(&mut self, tokens: &[Token]) -> HashMap<Token, u32> {
         let mut seen: HashMap<Token, u32> = tokens.iter().map(|&token| (token, 0)).collect();
         let mut missing = seen.len();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience();
         while missing > 0 {
             assert!(Instant::now() < deadline, "{missing} of {} did not come", tokens.len());
             for event in self.events_within(Duration::from_millis(500)) {

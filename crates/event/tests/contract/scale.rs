@@ -1,7 +1,7 @@
 //! Ten thousand descriptors, and fairness when more are ready than the event buffer holds.
 
 use crate::{
-    rig::{PATIENCE, Rig},
+    rig::{Rig, patience},
     subject::Subject,
 };
 use pollux_event::{Error, Interest, Mechanism, Token};
@@ -48,7 +48,7 @@ impl Crowd {
             self.boxes[index].post();
             expected.insert(self.tokens[index]);
         }
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + patience();
         while !expected.is_empty() {
             assert!(Instant::now() < until, "{} were never reported", expected.len());
             for event in rig.events_within(Duration::from_millis(500)) {
@@ -93,7 +93,7 @@ pub fn nobody_starves<M: Mechanism>(subject: &Subject) {
     let crowd = Crowd::gather(&mut rig, READY).expect("200 descriptors");
     crowd.boxes.iter().for_each(Mailbox::post);
     let mut times = vec![0u32; READY];
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + patience();
     // Those that were reported are made ready again at once: the busy must not push out the rest.
     while times.contains(&0) {
         let missing = times.iter().filter(|&&times| times == 0).count();

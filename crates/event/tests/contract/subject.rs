@@ -31,6 +31,12 @@ impl Subject {
         Self { spec, capabilities: description.capabilities, unavailable }
     }
 
+    /// The mechanism with no options given.
+    pub fn of(description: &Description) -> Self {
+        let spec = MechanismSpec { name: description.name.into(), own: Default::default() };
+        Self::new(description, spec)
+    }
+
     pub fn has(&self, capability: Capabilities) -> bool {
         self.capabilities.contains(capability)
     }

@@ -1,7 +1,7 @@
 //! Timeouts and interruptions. Upper bounds are generous: only hanging is an error there.
 
 use crate::{
-    rig::{PATIENCE, Rig},
+    rig::{Rig, patience},
     subject::Subject,
 };
 use pollux_event::{Mechanism, Readiness};
@@ -18,7 +18,7 @@ pub fn zero_does_not_wait<M: Mechanism>(subject: &Subject) {
     for _ in 0..100 {
         assert_eq!(rig.events_within(Duration::ZERO), []);
     }
-    assert!(start.elapsed() < PATIENCE, "a hundred waits of zero took {:?}", start.elapsed());
+    assert!(start.elapsed() < patience(), "a hundred waits of zero took {:?}", start.elapsed());
 }
 
 /// "A finite time is rounded up": never early. With an empty set and with a quiet descriptor (a
@@ -52,7 +52,7 @@ pub fn infinite_waits_for_data<M: Mechanism>(subject: &Subject) {
     });
     let start = Instant::now();
     let mut events = Vec::new();
-    while events.is_empty() && start.elapsed() < PATIENCE {
+    while events.is_empty() && start.elapsed() < patience() {
         rig.wait(None).expect("wait");
         events.extend(std::iter::from_fn(|| rig.next_event()));
     }
@@ -83,8 +83,8 @@ pub fn interrupted_wait_returns_early<M: Mechanism>(subject: &Subject) {
     let interrupter = Interrupter::start(Duration::from_millis(10));
     for _ in 0..5 {
         let start = Instant::now();
-        assert_eq!(rig.wait(Some(PATIENCE)).expect("EINTR is not an error"), 0);
-        assert!(start.elapsed() < PATIENCE, "the signal did not interrupt the wait");
+        assert_eq!(rig.wait(Some(patience())).expect("EINTR is not an error"), 0);
+        assert!(start.elapsed() < patience(), "the signal did not interrupt the wait");
         assert_eq!(rig.next_event(), None);
     }
     drop(interrupter);
@@ -98,7 +98,7 @@ pub fn busy_set_keeps_the_zero<M: Mechanism>(subject: &Subject) {
     let (mut rig, pair) = (Rig::<M>::new(subject), Pair::unix());
     let token = rig.add_near(&pair);
     pair.send(b"x");
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + patience();
     loop {
         let events = rig.events_within(Duration::ZERO);
         if let Some(event) = events.first() {

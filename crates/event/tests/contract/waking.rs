@@ -1,7 +1,7 @@
 //! Wake-ups from other threads.
 
 use crate::{
-    rig::{PATIENCE, Rig},
+    rig::{Rig, patience},
     subject::Subject,
 };
 use pollux_event::{Mechanism, Readiness};
@@ -96,7 +96,7 @@ pub fn wake_does_not_hide_events<M: Mechanism>(subject: &Subject) {
     let token = rig.add_near(&pair);
     let waker = rig.waker().expect("waker");
     pair.send(b"x");
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + patience();
     // The waker is ready at each wait and the buffer holds one event: it must not take the place
     // of others for ever.
     loop {
