@@ -24,6 +24,37 @@ impl Field<'_> {
     }
 }
 
+/// Whether `name`, a token, is `lower` in any case: eight octets at a time, the last ones
+/// overlapping.
+///
+/// Setting bit 5 makes a capital small. Of the other characters of a token it changes only `^` and
+/// `_`, and neither becomes a letter or a hyphen, which is all that `lower` may hold.
+#[inline]
+pub(crate) fn is_name<const N: usize>(name: &[u8], lower: &[u8; N]) -> bool {
+    const {
+        assert!(N >= 4);
+    }
+    let Ok(name) = <&[u8; N]>::try_from(name) else { return false };
+    if N < 8 {
+        let word = |text: &[u8; N], at: usize| {
+            u32::from_le_bytes([text[at], text[at + 1], text[at + 2], text[at + 3]])
+        };
+        let differ = |at| (word(name, at) | 0x2020_2020) ^ word(lower, at);
+        return differ(0) | differ(N - 4) == 0;
+    }
+    let word = |text: &[u8; N], at: usize| {
+        text[at..].first_chunk::<8>().map_or(0, |&chunk| u64::from_le_bytes(chunk))
+    };
+    let differ = |at| (word(name, at) | 0x2020_2020_2020_2020) ^ word(lower, at);
+    let mut difference = differ(N - 8);
+    let mut at = 0;
+    while at + 8 < N {
+        difference |= differ(at);
+        at += 8;
+    }
+    difference == 0
+}
+
 /// Most requests have fewer fields than this; a short array is cheaper to lay out. Those with more
 /// are parsed once more.
 const FEW_FIELDS: usize = 16;
@@ -152,5 +183,40 @@ impl<'b> Iterator for Fields<'b> {
         };
         self.rest = &self.rest[end + 2..];
         Some(field)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_name;
+    use crate::syntax::{TOKEN, is};
+
+    /// Every octet that a token can hold, at every place of a name of every length in use.
+    #[test]
+    fn names_are_compared_as_eq_ignore_ascii_case_does() {
+        fn check<const N: usize>(lower: &[u8; N]) {
+            assert!(is_name(&lower.to_ascii_uppercase(), lower));
+            assert!(!is_name(&lower[1..], lower));
+            for at in 0..N {
+                for byte in (0..=255).filter(|&b| is(TOKEN, b)) {
+                    let mut name = *lower;
+                    name[at] = byte;
+                    assert_eq!(is_name(&name, lower), name.eq_ignore_ascii_case(lower));
+                }
+            }
+        }
+        check(b"host");
+        check(b"range");
+        check(b"expect");
+        check(b"referer");
+        check(b"if-match");
+        check(b"connection");
+        check(b"content-type");
+        check(b"if-none-match");
+        check(b"content-length");
+        check(b"accept-encoding");
+        check(b"abcdefghijklmnop");
+        check(b"transfer-encoding");
+        check(b"if-unmodified-since");
     }
 }

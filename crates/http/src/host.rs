@@ -1,6 +1,6 @@
 //! The syntax of `Host` and of an authority: `uri-host [ ":" port ]` (RFC 9110 §7.2, RFC 3986 §3.2).
 
-use crate::syntax::{REG_NAME, hex, is};
+use crate::syntax::{REG_NAME, hex, is, span};
 use std::net::Ipv6Addr;
 
 /// A host and, where it was given, its port.
@@ -23,8 +23,8 @@ impl<'b> Authority<'b> {
             }
             text.split_at(end + 1)
         } else {
-            let end = text.iter().position(|&b| b == b':').unwrap_or(text.len());
-            if end == 0 || !is_reg_name(&text[..end]) {
+            let end = reg_name_len(text)?;
+            if end == 0 {
                 return None;
             }
             text.split_at(end)
@@ -46,21 +46,17 @@ fn parse_port(digits: &[u8]) -> Option<u16> {
     u16::try_from(crate::syntax::decimal(digits)?).ok()
 }
 
-fn is_reg_name(name: &[u8]) -> bool {
-    let mut rest = name;
-    while let [first, tail @ ..] = rest {
-        rest = if is(REG_NAME, *first) {
-            tail
-        } else if let [b'%', high, low, tail @ ..] = rest
-            && hex(*high).is_some()
-            && hex(*low).is_some()
-        {
-            tail
-        } else {
-            return false;
-        };
+/// The length of the `reg-name` or IPv4 address at the start; nothing for a broken encoding.
+fn reg_name_len(text: &[u8]) -> Option<usize> {
+    let mut len = 0;
+    loop {
+        len += span(REG_NAME, &text[len..]);
+        match text[len..] {
+            [b'%', high, low, ..] if hex(high).is_some() && hex(low).is_some() => len += 3,
+            [b'%', ..] => return None,
+            _ => return Some(len),
+        }
     }
-    true
 }
 
 fn is_ip_literal(text: &[u8]) -> bool {

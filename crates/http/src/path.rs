@@ -8,7 +8,10 @@
 //! - NUL and other control characters are refused.
 //! - Empty segments (`//`) are dropped, as the file system would.
 
-use crate::Reject;
+use crate::{
+    Reject,
+    syntax::{PATH_SPECIAL, SLASH, SLASH_OR_DOT, classes_of, hex},
+};
 
 /// A path that stays where it belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,13 +106,14 @@ impl<'p> SafePath<'p> {
 /// Nothing to decode, resolve, drop or refuse, and no dotfile.
 #[inline]
 fn is_plain(path: &[u8]) -> bool {
-    let mut after_slash = false;
+    // After a slash neither a slash nor a dot is plain.
+    let mut refused = PATH_SPECIAL;
     path.first() == Some(&b'/')
         && path.iter().all(|&b| {
-            let is_special = matches!(b, b'%' | b'\\' | 0..=0x1f | 0x7f)
-                || after_slash && matches!(b, b'/' | b'.');
-            after_slash = b == b'/';
-            !is_special
+            let classes = classes_of(b);
+            let is_plain = classes & refused == 0;
+            refused = if classes & SLASH != 0 { PATH_SPECIAL | SLASH_OR_DOT } else { PATH_SPECIAL };
+            is_plain
         })
 }
 
@@ -117,12 +121,10 @@ fn decode(segment: &[u8], out: &mut Vec<u8>) -> Result<(), Reject> {
     let mut rest = segment;
     while let [first, tail @ ..] = rest {
         let (byte, tail) = match (first, tail) {
-            (b'%', [high, low, tail @ ..]) => {
-                match (crate::syntax::hex(*high), crate::syntax::hex(*low)) {
-                    (Some(high), Some(low)) => (high << 4 | low, tail),
-                    _ => return Err(Reject::bad("invalid percent-encoding in the path")),
-                }
-            }
+            (b'%', [high, low, tail @ ..]) => match (hex(*high), hex(*low)) {
+                (Some(high), Some(low)) => (high << 4 | low, tail),
+                _ => return Err(Reject::bad("invalid percent-encoding in the path")),
+            },
             (b'%', _) => return Err(Reject::bad("invalid percent-encoding in the path")),
             (byte, tail) => (*byte, tail),
         };

@@ -5,6 +5,9 @@ pub(crate) const TOKEN: u8 = 1;
 pub(crate) const TARGET: u8 = 2;
 pub(crate) const REG_NAME: u8 = 4;
 pub(crate) const TAG: u8 = 8;
+pub(crate) const PATH_SPECIAL: u8 = 16;
+pub(crate) const SLASH: u8 = 32;
+pub(crate) const SLASH_OR_DOT: u8 = 64;
 
 const fn classes() -> [u8; 256] {
     let mut table = [0; 256];
@@ -42,16 +45,27 @@ const fn classes() -> [u8; 256] {
         );
         // etagc, RFC 9110 §8.8.3.
         let tag = b == 0x21 || (b >= 0x23 && b <= 0x7e) || b >= 0x80;
+        // To be decoded or to be refused.
+        let path_special = matches!(b, b'%' | b'\\' | 0..=0x1f | 0x7f);
         table[byte] = (if alphanumeric || token { TOKEN } else { 0 })
             | (if target { TARGET } else { 0 })
             | (if unreserved || sub_delims { REG_NAME } else { 0 })
-            | (if tag { TAG } else { 0 });
+            | (if tag { TAG } else { 0 })
+            | (if path_special { PATH_SPECIAL } else { 0 })
+            | (if b == b'/' { SLASH | SLASH_OR_DOT } else { 0 })
+            | (if b == b'.' { SLASH_OR_DOT } else { 0 });
         byte += 1;
     }
     table
 }
 
 static CLASSES: [u8; 256] = classes();
+
+/// The classes of `byte`.
+#[inline]
+pub(crate) fn classes_of(byte: u8) -> u8 {
+    CLASSES[byte as usize]
+}
 
 #[inline]
 pub(crate) fn is(class: u8, byte: u8) -> bool {

@@ -3,7 +3,7 @@
 use super::BadReply;
 use crate::{
     Limits, Reject,
-    fields::{self, Bounds, Field},
+    fields::{self, Bounds, Field, is_name},
     hop::{Hop, Transfer},
     request::{Framing, Version},
 };
@@ -54,9 +54,11 @@ const SWITCHING: u16 = 101;
 #[inline]
 fn note(hop: &mut Hop, field: Field<'_>) -> Result<(), Reject> {
     match field.name.len() {
-        10 if field.is(b"connection") => hop.note_connection(field.value),
-        14 if field.is(b"content-length") => hop.note_content_length(field.value)?,
-        17 if field.is(b"transfer-encoding") => hop.note_transfer_encoding(field.value)?,
+        10 if is_name(field.name, b"connection") => hop.note_connection(field.value),
+        14 if is_name(field.name, b"content-length") => hop.note_content_length(field.value)?,
+        17 if is_name(field.name, b"transfer-encoding") => {
+            hop.note_transfer_encoding(field.value)?;
+        }
         _ => {}
     }
     Ok(())

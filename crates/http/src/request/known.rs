@@ -1,6 +1,6 @@
 //! The fields that the server asks for: found in one pass over the section.
 
-use crate::fields::Field;
+use crate::fields::{Field, is_name};
 
 macro_rules! known {
     ($($name:ident $text:literal)*) => {
@@ -87,34 +87,33 @@ pub(super) enum Meaning {
     Other,
 }
 
-/// Tells the fields apart by the length of their names first: one comparison a field at most.
+/// Tells the fields apart by length and first letter: at most one comparison a field.
 #[inline]
 pub(super) fn classify(field: &Field<'_>) -> Meaning {
-    use Known::*;
-    let candidate = match (field.name.len(), field.name[0] | 0x20) {
-        (4, _) => Host,
-        (5, _) => Range,
-        (6, _) => return special(field, b"expect", Meaning::Expect),
-        (7, _) => Referer,
-        (8, _) if field.is(IfRange.name()) => IfRange,
-        (8, _) => IfMatch,
-        (10, b'c') => Connection,
-        (10, _) => UserAgent,
-        (12, _) => ContentType,
-        (13, _) => IfNoneMatch,
-        (14, _) => return special(field, b"content-length", Meaning::ContentLength),
-        (15, _) => AcceptEncoding,
-        (17, b't') => return special(field, b"transfer-encoding", Meaning::TransferEncoding),
-        (17, _) => IfModifiedSince,
-        (19, _) => IfUnmodifiedSince,
-        _ => return Meaning::Other,
-    };
-    special(field, candidate.name(), Meaning::Known(candidate))
-}
-
-#[inline]
-fn special(field: &Field<'_>, name: &[u8], meaning: Meaning) -> Meaning {
-    if field.is(name) { meaning } else { Meaning::Other }
+    use Meaning::{ContentLength, Expect, Other, TransferEncoding};
+    macro_rules! when {
+        ($lower:literal, $meaning:expr) => {
+            if is_name(field.name, $lower) { $meaning } else { Other }
+        };
+    }
+    match (field.name.len(), field.name[0] | 0x20) {
+        (4, b'h') => when!(b"host", Meaning::Known(Known::Host)),
+        (5, b'r') => when!(b"range", Meaning::Known(Known::Range)),
+        (6, b'e') => when!(b"expect", Expect),
+        (7, b'r') => when!(b"referer", Meaning::Known(Known::Referer)),
+        (8, b'i') if is_name(field.name, b"if-range") => Meaning::Known(Known::IfRange),
+        (8, b'i') => when!(b"if-match", Meaning::Known(Known::IfMatch)),
+        (10, b'c') => when!(b"connection", Meaning::Known(Known::Connection)),
+        (10, b'u') => when!(b"user-agent", Meaning::Known(Known::UserAgent)),
+        (12, b'c') => when!(b"content-type", Meaning::Known(Known::ContentType)),
+        (13, b'i') => when!(b"if-none-match", Meaning::Known(Known::IfNoneMatch)),
+        (14, b'c') => when!(b"content-length", ContentLength),
+        (15, b'a') => when!(b"accept-encoding", Meaning::Known(Known::AcceptEncoding)),
+        (17, b't') => when!(b"transfer-encoding", TransferEncoding),
+        (17, b'i') => when!(b"if-modified-since", Meaning::Known(Known::IfModifiedSince)),
+        (19, b'i') => when!(b"if-unmodified-since", Meaning::Known(Known::IfUnmodifiedSince)),
+        _ => Other,
+    }
 }
 
 #[cfg(test)]
@@ -143,5 +142,6 @@ mod tests {
         assert!(matches!(classify(b"TRANSFER-ENCODING"), Meaning::TransferEncoding));
         assert!(matches!(classify(b"Expect"), Meaning::Expect));
         assert!(matches!(classify(b"Transfer_Encoding"), Meaning::Other));
+        assert!(matches!(classify(b"Content-Lengti"), Meaning::Other));
     }
 }
