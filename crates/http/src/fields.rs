@@ -129,21 +129,22 @@ fn check<'b>(
     if headers.len() > bounds.fields {
         return Err(TOO_MANY);
     }
-    // Values hold no CR, so a CR two octets before the next line ends this one.
-    let ends_in_crlf = |next_line: usize| next_line < 2 || bytes[next_line - 2] == b'\r';
-    if !ends_in_crlf(len) {
+    // Neither names nor values hold CR, so a CR two octets before a line ends the one before it.
+    // The first line begins after a CRLF that is not part of `bytes`.
+    let follows_crlf = |line: usize| match line {
+        0 => true,
+        1 => false,
+        _ => bytes[line - 2] == b'\r',
+    };
+    if !follows_crlf(len) || !follows_crlf(len - 2) {
         return Err(BARE_LF);
     }
     for header in headers {
         let name = header.name.as_bytes();
-        if !ends_in_crlf(name.as_ptr() as usize - bytes.as_ptr() as usize) {
+        if !follows_crlf(name.as_ptr() as usize - bytes.as_ptr() as usize) {
             return Err(BARE_LF);
         }
         visit(Field { name, value: header.value })?;
-    }
-    // The last field's line: the empty line after it has been checked, its own end has not.
-    if len > 2 && !ends_in_crlf(len - 2) {
-        return Err(BARE_LF);
     }
     Ok(Some(len))
 }

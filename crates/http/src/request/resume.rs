@@ -71,3 +71,69 @@ impl Resume {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How often the head is parsed when `bytes` come one at a time, and when it was over.
+    fn parses(bytes: &[u8], limits: &Limits) -> usize {
+        let mut resume = Resume::new();
+        let mut count = 0;
+        for end in 1..=bytes.len() {
+            let mut ahead = resume;
+            count += usize::from(ahead.is_due(&bytes[..end], limits));
+            match resume.parse(&bytes[..end], limits) {
+                Ok(Parsed::Partial) => {}
+                _ => return count,
+            }
+        }
+        count
+    }
+
+    /// Slow senders cost no more than a handful of parses, whatever they send.
+    #[test]
+    fn octets_that_come_one_at_a_time_are_not_parsed_each_time() {
+        const HANDFUL: usize = 8;
+        let limits = Limits::DEFAULT;
+        let start = "GET / HTTP/1.1\r\nHost: a\r\n";
+        for text in [
+            format!("{start}\r\n"),
+            format!("\r\n{start}\r\n"),
+            format!("{start}{}\r\n", "A: b\r\n".repeat(90)),
+            format!("{start}{}\r\n", "A:\n".repeat(90)),
+            format!("{start}A: {}", "x".repeat(20_000)),
+            format!("GET /{}", "x".repeat(20_000)),
+            format!("{start}A: {}", "\r".repeat(1000)),
+            format!("{start}{}", "\n".repeat(1000)),
+            format!("{start}{}", "\r\n ".repeat(1000)),
+            "\r\n".repeat(100),
+            "\n".repeat(100),
+            "\r".repeat(100),
+        ] {
+            let count = parses(text.as_bytes(), &limits);
+            assert!(count <= HANDFUL, "{count} parses of {:.60}", text.escape_debug().to_string());
+        }
+    }
+
+    #[test]
+    fn after_a_head_it_is_fresh() {
+        let text = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        let mut resume = Resume::new();
+        assert!(matches!(resume.parse(&text[..20], &Limits::DEFAULT), Ok(Parsed::Partial)));
+        assert_ne!(resume, Resume::new());
+        assert!(matches!(resume.parse(text, &Limits::DEFAULT), Ok(Parsed::Complete { .. })));
+        assert_eq!(resume, Resume::new());
+    }
+
+    #[test]
+    fn a_request_line_of_http_0_9_is_refused_when_it_ends() {
+        let mut resume = Resume::new();
+        let text = b"GET /index.html\r\n";
+        for end in 1..text.len() {
+            let got = resume.parse(&text[..end], &Limits::DEFAULT);
+            assert!(matches!(got, Ok(Parsed::Partial)), "{end}");
+        }
+        assert!(resume.parse(text, &Limits::DEFAULT).is_err());
+    }
+}

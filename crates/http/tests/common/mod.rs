@@ -1,0 +1,135 @@
+//! A connection without a socket: what a server would make of the octets it receives.
+
+use pollux_http::{
+    Limits, Status,
+    body::Decoder,
+    request::{self, Framing, Parsed, Resume},
+};
+
+/// A request as the server understood it, with its whole body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Taken {
+    pub(crate) line: String,
+    pub(crate) host: Option<Vec<u8>>,
+    pub(crate) framing: Framing,
+    pub(crate) keep_alive: bool,
+    pub(crate) fields: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(crate) body: Vec<u8>,
+}
+
+/// How reading ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// All octets are used up; another request may begin.
+    Clean,
+    /// In the middle of a head or a body.
+    Partial,
+    /// With this answer, and the connection is closed.
+    Refused(Status),
+    /// The last request said so.
+    Closed,
+}
+
+/// Feeds `wire` in pieces that end where `cuts` say (offsets; the end of `wire` is always one).
+pub(crate) fn serve(wire: &[u8], cuts: &[usize], limits: &Limits) -> (Vec<Taken>, End) {
+    let mut ends: Vec<usize> = cuts.iter().copied().filter(|&cut| cut < wire.len()).collect();
+    ends.push(wire.len());
+    ends.sort_unstable();
+    ends.dedup();
+
+    let mut taken: Vec<Taken> = Vec::new();
+    let mut resume = Resume::new();
+    let mut body: Option<Decoder> = None;
+    let mut start = 0;
+    for end in ends {
+        loop {
+            if let Some(decoder) = &mut body {
+                while !decoder.is_done() && start < end {
+                    let step = match decoder.decode(&wire[start..end], limits) {
+                        Ok(step) => step,
+                        Err(reject) => return (taken, End::Refused(reject.status)),
+                    };
+                    assert!(step.consumed > 0 && step.data.end <= step.consumed);
+                    assert_eq!(step.done, decoder.is_done());
+                    let request = taken.last_mut().expect("a body has a head");
+                    request.body.extend_from_slice(&wire[start..][step.data]);
+                    start += step.consumed;
+                }
+                if !decoder.is_done() {
+                    break;
+                }
+                body = None;
+                if !taken.last().expect("a body has a head").keep_alive {
+                    return (taken, End::Closed);
+                }
+            }
+            if start == end {
+                break;
+            }
+            let (request, len) = match resume.parse(&wire[start..end], limits) {
+                Ok(Parsed::Complete { request, len }) => (request, len),
+                Ok(Parsed::Partial) => break,
+                Err(reject) => return (taken, End::Refused(reject.status)),
+            };
+            check(&wire[start..start + len], &request);
+            taken.push(Taken {
+                line: String::from_utf8(request.line.to_vec()).expect("the line is ASCII"),
+                host: request.host.map(<[u8]>::to_vec),
+                framing: request.framing,
+                keep_alive: request.keep_alive,
+                fields: request.fields().map(|f| (f.name.to_vec(), f.value.to_vec())).collect(),
+                body: Vec::new(),
+            });
+            body = Some(Decoder::new(request.framing));
+            start += len;
+        }
+    }
+    let is_clean = start == wire.len() && body.is_none();
+    (taken, if is_clean { End::Clean } else { End::Partial })
+}
+
+/// What must hold of every head that is taken, whoever wrote it.
+fn check(head: &[u8], request: &request::Request<'_>) {
+    let text = head.escape_ascii();
+    for (i, &byte) in head.iter().enumerate() {
+        let is_sound = match byte {
+            b'\n' => i > 0 && head[i - 1] == b'\r',
+            b'\r' => head.get(i + 1) == Some(&b'\n'),
+            b'\t' => true,
+            _ => byte >= b' ' && byte != 0x7f,
+        };
+        assert!(is_sound, "octet {i} ({byte:#x}) of {text}");
+    }
+    assert!(head.ends_with(b"\r\n\r\n"), "{text}");
+    let count = |name: &[u8]| request.fields().filter(|f| f.is(name)).count();
+    assert!(count(b"host") <= 1, "{text}");
+    assert!(count(b"host") == 1 || request.version == request::Version::Http10, "{text}");
+    assert!(count(b"content-length") <= 1, "{text}");
+    match request.framing {
+        Framing::Chunked => {
+            assert_eq!((count(b"content-length"), count(b"transfer-encoding")), (0, 1), "{text}");
+        }
+        Framing::Length(length) => {
+            assert!(length > 0 && count(b"transfer-encoding") == 0, "{text}");
+        }
+        Framing::None => assert_eq!(count(b"transfer-encoding"), 0, "{text}"),
+    }
+
+    // httparse, with all that it forgives, reads the same.
+    let mut headers = [httparse::EMPTY_HEADER; 128];
+    let mut theirs = httparse::Request::new(&mut headers);
+    match theirs.parse(head) {
+        Ok(httparse::Status::Complete(len)) => {
+            assert_eq!(len, head.len(), "{text}");
+            assert_eq!(theirs.method.map(str::as_bytes), Some(request.method.as_bytes()), "{text}");
+            let theirs = theirs.headers.iter().map(|h| (h.name.as_bytes(), h.value));
+            assert!(theirs.eq(request.fields().map(|f| (f.name, f.value))), "{text}");
+        }
+        // It knows no HTTP/1.2.
+        Err(httparse::Error::Version) => {
+            let minor = request.line[request.line.len() - 1];
+            assert!((b'2'..=b'9').contains(&minor), "{text}");
+        }
+        other => panic!("httparse says {other:?} of {text}"),
+    }
+}
