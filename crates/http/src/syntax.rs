@@ -110,6 +110,15 @@ pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
     })
 }
 
+/// Whether `bytes`, as far as it goes, follows `pattern`, in which `#` stands for a digit.
+#[inline]
+pub(crate) fn follows(pattern: &[u8], bytes: &[u8]) -> bool {
+    pattern.iter().zip(bytes).all(|(&wanted, &got)| match wanted {
+        b'#' => got.is_ascii_digit(),
+        _ => got == wanted,
+    })
+}
+
 /// The value of a hexadecimal digit.
 #[inline]
 pub(crate) fn hex(digit: u8) -> Option<u8> {

@@ -139,6 +139,9 @@ fn a_body_that_is_over_takes_nothing_more() {
 }
 
 proptest! {
+    // A regression found here becomes a case of its own in a table.
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn what_is_encoded_is_decoded(
         chunks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..200), 0..20),

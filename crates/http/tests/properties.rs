@@ -166,7 +166,14 @@ fn same_in_pieces(wire: &[u8], cuts: &[usize], limits: &Limits) -> Result<(), Te
     Ok(())
 }
 
+fn file_name_octet() -> impl Strategy<Value = u8> {
+    (0x20u8..=0xff).prop_map(|b| if matches!(b, b'/' | b'\\' | 0x7f) { b'x' } else { b })
+}
+
 proptest! {
+    // A regression found here becomes a case of its own in a table.
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn any_split_gives_the_same_requests(
         wire in wire(0..1), cut in proptest::collection::vec(any::<Index>(), 0..40),
@@ -266,9 +273,8 @@ proptest! {
     }
 
     #[test]
-    fn percent_encoding_goes_round(name in proptest::collection::vec(0x20u8..=0xff, 1..40)) {
+    fn percent_encoding_goes_round(name in proptest::collection::vec(file_name_octet(), 1..40)) {
         prop_assume!(name != b"." && name != b"..");
-        prop_assume!(!name.iter().any(|b| matches!(b, b'/' | b'\\' | 0x7f)));
         let encoded: String = name.iter().map(|byte| format!("%{byte:02x}")).collect();
         let mut scratch = Vec::new();
         let path = format!("/{encoded}");

@@ -197,6 +197,10 @@ fn versions_2_3_and_rfc_9110_2_5() {
         assert_eq!(version(other), Err(Status::VersionNotSupported), "{other}");
     }
     for bad in [
+        "HTTP/1.d",
+        "HTTP/d.1",
+        "HTTP/#.1",
+        "HTTP/1.#",
         "http/1.1",
         "Http/1.1",
         "HTTP/1.10",

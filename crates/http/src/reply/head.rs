@@ -6,6 +6,7 @@ use crate::{
     fields::{self, Bounds, Field, is_name},
     hop::{Hop, Transfer},
     request::{Framing, Version},
+    syntax::follows,
 };
 
 /// Where the body ends (§6.3).
@@ -76,12 +77,9 @@ impl StatusLine {
     /// second space are forgiven: it changes nothing.
     #[inline]
     fn parse(bytes: &[u8], max: usize) -> Result<Option<Self>, BadReply> {
-        // `d` stands for a digit.
-        const PATTERN: &[u8] = b"HTTP/1.d ddd";
-        for (&wanted, &got) in PATTERN.iter().zip(bytes) {
-            if !(wanted == got || wanted == b'd' && got.is_ascii_digit()) {
-                return Err(BadReply::StatusLine);
-            }
+        const PATTERN: &[u8] = b"HTTP/1.# ###";
+        if !follows(PATTERN, bytes) {
+            return Err(BadReply::StatusLine);
         }
         let searched = &bytes[..bytes.len().min(max + 2)];
         let Some(lf) = memchr::memchr(b'\n', searched) else {

@@ -2,7 +2,7 @@
 
 use crate::{
     Reject, Status,
-    syntax::{TARGET, TOKEN, span},
+    syntax::{TARGET, TOKEN, follows, span},
 };
 
 /// A request method (RFC 9110 §9, RFC 5789). Case matters.
@@ -130,12 +130,9 @@ fn parse_version(bytes: &[u8]) -> Result<Option<Version>, Reject> {
 }
 
 fn parse_rare_version(bytes: &[u8]) -> Result<Option<Version>, Reject> {
-    // `d` stands for a digit.
-    const PATTERN: &[u8] = b"HTTP/d.d\r\n";
-    for (&wanted, &got) in PATTERN.iter().zip(bytes) {
-        if !(wanted == got || wanted == b'd' && got.is_ascii_digit()) {
-            return Err(Reject::bad("invalid HTTP version, or no CRLF after it"));
-        }
+    const PATTERN: &[u8] = b"HTTP/#.#\r\n";
+    if !follows(PATTERN, bytes) {
+        return Err(Reject::bad("invalid HTTP version, or no CRLF after it"));
     }
     if bytes.len() < PATTERN.len() {
         return Ok(None);
