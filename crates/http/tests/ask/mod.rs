@@ -1,0 +1,48 @@
+//! Short words for asking what becomes of a head.
+
+use pollux_http::{
+    Limits, Reject, Status,
+    request::{self, Parsed, Request},
+};
+
+pub(crate) fn parse_within<'b>(
+    text: &'b [u8],
+    limits: &Limits,
+) -> Result<Option<(Request<'b>, usize)>, Status> {
+    match request::parse(text, limits) {
+        Ok(Parsed::Partial) => Ok(None),
+        Ok(Parsed::Complete { request, len }) => Ok(Some((request, len))),
+        Err(Reject { status, .. }) => Err(status),
+    }
+}
+
+pub(crate) fn parse(text: &[u8]) -> Result<Option<(Request<'_>, usize)>, Status> {
+    parse_within(text, &Limits::DEFAULT)
+}
+
+#[track_caller]
+pub(crate) fn taken(text: &[u8]) -> Request<'_> {
+    match parse(text) {
+        Ok(Some((request, len))) => {
+            assert_eq!(len, text.len(), "{}", text.escape_ascii());
+            request
+        }
+        other => panic!("{}: {other:?}", text.escape_ascii()),
+    }
+}
+
+#[track_caller]
+pub(crate) fn refused(text: &[u8]) -> Status {
+    match parse(text) {
+        Err(status) => status,
+        Ok(other) => panic!("{}: {other:?}", text.escape_ascii()),
+    }
+}
+
+/// Each text is refused with this status.
+#[track_caller]
+pub(crate) fn all_refused(status: Status, texts: &[&[u8]]) {
+    for text in texts {
+        assert_eq!(refused(text), status, "{}", text.escape_ascii());
+    }
+}
