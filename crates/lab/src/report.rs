@@ -101,3 +101,13 @@ pub fn panels(outcome: &Outcome) -> Vec<Panel<'_>> {
     }
     panels
 }
+
+/// The axes that vary, in words: `idle 8,000`; "everywhere" when none does.
+pub(crate) fn point_text(outcome: &Outcome, point: &Point) -> String {
+    let part = |(axis, value): (&String, &Value)| {
+        let several = outcome.values(axis).is_some_and(|values| values.len() > 1);
+        several.then(|| format!("{axis} {}", format::value(value)))
+    };
+    let parts: Vec<_> = point.iter().filter_map(part).collect();
+    if parts.is_empty() { "everywhere".into() } else { parts.join(", ") }
+}

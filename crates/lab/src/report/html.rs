@@ -4,7 +4,7 @@ use super::{Panel, format};
 use crate::{
     claims::{ClaimOutcome, Part, Verdict},
     experiment::Value,
-    metric, plan,
+    metric,
     result::{FILE, Outcome},
     stats::{CONFIDENCE, Estimate},
 };
@@ -219,7 +219,7 @@ fn conditions(page: &mut String, outcome: &Outcome) {
             if cell.cell.variant == variant.name && cell.excluded > 0 {
                 remarks.push(format!(
                     "{}: {} of {} runs do not count: {}",
-                    escape(&point_text(outcome, &cell.cell.point)),
+                    escape(&super::point_text(outcome, &cell.cell.point)),
                     cell.excluded,
                     cell.excluded + cell.valid,
                     escape(cell.reason.as_deref().unwrap_or("no reason given"))
@@ -263,15 +263,6 @@ fn conditions(page: &mut String, outcome: &Outcome) {
         outcome.seed
     );
     commands(page, outcome);
-}
-
-fn point_text(outcome: &Outcome, point: &plan::Point) -> String {
-    let part = |(axis, value): (&String, &Value)| {
-        let several = outcome.values(axis).is_some_and(|values| values.len() > 1);
-        several.then(|| format!("{axis} {}", format::value(value)))
-    };
-    let parts: Vec<_> = point.iter().filter_map(part).collect();
-    if parts.is_empty() { "everywhere".into() } else { parts.join(", ") }
 }
 
 fn commands(page: &mut String, outcome: &Outcome) {

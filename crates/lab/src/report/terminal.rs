@@ -117,8 +117,9 @@ pub fn notes(outcome: &Outcome) -> String {
     }
     for cell in outcome.cells.iter().filter(|cell| cell.excluded > 0) {
         text.push_str(&format!(
-            "{}: {} of {} runs do not count: {}\n",
-            crate::run::name(&cell.cell),
+            "{} ({}): {} of {} runs do not count: {}\n",
+            cell.cell.variant,
+            super::point_text(outcome, &cell.cell.point),
             cell.excluded,
             cell.excluded + cell.valid,
             cell.reason.as_deref().unwrap_or("no reason given")

@@ -1,0 +1,153 @@
+//! How an outcome is shown, from data of known shape: costs that climb, one that is refused, one
+//! mechanism that is not there.
+
+use pollux_lab::{
+    environment::Environment,
+    experiment::{self, Value},
+    measure::Raw,
+    plan::{Cell, Point, points, rate_dimension},
+    report,
+    result::{FORMAT, Outcome, Run, Status, VariantOutcome},
+};
+use std::{collections::BTreeMap, fs};
+
+/// Server CPU per request with 0, 1,000 and 8,000 idle connections.
+const COSTS: &[(&str, [f64; 3])] = &[
+    ("select", [14.0, 31.0, f64::NAN]),
+    ("poll", [13.5, 45.0, 410.0]),
+    ("epoll", [16.0, 16.1, 16.9]),
+    ("epoll-et", [15.0, 15.1, 15.3]),
+];
+
+fn sample() -> Outcome {
+    let mut experiment = experiment::find("idle").unwrap();
+    let known = |variant: &String| COSTS.iter().any(|(name, _)| name == variant);
+    experiment.claim.retain(|claim| claim.each.iter().all(known));
+    let mut dimensions = experiment.dimensions(true);
+    dimensions.push(rate_dimension(&[2_000.0]));
+    let mut runs = Vec::new();
+    for block in 0..3 {
+        for (variant, costs) in COSTS {
+            for (point, cost) in points(&dimensions).into_iter().zip(costs) {
+                if !cost.is_nan() || block == 0 {
+                    runs.push(one(variant, point, *cost, block));
+                }
+            }
+        }
+    }
+    let variant = |name: &str, unavailable: Option<&str>| VariantOutcome {
+        name: name.into(),
+        mechanism: name.into(),
+        unavailable: unavailable.map(str::to_owned),
+    };
+    let mut variants: Vec<_> = COSTS.iter().map(|(name, _)| variant(name, None)).collect();
+    variants.push(variant("devpoll", Some("no /dev/poll here")));
+    let mut outcome = Outcome {
+        format: FORMAT.into(),
+        experiment,
+        quick: true,
+        paper_rates: false,
+        seed: 1,
+        started_at: "2026-01-02T03:04:05Z".into(),
+        elapsed_s: 77.0,
+        interrupted: false,
+        notes: vec!["The time of 80 s was over after 3 of 4 blocks.".into()],
+        environment: Environment { kernel: "Linux 6.18".into(), ..Environment::default() },
+        variants,
+        dimensions,
+        saturation: Vec::new(),
+        claims: Vec::new(),
+        cells: Vec::new(),
+        runs,
+    };
+    outcome.conclude();
+    outcome
+}
+
+fn one(variant: &str, point: Point, cost: f64, block: u32) -> Run {
+    let refused = cost.is_nan();
+    // Blocks differ by a few per cent, as machines do.
+    let cost = cost * (1.0 + 0.03 * f64::from(block));
+    let metrics = [
+        ("server_cpu_us_per_request", cost),
+        ("latency_p50_us", cost + 30.0),
+        ("latency_p99_us", 4.0 * cost + 60.0),
+        ("throughput_rps", 2_000.0),
+        ("calls_per_request", 7.0),
+    ];
+    Run {
+        cell: Cell { variant: variant.into(), point },
+        block,
+        started_s: 0.0,
+        window_s: 0.5,
+        mechanism: variant.into(),
+        status: if refused { Status::Failed } else { Status::Valid },
+        reason: refused.then(|| "the server held 1013 of 8000 idle connections".to_owned()),
+        metrics: if refused {
+            BTreeMap::new()
+        } else {
+            metrics.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+        },
+        raw: Raw::default(),
+        commands: Vec::new(),
+    }
+}
+
+#[test]
+fn tables_claims_and_notes_on_a_terminal() {
+    let outcome = sample();
+    let text = report::terminal::tables(&outcome, Some(100))
+        + &report::terminal::claims(&outcome, Some(100));
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    insta::assert_snapshot!(text + &report::terminal::notes(&outcome));
+}
+
+#[test]
+fn the_page_shows_verdicts_refusals_and_what_is_not_there() {
+    let outcome = sample();
+    let directory = tempfile::tempdir().unwrap();
+    let page = report::write(&outcome, directory.path()).unwrap();
+    let page = fs::read_to_string(page).unwrap();
+    fs::create_dir_all("/tmp/lab-sample").unwrap();
+    report::write(&outcome, std::path::Path::new("/tmp/lab-sample")).unwrap();
+    for expected in [
+        "✓ holds",
+        "the server held 1013 of 8000 idle connections",
+        "no /dev/poll here",
+        "The time of 80 s was over",
+        "server CPU per request (µs)",
+        "idle connections held",
+    ] {
+        assert!(page.contains(expected), "{expected}");
+    }
+    assert_eq!(page.matches("<svg").count(), outcome.experiment.figure.len());
+    let svg = fs::read_to_string(directory.path().join("figures/cpu.svg")).unwrap();
+    for (name, _) in COSTS {
+        assert!(svg.contains(&format!("\n{name}\n")) || svg.contains(name), "{name} is named");
+    }
+    assert!(!svg.contains("devpoll"), "what did not run has no line");
+}
+
+#[test]
+fn a_result_of_another_format_is_refused_with_its_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let error = format!("{:#}", Outcome::read(directory.path()).unwrap_err());
+    assert!(
+        error.contains("result.json") && error.contains("is it a result directory?"),
+        "{error}"
+    );
+    let path = directory.path().join("result.json");
+    fs::write(&path, r#"{"format": "pollux-lab-result/0"}"#).unwrap();
+    let error = format!("{:#}", Outcome::read(directory.path()).unwrap_err());
+    assert!(error.contains("has format \"pollux-lab-result/0\""), "{error}");
+}
+
+#[test]
+fn points_of_figures_follow_the_file() {
+    let outcome = sample();
+    let panels = report::panels(&outcome);
+    assert_eq!(panels.len(), outcome.experiment.figure.len(), "one rate: one panel a figure");
+    assert_eq!(panels[0].subtitle(&outcome), "offered rate (requests/s): 2,000");
+    let point = panels[0].point(&Value::Number(1000.0));
+    assert_eq!(outcome.cell("epoll", &point).unwrap().valid, 3);
+}
