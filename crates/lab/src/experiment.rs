@@ -182,6 +182,9 @@ pub struct Figure {
     /// Logarithmic y axis.
     #[serde(default)]
     pub log_y: bool,
+    /// Its figures stand in a table on the terminal too.
+    #[serde(default)]
+    pub in_terminal: bool,
     /// Values of the other axes. An axis that is neither here nor `x` gets one figure per value.
     #[serde(default)]
     pub at: BTreeMap<String, Select>,

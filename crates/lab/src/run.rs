@@ -323,6 +323,9 @@ impl<'a> Conduct<'a> {
                 Err(error) => Some(format!("{error:#}")),
                 Ok(()) => trial.raw.validity().err(),
             };
+            if self.settings.interrupt.is_raised() {
+                return Err(Interrupted.into());
+            }
             self.outcome.saturation.push(Saturation {
                 cell,
                 rps: rps.flatten(),

@@ -16,8 +16,8 @@ const WIDTH: u32 = 860;
 const HEIGHT: u32 = 470;
 /// Room for the names beside the plot.
 const NAMES: u32 = 170;
-const TOP: i32 = 46;
-const BOTTOM: i32 = 58;
+const TOP: i32 = 48;
+const BOTTOM: i32 = 48;
 const LEFT: i32 = 78;
 const FONT: &str = "system-ui, 'DejaVu Sans', sans-serif";
 /// The least distance of two names, in pixels.
@@ -113,10 +113,10 @@ fn paint<DB: DrawingBackend>(
     series: &[Series],
 ) -> Result<(), Failure<DB>> {
     root.fill(&WHITE)?;
-    let title = (FONT, 17).into_font().style(FontStyle::Bold).color(&TEXT);
+    let title = (FONT, 18).into_font().style(FontStyle::Bold).color(&TEXT);
     root.draw(&Text::new(panel.figure.title.clone(), (14, 10), title))?;
     let subtitle = panel.subtitle(outcome);
-    root.draw(&Text::new(subtitle, (14, 31), (FONT, 12).into_font().color(&TEXT)))?;
+    root.draw(&Text::new(subtitle, (14, 31), (FONT, 13).into_font().color(&TEXT)))?;
     if series.is_empty() {
         let style = (FONT, 15).into_font().color(&TEXT);
         return root.draw(&Text::new("no run that counts", (LEFT, HEIGHT as i32 / 2), style));
@@ -134,11 +134,11 @@ fn paint<DB: DrawingBackend>(
     let x = places[0] - 0.04 * span..places[places.len() - 1] + 0.04 * span;
     let area = root.margin(TOP as u32, 0, 0, NAMES);
     let mut builder = ChartBuilder::on(&area);
-    builder.x_label_area_size(BOTTOM).y_label_area_size(LEFT).margin_top(12);
+    builder.x_label_area_size(BOTTOM).y_label_area_size(LEFT).margin_top(12).margin_left(8).margin_bottom(6);
     if panel.figure.log_y {
         let chart = builder.build_cartesian_2d(
             Ticks { range: x, at: places.to_vec() },
-            (low / 1.3..high * 1.3).log_scale(),
+            Decades { low: low / 1.25, high: high * 1.25 },
         )?;
         lines(root, chart, outcome, panel, series)
     } else {
@@ -175,6 +175,41 @@ impl Ranged for Ticks {
     }
 }
 
+/// A logarithmic axis with ticks at 1, 2 and 5 of each decade.
+#[derive(Clone)]
+struct Decades {
+    low: f64,
+    high: f64,
+}
+
+impl Ranged for Decades {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
+        let share = (value.max(self.low) / self.low).ln() / (self.high / self.low).ln();
+        limit.0 + (share * f64::from(limit.1 - limit.0)).round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, _hint: Hint) -> Vec<f64> {
+        let decades = (self.high / self.low).log10();
+        let steps: &[f64] = match decades {
+            d if d < 1.0 => &[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0],
+            d if d < 4.0 => &[1.0, 2.0, 5.0],
+            _ => &[1.0],
+        };
+        let (first, last) = (self.low.log10().floor() as i32, self.high.log10().ceil() as i32);
+        (first..=last)
+            .flat_map(|decade| steps.iter().map(move |step| step * 10f64.powi(decade)))
+            .filter(|tick| (self.low..=self.high).contains(tick))
+            .collect()
+    }
+
+    fn range(&self) -> std::ops::Range<f64> {
+        self.low..self.high
+    }
+}
+
 fn lines<DB, Y>(
     root: &DrawingArea<DB, Shift>,
     mut chart: ChartContext<'_, DB, Cartesian2d<Ticks, Y>>,
@@ -191,13 +226,15 @@ where
         let index = places.iter().position(|place| (place - x).abs() < 1e-9);
         index.map_or_else(String::new, |index| format::value(&panel.x.values[index]))
     };
-    let y_tick =
-        |y: &f64| format::number(*y).trim_end_matches('0').trim_end_matches('.').to_owned();
     let y_tick = |y: &f64| {
         let text = format::number(*y);
-        if text.contains('.') { y_tick(y) } else { text }
+        // A tick is a round number.
+        match text.contains('.') {
+            true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+            false => text,
+        }
     };
-    let font = (FONT, 13).into_font().color(&TEXT);
+    let font = (FONT, 14).into_font().color(&TEXT);
     chart
         .configure_mesh()
         .disable_x_mesh()
@@ -223,8 +260,7 @@ where
         dashed(root, &path, DASHES[line.index % DASHES.len()], colour)?;
         for (x, estimate) in &line.points {
             if let (Some(low), Some(high)) = (estimate.low, estimate.high) {
-                let floor = if panel.figure.log_y { f64::MIN_POSITIVE } else { f64::MIN };
-                let (top, bottom) = (at(*x, high), at(*x, low.max(floor)));
+                let (top, bottom) = (at(*x, high), at(*x, low));
                 root.draw(&PathElement::new(vec![top, bottom], colour.stroke_width(1)))?;
                 for (x, y) in [top, bottom] {
                     root.draw(&PathElement::new(vec![(x - 4, y), (x + 4, y)], colour))?;
@@ -267,7 +303,15 @@ fn beside<DB: DrawingBackend>(
         dashed(root, &sample, DASHES[line.index % DASHES.len()], *colour)?;
         marker(root, (edge + 22, row), line.index, *colour)?;
         let style = (FONT, 14).into_font().color(&TEXT).pos(Pos::new(HPos::Left, VPos::Center));
-        root.draw(&Text::new(line.name.clone(), (edge + 47, row), style))?;
+        let last = line.points[line.points.len() - 1].0;
+        let stop = places(&panel.x.values).iter().position(|&place| place == last);
+        let name = match stop.map(|index| &panel.x.values[index]) {
+            Some(value) if line.points.len() < right => {
+                format!("{} (to {})", line.name, format::value(value))
+            }
+            _ => line.name.clone(),
+        };
+        root.draw(&Text::new(name, (edge + 47, row), style))?;
     }
     Ok(())
 }

@@ -17,6 +17,12 @@ pub fn number(value: f64) -> String {
     group_thousands(&text)
 }
 
+/// `value` with as many decimals as [`number`] gives `model`.
+pub fn like(value: f64, model: f64) -> String {
+    let decimals = number(model).split_once('.').map_or(0, |(_, decimals)| decimals.len());
+    group_thousands(&format!("{value:.decimals$}"))
+}
+
 fn group_thousands(text: &str) -> String {
     let (whole, rest) = text.find('.').map_or((text, ""), |dot| text.split_at(dot));
     let (sign, digits) = whole.strip_prefix('-').map_or(("", whole), |digits| ("-", digits));
@@ -82,6 +88,8 @@ mod tests {
         ] {
             assert_eq!(number(value), text);
         }
+        assert_eq!(like(0.42, 14.4), "0.4");
+        assert_eq!(like(49.2, 1749.0), "49");
         assert_eq!(value(&Value::Number(8000.0)), "8,000");
         assert_eq!(value(&Value::Word("inf".into())), "inf");
         assert_eq!(bytes(25_769_803_776), "24.0 GiB");

@@ -4,12 +4,12 @@ use super::format;
 use crate::{metric, plan, result::Outcome, stats::Estimate};
 use comfy_table::{Cell as TableCell, CellAlignment, ContentArrangement, Table, presets};
 
-/// One table for each metric that the experiment draws: a row a variant, a column a point.
+/// A table for each figure that asks for one: a row a variant, a column a point.
 pub fn tables(outcome: &Outcome, width: Option<u16>) -> String {
     let mut text = String::new();
     let mut seen = Vec::new();
     for figure in &outcome.experiment.figure {
-        if !seen.contains(&figure.y) {
+        if figure.in_terminal && !seen.contains(&figure.y) {
             seen.push(figure.y.clone());
             text.push_str(&format!("{}\n", metric::title(&figure.y)));
             text.push_str(&metric_table(outcome, &figure.y, width));
@@ -66,7 +66,7 @@ fn estimate(estimate: &Estimate) -> String {
     match (estimate.low, estimate.high) {
         (Some(low), Some(high)) => {
             let spread = (high - low) / 2.0;
-            format!("{} ±{}", format::number(estimate.value), format::number(spread))
+            format!("{} ±{}", format::number(estimate.value), format::like(spread, estimate.value))
         }
         _ => format::number(estimate.value),
     }
