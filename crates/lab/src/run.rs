@@ -9,7 +9,7 @@ pub mod trial;
 
 use crate::{
     environment::Environment,
-    experiment::{Experiment, Place, SaturationOf, Variant},
+    experiment::{Experiment, Place, RATE, SaturationOf, Variant},
     plan::{self, Cell, Point},
     result::{FORMAT, Outcome, Run, Saturation, Status, VariantOutcome},
 };
@@ -19,10 +19,7 @@ use pollux_event::{Capabilities, MechanismSpec, registry};
 use progress::Progress;
 use server::NotHeld;
 use site::Site;
-use std::{
-    collections::BTreeSet,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 use trial::{Bench, Cpus, Drive, Programs, Trial};
 
 /// A share of the server's time on the CPU's queue above which its CPU was not its own.
@@ -76,8 +73,9 @@ struct Conduct<'a> {
     site: Site,
     cpus: Cpus,
     outcome: Outcome,
-    /// Cells that failed for a reason that will not go away.
-    hopeless: BTreeSet<usize>,
+    /// Cells, less their rate, whose connections the server cannot hold, and what it said: this
+    /// does not change from block to block.
+    not_held: Vec<(Cell, String)>,
     /// What runs cost beside their windows, so far.
     overhead_s: f64,
     runs_made: u32,
@@ -152,7 +150,7 @@ impl<'a> Conduct<'a> {
             variants: all,
             site: Site::new(experiment.workload)?,
             cpus,
-            hopeless: BTreeSet::new(),
+            not_held: Vec::new(),
             overhead_s: 0.0,
             runs_made: 0,
             seeds: settings.seed,
@@ -190,7 +188,7 @@ impl<'a> Conduct<'a> {
         let cells = plan::cells(names.iter().map(String::as_str), &self.outcome.dimensions)?;
         let budget = *self.settings.experiment.budget(self.settings.quick);
         for block in 0..budget.blocks {
-            let open = cells.len() - self.hopeless.len();
+            let open = cells.iter().filter(|cell| self.not_held(cell).is_none()).count();
             let blocks_left = (budget.blocks - block) as usize;
             let overhead = self.overhead();
             if block > 0 && self.left_s() < open as f64 * (budget.min_window_seconds + overhead) {
@@ -205,17 +203,22 @@ impl<'a> Conduct<'a> {
             for (done, index) in
                 plan::block_order(cells.len(), block, self.settings.seed).into_iter().enumerate()
             {
-                if self.hopeless.contains(&index) {
+                let cell = &cells[index];
+                if let Some(reason) = self.not_held(cell) {
+                    if block == 0 {
+                        let reason = reason.to_owned();
+                        self.record(cell, block, Trial::default(), Status::Failed, Some(reason));
+                    }
                     continue;
                 }
                 let left = (cells.len() - done + (blocks_left - 1) * cells.len()) as f64 * per_run;
                 self.settings.progress.running(
-                    &format!("block {} of {}: {}", block + 1, budget.blocks, name(&cells[index])),
+                    &format!("block {} of {}: {}", block + 1, budget.blocks, name(cell)),
                     (u64::from(block) as usize * cells.len() + done) as u64,
                     u64::from(budget.blocks) * cells.len() as u64,
                     Duration::from_secs_f64(left),
                 );
-                self.one(index, &cells[index], block, window)?;
+                self.one(cell, block, window)?;
             }
         }
         Ok(())
@@ -230,26 +233,33 @@ impl<'a> Conduct<'a> {
         }
     }
 
-    fn one(&mut self, index: usize, cell: &Cell, block: u32, window_s: f64) -> anyhow::Result<()> {
+    fn one(&mut self, cell: &Cell, block: u32, window_s: f64) -> anyhow::Result<()> {
         let started_at = Instant::now();
-        let started_s = self.started_at.elapsed().as_secs_f64();
         let (trial, result) = self.trial(cell, Drive::AsPlanned, window_s)?;
-        let (status, reason) = match &result {
-            Err(error) => {
-                if error.is::<NotHeld>() {
-                    self.hopeless.insert(index);
+        let (status, reason) = match result {
+            Err(error) => (Status::Failed, Some(format!("{error:#}"))),
+            Ok(()) => {
+                self.overhead_s += started_at.elapsed().as_secs_f64() - window_s;
+                self.runs_made += 1;
+                match trial.raw.validity() {
+                    Ok(()) => (Status::Valid, None),
+                    Err(reason) => (Status::Invalid, Some(reason)),
                 }
-                (Status::Failed, Some(format!("{error:#}")))
             }
-            Ok(()) => match trial.raw.validity() {
-                Ok(()) => (Status::Valid, None),
-                Err(reason) => (Status::Invalid, Some(reason)),
-            },
         };
-        if result.is_ok() {
-            self.overhead_s += started_at.elapsed().as_secs_f64() - window_s;
-            self.runs_made += 1;
-        }
+        self.record(cell, block, trial, status, reason);
+        Ok(())
+    }
+
+    /// Adds a run to the outcome.
+    fn record(
+        &mut self,
+        cell: &Cell,
+        block: u32,
+        trial: Trial,
+        status: Status,
+        reason: Option<String>,
+    ) {
         let metrics = trial.raw.metrics();
         if let Some(share) = metrics.get("server_queue_share").filter(|&&s| s > SHARED_CPU) {
             self.outcome.notes.push(format!(
@@ -263,8 +273,8 @@ impl<'a> Conduct<'a> {
         self.outcome.runs.push(Run {
             cell: cell.clone(),
             block,
-            started_s,
-            window_s,
+            started_s: trial.started_s,
+            window_s: trial.window_s,
             mechanism: trial.mechanism,
             status,
             reason,
@@ -272,7 +282,13 @@ impl<'a> Conduct<'a> {
             raw: trial.raw,
             commands: trial.commands,
         });
-        Ok(())
+    }
+
+    /// What the server said when it could not hold this cell's connections, at whatever rate.
+    fn not_held(&self, cell: &Cell) -> Option<&str> {
+        let cell = without_rate(cell);
+        let known = self.not_held.iter().find(|(other, _)| *other == cell);
+        known.map(|(_, reason)| reason.as_str())
     }
 
     /// One run. The outer error is the interrupt, the inner what went wrong with the run.
@@ -283,11 +299,16 @@ impl<'a> Conduct<'a> {
         window_s: f64,
     ) -> anyhow::Result<(Trial, anyhow::Result<()>)> {
         self.seeds = self.seeds.wrapping_add(1);
-        let mut trial = Trial::default();
+        let started_s = self.started_at.elapsed().as_secs_f64();
+        let mut trial = Trial { started_s, window_s, ..Trial::default() };
         let variant = self.variants.iter().find(|v| v.name == cell.variant).context("a variant")?;
         let result = self.bench().measure(variant, cell, drive, window_s, self.seeds, &mut trial);
         match result {
             Err(error) if error.is::<Interrupted>() => Err(error),
+            Err(error) if error.is::<NotHeld>() => {
+                self.not_held.push((without_rate(cell), format!("{error:#}")));
+                Ok((trial, Err(error)))
+            }
             other => Ok((trial, other)),
         }
     }
@@ -323,9 +344,6 @@ impl<'a> Conduct<'a> {
                 Err(error) => Some(format!("{error:#}")),
                 Ok(()) => trial.raw.validity().err(),
             };
-            if self.settings.interrupt.is_raised() {
-                return Err(Interrupted.into());
-            }
             self.outcome.saturation.push(Saturation {
                 cell,
                 rps: rps.flatten(),
@@ -366,6 +384,12 @@ impl<'a> Conduct<'a> {
         };
         if chosen.is_empty() { self.available().map(|v| v.name.clone()).collect() } else { chosen }
     }
+}
+
+fn without_rate(cell: &Cell) -> Cell {
+    let mut cell = cell.clone();
+    cell.point.remove(RATE);
+    cell
 }
 
 /// The experiment's variants; every mechanism in the registry when it names none.

@@ -134,7 +134,12 @@ fn paint<DB: DrawingBackend>(
     let x = places[0] - 0.04 * span..places[places.len() - 1] + 0.04 * span;
     let area = root.margin(TOP as u32, 0, 0, NAMES);
     let mut builder = ChartBuilder::on(&area);
-    builder.x_label_area_size(BOTTOM).y_label_area_size(LEFT).margin_top(12).margin_left(8).margin_bottom(6);
+    builder
+        .x_label_area_size(BOTTOM)
+        .y_label_area_size(LEFT)
+        .margin_top(12)
+        .margin_left(8)
+        .margin_bottom(6);
     if panel.figure.log_y {
         let chart = builder.build_cartesian_2d(
             Ticks { range: x, at: places.to_vec() },

@@ -7,6 +7,7 @@ use crate::{
     plan::Cell,
 };
 use anyhow::Context as _;
+use pollux_event::MechanismSpec;
 use std::{
     ffi::OsString,
     time::{Duration, Instant},
@@ -76,6 +77,10 @@ pub struct Bench<'a> {
 /// What a run left.
 #[derive(Debug, Default)]
 pub struct Trial {
+    /// Seconds from the start of the experiment.
+    pub started_s: f64,
+    /// The measured window that was asked for.
+    pub window_s: f64,
     /// The raw data.
     pub raw: Raw,
     /// The mechanism that ran, as the server said.
@@ -103,10 +108,11 @@ impl Bench<'_> {
         trial.commands.push(server.command().to_owned());
         trial.mechanism.clone_from(&server.mechanism);
         trial.raw.listening = server.listening.clone();
+        // In the order in which a spec prints its options.
+        let wanted = variant.mechanism.parse::<MechanismSpec>()?.to_string();
         anyhow::ensure!(
-            server.mechanism == variant.mechanism,
-            "asked for mechanism {}, but {} runs",
-            variant.mechanism,
+            server.mechanism == wanted,
+            "asked for mechanism {wanted}, but {} runs",
             server.mechanism
         );
         let _holder = self.hold_idle(&server, cell, trial)?;
