@@ -1,6 +1,7 @@
 //! The binary `pollux`: parses the command line and hands over to the crates. It only wires.
 
 mod command;
+mod duration;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -18,7 +19,7 @@ enum Command {
     /// Serve the files below a directory over HTTP/1.1
     Serve(command::serve::Args),
     /// Drive a server with open-loop (or closed-loop) load
-    Load(command::load::Args),
+    Load(Box<command::load::Args>),
     /// Hold idle connections to a server, re-opening those that die
     Idle(command::idle::Args),
     /// Re-run the papers' experiments and judge their claims
@@ -33,7 +34,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match cli.command {
         Command::Serve(args) => command::serve::run(args),
-        Command::Load(args) => command::load::run(args),
+        Command::Load(args) => command::load::run(*args),
         Command::Idle(args) => command::idle::run(args),
         Command::Lab(args) => command::lab::run(args),
         Command::Doctor(args) => command::doctor::run(args),

@@ -1,1 +1,45 @@
-//! To be written.
+//! An HTTP load generator whose schedule does not wait for the server.
+//!
+//! # Guide
+//!
+//! - [`Config`] says what to do; [`run()`] does it; [`Report`] is what was found; [`output`] shows
+//!   it.
+//! - Open loop: a request is sent at its instant in a [`schedule`] drawn before the run, whatever
+//!   became of those before it, as requests of many independent users are. Latency runs from that
+//!   *scheduled* instant, so that a stall is felt by all who would have come during it
+//!   ("coordinated omission" is what measurements that wait suffer from); service time runs from
+//!   the send, and both are reported.
+//! - The generator measures itself ([`generator`]): when it was the bottleneck, the run is marked
+//!   invalid.
+//! - [`idle`] holds connections that do nothing.
+//!
+//! One thread is one loop (`thread`) over its own connections (`pool`, `client`, `drive`), its own
+//! epoll instance and its own [`record`]; threads share nothing while they run.
+
+#![warn(missing_docs)]
+
+mod client;
+pub mod config;
+mod deadlines;
+mod drive;
+pub mod generator;
+pub mod idle;
+pub mod outcome;
+pub mod output;
+mod plan;
+mod pool;
+mod progress;
+pub mod record;
+pub mod report;
+pub mod run;
+pub mod schedule;
+pub mod source;
+pub mod target;
+mod thread;
+
+pub use config::Config;
+pub use report::Report;
+pub use run::{run, stop_on_signals};
+
+/// The exit status of `pollux load` when the generator was the bottleneck.
+pub const EXIT_INVALID: u8 = 3;

@@ -1,12 +1,365 @@
 //! `pollux load`.
 
-use std::process::ExitCode;
+use crate::duration;
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use pollux_load::{
+    Config, EXIT_INVALID, Report,
+    config::{Closing, DEFAULT_MAX_CONNECTIONS, Expectation, IdleConfig, IdleKind, Pace, Share},
+    output,
+    schedule::{Arrivals, Length},
+    source::Sources,
+    target::{RequestOptions, Targets, Url},
+};
+use std::{
+    fs,
+    io::{self, Write},
+    ops::RangeInclusive,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::{Duration, SystemTime},
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  # 1,000 requests a second for 10 s, a connection each, whatever the server does
+  pollux load http://127.0.0.1:8080/ --rate 1000
+
+  # the same at random instants, with 8,000 idle connections held meanwhile
+  pollux load http://127.0.0.1:8080/ --rate 1000 --arrivals poisson --idle 8000
+
+  # a schedule over 64 connections that are kept alive
+  pollux load http://127.0.0.1:8080/ --rate 20000 --connections 64
+
+  # how much the server can take: 64 connections, each as fast as it is answered
+  pollux load http://127.0.0.1:8080/ --connections 64 --duration 5s
+
+  # more connections than one source address has ports for
+  pollux load http://127.0.0.1:8080/ --rate 20000 --source 127.0.1.0/24
+
+  # for programs: one JSON document, and a log for HdrHistogram's tools
+  pollux load http://127.0.0.1:8080/ --rate 1000 --json --hdr run.hlog
+
+Exit status: 0 when the run was valid (failed requests are counted, not errors), 1 when it could
+not be made, 3 when the generator, not the server, was the bottleneck.";
 
 /// The command's arguments.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// What to ask for: http://HOST[:PORT]/PATH. Several, all of one server, are asked for in equal
+    /// shares
+    #[arg(required_unless_present = "url_file")]
+    urls: Vec<Url>,
+    /// More URLs, or paths of the first URL's server: one a line, with an optional weight after it
+    #[arg(long, value_name = "FILE")]
+    url_file: Option<PathBuf>,
+
+    /// Requests a second: an open loop, in which requests do not wait for replies
+    #[arg(long, value_name = "RPS", help_heading = "Load")]
+    rate: Option<f64>,
+    /// How requests follow each other in the open loop
+    #[arg(long, value_enum, default_value = "constant", help_heading = "Load")]
+    arrivals: ArrivalsName,
+    /// How long to measure [default: 10s]
+    #[arg(long, value_parser = duration::parse, value_name = "TIME", conflicts_with = "requests", help_heading = "Load")]
+    duration: Option<Duration>,
+    /// How many requests to measure, instead of --duration
+    #[arg(long, value_name = "N", help_heading = "Load")]
+    requests: Option<u64>,
+    /// Load before the measured part
+    #[arg(long, value_parser = duration::parse, default_value = "0s", value_name = "TIME", help_heading = "Load")]
+    warmup: Duration,
+    /// Decides the random instants and the choice among URLs
+    #[arg(long, default_value_t = 1, value_name = "N", help_heading = "Load")]
+    seed: u64,
+    /// Send only the I-th of N shares of the schedule; the others run elsewhere
+    #[arg(long, value_parser = share, value_name = "I/N", help_heading = "Load")]
+    client: Option<Share>,
+
+    /// Connections opened before the run and kept alive. Without --rate each sends its next
+    /// request when it has the reply to the last: a closed loop
+    #[arg(
+        long,
+        value_name = "N",
+        conflicts_with = "max_connections",
+        help_heading = "Connections"
+    )]
+    connections: Option<usize>,
+    /// The most connections at a time; a request that finds none free waits, and its latency counts
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_CONNECTIONS, help_heading = "Connections")]
+    max_connections: usize,
+    /// Requests that one connection carries, one after the other [default: 1, or no limit with
+    /// --connections]
+    #[arg(long, value_name = "N", conflicts_with = "keep_alive", help_heading = "Connections")]
+    requests_per_connection: Option<u64>,
+    /// No limit on the requests of a connection
+    #[arg(long, help_heading = "Connections")]
+    keep_alive: bool,
+    /// How a connection ends after its last reply
+    #[arg(long, value_enum, default_value = "at-once", help_heading = "Connections")]
+    close: ClosingName,
+    /// Source addresses: one, or a network such as 127.0.1.0/24 whose hosts are taken in turn
+    #[arg(long, value_name = "NET", help_heading = "Connections")]
+    source: Option<Sources>,
+    /// The longest time from a request's scheduled instant to the end of its reply
+    #[arg(long, value_parser = duration::parse, default_value = "10s", value_name = "TIME", help_heading = "Connections")]
+    timeout: Duration,
+    /// The longest time for a handshake
+    #[arg(long, value_parser = duration::parse, default_value = "10s", value_name = "TIME", help_heading = "Connections")]
+    connect_timeout: Duration,
+    /// Idle connections to hold during the run
+    #[arg(long, value_name = "N", help_heading = "Connections")]
+    idle: Option<usize>,
+    /// What idle connections have done before they fall silent
+    #[arg(long, value_enum, default_value = "connect", help_heading = "Connections")]
+    idle_kind: IdleKindName,
+
+    /// The request method
+    #[arg(long, default_value = "GET", help_heading = "Requests")]
+    method: String,
+    /// A field for every request, such as 'Accept: text/html'; may be given several times
+    #[arg(long = "header", short = 'H', value_parser = header, value_name = "FIELD", help_heading = "Requests")]
+    headers: Vec<(String, String)>,
+    /// The file whose content every request carries
+    #[arg(long, value_name = "FILE", help_heading = "Requests")]
+    body: Option<PathBuf>,
+    /// Good statuses: any, or a list such as 200,300-399
+    #[arg(long, value_parser = statuses, default_value = "200-399", value_name = "LIST", help_heading = "Requests")]
+    expect_status: Statuses,
+    /// The length that every reply's content must have, in bytes
+    #[arg(long, value_name = "BYTES", help_heading = "Requests")]
+    expect_length: Option<u64>,
+
+    /// Threads that share the schedule
+    #[arg(long, default_value_t = 1, value_name = "N", help_heading = "Generator")]
+    threads: usize,
+    /// CPUs: thread i runs on the i-th, counted round
+    #[arg(long, value_delimiter = ',', value_name = "CPU,…", help_heading = "Generator")]
+    pin: Vec<usize>,
+    /// The 99th percentile of the generator's own lag above which the run is invalid
+    #[arg(long, value_parser = duration::parse, default_value = "5ms", value_name = "TIME", help_heading = "Generator")]
+    max_lag: Duration,
+
+    /// Print one JSON document instead of the summary
+    #[arg(long, help_heading = "Output")]
+    json: bool,
+    /// Write an HdrHistogram log with a latency histogram for each second
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    hdr: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ArrivalsName {
+    /// At equal distances
+    Constant,
+    /// Independently of each other, as those of many users
+    Poisson,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ClosingName {
+    /// The generator closes when it has the reply, as httperf does
+    AtOnce,
+    /// The server closes first, and keeps the TIME_WAIT
+    Wait,
+    /// The generator resets: nobody keeps a TIME_WAIT
+    Reset,
+}
+
+/// `--idle-kind`, which `pollux idle` has too.
+#[derive(Clone, Copy, ValueEnum)]
+pub(super) enum IdleKindName {
+    /// Nothing: they connect only
+    Connect,
+    /// Sent a part of a request
+    Partial,
+    /// Had one request answered
+    AfterRequest,
+}
+
+impl From<IdleKindName> for IdleKind {
+    fn from(name: IdleKindName) -> Self {
+        match name {
+            IdleKindName::Connect => Self::Connect,
+            IdleKindName::Partial => Self::Partial,
+            IdleKindName::AfterRequest => Self::AfterRequest,
+        }
+    }
+}
+
+type Statuses = Vec<RangeInclusive<u16>>;
+
+fn statuses(text: &str) -> Result<Statuses, String> {
+    if text == "any" {
+        return Ok(vec![100..=599]);
+    }
+    let one = |text: &str| match text.parse() {
+        Ok(status) if (100..=599).contains(&status) => Ok(status),
+        _ => Err(format!("{text:?} is not a status (100 to 599)")),
+    };
+    text.split(',')
+        .map(|part| match part.split_once('-') {
+            Some((first, last)) => Ok(one(first)?..=one(last)?),
+            None => one(part).map(|status| status..=status),
+        })
+        .collect()
+}
+
+pub(super) fn header(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once(':').ok_or("wants NAME: VALUE")?;
+    Ok((name.to_owned(), value.trim_matches([' ', '\t']).to_owned()))
+}
+
+fn share(text: &str) -> Result<Share, String> {
+    let parsed = text
+        .split_once('/')
+        .and_then(|(index, count)| Some((index.parse::<u64>().ok()?, count.parse::<u64>().ok()?)));
+    match parsed {
+        Some((index, count)) if (1..=count).contains(&index) => {
+            Ok(Share { index: index - 1, count })
+        }
+        _ => Err("wants I/N with 1 ≤ I ≤ N, such as 2/4".into()),
+    }
+}
+
+impl Args {
+    fn config(&self) -> Result<Config> {
+        let mut urls: Vec<_> = self.urls.iter().map(|url| (url.clone(), 1.0)).collect();
+        if let Some(path) = &self.url_file {
+            let base = self.urls.first();
+            let listed = Targets::parse_file(&read_text(path)?, base)
+                .with_context(|| format!("--url-file {}", path.display()))?;
+            if listed.is_empty() {
+                bail!("--url-file {}: no URL in it", path.display());
+            }
+            if self.urls.len() == 1 {
+                // The URL only names the server whose paths the file lists.
+                urls.clear();
+            }
+            urls.extend(listed);
+        }
+        let body = match &self.body {
+            None => Vec::new(),
+            Some(path) => fs::read(path).with_context(|| format!("--body {}", path.display()))?,
+        };
+        let arrivals = match self.arrivals {
+            ArrivalsName::Constant => Arrivals::Constant,
+            ArrivalsName::Poisson => Arrivals::Poisson,
+        };
+        let unlimited = self.keep_alive || self.connections.is_some();
+        Ok(Config {
+            urls,
+            request: RequestOptions {
+                method: self.method.clone(),
+                headers: self.headers.clone(),
+                body,
+            },
+            expect: Expectation {
+                statuses: self.expect_status.clone(),
+                length: self.expect_length,
+            },
+            pace: match self.rate {
+                Some(rate_rps) => Pace::Open { rate_rps, arrivals },
+                None => Pace::Closed,
+            },
+            length: match self.requests {
+                Some(requests) => Length::Requests(requests),
+                None => Length::Duration(self.duration.unwrap_or(Duration::from_secs(10))),
+            },
+            warmup: self.warmup,
+            seed: self.seed,
+            connections: self.connections,
+            max_connections: self.max_connections,
+            requests_per_connection: match self.requests_per_connection {
+                None if unlimited => None,
+                requests => Some(requests.unwrap_or(1)),
+            },
+            closing: match self.close {
+                ClosingName::AtOnce => Closing::AtOnce,
+                ClosingName::Wait => Closing::Wait,
+                ClosingName::Reset => Closing::Reset,
+            },
+            timeout: self.timeout,
+            connect_timeout: self.connect_timeout,
+            sources: self.source,
+            threads: self.threads,
+            cpus: self.pin.clone(),
+            share: self.client.unwrap_or(Share { index: 0, count: 1 }),
+            idle: self
+                .idle
+                .filter(|&count| count > 0)
+                .map(|count| IdleConfig { count, kind: self.idle_kind.into() }),
+            max_lag: self.max_lag,
+            hdr: self.hdr.clone(),
+            progress: true,
+        })
+    }
+}
+
+fn read_text(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| path.display().to_string())
+}
 
 /// Runs the command.
-pub(crate) fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not written yet")
+pub(crate) fn run(args: Args) -> Result<ExitCode> {
+    let config = args.config()?;
+    // Made before the run, so that a path that cannot be written costs no run.
+    let log = match &config.hdr {
+        None => None,
+        Some(path) => {
+            let file =
+                fs::File::create(path).with_context(|| format!("--hdr {}", path.display()))?;
+            Some((path, file))
+        }
+    };
+    let stop = pollux_load::stop_on_signals()?;
+    let report = pollux_load::run(&config, &stop)?;
+    if let Some((path, file)) = log {
+        let started_at = SystemTime::now() - Duration::from_secs_f64(report.elapsed_s);
+        output::hdr::write(&report, started_at, io::BufWriter::new(file))
+            .with_context(|| format!("--hdr {}", path.display()))?;
+    }
+    show(&report, args.json)?;
+    Ok(if report.valid { ExitCode::SUCCESS } else { ExitCode::from(EXIT_INVALID) })
+}
+
+fn show(report: &Report, json: bool) -> Result<()> {
+    let mut out = io::stdout().lock();
+    let written = if json {
+        output::json::write(report, &mut out)
+    } else {
+        output::text::write(report, &mut out)
+    };
+    written.and_then(|()| out.flush()).context("standard output")?;
+    if let (true, Some(reason)) = (json, &report.invalid_reason) {
+        eprintln!("pollux: invalid run: {reason}");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_statuses() {
+        assert_eq!(statuses("200,300-302"), Ok(vec![200..=200, 300..=302]));
+        assert_eq!(statuses("any"), Ok(vec![100..=599]));
+        assert!(statuses("99").is_err() && statuses("200,").is_err() && statuses("x").is_err());
+    }
+
+    #[test]
+    fn shares_count_from_one() {
+        assert_eq!(share("2/4"), Ok(Share { index: 1, count: 4 }));
+        for text in ["0/4", "5/4", "1", "a/b", "1/0"] {
+            assert!(share(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn header_values_are_trimmed() {
+        assert_eq!(header("X-A:  b c\t"), Ok(("X-A".into(), "b c".into())));
+        assert!(header("X-A").is_err());
+    }
 }

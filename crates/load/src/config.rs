@@ -1,0 +1,225 @@
+//! What a run is told.
+
+use crate::{
+    schedule::{Arrivals, Length},
+    source::Sources,
+    target::{RequestOptions, Url},
+};
+use anyhow::{Result, ensure};
+use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
+
+/// The most connections that the schedule may have open at a time when nothing else is said; the
+/// limit on descriptors may lower it.
+pub const DEFAULT_MAX_CONNECTIONS: usize = 65_536;
+
+/// The most threads.
+pub const MAX_THREADS: usize = 256;
+
+/// What decides when a request is sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pace {
+    /// The schedule, whatever the server does.
+    Open {
+        /// Requests a second.
+        rate_rps: f64,
+        /// How they follow each other.
+        arrivals: Arrivals,
+    },
+    /// The replies: each connection sends its next request when it has the reply to the last.
+    Closed,
+}
+
+/// How a connection ends after its last request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closing {
+    /// The generator closes as soon as the reply is whole, as httperf does.
+    AtOnce,
+    /// The generator waits for the server's close, so that TIME_WAIT falls to the server.
+    Wait,
+    /// The generator resets (SO_LINGER 0): no TIME_WAIT, and the server sees ECONNRESET.
+    Reset,
+}
+
+/// This process's share of a load that several generate together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Which share, from 0.
+    pub index: u64,
+    /// How many there are.
+    pub count: u64,
+}
+
+/// Which replies are good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expectation {
+    /// Statuses that are good.
+    pub statuses: Vec<RangeInclusive<u16>>,
+    /// The content's length in bytes, when it must be this one. That it agrees with the framing is
+    /// always checked.
+    pub length: Option<u64>,
+}
+
+impl Default for Expectation {
+    fn default() -> Self {
+        Self { statuses: vec![200..=399], length: None }
+    }
+}
+
+/// What idle connections have done before they fall silent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IdleKind {
+    /// Nothing: they connect only.
+    Connect,
+    /// They have sent a part of a request's head.
+    Partial,
+    /// They have sent one request and received its reply, and are kept alive.
+    AfterRequest,
+}
+
+/// Idle connections to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdleConfig {
+    /// How many.
+    pub count: usize,
+    /// What they have done before.
+    pub kind: IdleKind,
+}
+
+/// All that a run is told. Made by the command line; [`Config::check`] finds contradictions.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What is asked for, with weights.
+    pub urls: Vec<(Url, f64)>,
+    /// How requests are written.
+    pub request: RequestOptions,
+    /// Which replies are good.
+    pub expect: Expectation,
+    /// Open or closed loop.
+    pub pace: Pace,
+    /// How much is measured.
+    pub length: Length,
+    /// What goes before, sent but not measured.
+    pub warmup: Duration,
+    /// Decides Poisson arrivals and the choice among several URLs.
+    pub seed: u64,
+    /// Connections that are opened before the run and kept: the closed loop's, or a fixed pool for
+    /// the schedule.
+    pub connections: Option<usize>,
+    /// The most connections that the schedule may have open at a time; a request that finds none
+    /// free waits, and its latency runs from its scheduled instant all the same.
+    pub max_connections: usize,
+    /// How many requests a connection carries, one after the other; `None` for no limit.
+    pub requests_per_connection: Option<u64>,
+    /// How a connection ends.
+    pub closing: Closing,
+    /// From the scheduled instant to the end of the reply.
+    pub timeout: Duration,
+    /// For the handshake.
+    pub connect_timeout: Duration,
+    /// Source addresses.
+    pub sources: Option<Sources>,
+    /// How many threads share the schedule.
+    pub threads: usize,
+    /// CPUs: thread i runs on the i-th, counted round. Empty: wherever the kernel likes.
+    pub cpus: Vec<usize>,
+    /// This process's share of a distributed load.
+    pub share: Share,
+    /// Idle connections held during the run.
+    pub idle: Option<IdleConfig>,
+    /// The 99th percentile of the generator's own lag beyond which a run is invalid.
+    pub max_lag: Duration,
+    /// Where the HdrHistogram interval log goes.
+    pub hdr: Option<PathBuf>,
+    /// Show progress when standard error is a terminal.
+    pub progress: bool,
+}
+
+impl Config {
+    /// A run of `url` at `rate_rps` for `duration`, everything else by default: one connection per
+    /// request, as httperf and the papers do.
+    pub fn new(url: Url, rate_rps: f64, duration: Duration) -> Self {
+        Self {
+            urls: vec![(url, 1.0)],
+            request: RequestOptions::default(),
+            expect: Expectation::default(),
+            pace: Pace::Open { rate_rps, arrivals: Arrivals::Constant },
+            length: Length::Duration(duration),
+            warmup: Duration::ZERO,
+            seed: 1,
+            connections: None,
+            max_connections: DEFAULT_MAX_CONNECTIONS,
+            requests_per_connection: Some(1),
+            closing: Closing::AtOnce,
+            timeout: Duration::from_secs(10),
+            connect_timeout: Duration::from_secs(10),
+            sources: None,
+            threads: 1,
+            cpus: Vec::new(),
+            share: Share { index: 0, count: 1 },
+            idle: None,
+            max_lag: Duration::from_millis(5),
+            hdr: None,
+            progress: false,
+        }
+    }
+
+    /// Finds what contradicts itself.
+    ///
+    /// # Errors
+    /// Names the flag.
+    pub fn check(&self) -> Result<()> {
+        self.request.check()?;
+        ensure!(
+            (1..=MAX_THREADS).contains(&self.threads),
+            "--threads {}: from 1 to {MAX_THREADS}",
+            self.threads
+        );
+        if let Length::Duration(duration) = self.length {
+            let longest = Duration::from_secs(crate::record::MAX_SAMPLES as u64);
+            ensure!(!duration.is_zero(), "--duration 0: nothing would be measured");
+            ensure!(
+                duration + self.warmup <= longest,
+                "--duration: at most {} days with the warm-up",
+                longest.as_secs() / 86_400
+            );
+        }
+        ensure!(self.length != Length::Requests(0), "--requests 0: nothing would be measured");
+        ensure!(
+            self.requests_per_connection != Some(0),
+            "--requests-per-connection 0: a connection carries at least one"
+        );
+        ensure!(!self.timeout.is_zero(), "--timeout 0: every request would fail");
+        ensure!(!self.connect_timeout.is_zero(), "--connect-timeout 0: every connect would fail");
+        ensure!(self.max_connections >= self.threads, "--max-connections: at least one a thread");
+        if let Some(connections) = self.connections {
+            ensure!(
+                connections >= self.threads,
+                "--connections {connections}: at least one for each of {} threads",
+                self.threads
+            );
+        }
+        ensure!(
+            self.share.count >= 1 && self.share.index < self.share.count,
+            "--client: wants I/N with 1 ≤ I ≤ N"
+        );
+        match self.pace {
+            Pace::Closed => {
+                ensure!(
+                    self.connections.is_some(),
+                    "give --rate, or --connections for a closed loop"
+                );
+                ensure!(
+                    self.share.count == 1,
+                    "--client: only a schedule (--rate) can be shared among clients"
+                );
+            }
+            Pace::Open { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// The most connections open at a time, idle ones aside.
+    pub fn connection_limit(&self) -> usize {
+        self.connections.unwrap_or(self.max_connections)
+    }
+}

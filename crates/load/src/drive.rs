@@ -1,0 +1,423 @@
+//! What a thread does with its connections: opens them, sends, receives, ends requests.
+
+use crate::{
+    client::{Connection, Request, Sent, State, begin_connect},
+    config::Closing,
+    outcome::Failure,
+    record::Reply,
+    thread::Worker,
+};
+use pollux_event::{Event, Interest, Mechanism, Readiness};
+use pollux_http::reply::{self, Decoder};
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, RawFd},
+};
+
+/// The most receives for one event, 1 MiB: then the others have their turn.
+const MAX_RECEIVES: usize = 16;
+
+impl Worker<'_> {
+    /// Begins a request on connection `free`, or on a new one.
+    #[inline]
+    pub(super) fn begin(
+        &mut self,
+        free: Option<RawFd>,
+        scheduled_ns: u64,
+        target: u32,
+        now_ns: u64,
+    ) {
+        let mut request = Request {
+            scheduled_ns,
+            sent_ns: 0,
+            target,
+            last: self.plan.requests_per_connection == 1,
+            measured: scheduled_ns >= self.measured_ns,
+            written: 0,
+        };
+        let Some(fd) = free else {
+            if let Err(kind) = self.open(now_ns, Some(request)) {
+                self.count_connect_failure(now_ns, kind);
+                self.record_failure(kind, request.measured, now_ns);
+                self.miss(now_ns, false);
+            }
+            return;
+        };
+        let connection = self.pool.get(fd).expect("a free descriptor has its connection");
+        connection.requests_left -= 1;
+        request.last = connection.requests_left == 0;
+        connection.state = State::Busy;
+        connection.request = Some(request);
+        connection.decoder.begin(self.plan.is_head);
+        self.replies.push(fd);
+        if let Err(kind) = self.send(fd, now_ns) {
+            self.fail(fd, kind, now_ns);
+        }
+    }
+
+    /// Opens a connection, with its first request if it has one.
+    ///
+    /// # Errors
+    /// What failed, when there is no connection whose events would tell; the caller counts it.
+    #[inline]
+    pub(super) fn open(&mut self, now_ns: u64, request: Option<Request>) -> Result<(), Failure> {
+        // Each thread begins elsewhere, so that they do not go through the sources in step.
+        let nth = self.connects * self.plan.threads as u64 + self.index as u64;
+        self.connects += 1;
+        let source = self.plan.sources.map(|sources| sources.get(nth).into());
+        let reset = self.plan.closing == Closing::Reset;
+        let socket = begin_connect(&self.plan.address, source, reset)?;
+        let fd = socket.as_raw_fd();
+        let carries = u64::from(request.is_some());
+        let mut connection = Connection {
+            socket,
+            // Until it is in the interest set.
+            token: pollux_event::Token { fd, generation: u32::MAX },
+            state: State::Connecting,
+            since_ns: now_ns,
+            requests_left: self.plan.requests_per_connection - carries,
+            request,
+            decoder: Decoder::new(),
+            watches_write: false,
+        };
+        connection.decoder.begin(self.plan.is_head);
+        // What is sent before the descriptor is in the interest set causes no event for having
+        // become writable.
+        let sent = match request {
+            Some(_) => connection.send(self.plan),
+            None => Ok(Sent::Nothing),
+        };
+        let is_whole = sent == Ok(Sent::Whole);
+        connection.watches_write = !is_whole;
+        let interest = if is_whole { Interest::READ } else { Interest::READ | Interest::WRITE };
+        connection.token =
+            self.set.add(connection.socket.as_fd(), interest).map_err(|_| Failure::Other)?;
+        self.pool.insert(connection);
+        self.handshakes.push(fd);
+        if request.is_some() {
+            self.replies.push(fd);
+        }
+        match sent {
+            Ok(Sent::Nothing) => {}
+            Ok(Sent::Whole | Sent::InPart) => {
+                let now_ns = self.plan.now_ns();
+                self.connected(fd, now_ns);
+                self.note_sent(fd, now_ns);
+            }
+            Err(kind) => self.fail(fd, kind, now_ns),
+        }
+        Ok(())
+    }
+
+    /// The handshake of `fd` is over.
+    #[inline]
+    fn connected(&mut self, fd: RawFd, now_ns: u64) {
+        let Some(connection) = self.pool.get(fd) else { return };
+        if connection.state != State::Connecting {
+            return;
+        }
+        let since_ns = connection.since_ns;
+        let has_request = connection.request.is_some();
+        let token = connection.token;
+        connection.state = if has_request { State::Busy } else { State::Free };
+        self.handshakes.remove(fd);
+        if self.is_setup || now_ns >= self.measured_ns {
+            self.recorder.connections.opened += 1;
+            self.recorder.connect.saturating_record(now_ns - since_ns);
+        }
+        if !has_request && !self.next_for(fd, now_ns) {
+            self.pool.push_free(token);
+        }
+    }
+
+    /// The first bytes of the request on `fd` are with the kernel.
+    #[inline]
+    fn note_sent(&mut self, fd: RawFd, now_ns: u64) {
+        let Some(connection) = self.pool.get(fd) else { return };
+        let Some(request) = &mut connection.request else { return };
+        if request.sent_ns == 0 {
+            request.sent_ns = now_ns;
+            self.recorder.sent += u64::from(request.measured);
+        }
+    }
+
+    /// Sends what is left of the request on `fd`.
+    #[inline]
+    fn send(&mut self, fd: RawFd, now_ns: u64) -> Result<(), Failure> {
+        let connection = self.pool.get(fd).expect("the caller has found it");
+        let sent = connection.send(self.plan)?;
+        if sent != Sent::Whole {
+            connection.watch_write(&mut self.set)?;
+        }
+        if sent != Sent::Nothing {
+            self.note_sent(fd, now_ns);
+        }
+        Ok(())
+    }
+
+    /// Handles the events of the last wait. Between two of them requests whose instant has come
+    /// are taken up, so that many replies at once do not delay the schedule.
+    #[inline]
+    pub(super) fn drain_events(&mut self) {
+        while let Some(event) = self.set.next_event() {
+            let now_ns = self.plan.now_ns();
+            self.on_event(event, now_ns);
+            if !self.is_setup {
+                self.take_up_due(now_ns);
+                self.start_waiting(now_ns);
+            }
+        }
+    }
+
+    #[inline]
+    fn on_event(&mut self, Event { token, readiness }: Event, now_ns: u64) {
+        let fd = token.fd;
+        let Some(connection) = self.pool.get(fd) else { return };
+        match connection.state {
+            State::Connecting => self.on_connecting(fd, readiness, now_ns),
+            State::Busy => {
+                let request = connection.request.expect("a busy connection has a request");
+                if connection.watches_write && readiness.is_writable() {
+                    let is_whole = request.written
+                        == self.plan.requests[request.target as usize].get(request.last).len();
+                    if !is_whole && let Err(kind) = self.send(fd, now_ns) {
+                        // The reply may have come before the reset that stopped the request.
+                        let has_data = readiness.contains(Readiness::READABLE);
+                        if !has_data {
+                            return self.fail(fd, kind, now_ns);
+                        }
+                    }
+                }
+                if readiness.is_readable() {
+                    self.receive(fd, readiness);
+                }
+            }
+            State::Free => {
+                if readiness.is_readable() {
+                    // Nothing was asked, so it is a close, or something that cannot be used.
+                    self.recorder.connections.dropped_idle += 1;
+                    self.drop_connection(fd);
+                    self.miss(now_ns, true);
+                }
+            }
+            State::Closing => {
+                if readiness
+                    .intersects(Readiness::READ_CLOSED | Readiness::HANGUP | Readiness::ERROR)
+                {
+                    self.drop_connection(fd);
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn on_connecting(&mut self, fd: RawFd, readiness: Readiness, now_ns: u64) {
+        if readiness.intersects(Readiness::ERROR | Readiness::HANGUP) {
+            let kind = self.pool.get(fd).map_or(Failure::Other, |c| c.take_error());
+            return self.fail(fd, kind, now_ns);
+        }
+        if !readiness.is_writable() {
+            return;
+        }
+        self.connected(fd, now_ns);
+        let is_busy = self.pool.get(fd).is_some_and(|connection| {
+            connection.state == State::Busy
+                && connection.request.is_some_and(|request| request.sent_ns == 0)
+        });
+        if is_busy {
+            if let Err(kind) = self.send(fd, now_ns) {
+                return self.fail(fd, kind, now_ns);
+            }
+            if readiness.contains(Readiness::READABLE) {
+                self.receive(fd, readiness);
+            }
+        }
+    }
+
+    /// Goes on with the connections that had more to read than their share.
+    #[inline]
+    pub(super) fn read_on(&mut self) {
+        for _ in 0..self.unread.len() {
+            let Some(token) = self.unread.pop_front() else { return };
+            let is_live = self.pool.get(token.fd).is_some_and(|connection| {
+                connection.token == token && connection.state == State::Busy
+            });
+            if is_live {
+                // As if the close had come: it is read until nothing is left.
+                self.receive(token.fd, Readiness::READABLE | Readiness::READ_CLOSED);
+            }
+        }
+    }
+
+    /// Receives, until the reply is whole or nothing is left.
+    ///
+    /// A receive that does not fill the buffer has emptied the socket (epoll(7), Q9), so that
+    /// none is made only to hear EAGAIN; a close that came meanwhile makes an event of its own, and
+    /// one that came before is in `readiness`.
+    #[inline]
+    fn receive(&mut self, fd: RawFd, readiness: Readiness) {
+        let closed =
+            readiness.intersects(Readiness::READ_CLOSED | Readiness::HANGUP | Readiness::ERROR);
+        for _ in 0..MAX_RECEIVES {
+            let connection = self.pool.get(fd).expect("the caller has found it");
+            let received = pollux_event::sys::recv(connection.socket.as_fd(), &mut self.scratch);
+            match received {
+                Ok(0) => {
+                    let reply = connection.decoder.finish();
+                    let now_ns = self.plan.now_ns();
+                    return match reply {
+                        Ok(reply) => self.reply(fd, reply, true, now_ns),
+                        Err(_) => self.fail(fd, Failure::ClosedEarly, now_ns),
+                    };
+                }
+                Ok(len) => {
+                    let fed = connection.decoder.feed(&self.scratch[..len]);
+                    self.recorder.bytes_received += len as u64;
+                    match fed {
+                        Err(_) => {
+                            return self.fail_bad(fd, Bad::Malformed, self.plan.now_ns());
+                        }
+                        Ok(fed) => {
+                            if let Some(reply) = fed.reply {
+                                let now_ns = self.plan.now_ns();
+                                if fed.consumed < len {
+                                    // More than was asked for: its length is wrong.
+                                    return self.fail_bad(fd, Bad::Malformed, now_ns);
+                                }
+                                return self.reply(fd, reply, closed, now_ns);
+                            }
+                        }
+                    }
+                    if len < self.scratch.len() && !closed {
+                        return;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return self.fail(fd, Failure::from_io(&error), self.plan.now_ns()),
+            }
+        }
+        if let Some(connection) = self.pool.get(fd) {
+            self.unread.push_back(connection.token);
+        }
+    }
+
+    /// The reply on `fd` is whole.
+    #[inline]
+    fn reply(&mut self, fd: RawFd, reply: reply::Reply, closed: bool, now_ns: u64) {
+        let status = usize::from(reply.status);
+        let connection = self.pool.get(fd).expect("the caller has found it");
+        let Some(request) = connection.request else { return };
+        if request.measured {
+            self.recorder.statuses[status] += 1;
+        }
+        if !self.plan.good_status[status] {
+            return self.fail_bad(fd, Bad::Status, now_ns);
+        }
+        if self.plan.expected_length.is_some_and(|length| length != reply.body) {
+            return self.fail_bad(fd, Bad::Length, now_ns);
+        }
+        let is_sent =
+            request.written == self.plan.requests[request.target as usize].get(request.last).len();
+        let is_reusable = reply.keep_alive && !closed && is_sent && connection.requests_left > 0;
+        connection.request = None;
+        self.replies.remove(fd);
+        self.last_outcome_ns = now_ns;
+        if request.measured {
+            self.recorder.content_bytes += reply.body;
+            // A server that answers before it was asked has no service time of its own.
+            let sent_ns = request.sent_ns.max(request.scheduled_ns);
+            self.recorder.complete(Reply {
+                latency_ns: now_ns - request.scheduled_ns,
+                service_ns: now_ns - sent_ns,
+                at_ns: now_ns - self.measured_ns,
+            });
+        }
+        if is_reusable {
+            connection.state = State::Free;
+            let token = connection.token;
+            if !self.next_for(fd, now_ns) {
+                self.pool.push_free(token);
+            }
+            return;
+        }
+        if self.plan.closing == Closing::Wait && !closed {
+            connection.state = State::Closing;
+            connection.since_ns = now_ns;
+            self.handshakes.push(fd);
+        } else {
+            self.drop_connection(fd);
+        }
+        self.miss(now_ns, true);
+    }
+
+    /// The request on `fd`, if any, fails, and the connection with it.
+    #[cold]
+    pub(super) fn fail(&mut self, fd: RawFd, kind: Failure, now_ns: u64) {
+        let Some(connection) = self.pool.get(fd) else { return };
+        let was_connecting = connection.state == State::Connecting;
+        let request = connection.request.take();
+        self.drop_connection(fd);
+        if was_connecting {
+            self.count_connect_failure(now_ns, kind);
+        }
+        if let Some(request) = request {
+            self.record_failure(kind, request.measured, now_ns);
+        }
+        self.miss(now_ns, !was_connecting);
+    }
+
+    #[cold]
+    fn count_connect_failure(&mut self, now_ns: u64, kind: Failure) {
+        if self.is_setup || now_ns >= self.measured_ns {
+            self.recorder.connections.failed += 1;
+        }
+        self.last_connect_failure = Some(kind);
+    }
+
+    /// The reply on `fd` is bad.
+    #[cold]
+    fn fail_bad(&mut self, fd: RawFd, bad: Bad, now_ns: u64) {
+        let is_measured = self
+            .pool
+            .get(fd)
+            .and_then(|connection| connection.request)
+            .is_some_and(|request| request.measured);
+        if is_measured {
+            let counts = &mut self.recorder.bad_replies;
+            match bad {
+                Bad::Malformed => counts.malformed += 1,
+                Bad::Status => counts.status += 1,
+                Bad::Length => counts.length += 1,
+            }
+        }
+        self.fail(fd, Failure::BadReply, now_ns);
+    }
+
+    /// Counts a failed request.
+    #[cold]
+    pub(super) fn record_failure(&mut self, kind: Failure, measured: bool, now_ns: u64) {
+        self.last_outcome_ns = now_ns;
+        if measured {
+            self.recorder.fail(kind);
+        }
+    }
+
+    /// Closes `fd` and forgets it.
+    #[inline]
+    pub(super) fn drop_connection(&mut self, fd: RawFd) {
+        self.replies.remove(fd);
+        self.handshakes.remove(fd);
+        if let Some(connection) = self.pool.remove(fd) {
+            let _ = self.set.close(connection.token, connection.socket);
+        }
+    }
+}
+
+/// Why a reply is bad.
+#[derive(Clone, Copy)]
+enum Bad {
+    Malformed,
+    Status,
+    Length,
+}

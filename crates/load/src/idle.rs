@@ -1,0 +1,249 @@
+//! Connections that are held and do nothing, and are re-opened when the server drops them: the job
+//! of the papers' idleconn.
+
+mod keeper;
+
+use crate::{
+    config::{IdleConfig, IdleKind},
+    outcome::Failure,
+    source::Sources,
+    target::{RequestOptions, Url},
+};
+use anyhow::{Context, Result, bail, ensure};
+use keeper::Keeper;
+use serde::Serialize;
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+/// Without one more connection held in so long, the set-up is given up.
+pub const SETUP_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Descriptors that each file table keeps for other things than connections: standard streams,
+/// the interest set, files of the process.
+pub const RESERVED_DESCRIPTORS: usize = 64;
+
+/// The most threads, each with a file table of its own, that hold idle connections.
+pub const MAX_KEEPERS: usize = 256;
+
+/// What idle connections are opened to, and how.
+#[derive(Clone, Debug)]
+pub struct IdlePlan {
+    /// How many, and of which kind.
+    pub config: IdleConfig,
+    /// The server.
+    pub destination: SocketAddr,
+    /// Source addresses.
+    pub sources: Option<Sources>,
+    /// What a request asks for.
+    pub url: Url,
+    /// How it is written.
+    pub request: RequestOptions,
+    /// For the handshake and, with [`IdleKind::AfterRequest`], for the reply.
+    pub timeout: Duration,
+    /// CPUs for the threads that hold them. Empty: wherever the kernel likes.
+    pub cpus: Vec<usize>,
+}
+
+impl IdlePlan {
+    /// What a connection sends before it falls silent.
+    fn bytes(&self) -> Vec<u8> {
+        match self.config.kind {
+            IdleKind::Connect => Vec::new(),
+            // All but the empty line that would end the head.
+            IdleKind::Partial => self.request.write_head(&self.url, false),
+            IdleKind::AfterRequest => self.request.write(&self.url, false),
+        }
+    }
+}
+
+/// What all keepers count together.
+#[derive(Debug, Default)]
+struct Counts {
+    held: AtomicUsize,
+    opened: AtomicU64,
+    reopened: AtomicU64,
+    dropped: AtomicU64,
+    failed: AtomicU64,
+    /// The [`Failure`] of the last failed attempt, by number, plus 1.
+    last_failure: AtomicUsize,
+}
+
+/// How many idle connections there were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct IdleReport {
+    /// So many were asked for.
+    pub wanted: usize,
+    /// So many were held at the end.
+    pub held: usize,
+    /// So often one was brought to its idle state, the first time or again.
+    pub opened: u64,
+    /// Of these, those in the place of one that was lost.
+    pub reopened: u64,
+    /// So many were closed or reset by the server while they were idle.
+    pub dropped: u64,
+    /// So many attempts failed: refused, timed out, no descriptor, …
+    pub failed: u64,
+}
+
+/// Idle connections that are being held, by threads of their own; let go of when dropped.
+#[derive(Debug)]
+pub struct IdlePool {
+    wanted: usize,
+    destination: SocketAddr,
+    counts: Arc<Counts>,
+    stop: Arc<AtomicBool>,
+    keepers: Vec<JoinHandle<Result<()>>>,
+}
+
+impl IdlePool {
+    /// Starts to open the connections.
+    ///
+    /// Each thread has a file table of its own, so that the limit on descriptors
+    /// (`descriptor_limit`, RLIMIT_NOFILE) holds for each alone; as many threads are started as the
+    /// number of connections asks for.
+    ///
+    /// # Errors
+    /// More connections than [`MAX_KEEPERS`] tables hold; what an interest set or a thread costs
+    /// that cannot be had.
+    pub fn start(plan: &IdlePlan, descriptor_limit: u64) -> Result<Self> {
+        let limit = usize::try_from(descriptor_limit).unwrap_or(usize::MAX);
+        let table = limit.saturating_sub(RESERVED_DESCRIPTORS);
+        ensure!(
+            table > 0,
+            "the limit on descriptors, {limit}, leaves none for connections: raise `ulimit -n`"
+        );
+        let count = plan.config.count;
+        let keepers = count.div_ceil(table).max(1);
+        ensure!(
+            keepers <= MAX_KEEPERS,
+            "{count} idle connections need {keepers} file tables of {limit} descriptors, and at \
+             most {MAX_KEEPERS} are made: raise the hard limit (`ulimit -Hn`)"
+        );
+        let mut pool = Self {
+            wanted: count,
+            destination: plan.destination,
+            counts: Arc::default(),
+            stop: Arc::default(),
+            keepers: Vec::new(),
+        };
+        let bytes: Arc<[u8]> = plan.bytes().into();
+        for index in 0..keepers {
+            let part = count / keepers + usize::from(index < count % keepers);
+            let keeper = Keeper::new(plan, bytes.clone(), part, (index, keepers));
+            let (counts, stop) = (pool.counts.clone(), pool.stop.clone());
+            let cpu = plan.cpus.get(index % plan.cpus.len().max(1)).copied();
+            let thread = std::thread::Builder::new()
+                .name(format!("idle-{index}"))
+                .spawn(move || {
+                    crate::run::pin(cpu)?;
+                    keeper.run(&counts, &stop)
+                })
+                .context("starting a thread that holds idle connections")?;
+            pool.keepers.push(thread);
+        }
+        Ok(pool)
+    }
+
+    /// Waits until all are held, telling `progress` how many are. Returns false when `stop` was
+    /// set meanwhile.
+    ///
+    /// # Errors
+    /// No progress within [`SETUP_PATIENCE`], with the last failure and what to do about it; a
+    /// keeper's own error.
+    pub fn wait_until_held(
+        &mut self,
+        stop: &AtomicBool,
+        mut progress: impl FnMut(usize),
+    ) -> Result<bool> {
+        let mut most = 0;
+        let mut progressed_at = Instant::now();
+        loop {
+            let held = self.counts.held.load(Relaxed);
+            progress(held);
+            if held >= self.wanted {
+                return Ok(true);
+            }
+            if stop.load(Relaxed) {
+                return Ok(false);
+            }
+            if held > most {
+                most = held;
+                progressed_at = Instant::now();
+            }
+            if let Some(at) = self.keepers.iter().position(JoinHandle::is_finished) {
+                let keeper = self.keepers.swap_remove(at);
+                self.stop.store(true, Relaxed);
+                join(keeper)?;
+                bail!("a thread that holds idle connections ended");
+            }
+            if progressed_at.elapsed() > SETUP_PATIENCE {
+                bail!(
+                    "only {most} of {} idle connections to {} could be held{}",
+                    self.wanted,
+                    self.destination,
+                    self.last_failure()
+                );
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn last_failure(&self) -> String {
+        let index = self.counts.last_failure.load(Relaxed);
+        match index.checked_sub(1).and_then(|index| Failure::ALL.get(index)) {
+            None => ": the rest hangs in the handshake or waits for its first reply".into(),
+            Some(kind) => match kind.advice() {
+                None => format!("; the last failure was: {}", kind.name()),
+                Some(advice) => format!("; the last failure was: {}; {advice}", kind.name()),
+            },
+        }
+    }
+
+    /// How things stand.
+    pub fn report(&self) -> IdleReport {
+        IdleReport {
+            wanted: self.wanted,
+            held: self.counts.held.load(Relaxed),
+            opened: self.counts.opened.load(Relaxed),
+            reopened: self.counts.reopened.load(Relaxed),
+            dropped: self.counts.dropped.load(Relaxed),
+            failed: self.counts.failed.load(Relaxed),
+        }
+    }
+
+    /// Lets go of all connections.
+    ///
+    /// # Errors
+    /// What made a keeper end before its time.
+    pub fn stop(mut self) -> Result<IdleReport> {
+        let report = self.report();
+        self.stop.store(true, Relaxed);
+        for keeper in std::mem::take(&mut self.keepers) {
+            join(keeper)?;
+        }
+        Ok(report)
+    }
+}
+
+impl Drop for IdlePool {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        for keeper in std::mem::take(&mut self.keepers) {
+            let _ = keeper.join();
+        }
+    }
+}
+
+fn join(keeper: JoinHandle<Result<()>>) -> Result<()> {
+    match keeper.join() {
+        Ok(outcome) => outcome.context("holding idle connections"),
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}

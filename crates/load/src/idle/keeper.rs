@@ -1,0 +1,345 @@
+//! One thread that holds idle connections.
+
+use super::{Counts, IdlePlan};
+use crate::{
+    client::begin_connect, config::IdleKind, deadlines::Deadlines, outcome::Failure,
+    source::Sources,
+};
+use anyhow::{Context, Result};
+use pollux_event::{
+    Event, Interest, Mechanism, Options, Readiness, Token,
+    mechanism::epoll::EpollEdge,
+    sys::{self, Address},
+};
+use pollux_http::reply::Decoder;
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+/// The most connections that are being opened at the same time by one thread, so that the
+/// server's backlog does not overflow.
+const MAX_OPENING: usize = 64;
+
+/// The pause after a failure, doubled by each that follows, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// A connection that the server drops sooner counts as a failed attempt: else one that accepts
+/// and closes at once would be met with a storm of connects.
+const SHORTEST_LIFE: Duration = Duration::from_secs(1);
+
+/// The longest wait: within it a stop is noticed.
+const LONGEST_WAIT: Duration = Duration::from_millis(100);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// The handshake goes on, or something is left to be sent.
+    Opening,
+    /// The reply to its one request is awaited.
+    Replying,
+    /// It is idle.
+    Held,
+}
+
+struct Connection {
+    socket: OwnedFd,
+    token: Token,
+    state: State,
+    /// When it began to be opened, later when it fell silent.
+    since: Instant,
+    written: u32,
+    /// While the reply is read; nothing is left of it when the connection is idle.
+    decoder: Option<Box<Decoder>>,
+}
+
+/// Holds a part of the idle connections.
+pub(super) struct Keeper {
+    address: Address,
+    sources: Option<Sources>,
+    kind: IdleKind,
+    bytes: Arc<[u8]>,
+    is_head: bool,
+    timeout: Duration,
+    wanted: usize,
+    /// This keeper's number and how many there are.
+    place: (usize, usize),
+}
+
+impl Keeper {
+    pub(super) fn new(
+        plan: &IdlePlan,
+        bytes: Arc<[u8]>,
+        wanted: usize,
+        place: (usize, usize),
+    ) -> Self {
+        Self {
+            address: plan.destination.into(),
+            sources: plan.sources,
+            kind: plan.config.kind,
+            bytes,
+            is_head: plan.request.method == "HEAD",
+            timeout: plan.timeout,
+            wanted,
+            place,
+        }
+    }
+
+    /// Opens and holds until `stop`.
+    ///
+    /// # Errors
+    /// No file table or interest set could be had; a wait failed.
+    pub(super) fn run(self, counts: &Counts, stop: &AtomicBool) -> Result<()> {
+        sys::own_file_table(&[]).context("a file table for idle connections")?;
+        let set = EpollEdge::open(&Options::default())?;
+        let mut holding = Holding {
+            keeper: self,
+            counts,
+            set,
+            table: Vec::new(),
+            opening: Deadlines::default(),
+            open: 0,
+            held: 0,
+            connects: 0,
+            to_replace: 0,
+            pause: FIRST_PAUSE,
+            resume_at: None,
+            scratch: vec![0; crate::thread::SCRATCH_BYTES].into(),
+        };
+        while !stop.load(Relaxed) {
+            holding.open_missing();
+            holding.expire();
+            let wait = holding.next_wait();
+            holding.set.wait(Some(wait)).context("waiting on idle connections")?;
+            while let Some(event) = holding.set.next_event() {
+                holding.on_event(event);
+            }
+        }
+        counts.held.fetch_sub(holding.held, Relaxed);
+        Ok(())
+    }
+}
+
+struct Holding<'a> {
+    keeper: Keeper,
+    counts: &'a Counts,
+    set: EpollEdge,
+    table: Vec<Option<Connection>>,
+    /// Those that are not idle yet, by the start of their opening.
+    opening: Deadlines,
+    open: usize,
+    held: usize,
+    connects: u64,
+    /// How many were dropped while idle and have no successor yet.
+    to_replace: usize,
+    pause: Duration,
+    resume_at: Option<Instant>,
+    scratch: Box<[u8]>,
+}
+
+impl Holding<'_> {
+    fn open_missing(&mut self) {
+        if self.open == self.keeper.wanted {
+            return;
+        }
+        let now = Instant::now();
+        if self.resume_at.is_some_and(|at| now < at) {
+            return;
+        }
+        while self.open < self.keeper.wanted && self.opening.len() < MAX_OPENING {
+            let Err(kind) = self.open_one(now) else { continue };
+            return self.note_failure(kind, now);
+        }
+    }
+
+    fn open_one(&mut self, now: Instant) -> Result<(), Failure> {
+        let (index, keepers) = self.keeper.place;
+        let nth = self.connects * keepers as u64 + index as u64;
+        self.connects += 1;
+        let source = self.keeper.sources.map(|sources| sources.get(nth).into());
+        let socket = begin_connect(&self.keeper.address, source, false)?;
+        let token = self
+            .set
+            .add(socket.as_fd(), Interest::READ | Interest::WRITE)
+            .map_err(|_| Failure::Other)?;
+        let fd = socket.as_raw_fd();
+        let decoder = (self.keeper.kind == IdleKind::AfterRequest).then(|| {
+            let mut decoder = Box::new(Decoder::new());
+            decoder.begin(self.keeper.is_head);
+            decoder
+        });
+        let index = fd as usize;
+        if index >= self.table.len() {
+            self.table.resize_with((index + 1).next_multiple_of(1024), || None);
+        }
+        let state = State::Opening;
+        self.table[index] =
+            Some(Connection { socket, token, state, since: now, written: 0, decoder });
+        self.open += 1;
+        self.opening.push(fd);
+        Ok(())
+    }
+
+    fn note_failure(&mut self, kind: Failure, now: Instant) {
+        self.counts.failed.fetch_add(1, Relaxed);
+        self.counts.last_failure.store(kind as usize + 1, Relaxed);
+        // Failures of one batch are one failure.
+        match self.resume_at {
+            Some(at) if now < at => return,
+            Some(at) if now < at + LONGEST_PAUSE => {
+                self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+            }
+            _ => self.pause = FIRST_PAUSE,
+        }
+        self.resume_at = Some(now + self.pause);
+    }
+
+    fn expire(&mut self) {
+        let now = Instant::now();
+        while let Some(fd) = self.opening.first() {
+            let due = self.table[fd as usize]
+                .as_ref()
+                .is_none_or(|connection| connection.since + self.keeper.timeout <= now);
+            if !due {
+                return;
+            }
+            self.lose(fd, Failure::Timeout, now);
+        }
+    }
+
+    fn next_wait(&self) -> Duration {
+        let now = Instant::now();
+        let mut wait = LONGEST_WAIT;
+        let is_missing = self.open < self.keeper.wanted && self.opening.len() < MAX_OPENING;
+        if is_missing {
+            let resume_at = self.resume_at.unwrap_or(now);
+            wait = wait.min(resume_at.saturating_duration_since(now));
+        }
+        if let Some(connection) =
+            self.opening.first().and_then(|fd| self.table[fd as usize].as_ref())
+        {
+            let due_at = connection.since + self.keeper.timeout;
+            wait = wait.min(due_at.saturating_duration_since(now));
+        }
+        wait
+    }
+
+    fn on_event(&mut self, Event { token, readiness }: Event) {
+        let fd = token.fd;
+        let Some(connection) = self.table[fd as usize].as_mut() else { return };
+        let now = Instant::now();
+        if connection.state == State::Opening {
+            if readiness.intersects(Readiness::ERROR | Readiness::HANGUP) {
+                let kind = match sys::take_socket_error(connection.socket.as_fd()) {
+                    Err(error) => Failure::from_io(&error),
+                    Ok(()) => Failure::ClosedEarly,
+                };
+                return self.lose(fd, kind, now);
+            }
+            if readiness.is_writable() {
+                match self.send(fd) {
+                    Err(kind) => return self.lose(fd, kind, now),
+                    Ok(false) => return,
+                    Ok(true) => {}
+                }
+                match self.keeper.kind {
+                    IdleKind::AfterRequest => self.set_state(fd, State::Replying),
+                    IdleKind::Connect | IdleKind::Partial => self.hold(fd, now),
+                }
+            }
+        }
+        if readiness.is_readable() {
+            self.receive(fd, now);
+        }
+    }
+
+    /// Sends what is left; whether all is sent.
+    fn send(&mut self, fd: RawFd) -> Result<bool, Failure> {
+        let Some(connection) = self.table[fd as usize].as_mut() else { return Ok(false) };
+        let bytes = &self.keeper.bytes;
+        while (connection.written as usize) < bytes.len() {
+            let rest = &bytes[connection.written as usize..];
+            match sys::send(connection.socket.as_fd(), rest, false) {
+                Ok(count) => connection.written += count as u32,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Failure::from_io(&error)),
+            }
+        }
+        Ok(true)
+    }
+
+    fn set_state(&mut self, fd: RawFd, state: State) {
+        if let Some(connection) = self.table[fd as usize].as_mut() {
+            connection.state = state;
+        }
+    }
+
+    /// The connection has done what it had to do; from now on it is idle.
+    fn hold(&mut self, fd: RawFd, now: Instant) {
+        let Some(connection) = self.table[fd as usize].as_mut() else { return };
+        connection.state = State::Held;
+        connection.since = now;
+        connection.decoder = None;
+        self.opening.remove(fd);
+        self.held += 1;
+        self.counts.held.fetch_add(1, Relaxed);
+        self.counts.opened.fetch_add(1, Relaxed);
+        if self.to_replace > 0 {
+            self.to_replace -= 1;
+            self.counts.reopened.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn receive(&mut self, fd: RawFd, now: Instant) {
+        loop {
+            let Some(connection) = self.table[fd as usize].as_mut() else { return };
+            let state = connection.state;
+            let len = match sys::recv(connection.socket.as_fd(), &mut self.scratch) {
+                Ok(0) => return self.lose(fd, Failure::ClosedEarly, now),
+                Ok(len) => len,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return self.lose(fd, Failure::from_io(&error), now),
+            };
+            let Some(decoder) = &mut connection.decoder else {
+                // A partial request may be answered (408) before the close; read on.
+                continue;
+            };
+            match decoder.feed(&self.scratch[..len]) {
+                Ok(fed) => match fed.reply {
+                    Some(reply) if reply.keep_alive && state == State::Replying => {
+                        self.hold(fd, now);
+                    }
+                    // A server that closes holds no idle connection of this kind.
+                    Some(_) => return self.lose(fd, Failure::ClosedEarly, now),
+                    None => {}
+                },
+                Err(_) => return self.lose(fd, Failure::BadReply, now),
+            }
+        }
+    }
+
+    /// The connection is gone.
+    fn lose(&mut self, fd: RawFd, kind: Failure, now: Instant) {
+        self.opening.remove(fd);
+        let Some(connection) = self.table[fd as usize].take() else { return };
+        self.open -= 1;
+        let was_held = connection.state == State::Held;
+        if was_held {
+            self.held -= 1;
+            self.to_replace += 1;
+            self.counts.held.fetch_sub(1, Relaxed);
+            self.counts.dropped.fetch_add(1, Relaxed);
+        }
+        if !was_held || now - connection.since < SHORTEST_LIFE {
+            self.note_failure(kind, now);
+        }
+        let _ = self.set.close(connection.token, connection.socket);
+    }
+}

@@ -1,0 +1,134 @@
+//! How a request ends: with a reply, or in exactly one kind of error.
+
+use std::io;
+
+/// Why a request failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Failure {
+    /// No complete reply within the time limit, or no connection within its own.
+    Timeout,
+    /// The connection was refused (ECONNREFUSED).
+    Refused,
+    /// The server reset the connection (ECONNRESET, EPIPE).
+    Reset,
+    /// The server closed the connection before the reply was complete.
+    ClosedEarly,
+    /// No descriptor was left (EMFILE, ENFILE).
+    NoDescriptors,
+    /// No local port was left (EADDRNOTAVAIL).
+    NoPorts,
+    /// The reply was malformed, or its status or length was not the expected one.
+    BadReply,
+    /// Anything else, such as an unreachable host.
+    Other,
+}
+
+impl Failure {
+    /// All kinds, in the order of the reports.
+    pub const ALL: [Self; 8] = [
+        Self::Timeout,
+        Self::Refused,
+        Self::Reset,
+        Self::ClosedEarly,
+        Self::NoDescriptors,
+        Self::NoPorts,
+        Self::BadReply,
+        Self::Other,
+    ];
+
+    /// The kind of a failed system call.
+    #[cold]
+    pub fn from_io(error: &io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(libc::ECONNREFUSED) => Self::Refused,
+            Some(libc::ECONNRESET | libc::EPIPE | libc::ECONNABORTED) => Self::Reset,
+            Some(libc::ETIMEDOUT) => Self::Timeout,
+            Some(libc::EMFILE | libc::ENFILE) => Self::NoDescriptors,
+            Some(libc::EADDRNOTAVAIL) => Self::NoPorts,
+            _ => Self::Other,
+        }
+    }
+
+    /// The key in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Refused => "refused",
+            Self::Reset => "reset",
+            Self::ClosedEarly => "closed_early",
+            Self::NoDescriptors => "no_descriptors",
+            Self::NoPorts => "no_ports",
+            Self::BadReply => "bad_reply",
+            Self::Other => "other",
+        }
+    }
+
+    /// What one can do about it, where it is the generator's host that ran short.
+    pub fn advice(self) -> Option<&'static str> {
+        match self {
+            Self::NoDescriptors => Some(
+                "raise `ulimit -n` (hard limit), lower --max-connections, or add --threads \
+                 together with --own-file-tables",
+            ),
+            Self::NoPorts => Some(
+                "each source address has some 28,000 ports to one server and address: give more with \
+                 --source 127.0.1.0/24, or leave no TIME_WAIT behind with --close reset",
+            ),
+            _ => None,
+        }
+    }
+}
+
+/// How many requests failed, by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Failures([u64; Failure::ALL.len()]);
+
+impl Failures {
+    /// Counts one.
+    #[inline]
+    pub fn add(&mut self, kind: Failure) {
+        self.0[kind as usize] += 1;
+    }
+
+    /// How many of this kind.
+    pub fn of(&self, kind: Failure) -> u64 {
+        self.0[kind as usize]
+    }
+
+    /// All kinds together.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// Adds those of another thread.
+    pub fn merge(&mut self, other: &Self) {
+        for (own, other) in self.0.iter_mut().zip(other.0) {
+            *own += other;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_its_place() {
+        for (index, kind) in Failure::ALL.into_iter().enumerate() {
+            assert_eq!(kind as usize, index);
+            let mut failures = Failures::default();
+            failures.add(kind);
+            assert_eq!((failures.of(kind), failures.total()), (1, 1));
+        }
+    }
+
+    #[test]
+    fn system_errors_have_their_kind() {
+        let of = |code| Failure::from_io(&io::Error::from_raw_os_error(code));
+        assert_eq!(of(libc::EMFILE), Failure::NoDescriptors);
+        assert_eq!(of(libc::EADDRNOTAVAIL), Failure::NoPorts);
+        assert_eq!(of(libc::EPIPE), Failure::Reset);
+        assert_eq!(of(libc::EHOSTUNREACH), Failure::Other);
+    }
+}

@@ -1,0 +1,158 @@
+//! The HdrHistogram interval log, which HistogramLogProcessor, HistogramLogAnalyzer and others read.
+//!
+//! One histogram a second. The untagged ones are latencies from the scheduled instant, those with
+//! the tag `service` are service times; all in nanoseconds, and their "interval max" column in
+//! milliseconds, which is the tools' own default.
+
+use crate::{record::histogram, report::Report};
+use anyhow::{Context, Result, bail};
+use hdrhistogram::{
+    Histogram,
+    serialization::{
+        Deserializer, V2DeflateSerializer,
+        interval_log::{IntervalLogWriterBuilder, Tag},
+    },
+};
+use std::{
+    io::Write,
+    time::{Duration, SystemTime},
+};
+
+/// Nanoseconds in the "interval max" column's unit.
+const MAX_VALUE_DIVISOR: f64 = 1e6;
+
+/// Writes the log of `report`, whose measured part began at `started_at`.
+///
+/// # Errors
+/// The writer's.
+pub fn write(report: &Report, started_at: SystemTime, mut out: impl Write) -> Result<()> {
+    let mut serializer = V2DeflateSerializer::new();
+    let mut builder = IntervalLogWriterBuilder::new();
+    builder
+        .add_comment(concat!("pollux load ", env!("CARGO_PKG_VERSION")))
+        .add_comment("untagged: latency from the scheduled instant; service: from the send; ns")
+        .with_start_time(started_at)
+        .with_base_time(started_at)
+        .with_max_value_divisor(MAX_VALUE_DIVISOR);
+    let mut log = builder.begin_log_with(&mut out, &mut serializer).context("writing the log")?;
+    let service = Tag::new("service").context("the tag is valid")?;
+    for interval in merge(report)? {
+        let duration = Duration::from_nanos(interval.duration_ns);
+        let start = Duration::from_nanos(interval.start_ns);
+        for (histogram, tag) in [(&interval.latency, None), (&interval.service, Some(service))] {
+            if let Err(error) = log.write_histogram(histogram, start, duration, tag) {
+                bail!("writing the log: {error:?}");
+            }
+        }
+    }
+    out.flush().context("writing the log")
+}
+
+struct Merged {
+    start_ns: u64,
+    duration_ns: u64,
+    latency: Histogram<u64>,
+    service: Histogram<u64>,
+}
+
+/// Puts the threads' intervals together: those that begin in the same second are one.
+fn merge(report: &Report) -> Result<Vec<Merged>> {
+    let mut merged: Vec<Merged> = Vec::new();
+    let mut deserializer = Deserializer::new();
+    for interval in &report.intervals {
+        let mut read = |bytes: &[u8]| -> Result<Histogram<u64>> {
+            match deserializer.deserialize(&mut &bytes[..]) {
+                Ok(histogram) => Ok(histogram),
+                Err(error) => bail!("an interval's histogram cannot be read back: {error}"),
+            }
+        };
+        let (latency, service) = (read(&interval.latency)?, read(&interval.service)?);
+        let end_ns = interval.start_ns + interval.duration_ns;
+        // Threads close their intervals within moments of each other.
+        let is_new = merged
+            .last()
+            .is_none_or(|last| interval.start_ns >= last.start_ns + last.duration_ns.max(2) / 2);
+        if is_new {
+            merged.push(Merged {
+                start_ns: interval.start_ns,
+                duration_ns: interval.duration_ns,
+                latency: histogram(),
+                service: histogram(),
+            });
+        }
+        let Some(last) = merged.last_mut() else { continue };
+        last.duration_ns = last.duration_ns.max(end_ns - last.start_ns);
+        last.latency.add(&latency)?;
+        last.service.add(&service)?;
+    }
+    Ok(merged)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Recorder, Reply, SAMPLE_NS};
+    use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+
+    #[test]
+    fn the_log_can_be_read_back_with_every_value() {
+        let mut threads = [Recorder::new(3 * SAMPLE_NS, true), Recorder::new(3 * SAMPLE_NS, true)];
+        for (index, recorder) in threads.iter_mut().enumerate() {
+            for second in 0..3 {
+                for value in 1..=100 {
+                    let latency_ns = (second + 1) * value * 10_000;
+                    let service_ns = value * 1000;
+                    recorder.complete(Reply { latency_ns, service_ns, at_ns: second * SAMPLE_NS });
+                }
+                // The threads are not quite in step.
+                recorder.close_interval((second + 1) * SAMPLE_NS + index as u64 * 70_000);
+            }
+        }
+        let [mut whole, other] = threads;
+        whole.merge(other);
+        let mut report = crate::report::tests::empty();
+        report.intervals = whole.take_intervals();
+        let mut log = Vec::new();
+        write(&report, SystemTime::UNIX_EPOCH + Duration::from_secs(1000), &mut log).unwrap();
+
+        let mut deserializer = Deserializer::new();
+        let (mut latency, mut service) = (histogram(), histogram());
+        let mut intervals = 0;
+        for entry in IntervalLogIterator::new(&log) {
+            let LogEntry::Interval(interval) = entry.unwrap() else { continue };
+            let bytes = base64(interval.encoded_histogram());
+            let histogram: Histogram<u64> = deserializer.deserialize(&mut &bytes[..]).unwrap();
+            match interval.tag().map(|tag| tag.as_str().to_owned()) {
+                None => {
+                    intervals += 1;
+                    let max_ms = histogram.max() as f64 / 1e6;
+                    assert!((interval.max() - max_ms).abs() < 0.01, "{}", interval.max());
+                    latency.add(&histogram).unwrap();
+                }
+                Some(tag) => {
+                    assert_eq!(tag, "service");
+                    service.add(&histogram).unwrap();
+                }
+            }
+        }
+        assert_eq!(intervals, 3);
+        assert_eq!((latency.len(), service.len()), (600, 600));
+        assert_eq!(latency, whole.latency);
+        assert_eq!(service, whole.service);
+    }
+
+    /// Standard Base64 (RFC 4648 §4), enough for a test.
+    fn base64(text: &str) -> Vec<u8> {
+        const ALPHABET: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        let (mut bits, mut count, mut bytes) = (0u32, 0, Vec::new());
+        for digit in text.chars().filter(|&digit| digit != '=') {
+            bits = bits << 6 | ALPHABET.find(digit).unwrap() as u32;
+            count += 6;
+            if count >= 8 {
+                count -= 8;
+                bytes.push((bits >> count) as u8);
+            }
+        }
+        bytes
+    }
+}

@@ -1,0 +1,147 @@
+//! What all threads share and none changes: the configuration, made ready for the loop.
+
+use crate::{
+    config::{Closing, Config, Pace},
+    schedule::{Lane, Schedule, nanoseconds},
+    source::Sources,
+    target::Targets,
+};
+use anyhow::Result;
+use pollux_event::sys::Address;
+use std::{net::SocketAddr, time::Instant};
+
+/// The bytes of one request, in both forms.
+#[derive(Debug)]
+pub(crate) struct RequestBytes {
+    /// More requests may follow on the connection.
+    more: Box<[u8]>,
+    /// It is the connection's last.
+    last: Box<[u8]>,
+}
+
+impl RequestBytes {
+    #[inline]
+    pub(crate) fn get(&self, last: bool) -> &[u8] {
+        if last { &self.last } else { &self.more }
+    }
+}
+
+/// A run, made ready.
+pub(crate) struct Plan {
+    pub(crate) destination: SocketAddr,
+    pub(crate) address: Address,
+    pub(crate) sources: Option<Sources>,
+    pub(crate) requests: Vec<RequestBytes>,
+    pub(crate) is_head: bool,
+    pub(crate) targets: Targets,
+    /// Which statuses are good, indexed by status.
+    pub(crate) good_status: Vec<bool>,
+    pub(crate) expected_length: Option<u64>,
+    /// The open loop's; none for a closed loop.
+    pub(crate) schedule: Option<Schedule>,
+    pub(crate) seed: u64,
+    pub(crate) warmup_ns: u64,
+    /// The measured part by the schedule; for a closed loop that counts requests, the longest run.
+    pub(crate) window_ns: u64,
+    /// A closed loop that counts requests: how many.
+    pub(crate) closed_requests: Option<u64>,
+    pub(crate) requests_per_connection: u64,
+    pub(crate) closing: Closing,
+    pub(crate) timeout_ns: u64,
+    pub(crate) connect_timeout_ns: u64,
+    pub(crate) threads: usize,
+    pub(crate) connection_limit: usize,
+    /// Connections to open before the run.
+    pub(crate) standing: usize,
+    pub(crate) client: (u64, u64),
+    pub(crate) intervals: bool,
+    /// All times of a run are nanoseconds from here.
+    pub(crate) origin: Instant,
+}
+
+impl Plan {
+    /// Draws the schedule and writes the requests.
+    ///
+    /// # Errors
+    /// What [`Schedule::draw`] and [`Targets::new`] refuse.
+    pub(crate) fn new(config: &Config, destination: SocketAddr) -> Result<Self> {
+        use crate::schedule::Length;
+        let warmup_ns = nanoseconds(config.warmup);
+        let schedule = match config.pace {
+            Pace::Open { rate_rps, arrivals } => {
+                let (warmup, length) = (config.warmup, config.length);
+                Some(Schedule::draw(arrivals, rate_rps, warmup, length, config.seed)?)
+            }
+            Pace::Closed => None,
+        };
+        let window_ns = match (&schedule, config.length) {
+            (Some(schedule), _) => schedule.window_ns(),
+            (None, Length::Duration(duration)) => nanoseconds(duration),
+            (None, Length::Requests(_)) => crate::record::MAX_SAMPLES as u64 * 1_000_000_000,
+        };
+        let closed_requests = match (&schedule, config.length) {
+            (None, Length::Requests(requests)) => Some(requests),
+            _ => None,
+        };
+        let targets = Targets::new(config.urls.clone())?;
+        let requests = targets
+            .urls()
+            .iter()
+            .map(|url| RequestBytes {
+                more: config.request.write(url, false).into(),
+                last: config.request.write(url, true).into(),
+            })
+            .collect();
+        let mut good_status = vec![false; 1000];
+        for range in &config.expect.statuses {
+            for status in range.clone() {
+                if let Some(good) = good_status.get_mut(usize::from(status)) {
+                    *good = true;
+                }
+            }
+        }
+        Ok(Self {
+            destination,
+            address: destination.into(),
+            sources: config.sources,
+            requests,
+            is_head: config.request.method == "HEAD",
+            targets,
+            good_status,
+            expected_length: config.expect.length,
+            schedule,
+            seed: config.seed,
+            warmup_ns,
+            window_ns,
+            closed_requests,
+            requests_per_connection: config.requests_per_connection.unwrap_or(u64::MAX),
+            closing: config.closing,
+            timeout_ns: nanoseconds(config.timeout),
+            connect_timeout_ns: nanoseconds(config.connect_timeout),
+            threads: config.threads,
+            connection_limit: config.connection_limit(),
+            standing: config.connections.unwrap_or(0),
+            client: (config.share.index, config.share.count),
+            intervals: config.hdr.is_some(),
+            origin: Instant::now(),
+        })
+    }
+
+    /// What thread `thread` sends of the schedule.
+    pub(crate) fn lane(&self, thread: usize) -> Lane {
+        let (client, clients) = self.client;
+        let threads = self.threads as u64;
+        Lane { offset: thread as u64 * clients + client, stride: threads * clients }
+    }
+
+    /// Thread `thread`'s part of `total`.
+    pub(crate) fn part(&self, thread: usize, total: usize) -> usize {
+        Lane { offset: thread as u64, stride: self.threads as u64 }.share(total as u64) as usize
+    }
+
+    /// The time, in nanoseconds from the origin.
+    #[inline]
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.origin.elapsed().as_nanos() as u64
+    }
+}

@@ -1,0 +1,83 @@
+//! Progress on standard error, when that is a terminal and the run takes longer than two seconds.
+
+use crate::{plan::Plan, thread::Gauges};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::{
+    io::IsTerminal,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+/// What is over sooner shows no bar.
+const SHORTEST: Duration = Duration::from_secs(2);
+
+/// A bar for one stage after the other.
+pub(crate) struct Progress {
+    shows: bool,
+    bar: Option<ProgressBar>,
+    since: Instant,
+}
+
+impl Progress {
+    /// How often it is drawn, and how late the end of a run is noticed at most.
+    pub(crate) const PERIOD: Duration = Duration::from_millis(20);
+
+    pub(crate) fn new(wanted: bool) -> Self {
+        let shows = wanted && std::io::stderr().is_terminal();
+        Self { shows, bar: None, since: Instant::now() }
+    }
+
+    fn bar(&mut self, total: u64, style: &str) -> &ProgressBar {
+        self.bar.get_or_insert_with(|| {
+            let style = ProgressStyle::with_template(style).expect("the template is valid");
+            ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr_with_hz(10))
+                .with_style(style)
+        })
+    }
+
+    /// So many idle connections are held.
+    pub(crate) fn idle(&mut self, held: usize, wanted: usize) {
+        if !self.shows || self.since.elapsed() < SHORTEST {
+            return;
+        }
+        let bar = self.bar(wanted as u64, "idle connections {bar:40} {pos}/{len} {eta}");
+        bar.set_position(held as u64);
+        if held >= wanted {
+            self.finish();
+        }
+    }
+
+    /// The run has lasted `elapsed_ns` since its start.
+    pub(crate) fn run(&mut self, plan: &Plan, gauges: &[Gauges], elapsed_ns: u64) {
+        let total_ns = plan.warmup_ns.saturating_add(plan.window_ns);
+        let counts_requests = plan.closed_requests;
+        let is_short = counts_requests.is_none() && u128::from(total_ns) < SHORTEST.as_nanos();
+        if !self.shows || is_short {
+            return;
+        }
+        let sum = |gauge: fn(&Gauges) -> &AtomicU64| -> u64 {
+            gauges.iter().map(|gauges| gauge(gauges).load(Relaxed)).sum()
+        };
+        let (sent, completed, failed) =
+            (sum(|g| &g.sent), sum(|g| &g.completed), sum(|g| &g.failed));
+        let message = format!(
+            "{sent} sent, {completed} completed, {failed} failed{}",
+            if elapsed_ns < plan.warmup_ns { " (warming up)" } else { "" }
+        );
+        let (position, total) = match counts_requests {
+            Some(requests) => (completed + failed, requests),
+            None => (elapsed_ns / 1_000_000, total_ns / 1_000_000),
+        };
+        let bar = self.bar(total, "{bar:40} {percent:>3} %  {msg}");
+        bar.set_position(position.min(total));
+        bar.set_message(message);
+    }
+
+    /// The stage is over: takes the bar away.
+    pub(crate) fn finish(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+        self.since = Instant::now();
+    }
+}

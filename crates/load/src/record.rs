@@ -1,0 +1,275 @@
+//! What one thread measures. Nothing here allocates once the run has begun, but for the interval
+//! histograms of `--hdr`, once a second.
+
+use crate::outcome::{Failure, Failures};
+use hdrhistogram::{
+    Histogram,
+    serialization::{Serializer, V2Serializer},
+};
+
+/// The longest time that is told apart, an hour; longer ones count as it.
+pub const LONGEST_NS: u64 = 3_600_000_000_000;
+
+/// How finely times are told apart: three significant digits, 0.1 %.
+const SIGNIFICANT_DIGITS: u8 = 3;
+
+/// Reply rates are sampled over so long. (httperf samples every 5 s, too coarse for short runs.)
+pub const SAMPLE_NS: u64 = 1_000_000_000;
+
+/// The longest run, in samples: a week.
+pub const MAX_SAMPLES: usize = 7 * 86_400;
+
+/// An empty histogram of times in nanoseconds.
+pub fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LONGEST_NS, SIGNIFICANT_DIGITS).expect("the bounds are valid")
+}
+
+/// One whole reply.
+#[derive(Clone, Copy, Debug)]
+pub struct Reply {
+    /// From the scheduled instant to the end of the reply.
+    pub latency_ns: u64,
+    /// From the first byte sent to the end of the reply.
+    pub service_ns: u64,
+    /// When it was whole, from the start of the measured part.
+    pub at_ns: u64,
+}
+
+/// Why a reply was bad.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BadReplies {
+    /// Not HTTP, or wrongly framed.
+    pub malformed: u64,
+    /// A status that was not expected.
+    pub status: u64,
+    /// A length that was not expected.
+    pub length: u64,
+}
+
+/// What happened to connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionCounts {
+    /// Handshakes completed.
+    pub opened: u64,
+    /// Handshakes that failed or ran out of time.
+    pub failed: u64,
+    /// Kept-alive connections that the server closed while no request was on them.
+    pub dropped_idle: u64,
+}
+
+/// The histogram of one interval, ready for a log.
+#[derive(Clone, Debug)]
+pub struct Interval {
+    /// When it began, from the start of the measured part.
+    pub start_ns: u64,
+    /// How long it was.
+    pub duration_ns: u64,
+    /// Latencies, HdrHistogram V2.
+    pub latency: Vec<u8>,
+    /// Service times, HdrHistogram V2.
+    pub service: Vec<u8>,
+}
+
+/// Gathers intervals for `--hdr`.
+#[derive(Debug)]
+struct Intervals {
+    latency: Histogram<u64>,
+    service: Histogram<u64>,
+    start_ns: u64,
+    done: Vec<Interval>,
+}
+
+/// All that a thread measured.
+#[derive(Debug)]
+pub struct Recorder {
+    /// From the scheduled instant.
+    pub latency: Histogram<u64>,
+    /// From the send.
+    pub service: Histogram<u64>,
+    /// From connect(2) until the connection was known to be there.
+    pub connect: Histogram<u64>,
+    /// From the scheduled instant until the generator took the request up.
+    pub lag: Histogram<u64>,
+    /// Requests sent whole or in part.
+    pub sent: u64,
+    /// Requests whose reply came, was whole and was as expected.
+    pub completed: u64,
+    /// Requests that failed.
+    pub failures: Failures,
+    /// Of the failures, the bad replies by reason.
+    pub bad_replies: BadReplies,
+    /// Whole replies by status.
+    pub statuses: Vec<u64>,
+    /// Connections.
+    pub connections: ConnectionCounts,
+    /// Bytes received, heads and all.
+    pub bytes_received: u64,
+    /// Bytes of content received.
+    pub content_bytes: u64,
+    /// Good replies in each [`SAMPLE_NS`] of the measured part.
+    pub samples: Vec<u64>,
+    intervals: Option<Intervals>,
+}
+
+impl Recorder {
+    /// An empty recorder for a measured part of `window_ns`; `intervals` for `--hdr`.
+    pub fn new(window_ns: u64, intervals: bool) -> Self {
+        let samples = window_ns.div_ceil(SAMPLE_NS).min(MAX_SAMPLES as u64) as usize;
+        Self {
+            latency: histogram(),
+            service: histogram(),
+            connect: histogram(),
+            lag: histogram(),
+            sent: 0,
+            completed: 0,
+            failures: Failures::default(),
+            bad_replies: BadReplies::default(),
+            statuses: vec![0; 1000],
+            connections: ConnectionCounts::default(),
+            bytes_received: 0,
+            content_bytes: 0,
+            samples: vec![0; samples.max(1)],
+            intervals: intervals.then(|| Intervals {
+                latency: histogram(),
+                service: histogram(),
+                start_ns: 0,
+                done: Vec::new(),
+            }),
+        }
+    }
+
+    /// A request ended well.
+    #[inline]
+    pub fn complete(&mut self, reply: Reply) {
+        self.completed += 1;
+        self.latency.saturating_record(reply.latency_ns);
+        self.service.saturating_record(reply.service_ns);
+        if let Some(sample) = self.samples.get_mut((reply.at_ns / SAMPLE_NS) as usize) {
+            *sample += 1;
+        }
+        if let Some(intervals) = &mut self.intervals {
+            intervals.latency.saturating_record(reply.latency_ns);
+            intervals.service.saturating_record(reply.service_ns);
+        }
+    }
+
+    /// A request failed.
+    #[inline]
+    pub fn fail(&mut self, kind: Failure) {
+        self.failures.add(kind);
+    }
+
+    /// When the running interval is to be closed, where there are intervals.
+    #[inline]
+    pub fn interval_end_ns(&self) -> Option<u64> {
+        self.intervals.as_ref().map(|intervals| intervals.start_ns + SAMPLE_NS)
+    }
+
+    /// Closes the running interval. The cost, some ten microseconds a second, is paid by the
+    /// generator and shows in its lag.
+    pub fn close_interval(&mut self, now_ns: u64) {
+        let Some(intervals) = &mut self.intervals else { return };
+        if now_ns <= intervals.start_ns {
+            return;
+        }
+        let mut serializer = V2Serializer::new();
+        let mut serialize = |histogram: &mut Histogram<u64>| {
+            let mut bytes = Vec::new();
+            serializer.serialize(histogram, &mut bytes).expect("a Vec takes every write");
+            histogram.reset();
+            bytes
+        };
+        let interval = Interval {
+            start_ns: intervals.start_ns,
+            duration_ns: now_ns - intervals.start_ns,
+            latency: serialize(&mut intervals.latency),
+            service: serialize(&mut intervals.service),
+        };
+        intervals.done.push(interval);
+        intervals.start_ns = now_ns;
+    }
+
+    /// The closed intervals, in order of their start.
+    pub fn take_intervals(&mut self) -> Vec<Interval> {
+        let mut done = self.intervals.take().map(|intervals| intervals.done).unwrap_or_default();
+        done.sort_by_key(|interval| interval.start_ns);
+        done
+    }
+
+    /// Adds what another thread measured.
+    pub fn merge(&mut self, other: Self) {
+        for (own, other) in [
+            (&mut self.latency, &other.latency),
+            (&mut self.service, &other.service),
+            (&mut self.connect, &other.connect),
+            (&mut self.lag, &other.lag),
+        ] {
+            own.add(other).expect("all histograms have the same bounds");
+        }
+        self.sent += other.sent;
+        self.completed += other.completed;
+        self.failures.merge(&other.failures);
+        self.bad_replies.malformed += other.bad_replies.malformed;
+        self.bad_replies.status += other.bad_replies.status;
+        self.bad_replies.length += other.bad_replies.length;
+        self.connections.opened += other.connections.opened;
+        self.connections.failed += other.connections.failed;
+        self.connections.dropped_idle += other.connections.dropped_idle;
+        self.bytes_received += other.bytes_received;
+        self.content_bytes += other.content_bytes;
+        add_each(&mut self.statuses, &other.statuses);
+        add_each(&mut self.samples, &other.samples);
+        if let (Some(own), Some(other)) = (&mut self.intervals, other.intervals) {
+            own.done.extend(other.done);
+        }
+    }
+}
+
+fn add_each(own: &mut Vec<u64>, other: &[u64]) {
+    own.resize(own.len().max(other.len()), 0);
+    for (own, other) in own.iter_mut().zip(other) {
+        *own += other;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply(latency_ns: u64, at_ns: u64) -> Reply {
+        Reply { latency_ns, service_ns: latency_ns / 2, at_ns }
+    }
+
+    #[test]
+    fn two_threads_make_one_measurement() {
+        let mut first = Recorder::new(3 * SAMPLE_NS, true);
+        let mut second = Recorder::new(3 * SAMPLE_NS, true);
+        first.complete(reply(1000, 10));
+        first.close_interval(SAMPLE_NS);
+        second.complete(reply(3000, 2 * SAMPLE_NS));
+        second.fail(Failure::Reset);
+        second.close_interval(SAMPLE_NS + 5);
+        first.merge(second);
+        assert_eq!((first.completed, first.failures.total()), (2, 1));
+        assert_eq!(first.samples, [1, 0, 1]);
+        assert_eq!((first.latency.min(), first.latency.max()), (1000, 3001));
+        assert_eq!(first.service.len(), 2);
+        assert_eq!(first.take_intervals().len(), 2);
+    }
+
+    #[test]
+    fn what_comes_after_the_window_is_recorded_but_not_sampled() {
+        let mut recorder = Recorder::new(SAMPLE_NS, false);
+        recorder.complete(reply(10, 5 * SAMPLE_NS));
+        assert_eq!(recorder.samples, [0]);
+        assert_eq!(recorder.latency.len(), 1);
+        assert!(recorder.interval_end_ns().is_none());
+    }
+
+    #[test]
+    fn a_time_beyond_the_longest_counts_as_the_longest() {
+        let mut recorder = Recorder::new(SAMPLE_NS, false);
+        recorder.complete(reply(u64::MAX, 0));
+        assert!(recorder.latency.max() >= LONGEST_NS);
+    }
+}

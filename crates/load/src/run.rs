@@ -1,0 +1,266 @@
+//! A run from beginning to end: resolve, hold idle connections, open the standing ones, start all
+//! threads at the same instant, put together what they measured.
+
+use crate::{
+    config::Config,
+    idle::{IdlePlan, IdlePool, IdleReport},
+    plan::Plan,
+    progress::Progress,
+    report::Report,
+    target,
+    thread::{Gauges, Measured, Worker},
+};
+use anyhow::{Context, Result, bail, ensure};
+use pollux_event::sys;
+use rustix::process::{Resource, getrlimit, setrlimit};
+use std::{
+    sync::{
+        Barrier, Mutex, OnceLock,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+/// From the moment when all threads are ready to the schedule's start.
+const START_DELAY_NS: u64 = 2_000_000;
+
+/// Drives the server as `config` says, until the end or until `stop` is set, and reports.
+///
+/// # Errors
+/// A configuration that contradicts itself; a name that does not resolve; connections that were
+/// to be held or opened before the run and could not be. Errors of single requests are no errors of
+/// the run: they are in the report.
+pub fn run(config: &Config, stop: &AtomicBool) -> Result<Report> {
+    config.check()?;
+    let (first_url, _) = config.urls.first().context("no URL is given")?;
+    let destination = target::resolve(&first_url.host, first_url.port)?;
+    if let Some(sources) = config.sources {
+        sources.check(destination.ip())?;
+    }
+    let descriptors = raise_descriptor_limit()?;
+    let plan = Plan::new(&limit_connections(config, descriptors)?, destination)?;
+    if let Some(schedule) = &plan.schedule {
+        ensure!(
+            !schedule.is_empty(),
+            "the schedule is empty: no arrival falls into so short a run at so low a --rate"
+        );
+    }
+
+    let mut progress = Progress::new(config.progress);
+    let idle = match config.idle {
+        None => None,
+        Some(idle) => {
+            let idle_plan = IdlePlan {
+                config: idle,
+                destination,
+                sources: config.sources,
+                url: first_url.clone(),
+                request: config.request.clone(),
+                timeout: config.connect_timeout,
+                cpus: config.cpus.clone(),
+            };
+            let mut pool = IdlePool::start(&idle_plan, descriptors)?;
+            let held = pool.wait_until_held(stop, |held| progress.idle(held, idle.count))?;
+            if !held {
+                bail!("interrupted while idle connections were being opened");
+            }
+            Some(pool)
+        }
+    };
+    let threads = run_threads(config, &plan, stop, &mut progress)?;
+    progress.finish();
+    let idle = match idle {
+        Some(pool) => pool.stop()?,
+        None => IdleReport::default(),
+    };
+    Ok(Report::new(config, &plan, threads, idle, stop.load(Relaxed)))
+}
+
+/// Raises the soft limit on descriptors to the hard one; returns it.
+///
+/// # Errors
+/// EPERM, which does not happen below the hard limit.
+pub fn raise_descriptor_limit() -> Result<u64> {
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        limit.current = limit.maximum;
+        setrlimit(Resource::Nofile, limit).context("raising the limit on descriptors")?;
+    }
+    Ok(limit.current.unwrap_or(u64::MAX))
+}
+
+/// Lowers `max_connections` to what the threads' file tables hold. A number of connections that
+/// was asked for is not lowered but refused.
+fn limit_connections(config: &Config, descriptors: u64) -> Result<Config> {
+    let per_table = usize::try_from(descriptors)
+        .unwrap_or(usize::MAX)
+        .saturating_sub(crate::idle::RESERVED_DESCRIPTORS);
+    let room = per_table.saturating_mul(config.threads);
+    ensure!(room > 0, "the limit on descriptors, {descriptors}, is too low: raise `ulimit -n`");
+    if let Some(connections) = config.connections {
+        ensure!(
+            connections <= room,
+            "--connections {connections}: the limit on descriptors, {descriptors} for each of {} \
+             threads, leaves room for {room}; add --threads, or raise `ulimit -Hn`",
+            config.threads
+        );
+    }
+    let max_connections = config.max_connections.min(room).max(config.threads);
+    Ok(Config { max_connections, ..config.clone() })
+}
+
+/// Binds this thread to `cpu`, if there is one, and makes its timers exact.
+pub(crate) fn pin(cpu: Option<usize>) -> Result<()> {
+    if let Some(cpu) = cpu {
+        let mut set = rustix::thread::CpuSet::new();
+        ensure!(cpu < rustix::thread::CpuSet::MAX_CPU, "--pin {cpu}: this host has no such CPU");
+        set.set(cpu);
+        rustix::thread::sched_setaffinity(None, &set)
+            .with_context(|| format!("--pin {cpu}: this host has no such CPU, or forbids it"))?;
+    }
+    // The default slack, 50 µs, would be lag. Not to be had is no reason to give up: it is measured.
+    let _ = rustix::thread::set_current_timer_slack(std::num::NonZero::new(1));
+    Ok(())
+}
+
+/// Where threads meet before the start.
+struct Meeting<'a> {
+    /// All threads and the one that started them.
+    barrier: Barrier,
+    start_ns: OnceLock<u64>,
+    /// The first error of the set-up.
+    failure: Mutex<Option<anyhow::Error>>,
+    stop: &'a AtomicBool,
+}
+
+fn run_threads(
+    config: &Config,
+    plan: &Plan,
+    stop: &AtomicBool,
+    progress: &mut Progress,
+) -> Result<Vec<Measured>> {
+    let gauges: Vec<Gauges> = (0..plan.threads).map(|_| Gauges::default()).collect();
+    let meeting = Meeting {
+        barrier: Barrier::new(plan.threads + 1),
+        start_ns: OnceLock::new(),
+        failure: Mutex::new(None),
+        stop,
+    };
+    std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for (index, gauges) in gauges.iter().enumerate() {
+            let cpu = config.cpus.get(index % config.cpus.len().max(1)).copied();
+            let meeting = &meeting;
+            let thread = std::thread::Builder::new()
+                .name(format!("load-{index}"))
+                .spawn_scoped(scope, move || run_thread(plan, gauges, index, cpu, meeting));
+            // Threads that have begun wait at the barrier for this one: no way back.
+            threads.push(thread.expect("a thread can be started"));
+        }
+        meeting.barrier.wait();
+        let failure = meeting.failure.lock().expect("nobody panics with it").take();
+        let start_ns = plan.now_ns() + START_DELAY_NS;
+        if failure.is_none() {
+            let _ = meeting.start_ns.set(start_ns);
+        }
+        meeting.barrier.wait();
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        while !threads.iter().all(|thread| thread.is_finished()) {
+            progress.run(plan, &gauges, plan.now_ns().saturating_sub(start_ns));
+            std::thread::sleep(Progress::PERIOD);
+        }
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    })
+}
+
+fn run_thread(
+    plan: &Plan,
+    gauges: &Gauges,
+    index: usize,
+    cpu: Option<usize>,
+    meeting: &Meeting<'_>,
+) -> Result<Measured> {
+    let ready = set_up_thread(plan, gauges, index, cpu, meeting.stop);
+    let worker = match ready {
+        Ok(worker) => Some(worker),
+        Err(error) => {
+            meeting.failure.lock().expect("nobody panics with it").get_or_insert(error);
+            None
+        }
+    };
+    meeting.barrier.wait();
+    meeting.barrier.wait();
+    match (worker, meeting.start_ns.get()) {
+        (Some(worker), Some(&start_ns)) => worker.run(start_ns, meeting.stop),
+        _ => bail!("the set-up failed"),
+    }
+}
+
+fn set_up_thread<'a>(
+    plan: &'a Plan,
+    gauges: &'a Gauges,
+    index: usize,
+    cpu: Option<usize>,
+    stop: &AtomicBool,
+) -> Result<Worker<'a>> {
+    pin(cpu)?;
+    // Its own limit on descriptors, and cheaper system calls. Containers may forbid it; then
+    // descriptors run short sooner, which is counted and told.
+    if let Err(error) = sys::own_file_table(&[]) {
+        tracing::debug!(%error, "the threads share one file table");
+    }
+    let mut worker = Worker::new(plan, gauges, index)?;
+    worker.set_up(stop)?;
+    Ok(worker)
+}
+
+/// The flag that SIGINT and SIGTERM set, for [`run`] and [`IdlePool::wait_until_held`]. A second
+/// signal ends the process at once, with status 130.
+///
+/// # Errors
+/// The signals cannot be caught.
+pub fn stop_on_signals() -> Result<std::sync::Arc<AtomicBool>> {
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    let stop = std::sync::Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // In this order: the first signal finds the flag unset.
+        signal_hook::flag::register_conditional_shutdown(signal, 130, stop.clone())
+            .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
+            .context("catching SIGINT and SIGTERM")?;
+    }
+    Ok(stop)
+}
+
+/// Holds idle connections until `duration` is over or `stop` is set; calls `held` once, when all
+/// are there, and `tick` some times a second.
+///
+/// # Errors
+/// As [`IdlePool::start`] and [`IdlePool::wait_until_held`].
+pub fn hold_idle(
+    plan: &IdlePlan,
+    duration: Option<Duration>,
+    show_progress: bool,
+    stop: &AtomicBool,
+    on_held: impl FnOnce(IdleReport),
+) -> Result<IdleReport> {
+    let descriptors = raise_descriptor_limit()?;
+    if let Some(sources) = plan.sources {
+        sources.check(plan.destination.ip())?;
+    }
+    let mut progress = Progress::new(show_progress);
+    let mut pool = IdlePool::start(plan, descriptors)?;
+    if pool.wait_until_held(stop, |held| progress.idle(held, plan.config.count))? {
+        progress.finish();
+        on_held(pool.report());
+        let until = duration.map(|duration| std::time::Instant::now() + duration);
+        while !stop.load(Relaxed) && until.is_none_or(|until| std::time::Instant::now() < until) {
+            std::thread::sleep(Progress::PERIOD);
+        }
+    }
+    pool.stop()
+}

@@ -1,0 +1,286 @@
+//! When each request is to be sent: drawn before the run, never waiting for a reply.
+
+use anyhow::{Result, ensure};
+use rand::{SeedableRng, rngs::Xoshiro256PlusPlus};
+use rand_distr::{Distribution, Exp1};
+use std::time::Duration;
+
+/// The most Poisson arrivals of one run: they are held in memory, 8 bytes each (400 MB).
+/// Constant arrivals are computed and have no such limit.
+pub const MAX_DRAWN_ARRIVALS: u64 = 50_000_000;
+
+/// The highest rate that can be asked for: one request a nanosecond has no finer schedule.
+pub const MAX_RATE_RPS: f64 = 1e9;
+
+/// How arrivals follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrivals {
+    /// At equal distances.
+    Constant,
+    /// Independently of each other: exponentially distributed distances.
+    Poisson,
+}
+
+/// How much is to be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// For so long.
+    Duration(Duration),
+    /// So many requests.
+    Requests(u64),
+}
+
+/// The instants of all requests of a run, in nanoseconds from its start, in order.
+#[derive(Debug)]
+pub struct Schedule {
+    times: Times,
+    len: u64,
+    window_ns: u64,
+}
+
+#[derive(Debug)]
+enum Times {
+    Constant { rate_rps: f64 },
+    Drawn(Vec<u64>),
+}
+
+impl Schedule {
+    /// Draws the arrivals at `rate_rps` requests a second: those of `warmup`, then `length`.
+    /// The same arguments give the same schedule, on every machine.
+    ///
+    /// # Errors
+    /// A rate that is not above 0 and at most [`MAX_RATE_RPS`]; more than
+    /// [`MAX_DRAWN_ARRIVALS`] Poisson arrivals.
+    pub fn draw(
+        arrivals: Arrivals,
+        rate_rps: f64,
+        warmup: Duration,
+        length: Length,
+        seed: u64,
+    ) -> Result<Self> {
+        ensure!(
+            rate_rps > 0.0 && rate_rps <= MAX_RATE_RPS,
+            "--rate {rate_rps}: wants a number of requests a second above 0, at most 1e9"
+        );
+        let interval_ns = 1e9 / rate_rps;
+        let warmup_ns = nanoseconds(warmup);
+        let window_ns = match length {
+            Length::Duration(duration) => nanoseconds(duration),
+            Length::Requests(requests) => (requests as f64 * interval_ns).ceil() as u64,
+        };
+        let (times, len) = match arrivals {
+            Arrivals::Constant => {
+                let before = |time_ns: u64| (time_ns as f64 * rate_rps / 1e9).ceil() as u64;
+                let len = match length {
+                    Length::Duration(_) => before(warmup_ns + window_ns),
+                    Length::Requests(requests) => before(warmup_ns) + requests,
+                };
+                (Times::Constant { rate_rps }, len)
+            }
+            Arrivals::Poisson => {
+                let times = poisson(interval_ns, warmup_ns, length, seed)?;
+                let len = times.len() as u64;
+                (Times::Drawn(times), len)
+            }
+        };
+        Ok(Self { times, len, window_ns })
+    }
+
+    /// How many arrivals there are, the warm-up's included.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether there is none, as can happen to a short Poisson schedule at a low rate.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// How long the measured part lasts by the schedule, in nanoseconds; it begins when the
+    /// warm-up ends.
+    pub fn window_ns(&self) -> u64 {
+        self.window_ns
+    }
+
+    /// The instant of arrival `index` in nanoseconds from the start, or nothing after the last.
+    #[inline]
+    pub fn at(&self, index: u64) -> Option<u64> {
+        if index >= self.len {
+            return None;
+        }
+        Some(match &self.times {
+            // Divided each time: a rounded interval would add its error up.
+            Times::Constant { rate_rps } => (index as f64 * 1e9 / rate_rps) as u64,
+            Times::Drawn(times) => times[index as usize],
+        })
+    }
+}
+
+fn poisson(interval_ns: f64, warmup_ns: u64, length: Length, seed: u64) -> Result<Vec<u64>> {
+    let (end_ns, wanted) = match length {
+        Length::Duration(duration) => (warmup_ns + nanoseconds(duration), u64::MAX),
+        Length::Requests(requests) => (u64::MAX, requests),
+    };
+    let measured_ns = match length {
+        Length::Duration(duration) => nanoseconds(duration) as f64,
+        Length::Requests(requests) => requests as f64 * interval_ns,
+    };
+    let expected = (warmup_ns as f64 + measured_ns) / interval_ns;
+    ensure!(
+        expected <= MAX_DRAWN_ARRIVALS as f64,
+        "about {expected:.0} Poisson arrivals do not fit in memory (at most \
+         {MAX_DRAWN_ARRIVALS}): lower --rate, shorten the run, or use --arrivals constant"
+    );
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut times = Vec::with_capacity(expected as usize);
+    let mut now_ns = 0.0f64;
+    let mut measured = 0;
+    // Bounded: the expectation was checked above, and the sum of so many draws is close to it.
+    while measured < wanted && (times.len() as u64) < 2 * MAX_DRAWN_ARRIVALS {
+        let gap: f64 = Exp1.sample(&mut random);
+        now_ns += gap * interval_ns;
+        if now_ns >= end_ns as f64 {
+            break;
+        }
+        times.push(now_ns as u64);
+        measured += u64::from(now_ns as u64 >= warmup_ns);
+    }
+    Ok(times)
+}
+
+/// Every `stride`-th arrival from `offset` on: what one thread of one client sends.
+///
+/// All lanes together send the whole schedule. A Poisson process dealt out in turn is no longer
+/// Poisson in each lane, but is in their sum, which is what the server sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lane {
+    /// The first arrival.
+    pub offset: u64,
+    /// How many lanes there are.
+    pub stride: u64,
+}
+
+impl Lane {
+    /// The arrival's number in the whole schedule.
+    #[inline]
+    pub fn global(self, index: u64) -> u64 {
+        self.offset + index * self.stride
+    }
+
+    /// How many of `total` arrivals fall into this lane.
+    pub fn share(self, total: u64) -> u64 {
+        total.saturating_sub(self.offset).div_ceil(self.stride)
+    }
+}
+
+/// A duration in whole nanoseconds; at most 584 years.
+pub(crate) fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn all(schedule: &Schedule) -> Vec<u64> {
+        (0..schedule.len()).map(|index| schedule.at(index).unwrap()).collect()
+    }
+
+    fn draw(
+        arrivals: Arrivals,
+        rate: f64,
+        warmup: Duration,
+        length: Length,
+        seed: u64,
+    ) -> Schedule {
+        Schedule::draw(arrivals, rate, warmup, length, seed).unwrap()
+    }
+
+    #[test]
+    fn constant_arrivals_are_evenly_spaced_and_end_before_the_end() {
+        let schedule =
+            draw(Arrivals::Constant, 1000.0, Duration::ZERO, Length::Duration(SECOND), 1);
+        let times = all(&schedule);
+        assert_eq!(times.len(), 1000);
+        assert_eq!(times[0], 0);
+        assert_eq!(times[999], 999_000_000);
+        assert_eq!(schedule.at(1000), None);
+        assert_eq!(schedule.window_ns(), 1_000_000_000);
+    }
+
+    #[test]
+    fn constant_arrivals_do_not_drift() {
+        // 3 a second: the interval has no exact binary form.
+        let day = Length::Duration(Duration::from_secs(86_400));
+        let schedule = draw(Arrivals::Constant, 3.0, Duration::ZERO, day, 1);
+        assert_eq!(schedule.len(), 3 * 86_400);
+        let last = schedule.at(3 * 86_400 - 3).unwrap() as f64;
+        assert!((last - 86_399e9).abs() < 1e3, "{last}");
+    }
+
+    #[test]
+    fn poisson_arrivals_have_the_rate_and_the_spread_of_a_poisson_process() {
+        let length = Length::Duration(Duration::from_secs(100));
+        let times = all(&draw(Arrivals::Poisson, 1000.0, Duration::ZERO, length, 7));
+        // 100,000 expected; the standard deviation of the count is 316.
+        assert!((98_400..101_600).contains(&times.len()), "{}", times.len());
+        assert!(times.is_sorted());
+        let gaps: Vec<f64> = times.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect();
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
+        let coefficient = variance.sqrt() / mean;
+        assert!((coefficient - 1.0).abs() < 0.03, "exponential gaps have 1, these {coefficient}");
+        // Memoryless: a tenth of the gaps is above ln 10 means.
+        let long = gaps.iter().filter(|&&gap| gap > std::f64::consts::LN_10 * mean).count() as f64;
+        assert!((long / gaps.len() as f64 - 0.1).abs() < 0.005, "{long}");
+    }
+
+    #[test]
+    fn the_seed_alone_decides() {
+        let length = Length::Requests(5000);
+        let first = all(&draw(Arrivals::Poisson, 500.0, SECOND, length, 42));
+        assert_eq!(first, all(&draw(Arrivals::Poisson, 500.0, SECOND, length, 42)));
+        assert_ne!(first, all(&draw(Arrivals::Poisson, 500.0, SECOND, length, 43)));
+    }
+
+    #[test]
+    fn requests_are_counted_after_the_warmup() {
+        for arrivals in [Arrivals::Constant, Arrivals::Poisson] {
+            let schedule = draw(arrivals, 100.0, SECOND, Length::Requests(250), 3);
+            let times = all(&schedule);
+            let measured = times.iter().filter(|&&time| time >= 1_000_000_000).count();
+            assert_eq!(measured, 250, "{arrivals:?}");
+            assert!(times.len() > 250, "{arrivals:?}: the warm-up has arrivals too");
+        }
+    }
+
+    #[test]
+    fn lanes_deal_out_every_arrival_once() {
+        for total in [0, 1, 5, 6, 7, 1000] {
+            let mut seen = vec![0; total as usize];
+            for offset in 0..6 {
+                let lane = Lane { offset, stride: 6 };
+                for index in 0..lane.share(total) {
+                    seen[lane.global(index) as usize] += 1;
+                }
+                assert!(lane.global(lane.share(total)) >= total);
+            }
+            assert!(seen.iter().all(|&times| times == 1), "{total}");
+        }
+    }
+
+    #[test]
+    fn limits_are_errors_that_name_the_flag() {
+        for rate in [0.0, -1.0, f64::NAN, f64::INFINITY, 2e9] {
+            let error =
+                Schedule::draw(Arrivals::Constant, rate, Duration::ZERO, Length::Requests(1), 1);
+            assert!(error.unwrap_err().to_string().contains("--rate"));
+        }
+        let long = Length::Duration(Duration::from_secs(86_400));
+        let error = Schedule::draw(Arrivals::Poisson, 1e6, Duration::ZERO, long, 1).unwrap_err();
+        assert!(error.to_string().contains("--arrivals constant"), "{error}");
+        assert!(Schedule::draw(Arrivals::Constant, 1e6, Duration::ZERO, long, 1).is_ok());
+    }
+}

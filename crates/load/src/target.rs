@@ -1,0 +1,402 @@
+//! What is asked for: URLs, and the bytes of their requests, made before the run.
+
+use anyhow::{Context, Error, Result, bail, ensure};
+use std::{fmt, net::SocketAddr, net::ToSocketAddrs, str::FromStr};
+
+/// An absolute `http` URL, split where a request needs it (RFC 9110 §4.2.1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Url {
+    /// Host and port as given: the Host field.
+    pub authority: String,
+    /// Host without brackets, for the resolver.
+    pub host: String,
+    /// Port; 80 when none is given.
+    pub port: u16,
+    /// Path and query, at least `/`: the request target.
+    pub path: String,
+}
+
+impl FromStr for Url {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let scheme_end = text.find("://");
+        let rest = match scheme_end.map(|end| (text[..end].to_ascii_lowercase(), end)) {
+            Some((scheme, end)) if scheme == "http" => &text[end + 3..],
+            Some((scheme, _)) if scheme == "https" => bail!(
+                "{text}: https is not supported; address the server behind its TLS terminator \
+                 with an http:// URL"
+            ),
+            Some((scheme, _)) => bail!("{text}: {scheme}:// is not supported, only http://"),
+            None => bail!("{text:?} is not an absolute URL; write http://{text}"),
+        };
+        let (authority, path) = match rest.find(['/', '?', '#']) {
+            Some(end) => rest.split_at(end),
+            None => (rest, ""),
+        };
+        ensure!(
+            !authority.contains('@'),
+            "{text}: user names in URLs are not supported, use --header 'Authorization: …'"
+        );
+        let (host, port) = split_port(authority).with_context(|| text.to_owned())?;
+        let path = path.split('#').next().unwrap_or_default();
+        ensure!(
+            path.bytes().all(|byte| byte.is_ascii_graphic()),
+            "{text}: the path holds a character that must be percent-encoded"
+        );
+        let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+        Ok(Self { authority: authority.to_owned(), host, port: port.unwrap_or(80), path })
+    }
+}
+
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}{}", self.authority, self.path)
+    }
+}
+
+/// Splits `host:port`, `[v6]:port`, or either without a port.
+fn split_port(authority: &str) -> Result<(String, Option<u16>)> {
+    let (host, port) = if let Some(bracketed) = authority.strip_prefix('[') {
+        let (host, rest) = bracketed.split_once(']').context("the [ has no ]")?;
+        match rest {
+            "" => (host, None),
+            _ => (host, Some(rest.strip_prefix(':').context("wants :PORT after the ]")?)),
+        }
+    } else {
+        match authority.rsplit_once(':') {
+            Some((host, _)) if host.contains(':') => bail!("an IPv6 address goes in brackets"),
+            Some((host, port)) => (host, Some(port)),
+            None => (authority, None),
+        }
+    };
+    ensure!(!host.is_empty(), "the host is missing");
+    ensure!(
+        host.bytes().all(|byte| byte.is_ascii_graphic()),
+        "the host holds a character that is not printable ASCII"
+    );
+    let port = match port {
+        None | Some("") => None,
+        Some(port) => Some(
+            port.parse()
+                .ok()
+                .filter(|&port| port > 0)
+                .with_context(|| format!("{port:?} is not a port (1 to 65535)"))?,
+        ),
+    };
+    Ok((host.to_owned(), port))
+}
+
+/// Resolves `HOST:PORT`, as `pollux idle` takes it.
+///
+/// # Errors
+/// No port; a name that does not resolve.
+pub fn resolve_authority(authority: &str) -> Result<SocketAddr> {
+    let (host, port) = split_port(authority).with_context(|| authority.to_owned())?;
+    resolve(&host, port.with_context(|| format!("{authority}: wants HOST:PORT"))?)
+}
+
+/// The address of `host`. Where a name has several (`localhost` has two families), the first
+/// that accepts a connection, or the first when none does.
+///
+/// # Errors
+/// A name that does not resolve.
+pub fn resolve(host: &str, port: u16) -> Result<SocketAddr> {
+    const PATIENCE: std::time::Duration = std::time::Duration::from_secs(1);
+    let addresses: Vec<_> = (host, port)
+        .to_socket_addrs()
+        .with_context(|| format!("the host {host:?} cannot be resolved"))?
+        .collect();
+    let first = *addresses.first().with_context(|| format!("{host:?} has no address"))?;
+    if addresses.len() == 1 {
+        return Ok(first); // no connection that the server would count
+    }
+    let accepting = addresses
+        .iter()
+        .find(|address| std::net::TcpStream::connect_timeout(address, PATIENCE).is_ok());
+    Ok(*accepting.unwrap_or(&first))
+}
+
+/// Several URLs of one server, drawn by weight.
+#[derive(Clone, Debug)]
+pub struct Targets {
+    urls: Vec<Url>,
+    /// The sums of the weights so far, in order; empty when there is one URL.
+    cumulative: Vec<f64>,
+}
+
+/// The most URLs of one run.
+pub const MAX_URLS: usize = 1_000_000;
+
+impl Targets {
+    /// All of `urls`, each with its weight.
+    ///
+    /// # Errors
+    /// None, too many, several servers, or a weight that is not above 0.
+    pub fn new(urls: Vec<(Url, f64)>) -> Result<Self> {
+        let Some((first, _)) = urls.first() else { bail!("no URL is given") };
+        ensure!(urls.len() <= MAX_URLS, "{} URLs; at most {MAX_URLS}", urls.len());
+        let mut sum = 0.0;
+        let mut cumulative = Vec::with_capacity(urls.len());
+        for (url, weight) in &urls {
+            ensure!(
+                url.authority == first.authority,
+                "{url}: one run drives one server, and the first URL is of {}",
+                first.authority
+            );
+            ensure!(*weight > 0.0 && weight.is_finite(), "{url}: the weight {weight} is not > 0");
+            sum += weight;
+            cumulative.push(sum);
+        }
+        if urls.len() == 1 {
+            cumulative.clear();
+        }
+        Ok(Self { urls: urls.into_iter().map(|(url, _)| url).collect(), cumulative })
+    }
+
+    /// Reads a URL file: a line is a URL or a path of `base`'s server, then an optional weight;
+    /// empty lines and lines that begin with `#` are left out.
+    ///
+    /// # Errors
+    /// Names the line.
+    pub fn parse_file(text: &str, base: Option<&Url>) -> Result<Vec<(Url, f64)>> {
+        let mut urls = Vec::new();
+        for (index, line) in text.lines().enumerate() {
+            let mut words = line.split_whitespace();
+            let Some(word) = words.next().filter(|word| !word.starts_with('#')) else { continue };
+            let entry = || -> Result<(Url, f64)> {
+                let url = match (word.starts_with('/'), base) {
+                    (true, Some(base)) => format!("http://{}{word}", base.authority).parse()?,
+                    (true, None) => bail!("{word} is a path, and no URL is given beside the file"),
+                    (false, _) => word.parse()?,
+                };
+                let weight = match words.next() {
+                    None => 1.0,
+                    Some(weight) => weight.parse().with_context(|| format!("weight {weight:?}"))?,
+                };
+                ensure!(words.next().is_none(), "wants URL [WEIGHT]");
+                Ok((url, weight))
+            }();
+            urls.push(entry.with_context(|| format!("line {}", index + 1))?);
+        }
+        Ok(urls)
+    }
+
+    /// The URLs.
+    pub fn urls(&self) -> &[Url] {
+        &self.urls
+    }
+
+    /// Which URL arrival `index` asks for: by weight, decided by the seed and the arrival's number
+    /// alone, so that threads and clients need not agree.
+    #[inline]
+    pub fn choose(&self, seed: u64, index: u64) -> usize {
+        let Some(&total) = self.cumulative.last() else { return 0 };
+        // The top 53 bits are a uniform number in [0, 1).
+        let uniform = (mix(seed ^ index.wrapping_mul(GOLDEN)) >> 11) as f64 / (1u64 << 53) as f64;
+        let at = uniform * total;
+        self.cumulative.partition_point(|&sum| sum <= at).min(self.urls.len() - 1)
+    }
+}
+
+/// 2^64 divided by the golden ratio: SplitMix64's step.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// SplitMix64's finaliser (Steele, Lea, Flood, OOPSLA 2014): all bits of the result depend on all
+/// bits of the argument.
+fn mix(mut bits: u64) -> u64 {
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
+
+/// How requests are written.
+#[derive(Clone, Debug)]
+pub struct RequestOptions {
+    /// The method, such as `GET`.
+    pub method: String,
+    /// Fields beside the generator's own; one of the same name replaces that.
+    pub headers: Vec<(String, String)>,
+    /// The content; Content-Length is added when it is not empty or the method is POST, PUT or
+    /// PATCH.
+    pub body: Vec<u8>,
+}
+
+impl Default for RequestOptions {
+    fn default() -> Self {
+        Self { method: "GET".into(), headers: Vec::new(), body: Vec::new() }
+    }
+}
+
+impl RequestOptions {
+    /// Checks what would break the request's framing.
+    ///
+    /// # Errors
+    /// A method or field name that is no token, a field value with a control character, a framing
+    /// field of one's own (RFC 9110 §5.5, §5.6.2).
+    pub fn check(&self) -> Result<()> {
+        ensure!(is_token(&self.method), "--method {:?} is not a method", self.method);
+        ensure!(self.method != "CONNECT", "--method CONNECT makes a tunnel, not a request");
+        for (name, value) in &self.headers {
+            ensure!(is_token(name), "--header {name:?} is not a field name");
+            ensure!(
+                value.bytes().all(|byte| byte == b'\t' || byte >= b' ' && byte != 0x7f),
+                "--header {name}: the value holds a control character"
+            );
+            for framing in ["Content-Length", "Transfer-Encoding"] {
+                ensure!(
+                    !name.eq_ignore_ascii_case(framing),
+                    "--header {name}: the generator writes it itself, from --body"
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// The bytes of a request for `url`. `last`: no further request follows on its connection, so
+    /// it asks the server to close (RFC 9112 §9.6).
+    pub fn write(&self, url: &Url, last: bool) -> Vec<u8> {
+        let mut bytes = self.write_head(url, last);
+        bytes.extend_from_slice(b"\r\n");
+        bytes.extend_from_slice(&self.body);
+        bytes
+    }
+
+    /// The request line and the fields, without the empty line that would end the head.
+    pub fn write_head(&self, url: &Url, last: bool) -> Vec<u8> {
+        let mut head = format!("{} {} HTTP/1.1\r\n", self.method, url.path);
+        let mut field = |name: &str, value: &str| {
+            if !self.headers.iter().any(|(own, _)| own.eq_ignore_ascii_case(name)) {
+                head.push_str(&format!("{name}: {value}\r\n"));
+            }
+        };
+        field("Host", &url.authority);
+        field("User-Agent", concat!("pollux/", env!("CARGO_PKG_VERSION")));
+        if last {
+            field("Connection", "close");
+        }
+        if !self.body.is_empty() || ["POST", "PUT", "PATCH"].contains(&self.method.as_str()) {
+            field("Content-Length", &self.body.len().to_string());
+        }
+        for (name, value) in &self.headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        head.into_bytes()
+    }
+}
+
+fn is_token(text: &str) -> bool {
+    !text.is_empty()
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn url(text: &str) -> Url {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn urls_are_split_where_a_request_needs_it() {
+        let plain = url("http://example.org");
+        assert_eq!((plain.port, plain.path.as_str()), (80, "/"));
+        let full = url("HTTP://[::1]:8080/a/b?c=d#e");
+        assert_eq!(full.authority, "[::1]:8080");
+        assert_eq!((full.host.as_str(), full.port, full.path.as_str()), ("::1", 8080, "/a/b?c=d"));
+        assert_eq!(url("http://h?q").path, "/?q");
+        assert_eq!(url("http://h:/").port, 80);
+    }
+
+    #[test]
+    fn a_url_that_cannot_be_asked_says_why() {
+        for (text, part) in [
+            ("https://h/", "https is not supported"),
+            ("ftp://h/", "ftp:// is not supported"),
+            ("h/path", "write http://h/path"),
+            ("http:///x", "host is missing"),
+            ("http://h:0/", "not a port"),
+            ("http://h:99999/", "not a port"),
+            ("http://::1/", "brackets"),
+            ("http://[::1/", "no ]"),
+            ("http://u:p@h/", "user names"),
+            ("http://h/a b", "percent-encoded"),
+            ("http://h/ü", "percent-encoded"),
+        ] {
+            let error = format!("{:#}", text.parse::<Url>().unwrap_err());
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_request_has_its_fields_once() {
+        let mut options = RequestOptions::default();
+        let text = String::from_utf8(options.write(&url("http://h:81/x"), true)).unwrap();
+        assert!(text.starts_with("GET /x HTTP/1.1\r\nHost: h:81\r\nUser-Agent: pollux/"));
+        assert!(text.ends_with("\r\nConnection: close\r\n\r\n"), "{text}");
+        assert!(!text.contains("Content-Length"));
+
+        options.headers = vec![("host".into(), "other".into()), ("X-A".into(), "1".into())];
+        options.method = "POST".into();
+        options.body = b"hello".to_vec();
+        let text = String::from_utf8(options.write(&url("http://h/"), false)).unwrap();
+        assert!(!text.contains("Host:") && text.contains("host: other\r\n"), "{text}");
+        assert!(
+            text.ends_with("Content-Length: 5\r\nhost: other\r\nX-A: 1\r\n\r\nhello"),
+            "{text}"
+        );
+        assert!(!text.contains("Connection"));
+    }
+
+    #[test]
+    fn fields_that_would_break_the_framing_are_refused() {
+        let with = |name: &str, value: &str| RequestOptions {
+            headers: vec![(name.into(), value.into())],
+            ..Default::default()
+        };
+        assert!(with("X", "a b").check().is_ok());
+        assert!(with("X Y", "a").check().is_err());
+        assert!(with("X", "a\r\nY: b").check().is_err());
+        assert!(with("content-length", "3").check().is_err());
+        let method = RequestOptions { method: "GE T".into(), ..Default::default() };
+        assert!(method.check().is_err());
+    }
+
+    #[test]
+    fn weights_decide_how_often() {
+        let base = url("http://h/");
+        let list = "# weights\n/a 3\n\nhttp://h/b\n";
+        let targets = Targets::new(Targets::parse_file(list, Some(&base)).unwrap()).unwrap();
+        let mut counts = [0u32; 2];
+        for index in 0..40_000 {
+            counts[targets.choose(9, index)] += 1;
+        }
+        // 30,000 expected, standard deviation 87.
+        assert!((29_600..30_400).contains(&counts[0]), "{counts:?}");
+        let again: Vec<_> = (0..100).map(|index| targets.choose(9, index)).collect();
+        let other: Vec<_> = (0..100).map(|index| targets.choose(10, index)).collect();
+        assert_ne!(again, other);
+    }
+
+    #[test]
+    fn a_bad_url_file_names_its_line() {
+        let base = url("http://h/");
+        for (text, part) in [("/a\n/b x", "line 2"), ("/a 1 2", "line 1"), ("\nh:80/x", "line 2")] {
+            let error = format!("{:#}", Targets::parse_file(text, Some(&base)).unwrap_err());
+            assert!(error.contains(part), "{error}");
+        }
+        assert!(Targets::new(vec![(url("http://h/"), 1.0), (url("http://i/"), 1.0)]).is_err());
+        assert!(Targets::new(vec![(url("http://h/"), 0.0)]).is_err());
+        assert!(Targets::new(vec![]).is_err());
+    }
+
+    #[test]
+    fn host_and_port_resolve_without_a_connection() {
+        assert_eq!(resolve_authority("127.0.0.1:81").unwrap().to_string(), "127.0.0.1:81");
+        assert_eq!(resolve_authority("[::1]:81").unwrap().to_string(), "[::1]:81");
+        assert!(resolve_authority("127.0.0.1").unwrap_err().to_string().contains("HOST:PORT"));
+    }
+}
