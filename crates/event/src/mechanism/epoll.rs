@@ -43,6 +43,19 @@ impl<const EDGE: bool> Epoll<EDGE> {
     fn bits(interest: Interest) -> u32 {
         interest.to_poll_bits() | if EDGE { libc::EPOLLET as u32 } else { 0 }
     }
+
+    /// [`Mechanism::wait`] to the nanosecond: for timers finer than epoll_wait(2)'s millisecond,
+    /// such as a load generator's schedule. Not in the trait, since only epoll can.
+    ///
+    /// # Errors
+    /// [`Error::Io`], with ENOSYS before Linux 5.11.
+    #[inline]
+    pub fn wait_precisely(&mut self, timeout: Duration) -> Result<usize, Error> {
+        match self.core.left() {
+            left @ 1.. if EDGE => Ok(left),
+            _ => self.core.wait_precisely(timeout),
+        }
+    }
 }
 
 impl<const EDGE: bool> Mechanism for Epoll<EDGE> {
@@ -107,5 +120,25 @@ impl<const EDGE: bool> Mechanism for Epoll<EDGE> {
 
     fn reopen_after_fork(&mut self) -> Result<(), Error> {
         self.core.reopen_with(Self::bits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn a_precise_wait_is_never_early_and_not_rounded_to_a_millisecond() {
+        let mut set = EpollEdge::open(&Options::default()).unwrap();
+        let mut shortest = Duration::MAX;
+        for _ in 0..50 {
+            let started_at = Instant::now();
+            assert_eq!(set.wait_precisely(Duration::from_micros(200)).unwrap(), 0);
+            let waited = started_at.elapsed();
+            assert!(waited >= Duration::from_micros(200), "{waited:?}");
+            shortest = shortest.min(waited);
+        }
+        assert!(shortest < Duration::from_millis(1), "{shortest:?}: a millisecond's grain");
     }
 }

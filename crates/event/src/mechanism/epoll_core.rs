@@ -67,6 +67,17 @@ impl EpollCore {
         }
     }
 
+    /// [`EpollCore::wait`] to the nanosecond, with epoll_pwait2(2).
+    #[inline]
+    pub(crate) fn wait_precisely(&mut self, timeout: Duration) -> Result<usize, Error> {
+        self.next = 0;
+        match sys::epoll_pwait2(self.epoll.as_fd(), &mut self.events, timeout) {
+            Ok(filled) => Ok(filled),
+            Err(error) if error.raw_os_error() == Some(libc::EINTR) => Ok(0),
+            Err(source) => Err(Error::Io { call: "epoll_pwait2", source }),
+        }
+    }
+
     /// The next event of a live registration, with the interest in it.
     #[inline]
     pub(crate) fn next_live(&mut self) -> Option<(Token, Interest, Readiness)> {
