@@ -52,7 +52,7 @@ pub struct Description {
     pub summary: &'static str,
     /// Where the papers speak of it, or what it goes beyond.
     pub paper: &'static str,
-    /// What it can do.
+    /// What it can do with its default options; see [`Mechanism::capabilities`].
     pub capabilities: Capabilities,
     /// Its own options: key, allowed values (the first is the default), meaning. An empty list
     /// of values stands for a number.
@@ -88,6 +88,14 @@ pub struct Description {
 pub trait Mechanism: Sized + 'static {
     /// The mechanism's entry in the registry.
     const DESCRIPTION: &'static Description;
+
+    /// What the mechanism can do when it is opened with these options. They can change it: RT
+    /// signals that hand over to poll(2) on overflow are level-triggered throughout. Ask once,
+    /// before the loop, and ask here rather than in [`Description::capabilities`].
+    fn capabilities(options: &Options) -> Capabilities {
+        let _ = options;
+        Self::DESCRIPTION.capabilities
+    }
 
     /// Opens an empty interest set.
     ///

@@ -1,6 +1,6 @@
 //! The table of mechanisms: each name is listed once, here.
 
-use crate::{Description, Error, Mechanism, MechanismSpec, Options, mechanism::*};
+use crate::{Capabilities, Description, Error, Mechanism, MechanismSpec, Options, mechanism::*};
 use std::collections::BTreeMap;
 
 /// Work that is generic over the mechanism: [`with_mechanism`] calls `visit` with the type that
@@ -77,6 +77,21 @@ pub fn check(name: &str, own: &BTreeMap<String, String>) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// What the mechanism can do with these options.
+///
+/// # Errors
+/// [`Error::Spec`] for a name that is not in [`ALL`].
+pub fn capabilities(spec: &MechanismSpec) -> Result<Capabilities, Error> {
+    struct Ask<'a>(&'a Options);
+    impl Visitor for Ask<'_> {
+        type Output = Capabilities;
+        fn visit<M: Mechanism>(self) -> Capabilities {
+            M::capabilities(self.0)
+        }
+    }
+    with_mechanism(&spec.name, Ask(&spec.options()))
 }
 
 /// Tries the mechanism on this kernel: opens an interest set, adds a descriptor, waits.

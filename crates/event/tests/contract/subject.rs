@@ -21,20 +21,21 @@ pub struct Subject {
 }
 
 impl Subject {
-    fn new(description: &Description, spec: MechanismSpec) -> Self {
+    fn new(spec: MechanismSpec) -> Self {
         let unavailable = match registry::probe(&spec) {
             Ok(()) => None,
             // Only an honest refusal is a reason to skip; any other error is for the cases to show.
             Err(Error::Unavailable { reason, .. }) => Some(reason),
             Err(_) => None,
         };
-        Self { spec, capabilities: description.capabilities, unavailable }
+        let capabilities = registry::capabilities(&spec).expect("the name is from the registry");
+        Self { spec, capabilities, unavailable }
     }
 
     /// The mechanism with no options given.
     pub fn of(description: &Description) -> Self {
         let spec = MechanismSpec { name: description.name.into(), own: Default::default() };
-        Self::new(description, spec)
+        Self::new(spec)
     }
 
     pub fn has(&self, capability: Capabilities) -> bool {
@@ -72,7 +73,7 @@ pub fn all() -> Vec<Arc<Subject>> {
             }
         }
         assert!(specs.len() <= MOST_COMBINATIONS, "{}: {specs:?}", description.name);
-        subjects.extend(specs.into_iter().map(|spec| Arc::new(Subject::new(description, spec))));
+        subjects.extend(specs.into_iter().map(|spec| Arc::new(Subject::new(spec))));
     }
     subjects
 }
