@@ -2,6 +2,7 @@
 
 mod debug;
 mod stock;
+mod uncompressed;
 
 use crate::{cache::Cache, process::Supervisor};
 use std::{fmt, path::PathBuf, str::FromStr};

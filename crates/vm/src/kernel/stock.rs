@@ -1,7 +1,7 @@
 //! Debian's own kernels. What is installed on this system is used where it lies; the rest is
 //! downloaded and unpacked into the cache, never installed.
 
-use super::Kernel;
+use super::{Kernel, uncompressed};
 use crate::{
     apt::{Apt, KernelPackages},
     cache::Cache,
@@ -25,6 +25,7 @@ pub(super) fn obtain(
 ) -> anyhow::Result<Kernel> {
     let packages = chosen(series, refresh, cache, supervisor)?;
     let (image, modules) = image(&packages, cache, supervisor)?;
+    let image = uncompressed::image(image, &packages.release, cache, supervisor)?;
     let headers = headers(&packages, cache, supervisor)?;
     Ok(Kernel {
         release: packages.release,
