@@ -77,16 +77,15 @@ pub(crate) fn build(
             fs::create_dir_all(target.parent().context("a file lies in a folder")?)?;
             fs::write(target, bytes)?;
         }
-        let flags: Vec<String> = defines.iter().map(|define| format!("-D{define}")).collect();
+        // Messages name the file as the sources do, not the place where it happens to be built.
+        let mut flags = vec![format!("-fmacro-prefix-map={}/=", folder.display())];
+        flags.extend(defines.iter().map(|define| format!("-D{define}")));
         let mut make = command(find_program("make", "make")?);
         // The build must not see the make that may be running us.
         make.env_remove("MAKEFLAGS").env_remove("MFLAGS").env_remove("MAKELEVEL");
         make.arg("-s").arg("-C").arg(&kernel.headers);
         make.arg(format!("M={}", folder.display()));
-        if !flags.is_empty() {
-            make.arg(format!("KCFLAGS={}", flags.join(" ")));
-        }
-        make.arg("modules");
+        make.arg(format!("KCFLAGS={}", flags.join(" "))).arg("modules");
         let what = format!("building {} for {}", source.display(), kernel.release);
         supervisor.run_shown(&what, make, LIMIT)?;
         ensure!(!built(folder)?.is_empty(), "{}: the build made no .ko", source.display());
