@@ -1,10 +1,11 @@
 //! The binary `pollux`: parses the command line and hands over to the crates. It only wires.
 
+mod bytes;
 mod command;
 mod duration;
 
 use clap::{Parser, Subcommand};
-use std::process::ExitCode;
+use std::{io::IsTerminal, process::ExitCode};
 
 /// Holds very many mostly idle connections, and shows what waiting for them costs.
 #[derive(Parser)]
@@ -32,6 +33,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    init_messages();
     let outcome = match cli.command {
         Command::Serve(args) => command::serve::run(args),
         Command::Load(args) => command::load::run(*args),
@@ -44,4 +46,18 @@ fn main() -> ExitCode {
         eprintln!("pollux: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+/// Messages go to standard error; RUST_LOG chooses which (default: info).
+fn init_messages() {
+    let filter = tracing_subscriber::EnvFilter::builder()
+        .with_default_directive(tracing::level_filters::LevelFilter::INFO.into())
+        .from_env_lossy();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .without_time()
+        .with_target(false)
+        .init();
 }

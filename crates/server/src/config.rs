@@ -1,0 +1,306 @@
+//! What a server is told: everything that `pollux serve` can set.
+
+use pollux_event::MechanismSpec;
+use pollux_http::Limits;
+use std::{
+    fmt,
+    net::{SocketAddr, ToSocketAddrs},
+    num::NonZeroU32,
+    path::PathBuf,
+    str::FromStr,
+    time::Duration,
+};
+
+/// A server's configuration. [`Config::new`] has the defaults of the command line.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where to listen; at least one.
+    pub listen: Vec<Listen>,
+    /// The way to wait.
+    pub mechanism: MechanismChoice,
+    /// When interest changes and writes are tried.
+    pub interest: Discipline,
+    /// Threads, each with its own listeners, connections and cache; at least 1.
+    pub workers: usize,
+    /// Worker i runs on the CPU `pin[i % pin.len()]` only; empty pins nothing.
+    pub pin: Vec<usize>,
+    /// Connections that the kernel holds for each listener before they are accepted
+    /// (listen(2); the kernel cuts it to net.core.somaxconn).
+    pub backlog: u32,
+    /// The most connections accepted at one event of a listener; `None` accepts until there are
+    /// no more (gammo §4.4).
+    pub accept_limit: Option<NonZeroU32>,
+    /// The most connections held at once, all workers together; `None` derives it from
+    /// RLIMIT_NOFILE.
+    pub max_connections: Option<usize>,
+    /// The most requests on one connection; it is closed after them.
+    pub max_requests: Option<NonZeroU32>,
+    /// When a connection has had its time.
+    pub timeouts: Timeouts,
+    /// How much of a request is taken.
+    pub limits: Limits,
+    /// The files.
+    pub site: SiteConfig,
+    /// How a file's head is held back until its first bytes are there.
+    pub large_file: LargeFile,
+    /// The `Server` field's value; `None` leaves it out.
+    pub server_name: Option<String>,
+    /// Fields added to every response: name and value, checked by [`Config::check`].
+    pub headers: Vec<(String, String)>,
+    /// How long requests in flight may take after a stop is asked for.
+    pub grace: Duration,
+    /// Where to write an access log in Common Log Format.
+    pub access_log: Option<LogTarget>,
+    /// Measures how long system calls take (costs two clock reads a call).
+    pub time_system_calls: bool,
+}
+
+/// Where to listen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// TCP. Port 0 lets the kernel choose.
+    Tcp(SocketAddr),
+    /// A UNIX stream socket at a path, removed at the end.
+    Unix(PathBuf),
+}
+
+impl FromStr for Listen {
+    type Err = String;
+
+    /// `ADDRESS:PORT`, `[ADDRESS]:PORT`, `:PORT` (all addresses), `NAME:PORT` or `unix:PATH`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return if path.is_empty() {
+                Err("unix: wants a path after it".into())
+            } else {
+                Ok(Self::Unix(path.into()))
+            };
+        }
+        let full = if text.starts_with(':') { format!("[::]{text}") } else { text.to_owned() };
+        let mut found = full.to_socket_addrs().map_err(|error| {
+            format!("{error}; wanted ADDRESS:PORT, [IPV6]:PORT, :PORT or unix:PATH")
+        })?;
+        found.next().map(Self::Tcp).ok_or_else(|| format!("{text:?} has no address"))
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// Which mechanism waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MechanismChoice {
+    /// The best that this kernel offers: the only chooser there is, and it says what it chose.
+    Auto,
+    /// This one, or an error.
+    Named(MechanismSpec),
+}
+
+impl FromStr for MechanismChoice {
+    type Err = pollux_event::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "auto" { Ok(Self::Auto) } else { text.parse().map(Self::Named) }
+    }
+}
+
+/// When interest is changed and writes are tried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Discipline {
+    /// Register once for reading; write at once; register for writing only what did not fit.
+    #[default]
+    Eager,
+    /// Interest follows the connection's state, and nothing is written until the mechanism says
+    /// that it can be: how the papers' servers behave, so that the cost of changes shows.
+    PerState,
+}
+
+/// How head and file share segments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LargeFile {
+    /// MSG_MORE on the head's send(2): no extra system call.
+    #[default]
+    MsgMore,
+    /// TCP_CORK around both: two more setsockopt(2).
+    Cork,
+}
+
+/// Where log lines go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogTarget {
+    /// Standard output.
+    Stdout,
+    /// A file, appended to.
+    File(PathBuf),
+}
+
+/// When a connection has had its time. All are rounded up to the timers' grain of 100 ms.
+#[derive(Clone, Copy, Debug)]
+pub struct Timeouts {
+    /// For a request's head, from the connection's start or the head's first byte; and again for
+    /// the body of a request that has one.
+    pub header: Duration,
+    /// Between two requests.
+    pub keep_alive: Duration,
+    /// For each [`SEND_PROGRESS_BYTES`] of a response that the peer takes.
+    pub send: Duration,
+}
+
+/// A reader that takes less than this within the send timeout is too slow, and is reset. The
+/// slowest reader that is served to the end is so SEND_PROGRESS_BYTES / timeout: 546 B/s with 30 s.
+pub const SEND_PROGRESS_BYTES: u64 = 16 << 10;
+
+/// The files and how they are served.
+#[derive(Clone, Debug)]
+pub struct SiteConfig {
+    /// The directory that is served.
+    pub directory: PathBuf,
+    /// File names tried for a directory, in order.
+    pub index: Vec<String>,
+    /// Which symbolic links are followed.
+    pub symlinks: Symlinks,
+    /// Whether names that begin with a dot are served. `/.well-known/` always is (RFC 8615).
+    pub dotfiles: bool,
+    /// Bytes of memory for cached files, per worker. 0 caches nothing.
+    pub cache_bytes: u64,
+    /// Whether `FILE.zst`, `FILE.br` and `FILE.gz` are served in place of FILE to those who accept
+    /// these codings.
+    pub precompressed: bool,
+}
+
+/// Which symbolic links in the tree are followed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Symlinks {
+    /// None.
+    Deny,
+    /// Those that stay within the directory (openat2(2), RESOLVE_BENEATH).
+    #[default]
+    Within,
+    /// All, wherever they lead.
+    Follow,
+}
+
+impl Config {
+    /// The defaults, for `directory`, on one port of the loopback address that the kernel chooses.
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        Self {
+            listen: vec![Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)))],
+            mechanism: MechanismChoice::Auto,
+            interest: Discipline::default(),
+            workers: 1,
+            pin: Vec::new(),
+            backlog: 4096,
+            accept_limit: NonZeroU32::new(64),
+            max_connections: None,
+            max_requests: None,
+            timeouts: Timeouts {
+                header: Duration::from_secs(20),
+                keep_alive: Duration::from_secs(75),
+                send: Duration::from_secs(30),
+            },
+            limits: Limits::DEFAULT,
+            site: SiteConfig {
+                directory: directory.into(),
+                index: vec!["index.html".into()],
+                symlinks: Symlinks::default(),
+                dotfiles: false,
+                cache_bytes: 64 << 20,
+                precompressed: true,
+            },
+            large_file: LargeFile::default(),
+            server_name: Some("pollux".into()),
+            headers: Vec::new(),
+            grace: Duration::from_secs(10),
+            access_log: None,
+            time_system_calls: false,
+        }
+    }
+
+    /// Whether the values make sense together.
+    ///
+    /// # Errors
+    /// Names the setting at fault.
+    pub fn check(&self) -> anyhow::Result<()> {
+        use anyhow::ensure;
+        ensure!(!self.listen.is_empty(), "there is no address to listen on");
+        ensure!(self.workers > 0, "there must be at least one worker");
+        ensure!(self.workers <= MAX_WORKERS, "more than {MAX_WORKERS} workers");
+        ensure!(self.max_connections != Some(0), "no connection would ever be accepted");
+        for (name, value) in &self.headers {
+            ensure!(
+                !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-'),
+                "header {name:?}: not a field name"
+            );
+            ensure!(
+                value.bytes().all(|b| b == b'\t' || (b' '..0x7f).contains(&b)),
+                "header {name:?}: its value holds characters other than printable ASCII"
+            );
+            const OURS: [&str; 7] = [
+                "connection",
+                "content-length",
+                "content-range",
+                "content-type",
+                "date",
+                "transfer-encoding",
+                "server",
+            ];
+            ensure!(
+                !OURS.contains(&name.to_ascii_lowercase().as_str()),
+                "header {name:?}: the server writes this field itself"
+            );
+        }
+        if let Some(name) = &self.server_name {
+            ensure!(
+                name.bytes().all(|b| (b' '..0x7f).contains(&b)),
+                "the Server field's value {name:?} holds characters other than printable ASCII"
+            );
+        }
+        for index in &self.site.index {
+            ensure!(
+                !index.is_empty() && !index.contains(['/', '\0']),
+                "index {index:?}: a file name is wanted, without a slash"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// The most worker threads of one server.
+pub const MAX_WORKERS: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_in_every_form() {
+        for (text, printed) in [
+            ("127.0.0.1:80", "127.0.0.1:80"),
+            ("[::1]:8080", "[::1]:8080"),
+            (":8080", "[::]:8080"),
+            ("unix:/run/p.sock", "unix:/run/p.sock"),
+        ] {
+            assert_eq!(text.parse::<Listen>().unwrap().to_string(), printed);
+        }
+        for wrong in ["", "127.0.0.1", "unix:", "127.0.0.1:99999"] {
+            assert!(wrong.parse::<Listen>().is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_header_cannot_smuggle_a_second_one() {
+        let mut config = Config::new(".");
+        config.headers = vec![("X-Frame-Options".into(), "DENY".into())];
+        config.check().unwrap();
+        for (name, value) in [("A", "b\r\nC: d"), ("A b", "c"), ("", "c"), ("Date", "now")] {
+            config.headers = vec![(name.into(), value.into())];
+            assert!(config.check().is_err(), "{name:?}: {value:?}");
+        }
+    }
+}

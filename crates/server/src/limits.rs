@@ -1,0 +1,52 @@
+//! RLIMIT_NOFILE: raised as far as it goes, and what follows from it.
+
+use crate::{config::Config, site::OPEN_FILES_MAX};
+use rustix::process::{Resource, getrlimit, setrlimit};
+
+/// Descriptors of a worker that are no connections: standard ones, listeners, the mechanism's
+/// own, files that are just being opened; and the files that its cache holds open.
+const RESERVED: usize = 64 + OPEN_FILES_MAX as usize;
+
+/// Raises the soft limit of open files to the hard one. Returns the limit that holds now.
+pub(crate) fn raise_open_files() -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
+        if let Err(error) = setrlimit(Resource::Nofile, raised) {
+            tracing::info!("the limit of open files stays at {:?}: {error}", limit.current);
+        }
+    }
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(limit).unwrap_or(usize::MAX)
+}
+
+/// The connections of each worker.
+pub(crate) fn connections_per_worker(config: &Config, open_files: usize) -> usize {
+    match config.max_connections {
+        Some(all) => all.div_ceil(config.workers),
+        // A small limit is shared out: better few files open in the cache than no connection.
+        None => open_files.saturating_sub(RESERVED).max(open_files / 2).max(1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn something_is_left_for_the_files() {
+        let mut config = Config::new(".");
+        assert_eq!(connections_per_worker(&config, 20_000), 20_000 - RESERVED);
+        assert_eq!(connections_per_worker(&config, 100), 50);
+        config.workers = 3;
+        config.max_connections = Some(10);
+        assert_eq!(connections_per_worker(&config, 20_000), 4);
+    }
+
+    #[test]
+    fn the_limit_is_the_hard_one_afterwards() {
+        let raised = raise_open_files();
+        assert_eq!(getrlimit(Resource::Nofile).current, Some(raised as u64));
+        assert_eq!(getrlimit(Resource::Nofile).maximum, Some(raised as u64));
+    }
+}

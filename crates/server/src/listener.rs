@@ -1,0 +1,87 @@
+//! Listening sockets.
+
+use crate::config::Listen;
+use anyhow::{Context, bail};
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
+use std::{
+    io,
+    net::SocketAddr,
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    path::Path,
+};
+
+/// Opens a TCP listener. With `shares` the port may be listened on by several workers, each with
+/// a queue of its own (SO_REUSEPORT, socket(7)).
+///
+/// # Errors
+/// Says which address is at fault, and what to do about a port in use.
+pub(crate) fn tcp(address: SocketAddr, backlog: u32, shares: bool) -> anyhow::Result<OwnedFd> {
+    let open = || -> io::Result<OwnedFd> {
+        let kind = Type::STREAM.nonblocking().cloexec();
+        let socket = Socket::new(Domain::for_address(address), kind, Some(Protocol::TCP))?;
+        // Else a restart would have to wait for the old connections' TIME_WAIT.
+        socket.set_reuse_address(true)?;
+        if address.is_ipv6() {
+            socket.set_only_v6(false)?;
+        }
+        if shares {
+            socket.set_reuse_port(true)?;
+        }
+        // Accepted sockets inherit it: without it the second half of a response could wait for
+        // the peer's delayed acknowledgement.
+        socket.set_tcp_nodelay(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(backlog.min(i32::MAX as u32) as i32)?;
+        Ok(socket.into())
+    };
+    open().with_context(|| advise(&address.to_string()))
+}
+
+/// Whether somebody else listens there: SO_REUSEPORT alone would quietly share the port with
+/// another server of the same user.
+///
+/// # Errors
+/// As [`tcp`].
+pub(crate) fn check_free(address: SocketAddr) -> anyhow::Result<()> {
+    tcp(address, 1, false).map(drop)
+}
+
+/// Opens a UNIX listener; a socket that nobody listens on any more is replaced.
+///
+/// # Errors
+/// Says which path is at fault.
+pub(crate) fn unix(path: &Path, backlog: u32) -> anyhow::Result<OwnedFd> {
+    let open = || -> io::Result<OwnedFd> {
+        let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
+        let address = SockAddr::unix(path)?;
+        if let Err(error) = socket.bind(&address) {
+            let is_stale = error.kind() == io::ErrorKind::AddrInUse
+                && UnixStream::connect(path)
+                    .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
+            if !is_stale {
+                return Err(error);
+            }
+            std::fs::remove_file(path)?;
+            socket.bind(&address)?;
+        }
+        socket.listen(backlog.min(i32::MAX as u32) as i32)?;
+        Ok(socket.into())
+    };
+    open().with_context(|| advise(&format!("unix:{}", path.display())))
+}
+
+fn advise(address: &str) -> String {
+    format!("cannot listen on {address} (another address: --listen ADDRESS:PORT)")
+}
+
+/// Where a listener really listens: the port is known now, if the kernel chose it.
+pub(crate) fn address_of(socket: &OwnedFd) -> anyhow::Result<Listen> {
+    let address = SockRef::from(socket).local_addr()?;
+    if let Some(tcp) = address.as_socket() {
+        return Ok(Listen::Tcp(tcp));
+    }
+    match address.as_pathname() {
+        Some(path) => Ok(Listen::Unix(path.into())),
+        None => bail!("a listener has neither a TCP address nor a path"),
+    }
+}

@@ -1,0 +1,197 @@
+//! The access log: lines in Common Log Format, written by a thread of their own.
+//!
+//! Workers gather lines in a buffer and hand whole buffers over. When the writer is behind (a slow
+//! disk, a pipe that nobody reads), buffers are dropped and their lines counted: a server must not
+//! wait for its log.
+
+use crate::{config::LogTarget, handler::Answer};
+use anyhow::Context;
+use pollux_http::date::DateCache;
+use std::{
+    fs::OpenOptions,
+    io::Write,
+    net::IpAddr,
+    sync::mpsc::{Receiver, SyncSender, sync_channel},
+    thread::{self, JoinHandle},
+};
+
+/// A buffer is handed over when it has grown to this.
+const BUFFER_BYTES: usize = 32 << 10;
+/// Buffers on the way to the writer, of all workers together; 8 MiB.
+const QUEUE_BUFFERS: usize = 256;
+
+/// The thread that writes.
+#[derive(Debug)]
+pub(crate) struct Log {
+    sender: SyncSender<Vec<u8>>,
+    thread: JoinHandle<()>,
+}
+
+impl Log {
+    /// Opens the target and starts the thread.
+    ///
+    /// # Errors
+    /// When the file cannot be opened for appending.
+    pub(crate) fn start(target: &LogTarget) -> anyhow::Result<Self> {
+        let target: Box<dyn Write + Send> = match target {
+            LogTarget::Stdout => Box::new(std::io::stdout()),
+            LogTarget::File(path) => Box::new(
+                OpenOptions::new()
+                    .append(true)
+                    .create(true)
+                    .open(path)
+                    .with_context(|| format!("access log {}", path.display()))?,
+            ),
+        };
+        let (sender, receiver) = sync_channel(QUEUE_BUFFERS);
+        let thread = thread::Builder::new()
+            .name("access-log".into())
+            .spawn(move || write_all(&receiver, target))?;
+        Ok(Self { sender, thread })
+    }
+
+    /// A worker's end.
+    pub(crate) fn writer(&self) -> LogWriter {
+        LogWriter {
+            sender: self.sender.clone(),
+            buffer: Vec::new(),
+            lines: 0,
+            dropped: 0,
+            peer: None,
+            date: Date { unix_second: u64::MAX, text: String::new() },
+        }
+    }
+
+    /// Waits until everything that was handed over has been written. The workers' ends must be
+    /// gone.
+    pub(crate) fn finish(self) {
+        drop(self.sender);
+        let _ = self.thread.join();
+    }
+}
+
+fn write_all(receiver: &Receiver<Vec<u8>>, mut target: Box<dyn Write + Send>) {
+    let mut has_failed = false;
+    while let Ok(buffer) = receiver.recv() {
+        let outcome = target.write_all(&buffer).and_then(|()| target.flush());
+        if let Err(error) = outcome
+            && !std::mem::replace(&mut has_failed, true)
+        {
+            tracing::error!("access log: {error}; lines are being lost");
+        }
+    }
+}
+
+/// A worker's end of the log.
+#[derive(Debug)]
+pub(crate) struct LogWriter {
+    sender: SyncSender<Vec<u8>>,
+    buffer: Vec<u8>,
+    lines: u64,
+    dropped: u64,
+    /// Whose requests are being answered; `None` for UNIX sockets.
+    pub(crate) peer: Option<IpAddr>,
+    date: Date,
+}
+
+/// The date of the present second in the log's form.
+#[derive(Debug)]
+struct Date {
+    unix_second: u64,
+    text: String,
+}
+
+impl LogWriter {
+    /// Adds a line. `request` is the request line: visible ASCII and spaces.
+    pub(crate) fn write(&mut self, date: &DateCache, request: &[u8], answer: Answer) {
+        if date.unix_second() != self.date.unix_second {
+            let text = clf_date(date.value());
+            self.date = Date { unix_second: date.unix_second(), text };
+        }
+        // Nothing is lost in a Vec.
+        let _ = match self.peer {
+            Some(peer) => write!(self.buffer, "{peer}"),
+            None => write!(self.buffer, "-"),
+        };
+        let _ = write!(self.buffer, " - - [{}] \"", self.date.text);
+        for &byte in request {
+            // A quote or a backslash would end the field for whoever reads the log.
+            if matches!(byte, b'"' | b'\\') {
+                self.buffer.push(b'\\');
+            }
+            self.buffer.push(byte);
+        }
+        let _ = writeln!(self.buffer, "\" {} {}", answer.status.code(), answer.len);
+        self.lines += 1;
+        if self.buffer.len() >= BUFFER_BYTES {
+            self.hand_over();
+        }
+    }
+
+    /// Hands the gathered lines to the writer, or drops them when it is behind.
+    pub(crate) fn hand_over(&mut self) {
+        if self.buffer.is_empty() {
+            return;
+        }
+        let buffer = std::mem::take(&mut self.buffer);
+        if self.sender.try_send(buffer).is_err() {
+            self.dropped += self.lines;
+        }
+        self.lines = 0;
+    }
+
+    /// Lines that were dropped.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped
+    }
+}
+
+/// `Sun, 06 Nov 1994 08:49:37 GMT` as `06/Nov/1994:08:49:37 +0000`.
+fn clf_date(http: &[u8]) -> String {
+    let text = String::from_utf8_lossy(http);
+    let mut words = text.split(' ').skip(1);
+    let mut word = || words.next().unwrap_or_default();
+    format!("{}/{}/{}:{} +0000", word(), word(), word(), word())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pollux_http::Status;
+
+    #[test]
+    fn lines_are_in_common_log_format() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let log = Log::start(&LogTarget::File(path.clone())).unwrap();
+        let mut writer = log.writer();
+        writer.peer = Some("127.0.0.1".parse().unwrap());
+        let date = DateCache::new(784_111_777);
+        let answer = Answer { status: Status::Ok, len: 2326 };
+        writer.write(&date, b"GET /a HTTP/1.0", answer);
+        writer.peer = None;
+        writer.write(&date, b"GET /\"\\ HTTP/1.1", answer);
+        writer.hand_over();
+        drop(writer);
+        log.finish();
+        assert_eq!(
+            std::fs::read_to_string(path).unwrap(),
+            "127.0.0.1 - - [06/Nov/1994:08:49:37 +0000] \"GET /a HTTP/1.0\" 200 2326\n\
+             - - - [06/Nov/1994:08:49:37 +0000] \"GET /\\\"\\\\ HTTP/1.1\" 200 2326\n"
+        );
+    }
+
+    #[test]
+    fn a_writer_that_is_behind_costs_lines_and_no_time() {
+        let (sender, _receiver) = sync_channel(1);
+        let thread = thread::spawn(|| {});
+        let mut writer = Log { sender, thread }.writer();
+        let answer = Answer { status: Status::Ok, len: 0 };
+        for _ in 0..3 {
+            writer.write(&DateCache::new(0), b"-", answer);
+            writer.write(&DateCache::new(0), b"-", answer);
+            writer.hand_over();
+        }
+        assert_eq!(writer.dropped(), 4);
+    }
+}

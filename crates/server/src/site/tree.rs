@@ -1,0 +1,195 @@
+//! The directory: opens and examines files so that no path leads out of it.
+
+use crate::config::Symlinks;
+use anyhow::Context;
+use pollux_event::sys::{Call, count};
+use rustix::{
+    fs::{
+        AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, statat,
+    },
+    io::Errno,
+};
+use std::{ffi::CStr, os::fd::OwnedFd, path::Path, time::Duration};
+
+/// An open directory and the rule for links in it.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    root: OwnedFd,
+    resolve: ResolveFlags,
+}
+
+/// What tells one state of a file from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    device: u64,
+    inode: u64,
+    /// The length in octets.
+    pub(crate) len: u64,
+    /// Since the epoch; times before it count as the epoch.
+    pub(crate) modified: Duration,
+    changed: Duration,
+}
+
+impl From<&Stat> for Stamp {
+    fn from(stat: &Stat) -> Self {
+        let time = |seconds: i64, nanoseconds: u64| {
+            u64::try_from(seconds).map_or(Duration::ZERO, |s| Duration::new(s, nanoseconds as u32))
+        };
+        Self {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            len: stat.st_size as u64,
+            modified: time(stat.st_mtime, stat.st_mtime_nsec),
+            changed: time(stat.st_ctime, stat.st_ctime_nsec),
+        }
+    }
+}
+
+/// What a path leads to.
+#[derive(Debug)]
+pub(crate) enum Entry {
+    /// A regular file, opened for reading.
+    File(OwnedFd, Stamp),
+    /// A directory.
+    Directory,
+}
+
+/// How often openat2(2) is tried again when it says EAGAIN: something was renamed during the
+/// resolution, so that it could not be sure.
+const RESOLVE_TRIES: usize = 16;
+
+impl Tree {
+    /// Opens `directory`.
+    ///
+    /// # Errors
+    /// When it is not a directory that can be read, or when openat2(2) is missing (Linux 5.6;
+    /// some containers forbid it) and links are to be checked.
+    pub(crate) fn open(directory: &Path, symlinks: Symlinks) -> anyhow::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = openat(CWD, directory, flags, Mode::empty())
+            .with_context(|| format!("cannot serve {}", directory.display()))?;
+        let resolve = match symlinks {
+            Symlinks::Deny => ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
+            Symlinks::Within => ResolveFlags::BENEATH,
+            Symlinks::Follow => ResolveFlags::empty(),
+        } | ResolveFlags::NO_MAGICLINKS;
+        let tree = Self { root, resolve };
+        tree.openat2(c".", OFlags::PATH).with_context(|| {
+            format!(
+                "cannot look into {}: openat2 is needed to keep paths from leading out of it \
+                 (Linux 5.6, and allowed by the container's seccomp profile)",
+                directory.display()
+            )
+        })?;
+        Ok(tree)
+    }
+
+    /// Opens what `path`, relative to the directory and without dot segments, leads to.
+    ///
+    /// Only regular files are opened for reading: to open a FIFO could wait for ever, to open a
+    /// device could do anything.
+    ///
+    /// # Errors
+    /// As openat2(2): EXDEV and ELOOP for links that are not to be followed; EACCES also for what
+    /// is neither file nor directory.
+    pub(crate) fn entry(&self, path: &CStr) -> Result<Entry, Errno> {
+        // The type comes first, from a descriptor that opens nothing.
+        let place = self.openat2(path, OFlags::PATH)?;
+        let stat = count(Call::Stat, || fstat(&place))?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => return Ok(Entry::Directory),
+            FileType::RegularFile => {}
+            _ => return Err(Errno::ACCESS),
+        }
+        let file = self.openat2(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
+        let stat = count(Call::Stat, || fstat(&file))?;
+        // It may have been replaced since.
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Ok(Entry::File(file, Stamp::from(&stat))),
+            _ => Err(Errno::ACCESS),
+        }
+    }
+
+    /// The present state of what `path` leads to, or `None` where it leads nowhere. Only for
+    /// comparison with another: links are followed.
+    pub(crate) fn stamp(&self, path: &CStr) -> Option<Stamp> {
+        count(Call::Stat, || statat(&self.root, path, AtFlags::empty()))
+            .ok()
+            .map(|stat| Stamp::from(&stat))
+    }
+
+    fn openat2(&self, path: &CStr, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let flags = flags | OFlags::CLOEXEC;
+        for _ in 0..RESOLVE_TRIES {
+            let opened =
+                count(Call::Open, || openat2(&self.root, path, flags, Mode::empty(), self.resolve));
+            match opened {
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                outcome => return outcome,
+            }
+        }
+        Err(Errno::AGAIN)
+    }
+}
+
+/// The state of an open file.
+pub(crate) fn stamp_of(file: &OwnedFd) -> Result<Stamp, Errno> {
+    count(Call::Stat, || fstat(file)).map(|stat| Stamp::from(&stat))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{ffi::CString, fs, os::unix::fs::symlink};
+
+    fn at(tree: &Tree, path: &str) -> Result<&'static str, Errno> {
+        tree.entry(&CString::new(path).unwrap()).map(|entry| match entry {
+            Entry::File(..) => "file",
+            Entry::Directory => "directory",
+        })
+    }
+
+    #[test]
+    fn nothing_leads_out_unless_links_may() {
+        let above = tempfile::tempdir().unwrap();
+        let root = above.path().join("root");
+        fs::create_dir_all(root.join("sub")).unwrap();
+        fs::write(above.path().join("secret"), "s").unwrap();
+        fs::write(root.join("file"), "f").unwrap();
+        symlink("../secret", root.join("out")).unwrap();
+        symlink(above.path().join("secret"), root.join("absolute")).unwrap();
+        symlink("..", root.join("up")).unwrap();
+        symlink("../file", root.join("sub/in")).unwrap();
+        for (rule, out, within) in [
+            (Symlinks::Deny, Err(Errno::LOOP), Err(Errno::LOOP)),
+            (Symlinks::Within, Err(Errno::XDEV), Ok("file")),
+            (Symlinks::Follow, Ok("file"), Ok("file")),
+        ] {
+            let tree = Tree::open(&root, rule).unwrap();
+            for link in ["out", "absolute", "up/secret"] {
+                assert_eq!(at(&tree, link), out, "{link} under {rule:?}");
+            }
+            assert_eq!(at(&tree, "sub/in"), within, "{rule:?}");
+            assert_eq!(at(&tree, "file"), Ok("file"));
+            assert_eq!(at(&tree, "sub"), Ok("directory"));
+            assert_eq!(at(&tree, "file/x"), Err(Errno::NOTDIR));
+            assert_eq!(at(&tree, "none"), Err(Errno::NOENT));
+            if rule != Symlinks::Follow {
+                assert_eq!(at(&tree, "../secret"), Err(Errno::XDEV));
+            }
+        }
+    }
+
+    #[test]
+    fn fifos_sockets_and_devices_are_not_opened() {
+        let root = tempfile::tempdir().unwrap();
+        let fifo = root.path().join("fifo");
+        rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        let _listener = std::os::unix::net::UnixListener::bind(root.path().join("socket")).unwrap();
+        symlink("/dev/zero", root.path().join("zero")).unwrap();
+        let tree = Tree::open(root.path(), Symlinks::Follow).unwrap();
+        for name in ["fifo", "socket", "zero"] {
+            assert_eq!(at(&tree, name), Err(Errno::ACCESS), "{name}");
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The connections of one worker, indexed by descriptor number.
+
+use crate::{connection::Connection, timers::Timer};
+use pollux_event::Token;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+/// Slots that are made together. A worker's descriptors are dense, so that at most one block is
+/// partly unused; blocks never move, so that growth copies nothing.
+const BLOCK: usize = 256;
+
+/// All that an idle connection costs in the server, besides the mechanism's own cell.
+#[derive(Debug, Default)]
+pub(crate) struct Slot {
+    /// What the protocol needs.
+    pub(crate) connection: Connection,
+    /// Where it stands in the timers.
+    pub(crate) timer: Timer,
+    socket: Option<OwnedFd>,
+    generation: u32,
+    /// What the engine remembers of the descriptor.
+    pub(crate) marks: Marks,
+    /// Which timeout the timer stands for.
+    pub(crate) class: Class,
+    /// The lower half of the requests that had been answered when the timer was set.
+    pub(crate) armed_at: u16,
+}
+
+bitflags::bitflags! {
+    /// What an engine remembers of a descriptor between events.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub(crate) struct Marks: u8 {
+        /// The interest set has it for reading.
+        const READS = 1;
+        /// The interest set has it for writing.
+        const WRITES = 1 << 1;
+        /// There may be input that no event will tell of again.
+        const INPUT_WAITS = 1 << 2;
+        /// The peer has ended its stream: a read will say so once the data is taken.
+        const INPUT_ENDS = 1 << 3;
+        /// The engine's list of connections to come back to has it.
+        const QUEUED = 1 << 4;
+    }
+}
+
+/// What a connection is waiting for, and so which timeout it has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Class {
+    /// A request's head or body, or the first byte of the first request.
+    #[default]
+    Header,
+    /// The next request.
+    KeepAlive,
+    /// The peer to take a response.
+    Send,
+    /// The peer to close after we did.
+    Linger,
+}
+
+impl Slot {
+    /// The descriptor. Only of a slot in use.
+    #[inline]
+    pub(crate) fn socket(&self) -> Option<&OwnedFd> {
+        self.socket.as_ref()
+    }
+
+    /// The registration.
+    #[inline]
+    pub(crate) fn token(&self, fd: RawFd) -> Token {
+        Token { fd, generation: self.generation }
+    }
+}
+
+/// The slots.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    blocks: Vec<Option<Box<[Slot; BLOCK]>>>,
+    live: usize,
+}
+
+impl Table {
+    /// Enters an accepted connection.
+    pub(crate) fn insert(&mut self, socket: OwnedFd, token: Token) -> &mut Slot {
+        let index = socket.as_raw_fd() as usize;
+        let block = index / BLOCK;
+        if block >= self.blocks.len() {
+            self.blocks.resize_with(block + 1, || None);
+        }
+        let block = self.blocks[block].get_or_insert_with(|| {
+            let slots: Box<[Slot]> = (0..BLOCK).map(|_| Slot::default()).collect();
+            slots.try_into().expect("a block has BLOCK slots")
+        });
+        let slot = &mut block[index % BLOCK];
+        debug_assert!(slot.socket.is_none());
+        self.live += 1;
+        // The timer may still hang in its list from the number's last use: it stays as it is.
+        slot.connection = Connection::default();
+        slot.socket = Some(socket);
+        slot.generation = token.generation;
+        slot.marks = Marks::READS;
+        slot.class = Class::Header;
+        slot.armed_at = 0;
+        slot
+    }
+
+    /// Takes a connection out; its timer stays linked and comes to nothing.
+    pub(crate) fn remove(&mut self, fd: RawFd) -> Option<(OwnedFd, Token)> {
+        let slot = self.slot_mut(fd)?;
+        let socket = slot.socket.take()?;
+        slot.connection = Connection::default();
+        slot.timer.disarm();
+        let token = slot.token(fd);
+        self.live -= 1;
+        Some((socket, token))
+    }
+
+    /// The slot of `fd` where one was ever made, in use or not.
+    #[inline]
+    pub(crate) fn slot_mut(&mut self, fd: RawFd) -> Option<&mut Slot> {
+        let index = fd as usize;
+        Some(&mut self.blocks.get_mut(index / BLOCK)?.as_mut()?[index % BLOCK])
+    }
+
+    /// The slot of `fd` where it is in use.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, fd: RawFd) -> Option<&mut Slot> {
+        self.slot_mut(fd).filter(|slot| slot.socket.is_some())
+    }
+
+    /// Connections that are open.
+    pub(crate) fn len(&self) -> usize {
+        self.live
+    }
+
+    /// Whether none is open.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.live == 0
+    }
+
+    /// The descriptors in use, in order.
+    pub(crate) fn descriptors(&self) -> Vec<RawFd> {
+        let slots = self
+            .blocks
+            .iter()
+            .enumerate()
+            .filter_map(|(index, block)| block.as_ref().map(|block| (index * BLOCK, block)));
+        slots
+            .flat_map(|(first, block)| block.iter().enumerate().map(move |(i, s)| (first + i, s)))
+            .filter(|(_, slot)| slot.socket.is_some())
+            .map(|(fd, _)| fd as RawFd)
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    #[test]
+    fn an_idle_connection_costs_at_most_64_bytes() {
+        // The mechanism's registration is the other 4 bytes.
+        assert!(size_of::<Slot>() + 4 <= 64, "a slot has {} bytes", size_of::<Slot>());
+    }
+
+    #[test]
+    fn a_number_used_again_finds_nothing_of_its_last_use() {
+        let mut table = Table::default();
+        let socket = OwnedFd::from(File::open("/dev/null").unwrap());
+        let fd = socket.as_raw_fd();
+        let slot = table.insert(socket, Token { fd, generation: 7 });
+        slot.marks |= Marks::INPUT_WAITS;
+        slot.class = Class::Send;
+        assert_eq!((table.len(), table.descriptors()), (1, vec![fd]));
+        let (socket, token) = table.remove(fd).unwrap();
+        assert_eq!(token.generation, 7);
+        assert!(table.is_empty() && table.get_mut(fd).is_none() && table.remove(fd).is_none());
+        let slot = table.insert(socket, Token { fd, generation: 8 });
+        assert_eq!((slot.marks, slot.class), (Marks::READS, Class::Header));
+        assert_eq!(slot.token(fd).generation, 8);
+    }
+}

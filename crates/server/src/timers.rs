@@ -1,0 +1,258 @@
+//! Timeouts without a heap entry each: a wheel of lists that run through the connections' slots.
+//!
+//! A connection that serves requests moves its deadline on at each of them. That only writes the
+//! new deadline into the slot; the slot stays in the list of an earlier tick and is put where it
+//! belongs when that tick comes. So a request touches no other slot, and a connection is looked at
+//! once per timeout, not once per request.
+
+use crate::table::Table;
+use std::os::fd::RawFd;
+
+/// Ticks that the wheel tells apart: 102 s. Later deadlines are looked at once a turn.
+const BUCKETS: usize = 1024;
+
+/// No slot, no deadline.
+const NONE: u32 = u32::MAX;
+/// In `Timer::previous`: the slot is the first of its list.
+const FIRST: u32 = u32::MAX - 1;
+
+/// A slot's place in the wheel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timer {
+    /// The tick at which the timeout is over, or `NONE`.
+    deadline: u32,
+    /// The tick whose list holds the slot, or `NONE`; never after the deadline.
+    place: u32,
+    previous: u32,
+    next: u32,
+}
+
+impl Default for Timer {
+    fn default() -> Self {
+        Self { deadline: NONE, place: NONE, previous: NONE, next: NONE }
+    }
+}
+
+impl Timer {
+    /// No deadline any more. The slot stays in its list until the list's tick.
+    #[inline]
+    pub(crate) fn disarm(&mut self) {
+        self.deadline = NONE;
+    }
+
+    /// Moves the deadline; false when the slot must first be [put](Wheel::arm) into another list.
+    #[inline]
+    fn postpone(&mut self, deadline: u32) -> bool {
+        self.deadline = deadline;
+        self.place <= deadline
+    }
+}
+
+/// The lists: one a tick, in turn.
+#[derive(Debug)]
+pub(crate) struct Wheel {
+    first: Box<[u32; BUCKETS]>,
+    /// A bit for each list that is not empty.
+    occupied: [u64; BUCKETS / 64],
+    /// Every list up to this tick has been emptied.
+    done: u32,
+}
+
+impl Default for Wheel {
+    fn default() -> Self {
+        Self { first: Box::new([NONE; BUCKETS]), occupied: [0; BUCKETS / 64], done: 0 }
+    }
+}
+
+impl Wheel {
+    /// Sets the deadline of the slot of `fd`.
+    #[inline]
+    pub(crate) fn arm(&mut self, table: &mut Table, fd: RawFd, deadline: u32) {
+        let Some(slot) = table.slot_mut(fd) else { return };
+        if !slot.timer.postpone(deadline) {
+            self.put(table, fd);
+        }
+    }
+
+    #[cold]
+    fn put(&mut self, table: &mut Table, fd: RawFd) {
+        self.unlink(table, fd);
+        self.link(table, fd);
+    }
+
+    /// Into the list of its deadline, or the last one that the wheel has.
+    fn link(&mut self, table: &mut Table, fd: RawFd) {
+        let Some(slot) = table.slot_mut(fd) else { return };
+        let last = self.done.saturating_add(BUCKETS as u32 - 1);
+        let place = slot.timer.deadline.clamp(self.done.saturating_add(1), last);
+        let bucket = place as usize % BUCKETS;
+        let next = self.first[bucket];
+        slot.timer.place = place;
+        slot.timer.previous = FIRST;
+        slot.timer.next = next;
+        self.first[bucket] = fd as u32;
+        self.occupied[bucket / 64] |= 1 << (bucket % 64);
+        if next != NONE
+            && let Some(follower) = table.slot_mut(next as RawFd)
+        {
+            follower.timer.previous = fd as u32;
+        }
+    }
+
+    fn unlink(&mut self, table: &mut Table, fd: RawFd) {
+        let Some(slot) = table.slot_mut(fd) else { return };
+        let Timer { place, previous, next, .. } = slot.timer;
+        if place == NONE {
+            return;
+        }
+        slot.timer.place = NONE;
+        if next != NONE
+            && let Some(follower) = table.slot_mut(next as RawFd)
+        {
+            follower.timer.previous = previous;
+        }
+        if previous == FIRST {
+            let bucket = place as usize % BUCKETS;
+            self.first[bucket] = next;
+            if next == NONE {
+                self.occupied[bucket / 64] &= !(1 << (bucket % 64));
+            }
+        } else if let Some(leader) = table.slot_mut(previous as RawFd) {
+            leader.timer.next = next;
+        }
+    }
+
+    /// Appends to `due` the descriptors whose deadline is at or before `now`; they have none then.
+    pub(crate) fn expire(&mut self, table: &mut Table, now: u32, due: &mut Vec<RawFd>) {
+        // After a long sleep one turn meets every list.
+        let turns = now.saturating_sub(self.done).min(BUCKETS as u32);
+        let from = now - turns;
+        for tick in from + 1..=now {
+            let bucket = tick as usize % BUCKETS;
+            // Linked again from here on means: after `now`, so that no slot is met twice.
+            self.done = now;
+            let mut index = std::mem::replace(&mut self.first[bucket], NONE);
+            self.occupied[bucket / 64] &= !(1 << (bucket % 64));
+            while index != NONE {
+                let fd = index as RawFd;
+                let Some(slot) = table.slot_mut(fd) else { break };
+                index = slot.timer.next;
+                slot.timer.place = NONE;
+                match slot.timer.deadline {
+                    NONE => {}
+                    deadline if deadline <= now => {
+                        slot.timer.deadline = NONE;
+                        due.push(fd);
+                    }
+                    _ => self.link(table, fd),
+                }
+            }
+        }
+    }
+
+    /// The tick of the next list that is not empty: when to call [`Wheel::expire`].
+    pub(crate) fn next(&self) -> Option<u32> {
+        let start = (self.done as usize + 1) % BUCKETS;
+        // The word with `start` is looked at twice: first its upper bits, at last its lower ones.
+        for step in 0..=BUCKETS / 64 {
+            let word = (start / 64 + step) % (BUCKETS / 64);
+            let mask = match step {
+                0 => u64::MAX << (start % 64),
+                last if last == BUCKETS / 64 => !(u64::MAX << (start % 64)),
+                _ => u64::MAX,
+            };
+            let bits = self.occupied[word] & mask;
+            if bits != 0 {
+                let bucket = word * 64 + bits.trailing_zeros() as usize;
+                let distance = (bucket + BUCKETS - start) % BUCKETS;
+                return Some(self.done + 1 + distance as u32);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pollux_event::Token;
+    use proptest::prelude::*;
+    use std::{
+        collections::BTreeMap,
+        fs::File,
+        os::fd::{AsRawFd, OwnedFd},
+    };
+
+    fn table(len: usize) -> (Table, Vec<RawFd>) {
+        let mut table = Table::default();
+        let null = File::open("/dev/null").unwrap();
+        let fds = (0..len).map(|_| {
+            let socket = OwnedFd::from(null.try_clone().unwrap());
+            let fd = socket.as_raw_fd();
+            table.insert(socket, Token { fd, generation: 0 });
+            fd
+        });
+        let fds = fds.collect();
+        (table, fds)
+    }
+
+    fn expire(wheel: &mut Wheel, table: &mut Table, now: u32) -> Vec<RawFd> {
+        let mut due = Vec::new();
+        wheel.expire(table, now, &mut due);
+        due.sort_unstable();
+        due
+    }
+
+    #[test]
+    fn a_deadline_moved_on_ends_when_it_says() {
+        let (mut table, fds) = table(2);
+        let mut wheel = Wheel::default();
+        wheel.arm(&mut table, fds[0], 5);
+        wheel.arm(&mut table, fds[1], 5);
+        wheel.arm(&mut table, fds[0], 9);
+        assert_eq!(wheel.next(), Some(5));
+        assert_eq!(expire(&mut wheel, &mut table, 5), [fds[1]]);
+        assert_eq!(wheel.next(), Some(9));
+        assert_eq!(expire(&mut wheel, &mut table, 8), [0; 0]);
+        assert_eq!(expire(&mut wheel, &mut table, 9), [fds[0]]);
+        assert_eq!(wheel.next(), None);
+    }
+
+    #[test]
+    fn a_closed_connection_never_expires_and_its_number_can_be_used_again() {
+        let (mut table, fds) = table(1);
+        let mut wheel = Wheel::default();
+        wheel.arm(&mut table, fds[0], 3);
+        let (socket, token) = table.remove(fds[0]).unwrap();
+        table.insert(socket, token);
+        wheel.arm(&mut table, fds[0], 7);
+        assert_eq!(expire(&mut wheel, &mut table, 6), [0; 0]);
+        assert_eq!(expire(&mut wheel, &mut table, 7), fds);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+        /// Against a map of deadlines: the same connections end at the same ticks.
+        #[test]
+        fn ends_what_a_map_of_deadlines_would_end(
+            steps in prop::collection::vec((0..20usize, 0..3000u32, 0..400u32), 1..200)
+        ) {
+            let (mut table, fds) = table(20);
+            let mut wheel = Wheel::default();
+            let mut model: BTreeMap<RawFd, u32> = BTreeMap::new();
+            let mut now = 0;
+            for (which, ahead, pass) in steps {
+                wheel.arm(&mut table, fds[which], now + 1 + ahead);
+                model.insert(fds[which], now + 1 + ahead);
+                let next = wheel.next().expect("one is armed");
+                prop_assert!(model.values().all(|&deadline| next <= deadline));
+                prop_assert!(next > now);
+                now += pass;
+                let due: Vec<RawFd> =
+                    model.iter().filter(|(_, d)| **d <= now).map(|(fd, _)| *fd).collect();
+                model.retain(|_, deadline| *deadline > now);
+                prop_assert_eq!(expire(&mut wheel, &mut table, now), due);
+            }
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Worker threads: each has a file table, listeners, connections and a cache of its own.
+
+use crate::{
+    config::{Config, Listen},
+    engine::readiness::Engine,
+    listener,
+    log::LogWriter,
+    service::Service,
+    statistics::Statistics,
+};
+use anyhow::Context;
+use pollux_event::{
+    Mechanism, MechanismSpec,
+    registry::{Visitor, with_mechanism},
+    sys,
+};
+use serde::Serialize;
+use std::{
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+/// What the main thread asks of a worker.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Send your figures.
+    Statistics(Sender<Statistics>),
+    /// Stop accepting, end what is in flight within the time.
+    Stop { grace: Duration },
+}
+
+/// The worker's end of the commands: an eventfd to wait on, and a queue.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    eventfd: OwnedFd,
+    commands: Receiver<Command>,
+}
+
+impl Inbox {
+    /// For the interest set.
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.eventfd.as_fd()
+    }
+
+    /// Everything that has been sent.
+    pub(crate) fn take(&self) -> Vec<Command> {
+        // First the eventfd: a command sent in between wakes once more, which does no harm.
+        let _ = sys::read(self.eventfd.as_fd(), &mut [0; 8]);
+        self.commands.try_iter().collect()
+    }
+}
+
+/// A running worker, seen from the main thread.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    eventfd: Arc<OwnedFd>,
+    commands: Sender<Command>,
+    thread: JoinHandle<anyhow::Result<Statistics>>,
+}
+
+/// What a worker tells when it is ready.
+#[derive(Clone, Debug, Serialize)]
+pub struct WorkerInfo {
+    /// The kernel's number of its thread.
+    pub tid: i32,
+    /// The CPU that it is pinned to.
+    pub cpu: Option<usize>,
+    /// Where it listens.
+    #[serde(skip)]
+    pub(crate) listens: Vec<Listen>,
+}
+
+/// What a worker is given.
+pub(crate) struct Task {
+    pub(crate) config: Arc<Config>,
+    pub(crate) mechanism: MechanismSpec,
+    pub(crate) index: usize,
+    /// Where to listen; ports are known from the second worker on.
+    pub(crate) listens: Vec<Listen>,
+    /// Listeners that all workers share (UNIX sockets), by number in the main thread's table.
+    pub(crate) shared: Arc<Vec<OwnedFd>>,
+    pub(crate) max_connections: usize,
+    pub(crate) log: Option<LogWriter>,
+    /// Told when the worker has ended, however it has.
+    pub(crate) ends: Ends,
+}
+
+impl Worker {
+    /// Starts a worker and waits until it is ready to accept.
+    ///
+    /// # Errors
+    /// Whatever kept it from being ready.
+    pub(crate) fn start(task: Task) -> anyhow::Result<(Self, WorkerInfo)> {
+        let eventfd = Arc::new(sys::eventfd().context("no eventfd for a worker")?);
+        let (commands, queue) = channel();
+        let (ready, is_ready) = channel();
+        let thread = thread::Builder::new().name(format!("worker-{}", task.index)).spawn({
+            let eventfd = eventfd.clone();
+            move || {
+                let _end = End(task.ends.clone());
+                run(task, &eventfd, queue, &ready)
+            }
+        })?;
+        match is_ready.recv() {
+            Ok(info) => Ok((Self { eventfd, commands, thread }, info)),
+            Err(_) => Err(match join(thread) {
+                Ok(_) => anyhow::anyhow!("a worker ended before it was ready"),
+                Err(error) => error,
+            }),
+        }
+    }
+
+    /// Sends a command; a worker that has ended does not hear it.
+    pub(crate) fn send(&self, command: Command) {
+        if self.commands.send(command).is_ok() {
+            let _ = sys::write(self.eventfd.as_fd(), &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Waits until it has ended.
+    pub(crate) fn join(self) -> anyhow::Result<Statistics> {
+        join(self.thread)
+    }
+}
+
+fn join(thread: JoinHandle<anyhow::Result<Statistics>>) -> anyhow::Result<Statistics> {
+    thread.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a worker panicked")))
+}
+
+/// Counts the workers that have ended, and tells somebody of each.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ends {
+    count: Arc<AtomicUsize>,
+    tell: Option<fn()>,
+}
+
+impl Ends {
+    /// `tell` is called by the worker's thread, after it has been counted.
+    pub(crate) fn new(tell: Option<fn()>) -> Self {
+        Self { count: Arc::default(), tell }
+    }
+
+    /// How many workers have ended.
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::SeqCst)
+    }
+}
+
+/// Reports a worker's end also when it panics.
+struct End(Ends);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.count.fetch_add(1, Ordering::SeqCst);
+        if let Some(tell) = self.0.tell {
+            tell();
+        }
+    }
+}
+
+/// A worker's life.
+fn run(
+    task: Task,
+    eventfd: &OwnedFd,
+    commands: Receiver<Command>,
+    ready: &Sender<WorkerInfo>,
+) -> anyhow::Result<Statistics> {
+    let Task { config, mechanism, index, listens, shared, max_connections, log, .. } = task;
+    let mut kept = own_files(eventfd, &shared)?;
+    let inbox = Inbox { eventfd: kept.remove(0), commands };
+    let mut listeners = kept;
+    for listen in &listens {
+        if let Listen::Tcp(address) = listen {
+            listeners.push(listener::tcp(*address, config.backlog, config.workers > 1)?);
+        }
+    }
+    let cpu = pin(&config, index)?;
+    sys::set_timing(config.time_system_calls);
+    let service = Service::new(&config, log)?;
+    let info = WorkerInfo {
+        tid: rustix::thread::gettid().as_raw_nonzero().get(),
+        cpu,
+        listens: listeners.iter().map(listener::address_of).collect::<Result<_, _>>()?,
+    };
+    let name = mechanism.name.clone();
+    let job = Job { config, mechanism, service, listeners, max_connections, inbox, info, ready };
+    with_mechanism(&name, job)?
+}
+
+/// A file table of this thread's own, with the eventfd and the shared listeners in it; where that
+/// is forbidden (unshare(2) in many containers), copies in the common one.
+fn own_files(eventfd: &OwnedFd, shared: &[OwnedFd]) -> anyhow::Result<Vec<OwnedFd>> {
+    let kept: Vec<_> = std::iter::once(eventfd).chain(shared.iter()).map(AsFd::as_fd).collect();
+    sys::own_file_table(&kept).or_else(|error| {
+        tracing::info!("workers share one file table, and with it RLIMIT_NOFILE: {error}");
+        kept.iter().map(|fd| Ok(fd.try_clone_to_owned()?)).collect()
+    })
+}
+
+fn pin(config: &Config, index: usize) -> anyhow::Result<Option<usize>> {
+    let Some(&cpu) = config.pin.get(index % config.pin.len().max(1)) else { return Ok(None) };
+    let mut cpus = rustix::thread::CpuSet::new();
+    anyhow::ensure!(
+        cpu < rustix::thread::CpuSet::MAX_CPU,
+        "cannot pin worker {index} to CPU {cpu}: there is no such CPU"
+    );
+    cpus.set(cpu);
+    rustix::thread::sched_setaffinity(None, &cpus)
+        .with_context(|| format!("cannot pin worker {index} to CPU {cpu} (see `nproc --all`)"))?;
+    Ok(Some(cpu))
+}
+
+/// The part that is made for each mechanism.
+struct Job<'a> {
+    config: Arc<Config>,
+    mechanism: MechanismSpec,
+    service: Service,
+    listeners: Vec<OwnedFd>,
+    max_connections: usize,
+    inbox: Inbox,
+    info: WorkerInfo,
+    ready: &'a Sender<WorkerInfo>,
+}
+
+impl Visitor for Job<'_> {
+    type Output = anyhow::Result<Statistics>;
+
+    fn visit<M: Mechanism>(self) -> Self::Output {
+        let mechanism = M::open(&self.mechanism.options())?;
+        let engine = Engine::new(
+            &self.config,
+            mechanism,
+            self.service,
+            self.listeners,
+            self.max_connections,
+            self.inbox,
+        )?;
+        let _ = self.ready.send(self.info);
+        engine.run()
+    }
+}
