@@ -12,9 +12,11 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
         "G" => Some(30),
         _ => None,
     };
-    let bytes = number.parse::<u64>().ok().zip(shift).and_then(|(number, shift)| {
-        number.checked_mul(1 << shift)
-    });
+    let bytes = number
+        .parse::<u64>()
+        .ok()
+        .zip(shift)
+        .and_then(|(number, shift)| number.checked_mul(1 << shift));
     bytes.ok_or_else(|| "wants a size such as 512K, 64M or 2G, or a number of bytes".into())
 }
 
