@@ -1,0 +1,136 @@
+//! `make bench`: Pollux beside the floor, nginx, h2o and lighttpd; `pollux load` beside wrk.
+//!
+//! All servers run at once, one worker each, pinned to one CPU; the generator, pinned to the
+//! other, drives one at a time. Each round measures every variant once, odd rounds in reverse
+//! order, and ratios are taken within a round, so that the machine's drift cancels. The last
+//! table lists the goals with their figures, met or missed.
+
+mod generator;
+mod goal;
+mod memory;
+mod peer;
+mod process;
+mod scenario;
+mod usage;
+mod wrk;
+
+use anyhow::Context;
+use clap::Parser;
+use goal::Goal;
+use peer::{DOCUMENTS, Peer, Place};
+use serde_json::json;
+use std::{fs, path::PathBuf, process::ExitCode, time::Duration};
+
+/// Compares Pollux with the floor and with its peers; ends with each goal, met or missed.
+#[derive(Parser)]
+#[command(version, after_help = "Example:\n  pollux-bench --rounds 4 --seconds 1 --out /tmp/bench")]
+struct Args {
+    /// Rounds of each comparison; each gives one paired ratio
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(2..=1000))]
+    rounds: u32,
+    /// Seconds of load per variant and round
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=60))]
+    seconds: u64,
+    /// Where result.json and table.txt go [default: results/bench-TIME]
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Only these parts: server, idle, generator
+    #[arg(long, value_delimiter = ',', default_value = "server,idle,generator")]
+    parts: Vec<String>,
+    /// CPU of the servers
+    #[arg(long, default_value_t = 0)]
+    server_cpu: u32,
+    /// CPU of the generators
+    #[arg(long, default_value_t = 1)]
+    generator_cpu: u32,
+}
+
+/// What every scenario needs to know.
+struct Setup {
+    place: Place,
+    rounds: u32,
+    duration: Duration,
+    generator_cpu: u32,
+    progress: indicatif::ProgressBar,
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    let args = Args::parse();
+    let scratch = tempfile::tempdir()?;
+    let documents = scratch.path().join("documents");
+    fs::create_dir(&documents)?;
+    for (name, length) in DOCUMENTS {
+        fs::write(documents.join(name), vec![b'x'; length])?;
+    }
+    let beside = std::env::current_exe()?;
+    let release = beside.parent().context("this program has no folder")?;
+    let place = Place {
+        pollux: release.join("pollux"),
+        floor: release.join("examples/floor"),
+        documents,
+        scratch: scratch.path().to_owned(),
+        cpu: args.server_cpu,
+    };
+    for program in [&place.pollux, &place.floor] {
+        anyhow::ensure!(program.is_file(), "{} is not built: run `make bench`", program.display());
+    }
+    let setup = Setup {
+        place,
+        rounds: args.rounds,
+        duration: Duration::from_secs(args.seconds),
+        generator_cpu: args.generator_cpu,
+        progress: indicatif::ProgressBar::new_spinner(),
+    };
+    setup.progress.enable_steady_tick(Duration::from_millis(200));
+
+    let mut goals: Vec<Goal> = Vec::new();
+    let mut tables: Vec<comfy_table::Table> = Vec::new();
+    let mut raw = serde_json::Map::new();
+    let wants = |part: &str| args.parts.iter().any(|wanted| wanted == part);
+    if wants("server") {
+        scenario::server(&setup, &mut goals, &mut tables, &mut raw)?;
+    }
+    if wants("idle") {
+        scenario::idle(&setup, &mut goals, &mut raw)?;
+    }
+    if wants("generator") {
+        scenario::generator(&setup, &mut goals, &mut tables, &mut raw)?;
+    }
+    setup.progress.finish_and_clear();
+
+    let mut text = String::new();
+    for table in &tables {
+        text += &format!("{table}\n\n");
+    }
+    text += &format!("{}\n", goal::table(&goals));
+    print!("{text}");
+    let versions: serde_json::Map<_, _> = [Peer::Pollux, Peer::Nginx, Peer::H2o, Peer::Lighttpd]
+        .map(|peer| (peer.name().to_owned(), peer::version(peer, &setup.place).into()))
+        .into_iter()
+        .collect();
+    let result = json!({
+        "command": std::env::args().collect::<Vec<_>>(),
+        "environment": pollux_lab::environment::Environment::look(pollux_lab::run::trial::Cpus { server: args.server_cpu, generator: args.generator_cpu }),
+        "versions": versions,
+        "rounds": args.rounds,
+        "seconds": args.seconds,
+        "goals": goals,
+        "raw": raw,
+    });
+    let out = args.out.unwrap_or_else(|| {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        PathBuf::from(format!("results/bench-{}", now.map_or(0, |time| time.as_secs())))
+    });
+    fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
+    fs::write(out.join("result.json"), serde_json::to_string_pretty(&result)?)?;
+    fs::write(out.join("table.txt"), &text)?;
+    let missed = goals.iter().filter(|goal| !goal.met).count();
+    println!(
+        "{} of {} goals met; raw data in {}",
+        goals.len() - missed,
+        goals.len(),
+        out.display()
+    );
+    // A missed goal is a finding, not a failure of the bench.
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,279 @@
+//! What is compared with what.
+
+use crate::{
+    Setup,
+    generator::{self, IdlePool},
+    goal::Goal,
+    memory,
+    peer::{self, DOCUMENTS, Peer},
+    process::Running,
+    wrk,
+};
+use anyhow::Context;
+use pollux_lab::stats::{Compare, Estimate, estimate, median, paired};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// Keep-alive connections of the saturating generator.
+const CONNECTIONS: usize = 64;
+/// Idle connections held beside them.
+const IDLE: usize = 10_000;
+/// Seed of the bootstrap: the same data give the same interval.
+const SEED: u64 = 1;
+
+/// Measured values by variant, one a round, in the order of the rounds.
+type Samples = BTreeMap<&'static str, Vec<f64>>;
+
+/// The paired ratio `a / b` with its interval.
+fn ratio(samples: &Samples, a: &str, b: &str) -> anyhow::Result<Estimate> {
+    let get = |name| samples.get(name).with_context(|| format!("{name} was not measured"));
+    let pairs = get(a)?.iter().zip(get(b)?).map(|(&a, &b)| (Some(a), Some(b)));
+    paired(pairs, Compare::Ratio, SEED).with_context(|| format!("no round has both {a} and {b}"))
+}
+
+/// The median of values of which there is at least one.
+fn middle(values: &[f64]) -> f64 {
+    median(values).expect("every variant was measured at least once")
+}
+
+/// Calls `measure` for every variant in every round, odd rounds in reverse (A B B A).
+fn interleave<T: Copy>(
+    rounds: u32,
+    variants: &[T],
+    mut measure: impl FnMut(u32, T) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    for round in 0..rounds {
+        let mut order = variants.to_vec();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for variant in order {
+            measure(round, variant)?;
+        }
+    }
+    Ok(())
+}
+
+/// Server CPU-µs per request, and requests a second, of one run of wrk.
+fn drive(setup: &Setup, server: &Running, document: &str) -> anyhow::Result<(f64, f64)> {
+    let before = server.cpu_ns()?;
+    let run = wrk::run(server.address, document, CONNECTIONS, setup.duration, setup.generator_cpu)?;
+    let cpu_us = (server.cpu_ns()? - before) as f64 / 1000.0;
+    Ok((cpu_us / run.requests as f64, run.requests_per_s))
+}
+
+/// Server CPU per request beside the floor and the peers, small and 6 KiB documents.
+pub(crate) fn server(
+    setup: &Setup,
+    goals: &mut Vec<Goal>,
+    tables: &mut Vec<comfy_table::Table>,
+    raw: &mut Map<String, Value>,
+) -> anyhow::Result<()> {
+    for (document, length) in DOCUMENTS {
+        let floor = if length == 1 { Peer::Floor } else { Peer::Floor6k };
+        let peers = [floor, Peer::Pollux, Peer::Lighttpd, Peer::H2o, Peer::Nginx];
+        let servers: Vec<Running> =
+            peers.iter().map(|&peer| peer::start(peer, &setup.place)).collect::<Result<_, _>>()?;
+        let mut cpu = Samples::new();
+        let mut throughput = Samples::new();
+        let indices: Vec<usize> = (0..peers.len()).collect();
+        // One round that does not count: caches fill, congestion windows open.
+        interleave(1, &indices, |_, index| {
+            setup.progress.set_message(format!("{document}: warming {}", peers[index].name()));
+            drive(setup, &servers[index], document).map(drop)
+        })?;
+        interleave(setup.rounds, &indices, |round, index| {
+            let name = peers[index].name();
+            let of = setup.rounds;
+            setup.progress.set_message(format!("{document}: round {}/{of} {name}", round + 1));
+            let (cpu_us, rps) = drive(setup, &servers[index], document)?;
+            cpu.entry(name).or_default().push(cpu_us);
+            throughput.entry(name).or_default().push(rps);
+            Ok(())
+        })?;
+
+        let mut table = comfy_table::Table::new();
+        table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
+        table.set_header([
+            format!("{length}-byte document, {CONNECTIONS} keep-alive"),
+            "server CPU-µs/request".into(),
+            "requests/s".into(),
+            format!("CPU beside {}", floor.name()),
+        ]);
+        let mut summary = Map::new();
+        for peer in peers {
+            let name = peer.name();
+            let beside = ratio(&cpu, name, floor.name())?;
+            summary.insert(
+                name.into(),
+                json!({
+                    "cpu_us_per_request": middle(&cpu[name]),
+                    "requests_per_s": middle(&throughput[name]),
+                    "cpu_beside_floor": beside,
+                }),
+            );
+            table.add_row([
+                name.into(),
+                format!("{:.2}", middle(&cpu[name])),
+                format!("{:.0}", middle(&throughput[name])),
+                format!(
+                    "{:.3} ({:.3} – {:.3})",
+                    beside.value,
+                    beside.low.unwrap_or(beside.value),
+                    beside.high.unwrap_or(beside.value)
+                ),
+            ]);
+        }
+        tables.push(table);
+
+        let better =
+            if middle(&cpu["h2o"]) < middle(&cpu["lighttpd"]) { "h2o" } else { "lighttpd" };
+        for (other, limit) in [(floor.name(), 1.10), ("nginx", 0.75), (better, 1.0)] {
+            goals.push(Goal::at_most(
+                format!("{length}-byte document: CPU per request, epoll-et / {other}"),
+                limit,
+                ratio(&cpu, "pollux", other)?,
+                "",
+            ));
+        }
+        raw.insert(
+            format!("server-{length}"),
+            json!({
+                "cpu_us_per_request": cpu,
+                "requests_per_s": throughput,
+                "summary": summary,
+            }),
+        );
+    }
+    Ok(())
+}
+
+/// What 10,000 idle connections cost: throughput, CPU and user memory.
+pub(crate) fn idle(
+    setup: &Setup,
+    goals: &mut Vec<Goal>,
+    raw: &mut Map<String, Value>,
+) -> anyhow::Result<()> {
+    setup.progress.set_message("memory of idle connections");
+    let mut memory = BTreeMap::new();
+    // lighttpd takes no more connections than half of its descriptors: too few here.
+    for peer in [Peer::Pollux, Peer::Nginx, Peer::H2o] {
+        memory.insert(peer.name(), memory::bytes_per_idle(peer, &setup.place, IDLE)?);
+    }
+
+    let quiet = peer::start(Peer::Pollux, &setup.place)?;
+    let holding = peer::start(Peer::Pollux, &setup.place)?;
+    let pool = IdlePool::open(&setup.place, holding.address, IDLE)?;
+    let mut cpu = Samples::new();
+    let mut throughput = Samples::new();
+    let document = DOCUMENTS[0].0;
+    interleave(setup.rounds, &[false, true], |round, with_idle| {
+        let name = if with_idle { "with-idle" } else { "without" };
+        setup.progress.set_message(format!("idle: round {}/{} {name}", round + 1, setup.rounds));
+        let server = if with_idle { &holding } else { &quiet };
+        let (cpu_us, rps) = drive(setup, server, document)?;
+        cpu.entry(name).or_default().push(cpu_us);
+        throughput.entry(name).or_default().push(rps);
+        Ok(())
+    })?;
+    drop(pool);
+    goals.push(Goal::at_most(
+        format!("{IDLE} idle connections: throughput without / with"),
+        1.02,
+        ratio(&throughput, "without", "with-idle")?,
+        "",
+    ));
+    goals.push(Goal::at_most(
+        format!("user memory per idle keep-alive connection (over {IDLE})"),
+        64.0,
+        Estimate { value: memory["pollux"], low: None, high: None, blocks: 1 },
+        " B",
+    ));
+    raw.insert(
+        "idle".into(),
+        json!({
+            "connections": IDLE,
+            "anonymous_bytes_per_connection": memory,
+            "cpu_us_per_request": cpu,
+            "requests_per_s": throughput,
+        }),
+    );
+    Ok(())
+}
+
+/// `pollux load` beside wrk on the floor, and its lag at half of saturation.
+pub(crate) fn generator(
+    setup: &Setup,
+    goals: &mut Vec<Goal>,
+    tables: &mut Vec<comfy_table::Table>,
+    raw: &mut Map<String, Value>,
+) -> anyhow::Result<()> {
+    let floor = peer::start(Peer::Floor, &setup.place)?;
+    let cpu = setup.generator_cpu;
+    let seconds = format!("{}s", setup.duration.as_secs());
+    let closed: Vec<String> =
+        ["--connections", &CONNECTIONS.to_string(), "--duration", &seconds].map(Into::into).into();
+    let mut own = Samples::new();
+    let mut saturation = Vec::new();
+    interleave(setup.rounds, &["wrk", "pollux load"], |round, name| {
+        let of = setup.rounds;
+        setup.progress.set_message(format!("generators: round {}/{of} {name}", round + 1));
+        let us_per_request = if name == "wrk" {
+            let run = wrk::run(floor.address, DOCUMENTS[0].0, CONNECTIONS, setup.duration, cpu)?;
+            run.own_cpu_us / run.requests as f64
+        } else {
+            let before = crate::usage::children_cpu_us()?;
+            let report = generator::load(&setup.place, floor.address, cpu, &closed)?;
+            let used = crate::usage::children_cpu_us()? - before;
+            saturation.push(report["reply_rate_rps"]["mean"].as_f64().context("no reply rate")?);
+            used / report["requests"]["completed"].as_f64().context("no requests")?
+        };
+        own.entry(name).or_default().push(us_per_request);
+        Ok(())
+    })?;
+    goals.push(Goal::at_most(
+        "generator's own CPU per request, pollux load / wrk",
+        1.0,
+        ratio(&own, "pollux load", "wrk")?,
+        "",
+    ));
+
+    let rate = middle(&saturation) / 2.0;
+    let open: Vec<String> = [
+        "--rate",
+        &format!("{rate:.0}"),
+        "--connections",
+        &CONNECTIONS.to_string(),
+        "--duration",
+        &seconds,
+    ]
+    .map(Into::into)
+    .into();
+    let mut lag = Vec::new();
+    let mut reports = Vec::new();
+    for round in 0..setup.rounds {
+        setup.progress.set_message(format!("lag: round {}/{}", round + 1, setup.rounds));
+        let report = generator::load(&setup.place, floor.address, cpu, &open)?;
+        lag.push(report["generator"]["lag_us"]["p99"].as_f64().context("no lag")?);
+        reports.push(report);
+    }
+    goals.push(Goal::at_most(
+        format!("99th percentile lag at half of saturation ({rate:.0}/s)"),
+        200.0,
+        estimate(&lag, SEED).context("no round")?,
+        " µs",
+    ));
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
+    table.set_header(["generator, closed loop on the floor", "own CPU-µs/request"]);
+    for (name, values) in &own {
+        table.add_row([(*name).into(), format!("{:.2}", middle(values))]);
+    }
+    tables.push(table);
+    raw.insert(
+        "generator".into(),
+        json!({ "own_cpu_us_per_request": own, "saturation_rps": saturation, "half_rate": rate,
+                "lag_p99_us": lag, "reports": reports }),
+    );
+    Ok(())
+}
