@@ -39,7 +39,8 @@ impl Hop {
         if self.content_length.is_some() {
             return Err(Reject::bad("Content-Length is given twice"));
         }
-        let length = syntax::decimal(value);
+        // Beyond 64 bits recipients wrap, saturate or refuse, each to its taste: ambiguous.
+        let length = syntax::decimal(value).filter(|&length| length < u64::MAX);
         self.content_length = Some(length.ok_or(Reject::bad("invalid Content-Length"))?);
         Ok(())
     }

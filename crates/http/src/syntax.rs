@@ -5,6 +5,8 @@ pub(crate) const TOKEN: u8 = 1;
 pub(crate) const TARGET: u8 = 2;
 pub(crate) const REG_NAME: u8 = 4;
 pub(crate) const TAG: u8 = 8;
+/// TARGET without `?`.
+pub(crate) const TARGET_PATH: u8 = 128;
 pub(crate) const PATH_SPECIAL: u8 = 16;
 pub(crate) const SLASH: u8 = 32;
 pub(crate) const SLASH_OR_DOT: u8 = 64;
@@ -52,6 +54,7 @@ const fn classes() -> [u8; 256] {
             | (if unreserved || sub_delims { REG_NAME } else { 0 })
             | (if tag { TAG } else { 0 })
             | (if path_special { PATH_SPECIAL } else { 0 })
+            | (if target && b != b'?' { TARGET_PATH } else { 0 })
             | (if b == b'/' { SLASH | SLASH_OR_DOT } else { 0 })
             | (if b == b'.' { SLASH_OR_DOT } else { 0 });
         byte += 1;

@@ -167,15 +167,15 @@ fn content_length_tricks() {
     ] {
         refused_after(0, Status::BadRequest, &post(lines, ""));
     }
-    // A length that wraps to something small in 32 or 64 bits.
+    // A length that wraps to something small in 64 bits, and one that does in 32.
     for lines in [
-        "Content-Length: 4294967296\r\n",
         "Content-Length: 18446744073709551616\r\n",
         "Content-Length: 18446744073709551621\r\n",
         "Content-Length: 340282366920938463463374607431768211456\r\n",
     ] {
-        refused_after(0, Status::ContentTooLarge, &post(lines, ""));
+        refused_after(0, Status::BadRequest, &post(lines, ""));
     }
+    refused_after(0, Status::ContentTooLarge, &post("Content-Length: 4294967296\r\n", ""));
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub(super) fn parse<'b>(bytes: &'b [u8], limits: &Limits) -> Result<Parsed<'b>, 
     let Some(line) = line::parse(from_line, limits.request_line)? else {
         return Ok(Parsed::Partial);
     };
-    let (target, authority) = Target::parse(line.method, line.target)?;
+    let (target, authority) = Target::parse(line.method, line.target, line.query_at)?;
     let from_section = &from_line[line.len + 2..];
 
     let mut facts = Facts::new();

@@ -2,7 +2,7 @@
 
 use crate::{
     Reject, Status,
-    syntax::{TARGET, TOKEN, follows, span},
+    syntax::{TARGET, TARGET_PATH, TOKEN, follows, span},
 };
 
 /// A request method (RFC 9110 §9, RFC 5789). Case matters.
@@ -69,6 +69,8 @@ pub enum Version {
 pub(super) struct Line<'b> {
     pub(super) method: Method<'b>,
     pub(super) target: &'b [u8],
+    /// Where in the target its first `?` is; the target's length without one.
+    pub(super) query_at: usize,
     pub(super) version: Version,
     /// Without the CRLF.
     pub(super) len: usize,
@@ -103,7 +105,11 @@ fn parse_whole(bytes: &[u8]) -> Result<Option<Line<'_>>, Reject> {
         }
     };
     let rest = &bytes[method_len + 1..];
-    let target_len = span(TARGET, rest);
+    let query_at = span(TARGET_PATH, rest);
+    let target_len = match rest.get(query_at) {
+        Some(b'?') => query_at + span(TARGET, &rest[query_at..]),
+        _ => query_at,
+    };
     match rest.get(target_len) {
         None => return Ok(None),
         Some(b' ') if target_len > 0 => {}
@@ -113,6 +119,7 @@ fn parse_whole(bytes: &[u8]) -> Result<Option<Line<'_>>, Reject> {
     Ok(Some(Line {
         method,
         target: &rest[..target_len],
+        query_at,
         version,
         len: method_len + 1 + target_len + 1 + VERSION.len(),
     }))

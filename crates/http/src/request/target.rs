@@ -21,15 +21,16 @@ pub enum Target<'b> {
 }
 
 impl<'b> Target<'b> {
-    /// Understands `target`, which holds only characters of the class TARGET and is not empty.
-    /// Returns also the authority of an absolute-form target, which overrides `Host` (§3.2.2).
+    /// Understands `target`, which holds only characters of the class TARGET and is not empty, and
+    /// whose first `?` is at `query_at`. Returns also the authority of an absolute-form target, which overrides `Host` (§3.2.2).
     #[inline]
     pub(super) fn parse(
         method: Method<'_>,
         target: &'b [u8],
+        query_at: usize,
     ) -> Result<(Self, Option<&'b [u8]>), Reject> {
         if target[0] == b'/' && method != Method::Connect {
-            return Ok((Self::from_path(target), None));
+            return Ok((Self::from_path(target, query_at), None));
         }
         match method {
             Method::Connect => match Authority::parse(target) {
@@ -43,11 +44,10 @@ impl<'b> Target<'b> {
         }
     }
 
-    fn from_path(target: &'b [u8]) -> Self {
-        match memchr::memchr(b'?', target) {
-            Some(mark) => Self::Path { path: &target[..mark], query: Some(&target[mark + 1..]) },
-            None => Self::Path { path: target, query: None },
-        }
+    #[inline]
+    fn from_path(target: &'b [u8], query_at: usize) -> Self {
+        let (path, query) = target.split_at(query_at);
+        Self::Path { path, query: query.split_first().map(|(_, query)| query) }
     }
 
     fn parse_absolute(
@@ -72,7 +72,7 @@ impl<'b> Target<'b> {
             // RFC 9110 §4.2.3: an empty path is "/".
             [] => Self::Path { path: b"/", query: None },
             [b'?', query @ ..] => Self::Path { path: b"/", query: Some(query) },
-            _ => Self::from_path(rest),
+            _ => Self::from_path(rest, memchr::memchr(b'?', rest).unwrap_or(rest.len())),
         };
         Ok((target, Some(authority)))
     }
