@@ -1,7 +1,7 @@
 //! What both requests and replies say about one hop: `Connection`, `Content-Length` and
 //! `Transfer-Encoding`.
 
-use crate::{Reject, request::Version, syntax};
+use crate::{Reject, fields::is_name, request::Version, syntax};
 
 /// The fields of one message that are about its framing and its connection.
 #[derive(Clone, Debug)]
@@ -29,6 +29,12 @@ impl Hop {
     }
 
     pub(crate) fn note_connection(&mut self, value: &[u8]) {
+        // What browsers and old clients send, without taking a list apart. A value holds no CR, the
+        // one octet that would pass for a hyphen here.
+        if is_name(value, b"keep-alive") {
+            self.keep = true;
+            return;
+        }
         for option in syntax::list(value) {
             self.close |= option.eq_ignore_ascii_case(b"close");
             self.keep |= option.eq_ignore_ascii_case(b"keep-alive");

@@ -43,7 +43,10 @@ fn parse_port(digits: &[u8]) -> Option<u16> {
     if digits.len() > 5 {
         return None;
     }
-    u16::try_from(crate::syntax::decimal(digits)?).ok()
+    let port = digits.iter().try_fold(0u32, |port, digit| {
+        digit.is_ascii_digit().then(|| port * 10 + u32::from(digit - b'0'))
+    });
+    u16::try_from(port?).ok()
 }
 
 /// The length of the `reg-name` or IPv4 address at the start; nothing for a broken encoding.
