@@ -48,12 +48,11 @@ impl Output for Fixed<'_> {
     #[inline]
     fn put(&mut self, bytes: &[u8]) {
         match self.room.get_mut(self.len..self.len + bytes.len()) {
-            Some(room) if !self.is_short => {
+            Some(room) => {
                 room.copy_from_slice(bytes);
                 self.len += bytes.len();
             }
-            // Once short always short: a later, smaller piece must not close the gap.
-            _ => self.is_short = true,
+            None => self.is_short = true,
         }
     }
 }
@@ -73,4 +72,30 @@ impl Output for Counter {
 #[inline]
 pub fn put_decimal(out: &mut impl Output, number: u64) {
     out.put(itoa::Buffer::new().format(number).as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_too_long_is_not_forgotten() {
+        let mut room = [0; 8];
+        let mut out = Fixed::new(&mut room);
+        out.put(b"123456");
+        out.put(b"789");
+        out.put(b"7");
+        assert_eq!(out.written(), None);
+    }
+
+    #[test]
+    fn a_room_can_be_filled_to_the_last_octet() {
+        let mut room = [0; 20];
+        let mut out = Fixed::new(&mut room);
+        put_decimal(&mut out, u64::MAX);
+        assert_eq!(out.written(), Some(&b"18446744073709551615"[..]));
+        let mut counter = Counter::default();
+        put_decimal(&mut counter, 0);
+        assert_eq!(counter, Counter(1));
+    }
 }

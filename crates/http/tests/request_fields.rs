@@ -175,6 +175,8 @@ fn the_framing_6_3() {
         let got = framing(&format!("Transfer-Encoding: {codings}\r\n"));
         assert_eq!(got, Err(Status::NotImplemented), "{codings}");
     }
+    // `chunked` has no parameters, so this is not another coding before it.
+    assert_eq!(framing("Transfer-Encoding: chunked;q=1, chunked\r\n"), bad);
     let lines = "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n";
     assert_eq!(framing(lines), Err(Status::NotImplemented));
 }

@@ -39,8 +39,8 @@ impl Head {
             return Ok(None);
         };
         let until = line.until(&hop, is_head_request)?;
-        let keep_alive =
-            hop.keep_alive(line.version) && until != Until::Close && line.status != SWITCHING;
+        // One that ends with the connection is told by `Decoder::finish`, which knows better.
+        let keep_alive = hop.keep_alive(line.version) && line.status != SWITCHING;
         Ok(Some((Self { status: line.status, until, keep_alive }, line.len + len)))
     }
 

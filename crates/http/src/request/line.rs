@@ -87,7 +87,6 @@ pub(super) fn parse(bytes: &[u8], max: usize) -> Result<Option<Line<'_>>, Reject
     let bytes = if is_cut { &bytes[..max + 2] } else { bytes };
     match parse_whole(bytes) {
         Ok(None) if is_cut => Err(TOO_LONG),
-        Ok(Some(line)) if line.len > max => Err(TOO_LONG),
         outcome => outcome,
     }
 }

@@ -116,6 +116,27 @@ mod tests {
         }
     }
 
+    /// What never ends is refused as soon as a limit is passed, not kept until it does.
+    #[test]
+    fn the_limits_hold_octet_by_octet() {
+        let limits = Limits { request_line: 40, header_section: 60, ..Limits::DEFAULT };
+        let line = "GET / HTTP/1.1\r\n";
+        for (text, most) in [
+            (format!("GET /{}", "x".repeat(500)), 40 + 4),
+            (format!("\r\nGET /{}", "x".repeat(500)), 40 + 6),
+            ("G".repeat(500), 40 + 4),
+            (format!("{line}A: {}", "x".repeat(500)), line.len() + 60 + 1),
+            (format!("{line}{}", "A: b\r\n".repeat(90)), line.len() + 60 + 1),
+            (format!("{line}{}", "A".repeat(500)), line.len() + 60 + 1),
+        ] {
+            let mut resume = Resume::new();
+            let refused = (1..=text.len())
+                .find(|&end| resume.parse(&text.as_bytes()[..end], &limits).is_err());
+            let refused = refused.unwrap_or(usize::MAX);
+            assert!(refused <= most, "{refused} > {most}: {:.60}", text.escape_debug().to_string());
+        }
+    }
+
     #[test]
     fn after_a_head_it_is_fresh() {
         let text = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
