@@ -161,7 +161,7 @@ fn explain(error: httparse::Error) -> Reject {
 
 /// The fields of a section that [`parse`] has accepted.
 #[derive(Clone, Debug)]
-pub struct Fields<'b> {
+pub(crate) struct Fields<'b> {
     rest: &'b [u8],
 }
 
