@@ -8,10 +8,6 @@ use crate::{
 use anyhow::{Result, ensure};
 use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
-/// The most connections that the schedule may have open at a time when nothing else is said; the
-/// limit on descriptors may lower it.
-pub const DEFAULT_MAX_CONNECTIONS: usize = 65_536;
-
 /// The most threads.
 pub const MAX_THREADS: usize = 256;
 
@@ -106,8 +102,10 @@ pub struct Config {
     /// the schedule.
     pub connections: Option<usize>,
     /// The most connections that the schedule may have open at a time; a request that finds none
-    /// free waits, and its latency runs from its scheduled instant all the same.
-    pub max_connections: usize,
+    /// free waits, and its latency runs from its scheduled instant all the same. `None`: as many
+    /// as it needs, and a request for which there is no descriptor fails
+    /// ([`crate::outcome::Failure::NoDescriptors`]).
+    pub max_connections: Option<usize>,
     /// How many requests a connection carries, one after the other; `None` for no limit.
     pub requests_per_connection: Option<u64>,
     /// How a connection ends.
@@ -147,7 +145,7 @@ impl Config {
             warmup: Duration::ZERO,
             seed: 1,
             connections: None,
-            max_connections: DEFAULT_MAX_CONNECTIONS,
+            max_connections: None,
             requests_per_connection: Some(1),
             closing: Closing::AtOnce,
             timeout: Duration::from_secs(10),
@@ -190,11 +188,14 @@ impl Config {
         );
         ensure!(!self.timeout.is_zero(), "--timeout 0: every request would fail");
         ensure!(!self.connect_timeout.is_zero(), "--connect-timeout 0: every connect would fail");
-        ensure!(self.max_connections >= self.threads, "--max-connections: at least one a thread");
-        if let Some(connections) = self.connections {
+        ensure!(
+            self.connections.is_none() || self.max_connections.is_none(),
+            "--connections is a fixed number; --max-connections says nothing beside it"
+        );
+        if let Some((flag, connections)) = self.connection_limit() {
             ensure!(
                 connections >= self.threads,
-                "--connections {connections}: at least one for each of {} threads",
+                "{flag} {connections}: at least one for each of {} threads",
                 self.threads
             );
         }
@@ -218,8 +219,9 @@ impl Config {
         Ok(())
     }
 
-    /// The most connections open at a time, idle ones aside.
-    pub fn connection_limit(&self) -> usize {
-        self.connections.unwrap_or(self.max_connections)
+    /// The most connections open at a time, idle ones aside, and the flag that says so.
+    pub fn connection_limit(&self) -> Option<(&'static str, usize)> {
+        let fixed = self.connections.map(|connections| ("--connections", connections));
+        fixed.or(self.max_connections.map(|connections| ("--max-connections", connections)))
     }
 }

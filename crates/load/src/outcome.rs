@@ -68,8 +68,8 @@ impl Failure {
     pub fn advice(self) -> Option<&'static str> {
         match self {
             Self::NoDescriptors => Some(
-                "raise `ulimit -n` (hard limit), lower --max-connections, or add --threads \
-                 together with --own-file-tables",
+                "each thread has `ulimit -Hn` descriptors for itself: add --threads, raise the limit, \
+                 or let requests wait for a connection with --max-connections",
             ),
             Self::NoPorts => Some(
                 "each source address has some 28,000 ports to one server and address: give more with \

@@ -50,7 +50,8 @@ pub(crate) struct Plan {
     pub(crate) timeout_ns: u64,
     pub(crate) connect_timeout_ns: u64,
     pub(crate) threads: usize,
-    pub(crate) connection_limit: usize,
+    /// `None`: as many as there are descriptors.
+    pub(crate) connection_limit: Option<usize>,
     /// Connections to open before the run.
     pub(crate) standing: usize,
     pub(crate) client: (u64, u64),
@@ -119,7 +120,7 @@ impl Plan {
             timeout_ns: nanoseconds(config.timeout),
             connect_timeout_ns: nanoseconds(config.connect_timeout),
             threads: config.threads,
-            connection_limit: config.connection_limit(),
+            connection_limit: config.connection_limit().map(|(_, connections)| connections),
             standing: config.connections.unwrap_or(0),
             client: (config.share.index, config.share.count),
             intervals: config.hdr.is_some(),

@@ -3,7 +3,7 @@
 
 use crate::{
     config::Config,
-    idle::{IdlePlan, IdlePool, IdleReport},
+    idle::{IdlePlan, IdlePool, IdleReport, RESERVED_DESCRIPTORS},
     plan::Plan,
     progress::Progress,
     report::Report,
@@ -38,7 +38,8 @@ pub fn run(config: &Config, stop: &AtomicBool) -> Result<Report> {
         sources.check(destination.ip())?;
     }
     let descriptors = raise_descriptor_limit()?;
-    let plan = Plan::new(&limit_connections(config, descriptors)?, destination)?;
+    check_descriptors(config, descriptors)?;
+    let plan = Plan::new(config, destination)?;
     if let Some(schedule) = &plan.schedule {
         ensure!(
             !schedule.is_empty(),
@@ -89,24 +90,20 @@ pub fn raise_descriptor_limit() -> Result<u64> {
     Ok(limit.current.unwrap_or(u64::MAX))
 }
 
-/// Lowers `max_connections` to what the threads' file tables hold. A number of connections that
-/// was asked for is not lowered but refused.
-fn limit_connections(config: &Config, descriptors: u64) -> Result<Config> {
-    let per_table = usize::try_from(descriptors)
-        .unwrap_or(usize::MAX)
-        .saturating_sub(crate::idle::RESERVED_DESCRIPTORS);
-    let room = per_table.saturating_mul(config.threads);
+/// Refuses more connections than the threads' file tables hold.
+fn check_descriptors(config: &Config, descriptors: u64) -> Result<()> {
+    let limit = usize::try_from(descriptors).unwrap_or(usize::MAX);
+    let room = limit.saturating_sub(RESERVED_DESCRIPTORS).saturating_mul(config.threads);
     ensure!(room > 0, "the limit on descriptors, {descriptors}, is too low: raise `ulimit -n`");
-    if let Some(connections) = config.connections {
+    if let Some((flag, connections)) = config.connection_limit() {
         ensure!(
             connections <= room,
-            "--connections {connections}: the limit on descriptors, {descriptors} for each of {} \
+            "{flag} {connections}: the limit on descriptors, {descriptors} for each of {} \
              threads, leaves room for {room}; add --threads, or raise `ulimit -Hn`",
             config.threads
         );
     }
-    let max_connections = config.max_connections.min(room).max(config.threads);
-    Ok(Config { max_connections, ..config.clone() })
+    Ok(())
 }
 
 /// Binds this thread to `cpu`, if there is one, and makes its timers exact.

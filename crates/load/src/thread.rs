@@ -108,7 +108,7 @@ impl<'a> Worker<'a> {
     pub(crate) fn new(plan: &'a Plan, gauges: &'a Gauges, index: usize) -> Result<Self> {
         let lane = plan.lane(index);
         let sampled_ns = if plan.closed_requests.is_some() { 0 } else { plan.window_ns };
-        let limit = plan.part(index, plan.connection_limit);
+        let limit = plan.connection_limit.map_or(usize::MAX, |limit| plan.part(index, limit));
         Ok(Self {
             plan,
             gauges,

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use pollux_load::{
     Config, EXIT_INVALID, Report,
-    config::{Closing, DEFAULT_MAX_CONNECTIONS, Expectation, IdleConfig, IdleKind, Pace, Share},
+    config::{Closing, Expectation, IdleConfig, IdleKind, Pace, Share},
     output,
     schedule::{Arrivals, Length},
     source::Sources,
@@ -86,9 +86,10 @@ pub(crate) struct Args {
         help_heading = "Connections"
     )]
     connections: Option<usize>,
-    /// The most connections at a time; a request that finds none free waits, and its latency counts
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_CONNECTIONS, help_heading = "Connections")]
-    max_connections: usize,
+    /// The most connections at a time: a request that finds none free waits for one, and its latency
+    /// counts [default: no limit]
+    #[arg(long, value_name = "N", help_heading = "Connections")]
+    max_connections: Option<usize>,
     /// Requests that one connection carries, one after the other [default: 1, or no limit with
     /// --connections]
     #[arg(long, value_name = "N", conflicts_with = "keep_alive", help_heading = "Connections")]

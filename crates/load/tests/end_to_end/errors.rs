@@ -1,0 +1,190 @@
+//! Each way in which a request can fail, and its name.
+
+use super::{Server, closed, open, run};
+use pollux_load::{config::Pace, schedule::Arrivals};
+use std::{net::TcpListener, sync::atomic::AtomicBool, time::Duration};
+
+/// All of 12 requests end in this error, in both loops.
+fn all_fail(server: &Server, kind: &str, change: impl Fn(&mut pollux_load::Config)) {
+    let mut config = open(server, 12);
+    change(&mut config);
+    let report = run(&config);
+    assert_eq!(report.errors[kind], 12, "open loop: {:?}", report.errors);
+
+    let mut config = closed(server, 2, 12);
+    change(&mut config);
+    let report = run(&config);
+    assert_eq!(report.errors[kind], 12, "closed loop: {:?}", report.errors);
+}
+
+#[test]
+fn timeout() {
+    let server = Server::start(|mut peer| peer.hang());
+    all_fail(&server, "timeout", |config| config.timeout = Duration::from_millis(100));
+}
+
+#[test]
+fn timeout_in_the_middle_of_a_reply() {
+    let server = Server::start(|mut peer| {
+        peer.request();
+        peer.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
+        peer.hang();
+    });
+    all_fail(&server, "timeout", |config| config.timeout = Duration::from_millis(100));
+}
+
+#[test]
+fn timeout_of_the_handshake() {
+    // A full backlog: the kernel drops the handshakes of the others.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let address = listener.local_addr().unwrap();
+    let _fill: Vec<_> = (0..2)
+        .map(|_| std::net::TcpStream::connect_timeout(&address, Duration::from_millis(200)))
+        .collect();
+    let url = format!("http://{address}/").parse().unwrap();
+    let mut config = pollux_load::Config::new(url, 100.0, Duration::from_millis(50));
+    config.connect_timeout = Duration::from_millis(150);
+    config.max_lag = Duration::from_secs(3600);
+    let report = run(&config);
+    assert_eq!(report.errors["timeout"], 5, "{:?}", report.errors);
+    assert_eq!((report.connections.failed, report.requests.sent), (5, 0));
+}
+
+#[test]
+fn refused() {
+    let server = Server::good("x");
+    let mut config = open(&server, 12);
+    drop(server);
+    let report = run(&config);
+    assert_eq!(report.errors["refused"], 12, "{:?}", report.errors);
+    assert_eq!((report.requests.sent, report.connections.failed), (0, 12));
+
+    // Standing connections that cannot be had are an error of the run.
+    config.connections = Some(3);
+    let error = pollux_load::run(&config, &AtomicBool::new(false)).unwrap_err().to_string();
+    assert!(error.contains("none of 3 connections") && error.contains("refused"), "{error}");
+}
+
+#[test]
+fn reset() {
+    let server = Server::start(|mut peer| {
+        peer.request();
+        peer.reset();
+    });
+    all_fail(&server, "reset", |_| {});
+}
+
+#[test]
+fn closed_before_the_reply() {
+    let server = Server::start(|mut peer| {
+        peer.request();
+    });
+    all_fail(&server, "closed_early", |_| {});
+}
+
+#[test]
+fn closed_in_the_middle_of_the_reply() {
+    for start in ["HTTP/1.1 20", "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nshort"] {
+        let server = Server::start(move |mut peer| {
+            peer.request();
+            peer.send(start);
+        });
+        all_fail(&server, "closed_early", |_| {});
+    }
+}
+
+#[test]
+fn a_reply_that_is_not_http() {
+    for bytes in [
+        "SSH-2.0-OpenSSH_9.2p1\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
+        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\ntoo long",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    ] {
+        let server = Server::start(move |mut peer| {
+            peer.request();
+            peer.send(bytes);
+            peer.hang();
+        });
+        all_fail(&server, "bad_reply", |_| {});
+    }
+}
+
+#[test]
+fn an_unexpected_status() {
+    let server = Server::start(|mut peer| {
+        while peer.request().is_some() {
+            peer.reply(503, "busy");
+        }
+    });
+    all_fail(&server, "bad_reply", |_| {});
+    let mut config = open(&server, 12);
+    config.expect.statuses = vec![500..=599];
+    let report = run(&config);
+    assert_eq!((report.requests.completed, report.statuses[&503]), (12, 12));
+    config.expect.statuses = vec![200..=299];
+    let report = run(&config);
+    assert_eq!((report.bad_replies.status, report.statuses[&503]), (12, 12));
+}
+
+#[test]
+fn an_unexpected_length() {
+    let server = Server::good("hello");
+    all_fail(&server, "bad_reply", |config| config.expect.length = Some(6));
+    let mut config = open(&server, 12);
+    config.expect.length = Some(5);
+    assert_eq!(run(&config).requests.completed, 12);
+    config.expect.length = Some(4);
+    assert_eq!(run(&config).bad_replies.length, 12);
+}
+
+#[test]
+fn a_kept_connection_that_the_server_closes_is_replaced() {
+    // Each connection answers three requests and closes without having said so.
+    let server = Server::start(|mut peer| {
+        for _ in 0..3 {
+            if peer.request().is_some() {
+                peer.reply(200, "x");
+            }
+        }
+    });
+    let mut config = open(&server, 30);
+    config.connections = Some(1);
+    config.requests_per_connection = None;
+    let report = run(&config);
+    // A close that is not seen in time costs the request that crosses it; after that, and after
+    // one that was seen, there is a new connection.
+    assert_eq!(report.requests.completed + report.requests.failed, 30);
+    assert!(report.requests.completed >= 22, "{:?} {:?}", report.requests, report.errors);
+    assert!(server.seen.connections() >= 8);
+}
+
+#[test]
+fn a_close_between_requests_is_counted() {
+    let server = Server::start(|mut peer| {
+        peer.request();
+        peer.reply(200, "x");
+        std::thread::sleep(Duration::from_millis(20));
+    });
+    let mut config = open(&server, 12);
+    config.pace = Pace::Open { rate_rps: 20.0, arrivals: Arrivals::Constant };
+    config.connections = Some(4);
+    config.requests_per_connection = None;
+    let report = run(&config);
+    assert!(report.connections.dropped_idle > 0, "{:?}", report.connections);
+    assert!(report.requests.completed > 6, "{:?}", report.errors);
+}
+
+#[test]
+fn a_closed_loop_goes_on_after_failures() {
+    let server =
+        Server::start(
+            |mut peer| {
+                if peer.number % 3 == 0 { peer.serve("x") } else { drop(peer.request()) }
+            },
+        );
+    let report = run(&closed(&server, 4, 200));
+    assert_eq!(report.requests.completed + report.requests.failed, 200);
+    assert!(report.requests.completed > 100, "{:?}", report.requests);
+}

@@ -1,0 +1,142 @@
+//! Idle connections: held, re-opened, and given up with a reason.
+
+use super::{Server, open, run, server::Peer};
+use pollux_load::{
+    config::{IdleConfig, IdleKind},
+    idle::{IdlePlan, IdlePool},
+    target::RequestOptions,
+};
+use std::{
+    io::Read,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
+
+fn plan(server: &Server, count: usize, kind: IdleKind) -> IdlePlan {
+    IdlePlan {
+        config: IdleConfig { count, kind },
+        destination: server.address,
+        sources: None,
+        url: server.url("/idle"),
+        request: RequestOptions::default(),
+        timeout: Duration::from_secs(10),
+        cpus: Vec::new(),
+    }
+}
+
+fn hold(plan: &IdlePlan, descriptors: u64) -> IdlePool {
+    let mut pool = IdlePool::start(plan, descriptors).unwrap();
+    assert!(pool.wait_until_held(&AtomicBool::new(false), |_| {}).unwrap());
+    pool
+}
+
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Reads what comes, until the end.
+fn swallow(peer: &mut Peer) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let _ = peer.stream.read_to_end(&mut bytes);
+    bytes
+}
+
+#[test]
+fn each_kind_falls_silent_where_it_should() {
+    for kind in [IdleKind::Connect, IdleKind::Partial, IdleKind::AfterRequest] {
+        let silent = Arc::new(AtomicUsize::new(0));
+        let server = Server::start({
+            let silent = silent.clone();
+            move |mut peer| {
+                let expected = match kind {
+                    IdleKind::Connect => swallow(&mut peer).is_empty(),
+                    IdleKind::Partial => {
+                        let bytes = String::from_utf8(swallow(&mut peer)).unwrap();
+                        bytes.starts_with("GET /idle HTTP/1.1\r\nHost: ")
+                            && bytes.ends_with("\r\n")
+                            && !bytes.contains("\r\n\r\n")
+                    }
+                    IdleKind::AfterRequest => {
+                        peer.request().unwrap();
+                        peer.reply(200, "hello");
+                        swallow(&mut peer).is_empty()
+                    }
+                };
+                silent.fetch_add(usize::from(expected), SeqCst);
+            }
+        });
+        let pool = hold(&plan(&server, 100, kind), 20_000);
+        let report = pool.stop().unwrap();
+        assert_eq!((report.held, report.opened, report.reopened), (100, 100, 0), "{kind:?}");
+        wait_until("all 100 were silent", || silent.load(SeqCst) == 100);
+    }
+}
+
+#[test]
+fn what_the_server_drops_is_opened_again() {
+    let drop_now = Arc::new(AtomicBool::new(false));
+    let server = Server::start({
+        let drop_now = drop_now.clone();
+        move |mut peer| {
+            // The first 20 are dropped when the test says so.
+            while peer.number < 20 && !drop_now.load(SeqCst) {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            if peer.number >= 20 {
+                swallow(&mut peer);
+            }
+        }
+    });
+    let pool = hold(&plan(&server, 50, IdleKind::Connect), 20_000);
+    drop_now.store(true, SeqCst);
+    wait_until("20 are re-opened", || {
+        let report = pool.report();
+        report.reopened == 20 && report.held == 50
+    });
+    let report = pool.stop().unwrap();
+    assert_eq!((report.dropped, report.opened), (20, 70));
+    assert_eq!(server.seen.connections(), 70);
+}
+
+#[test]
+fn a_server_that_closes_at_once_is_not_stormed() {
+    let server = Server::start(drop);
+    let mut pool = IdlePool::start(&plan(&server, 100, IdleKind::AfterRequest), 20_000).unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    let stop = AtomicBool::new(true);
+    assert!(!pool.wait_until_held(&stop, |_| {}).unwrap());
+    let report = pool.stop().unwrap();
+    assert_eq!(report.held, 0);
+    // Without a pause between them there would be thousands.
+    assert!((1..1000).contains(&report.failed), "{report:?}");
+}
+
+#[test]
+fn several_file_tables_hold_more_than_one() {
+    let server = Server::start(|mut peer| drop(swallow(&mut peer)));
+    // As if the limit were 84: each table has room for 20.
+    let pool = hold(&plan(&server, 50, IdleKind::Connect), 84);
+    assert_eq!(pool.stop().unwrap().held, 50);
+    assert_eq!(server.seen.connections(), 50);
+
+    let error = IdlePool::start(&plan(&server, 1_000_000, IdleKind::Connect), 84).unwrap_err();
+    assert!(error.to_string().contains("ulimit -Hn"), "{error}");
+}
+
+#[test]
+fn idle_connections_are_held_during_a_run() {
+    let server = Server::good("x");
+    let mut config = open(&server, 40);
+    config.idle = Some(IdleConfig { count: 30, kind: IdleKind::AfterRequest });
+    let report = run(&config);
+    assert_eq!(report.requests.completed, 40);
+    assert_eq!((report.idle.wanted, report.idle.held, report.idle.failed), (30, 30, 0));
+    assert_eq!(server.seen.connections(), 70);
+}

@@ -1,0 +1,173 @@
+//! Requests as the server sees them, replies in all their forms.
+
+use super::{Server, closed, open, run};
+use pollux_load::target::Targets;
+use std::{io::Write, time::Duration};
+
+#[test]
+fn a_reply_in_every_framing() {
+    let forms: [(&str, u64); 5] = [
+        ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", 5),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n",
+            5,
+        ),
+        ("HTTP/1.0 200 OK\r\n\r\nuntil the close", 15),
+        ("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", 2),
+        ("HTTP/1.1 204 No Content\r\n\r\n", 0),
+    ];
+    for (bytes, content) in forms {
+        let server = Server::start(move |mut peer| {
+            peer.request();
+            peer.send(bytes);
+        });
+        let mut config = open(&server, 8);
+        config.expect.length = Some(content);
+        let report = run(&config);
+        assert_eq!(report.requests.completed, 8, "{bytes:?}: {:?}", report.errors);
+        assert_eq!(report.content_bytes, 8 * content);
+        assert_eq!(report.bytes_received, 8 * bytes.len() as u64);
+    }
+}
+
+#[test]
+fn a_reply_in_single_bytes() {
+    let server = Server::start(|mut peer| {
+        while peer.request().is_some() {
+            for byte in b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello" {
+                peer.send([*byte]);
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        }
+    });
+    let report = run(&closed(&server, 3, 9));
+    assert_eq!((report.requests.completed, report.content_bytes), (9, 45));
+}
+
+#[test]
+fn large_replies_share_the_loop() {
+    const LEN: usize = 5 << 20;
+    let content: &'static [u8] = vec![b'x'; LEN].leak();
+    let server = Server::start(move |mut peer| {
+        while peer.request().is_some() {
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {LEN}\r\n\r\n");
+            let _ = peer.stream.write_all(head.as_bytes());
+            let _ = peer.stream.write_all(content);
+        }
+    });
+    let mut config = closed(&server, 3, 12);
+    config.expect.length = Some(LEN as u64);
+    let report = run(&config);
+    assert_eq!((report.requests.completed, report.content_bytes), (12, 12 * LEN as u64));
+}
+
+#[test]
+fn head_has_no_content_whatever_its_length_says() {
+    let server = Server::start(|mut peer| {
+        while peer.request().is_some() {
+            peer.send("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n");
+        }
+    });
+    let mut config = closed(&server, 2, 20);
+    config.request.method = "HEAD".into();
+    let report = run(&config);
+    assert_eq!((report.requests.completed, report.content_bytes), (20, 0));
+    assert!(server.seen.heads().iter().all(|head| head.starts_with("HEAD /x HTTP/1.1\r\n")));
+}
+
+#[test]
+fn a_large_body_is_sent_whole() {
+    const LEN: usize = 3 << 20;
+    let server = Server::start(|mut peer| {
+        while let Some(head) = peer.request() {
+            assert!(head.contains(&format!("Content-Length: {LEN}\r\n")), "{head}");
+            let content = peer.content(LEN).unwrap_or_default();
+            let is_whole = content.len() == LEN && content.iter().all(|&byte| byte == b'b');
+            peer.reply(if is_whole { 200 } else { 500 }, "ok");
+        }
+    });
+    let mut config = closed(&server, 2, 8);
+    config.request.method = "PUT".into();
+    config.request.body = vec![b'b'; LEN];
+    assert_eq!(run(&config).requests.completed, 8);
+    config.pace = open(&server, 1).pace;
+    config.connections = None;
+    config.requests_per_connection = Some(1);
+    assert_eq!(run(&config).requests.completed, 8);
+}
+
+#[test]
+fn a_refusal_before_the_body_was_sent_is_a_reply() {
+    let server = Server::start(|mut peer| {
+        peer.request();
+        peer.reply(413, "too much");
+        // What was not read would make the close a reset, which may overtake the reply.
+        while peer.content(1 << 16).is_some() {}
+    });
+    let mut config = open(&server, 4);
+    config.request.method = "POST".into();
+    config.request.body = vec![b'b'; 4 << 20];
+    config.expect.statuses = vec![413..=413];
+    let report = run(&config);
+    assert_eq!(report.requests.completed, 4, "{:?}", report.errors);
+}
+
+#[test]
+fn fields_and_urls_arrive() {
+    let server = Server::good("x");
+    let mut config = open(&server, 300);
+    let list = "/often 3\n/seldom?q=1\n";
+    config.urls = Targets::parse_file(list, Some(&server.url("/"))).unwrap();
+    config.request.headers = vec![("X-Test".into(), "a b".into())];
+    config.pace = closed(&server, 1, 1).pace;
+    config.connections = Some(2);
+    config.requests_per_connection = None;
+    assert_eq!(run(&config).requests.completed, 300);
+    let heads = server.seen.heads();
+    let often = heads.iter().filter(|head| head.starts_with("GET /often HTTP/1.1\r\n")).count();
+    let seldom = heads.iter().filter(|head| head.starts_with("GET /seldom?q=1 ")).count();
+    assert_eq!(often + seldom, 300);
+    // 225 expected, standard deviation 7.5; the seed is fixed.
+    assert!((195..255).contains(&often), "{often}");
+    let host = format!("\r\nHost: {}\r\n", server.address);
+    assert!(heads.iter().all(|head| head.contains(&host) && head.contains("\r\nX-Test: a b\r\n")));
+}
+
+#[test]
+fn each_way_to_close_is_what_the_server_sees() {
+    use pollux_load::config::Closing;
+    use std::io::Read;
+    for closing in [Closing::AtOnce, Closing::Wait, Closing::Reset] {
+        let server = Server::start(move |mut peer| {
+            peer.request();
+            peer.reply(200, "x");
+            if closing == Closing::Wait {
+                return; // the server's turn
+            }
+            let outcome = peer.stream.read(&mut [0; 8]);
+            let expected = match closing {
+                Closing::Reset => {
+                    outcome.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset)
+                }
+                _ => outcome.is_ok_and(|len| len == 0),
+            };
+            if expected {
+                peer.stream.shutdown(std::net::Shutdown::Both).ok();
+                CLOSED_AS_EXPECTED.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            }
+        });
+        let report = run(&{
+            let mut config = open(&server, 10);
+            config.closing = closing;
+            config
+        });
+        assert_eq!(report.requests.completed, 10, "{closing:?}");
+    }
+    let deadline = std::time::Instant::now() + Duration::from_secs(10);
+    while CLOSED_AS_EXPECTED.load(std::sync::atomic::Ordering::SeqCst) < 20 {
+        assert!(std::time::Instant::now() < deadline, "{CLOSED_AS_EXPECTED:?} of 20");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+static CLOSED_AS_EXPECTED: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);

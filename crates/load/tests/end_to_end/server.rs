@@ -1,0 +1,171 @@
+//! A small server that does what a test tells it, also what no good server does.
+
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    },
+    thread,
+    time::Duration,
+};
+
+/// The longest that any read of the server waits: a test that hangs ends.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What the server saw.
+#[derive(Default)]
+pub(crate) struct Seen {
+    /// Connections accepted.
+    pub(crate) connections: AtomicUsize,
+    /// The heads of all requests, in order of their arrival.
+    pub(crate) heads: Mutex<Vec<String>>,
+}
+
+impl Seen {
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(SeqCst)
+    }
+
+    pub(crate) fn heads(&self) -> Vec<String> {
+        self.heads.lock().unwrap().clone()
+    }
+}
+
+/// One connection, as a test's handler gets it.
+pub(crate) struct Peer {
+    pub(crate) stream: TcpStream,
+    /// Which connection it is, from 0.
+    pub(crate) number: usize,
+    seen: Arc<Seen>,
+    buffer: Vec<u8>,
+}
+
+impl Peer {
+    /// The next request's head, with its empty line; nothing at the end of the stream.
+    pub(crate) fn request(&mut self) -> Option<String> {
+        let mut chunk = [0; 4096];
+        loop {
+            if let Some(end) = self.buffer.windows(4).position(|window| window == b"\r\n\r\n") {
+                let rest = self.buffer.split_off(end + 4);
+                let head = String::from_utf8(std::mem::replace(&mut self.buffer, rest)).unwrap();
+                self.seen.heads.lock().unwrap().push(head.clone());
+                return Some(head);
+            }
+            match self.stream.read(&mut chunk) {
+                Ok(0) | Err(_) => return None,
+                Ok(len) => self.buffer.extend_from_slice(&chunk[..len]),
+            }
+        }
+    }
+
+    /// So many bytes of content.
+    pub(crate) fn content(&mut self, len: usize) -> Option<Vec<u8>> {
+        let mut chunk = [0; 4096];
+        while self.buffer.len() < len {
+            match self.stream.read(&mut chunk) {
+                Ok(0) | Err(_) => return None,
+                Ok(len) => self.buffer.extend_from_slice(&chunk[..len]),
+            }
+        }
+        let rest = self.buffer.split_off(len);
+        Some(std::mem::replace(&mut self.buffer, rest))
+    }
+
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        // The generator may have gone; that is its affair.
+        let _ = self.stream.write_all(bytes.as_ref());
+    }
+
+    pub(crate) fn reply(&mut self, status: u16, content: &str) {
+        self.send(format!(
+            "HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n{content}",
+            content.len()
+        ));
+    }
+
+    /// Waits until the generator closes, without an answer.
+    pub(crate) fn hang(&mut self) {
+        while self.request().is_some() {}
+    }
+
+    /// Answers every request with `content` until the generator closes or asks to.
+    pub(crate) fn serve(&mut self, content: &str) {
+        while let Some(head) = self.request() {
+            self.reply(200, content);
+            if head.contains("Connection: close") {
+                return;
+            }
+        }
+    }
+
+    /// Closes with a reset.
+    pub(crate) fn reset(self) {
+        use std::os::fd::AsFd;
+        pollux_event::sys::reset_on_close(self.stream.as_fd()).unwrap();
+    }
+}
+
+/// A server; stops when dropped.
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    pub(crate) seen: Arc<Seen>,
+    stop: Arc<AtomicBool>,
+    accepting: Option<thread::JoinHandle<()>>,
+}
+
+impl Server {
+    /// Handles every connection in a thread of its own.
+    pub(crate) fn start(handle: impl Fn(Peer) + Send + Sync + 'static) -> Self {
+        Self::listen("127.0.0.1:0", handle)
+    }
+
+    pub(crate) fn listen(address: &str, handle: impl Fn(Peer) + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind(address).unwrap();
+        let address = listener.local_addr().unwrap();
+        let seen = Arc::new(Seen::default());
+        let stop = Arc::new(AtomicBool::new(false));
+        let accepting = thread::spawn({
+            let (seen, stop, handle) = (seen.clone(), stop.clone(), Arc::new(handle));
+            move || {
+                for stream in listener.incoming() {
+                    if stop.load(SeqCst) {
+                        return;
+                    }
+                    let stream = stream.unwrap();
+                    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                    stream.set_nodelay(true).unwrap();
+                    let number = seen.connections.fetch_add(1, SeqCst);
+                    let seen = seen.clone();
+                    let handle = handle.clone();
+                    let peer = Peer { stream, number, seen, buffer: Vec::new() };
+                    thread::Builder::new()
+                        .stack_size(128 << 10)
+                        .spawn(move || handle(peer))
+                        .unwrap();
+                }
+            }
+        });
+        Self { address, seen, stop, accepting: Some(accepting) }
+    }
+
+    /// A server that answers everything with `content`.
+    pub(crate) fn good(content: &'static str) -> Self {
+        Self::start(move |mut peer| peer.serve(content))
+    }
+
+    pub(crate) fn url(&self, path: &str) -> pollux_load::target::Url {
+        format!("http://{}{path}", self.address).parse().unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, SeqCst);
+        let _ = TcpStream::connect(self.address);
+        if let Some(accepting) = self.accepting.take() {
+            let _ = accepting.join();
+        }
+    }
+}
