@@ -14,6 +14,11 @@
 //! - A completion of a registration that has ended is dropped: the user data is the token, whose
 //!   generation tells.
 //!
+//! # What a change costs
+//! The kernel finds a request by its user data in a table of at most 256 chains, so that changing
+//! or closing one of N costs a walk over up to N / 256 of them: its share grows with the idle
+//! connections, where epoll's tree grows with their logarithm.
+//!
 //! # Closing
 //! An armed request holds the file open: after close(2) alone no FIN would be sent. Three orders
 //! were possible. Cancel, wait for the answer, close: one more system call for each connection.
@@ -150,6 +155,11 @@ impl UringPoll {
         self.settle(entered)
     }
 
+    fn discard_completions(&mut self) {
+        self.completions.clear();
+        self.ring.take_completions(&mut self.completions, usize::MAX);
+    }
+
     /// Whether an error of io_uring_enter(2) is one.
     #[inline]
     fn settle(&mut self, entered: io::Result<usize>) -> io::Result<()> {
@@ -257,6 +267,27 @@ impl UringPoll {
         if completion.result == -libc::EALREADY && self.registrations.interest(token).is_some() {
             self.changes.queue(token);
         }
+    }
+}
+
+impl Drop for UringPoll {
+    /// Cancels what is armed. The kernel would do so too when the ring is closed, but later, and
+    /// until then each armed request holds its file open: no FIN, an address still in use. (One
+    /// IORING_ASYNC_CANCEL_ANY for all takes time in the square of their number.)
+    fn drop(&mut self) {
+        if !self.ring.is_ours() {
+            return;
+        }
+        let armed: Vec<_> = self.registrations.iter().map(|(token, _)| token).collect();
+        for token in armed {
+            if self.disarm(token).is_err() {
+                return; // the kernel's own time must do
+            }
+            if self.ring.completed() >= SUBMISSIONS {
+                self.discard_completions();
+            }
+        }
+        let _ = self.enter_now();
     }
 }
 
@@ -377,8 +408,7 @@ impl Mechanism for UringPoll {
     }
 
     fn reopen_after_fork(&mut self) -> Result<(), Error> {
-        // The parent's ring is only unmapped and closed here: both processes see its memory, and
-        // what is queued in it is the parent's to submit.
+        // The parent's ring is only unmapped and closed here (see `Ring::is_ours`).
         self.ring = open_ring(self.setup)?;
         self.cancellations = 0;
         self.completions.clear();

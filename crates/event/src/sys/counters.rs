@@ -28,7 +28,7 @@ calls! {
     Accept = "accept4", Bind = "bind", Close = "close", Connect = "connect",
     EpollCreate = "epoll_create1", EpollCtl = "epoll_ctl", EpollWait = "epoll_wait",
     EpollPwait2 = "epoll_pwait2",
-    Eventfd = "eventfd2", Fcntl = "fcntl", Getsockopt = "getsockopt", IoUringEnter = "io_uring_enter", IoUringRegister = "io_uring_register",
+    Eventfd = "eventfd2", Fcntl = "fcntl", Getsockopt = "getsockopt", IoUringEnter = "io_uring_enter",
     IoUringSetup = "io_uring_setup", Ioctl = "ioctl", Listen = "listen", Open = "openat",
     Poll = "ppoll", Read = "read", Recv = "recvfrom", Recvmsg = "recvmsg", Select = "pselect6",
     Send = "sendto", Sendfile = "sendfile", Sendmsg = "sendmsg", Setsockopt = "setsockopt",

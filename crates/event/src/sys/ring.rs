@@ -7,7 +7,7 @@ use super::{Call, EpollEvent, EpollOp, count};
 use io_uring::{
     EnterFlags, IoUring, cqueue, opcode,
     squeue::{Entry, Flags},
-    types::{CancelBuilder, Fd, SubmitArgs, Timespec},
+    types::{Fd, SubmitArgs, Timespec},
 };
 use std::{
     io,
@@ -46,7 +46,7 @@ pub struct Ring {
     /// so that an entry is only reused when the kernel has read it.
     epoll_events: Box<[EpollEvent]>,
     slot: usize,
-    /// The process that opened it: a child that inherits the ring must leave it alone.
+    /// The process that opened it.
     owner: u32,
 }
 
@@ -161,6 +161,12 @@ impl Ring {
         unsafe { self.ring.submission().push(&entry).is_ok() }
     }
 
+    /// Whether this process opened the ring. A child that has inherited it must leave it alone:
+    /// both see its memory, and what is in it is the parent's.
+    pub fn is_ours(&self) -> bool {
+        self.owner == std::process::id()
+    }
+
     /// How many requests are queued and not yet submitted.
     #[inline]
     pub fn queued(&mut self) -> usize {
@@ -226,20 +232,6 @@ impl Ring {
             result: entry.result(),
             more: cqueue::more(entry.flags()),
         }));
-    }
-}
-
-impl Drop for Ring {
-    /// Cancels what is armed before the ring is closed: the kernel would do so too, but later, and
-    /// until then each armed request holds its file open (no FIN, and an address still in use).
-    fn drop(&mut self) {
-        if self.owner == std::process::id() {
-            // Nothing to be done about an error: ENOENT when nothing is armed, EINVAL before
-            // Linux 6.0, where the kernel's own time must do.
-            let _ = count(Call::IoUringRegister, || {
-                self.ring.submitter().register_sync_cancel(None, CancelBuilder::any())
-            });
-        }
     }
 }
 

@@ -1,0 +1,230 @@
+//! One measurement of one variant: a set is opened, filled, exercised for a slice of time, dropped.
+
+use crate::pool::Pool;
+use anyhow::{Context, Result, bail};
+use pollux_event::{
+    Capabilities, Error, Interest, Mechanism, MechanismSpec, Options, Token,
+    registry::{self, Visitor},
+};
+use rustix::time::{ClockId, clock_gettime};
+use std::{
+    os::fd::AsFd,
+    time::{Duration, Instant},
+};
+
+/// Turns in a slice at most; a fast turn is measured well enough by then.
+const MAX_TURNS: u32 = 20_000;
+
+/// What does not come in this time does not come.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Case {
+    /// One of `size` becomes ready.
+    Wait { size: usize },
+    /// The interest in `changed` of `size` is changed.
+    Change { size: usize, changed: usize },
+    /// All of `size` are ready.
+    AllReady { size: usize },
+}
+
+/// What came out, in nanoseconds: per turn, per change, per event.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cost {
+    pub(crate) ns: f64,
+    /// Per write, while all were made ready.
+    pub(crate) arrival_ns: Option<f64>,
+}
+
+/// Why a variant has no figure for a case.
+pub(crate) enum Outcome {
+    Measured(Cost),
+    /// It cannot hold this many (`select`).
+    DoesNotFit(String),
+}
+
+/// Measures `variant` once; `None` is the same work without any mechanism.
+pub(crate) fn measure(
+    variant: Option<&MechanismSpec>,
+    case: Case,
+    pool: &Pool,
+    slice: Duration,
+) -> Result<Outcome> {
+    let Some(spec) = variant else {
+        return Ok(Outcome::Measured(without(case, pool, slice)?));
+    };
+    let visitor = Measure { case, pool, slice, options: spec.options() };
+    registry::with_mechanism(&spec.name, visitor)
+        .map_err(anyhow::Error::from)
+        .and_then(|outcome| outcome)
+        .with_context(|| format!("{spec}, {case:?}"))
+}
+
+/// The writes and reads alone.
+fn without(case: Case, pool: &Pool, slice: Duration) -> Result<Cost> {
+    match case {
+        Case::Wait { .. } => {
+            let ns = per_turn(slice, |turn| {
+                let index = turn as usize % pool.active();
+                pool.send(index);
+                pool.receive(index);
+                Ok(())
+            })?;
+            Ok(Cost { ns, arrival_ns: None })
+        }
+        Case::Change { .. } => Ok(Cost { ns: 0.0, arrival_ns: None }),
+        Case::AllReady { size } => {
+            let arrival = pool.send_to_all(size)?.as_nanos() as f64 / size as f64;
+            pool.drain(size)?;
+            Ok(Cost { ns: 0.0, arrival_ns: Some(arrival) })
+        }
+    }
+}
+
+/// This thread's CPU time: steadier than the clock on the wall, where others run too. It takes a
+/// system call, so it is read around a slice, never around a turn.
+pub(crate) fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Runs turns for a slice of time; nanoseconds for each.
+fn per_turn(slice: Duration, mut turn: impl FnMut(u32) -> Result<()>) -> Result<f64> {
+    // The first turns bring code and data into the caches.
+    for warm_up in 0..3 {
+        turn(warm_up)?;
+    }
+    let (started_at, before) = (Instant::now(), cpu_time());
+    let mut turns = 0;
+    loop {
+        turn(turns)?;
+        turns += 1;
+        if started_at.elapsed() >= slice || turns == MAX_TURNS {
+            return Ok((cpu_time() - before).as_nanos() as f64 / f64::from(turns));
+        }
+    }
+}
+
+struct Measure<'a> {
+    case: Case,
+    pool: &'a Pool,
+    slice: Duration,
+    options: Options,
+}
+
+impl Visitor for Measure<'_> {
+    type Output = Result<Outcome>;
+
+    fn visit<M: Mechanism>(self) -> Self::Output {
+        let cost = match self.case {
+            Case::Wait { size } => self.wait::<M>(size),
+            Case::Change { size, changed } => self.change::<M>(size, changed),
+            Case::AllReady { size } => self.all_ready::<M>(size),
+        };
+        match cost {
+            Ok(cost) => Ok(Outcome::Measured(cost)),
+            Err(error) => match error.downcast_ref::<Error>() {
+                Some(Error::DescriptorTooLarge { .. }) => {
+                    Ok(Outcome::DoesNotFit(error.to_string()))
+                }
+                _ => Err(error),
+            },
+        }
+    }
+}
+
+impl Measure<'_> {
+    /// A set with the first `size` connections, which the kernel knows about.
+    fn filled<M: Mechanism>(&self, size: usize) -> Result<(M, Vec<Token>)> {
+        let mut set = M::open(&self.options)?;
+        let mut tokens = Vec::with_capacity(size);
+        for near in &self.pool.near()[..size] {
+            tokens.push(set.add(near.as_fd(), Interest::READ)?);
+        }
+        set.wait(Some(Duration::ZERO))?;
+        Ok((set, tokens))
+    }
+
+    fn wait<M: Mechanism>(&self, size: usize) -> Result<Cost> {
+        let (mut set, tokens) = self.filled::<M>(size)?;
+        while set.next_event().is_some() {}
+        let ns = per_turn(self.slice, |turn| {
+            let index = turn as usize % self.pool.active().min(size);
+            self.pool.send(index);
+            collect(&mut set, 1, |token| token == tokens[index])?;
+            self.pool.receive(index);
+            Ok(())
+        })?;
+        Ok(Cost { ns, arrival_ns: None })
+    }
+
+    fn change<M: Mechanism>(&self, size: usize, changed: usize) -> Result<Cost> {
+        let (mut set, tokens) = self.filled::<M>(size)?;
+        let quiet = |set: &mut M| -> Result<()> {
+            set.wait(Some(Duration::ZERO))?;
+            while set.next_event().is_some() {}
+            Ok(())
+        };
+        // None of them has data, so neither interest makes an event.
+        let mut interest = Interest::READ;
+        let mut change = |set: &mut M| -> Result<()> {
+            interest ^= Interest::READ;
+            for token in &tokens[..changed] {
+                set.modify(*token, interest)?;
+            }
+            Ok(())
+        };
+        // Gathered changes are paid for in the wait. The others are not, and to measure the wait
+        // of a scan with them would drown them.
+        let gathered = M::DESCRIPTION.capabilities.contains(Capabilities::BATCHED_CHANGES);
+        let ns = if gathered {
+            let alone = per_turn(self.slice, |_| quiet(&mut set))?;
+            let with_changes = per_turn(self.slice, |_| {
+                change(&mut set)?;
+                quiet(&mut set)
+            })?;
+            with_changes - alone
+        } else {
+            per_turn(self.slice, |_| change(&mut set))?
+        };
+        Ok(Cost { ns: ns / changed as f64, arrival_ns: None })
+    }
+
+    fn all_ready<M: Mechanism>(self, size: usize) -> Result<Cost> {
+        let options = Options { max_events: size, ..self.options.clone() };
+        let this = Measure { options, ..self };
+        let (mut set, _) = this.filled::<M>(size)?;
+        while set.next_event().is_some() {}
+        let arrival = this.pool.send_to_all(size)?;
+        let before = cpu_time();
+        collect(&mut set, size, |_| true)?;
+        let taken = cpu_time() - before;
+        // What stays unread would fill the receive buffers in the long run.
+        this.pool.drain(size)?;
+        let each = |time: Duration| time.as_nanos() as f64 / size as f64;
+        Ok(Cost { ns: each(taken), arrival_ns: Some(each(arrival)) })
+    }
+}
+
+/// Waits until `count` events that are `wanted` have been taken.
+#[inline]
+fn collect<M: Mechanism>(set: &mut M, count: usize, wanted: impl Fn(Token) -> bool) -> Result<()> {
+    let mut missing = count;
+    let mut deadline = None;
+    loop {
+        set.wait(Some(PATIENCE))?;
+        while let Some(event) = set.next_event() {
+            if wanted(event.token) {
+                missing = missing.saturating_sub(1);
+            }
+        }
+        if missing == 0 {
+            return Ok(());
+        }
+        // The clock is read only when one wait was not enough.
+        if Instant::now() > *deadline.get_or_insert_with(|| Instant::now() + PATIENCE) {
+            bail!("{missing} of {count} events did not come within {PATIENCE:?}");
+        }
+    }
+}
