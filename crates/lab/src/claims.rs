@@ -242,3 +242,6 @@ fn why_missing(outcome: &Outcome, claim: &Claim, variant: &str) -> String {
     }
     format!("the runs have no {}", claim.metric)
 }
+
+#[cfg(test)]
+mod tests;

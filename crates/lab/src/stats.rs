@@ -202,6 +202,8 @@ mod tests {
     }
 
     proptest! {
+        // Each case resamples 4,000 times.
+        #![proptest_config(ProptestConfig::with_cases(40))]
         #[test]
         fn an_interval_encloses_its_value_and_lies_in_the_range(
             values in prop::collection::vec(0.001f64..1e9, 2..20), seed: u64,

@@ -1,0 +1,187 @@
+//! Verdicts on data whose answer is known.
+
+use super::*;
+use crate::{
+    environment::Environment,
+    experiment::{Experiment, Value},
+    plan::{Cell, Dimension},
+    result::{FORMAT, Run, Status, VariantOutcome},
+};
+
+fn estimate(low: Option<f64>, high: Option<f64>) -> Estimate {
+    Estimate { value: 1.0, low, high, blocks: 3 }
+}
+
+#[test]
+fn an_interval_is_held_against_a_threshold() {
+    let above = Threshold::Above(1.0);
+    let below = Threshold::Below(1.0);
+    for (low, high, if_above, if_below) in [
+        (Some(1.1), Some(1.2), Verdict::Holds, Verdict::DoesNotHold),
+        (Some(0.8), Some(0.9), Verdict::DoesNotHold, Verdict::Holds),
+        (Some(0.9), Some(1.1), Verdict::Undecided, Verdict::Undecided),
+        // On the threshold is not beyond it.
+        (Some(1.0), Some(1.0), Verdict::DoesNotHold, Verdict::DoesNotHold),
+        (None, None, Verdict::Undecided, Verdict::Undecided),
+    ] {
+        assert_eq!(above.verdict(&estimate(low, high)), if_above, "{low:?} to {high:?}");
+        assert_eq!(below.verdict(&estimate(low, high)), if_below, "{low:?} to {high:?}");
+    }
+}
+
+/// Two variants and two axes; the claim is what differs from test to test.
+fn outcome(claim: &str, measured: impl Fn(&str, f64, f64, u32) -> Option<f64>) -> Outcome {
+    let budget = "seconds = 60\nblocks = 3\nmin-window-seconds = 1\nmax-window-seconds = 1\n\
+                  saturation-seconds = 1\nsaturation-of = \"all\"";
+    let text = format!(
+        "id = \"t\"\ntitle = \"t\"\nsource = \"t\"\nsummary = \"t\"\nworkload = \"one-byte\"\n\
+         [[variant]]\nname = \"one\"\nmechanism = \"poll\"\n\
+         [[variant]]\nname = \"two\"\nmechanism = \"epoll\"\n\
+         [[axis]]\nname = \"idle\"\nlabel = \"idle\"\nvalues = [0, 100]\n\
+         [rate]\nfractions = [0.5, 1.0]\nsaturation-connections = 1\n\
+         [full]\n{budget}\n[quick]\n{budget}\n\
+         [[claim]]\nid = \"C\"\nstatement = \"t\"\nsource = \"t\"\npaper = \"t\"\n\
+         metric = \"throughput_rps\"\n{claim}\n"
+    );
+    let experiment = Experiment::parse(&text).unwrap();
+    let numbers = |values: &[f64]| values.iter().map(|&v| Value::Number(v)).collect();
+    let dimension = |name: &str, values: &[f64]| Dimension {
+        name: name.into(),
+        label: name.into(),
+        values: numbers(values),
+    };
+    let dimensions = vec![dimension("idle", &[0.0, 100.0]), dimension("rate", &[10.0, 20.0])];
+    let mut runs = Vec::new();
+    for block in 0..3 {
+        for variant in ["one", "two"] {
+            for point in crate::plan::points(&dimensions) {
+                let at = |axis: &str| point[axis].number().unwrap();
+                let value = measured(variant, at("idle"), at("rate"), block);
+                runs.push(Run {
+                    cell: Cell { variant: variant.into(), point },
+                    block,
+                    started_s: 0.0,
+                    window_s: 1.0,
+                    mechanism: String::new(),
+                    status: if value.is_some() { Status::Valid } else { Status::Failed },
+                    reason: value.is_none().then(|| "it would not".to_owned()),
+                    metrics: value
+                        .map(|value| ("throughput_rps".into(), value))
+                        .into_iter()
+                        .collect(),
+                    raw: Default::default(),
+                    commands: Vec::new(),
+                });
+            }
+        }
+    }
+    let variant = |name: &str| VariantOutcome {
+        name: name.into(),
+        mechanism: name.into(),
+        unavailable: None,
+    };
+    let mut outcome = Outcome {
+        format: FORMAT.into(),
+        experiment,
+        quick: false,
+        paper_rates: false,
+        seed: 1,
+        started_at: String::new(),
+        elapsed_s: 1.0,
+        interrupted: false,
+        notes: Vec::new(),
+        environment: Environment::default(),
+        variants: vec![variant("one"), variant("two")],
+        dimensions,
+        saturation: Vec::new(),
+        claims: Vec::new(),
+        cells: Vec::new(),
+        runs,
+    };
+    outcome.conclude();
+    outcome
+}
+
+#[test]
+fn a_peak_over_the_rates_is_compared_with_another_variants() {
+    // "one" peaks at rate 10, "two" at rate 20: 90 to 120 in every block, however fast it was.
+    let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { below = 0.8 }\n\
+        a = { at = { idle = \"max\" }, over = \"rate\", take = \"max\" }\n\
+        b = { variant = \"two\", at = { idle = \"max\" }, over = \"rate\", take = \"max\" }";
+    let outcome = outcome(claim, |variant, _, rate, block| {
+        let peak = match (variant, rate) {
+            ("one", 10.0) => 90.0,
+            ("two", 20.0) => 120.0,
+            _ => 50.0,
+        };
+        Some(peak * f64::from(block + 1))
+    });
+    let claim = &outcome.claims[0];
+    assert_eq!((claim.value, claim.low, claim.high), (Some(0.75), Some(0.75), Some(0.75)));
+    assert_eq!(claim.verdict, Verdict::Holds);
+}
+
+#[test]
+fn the_variant_nearest_to_failing_decides() {
+    let claim = "compare = \"ratio\"\neach = [\"one\", \"two\"]\nholds = { above = 2.0 }\n\
+        a = { at = { idle = \"max\", rate = \"min\" } }\n\
+        b = { at = { idle = \"min\", rate = \"min\" } }";
+    let measure = |variant: &str, idle: f64, _: f64, _: u32| match (variant, idle > 0.0) {
+        (_, false) => Some(1.0),
+        ("one", true) => Some(9.0),
+        _ => Some(1.5),
+    };
+    let outcome = outcome(claim, measure);
+    let claim = &outcome.claims[0];
+    assert_eq!(claim.verdict, Verdict::DoesNotHold, "it holds for one of two only");
+    assert_eq!(claim.value, Some(1.5));
+    let parts: Vec<_> = claim.parts.iter().map(|part| part.verdict).collect();
+    assert_eq!(parts, [Verdict::Holds, Verdict::DoesNotHold]);
+}
+
+#[test]
+fn a_difference_and_a_plain_value() {
+    let at = "{ idle = \"max\", rate = \"max\" }";
+    let difference = format!(
+        "compare = \"difference\"\neach = [\"one\"]\nholds = {{ above = 3.0 }}\n\
+         a = {{ at = {at} }}\nb = {{ variant = \"two\", at = {at} }}"
+    );
+    let measured =
+        |variant: &str, _: f64, _: f64, _: u32| Some(if variant == "one" { 7.0 } else { 2.0 });
+    assert_eq!(outcome(&difference, measured).claims[0].value, Some(5.0));
+    let value = format!(
+        "compare = \"value\"\neach = [\"two\"]\nholds = {{ below = 3.0 }}\na = {{ at = {at} }}"
+    );
+    let judged = &outcome(&value, measured).claims[0];
+    assert_eq!((judged.value, judged.verdict), (Some(2.0), Verdict::Holds));
+}
+
+#[test]
+fn what_could_not_be_measured_is_left_out_and_says_why() {
+    let claim = "compare = \"ratio\"\neach = [\"one\", \"two\"]\nholds = { above = 2.0 }\n\
+        a = { at = { idle = \"max\", rate = \"min\" } }\n\
+        b = { at = { idle = \"min\", rate = \"min\" } }";
+    let outcome = outcome(claim, |variant, idle, _, _| match (variant, idle > 0.0) {
+        ("two", true) => None,
+        (_, true) => Some(9.0),
+        _ => Some(1.0),
+    });
+    let claim = &outcome.claims[0];
+    assert_eq!(claim.verdict, Verdict::Holds, "for all that could be measured");
+    assert_eq!(claim.parts[1].verdict, Verdict::Undecided);
+    assert_eq!(claim.parts[1].note.as_deref(), Some("it would not"));
+}
+
+#[test]
+fn a_block_that_lacks_one_side_does_not_count() {
+    let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { above = 2.0 }\n\
+        a = { at = { idle = \"max\", rate = \"min\" } }\n\
+        b = { at = { idle = \"min\", rate = \"min\" } }";
+    // Two of three blocks are incomplete: what is left has no interval and decides nothing.
+    let outcome = outcome(claim, |_, idle, _, block| {
+        (idle == 0.0 || block == 1).then_some(if idle > 0.0 { 9.0 } else { 1.0 })
+    });
+    let claim = &outcome.claims[0];
+    assert_eq!((claim.verdict, claim.value, claim.low), (Verdict::Undecided, Some(9.0), None));
+    assert_eq!(claim.parts[0].estimate.unwrap().blocks, 1);
+}
