@@ -124,16 +124,30 @@ pub const RATE: &str = "rate";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Rate {
-    /// As shares of the saturation of the slowest variant, which is measured first.
+    /// As shares of the measured saturation.
     pub fractions: Vec<f64>,
     /// The same under `--quick`, when others.
     pub quick_fractions: Option<Vec<f64>>,
+    /// Whose saturation: it is measured first, at the last value of every axis.
+    #[serde(default)]
+    pub relative_to: RelativeTo,
     /// The paper's own rates in requests per second, for `--paper-rates`; empty when the paper
     /// has none to offer.
     #[serde(default)]
     pub paper_rps: Vec<f64>,
     /// Connections of the closed loop that finds the saturation.
     pub saturation_connections: u32,
+}
+
+/// Whose saturation the rates are shares of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RelativeTo {
+    /// The slowest variant's: every variant can serve a rate below it.
+    #[default]
+    Slowest,
+    /// The fastest variant's: the others are driven into overload.
+    Fastest,
 }
 
 /// How long the experiment may take, and how that time is spent.

@@ -9,7 +9,7 @@ pub mod trial;
 
 use crate::{
     environment::Environment,
-    experiment::{Experiment, Place, RATE, SaturationOf, Variant},
+    experiment::{Experiment, Place, RATE, RelativeTo, SaturationOf, Variant},
     plan::{self, Cell, Point},
     result::{FORMAT, Outcome, Run, Saturation, Status, VariantOutcome},
 };
@@ -352,7 +352,11 @@ impl<'a> Conduct<'a> {
             });
         }
         let found = self.outcome.saturation.iter().filter_map(|s| s.rps).filter(|&rps| rps > 0.0);
-        let slowest = found.min_by(f64::total_cmp).with_context(|| {
+        let reference = match rate.relative_to {
+            RelativeTo::Slowest => found.min_by(f64::total_cmp),
+            RelativeTo::Fastest => found.max_by(f64::total_cmp),
+        };
+        let reference = reference.with_context(|| {
             let notes: Vec<String> = self
                 .outcome
                 .saturation
@@ -365,7 +369,7 @@ impl<'a> Conduct<'a> {
             Some(fractions) if self.settings.quick => fractions,
             _ => &rate.fractions,
         };
-        Ok(Some(fractions.iter().map(|fraction| (fraction * slowest).round().max(1.0)).collect()))
+        Ok(Some(fractions.iter().map(|fraction| (fraction * reference).round().max(1.0)).collect()))
     }
 
     /// The names of the variants whose saturation is measured.

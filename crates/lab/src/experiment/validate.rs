@@ -1,6 +1,6 @@
 //! What the types of an experiment cannot say.
 
-use super::{Axis, Budget, Claim, Experiment, IDLE, RATE, Side, Value};
+use super::{Axis, Budget, Claim, Experiment, IDLE, RATE, RelativeTo, SaturationOf, Side, Value};
 use crate::{metric, stats::Compare};
 use anyhow::{Context as _, bail, ensure};
 use pollux_event::MechanismSpec;
@@ -46,6 +46,11 @@ impl Experiment {
                     );
                 }
             }
+            ensure!(
+                rate.relative_to == RelativeTo::Slowest
+                    || [self.full, self.quick].iter().all(|b| b.saturation_of == SaturationOf::All),
+                "[rate] relative-to = \"fastest\" wants saturation-of = \"all\""
+            );
             ensure!(rate.saturation_connections > 0, "[rate] saturation-connections is 0");
         }
         let mut names = BTreeSet::new();

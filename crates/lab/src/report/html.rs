@@ -3,7 +3,7 @@
 use super::{Panel, format};
 use crate::{
     claims::{ClaimOutcome, Part, Verdict},
-    experiment::Value,
+    experiment::{RelativeTo, Value},
     metric,
     result::{FILE, Outcome},
     stats::{CONFIDENCE, Estimate},
@@ -237,10 +237,15 @@ fn conditions(page: &mut String, outcome: &Outcome) {
     }
     page.push_str("</table></div>\n");
     if !outcome.saturation.is_empty() {
-        page.push_str(
-            "<h3>How the rate was found</h3>\n<p>Saturation in a closed loop, at the \
-            last value of every axis; the rates are shares of the slowest.</p>\n<table>\n\
-            <tr><th>Variant</th><th class=\"number\">Replies/s</th><th>Remarks</th></tr>\n",
+        let whose = match outcome.experiment.rate.as_ref().map(|rate| rate.relative_to) {
+            Some(RelativeTo::Fastest) => "fastest",
+            _ => "slowest",
+        };
+        let _ = write!(
+            page,
+            "<h3>How the rate was found</h3>\n<p>Saturation in a closed loop, at the last value of \
+             every axis; the rates are shares of the {whose}.</p>\n<table>\n<tr><th>Variant</th>\
+             <th class=\"number\">Replies/s</th><th>Remarks</th></tr>\n"
         );
         for probe in &outcome.saturation {
             let _ = writeln!(
