@@ -170,7 +170,7 @@ fn judge_part(outcome: &Outcome, claim: &Claim, variant: &str) -> Part {
 /// The points that a side speaks of: one, or all along `over`.
 fn points(outcome: &Outcome, side: &Side) -> Vec<Point> {
     outcome.dimensions.iter().fold(vec![Point::new()], |points, dimension| {
-        let values: Vec<_> = if side.over.as_ref() == Some(&dimension.name) {
+        let values: Vec<_> = if side.over.contains(&dimension.name) {
             dimension.values.iter().collect()
         } else if let Some(select) = side.at.get(&dimension.name) {
             select.among(&dimension.values).into_iter().collect()
@@ -207,7 +207,7 @@ fn side_value(
             let run = outcome.runs.iter().find(|run| {
                 run.block == block && run.cell.variant == variant && run.cell.point == *point
             })?;
-            run.metric(&claim.metric)
+            run.metric(side.metric.as_ref().unwrap_or(&claim.metric))
         })
         .collect();
     let values = values?;

@@ -239,11 +239,14 @@ pub struct Claim {
 pub struct Side {
     /// The variant; that of `each` when absent.
     pub variant: Option<String>,
+    /// The metric; the claim's when absent.
+    pub metric: Option<String>,
     /// The values of the axes. An axis with a single value need not be named.
     #[serde(default)]
     pub at: BTreeMap<String, Select>,
-    /// Sum up over this axis, inside each block …
-    pub over: Option<String>,
+    /// Sum up over these axes, inside each block …
+    #[serde(default)]
+    pub over: Vec<String>,
     /// … to this.
     #[serde(default)]
     pub take: Take,
@@ -333,7 +336,14 @@ pub fn arguments(flags: &Flags) -> Vec<String> {
 }
 
 /// The experiments that are part of the program.
-const BUILT_IN: &[(&str, &str)] = &[("idle", include_str!("../experiments/idle.toml"))];
+const BUILT_IN: &[(&str, &str)] = &[
+    ("idle", include_str!("../experiments/idle.toml")),
+    ("gammo-fig1-2", include_str!("../experiments/gammo-fig1-2.toml")),
+    ("gammo-fig3-4", include_str!("../experiments/gammo-fig3-4.toml")),
+    ("gammo-fig5-6", include_str!("../experiments/gammo-fig5-6.toml")),
+    ("gammo-fig7", include_str!("../experiments/gammo-fig7.toml")),
+    ("gammo-table1", include_str!("../experiments/gammo-table1.toml")),
+];
 
 /// The ids of the built-in experiments, in the order of `pollux lab list`.
 pub fn ids() -> impl Iterator<Item = &'static str> {

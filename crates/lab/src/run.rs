@@ -60,6 +60,7 @@ pub fn run(settings: &Settings<'_>) -> anyhow::Result<Outcome> {
         other => other?,
     }
     let mut outcome = conduct.outcome;
+    outcome.notes.extend(shared_cpu(&outcome));
     outcome.elapsed_s = conduct.started_at.elapsed().as_secs_f64();
     outcome.conclude();
     Ok(outcome)
@@ -261,15 +262,6 @@ impl<'a> Conduct<'a> {
         reason: Option<String>,
     ) {
         let metrics = trial.raw.metrics();
-        if let Some(share) = metrics.get("server_queue_share").filter(|&&s| s > SHARED_CPU) {
-            self.outcome.notes.push(format!(
-                "{}, block {}: the server waited for its CPU during {:.0} % of the time; \
-                 something else ran there.",
-                name(cell),
-                block + 1,
-                share * 100.0
-            ));
-        }
         self.outcome.runs.push(Run {
             cell: cell.clone(),
             block,
@@ -388,6 +380,28 @@ impl<'a> Conduct<'a> {
         };
         if chosen.is_empty() { self.available().map(|v| v.name.clone()).collect() } else { chosen }
     }
+}
+
+/// A note when the server was kept from its CPU: what else ran there may have changed the figures.
+fn shared_cpu(outcome: &Outcome) -> Option<String> {
+    let share = |run: &Run| run.metric("server_queue_share");
+    let counted = outcome.runs.iter().filter(|run| share(run).is_some()).count();
+    let mut shared: Vec<(&Run, f64)> = outcome
+        .runs
+        .iter()
+        .filter_map(|run| Some((run, share(run).filter(|&share| share > SHARED_CPU)?)))
+        .collect();
+    shared.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let (worst, most) = shared.first()?;
+    Some(format!(
+        "In {} of {counted} runs the server waited for its CPU during more than {:.0} % of the \
+         time (most: {:.0} %, {}): something else ran on CPU {}. Run it again on a quiet machine.",
+        shared.len(),
+        SHARED_CPU * 100.0,
+        most * 100.0,
+        name(&worst.cell),
+        outcome.environment.pinned.map_or(0, |cpus| cpus.server),
+    ))
 }
 
 fn without_rate(cell: &Cell) -> Cell {

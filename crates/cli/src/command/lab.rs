@@ -66,6 +66,9 @@ struct RunArgs {
     json: bool,
 }
 
+/// Columns of the tables when standard output is no terminal.
+const WIDTH: u16 = 110;
+
 /// Exit code after Ctrl-C: 128 + SIGINT, as shells have it.
 const INTERRUPTED: u8 = 130;
 
@@ -128,7 +131,7 @@ fn measure(args: &RunArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn show(outcome: &Outcome, directory: &Path, page: &Path) {
-    let width = terminal_width();
+    let width = Some(terminal_width().unwrap_or(WIDTH));
     print!("{}", report::terminal::tables(outcome, width));
     print!("{}", report::terminal::claims(outcome, width));
     print!("{}", report::terminal::notes(outcome));

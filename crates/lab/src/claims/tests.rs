@@ -106,8 +106,8 @@ fn outcome(claim: &str, measured: impl Fn(&str, f64, f64, u32) -> Option<f64>) -
 fn a_peak_over_the_rates_is_compared_with_another_variants() {
     // "one" peaks at rate 10, "two" at rate 20: 90 to 120 in every block, however fast it was.
     let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { below = 0.8 }\n\
-        a = { at = { idle = \"max\" }, over = \"rate\", take = \"max\" }\n\
-        b = { variant = \"two\", at = { idle = \"max\" }, over = \"rate\", take = \"max\" }";
+        a = { at = { idle = \"max\" }, over = [\"rate\"], take = \"max\" }\n\
+        b = { variant = \"two\", at = { idle = \"max\" }, over = [\"rate\"], take = \"max\" }";
     let outcome = outcome(claim, |variant, _, rate, block| {
         let peak = match (variant, rate) {
             ("one", 10.0) => 90.0,

@@ -117,13 +117,16 @@ impl Experiment {
         if let Some(name) = &side.variant {
             ensure!(names.contains(name.as_str()), "no variant {name:?}");
         }
+        if let Some(name) = &side.metric {
+            metric::check(name)?;
+        }
         for name in side.at.keys().chain(&side.over) {
             ensure!(axes.contains(name.as_str()), "no axis {name:?}");
         }
         for axis in &self.axis {
             for values in [Some(&axis.values), axis.quick_values.as_ref()].into_iter().flatten() {
                 let chosen = side.at.get(&axis.name);
-                let free = side.over.as_ref() == Some(&axis.name) || values.len() == 1;
+                let free = side.over.contains(&axis.name) || values.len() == 1;
                 match chosen {
                     Some(select) if select.among(values).is_none() => bail!(
                         "at.{} = {}: the axis has no such value (\"min\" and \"max\" always work)",

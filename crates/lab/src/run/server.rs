@@ -16,7 +16,7 @@ const ANSWER: Duration = Duration::from_secs(15);
 /// How long it may take until all idle connections are open.
 const FILL: Duration = Duration::from_secs(30);
 /// How long their number may stand still before they count as refused.
-const STALL: Duration = Duration::from_millis(1_500);
+const STALL: Duration = Duration::from_secs(2);
 /// How often their number is asked for.
 const ASK: Duration = Duration::from_millis(40);
 
@@ -126,7 +126,7 @@ pub struct NotHeld {
 
 fn because(said: &str) -> String {
     // The first line says what happened; the rest repeats it.
-    said.lines().next().map_or_else(String::new, |line| format!(": {line}"))
+    said.lines().next().map_or_else(String::new, |line| format!(": {}", line.trim()))
 }
 
 fn event(line: &str, wanted: &str) -> anyhow::Result<Json> {
