@@ -80,7 +80,6 @@ struct Conduct<'a> {
     /// What runs cost beside their windows, so far.
     overhead_s: f64,
     runs_made: u32,
-    seeds: u64,
 }
 
 impl<'a> Conduct<'a> {
@@ -154,7 +153,6 @@ impl<'a> Conduct<'a> {
             not_held: Vec::new(),
             overhead_s: 0.0,
             runs_made: 0,
-            seeds: settings.seed,
         })
     }
 
@@ -236,7 +234,9 @@ impl<'a> Conduct<'a> {
 
     fn one(&mut self, cell: &Cell, block: u32, window_s: f64) -> anyhow::Result<()> {
         let started_at = Instant::now();
-        let (trial, result) = self.trial(cell, Drive::AsPlanned, window_s)?;
+        // Within a block all meet the same arrivals.
+        let seed = self.settings.seed.wrapping_add(u64::from(block));
+        let (trial, result) = self.trial(cell, Drive::AsPlanned, window_s, seed)?;
         let (status, reason) = match result {
             Err(error) => (Status::Failed, Some(format!("{error:#}"))),
             Ok(()) => {
@@ -289,12 +289,12 @@ impl<'a> Conduct<'a> {
         cell: &Cell,
         drive: Drive,
         window_s: f64,
+        seed: u64,
     ) -> anyhow::Result<(Trial, anyhow::Result<()>)> {
-        self.seeds = self.seeds.wrapping_add(1);
         let started_s = self.started_at.elapsed().as_secs_f64();
         let mut trial = Trial { started_s, window_s, ..Trial::default() };
         let variant = self.variants.iter().find(|v| v.name == cell.variant).context("a variant")?;
-        let result = self.bench().measure(variant, cell, drive, window_s, self.seeds, &mut trial);
+        let result = self.bench().measure(variant, cell, drive, window_s, seed, &mut trial);
         match result {
             Err(error) if error.is::<Interrupted>() => Err(error),
             Err(error) if error.is::<NotHeld>() => {
@@ -330,7 +330,8 @@ impl<'a> Conduct<'a> {
                 Duration::from_secs_f64(self.left_s().max(0.0)),
             );
             let drive = Drive::Saturate(rate.saturation_connections);
-            let (trial, result) = self.trial(&cell, drive, budget.saturation_seconds)?;
+            let (trial, result) =
+                self.trial(&cell, drive, budget.saturation_seconds, self.settings.seed)?;
             let rps = result.is_ok().then(|| trial.raw.metrics().get("throughput_rps").copied());
             let note = match result {
                 Err(error) => Some(format!("{error:#}")),

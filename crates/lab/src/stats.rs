@@ -6,7 +6,8 @@
 //!
 //! With few blocks the plain percentile bootstrap is too narrow. The intervals here use expanded
 //! percentiles (T. Hesterberg, "What Teachers Should Know About the Bootstrap", 2015, section
-//! 5.2), which match Student's t: with three blocks the interval is the range of what was seen.
+//! 5.2), which match Student's t: with up to seven blocks the interval is the range of what was seen.
+//! With fewer than [`MIN_BLOCKS`] there is none, and nothing is decided.
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,9 @@ use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
 /// How many times a sample is drawn again. More changes the third digit of an interval only.
 pub const RESAMPLES: usize = 4_000;
+
+/// The fewest values that have an interval.
+pub const MIN_BLOCKS: usize = 3;
 
 /// The share of intervals that should cover the true value.
 pub const CONFIDENCE: f64 = 0.95;
@@ -23,9 +27,9 @@ pub const CONFIDENCE: f64 = 0.95;
 pub struct Estimate {
     /// The median over the blocks.
     pub value: f64,
-    /// Lower end of the interval; none with a single block.
+    /// Lower end of the interval; none with fewer than [`MIN_BLOCKS`].
     pub low: Option<f64>,
-    /// Upper end of the interval; none with a single block.
+    /// Upper end of the interval; none with fewer than [`MIN_BLOCKS`].
     pub high: Option<f64>,
     /// How many blocks it rests on.
     pub blocks: usize,
@@ -63,8 +67,8 @@ fn expanded_tail(n: usize) -> f64 {
 /// `None` when there are no values.
 pub fn estimate(values: &[f64], seed: u64) -> Option<Estimate> {
     let value = median(values)?;
-    if values.len() == 1 {
-        return Some(Estimate { value, low: None, high: None, blocks: 1 });
+    if values.len() < MIN_BLOCKS {
+        return Some(Estimate { value, low: None, high: None, blocks: values.len() });
     }
     let mut random = StdRng::seed_from_u64(seed);
     let mut drawn = vec![0.0; values.len()];
@@ -152,9 +156,10 @@ mod tests {
     }
 
     #[test]
-    fn one_block_has_no_interval() {
-        let estimate = estimate(&[2.0], 7).unwrap();
-        assert_eq!((estimate.low, estimate.high, estimate.blocks), (None, None, 1));
+    fn two_blocks_have_no_interval() {
+        let estimate = estimate(&[2.0, 4.0], 7).unwrap();
+        assert_eq!((estimate.value, estimate.low, estimate.high), (3.0, None, None));
+        assert_eq!(estimate.blocks, 2);
     }
 
     #[test]
@@ -206,7 +211,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(40))]
         #[test]
         fn an_interval_encloses_its_value_and_lies_in_the_range(
-            values in prop::collection::vec(0.001f64..1e9, 2..20), seed: u64,
+            values in prop::collection::vec(0.001f64..1e9, 3..20), seed: u64,
         ) {
             let estimate = estimate(&values, seed).unwrap();
             let (low, high) = (estimate.low.unwrap(), estimate.high.unwrap());
@@ -216,7 +221,7 @@ mod tests {
 
         #[test]
         fn an_estimate_scales_with_its_unit(
-            values in prop::collection::vec(0.5f64..2.0, 2..12), seed: u64,
+            values in prop::collection::vec(0.5f64..2.0, 3..12), seed: u64,
         ) {
             let scaled: Vec<f64> = values.iter().map(|v| v * 1024.0).collect();
             let (plain, scaled) = (estimate(&values, seed).unwrap(), estimate(&scaled, seed).unwrap());
@@ -226,7 +231,7 @@ mod tests {
 
         #[test]
         fn the_same_seed_gives_the_same_interval(
-            values in prop::collection::vec(0.5f64..2.0, 2..12), seed: u64,
+            values in prop::collection::vec(0.5f64..2.0, 3..12), seed: u64,
         ) {
             prop_assert_eq!(estimate(&values, seed), estimate(&values, seed));
         }

@@ -38,7 +38,7 @@ saturation-seconds = 0.1
 saturation-of = "all"
 [quick]
 seconds = 60
-blocks = 2
+blocks = 3
 min-window-seconds = 0.1
 max-window-seconds = 0.1
 saturation-seconds = 0.1
@@ -92,7 +92,7 @@ fn outcome(variables: &[&str]) -> Outcome {
 #[test]
 fn every_cell_is_measured_in_every_block_and_the_claim_is_judged() {
     let outcome = outcome(&["FAKE_HELD=5"]);
-    assert_eq!(outcome.runs.len(), 2 * 2 * 2, "variants × points × blocks");
+    assert_eq!(outcome.runs.len(), 2 * 2 * 3, "variants × points × blocks");
     assert!(outcome.runs.iter().all(|run| run.status == Status::Valid), "{:?}", outcome.runs);
     assert!(!outcome.interrupted);
     let order = |block| -> Vec<_> {
@@ -137,7 +137,7 @@ fn a_bottleneck_in_the_generator_makes_a_run_invalid_not_used() {
     assert_eq!(outcome.runs[0].reason.as_deref(), Some("the generator was late by 9 ms"));
     assert_eq!(outcome.claims[0].verdict, Verdict::Undecided);
     assert_eq!(outcome.claims[0].parts[0].note.as_deref(), Some("the generator was late by 9 ms"));
-    assert!(report::terminal::notes(&outcome).contains("2 of 2 runs do not count"));
+    assert!(report::terminal::notes(&outcome).contains("3 of 3 runs do not count"));
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn an_interrupt_keeps_what_was_measured_and_leaves_no_process() {
     let outcome = run(&settings).unwrap();
     alarm.join().unwrap();
     assert!(outcome.interrupted);
-    assert!(outcome.runs.len() < 8, "it ended before its end");
+    assert!(outcome.runs.len() < 12, "it ended before its end");
     let directory = tempfile::tempdir().unwrap();
     let page = fs::read_to_string(report::write(&outcome, directory.path()).unwrap()).unwrap();
     assert!(page.contains("Interrupted."));
