@@ -124,18 +124,19 @@ pub fn run(options: &Options, streams: &Streams) -> anyhow::Result<Outcome> {
         CPUS.start(),
         CPUS.end()
     );
-    let supervisor = Supervisor::new()?;
-    let program = find_program(qemu::PROGRAM, qemu::PACKAGE)?;
-    let cache = Cache::open(options.cache.as_deref())?;
-    let kernel = kernel::obtain(options.kernel, options.refresh, &cache, &supervisor)
-        .with_context(|| format!("kernel {}", options.kernel))?;
-    let memory_mib = options.memory_mib.unwrap_or(kernel.memory_mib);
+    let memory_mib = options.memory_mib.unwrap_or(*MEMORY_MIB.start());
     ensure!(
         MEMORY_MIB.contains(&memory_mib),
         "{memory_mib} MiB: a guest has {} to {} MiB of memory",
         MEMORY_MIB.start(),
         MEMORY_MIB.end()
     );
+    let supervisor = Supervisor::new()?;
+    let program = find_program(qemu::PROGRAM, qemu::PACKAGE)?;
+    let cache = Cache::open(options.cache.as_deref())?;
+    let kernel = kernel::obtain(options.kernel, options.refresh, &cache, &supervisor)
+        .with_context(|| format!("kernel {}", options.kernel))?;
+    let memory_mib = options.memory_mib.unwrap_or(kernel.memory_mib);
     // The marker holds our pid, so that no message of the guest can be taken for it.
     let marker = format!("pollux-init: end of the console {}", process::id());
     let initramfs = initramfs(options, &kernel, &cache, &supervisor, &marker)?;

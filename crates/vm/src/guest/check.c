@@ -74,12 +74,11 @@ void look_for_leaks(void)
 
 	if (access(KMEMLEAK, W_OK) < 0)
 		return;
-	/* The first scan may take a pointer still in a register or a stale stack for a reference. */
-	for (int scan = 0; scan < 2; scan++) {
-		pause_ms(KMEMLEAK_MIN_AGE_S * 1000);
+	pause_ms(KMEMLEAK_MIN_AGE_S * 1000);
+	/* What has changed since the scan before is not reported: the first takes checksums only. */
+	for (int scan = 0; scan < 2; scan++)
 		if (!write_text(KMEMLEAK, "scan"))
 			return;
-	}
 	leaks = fopen(KMEMLEAK, "re");
 	if (!leaks)
 		return;

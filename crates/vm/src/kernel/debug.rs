@@ -1,6 +1,196 @@
-use super::Kernel;
-use crate::{cache::Cache, process::Supervisor};
+//! The kernel for finding faults: Debian's 6.1 source with KASAN, lockdep and kmemleak
+//! (`debug.config`), built once into the cache.
 
-pub(super) fn obtain(_cache: &Cache, _supervisor: &Supervisor) -> anyhow::Result<Kernel> {
-    anyhow::bail!("next")
+use super::Kernel;
+use crate::{
+    apt::Apt,
+    cache::Cache,
+    process::{Supervisor, command, find_program},
+};
+use anyhow::{Context, bail, ensure};
+use std::{
+    fs,
+    hash::{DefaultHasher, Hash, Hasher},
+    path::Path,
+    thread,
+    time::Duration,
+};
+
+const CONFIG: &str = include_str!("debug.config");
+const SOURCE_PACKAGE: &str = "linux-source-6.1";
+const SUFFIX: &str = "-pollux-debug";
+/// KASAN's shadow takes an eighth, and its quarantine and kmemleak's notes take more.
+const MEMORY_MIB: u32 = 2048;
+/// The first fault ends the guest, while what led to it is still on the console.
+const ARGUMENTS: &str = "kasan.fault=panic panic_on_warn=1";
+
+const UNPACK_LIMIT: Duration = Duration::from_secs(1200);
+const CONFIGURE_LIMIT: Duration = Duration::from_secs(300);
+const BUILD_LIMIT: Duration = Duration::from_secs(3 * 3600);
+
+/// What the build needs beside gcc and make: program or header, and the package that has it.
+const NEEDED: &[(&str, &str)] = &[
+    ("gcc", "gcc"),
+    ("make", "make"),
+    ("flex", "flex"),
+    ("bison", "bison"),
+    ("bc", "bc"),
+    ("xz", "xz-utils"),
+    ("tar", "tar"),
+    ("/usr/include/gelf.h", "libelf-dev"),
+];
+
+/// What of the source modules are built against; the rest, 1.5 GB, goes after the build.
+const KEPT: &[&str] = &[
+    "Makefile",
+    "arch",
+    "include",
+    "scripts",
+    "tools",
+    "Module.symvers",
+    ".config",
+    "vmlinux",
+    "System.map",
+];
+
+pub(super) fn obtain(cache: &Cache, supervisor: &Supervisor) -> anyhow::Result<Kernel> {
+    let mut hasher = DefaultHasher::new();
+    (CONFIG, SUFFIX, SOURCE_PACKAGE).hash(&mut hasher);
+    let name = format!("kernels/debug-{:016x}", hasher.finish());
+    let folder = cache.entry(supervisor, &name, |folder| build(folder, cache, supervisor))?;
+    let tree = folder.join("linux");
+    let release = fs::read_to_string(tree.join("include/config/kernel.release"))
+        .with_context(|| format!("{}: remove it and try again", folder.display()))?;
+    Ok(Kernel {
+        release: release.trim().to_owned(),
+        image: tree.join("vmlinux"),
+        modules: None,
+        headers: tree,
+        memory_mib: MEMORY_MIB,
+        arguments: ARGUMENTS,
+    })
+}
+
+fn build(folder: &Path, cache: &Cache, supervisor: &Supervisor) -> anyhow::Result<()> {
+    check_tools()?;
+    let package = folder.join("package");
+    fs::create_dir(&package)?;
+    let apt = Apt::open(cache, supervisor)?;
+    apt.unpack(&format!("{SOURCE_PACKAGE} (once)"), &[SOURCE_PACKAGE.to_owned()], &package)?;
+    // Built in its own tree, not beside it: then nothing in it names the place, and it may move.
+    let tree = folder.join("linux");
+    fs::create_dir(&tree)?;
+    let mut unpack = command("tar");
+    unpack.arg("-xf").arg(package.join(format!("usr/src/{SOURCE_PACKAGE}.tar.xz")));
+    unpack.arg("-C").arg(&tree).arg("--strip-components=1");
+    supervisor.run_shown("unpacking the kernel's source", unpack, UNPACK_LIMIT)?;
+    fs::remove_dir_all(&package)?;
+
+    let make = |targets: &[&str]| {
+        let mut make = command("nice");
+        make.env_remove("MAKEFLAGS").env_remove("MFLAGS").env_remove("MAKELEVEL");
+        make.args(["-n", "10", "make", "-s", "-C"]).arg(&tree).args(targets);
+        make
+    };
+    let fragment = tree.join("pollux.config");
+    fs::write(&fragment, format!("{CONFIG}CONFIG_LOCALVERSION=\"{SUFFIX}\"\n"))?;
+    let all = format!("KCONFIG_ALLCONFIG={}", fragment.display());
+    supervisor.run_shown(
+        "configuring the debug kernel",
+        make(&[&all, "allnoconfig"]),
+        CONFIGURE_LIMIT,
+    )?;
+    check_configuration(CONFIG, &fs::read_to_string(tree.join(".config"))?)?;
+    let jobs = format!("-j{}", thread::available_parallelism().map_or(1, usize::from));
+    supervisor.run_shown(
+        "building the debug kernel (5 to 15 minutes, once)",
+        make(&[&jobs, "vmlinux", "modules"]),
+        BUILD_LIMIT,
+    )?;
+    prune(&tree)
+}
+
+fn check_tools() -> anyhow::Result<()> {
+    let missing: Vec<&str> = NEEDED
+        .iter()
+        .filter(|(what, package)| match what.starts_with('/') {
+            true => !Path::new(what).exists(),
+            false => find_program(what, package).is_err(),
+        })
+        .map(|&(_, package)| package)
+        .collect();
+    ensure!(
+        missing.is_empty(),
+        "to build the debug kernel, install: apt-get install --no-install-recommends {}",
+        missing.join(" ")
+    );
+    Ok(())
+}
+
+/// kconfig drops without a word what its dependencies forbid: a kernel without KASAN would find
+/// nothing, and look as if there were nothing to find.
+fn check_configuration(wanted: &str, got: &str) -> anyhow::Result<()> {
+    let dropped: Vec<&str> = wanted
+        .lines()
+        .filter(|line| line.starts_with("CONFIG_"))
+        .filter(|line| !got.lines().any(|have| have == *line))
+        .collect();
+    if !dropped.is_empty() {
+        bail!("this source does not take these settings: {}", dropped.join(", "));
+    }
+    Ok(())
+}
+
+/// Removes what neither booting nor building a module needs.
+fn prune(tree: &Path) -> anyhow::Result<()> {
+    for folder in [tree.to_owned(), tree.join("arch")] {
+        for entry in fs::read_dir(&folder)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            let kept = match folder == tree {
+                true => KEPT.contains(&&*name),
+                false => name == "x86",
+            };
+            if kept {
+                continue;
+            }
+            match entry.file_type()?.is_dir() {
+                true => fs::remove_dir_all(entry.path())?,
+                false => fs::remove_file(entry.path())?,
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_that_kconfig_dropped_is_an_error() {
+        let wanted = "# comment\nCONFIG_KASAN=y\nCONFIG_NR_CPUS=16\n";
+        assert!(check_configuration(wanted, "CONFIG_NR_CPUS=16\nCONFIG_KASAN=y\n").is_ok());
+        let error = check_configuration(wanted, "# CONFIG_KASAN is not set\nCONFIG_NR_CPUS=16\n");
+        assert!(error.unwrap_err().to_string().contains("CONFIG_KASAN=y"));
+    }
+
+    #[test]
+    fn the_tree_that_is_kept_has_what_modules_are_built_against() {
+        let folder = tempfile::tempdir().unwrap();
+        for kept in ["arch/x86", "arch/arm", "include", "drivers/gpu", "scripts"] {
+            fs::create_dir_all(folder.path().join(kept)).unwrap();
+        }
+        for file in ["Makefile", "vmlinux", "vmlinux.o", ".config", "arch/Kconfig"] {
+            fs::write(folder.path().join(file), "").unwrap();
+        }
+        prune(folder.path()).unwrap();
+        for kept in ["arch/x86", "include", "scripts", "Makefile", "vmlinux", ".config"] {
+            assert!(folder.path().join(kept).exists(), "{kept}");
+        }
+        for gone in ["arch/arm", "arch/Kconfig", "drivers", "vmlinux.o"] {
+            assert!(!folder.path().join(gone).exists(), "{gone}");
+        }
+    }
 }

@@ -1,0 +1,120 @@
+//! `pollux vm` as a program: what its end leaves behind.
+
+use std::{
+    fs,
+    io::Read,
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+fn pollux(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pollux"));
+    command.arg("vm").args(arguments);
+    command
+}
+
+/// Whether guests can run here at all; says why not.
+fn guests_run() -> bool {
+    let output = pollux(&["--module", "none", "--", "true"]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    let missing = ["is not installed", "Debian's archive", "downloading", "package lists"];
+    if output.status.code() == Some(123)
+        && missing.iter().any(|part| text.contains(part))
+        && std::env::var_os("POLLUX_VM_REQUIRED").is_none()
+    {
+        eprintln!("skipped: {text}");
+        return false;
+    }
+    assert!(output.status.success(), "{}: {text}", output.status);
+    true
+}
+
+/// The QEMU that `pollux` started, once it is there.
+fn qemu_of(pollux: &Child) -> u32 {
+    let children = format!("/proc/{0}/task/{0}/children", pollux.id());
+    let end = Instant::now() + LIMIT;
+    while Instant::now() < end {
+        for pid in fs::read_to_string(&children).unwrap_or_default().split_whitespace() {
+            let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            if name.starts_with("qemu") {
+                return pid.parse().unwrap();
+            }
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("no QEMU within {LIMIT:?}");
+}
+
+fn is_running(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    !stat.is_empty() && !stat.contains(") Z ")
+}
+
+#[test]
+fn signals_leave_nothing_behind() {
+    if !guests_run() {
+        return;
+    }
+    for (signal, status) in [("INT", Some(130)), ("TERM", Some(143)), ("KILL", None)] {
+        let temporary = tempfile::tempdir().unwrap();
+        let mut child = pollux(&["--module", "none", "--", "sleep", "1000"])
+            .env("TMPDIR", temporary.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let qemu = qemu_of(&child);
+        let sent = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status();
+        assert!(sent.unwrap().success());
+        assert_eq!(child.wait().unwrap().code(), status, "SIG{signal}");
+        let end = Instant::now() + LIMIT;
+        while is_running(qemu) {
+            assert!(Instant::now() < end, "SIG{signal} left QEMU ({qemu}) behind");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let left: Vec<_> = fs::read_dir(temporary.path()).unwrap().flatten().collect();
+        assert!(left.is_empty(), "SIG{signal} left {left:?}");
+    }
+}
+
+#[test]
+fn a_closed_pipe_ends_the_guest() {
+    if !guests_run() {
+        return;
+    }
+    let mut child = pollux(&["--module", "none", "--", "yes"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = [0; 4];
+    let mut out = child.stdout.take().unwrap();
+    out.read_exact(&mut first).unwrap();
+    drop(out);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((&first, output.status.code()), (b"y\ny\n", Some(123)));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("standard output"));
+}
+
+#[test]
+fn mistakes_are_told_before_anything_is_fetched() {
+    let nowhere = Path::new(env!("CARGO_TARGET_TMPDIR")).join("untouched cache");
+    for (arguments, words) in [
+        (&["--kernel", "5.10", "--", "true"][..], "6.12"),
+        (&["--forward", "80", "--", "true"], "HOST_PORT:GUEST_PORT"),
+        (&["--deterministic", "--cpus", "2", "--", "true"], "--deterministic"),
+        (&["--timeout", "0", "--", "true"], "--timeout"),
+        (&["--cpus", "0", "--", "true"], "processors"),
+        (&["--memory", "1", "--", "true"], "MiB"),
+        (&[], "<CMD>"),
+    ] {
+        let output = pollux(arguments).env("POLLUX_CACHE", &nowhere).output().unwrap();
+        assert!(!output.status.success());
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(text.contains(words), "{arguments:?}: {text}");
+        assert!(!nowhere.exists(), "{arguments:?} made a cache");
+    }
+}

@@ -1,0 +1,259 @@
+//! Boots guests. Skipped, with the reason, where QEMU or Debian's kernels cannot be had; with
+//! POLLUX_VM_REQUIRED set (as in CI) that is a failure.
+
+use pollux_vm::{KernelChoice, Module, Options, Outcome, Streams, run, status};
+use std::{
+    ffi::{OsStr, OsString},
+    fs,
+    io::{Read, Seek, SeekFrom, Write},
+    net::{TcpListener, TcpStream},
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// One guest at a time: they share few processors, and one test compares times.
+static ONE: Mutex<()> = Mutex::new(());
+
+fn one() -> MutexGuard<'static, ()> {
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn options(command: &[&str]) -> Options {
+    Options {
+        kernel: KernelChoice::Stock61,
+        refresh: false,
+        cpus: 2,
+        memory_mib: None,
+        deterministic: false,
+        timeout: Duration::from_secs(300),
+        module: Module::None,
+        module_parameters: Vec::new(),
+        module_defines: Vec::new(),
+        forwards: Vec::new(),
+        environment: Vec::new(),
+        command: command.iter().map(OsString::from).collect(),
+        console_log: None,
+        cache: None,
+    }
+}
+
+struct Done {
+    outcome: Outcome,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+}
+
+impl Done {
+    fn failure(&self) -> &str {
+        self.outcome.failure.as_deref().unwrap_or("")
+    }
+}
+
+/// Runs, or says why it cannot.
+fn boot(options: &Options) -> Option<Done> {
+    let streams =
+        Streams { stdout: tempfile::tempfile().unwrap(), stderr: tempfile::tempfile().unwrap() };
+    let outcome = match run(options, &streams) {
+        Ok(outcome) => outcome,
+        Err(error) if std::env::var_os("POLLUX_VM_REQUIRED").is_none() && cannot_be_had(&error) => {
+            eprintln!("skipped: {error:#}");
+            return None;
+        }
+        Err(error) => panic!("{error:#}"),
+    };
+    let [stdout, stderr] = [streams.stdout, streams.stderr].map(|mut file| {
+        let mut bytes = Vec::new();
+        file.seek(SeekFrom::Start(0)).unwrap();
+        file.read_to_end(&mut bytes).unwrap();
+        bytes
+    });
+    Some(Done { outcome, stdout, stderr })
+}
+
+/// Whether what failed is this machine's equipment or network, and not our code.
+fn cannot_be_had(error: &anyhow::Error) -> bool {
+    let text = format!("{error:#}");
+    ["is not installed", "Debian's archive", "downloading", "package lists"]
+        .iter()
+        .any(|part| text.contains(part))
+}
+
+fn probe() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/module")
+}
+
+#[test]
+fn both_stock_kernels_run_a_command_with_a_module() {
+    let _one = one();
+    for kernel in [KernelChoice::Stock61, KernelChoice::Stock612] {
+        let options = Options {
+            kernel,
+            module: Module::Folder(probe()),
+            module_parameters: vec!["answer=42".into()],
+            ..options(&["sh", "-c", "uname -r; cat /dev/pollux-vm-probe"])
+        };
+        let Some(done) = boot(&options) else { return };
+        assert_eq!(done.outcome.status, 0, "{}", done.failure());
+        let out = String::from_utf8(done.stdout).unwrap();
+        assert!(out.starts_with(&format!("{kernel}.")) && out.ends_with("\n42\n"), "{out}");
+    }
+}
+
+#[test]
+fn output_arguments_and_files_are_exact() {
+    let _one = one();
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let bytes: Vec<u8> =
+        (0..3_000_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    fs::write(folder.path().join("input"), &bytes).unwrap();
+    let script =
+        r#"cd "$1" && cat input && head -c 1000000 input >&2 && printf %s "$2" > output && exit 7"#;
+    let odd = OsStr::from_bytes(b"two words\nand 'quotes' \"$HOME\" \xff\xfe");
+    let mut options = options(&["sh", "-c", script, "sh"]);
+    options.command.extend([folder.path().as_os_str().to_owned(), odd.to_owned()]);
+    let Some(done) = boot(&options) else { return };
+    assert_eq!(done.outcome.status, 7, "{}", done.failure());
+    assert!(done.stdout == bytes, "standard output differs");
+    assert!(done.stderr == bytes[..1_000_000], "standard error differs");
+    assert_eq!(fs::read(folder.path().join("output")).unwrap(), odd.as_bytes());
+}
+
+#[test]
+fn a_signal_is_told_as_a_shell_tells_it() {
+    let _one = one();
+    let Some(done) = boot(&options(&["sh", "-c", "kill -9 $$"])) else { return };
+    assert_eq!(done.outcome.status, 137, "{}", done.failure());
+    let Some(done) = boot(&options(&["no-such-command"])) else { return };
+    assert_eq!(done.outcome.status, 127, "{}", done.failure());
+    assert!(String::from_utf8_lossy(&done.stderr).contains("no-such-command"));
+}
+
+/// The positive control: a detector that has never spoken proves nothing.
+#[test]
+fn a_complaint_on_the_console_fails_the_run() {
+    let _one = one();
+    let spoken = options(&["sh", "-c", "echo 'WARNING: spoken by the test' > /dev/kmsg"]);
+    let with_module = |define: &str| Options {
+        module: Module::Folder(probe()),
+        module_defines: vec![define.into()],
+        ..options(&["true"])
+    };
+    for (options, words) in [
+        (spoken, "spoken by the test"),
+        (with_module("PROBE_WARNS"), "WARNING: CPU"),
+        (with_module("PROBE_STAYS"), "cannot be unloaded"),
+        (options(&["sh", "-c", "echo c > /proc/sysrq-trigger; sleep 100"]), "Kernel panic"),
+    ] {
+        let Some(done) = boot(&options) else { return };
+        assert_eq!(done.outcome.status, status::KERNEL_COMPLAINED, "{words}");
+        assert!(done.failure().contains(words), "{words}: {}", done.failure());
+    }
+}
+
+#[test]
+fn a_guest_that_hangs_is_ended_in_time() {
+    let _one = one();
+    let limit = Duration::from_secs(15);
+    // The first boot may download and build; the limit is about the guest.
+    let Some(_) = boot(&options(&["true"])) else { return };
+    let start = Instant::now();
+    let Some(done) = boot(&Options { timeout: limit, ..options(&["sleep", "1000"]) }) else {
+        return;
+    };
+    assert_eq!(done.outcome.status, status::TIMED_OUT);
+    assert!(
+        done.failure().contains("--timeout") && done.failure().contains("console of the guest")
+    );
+    assert!(start.elapsed() >= limit && start.elapsed() < limit * 4, "{:?}", start.elapsed());
+}
+
+/// This test program in the guest, in the role `role` of [`guest_side`].
+fn in_guest(role: &str) -> Options {
+    let program = std::env::current_exe().unwrap();
+    let arguments = ["--ignored", "--exact", "guest_side", "--nocapture"];
+    Options {
+        environment: vec![format!("POLLUX_TEST_ROLE={role}").into()],
+        ..options(&[&[program.to_str().unwrap()][..], &arguments].concat())
+    }
+}
+
+#[test]
+#[ignore = "what other tests run inside the guest"]
+fn guest_side() {
+    match std::env::var("POLLUX_TEST_ROLE").as_deref() {
+        Ok("echo backwards") => {
+            let (mut peer, _) = TcpListener::bind("0.0.0.0:7777").unwrap().accept().unwrap();
+            let mut bytes = [0; 3];
+            peer.read_exact(&mut bytes).unwrap();
+            bytes.reverse();
+            peer.write_all(&bytes).unwrap();
+        }
+        Ok("count") => {
+            let work = || {
+                let start = Instant::now();
+                (0..20_000).for_each(|_| {
+                    std::hint::black_box(std::os::unix::process::parent_id());
+                });
+                start.elapsed().as_nanos()
+            };
+            work();
+            println!("figure {}", work());
+        }
+        role => panic!("no role {role:?}: this is run by other tests, in a guest"),
+    }
+}
+
+#[test]
+fn a_forwarded_port_leads_into_the_guest() {
+    let _one = one();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let forwards = vec![format!("{port}:7777").parse().unwrap()];
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                // Before the guest listens, QEMU takes the connection and drops it.
+                if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) {
+                    let mut reply = [0; 3];
+                    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+                    if stream.write_all(b"abc").is_ok() && stream.read_exact(&mut reply).is_ok() {
+                        return Some(reply);
+                    }
+                }
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            None
+        });
+        let done = boot(&Options { forwards, ..in_guest("echo backwards") });
+        over.store(true, Ordering::Relaxed);
+        let Some(done) = done else { return };
+        assert_eq!(done.outcome.status, 0, "{}", done.failure());
+        assert_eq!(client.join().unwrap(), Some(*b"cba"));
+    });
+}
+
+/// Nanoseconds of the guest's clock, which are instructions, for the same work in three guests.
+#[test]
+fn the_deterministic_guest_repeats_itself() {
+    let _one = one();
+    let mut figures = Vec::new();
+    for _ in 0..3 {
+        let Some(done) = boot(&Options { deterministic: true, ..in_guest("count") }) else {
+            return;
+        };
+        assert_eq!(done.outcome.status, 0, "{}", done.failure());
+        let out = String::from_utf8(done.stdout).unwrap();
+        let figure = out.lines().find_map(|line| line.rsplit_once("figure ")).expect("a figure");
+        figures.push(figure.1.parse::<f64>().unwrap());
+    }
+    let low = figures.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = figures.iter().copied().fold(0.0, f64::max);
+    // 20,000 system calls take more than a hundred instructions each, and less than ten thousand.
+    assert!(low > 2e6 && high < 2e8, "{figures:?} ns");
+    assert!(high / low < 1.015, "{figures:?} ns differ by more than 1.5 %");
+}
