@@ -1,0 +1,394 @@
+//! `pollux load` and `pollux idle` as programs: exit statuses, JSON, signals, files.
+
+// One server for the generator's tests, here and in its crate.
+#[allow(dead_code)]
+#[path = "../../load/tests/end_to_end/server.rs"]
+mod server;
+
+use serde_json::Value;
+use server::Server;
+use std::{
+    io::{BufRead, BufReader},
+    process::{Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+fn pollux(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pollux"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    pollux(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Lag is not judged: tests run on busy machines.
+const PATIENT: [&str; 2] = ["--max-lag", "1h"];
+
+fn load(arguments: &[&str]) -> Output {
+    run(&[&["load"], arguments, &PATIENT].concat())
+}
+
+#[test]
+fn the_json_document_has_its_keys() {
+    let server = Server::good("hello");
+    let out = load(&[
+        server.url("/x").to_string().as_str(),
+        "--rate",
+        "200",
+        "--requests",
+        "50",
+        "--json",
+    ]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let stdout = text(&out.stdout);
+    assert_eq!(stdout.lines().count(), 1);
+    let document: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(document["requests"]["completed"], 50);
+    assert_eq!(document["valid"], true);
+    insta::assert_json_snapshot!(shape(&document));
+}
+
+/// The document with every value replaced by its type.
+fn shape(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => map.iter().map(|(key, value)| (key.clone(), shape(value))).collect(),
+        Value::Array(values) => values.iter().take(1).map(shape).collect(),
+        Value::Number(number) if number.is_f64() => "float".into(),
+        Value::Number(_) => "integer".into(),
+        Value::String(_) => "string".into(),
+        Value::Bool(_) => "bool".into(),
+        Value::Null => Value::Null,
+    }
+}
+
+#[test]
+fn the_summary_tells_the_papers_figures() {
+    let server = Server::good("hello");
+    let out = load(&[server.url("/x").to_string().as_str(), "--rate", "200", "--requests", "50"]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let summary = text(&out.stdout);
+    for part in [
+        "open loop, 200 requests/s",
+        "50 scheduled, 50 sent, 50 completed, 0 failed",
+        "stddev",
+        "p99.99",
+        "latency  ",
+        "service  ",
+        "connect  ",
+        "µs CPU a request",
+    ] {
+        assert!(summary.contains(part), "{part} is missing in:\n{summary}");
+    }
+    assert!(text(&out.stderr).is_empty(), "no progress without a terminal");
+}
+
+#[test]
+fn an_invalid_run_exits_with_3_and_says_why() {
+    let server = Server::good("hello");
+    let url = server.url("/x").to_string();
+    let arguments = [&url, "--rate", "200", "--requests", "20", "--max-lag", "1ns"];
+    let out = run(&[&["load"], &arguments[..]].concat());
+    assert_eq!(out.status.code(), Some(3));
+    assert!(text(&out.stdout).contains("INVALID: the generator was the bottleneck"));
+    let out = run(&[&["load"], &arguments[..], &["--json"]].concat());
+    assert_eq!(out.status.code(), Some(3));
+    let document: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(document["valid"], false);
+    assert!(document["invalid_reason"].as_str().unwrap().contains("--max-lag"));
+}
+
+#[test]
+fn what_cannot_be_run_exits_with_1_and_names_the_cause() {
+    let free = "http://127.0.0.1:1/";
+    for (arguments, part) in [
+        (&["https://127.0.0.1/", "--rate", "1"][..], "https is not supported"),
+        (&["127.0.0.1:80", "--rate", "1"], "write http://127.0.0.1:80"),
+        (&[free], "--rate"),
+        (&[free, "--rate", "0"], "--rate"),
+        (&[free, "--rate", "1", "--threads", "0"], "--threads"),
+        (&[free, "--rate", "1", "--source", "192.0.2.1"], "192.0.2.1"),
+        (&[free, "--rate", "1", "--pin", "100000"], "--pin"),
+        (&[free, "--rate", "1", "--body", "/no/such/file"], "/no/such/file"),
+        (&[free, "--rate", "1", "--url-file", "/no/such/file"], "/no/such/file"),
+        (&[free, "--rate", "1", "--hdr", "/no/such/directory/x"], "--hdr"),
+        (&[free, "--connections", "2"], "refused"),
+        (&[free, "--rate", "1", "--idle", "0", "--duration", "0s"], "--duration"),
+        (&["http://no-such-host.invalid/", "--rate", "1"], "cannot be resolved"),
+    ] {
+        let out = run(&[&["load"], arguments].concat());
+        let stderr = text(&out.stderr);
+        assert!(matches!(out.status.code(), Some(1 | 2)), "{arguments:?}: {:?}", out.status);
+        assert!(stderr.contains(part), "{arguments:?}: {stderr}");
+        assert!(out.stdout.is_empty());
+    }
+}
+
+#[test]
+fn errors_of_requests_are_counted_and_are_no_errors_of_the_run() {
+    let url = "http://127.0.0.1:1/";
+    let out = load(&[url, "--rate", "200", "--requests", "20", "--json"]);
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    let document: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(document["errors"]["refused"], 20);
+}
+
+#[test]
+fn no_descriptor_is_a_kind_of_its_own_with_advice() {
+    // A server that never answers, so that all connections stay open.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let limited = |more: &str| {
+        let binary = env!("CARGO_BIN_EXE_pollux");
+        let script = format!(
+            "ulimit -n 80 && exec {binary} load {url} --rate 1000 --requests 100 --timeout 500ms \
+             --max-lag 1h {more}"
+        );
+        Command::new("sh").args(["-c", &script]).output().unwrap()
+    };
+    let out = limited("--json");
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    let document: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let short = document["errors"]["no_descriptors"].as_u64().unwrap();
+    assert!((20..60).contains(&short), "{}", document["errors"]);
+    assert_eq!(document["errors"]["timeout"].as_u64().unwrap() + short, 100);
+    let out = limited("");
+    assert!(text(&out.stdout).contains("--max-connections"), "{}", text(&out.stdout));
+    let out = limited("--max-connections 1000");
+    assert_eq!(out.status.code(), Some(1));
+    assert!(text(&out.stderr).contains("limit on descriptors, 80"), "{}", text(&out.stderr));
+}
+
+#[test]
+fn no_port_is_a_kind_of_its_own_with_advice() {
+    // A network namespace of one's own with eight ports, all taken by idle connections; needs root.
+    let probe = Command::new("unshare").args(["-n", "ip", "link", "set", "lo", "up"]).output();
+    if !probe.is_ok_and(|out| out.status.success()) {
+        eprintln!("skipped: unshare -n or ip(8) is not to be had here");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("index.html"), "x").unwrap();
+    let script = format!(
+        "ip link set lo up\n\
+         echo '40000 40007' > /proc/sys/net/ipv4/ip_local_port_range\n\
+         {binary} serve {directory} --listen 127.0.0.1:30999 --json > {directory}/ready & server=$!\n\
+         until grep -q listening {directory}/ready; do sleep 0.05; done\n\
+         {binary} load http://127.0.0.1:30999/ --rate 1000 --requests 100 --max-lag 1h --idle 8\n\
+         kill $server",
+        binary = env!("CARGO_BIN_EXE_pollux"),
+        directory = directory.path().display()
+    );
+    let out = Command::new("timeout").args(["30", "unshare", "-n", "sh", "-c", &script]).output();
+    let out = out.unwrap();
+    let summary = text(&out.stdout);
+    assert!(summary.contains("100 no ports: "), "{summary}{}", text(&out.stderr));
+    assert!(summary.contains("--source 127.0.1.0/24"), "{summary}");
+}
+
+#[test]
+fn sigint_prints_what_was_measured() {
+    let server = Server::good("hello");
+    let mut child = pollux(&[
+        "load",
+        server.url("/x").to_string().as_str(),
+        "--rate",
+        "200",
+        "--duration",
+        "60",
+        "--json",
+    ])
+    .args(PATIENT)
+    .stdout(Stdio::piped())
+    .spawn()
+    .unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while server.seen.heads().len() < 40 {
+        assert!(Instant::now() < deadline, "40 requests do not come");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let interrupted_at = Instant::now();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(interrupted_at.elapsed() < Duration::from_secs(20));
+    let document: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(document["interrupted"], true);
+    assert!(document["requests"]["completed"].as_u64().unwrap() >= 30, "{line}");
+}
+
+#[test]
+fn an_hdr_log_is_written_with_an_interval_a_second() {
+    let server = Server::good("hello");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run.hlog");
+    let out = load(&[
+        server.url("/x").to_string().as_str(),
+        "--rate",
+        "100",
+        "--duration",
+        "2s",
+        "--hdr",
+        path.to_str().unwrap(),
+    ]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let log = std::fs::read_to_string(&path).unwrap();
+    assert!(log.contains("#[StartTime: ") && log.contains("#[BaseTime: "), "{log}");
+    // V2, deflated: the cookie's first bytes in Base64.
+    let latency = log.lines().filter(|line| !line.starts_with(['#', 'T', '"']));
+    let latency: Vec<_> = latency.collect();
+    assert!((2..=4).contains(&latency.len()), "{log}");
+    assert!(latency.iter().all(|line| line.contains(",HISTFAAA")), "{log}");
+    assert_eq!(log.matches("Tag=service,").count(), latency.len());
+}
+
+#[test]
+fn a_url_file_is_drawn_by_weight() {
+    let server = Server::good("hello");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("urls");
+    std::fs::write(&path, "/a 9\n/b 1\n").unwrap();
+    let out = load(&[
+        server.url("/x").to_string().as_str(),
+        "--url-file",
+        path.to_str().unwrap(),
+        "--connections",
+        "2",
+        "--requests",
+        "200",
+        "--header",
+        "X-From: test",
+    ]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let heads = server.seen.heads();
+    let a = heads.iter().filter(|head| head.starts_with("GET /a ")).count();
+    let b = heads.iter().filter(|head| head.starts_with("GET /b ")).count();
+    assert_eq!(a + b, 200);
+    assert!(a > 5 * b && b > 0, "{a} {b}");
+    assert!(heads.iter().all(|head| head.contains("X-From: test\r\n")));
+}
+
+#[test]
+fn idle_holds_and_tells() {
+    let server = Server::good("hello");
+    let address = server.address.to_string();
+    let out = run(&[
+        "idle",
+        &address,
+        "--connections",
+        "40",
+        "--kind",
+        "after-request",
+        "--duration",
+        "300ms",
+        "--json",
+    ]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let lines: Vec<Value> =
+        text(&out.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 2);
+    assert_eq!((&lines[0]["event"], &lines[0]["held"]), (&"holding".into(), &40.into()));
+    assert_eq!((&lines[1]["event"], &lines[1]["held"]), (&"statistics".into(), &40.into()));
+    assert_eq!(lines[1]["interrupted"], false);
+    assert_eq!(server.seen.heads().len(), 40);
+
+    let out = run(&["idle", "127.0.0.1", "--connections", "1"]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(text(&out.stderr).contains("HOST:PORT"), "{}", text(&out.stderr));
+}
+
+#[test]
+fn both_commands_have_examples() {
+    for command in ["load", "idle"] {
+        let help = text(&run(&[command, "--help"]).stdout);
+        assert!(help.contains("Examples:") && help.contains("pollux "), "{help}");
+    }
+}
+
+#[test]
+fn nginx_serves_both_loops() {
+    let Some(nginx) = Nginx::start() else {
+        eprintln!("skipped: no nginx here");
+        return;
+    };
+    let url = format!("http://127.0.0.1:{}/file", nginx.port);
+    for arguments in [
+        &["--rate", "300", "--requests", "150"][..],
+        &["--rate", "300", "--requests", "150", "--close", "reset", "--idle", "20"],
+        &["--rate", "300", "--requests", "150", "--close", "wait", "--method", "HEAD"],
+        &[
+            "--connections",
+            "4",
+            "--requests",
+            "1000",
+            "--idle",
+            "20",
+            "--idle-kind",
+            "after-request",
+        ],
+    ] {
+        let out = load(&[&[url.as_str(), "--json"], arguments].concat());
+        assert_eq!(out.status.code(), Some(0), "{arguments:?}: {}", text(&out.stderr));
+        let document: Value = serde_json::from_slice(&out.stdout).unwrap();
+        assert_eq!(
+            document["requests"]["completed"], document["requests"]["scheduled"],
+            "{arguments:?}: {}",
+            document["errors"]
+        );
+        assert_eq!(document["idle"]["held"], document["idle"]["wanted"]);
+    }
+}
+
+struct Nginx {
+    process: std::process::Child,
+    port: u16,
+    _directory: tempfile::TempDir,
+}
+
+impl Nginx {
+    fn start() -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        std::fs::write(root.join("file"), "x".repeat(6000)).unwrap();
+        let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+            .map(|name| format!("{name}_temp_path {}/{name};", root.display()))
+            .concat();
+        let configuration = format!(
+            "daemon off; master_process off; worker_processes 1; pid {0}/pid; error_log {0}/error;\n\
+             events {{ worker_connections 512; }}\n\
+             http {{ access_log off; keepalive_requests 1000000; {temporary}\n\
+             server {{ listen 127.0.0.1:{port}; root {0}; }} }}\n",
+            root.display()
+        );
+        std::fs::write(root.join("nginx.conf"), configuration).unwrap();
+        let process = ["nginx", "/usr/sbin/nginx"].iter().find_map(|name| {
+            Command::new(name)
+                .args(["-p", root.to_str()?, "-c", root.join("nginx.conf").to_str()?])
+                .stderr(Stdio::null())
+                .spawn()
+                .ok()
+        })?;
+        let nginx = Self { process, port, _directory: directory };
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(Instant::now() < deadline, "nginx does not listen");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Some(nginx)
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
