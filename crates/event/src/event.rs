@@ -71,7 +71,7 @@ impl Interest {
     /// What of `readiness` concerns this interest; errors and hang-ups always do. For mechanisms
     /// whose kernel side reports more than it was asked.
     #[inline]
-    pub fn select(self, readiness: Readiness) -> Readiness {
+    pub fn mask(self, readiness: Readiness) -> Readiness {
         let mut wanted = Readiness::HANGUP | Readiness::ERROR | Readiness::INVALID;
         wanted.set(Readiness::READABLE | Readiness::READ_CLOSED, self.contains(Self::READ));
         wanted.set(Readiness::WRITABLE, self.contains(Self::WRITE));

@@ -9,7 +9,7 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 use std::{
     collections::{BTreeMap, HashSet},
     fs::File,
-    io::{Read, Write},
+    io::{ErrorKind, Read, Write},
     net::TcpListener,
     os::{
         fd::AsFd,
@@ -155,6 +155,76 @@ fn uring_poll_survives_the_thread_that_armed_it() {
         events = turn(&mut set.0, Duration::from_millis(100));
     }
     assert_eq!(events.len(), 1);
+}
+
+/// Interests change while data arrive from another thread, so that changes meet requests that are
+/// about to complete: no change and no edge is lost.
+#[test]
+fn uring_poll_changes_while_data_arrive() {
+    const BYTES: usize = 20_000;
+    for spec in ["uring-poll", "uring-poll:taskrun=defer"] {
+        let Some(mut set) = open::<UringPoll>(spec) else { return };
+        let (mut nears, mut fars): (Vec<_>, Vec<_>) = pairs(32).into_iter().unzip();
+        let add = |near: &UnixStream| set.add(near.as_fd(), Interest::READ).expect("added");
+        let tokens: Vec<_> = nears.iter().map(add).collect();
+        let place: BTreeMap<_, _> =
+            tokens.iter().enumerate().map(|(place, token)| (token.fd, place)).collect();
+        let writer = thread::spawn(move || {
+            for number in 0..BYTES {
+                let far = number * 7 % fars.len();
+                fars[far].write_all(b"x").expect("written");
+            }
+            fars
+        });
+        let (mut taken, mut turns) = (0, 0);
+        let until = Instant::now() + PATIENCE;
+        while taken < BYTES {
+            assert!(Instant::now() < until, "{taken} of {BYTES}: {:?}", set.statistics());
+            // Interest comes and goes: what arrives meanwhile is told when it comes back.
+            turns += 1;
+            for (index, token) in tokens.iter().enumerate() {
+                let interest = match (turns + index) % 4 {
+                    0 => Interest::empty(),
+                    1 => Interest::READ,
+                    _ => continue,
+                };
+                set.modify(*token, interest).expect("modified");
+            }
+            for event in turn(&mut set, Duration::from_millis(1)) {
+                let mut buffer = [0; 4096];
+                // Up to the end, as an edge asks; more than the socket holds is not there.
+                for _ in 0..BYTES {
+                    match nears[place[&event.token.fd]].read(&mut buffer) {
+                        Ok(count) => taken += count,
+                        Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                        Err(error) => panic!("read: {error}"),
+                    }
+                }
+            }
+        }
+        drop(writer.join().expect("the writer ends well"));
+        assert_eq!(taken, BYTES);
+    }
+}
+
+/// The kernel refuses (EALREADY) to change a request that is about to complete, which with
+/// deferred completions is every one whose data came since the last wait: it is changed later.
+#[test]
+fn uring_poll_sends_a_refused_change_again() {
+    let Some(mut set) = open::<UringPoll>("uring-poll:taskrun=defer") else { return };
+    let (near, mut far) = pairs(1).pop().expect("one");
+    let token = set.add(near.as_fd(), Interest::READ).expect("added");
+    assert_eq!(turn(&mut set, Duration::ZERO), []);
+    far.write_all(b"x").expect("written");
+    set.modify(token, Interest::WRITE).expect("modified");
+    let until = Instant::now() + PATIENCE;
+    let mut events = Vec::new();
+    while !events.iter().any(|event: &Event| event.readiness.contains(Readiness::WRITABLE)) {
+        assert!(Instant::now() < until, "{events:?}, {:?}", set.statistics());
+        events.extend(turn(&mut set, Duration::from_millis(100)));
+    }
+    assert_eq!(statistic(&set, "changes_sent_again"), 1);
+    assert!(events.iter().all(|event| !event.readiness.contains(Readiness::READABLE)));
 }
 
 #[test]

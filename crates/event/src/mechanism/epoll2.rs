@@ -76,7 +76,7 @@ impl Mechanism for Epoll2 {
     #[inline]
     fn next_event(&mut self) -> Option<Event> {
         while let Some((token, interest, readiness)) = self.core.next_live() {
-            let readiness = interest.select(readiness);
+            let readiness = interest.mask(readiness);
             if !readiness.is_empty() {
                 return Some(Event { token, readiness });
             }
