@@ -177,6 +177,3 @@ impl Site {
             && resource.sources.iter().all(|(path, stamp)| self.tree.stamp(path) == *stamp)
     }
 }
-
-#[cfg(test)]
-mod tests;

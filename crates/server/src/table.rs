@@ -42,6 +42,13 @@ bitflags::bitflags! {
     }
 }
 
+impl Marks {
+    /// Whether there is something that the engine will come back to by itself.
+    pub(crate) fn is_left(self) -> bool {
+        self.intersects(Self::INPUT_WAITS | Self::QUEUED)
+    }
+}
+
 /// What a connection is waiting for, and so which timeout it has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]

@@ -104,7 +104,7 @@ impl Worker {
             let eventfd = eventfd.clone();
             move || {
                 let _end = End(task.ends.clone());
-                run(task, &eventfd, queue, &ready)
+                run(task, eventfd, queue, &ready)
             }
         })?;
         match is_ready.recv() {
@@ -167,12 +167,15 @@ impl Drop for End {
 /// A worker's life.
 fn run(
     task: Task,
-    eventfd: &OwnedFd,
+    eventfd: Arc<OwnedFd>,
     commands: Receiver<Command>,
     ready: &Sender<WorkerInfo>,
 ) -> anyhow::Result<Statistics> {
     let Task { config, mechanism, index, listens, shared, max_connections, log, .. } = task;
-    let mut kept = own_files(eventfd, &shared)?;
+    let mut kept = own_files(&eventfd, &shared)?;
+    // The main thread's own: were they dropped here at last, they would be closed in the wrong
+    // table. It holds them at least until this worker is ready.
+    drop((eventfd, shared));
     let inbox = Inbox { eventfd: kept.remove(0), commands };
     let mut listeners = kept;
     for listen in &listens {
@@ -232,10 +235,9 @@ impl Visitor for Job<'_> {
     type Output = anyhow::Result<Statistics>;
 
     fn visit<M: Mechanism>(self) -> Self::Output {
-        let mechanism = M::open(&self.mechanism.options())?;
-        let engine = Engine::new(
+        let engine = Engine::<M>::new(
             &self.config,
-            mechanism,
+            &self.mechanism.options(),
             self.service,
             self.listeners,
             self.max_connections,

@@ -1,9 +1,11 @@
 //! Support for the tests of all crates: pairs of descriptors, full buffers, limits, forked
-//! children, signals. Everything panics with what failed: a test has no use for a `Result` here.
+//! children, signals, an HTTP client, the server as a process. Everything panics with what failed: a test has no use for a `Result` here.
 
 pub mod child;
+pub mod http;
 pub mod limits;
 pub mod pairs;
+pub mod serve;
 pub mod signals;
 mod sys;
 

@@ -27,7 +27,7 @@ use crate::{
     worker::{Command, Inbox},
 };
 use accept::Acceptor;
-use pollux_event::{Capabilities, Event, Interest, Mechanism, Readiness, Token, sys};
+use pollux_event::{Capabilities, Event, Interest, Mechanism, Options, Readiness, Token, sys};
 use std::{
     collections::VecDeque,
     io,
@@ -57,6 +57,8 @@ pub(crate) struct Engine<M> {
     again: VecDeque<RawFd>,
     /// Connections whose time is over; kept for its memory.
     due: Vec<RawFd>,
+    /// The mechanism tells of an arrival once.
+    is_edge: bool,
     discipline: Discipline,
     large_file: LargeFile,
     connections: ConnectionCounts,
@@ -68,17 +70,16 @@ pub(crate) struct Engine<M> {
 }
 
 impl<M: Mechanism> Engine<M> {
-    const IS_EDGE: bool = M::DESCRIPTION.capabilities.contains(Capabilities::EDGE);
-
-    /// Takes in the listeners and the inbox.
+    /// Opens the mechanism and takes in the listeners and the inbox.
     pub(crate) fn new(
         config: &Config,
-        mut mechanism: M,
+        options: &Options,
         service: Service,
         listeners: Vec<OwnedFd>,
         max_connections: usize,
         inbox: Inbox,
     ) -> anyhow::Result<Self> {
+        let mut mechanism = M::open(options)?;
         let inbox_token = mechanism.add(inbox.as_fd(), Interest::READ)?;
         let acceptor =
             Acceptor::new(&mut mechanism, listeners, config.accept_limit, max_connections)?;
@@ -94,6 +95,7 @@ impl<M: Mechanism> Engine<M> {
             outbox: Outbox::default(),
             again: VecDeque::new(),
             due: Vec::new(),
+            is_edge: M::capabilities(options).contains(Capabilities::EDGE),
             discipline: config.interest,
             large_file: config.large_file,
             connections: ConnectionCounts::default(),
@@ -202,7 +204,7 @@ impl<M: Mechanism> Engine<M> {
             if !self.answer(fd, received) {
                 return;
             }
-            if is_drained || !Self::IS_EDGE {
+            if is_drained || !self.is_edge {
                 return self.settle(fd);
             }
         }
@@ -305,7 +307,7 @@ impl<M: Mechanism> Engine<M> {
         }
         self.wait_to_read(fd);
         let Some(slot) = self.table.get_mut(fd) else { return };
-        if Self::IS_EDGE && slot.marks.contains(Marks::INPUT_WAITS) {
+        if self.is_edge && slot.marks.contains(Marks::INPUT_WAITS) {
             // Not at once: the stack would grow with every response that blocks.
             self.come_back_to(fd);
         }
@@ -317,11 +319,11 @@ impl<M: Mechanism> Engine<M> {
     fn wait_to_write(&mut self, fd: RawFd) {
         let wanted = match self.discipline {
             // Once registered for both, an edge-triggered mechanism needs no further change.
-            Discipline::Eager if Self::IS_EDGE => Marks::READS | Marks::WRITES,
+            Discipline::Eager if self.is_edge => Marks::READS | Marks::WRITES,
             _ => Marks::WRITES,
         };
         // A change makes an edge-triggered mechanism look again, which per-state rests on.
-        let must_look = self.discipline == Discipline::PerState && Self::IS_EDGE;
+        let must_look = self.discipline == Discipline::PerState && self.is_edge;
         if self.change_interest(fd, wanted, must_look) {
             self.settle(fd);
         }
@@ -329,7 +331,7 @@ impl<M: Mechanism> Engine<M> {
 
     /// Registers for reading.
     fn wait_to_read(&mut self, fd: RawFd) {
-        if !(Self::IS_EDGE && self.discipline == Discipline::Eager) {
+        if !(self.is_edge && self.discipline == Discipline::Eager) {
             self.change_interest(fd, Marks::READS, false);
         }
     }
@@ -371,6 +373,9 @@ impl<M: Mechanism> Engine<M> {
         slot.armed_at = requests;
         let timeouts = &self.service.timeouts;
         let timeout = match class {
+            Class::KeepAlive if self.service.is_stopping && !slot.marks.is_left() => {
+                return self.close(fd);
+            }
             Class::KeepAlive => timeouts.keep_alive,
             Class::Header => timeouts.header,
             Class::Send => timeouts.send,

@@ -120,7 +120,7 @@ impl<M: Mechanism> Engine<M> {
             }
         }
         // A level-triggered mechanism will say it again.
-        self.acceptor.listeners[index].has_more = Self::IS_EDGE;
+        self.acceptor.listeners[index].has_more = self.is_edge;
     }
 
     fn accept_one(&mut self, index: usize) -> Accepted {

@@ -1,0 +1,131 @@
+//! What is said when something is wrong, and what the options do.
+
+use crate::{BINARY, INDEX, serve, site};
+use std::{
+    io::{Read, Write},
+    net::TcpListener,
+    os::unix::net::UnixStream,
+    path::Path,
+    process::Command,
+};
+
+/// Runs a server that must refuse to start; returns what it says.
+fn refusal(directory: &Path, arguments: &[&str]) -> String {
+    let output = Command::new("timeout")
+        .args(["20", BINARY, "serve"])
+        .arg(directory)
+        .args(["--listen", "127.0.0.1:0"])
+        .args(arguments)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let code = output.status.code();
+    assert!(matches!(code, Some(1 | 2)), "{arguments:?} ended with {code:?}: {said}");
+    said
+}
+
+#[test]
+fn refusals_name_what_is_at_fault() {
+    let site = site(0);
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    for (arguments, words) in [
+        (&["--listen", &address][..], &["cannot listen", &address, "in use"][..]),
+        (&["--listen", &address, "--workers", "2"], &["cannot listen", &address, "in use"]),
+        (&["--mechanism", "kqueue"], &["kqueue", "epoll-et"]),
+        (&["--mechanism", "epoll:x=1"], &["epoll", "no options"]),
+        (&["--pin", "100000"], &["CPU 100000"]),
+        (&["--accept-limit", "0"], &["--accept-limit", "inf"]),
+        (&["--cache-size", "lots"], &["--cache-size", "64M"]),
+        (&["--keep-alive", "soon"], &["--keep-alive", "10s"]),
+        (&["--header", "Date: now"], &["Date"]),
+        (&["--access-log", "/nonexistent/log"], &["/nonexistent/log"]),
+        (&["--listen", "nowhere"], &["--listen", "ADDRESS:PORT"]),
+    ] {
+        let said = refusal(site.path(), arguments);
+        for word in words {
+            assert!(said.contains(word), "{arguments:?}: no {word:?} in {said:?}");
+        }
+    }
+    let said = refusal(&site.path().join("none"), &[]);
+    assert!(said.contains("none"), "{said}");
+    let said = refusal(&site.path().join("index.html"), &[]);
+    assert!(said.contains("index.html"), "{said}");
+}
+
+#[test]
+fn two_servers_of_several_workers_do_not_share_a_port_by_accident() {
+    let site = site(0);
+    let first = serve(site.path(), &["--workers", "2"]);
+    let said = refusal(site.path(), &["--workers", "2", "--listen", first.address()]);
+    assert!(said.contains("in use"), "{said}");
+}
+
+#[test]
+fn it_listens_wherever_it_is_told() {
+    let site = site(0);
+    let path = site.path().join("socket");
+    let unix = format!("unix:{}", path.display());
+    let has_ipv6 = TcpListener::bind("[::1]:0").is_ok();
+    let mut arguments = vec!["--listen", &unix, "--workers", "2"];
+    if has_ipv6 {
+        arguments.extend(["--listen", "[::1]:0"]);
+    } else {
+        eprintln!("skipped: no IPv6 here");
+    }
+    for _ in 0..2 {
+        // The second time over the socket file that a killed server leaves behind.
+        let server = serve(site.path(), &arguments);
+        let addresses = server.listening()["addresses"].as_array().unwrap();
+        assert_eq!(addresses.len(), if has_ipv6 { 3 } else { 2 }, "{addresses:?}");
+        for address in addresses.iter().map(|address| address.as_str().unwrap()) {
+            if address.starts_with("unix:") {
+                let mut stream = UnixStream::connect(&path).unwrap();
+                stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+                let mut reply = String::new();
+                stream.read_to_string(&mut reply).unwrap();
+                assert!(reply.ends_with(INDEX), "{reply}");
+            } else {
+                assert_eq!(pollux_testkit::http::Client::connect(address).get("/").text(), INDEX);
+            }
+        }
+    }
+    let server = serve(site.path(), &arguments);
+    assert!(server.stop().0.success());
+    assert!(!path.exists(), "the socket's file is removed at the end");
+}
+
+#[test]
+fn fields_can_be_added_and_the_server_field_left_out() {
+    let site = site(0);
+    let server = serve(site.path(), &["--no-server-header", "--header", "X-Frame-Options: DENY"]);
+    for path in ["/", "/none"] {
+        let reply = server.client().get(path);
+        assert_eq!(reply.field("server"), None);
+        assert_eq!(reply.field("x-frame-options"), Some("DENY"));
+    }
+    let server = serve(site.path(), &["--max-requests", "2"]);
+    assert_eq!(server.client().get("/").field("server"), Some("pollux"));
+    let mut client = server.client();
+    assert_eq!(client.get("/").field("connection"), None);
+    assert_eq!(client.get("/").field("connection"), Some("close"));
+    assert!(client.is_closed());
+}
+
+#[test]
+fn every_worker_has_a_thread_on_its_cpu() {
+    let site = site(0);
+    let server = serve(site.path(), &["--workers", "3", "--pin", "0"]);
+    let workers = server.listening()["workers"].as_array().unwrap().clone();
+    assert_eq!(workers.len(), 3);
+    for worker in workers {
+        assert_eq!(worker["cpu"], 0);
+        let status = std::fs::read_to_string(format!(
+            "/proc/{}/task/{}/status",
+            server.pid(),
+            worker["tid"]
+        ))
+        .unwrap();
+        assert!(status.contains("Cpus_allowed_list:\t0\n"), "{status}");
+    }
+}

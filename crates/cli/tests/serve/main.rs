@@ -1,0 +1,36 @@
+//! `pollux serve` as a process: attacks, limits, signals, memory.
+
+mod attacks;
+mod command_line;
+mod limits;
+mod signals;
+
+use pollux_testkit::serve::Serve;
+use std::{fs, path::Path};
+use tempfile::TempDir;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_pollux");
+const INDEX: &str = "<h1>it works</h1>\n";
+
+/// A site with an index and a file of `large` octets.
+fn site(large: usize) -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("index.html"), INDEX).unwrap();
+    fs::write(directory.path().join("large.bin"), content(large)).unwrap();
+    directory
+}
+
+/// Octets that show when some are missing or twice.
+fn content(len: usize) -> Vec<u8> {
+    (0..len as u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
+}
+
+fn serve(directory: &Path, arguments: &[&str]) -> Serve {
+    Serve::start(BINARY, directory, arguments)
+}
+
+/// The server still serves everybody else.
+fn assert_serves(server: &Serve) {
+    let reply = server.client().get("/");
+    assert_eq!((reply.status, reply.text().as_str()), (200, INDEX));
+}

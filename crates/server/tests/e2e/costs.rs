@@ -1,0 +1,126 @@
+//! System calls, exactly.
+
+use crate::Fixture;
+use pollux_event::sys::{Call, Counters};
+use pollux_server::config::{Discipline, LargeFile, MechanismChoice};
+
+/// The system calls of `requests` GETs of `path` on one keep-alive connection, after a first one.
+fn calls(fixture: &Fixture, path: &str, requests: usize) -> (Counters, u64) {
+    let mut client = fixture.client();
+    assert_eq!(client.get(path).status, 200);
+    let before = fixture.server.statistics();
+    for _ in 0..requests {
+        assert_eq!(client.get(path).status, 200);
+    }
+    let after = fixture.server.statistics();
+    assert_eq!(after.requests - before.requests, requests as u64);
+    (after.system_calls.since(&before.system_calls), after.waits - before.waits)
+}
+
+fn fixture(mechanism: &str, interest: Discipline, large_file: LargeFile) -> Fixture {
+    let files: [(&str, &[u8]); 4] = [
+        ("one", b"x"),
+        ("six", &[b'y'; 6 << 10]),
+        ("memory", &[b'z'; 100_000]),
+        ("open", &[b'o'; 300_000]),
+    ];
+    Fixture::new(&files, |config| {
+        config.mechanism = MechanismChoice::Named(mechanism.parse().unwrap());
+        config.interest = interest;
+        config.large_file = large_file;
+    })
+}
+
+/// What the cache may do meanwhile: compare its files with the disk, twice a second.
+const NOT_OF_A_REQUEST: [Call; 2] = [Call::Stat, Call::Read];
+
+fn assert_only(calls: &Counters, allowed: &[Call]) {
+    for (call, count, _) in calls.iter() {
+        let is_allowed = allowed.contains(&call) || NOT_OF_A_REQUEST.contains(&call);
+        assert!(is_allowed, "{count} calls of {}", call.name());
+    }
+}
+
+#[test]
+fn a_keep_alive_request_is_one_receive_and_one_send() {
+    const N: u64 = 300;
+    let fixture = fixture("epoll-et", Discipline::Eager, LargeFile::MsgMore);
+    for path in ["/one", "/six"] {
+        let (calls, waits) = calls(&fixture, path, N as usize);
+        assert_eq!(calls.of(Call::Recv), N, "{path}");
+        assert_eq!(calls.of(Call::Send), N, "{path}");
+        assert_eq!(calls.of(Call::EpollWait), waits, "{path}");
+        // One wait a request where nobody else asks, one for each reading of the figures; the
+        // timers wake it a few times more on a slow machine.
+        assert!(waits <= N + N / 4 + 4, "{waits} waits for {N} requests of {path}");
+        assert_only(&calls, &[Call::Recv, Call::Send, Call::EpollWait]);
+    }
+}
+
+#[test]
+fn pipelined_requests_share_both() {
+    let fixture = fixture("epoll-et", Discipline::Eager, LargeFile::MsgMore);
+    let mut client = fixture.client();
+    client.get("/one");
+    let before = fixture.server.statistics();
+    client.send("GET /one HTTP/1.1\r\nHost: test\r\n\r\n".repeat(32));
+    for _ in 0..32 {
+        assert_eq!(client.reply().text(), "x");
+    }
+    let calls = fixture.server.statistics().system_calls.since(&before.system_calls);
+    assert_eq!((calls.of(Call::Recv), calls.of(Call::Send)), (1, 1));
+}
+
+#[test]
+fn longer_content_is_sent_from_where_it_is() {
+    const N: u64 = 50;
+    for (large_file, corks) in [(LargeFile::MsgMore, 0), (LargeFile::Cork, 2 * N)] {
+        let fixture = fixture("epoll-et", Discipline::Eager, large_file);
+        let (of_memory, _) = calls(&fixture, "/memory", N as usize);
+        // The client may be slow, so that a second part is needed.
+        assert!(of_memory.of(Call::Sendmsg) >= N);
+        assert_eq!(of_memory.of(Call::Sendfile), 0);
+        assert_eq!(of_memory.of(Call::Setsockopt), 0);
+        let (of_open, _) = calls(&fixture, "/open", N as usize);
+        assert_eq!(of_open.of(Call::Send), N, "the heads");
+        assert!(of_open.of(Call::Sendfile) >= N);
+        assert!(of_open.of(Call::Setsockopt) >= corks);
+        assert_eq!(of_open.of(Call::Setsockopt) == 0, corks == 0);
+    }
+}
+
+#[test]
+fn per_state_changes_interest_twice_a_request_and_waits_twice() {
+    const N: u64 = 100;
+    for mechanism in ["epoll", "epoll-et"] {
+        let fixture = fixture(mechanism, Discipline::PerState, LargeFile::MsgMore);
+        let (calls, waits) = calls(&fixture, "/one", N as usize);
+        assert_eq!(calls.of(Call::EpollCtl), 2 * N, "{mechanism}");
+        assert_eq!(calls.of(Call::Send), N, "{mechanism}");
+        assert_eq!(calls.of(Call::Recv), N, "{mechanism}");
+        assert!(waits >= 2 * N, "{waits} waits for {N} requests of {mechanism}");
+    }
+}
+
+#[test]
+fn a_connection_a_request_costs_five_calls_and_its_share_of_the_accepts() {
+    const N: u64 = 100;
+    let fixture = fixture("epoll-et", Discipline::Eager, LargeFile::MsgMore);
+    fixture.get("/one");
+    let before = fixture.server.statistics();
+    for _ in 0..N {
+        let reply = fixture.client().request("GET", "/one", &["Connection: close"]);
+        assert_eq!(reply.text(), "x");
+    }
+    let after = fixture.server.statistics();
+    let calls = after.system_calls.since(&before.system_calls);
+    for call in [Call::EpollCtl, Call::Recv, Call::Send, Call::Close] {
+        assert_eq!(calls.of(call), N, "{}", call.name());
+    }
+    // An edge-triggered listener is asked until it has no more.
+    assert!((N..=2 * N).contains(&calls.of(Call::Accept)));
+    assert_only(
+        &calls,
+        &[Call::EpollCtl, Call::Recv, Call::Send, Call::Close, Call::Accept, Call::EpollWait],
+    );
+}

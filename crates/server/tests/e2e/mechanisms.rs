@@ -1,0 +1,150 @@
+//! The same service on every mechanism of the registry, in both disciplines.
+
+use crate::Fixture;
+use pollux_event::{MechanismSpec, registry};
+use pollux_server::config::{Discipline, MechanismChoice};
+use pollux_testkit::http::Client;
+use std::{io::Read, net::Shutdown, num::NonZeroU32, thread, time::Duration};
+
+const LARGE: usize = 6 << 20;
+
+/// Every mechanism with each value of its own options.
+fn specs() -> Vec<MechanismSpec> {
+    let mut specs = Vec::new();
+    for description in registry::ALL {
+        specs.push(description.name.parse().unwrap());
+        for (key, values, _) in description.own_options {
+            for value in values.iter().skip(1) {
+                specs.push(format!("{}:{key}={value}", description.name).parse().unwrap());
+            }
+        }
+    }
+    specs
+}
+
+fn on_every_mechanism(test: impl Fn(&dyn Fn(Option<NonZeroU32>) -> Fixture, &str)) {
+    let large: Vec<u8> = (0..LARGE).map(|i| (i / 7) as u8).collect();
+    let mut tested = 0;
+    for spec in specs() {
+        if let Err(reason) = registry::probe(&spec) {
+            eprintln!("skipped: {spec}: {reason}");
+            continue;
+        }
+        for interest in [Discipline::Eager, Discipline::PerState] {
+            let start = |accept_limit| {
+                let files: [(&str, &[u8]); 3] =
+                    [("index.html", b"hello"), ("empty", b""), ("large", &large)];
+                Fixture::new(&files, |config| {
+                    config.mechanism = MechanismChoice::Named(spec.clone());
+                    config.interest = interest;
+                    config.accept_limit = accept_limit;
+                    config.timeouts.keep_alive = Duration::from_millis(1500);
+                    config.timeouts.header = Duration::from_secs(60);
+                })
+            };
+            let name = format!("{spec}, {interest:?}");
+            test(&start, &name);
+            tested += 1;
+        }
+    }
+    // epoll has been in every kernel since 2.6.
+    assert!(tested >= 4, "only {tested} could be tested");
+}
+
+/// Large content without a wall of numbers when it is wrong.
+fn assert_large(body: &[u8], name: &str) {
+    let is_right =
+        body.len() == LARGE && body.iter().enumerate().all(|(i, &byte)| byte == (i / 7) as u8);
+    assert!(is_right, "{name}: {} of {LARGE} octets, or wrong ones", body.len());
+}
+
+#[test]
+fn serve_alike() {
+    on_every_mechanism(|start, name| {
+        let fixture = start(NonZeroU32::new(64));
+        // Several requests on one connection, whole and in pieces.
+        let mut client = fixture.client();
+        for _ in 0..3 {
+            assert_eq!(client.get("/").text(), "hello", "{name}");
+        }
+        assert_eq!(client.get("/empty").text(), "", "{name}");
+        for piece in ["GE", "T / HTTP/1.1\r\nHo", "st: test\r\n\r", "\n"] {
+            client.send(piece);
+            thread::sleep(Duration::from_millis(2));
+        }
+        assert_eq!(client.reply().text(), "hello", "{name}");
+        // Large content, with a request pipelined behind it that waits its turn.
+        client
+            .send("GET /large HTTP/1.1\r\nHost: test\r\n\r\nGET / HTTP/1.1\r\nHost: test\r\n\r\n");
+        thread::sleep(Duration::from_millis(20));
+        client.send("GET /empty HTTP/1.1\r\nHost: test\r\n\r\n");
+        assert_large(&client.reply().body, name);
+        assert_eq!(client.reply().text(), "hello", "{name}");
+        assert_eq!(client.reply().text(), "", "{name}");
+        // More pipelined requests than fit into a receive buffer.
+        client.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n".repeat(2_000));
+        for _ in 0..2_000 {
+            assert_eq!(client.reply().text(), "hello", "{name}");
+        }
+        // Closed by the client's wish, and by its half-close behind a request.
+        let reply = client.request("GET", "/", &["Connection: close"]);
+        assert_eq!(reply.text(), "hello", "{name}");
+        assert!(client.is_closed(), "{name}");
+        let mut client = fixture.client();
+        client.send("GET /large HTTP/1.1\r\nHost: test\r\n\r\n");
+        client.socket().shutdown(Shutdown::Write).unwrap();
+        assert_large(&client.reply().body, name);
+        assert!(client.is_closed(), "{name}");
+        // A quiet connection is closed in the end, and nothing else is.
+        let mut idle = fixture.client();
+        assert_eq!(idle.get("/").text(), "hello", "{name}");
+        assert!(idle.is_closed(), "{name}");
+        let last = fixture.stop();
+        assert_eq!(last.requests, 2_013, "{name}");
+        assert_eq!((last.connections.accepted, last.connections.timed_out), (3, 1), "{name}");
+    });
+}
+
+#[test]
+fn accept_everybody_whatever_the_limit() {
+    const CLIENTS: usize = 40;
+    on_every_mechanism(|start, name| {
+        for limit in [NonZeroU32::new(1), NonZeroU32::new(10), None] {
+            let fixture = start(limit);
+            // All at once, so that one event stands for several connections.
+            let mut clients: Vec<Client> = (0..CLIENTS).map(|_| fixture.client()).collect();
+            for client in &mut clients {
+                assert_eq!(client.get("/").text(), "hello", "{name}, accept limit {limit:?}");
+            }
+            let statistics = fixture.server.statistics();
+            assert_eq!(statistics.connections.open, CLIENTS as u64, "{name}");
+            // Nobody spins: there is nothing to do.
+            let waits = statistics.waits;
+            thread::sleep(Duration::from_millis(100));
+            let spun = fixture.server.statistics().waits - waits;
+            assert!(spun < 20, "{name}: {spun} waits with nothing to do");
+            drop(clients);
+            fixture.stop();
+        }
+    });
+}
+
+#[test]
+fn let_go_of_clients_that_vanish() {
+    on_every_mechanism(|start, name| {
+        let fixture = start(None);
+        for request in ["", "GET / HT", "GET /large HTTP/1.1\r\nHost: test\r\n\r\n"] {
+            let mut client = fixture.client();
+            client.send(request);
+            if request.len() > 20 {
+                client.socket().read_exact(&mut [0; 10]).unwrap();
+            }
+        }
+        let started_at = std::time::Instant::now();
+        while fixture.server.statistics().connections.closed < 3 {
+            assert!(started_at.elapsed() < Duration::from_secs(20), "{name}: they stay");
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(fixture.stop().connections.timed_out, 0, "{name}");
+    });
+}

@@ -1,0 +1,130 @@
+//! A client that says exactly what a test wants said, and reads replies with its own eyes: it
+//! shares no code with the server.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::{TcpStream, ToSocketAddrs},
+    time::Duration,
+};
+
+/// How long a test waits for a server before it calls it dead. Generous: the machine may be busy.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A reply.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    /// The status code.
+    pub status: u16,
+    /// The fields in order, names in lower case.
+    pub fields: Vec<(String, String)>,
+    /// The content.
+    pub body: Vec<u8>,
+}
+
+impl Reply {
+    /// The value of a field that must not be there twice.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        let mut found = self.fields.iter().filter(|(known, _)| known == name);
+        let value = found.next().map(|(_, value)| value.as_str());
+        assert!(found.next().is_none(), "{name} is there twice: {:?}", self.fields);
+        value
+    }
+
+    /// The content as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+}
+
+/// A connection to a server.
+#[derive(Debug)]
+pub struct Client {
+    stream: BufReader<TcpStream>,
+}
+
+impl Client {
+    /// Connects.
+    pub fn connect(address: impl ToSocketAddrs) -> Self {
+        let stream = TcpStream::connect(address).expect("the server accepts a connection");
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self { stream: BufReader::new(stream) }
+    }
+
+    /// The socket.
+    pub fn socket(&self) -> &TcpStream {
+        self.stream.get_ref()
+    }
+
+    /// Sends these bytes.
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.stream.get_mut().write_all(bytes.as_ref()).expect("the server reads");
+    }
+
+    /// Sends a GET and reads the reply.
+    pub fn get(&mut self, path: &str) -> Reply {
+        self.request("GET", path, &[])
+    }
+
+    /// Sends a request without a body and reads the reply.
+    pub fn request(&mut self, method: &str, path: &str, fields: &[&str]) -> Reply {
+        let mut text = format!("{method} {path} HTTP/1.1\r\nHost: test\r\n");
+        for field in fields {
+            text.push_str(field);
+            text.push_str("\r\n");
+        }
+        text.push_str("\r\n");
+        self.send(text);
+        self.reply_to(method)
+    }
+
+    /// Reads the reply to a GET.
+    pub fn reply(&mut self) -> Reply {
+        self.reply_to("GET")
+    }
+
+    /// Reads the reply to a request with this method.
+    pub fn reply_to(&mut self, method: &str) -> Reply {
+        let first = self.line();
+        let mut words = first.splitn(3, ' ');
+        assert_eq!(words.next(), Some("HTTP/1.1"), "{first:?} is no status line");
+        let status: u16 = words.next().unwrap().parse().expect("a status code");
+        let mut fields = Vec::new();
+        loop {
+            let line = self.line();
+            if line.is_empty() {
+                break;
+            }
+            let (name, value) = line.split_once(": ").expect("a field line");
+            fields.push((name.to_ascii_lowercase(), value.to_owned()));
+        }
+        let mut reply = Reply { status, fields, body: Vec::new() };
+        let bodiless = method == "HEAD" || matches!(status, 100..=199 | 204 | 304);
+        if !bodiless {
+            let len = reply.field("content-length").expect("a length").parse().unwrap();
+            reply.body = vec![0; len];
+            self.stream.read_exact(&mut reply.body).expect("the whole content");
+        }
+        reply
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = Vec::new();
+        self.stream.read_until(b'\n', &mut line).expect("a line of the head");
+        let text = String::from_utf8(line).expect("a head in ASCII");
+        text.strip_suffix("\r\n").unwrap_or_else(|| panic!("{text:?} is no whole line")).to_owned()
+    }
+
+    /// Whether the server closes the connection, with an end of stream, and sends nothing before.
+    pub fn is_closed(&mut self) -> bool {
+        matches!(self.stream.read(&mut [0; 1]), Ok(0))
+    }
+
+    /// Reads until the end, whatever it is: an end of stream or a reset.
+    pub fn read_to_the_end(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let _ = self.stream.read_to_end(&mut bytes);
+        bytes
+    }
+}

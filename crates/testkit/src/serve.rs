@@ -1,0 +1,159 @@
+//! `pollux serve` as a process under test.
+
+use crate::http::{Client, PATIENCE};
+use serde_json::Value;
+use std::{
+    io::{BufRead, BufReader},
+    os::unix::process::ExitStatusExt,
+    path::Path,
+    process::{Child, ChildStdout, Command, ExitStatus, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// A running server; killed when it is dropped.
+#[derive(Debug)]
+pub struct Serve {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+    listening: Value,
+}
+
+impl Serve {
+    /// Starts `binary serve directory --json --listen 127.0.0.1:0 arguments` and waits until it
+    /// listens.
+    pub fn start(binary: &str, directory: &Path, arguments: &[&str]) -> Self {
+        let mut command = Command::new(binary);
+        command.arg("serve").arg(directory).args(["--json", "--listen", "127.0.0.1:0"]);
+        command.args(arguments);
+        Self::start_command(command)
+    }
+
+    /// As [`Serve::start`], with a soft and hard limit of open files.
+    pub fn start_limited(
+        open_files: u32,
+        binary: &str,
+        directory: &Path,
+        arguments: &[&str],
+    ) -> Self {
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -n \"$0\" && exec \"$@\"", &open_files.to_string(), binary]);
+        command.arg("serve").arg(directory).args(["--json", "--listen", "127.0.0.1:0"]);
+        command.args(arguments);
+        Self::start_command(command)
+    }
+
+    fn start_command(mut command: Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut serve = Self { child, stdout, listening: Value::Null };
+        serve.listening = serve.line();
+        assert_eq!(serve.listening["event"], "listening", "{}", serve.listening);
+        serve
+    }
+
+    /// What it said when it was ready.
+    pub fn listening(&self) -> &Value {
+        &self.listening
+    }
+
+    /// Its first address.
+    pub fn address(&self) -> &str {
+        self.listening["addresses"][0].as_str().expect("an address")
+    }
+
+    /// A new connection to it.
+    pub fn client(&self) -> Client {
+        Client::connect(self.address())
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).expect("the server runs");
+    }
+
+    /// Its present statistics (SIGUSR1).
+    pub fn statistics(&mut self) -> Value {
+        self.signal(rustix::process::Signal::USR1);
+        let line = self.line();
+        assert_eq!(line["event"], "statistics", "{line}");
+        line
+    }
+
+    /// Asks again and again until the statistics are as wanted.
+    pub fn wait_until(&mut self, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+        let started_at = Instant::now();
+        loop {
+            let statistics = self.statistics();
+            if is_so(&statistics) {
+                return statistics;
+            }
+            assert!(started_at.elapsed() < PATIENCE, "waited in vain for {what}: {statistics}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Stops it with SIGTERM; returns its exit status and its last statistics.
+    pub fn stop(mut self) -> (ExitStatus, Value) {
+        self.signal(rustix::process::Signal::TERM);
+        self.wait()
+    }
+
+    /// Waits for its end; returns its exit status and its last statistics.
+    pub fn wait(&mut self) -> (ExitStatus, Value) {
+        let last = self.line();
+        let started_at = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return (status, last);
+            }
+            assert!(started_at.elapsed() < PATIENCE, "the server does not end");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Whether it still runs.
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Its resident anonymous memory in bytes (VmRSS without file mappings).
+    pub fn resident_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+    }
+
+    fn line(&mut self) -> Value {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).expect("a line of JSON");
+        serde_json::from_str(&line).unwrap_or_else(|error| {
+            panic!("{line:?}: {error}; the server has ended: {:?}", self.child.try_wait())
+        })
+    }
+}
+
+impl Drop for Serve {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// How a process ended, for messages.
+pub fn describe(status: ExitStatus) -> String {
+    match status.signal() {
+        Some(signal) => format!("killed by signal {signal}"),
+        None => format!("exit code {:?}", status.code()),
+    }
+}
