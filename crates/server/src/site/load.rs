@@ -168,8 +168,8 @@ fn content_type(name: &[u8]) -> String {
     let Some(guess) = mime_guess::from_path(&*name).first() else {
         return "application/octet-stream".into();
     };
-    let is_text = guess.type_() == mime_guess::mime::TEXT
-        || matches!(guess.essence_str(), "application/javascript" | "application/json");
+    let is_text =
+        guess.type_() == mime_guess::mime::TEXT || guess.essence_str() == "application/javascript";
     if is_text { format!("{}; charset=utf-8", guess.essence_str()) } else { guess.to_string() }
 }
 

@@ -233,7 +233,7 @@ fn a_cache_too_small_or_none_changes_nothing_but_the_cost() {
         }
         let opened = fixture.stop().system_calls.of(pollux_event::sys::Call::Open);
         // Two for each file that is read, and three for the siblings that are not there.
-        let of_misses = |misses| (misses * 5)..=(misses * 5 + 10);
+        let of_misses = |misses: u64| (misses * 5)..=(misses * 5 + 10);
         match cache_bytes {
             0 => assert!(of_misses(120).contains(&opened), "{opened}"),
             50_000 => assert!(opened > 60 * 5, "{opened}"),
