@@ -47,6 +47,20 @@ impl Experiment {
             .collect()
     }
 
+    /// The paper's own rates, for `--paper-rates`.
+    ///
+    /// # Errors
+    /// When the experiment has none.
+    pub fn paper_rates(&self) -> anyhow::Result<&[f64]> {
+        let rates = self.rate.as_ref().map_or(&[][..], |rate| &rate.paper_rps);
+        anyhow::ensure!(
+            !rates.is_empty(),
+            "experiment {} has no rates of the paper's own: leave --paper-rates out",
+            self.id
+        );
+        Ok(rates)
+    }
+
     /// The budget of this run.
     pub fn budget(&self, quick: bool) -> &Budget {
         if quick { &self.quick } else { &self.full }

@@ -86,14 +86,6 @@ impl<'a> Conduct<'a> {
     fn new(settings: &'a Settings<'a>) -> anyhow::Result<Self> {
         let experiment = settings.experiment;
         let started_at = Instant::now();
-        if settings.paper_rates {
-            let rates = experiment.rate.as_ref().map_or(0, |rate| rate.paper_rps.len());
-            anyhow::ensure!(
-                rates > 0,
-                "experiment {} has no rates of the paper's own: leave --paper-rates out",
-                experiment.id
-            );
-        }
         let all = variants(experiment);
         let variants: Vec<VariantOutcome> = all
             .iter()
@@ -309,7 +301,7 @@ impl<'a> Conduct<'a> {
     fn rates(&mut self) -> anyhow::Result<Option<Vec<f64>>> {
         let Some(rate) = self.settings.experiment.rate.clone() else { return Ok(None) };
         if self.settings.paper_rates {
-            return Ok(Some(rate.paper_rps));
+            return Ok(Some(self.settings.experiment.paper_rates()?.to_vec()));
         }
         let budget = *self.settings.experiment.budget(self.settings.quick);
         // The point that costs most is the last on every axis.

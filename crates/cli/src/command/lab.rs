@@ -106,6 +106,9 @@ fn measure(args: &RunArgs) -> anyhow::Result<ExitCode> {
         Some(directory) => directory.clone(),
         None => run::default_directory(&experiment.id),
     };
+    if args.paper_rates {
+        experiment.paper_rates()?;
+    }
     // Before anything is measured: a run is not to end with nowhere to put it.
     fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
     let settings = Settings {

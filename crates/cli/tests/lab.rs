@@ -1,0 +1,238 @@
+//! `pollux lab` and `pollux doctor` as people start them, with the real server and generator.
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::{
+    fs,
+    path::Path,
+    process::{Child, Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Two mechanisms, with and without idle connections, for a moment.
+const SMALL: &str = r#"
+id = "small"
+title = "A small experiment"
+source = "this test"
+summary = "Two mechanisms."
+workload = "6-kb"
+[server]
+interest = "per-state"
+[load]
+requests-per-connection = 1
+max-lag = "10s"
+[[variant]]
+name = "poll"
+mechanism = "poll"
+[[variant]]
+name = "edge"
+mechanism = "epoll-et"
+[[axis]]
+name = "idle"
+label = "idle connections"
+values = [0, 20]
+[rate]
+fractions = [0.1]
+saturation-connections = 4
+[full]
+seconds = 600
+blocks = 30
+min-window-seconds = 0.5
+max-window-seconds = 5
+saturation-seconds = 0.3
+saturation-of = "all"
+[quick]
+seconds = 60
+blocks = 1
+min-window-seconds = 0.3
+max-window-seconds = 0.3
+saturation-seconds = 0.3
+saturation-of = "all"
+[[figure]]
+id = "cpu"
+title = "CPU"
+x = "idle"
+y = "server_cpu_us_per_request"
+in-terminal = true
+[[claim]]
+id = "T1"
+statement = "poll costs more with idle connections"
+source = "this test"
+paper = "so it is said"
+paper-value = 2.0
+metric = "server_cpu_us_per_request"
+compare = "ratio"
+each = ["poll"]
+a = { at = { idle = "max" } }
+b = { at = { idle = "min" } }
+holds = { above = 1.0 }
+"#;
+
+fn pollux(arguments: &[&str], directory: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pollux"));
+    command.args(arguments).current_dir(directory).stdin(Stdio::null());
+    command
+}
+
+fn run(arguments: &[&str], directory: &Path) -> Output {
+    pollux(arguments, directory).output().unwrap()
+}
+
+fn directory_with_experiment() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("small.toml"), SMALL).unwrap();
+    directory
+}
+
+#[test]
+fn a_small_experiment_from_end_to_end() {
+    let directory = directory_with_experiment();
+    let output = run(&["lab", "run", "small.toml", "--quick", "--out", "out"], directory.path());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("server CPU per request (µs)") && text.contains("T1"), "{text}");
+    let last: Vec<_> = text.lines().rev().take(2).collect();
+    assert!(last[0].starts_with("report ") && last[0].ends_with("out/report.html"), "{text}");
+    assert!(last[1].starts_with("raw data ") && last[1].ends_with("out/result.json"), "{text}");
+
+    let result = fs::read_to_string(directory.path().join("out/result.json")).unwrap();
+    let result: Value = serde_json::from_str(&result).unwrap();
+    let runs = result["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 4);
+    for run in runs {
+        assert_eq!(run["status"], "valid", "{}", run["reason"]);
+        let variant = run["variant"].as_str().unwrap();
+        assert_eq!(run["mechanism"], if variant == "edge" { "epoll-et" } else { "poll" });
+        let requests = run["raw"]["load"]["requests"]["completed"].as_u64().unwrap();
+        assert!(requests > 0);
+        let bytes = run["raw"]["load"]["content_bytes"].as_u64();
+        assert_eq!(bytes, Some(requests * 6 * 1024), "whole documents of 6 KB");
+        let cost = run["metrics"]["server_cpu_us_per_request"].as_f64().unwrap();
+        assert!(cost > 1.0 && cost < 1e6, "{cost} µs");
+        let kernel_call = if variant == "edge" { "epoll_" } else { "ppoll" };
+        let metrics = run["metrics"].as_object().unwrap();
+        let prefix = format!("calls_per_request.{kernel_call}");
+        let counted = metrics.iter().any(|(name, value)| {
+            name.starts_with(&prefix) && value.as_f64().is_some_and(|calls| calls > 0.0)
+        });
+        assert!(counted, "the server counts its waits: {metrics:?}");
+    }
+    let claim = &result["claims"][0];
+    assert_eq!(claim["id"], "T1");
+    assert_eq!(claim["paper"], 2.0);
+    assert_eq!(claim["verdict"], "undecided", "one block decides nothing");
+    assert!(claim["value"].is_f64() && claim["low"].is_null() && claim["high"].is_null());
+
+    // The report again, from the file alone.
+    let page = directory.path().join("out/report.html");
+    let first = fs::read_to_string(&page).unwrap();
+    fs::remove_file(&page).unwrap();
+    let output = run(&["lab", "report", "out"], directory.path());
+    assert!(output.status.success());
+    assert_eq!(fs::read_to_string(&page).unwrap(), first);
+}
+
+/// Waits until the experiment has a server and something beside it; their process ids.
+fn children_at_work(lab: &Child) -> Vec<u32> {
+    let path = format!("/proc/{0}/task/{0}/children", lab.id());
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while Instant::now() < deadline {
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        let pids: Vec<u32> = text.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
+        if pids.len() >= 2 {
+            return pids;
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+    panic!("the experiment never had two processes");
+}
+
+/// Whether a process runs. A zombie that waits for init to reap it is dead enough.
+fn is_alive(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| stat.rsplit_once(')').is_some_and(|(_, state)| !state.starts_with(" Z")))
+}
+
+fn assert_gone(pids: &[u32]) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while pids.iter().any(|&pid| is_alive(pid)) {
+        assert!(Instant::now() < deadline, "a process outlived the laboratory: {pids:?}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn started(directory: &Path) -> Child {
+    pollux(&["lab", "run", "small.toml", "--out", "out"], directory)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+#[test]
+fn ctrl_c_writes_what_was_measured_and_leaves_no_process() {
+    let directory = directory_with_experiment();
+    let mut lab = started(directory.path());
+    let pids = children_at_work(&lab);
+    kill_process(Pid::from_child(&lab), Signal::INT).unwrap();
+    assert_eq!(lab.wait().unwrap().code(), Some(130));
+    assert_gone(&pids);
+    let result = fs::read_to_string(directory.path().join("out/result.json")).unwrap();
+    let result: Value = serde_json::from_str(&result).unwrap();
+    assert_eq!(result["interrupted"], true);
+    let page = fs::read_to_string(directory.path().join("out/report.html")).unwrap();
+    assert!(page.contains("Interrupted."));
+}
+
+#[test]
+fn the_processes_die_with_a_laboratory_that_is_killed() {
+    let directory = directory_with_experiment();
+    let mut lab = started(directory.path());
+    let pids = children_at_work(&lab);
+    lab.kill().unwrap();
+    lab.wait().unwrap();
+    assert_gone(&pids);
+}
+
+#[test]
+fn mistakes_are_answered_with_what_there_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let said = |arguments: &[&str]| {
+        let output = run(arguments, directory.path());
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let unknown = said(&["lab", "run", "idel"]);
+    assert!(unknown.contains("no experiment is called \"idel\"; there are idle"), "{unknown}");
+    let no_rates = said(&["lab", "run", "idle", "--paper-rates"]);
+    assert!(no_rates.contains("leave --paper-rates out"), "{no_rates}");
+    assert!(!directory.path().join("results").exists(), "nothing was begun");
+    let no_result = said(&["lab", "report", "nowhere"]);
+    assert!(no_result.contains("nowhere/result.json"), "{no_result}");
+}
+
+#[test]
+fn the_list_names_every_experiment_and_its_claims() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = run(&["lab", "list"], directory.path());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success());
+    for expected in ["idle", "gammo-fig5-6", "judges G3, G3-select, G4, G5"] {
+        assert!(text.contains(expected), "{text}");
+    }
+}
+
+#[test]
+fn the_doctor_speaks_to_people_and_to_programs() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = run(&["doctor"], directory.path());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && text.contains("Ways to wait") && text.contains("epoll-et"));
+    assert!(!text.contains('\x1b'), "colours on a terminal only");
+    let output = run(&["doctor", "--json"], directory.path());
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let poll = report["mechanisms"].as_array().unwrap().iter().find(|m| m["name"] == "poll");
+    assert_eq!(poll.unwrap()["available"], true);
+    assert!(report["limits"].as_array().unwrap().len() >= 4);
+}
