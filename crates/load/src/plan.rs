@@ -8,7 +8,10 @@ use crate::{
 };
 use anyhow::Result;
 use pollux_event::sys::Address;
-use std::{net::SocketAddr, time::Instant};
+use std::{
+    net::SocketAddr,
+    time::{Instant, SystemTime},
+};
 
 /// The bytes of one request, in both forms.
 #[derive(Debug)]
@@ -58,6 +61,8 @@ pub(crate) struct Plan {
     pub(crate) intervals: bool,
     /// All times of a run are nanoseconds from here.
     pub(crate) origin: Instant,
+    /// The same instant by the calendar.
+    pub(crate) origin_time: SystemTime,
 }
 
 impl Plan {
@@ -125,6 +130,7 @@ impl Plan {
             client: (config.share.index, config.share.count),
             intervals: config.hdr.is_some(),
             origin: Instant::now(),
+            origin_time: SystemTime::now(),
         })
     }
 

@@ -27,6 +27,11 @@ impl Progress {
         Self { shows, bar: None, since: Instant::now() }
     }
 
+    /// Whether anything is shown at all.
+    pub(crate) fn shows(&self) -> bool {
+        self.shows
+    }
+
     fn bar(&mut self, total: u64, style: &str) -> &ProgressBar {
         self.bar.get_or_insert_with(|| {
             let style = ProgressStyle::with_template(style).expect("the template is valid");

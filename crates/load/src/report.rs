@@ -11,7 +11,7 @@ use crate::{
 };
 use hdrhistogram::Histogram;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::SystemTime};
 
 /// A distribution of times in microseconds. Without values (`count` 0) all are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -166,6 +166,8 @@ pub struct Report {
     pub content_bytes: u64,
     /// The seed of the schedule.
     pub seed: u64,
+    /// When the measured part began, in seconds since 1970 (UTC).
+    pub started_at_unix_s: f64,
     /// Ended by SIGINT or SIGTERM.
     pub interrupted: bool,
     /// For `--hdr`.
@@ -188,6 +190,7 @@ impl Report {
         let unfinished = threads.iter().map(|thread| thread.unfinished).sum();
         let elapsed_ns = threads.iter().map(|thread| thread.elapsed_ns).max().unwrap_or(0);
         let last_outcome_ns = threads.iter().map(|t| t.last_outcome_ns).max().unwrap_or(0);
+        let measured_ns = threads.iter().map(|thread| thread.measured_ns).max().unwrap_or(0);
         let mut recorder = merge(threads);
 
         let window_ns = if interrupted || plan.closed_requests.is_some() {
@@ -246,10 +249,15 @@ impl Report {
             bytes_received: recorder.bytes_received,
             content_bytes: recorder.content_bytes,
             seed: plan.seed,
+            started_at_unix_s: unix_s(plan.origin_time) + measured_ns as f64 / 1e9,
             interrupted,
             intervals: recorder.take_intervals(),
         }
     }
+}
+
+fn unix_s(time: SystemTime) -> f64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
 fn merge(threads: Vec<Measured>) -> Recorder {
@@ -302,6 +310,7 @@ pub(crate) mod tests {
             scheduled: 0,
             unsent: 0,
             unfinished: 0,
+            measured_ns: 0,
             elapsed_ns: 0,
             cpu_ns: 0,
             last_outcome_ns: 0,

@@ -164,7 +164,8 @@ fn run_threads(
         if let Some(failure) = failure {
             return Err(failure);
         }
-        while !threads.iter().all(|thread| thread.is_finished()) {
+        // Without progress this thread sleeps to the end: its wake-ups might fall on the server's CPU.
+        while progress.shows() && !threads.iter().all(|thread| thread.is_finished()) {
             progress.run(plan, &gauges, plan.now_ns().saturating_sub(start_ns));
             std::thread::sleep(Progress::PERIOD);
         }
@@ -233,8 +234,8 @@ pub fn stop_on_signals() -> Result<std::sync::Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// Holds idle connections until `duration` is over or `stop` is set; calls `held` once, when all
-/// are there, and `tick` some times a second.
+/// Holds idle connections until `duration` is over or `stop` is set; calls `on_held` once,
+/// when all are there.
 ///
 /// # Errors
 /// As [`IdlePool::start`] and [`IdlePool::wait_until_held`].

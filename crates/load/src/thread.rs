@@ -51,6 +51,8 @@ pub(crate) struct Measured {
     pub(crate) unsent: u64,
     /// Of these, those that had no outcome yet when the run was interrupted.
     pub(crate) unfinished: u64,
+    /// When the measured part began, from the plan's origin.
+    pub(crate) measured_ns: u64,
     /// From the start of the measured part to the end.
     pub(crate) elapsed_ns: u64,
     /// CPU time used in that time.
@@ -107,7 +109,6 @@ impl<'a> Worker<'a> {
     /// A thread's state, before it has opened anything.
     pub(crate) fn new(plan: &'a Plan, gauges: &'a Gauges, index: usize) -> Result<Self> {
         let lane = plan.lane(index);
-        let sampled_ns = if plan.closed_requests.is_some() { 0 } else { plan.window_ns };
         let limit = plan.connection_limit.map_or(usize::MAX, |limit| plan.part(index, limit));
         Ok(Self {
             plan,
@@ -118,7 +119,7 @@ impl<'a> Worker<'a> {
             handshakes: Deadlines::default(),
             replies: Deadlines::default(),
             unread: VecDeque::new(),
-            recorder: Recorder::new(sampled_ns, plan.intervals),
+            recorder: Recorder::new(plan.window_ns, plan.intervals),
             scratch: vec![0; SCRATCH_BYTES].into(),
             start_ns: 0,
             measured_ns: 0,
@@ -506,6 +507,7 @@ impl<'a> Worker<'a> {
             scheduled,
             unsent,
             unfinished,
+            measured_ns: self.measured_ns,
             elapsed_ns,
             cpu_ns,
             last_outcome_ns: self.last_outcome_ns.saturating_sub(self.measured_ns),

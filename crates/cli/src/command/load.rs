@@ -17,7 +17,7 @@ use std::{
     ops::RangeInclusive,
     path::{Path, PathBuf},
     process::ExitCode,
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 const EXAMPLES: &str = "\
@@ -317,8 +317,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let stop = pollux_load::stop_on_signals()?;
     let report = pollux_load::run(&config, &stop)?;
     if let Some((path, file)) = log {
-        let started_at = SystemTime::now() - Duration::from_secs_f64(report.elapsed_s);
-        output::hdr::write(&report, started_at, io::BufWriter::new(file))
+        output::hdr::write(&report, io::BufWriter::new(file))
             .with_context(|| format!("--hdr {}", path.display()))?;
     }
     show(&report, args.json)?;

@@ -21,11 +21,13 @@ use std::{
 /// Nanoseconds in the "interval max" column's unit.
 const MAX_VALUE_DIVISOR: f64 = 1e6;
 
-/// Writes the log of `report`, whose measured part began at `started_at`.
+/// Writes the log of `report`.
 ///
 /// # Errors
 /// The writer's.
-pub fn write(report: &Report, started_at: SystemTime, mut out: impl Write) -> Result<()> {
+pub fn write(report: &Report, mut out: impl Write) -> Result<()> {
+    let started_at =
+        SystemTime::UNIX_EPOCH + Duration::from_secs_f64(report.started_at_unix_s.max(0.0));
     let mut serializer = V2DeflateSerializer::new();
     let mut builder = IntervalLogWriterBuilder::new();
     builder
@@ -113,7 +115,9 @@ mod tests {
         let mut report = crate::report::tests::empty();
         report.intervals = whole.take_intervals();
         let mut log = Vec::new();
-        write(&report, SystemTime::UNIX_EPOCH + Duration::from_secs(1000), &mut log).unwrap();
+        report.started_at_unix_s = 1000.25;
+        write(&report, &mut log).unwrap();
+        assert!(log.windows(20).any(|text| text == b"#[BaseTime: 1000.250"));
 
         let mut deserializer = Deserializer::new();
         let (mut latency, mut service) = (histogram(), histogram());

@@ -1,6 +1,6 @@
 //! What makes an open loop: it does not wait, and its latency runs from the schedule.
 
-use super::{Server, open, run};
+use super::{Server, closed, open, run};
 use pollux_load::{
     config::Pace,
     schedule::{Arrivals, Length},
@@ -100,4 +100,19 @@ fn replies_after_the_window_are_no_part_of_the_rate() {
     assert_eq!((report.requests.completed, report.duration_s), (200, 1.0));
     assert_eq!(report.reply_rate_rps.samples.len(), 1);
     assert!(report.reply_rate_rps.mean <= 150.0, "{:?}", report.reply_rate_rps);
+}
+
+#[test]
+fn a_closed_loop_that_counts_requests_has_a_rate_over_its_whole_time() {
+    let server = Server::start(|mut peer| {
+        while peer.request().is_some() {
+            std::thread::sleep(Duration::from_millis(10));
+            peer.reply(200, "x");
+        }
+    });
+    let report = run(&closed(&server, 1, 220));
+    assert!(report.elapsed_s > 2.2 && report.duration_s == report.elapsed_s);
+    let rate = &report.reply_rate_rps;
+    assert!((rate.mean - 220.0 / report.elapsed_s).abs() < 0.01, "{rate:?}");
+    assert!(rate.samples.len() >= 2 && rate.min > 0.0, "{rate:?}");
 }
