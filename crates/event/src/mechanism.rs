@@ -5,8 +5,12 @@ pub mod epoll;
 pub mod epoll2;
 mod epoll_core;
 pub mod epoll_ctlv;
+mod handoff;
 pub mod poll;
+mod recheck;
+pub mod rtsig;
 pub mod select;
+mod signal_queue;
 pub mod uring_poll;
 
 use crate::{Error, Event, Interest, Options, Token, Waker};
@@ -14,6 +18,9 @@ use std::{
     os::fd::{BorrowedFd, OwnedFd},
     time::Duration,
 };
+
+/// The bits of poll(2) that are reported whatever the interest.
+const ALWAYS: u32 = (libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) as u32;
 
 bitflags::bitflags! {
     /// What a mechanism can do. Callers ask for a capability, never for a name.

@@ -38,6 +38,7 @@ mechanisms![
     epoll2::Epoll2,
     epoll_ctlv::EpollCtlv,
     uring_poll::UringPoll,
+    rtsig::RtSignals
 ];
 
 fn unknown(name: &str) -> Error {

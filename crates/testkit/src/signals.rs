@@ -10,6 +10,11 @@ use std::{
     time::Duration,
 };
 
+/// Gives `signal` a handler that does nothing, as a library would that uses it.
+pub fn handle(signal: i32) {
+    sys::handle_quietly(signal);
+}
+
 /// Interrupts the thread that made it, every few milliseconds, for as long as it lives.
 ///
 /// The signal is SIGUSR2 with a handler that does nothing and without SA_RESTART, so that system

@@ -29,11 +29,11 @@ calls! {
     EpollCreate = "epoll_create1", EpollCtl = "epoll_ctl", EpollWait = "epoll_wait",
     EpollPwait2 = "epoll_pwait2",
     Eventfd = "eventfd2", Fcntl = "fcntl", Getsockopt = "getsockopt", IoUringEnter = "io_uring_enter",
-    IoUringSetup = "io_uring_setup", Ioctl = "ioctl", Listen = "listen", Open = "openat",
+    IoUringSetup = "io_uring_setup", Ioctl = "ioctl", Listen = "listen", Open = "openat", Pipe = "pipe2",
     Poll = "ppoll", Read = "read", Recv = "recvfrom", Recvmsg = "recvmsg", Select = "pselect6",
     Send = "sendto", Sendfile = "sendfile", Sendmsg = "sendmsg", Setsockopt = "setsockopt",
     Shutdown = "shutdown", Sigaction = "rt_sigaction", Signalfd = "signalfd4",
-    Sigprocmask = "rt_sigprocmask", Sigwait = "rt_sigtimedwait", Socket = "socket", Stat = "fstat", Write = "write",
+    Sigprocmask = "rt_sigprocmask", Sigwait = "rt_sigtimedwait", Socket = "socket", Socketpair = "socketpair", Stat = "fstat", Write = "write",
     Writev = "writev",
 }
 

@@ -48,6 +48,16 @@ pub fn eventfd() -> io::Result<OwnedFd> {
     })
 }
 
+/// pipe2(2), non-blocking, close-on-exec: the end to read, the end to write.
+pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut ends = [0; 2];
+    // SAFETY: the kernel writes two descriptors into `ends`; they are new and ours.
+    count(Call::Pipe, || unsafe {
+        check(libc::pipe2(ends.as_mut_ptr(), libc::O_NONBLOCK | libc::O_CLOEXEC))
+            .map(|_| (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])))
+    })
+}
+
 /// sendfile(2) from `file` at `*offset`, which moves by what was sent.
 #[inline]
 pub fn sendfile(

@@ -8,6 +8,7 @@ mod file;
 mod poll;
 mod ring;
 mod signal;
+mod signal_queue;
 mod socket;
 mod table;
 mod thread;
@@ -19,10 +20,12 @@ pub use file::*;
 pub use poll::*;
 pub use ring::*;
 pub use signal::*;
+pub use signal_queue::*;
 pub use socket::*;
 pub use table::*;
 pub use thread::*;
 
+use poll::timespec;
 use std::io;
 
 /// Turns the C convention (-1 and errno) into a `Result`.

@@ -70,7 +70,7 @@ impl FdSet {
 
 /// A time as the kernel takes it, to the nanosecond; beyond `time_t` it is as good as for ever.
 #[inline]
-fn timespec(time: Duration) -> libc::timespec {
+pub(super) fn timespec(time: Duration) -> libc::timespec {
     libc::timespec {
         tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX),
         tv_nsec: time.subsec_nanos() as _,

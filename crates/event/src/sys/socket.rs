@@ -70,3 +70,14 @@ pub fn shutdown_write(socket: BorrowedFd<'_>) -> io::Result<()> {
 pub fn set_cork(socket: BorrowedFd<'_>, on: bool) -> io::Result<()> {
     set_socket_option(socket, libc::IPPROTO_TCP, libc::TCP_CORK, libc::c_int::from(on))
 }
+
+/// socketpair(2): two connected UNIX sequenced-packet sockets, blocking, close-on-exec.
+pub fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut ends = [0; 2];
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+    // SAFETY: the kernel writes two descriptors into `ends`; they are new and ours.
+    count(Call::Socketpair, || unsafe {
+        check(libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()))
+            .map(|_| (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])))
+    })
+}

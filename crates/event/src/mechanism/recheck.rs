@@ -1,0 +1,197 @@
+//! Descriptors whose state must be read, by one poll(2) for all of them: those just armed, those
+//! with a new interest, all of them after an overflow.
+
+use crate::{
+    Event, Interest, Readiness, Token,
+    registration::Registrations,
+    sys::{self, PollFd},
+};
+use std::{io, time::Duration};
+
+/// How often those are asked about that were armed while their buffers were full.
+///
+/// The kernel signals that there is room again only to writers that it has refused, and notes the
+/// refusal only on descriptors that are armed; poll(2) makes good for it with TCP, but not with
+/// UNIX stream sockets. Nobody else is asked about twice.
+pub(crate) const RETRY: Duration = Duration::from_millis(10);
+
+/// A list of registrations, each in it once, and what poll(2) last said of them.
+#[derive(Debug, Default)]
+pub(crate) struct Recheck {
+    entries: Vec<PollFd>,
+    /// Of which registration the entry is.
+    tokens: Vec<Token>,
+    /// By descriptor number: whether it is in the list.
+    listed: Vec<bool>,
+    /// By descriptor number: it has not been seen writable since it was armed.
+    doubtful: Vec<bool>,
+    /// Those in doubt that somebody wants to write to.
+    full: Vec<Token>,
+    /// From here on, the entries' answers have not been handed out.
+    cursor: usize,
+    /// How many entries have answers; those after them were listed since.
+    answered: usize,
+    /// How many answers from `cursor` on say that something is ready.
+    ready: usize,
+    /// Keep what was handed out, to be asked about again: level-triggering.
+    keep: bool,
+    /// Something was kept.
+    kept: bool,
+}
+
+impl Recheck {
+    /// An empty list. With `keep`, what is found ready stays listed until it is not.
+    pub(crate) fn new(keep: bool) -> Self {
+        Self { keep, ..Self::default() }
+    }
+
+    /// Lists `token`, unless it is.
+    #[inline]
+    pub(crate) fn list(&mut self, token: Token) {
+        let index = token.fd as usize;
+        if index >= self.listed.len() {
+            let len = (index + 1).next_multiple_of(1024);
+            self.listed.resize(len, false);
+            self.doubtful.resize(len, false);
+        }
+        if !self.listed[index] {
+            self.listed[index] = true;
+            self.entries.push(PollFd { fd: token.fd, events: 0, revents: 0 });
+            self.tokens.push(token);
+        }
+    }
+
+    /// Lists `token`, which has just been armed.
+    pub(crate) fn list_armed(&mut self, token: Token) {
+        self.forget(token);
+        self.list(token);
+        self.doubtful[token.fd as usize] = true;
+    }
+
+    /// Lists those armed while their buffers were full; whether there are any. Ask again within
+    /// [`RETRY`] then.
+    pub(crate) fn list_full(&mut self, registrations: &Registrations) -> bool {
+        while let Some(token) = self.full.pop() {
+            if registrations.interest(token).is_some() {
+                self.list(token);
+            }
+        }
+        self.is_due()
+    }
+
+    /// Whether some were armed while their buffers were full, and still are.
+    #[inline]
+    pub(crate) fn has_full(&self) -> bool {
+        !self.full.is_empty()
+    }
+
+    /// Says that the number belongs to nobody now: its next owner is listed anew.
+    #[inline]
+    pub(crate) fn forget(&mut self, token: Token) {
+        if let Some(listed) = self.listed.get_mut(token.fd as usize) {
+            *listed = false;
+        }
+    }
+
+    /// Whether poll(2) will be asked about `token`'s descriptor, so that a hint adds nothing.
+    #[inline]
+    pub(crate) fn holds(&self, token: Token) -> bool {
+        self.listed.get(token.fd as usize).copied().unwrap_or(false)
+    }
+
+    /// Whether there is something to ask.
+    #[inline]
+    pub(crate) fn is_due(&self) -> bool {
+        self.kept || self.entries.len() > self.answered
+    }
+
+    /// How many answers say that something is ready and have not been handed out.
+    #[inline]
+    pub(crate) fn ready(&self) -> usize {
+        self.ready
+    }
+
+    /// Asks poll(2) about all that are listed; how many are ready. After an error (EINTR, ENOMEM)
+    /// they are still listed.
+    pub(crate) fn ask(&mut self, registrations: &Registrations) -> io::Result<usize> {
+        self.tidy(registrations);
+        let any = sys::ppoll(&mut self.entries, Some(Duration::ZERO))?;
+        self.answered = self.entries.len();
+        self.ready = 0;
+        for (entry, &token) in self.entries.iter_mut().zip(&self.tokens) {
+            let index = token.fd as usize;
+            self.listed[index] = false;
+            let wanted = registrations.interest(token).map_or(0, Interest::to_poll_bits);
+            if self.doubtful[index] {
+                self.doubtful[index] = entry.revents & libc::POLLOUT == 0;
+                if self.doubtful[index] && wanted & libc::POLLOUT as u32 != 0 {
+                    self.full.push(token);
+                }
+                entry.revents &= (wanted | super::ALWAYS) as i16;
+            }
+            self.ready += usize::from(entry.revents != 0);
+        }
+        debug_assert!(self.ready <= any);
+        self.kept = self.keep && self.ready > 0;
+        Ok(self.ready)
+    }
+
+    /// Drops the entries that are done with, and gives the rest the interest of now. What was not
+    /// handed out goes first, so that with more ready than a wait hands out none starves.
+    fn tidy(&mut self, registrations: &Registrations) {
+        let (handed_out, answered) = (self.cursor, self.answered);
+        let total = self.entries.len();
+        if self.keep {
+            self.entries.rotate_left(handed_out);
+            self.tokens.rotate_left(handed_out);
+        }
+        let mut left = 0;
+        for index in 0..total {
+            let former = if self.keep { (index + handed_out) % total } else { index };
+            let (entry, token) = (self.entries[index], self.tokens[index]);
+            let Some(interest) = registrations.interest(token) else { continue };
+            if former < answered {
+                let done = former < handed_out && !self.keep;
+                // "Not ready" ends the listing; and it may have been listed again since.
+                if entry.revents == 0 || done || self.listed[token.fd as usize] {
+                    continue;
+                }
+                self.listed[token.fd as usize] = true;
+            }
+            let mut events = interest.to_poll_bits() as i16;
+            if self.doubtful[token.fd as usize] {
+                events |= libc::POLLOUT;
+            }
+            self.entries[left] = PollFd { fd: token.fd, events, revents: 0 };
+            self.tokens[left] = token;
+            left += 1;
+        }
+        self.entries.truncate(left);
+        self.tokens.truncate(left);
+        self.cursor = 0;
+        self.answered = 0;
+        self.ready = 0;
+        self.kept = false;
+    }
+
+    /// The next that is ready, of those the last [`Recheck::ask`] asked about.
+    #[inline]
+    pub(crate) fn next(&mut self, registrations: &Registrations) -> Option<Event> {
+        while self.ready > 0 && self.cursor < self.answered {
+            let (entry, token) = (self.entries[self.cursor], self.tokens[self.cursor]);
+            self.cursor += 1;
+            if entry.revents == 0 {
+                continue;
+            }
+            self.ready -= 1;
+            if let Some(interest) = registrations.interest(token) {
+                let wanted = interest.to_poll_bits() | super::ALWAYS;
+                let readiness = Readiness::from_poll_bits(entry.revents as u16 as u32 & wanted);
+                if !readiness.is_empty() {
+                    return Some(Event { token, readiness });
+                }
+            }
+        }
+        None
+    }
+}
