@@ -2,7 +2,7 @@
 
 use crate::{
     cache::Cache,
-    process::{Supervisor, command, find_program},
+    process::{Interrupted, Supervisor, command, find_program},
     release::Release,
 };
 use anyhow::{Context, bail};
@@ -30,31 +30,23 @@ pub(crate) struct KernelPackages {
     pub(crate) headers: Vec<String>,
 }
 
-/// The archive, with the system's package lists or, if it has none (as in fresh containers), with
-/// lists of our own.
+/// The archive, with the system's package lists or, where they lack what is wanted (in fresh
+/// containers, or because they are old), with lists of our own.
 pub(crate) struct Apt<'a> {
+    cache: &'a Cache,
     supervisor: &'a Supervisor,
     options: Vec<String>,
+    own_lists: bool,
 }
 
 impl<'a> Apt<'a> {
-    pub(crate) fn open(cache: &Cache, supervisor: &'a Supervisor) -> anyhow::Result<Apt<'a>> {
+    pub(crate) fn open(cache: &'a Cache, supervisor: &'a Supervisor) -> anyhow::Result<Apt<'a>> {
         find_program("apt-cache", "apt")
             .context("pollux vm takes its kernels from Debian's archive: run it on Debian 12")?;
-        let mut apt = Apt { supervisor, options: Vec::new() };
+        let mut apt = Apt { cache, supervisor, options: Vec::new(), own_lists: false };
         if rustix::process::geteuid().is_root() {
             // The archive's sandbox user could not write into a private cache folder.
             apt.set("APT::Sandbox::User", "root");
-        }
-        if apt.kernel_packages_known()? {
-            return Ok(apt);
-        }
-        apt.use_own_lists(cache)?;
-        if !apt.kernel_packages_known()? {
-            bail!(
-                "Debian's archive offers no linux-image-*-amd64 here: \
-                 is this amd64 Debian, with the archive in /etc/apt/sources.list?"
-            );
         }
         Ok(apt)
     }
@@ -63,18 +55,28 @@ impl<'a> Apt<'a> {
         self.options.extend(["-o".to_owned(), format!("{name}={value}")]);
     }
 
-    fn kernel_packages_known(&self) -> anyhow::Result<bool> {
-        let names = self.package_names("linux-image-")?;
-        Ok(names.iter().any(|name| Release::of_image_package(name).is_some()))
+    /// Tries with the system's lists, then with fresh ones of our own.
+    fn with_any_lists<T>(
+        &mut self,
+        action: impl Fn(&Self) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let first = match action(self) {
+            Err(error) if !self.own_lists && !error.is::<Interrupted>() => error,
+            outcome => return outcome,
+        };
+        tracing::info!("with the system's package lists: {first:#}");
+        self.use_own_lists()?;
+        action(self)
     }
 
     /// Package lists below the cache folder, which needs no root and changes nothing outside it.
-    fn use_own_lists(&mut self, cache: &Cache) -> anyhow::Result<()> {
-        let folder = cache.root().join("apt");
+    fn use_own_lists(&mut self) -> anyhow::Result<()> {
+        let folder = self.cache.root().join("apt");
         fs::create_dir_all(folder.join("lists/partial"))?;
         fs::create_dir_all(folder.join("cache/archives/partial"))?;
         self.set("Dir::State::Lists", &folder.join("lists").to_string_lossy());
         self.set("Dir::Cache", &folder.join("cache").to_string_lossy());
+        self.own_lists = true;
         let mut update = self.command("apt-get");
         update.args(["-q", "update"]);
         self.supervisor
@@ -97,7 +99,11 @@ impl<'a> Apt<'a> {
     }
 
     /// The newest release of a series whose image and headers can both be had.
-    pub(crate) fn newest(&self, series: &str) -> anyhow::Result<KernelPackages> {
+    pub(crate) fn newest(&mut self, series: &str) -> anyhow::Result<KernelPackages> {
+        self.with_any_lists(|apt| apt.newest_in_lists(series))
+    }
+
+    fn newest_in_lists(&self, series: &str) -> anyhow::Result<KernelPackages> {
         let mut releases: Vec<Release> = self
             .package_names("linux-image-")?
             .iter()
@@ -117,23 +123,28 @@ impl<'a> Apt<'a> {
             }
         }
         bail!(
-            "Debian's archive has no linux-image-{series}.*-amd64 with headers of the same \
-             version; try `apt-get update`, or another --kernel"
+            "Debian's archive, as this system's apt knows it, has no linux-image-{series}.*-amd64 \
+             with headers of the same version: look into /etc/apt/sources.list, or try another \
+             --kernel"
         )
     }
 
     /// Fetches packages into `folder` and unpacks them there: `folder/usr/src/…`.
     pub(crate) fn unpack(
-        &self,
+        &mut self,
         what: &str,
         packages: &[String],
         folder: &Path,
     ) -> anyhow::Result<()> {
         find_program("dpkg-deb", "dpkg")?;
         let debs = tempfile::tempdir_in(folder)?;
-        let mut download = self.command("apt-get");
-        download.args(["-q", "download"]).args(packages).current_dir(debs.path());
-        self.supervisor.run_shown(&format!("downloading {what}"), download, DOWNLOAD_LIMIT)?;
+        self.with_any_lists(|apt| {
+            let mut download = apt.command("apt-get");
+            download.args(["-q", "download"]).args(packages).current_dir(debs.path());
+            apt.supervisor
+                .run_shown(&format!("downloading {what}"), download, DOWNLOAD_LIMIT)
+                .context("has it left the archive? --refresh takes the newest kernel")
+        })?;
         for deb in folder_files(debs.path())? {
             let mut unpack = command("dpkg-deb");
             unpack.arg("-x").arg(&deb).arg(folder);

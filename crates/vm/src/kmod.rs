@@ -80,6 +80,9 @@ pub(crate) fn build(
         // Messages name the file as the sources do, not the place where it happens to be built.
         let mut flags = vec![format!("-fmacro-prefix-map={}/=", folder.display())];
         flags.extend(defines.iter().map(|define| format!("-D{define}")));
+        if let Some(compiler) = compiler(&kernel.headers) {
+            find_program(&compiler, &compiler)?;
+        }
         let mut make = command(find_program("make", "make")?);
         // The build must not see the make that may be running us.
         make.env_remove("MAKEFLAGS").env_remove("MFLAGS").env_remove("MAKELEVEL");
@@ -93,6 +96,16 @@ pub(crate) fn build(
     })?;
     cache.prune("modules");
     built(&folder)
+}
+
+/// The compiler that Debian's headers ask for by its version, such as `gcc-12`.
+fn compiler(headers: &Path) -> Option<String> {
+    let text = fs::read_to_string(headers.join(".kernelvariables")).ok()?;
+    let name = text.split_whitespace().find_map(|word| {
+        let start = word.find("gcc-")?;
+        Some(word[start..].trim_end_matches(')').to_owned())
+    })?;
+    Some(name)
 }
 
 fn built(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
@@ -148,6 +161,15 @@ fn is_source(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_compiler_is_the_one_that_the_headers_name() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(compiler(folder.path()), None);
+        let text = "override ARCH = x86\noverride CC := $(CROSS_COMPILE)gcc-12\n";
+        fs::write(folder.path().join(".kernelvariables"), text).unwrap();
+        assert_eq!(compiler(folder.path()).as_deref(), Some("gcc-12"));
+    }
 
     #[test]
     fn only_sources_count() {

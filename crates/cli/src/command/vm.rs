@@ -17,9 +17,9 @@ const TIMEOUT_MAX_S: u64 = 86_400;
 const EXAMPLES: &str = "\
 Examples:
   pollux vm -- uname -a
-  pollux vm --kernel 6.12 -- kmod/devpoll/selftests/run
-  pollux vm --deterministic -- target/release/examples/wait-cost
-  pollux vm --kernel debug --timeout 1800 -- sh -c 'cd kmod/devpoll && make -s check'
+  pollux vm --kernel 6.12 -- target/kmod/devpoll_test
+  pollux vm --deterministic -- ./my-benchmark --rounds 1000
+  pollux vm --kernel debug --timeout 1800 -- target/kmod/devpoll_test sharing
   pollux vm --module none --forward 8080:80 -- pollux serve --listen 0.0.0.0:80 site
   pollux vm --module ./mymodule --module-parameter verbose=1 -- cat /proc/modules
   pollux vm --module none -- sh -c 'modprobe sch_netem && tc qdisc add dev lo root netem delay 25ms'

@@ -75,7 +75,7 @@ fn build(folder: &Path, cache: &Cache, supervisor: &Supervisor) -> anyhow::Resul
     check_tools()?;
     let package = folder.join("package");
     fs::create_dir(&package)?;
-    let apt = Apt::open(cache, supervisor)?;
+    let mut apt = Apt::open(cache, supervisor)?;
     apt.unpack(&format!("{SOURCE_PACKAGE} (once)"), &[SOURCE_PACKAGE.to_owned()], &package)?;
     // Built in its own tree, not beside it: then nothing in it names the place, and it may move.
     let tree = folder.join("linux");
