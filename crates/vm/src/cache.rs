@@ -2,7 +2,7 @@
 //! and whole, and is made once even if several `pollux vm` start at the same time.
 
 use crate::process::Supervisor;
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use rustix::fs::{FlockOperation, flock};
 use std::{
     env,
@@ -18,6 +18,8 @@ const LOCK_WAIT: Duration = Duration::from_secs(3600);
 const LOCK_TICK: Duration = Duration::from_millis(100);
 /// How many built modules and inits are kept; the oldest go.
 const KEPT_BUILDS: usize = 32;
+/// The groups of entries that every change of a source, or update of a package, adds to.
+const PRUNED: [&str; 3] = ["images", "init", "modules"];
 
 /// The cache folder.
 #[derive(Clone, Debug)]
@@ -42,6 +44,11 @@ impl Cache {
         fs::create_dir_all(root.join("locks"))
             .with_context(|| format!("cache folder {} (set POLLUX_CACHE)", root.display()))?;
         let root = root.canonicalize()?;
+        ensure!(
+            !root.as_os_str().as_encoded_bytes().iter().any(u8::is_ascii_whitespace),
+            "cache folder {:?}: make copes with no blanks in it; set POLLUX_CACHE to another",
+            root
+        );
         Ok(Cache { root })
     }
 
@@ -62,17 +69,22 @@ impl Cache {
         if place.exists() {
             return Ok(place);
         }
-        let _lock = self.lock(supervisor, name)?;
+        let (group, _) = name.split_once('/').context("an entry has a group")?;
+        // Builds are short and of ever new names: one lock for all of them. A download, or the
+        // debug kernel, must not hold up what is wanted beside it.
+        let work = if PRUNED.contains(&group) { group.to_owned() } else { name.replace('/', "-") };
+        let _lock = self.lock(supervisor, &work)?;
         if place.exists() {
             return Ok(place);
         }
-        let group = place.parent().context("an entry has a group")?;
-        fs::create_dir_all(group)?;
-        let partial =
-            Partial::new(self.root.join("locks").join(format!("{}.partial", flat(name))))?;
+        fs::create_dir_all(self.root.join(group))?;
+        let partial = Partial::new(self.root.join("locks").join(format!("{work}.partial")))?;
         make(&partial.0)?;
         fs::rename(&partial.0, &place)
             .with_context(|| format!("cache entry {}", place.display()))?;
+        if PRUNED.contains(&group) {
+            self.prune(group);
+        }
         Ok(place)
     }
 
@@ -91,7 +103,7 @@ impl Cache {
 
     /// Removes the oldest entries of a group of builds, which every change of a source adds to.
     /// What another run has just built stays: it is among the newest.
-    pub(crate) fn prune(&self, group: &str) {
+    fn prune(&self, group: &str) {
         let Ok(entries) = fs::read_dir(self.root.join(group)) else { return };
         let mut entries: Vec<_> = entries
             .flatten()
@@ -104,8 +116,8 @@ impl Cache {
         }
     }
 
-    fn lock(&self, supervisor: &Supervisor, name: &str) -> anyhow::Result<File> {
-        let path = self.root.join("locks").join(format!("{}.lock", flat(name)));
+    fn lock(&self, supervisor: &Supervisor, work: &str) -> anyhow::Result<File> {
+        let path = self.root.join("locks").join(format!("{work}.lock"));
         let file = File::create(&path).with_context(|| format!("lock {}", path.display()))?;
         let start = Instant::now();
         let mut told = false;
@@ -117,7 +129,7 @@ impl Cache {
             }
             supervisor.check()?;
             if start.elapsed() > Duration::from_secs(2) && !told {
-                eprintln!("pollux vm: waiting for another `pollux vm` that makes {name}");
+                eprintln!("pollux vm: waiting for another `pollux vm` that makes {work}");
                 told = true;
             }
             if start.elapsed() > LOCK_WAIT {
@@ -147,10 +159,6 @@ impl Drop for Partial {
         // After the rename there is nothing there any more.
         let _ = fs::remove_dir_all(&self.0);
     }
-}
-
-fn flat(name: &str) -> String {
-    name.replace('/', "-")
 }
 
 #[cfg(test)]
@@ -192,6 +200,13 @@ mod tests {
         });
         assert!(failed.is_err() && !cache.root().join("group/entry").exists());
         assert!(!left.exists());
+    }
+
+    #[test]
+    fn a_folder_that_make_cannot_use_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = Cache::open(Some(&folder.path().join("two words"))).unwrap_err();
+        assert!(error.to_string().contains("POLLUX_CACHE"), "{error}");
     }
 
     #[test]

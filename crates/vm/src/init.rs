@@ -45,6 +45,5 @@ pub(crate) fn obtain(cache: &Cache, supervisor: &Supervisor) -> anyhow::Result<P
         })?;
         Ok(())
     })?;
-    cache.prune("init");
     Ok(folder.join("init"))
 }

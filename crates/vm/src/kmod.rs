@@ -94,7 +94,6 @@ pub(crate) fn build(
         ensure!(!built(folder)?.is_empty(), "{}: the build made no .ko", source.display());
         Ok(())
     })?;
-    cache.prune("modules");
     built(&folder)
 }
 

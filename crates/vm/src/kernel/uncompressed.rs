@@ -29,7 +29,6 @@ pub(super) fn image(
     let name = format!("images/{release}-{:x}-{:x}", metadata.mtime(), metadata.size());
     let made = cache.entry(supervisor, &name, |folder| unpack(&vmlinuz, folder, supervisor));
     supervisor.check()?;
-    cache.prune("images");
     match made {
         Ok(folder) => Ok(folder.join("vmlinux")),
         Err(error) => {
