@@ -196,6 +196,18 @@ fn the_processes_die_with_a_laboratory_that_is_killed() {
 }
 
 #[test]
+fn the_cost_of_a_wait_is_one_document() {
+    let directory = tempfile::tempdir().unwrap();
+    let arguments =
+        ["lab", "wait-cost", "--mechanism", "epoll", "--watched", "5", "--duration", "20ms"];
+    let output = run(&arguments, directory.path());
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&document["mechanism_spec"], &document["watched"]), (&"epoll".into(), &5.into()));
+    assert!(document["wait_ns"]["p50"].as_u64().unwrap() > 0);
+    assert!(document["system_calls"].as_object().unwrap().len() >= 1);
+}
+
+#[test]
 fn mistakes_are_answered_with_what_there_is() {
     let directory = tempfile::tempdir().unwrap();
     let said = |arguments: &[&str]| {

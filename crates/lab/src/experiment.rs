@@ -31,8 +31,11 @@ pub struct Experiment {
     /// Where the server and the generator run.
     #[serde(default)]
     pub place: Place,
-    /// What is served.
-    pub workload: Workload,
+    /// What is measured.
+    #[serde(default)]
+    pub subject: Subject,
+    /// What is served; for `subject = "server"`.
+    pub workload: Option<Workload>,
     /// Flags of `pollux serve` for every variant.
     #[serde(default)]
     pub server: Flags,
@@ -42,6 +45,9 @@ pub struct Experiment {
     /// Flags of `pollux idle` for every run that holds idle connections.
     #[serde(default)]
     pub idle: Flags,
+    /// Flags of `pollux lab wait-cost`, for `subject = "wait"`.
+    #[serde(default)]
+    pub wait: Flags,
     /// What is compared; empty stands for every mechanism in the registry.
     #[serde(default)]
     pub variant: Vec<Variant>,
@@ -71,6 +77,17 @@ pub enum Place {
     Host,
     /// In a guest kernel that has /dev/poll (`pollux vm`).
     Guest,
+}
+
+/// What an experiment measures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Subject {
+    /// A server under load.
+    #[default]
+    Server,
+    /// The wait of a mechanism alone ([`crate::wait_cost`]).
+    Wait,
 }
 
 /// What the server serves.
@@ -113,6 +130,8 @@ pub struct Axis {
     pub server_flag: Option<String>,
     /// The flag of `pollux load` that takes the value.
     pub load_flag: Option<String>,
+    /// The flag of `pollux lab wait-cost` that takes the value.
+    pub wait_flag: Option<String>,
 }
 
 /// The axis on which the held connections are varied.
@@ -193,6 +212,9 @@ pub struct Figure {
     pub x: String,
     /// The metric (see [`crate::metric`]).
     pub y: String,
+    /// Logarithmic x axis, for positive numbers.
+    #[serde(default)]
+    pub log_x: bool,
     /// Logarithmic y axis.
     #[serde(default)]
     pub log_y: bool,
@@ -338,6 +360,7 @@ pub fn arguments(flags: &Flags) -> Vec<String> {
 /// The experiments that are part of the program.
 const BUILT_IN: &[(&str, &str)] = &[
     ("idle", include_str!("../experiments/idle.toml")),
+    ("wait-cost", include_str!("../experiments/wait-cost.toml")),
     ("gammo-fig1-2", include_str!("../experiments/gammo-fig1-2.toml")),
     ("gammo-fig3-4", include_str!("../experiments/gammo-fig3-4.toml")),
     ("gammo-fig5-6", include_str!("../experiments/gammo-fig5-6.toml")),

@@ -25,3 +25,4 @@ pub mod result;
 pub mod run;
 pub mod stats;
 pub mod sys;
+pub mod wait_cost;

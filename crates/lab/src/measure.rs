@@ -173,6 +173,15 @@ impl Raw {
         put("generator_cpu_us_per_request", load(&["generator", "cpu_us_per_request"]));
         put("generator_cpu_utilization", load(&["generator", "cpu_utilization"]));
         put("generator_lag_p99_us", load(&["generator", "lag_us", "p99"]));
+        for point in ["mean", "p50", "p90", "p99", "max"] {
+            put(&format!("wait_{point}_us"), load(&["wait_ns", point]).map(|ns| ns / 1e3));
+        }
+        let timed = load(&["waits"]);
+        put("events_per_timed_wait", share(load(&["events"]), timed));
+        let own = self.load.get("details").and_then(Json::as_object);
+        for key in own.into_iter().flat_map(|details| details.keys()) {
+            put(&format!("details_per_wait.{key}"), share(load(&["details", key]), timed));
+        }
         let waits = self.delta(&["waits"]);
         put("waits_per_request", share(waits, requests));
         put("events_per_wait", share(self.delta(&["events"]), waits));

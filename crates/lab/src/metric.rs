@@ -50,6 +50,10 @@ pub const ALL: &[Metric] = &[
     metric("calls_per_request", "system calls per request", "", Some(true)),
     metric("waits_per_request", "waits per request", "", Some(true)),
     metric("events_per_wait", "events per wait", "", None),
+    metric("wait_p50_us", "median cost of a wait", "µs", Some(true)),
+    metric("wait_mean_us", "mean cost of a wait", "µs", Some(true)),
+    metric("wait_p99_us", "99th percentile of the cost of a wait", "µs", Some(true)),
+    metric("events_per_timed_wait", "events per wait", "", None),
 ];
 
 /// The families: prefix, label, unit.
@@ -57,6 +61,7 @@ pub const FAMILIES: &[Metric] = &[
     metric("calls_per_request.", "calls per request", "", Some(true)),
     metric("call_us_per_request.", "time in the call per request", "µs", Some(true)),
     metric("call_share.", "share of server CPU", "", Some(true)),
+    metric("details_per_wait.", "mechanism's own counter per wait", "", None),
     metric("details.", "mechanism's own counter per run", "", None),
 ];
 

@@ -71,7 +71,7 @@ struct Conduct<'a> {
     settings: &'a Settings<'a>,
     started_at: Instant,
     variants: Vec<Variant>,
-    site: Site,
+    site: Option<Site>,
     cpus: Cpus,
     outcome: Outcome,
     /// Cells, less their rate, whose connections the server cannot hold, and what it said: this
@@ -140,7 +140,7 @@ impl<'a> Conduct<'a> {
             settings,
             started_at,
             variants: all,
-            site: Site::new(experiment.workload)?,
+            site: experiment.workload.map(Site::new).transpose()?,
             cpus,
             not_held: Vec::new(),
             overhead_s: 0.0,
@@ -153,7 +153,7 @@ impl<'a> Conduct<'a> {
             experiment: self.settings.experiment,
             programs: &self.settings.programs,
             cpus: self.cpus,
-            site: &self.site,
+            site: self.site.as_ref(),
             interrupt: &self.settings.interrupt,
         }
     }
@@ -360,9 +360,9 @@ impl<'a> Conduct<'a> {
     /// The names of the variants whose saturation is measured.
     fn probed(&self, which: SaturationOf) -> Vec<String> {
         let costly = |variant: &&Variant| {
-            let name = variant.mechanism.split(':').next().unwrap_or_default();
-            registry::find(name).is_some_and(|entry| {
-                entry.capabilities.intersects(Capabilities::SCANS | Capabilities::WAKES_FOR_NOTHING)
+            let spec = variant.mechanism.parse::<MechanismSpec>();
+            spec.and_then(|spec| registry::capabilities(&spec)).is_ok_and(|capabilities| {
+                capabilities.intersects(Capabilities::SCANS | Capabilities::WAKES_FOR_NOTHING)
             })
         };
         let chosen: Vec<String> = match which {

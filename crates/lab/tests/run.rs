@@ -69,7 +69,13 @@ fn programs(variables: &[&str]) -> Programs {
         let words = ["env"].into_iter().chain(variables.iter().copied()).chain(["sh"]);
         words.map(OsString::from).chain([path.into_os_string()]).collect()
     };
-    Programs { serve: command("serve.sh"), load: command("load.sh"), idle: command("idle.sh") }
+    Programs {
+        serve: command("serve.sh"),
+        load: command("load.sh"),
+        idle: command("idle.sh"),
+        // No experiment of this file measures waits.
+        wait: vec!["false".into()],
+    }
 }
 
 fn settings<'a>(experiment: &'a Experiment, variables: &[&str]) -> Settings<'a> {

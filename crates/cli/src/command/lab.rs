@@ -1,16 +1,20 @@
 //! `pollux lab`.
 
+use crate::duration;
 use anyhow::Context as _;
+use pollux_event::MechanismSpec;
 use pollux_lab::{
     experiment::{self, Experiment},
     report,
     result::Outcome,
     run::{self, Settings, interrupt::Interrupt, progress::Progress, trial::Programs},
+    wait_cost::{self, WaitCost},
 };
 use std::{
     fs,
     path::{Path, PathBuf},
     process::ExitCode,
+    time::Duration,
 };
 
 /// The command's arguments.
@@ -36,6 +40,35 @@ enum Command {
         /// The result directory
         directory: PathBuf,
     },
+    /// Measure what one wait of a mechanism costs, with no server around it
+    WaitCost(WaitCostArgs),
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  pollux lab wait-cost --mechanism poll --watched 10000
+  pollux lab wait-cost --mechanism epoll-et --watched 10000 --ready 100 --duration 2s --pin 0
+
+Prints one JSON document. Only the wait and the handing out of its events are timed.")]
+struct WaitCostArgs {
+    /// NAME[:KEY=VALUE,…] (see `pollux doctor`)
+    #[arg(long, value_name = "NAME")]
+    mechanism: MechanismSpec,
+    /// How many TCP sockets are watched
+    #[arg(long, value_name = "N")]
+    watched: usize,
+    /// How many of them are made ready before each wait
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    ready: usize,
+    /// How long to measure
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration::parse)]
+    duration: Duration,
+    /// Decides which are made ready
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// The CPU to run on
+    #[arg(long, value_name = "CPU")]
+    pin: Option<u32>,
 }
 
 #[derive(clap::Args)]
@@ -77,6 +110,18 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::List => list(),
         Command::Run(args) => measure(&args),
+        Command::WaitCost(args) => {
+            let document = wait_cost::measure(&WaitCost {
+                mechanism: args.mechanism,
+                watched: args.watched,
+                ready: args.ready,
+                duration: args.duration,
+                seed: args.seed,
+                cpu: args.pin,
+            })?;
+            println!("{document}");
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Report { directory } => {
             let mut outcome = Outcome::read(&directory)?;
             outcome.conclude();

@@ -12,10 +12,10 @@ fn every_built_in_experiment_is_right_and_named_as_its_file() {
     }
 }
 
-/// The built-in `idle` with one passage replaced; what is said of it.
-fn said_of(old: &str, new: &str) -> String {
-    let text = text("idle").unwrap();
-    assert!(text.contains(old), "idle.toml has no {old:?}");
+/// A built-in experiment with one passage replaced; what is said of it.
+fn said_of(id: &str, old: &str, new: &str) -> String {
+    let text = text(id).unwrap();
+    assert!(text.contains(old), "{id}.toml has no {old:?}");
     format!("{:#}", Experiment::parse(&text.replacen(old, new, 1)).unwrap_err())
 }
 
@@ -42,7 +42,26 @@ fn mistakes_are_named() {
         ("name = \"idle\"", "name = \"rate\"", "the rate has a table of its own"),
         ("name = \"idle\"", "name = \"busy\"", "it changes nothing"),
     ] {
-        let said = said_of(old, new);
+        let said = said_of("idle", old, new);
+        assert!(said.contains(expected), "{new}: {said}");
+    }
+}
+
+#[test]
+fn a_server_and_a_lone_wait_are_not_mixed() {
+    for (id, old, new, expected) in [
+        ("idle", "workload = \"one-byte\"\n", "", "workload is missing"),
+        (
+            "idle",
+            "label = \"idle connections held\"",
+            "label = \"\"\nwait-flag = \"n\"",
+            "[wait] and",
+        ),
+        ("wait-cost", "[wait]\n", "workload = \"6-kb\"\n[wait]\n", "has no server"),
+        ("wait-cost", "[wait]\n", "[load]\n", "has no server"),
+        ("wait-cost", "wait-flag = \"watched\"", "load-flag = \"n\"", "give wait-flag"),
+    ] {
+        let said = said_of(id, old, new);
         assert!(said.contains(expected), "{new}: {said}");
     }
 }

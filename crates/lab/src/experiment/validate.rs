@@ -1,6 +1,8 @@
 //! What the types of an experiment cannot say.
 
-use super::{Axis, Budget, Claim, Experiment, IDLE, RATE, RelativeTo, SaturationOf, Side, Value};
+use super::{
+    Axis, Budget, Claim, Experiment, IDLE, RATE, RelativeTo, SaturationOf, Side, Subject, Value,
+};
 use crate::{metric, stats::Compare};
 use anyhow::{Context as _, bail, ensure};
 use pollux_event::MechanismSpec;
@@ -27,11 +29,23 @@ impl Experiment {
             "id = {:?}: wants lower-case letters, digits and dashes (it names a directory)",
             self.id
         );
+        match self.subject {
+            Subject::Server => {
+                ensure!(self.workload.is_some(), "workload is missing: what is served?");
+                let wait = !self.wait.is_empty() || self.axis.iter().any(|a| a.wait_flag.is_some());
+                ensure!(!wait, "[wait] and wait-flag are for subject = \"wait\"");
+            }
+            Subject::Wait => {
+                let none = self.server.is_empty() && self.load.is_empty() && self.idle.is_empty();
+                let served = self.workload.is_some() || self.rate.is_some() || !none;
+                ensure!(!served, "subject = \"wait\" has no server: no workload, [rate], [load] …");
+            }
+        }
         self.full.check().context("[full]")?;
         self.quick.check().context("[quick]")?;
         let mut axes = BTreeSet::new();
         for axis in &self.axis {
-            axis.check().with_context(|| format!("[[axis]] {:?}", axis.name))?;
+            axis.check(self.subject).with_context(|| format!("[[axis]] {:?}", axis.name))?;
             ensure!(axes.insert(axis.name.as_str()), "[[axis]] {:?} is there twice", axis.name);
         }
         if let Some(rate) = &self.rate {
@@ -146,7 +160,7 @@ impl Experiment {
 }
 
 impl Axis {
-    fn check(&self) -> anyhow::Result<()> {
+    fn check(&self, subject: Subject) -> anyhow::Result<()> {
         ensure!(self.name != RATE, "the rate has a table of its own: [rate]");
         for values in [Some(&self.values), self.quick_values.as_ref()].into_iter().flatten() {
             ensure!(!values.is_empty(), "values is empty");
@@ -156,10 +170,15 @@ impl Axis {
                 ensure!(values.iter().all(counts), "wants numbers of connections");
             }
         }
-        ensure!(
-            self.name == IDLE || self.server_flag.is_some() || self.load_flag.is_some(),
-            "it changes nothing: give server-flag or load-flag"
-        );
+        match subject {
+            Subject::Server => ensure!(
+                self.name == IDLE || self.server_flag.is_some() || self.load_flag.is_some(),
+                "it changes nothing: give server-flag or load-flag"
+            ),
+            Subject::Wait => {
+                ensure!(self.wait_flag.is_some(), "it changes nothing: give wait-flag");
+            }
+        }
         Ok(())
     }
 }

@@ -50,10 +50,15 @@ struct Series {
     points: Vec<(f64, Estimate)>,
 }
 
-/// Where things stand along x: at their value if all are numbers, else side by side.
-fn places(values: &[Value]) -> Vec<f64> {
+/// Where things stand along x: at their value (or its logarithm) if all are numbers, else side by
+/// side.
+fn places(panel: &Panel<'_>) -> Vec<f64> {
+    let values = &panel.x.values;
     let numbers: Option<Vec<f64>> = values.iter().map(Value::number).collect();
     match numbers {
+        Some(numbers) if panel.figure.log_x && numbers.iter().all(|&number| number > 0.0) => {
+            numbers.into_iter().map(f64::log10).collect()
+        }
         Some(numbers) if numbers.windows(2).all(|pair| pair[0] < pair[1]) => numbers,
         _ => (0..values.len()).map(|index| index as f64).collect(),
     }
@@ -64,7 +69,7 @@ fn places(values: &[Value]) -> Vec<f64> {
 /// # Errors
 /// When the drawing library fails; it does not touch the disk.
 pub fn draw(outcome: &Outcome, panel: &Panel<'_>) -> anyhow::Result<String> {
-    let places = places(&panel.x.values);
+    let places = places(panel);
     let series = series(outcome, panel, &places);
     let mut svg = String::new();
     {
@@ -226,7 +231,7 @@ where
     DB: DrawingBackend,
     Y: Ranged<ValueType = f64> + plotters::coord::ranged1d::ValueFormatter<f64>,
 {
-    let places = places(&panel.x.values);
+    let places = places(panel);
     let tick = |x: &f64| {
         let index = places.iter().position(|place| (place - x).abs() < 1e-9);
         index.map_or_else(String::new, |index| format::value(&panel.x.values[index]))
@@ -309,7 +314,7 @@ fn beside<DB: DrawingBackend>(
         marker(root, (edge + 22, row), line.index, *colour)?;
         let style = (FONT, 14).into_font().color(&TEXT).pos(Pos::new(HPos::Left, VPos::Center));
         let last = line.points[line.points.len() - 1].0;
-        let stop = places(&panel.x.values).iter().position(|&place| place == last);
+        let stop = places(panel).iter().position(|&place| place == last);
         let name = match stop.map(|index| &panel.x.values[index]) {
             Some(value) if line.points.len() < right => {
                 format!("{} (to {})", line.name, format::value(value))

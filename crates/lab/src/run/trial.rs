@@ -2,7 +2,7 @@
 
 use super::{interrupt::Interrupt, process::Process, server::Server, site::Site};
 use crate::{
-    experiment::{Experiment, Flags, IDLE, Value, Variant, arguments},
+    experiment::{Experiment, Flags, IDLE, Subject, Value, Variant, arguments},
     measure::{self, Raw},
     plan::Cell,
 };
@@ -27,17 +27,27 @@ pub struct Programs {
     pub load: Vec<OsString>,
     /// `pollux idle`.
     pub idle: Vec<OsString>,
+    /// `pollux lab wait-cost`.
+    pub wait: Vec<OsString>,
 }
 
 impl Programs {
-    /// All three from the executable that runs now.
+    /// All of them from the executable that runs now.
     ///
     /// # Errors
     /// When its path is not known.
     pub fn of_this_executable() -> std::io::Result<Self> {
         let executable = std::env::current_exe()?.into_os_string();
-        let command = |name: &str| vec![executable.clone(), name.into()];
-        Ok(Self { serve: command("serve"), load: command("load"), idle: command("idle") })
+        let command = |words: &[&str]| -> Vec<OsString> {
+            let words = words.iter().map(OsString::from);
+            std::iter::once(executable.clone()).chain(words).collect()
+        };
+        Ok(Self {
+            serve: command(&["serve"]),
+            load: command(&["load"]),
+            idle: command(&["idle"]),
+            wait: command(&["lab", "wait-cost"]),
+        })
     }
 }
 
@@ -68,8 +78,8 @@ pub struct Bench<'a> {
     pub programs: &'a Programs,
     /// Where they run.
     pub cpus: Cpus,
-    /// What is served.
-    pub site: &'a Site,
+    /// What is served, if anything is.
+    pub site: Option<&'a Site>,
     /// Ctrl-C.
     pub interrupt: &'a Interrupt,
 }
@@ -104,24 +114,23 @@ impl Bench<'_> {
         seed: u64,
         trial: &mut Trial,
     ) -> anyhow::Result<()> {
-        let server = Server::start(&self.serve(variant, cell), self.interrupt)?;
+        if self.experiment.subject == Subject::Wait {
+            return self.measure_wait(variant, cell, window_s, seed, trial);
+        }
+        let site = self.site.context("an experiment with a server has a site")?;
+        let server = Server::start(&self.serve(site, variant, cell), self.interrupt)?;
         trial.commands.push(server.command().to_owned());
         trial.mechanism.clone_from(&server.mechanism);
         trial.raw.listening = server.listening.clone();
-        // In the order in which a spec prints its options.
-        let wanted = variant.mechanism.parse::<MechanismSpec>()?.to_string();
-        anyhow::ensure!(
-            server.mechanism == wanted,
-            "asked for mechanism {wanted}, but {} runs",
-            server.mechanism
-        );
+        same_mechanism(variant, &server.mechanism)?;
         let _holder = self.hold_idle(&server, cell, trial)?;
 
-        let mut load = self.load(&server, cell, drive, window_s, seed);
+        let url = format!("http://{}{}", server.address, site.path());
+        let load = self.load(url, cell, drive, window_s, seed);
         trial.raw.before = server.statistics(self.interrupt)?;
         let cpu = measure::cpu_time(server.pid())?;
         let started_at = Instant::now();
-        let mut generator = Process::spawn("the generator", &std::mem::take(&mut load))?;
+        let mut generator = Process::spawn("the generator", &load)?;
         trial.commands.push(generator.command().to_owned());
         let limit = Duration::from_secs_f64(window_s) + LOAD_GRACE;
         let (status, text) = generator.output(limit, self.interrupt)?;
@@ -137,7 +146,42 @@ impl Bench<'_> {
         Ok(())
     }
 
-    fn serve(&self, variant: &Variant, cell: &Cell) -> Vec<OsString> {
+    /// Measures the wait of the mechanism alone.
+    fn measure_wait(
+        &self,
+        variant: &Variant,
+        cell: &Cell,
+        window_s: f64,
+        seed: u64,
+        trial: &mut Trial,
+    ) -> anyhow::Result<()> {
+        let mut flags = self.experiment.wait.clone();
+        for axis in &self.experiment.axis {
+            if let Some(flag) = &axis.wait_flag {
+                flags.insert(flag.clone(), cell.point[&axis.name].clone());
+            }
+        }
+        flags.insert("mechanism".into(), Value::Word(variant.mechanism.clone()));
+        flags.insert("duration".into(), Value::Word(format!("{window_s}s")));
+        flags.insert("seed".into(), Value::Word(seed.to_string()));
+        flags.insert("pin".into(), Value::Number(f64::from(self.cpus.server)));
+        let program = with_flags(&self.programs.wait, &flags);
+        let mut process = Process::spawn("the measurement", &program)?;
+        trial.commands.push(process.command().to_owned());
+        let limit = Duration::from_secs_f64(window_s) + LOAD_GRACE;
+        let (status, text) = process.output(limit, self.interrupt)?;
+        if !status.success() {
+            process.drain_stderr();
+            anyhow::bail!("{}", process.complaint(&format!("failed ({status})")));
+        }
+        trial.raw.load = serde_json::from_str(&text)
+            .with_context(|| process.complaint("did not write a JSON document"))?;
+        let ran = trial.raw.load["mechanism_spec"].as_str().unwrap_or_default();
+        ran.clone_into(&mut trial.mechanism);
+        same_mechanism(variant, &trial.mechanism)
+    }
+
+    fn serve(&self, site: &Site, variant: &Variant, cell: &Cell) -> Vec<OsString> {
         let mut flags: Flags = self.experiment.server.clone();
         flags.extend(variant.server.clone());
         for axis in &self.experiment.axis {
@@ -150,13 +194,13 @@ impl Bench<'_> {
         flags.insert("pin".into(), Value::Number(f64::from(self.cpus.server)));
         flags.insert("json".into(), Value::Flag(true));
         let mut program = with_flags(&self.programs.serve, &flags);
-        program.push(self.site.root().into());
+        program.push(site.root().into());
         program
     }
 
     fn load(
         &self,
-        server: &Server,
+        url: String,
         cell: &Cell,
         drive: Drive,
         window_s: f64,
@@ -183,7 +227,7 @@ impl Bench<'_> {
         flags.insert("pin".into(), Value::Number(f64::from(self.cpus.generator)));
         flags.insert("json".into(), Value::Flag(true));
         let mut program = with_flags(&self.programs.load, &flags);
-        program.push(format!("http://{}{}", server.address, self.site.path()).into());
+        program.push(url.into());
         program
     }
 
@@ -209,6 +253,15 @@ impl Bench<'_> {
         server.await_open(wanted, &mut holder, self.interrupt)?;
         Ok(Some(holder))
     }
+}
+
+/// # Errors
+/// When another mechanism ran than was asked for.
+fn same_mechanism(variant: &Variant, ran: &str) -> anyhow::Result<()> {
+    // In the order in which a spec prints its options.
+    let wanted = variant.mechanism.parse::<MechanismSpec>()?.to_string();
+    anyhow::ensure!(ran == wanted, "asked for mechanism {wanted}, but {ran} runs");
+    Ok(())
 }
 
 fn with_flags(program: &[OsString], flags: &Flags) -> Vec<OsString> {
