@@ -204,7 +204,7 @@ fn the_cost_of_a_wait_is_one_document() {
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&document["mechanism_spec"], &document["watched"]), (&"epoll".into(), &5.into()));
     assert!(document["wait_ns"]["p50"].as_u64().unwrap() > 0);
-    assert!(document["system_calls"].as_object().unwrap().len() >= 1);
+    assert!(!document["system_calls"].as_object().unwrap().is_empty());
 }
 
 #[test]
