@@ -101,6 +101,8 @@ pub(crate) struct Worker<'a> {
     begun: u64,
     begun_measured: u64,
     quota: u64,
+    /// The kernel has epoll_pwait2, as far as is known.
+    has_precise_wait: bool,
     /// CPU time at the start of the measured part.
     cpu_before: Option<Duration>,
 }
@@ -139,6 +141,7 @@ impl<'a> Worker<'a> {
             quota: plan
                 .closed_requests
                 .map_or(u64::MAX, |total| plan.part(index, total as usize) as u64),
+            has_precise_wait: true,
             cpu_before: None,
         })
     }
@@ -192,7 +195,7 @@ impl<'a> Worker<'a> {
     /// connections busy, and returns what was measured.
     ///
     /// # Errors
-    /// A wait that fails (ENOMEM, or ENOSYS before Linux 5.11).
+    /// A wait that fails (ENOMEM).
     pub(crate) fn run(mut self, start_ns: u64, stop: &AtomicBool) -> Result<Measured> {
         self.start_ns = start_ns;
         self.measured_ns = start_ns + self.plan.warmup_ns;
@@ -418,10 +421,23 @@ impl<'a> Worker<'a> {
         let left_ns = until_ns.saturating_sub(self.plan.now_ns());
         let waited = if left_ns == 0 {
             self.set.wait(Some(Duration::ZERO))
-        } else {
+        } else if self.has_precise_wait {
             self.set.wait_precisely(Duration::from_nanos(left_ns))
+        } else {
+            // Whole milliseconds, and the rest in waits that return at once.
+            self.set.wait(Some(Duration::from_millis(left_ns / 1_000_000)))
         };
-        waited.map(drop).context("waiting for replies")
+        match waited {
+            Err(error) if self.has_precise_wait && error.raw_os_error() == Some(libc::ENOSYS) => {
+                self.has_precise_wait = false;
+                tracing::warn!(
+                    "no epoll_pwait2 here (Linux 5.11 has it): the generator is busy during the \
+                     last millisecond before each request, which its CPU time shows"
+                );
+                Ok(())
+            }
+            waited => waited.map(drop).context("waiting for replies"),
+        }
     }
 
     #[inline]
