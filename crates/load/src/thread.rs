@@ -6,7 +6,7 @@ use crate::{
     record::Recorder, schedule::Lane,
 };
 use anyhow::{Context, Result, bail};
-use pollux_event::{Mechanism, Options, Token, mechanism::epoll::EpollEdge};
+use pollux_event::{Mechanism, Options, Token, mechanism::epoll::EpollEdge, sys};
 use std::{
     collections::VecDeque,
     os::fd::RawFd,
@@ -470,7 +470,7 @@ impl<'a> Worker<'a> {
     #[inline]
     fn note_time(&mut self, now_ns: u64) {
         if self.cpu_before.is_none() && now_ns >= self.measured_ns {
-            self.cpu_before = Some(cpu_time());
+            self.cpu_before = Some(sys::thread_cpu_time());
         }
         let Some(end_ns) = self.recorder.interval_end_ns() else { return };
         let since_ns = now_ns.saturating_sub(self.measured_ns);
@@ -501,7 +501,8 @@ impl<'a> Worker<'a> {
     fn finish(mut self, now_ns: u64, interrupted: bool) -> Measured {
         let elapsed_ns = now_ns.saturating_sub(self.measured_ns);
         self.recorder.close_interval(elapsed_ns);
-        let cpu_ns = self.cpu_before.map_or(0, |before| (cpu_time() - before).as_nanos() as u64);
+        let cpu_ns =
+            self.cpu_before.map_or(0, |before| (sys::thread_cpu_time() - before).as_nanos() as u64);
         // Counted from the schedule itself, not from what was done with it.
         let (scheduled, unsent) = match &self.plan.schedule {
             Some(schedule) => {
@@ -544,10 +545,4 @@ impl<'a> Worker<'a> {
         }
         low
     }
-}
-
-/// This thread's CPU time, to the nanosecond.
-pub(crate) fn cpu_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
