@@ -204,10 +204,12 @@ fn side_value(
     let values: Option<Vec<f64>> = points
         .iter()
         .map(|point| {
-            let run = outcome.runs.iter().find(|run| {
+            let metric = side.metric.as_ref().unwrap_or(&claim.metric);
+            // A run that did not count may have been made again.
+            let runs = outcome.runs.iter().filter(|run| {
                 run.block == block && run.cell.variant == variant && run.cell.point == *point
-            })?;
-            run.metric(side.metric.as_ref().unwrap_or(&claim.metric))
+            });
+            runs.filter_map(|run| run.metric(metric)).next()
         })
         .collect();
     let values = values?;

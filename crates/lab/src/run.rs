@@ -26,6 +26,8 @@ use trial::{Bench, Cpus, Drive, Programs, Trial};
 const SHARED_CPU: f64 = 0.05;
 /// What is set aside of the budget for the report.
 const REPORT_S: f64 = 1.5;
+/// The share of the time that is kept for runs which must be made again.
+const SPARE: f64 = 0.1;
 /// A guess of what a run costs beside its window, before any was made.
 const FIRST_OVERHEAD_S: f64 = 0.3;
 
@@ -189,28 +191,46 @@ impl<'a> Conduct<'a> {
                 ));
                 break;
             }
-            let window = plan::window_seconds(&budget, self.left_s(), open * blocks_left, overhead);
-            let per_run = window + overhead;
-            for (done, index) in
-                plan::block_order(cells.len(), block, self.settings.seed).into_iter().enumerate()
-            {
-                let cell = &cells[index];
-                if let Some(reason) = self.not_held(cell) {
-                    if block == 0 {
-                        let reason = reason.to_owned();
-                        self.record(cell, block, Trial::default(), Status::Failed, Some(reason));
-                    }
-                    continue;
+            let for_runs = self.left_s() * (1.0 - SPARE);
+            let window = plan::window_seconds(&budget, for_runs, open * blocks_left, overhead);
+            self.block(&cells, block, window)?;
+        }
+        Ok(())
+    }
+
+    /// Measures every cell once, and those again in which the generator was the bottleneck, as far
+    /// as there is time.
+    fn block(&mut self, cells: &[Cell], block: u32, window: f64) -> anyhow::Result<()> {
+        let budget = *self.settings.experiment.budget(self.settings.quick);
+        let later = (budget.blocks - block - 1) as usize * cells.len();
+        let mut invalid = Vec::new();
+        let order = plan::block_order(cells.len(), block, self.settings.seed);
+        for (done, cell) in order.into_iter().map(|index| &cells[index]).enumerate() {
+            if let Some(reason) = self.not_held(cell) {
+                if block == 0 {
+                    let reason = reason.to_owned();
+                    self.record(cell, block, Trial::default(), Status::Failed, Some(reason));
                 }
-                let left = (cells.len() - done + (blocks_left - 1) * cells.len()) as f64 * per_run;
-                self.settings.progress.running(
-                    &format!("block {} of {}: {}", block + 1, budget.blocks, name(cell)),
-                    (u64::from(block) as usize * cells.len() + done) as u64,
-                    u64::from(budget.blocks) * cells.len() as u64,
-                    Duration::from_secs_f64(left),
-                );
-                self.one(cell, block, window)?;
+                continue;
             }
+            let left = (cells.len() - done + later) as f64 * (window + self.overhead());
+            self.settings.progress.running(
+                &format!("block {} of {}: {}", block + 1, budget.blocks, name(cell)),
+                (block as usize * cells.len() + done) as u64,
+                u64::from(budget.blocks) * cells.len() as u64,
+                Duration::from_secs_f64(left),
+            );
+            if self.one(cell, block, window)? == Status::Invalid {
+                invalid.push(cell);
+            }
+        }
+        for cell in invalid {
+            let overhead = self.overhead();
+            let needed = later as f64 * (budget.min_window_seconds + overhead) + window + overhead;
+            if self.left_s() < needed {
+                break;
+            }
+            self.one(cell, block, window)?;
         }
         Ok(())
     }
@@ -224,7 +244,7 @@ impl<'a> Conduct<'a> {
         }
     }
 
-    fn one(&mut self, cell: &Cell, block: u32, window_s: f64) -> anyhow::Result<()> {
+    fn one(&mut self, cell: &Cell, block: u32, window_s: f64) -> anyhow::Result<Status> {
         let started_at = Instant::now();
         // Within a block all meet the same arrivals.
         let seed = self.settings.seed.wrapping_add(u64::from(block));
@@ -241,7 +261,7 @@ impl<'a> Conduct<'a> {
             }
         };
         self.record(cell, block, trial, status, reason);
-        Ok(())
+        Ok(status)
     }
 
     /// Adds a run to the outcome.

@@ -143,7 +143,18 @@ fn a_bottleneck_in_the_generator_makes_a_run_invalid_not_used() {
     assert_eq!(outcome.runs[0].reason.as_deref(), Some("the generator was late by 9 ms"));
     assert_eq!(outcome.claims[0].verdict, Verdict::Undecided);
     assert_eq!(outcome.claims[0].parts[0].note.as_deref(), Some("the generator was late by 9 ms"));
-    assert!(report::terminal::notes(&outcome).contains("3 of 3 runs do not count"));
+    assert!(report::terminal::notes(&outcome).contains("6 of 6 runs do not count"), "tried twice");
+}
+
+#[test]
+fn a_run_that_does_not_count_is_made_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let once = format!("FAKE_INVALID_ONCE={}", directory.path().join("was").display());
+    let outcome = outcome(&["FAKE_HELD=5", &once]);
+    let invalid = outcome.runs.iter().filter(|run| run.status == Status::Invalid).count();
+    assert_eq!((outcome.runs.len(), invalid), (12 + 1, 1), "both are in the raw data");
+    let blocks = |part: &pollux_lab::claims::Part| part.estimate.unwrap().blocks;
+    assert!(outcome.claims[0].parts.iter().all(|part| blocks(part) == 3), "no block is lost");
 }
 
 #[test]

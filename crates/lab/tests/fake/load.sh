@@ -11,6 +11,10 @@ valid=true reason=null
 if [ -n "$FAKE_INVALID" ] && [ -z "$connections" ]; then
     valid=false reason='"the generator was late by 9 ms"'
 fi
+# The first run with a rate only.
+if [ -n "$FAKE_INVALID_ONCE" ] && [ -z "$connections" ] && mkdir "$FAKE_INVALID_ONCE" 2>/dev/null; then
+    valid=false reason='"the generator was late by 9 ms"'
+fi
 cat <<END
 {"valid":$valid,"invalid_reason":$reason,"mode":"open","offered_rps":$rate,"duration_s":1.0,
  "requests":{"scheduled":100,"sent":100,"completed":100,"failed":0},
