@@ -77,6 +77,8 @@ pub enum Place {
     Host,
     /// In a guest kernel that has /dev/poll (`pollux vm`).
     Guest,
+    /// In a guest whose clock counts instructions (`pollux vm --deterministic`): figures repeat.
+    DeterministicGuest,
 }
 
 /// What an experiment measures.

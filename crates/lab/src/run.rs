@@ -9,7 +9,7 @@ pub mod trial;
 
 use crate::{
     environment::Environment,
-    experiment::{Experiment, Place, RATE, RelativeTo, SaturationOf, Variant},
+    experiment::{Experiment, RATE, RelativeTo, SaturationOf, Subject, Variant},
     plan::{self, Cell, Point},
     result::{FORMAT, Outcome, Run, Saturation, Status, VariantOutcome},
 };
@@ -108,16 +108,11 @@ impl<'a> Conduct<'a> {
         );
         let cpus = cpus()?;
         let mut notes = Vec::new();
-        if cpus.server == cpus.generator {
+        if cpus.server == cpus.generator && experiment.subject == Subject::Server {
             notes.push(
                 "This machine lends one CPU only: server and generator share it, and their \
                  figures are not those of a server with a CPU of its own."
                     .into(),
-            );
-        }
-        if experiment.place == Place::Guest && !in_guest() {
-            notes.push(
-                "This experiment is meant for the guest kernel of `pollux vm`; it ran here.".into(),
             );
         }
         Ok(Self {
@@ -450,11 +445,6 @@ fn cpus() -> anyhow::Result<Cpus> {
     let mut usable = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu));
     let server = usable.next().context("this process may use no CPU")? as u32;
     Ok(Cpus { server, generator: usable.next().map_or(server, |cpu| cpu as u32) })
-}
-
-/// Whether this is the guest of `pollux vm`, or another kernel with /dev/poll.
-fn in_guest() -> bool {
-    std::fs::exists("/dev/poll").unwrap_or(false)
 }
 
 /// A cell in words: `poll, idle 8000, rate 500`.

@@ -4,7 +4,7 @@ use crate::duration;
 use anyhow::Context as _;
 use pollux_event::MechanismSpec;
 use pollux_lab::{
-    experiment::{self, Experiment},
+    experiment::{self, Experiment, Place},
     report,
     result::Outcome,
     run::{self, Settings, interrupt::Interrupt, progress::Progress, trial::Programs},
@@ -13,7 +13,7 @@ use pollux_lab::{
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::ExitCode,
+    process::{Command, ExitCode},
     time::Duration,
 };
 
@@ -26,11 +26,11 @@ use std::{
   pollux lab report results/idle-…        renders the page again from result.json")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    command: Command,
+    command: Subcommand,
 }
 
 #[derive(clap::Subcommand)]
-enum Command {
+enum Subcommand {
     /// List the experiments
     List,
     /// Run an experiment: measure, judge its claims, draw a report
@@ -97,6 +97,9 @@ struct RunArgs {
     /// Print result.json on stdout instead of tables
     #[arg(long)]
     json: bool,
+    /// Run on this kernel an experiment that is meant for the guest of `pollux vm`
+    #[arg(long)]
+    here: bool,
 }
 
 /// Columns of the tables when standard output is no terminal.
@@ -108,9 +111,9 @@ const INTERRUPTED: u8 = 130;
 /// Runs the command.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
-        Command::List => list(),
-        Command::Run(args) => measure(&args),
-        Command::WaitCost(args) => {
+        Subcommand::List => list(),
+        Subcommand::Run(args) => measure(&args),
+        Subcommand::WaitCost(args) => {
             let document = wait_cost::measure(&WaitCost {
                 mechanism: args.mechanism,
                 watched: args.watched,
@@ -122,7 +125,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             println!("{document}");
             Ok(ExitCode::SUCCESS)
         }
-        Command::Report { directory } => {
+        Subcommand::Report { directory } => {
             let mut outcome = Outcome::read(&directory)?;
             outcome.conclude();
             outcome.write(&directory)?;
@@ -154,6 +157,9 @@ fn measure(args: &RunArgs) -> anyhow::Result<ExitCode> {
     if args.paper_rates {
         experiment.paper_rates()?;
     }
+    if experiment.place != Place::Host && !args.here {
+        return in_guest(args, &experiment);
+    }
     // Before anything is measured: a run is not to end with nowhere to put it.
     fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
     let settings = Settings {
@@ -176,6 +182,27 @@ fn measure(args: &RunArgs) -> anyhow::Result<ExitCode> {
         show(&outcome, &directory, &page);
     }
     Ok(if outcome.interrupted { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
+}
+
+/// Runs the experiment in the guest, on this file tree, by the program that runs now.
+fn in_guest(args: &RunArgs, experiment: &Experiment) -> anyhow::Result<ExitCode> {
+    let program = std::env::current_exe().context("the path of this program")?;
+    let mut command = Command::new(&program);
+    command.arg("vm");
+    if experiment.place == Place::DeterministicGuest {
+        command.arg("--deterministic");
+    }
+    command.arg("--").arg(&program).args(["lab", "run", &args.experiment, "--here"]);
+    let flags =
+        [("--quick", args.quick), ("--paper-rates", args.paper_rates), ("--json", args.json)];
+    command.args(flags.iter().filter(|(_, on)| *on).map(|(flag, _)| flag));
+    command.arg("--seed").arg(args.seed.to_string());
+    let directory = args.out.clone().unwrap_or_else(|| run::default_directory(&experiment.id));
+    command.arg("--out").arg(std::path::absolute(&directory)?);
+    let status = command.status().with_context(|| program.display().to_string())?;
+    // A guest that was ended by a signal has no exit code.
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
 fn show(outcome: &Outcome, directory: &Path, page: &Path) {
