@@ -6,11 +6,13 @@ pub mod epoll2;
 mod epoll_core;
 pub mod epoll_ctlv;
 mod handoff;
+pub mod hybrid;
 pub mod poll;
 mod recheck;
 pub mod rtsig;
 pub mod select;
 mod signal_queue;
+mod signal_side;
 pub mod uring_poll;
 
 use crate::{Error, Event, Interest, Options, Token, Waker};
@@ -33,7 +35,8 @@ bitflags::bitflags! {
         const BATCHED_CHANGES = 1 << 1;
         /// A wait's cost grows with the interest set, not with what is ready.
         const SCANS = 1 << 2;
-        /// The kernel's event queue can overflow; the mechanism recovers and counts it.
+        /// The kernel's event queue can overflow; the mechanism recovers and counts it. What is
+        /// ready then is reported again.
         const OVERFLOWS = 1 << 3;
         /// Closing the descriptor alone takes it out of the kernel's interest set.
         const CLOSE_REMOVES = 1 << 4;

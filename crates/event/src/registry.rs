@@ -38,7 +38,8 @@ mechanisms![
     epoll2::Epoll2,
     epoll_ctlv::EpollCtlv,
     uring_poll::UringPoll,
-    rtsig::RtSignals
+    rtsig::RtSignals,
+    hybrid::Hybrid
 ];
 
 fn unknown(name: &str) -> Error {

@@ -45,11 +45,22 @@ fn on<V: registry::Visitor>(spec: &MechanismSpec, visitor: V) -> V::Output {
     registry::with_mechanism(&spec.name, visitor).expect("a name of the registry")
 }
 
-/// Every way to use signals.
+/// Every way to use signals; hybrids as they are by default, and those that change sides at every
+/// occasion.
 fn specs() -> Vec<MechanismSpec> {
-    ["rtsig", "rtsig:dequeue=one", "rtsig:overflow=handoff", "rtsig:dequeue=one,overflow=handoff"]
-        .map(|spec| spec.parse().expect("a spec"))
-        .to_vec()
+    [
+        "rtsig",
+        "rtsig:dequeue=one",
+        "rtsig:overflow=handoff",
+        "rtsig:dequeue=one,overflow=handoff",
+        "hybrid",
+        "hybrid:partner=poll",
+        "hybrid:high=8,low=1000000,dwell_ms=0",
+        "hybrid:partner=poll,high=8,low=1000000,dwell_ms=0",
+        "hybrid:high=64,low=64,dwell_ms=1",
+    ]
+    .map(|spec| spec.parse().expect("a spec"))
+    .to_vec()
 }
 
 fn figure<M: Mechanism>(set: &M, name: &str) -> u64 {
@@ -326,7 +337,9 @@ impl registry::Visitor for Soak<'_> {
         let mut total = 0u64;
         let mut progress_at = Instant::now();
         while !connections.is_empty() {
-            for event in events(&mut set, Duration::from_millis(50)) {
+            set.wait(Some(Duration::from_millis(50))).expect("wait");
+            // One by one: a descriptor may be named twice, and the first may end it.
+            while let Some(event) = set.next_event() {
                 let connection = connections.get_mut(&event.token).expect("a live one");
                 let before = total;
                 let closed = receive(connection, &mut total);

@@ -15,6 +15,9 @@ use std::{io, time::Duration};
 /// UNIX stream sockets. Nobody else is asked about twice.
 pub(crate) const RETRY: Duration = Duration::from_millis(10);
 
+/// How many entries may be useless before [`Recheck::keep_short`] looks at them.
+const SLACK: usize = 1024;
+
 /// A list of registrations, each in it once, and what poll(2) last said of them.
 #[derive(Debug, Default)]
 pub(crate) struct Recheck {
@@ -43,6 +46,13 @@ impl Recheck {
     /// An empty list. With `keep`, what is found ready stays listed until it is not.
     pub(crate) fn new(keep: bool) -> Self {
         Self { keep, ..Self::default() }
+    }
+
+    /// Drops the entries of those that are gone, when they are many.
+    pub(crate) fn keep_short(&mut self, registrations: &Registrations) {
+        if self.entries.len() > 2 * registrations.len() + SLACK {
+            self.tidy(registrations);
+        }
     }
 
     /// Lists `token`, unless it is.
@@ -138,7 +148,7 @@ impl Recheck {
 
     /// Drops the entries that are done with, and gives the rest the interest of now. What was not
     /// handed out goes first, so that with more ready than a wait hands out none starves.
-    fn tidy(&mut self, registrations: &Registrations) {
+    pub(crate) fn tidy(&mut self, registrations: &Registrations) {
         let (handed_out, answered) = (self.cursor, self.answered);
         let total = self.entries.len();
         if self.keep {

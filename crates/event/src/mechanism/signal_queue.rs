@@ -159,7 +159,7 @@ impl SignalQueue {
         Ok(taken)
     }
 
-    /// Throws away what is queued, in two system calls, and goes on queueing.
+    /// Throws away what is queued, in three system calls, and goes on queueing.
     pub(crate) fn flush(&mut self) -> Result<(), Error> {
         self.mute()?;
         self.unmute()
@@ -171,9 +171,17 @@ impl SignalQueue {
         sys::unblock(&self.own).map_err(Error::io("rt_sigprocmask"))
     }
 
-    /// Ends [`SignalQueue::mute`]. One system call.
+    /// Ends [`SignalQueue::mute`]. Two system calls: an overflow of long ago is no news.
     pub(crate) fn unmute(&mut self) -> Result<(), Error> {
-        sys::block(&self.own).map_err(Error::io("rt_sigprocmask"))
+        sys::block(&self.own).map_err(Error::io("rt_sigprocmask"))?;
+        let sigio = SignalSet::of(&[sys::SIGIO]);
+        if let Ok(Some(_)) = sys::take_one(&sigio, Some(Duration::ZERO)) {
+            // News to the thread's other queues, perhaps.
+            OVERFLOWS.set(OVERFLOWS.get() + 1);
+        }
+        self.overflows_seen = OVERFLOWS.get();
+        self.singles_left = 0;
+        Ok(())
     }
 
     /// After fork(2), in the child: its only thread is the one to be told. What the parent had in

@@ -11,11 +11,22 @@ const TIME: Duration = Duration::from_secs(120);
 /// The most combinations of own options that one mechanism is tested in.
 const MOST_COMBINATIONS: usize = 32;
 
+/// Numbers with which a mechanism goes ways that it does not go by default: a hybrid that changes
+/// sides at every occasion, one that stays with its partner, both with either partner.
+const BESIDES: &[&str] = &[
+    "hybrid:high=1,low=1000000,dwell_ms=0",
+    "hybrid:high=1,low=0,dwell_ms=86400000",
+    "hybrid:high=1,low=1000000,dwell_ms=0,partner=poll",
+    "hybrid:high=1,low=0,dwell_ms=86400000,partner=poll",
+];
+
 /// A mechanism with one combination of its options.
 #[derive(Debug)]
 pub struct Subject {
     pub spec: MechanismSpec,
     pub capabilities: Capabilities,
+    /// It changes sides at every occasion, and then reports again what is ready.
+    pub restless: bool,
     /// Why this kernel lacks it, if it does.
     unavailable: Option<String>,
 }
@@ -29,7 +40,7 @@ impl Subject {
             Err(_) => None,
         };
         let capabilities = registry::capabilities(&spec).expect("the name is from the registry");
-        Self { spec, capabilities, unavailable }
+        Self { spec, capabilities, restless: false, unavailable }
     }
 
     /// The mechanism with no options given.
@@ -75,6 +86,8 @@ pub fn all() -> Vec<Arc<Subject>> {
         assert!(specs.len() <= MOST_COMBINATIONS, "{}: {specs:?}", description.name);
         subjects.extend(specs.into_iter().map(|spec| Arc::new(Subject::new(spec))));
     }
+    let besides = BESIDES.iter().map(|spec| spec.parse().expect("a spec of the registry"));
+    subjects.extend(besides.map(|spec| Arc::new(Subject { restless: true, ..Subject::new(spec) })));
     subjects
 }
 
