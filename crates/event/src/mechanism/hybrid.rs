@@ -415,6 +415,7 @@ impl Mechanism for Hybrid {
         let present = if on_partner { self.switched_at.elapsed().as_nanos() as u64 } else { 0 };
         let mut figures = vec![
             ("on_partner", u64::from(on_partner)),
+            ("stay_ms", (self.dwell * self.factor).as_millis() as u64),
             ("switches_to_partner", self.counts.to_partner),
             ("switches_by_overflow", self.counts.by_overflow),
             ("switches_to_signals", self.counts.to_signals),

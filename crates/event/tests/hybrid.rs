@@ -1,0 +1,273 @@
+//! The hybrid's changes of side, each forced by itself. (That nothing is lost under load and
+//! churn is for the soak in `signals.rs`; that it keeps the contract on either side, for the
+//! contract suite.)
+//!
+//! The limit of the signal queue belongs to the process: these tests run one after the other.
+
+use pollux_event::{
+    Event, Interest, Mechanism, MechanismSpec, Token, mechanism::hybrid::Hybrid, sys,
+};
+use pollux_testkit::{Pair, drain};
+use std::{
+    collections::HashMap,
+    os::fd::AsFd,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    pollux_testkit::raise_descriptor_limit();
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A hybrid with connections.
+struct Rig {
+    set: Hybrid,
+    pairs: Vec<Pair>,
+    index: HashMap<Token, usize>,
+}
+
+impl Rig {
+    fn new(spec: &str, count: usize) -> Self {
+        let spec: MechanismSpec = spec.parse().expect("a spec");
+        let mut set = Hybrid::open(&spec.options()).expect("open");
+        let pairs: Vec<_> = (0..count).map(|_| Pair::unix()).collect();
+        let mut index = HashMap::new();
+        for (number, pair) in pairs.iter().enumerate() {
+            let token = set.add(pair.near.as_fd(), Interest::READ).expect("add");
+            index.insert(token, number);
+        }
+        let mut rig = Self { set, pairs, index };
+        assert_eq!(rig.events(Duration::from_millis(10)), []);
+        rig
+    }
+
+    fn figure(&self, name: &str) -> u64 {
+        let figures = self.set.statistics();
+        figures.iter().find(|(known, _)| *known == name).expect("a figure of this name").1
+    }
+
+    fn is_on_partner(&self) -> bool {
+        self.figure("on_partner") == 1
+    }
+
+    fn events(&mut self, time: Duration) -> Vec<Event> {
+        self.set.wait(Some(time)).expect("wait");
+        std::iter::from_fn(|| self.set.next_event()).collect()
+    }
+
+    fn send_to(&self, numbers: impl Iterator<Item = usize>) -> usize {
+        numbers.map(|number| self.pairs[number].send(b"x")).count()
+    }
+
+    /// Reads until so many bytes have come.
+    fn receive(&mut self, mut bytes: usize) {
+        let until = Instant::now() + PATIENCE;
+        while bytes > 0 {
+            assert!(Instant::now() < until, "{bytes} lost; {:?}", self.set.statistics());
+            for event in self.events(Duration::from_millis(50)) {
+                bytes -= drain(&self.pairs[self.index[&event.token]].near).0;
+            }
+        }
+    }
+
+    /// Makes the partner take over by the high-water mark, and reads everything.
+    fn load(&mut self) {
+        let bytes = self.send_to(0..self.pairs.len());
+        self.receive(bytes);
+        assert!(self.is_on_partner(), "{:?}", self.set.statistics());
+    }
+
+    /// Waits until signals have taken over again.
+    fn rest(&mut self) {
+        let until = Instant::now() + PATIENCE;
+        while self.is_on_partner() {
+            assert!(Instant::now() < until, "no way back; {:?}", self.set.statistics());
+            assert_eq!(self.events(Duration::from_millis(20)), []);
+        }
+    }
+}
+
+/// A short queue for as long as it lives.
+struct ShortQueue(u64);
+
+impl ShortQueue {
+    fn of(length: u64) -> Self {
+        let (soft, _) = sys::signal_queue_limit().expect("RLIMIT_SIGPENDING");
+        let others = sys::queued_signals().expect("/proc/self/status");
+        sys::set_signal_queue_limit(others + length).expect("lower the soft limit");
+        Self(soft)
+    }
+}
+
+impl Drop for ShortQueue {
+    fn drop(&mut self) {
+        sys::set_signal_queue_limit(self.0).expect("raise the soft limit again");
+    }
+}
+
+const PARTNERS: [&str; 2] = ["epoll", "poll"];
+
+#[test]
+fn it_starts_with_signals_and_stays_there_when_quiet() {
+    let _alone = alone();
+    for partner in PARTNERS {
+        let mut rig = Rig::new(&format!("hybrid:partner={partner}"), 50);
+        for round in 0..20 {
+            let bytes = rig.send_to(round..round + 10);
+            rig.receive(bytes);
+        }
+        assert_eq!(rig.figure("switches_to_partner"), 0, "{partner}");
+        assert!(rig.figure("signals") >= 200, "{partner}");
+    }
+}
+
+#[test]
+fn the_high_water_mark_brings_the_partner_in() {
+    let _alone = alone();
+    for partner in PARTNERS {
+        let mut rig = Rig::new(&format!("hybrid:partner={partner},high=100"), 500);
+        let bytes = rig.send_to(0..60);
+        rig.receive(bytes);
+        assert!(!rig.is_on_partner(), "{partner}: below the mark");
+        rig.load();
+        assert_eq!(rig.figure("switches_to_partner"), 1, "{partner}");
+        assert_eq!(rig.figure("switches_by_overflow"), 0, "{partner}");
+    }
+}
+
+#[test]
+fn overflow_brings_the_partner_in() {
+    let _alone = alone();
+    for partner in PARTNERS {
+        let spec = format!("hybrid:partner={partner},high=1000000,dwell_ms=60000");
+        let mut rig = Rig::new(&spec, 500);
+        let _queue = ShortQueue::of(16);
+        let bytes = rig.send_to(0..500);
+        rig.receive(bytes);
+        assert!(rig.is_on_partner(), "{partner}");
+        assert_eq!(rig.figure("switches_by_overflow"), 1, "{partner}");
+    }
+}
+
+/// And with the partner, nothing is queued: what is sent meanwhile never comes out as a signal.
+#[test]
+fn it_returns_to_signals_when_quiet() {
+    let _alone = alone();
+    for partner in PARTNERS {
+        let mut rig = Rig::new(&format!("hybrid:partner={partner},high=100,dwell_ms=50"), 500);
+        rig.load();
+        let taken = rig.figure("signals");
+        let bytes = rig.send_to(0..500);
+        rig.receive(bytes);
+        rig.rest();
+        assert_eq!(rig.figure("switches_to_signals"), 1, "{partner}");
+        assert_eq!(rig.figure("signals"), taken, "{partner}: signals of the partner's time");
+        let bytes = rig.send_to(3..4);
+        rig.receive(bytes);
+        assert!(rig.figure("signals") > taken, "{partner}: not by a signal");
+        assert!(rig.figure("on_partner_ns") >= 50_000_000, "{partner}: the dwell");
+    }
+}
+
+/// A wait without end must not keep it with the partner.
+#[test]
+fn it_returns_within_one_long_wait() {
+    let _alone = alone();
+    let mut rig = Rig::new("hybrid:high=100,dwell_ms=20", 300);
+    rig.load();
+    assert_eq!(rig.events(Duration::from_millis(500)), []);
+    assert!(!rig.is_on_partner(), "{:?}", rig.set.statistics());
+}
+
+#[test]
+fn it_stays_with_the_partner_while_load_lasts() {
+    let _alone = alone();
+    let mut rig = Rig::new("hybrid:high=100,low=8,dwell_ms=1", 300);
+    rig.load();
+    for _ in 0..50 {
+        let bytes = rig.send_to(0..50);
+        // All at once: more than the low-water mark in the one wait.
+        rig.receive(bytes);
+    }
+    // The machine may have paused this thread between two waits, but not fifty times.
+    assert!(rig.figure("switches_to_signals") <= 5, "{:?}", rig.set.statistics());
+}
+
+/// Load that comes back soon after makes each stay twice as long, up to eight times.
+#[test]
+fn a_relapse_makes_it_slower_to_return() {
+    let _alone = alone();
+    let mut rig = Rig::new("hybrid:high=50,dwell_ms=10", 300);
+    let mut stays = Vec::new();
+    for _ in 0..6 {
+        rig.load();
+        stays.push(rig.figure("stay_ms"));
+        rig.rest();
+    }
+    // Each may also start from the beginning, if the machine paused us for long.
+    assert_eq!(stays[0], 10);
+    for pair in stays.windows(2) {
+        assert!(pair[1] == (pair[0] * 2).min(80) || pair[1] == 10, "{stays:?}");
+    }
+    assert!(stays.contains(&20), "{stays:?}");
+}
+
+/// System calls of a wait that brings the partner in, finds it idle, and goes back to signals.
+fn calls_to_switch_twice(count: usize) -> u64 {
+    let mut rig = Rig::new("hybrid:high=1,low=1000000,dwell_ms=0", count);
+    rig.send_to(0..1);
+    assert_eq!(rig.events(Duration::ZERO).len(), 1);
+    drain(&rig.pairs[0].near);
+    let before = sys::counters();
+    assert_eq!(rig.events(Duration::ZERO), []);
+    let calls = sys::counters().since(&before).total();
+    let (there, back) = (rig.figure("switches_to_partner"), rig.figure("switches_to_signals"));
+    assert_eq!((there, back), (1, 1));
+    calls
+}
+
+#[test]
+fn a_switch_costs_the_same_however_many_are_registered() {
+    let _alone = alone();
+    let few = calls_to_switch_twice(10);
+    assert_eq!(few, calls_to_switch_twice(3_000));
+    // Two masks, the old SIGIO, the partner twice, the signals once.
+    assert!(few <= 6, "{few}");
+}
+
+/// While the partner is being emptied on the way back, signals overflow.
+#[test]
+fn overflow_during_the_return() {
+    let _alone = alone();
+    let mut overflowed = 0;
+    for partner in PARTNERS {
+        for _ in 0..10 {
+            let spec = format!("hybrid:partner={partner},high=50,low=1000000,dwell_ms=0");
+            let mut rig = Rig::new(&spec, 600);
+            let _queue = ShortQueue::of(32);
+            let mut bytes = rig.send_to(0..600);
+            // Takes a few at a time and sends more at each turn, on whichever side it is.
+            let until = Instant::now() + PATIENCE;
+            let mut turn = 0;
+            while bytes > 0 {
+                assert!(Instant::now() < until, "{bytes} lost; {:?}", rig.set.statistics());
+                rig.set.wait(Some(Duration::from_millis(50))).expect("wait");
+                if turn < 40 {
+                    bytes += rig.send_to((turn * 10..turn * 10 + 200).map(|number| number % 600));
+                    turn += 1;
+                }
+                while let Some(event) = rig.set.next_event() {
+                    bytes -= drain(&rig.pairs[rig.index[&event.token]].near).0;
+                }
+            }
+            overflowed += rig.figure("switches_by_overflow");
+            assert!(rig.figure("switches_to_signals") > 0, "{:?}", rig.set.statistics());
+        }
+    }
+    assert!(overflowed > 20, "only {overflowed} overflows");
+}
