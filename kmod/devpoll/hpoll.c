@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * DP_HPOLL: poll() helped by hints (N. Provos, "hinting system for poll", linux-kernel and
+ * httpd-dev mailing lists, May 1999), for programs that build their array anew for each call.
+ *
+ * The caller hands over the whole array each time, and nothing is kept between calls but the
+ * hooks of its sockets. A socket that was not ready in the last call and has posted no hint since
+ * is not ready now: its driver is not asked. Results are those of poll(2), to the bit.
+ */
+#include <linux/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/uaccess.h>
+#include <net/sock.h>
+
+#include "internal.h"
+
+/**
+ * struct dp_call - a DP_HPOLL under way
+ * @fds: the array
+ * @count: its length
+ * @round: the call's number; 0: the first pass is still to come
+ * @met: entries of the table that the array names
+ */
+struct dp_call {
+	struct pollfd *fds;
+	unsigned int count;
+	u32 round;
+	unsigned int met;
+};
+
+/*
+ * The hooked entry of a file, made or brought up to date; NULL if there is none to be had, which
+ * costs speed only. @fresh tells that @mask has what the file is ready for.
+ */
+static struct dp_entry *dp_hpoll_entry(struct dp_set *set, struct dp_call *call,
+				       struct file *file, const struct pollfd *pollfd,
+				       __poll_t *mask, bool *fresh)
+{
+	struct dp_entry *entry = xa_load(&set->table, pollfd->fd);
+	__poll_t wanted = demangle_poll(pollfd->events) | DP_ALWAYS;
+
+	*fresh = false;
+	if (entry && entry->hooked && entry->inode != file_inode(file)) {
+		dp_entry_remove(set, entry);
+		entry = NULL;
+	}
+	if (!entry) {
+		if (!sock_from_file(file) || (set->options & DP_OPTION_NOHINTS))
+			return NULL;
+		entry = dp_entry_add(set, file, pollfd->fd, pollfd->events, mask);
+		if (IS_ERR(entry))
+			return NULL;
+		entry->round = call->round;
+		call->met++;
+		*fresh = entry->hooked;
+		return entry;
+	}
+	if (entry->round != call->round) {
+		entry->round = call->round;
+		call->met++;
+		/* What was not ready for more is not ready for less. */
+		if (!(wanted & ~entry->wanted))
+			WRITE_ONCE(entry->wanted, wanted);
+	}
+	if (wanted & ~entry->wanted) {
+		/* New events, or the same descriptor a second time with others. */
+		WRITE_ONCE(entry->wanted, entry->wanted | wanted);
+		if (entry->hooked && list_empty(&entry->link))
+			list_add_tail(&entry->link, &set->ready);
+	}
+	return entry;
+}
+
+static __poll_t dp_hpoll_file(struct dp_set *set, struct dp_call *call, struct file *file,
+			      const struct pollfd *pollfd, poll_table *arm)
+{
+	__poll_t wanted = demangle_poll(pollfd->events) | DP_ALWAYS;
+	struct dp_entry *entry;
+	__poll_t mask;
+	bool fresh;
+
+	entry = dp_hpoll_entry(set, call, file, pollfd, &mask, &fresh);
+	if (!entry || !entry->hooked)
+		return dp_examine_unhinted(set, file, wanted, arm);
+	if (fresh) {
+		mask &= entry->wanted;
+	} else if (list_empty(&entry->link)) {
+		set->statistics.ds_skipped++;
+		return 0;
+	} else {
+		set->statistics.ds_cached += entry->cached;
+		mask = dp_examine_hooked(set, entry, file);
+		if (!entry->hooked)
+			return mask & wanted;
+		list_del_init(&entry->link);
+	}
+	entry->cached = mask != 0;
+	if (mask && list_empty(&entry->link))
+		list_add_tail(&entry->link, &set->ready);
+	return mask & wanted;
+}
+
+static __poll_t dp_hpoll_one(struct dp_set *set, struct dp_call *call,
+			     const struct pollfd *pollfd, poll_table *arm)
+{
+	__poll_t mask = EPOLLNVAL;
+	struct fd f;
+
+	if (pollfd->fd < 0)
+		return 0;
+	f = fdget(pollfd->fd);
+	if (fd_file(f)) {
+		mask = dp_hpoll_file(set, call, fd_file(f), pollfd, arm);
+		fdput(f);
+	}
+	return mask;
+}
+
+/* Forgets descriptors that the array no longer names, and closed ones. */
+static void dp_hpoll_forget(struct dp_set *set, struct dp_call *call)
+{
+	struct dp_entry *entry;
+	unsigned long fd;
+
+	if (call->met == set->entries)
+		return;
+	xa_for_each(&set->table, fd, entry) {
+		if (entry->round != call->round)
+			dp_entry_remove(set, entry);
+	}
+}
+
+static int dp_hpoll_scan(struct dp_set *set, void *context, poll_table *arm)
+{
+	struct dp_call *call = context;
+	bool first = !call->round;
+	unsigned int i;
+	int found = 0;
+
+	if (first) {
+		int error = set->hpolling ? -EBUSY : dp_set_claim(set, DP_USE_HPOLL);
+
+		if (error)
+			return error;
+		set->hpolling = true;
+		set->statistics.ds_waits++;
+		if (!++set->round)
+			++set->round;
+		call->round = set->round;
+	}
+	set->statistics.ds_scans++;
+	dp_take_hints(set);
+	for (i = 0; i < call->count; i++) {
+		struct pollfd *pollfd = &call->fds[i];
+		__poll_t mask = dp_hpoll_one(set, call, pollfd, found ? NULL : arm);
+
+		pollfd->revents = mangle_poll(mask);
+		found += mask != 0;
+		cond_resched();
+	}
+	if (first)
+		dp_hpoll_forget(set, call);
+	set->statistics.ds_results += found;
+	return found;
+}
+
+static int dp_put_revents(struct pollfd __user *user, const struct pollfd *fds, unsigned int count)
+{
+	unsigned int i;
+
+	if (!user_write_access_begin(user, count * sizeof(*user)))
+		return -EFAULT;
+	for (i = 0; i < count; i++)
+		unsafe_put_user(fds[i].revents, &user[i].revents, fault);
+	user_write_access_end();
+	return 0;
+
+fault:
+	user_write_access_end();
+	return -EFAULT;
+}
+
+/**
+ * dp_hpoll() - DP_HPOLL
+ * @set: a set without entries of write()
+ * @fds: the array: descriptors and events in, revents out
+ * @nfds: its length; 0: just sleep
+ * @timeout_ms: time to wait; below 0: for ever; 0: do not wait
+ *
+ * Return: how many have something in revents; 0 when the time is over; -EINTR on a signal;
+ * -EINVAL for more than RLIMIT_NOFILE; -EBUSY if the set has entries from write(), or while
+ * another thread is in this call with the same open file; -EFAULT; -ENOMEM.
+ */
+int dp_hpoll(struct dp_set *set, struct pollfd __user *fds, int nfds, int timeout_ms)
+{
+	struct dp_call call = {
+		.count = nfds,
+	};
+	struct poll_wqueues queues;
+	int result;
+
+	if (nfds < 0 || nfds > rlimit(RLIMIT_NOFILE))
+		return -EINVAL;
+	call.fds = kvmalloc_array(max(nfds, 1), sizeof(*fds), GFP_KERNEL_ACCOUNT);
+	if (!call.fds)
+		return -ENOMEM;
+	result = -EFAULT;
+	if (copy_from_user(call.fds, fds, nfds * sizeof(*fds)))
+		goto free;
+	poll_initwait(&queues);
+	result = dp_sleep(set, timeout_ms, &queues, dp_hpoll_scan, &call);
+	poll_freewait(&queues);
+	if (call.round)
+		WRITE_ONCE(set->hpolling, false);
+	if (result >= 0 && dp_put_revents(fds, call.fds, nfds))
+		result = -EFAULT;
+free:
+	kvfree(call.fds);
+	return result;
+}

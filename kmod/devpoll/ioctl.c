@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * ioctl(): who may, and which call is meant.
+ */
+#include <linux/sched/signal.h>
+#include <linux/uaccess.h>
+
+#include "internal.h"
+
+/**
+ * dp_check_owner() - lets the first process that uses a set be the only one
+ * @set: the set
+ *
+ * A set means descriptors of one process. As on Solaris the first write() or ioctl() settles
+ * which: a parent may open /dev/poll for its child.
+ *
+ * Return: 0 or -EACCES.
+ */
+int dp_check_owner(struct dp_set *set)
+{
+	struct pid *group = task_tgid(current);
+	struct pid *owner = READ_ONCE(set->owner);
+
+	if (likely(owner == group))
+		return 0;
+	if (!owner) {
+		get_pid(group);
+		owner = cmpxchg(&set->owner, NULL, group);
+		if (!owner)
+			return 0;
+		put_pid(group);
+		if (owner == group)
+			return 0;
+	}
+	return -EACCES;
+}
+
+/**
+ * dp_wait_masked() - DP_PPOLL: waits with another signal mask
+ * @set: the set
+ * @fds: as for dp_wait()
+ * @nfds: as for dp_wait()
+ * @timeout: as for dp_wait()
+ * @mask: the signals to block meanwhile; NULL: those that are blocked
+ *
+ * As on illumos, a signal that the mask lets through comes before events that are ready.
+ *
+ * Return: as dp_wait().
+ */
+long dp_wait_masked(struct dp_set *set, struct pollfd __user *fds, int nfds, int timeout,
+		    const sigset_t *mask)
+{
+	sigset_t blocked;
+	long result;
+
+	if (!mask)
+		return dp_wait(set, fds, nfds, timeout);
+	blocked = *mask;
+	sigdelsetmask(&blocked, sigmask(SIGKILL) | sigmask(SIGSTOP));
+	current->saved_sigmask = current->blocked;
+	set_restore_sigmask();
+	sigprocmask(SIG_SETMASK, &blocked, NULL);
+
+	result = signal_pending(current) ? -EINTR : dp_wait(set, fds, nfds, timeout);
+
+	/* After -EINTR the old mask comes back with the return from the signal's handler. */
+	if (result != -EINTR && test_and_clear_restore_sigmask())
+		sigprocmask(SIG_SETMASK, &current->saved_sigmask, NULL);
+	return result;
+}
+
+/**
+ * dp_ispolled() - DP_ISPOLLED: is a descriptor in the set, and for what?
+ * @set: the set
+ * @user: the descriptor in, the events in its revents out
+ *
+ * Return: 1 if it is; 0 if not; -EFAULT; -EINTR when killed.
+ */
+long dp_ispolled(struct dp_set *set, struct pollfd __user *user)
+{
+	struct dp_entry *entry;
+	bool found = false;
+	u16 events = 0;
+	int fd;
+
+	if (get_user(fd, &user->fd))
+		return -EFAULT;
+	if (fd < 0)
+		return 0;
+	if (mutex_lock_killable(&set->lock))
+		return -EINTR;
+	entry = set->use == DP_USE_SET ? xa_load(&set->table, fd) : NULL;
+	if (entry) {
+		found = true;
+		events = entry->events;
+	}
+	mutex_unlock(&set->lock);
+	if (found && put_user(events, &user->revents))
+		return -EFAULT;
+	return found;
+}
+
+static long dp_ioctl_poll(struct dp_set *set, struct dp_wait_args __user *user)
+{
+	struct dp_wait_args args;
+
+	/* Not copy_from_user(): three loads cost less than its call. */
+	if (!user_access_begin(user, offsetof(struct dp_wait_args, sigmask)))
+		return -EFAULT;
+	unsafe_get_user(args.fds, &user->fds, fault);
+	unsafe_get_user(args.nfds, &user->nfds, fault);
+	unsafe_get_user(args.timeout, &user->timeout, fault);
+	user_access_end();
+	return dp_wait(set, args.fds, args.nfds, args.timeout);
+
+fault:
+	user_access_end();
+	return -EFAULT;
+}
+
+static long dp_ioctl_ppoll(struct dp_set *set, struct dp_wait_args __user *user)
+{
+	struct dp_wait_args args;
+	sigset_t mask;
+
+	if (copy_from_user(&args, user, sizeof(args)))
+		return -EFAULT;
+	if (args.sigmask && copy_from_user(&mask, args.sigmask, sizeof(mask)))
+		return -EFAULT;
+	return dp_wait_masked(set, args.fds, args.nfds, args.timeout,
+			      args.sigmask ? &mask : NULL);
+}
+
+static long dp_ioctl_update_poll(struct dp_set *set, struct dp_update_args __user *user)
+{
+	struct dp_update_args args;
+	sigset_t mask;
+	long result;
+
+	if (copy_from_user(&args, user, sizeof(args)))
+		return -EFAULT;
+	if (args.flags)
+		return -EINVAL;
+	if (args.sigmask && copy_from_user(&mask, args.sigmask, sizeof(mask)))
+		return -EFAULT;
+	result = dp_apply(set, args.changes, args.nchanges);
+	if (result)
+		return result;
+	return dp_wait_masked(set, args.fds, args.nfds, args.timeout,
+			      args.sigmask ? &mask : NULL);
+}
+
+static long dp_ioctl_hpoll(struct dp_set *set, struct dp_wait_args __user *user)
+{
+	struct dp_wait_args args;
+
+	if (copy_from_user(&args, user, offsetof(struct dp_wait_args, sigmask)))
+		return -EFAULT;
+	return dp_hpoll(set, args.fds, args.nfds, args.timeout);
+}
+
+/**
+ * dp_ioctl() - ioctl()
+ * @file: an open /dev/poll
+ * @cmd: DP_*
+ * @arg: an address in user space or a number
+ *
+ * Return: what the call returns; -EACCES to others than the owner; -EINVAL for unknown calls.
+ */
+long dp_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
+{
+	struct dp_set *set = file->private_data;
+	void __user *user = (void __user *)arg;
+	int error;
+
+	error = dp_check_owner(set);
+	if (unlikely(error))
+		return error;
+	if (likely(cmd == DP_POLL))
+		return dp_ioctl_poll(set, user);
+
+	switch (cmd) {
+	case DP_UPDATE_POLL:
+		return dp_ioctl_update_poll(set, user);
+	case DP_PPOLL:
+		return dp_ioctl_ppoll(set, user);
+	case DP_HPOLL:
+		return dp_ioctl_hpoll(set, user);
+	case DP_ISPOLLED:
+		return dp_ispolled(set, user);
+	case DP_ALLOC:
+		return dp_area_alloc(set, arg);
+	case DP_FREE:
+		return dp_area_free(set);
+	case DP_SETOPTIONS:
+		return dp_set_options(set, arg);
+	case DP_GETOPTIONS:
+		return READ_ONCE(set->options);
+	case DP_GETSTATISTICS:
+		return dp_get_statistics(set, user);
+	default:
+		return -EINVAL;
+	}
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * /dev/poll: interest sets in the kernel, with hints from drivers. The device and the module.
+ *
+ * Interface: Solaris poll(7d). Design: N. Provos and C. Lever, "Scalable Network I/O in Linux",
+ * CITI technical report 00-4, 2000, sections 3 and 6. What each call means, and where the two
+ * differ: README.md and devpoll(4).
+ */
+#define pr_fmt(fmt) "devpoll: " fmt
+
+#include <linux/miscdevice.h>
+#include <linux/stat.h>
+
+#include "internal.h"
+
+static ushort mode = 0666;
+module_param(mode, ushort, 0444);
+MODULE_PARM_DESC(mode, "permissions of /dev/poll (octal with a leading 0; default 0666)");
+
+struct kmem_cache *dp_entry_cache;
+
+static int dp_open(struct inode *inode, struct file *file)
+{
+	struct dp_set *set = kzalloc(sizeof(*set), GFP_KERNEL_ACCOUNT);
+
+	if (!set)
+		return -ENOMEM;
+	set->user = dp_user_get(current_uid());
+	if (IS_ERR(set->user)) {
+		int error = PTR_ERR(set->user);
+
+		kfree(set);
+		return error;
+	}
+	mutex_init(&set->lock);
+	mutex_init(&set->area_lock);
+	INIT_LIST_HEAD(&set->ready);
+	INIT_LIST_HEAD(&set->unhinted);
+	/* Descriptors are chosen by the user: the nodes for far-apart ones are charged to him. */
+	xa_init_flags(&set->table, XA_FLAGS_ACCOUNT);
+	init_llist_head(&set->hints);
+	init_waitqueue_head(&set->waiters);
+	set->options = dp_default_options();
+	file->private_data = set;
+	dp_statistics_add_set(set);
+	return 0;
+}
+
+static int dp_release(struct inode *inode, struct file *file)
+{
+	struct dp_set *set = file->private_data;
+
+	dp_statistics_remove_set(set);
+	dp_set_clear(set);
+	dp_area_release(set);
+	put_pid(set->owner);
+	dp_user_put(set->user);
+	kfree(set);
+	return 0;
+}
+
+/*
+ * There is no .poll: select(), poll() and epoll take a /dev/poll for a file that is always ready
+ * or (epoll) refuse it with EPERM, so sets cannot be nested from above; dp_set_change() sees to
+ * the other direction. pwrite() must work (libevent uses it), so the file is not made a stream.
+ */
+const struct file_operations dp_fops = {
+	.owner = THIS_MODULE,
+	.open = dp_open,
+	.release = dp_release,
+	.write_iter = dp_write_iter,
+	.unlocked_ioctl = dp_ioctl,
+#ifdef CONFIG_COMPAT
+	.compat_ioctl = dp_compat_ioctl,
+#endif
+	.mmap = dp_mmap,
+	.llseek = noop_llseek,
+	.show_fdinfo = dp_show_fdinfo,
+};
+
+static struct miscdevice dp_device = {
+	.minor = MISC_DYNAMIC_MINOR,
+	.name = "poll",
+	.fops = &dp_fops,
+};
+
+static int __init dp_init(void)
+{
+	int error;
+
+	if (mode & ~(S_IRUGO | S_IWUGO)) {
+		pr_err("mode=0%o: only the read and write bits (0666) can be set\n", mode);
+		return -EINVAL;
+	}
+	dp_entry_cache = KMEM_CACHE(dp_entry, SLAB_ACCOUNT);
+	if (!dp_entry_cache)
+		return -ENOMEM;
+	error = dp_users_init();
+	if (error)
+		goto no_users;
+	error = dp_statistics_init();
+	if (error)
+		goto no_users;
+	dp_device.mode = mode;
+	error = misc_register(&dp_device);
+	if (error)
+		goto no_device;
+	return 0;
+
+no_device:
+	dp_statistics_exit();
+no_users:
+	kmem_cache_destroy(dp_entry_cache);
+	return error;
+}
+
+static void __exit dp_exit(void)
+{
+	misc_deregister(&dp_device);
+	dp_statistics_exit();
+	kmem_cache_destroy(dp_entry_cache);
+}
+
+module_init(dp_init);
+module_exit(dp_exit);
+
+MODULE_AUTHOR("The Pollux authors");
+MODULE_DESCRIPTION("/dev/poll: interest sets in the kernel, with hints from drivers");
+MODULE_LICENSE("GPL");
+MODULE_VERSION("1.0");

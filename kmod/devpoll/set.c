@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The interest set: entries by descriptor, added, modified and removed (paper, section 3.1).
+ */
+#include <linux/sched.h>
+#include <net/sock.h>
+
+#include "internal.h"
+
+/**
+ * dp_set_claim() - settles how the set is used
+ * @set: the set, locked
+ * @use: by write() and DP_POLL, or by DP_HPOLL
+ *
+ * Return: 0; -EBUSY if it has entries from the other use.
+ */
+int dp_set_claim(struct dp_set *set, enum dp_use use)
+{
+	if (likely(set->use == use))
+		return 0;
+	if (set->use != DP_USE_NONE && set->entries)
+		return -EBUSY;
+	set->use = use;
+	return 0;
+}
+
+/**
+ * dp_set_look_again() - makes sleepers scan again, as their set has changed
+ * @set: the set, locked
+ */
+void dp_set_look_again(struct dp_set *set)
+{
+	WRITE_ONCE(set->changed, set->changed + 1);
+	/* wq_has_sleeper() has the barrier that pairs with the sleeper's set_current_state(). */
+	if (wq_has_sleeper(&set->waiters))
+		wake_up_interruptible_all(&set->waiters);
+}
+
+static void dp_entry_set_events(struct dp_entry *entry, u16 events)
+{
+	entry->events = events;
+	WRITE_ONCE(entry->wanted, demangle_poll(events) | DP_ALWAYS);
+}
+
+/**
+ * dp_entry_add() - a new entry in the table, hooked if it can be
+ * @set: the set, locked
+ * @file: the file behind the descriptor; NULL if it is closed
+ * @fd: the descriptor
+ * @events: events to look for
+ * @mask: what the file is ready for, where hooking told; for hooked entries always
+ *
+ * The entry is on no list if it is hooked, else on set->unhinted.
+ *
+ * Return: the entry; -ENOSPC at the user's limit; -ENOMEM.
+ */
+struct dp_entry *dp_entry_add(struct dp_set *set, struct file *file, int fd, u16 events,
+			      __poll_t *mask)
+{
+	struct dp_entry *entry;
+	int error;
+
+	error = dp_user_charge(set->user, 1);
+	if (error)
+		return ERR_PTR(error);
+	error = -ENOMEM;
+	entry = kmem_cache_zalloc(dp_entry_cache, GFP_KERNEL);
+	if (!entry)
+		goto no_entry;
+	INIT_LIST_HEAD(&entry->link);
+	entry->set = set;
+	entry->fd = fd;
+	dp_entry_set_events(entry, events);
+	error = xa_insert(&set->table, fd, entry, GFP_KERNEL);
+	if (error)
+		goto not_inserted;
+	set->entries++;
+	*mask = file ? dp_hook(set, entry, file) : 0;
+	if (!entry->hooked)
+		list_add_tail(&entry->link, &set->unhinted);
+	return entry;
+
+not_inserted:
+	kmem_cache_free(dp_entry_cache, entry);
+no_entry:
+	dp_user_uncharge(set->user, 1);
+	return ERR_PTR(error);
+}
+
+static void dp_entry_free(struct dp_set *set, struct dp_entry *entry)
+{
+	dp_unhook(set, entry);
+	set->entries--;
+	dp_user_uncharge(set->user, 1);
+	kmem_cache_free(dp_entry_cache, entry);
+}
+
+/**
+ * dp_entry_remove() - takes an entry out of the set and frees it
+ * @set: the set, locked
+ * @entry: the entry
+ */
+void dp_entry_remove(struct dp_set *set, struct dp_entry *entry)
+{
+	xa_erase(&set->table, entry->fd);
+	dp_entry_free(set, entry);
+}
+
+/**
+ * dp_set_clear() - removes all entries
+ * @set: the set, locked, or without users
+ */
+void dp_set_clear(struct dp_set *set)
+{
+	struct dp_entry *entry;
+	unsigned long fd;
+
+	xa_for_each(&set->table, fd, entry) {
+		dp_entry_free(set, entry);
+		cond_resched();
+	}
+	xa_destroy(&set->table);
+}
+
+/* Modifies an entry that is in the file's interest already. */
+static bool dp_entry_modify(struct dp_set *set, struct dp_entry *entry, u16 events)
+{
+	u16 old = entry->events;
+
+	if (set->options & DP_OPTION_OR)
+		events |= old;
+	dp_entry_set_events(entry, events);
+	/* "Not ready" for the old events says nothing about ones that were not among them. */
+	if (!(events & ~old))
+		return false;
+	if (entry->hooked && list_empty(&entry->link))
+		list_add_tail(&entry->link, &set->ready);
+	return true;
+}
+
+/* Whether a change to the descriptor of @file is about what @entry watches already. */
+static bool dp_entry_is_for(const struct dp_entry *entry, struct file *file)
+{
+	if (entry->hooked)
+		return file && file_inode(file) == entry->inode;
+	/* A number without a hook that now is a socket's may get a hook: begin anew. */
+	return !file || !sock_from_file(file) || (entry->set->options & DP_OPTION_NOHINTS);
+}
+
+static int dp_set_add(struct dp_set *set, struct file *file, int fd, u16 events, bool *look)
+{
+	struct dp_entry *entry;
+	__poll_t mask;
+
+	entry = dp_entry_add(set, file, fd, events, &mask);
+	if (IS_ERR(entry))
+		return PTR_ERR(entry);
+	if (!entry->hooked) {
+		*look = true;
+	} else if (mask & entry->wanted) {
+		/* A hint that came in between may have put it there. */
+		if (list_empty(&entry->link))
+			list_add_tail(&entry->link, &set->ready);
+		*look = true;
+	}
+	return 0;
+}
+
+/**
+ * dp_set_change() - applies one entry of a write()
+ * @set: the set, locked
+ * @change: descriptor and events, POLLREMOVE among them to remove
+ * @look: set to true if sleepers must look again; left alone otherwise
+ *
+ * A closed descriptor can be added: it is reported as POLLNVAL, or as whatever is opened under
+ * the number later, as poll(2) would. A negative one is ignored, as poll(2) ignores it. To remove
+ * what is not in the set is no error.
+ *
+ * Return: 0; -ELOOP for a /dev/poll; -ENOSPC at the user's limit; -ENOMEM.
+ */
+int dp_set_change(struct dp_set *set, const struct pollfd *change, bool *look)
+{
+	struct dp_entry *entry;
+	struct file *file;
+	int result = 0;
+	struct fd f;
+
+	if (change->fd < 0)
+		return 0;
+	entry = xa_load(&set->table, change->fd);
+	set->statistics.ds_changes++;
+	if (change->events & POLLREMOVE) {
+		if (entry)
+			dp_entry_remove(set, entry);
+		return 0;
+	}
+
+	f = fdget(change->fd);
+	file = fd_file(f);
+	if (file && file->f_op == &dp_fops) {
+		result = -ELOOP;
+	} else if (entry && dp_entry_is_for(entry, file)) {
+		*look |= dp_entry_modify(set, entry, change->events);
+	} else {
+		/* The number was closed and used again: the old interest ended with its file. */
+		if (entry)
+			dp_entry_remove(set, entry);
+		result = dp_set_add(set, file, change->fd, change->events, look);
+	}
+	fdput(f);
+	return result;
+}

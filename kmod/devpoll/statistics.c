@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Counters: of one set by DP_GETSTATISTICS and /proc/PID/fdinfo/FD, of all sets since the module
+ * was loaded by /proc/devpoll.
+ *
+ * They are counted under set->lock, so they cost the hot path an addition; the sums read them
+ * without the lock and may be behind by a moment.
+ */
+#include <linux/proc_fs.h>
+#include <linux/seq_file.h>
+#include <linux/uaccess.h>
+
+#include "internal.h"
+
+static DEFINE_MUTEX(dp_sets_lock);
+static LIST_HEAD(dp_sets);
+static u64 dp_sets_opened;
+static struct dvpoll_statistics dp_closed;
+
+/* The names are those of struct dvpoll_statistics. */
+#define DP_COUNTER(name) { #name, offsetof(struct dvpoll_statistics, ds_##name) }
+static const struct {
+	const char *name;
+	size_t offset;
+} dp_counters[] = {
+	DP_COUNTER(entries),
+	DP_COUNTER(hinted),
+	DP_COUNTER(waits),
+	DP_COUNTER(scans),
+	DP_COUNTER(driver_polls),
+	DP_COUNTER(hook_polls),
+	DP_COUNTER(hints),
+	DP_COUNTER(cached),
+	DP_COUNTER(skipped),
+	DP_COUNTER(results),
+	DP_COUNTER(sleeps),
+	DP_COUNTER(wakeups),
+	DP_COUNTER(changes),
+};
+
+static u64 *dp_counter(struct dvpoll_statistics *statistics, unsigned int i)
+{
+	return (u64 *)((char *)statistics + dp_counters[i].offset);
+}
+
+static void dp_read(struct dp_set *set, struct dvpoll_statistics *statistics)
+{
+	*statistics = set->statistics;
+	statistics->ds_entries = READ_ONCE(set->entries);
+	statistics->ds_hinted = READ_ONCE(set->hinted);
+}
+
+static void dp_add(struct dvpoll_statistics *sum, struct dvpoll_statistics *part)
+{
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(dp_counters); i++)
+		*dp_counter(sum, i) += *dp_counter(part, i);
+}
+
+static void dp_show(struct seq_file *file, struct dvpoll_statistics *statistics)
+{
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(dp_counters); i++)
+		seq_printf(file, "%s:\t%llu\n", dp_counters[i].name, *dp_counter(statistics, i));
+}
+
+/**
+ * dp_statistics_add_set() - a set was opened
+ * @set: the set
+ */
+void dp_statistics_add_set(struct dp_set *set)
+{
+	mutex_lock(&dp_sets_lock);
+	list_add_tail(&set->all, &dp_sets);
+	dp_sets_opened++;
+	mutex_unlock(&dp_sets_lock);
+}
+
+/**
+ * dp_statistics_remove_set() - a set is being closed: its counters join the sums
+ * @set: the set
+ */
+void dp_statistics_remove_set(struct dp_set *set)
+{
+	mutex_lock(&dp_sets_lock);
+	list_del(&set->all);
+	dp_add(&dp_closed, &set->statistics);
+	mutex_unlock(&dp_sets_lock);
+}
+
+/**
+ * dp_show_fdinfo() - /proc/PID/fdinfo/FD
+ * @file: where to
+ * @filp: an open /dev/poll
+ */
+void dp_show_fdinfo(struct seq_file *file, struct file *filp)
+{
+	struct dp_set *set = filp->private_data;
+	struct dvpoll_statistics statistics;
+	u32 options = READ_ONCE(set->options);
+
+	dp_read(set, &statistics);
+	seq_printf(file, "update:\t%s\nhints:\t%s\nscan:\t%s\nwake:\t%s\n",
+		   options & DP_OPTION_OR ? "or" : "replace",
+		   options & DP_OPTION_NOHINTS ? "off" : "on",
+		   options & DP_OPTION_TABLE ? "table" : "list",
+		   options & DP_OPTION_EXCLUSIVE ? "one" : "all");
+	dp_show(file, &statistics);
+}
+
+/**
+ * dp_get_statistics() - DP_GETSTATISTICS
+ * @set: the set
+ * @user: its @ds_size tells how much the caller has room for
+ *
+ * Return: 0; -EINVAL if there is no room for anything; -EFAULT; -EINTR when killed.
+ */
+long dp_get_statistics(struct dp_set *set, struct dvpoll_statistics __user *user)
+{
+	struct dvpoll_statistics statistics;
+	u64 size;
+
+	if (get_user(size, &user->ds_size))
+		return -EFAULT;
+	if (size < sizeof(size))
+		return -EINVAL;
+	if (mutex_lock_killable(&set->lock))
+		return -EINTR;
+	/* Hints are counted when they are taken. */
+	dp_take_hints(set);
+	dp_read(set, &statistics);
+	/* They wait on set->ready now, where a sleeper would not look by itself. */
+	if (!list_empty(&set->ready))
+		dp_set_look_again(set);
+	mutex_unlock(&set->lock);
+	statistics.ds_size = sizeof(statistics);
+	if (copy_to_user(user, &statistics, min_t(u64, size, sizeof(statistics))))
+		return -EFAULT;
+	return 0;
+}
+
+static int dp_proc_show(struct seq_file *file, void *unused)
+{
+	struct dvpoll_statistics sum, part;
+	struct dp_set *set;
+	u64 open = 0;
+
+	mutex_lock(&dp_sets_lock);
+	sum = dp_closed;
+	list_for_each_entry(set, &dp_sets, all) {
+		dp_read(set, &part);
+		dp_add(&sum, &part);
+		open++;
+	}
+	seq_printf(file, "sets:\t%llu\nopened:\t%llu\n", open, dp_sets_opened);
+	mutex_unlock(&dp_sets_lock);
+	dp_show(file, &sum);
+	return 0;
+}
+
+/**
+ * dp_statistics_init() - makes /proc/devpoll
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int dp_statistics_init(void)
+{
+	return proc_create_single("devpoll", 0444, NULL, dp_proc_show) ? 0 : -ENOMEM;
+}
+
+/**
+ * dp_statistics_exit() - removes /proc/devpoll
+ */
+void dp_statistics_exit(void)
+{
+	remove_proc_entry("devpoll", NULL);
+}

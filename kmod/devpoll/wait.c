@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Waiting: a scan, and sleep until another one may find something.
+ */
+#include <linux/hrtimer.h>
+#include <linux/ktime.h>
+#include <linux/sched/signal.h>
+
+#include "internal.h"
+
+/* Timers may be late by a thousandth of the wait, as for poll(2), but no more than this. */
+#define DP_SLACK_MAX (100 * NSEC_PER_MSEC)
+
+static u64 dp_slack(int timeout_ms)
+{
+	u64 slack = (u64)timeout_ms * NSEC_PER_MSEC / 1000;
+
+	return clamp_t(u64, slack, current->timer_slack_ns, DP_SLACK_MAX);
+}
+
+/* Sleeps until woken or until the time is over; false if it is over. */
+static bool dp_schedule(ktime_t *deadline, u64 slack)
+{
+	return schedule_hrtimeout_range(deadline, slack, HRTIMER_MODE_ABS) != 0;
+}
+
+/* Whether a scan may find what the one before this generation of the set did not. */
+static bool dp_pending(struct dp_set *set, unsigned int generation, struct poll_wqueues *queues)
+{
+	return !llist_empty(&set->hints) || READ_ONCE(set->changed) != generation ||
+	       READ_ONCE(queues->triggered);
+}
+
+/*
+ * With exclusive waiting a hint wakes one thread; if that leaves without having taken it, or has
+ * no room for all that is pending, the next one must be told.
+ */
+static void dp_pass_on(struct dp_set *set, bool left)
+{
+	if (!(READ_ONCE(set->options) & DP_OPTION_EXCLUSIVE))
+		return;
+	if ((left || !llist_empty(&set->hints)) && wq_has_sleeper(&set->waiters))
+		wake_up_interruptible(&set->waiters);
+}
+
+/**
+ * dp_sleep() - scans and sleeps in turn
+ * @set: the set
+ * @timeout_ms: time to wait; below 0: for ever; 0: one scan
+ * @queues: for the wait queues of what has no hook; initialised, and freed by the caller
+ * @scan: called with the set locked; joins wait queues if its last argument is not NULL; returns
+ *	  below 0: an error; 0: nothing found; else something was
+ * @context: handed to @scan
+ *
+ * Return: what the last @scan returned; 0 when the time was over; -EINTR on a signal.
+ */
+int dp_sleep(struct dp_set *set, int timeout_ms, struct poll_wqueues *queues,
+	     int (*scan)(struct dp_set *set, void *context, poll_table *arm), void *context)
+{
+	bool queued = false, armed = false, slept = false;
+	bool over = timeout_ms == 0;
+	unsigned int generation = 0;
+	ktime_t deadline, *expires = NULL;
+	wait_queue_entry_t wait;
+	u64 slack = 0;
+	int result;
+
+	if (timeout_ms > 0) {
+		deadline = ktime_add_ms(ktime_get(), timeout_ms);
+		expires = &deadline;
+		slack = dp_slack(timeout_ms);
+	}
+	init_waitqueue_entry(&wait, current);
+	for (;;) {
+		result = -EINTR;
+		if (mutex_lock_interruptible(&set->lock))
+			break;
+		if (slept) {
+			slept = false;
+			set->statistics.ds_wakeups += !over;
+		}
+		if (armed && generation != set->changed) {
+			/* Other files may have to be waited for now. */
+			poll_freewait(queues);
+			poll_initwait(queues);
+			armed = false;
+		}
+		generation = set->changed;
+		result = scan(set, context, armed || over ? NULL : &queues->pt);
+		armed = true;
+		if (!result && !over && !queues->error && !signal_pending(current)) {
+			set->statistics.ds_sleeps++;
+			slept = true;
+		}
+		mutex_unlock(&set->lock);
+		if (result || over)
+			break;
+		result = queues->error;
+		if (result)
+			break;
+		result = -EINTR;
+		if (signal_pending(current))
+			break;
+
+		if (!queued) {
+			queued = true;
+			if (READ_ONCE(set->options) & DP_OPTION_EXCLUSIVE)
+				add_wait_queue_exclusive(&set->waiters, &wait);
+			else
+				add_wait_queue(&set->waiters, &wait);
+		}
+		/* The barrier in here is what dp_hint() and dp_set_look_again() pair with. */
+		set_current_state(TASK_INTERRUPTIBLE);
+		if (!dp_pending(set, generation, queues))
+			over = !dp_schedule(expires, slack);
+		__set_current_state(TASK_RUNNING);
+		/* Cleared before the next scan looks, as poll_schedule_timeout() does. */
+		smp_store_mb(queues->triggered, 0);
+	}
+	if (queued)
+		remove_wait_queue(&set->waiters, &wait);
+	return result;
+}
+
+/* Just sleeps: a wait without room for results. */
+static int dp_sleep_only(int timeout_ms)
+{
+	ktime_t deadline;
+
+	if (!timeout_ms)
+		return 0;
+	deadline = ktime_add_ms(ktime_get(), max(timeout_ms, 0));
+	for (;;) {
+		set_current_state(TASK_INTERRUPTIBLE);
+		if (signal_pending(current)) {
+			__set_current_state(TASK_RUNNING);
+			return -EINTR;
+		}
+		if (!dp_schedule(timeout_ms < 0 ? NULL : &deadline, dp_slack(max(timeout_ms, 0))))
+			return 0;
+	}
+}
+
+static int dp_scan_into(struct dp_set *set, void *context, poll_table *arm)
+{
+	struct dp_sink *sink = context;
+	int result;
+
+	if (!sink->user) {
+		/* Looked at each time: the area may be freed, or another one made, meanwhile. */
+		if (!set->area)
+			return -EINVAL;
+		sink->room = min(sink->room, set->area->room);
+	}
+	result = dp_scan(set, sink, arm);
+	sink->left = result > 0;
+	set->statistics.ds_results += sink->found;
+	return result < 0 ? result : sink->found;
+}
+
+/* Not inlined: its struct poll_wqueues takes most of a kilobyte of stack. */
+static noinline_for_stack int dp_wait_asleep(struct dp_set *set, struct dp_sink *sink,
+					     int timeout_ms)
+{
+	struct poll_wqueues queues;
+	int result;
+
+	poll_initwait(&queues);
+	result = dp_sleep(set, timeout_ms, &queues, dp_scan_into, sink);
+	poll_freewait(&queues);
+	return result;
+}
+
+/**
+ * dp_wait() - DP_POLL: waits until something in the set is ready
+ * @set: the set
+ * @fds: where results go; NULL: into the area
+ * @nfds: room for results; 0: just sleep
+ * @timeout_ms: time to wait; below 0: for ever; 0: do not wait
+ *
+ * Return: the number of results; 0 when the time is over; -EINTR on a signal; -EINVAL for a
+ * negative @nfds or without an area; -EFAULT; -EBUSY if the set is in use by DP_HPOLL; -ENOMEM.
+ */
+int dp_wait(struct dp_set *set, struct pollfd __user *fds, int nfds, int timeout_ms)
+{
+	struct dp_sink sink = {
+		.user = fds,
+		.room = nfds,
+	};
+	int result;
+
+	if (unlikely(nfds <= 0))
+		return nfds ? -EINVAL : dp_sleep_only(timeout_ms);
+
+	if (mutex_lock_interruptible(&set->lock))
+		return -EINTR;
+	set->statistics.ds_waits++;
+	result = dp_set_claim(set, DP_USE_SET);
+	if (unlikely(result))
+		goto unlock;
+	/* What has no hook is polled once, in dp_sleep(), if this may become a sleep. */
+	if (!timeout_ms || list_empty(&set->unhinted)) {
+		result = dp_scan_into(set, &sink, NULL);
+		if (result || !timeout_ms)
+			goto unlock;
+	}
+	mutex_unlock(&set->lock);
+	result = dp_wait_asleep(set, &sink, timeout_ms);
+	dp_pass_on(set, sink.left);
+	return result;
+
+unlock:
+	mutex_unlock(&set->lock);
+	dp_pass_on(set, sink.left);
+	return result;
+}
