@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Descriptors that are closed, duplicated, used again, or opened late. */
+#include "util.h"
+
+TEST(closing_closes_the_connection)
+{
+	struct pair pair = tcp_pair();
+	int set = set_open();
+	char byte;
+
+	set_write(set, pair.a, POLLIN);
+	/* No reset: an end of file must arrive. */
+	struct linger off = { 0, 0 };
+
+	OK(setsockopt(pair.a, SOL_SOCKET, SO_LINGER, &off, sizeof(off)));
+	close(pair.a);
+	CHECK_EQ(read(pair.b, &byte, 1), 0);
+	close(pair.b);
+}
+
+TEST(closing_of_what_was_not_ready_is_silent_until_removed)
+{
+	struct pair pair = unix_pair(SOCK_STREAM);
+	int set = set_open();
+	struct pollfd question = { pair.a, 0, 0 };
+
+	set_write(set, pair.a, POLLIN);
+	set_poll_none(set, 0);
+	close(pair.a);
+	set_poll_none(set, SHORT_MS);
+	CHECK_EQ(ioctl(set, DP_ISPOLLED, &question), 1);
+	CHECK_EQ(set_statistics(set).ds_entries, 1);
+	set_remove(set, pair.a);
+	CHECK_EQ(set_statistics(set).ds_entries, 0);
+}
+
+TEST(closing_is_told_once_examined)
+{
+	struct pair pair = tcp_pair();
+	int set = set_open();
+
+	set_write(set, pair.a, POLLIN);
+	close(pair.a);
+	/* A modification for more events has it examined. */
+	set_write(set, pair.a, POLLIN | POLLOUT);
+	CHECK_EQ(set_poll_one(set, pair.a, 0), POLLNVAL);
+	CHECK_EQ(set_poll_one(set, pair.a, 0), POLLNVAL);
+	set_remove(set, pair.a);
+	set_poll_none(set, 0);
+}
+
+TEST(closing_of_what_was_ready_is_told)
+{
+	struct pair pair = tcp_pair();
+	int set = set_open();
+
+	set_write(set, pair.a, POLLIN);
+	make_readable(pair.b);
+	CHECK_EQ(set_poll_one(set, pair.a, LONG_MS), POLLIN);
+	close(pair.a);
+	CHECK_EQ(set_poll_one(set, pair.a, 0), POLLNVAL);
+	CHECK_EQ(set_poll_one(set, pair.a, LONG_MS), POLLNVAL);
+	set_remove(set, pair.a);
+	set_poll_none(set, 0);
+}
+
+TEST(closing_of_unhinted_is_told_at_once)
+{
+	int ends[2];
+	int set = set_open();
+
+	OK(pipe2(ends, O_CLOEXEC));
+	set_write(set, ends[0], POLLIN);
+	set_poll_none(set, 0);
+	close(ends[0]);
+	CHECK_EQ(set_poll_one(set, ends[0], 0), POLLNVAL);
+}
+
+TEST(closing_before_adding)
+{
+	struct pollfd change = { 150, POLLIN, 0 };
+	struct pair pair;
+	int set = set_open();
+
+	CHECK_EQ(write(set, &change, sizeof(change)), sizeof(change));
+	CHECK_EQ(set_poll_one(set, 150, 0), POLLNVAL);
+	/* Opened later, the number means the new file, as it would to poll(2). */
+	pair = tcp_pair();
+	OK(dup2(pair.a, 150));
+	set_poll_none(set, 0);
+	make_readable(pair.b);
+	CHECK_EQ(set_poll_one(set, 150, LONG_MS), POLLIN);
+	/* Written again it has hints like any other. */
+	CHECK_EQ(set_statistics(set).ds_hinted, 0);
+	set_write(set, 150, POLLIN);
+	CHECK_EQ(set_statistics(set).ds_hinted, 1);
+	CHECK_EQ(set_poll_one(set, 150, 0), POLLIN);
+}
+
+TEST(closing_and_using_the_number_again_with_write)
+{
+	struct pair first = tcp_pair(), second = tcp_pair();
+	int set = set_open();
+
+	set_write(set, first.a, POLLIN);
+	make_readable(first.b);
+	CHECK_EQ(set_poll_one(set, first.a, LONG_MS), POLLIN);
+	OK(dup2(second.a, first.a));
+	set_write(set, first.a, POLLIN);
+	set_poll_none(set, 0);
+	make_readable(second.b);
+	CHECK_EQ(set_poll_one(set, first.a, LONG_MS), POLLIN);
+	CHECK_EQ(set_statistics(set).ds_entries, 1);
+}
+
+TEST(closing_and_using_the_number_again_ends_old_events_even_with_or)
+{
+	struct pair first = tcp_pair(), second = tcp_pair();
+	int set = set_open_with(DP_OPTION_OR);
+	struct pollfd question = { first.a, 0, 0 };
+
+	set_write(set, first.a, POLLOUT);
+	OK(dup2(second.a, first.a));
+	set_write(set, first.a, POLLIN);
+	OK(ioctl(set, DP_ISPOLLED, &question));
+	CHECK_EQ(question.revents, POLLIN);
+	set_poll_none(set, 0);
+}
+
+TEST(closing_and_using_the_number_again_without_write)
+{
+	struct pair first = tcp_pair(), second = tcp_pair();
+	int set = set_open();
+
+	set_write(set, first.a, POLLIN);
+	make_readable(first.b);
+	CHECK_EQ(set_poll_one(set, first.a, LONG_MS), POLLIN);
+	OK(dup2(second.a, first.a));
+	make_readable(second.b);
+	sleep_ms(1);
+	/* Never the events of a file that the interest is not in. */
+	CHECK_EQ(set_poll_one(set, first.a, 0), POLLNVAL);
+}
+
+TEST(closing_and_using_the_number_again_for_another_kind)
+{
+	struct pair pair = tcp_pair();
+	int ends[2];
+	int set = set_open();
+
+	OK(pipe2(ends, O_CLOEXEC));
+	set_write(set, pair.a, POLLIN);
+	OK(dup2(ends[1], pair.a));
+	set_write(set, pair.a, POLLOUT);
+	CHECK_EQ(set_poll_one(set, pair.a, 0), POLLOUT);
+	CHECK_EQ(set_statistics(set).ds_hinted, 0);
+	pair = unix_pair(SOCK_STREAM);
+	OK(dup2(pair.a, ends[0]));
+	set_write(set, ends[0], POLLOUT);
+	CHECK_EQ(set_statistics(set).ds_hinted, 1);
+}
+
+/* The socket lives on under another number, and comes back to its own. */
+TEST(closing_one_of_two_numbers)
+{
+	struct pair pair = tcp_pair();
+	int other = OK(dup(pair.a));
+	int set = set_open();
+
+	set_write(set, pair.a, POLLIN);
+	close(pair.a);
+	make_readable(pair.b);
+	CHECK_EQ(set_poll_one(set, pair.a, LONG_MS), POLLNVAL);
+	OK(dup2(other, pair.a));
+	CHECK_EQ(set_poll_one(set, pair.a, LONG_MS), POLLIN);
+}
+
+TEST(closing_two_numbers_of_one_socket_are_two_entries)
+{
+	struct pair pair = tcp_pair();
+	struct pollfd results[4];
+	int other = OK(dup(pair.a));
+	int set = set_open();
+
+	set_write(set, pair.a, POLLIN);
+	set_write(set, other, POLLIN);
+	make_readable(pair.b);
+	while (OK(set_poll(set, results, 4, LONG_MS)) < 2)
+		sleep_ms(1);
+	set_remove(set, pair.a);
+	CHECK_EQ(set_poll_one(set, other, 0), POLLIN);
+}
+
+TEST(closing_the_set_and_its_duplicates)
+{
+	struct pair pair = tcp_pair();
+	int set = set_open();
+	int other = OK(dup(set));
+
+	set_write(set, pair.a, POLLOUT);
+	close(set);
+	CHECK_EQ(set_poll_one(other, pair.a, 0), POLLOUT);
+	set_remove(other, pair.a);
+	set_poll_none(other, 0);
+	close(other);
+}
+
+static void close_in_order(const int sequence[4])
+{
+	struct pair pair = tcp_pair();
+	int set = set_open();
+	int fds[4] = { pair.a, OK(dup(pair.a)), set, OK(dup(set)) };
+	struct pollfd results[4];
+
+	set_write(set, fds[0], POLLIN | POLLOUT);
+	set_write(set, fds[1], POLLIN);
+	for (int i = 0; i < 4; i++) {
+		close(fds[sequence[i]]);
+		/* Fails once both numbers of the socket are closed. */
+		(void)!write(pair.b, "x", 1);
+		for (int j = 2; j < 4; j++)
+			if (set_poll(fds[j], results, 4, 0) < 0)
+				CHECK_EQ(errno, EBADF);
+	}
+	close(pair.b);
+}
+
+/* A socket, its duplicate, the set and its duplicate. */
+TEST(closing_in_every_order)
+{
+	int orders = 0;
+
+	for (int code = 0; code < 256; code++) {
+		int sequence[4] = { code & 3, code >> 2 & 3, code >> 4 & 3, code >> 6 };
+		int used = 0;
+
+		for (int i = 0; i < 4; i++)
+			used |= 1 << sequence[i];
+		if (used != 15)
+			continue;
+		close_in_order(sequence);
+		orders++;
+	}
+	CHECK_EQ(orders, 24);
+}
+
+TEST(closing_a_set_while_a_thread_waits)
+{
+	struct pair pair = tcp_pair();
+	struct waiter waiter;
+	int set = set_open();
+
+	set_write(set, pair.a, POLLIN);
+	waiter_start(&waiter, set, LONG_MS);
+	waiter_is_asleep(&waiter);
+	close(set);
+	/* The wait goes on, as a read() from a closed descriptor would. */
+	make_readable(pair.b);
+	CHECK_EQ(waiter_join(&waiter), 1);
+}
+
+TEST(closing_a_socket_while_a_thread_waits)
+{
+	struct pair pair = unix_pair(SOCK_STREAM);
+	struct waiter waiter;
+	int set = set_open();
+
+	set_write(set, pair.a, POLLIN);
+	waiter_start(&waiter, set, 4 * SHORT_MS);
+	waiter_is_asleep(&waiter);
+	close(pair.a);
+	CHECK_EQ(waiter_join(&waiter), 0);
+}

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: GPL-2.0
+/* How often drivers are asked: counts, not times. */
+#include "util.h"
+
+#include <sys/resource.h>
+
+#define MANY 600
+
+static struct pair many[MANY];
+
+static int many_open(int options, int count)
+{
+	static struct pollfd changes[MANY];
+	struct rlimit limit;
+	int set;
+
+	OK(getrlimit(RLIMIT_NOFILE, &limit));
+	limit.rlim_cur = limit.rlim_max;
+	OK(setrlimit(RLIMIT_NOFILE, &limit));
+	if (limit.rlim_cur < 2 * MANY + 50)
+		test_skip("RLIMIT_NOFILE is below %d", 2 * MANY + 50);
+	set = set_open_with(options);
+	for (int i = 0; i < count; i++) {
+		many[i] = unix_pair(SOCK_STREAM);
+		changes[i] = (struct pollfd){ many[i].a, POLLIN, 0 };
+	}
+	CHECK_EQ(write(set, changes, count * sizeof(*changes)), count * sizeof(*changes));
+	return set;
+}
+
+/* Driver polls of so many waits with one of the set ready. */
+static long polls(int set, int waits)
+{
+	uint64_t before = set_statistics(set).ds_driver_polls;
+
+	for (int i = 0; i < waits; i++)
+		set_poll_one(set, many[0].a, 0);
+	return set_statistics(set).ds_driver_polls - before;
+}
+
+TEST(hints_cost_does_not_depend_on_the_set)
+{
+	for (int count = 1; count <= MANY; count = count < MANY / 10 ? count * 10 : count + 199) {
+		int set = many_open(0, count);
+
+		make_readable(many[0].b);
+		CHECK_EQ(polls(set, 1), 1);
+		CHECK_EQ(polls(set, 10), 10);
+		drain(many[0].a);
+		set_poll_none(set, 0);
+		CHECK_EQ(set_statistics(set).ds_entries, count);
+		CHECK_EQ(set_statistics(set).ds_hinted, count);
+		close(set);
+		for (int i = 0; i < count; i++)
+			pair_close(many[i]);
+	}
+}
+
+TEST(hints_off_costs_the_whole_set)
+{
+	int set = many_open(DP_OPTION_NOHINTS, MANY);
+
+	CHECK_EQ(set_statistics(set).ds_hinted, 0);
+	make_readable(many[0].b);
+	CHECK_EQ(polls(set, 1), MANY);
+	CHECK_EQ(polls(set, 10), 10 * MANY);
+	CHECK_EQ(set_statistics(set).ds_hints, 0);
+	CHECK_EQ(set_statistics(set).ds_hook_polls, 0);
+}
+
+TEST(hints_table_walks_all_but_asks_few)
+{
+	int set = many_open(DP_OPTION_TABLE, MANY);
+	struct dvpoll_statistics before, after;
+
+	make_readable(many[0].b);
+	before = set_statistics(set);
+	CHECK_EQ(polls(set, 10), 10);
+	after = set_statistics(set);
+	CHECK_EQ(after.ds_skipped - before.ds_skipped, 10 * (MANY - 1));
+}
+
+TEST(hints_unhinted_are_polled_at_every_scan)
+{
+	enum { COUNT = 50 };
+	struct dvpoll_statistics before, after;
+	int ends[2], set = set_open();
+
+	for (int i = 0; i < COUNT; i++) {
+		OK(pipe2(ends, O_CLOEXEC));
+		set_write(set, ends[0], POLLIN);
+	}
+	before = set_statistics(set);
+	for (int i = 0; i < 10; i++)
+		set_poll_none(set, 0);
+	after = set_statistics(set);
+	CHECK_EQ(after.ds_driver_polls - before.ds_driver_polls, 10 * COUNT);
+	/* With a wait that sleeps: once before, once after, as poll(2). */
+	before = after;
+	set_poll_none(set, 5);
+	after = set_statistics(set);
+	CHECK_EQ(after.ds_driver_polls - before.ds_driver_polls, 2 * COUNT);
+	CHECK_EQ(after.ds_sleeps - before.ds_sleeps, 1);
+	CHECK_EQ(after.ds_wakeups - before.ds_wakeups, 0);
+}
+
+TEST(hints_cached_result_is_always_asked_again)
+{
+	struct pair pair = unix_pair(SOCK_STREAM);
+	struct dvpoll_statistics before, after;
+	int set = set_open();
+
+	set_write(set, pair.a, POLLIN);
+	make_readable(pair.b);
+	CHECK_EQ(set_poll_one(set, pair.a, 0), POLLIN);
+	before = set_statistics(set);
+	CHECK_EQ(set_poll_one(set, pair.a, 0), POLLIN);
+	drain(pair.a);
+	set_poll_none(set, 0);
+	after = set_statistics(set);
+	CHECK_EQ(after.ds_cached - before.ds_cached, 2);
+	CHECK_EQ(after.ds_driver_polls - before.ds_driver_polls, 2);
+	/* Not ready the last time and no hint since: not asked. */
+	set_poll_none(set, 0);
+	CHECK_EQ(set_statistics(set).ds_driver_polls, after.ds_driver_polls);
+}
+
+TEST(hints_many_events_are_one_hint)
+{
+	struct pair pair = unix_pair(SOCK_STREAM);
+	struct dvpoll_statistics before, after;
+	int set = set_open();
+
+	set_write(set, pair.a, POLLIN);
+	before = set_statistics(set);
+	for (int i = 0; i < 100; i++)
+		make_readable(pair.b);
+	CHECK_EQ(set_poll_one(set, pair.a, 0), POLLIN);
+	after = set_statistics(set);
+	CHECK_EQ(after.ds_hints - before.ds_hints, 1);
+	CHECK_EQ(after.ds_driver_polls - before.ds_driver_polls, 1);
+}
+
+TEST(hints_are_not_posted_for_unwanted_events)
+{
+	struct pair pair = unix_pair(SOCK_STREAM);
+	int set = set_open();
+
+	set_write(set, pair.a, POLLPRI);
+	for (int i = 0; i < 100; i++)
+		make_readable(pair.b);
+	set_poll_none(set, 0);
+	CHECK_EQ(set_statistics(set).ds_hints, 0);
+	CHECK_EQ(set_statistics(set).ds_driver_polls, 0);
+}
+
+TEST(hints_for_an_entry_that_is_removed)
+{
+	struct pair pair = unix_pair(SOCK_STREAM), other = unix_pair(SOCK_STREAM);
+	int set = set_open();
+
+	for (int i = 0; i < 100; i++) {
+		set_write(set, pair.a, POLLIN);
+		set_write(set, other.a, POLLIN);
+		make_readable(pair.b);
+		make_readable(other.b);
+		set_remove(set, pair.a);
+		CHECK_EQ(set_poll_one(set, other.a, 0), POLLIN);
+		set_remove(set, other.a);
+		drain(pair.a);
+		drain(other.a);
+	}
+}
+
+TEST(hints_same_events_written_again_cost_nothing)
+{
+	struct pair pair = unix_pair(SOCK_STREAM);
+	struct dvpoll_statistics before, after;
+	int set = set_open();
+
+	set_write(set, pair.a, POLLIN | POLLPRI);
+	before = set_statistics(set);
+	set_write(set, pair.a, POLLIN | POLLPRI);
+	set_write(set, pair.a, POLLIN);
+	set_poll_none(set, 0);
+	after = set_statistics(set);
+	CHECK_EQ(after.ds_driver_polls, before.ds_driver_polls);
+	CHECK_EQ(after.ds_hook_polls, before.ds_hook_polls);
+	CHECK_EQ(after.ds_changes - before.ds_changes, 2);
+}
+
+TEST(hints_counters_elsewhere)
+{
+	struct dvpoll_statistics statistics = { .ds_size = 16, .ds_waits = 99 };
+	struct pair pair = unix_pair(SOCK_STREAM);
+	char path[64], text[2048];
+	int set = set_open(), file;
+	ssize_t got;
+
+	set_write(set, pair.a, POLLOUT);
+	set_poll_one(set, pair.a, 0);
+	/* A caller that knows less gets less. */
+	OK(ioctl(set, DP_GETSTATISTICS, &statistics));
+	CHECK_EQ(statistics.ds_size, sizeof(statistics));
+	CHECK_EQ(statistics.ds_entries, 1);
+	CHECK_EQ(statistics.ds_waits, 99);
+	statistics.ds_size = 1 << 20;
+	OK(ioctl(set, DP_GETSTATISTICS, &statistics));
+	CHECK_EQ(statistics.ds_waits, 1);
+	statistics.ds_size = 4;
+	CHECK_ERRNO(ioctl(set, DP_GETSTATISTICS, &statistics), EINVAL);
+	CHECK_ERRNO(ioctl(set, DP_GETSTATISTICS, (void *)16), EFAULT);
+
+	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", set);
+	file = OK(open(path, O_RDONLY | O_CLOEXEC));
+	got = OK(read(file, text, sizeof(text) - 1));
+	text[got] = 0;
+	CHECK(strstr(text, "update:\treplace\n"));
+	CHECK(strstr(text, "hints:\ton\n"));
+	CHECK(strstr(text, "\nentries:\t1\n"));
+	CHECK(strstr(text, "\nresults:\t1\n"));
+	file = OK(open("/proc/devpoll", O_RDONLY | O_CLOEXEC));
+	got = OK(read(file, text, sizeof(text) - 1));
+	text[got] = 0;
+	CHECK(strstr(text, "sets:\t"));
+	CHECK(strstr(text, "\ndriver_polls:\t"));
+}
+
+/* A hint that another call took off the drivers' list must still wake who sleeps. */
+TEST(hints_taken_by_statistics_still_wake)
+{
+	struct pair pair = unix_pair(SOCK_STREAM);
+	int set = set_open();
+
+	set_write(set, pair.a, POLLIN);
+	for (int i = 0; i < 200; i++) {
+		struct waiter waiter;
+
+		waiter_start(&waiter, set, LONG_MS);
+		if (i % 2)
+			waiter_is_asleep(&waiter);
+		make_readable(pair.b);
+		set_statistics(set);
+		CHECK_EQ(waiter_join(&waiter), 1);
+		drain(pair.a);
+		set_poll_none(set, 0);
+	}
+}

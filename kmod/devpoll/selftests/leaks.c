@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What a test may not leave behind: open sets, entries, sockets, and lines in the kernel's log.
+ */
+#include "harness.h"
+
+#include <regex.h>
+
+/* Sockets are destroyed after a grace period, and behind a test's last process. */
+#define SETTLE_MS 5000
+
+static long number_after(const char *path, const char *label)
+{
+	FILE *file = fopen(path, "re");
+	char line[256];
+	long number = -1;
+
+	if (!file)
+		return -1;
+	while (fgets(line, sizeof(line), file)) {
+		if (!strncmp(line, label, strlen(label))) {
+			number = atol(line + strlen(label));
+			break;
+		}
+	}
+	fclose(file);
+	return number;
+}
+
+void snapshot_take(struct snapshot *snapshot)
+{
+	snapshot->sets = number_after("/proc/devpoll", "sets:");
+	snapshot->entries = number_after("/proc/devpoll", "entries:");
+	snapshot->sockets = number_after("/proc/net/sockstat", "sockets: used");
+}
+
+bool snapshot_settles(const struct snapshot *before, char *why, size_t size)
+{
+	struct timespec nap = { 0, 20000000 };
+	struct snapshot now;
+
+	for (int waited = 0; waited < SETTLE_MS; waited += 20) {
+		snapshot_take(&now);
+		if (now.sets == before->sets && now.entries == before->entries &&
+		    now.sockets <= before->sockets)
+			return true;
+		nanosleep(&nap, NULL);
+	}
+	snprintf(why, size, "left behind: sets %ld -> %ld, entries %ld -> %ld, sockets %ld -> %ld",
+		 before->sets, now.sets, before->entries, now.entries, before->sockets,
+		 now.sockets);
+	return false;
+}
+
+static int kmsg = -1;
+
+void kernel_log_skip(void)
+{
+	if (kmsg < 0)
+		kmsg = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	if (kmsg >= 0)
+		lseek(kmsg, 0, SEEK_END);
+}
+
+bool kernel_log_is_clean(char *line, size_t size)
+{
+	static regex_t bad;
+	static bool compiled;
+	ssize_t got;
+
+	if (kmsg < 0)
+		return true;
+	if (!compiled) {
+		regcomp(&bad,
+			"BUG|WARNING|KASAN|KCSAN|Oops|lockdep|possible .*(deadlock|recursive)|"
+			"kmemleak|general protection|refcount_t|hung task|soft lockup|rcu.*stall",
+			REG_EXTENDED | REG_NOSUB);
+		compiled = true;
+	}
+	for (;;) {
+		got = read(kmsg, line, size - 1);
+		if (got < 0 && errno == EPIPE)
+			continue;
+		if (got <= 0)
+			return true;
+		line[got] = 0;
+		line[strcspn(line, "\n")] = 0;
+		if (!regexec(&bad, line, 0, NULL, 0))
+			return false;
+	}
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Signals during a wait, and DP_PPOLL. */
+#include "util.h"
+
+static volatile sig_atomic_t caught;
+
+static void count(int number)
+{
+	(void)number;
+	caught++;
+}
+
+static void catch_signal(int number, int flags)
+{
+	struct sigaction action = { .sa_handler = count, .sa_flags = flags };
+
+	OK(sigaction(number, &action, NULL));
+}
+
+static void alarm_in_ms(long ms)
+{
+	timer_t timer;
+	struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM };
+	struct itimerspec when = { .it_value = { ms / 1000, ms % 1000 * 1000000 } };
+
+	OK(timer_create(CLOCK_MONOTONIC, &event, &timer));
+	OK(timer_settime(timer, 0, &when, NULL));
+}
+
+static int set_ppoll(int set, struct pollfd *results, int room, int timeout, const sigset_t *mask)
+{
+	struct dvpoll wait = { results, room, timeout, mask };
+
+	return ioctl(set, DP_PPOLL, &wait);
+}
+
+TEST(signals_end_a_wait)
+{
+	struct pair pair = tcp_pair();
+	struct pollfd result;
+	int set = set_open();
+
+	catch_signal(SIGALRM, 0);
+	set_write(set, pair.a, POLLIN);
+	alarm_in_ms(SHORT_MS);
+	CHECK_ERRNO(set_poll(set, &result, 1, LONG_MS), EINTR);
+	CHECK_EQ(caught, 1);
+}
+
+/* As poll(2) and Solaris: never restarted. */
+TEST(signals_end_a_wait_even_with_sa_restart)
+{
+	struct pollfd result;
+	int set = set_open();
+
+	catch_signal(SIGALRM, SA_RESTART);
+	alarm_in_ms(SHORT_MS);
+	CHECK_ERRNO(set_poll(set, &result, 1, LONG_MS), EINTR);
+	alarm_in_ms(SHORT_MS);
+	CHECK_ERRNO(set_poll(set, NULL, 0, LONG_MS), EINTR);
+}
+
+TEST(signals_do_not_matter_without_a_wait)
+{
+	struct pair pair = tcp_pair();
+	sigset_t mask;
+	int set = set_open();
+
+	catch_signal(SIGUSR1, 0);
+	sigemptyset(&mask);
+	sigaddset(&mask, SIGUSR1);
+	OK(sigprocmask(SIG_BLOCK, &mask, NULL));
+	raise(SIGUSR1);
+	set_write(set, pair.a, POLLOUT);
+	CHECK_EQ(set_poll_one(set, pair.a, LONG_MS), POLLOUT);
+	set_write(set, pair.a, POLLIN);
+	set_poll_none(set, SHORT_MS);
+	CHECK_EQ(caught, 0);
+}
+
+TEST(signals_mask_of_ppoll)
+{
+	struct pair pair = tcp_pair();
+	sigset_t blocked, none, now;
+	struct pollfd result;
+	int set = set_open();
+
+	catch_signal(SIGUSR1, 0);
+	catch_signal(SIGALRM, 0);
+	sigemptyset(&none);
+	sigemptyset(&blocked);
+	sigaddset(&blocked, SIGUSR1);
+	sigaddset(&blocked, SIGALRM);
+	OK(sigprocmask(SIG_SETMASK, &blocked, NULL));
+	set_write(set, pair.a, POLLIN);
+
+	/* Let through while it waits, ... */
+	alarm_in_ms(SHORT_MS);
+	CHECK_ERRNO(set_ppoll(set, &result, 1, LONG_MS, &none), EINTR);
+	CHECK_EQ(caught, 1);
+	OK(sigprocmask(SIG_SETMASK, NULL, &now));
+	CHECK_EQ(sigismember(&now, SIGALRM), 1);
+
+	/* ... and, pending, before events that are ready, as on illumos. */
+	raise(SIGUSR1);
+	make_readable(pair.b);
+	CHECK_EQ(set_poll_one(set, pair.a, LONG_MS), POLLIN);
+	CHECK_EQ(caught, 1);
+	CHECK_ERRNO(set_ppoll(set, &result, 1, LONG_MS, &none), EINTR);
+	CHECK_EQ(caught, 2);
+	CHECK_EQ(set_ppoll(set, &result, 1, LONG_MS, &none), 1);
+
+	/* Without a mask it is DP_POLL. */
+	raise(SIGUSR1);
+	CHECK_EQ(set_ppoll(set, &result, 1, LONG_MS, NULL), 1);
+	CHECK_EQ(caught, 2);
+	OK(sigprocmask(SIG_SETMASK, NULL, &now));
+	CHECK_EQ(sigismember(&now, SIGUSR1), 1);
+	CHECK_ERRNO(set_ppoll(set, &result, 1, 0, (void *)16), EFAULT);
+}
+
+TEST(signals_blocked_by_ppoll)
+{
+	struct pair pair = tcp_pair();
+	struct pollfd result;
+	sigset_t all, now;
+	int set = set_open();
+
+	catch_signal(SIGALRM, 0);
+	sigfillset(&all);
+	set_write(set, pair.a, POLLIN);
+	alarm_in_ms(SHORT_MS);
+	CHECK_EQ(set_ppoll(set, &result, 1, 4 * SHORT_MS, &all), 0);
+	/* Delivered as soon as the old mask is back. */
+	CHECK_EQ(caught, 1);
+	OK(sigprocmask(SIG_SETMASK, NULL, &now));
+	CHECK_EQ(sigismember(&now, SIGALRM), 0);
+}
+
+TEST(signals_kill_a_waiter)
+{
+	struct pair pair = tcp_pair();
+	sigset_t all;
+	int set, status;
+	pid_t pid;
+
+	sigfillset(&all);
+	for (int kind = 0; kind < 3; kind++) {
+		pid = OK(fork());
+		if (!pid) {
+			struct pollfd result;
+
+			set = set_open();
+			set_write(set, pair.a, POLLIN);
+			if (kind == 0)
+				set_poll(set, &result, 1, -1);
+			else if (kind == 1)
+				set_poll(set, NULL, 0, -1);
+			else
+				set_ppoll(set, &result, 1, -1, &all);
+			_exit(1);
+		}
+		sleep_ms(SHORT_MS);
+		OK(kill(pid, SIGKILL));
+		OK(waitpid(pid, &status, 0));
+		CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+	}
+}
+
+/* Stopped and continued, without a handler: the wait must not report what is not so. */
+TEST(signals_stop_and_continue)
+{
+	struct pair pair = tcp_pair();
+	int status;
+	pid_t pid = OK(fork());
+
+	if (!pid) {
+		struct pollfd result;
+		int set = set_open(), got;
+
+		set_write(set, pair.a, POLLIN);
+		do {
+			got = set_poll(set, &result, 1, -1);
+		} while (got < 0 && errno == EINTR);
+		_exit(got == 1 && result.revents == POLLIN ? 0 : 1);
+	}
+	sleep_ms(SHORT_MS);
+	OK(kill(pid, SIGSTOP));
+	OK(waitpid(pid, &status, WUNTRACED));
+	CHECK(WIFSTOPPED(status));
+	OK(kill(pid, SIGCONT));
+	sleep_ms(SHORT_MS);
+	make_readable(pair.b);
+	OK(waitpid(pid, &status, 0));
+	CHECK(WIFEXITED(status));
+	CHECK_EQ(WEXITSTATUS(status), 0);
+}

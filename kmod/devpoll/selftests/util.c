@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "util.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+
+int set_open(void)
+{
+	return OK(open("/dev/poll", O_RDWR | O_CLOEXEC));
+}
+
+int set_open_with(int options)
+{
+	int set = set_open();
+
+	OK(ioctl(set, DP_SETOPTIONS, options));
+	return set;
+}
+
+void set_write(int set, int fd, short events)
+{
+	struct pollfd change = { fd, events, 0 };
+
+	CHECK_EQ(write(set, &change, sizeof(change)), sizeof(change));
+}
+
+void set_remove(int set, int fd)
+{
+	set_write(set, fd, POLLREMOVE);
+}
+
+int set_poll(int set, struct pollfd *results, int room, int timeout)
+{
+	struct dvpoll wait = { results, room, timeout, NULL };
+
+	return ioctl(set, DP_POLL, &wait);
+}
+
+int set_update_poll(int set, const struct pollfd *changes, int nchanges, struct pollfd *results,
+		    int room, int timeout)
+{
+	struct dvpoll_update update = {
+		.du_changes = changes,
+		.du_fds = results,
+		.du_nchanges = nchanges,
+		.du_nfds = room,
+		.du_timeout = timeout,
+	};
+
+	return ioctl(set, DP_UPDATE_POLL, &update);
+}
+
+short set_poll_one(int set, int fd, int timeout)
+{
+	struct pollfd results[4];
+
+	CHECK_EQ(OK(set_poll(set, results, 4, timeout)), 1);
+	CHECK_EQ(results[0].fd, fd);
+	return results[0].revents;
+}
+
+void set_poll_none(int set, int timeout)
+{
+	struct pollfd results[4];
+	int count = OK(set_poll(set, results, 4, timeout));
+
+	if (count)
+		test_fail(__FILE__, __LINE__, "fd %d has events %#x, nothing was to be reported",
+			  results[0].fd, results[0].revents);
+}
+
+struct dvpoll_statistics set_statistics(int set)
+{
+	struct dvpoll_statistics statistics = { .ds_size = sizeof(statistics) };
+
+	OK(ioctl(set, DP_GETSTATISTICS, &statistics));
+	return statistics;
+}
+
+int tcp_listen(int family, struct sockaddr_storage *address, socklen_t *length)
+{
+	int listener = OK(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+	struct sockaddr_in *in = (struct sockaddr_in *)address;
+	struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)address;
+
+	memset(address, 0, sizeof(*address));
+	address->ss_family = family;
+	if (family == AF_INET) {
+		in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+		*length = sizeof(*in);
+	} else {
+		in6->sin6_addr = in6addr_loopback;
+		*length = sizeof(*in6);
+	}
+	OK(bind(listener, (struct sockaddr *)address, *length));
+	OK(listen(listener, 128));
+	OK(getsockname(listener, (struct sockaddr *)address, length));
+	return listener;
+}
+
+static struct pair stream_pair(int family)
+{
+	struct sockaddr_storage address;
+	struct linger now = { 1, 0 };
+	socklen_t length;
+	int listener = tcp_listen(family, &address, &length);
+	struct pair pair;
+
+	pair.b = OK(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+	OK(connect(pair.b, (struct sockaddr *)&address, length));
+	pair.a = OK(accept4(listener, NULL, NULL, SOCK_CLOEXEC));
+	close(listener);
+	/* No TIME_WAIT: what a test leaves behind is counted. */
+	OK(setsockopt(pair.a, SOL_SOCKET, SO_LINGER, &now, sizeof(now)));
+	OK(setsockopt(pair.b, SOL_SOCKET, SO_LINGER, &now, sizeof(now)));
+	return pair;
+}
+
+struct pair tcp_pair(void)
+{
+	return stream_pair(AF_INET);
+}
+
+struct pair tcp6_pair(void)
+{
+	return stream_pair(AF_INET6);
+}
+
+struct pair unix_pair(int type)
+{
+	int ends[2];
+
+	OK(socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, ends));
+	return (struct pair){ ends[0], ends[1] };
+}
+
+void pair_close(struct pair pair)
+{
+	close(pair.a);
+	close(pair.b);
+}
+
+void make_readable(int peer)
+{
+	CHECK_EQ(write(peer, "x", 1), 1);
+}
+
+void drain(int fd)
+{
+	char buffer[4096];
+
+	while (recv(fd, buffer, sizeof(buffer), MSG_DONTWAIT) > 0)
+		;
+}
+
+void fill(int fd)
+{
+	static const char buffer[4096];
+
+	while (send(fd, buffer, sizeof(buffer), MSG_DONTWAIT) > 0)
+		;
+	CHECK_EQ(errno, EAGAIN);
+}
+
+long now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+void sleep_ms(long ms)
+{
+	struct timespec nap = { ms / 1000, ms % 1000 * 1000000 };
+
+	while (nanosleep(&nap, &nap) && errno == EINTR)
+		;
+}
+
+static void *waiter_run(void *context)
+{
+	struct waiter *waiter = context;
+
+	waiter->tid = syscall(SYS_gettid);
+	waiter->result = set_poll(waiter->set, waiter->results, waiter->room, waiter->timeout);
+	waiter->error = errno;
+	waiter->done = 1;
+	return NULL;
+}
+
+void waiter_start(struct waiter *waiter, int set, int timeout)
+{
+	memset(waiter, 0, sizeof(*waiter));
+	waiter->set = set;
+	waiter->room = 16;
+	waiter->timeout = timeout;
+	CHECK_EQ(pthread_create(&waiter->thread, NULL, waiter_run, waiter), 0);
+}
+
+void waiter_is_asleep(struct waiter *waiter)
+{
+	long end = now_ms() + LONG_MS;
+	char path[64], state = 0;
+
+	while (!waiter->tid)
+		sleep_ms(1);
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", waiter->tid);
+	/* Twice in a row: a lock on the way may make it sleep for a moment. */
+	for (int asleep = 0; asleep < 2;) {
+		FILE *file = fopen(path, "re");
+
+		CHECK(file);
+		CHECK_EQ(fscanf(file, "%*d (%*[^)]) %c", &state), 1);
+		fclose(file);
+		asleep = state == 'S' ? asleep + 1 : 0;
+		CHECK(now_ms() < end);
+		sleep_ms(2);
+	}
+}
+
+int waiter_join(struct waiter *waiter)
+{
+	CHECK_EQ(pthread_join(waiter->thread, NULL), 0);
+	errno = waiter->error;
+	return waiter->result;
+}
+
+static void parameter_path(const char *name, char *path, size_t size)
+{
+	snprintf(path, size, "/sys/module/devpoll/parameters/%s", name);
+}
+
+void parameter_get(const char *name, char *value, size_t size)
+{
+	char path[128];
+	ssize_t got;
+	int file;
+
+	parameter_path(name, path, sizeof(path));
+	file = OK(open(path, O_RDONLY | O_CLOEXEC));
+	got = OK(read(file, value, size - 1));
+	value[got] = 0;
+	value[strcspn(value, "\n")] = 0;
+	close(file);
+}
+
+void parameter_set(const char *name, const char *value)
+{
+	char path[128];
+	int file;
+
+	parameter_path(name, path, sizeof(path));
+	file = open(path, O_WRONLY | O_CLOEXEC);
+	if (file < 0)
+		test_skip("%s: %s", path, strerror(errno));
+	CHECK_EQ(write(file, value, strlen(value)), strlen(value));
+	close(file);
+}
+
+void in_child(void (*run)(void *), void *context)
+{
+	pid_t pid = OK(fork());
+	int status;
+
+	if (!pid) {
+		run(context);
+		_exit(0);
+	}
+	OK(waitpid(pid, &status, 0));
+	if (!WIFEXITED(status) || WEXITSTATUS(status))
+		_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+}
