@@ -12,7 +12,7 @@
 #include <linux/uaccess.h>
 #include <net/sock.h>
 
-#include "internal.h"
+#include "scan.h"
 
 /**
  * struct dp_call - a DP_HPOLL under way
@@ -32,15 +32,15 @@ struct dp_call {
  * The hooked entry of a file, made or brought up to date; NULL if there is none to be had, which
  * costs speed only. @fresh tells that @mask has what the file is ready for.
  */
-static struct dp_entry *dp_hpoll_entry(struct dp_set *set, struct dp_call *call,
-				       struct file *file, const struct pollfd *pollfd,
-				       __poll_t *mask, bool *fresh)
+static __always_inline struct dp_entry *
+dp_hpoll_entry(struct dp_set *set, struct dp_call *call, struct file *file,
+	       const struct pollfd *pollfd, __poll_t *mask, bool *fresh)
 {
-	struct dp_entry *entry = xa_load(&set->table, pollfd->fd);
+	struct dp_entry *entry = dp_set_find(set, pollfd->fd);
 	__poll_t wanted = demangle_poll(pollfd->events) | DP_ALWAYS;
 
 	*fresh = false;
-	if (entry && entry->hooked && entry->inode != file_inode(file)) {
+	if (entry && entry->hooked && unlikely(!dp_is_socket_of(file, entry->inode))) {
 		dp_entry_remove(set, entry);
 		entry = NULL;
 	}
@@ -71,8 +71,9 @@ static struct dp_entry *dp_hpoll_entry(struct dp_set *set, struct dp_call *call,
 	return entry;
 }
 
-static __poll_t dp_hpoll_file(struct dp_set *set, struct dp_call *call, struct file *file,
-			      const struct pollfd *pollfd, poll_table *arm)
+static __always_inline __poll_t dp_hpoll_file(struct dp_set *set, struct dp_call *call,
+					      struct file *file, const struct pollfd *pollfd,
+					      poll_table *arm)
 {
 	__poll_t wanted = demangle_poll(pollfd->events) | DP_ALWAYS;
 	struct dp_entry *entry;
@@ -88,7 +89,6 @@ static __poll_t dp_hpoll_file(struct dp_set *set, struct dp_call *call, struct f
 		set->statistics.ds_skipped++;
 		return 0;
 	} else {
-		set->statistics.ds_cached += entry->cached;
 		mask = dp_examine_hooked(set, entry, file);
 		if (!entry->hooked)
 			return mask & wanted;
@@ -103,16 +103,15 @@ static __poll_t dp_hpoll_file(struct dp_set *set, struct dp_call *call, struct f
 static __poll_t dp_hpoll_one(struct dp_set *set, struct dp_call *call,
 			     const struct pollfd *pollfd, poll_table *arm)
 {
+	struct dp_file borrowed;
 	__poll_t mask = EPOLLNVAL;
-	struct fd f;
 
 	if (pollfd->fd < 0)
 		return 0;
-	f = fdget(pollfd->fd);
-	if (fd_file(f)) {
-		mask = dp_hpoll_file(set, call, fd_file(f), pollfd, arm);
-		fdput(f);
-	}
+	borrowed = dp_file_borrow(pollfd->fd);
+	if (borrowed.file)
+		mask = dp_hpoll_file(set, call, borrowed.file, pollfd, arm);
+	dp_file_return(borrowed);
 	return mask;
 }
 

@@ -52,6 +52,10 @@
 /* Changes are copied from user space in pieces of this many, on the stack. */
 #define DP_CHUNK 32
 
+/* Slots for entries by the low bits of their descriptors, see dp_set_find(): at first, at most. */
+#define DP_RECENT 64
+#define DP_RECENT_MAX (1 << 20)
+
 /* Events that poll(2) reports whether asked for or not. */
 #define DP_ALWAYS (EPOLLERR | EPOLLHUP)
 
@@ -145,6 +149,8 @@ struct dp_user;
  * @ready: hooked entries to examine: hinted, ready the last time, or new
  * @unhinted: entries without a hook, polled at every scan
  * @table: entry by descriptor
+ * @recent: entries that were looked up last, by the low bits of their descriptors
+ * @recent_mask: those bits
  * @changed: how often a change asked for another look; read without the lock by sleepers
  * @options: DP_OPTION_*
  * @entries: in @table
@@ -154,6 +160,7 @@ struct dp_user;
  * @use: how the set is used
  * @unhinted_first: the last scan found no room for @unhinted: begin there
  * @hpolling: a DP_HPOLL is under way
+ * @no_arm: for asking drivers without joining wait queues; @_key is set for each
  * @statistics: what ioctl and /proc tell; @ds_size and the like are filled in when asked for
  * @area: results shared with user space
  * @area_lock: see the head of this file
@@ -168,6 +175,8 @@ struct dp_set {
 	struct list_head ready;
 	struct list_head unhinted;
 	struct xarray table;
+	struct dp_entry **recent;
+	unsigned int recent_mask;
 	unsigned int changed;
 	u32 options;
 	unsigned int entries;
@@ -177,6 +186,7 @@ struct dp_set {
 	enum dp_use use;
 	bool unhinted_first;
 	bool hpolling;
+	poll_table no_arm;
 	struct dvpoll_statistics statistics;
 	struct dp_area *area;
 	struct mutex area_lock;
@@ -217,6 +227,7 @@ void dp_set_look_again(struct dp_set *set);
 struct dp_entry *dp_entry_add(struct dp_set *set, struct file *file, int fd, u16 events,
 			      __poll_t *mask);
 void dp_entry_remove(struct dp_set *set, struct dp_entry *entry);
+int dp_set_init(struct dp_set *set);
 void dp_set_clear(struct dp_set *set);
 
 /* hint.c */
@@ -227,12 +238,13 @@ __poll_t dp_poll_watching_heads(struct dp_set *set, struct dp_entry *entry, stru
 
 /* scan.c */
 int dp_scan(struct dp_set *set, struct dp_sink *sink, poll_table *arm);
-__poll_t dp_examine_hooked(struct dp_set *set, struct dp_entry *entry, struct file *file);
 __poll_t dp_examine_unhinted(struct dp_set *set, struct file *file, __poll_t wanted,
 			     poll_table *arm);
 
 /* wait.c */
-int dp_wait(struct dp_set *set, struct pollfd __user *fds, int nfds, int timeout_ms);
+long dp_wait(struct dp_set *set, struct pollfd __user *fds, int nfds, int timeout_ms);
+long dp_update_wait(struct dp_set *set, const struct pollfd __user *changes, int nchanges,
+		    struct pollfd __user *fds, int nfds, int timeout_ms);
 int dp_sleep(struct dp_set *set, int timeout_ms, struct poll_wqueues *queues,
 	     int (*scan)(struct dp_set *set, void *context, poll_table *arm), void *context);
 
@@ -241,10 +253,13 @@ int dp_hpoll(struct dp_set *set, struct pollfd __user *fds, int nfds, int timeou
 
 /* write.c */
 ssize_t dp_write_iter(struct kiocb *iocb, struct iov_iter *from);
+ssize_t dp_write(struct file *file, const char __user *buffer, size_t size, loff_t *position);
 int dp_apply(struct dp_set *set, const struct pollfd __user *changes, int nchanges);
+unsigned int dp_apply_user(struct dp_set *set, const struct pollfd __user *changes,
+			   unsigned int count, int *result);
 
 /* ioctl.c */
-int dp_check_owner(struct dp_set *set);
+int dp_claim_owner(struct dp_set *set);
 long dp_ioctl(struct file *file, unsigned int cmd, unsigned long arg);
 #ifdef CONFIG_COMPAT
 long dp_compat_ioctl(struct file *file, unsigned int cmd, unsigned long arg);
@@ -273,5 +288,21 @@ void dp_statistics_add_set(struct dp_set *set);
 void dp_statistics_remove_set(struct dp_set *set);
 void dp_show_fdinfo(struct seq_file *file, struct file *filp);
 long dp_get_statistics(struct dp_set *set, struct dvpoll_statistics __user *user);
+
+/**
+ * dp_check_owner() - lets the first process that uses a set be the only one
+ * @set: the set
+ *
+ * A set means descriptors of one process. As on Solaris the first write() or ioctl() settles
+ * which: a parent may open /dev/poll for its child.
+ *
+ * Return: 0 or -EACCES.
+ */
+static __always_inline int dp_check_owner(struct dp_set *set)
+{
+	if (likely(READ_ONCE(set->owner) == task_tgid(current)))
+		return 0;
+	return dp_claim_owner(set);
+}
 
 #endif /* _DEVPOLL_INTERNAL_H */

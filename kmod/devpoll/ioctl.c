@@ -8,31 +8,21 @@
 #include "internal.h"
 
 /**
- * dp_check_owner() - lets the first process that uses a set be the only one
+ * dp_claim_owner() - makes the caller's process the owner of a set that has none
  * @set: the set
  *
- * A set means descriptors of one process. As on Solaris the first write() or ioctl() settles
- * which: a parent may open /dev/poll for its child.
- *
- * Return: 0 or -EACCES.
+ * Return: 0; -EACCES if another process was first.
  */
-int dp_check_owner(struct dp_set *set)
+int dp_claim_owner(struct dp_set *set)
 {
-	struct pid *group = task_tgid(current);
-	struct pid *owner = READ_ONCE(set->owner);
+	struct pid *group = get_pid(task_tgid(current));
+	struct pid *owner = cmpxchg(&set->owner, NULL, group);
 
-	if (likely(owner == group))
+	if (!owner)
 		return 0;
-	if (!owner) {
-		get_pid(group);
-		owner = cmpxchg(&set->owner, NULL, group);
-		if (!owner)
-			return 0;
-		put_pid(group);
-		if (owner == group)
-			return 0;
-	}
-	return -EACCES;
+	put_pid(group);
+	/* Another thread of this process may have been faster. */
+	return owner == group ? 0 : -EACCES;
 }
 
 /**
@@ -137,17 +127,31 @@ static long dp_ioctl_update_poll(struct dp_set *set, struct dp_update_args __use
 	sigset_t mask;
 	long result;
 
-	if (copy_from_user(&args, user, sizeof(args)))
+	if (!user_access_begin(user, sizeof(args)))
 		return -EFAULT;
-	if (args.flags)
+	unsafe_get_user(args.changes, &user->changes, fault);
+	unsafe_get_user(args.fds, &user->fds, fault);
+	unsafe_get_user(args.sigmask, &user->sigmask, fault);
+	unsafe_get_user(args.nchanges, &user->nchanges, fault);
+	unsafe_get_user(args.nfds, &user->nfds, fault);
+	unsafe_get_user(args.timeout, &user->timeout, fault);
+	unsafe_get_user(args.flags, &user->flags, fault);
+	user_access_end();
+	if (unlikely(args.flags))
 		return -EINVAL;
-	if (args.sigmask && copy_from_user(&mask, args.sigmask, sizeof(mask)))
+	if (likely(!args.sigmask))
+		return dp_update_wait(set, args.changes, args.nchanges, args.fds, args.nfds,
+				      args.timeout);
+	if (copy_from_user(&mask, args.sigmask, sizeof(mask)))
 		return -EFAULT;
 	result = dp_apply(set, args.changes, args.nchanges);
 	if (result)
 		return result;
-	return dp_wait_masked(set, args.fds, args.nfds, args.timeout,
-			      args.sigmask ? &mask : NULL);
+	return dp_wait_masked(set, args.fds, args.nfds, args.timeout, &mask);
+
+fault:
+	user_access_end();
+	return -EFAULT;
 }
 
 static long dp_ioctl_hpoll(struct dp_set *set, struct dp_wait_args __user *user)

@@ -22,28 +22,28 @@ struct kmem_cache *dp_entry_cache;
 static int dp_open(struct inode *inode, struct file *file)
 {
 	struct dp_set *set = kzalloc(sizeof(*set), GFP_KERNEL_ACCOUNT);
+	int error;
 
 	if (!set)
 		return -ENOMEM;
+	error = dp_set_init(set);
+	if (error)
+		goto free;
 	set->user = dp_user_get(current_uid());
 	if (IS_ERR(set->user)) {
-		int error = PTR_ERR(set->user);
-
-		kfree(set);
-		return error;
+		error = PTR_ERR(set->user);
+		goto clear;
 	}
-	mutex_init(&set->lock);
-	mutex_init(&set->area_lock);
-	INIT_LIST_HEAD(&set->ready);
-	INIT_LIST_HEAD(&set->unhinted);
-	/* Descriptors are chosen by the user: the nodes for far-apart ones are charged to him. */
-	xa_init_flags(&set->table, XA_FLAGS_ACCOUNT);
-	init_llist_head(&set->hints);
-	init_waitqueue_head(&set->waiters);
 	set->options = dp_default_options();
 	file->private_data = set;
 	dp_statistics_add_set(set);
 	return 0;
+
+clear:
+	dp_set_clear(set);
+free:
+	kfree(set);
+	return error;
 }
 
 static int dp_release(struct inode *inode, struct file *file)
@@ -68,6 +68,7 @@ const struct file_operations dp_fops = {
 	.owner = THIS_MODULE,
 	.open = dp_open,
 	.release = dp_release,
+	.write = dp_write,
 	.write_iter = dp_write_iter,
 	.unlocked_ioctl = dp_ioctl,
 #ifdef CONFIG_COMPAT

@@ -5,7 +5,7 @@
 #include <linux/sched.h>
 #include <net/sock.h>
 
-#include "internal.h"
+#include "scan.h"
 
 /**
  * dp_set_claim() - settles how the set is used
@@ -34,6 +34,48 @@ void dp_set_look_again(struct dp_set *set)
 	/* wq_has_sleeper() has the barrier that pairs with the sleeper's set_current_state(). */
 	if (wq_has_sleeper(&set->waiters))
 		wake_up_interruptible_all(&set->waiters);
+}
+
+/* More slots for a set that has more entries than slots. Without memory for them it does as well. */
+static void dp_set_grow_recent(struct dp_set *set)
+{
+	unsigned int slots = 2 * (set->recent_mask + 1);
+	struct dp_entry **recent, *entry;
+	unsigned long fd;
+
+	if (slots > DP_RECENT_MAX)
+		return;
+	recent = kvcalloc(slots, sizeof(*recent), GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	if (!recent)
+		return;
+	xa_for_each(&set->table, fd, entry)
+		recent[fd & (slots - 1)] = entry;
+	kvfree(set->recent);
+	set->recent = recent;
+	set->recent_mask = slots - 1;
+}
+
+/**
+ * dp_set_init() - an empty set
+ * @set: zeroed memory
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int dp_set_init(struct dp_set *set)
+{
+	set->recent = kvcalloc(DP_RECENT, sizeof(*set->recent), GFP_KERNEL_ACCOUNT);
+	if (!set->recent)
+		return -ENOMEM;
+	set->recent_mask = DP_RECENT - 1;
+	mutex_init(&set->lock);
+	mutex_init(&set->area_lock);
+	INIT_LIST_HEAD(&set->ready);
+	INIT_LIST_HEAD(&set->unhinted);
+	/* Descriptors are chosen by the user: the nodes for far-apart ones are charged to him. */
+	xa_init_flags(&set->table, XA_FLAGS_ACCOUNT);
+	init_llist_head(&set->hints);
+	init_waitqueue_head(&set->waiters);
+	return 0;
 }
 
 static void dp_entry_set_events(struct dp_entry *entry, u16 events)
@@ -75,6 +117,8 @@ struct dp_entry *dp_entry_add(struct dp_set *set, struct file *file, int fd, u16
 	if (error)
 		goto not_inserted;
 	set->entries++;
+	if (unlikely(set->entries > set->recent_mask + 1))
+		dp_set_grow_recent(set);
 	*mask = file ? dp_hook(set, entry, file) : 0;
 	if (!entry->hooked)
 		list_add_tail(&entry->link, &set->unhinted);
@@ -89,6 +133,10 @@ no_entry:
 
 static void dp_entry_free(struct dp_set *set, struct dp_entry *entry)
 {
+	struct dp_entry **recent = &set->recent[entry->fd & set->recent_mask];
+
+	if (*recent == entry)
+		*recent = NULL;
 	dp_unhook(set, entry);
 	set->entries--;
 	dp_user_uncharge(set->user, 1);
@@ -107,8 +155,8 @@ void dp_entry_remove(struct dp_set *set, struct dp_entry *entry)
 }
 
 /**
- * dp_set_clear() - removes all entries
- * @set: the set, locked, or without users
+ * dp_set_clear() - removes all entries of a set that is being closed
+ * @set: the set, without users
  */
 void dp_set_clear(struct dp_set *set)
 {
@@ -120,10 +168,11 @@ void dp_set_clear(struct dp_set *set)
 		cond_resched();
 	}
 	xa_destroy(&set->table);
+	kvfree(set->recent);
 }
 
 /* Modifies an entry that is in the file's interest already. */
-static bool dp_entry_modify(struct dp_set *set, struct dp_entry *entry, u16 events)
+static __always_inline bool dp_entry_modify(struct dp_set *set, struct dp_entry *entry, u16 events)
 {
 	u16 old = entry->events;
 
@@ -139,11 +188,13 @@ static bool dp_entry_modify(struct dp_set *set, struct dp_entry *entry, u16 even
 }
 
 /* Whether a change to the descriptor of @file is about what @entry watches already. */
-static bool dp_entry_is_for(const struct dp_entry *entry, struct file *file)
+static __always_inline bool dp_entry_is_for(const struct dp_entry *entry, struct file *file)
 {
-	if (entry->hooked)
-		return file && file_inode(file) == entry->inode;
-	/* A number without a hook that now is a socket's may get a hook: begin anew. */
+	if (likely(entry->hooked))
+		return file && dp_is_socket_of(file, entry->inode);
+	/* A number without a hook that now is a socket's may get a hook, and a set is refused. */
+	if (file && file->f_op == &dp_fops)
+		return false;
 	return !file || !sock_from_file(file) || (entry->set->options & DP_OPTION_NOHINTS);
 }
 
@@ -180,14 +231,13 @@ static int dp_set_add(struct dp_set *set, struct file *file, int fd, u16 events,
  */
 int dp_set_change(struct dp_set *set, const struct pollfd *change, bool *look)
 {
+	struct dp_file borrowed;
 	struct dp_entry *entry;
-	struct file *file;
 	int result = 0;
-	struct fd f;
 
 	if (change->fd < 0)
 		return 0;
-	entry = xa_load(&set->table, change->fd);
+	entry = dp_set_find(set, change->fd);
 	set->statistics.ds_changes++;
 	if (change->events & POLLREMOVE) {
 		if (entry)
@@ -195,18 +245,17 @@ int dp_set_change(struct dp_set *set, const struct pollfd *change, bool *look)
 		return 0;
 	}
 
-	f = fdget(change->fd);
-	file = fd_file(f);
-	if (file && file->f_op == &dp_fops) {
-		result = -ELOOP;
-	} else if (entry && dp_entry_is_for(entry, file)) {
+	borrowed = dp_file_borrow(change->fd);
+	if (likely(entry) && dp_entry_is_for(entry, borrowed.file)) {
 		*look |= dp_entry_modify(set, entry, change->events);
+	} else if (borrowed.file && borrowed.file->f_op == &dp_fops) {
+		result = -ELOOP;
 	} else {
 		/* The number was closed and used again: the old interest ended with its file. */
 		if (entry)
 			dp_entry_remove(set, entry);
-		result = dp_set_add(set, file, change->fd, change->events, look);
+		result = dp_set_add(set, borrowed.file, change->fd, change->events, look);
 	}
-	fdput(f);
+	dp_file_return(borrowed);
 	return result;
 }

@@ -6,7 +6,7 @@
 #include <linux/ktime.h>
 #include <linux/sched/signal.h>
 
-#include "internal.h"
+#include "scan.h"
 
 /* Timers may be late by a thousandth of the wait, as for poll(2), but no more than this. */
 #define DP_SLACK_MAX (100 * NSEC_PER_MSEC)
@@ -146,6 +146,9 @@ static int dp_scan_into(struct dp_set *set, void *context, poll_table *arm)
 	struct dp_sink *sink = context;
 	int result;
 
+	result = dp_set_claim(set, DP_USE_SET);
+	if (result)
+		return result;
 	if (!sink->user) {
 		/* Looked at each time: the area may be freed, or another one made, meanwhile. */
 		if (!set->area)
@@ -159,16 +162,52 @@ static int dp_scan_into(struct dp_set *set, void *context, poll_table *arm)
 }
 
 /* Not inlined: its struct poll_wqueues takes most of a kilobyte of stack. */
-static noinline_for_stack int dp_wait_asleep(struct dp_set *set, struct dp_sink *sink,
-					     int timeout_ms)
+static noinline_for_stack long dp_wait_slowly(struct dp_set *set, struct pollfd __user *fds,
+					      int nfds, int timeout_ms)
 {
+	struct dp_sink sink = {
+		.user = fds,
+		.room = nfds,
+	};
 	struct poll_wqueues queues;
 	int result;
 
+	if (nfds <= 0)
+		return nfds ? -EINVAL : dp_sleep_only(timeout_ms);
 	poll_initwait(&queues);
-	result = dp_sleep(set, timeout_ms, &queues, dp_scan_into, sink);
+	result = dp_sleep(set, timeout_ms, &queues, dp_scan_into, &sink);
 	poll_freewait(&queues);
+	dp_pass_on(set, sink.left);
 	return result;
+}
+
+/*
+ * The usual wait: every entry has a hook, and something is pending. Returns what it found, -EFAULT,
+ * or 0 if there is nothing to be told that way.
+ */
+static __always_inline long dp_scan_quickly(struct dp_set *set, struct pollfd __user *fds, int nfds)
+{
+	struct dp_sink sink = {
+		.user = fds,
+		.room = nfds,
+	};
+	int result;
+
+	set->statistics.ds_waits++;
+	if (unlikely(nfds <= 0 || !list_empty(&set->unhinted) || set->use != DP_USE_SET ||
+		     (set->options & (DP_OPTION_TABLE | DP_OPTION_EXCLUSIVE))))
+		return 0;
+	if (!fds) {
+		if (unlikely(!set->area))
+			return 0;
+		sink.room = min(sink.room, set->area->room);
+	}
+	if (!llist_empty(&set->hints))
+		dp_take_hints(set);
+	set->statistics.ds_scans++;
+	result = dp_scan_ready(set, &sink);
+	set->statistics.ds_results += sink.found;
+	return unlikely(result < 0) ? result : sink.found;
 }
 
 /**
@@ -181,36 +220,52 @@ static noinline_for_stack int dp_wait_asleep(struct dp_set *set, struct dp_sink 
  * Return: the number of results; 0 when the time is over; -EINTR on a signal; -EINVAL for a
  * negative @nfds or without an area; -EFAULT; -EBUSY if the set is in use by DP_HPOLL; -ENOMEM.
  */
-int dp_wait(struct dp_set *set, struct pollfd __user *fds, int nfds, int timeout_ms)
+long dp_wait(struct dp_set *set, struct pollfd __user *fds, int nfds, int timeout_ms)
 {
-	struct dp_sink sink = {
-		.user = fds,
-		.room = nfds,
-	};
-	int result;
-
-	if (unlikely(nfds <= 0))
-		return nfds ? -EINVAL : dp_sleep_only(timeout_ms);
+	long result;
 
 	if (mutex_lock_interruptible(&set->lock))
 		return -EINTR;
-	set->statistics.ds_waits++;
-	result = dp_set_claim(set, DP_USE_SET);
-	if (unlikely(result))
-		goto unlock;
-	/* What has no hook is polled once, in dp_sleep(), if this may become a sleep. */
-	if (!timeout_ms || list_empty(&set->unhinted)) {
-		result = dp_scan_into(set, &sink, NULL);
-		if (result || !timeout_ms)
-			goto unlock;
-	}
+	result = dp_scan_quickly(set, fds, nfds);
 	mutex_unlock(&set->lock);
-	result = dp_wait_asleep(set, &sink, timeout_ms);
-	dp_pass_on(set, sink.left);
-	return result;
+	if (likely(result))
+		return result;
+	return dp_wait_slowly(set, fds, nfds, timeout_ms);
+}
 
-unlock:
+/**
+ * dp_update_wait() - DP_UPDATE_POLL: changes the set, then waits
+ * @set: the set
+ * @changes: as for dp_apply()
+ * @nchanges: as for dp_apply()
+ * @fds: as for dp_wait()
+ * @nfds: as for dp_wait()
+ * @timeout_ms: as for dp_wait()
+ *
+ * If not all changes could be applied there is no wait.
+ *
+ * Return: as dp_apply() if that is an error, else as dp_wait().
+ */
+long dp_update_wait(struct dp_set *set, const struct pollfd __user *changes, int nchanges,
+		    struct pollfd __user *fds, int nfds, int timeout_ms)
+{
+	int error = 0;
+	long result;
+
+	if (unlikely(nchanges < 0 || nchanges > DP_CHUNK)) {
+		error = dp_apply(set, changes, nchanges);
+		if (error)
+			return error;
+		nchanges = 0;
+	}
+	/* Few changes: they and the scan under one lock. */
+	if (mutex_lock_interruptible(&set->lock))
+		return -EINTR;
+	if (unlikely(dp_apply_user(set, changes, nchanges, &error) < nchanges))
+		error = -EFAULT;
+	result = unlikely(error) ? error : dp_scan_quickly(set, fds, nfds);
 	mutex_unlock(&set->lock);
-	dp_pass_on(set, sink.left);
-	return result;
+	if (likely(result))
+		return result;
+	return dp_wait_slowly(set, fds, nfds, timeout_ms);
 }

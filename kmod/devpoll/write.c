@@ -4,43 +4,114 @@
  */
 #include <linux/uio.h>
 
-#include "internal.h"
+#include "scan.h"
 
 /*
- * Applies a piece of a batch. An entry that cannot be applied does not keep those behind it from
- * being applied: callers batch changes of unrelated descriptors.
- *
- * Returns 0, or the first error that there was.
+ * Applies one change of a batch. One that cannot be applied does not keep those behind it from
+ * being applied: callers batch changes of unrelated descriptors. *result becomes the first error.
  */
-static int dp_apply_chunk(struct dp_set *set, const struct pollfd *changes, unsigned int count)
+static __always_inline void dp_apply_one(struct dp_set *set, const struct pollfd *change,
+					 bool *look, int *result)
 {
-	bool look = false;
-	unsigned int i;
-	int result;
+	int error = dp_set_change(set, change, look);
 
-	result = dp_set_claim(set, DP_USE_SET);
-	if (result)
-		return result;
-	for (i = 0; i < count; i++) {
-		int error = dp_set_change(set, &changes[i], &look);
-
-		if (error && !result)
-			result = error;
-	}
-	if (look)
-		dp_set_look_again(set);
-	return result;
+	if (unlikely(error) && !*result)
+		*result = error;
 }
 
 /**
- * dp_write_iter() - write(), pwrite(), writev()
- * @iocb: the open file; its position means nothing
- * @from: an array of struct pollfd
+ * dp_apply_user() - applies a piece of a batch
+ * @set: the set, locked: page faults may come under the lock, see the head of internal.h
+ * @changes: in user space
+ * @count: how many
+ * @result: set to the first error of dp_set_change(), or -EBUSY, if there is one
  *
- * Return: all that was written; -EINVAL if that is not a whole number of struct pollfd; the first
- * of the errors of dp_set_change(), after every other entry was applied; or, if the array cannot
- * be read to its end or the caller is being killed, what was applied, or -EFAULT or -EINTR if
- * that is nothing.
+ * Return: how many could be read.
+ */
+unsigned int dp_apply_user(struct dp_set *set, const struct pollfd __user *changes,
+			   unsigned int count, int *result)
+{
+	bool look = false;
+	unsigned int i;
+	int error;
+
+	error = dp_set_claim(set, DP_USE_SET);
+	if (unlikely(error)) {
+		*result = error;
+		return count;
+	}
+	for (i = 0; i < count; i++) {
+		struct pollfd change;
+
+		if (!user_access_begin(&changes[i], sizeof(change)))
+			break;
+		unsafe_get_user(change.fd, &changes[i].fd, fault);
+		unsafe_get_user(change.events, &changes[i].events, fault);
+		user_access_end();
+		dp_apply_one(set, &change, &look, result);
+	}
+	goto out;
+fault:
+	user_access_end();
+out:
+	if (look)
+		dp_set_look_again(set);
+	return i;
+}
+
+/**
+ * dp_write() - write(), pwrite()
+ * @file: the open file
+ * @buffer: an array of struct pollfd
+ * @size: its length in bytes
+ * @position: means nothing
+ *
+ * Return: @size; -EINVAL if that is not a whole number of struct pollfd; -EACCES to others than
+ * the owner; the first of the errors of dp_set_change(), after every other entry was applied; or,
+ * if the array cannot be read to its end or the caller is being killed, what was applied, or
+ * -EFAULT or -EINTR if that is nothing.
+ */
+ssize_t dp_write(struct file *file, const char __user *buffer, size_t size, loff_t *position)
+{
+	const struct pollfd __user *changes = (const struct pollfd __user *)buffer;
+	struct dp_set *set = file->private_data;
+	size_t count = size / sizeof(*changes);
+	size_t applied = 0;
+	int result;
+
+	result = dp_check_owner(set);
+	if (result)
+		return result;
+	if (size % sizeof(*changes))
+		return -EINVAL;
+	while (applied < count) {
+		unsigned int wanted = min_t(size_t, count - applied, DP_CHUNK);
+		unsigned int got;
+
+		if (mutex_lock_killable(&set->lock)) {
+			if (!applied)
+				result = -EINTR;
+			break;
+		}
+		got = dp_apply_user(set, changes + applied, wanted, &result);
+		mutex_unlock(&set->lock);
+		applied += got;
+		if (got < wanted) {
+			if (!applied)
+				result = -EFAULT;
+			break;
+		}
+		cond_resched();
+	}
+	return result ? result : applied * sizeof(*changes);
+}
+
+/**
+ * dp_write_iter() - writev(), and writes of io_uring
+ * @iocb: the open file; its position means nothing
+ * @from: an array of struct pollfd, in pieces that need not end where an entry ends
+ *
+ * Return: as dp_write().
  */
 ssize_t dp_write_iter(struct kiocb *iocb, struct iov_iter *from)
 {
@@ -57,7 +128,8 @@ ssize_t dp_write_iter(struct kiocb *iocb, struct iov_iter *from)
 	while (iov_iter_count(from)) {
 		size_t wanted = min(iov_iter_count(from), sizeof(chunk));
 		size_t copied = copy_from_iter(chunk, wanted, from);
-		unsigned int whole = copied / sizeof(struct pollfd);
+		unsigned int i, whole = copied / sizeof(*chunk);
+		bool look = false;
 		int error;
 
 		if (mutex_lock_killable(&set->lock)) {
@@ -65,11 +137,15 @@ ssize_t dp_write_iter(struct kiocb *iocb, struct iov_iter *from)
 				result = -EINTR;
 			break;
 		}
-		error = dp_apply_chunk(set, chunk, whole);
+		error = dp_set_claim(set, DP_USE_SET);
+		for (i = 0; i < whole && !error; i++)
+			dp_apply_one(set, &chunk[i], &look, &result);
+		if (look)
+			dp_set_look_again(set);
 		mutex_unlock(&set->lock);
-		if (error && !result)
-			result = error;
-		applied += whole * sizeof(struct pollfd);
+		if (error)
+			return error;
+		applied += whole * sizeof(*chunk);
 		if (copied < wanted) {
 			if (!applied)
 				result = -EFAULT;
@@ -86,30 +162,27 @@ ssize_t dp_write_iter(struct kiocb *iocb, struct iov_iter *from)
  * @changes: in user space
  * @nchanges: how many
  *
- * Return: 0, or as dp_write_iter(), but that an array which cannot be read to its end is always
- * an error.
+ * Return: 0; -EINVAL for a negative @nchanges; or as dp_write(), but that an array which cannot be
+ * read to its end is always an error.
  */
 int dp_apply(struct dp_set *set, const struct pollfd __user *changes, int nchanges)
 {
-	struct pollfd chunk[DP_CHUNK];
 	int result = 0;
 
 	if (nchanges < 0)
 		return -EINVAL;
 	while (nchanges) {
-		int count = min(nchanges, DP_CHUNK);
-		int error;
+		unsigned int wanted = min(nchanges, DP_CHUNK);
+		unsigned int got;
 
-		if (copy_from_user(chunk, changes, count * sizeof(*chunk)))
-			return -EFAULT;
 		if (mutex_lock_killable(&set->lock))
 			return -EINTR;
-		error = dp_apply_chunk(set, chunk, count);
+		got = dp_apply_user(set, changes, wanted, &result);
 		mutex_unlock(&set->lock);
-		if (error && !result)
-			result = error;
-		changes += count;
-		nchanges -= count;
+		if (got < wanted)
+			return -EFAULT;
+		changes += wanted;
+		nchanges -= wanted;
 		cond_resched();
 	}
 	return result;

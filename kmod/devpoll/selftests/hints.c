@@ -146,7 +146,7 @@ TEST(hints_are_not_posted_for_unwanted_events)
 	struct pair pair = unix_pair(SOCK_STREAM);
 	int set = set_open();
 
-	set_write(set, pair.a, POLLPRI);
+	set_write(set, pair.a, POLLRDHUP);
 	for (int i = 0; i < 100; i++)
 		make_readable(pair.b);
 	set_poll_none(set, 0);

@@ -198,10 +198,8 @@ TEST(sharing_exclusive_hands_on_what_is_left)
 	set_write(set, first.a, POLLIN);
 	set_write(set, second.a, POLLIN);
 	for (int round = 0; round < 50; round++) {
-		for (int i = 0; i < 2; i++) {
-			waiter_start(&waiters[i], set, LONG_MS);
-			waiters[i].room = 1;
-		}
+		for (int i = 0; i < 2; i++)
+			waiter_start_with_room(&waiters[i], set, 1, LONG_MS);
 		for (int i = 0; i < 2; i++)
 			waiter_is_asleep(&waiters[i]);
 		make_readable(first.b);

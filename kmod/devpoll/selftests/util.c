@@ -193,9 +193,14 @@ static void *waiter_run(void *context)
 
 void waiter_start(struct waiter *waiter, int set, int timeout)
 {
+	waiter_start_with_room(waiter, set, 16, timeout);
+}
+
+void waiter_start_with_room(struct waiter *waiter, int set, int room, int timeout)
+{
 	memset(waiter, 0, sizeof(*waiter));
 	waiter->set = set;
-	waiter->room = 16;
+	waiter->room = room;
 	waiter->timeout = timeout;
 	CHECK_EQ(pthread_create(&waiter->thread, NULL, waiter_run, waiter), 0);
 }

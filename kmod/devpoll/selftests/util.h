@@ -43,6 +43,7 @@ struct waiter {
 	volatile pid_t tid;
 };
 void waiter_start(struct waiter *waiter, int set, int timeout);
+void waiter_start_with_room(struct waiter *waiter, int set, int room, int timeout);
 /* Returns once the thread sleeps in the kernel. */
 void waiter_is_asleep(struct waiter *waiter);
 int waiter_join(struct waiter *waiter);

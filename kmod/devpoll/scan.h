@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The inner part of a scan, inlined into each of its callers: a wait that finds something is a
+ * few hundred instructions in all, of which calls and their saved registers would be a good part.
+ */
+#ifndef _DEVPOLL_SCAN_H
+#define _DEVPOLL_SCAN_H
+
+#include <linux/fdtable.h>
+#include <linux/net.h>
+#include <linux/uaccess.h>
+#include <net/sock.h>
+
+#include "internal.h"
+
+/*
+ * The entry of a descriptor, or NULL. Descriptors are small and dense, so slots by their low bits
+ * nearly always hit; the table is for those that do not.
+ */
+static __always_inline struct dp_entry *dp_set_find(struct dp_set *set, int fd)
+{
+	struct dp_entry **recent = &set->recent[fd & set->recent_mask];
+	struct dp_entry *entry = *recent;
+
+	if (likely(entry && entry->fd == fd))
+		return entry;
+	entry = xa_load(&set->table, fd);
+	if (entry)
+		*recent = entry;
+	return entry;
+}
+
+/* Puts one result. Returns 0, or -EFAULT. */
+static __always_inline int dp_put(struct dp_set *set, struct dp_sink *sink, int fd, u16 events,
+				  u16 revents)
+{
+	struct pollfd __user *user = sink->user;
+
+	if (user) {
+		user += sink->found;
+		if (!user_access_begin(user, sizeof(*user)))
+			return -EFAULT;
+		unsafe_put_user(fd, &user->fd, fault);
+		unsafe_put_user(events, &user->events, fault);
+		unsafe_put_user(revents, &user->revents, fault);
+		user_access_end();
+	} else {
+		struct pollfd *result = &set->area->results[sink->found];
+
+		WRITE_ONCE(result->fd, fd);
+		WRITE_ONCE(result->events, events);
+		WRITE_ONCE(result->revents, revents);
+	}
+	sink->found++;
+	return 0;
+
+fault:
+	user_access_end();
+	return -EFAULT;
+}
+
+/*
+ * Whether a file is the open socket of a held inode. The inode alone does not tell: a file opened
+ * with O_PATH has it too and keeps no socket open.
+ */
+static __always_inline bool dp_is_socket_of(struct file *file, struct inode *inode)
+{
+	return file_inode(file) == inode && file->private_data == SOCKET_I(inode);
+}
+
+/*
+ * Asks a socket's protocol. sock_poll(), between the file and the protocol, would only add busy
+ * polling, which epoll does not have it do either.
+ */
+static __always_inline __poll_t dp_poll_socket(struct dp_set *set, struct dp_entry *entry,
+					       struct file *file)
+{
+	struct socket *socket = SOCKET_I(entry->inode);
+
+	if (unlikely(entry->watch_heads))
+		return dp_poll_watching_heads(set, entry, file);
+	set->no_arm._key = entry->wanted;
+	return READ_ONCE(socket->ops)->poll(file, socket, &set->no_arm);
+}
+
+/**
+ * dp_examine_hooked() - asks the driver about a hooked entry
+ * @set: the set, locked
+ * @entry: the entry
+ * @file: its file
+ *
+ * Return: what it is ready for, of what is wanted.
+ */
+static __always_inline __poll_t dp_examine_hooked(struct dp_set *set, struct dp_entry *entry,
+						  struct file *file)
+{
+	set->statistics.ds_driver_polls++;
+	set->statistics.ds_cached += entry->cached;
+	return dp_poll_socket(set, entry, file) & entry->wanted;
+}
+
+/**
+ * struct dp_file - a descriptor's file, borrowed
+ * @file: the file; NULL if the descriptor is closed
+ * @counted: it must be given back
+ */
+struct dp_file {
+	struct file *file;
+	bool counted;
+};
+
+/* As fdget(), inlined: what no other thread can close needs no reference. */
+static __always_inline struct dp_file dp_file_borrow(int fd)
+{
+	struct files_struct *files = current->files;
+	struct dp_file borrowed = {};
+
+	if (likely(atomic_read_acquire(&files->count) == 1)) {
+		borrowed.file = files_lookup_fd_raw(files, fd);
+		if (borrowed.file && unlikely(borrowed.file->f_mode & FMODE_PATH))
+			borrowed.file = NULL;
+	} else {
+		borrowed.file = fget(fd);
+		borrowed.counted = borrowed.file;
+	}
+	return borrowed;
+}
+
+static __always_inline void dp_file_return(struct dp_file borrowed)
+{
+	if (unlikely(borrowed.counted))
+		fput(borrowed.file);
+}
+
+/*
+ * What a hooked entry is ready for. The interest is in the file that was written, so a number
+ * that is closed, or now means another file, is reported as POLLNVAL until it is removed or
+ * written again.
+ */
+static __always_inline __poll_t dp_look_hooked(struct dp_set *set, struct dp_entry *entry)
+{
+	struct dp_file borrowed = dp_file_borrow(entry->fd);
+	__poll_t mask = EPOLLNVAL;
+
+	if (likely(borrowed.file && dp_is_socket_of(borrowed.file, entry->inode)))
+		mask = dp_examine_hooked(set, entry, borrowed.file);
+	dp_file_return(borrowed);
+	return mask;
+}
+
+/*
+ * Examines the pending entries: those that are not ready leave the list, others stay. Returns 0,
+ * 1 if there was no room for all, or -EFAULT.
+ */
+static __always_inline int dp_scan_ready(struct dp_set *set, struct dp_sink *sink)
+{
+	struct dp_entry *entry, *next;
+
+	list_for_each_entry_safe(entry, next, &set->ready, link) {
+		__poll_t mask;
+
+		if (unlikely(sink->found == sink->room)) {
+			/* Those reported now come last the next time. */
+			list_rotate_to_front(&entry->link, &set->ready);
+			return 1;
+		}
+		mask = dp_look_hooked(set, entry);
+		entry->cached = mask != 0;
+		if (mask) {
+			if (unlikely(dp_put(set, sink, entry->fd, entry->events,
+					    mangle_poll(mask))))
+				return -EFAULT;
+		} else if (likely(entry->hooked)) {
+			/* Else it has lost its hook, and left this list, just now. */
+			list_del_init(&entry->link);
+		}
+	}
+	return 0;
+}
+
+#endif /* _DEVPOLL_SCAN_H */
