@@ -36,7 +36,10 @@ void dp_set_look_again(struct dp_set *set)
 		wake_up_interruptible_all(&set->waiters);
 }
 
-/* More slots for a set that has more entries than slots. Without memory for them it does as well. */
+/*
+ * More slots for a set that has grown: twice as many as entries, as a server may have two
+ * descriptors for each that it watches. Without memory for them it works as well.
+ */
 static void dp_set_grow_recent(struct dp_set *set)
 {
 	unsigned int slots = 2 * (set->recent_mask + 1);
@@ -117,7 +120,7 @@ struct dp_entry *dp_entry_add(struct dp_set *set, struct file *file, int fd, u16
 	if (error)
 		goto not_inserted;
 	set->entries++;
-	if (unlikely(set->entries > set->recent_mask + 1))
+	if (unlikely(2 * set->entries > set->recent_mask + 1))
 		dp_set_grow_recent(set);
 	*mask = file ? dp_hook(set, entry, file) : 0;
 	if (!entry->hooked)
