@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: GPL-2.0
+/* DP_HPOLL: poll(2) helped by hints. */
+#include "util.h"
+
+#include <sys/resource.h>
+
+static int set_hpoll(int set, struct pollfd *fds, int count, int timeout)
+{
+	struct dvpoll wait = { fds, count, timeout, NULL };
+
+	return ioctl(set, DP_HPOLL, &wait);
+}
+
+/* The same question to both; the answers must be equal to the bit. */
+static void same_as_poll(int set, struct pollfd *fds, int count)
+{
+	struct pollfd *expected = malloc((count + 1) * sizeof(*fds));
+	int by_poll, by_hints;
+
+	memcpy(expected, fds, count * sizeof(*fds));
+	for (int i = 0; i < count; i++)
+		fds[i].revents = 0x5a5a;
+	by_hints = OK(set_hpoll(set, fds, count, 0));
+	by_poll = OK(poll(expected, count, 0));
+	CHECK_EQ(by_hints, by_poll);
+	for (int i = 0; i < count; i++) {
+		CHECK_EQ(fds[i].fd, expected[i].fd);
+		CHECK_EQ(fds[i].events, expected[i].events);
+		CHECK_EQ(fds[i].revents, expected[i].revents);
+	}
+	free(expected);
+}
+
+TEST(hpoll_answers_as_poll)
+{
+	struct pair pair = unix_pair(SOCK_STREAM);
+	struct pollfd fds[8];
+	int ends[2], set = set_open();
+
+	OK(pipe2(ends, O_CLOEXEC));
+	fds[0] = (struct pollfd){ pair.a, POLLIN, 0 };
+	fds[1] = (struct pollfd){ pair.b, POLLIN | POLLOUT, 0 };
+	fds[2] = (struct pollfd){ -1, POLLIN, 0 };
+	fds[3] = (struct pollfd){ 199, POLLIN, 0 };
+	fds[4] = (struct pollfd){ ends[0], POLLIN, 0 };
+	fds[5] = (struct pollfd){ ends[1], POLLOUT, 0 };
+	fds[6] = (struct pollfd){ pair.a, POLLOUT, 0 };
+	fds[7] = (struct pollfd){ set, POLLIN, 0 };
+	for (int i = 0; i < 3; i++)
+		same_as_poll(set, fds, 8);
+	make_readable(pair.b);
+	make_readable(ends[1]);
+	same_as_poll(set, fds, 8);
+	drain(pair.a);
+	same_as_poll(set, fds, 8);
+	close(pair.b);
+	same_as_poll(set, fds, 8);
+	same_as_poll(set, fds, 0);
+}
+
+TEST(hpoll_asks_no_driver_in_vain)
+{
+	enum { COUNT = 100 };
+	struct dvpoll_statistics before, after;
+	struct pair pairs[COUNT];
+	struct pollfd fds[COUNT];
+	int set = set_open();
+
+	for (int i = 0; i < COUNT; i++) {
+		pairs[i] = unix_pair(SOCK_STREAM);
+		fds[i] = (struct pollfd){ pairs[i].a, POLLIN, 0 };
+	}
+	CHECK_EQ(OK(set_hpoll(set, fds, COUNT, 0)), 0);
+	before = set_statistics(set);
+	CHECK_EQ(before.ds_hinted, COUNT);
+	CHECK_EQ(before.ds_hook_polls, COUNT);
+	CHECK_EQ(before.ds_driver_polls, 0);
+	for (int i = 0; i < 10; i++)
+		CHECK_EQ(OK(set_hpoll(set, fds, COUNT, 0)), 0);
+	after = set_statistics(set);
+	CHECK_EQ(after.ds_driver_polls, 0);
+	CHECK_EQ(after.ds_skipped, 10 * COUNT);
+	make_readable(pairs[7].b);
+	CHECK_EQ(OK(set_hpoll(set, fds, COUNT, 0)), 1);
+	CHECK_EQ(fds[7].revents, POLLIN);
+	CHECK_EQ(OK(set_hpoll(set, fds, COUNT, 0)), 1);
+	after = set_statistics(set);
+	CHECK_EQ(after.ds_driver_polls, 2);
+	drain(pairs[7].a);
+	CHECK_EQ(OK(set_hpoll(set, fds, COUNT, 0)), 0);
+	CHECK_EQ(OK(set_hpoll(set, fds, COUNT, 0)), 0);
+	CHECK_EQ(set_statistics(set).ds_driver_polls, 3);
+}
+
+TEST(hpoll_forgets_what_is_not_named)
+{
+	struct pair first = unix_pair(SOCK_STREAM), second = unix_pair(SOCK_STREAM);
+	struct pollfd fds[2] = { { first.a, POLLIN, 0 }, { second.a, POLLIN, 0 } };
+	int set = set_open();
+
+	CHECK_EQ(OK(set_hpoll(set, fds, 2, 0)), 0);
+	CHECK_EQ(set_statistics(set).ds_entries, 2);
+	CHECK_EQ(OK(set_hpoll(set, fds, 1, 0)), 0);
+	CHECK_EQ(set_statistics(set).ds_entries, 1);
+	close(first.a);
+	CHECK_EQ(OK(set_hpoll(set, fds, 1, 0)), 1);
+	CHECK_EQ(fds[0].revents, POLLNVAL);
+	CHECK_EQ(set_statistics(set).ds_entries, 0);
+}
+
+TEST(hpoll_closed_and_used_again)
+{
+	struct pair first = unix_pair(SOCK_STREAM), second = unix_pair(SOCK_STREAM);
+	struct pollfd fds[1] = { { first.a, POLLIN, 0 } };
+	int ends[2], set = set_open();
+
+	OK(pipe2(ends, O_CLOEXEC));
+	same_as_poll(set, fds, 1);
+	make_readable(second.b);
+	OK(dup2(second.a, first.a));
+	same_as_poll(set, fds, 1);
+	drain(second.a);
+	same_as_poll(set, fds, 1);
+	OK(dup2(ends[0], first.a));
+	same_as_poll(set, fds, 1);
+	make_readable(ends[1]);
+	same_as_poll(set, fds, 1);
+	OK(dup2(first.b, first.a));
+	same_as_poll(set, fds, 1);
+}
+
+TEST(hpoll_events_that_change)
+{
+	struct pair pair = unix_pair(SOCK_STREAM);
+	struct pollfd fds[2] = { { pair.a, POLLIN, 0 }, { pair.a, 0, 0 } };
+	static const short events[] = { POLLIN, POLLOUT, POLLIN | POLLOUT, 0, POLLPRI };
+	int set = set_open();
+
+	for (int i = 0; i < 5; i++) {
+		for (int j = 0; j < 5; j++) {
+			fds[0].events = events[i];
+			fds[1].events = events[j];
+			same_as_poll(set, fds, 2);
+			make_readable(pair.b);
+			same_as_poll(set, fds, 2);
+			same_as_poll(set, fds, 1);
+			drain(pair.a);
+			same_as_poll(set, fds, 1);
+			same_as_poll(set, fds, 2);
+		}
+	}
+}
+
+TEST(hpoll_sleeps_and_wakes)
+{
+	struct pair pair = unix_pair(SOCK_STREAM);
+	struct pollfd fds[2];
+	long before;
+	int ends[2], set = set_open();
+
+	OK(pipe2(ends, O_CLOEXEC));
+	fds[0] = (struct pollfd){ pair.a, POLLIN, 0 };
+	fds[1] = (struct pollfd){ ends[0], POLLIN, 0 };
+	before = now_ms();
+	CHECK_EQ(OK(set_hpoll(set, fds, 2, SHORT_MS)), 0);
+	CHECK(now_ms() - before >= SHORT_MS);
+	for (int i = 0; i < 20; i++) {
+		if (!OK(fork())) {
+			sleep_ms(i);
+			make_readable(i % 2 ? pair.b : ends[1]);
+			_exit(0);
+		}
+		CHECK_EQ(OK(set_hpoll(set, fds, 2, LONG_MS)), 1);
+		CHECK_EQ(fds[i % 2 ? 0 : 1].revents, POLLIN);
+		OK(wait4(-1, NULL, 0, NULL));
+		drain(pair.a);
+		if (i % 2 == 0)
+			CHECK_EQ(read(ends[0], (char[1]){}, 1), 1);
+	}
+	before = now_ms();
+	CHECK_EQ(OK(set_hpoll(set, NULL, 0, SHORT_MS)), 0);
+	CHECK(now_ms() - before >= SHORT_MS);
+}
+
+struct hpoller {
+	int set, result, error, fd;
+	volatile int started;
+};
+
+static void *hpoll_run(void *context)
+{
+	struct hpoller *hpoller = context;
+	struct pollfd fds[1] = { { hpoller->fd, POLLIN, 0 } };
+
+	hpoller->started = 1;
+	hpoller->result = set_hpoll(hpoller->set, fds, 1, LONG_MS);
+	hpoller->error = errno;
+	return NULL;
+}
+
+TEST(hpoll_one_call_at_a_time)
+{
+	struct pair pair = unix_pair(SOCK_STREAM), other = unix_pair(SOCK_STREAM);
+	struct hpoller hpoller = { .set = set_open(), .fd = pair.a };
+	struct pollfd fds[1] = { { other.a, POLLIN, 0 } };
+	pthread_t thread;
+
+	CHECK_EQ(pthread_create(&thread, NULL, hpoll_run, &hpoller), 0);
+	while (!hpoller.started || set_statistics(hpoller.set).ds_sleeps == 0)
+		sleep_ms(1);
+	CHECK_ERRNO(set_hpoll(hpoller.set, fds, 1, 0), EBUSY);
+	make_readable(pair.b);
+	pthread_join(thread, NULL);
+	CHECK_EQ(hpoller.result, 1);
+	CHECK_EQ(OK(set_hpoll(hpoller.set, fds, 1, 0)), 0);
+}
+
+TEST(hpoll_does_not_mix_with_write)
+{
+	struct pair pair = unix_pair(SOCK_STREAM);
+	struct pollfd fds[1] = { { pair.a, POLLIN, 0 } };
+	int set = set_open();
+
+	set_write(set, pair.a, POLLIN);
+	CHECK_ERRNO(set_hpoll(set, fds, 1, 0), EBUSY);
+	set_remove(set, pair.a);
+	CHECK_EQ(OK(set_hpoll(set, fds, 1, 0)), 0);
+	CHECK_ERRNO(write(set, fds, sizeof(fds)), EBUSY);
+	CHECK_ERRNO(set_poll(set, fds, 1, 0), EBUSY);
+	CHECK_EQ(OK(ioctl(set, DP_ISPOLLED, fds)), 0);
+	CHECK_EQ(OK(set_hpoll(set, fds, 0, 0)), 0);
+	set_write(set, pair.a, POLLIN);
+}
+
+TEST(hpoll_errors)
+{
+	struct rlimit limit;
+	int set = set_open();
+
+	OK(getrlimit(RLIMIT_NOFILE, &limit));
+	CHECK_ERRNO(set_hpoll(set, NULL, -1, 0), EINVAL);
+	CHECK_ERRNO(set_hpoll(set, NULL, limit.rlim_cur + 1, 0), EINVAL);
+	CHECK_ERRNO(set_hpoll(set, (void *)16, 1, 0), EFAULT);
+	CHECK_ERRNO(ioctl(set, DP_HPOLL, NULL), EFAULT);
+}
+
+TEST(hpoll_without_hints)
+{
+	struct pair pair = unix_pair(SOCK_STREAM);
+	struct pollfd fds[1] = { { pair.a, POLLIN, 0 } };
+	int set = set_open_with(DP_OPTION_NOHINTS);
+
+	same_as_poll(set, fds, 1);
+	make_readable(pair.b);
+	same_as_poll(set, fds, 1);
+	CHECK_EQ(set_statistics(set).ds_entries, 0);
+	CHECK_EQ(set_statistics(set).ds_driver_polls, 2);
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: GPL-2.0
+/* What one user can have, who may open the device, and what keeps the module. */
+#include "util.h"
+
+#include <grp.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+static char old_limit[32];
+
+static void restore_limit(void)
+{
+	parameter_set("max_user_entries", old_limit);
+}
+
+static void limit_entries(const char *count)
+{
+	if (geteuid())
+		test_skip("needs root");
+	parameter_get("max_user_entries", old_limit, sizeof(old_limit));
+	parameter_set("max_user_entries", count);
+}
+
+static void become(uid_t uid)
+{
+	OK(setgroups(0, NULL));
+	OK(setresgid(uid, uid, uid));
+	OK(setresuid(uid, uid, uid));
+}
+
+/* Adds pipes until it is refused. */
+static int fill_up(int set)
+{
+	int fd = OK(open("/dev/null", O_RDWR | O_CLOEXEC));
+	int added = 0;
+
+	for (; added < 300; added++) {
+		struct pollfd change = { OK(dup(fd)), POLLIN, 0 };
+
+		if (write(set, &change, sizeof(change)) < 0) {
+			CHECK_EQ(errno, ENOSPC);
+			break;
+		}
+	}
+	return added;
+}
+
+static void as_user_one(void *context)
+{
+	struct pollfd change = { 0, POLLIN, 0 };
+	int first, second;
+
+	(void)context;
+	become(12001);
+	first = set_open();
+	second = set_open();
+	CHECK_EQ(fill_up(first), 100);
+	/* All sets together, areas too; and modification and removal go on. */
+	CHECK_ERRNO(write(second, &change, sizeof(change)), ENOSPC);
+	CHECK_ERRNO(ioctl(second, DP_ALLOC, 1), ENOSPC);
+	CHECK_ERRNO(set_update_poll(second, &change, 1, &change, 1, 0), ENOSPC);
+	set_write(first, 0, POLLREMOVE);
+	CHECK_EQ(set_statistics(first).ds_entries, 100);
+	close(first);
+	CHECK_ERRNO(ioctl(second, DP_ALLOC, 101), ENOSPC);
+	OK(ioctl(second, DP_ALLOC, 90));
+	CHECK_EQ(fill_up(second), 10);
+	OK(ioctl(second, DP_FREE));
+	CHECK_EQ(fill_up(second), 90);
+}
+
+static void as_user_two(void *context)
+{
+	(void)context;
+	become(12002);
+	CHECK_EQ(fill_up(set_open()), 100);
+}
+
+static void limit_run(void *context)
+{
+	int set;
+
+	(void)context;
+	become(12003);
+	set = set_open();
+	CHECK_EQ(fill_up(set), 100);
+	/* Another user is not affected by this one, who is still there. */
+	_exit(0);
+}
+
+static void in_child_restoring(void (*run)(void *))
+{
+	pid_t pid = OK(fork());
+	int status;
+
+	if (!pid) {
+		run(NULL);
+		_exit(0);
+	}
+	OK(waitpid(pid, &status, 0));
+	if (status) {
+		restore_limit();
+		_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+	}
+}
+
+TEST(limits_entries_of_a_user)
+{
+	limit_entries("100");
+	in_child_restoring(as_user_one);
+	in_child_restoring(limit_run);
+	in_child_restoring(as_user_two);
+	restore_limit();
+}
+
+TEST(limits_batch_goes_on_at_the_limit)
+{
+	struct pair pair = tcp_pair();
+	struct pollfd changes[] = { { pair.a, POLLOUT, 0 }, { pair.b, POLLOUT, 0 },
+				    { pair.a, POLLREMOVE, 0 } };
+	int set;
+
+	set = set_open();
+	limit_entries("1");
+	/* Root's other sets may have used it up: then nothing is added, and the rest still runs. */
+	CHECK_ERRNO(write(set, changes, sizeof(changes)), ENOSPC);
+	restore_limit();
+	CHECK_EQ(set_statistics(set).ds_entries, 0);
+	CHECK_EQ(set_statistics(set).ds_changes, 3);
+}
+
+static void hpoll_at_the_limit(void *context)
+{
+	struct pair first = unix_pair(SOCK_STREAM), second = unix_pair(SOCK_STREAM);
+	struct pollfd fds[2] = { { first.a, POLLIN, 0 }, { second.a, POLLIN, 0 } };
+	struct dvpoll wait = { fds, 2, 0, NULL };
+	int set;
+
+	(void)context;
+	become(12004);
+	set = set_open();
+	/* Without room for hints it is poll(2), and right. */
+	for (int i = 0; i < 3; i++) {
+		CHECK_EQ(OK(ioctl(set, DP_HPOLL, &wait)), 0);
+		CHECK_EQ(set_statistics(set).ds_entries, 1);
+	}
+	make_readable(first.b);
+	make_readable(second.b);
+	CHECK_EQ(OK(ioctl(set, DP_HPOLL, &wait)), 2);
+}
+
+TEST(limits_hinting_poll_goes_on_at_the_limit)
+{
+	limit_entries("1");
+	in_child_restoring(hpoll_at_the_limit);
+	restore_limit();
+}
+
+TEST(limits_descriptors_far_apart)
+{
+	int set = set_open();
+
+	for (int shift = 10; shift < 31; shift++)
+		set_write(set, 1 << shift, POLLIN);
+	set_write(set, INT32_MAX, POLLIN);
+	CHECK_EQ(set_statistics(set).ds_entries, 22);
+	for (int shift = 10; shift < 31; shift++)
+		set_remove(set, 1 << shift);
+	CHECK_EQ(set_statistics(set).ds_entries, 1);
+}
+
+TEST(limits_device_mode)
+{
+	struct stat stat_;
+	char mode[16];
+
+	parameter_get("mode", mode, sizeof(mode));
+	OK(stat("/dev/poll", &stat_));
+	CHECK(S_ISCHR(stat_.st_mode));
+	CHECK_EQ(stat_.st_mode & 0777, atoi(mode));
+}
+
+TEST(limits_bad_parameters)
+{
+	static const char *const bad[][2] = {
+		{ "scan", "sideways" }, { "hints", "maybe" }, { "max_user_entries", "many" },
+	};
+
+	for (int i = 0; i < 3; i++) {
+		char path[128];
+		int file;
+
+		snprintf(path, sizeof(path), "/sys/module/devpoll/parameters/%s", bad[i][0]);
+		file = open(path, O_WRONLY | O_CLOEXEC);
+		if (file < 0)
+			test_skip("%s: %s", path, strerror(errno));
+		CHECK_ERRNO(write(file, bad[i][1], strlen(bad[i][1])), EINVAL);
+	}
+}
+
+TEST(limits_unload_is_refused_while_in_use)
+{
+	struct pair pair = tcp_pair();
+	int set;
+
+	if (geteuid())
+		test_skip("needs root");
+	set = set_open();
+	set_write(set, pair.a, POLLIN);
+	CHECK_ERRNO(syscall(SYS_delete_module, "devpoll", O_NONBLOCK), EAGAIN);
+	CHECK_EQ(set_statistics(set).ds_entries, 1);
+}
+
+TEST(limits_open_modes)
+{
+	struct pollfd change = { 0, POLLIN, 0 };
+	int reading = OK(open("/dev/poll", O_RDONLY | O_CLOEXEC));
+	int writing = OK(open("/dev/poll", O_WRONLY | O_CLOEXEC));
+
+	CHECK_ERRNO(write(reading, &change, sizeof(change)), EBADF);
+	CHECK_EQ(write(writing, &change, sizeof(change)), sizeof(change));
+	CHECK_EQ(OK(set_poll(reading, &change, 1, 0)), 0);
+}
