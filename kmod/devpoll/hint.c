@@ -202,11 +202,9 @@ void dp_take_hints(struct dp_set *set)
 		set->statistics.ds_hints++;
 		if (list_empty(&entry->link))
 			list_add_tail(&entry->link, &set->ready);
-		/*
-		 * From here on the entry may be pushed again. The barrier orders this before the
-		 * poll: what changes after the poll looked finds the bit clear.
-		 */
+		/* From here on the entry may be pushed again. */
 		clear_bit(DP_HINTED, &entry->posted);
+		/* Before the poll: what changes after the poll looked finds the bit clear. */
 		smp_mb__after_atomic();
 	}
 }

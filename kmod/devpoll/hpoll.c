@@ -83,17 +83,17 @@ static __always_inline __poll_t dp_hpoll_file(struct dp_set *set, struct dp_call
 	entry = dp_hpoll_entry(set, call, file, pollfd, &mask, &fresh);
 	if (!entry || !entry->hooked)
 		return dp_examine_unhinted(set, file, wanted, arm);
-	if (fresh) {
-		mask &= entry->wanted;
-	} else if (list_empty(&entry->link)) {
-		set->statistics.ds_skipped++;
-		return 0;
-	} else {
+	if (!fresh) {
+		if (list_empty(&entry->link)) {
+			set->statistics.ds_skipped++;
+			return 0;
+		}
 		mask = dp_examine_hooked(set, entry, file);
 		if (!entry->hooked)
 			return mask & wanted;
 		list_del_init(&entry->link);
 	}
+	mask &= entry->wanted;
 	entry->cached = mask != 0;
 	if (mask && list_empty(&entry->link))
 		list_add_tail(&entry->link, &set->ready);

@@ -9,7 +9,6 @@
 #define pr_fmt(fmt) "devpoll: " fmt
 
 #include <linux/miscdevice.h>
-#include <linux/stat.h>
 
 #include "internal.h"
 
@@ -89,7 +88,7 @@ static int __init dp_init(void)
 {
 	int error;
 
-	if (mode & ~(S_IRUGO | S_IWUGO)) {
+	if (mode & ~0666) {
 		pr_err("mode=0%o: only the read and write bits (0666) can be set\n", mode);
 		return -EINVAL;
 	}
