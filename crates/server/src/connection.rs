@@ -367,3 +367,6 @@ impl Connection {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -194,7 +194,12 @@ fn parse_header(text: &str) -> Result<(String, String), String> {
 /// Runs the command.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let report = if args.json { Report::Json } else { Report::Human };
-    pollux_server::run(config(args), report)?;
+    let config = config(args);
+    anyhow::ensure!(
+        !(report == Report::Json && config.access_log == Some(LogTarget::Stdout)),
+        "--json and --access-log - would both write to standard output: name a file for the log"
+    );
+    pollux_server::run(config, report)?;
     Ok(ExitCode::SUCCESS)
 }
 

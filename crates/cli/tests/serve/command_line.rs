@@ -40,6 +40,7 @@ fn refusals_name_what_is_at_fault() {
         (&["--keep-alive", "soon"], &["--keep-alive", "10s"]),
         (&["--header", "Date: now"], &["Date"]),
         (&["--access-log", "/nonexistent/log"], &["/nonexistent/log"]),
+        (&["--json", "--access-log", "-"], &["--json", "--access-log"]),
         (&["--listen", "nowhere"], &["--listen", "ADDRESS:PORT"]),
     ] {
         let said = refusal(site.path(), arguments);

@@ -15,7 +15,8 @@ use std::{ffi::CStr, os::fd::OwnedFd, path::Path, time::Duration};
 #[derive(Debug)]
 pub(crate) struct Tree {
     root: OwnedFd,
-    resolve: ResolveFlags,
+    /// `None` follows every link, with plain openat(2).
+    resolve: Option<ResolveFlags>,
 }
 
 /// What tells one state of a file from another.
@@ -69,15 +70,16 @@ impl Tree {
         let root = openat(CWD, directory, flags, Mode::empty())
             .with_context(|| format!("cannot serve {}", directory.display()))?;
         let resolve = match symlinks {
-            Symlinks::Deny => ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
-            Symlinks::Within => ResolveFlags::BENEATH,
-            Symlinks::Follow => ResolveFlags::empty(),
-        } | ResolveFlags::NO_MAGICLINKS;
+            Symlinks::Deny => Some(ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS),
+            Symlinks::Within => Some(ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS),
+            Symlinks::Follow => None,
+        };
         let tree = Self { root, resolve };
-        tree.openat2(c".", OFlags::PATH).with_context(|| {
+        tree.open_at(c".", OFlags::PATH).with_context(|| {
             format!(
-                "cannot look into {}: openat2 is needed to keep paths from leading out of it \
-                 (Linux 5.6, and allowed by the container's seccomp profile)",
+                "cannot look into {}: openat2 is needed to keep links from leading out of it \
+                 (Linux 5.6, and allowed by the container's seccomp profile); --symlinks follow \
+                 does without, and follows links everywhere",
                 directory.display()
             )
         })?;
@@ -94,14 +96,14 @@ impl Tree {
     /// is neither file nor directory.
     pub(crate) fn entry(&self, path: &CStr) -> Result<Entry, Errno> {
         // The type comes first, from a descriptor that opens nothing.
-        let place = self.openat2(path, OFlags::PATH)?;
+        let place = self.open_at(path, OFlags::PATH)?;
         let stat = count(Call::Stat, || fstat(&place))?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => return Ok(Entry::Directory),
             FileType::RegularFile => {}
             _ => return Err(Errno::ACCESS),
         }
-        let file = self.openat2(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
+        let file = self.open_at(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
         let stat = count(Call::Stat, || fstat(&file))?;
         // It may have been replaced since.
         match FileType::from_raw_mode(stat.st_mode) {
@@ -118,11 +120,13 @@ impl Tree {
             .map(|stat| Stamp::from(&stat))
     }
 
-    fn openat2(&self, path: &CStr, flags: OFlags) -> Result<OwnedFd, Errno> {
+    fn open_at(&self, path: &CStr, flags: OFlags) -> Result<OwnedFd, Errno> {
         let flags = flags | OFlags::CLOEXEC;
         for _ in 0..RESOLVE_TRIES {
-            let opened =
-                count(Call::Open, || openat2(&self.root, path, flags, Mode::empty(), self.resolve));
+            let opened = count(Call::Open, || match self.resolve {
+                Some(resolve) => openat2(&self.root, path, flags, Mode::empty(), resolve),
+                None => openat(&self.root, path, flags, Mode::empty()),
+            });
             match opened {
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 outcome => return outcome,
