@@ -16,7 +16,11 @@ use pollux_event::{
 };
 use serde::Serialize;
 use std::{
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    io::Write,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::net::UnixStream,
+    },
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -35,23 +39,26 @@ pub(crate) enum Command {
     Stop { grace: Duration },
 }
 
-/// The worker's end of the commands: an eventfd to wait on, and a queue.
+/// The worker's end of the commands: a socket to wait on, and a queue.
+///
+/// A socket and no eventfd, since not every mechanism can wait for those (RT signals).
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    eventfd: OwnedFd,
+    bell: OwnedFd,
     commands: Receiver<Command>,
 }
 
 impl Inbox {
     /// For the interest set.
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.eventfd.as_fd()
+        self.bell.as_fd()
     }
 
     /// Everything that has been sent.
     pub(crate) fn take(&self) -> Vec<Command> {
-        // First the eventfd: a command sent in between wakes once more, which does no harm.
-        let _ = sys::read(self.eventfd.as_fd(), &mut [0; 8]);
+        // First the bell: a command sent in between rings once more, which does no harm.
+        let mut rings = [0; 64];
+        while sys::read(self.bell.as_fd(), &mut rings).is_ok_and(|count| count == rings.len()) {}
         self.commands.try_iter().collect()
     }
 }
@@ -59,7 +66,7 @@ impl Inbox {
 /// A running worker, seen from the main thread.
 #[derive(Debug)]
 pub(crate) struct Worker {
-    eventfd: Arc<OwnedFd>,
+    bell: UnixStream,
     commands: Sender<Command>,
     thread: JoinHandle<anyhow::Result<Statistics>>,
 }
@@ -97,18 +104,21 @@ impl Worker {
     /// # Errors
     /// Whatever kept it from being ready.
     pub(crate) fn start(task: Task) -> anyhow::Result<(Self, WorkerInfo)> {
-        let eventfd = Arc::new(sys::eventfd().context("no eventfd for a worker")?);
+        let (bell, far_end) = UnixStream::pair().context("no sockets to talk to a worker with")?;
+        bell.set_nonblocking(true)?;
+        far_end.set_nonblocking(true)?;
+        let far_end = Arc::new(OwnedFd::from(far_end));
         let (commands, queue) = channel();
         let (ready, is_ready) = channel();
         let thread = thread::Builder::new().name(format!("worker-{}", task.index)).spawn({
-            let eventfd = eventfd.clone();
+            let far_end = far_end.clone();
             move || {
                 let _end = End(task.ends.clone());
-                run(task, eventfd, queue, &ready)
+                run(task, far_end, queue, &ready)
             }
         })?;
         match is_ready.recv() {
-            Ok(info) => Ok((Self { eventfd, commands, thread }, info)),
+            Ok(info) => Ok((Self { bell, commands, thread }, info)),
             Err(_) => Err(match join(thread) {
                 Ok(_) => anyhow::anyhow!("a worker ended before it was ready"),
                 Err(error) => error,
@@ -119,7 +129,8 @@ impl Worker {
     /// Sends a command; a worker that has ended does not hear it.
     pub(crate) fn send(&self, command: Command) {
         if self.commands.send(command).is_ok() {
-            let _ = sys::write(self.eventfd.as_fd(), &1u64.to_ne_bytes());
+            // When it is full, it has rung already.
+            let _ = (&self.bell).write(&[1]);
         }
     }
 
@@ -167,16 +178,16 @@ impl Drop for End {
 /// A worker's life.
 fn run(
     task: Task,
-    eventfd: Arc<OwnedFd>,
+    far_end: Arc<OwnedFd>,
     commands: Receiver<Command>,
     ready: &Sender<WorkerInfo>,
 ) -> anyhow::Result<Statistics> {
     let Task { config, mechanism, index, listens, shared, max_connections, log, .. } = task;
-    let mut kept = own_files(&eventfd, &shared)?;
+    let mut kept = own_files(&far_end, &shared)?;
     // The main thread's own: were they dropped here at last, they would be closed in the wrong
     // table. It holds them at least until this worker is ready.
-    drop((eventfd, shared));
-    let inbox = Inbox { eventfd: kept.remove(0), commands };
+    drop((far_end, shared));
+    let inbox = Inbox { bell: kept.remove(0), commands };
     let mut listeners = kept;
     for listen in &listens {
         if let Listen::Tcp(address) = listen {
@@ -196,10 +207,10 @@ fn run(
     with_mechanism(&name, job)?
 }
 
-/// A file table of this thread's own, with the eventfd and the shared listeners in it; where that
+/// A file table of this thread's own, with the bell and the shared listeners in it; where that
 /// is forbidden (unshare(2) in many containers), copies in the common one.
-fn own_files(eventfd: &OwnedFd, shared: &[OwnedFd]) -> anyhow::Result<Vec<OwnedFd>> {
-    let kept: Vec<_> = std::iter::once(eventfd).chain(shared.iter()).map(AsFd::as_fd).collect();
+fn own_files(bell: &OwnedFd, shared: &[OwnedFd]) -> anyhow::Result<Vec<OwnedFd>> {
+    let kept: Vec<_> = std::iter::once(bell).chain(shared.iter()).map(AsFd::as_fd).collect();
     sys::own_file_table(&kept).or_else(|error| {
         tracing::info!("workers share one file table, and with it RLIMIT_NOFILE: {error}");
         kept.iter().map(|fd| Ok(fd.try_clone_to_owned()?)).collect()
