@@ -2,7 +2,7 @@
 //! shares no code with the server.
 
 use std::{
-    io::{BufRead, BufReader, Read, Write},
+    io::{BufRead, BufReader, ErrorKind, Read, Write},
     net::{TcpStream, ToSocketAddrs},
     time::Duration,
 };
@@ -118,7 +118,13 @@ impl Client {
 
     /// Whether the server closes the connection, with an end of stream, and sends nothing before.
     pub fn is_closed(&mut self) -> bool {
-        matches!(self.stream.read(&mut [0; 1]), Ok(0))
+        loop {
+            match self.stream.read(&mut [0; 1]) {
+                // The end of an io_uring that this thread has opened interrupts its next call.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                outcome => return matches!(outcome, Ok(0)),
+            }
+        }
     }
 
     /// Reads until the end, whatever it is: an end of stream or a reset.

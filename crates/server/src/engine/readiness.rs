@@ -270,12 +270,12 @@ impl<M: Mechanism> Engine<M> {
     /// Output is parked: sees to it that somebody comes back to it.
     #[cold]
     fn come_back_when_it_can(&mut self, fd: RawFd, how: Sent) {
-        match how {
-            Sent::Paused => {
-                self.come_back_to(fd);
-                self.settle(fd);
-            }
-            _ => self.wait_to_write(fd),
+        // By its state a connection writes only when it is told to.
+        if how == Sent::Paused && self.discipline == Discipline::Eager {
+            self.come_back_to(fd);
+            self.settle(fd);
+        } else {
+            self.wait_to_write(fd);
         }
     }
 

@@ -2,9 +2,19 @@
 
 use crate::Fixture;
 use pollux_event::{Capabilities, MechanismSpec, registry};
-use pollux_server::config::{Discipline, MechanismChoice};
+use pollux_server::{
+    Config,
+    config::{Discipline, MechanismChoice},
+};
 use pollux_testkit::http::Client;
-use std::{io::Read, net::Shutdown, num::NonZeroU32, sync::LazyLock, thread, time::Duration};
+use std::{
+    io::Read,
+    net::Shutdown,
+    num::NonZeroU32,
+    sync::LazyLock,
+    thread,
+    time::{Duration, Instant},
+};
 
 /// Every mechanism with each value of its own options.
 fn specs() -> Vec<MechanismSpec> {
@@ -25,7 +35,7 @@ static LARGE: LazyLock<Vec<u8>> =
     LazyLock::new(|| (0..6u32 << 20).map(|i| (i / 7) as u8).collect());
 
 /// Runs `test` for each mechanism in each discipline, all at once: they mostly wait.
-fn on_every_mechanism(test: impl Fn(&dyn Fn(Option<NonZeroU32>) -> Fixture, &str) + Sync) {
+fn on_every_mechanism(test: impl Fn(&dyn Fn(&dyn Fn(&mut Config)) -> Fixture, &str) + Sync) {
     let test = &test;
     let mut tested = 0;
     thread::scope(|scope| {
@@ -37,10 +47,13 @@ fn on_every_mechanism(test: impl Fn(&dyn Fn(Option<NonZeroU32>) -> Fixture, &str
             for interest in [Discipline::Eager, Discipline::PerState] {
                 tested += 1;
                 let spec = spec.clone();
-                scope.spawn(move || {
-                    let name = format!("{spec}, {interest:?}");
-                    test(&|accept_limit| start(&spec, interest, accept_limit), &name);
-                });
+                let name = format!("{spec}, {interest:?}");
+                // The thread's name is in the message of a panic.
+                let thread = thread::Builder::new().name(name.clone());
+                let run = move || {
+                    test(&|change| start(&spec, interest, change), &name);
+                };
+                thread.spawn_scoped(scope, run).unwrap();
             }
         }
     });
@@ -48,14 +61,15 @@ fn on_every_mechanism(test: impl Fn(&dyn Fn(Option<NonZeroU32>) -> Fixture, &str
     assert!(tested >= 4, "only {tested} could be tested");
 }
 
-fn start(spec: &MechanismSpec, interest: Discipline, accept_limit: Option<NonZeroU32>) -> Fixture {
+fn start(spec: &MechanismSpec, interest: Discipline, change: &dyn Fn(&mut Config)) -> Fixture {
     let files: [(&str, &[u8]); 3] = [("index.html", b"hello"), ("empty", b""), ("large", &LARGE)];
     Fixture::new(&files, |config| {
         config.mechanism = MechanismChoice::Named(spec.clone());
         config.interest = interest;
-        config.accept_limit = accept_limit;
-        config.timeouts.keep_alive = Duration::from_secs(5);
-        config.timeouts.header = Duration::from_secs(60);
+        // Nothing may time out only because the machine is busy.
+        config.timeouts.keep_alive = Duration::from_secs(300);
+        config.timeouts.header = Duration::from_secs(300);
+        change(config);
     })
 }
 
@@ -67,7 +81,7 @@ fn assert_large(body: &[u8], name: &str) {
 #[test]
 fn serve_alike() {
     on_every_mechanism(|start, name| {
-        let fixture = start(NonZeroU32::new(64));
+        let fixture = start(&|_| {});
         // Several requests on one connection, whole and in pieces.
         let mut client = fixture.client();
         for _ in 0..3 {
@@ -101,13 +115,28 @@ fn serve_alike() {
         client.socket().shutdown(Shutdown::Write).unwrap();
         assert_large(&client.reply().body, name);
         assert!(client.is_closed(), "{name}");
-        // A quiet connection is closed in the end, and nothing else is.
+        let last = fixture.stop();
+        assert_eq!(last.requests, 2_010, "{name}");
+        assert_eq!((last.connections.accepted, last.connections.timed_out), (2, 0), "{name}");
+    });
+}
+
+#[test]
+fn close_what_is_quiet_for_too_long() {
+    on_every_mechanism(|start, name| {
+        let fixture = start(&|config| {
+            config.timeouts.keep_alive = Duration::from_millis(300);
+            config.timeouts.header = Duration::from_millis(600);
+        });
+        let started_at = Instant::now();
+        let mut silent = fixture.client();
         let mut idle = fixture.client();
         assert_eq!(idle.get("/").text(), "hello", "{name}");
         assert!(idle.is_closed(), "{name}");
-        let last = fixture.stop();
-        assert_eq!(last.requests, 2_011, "{name}");
-        assert_eq!((last.connections.accepted, last.connections.timed_out), (3, 1), "{name}");
+        assert!(started_at.elapsed() >= Duration::from_millis(300), "{name}");
+        assert!(silent.is_closed(), "{name}");
+        assert!(started_at.elapsed() >= Duration::from_millis(600), "{name}");
+        assert_eq!(fixture.stop().connections.timed_out, 2, "{name}");
     });
 }
 
@@ -116,7 +145,7 @@ fn accept_everybody_whatever_the_limit() {
     const CLIENTS: usize = 40;
     on_every_mechanism(|start, name| {
         for limit in [NonZeroU32::new(1), NonZeroU32::new(10), None] {
-            let fixture = start(limit);
+            let fixture = start(&|config| config.accept_limit = limit);
             // All at once, so that one event stands for several connections.
             let mut clients: Vec<Client> = (0..CLIENTS).map(|_| fixture.client()).collect();
             for client in &mut clients {
@@ -142,7 +171,7 @@ fn accept_everybody_whatever_the_limit() {
 #[test]
 fn let_go_of_clients_that_vanish() {
     on_every_mechanism(|start, name| {
-        let fixture = start(None);
+        let fixture = start(&|config| config.accept_limit = None);
         for request in ["", "GET / HT", "GET /large HTTP/1.1\r\nHost: test\r\n\r\n"] {
             let mut client = fixture.client();
             client.send(request);
@@ -150,7 +179,7 @@ fn let_go_of_clients_that_vanish() {
                 client.socket().read_exact(&mut [0; 10]).unwrap();
             }
         }
-        let started_at = std::time::Instant::now();
+        let started_at = Instant::now();
         while fixture.server.statistics().connections.closed < 3 {
             assert!(started_at.elapsed() < Duration::from_secs(20), "{name}: they stay");
             thread::sleep(Duration::from_millis(5));
