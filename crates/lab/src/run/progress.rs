@@ -14,7 +14,7 @@ impl Progress {
             return Self::hidden();
         }
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-        let template = "{bar:24} {pos}/{len}  {msg}";
+        let template = "{bar:24} {pos}/{len}  {wide_msg}";
         bar.set_style(ProgressStyle::with_template(template).expect("the template is well-formed"));
         bar.enable_steady_tick(Duration::from_millis(200));
         Self(bar)
