@@ -19,7 +19,8 @@ const NAMES: &[&str] = &[
     "LD_LIBRARY_PATH",
     "CI",
 ];
-const PREFIXES: &[&str] = &["LC_", "RUST_", "CARGO_", "POLLUX_", "INSTA_", "PROPTEST_", "ASAN_"];
+const PREFIXES: &[&str] =
+    &["LC_", "RUST_", "CARGO_", "POLLUX_", "DEVPOLL_", "INSTA_", "PROPTEST_", "ASAN_"];
 
 /// Where the guest's programs look for programs if the caller has no PATH.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

@@ -17,9 +17,9 @@ const TIMEOUT_MAX_S: u64 = 86_400;
 const EXAMPLES: &str = "\
 Examples:
   pollux vm -- uname -a
-  pollux vm --kernel 6.12 -- target/kmod/devpoll_test
+  pollux vm --kernel 6.12 -- kmod/devpoll/selftests/run
   pollux vm --deterministic -- ./my-benchmark --rounds 1000
-  pollux vm --kernel debug --timeout 1800 -- target/kmod/devpoll_test sharing
+  pollux vm --kernel debug --timeout 1800 -- kmod/devpoll/selftests/run storm
   pollux vm --module none --forward 8080:80 -- pollux serve --listen 0.0.0.0:80 site
   pollux vm --module ./mymodule --module-parameter verbose=1 -- cat /proc/modules
   pollux vm --module none -- sh -c 'modprobe sch_netem && tc qdisc add dev lo root netem delay 25ms'
@@ -27,7 +27,7 @@ Examples:
 The guest is emulated, never KVM. It sees the host's file tree at the same paths, reads and writes
 it with your rights, and starts in the same folder; /proc, /sys, /dev and /dev/shm are its own, and
 TMPDIR is its /dev/shm. Of the environment it gets PATH, HOME, LANG, LC_*, TERM, TZ, RUST_*,
-CARGO_*, POLLUX_* and the like; POLLUX_VM holds the guest kernel's release.
+CARGO_*, POLLUX_*, DEVPOLL_* and the like; POLLUX_VM holds the guest kernel's release.
 
 Exit status: the command's own, 128 + signal if one killed it, 126 and 127 if it could not be
 executed or found; 123 if the guest could not be prepared or stopped early, 124 if the time was
