@@ -53,6 +53,10 @@ pub struct Config {
     pub access_log: Option<LogTarget>,
     /// Measures how long system calls take (costs two clock reads a call).
     pub time_system_calls: bool,
+    /// The most signals queued for this user, for experiments with signal mechanisms: [`crate::run`]
+    /// lowers the soft RLIMIT_SIGPENDING to it, which is the whole process's, so that
+    /// [`crate::Server`] alone leaves it as it is.
+    pub signal_queue: Option<u64>,
 }
 
 /// Where to listen.
@@ -219,6 +223,7 @@ impl Config {
             grace: Duration::from_secs(10),
             access_log: None,
             time_system_calls: false,
+            signal_queue: None,
         }
     }
 

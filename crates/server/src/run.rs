@@ -1,6 +1,7 @@
 //! The server as a process: signals, and what is printed.
 
 use crate::{Config, Server, Statistics};
+use anyhow::Context;
 use pollux_event::sys;
 use serde::Serialize;
 use std::{io::Write, time::Duration};
@@ -28,6 +29,9 @@ pub fn run(config: Config, report: Report) -> anyhow::Result<Statistics> {
     // The workers inherit this: no signal ever interrupts them.
     sys::block_signals(&SIGNALS)?;
     sys::ignore_sigpipe();
+    if let Some(most) = config.signal_queue {
+        limit_signal_queue(most)?;
+    }
     let grace = config.grace;
     let directory = config.site.directory.clone();
     let server = Server::start_watched(config, Some(|| sys::signal_self(WORKER_ENDED)))?;
@@ -79,6 +83,16 @@ pub fn run(config: Config, report: Report) -> anyhow::Result<Statistics> {
     let statistics = server.wait()?;
     print(&statistics)?;
     Ok(statistics)
+}
+
+/// Before the workers start: which mechanism could queue more is up to them.
+fn limit_signal_queue(most: u64) -> anyhow::Result<()> {
+    let (_, hard) = sys::signal_queue_limit().context("RLIMIT_SIGPENDING")?;
+    anyhow::ensure!(
+        most <= hard,
+        "--signal-queue {most}: the hard limit is {hard} (ulimit -Hi): ask for no more than that"
+    );
+    sys::set_signal_queue_limit(most).context("--signal-queue: setrlimit(RLIMIT_SIGPENDING)")
 }
 
 fn listening(server: &Server) -> anyhow::Result<String> {

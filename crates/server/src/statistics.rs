@@ -117,6 +117,12 @@ impl Statistics {
             let time = if time.is_zero() { String::new() } else { format!(", {time:?}") };
             text.push_str(&format!("  {}: {count}{time}\n", call.name()));
         }
+        if !self.mechanism.is_empty() {
+            text.push_str("the mechanism's own:\n");
+        }
+        for (name, value) in &self.mechanism {
+            text.push_str(&format!("  {name}: {value}\n"));
+        }
         text
     }
 }

@@ -15,6 +15,7 @@ Examples:
   pollux serve public --workers 4 --pin 0,1,2,3
   pollux serve public --mechanism poll        See what the old ways cost
   pollux serve public --mechanism epoll --interest per-state --accept-limit 1
+  pollux serve public --mechanism rtsig:dequeue=one,overflow=handoff --signal-queue 64
   pollux serve public --listen unix:/run/site.sock --access-log -
   pollux serve public --json --listen 127.0.0.1:0 --pin 0 --time-system-calls
 
@@ -129,6 +130,12 @@ pub(crate) struct Args {
     #[arg(long)]
     time_system_calls: bool,
 
+    /// For experiments with rtsig and hybrid: let no more signals be queued than this (lowers the
+    /// soft RLIMIT_SIGPENDING, which counts what all processes of the user have queued), so that
+    /// the queue overflows early
+    #[arg(long, value_name = "N", value_parser = parse_queue)]
+    signal_queue: Option<u64>,
+
     /// Print lines of JSON on standard output: one when listening, one with the statistics at
     /// SIGUSR1 and at the end
     #[arg(long)]
@@ -170,6 +177,10 @@ fn parse_limit(text: &str) -> Result<Limit, String> {
 
 fn parse_count(text: &str) -> Result<usize, String> {
     text.parse::<usize>().ok().filter(|&n| n > 0).ok_or_else(|| "wants a number from 1".into())
+}
+
+fn parse_queue(text: &str) -> Result<u64, String> {
+    text.parse::<u64>().ok().filter(|&n| n > 0).ok_or_else(|| "wants a number from 1".into())
 }
 
 /// The least that RFC 9110 lets a server get away with is not stated; below this, browsers fail.
@@ -244,5 +255,6 @@ fn config(args: Args) -> Config {
         _ => LogTarget::File(path),
     });
     config.time_system_calls = args.time_system_calls;
+    config.signal_queue = args.signal_queue;
     config
 }

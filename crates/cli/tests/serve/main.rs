@@ -3,6 +3,7 @@
 mod attacks;
 mod command_line;
 mod limits;
+mod rtsig;
 mod signals;
 
 use pollux_testkit::serve::Serve;
