@@ -1,12 +1,14 @@
 //! The trait that every way to wait implements, and what each can do.
 
 mod changes;
+pub mod devpoll;
 pub mod epoll;
 pub mod epoll2;
 mod epoll_core;
 pub mod epoll_ctlv;
 mod handoff;
 pub mod hybrid;
+mod numbered_changes;
 pub mod poll;
 mod recheck;
 pub mod rtsig;

@@ -33,6 +33,7 @@ macro_rules! mechanisms {
 mechanisms![
     select::Select,
     poll::Poll,
+    devpoll::DevPoll,
     epoll::EpollLevel,
     epoll::EpollEdge,
     epoll2::Epoll2,

@@ -10,9 +10,15 @@ use std::{
 /// is one write(2), from a signal handler.
 #[derive(Clone, Debug)]
 pub struct Waker {
-    /// An eventfd, or the writing end of a pipe.
+    /// An eventfd, the writing end of a pipe, or one of two sockets.
     written: Arc<OwnedFd>,
+    /// The other socket; else the same as `written`. Held here too, since a write to a socket
+    /// whose other end is closed raises SIGPIPE.
+    read: Arc<OwnedFd>,
 }
+
+/// What is taken by one [`Waker::drain`]: as much as wake-ups leave in a socket before it is full.
+const DRAINED: usize = 4096;
 
 impl Waker {
     /// A waker with an eventfd of its own.
@@ -20,7 +26,12 @@ impl Waker {
     /// # Errors
     /// [`Error::Io`] (EMFILE, ENFILE, ENOMEM).
     pub fn new() -> Result<Self, Error> {
-        Ok(Self { written: Arc::new(sys::eventfd().map_err(Error::io("eventfd"))?) })
+        Ok(Self::with_one(sys::eventfd().map_err(Error::io("eventfd"))?))
+    }
+
+    fn with_one(fd: OwnedFd) -> Self {
+        let fd = Arc::new(fd);
+        Self { written: fd.clone(), read: fd }
     }
 
     /// A waker that writes to a pipe, with the end to be read: RT signals tell of pipes, but not
@@ -30,22 +41,33 @@ impl Waker {
     /// [`Error::Io`] (EMFILE, ENFILE, ENOMEM).
     pub(crate) fn over_pipe() -> Result<(Self, OwnedFd), Error> {
         let (read, written) = sys::pipe().map_err(Error::io("pipe2"))?;
-        Ok((Self { written: Arc::new(written) }, read))
+        Ok((Self::with_one(written), read))
+    }
+
+    /// A waker that writes to a socket: /dev/poll has hints from sockets, but not from eventfds,
+    /// and a set with one entry without hints polls that at every scan.
+    ///
+    /// # Errors
+    /// [`Error::Io`] (EMFILE, ENFILE, ENOMEM).
+    pub(crate) fn over_sockets() -> Result<Self, Error> {
+        let (read, written) = sys::stream_pair().map_err(Error::io("socketpair"))?;
+        Ok(Self { written: Arc::new(written), read: Arc::new(read) })
     }
 
     /// Makes the current wait return or, when none is running, the next.
     pub fn wake(&self) {
-        // A full counter or pipe (EAGAIN) already wakes; nothing else can fail on a live one.
+        // A full counter, pipe or socket (EAGAIN) already wakes; nothing else can fail on a live
+        // one.
         let _ = sys::write(self.written.as_fd(), &1u64.to_ne_bytes());
     }
 
-    /// Takes the pending wake-up, so that level-triggered mechanisms come to rest.
+    /// Takes the pending wake-ups, so that level-triggered mechanisms come to rest.
     pub fn drain(&self) {
-        let _ = sys::read(self.written.as_fd(), &mut [0; 8]);
+        let _ = sys::read(self.read.as_fd(), &mut [0; DRAINED]);
     }
 
     /// The descriptor, for the mechanism's own interest set.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.written.as_fd()
+        self.read.as_fd()
     }
 }

@@ -23,9 +23,9 @@ pub(crate) struct EpollCore {
     waker: Option<Waker>,
 }
 
-/// The time for epoll_wait(2): rounded up, so that a wait below 1 ms does not become a busy loop.
+/// The time for epoll_wait(2) and /dev/poll: rounded up, so that a wait below 1 ms does not become a busy loop.
 #[inline]
-fn timeout_ms(timeout: Option<Duration>) -> i32 {
+pub(super) fn timeout_ms(timeout: Option<Duration>) -> i32 {
     match timeout {
         None => -1,
         Some(time) => time.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i32,

@@ -3,6 +3,7 @@
 
 mod connect;
 mod counters;
+mod devpoll;
 mod epoll;
 mod file;
 mod poll;
@@ -15,6 +16,7 @@ mod thread;
 
 pub use connect::*;
 pub use counters::{Call, Counters, count, counters, set_timing};
+pub use devpoll::*;
 pub use epoll::*;
 pub use file::*;
 pub use poll::*;

@@ -71,10 +71,18 @@ pub fn set_cork(socket: BorrowedFd<'_>, on: bool) -> io::Result<()> {
     set_socket_option(socket, libc::IPPROTO_TCP, libc::TCP_CORK, libc::c_int::from(on))
 }
 
+/// socketpair(2): two connected UNIX stream sockets, non-blocking, close-on-exec.
+pub fn stream_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    socket_pair(libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC)
+}
+
 /// socketpair(2): two connected UNIX sequenced-packet sockets, blocking, close-on-exec.
 pub fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    socket_pair(libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC)
+}
+
+fn socket_pair(kind: libc::c_int) -> io::Result<(OwnedFd, OwnedFd)> {
     let mut ends = [0; 2];
-    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
     // SAFETY: the kernel writes two descriptors into `ends`; they are new and ours.
     count(Call::Socketpair, || unsafe {
         check(libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()))

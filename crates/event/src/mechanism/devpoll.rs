@@ -1,0 +1,400 @@
+//! `devpoll`: /dev/poll of Provos and Lever (provos §3), from the kernel module `kmod/devpoll`.
+//!
+//! The interest set is kept in the kernel and changed by write(2) of an array of `pollfd`; hints
+//! from the sockets tell a wait which entries it must look at. Level-triggered.
+//!
+//! # Changes
+//! Additions, modifications and removals are gathered until the next wait. With `update=separate`
+//! they are then one write(2), followed by the ioctl(2) that waits: the pair of calls of which the
+//! paper speaks (§6). With `update=combined` the changes and the wait are the one ioctl that §6
+//! asks for. Either way several changes of one descriptor are sent as one, or not at all when they
+//! lead back to what the kernel holds.
+//!
+//! # Closing
+//! A hinted descriptor that is closed gives no hint: it would stay in the set unseen, and could be
+//! reported as invalid later. So it must be taken out, but that can wait: the cheapest right order
+//! is to close at once and to send the POLLREMOVE with the next batch, which costs no call of its
+//! own. Nothing looks at the set before that batch; the module holds the socket's inode, never the
+//! file, so that the peer sees the close at once; and the removal goes by number, so that whatever
+//! was opened under it meanwhile is not touched. If the number was added anew meanwhile, the batch
+//! has that addition alone: the module ends an interest with its file, also when both were the
+//! same. Until the batch is sent, what the last wait said about the number concerns nobody.
+
+use super::{epoll_core::timeout_ms, numbered_changes::NumberedChanges};
+use crate::{
+    Capabilities, Description, Error, Event, Interest, Mechanism, Options, Readiness, Token, Waker,
+    registration::Registrations,
+    sys::{self, PollFd, ResultSpace},
+};
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    time::Duration,
+};
+
+const DESCRIPTION: Description = Description {
+    name: "devpoll",
+    summary: "/dev/poll: the set is kept in the kernel, hints tell a wait what to look at",
+    paper: "provos §3, figs 4-10; §6 (update=combined)",
+    capabilities: Capabilities::BATCHED_CHANGES,
+    own_options: &[
+        (
+            "results",
+            &["copy", "mmap"],
+            "whether results are copied out or read from a mapping (provos §3.3)",
+        ),
+        (
+            "update",
+            &["separate", "combined"],
+            "whether changes are a write() before the wait or go with it in one ioctl (provos §6)",
+        ),
+        (
+            "hints",
+            &["on", "off"],
+            "whether drivers' hints are used; without them each entry is polled at each scan",
+        ),
+    ],
+};
+
+/// Changes in one call; further ones take another. A turn of a server's loop makes a few per
+/// event, and an event buffer holds 512.
+const BATCH: usize = 1024;
+
+/// An open /dev/poll and what it has been told.
+#[derive(Debug)]
+pub struct DevPoll {
+    device: OwnedFd,
+    registrations: Registrations,
+    changes: NumberedChanges,
+    /// Changes on their way to the kernel, oldest first. Kept when they could not be sent.
+    batch: Vec<PollFd>,
+    results: ResultSpace,
+    /// How many results the last wait found, and which is next.
+    found: usize,
+    next: usize,
+    setup: Setup,
+    /// What the kernel refused and nobody has been told yet.
+    refused: Vec<Event>,
+    refusals: u64,
+    batches: u64,
+    waker: Option<Waker>,
+}
+
+/// What the options ask for.
+#[derive(Clone, Copy, Debug)]
+struct Setup {
+    mapped: bool,
+    combined: bool,
+    hints: bool,
+    max_events: usize,
+}
+
+impl Setup {
+    fn of(options: &Options) -> Self {
+        let is = |key, value| options.own.get(key).is_some_and(|given| given == value);
+        Self {
+            mapped: is("results", "mmap"),
+            combined: is("update", "combined"),
+            hints: !is("hints", "off"),
+            max_events: options.max_events.max(1),
+        }
+    }
+}
+
+fn unavailable(reason: String) -> Error {
+    Error::Unavailable { mechanism: DESCRIPTION.name, reason }
+}
+
+/// A new set with room for its results.
+fn open_device(setup: Setup) -> Result<(OwnedFd, ResultSpace), Error> {
+    let device = sys::devpoll_open().map_err(|source| match source.raw_os_error() {
+        Some(libc::ENOENT | libc::ENXIO | libc::ENODEV) => {
+            unavailable("no /dev/poll: load kmod/devpoll, or use `pollux vm`".into())
+        }
+        Some(libc::EACCES | libc::EPERM) => unavailable(format!(
+            "/dev/poll: {source}: load kmod/devpoll with mode=0666, or chmod the device"
+        )),
+        _ => Error::Io { call: "open /dev/poll", source },
+    })?;
+    let options = if setup.hints { 0 } else { sys::DEVPOLL_NO_HINTS };
+    sys::devpoll_set_options(device.as_fd(), options).map_err(|source| {
+        match source.raw_os_error() {
+            Some(libc::ENOTTY | libc::EINVAL) => unavailable(format!(
+                "/dev/poll does not know DP_SETOPTIONS ({source}): it is not that of kmod/devpoll, \
+                 or of an older version; load this one"
+            )),
+            _ => Error::Io { call: "ioctl DP_SETOPTIONS", source },
+        }
+    })?;
+    let results = if setup.mapped {
+        ResultSpace::mapped(device.as_fd(), setup.max_events)
+            .map_err(Error::io("ioctl DP_ALLOC and mmap"))?
+    } else {
+        ResultSpace::copied(setup.max_events)
+    };
+    Ok((device, results))
+}
+
+/// Whether a call failed because the module would not take one of the changes: a /dev/poll, the
+/// user's limit, no memory.
+fn is_refusal(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ELOOP | libc::ENOSPC | libc::ENOMEM))
+}
+
+fn change(fd: RawFd, interest: Option<Interest>) -> PollFd {
+    let events = interest.map_or(sys::POLL_REMOVE, |interest| interest.to_poll_bits() as i16);
+    PollFd { fd, events, revents: 0 }
+}
+
+impl DevPoll {
+    /// Moves changes into the batch, as far as it has room.
+    #[inline]
+    fn gather(&mut self) {
+        while self.batch.len() < BATCH {
+            let interest = |fd| self.registrations.by_fd(fd).map(|(_, interest)| interest);
+            let Some((fd, interest)) = self.changes.take(interest) else { break };
+            self.batch.push(change(fd, interest));
+        }
+    }
+
+    /// Sends all changes, but leaves the last batch to go with the wait if that takes changes.
+    #[inline]
+    fn send_changes(&mut self, combined: bool) -> Result<(), Error> {
+        loop {
+            self.gather();
+            if self.batch.is_empty() || combined && self.changes.is_empty() {
+                return Ok(());
+            }
+            self.send()?;
+        }
+    }
+
+    /// Writes the batch. What is left of it after an error goes first with the next wait.
+    fn send(&mut self) -> Result<(), Error> {
+        self.batches += 1;
+        match sys::devpoll_write(self.device.as_fd(), &self.batch) {
+            Ok(0) => Err(Error::Io { call: "write", source: io::ErrorKind::WriteZero.into() }),
+            Ok(taken) => {
+                self.batch.drain(..taken);
+                Ok(())
+            }
+            Err(error) if is_refusal(&error) => self.send_singly(),
+            Err(source) => Err(Error::Io { call: "write", source }),
+        }
+    }
+
+    /// One of the batch was refused, the kernel does not say which: each is sent again by itself,
+    /// which changes nothing for those that were accepted.
+    #[cold]
+    fn send_singly(&mut self) -> Result<(), Error> {
+        while let Some(&change) = self.batch.first() {
+            match sys::devpoll_write(self.device.as_fd(), &[change]) {
+                Ok(_) => {}
+                Err(error) if is_refusal(&error) => self.note_refusal(change.fd)?,
+                Err(source) => return Err(Error::Io { call: "write", source }),
+            }
+            self.batch.remove(0);
+        }
+        Ok(())
+    }
+
+    fn note_refusal(&mut self, fd: RawFd) -> Result<(), Error> {
+        self.refusals += 1;
+        // ELOOP leaves in the set what the number stood for before.
+        sys::devpoll_write(self.device.as_fd(), &[change(fd, None)]).map_err(Error::io("write"))?;
+        self.changes.refuse(fd);
+        if let Some((token, _)) = self.registrations.by_fd(fd) {
+            self.refused.push(Event { token, readiness: Readiness::ERROR });
+        }
+        Ok(())
+    }
+
+    /// The wait that took the batch with it failed. Whether the batch was applied cannot be told:
+    /// a signal may have come before it or in the sleep after it. To apply it twice does no harm.
+    #[cold]
+    fn after_failed_update(&mut self, source: io::Error) -> Result<usize, Error> {
+        let refused_before = self.refusals;
+        self.send()?;
+        if source.raw_os_error() == Some(libc::EINTR) {
+            return Ok(self.refused.len());
+        }
+        if self.refusals == refused_before {
+            return Err(Error::Io { call: "ioctl DP_UPDATE_POLL", source });
+        }
+        self.found = sys::devpoll_wait(self.device.as_fd(), &[], &mut self.results, 0)
+            .map_err(Error::io("ioctl DP_POLL"))?;
+        Ok(self.found + self.refused.len())
+    }
+
+    /// Puts the waker's reading end into the set, at once.
+    fn watch_waker(&mut self) -> Result<Waker, Error> {
+        let waker = Waker::over_sockets()?;
+        let entry = change(waker.as_fd().as_raw_fd(), Some(Interest::READ));
+        sys::devpoll_write(self.device.as_fd(), &[entry]).map_err(Error::io("write"))?;
+        self.waker = Some(waker.clone());
+        Ok(waker)
+    }
+}
+
+impl Mechanism for DevPoll {
+    const DESCRIPTION: &'static Description = &DESCRIPTION;
+
+    fn capabilities(options: &Options) -> Capabilities {
+        if Setup::of(options).hints {
+            DESCRIPTION.capabilities
+        } else {
+            DESCRIPTION.capabilities | Capabilities::SCANS
+        }
+    }
+
+    fn open(options: &Options) -> Result<Self, Error> {
+        let setup = Setup::of(options);
+        let (device, results) = open_device(setup)?;
+        Ok(Self {
+            device,
+            registrations: Registrations::default(),
+            changes: NumberedChanges::default(),
+            batch: Vec::with_capacity(BATCH),
+            results,
+            found: 0,
+            next: 0,
+            setup,
+            refused: Vec::new(),
+            refusals: 0,
+            batches: 0,
+            waker: None,
+        })
+    }
+
+    #[inline]
+    fn add(&mut self, fd: BorrowedFd<'_>, interest: Interest) -> Result<Token, Error> {
+        let token = self.registrations.insert(fd.as_raw_fd(), interest)?;
+        self.changes.queue(token.fd);
+        Ok(token)
+    }
+
+    #[inline]
+    fn modify(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
+        self.registrations.replace(token, interest)?;
+        self.changes.queue(token.fd);
+        Ok(())
+    }
+
+    #[inline]
+    fn remove(&mut self, token: Token) -> Result<(), Error> {
+        self.registrations.remove(token)?;
+        self.changes.end(token.fd);
+        Ok(())
+    }
+
+    #[inline]
+    fn close(&mut self, token: Token, fd: OwnedFd) -> Result<(), Error> {
+        let known = self.remove(token);
+        sys::close(fd);
+        known
+    }
+
+    #[inline]
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<usize, Error> {
+        self.found = 0;
+        self.next = 0;
+        if !(self.changes.is_empty() && self.batch.is_empty()) {
+            self.send_changes(self.setup.combined)?;
+        }
+        let timeout_ms = if self.refused.is_empty() { timeout_ms(timeout) } else { 0 };
+        let device = self.device.as_fd();
+        match sys::devpoll_wait(device, &self.batch, &mut self.results, timeout_ms) {
+            Ok(found) => {
+                if !self.batch.is_empty() {
+                    self.batches += 1;
+                    self.batch.clear();
+                }
+                self.found = found;
+                Ok(found + self.refused.len())
+            }
+            Err(source) if !self.batch.is_empty() => self.after_failed_update(source),
+            Err(error) if error.raw_os_error() == Some(libc::EINTR) => Ok(self.refused.len()),
+            Err(source) => Err(Error::Io { call: "ioctl DP_POLL", source }),
+        }
+    }
+
+    #[inline]
+    fn next_event(&mut self) -> Option<Event> {
+        while let Some(event) = self.refused.pop() {
+            if self.registrations.interest(event.token).is_some() {
+                return Some(event);
+            }
+        }
+        while self.next < self.found {
+            let result = self.results.get(self.next);
+            self.next += 1;
+            // Not what the wait said about a former registration of the number.
+            match self.registrations.by_fd(result.fd) {
+                Some((token, _)) if self.changes.is_current(result.fd) => {
+                    let readiness = Readiness::from_poll_bits(u32::from(result.revents as u16));
+                    return Some(Event { token, readiness });
+                }
+                Some(_) => {}
+                None => {
+                    if let Some(waker) = &self.waker
+                        && waker.as_fd().as_raw_fd() == result.fd
+                    {
+                        waker.drain();
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    fn len(&self) -> usize {
+        self.registrations.len()
+    }
+
+    /// The module's figures for this set, and what was gathered for it.
+    fn statistics(&self) -> Vec<(&'static str, u64)> {
+        let mut figures =
+            vec![("change_batches", self.batches), ("changes_refused", self.refusals)];
+        if let Ok(kernels) = sys::devpoll_statistics(self.device.as_fd()) {
+            figures.extend([
+                ("changes_sent", kernels.changes),
+                ("entries", kernels.entries),
+                ("hinted", kernels.hinted),
+                ("scans", kernels.scans),
+                ("driver_polls", kernels.driver_polls),
+                ("hook_polls", kernels.hook_polls),
+                ("hints", kernels.hints),
+                ("cached", kernels.cached),
+                ("results", kernels.results),
+                ("sleeps", kernels.sleeps),
+                ("wakeups", kernels.wakeups),
+            ]);
+        }
+        figures
+    }
+
+    fn waker(&mut self) -> Result<Waker, Error> {
+        match &self.waker {
+            Some(waker) => Ok(waker.clone()),
+            None => self.watch_waker(),
+        }
+    }
+
+    /// The parent's set refuses the child (its owner is the first process that used it), which
+    /// therefore opens one of its own.
+    fn reopen_after_fork(&mut self) -> Result<(), Error> {
+        (self.device, self.results) = open_device(self.setup)?;
+        self.found = 0;
+        self.next = 0;
+        self.refused.clear();
+        self.batch.clear();
+        self.changes.clear();
+        for (token, _) in self.registrations.iter() {
+            self.changes.queue(token.fd);
+        }
+        if self.waker.take().is_some() {
+            self.watch_waker()?;
+        }
+        self.send_changes(false)
+    }
+}
