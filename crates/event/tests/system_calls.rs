@@ -1,8 +1,9 @@
 //! How many system calls each mechanism makes, exactly: what the contract suite cannot see.
 
 use pollux_event::{
-    Error, Interest, Mechanism, Options, Token,
+    Error, Interest, Mechanism, MechanismSpec, Options, Readiness, Token,
     mechanism::{
+        devpoll::DevPoll,
         epoll::{EpollEdge, EpollLevel},
         epoll_ctlv::EpollCtlv,
         epoll2::Epoll2,
@@ -14,14 +15,20 @@ use pollux_event::{
 };
 use std::{
     io::{Read, Write},
-    os::{fd::AsFd, unix::net::UnixStream},
+    os::{
+        fd::{AsFd, AsRawFd},
+        unix::net::UnixStream,
+    },
     time::Duration,
 };
 
+/// What was called, and how often, in the order of the counters.
+type Calls = Vec<(Call, u64)>;
+
 const NOW: Option<Duration> = Some(Duration::ZERO);
 
-/// What `run` called on this thread, as (kind, count) pairs in the order of the counters.
-fn calls(run: impl FnOnce()) -> Vec<(Call, u64)> {
+/// What `run` called on this thread.
+fn calls(run: impl FnOnce()) -> Calls {
     let before: Counters = sys::counters();
     run();
     sys::counters().since(&before).iter().map(|(call, count, _)| (call, count)).collect()
@@ -41,7 +48,16 @@ fn set_of<M: Mechanism>(set: &mut M, n: usize) -> Vec<(UnixStream, UnixStream, T
 
 /// The mechanism, or nothing, with a word about it, where the kernel does not offer it.
 fn open<M: Mechanism>() -> Option<M> {
-    match M::open(&Options::default()) {
+    open_with(&Options::default())
+}
+
+/// The same with these options.
+fn open_as<M: Mechanism>(spec: &str) -> Option<M> {
+    open_with(&spec.parse::<MechanismSpec>().expect("a spec").options())
+}
+
+fn open_with<M: Mechanism>(options: &Options) -> Option<M> {
+    match M::open(options) {
         Ok(set) => Some(set),
         Err(error @ Error::Unavailable { .. }) => {
             eprintln!("skipped: {error}");
@@ -52,7 +68,7 @@ fn open<M: Mechanism>() -> Option<M> {
 }
 
 /// Waits and takes all events: what was called, and how many events there were.
-fn turn<M: Mechanism>(set: &mut M, timeout: Option<Duration>) -> (Vec<(Call, u64)>, usize) {
+fn turn<M: Mechanism>(set: &mut M, timeout: Option<Duration>) -> (Calls, usize) {
     let mut events = 0;
     let made = calls(|| {
         set.wait(timeout).unwrap();
@@ -158,6 +174,150 @@ fn epoll_ctlv_removes_before_it_closes_unless_the_kernel_never_knew() {
     assert_eq!(calls(|| set.remove(token).unwrap()), []);
 }
 
+/// Every way to use /dev/poll: the spec, and what a turn calls with changes and without.
+fn every_devpoll(test: impl Fn(&mut DevPoll, Calls, Calls)) {
+    for update in ["separate", "combined"] {
+        for results in ["copy", "mmap"] {
+            for hints in ["on", "off"] {
+                let spec = format!("devpoll:update={update},results={results},hints={hints}");
+                let Some(mut set) = open_as::<DevPoll>(&spec) else { return };
+                let without = vec![(Call::Ioctl, 1)];
+                let mut with_changes = without.clone();
+                if update == "separate" {
+                    with_changes.push((Call::Write, 1));
+                }
+                test(&mut set, with_changes, without);
+            }
+        }
+    }
+}
+
+fn figure(set: &DevPoll, name: &str) -> u64 {
+    let figures = set.statistics();
+    figures.iter().find(|(known, _)| *known == name).expect("a figure of this name").1
+}
+
+#[test]
+fn devpoll_sends_all_changes_in_one_call() {
+    every_devpoll(|set, with_changes, without| {
+        let mut pairs = Vec::new();
+        assert_eq!(calls(|| pairs = set_of(set, 300)), []);
+        assert_eq!(turn(set, NOW), (with_changes.clone(), 0));
+        assert_eq!(turn(set, NOW), (without.clone(), 0));
+        let all = |set: &mut DevPoll, interest| {
+            for (_, _, token) in &pairs {
+                set.modify(*token, interest).unwrap();
+            }
+        };
+        assert_eq!(calls(|| all(set, Interest::WRITE)), []);
+        assert_eq!(turn(set, NOW), (with_changes.clone(), 300));
+        // Several changes of one descriptor are one change ...
+        all(set, Interest::READ | Interest::WRITE);
+        all(set, Interest::READ);
+        assert_eq!(turn(set, NOW), (with_changes, 0));
+        assert_eq!(figure(set, "changes_sent"), 900);
+        // ... and none when they lead back to what the kernel holds.
+        all(set, Interest::WRITE);
+        all(set, Interest::READ);
+        assert_eq!(turn(set, NOW), (without, 0));
+        assert_eq!(figure(set, "changes_sent"), 900);
+        assert_eq!(figure(set, "entries"), 300);
+    });
+}
+
+#[test]
+fn devpoll_closes_in_one_call_and_removes_with_the_wait() {
+    every_devpoll(|set, with_changes, without| {
+        // What the kernel never heard of is not removed either.
+        let (near, _far, token) = set_of(set, 1).pop().unwrap();
+        assert_eq!(calls(|| set.close(token, near.into()).unwrap()), [(Call::Close, 1)]);
+        assert_eq!(turn(set, NOW), (without.clone(), 0));
+        let mut pairs = set_of(set, 100);
+        set.wait(NOW).unwrap();
+        let (_kept, _kept_far, _) = pairs.pop().unwrap();
+        let mut fars = Vec::new();
+        let made = calls(|| {
+            for (near, far, token) in pairs.drain(..) {
+                set.close(token, near.into()).unwrap();
+                fars.push(far);
+            }
+        });
+        assert_eq!(made, [(Call::Close, 99)]);
+        for far in &mut fars {
+            far.set_nonblocking(true).unwrap();
+            assert_eq!(far.read(&mut [0]).unwrap(), 0, "the peer sees the end at once");
+        }
+        assert_eq!(turn(set, NOW), (with_changes, 0));
+        assert_eq!(figure(set, "entries"), 1);
+        assert_eq!(turn(set, NOW), (without, 0));
+    });
+}
+
+/// More changes than a batch holds: the last batch goes with the wait where it can.
+#[test]
+fn devpoll_sends_many_changes_in_batches() {
+    pollux_testkit::raise_descriptor_limit();
+    every_devpoll(|set, with_changes, _| {
+        let _pairs = set_of(set, 2500);
+        let writes = 2 + with_changes.iter().filter(|(call, _)| *call == Call::Write).count();
+        let expected = vec![(Call::Ioctl, 1), (Call::Write, writes as u64)];
+        assert_eq!(turn(set, NOW), (expected, 0));
+        assert_eq!(figure(set, "entries"), 2500);
+    });
+}
+
+/// The paper's point (provos §3.2): what a wait asks of drivers depends on what is ready.
+#[test]
+fn devpoll_asks_drivers_only_where_a_hint_came() {
+    every_devpoll(|set, _, _| {
+        let mut pairs = set_of(set, 300);
+        // A wake-up is a hint like any other: no entry that must be polled at every scan.
+        set.waker().unwrap();
+        assert_eq!(turn(set, NOW).1, 0);
+        let (all, scans) = (figure(set, "driver_polls"), figure(set, "scans"));
+        pairs[7].1.write_all(b"x").unwrap();
+        assert_eq!(turn(set, None).1, 1);
+        let (asked, scans) = (figure(set, "driver_polls") - all, figure(set, "scans") - scans);
+        if set.statistics().contains(&("hinted", 301)) {
+            assert_eq!((asked, scans), (1, 1));
+        } else {
+            assert_eq!(figure(set, "hinted"), 0);
+            assert!(asked >= 301, "{asked} of 301 asked in {scans} scans without hints");
+        }
+    });
+}
+
+/// A /dev/poll inside another is refused (ELOOP): that one is told of, the rest of its batch is in
+/// force, and a number that is refused leaves nothing of its former use behind.
+#[test]
+fn devpoll_tells_of_what_the_kernel_refuses() {
+    every_devpoll(|set, _, _| {
+        let mut pairs = set_of(set, 3);
+        let (former, _far, token) = set_of(set, 1).pop().unwrap();
+        set.wait(NOW).unwrap();
+        assert_eq!(figure(set, "entries"), 4);
+        set.close(token, former.into()).unwrap();
+        let refused = sys::devpoll_open().unwrap();
+        assert_eq!(refused.as_raw_fd(), token.fd, "the lowest free number");
+        let refused_token = set.add(refused.as_fd(), Interest::READ).unwrap();
+        pairs.extend(set_of(set, 3));
+        for (_, far, _) in &mut pairs {
+            far.write_all(b"x").unwrap();
+        }
+        assert_eq!(set.wait(None).unwrap(), 7);
+        let events: Vec<_> = std::iter::from_fn(|| set.next_event()).collect();
+        let of_refused: Vec<_> = events.iter().filter(|e| e.token == refused_token).collect();
+        assert_eq!((events.len(), of_refused.len()), (7, 1), "{events:?}");
+        assert_eq!(of_refused[0].readiness, Readiness::ERROR);
+        assert_eq!((figure(set, "entries"), figure(set, "changes_refused")), (6, 1));
+        // Told once; what can be done about it is to close it.
+        assert_eq!(turn(set, NOW).1, 6);
+        set.close(refused_token, refused).unwrap();
+        assert_eq!(turn(set, NOW).1, 6);
+        assert_eq!(figure(set, "entries"), 6);
+    });
+}
+
 #[test]
 fn uring_poll_takes_completions_without_a_call() {
     let Some(mut set) = open::<UringPoll>() else { return };
@@ -221,4 +381,5 @@ fn a_wake_up_is_read_only_where_it_must_be() {
     woken::<Epoll2>(&[]);
     woken::<EpollCtlv>(&[]);
     woken::<UringPoll>(&[]);
+    woken::<DevPoll>(&[(Call::Read, 1)]);
 }

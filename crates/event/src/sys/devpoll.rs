@@ -108,11 +108,7 @@ pub fn devpoll_statistics(device: BorrowedFd<'_>) -> io::Result<DevPollStatistic
 pub fn devpoll_write(device: BorrowedFd<'_>, changes: &[PollFd]) -> io::Result<usize> {
     // SAFETY: the kernel reads `changes` alone.
     let taken = count(Call::Write, || unsafe {
-        check_len(libc::write(
-            device.as_raw_fd(),
-            changes.as_ptr().cast(),
-            size_of_val(changes),
-        ))
+        check_len(libc::write(device.as_raw_fd(), changes.as_ptr().cast(), size_of_val(changes)))
     })?;
     Ok(taken / size_of::<PollFd>())
 }
