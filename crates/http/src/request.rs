@@ -119,6 +119,12 @@ impl<'b> Request<'b> {
     }
 }
 
+/// Whether the request that begins at `bytes`, whole or not, good or not, is one to HEAD: a refusal
+/// of it has no content either (RFC 9110 §9.3.2).
+pub fn is_head(bytes: &[u8]) -> bool {
+    bytes.strip_prefix(b"\r\n").unwrap_or(bytes).starts_with(b"HEAD ")
+}
+
 /// Reads the request that begins at `bytes`.
 ///
 /// Allocates nothing and keeps nothing. A caller that got [`Parsed::Partial`] should go on with

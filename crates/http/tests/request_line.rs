@@ -279,9 +279,25 @@ fn the_request_line_is_limited_3() {
             "{text}"
         );
     }
-    // A method without end is a line without end.
-    let text = "G".repeat(60);
-    assert_eq!(parse_within(text.as_bytes(), &limits).unwrap_err(), Status::UriTooLong);
+    // A method without end is one that there is not, also with an empty line before it.
+    for text in ["G".repeat(60), format!("\r\n{}", "G".repeat(60))] {
+        assert_eq!(parse_within(text.as_bytes(), &limits).unwrap_err(), Status::NotImplemented);
+    }
+}
+
+#[test]
+fn a_head_request_is_told_before_it_is_whole() {
+    for (text, expected) in [
+        ("HEAD / HTTP/1.1\r\n\r\n", true),
+        ("\r\nHEAD ", true),
+        ("HEAD", false),
+        ("HEADER / HTTP/1.1\r\n", false),
+        ("head / HTTP/1.1\r\n", false),
+        ("GET / HTTP/1.1\r\nHEAD ", false),
+        ("", false),
+    ] {
+        assert_eq!(request::is_head(text.as_bytes()), expected, "{text:?}");
+    }
 }
 
 #[test]

@@ -13,12 +13,19 @@
 //!   left call [`Connection::receive`] without bytes to go on with the input.
 //! - At the end of the stream [`Connection::end_of_input`].
 //! - After all was sent, [`Connection::next_step`] says what to do.
+//!
+//! # Bodies
+//!
+//! No resource here reads one, but a request is answered only when all of it has come: then what
+//! is malformed behind the head is refused like any other malformed request, and how the input was
+//! cut makes no difference. The head is kept meanwhile, the body is not.
 
 use crate::{handler, outbox::Outbox, service::Service, table::Class};
 use pollux_http::{
     Reject, Status,
     body::Decoder,
-    request::{self, Framing, Parsed, Resume},
+    request::{self, Framing, Method, Parsed, Request, Resume},
+    response::CONTINUE,
 };
 
 bitflags::bitflags! {
@@ -54,6 +61,8 @@ struct Exchange {
     resume: Resume,
     /// The body that is being read past.
     body: Option<Decoder>,
+    /// The head of the request that has it.
+    head: Vec<u8>,
     /// `input` holds requests that could be answered but for the output before them.
     waits_for_output: bool,
     /// What a send did not take.
@@ -96,8 +105,8 @@ impl Connection {
         while at < input.len() && outbox.takes_more() {
             match request::parse(&input[at..], &service.limits) {
                 Ok(Parsed::Complete { request, len }) => {
+                    self.take(service, outbox, &request, &input[at..at + len]);
                     at += len;
-                    self.answer(service, outbox, &request);
                     if self.exchange.is_some() || !self.state.is_empty() {
                         return at + self.receive_more(service, outbox, &input[at..]);
                     }
@@ -107,7 +116,7 @@ impl Connection {
                     return input.len();
                 }
                 Err(reject) => {
-                    self.refuse(service, outbox, &reject);
+                    self.refuse(service, outbox, &reject, &input[at..]);
                     return input.len();
                 }
             }
@@ -172,24 +181,28 @@ impl Connection {
                     Ok(step) => {
                         at += step.consumed;
                         if step.done {
-                            exchange.body = None;
+                            self.end_body(service, outbox);
                         } else if step.consumed == 0 {
                             break;
                         }
                     }
-                    // The response has been sent already: no second one for a bad body.
-                    Err(_) => self.state |= State::CLOSING | State::UNREAD,
+                    Err(reject) => {
+                        let head = std::mem::take(&mut exchange.head);
+                        exchange.body = None;
+                        self.refuse(service, outbox, &reject, &head);
+                        at = bytes.len();
+                    }
                 }
                 continue;
             }
             match exchange.resume.parse(&bytes[at..], &service.limits) {
                 Ok(Parsed::Complete { request, len }) => {
+                    self.take(service, outbox, &request, &bytes[at..at + len]);
                     at += len;
-                    self.answer(service, outbox, &request);
                 }
                 Ok(Parsed::Partial) => break,
                 Err(reject) => {
-                    self.refuse(service, outbox, &reject);
+                    self.refuse(service, outbox, &reject, &bytes[at..]);
                     at = bytes.len();
                 }
             }
@@ -197,50 +210,95 @@ impl Connection {
         at
     }
 
+    /// Takes a request, whose head has these octets: answers it, or reads its body first.
     #[inline]
-    fn answer(
+    fn take(
         &mut self,
         service: &mut Service,
         outbox: &mut Outbox,
-        request: &request::Request<'_>,
+        request: &Request<'_>,
+        head: &[u8],
     ) {
         self.requests = self.requests.saturating_add(1);
+        if request.framing == Framing::None {
+            self.answer(service, outbox, request);
+        } else {
+            self.begin_body(service, outbox, request, head);
+        }
+    }
+
+    #[inline]
+    fn answer(&mut self, service: &mut Service, outbox: &mut Outbox, request: &Request<'_>) {
         let keep =
             request.keep_alive && !service.is_stopping && self.requests < service.max_requests;
-        let keeps = handler::answer(service, outbox, request, keep);
-        if !keeps {
+        if !handler::answer(service, outbox, request, keep) {
             self.state |= State::CLOSING;
-        }
-        if request.framing != Framing::None {
-            self.begin_body(request.framing, keeps);
-        }
-    }
-
-    #[cold]
-    fn begin_body(&mut self, framing: Framing, keeps: bool) {
-        if keeps {
-            self.exchange().body = Some(Decoder::new(framing));
-        } else {
-            self.state |= State::UNREAD;
+            // Who asked to go on may have sent more by now.
+            self.state.set(State::UNREAD, request.keep_alive);
         }
     }
 
     #[cold]
-    fn refuse(&mut self, service: &mut Service, outbox: &mut Outbox, reject: &Reject) {
+    fn begin_body(
+        &mut self,
+        service: &mut Service,
+        outbox: &mut Outbox,
+        request: &Request<'_>,
+        head: &[u8],
+    ) {
+        if request.expect_continue {
+            if !handler::wants_body(request) {
+                self.answer(service, outbox, request);
+                self.state |= State::UNREAD;
+                return;
+            }
+            outbox.bytes().extend_from_slice(CONTINUE);
+        }
+        let exchange = self.exchange();
+        exchange.body = Some(Decoder::new(request.framing));
+        exchange.head = head.to_vec();
+    }
+
+    /// The whole body has come.
+    fn end_body(&mut self, service: &mut Service, outbox: &mut Outbox) {
+        let exchange = self.exchange();
+        exchange.body = None;
+        let head = std::mem::take(&mut exchange.head);
+        match request::parse(&head, &service.limits) {
+            Ok(Parsed::Complete { request, .. }) => self.answer(service, outbox, &request),
+            // It was parsed before; should it be none now, nothing sensible can be said.
+            _ => self.state |= State::CLOSING | State::UNREAD,
+        }
+    }
+
+    /// Answers that `request`, the first octets of it at least, is not taken.
+    #[cold]
+    fn refuse(
+        &mut self,
+        service: &mut Service,
+        outbox: &mut Outbox,
+        reject: &Reject,
+        request: &[u8],
+    ) {
         self.requests = self.requests.saturating_add(1);
-        handler::refuse(service, outbox, reject);
+        let method = if request::is_head(request) { Method::Head } else { Method::Get };
+        handler::refuse(service, outbox, reject, method);
         self.state |= State::CLOSING | State::UNREAD;
     }
 
     /// The time for the head or the body is over. Says so if a request had begun.
     pub(crate) fn give_up_waiting(&mut self, service: &mut Service, outbox: &mut Outbox) {
-        let begun = self.exchange.as_ref().is_some_and(|exchange| {
-            exchange.body.is_none() && exchange.input.iter().any(|b| !b.is_ascii_whitespace())
+        let begun = self.exchange.as_mut().and_then(|exchange| {
+            let is_begun =
+                exchange.body.is_some() || exchange.input.iter().any(|b| !b.is_ascii_whitespace());
+            let head =
+                if exchange.body.is_some() { &mut exchange.head } else { &mut exchange.input };
+            is_begun.then(|| std::mem::take(head))
         });
-        if begun {
+        if let Some(request) = begun {
             const REASON: &str = "the request did not come in time";
             let reject = Reject { status: Status::RequestTimeout, reason: REASON };
-            self.refuse(service, outbox, &reject);
+            self.refuse(service, outbox, &reject, &request);
             self.drop_input();
         }
         self.state |= State::CLOSING;
@@ -354,6 +412,7 @@ impl Connection {
         if let Some(exchange) = &mut self.exchange {
             exchange.input = Vec::new();
             exchange.body = None;
+            exchange.head = Vec::new();
         }
     }
 

@@ -12,7 +12,7 @@ use pollux_http::{
     path::SafePath,
     range::{self, ByteRange, Parts, Selection},
     request::{Known, Method, Request, Target, Version},
-    response::{CONTINUE, Head},
+    response::Head,
 };
 use std::{collections::VecDeque, rc::Rc};
 
@@ -45,9 +45,6 @@ pub(crate) fn answer(
     let mut keep = Keep { alive, version: request.version };
     let answer = match (request.method, request.target) {
         (Method::Get | Method::Head, Target::Path { path, query }) => {
-            if request.expect_continue {
-                outbox.bytes().extend_from_slice(CONTINUE);
-            }
             match service.site.find(path, service.clock.tick()) {
                 Ok(resource) => {
                     answer_file(service, outbox, request, resource.select(request), keep)
@@ -62,8 +59,9 @@ pub(crate) fn answer(
             }
         }
         _ => {
-            // Whether a body follows that was only announced nobody can tell: RFC 9110 §10.1.1.
-            keep.alive &= !request.expect_continue;
+            // Whether a body follows that was only announced nobody can tell (RFC 9110 §10.1.1),
+            // nor whether what follows CONNECT was meant for a tunnel (RFC 9931).
+            keep.alive &= !request.expect_continue && request.method != Method::Connect;
             answer_method(service, outbox, request, keep)
         }
     };
@@ -73,12 +71,22 @@ pub(crate) fn answer(
     keep.alive
 }
 
-/// Answers what is no request; the connection is closed after it.
-pub(crate) fn refuse(service: &mut Service, outbox: &mut Outbox, reject: &Reject) {
+/// Whether the body of `request` is asked for if its sender waits for that (RFC 9110 §10.1.1).
+pub(crate) fn wants_body(request: &Request<'_>) -> bool {
+    matches!(request.method, Method::Get | Method::Head)
+}
+
+/// Answers what is no request, or none that is taken; the connection is closed after it.
+pub(crate) fn refuse(
+    service: &mut Service,
+    outbox: &mut Outbox,
+    reject: &Reject,
+    method: Method<'_>,
+) {
     service.requests += 1;
     let keep = Keep { alive: false, version: Version::Http11 };
     let page = Page { status: reject.status, reason: reject.reason, fields: b"" };
-    let answer = put_page(service, outbox, Method::Get, page, keep);
+    let answer = put_page(service, outbox, method, page, keep);
     if let Some(log) = &mut service.log {
         log.write(service.clock.date(), b"-", answer);
     }

@@ -82,10 +82,13 @@ pub(super) struct Line<'b> {
 #[inline]
 pub(super) fn parse(bytes: &[u8], max: usize) -> Result<Option<Line<'_>>, Reject> {
     const TOO_LONG: Reject = Reject::new(Status::UriTooLong, "the request line is too long");
+    const UNKNOWN: Reject = Reject::new(Status::NotImplemented, "the method is too long");
     // Cut here, a line that is too long looks like one that is not whole.
     let is_cut = bytes.len() > max + 2;
     let bytes = if is_cut { &bytes[..max + 2] } else { bytes };
     match parse_whole(bytes) {
+        // RFC 9112 §3: a method longer than any that there is, is one that there is not.
+        Ok(None) if is_cut && span(TOKEN, bytes) == bytes.len() => Err(UNKNOWN),
         Ok(None) if is_cut => Err(TOO_LONG),
         outcome => outcome,
     }
