@@ -1,0 +1,92 @@
+//! The corpus: what is sent, and what must come back.
+//!
+//! A row is a name, the octets, and what is wanted: status codes (`H` before one to HEAD, whose
+//! reply has no content), the outcome, and after bars what the first reply must have (`n#` for the
+//! n-th): `name: value`, `!name` that is not there, `=text` the content. `{etag}` and `{gzip}` are
+//! the tags of /digits and of /page.txt.gz as page.txt.
+//!
+//! Outcomes: `kept` goes on with the request behind, `closed` does not; `cut` is not whole, and its
+//! sender closes his side.
+//!
+//! Where the specifications leave a choice, the rows hold what this server has chosen; the choices
+//! are listed in the documentation of `pollux_http::request`, `body` and `path`.
+
+mod body;
+mod conditions;
+mod fields;
+mod long;
+mod methods;
+mod paths;
+mod request_line;
+
+use pollux_testkit::serve::Serve;
+use std::borrow::Cow;
+
+/// A name, the octets to send, what is wanted.
+pub(crate) type Row = (&'static str, &'static [u8], &'static str);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Kept,
+    Closed,
+    Cut,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) status: u16,
+    pub(crate) is_head: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Case {
+    pub(crate) name: Cow<'static, str>,
+    pub(crate) send: Vec<u8>,
+    pub(crate) replies: Vec<Wanted>,
+    pub(crate) outcome: Outcome,
+    pub(crate) wants: Vec<String>,
+}
+
+impl Case {
+    fn new(name: impl Into<Cow<'static, str>>, send: Vec<u8>, wanted: &str) -> Self {
+        let name = name.into();
+        let mut parts = wanted.split(" | ");
+        let mut words: Vec<&str> = parts.next().unwrap().split(' ').collect();
+        let outcome = match words.pop() {
+            Some("kept") => Outcome::Kept,
+            Some("closed") => Outcome::Closed,
+            Some("cut") => Outcome::Cut,
+            other => panic!("{name}: outcome {other:?}"),
+        };
+        let reply = |word: &str| Wanted {
+            status: word.trim_start_matches('H').parse().expect("a status"),
+            is_head: word.starts_with('H'),
+        };
+        let replies = words.into_iter().map(reply).collect();
+        Self { name, send, replies, outcome, wants: parts.map(str::to_owned).collect() }
+    }
+}
+
+/// Every case; the tags are asked of `server`.
+pub(crate) fn all(server: &Serve) -> Vec<Case> {
+    let tag = |path: &str, fields: &[&str]| {
+        let reply = server.client().request("GET", path, fields);
+        reply.field("etag").expect("an entity tag").to_owned()
+    };
+    let etag = tag("/digits", &[]);
+    let gzip = tag("/page.txt", &["Accept-Encoding: gzip"]);
+    let fill = |text: &str| text.replace("{etag}", &etag).replace("{gzip}", &gzip);
+    let mut cases = Vec::new();
+    for (name, send, wanted) in
+        [request_line::ROWS, fields::ROWS, body::ROWS, methods::ROWS, paths::ROWS, conditions::ROWS]
+            .concat()
+    {
+        let send = match std::str::from_utf8(send) {
+            Ok(text) => fill(text).into_bytes(),
+            Err(_) => send.to_vec(),
+        };
+        cases.push(Case::new(name, send, &fill(wanted)));
+    }
+    cases.extend(long::cases());
+    cases
+}

@@ -1,0 +1,131 @@
+//! A strict reader of what a server sends: what no well-formed reply may have is a fault here.
+
+use std::collections::HashSet;
+
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) fields: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Reply {
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+        let is = |field: &&(String, String)| field.0.eq_ignore_ascii_case(name);
+        self.fields.iter().find(is).map(|(_, value)| value.as_str())
+    }
+
+    fn says_close(&self) -> bool {
+        self.field("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"))
+    }
+}
+
+/// Takes `stream` apart into replies, of which the i-th is one to HEAD if `is_head(i)`.
+pub(crate) fn parse(
+    mut stream: &[u8],
+    is_head: impl Fn(usize) -> bool,
+) -> Result<Vec<Reply>, String> {
+    let mut replies: Vec<Reply> = Vec::new();
+    while !stream.is_empty() {
+        if replies.last().is_some_and(Reply::says_close) {
+            return Err("something follows the reply that says close".into());
+        }
+        let head = stream.windows(4).position(|four| four == b"\r\n\r\n");
+        let head_end = head.ok_or_else(|| format!("no head: {}", excerpt(stream)))?;
+        let mut reply = parse_head(&stream[..head_end])?;
+        stream = &stream[head_end + 4..];
+        let is_bodiless = is_head(replies.len()) || matches!(reply.status, 100..=199 | 204 | 304);
+        if !is_bodiless {
+            let length = reply.field("content-length").ok_or("no Content-Length")?;
+            let length: usize = length.parse().map_err(|_| format!("length {length:?}"))?;
+            if length > stream.len() {
+                return Err(format!("{} of {length} octets of content", stream.len()));
+            }
+            reply.body = stream[..length].to_vec();
+            stream = &stream[length..];
+        }
+        check(&reply).map_err(|fault| format!("{fault} in {reply:?}"))?;
+        replies.push(reply);
+    }
+    Ok(replies)
+}
+
+fn parse_head(head: &[u8]) -> Result<Reply, String> {
+    let head = std::str::from_utf8(head).map_err(|_| "a head that is not ASCII")?;
+    let mut lines = head.split("\r\n");
+    let first = lines.next().unwrap_or_default();
+    let status = first.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3));
+    let status = status.and_then(|code| code.parse().ok());
+    let status = status.ok_or_else(|| format!("status line {first:?}"))?;
+    let mut fields = Vec::new();
+    for line in lines {
+        let (name, value) = line.split_once(':').ok_or_else(|| format!("line {line:?}"))?;
+        let is_token = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
+        if name.is_empty() || !name.bytes().all(is_token) {
+            return Err(format!("field name {name:?}"));
+        }
+        if !value.bytes().all(|b| (b' '..0x7f).contains(&b)) {
+            return Err(format!("value {value:?} of {name}"));
+        }
+        fields.push((name.to_owned(), value.trim().to_owned()));
+    }
+    Ok(Reply { status, fields, body: Vec::new() })
+}
+
+/// What RFC 9110 asks of every reply.
+fn check(reply: &Reply) -> Result<(), String> {
+    let mut seen = HashSet::new();
+    for (name, _) in &reply.fields {
+        if !seen.insert(name.to_ascii_lowercase()) {
+            return Err(format!("{name} twice"));
+        }
+    }
+    let wants = |name: &str| reply.field(name).map(|_| ()).ok_or(format!("no {name}"));
+    let refuses = |name: &str| match reply.field(name) {
+        Some(_) => Err(format!("there is {name}")),
+        None => Ok(()),
+    };
+    refuses("transfer-encoding")?;
+    if reply.status == 100 {
+        return if reply.fields.is_empty() { Ok(()) } else { Err("fields".into()) };
+    }
+    wants("date")?;
+    match reply.status {
+        // RFC 9110 §8.6: never in 204; in 304 it would be the length of the 200's content.
+        204 | 304 => {
+            refuses("content-length")?;
+            refuses("content-type")?;
+        }
+        _ => wants("content-length")?,
+    }
+    match reply.status {
+        200 | 206 => {
+            wants("etag")?;
+            wants("last-modified")?;
+        }
+        304 => wants("etag")?,
+        301 => wants("location")?,
+        405 => wants("allow")?,
+        416 => wants("content-range")?,
+        _ => {}
+    }
+    if reply.status != 416 && reply.status != 206 {
+        refuses("content-range")?;
+    }
+    // Nothing of the request may come back as markup.
+    if reply.status >= 400 {
+        let text = String::from_utf8_lossy(&reply.body);
+        if text.contains("<script") || text.contains("SECRET") {
+            return Err("the page reflects".into());
+        }
+        if !reply.body.is_empty() && !text.contains(&reply.status.to_string()) {
+            return Err("the page does not say its status".into());
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn excerpt(bytes: &[u8]) -> String {
+    let text = bytes.escape_ascii().to_string();
+    if text.len() > 300 { format!("{}… ({} octets)", &text[..300], bytes.len()) } else { text }
+}

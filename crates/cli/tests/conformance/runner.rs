@@ -1,0 +1,148 @@
+//! Sends the cases and judges what comes back.
+
+use crate::{
+    corpus::{self, Case, Outcome},
+    replies::{Reply, excerpt, parse},
+};
+use pollux_testkit::serve::Serve;
+use std::{
+    io::{Read, Write},
+    net::{Shutdown, TcpStream},
+    time::Duration,
+};
+
+/// Generous: the machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The request behind each case. It ends the connection, so that every case has an end.
+const LAST: &[u8] = b"GET /last HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
+
+/// Heads longer than this are sent in larger pieces than octets.
+const OCTETS_MAX: usize = 1 << 10;
+
+/// How the octets are parted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Pieces {
+    Whole,
+    Halves,
+    Octets,
+}
+
+/// Runs `cases`; tells all faults at once.
+pub(crate) fn check(server: &Serve, pieces: Pieces, setting: &str) {
+    let mut faults = Vec::new();
+    let cases = corpus::all(server);
+    for case in &cases {
+        let stream = talk(server, case, pieces);
+        if let Err(fault) = judge(case, &stream) {
+            let sent = excerpt(&case.send);
+            let got = excerpt(&stream);
+            faults.push(format!("{}: {fault}\n  sent {sent}\n  got  {got}", case.name));
+        }
+    }
+    let count = faults.len();
+    assert!(count == 0, "{setting}: {count} faults\n{}", faults.join("\n"));
+}
+
+/// Everything that the server sends until it closes.
+fn talk(server: &Serve, case: &Case, pieces: Pieces) -> Vec<u8> {
+    let mut socket = TcpStream::connect(server.address()).expect("the server accepts");
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_write_timeout(Some(PATIENCE)).unwrap();
+    socket.set_nodelay(true).unwrap();
+    let mut bytes = case.send.to_vec();
+    let is_last = match case.outcome {
+        Outcome::Kept => false,
+        Outcome::Closed => asks_for_the_end(case) && !matches!(pieces, Pieces::Whole),
+        Outcome::Cut => true,
+    };
+    if !is_last {
+        bytes.extend_from_slice(LAST);
+    }
+    let piece = match pieces {
+        Pieces::Whole => bytes.len(),
+        Pieces::Halves => case.send.len().div_ceil(2),
+        Pieces::Octets if bytes.len() > OCTETS_MAX => 997,
+        Pieces::Octets => 1,
+    };
+    for piece in bytes.chunks(piece.max(1)) {
+        // A server that has refused and closed is within its rights.
+        if socket.write_all(piece).is_err() {
+            break;
+        }
+    }
+    if case.outcome == Outcome::Cut {
+        let _ = socket.shutdown(Shutdown::Write);
+    }
+    let mut stream = Vec::new();
+    // A reset is a fault: it can destroy the reply.
+    if let Err(error) = socket.read_to_end(&mut stream) {
+        stream.extend_from_slice(format!("[{error}]").as_bytes());
+    }
+    stream
+}
+
+/// Whether the sender must send nothing more (RFC 9112 §9.6). What comes a moment later all the same
+/// meets a closed socket; what comes in the same segment must be ignored.
+fn asks_for_the_end(case: &Case) -> bool {
+    let text = String::from_utf8_lossy(&case.send).to_ascii_lowercase();
+    text.contains("close") || text.contains("http/1.0")
+}
+
+fn judge(case: &Case, stream: &[u8]) -> Result<(), String> {
+    let is_head = |index: usize| case.replies.get(index).is_some_and(|wanted| wanted.is_head);
+    let replies = parse(stream, is_head)?;
+    let mut wanted: Vec<u16> = case.replies.iter().map(|wanted| wanted.status).collect();
+    if case.outcome == Outcome::Kept {
+        wanted.push(200);
+    }
+    let got: Vec<u16> = replies.iter().map(|reply| reply.status).collect();
+    if got != wanted {
+        return Err(format!("{got:?} instead of {wanted:?}"));
+    }
+    let (last, before) = match (&case.outcome, &replies[..]) {
+        (_, []) => return Ok(()),
+        (Outcome::Cut, _) => (None, &replies[..]),
+        (_, [before @ .., last]) => (Some(last), before),
+    };
+    if let Some(last) = last {
+        if last.field("connection") != Some("close") {
+            return Err("the last reply does not say close".into());
+        }
+        if case.outcome == Outcome::Kept && last.body != b"last" {
+            return Err("the request behind it was not answered".into());
+        }
+    }
+    for reply in before {
+        if reply.field("connection").is_some_and(|value| !value.eq_ignore_ascii_case("keep-alive"))
+        {
+            return Err("a reply before the last says close".into());
+        }
+    }
+    case.wants.iter().try_for_each(|want| judge_want(want, &replies))
+}
+
+/// `name: value` must be there, `!name` must not, `=text` is the content: all of the last reply to
+/// the case itself.
+fn judge_want(want: &str, replies: &[Reply]) -> Result<(), String> {
+    let (index, want) = match want.split_once('#') {
+        Some((index, want)) => (index.parse().unwrap(), want),
+        None => (0, want),
+    };
+    let reply: &Reply = &replies[index];
+    if let Some(text) = want.strip_prefix('=') {
+        let body = String::from_utf8_lossy(&reply.body);
+        return if body == text { Ok(()) } else { Err(format!("content {body:?}, not {text:?}")) };
+    }
+    if let Some(name) = want.strip_prefix('!') {
+        return match reply.field(name) {
+            Some(value) => Err(format!("there is {name}: {value}")),
+            None => Ok(()),
+        };
+    }
+    let (name, value) = want.split_once(": ").expect("NAME: VALUE");
+    match reply.field(name) {
+        Some(found) if found == value => Ok(()),
+        found => Err(format!("{name} is {found:?}, not {value:?}")),
+    }
+}
