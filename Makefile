@@ -20,12 +20,22 @@ demo: ## build, then measure what idle connections cost under every mechanism (9
 
 .PHONY: test
 test: ## everything that CI runs: format, lints, documentation, all tests
-	@scripts/setup build
+	@scripts/setup build guest
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked --workspace --no-deps --document-private-items
 	$(CARGO) test --locked --workspace --no-fail-fast
-	$(CARGO) test --locked --workspace --doc
+	$(MAKE) test-kmod
+
+.PHONY: test-kmod
+test-kmod: ## /dev/poll in guests: selftests and contract suite on both stock kernels
+	@scripts/setup build guest
+	kmod/test
+
+.PHONY: test-kmod-debug
+test-kmod-debug: ## the same under KASAN, lockdep and kmemleak; builds that kernel first (10 minutes, once)
+	@scripts/setup build guest debug-kernel
+	kmod/test debug
 
 .PHONY: release
 release: ## the optimised binary, target/release/pollux
