@@ -54,6 +54,11 @@ bench-event: ## what one wait, one change and one event cost, mechanism by mecha
 	@scripts/setup build
 	$(CARGO) bench --locked --package pollux-event
 
+.PHONY: bench-kmod
+bench-kmod: ## instructions per wait of /dev/poll beside epoll, in the deterministic guest
+	@scripts/setup build guest
+	kmod/bench
+
 .PHONY: clean
 clean: ## remove what was built
 	$(CARGO) clean
