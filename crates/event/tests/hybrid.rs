@@ -5,7 +5,7 @@
 //! The limit of the signal queue belongs to the process: these tests run one after the other.
 
 use pollux_event::{
-    Event, Interest, Mechanism, MechanismSpec, Token, mechanism::hybrid::Hybrid, sys,
+    Event, Interest, Mechanism, MechanismSpec, Token, mechanism::hybrid::Hybrid, registry, sys,
 };
 use pollux_testkit::{Pair, drain};
 use std::{
@@ -110,12 +110,21 @@ impl Drop for ShortQueue {
     }
 }
 
-const PARTNERS: [&str; 2] = ["epoll", "poll"];
+/// The partners that this kernel has; says which it lacks.
+fn partners() -> Vec<&'static str> {
+    let there = |partner: &&str| {
+        let spec: MechanismSpec = format!("hybrid:partner={partner}").parse().expect("a spec");
+        registry::probe(&spec).inspect_err(|error| eprintln!("skipped: {spec}: {error}")).is_ok()
+    };
+    let partners: Vec<_> = ["epoll", "poll", "devpoll"].into_iter().filter(there).collect();
+    assert!(partners.len() >= 2, "every kernel has epoll and poll: {partners:?}");
+    partners
+}
 
 #[test]
 fn it_starts_with_signals_and_stays_there_when_quiet() {
     let _alone = alone();
-    for partner in PARTNERS {
+    for partner in partners() {
         let mut rig = Rig::new(&format!("hybrid:partner={partner}"), 50);
         for round in 0..20 {
             let bytes = rig.send_to(round..round + 10);
@@ -129,7 +138,7 @@ fn it_starts_with_signals_and_stays_there_when_quiet() {
 #[test]
 fn the_high_water_mark_brings_the_partner_in() {
     let _alone = alone();
-    for partner in PARTNERS {
+    for partner in partners() {
         let mut rig = Rig::new(&format!("hybrid:partner={partner},high=100"), 500);
         let bytes = rig.send_to(0..60);
         rig.receive(bytes);
@@ -143,7 +152,7 @@ fn the_high_water_mark_brings_the_partner_in() {
 #[test]
 fn overflow_brings_the_partner_in() {
     let _alone = alone();
-    for partner in PARTNERS {
+    for partner in partners() {
         let spec = format!("hybrid:partner={partner},high=1000000,dwell_ms=60000");
         let mut rig = Rig::new(&spec, 500);
         let _queue = ShortQueue::of(16);
@@ -158,7 +167,7 @@ fn overflow_brings_the_partner_in() {
 #[test]
 fn it_returns_to_signals_when_quiet() {
     let _alone = alone();
-    for partner in PARTNERS {
+    for partner in partners() {
         let mut rig = Rig::new(&format!("hybrid:partner={partner},high=100,dwell_ms=50"), 500);
         rig.load();
         let taken = rig.figure("signals");
@@ -246,7 +255,7 @@ fn a_switch_costs_the_same_however_many_are_registered() {
 fn overflow_during_the_return() {
     let _alone = alone();
     let mut overflowed = 0;
-    for partner in PARTNERS {
+    for partner in partners() {
         for _ in 0..10 {
             let spec = format!("hybrid:partner={partner},high=50,low=1000000,dwell_ms=0");
             let mut rig = Rig::new(&spec, 600);
@@ -271,4 +280,30 @@ fn overflow_during_the_return() {
         }
     }
     assert!(overflowed > 20, "only {overflowed} overflows");
+}
+
+/// Nobody waits for the partner while signals tell: what /dev/poll gathers for its next wait is
+/// sent before it fills more than a batch, so that a switch sends one batch at most.
+#[test]
+fn a_partner_that_gathers_keeps_up() {
+    let _alone = alone();
+    if !partners().contains(&"devpoll") {
+        return;
+    }
+    let writes = |rig: &mut Rig| {
+        let before = sys::counters();
+        assert_eq!(rig.events(Duration::ZERO), []);
+        sys::counters().since(&before).of(sys::Call::Write)
+    };
+    let mut rig = Rig::new("hybrid:partner=devpoll", 0);
+    let mut pairs = Vec::new();
+    for (added, expected) in [(1000, 0), (24, 1), (1000, 0), (2000, 3)] {
+        for _ in 0..added {
+            let pair = Pair::unix();
+            rig.set.add(pair.near.as_fd(), Interest::READ).expect("add");
+            pairs.push(pair);
+        }
+        assert_eq!(writes(&mut rig), expected, "with {} registered", pairs.len());
+    }
+    assert!(!rig.is_on_partner());
 }

@@ -169,6 +169,18 @@ impl DevPoll {
         }
     }
 
+    /// Sends the changes when they fill a batch: for who keeps a set up to date without waiting
+    /// for it. Not between a wait and its events, which would then pass for those of a later
+    /// registration.
+    #[inline]
+    pub(super) fn send_if_many(&mut self) -> Result<(), Error> {
+        if self.changes.len() < BATCH {
+            return Ok(());
+        }
+        self.next = self.found;
+        self.send_changes(false)
+    }
+
     /// Writes the batch. What is left of it after an error goes first with the next wait.
     fn send(&mut self) -> Result<(), Error> {
         self.batches += 1;

@@ -25,7 +25,7 @@
 //! level-triggered, and with them the whole is: while signals tell, what was reported is asked
 //! about again at the next wait.
 
-use super::{epoll::EpollEdge, poll::Poll, signal_side::SignalSide};
+use super::{devpoll::DevPoll, epoll::EpollEdge, poll::Poll, signal_side::SignalSide};
 use crate::{
     Capabilities, Description, Error, Event, Interest, Mechanism, Options, Token, Waker,
     registration::Registrations,
@@ -41,7 +41,7 @@ const DESCRIPTION: Description = Description {
     paper: "provos §4 and §6 (imagined there)",
     capabilities: Capabilities::EDGE.union(Capabilities::OVERFLOWS).union(Capabilities::ONE_OWNER),
     own_options: &[
-        ("partner", &["epoll", "poll"], "what waits under load"),
+        ("partner", &["epoll", "poll", "devpoll"], "what waits under load"),
         (
             "high",
             &[],
@@ -81,6 +81,7 @@ const MOST_TURNS: usize = 6;
 enum Partner {
     Epoll(EpollEdge),
     Poll(Poll),
+    DevPoll(DevPoll),
 }
 
 /// Calls a method of whichever partner it is.
@@ -89,6 +90,7 @@ macro_rules! partner {
         match $partner {
             Partner::Epoll($inner) => $call,
             Partner::Poll($inner) => $call,
+            Partner::DevPoll($inner) => $call,
         }
     };
 }
@@ -98,7 +100,19 @@ impl Partner {
         let plain = Options { max_events: options.max_events, ..Options::default() };
         match options.own.get("partner").map(String::as_str) {
             Some("poll") => Ok(Self::Poll(Poll::open(&plain)?)),
+            Some("devpoll") => Ok(Self::DevPoll(DevPoll::open(&plain)?)),
             _ => Ok(Self::Epoll(EpollEdge::open(&plain)?)),
+        }
+    }
+
+    /// While signals tell, nobody waits for the partner: what it gathers for its next wait must
+    /// not make the switch long.
+    #[inline]
+    fn keep_up(&mut self) -> Result<(), Error> {
+        match self {
+            Self::DevPoll(partner) => partner.send_if_many(),
+            // These gather nothing.
+            Self::Epoll(_) | Self::Poll(_) => Ok(()),
         }
     }
 
@@ -209,6 +223,7 @@ impl Hybrid {
 
     /// Waits for signals; `None` when the partner takes over.
     fn wait_for_signals(&mut self, timeout: Option<Duration>) -> Result<Option<usize>, Error> {
+        self.partner.keep_up()?;
         let undrained = self.signals.undrained();
         if undrained > 0 {
             return Ok(Some(undrained));

@@ -50,6 +50,12 @@ impl NumberedChanges {
         self.cells.get(fd as usize).is_some_and(|cell| cell & (TOLD | OUTDATED) == TOLD)
     }
 
+    /// How many numbers are in the list.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.queued.len()
+    }
+
     /// Whether there is nothing to tell.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {

@@ -12,12 +12,14 @@ const TIME: Duration = Duration::from_secs(120);
 const MOST_COMBINATIONS: usize = 32;
 
 /// Numbers with which a mechanism goes ways that it does not go by default: a hybrid that changes
-/// sides at every occasion, one that stays with its partner, both with either partner.
+/// sides at every occasion, one that stays with its partner, both with each partner.
 const BESIDES: &[&str] = &[
     "hybrid:high=1,low=1000000,dwell_ms=0",
     "hybrid:high=1,low=0,dwell_ms=86400000",
     "hybrid:high=1,low=1000000,dwell_ms=0,partner=poll",
     "hybrid:high=1,low=0,dwell_ms=86400000,partner=poll",
+    "hybrid:high=1,low=1000000,dwell_ms=0,partner=devpoll",
+    "hybrid:high=1,low=0,dwell_ms=86400000,partner=devpoll",
 ];
 
 /// A mechanism with one combination of its options.
