@@ -17,7 +17,7 @@
 //! When, for `dwell_ms`, no wait found more than `low` events. The signals are blocked, so that
 //! they queue, and *after that* the partner is emptied once more: what happened before is found
 //! by it, what happens later has a signal, and what happens between has both (a spurious event).
-//! When load returns soon after, the next stay is twice as long, up to [`LONGEST_FACTOR`] times,
+//! When load returns soon after, the next stay is twice as long, up to `LONGEST_FACTOR` times,
 //! so that a load at the border costs few switches.
 //!
 //! # Semantics

@@ -20,7 +20,7 @@
 //! after the signal.
 //!
 //! # `overflow=handoff`
-//! phhttpd's own answer to overflow: see [`super::handoff`]. From the first overflow on, a
+//! phhttpd's own answer to overflow: see the module `handoff`. From the first overflow on, a
 //! partner thread polls, and there is no way back. poll(2) is level-triggered, so this variant is
 //! so throughout: while signals last, what was reported is asked about again at the next wait.
 
