@@ -1,5 +1,8 @@
 //! The binary `pollux`: parses the command line and hands over to the crates. It only wires.
 
+// The arguments' documentation is their --help, where brackets mean "may be left out".
+#![allow(rustdoc::broken_intra_doc_links)]
+
 mod bytes;
 mod command;
 mod duration;

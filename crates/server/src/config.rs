@@ -53,7 +53,7 @@ pub struct Config {
     pub access_log: Option<LogTarget>,
     /// Measures how long system calls take (costs two clock reads a call).
     pub time_system_calls: bool,
-    /// The most signals queued for this user, for experiments with signal mechanisms: [`crate::run`]
+    /// The most signals queued for this user, for experiments with signal mechanisms: [`run()`](crate::run())
     /// lowers the soft RLIMIT_SIGPENDING to it, which is the whole process's, so that
     /// [`crate::Server`] alone leaves it as it is.
     pub signal_queue: Option<u64>,
