@@ -54,6 +54,9 @@ pub struct Experiment {
     /// What is varied beside the variant; the cells are the product of all.
     #[serde(default)]
     pub axis: Vec<Axis>,
+    /// What one server meets, one after the other; an axis called [`PHASE`].
+    #[serde(default)]
+    pub phase: Vec<Phase>,
     /// How much is sent. None: the load flags say it (closed loop).
     pub rate: Option<Rate>,
     /// The budget of a full run.
@@ -141,11 +144,28 @@ pub const IDLE: &str = "idle";
 /// The axis of [`Rate`].
 pub const RATE: &str = "rate";
 
+/// The axis of [`Phase`].
+pub const PHASE: &str = "phase";
+
+/// A part of a rate that goes up and down: the phases of a run follow each other without a gap, on
+/// the same server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Phase {
+    /// Its value on the axis.
+    pub name: String,
+    /// Its rate as a share of the measured saturation.
+    pub fraction: f64,
+    /// How long it lasts, when not as long as the run's window.
+    pub seconds: Option<f64>,
+}
+
 /// How much is sent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Rate {
-    /// As shares of the measured saturation.
+    /// As shares of the measured saturation; not where phases say it.
+    #[serde(default)]
     pub fractions: Vec<f64>,
     /// The same under `--quick`, when others.
     pub quick_fractions: Option<Vec<f64>>,
@@ -363,6 +383,12 @@ pub fn arguments(flags: &Flags) -> Vec<String> {
 const BUILT_IN: &[(&str, &str)] = &[
     ("idle", include_str!("../experiments/idle.toml")),
     ("wait-cost", include_str!("../experiments/wait-cost.toml")),
+    ("provos-fig4-9", include_str!("../experiments/provos-fig4-9.toml")),
+    ("provos-fig10", include_str!("../experiments/provos-fig10.toml")),
+    ("provos-fig11-13", include_str!("../experiments/provos-fig11-13.toml")),
+    ("provos-fig14", include_str!("../experiments/provos-fig14.toml")),
+    ("provos-overflow", include_str!("../experiments/provos-overflow.toml")),
+    ("provos-hybrid", include_str!("../experiments/provos-hybrid.toml")),
     ("gammo-fig1-2", include_str!("../experiments/gammo-fig1-2.toml")),
     ("gammo-fig3-4", include_str!("../experiments/gammo-fig3-4.toml")),
     ("gammo-fig5-6", include_str!("../experiments/gammo-fig5-6.toml")),

@@ -1,6 +1,6 @@
 //! In which order what is measured, and for how long.
 
-use crate::experiment::{Budget, Experiment, RATE, Value};
+use crate::experiment::{Budget, Experiment, PHASE, Phase, RATE, Value};
 use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -73,6 +73,15 @@ pub fn rate_dimension(rates_rps: &[f64]) -> Dimension {
         name: RATE.into(),
         label: "offered rate (requests/s)".into(),
         values: rates_rps.iter().map(|&rate| Value::Number(rate)).collect(),
+    }
+}
+
+/// The phases as an axis. It must be the last: the cells of one server then stand together.
+pub fn phase_dimension(phases: &[Phase]) -> Dimension {
+    Dimension {
+        name: PHASE.into(),
+        label: "phase".into(),
+        values: phases.iter().map(|phase| Value::Word(phase.name.clone())).collect(),
     }
 }
 

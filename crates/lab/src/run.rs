@@ -9,7 +9,7 @@ pub mod trial;
 
 use crate::{
     environment::Environment,
-    experiment::{Experiment, RATE, RelativeTo, SaturationOf, Subject, Variant},
+    experiment::{Experiment, PHASE, RATE, RelativeTo, SaturationOf, Subject, Variant},
     plan::{self, Cell, Point},
     result::{FORMAT, Outcome, Run, Saturation, Status, VariantOutcome},
 };
@@ -20,7 +20,7 @@ use progress::Progress;
 use server::NotHeld;
 use site::Site;
 use std::time::{Duration, Instant};
-use trial::{Bench, Cpus, Drive, Programs, Trial};
+use trial::{Bench, Cpus, Drive, Programs, Step, Trial};
 
 /// A share of the server's time on the CPU's queue above which its CPU was not its own.
 const SHARED_CPU: f64 = 0.05;
@@ -76,6 +76,8 @@ struct Conduct<'a> {
     site: Option<Site>,
     cpus: Cpus,
     outcome: Outcome,
+    /// The rate of each phase in requests per second, in their order.
+    phase_rps: Vec<f64>,
     /// Cells, less their rate, whose connections the server cannot hold, and what it said: this
     /// does not change from block to block.
     not_held: Vec<(Cell, String)>,
@@ -139,6 +141,7 @@ impl<'a> Conduct<'a> {
             variants: all,
             site: experiment.workload.map(Site::new).transpose()?,
             cpus,
+            phase_rps: Vec::new(),
             not_held: Vec::new(),
             overhead_s: 0.0,
             runs_made: 0,
@@ -170,16 +173,26 @@ impl<'a> Conduct<'a> {
 
     fn measure(&mut self) -> anyhow::Result<()> {
         if let Some(rates) = self.rates()? {
-            self.outcome.dimensions.push(plan::rate_dimension(&rates));
+            let phases = &self.settings.experiment.phase;
+            self.outcome.dimensions.push(if phases.is_empty() {
+                plan::rate_dimension(&rates)
+            } else {
+                self.phase_rps = rates;
+                plan::phase_dimension(phases)
+            });
         }
         let names: Vec<String> = self.available().map(|variant| variant.name.clone()).collect();
         let cells = plan::cells(names.iter().map(String::as_str), &self.outcome.dimensions)?;
+        // What one server meets: the phases, which are the last axis, or one cell.
+        let courses: Vec<&[Cell]> = cells.chunks(self.phase_rps.len().max(1)).collect();
         let budget = *self.settings.experiment.budget(self.settings.quick);
         for block in 0..budget.blocks {
-            let open = cells.iter().filter(|cell| self.not_held(cell).is_none()).count();
+            let open = courses.iter().filter(|course| self.not_held(&course[0]).is_none()).count();
             let blocks_left = (budget.blocks - block) as usize;
             let overhead = self.overhead();
-            if block > 0 && self.left_s() < open as f64 * (budget.min_window_seconds + overhead) {
+            let windows = self.windows_of_a_run();
+            let least = windows as f64 * budget.min_window_seconds + overhead;
+            if block > 0 && self.left_s() < open as f64 * least {
                 self.outcome.notes.push(format!(
                     "The time of {} s was over after {block} of {} blocks.",
                     budget.seconds, budget.blocks
@@ -187,45 +200,60 @@ impl<'a> Conduct<'a> {
                 break;
             }
             let for_runs = self.left_s() * (1.0 - SPARE);
-            let window = plan::window_seconds(&budget, for_runs, open * blocks_left, overhead);
-            self.block(&cells, block, window)?;
+            let all_windows = open * blocks_left * windows;
+            let window =
+                plan::window_seconds(&budget, for_runs, all_windows, overhead / windows as f64);
+            self.block(&courses, block, window)?;
         }
         Ok(())
     }
 
-    /// Measures every cell once, and those again in which the generator was the bottleneck, as far
-    /// as there is time.
-    fn block(&mut self, cells: &[Cell], block: u32, window: f64) -> anyhow::Result<()> {
+    /// How many windows a run has: one, or one for each phase that has no length of its own.
+    fn windows_of_a_run(&self) -> usize {
+        let phases = &self.settings.experiment.phase;
+        phases.iter().filter(|phase| phase.seconds.is_none()).count().max(1)
+    }
+
+    /// Measures every course once, and those again in which the generator was the bottleneck, as
+    /// far as there is time.
+    fn block(&mut self, courses: &[&[Cell]], block: u32, window: f64) -> anyhow::Result<()> {
         let budget = *self.settings.experiment.budget(self.settings.quick);
-        let later = (budget.blocks - block - 1) as usize * cells.len();
+        let later = (budget.blocks - block - 1) as usize * courses.len();
+        let windows = self.windows_of_a_run() as f64;
         let mut invalid = Vec::new();
-        let order = plan::block_order(cells.len(), block, self.settings.seed);
-        for (done, cell) in order.into_iter().map(|index| &cells[index]).enumerate() {
-            if let Some(reason) = self.not_held(cell) {
+        let order = plan::block_order(courses.len(), block, self.settings.seed);
+        for (done, course) in order.into_iter().map(|index| courses[index]).enumerate() {
+            if let Some(reason) = self.not_held(&course[0]) {
                 if block == 0 {
                     let reason = reason.to_owned();
-                    self.record(cell, block, Trial::default(), Status::Failed, Some(reason));
+                    for cell in course {
+                        let (trial, reason) = (Trial::default(), Some(reason.clone()));
+                        self.record(cell, block, trial, Status::Failed, reason);
+                    }
                 }
                 continue;
             }
-            let left = (cells.len() - done + later) as f64 * (window + self.overhead());
+            let run = windows * window + self.overhead();
             self.settings.progress.running(
-                &format!("block {} of {}: {}", block + 1, budget.blocks, name(cell)),
-                (block as usize * cells.len() + done) as u64,
-                u64::from(budget.blocks) * cells.len() as u64,
-                Duration::from_secs_f64(left),
+                &format!("block {} of {}: {}", block + 1, budget.blocks, course_name(course)),
+                (block as usize * courses.len() + done) as u64,
+                u64::from(budget.blocks) * courses.len() as u64,
+                Duration::from_secs_f64((courses.len() - done + later) as f64 * run),
             );
-            if self.one(cell, block, window)? == Status::Invalid {
-                invalid.push(cell);
+            let again = self.one(course, block, window, &vec![true; course.len()])?;
+            if again.contains(&true) {
+                invalid.push((course, again));
             }
         }
-        for cell in invalid {
+        for (course, again) in invalid {
             let overhead = self.overhead();
-            let needed = later as f64 * (budget.min_window_seconds + overhead) + window + overhead;
+            let needed = later as f64 * (windows * budget.min_window_seconds + overhead)
+                + windows * window
+                + overhead;
             if self.left_s() < needed {
                 break;
             }
-            self.one(cell, block, window)?;
+            self.one(course, block, window, &again)?;
         }
         Ok(())
     }
@@ -239,24 +267,49 @@ impl<'a> Conduct<'a> {
         }
     }
 
-    fn one(&mut self, cell: &Cell, block: u32, window_s: f64) -> anyhow::Result<Status> {
+    /// One run of a course. Records the cells that are `wanted`; says which of them should be
+    /// measured again, since the generator was the bottleneck.
+    fn one(
+        &mut self,
+        course: &[Cell],
+        block: u32,
+        window_s: f64,
+        wanted: &[bool],
+    ) -> anyhow::Result<Vec<bool>> {
         let started_at = Instant::now();
         // Within a block all meet the same arrivals.
         let seed = self.settings.seed.wrapping_add(u64::from(block));
-        let (trial, result) = self.trial(cell, Drive::AsPlanned, window_s, seed)?;
-        let (status, reason) = match result {
-            Err(error) => (Status::Failed, Some(format!("{error:#}"))),
-            Ok(()) => {
-                self.overhead_s += started_at.elapsed().as_secs_f64() - window_s;
-                self.runs_made += 1;
-                match trial.raw.validity() {
-                    Ok(()) => (Status::Valid, None),
-                    Err(reason) => (Status::Invalid, Some(reason)),
-                }
+        let phases = &self.settings.experiment.phase;
+        let steps: Vec<Step<'_>> = course
+            .iter()
+            .enumerate()
+            .map(|(index, cell)| Step {
+                cell,
+                drive: self.phase_rps.get(index).map_or(Drive::AsPlanned, |&rps| Drive::Rate(rps)),
+                window_s: phases.get(index).and_then(|phase| phase.seconds).unwrap_or(window_s),
+            })
+            .collect();
+        let (trials, result) = self.trial(&steps, seed)?;
+        let failure = result.err().map(|error| format!("{error:#}"));
+        if failure.is_none() {
+            let windows_s = self.windows_of_a_run() as f64 * window_s;
+            self.overhead_s += started_at.elapsed().as_secs_f64() - windows_s;
+            self.runs_made += 1;
+        }
+        let mut again = vec![false; course.len()];
+        for (index, (cell, trial)) in course.iter().zip(trials).enumerate() {
+            if !wanted[index] {
+                continue;
             }
-        };
-        self.record(cell, block, trial, status, reason);
-        Ok(status)
+            let (status, reason) = match (&failure, trial.raw.validity()) {
+                (Some(failure), _) => (Status::Failed, Some(failure.clone())),
+                (None, Ok(())) => (Status::Valid, None),
+                (None, Err(reason)) => (Status::Invalid, Some(reason)),
+            };
+            again[index] = status == Status::Invalid;
+            self.record(cell, block, trial, status, reason);
+        }
+        Ok(again)
     }
 
     /// Adds a run to the outcome.
@@ -293,26 +346,28 @@ impl<'a> Conduct<'a> {
     /// One run. The outer error is the interrupt, the inner what went wrong with the run.
     fn trial(
         &mut self,
-        cell: &Cell,
-        drive: Drive,
-        window_s: f64,
+        steps: &[Step<'_>],
         seed: u64,
-    ) -> anyhow::Result<(Trial, anyhow::Result<()>)> {
+    ) -> anyhow::Result<(Vec<Trial>, anyhow::Result<()>)> {
         let started_s = self.started_at.elapsed().as_secs_f64();
-        let mut trial = Trial { started_s, window_s, ..Trial::default() };
+        let cell = steps[0].cell;
+        let mut trials: Vec<Trial> = steps
+            .iter()
+            .map(|step| Trial { started_s, window_s: step.window_s, ..Trial::default() })
+            .collect();
         let variant = self.variants.iter().find(|v| v.name == cell.variant).context("a variant")?;
-        let result = self.bench().measure(variant, cell, drive, window_s, seed, &mut trial);
+        let result = self.bench().measure(variant, steps, seed, &mut trials);
         match result {
             Err(error) if error.is::<Interrupted>() => Err(error),
             Err(error) if error.is::<NotHeld>() => {
                 self.not_held.push((without_rate(cell), format!("{error:#}")));
-                Ok((trial, Err(error)))
+                Ok((trials, Err(error)))
             }
-            other => Ok((trial, other)),
+            other => Ok((trials, other)),
         }
     }
 
-    /// The rates of this run, lowest first; `None` when the experiment has no rate.
+    /// The rates of this run in the order of the file; `None` when the experiment has no rate.
     fn rates(&mut self) -> anyhow::Result<Option<Vec<f64>>> {
         let Some(rate) = self.settings.experiment.rate.clone() else { return Ok(None) };
         if self.settings.paper_rates {
@@ -337,8 +392,9 @@ impl<'a> Conduct<'a> {
                 Duration::from_secs_f64(self.left_s().max(0.0)),
             );
             let drive = Drive::Saturate(rate.saturation_connections);
-            let (trial, result) =
-                self.trial(&cell, drive, budget.saturation_seconds, self.settings.seed)?;
+            let step = Step { cell: &cell, drive, window_s: budget.saturation_seconds };
+            let (mut trials, result) = self.trial(&[step], self.settings.seed)?;
+            let trial = trials.pop().context("one step, one trial")?;
             let rps = result.is_ok().then(|| trial.raw.metrics().get("throughput_rps").copied());
             let note = match result {
                 Err(error) => Some(format!("{error:#}")),
@@ -365,9 +421,11 @@ impl<'a> Conduct<'a> {
                 .collect();
             format!("the saturation of no variant could be measured{}", notes.concat())
         })?;
+        let phases = &self.settings.experiment.phase;
         let fractions = match &rate.quick_fractions {
-            Some(fractions) if self.settings.quick => fractions,
-            _ => &rate.fractions,
+            _ if !phases.is_empty() => phases.iter().map(|phase| phase.fraction).collect(),
+            Some(fractions) if self.settings.quick => fractions.clone(),
+            _ => rate.fractions.clone(),
         };
         Ok(Some(fractions.iter().map(|fraction| (fraction * reference).round().max(1.0)).collect()))
     }
@@ -415,6 +473,7 @@ fn shared_cpu(outcome: &Outcome) -> Option<String> {
 fn without_rate(cell: &Cell) -> Cell {
     let mut cell = cell.clone();
     cell.point.remove(RATE);
+    cell.point.remove(PHASE);
     cell
 }
 
@@ -452,6 +511,14 @@ pub fn name(cell: &Cell) -> String {
     cell.point
         .iter()
         .fold(cell.variant.clone(), |text, (axis, value)| format!("{text}, {axis} {value}"))
+}
+
+/// What one server meets, in words.
+fn course_name(course: &[Cell]) -> String {
+    match course {
+        [cell] => name(cell),
+        _ => format!("{}, {} phases", name(&without_rate(&course[0])), course.len()),
+    }
 }
 
 /// Where results go when nothing else is said: `results/ID-DATE-TIME`, in UTC.

@@ -92,6 +92,8 @@ pub struct Config {
     pub expect: Expectation,
     /// Open or closed loop.
     pub pace: Pace,
+    /// How many requests of the open loop come at a time, at the same mean rate.
+    pub burst: u64,
     /// How much is measured.
     pub length: Length,
     /// What goes before, sent but not measured.
@@ -141,6 +143,7 @@ impl Config {
             request: RequestOptions::default(),
             expect: Expectation::default(),
             pace: Pace::Open { rate_rps, arrivals: Arrivals::Constant },
+            burst: 1,
             length: Length::Duration(duration),
             warmup: Duration::ZERO,
             seed: 1,

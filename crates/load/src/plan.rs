@@ -76,7 +76,8 @@ impl Plan {
         let schedule = match config.pace {
             Pace::Open { rate_rps, arrivals } => {
                 let (warmup, length) = (config.warmup, config.length);
-                Some(Schedule::draw(arrivals, rate_rps, warmup, length, config.seed)?)
+                let (burst, seed) = (config.burst, config.seed);
+                Some(Schedule::draw_bursts(arrivals, rate_rps, burst, warmup, length, seed)?)
             }
             Pace::Closed => None,
         };

@@ -12,6 +12,9 @@ pub const MAX_DRAWN_ARRIVALS: u64 = 50_000_000;
 /// The highest rate that can be asked for: one request a nanosecond has no finer schedule.
 pub const MAX_RATE_RPS: f64 = 1e9;
 
+/// The most requests of one burst: more than a machine has ports for, so a slip.
+pub const MAX_BURST: u64 = 1_000_000;
+
 /// How arrivals follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrivals {
@@ -36,6 +39,8 @@ pub struct Schedule {
     times: Times,
     len: u64,
     window_ns: u64,
+    /// How many arrivals share each of the instants.
+    burst: u64,
 }
 
 #[derive(Debug)]
@@ -58,10 +63,7 @@ impl Schedule {
         length: Length,
         seed: u64,
     ) -> Result<Self> {
-        ensure!(
-            rate_rps > 0.0 && rate_rps <= MAX_RATE_RPS,
-            "--rate {rate_rps}: wants a number of requests a second above 0, at most 1e9"
-        );
+        check_rate(rate_rps)?;
         let interval_ns = 1e9 / rate_rps;
         let warmup_ns = nanoseconds(warmup);
         let window_ns = match length {
@@ -83,7 +85,40 @@ impl Schedule {
                 (Times::Drawn(times), len)
             }
         };
-        Ok(Self { times, len, window_ns })
+        Ok(Self { times, len, window_ns, burst: 1 })
+    }
+
+    /// As [`Schedule::draw`], but requests come `burst` at a time, at the same mean rate: the
+    /// arrivals that are drawn are those of the bursts.
+    ///
+    /// # Errors
+    /// As [`Schedule::draw`]; a burst of none or of more than [`MAX_BURST`]; a number of requests
+    /// that is not one of whole bursts.
+    pub fn draw_bursts(
+        arrivals: Arrivals,
+        rate_rps: f64,
+        burst: u64,
+        warmup: Duration,
+        length: Length,
+        seed: u64,
+    ) -> Result<Self> {
+        ensure!((1..=MAX_BURST).contains(&burst), "--burst {burst}: from 1 to {MAX_BURST}");
+        let length = match length {
+            Length::Requests(requests) => {
+                ensure!(
+                    requests % burst == 0,
+                    "--requests {requests}: not a multiple of --burst {burst}"
+                );
+                Length::Requests(requests / burst)
+            }
+            duration => duration,
+        };
+        // For the error: it names the rate of requests, not that of bursts.
+        if burst > 1 {
+            check_rate(rate_rps)?;
+        }
+        let bursts = Self::draw(arrivals, rate_rps / burst as f64, warmup, length, seed)?;
+        Ok(Self { len: bursts.len.saturating_mul(burst), burst, ..bursts })
     }
 
     /// How many arrivals there are, the warm-up's included.
@@ -108,12 +143,22 @@ impl Schedule {
         if index >= self.len {
             return None;
         }
+        // Most schedules have none: a division less.
+        let index = if self.burst == 1 { index } else { index / self.burst };
         Some(match &self.times {
             // Divided each time: a rounded interval would add its error up.
             Times::Constant { rate_rps } => (index as f64 * 1e9 / rate_rps) as u64,
             Times::Drawn(times) => times[index as usize],
         })
     }
+}
+
+fn check_rate(rate_rps: f64) -> Result<()> {
+    ensure!(
+        rate_rps > 0.0 && rate_rps <= MAX_RATE_RPS,
+        "--rate {rate_rps}: wants a number of requests a second above 0, at most 1e9"
+    );
+    Ok(())
 }
 
 fn poisson(interval_ns: f64, warmup_ns: u64, length: Length, seed: u64) -> Result<Vec<u64>> {
@@ -235,6 +280,29 @@ mod tests {
         // Memoryless: a tenth of the gaps is above ln 10 means.
         let long = gaps.iter().filter(|&&gap| gap > std::f64::consts::LN_10 * mean).count() as f64;
         assert!((long / gaps.len() as f64 - 0.1).abs() < 0.005, "{long}");
+    }
+
+    #[test]
+    fn bursts_share_their_instants_and_keep_the_mean_rate() {
+        for arrivals in [Arrivals::Constant, Arrivals::Poisson] {
+            let length = Length::Duration(10 * SECOND);
+            let schedule =
+                Schedule::draw_bursts(arrivals, 1000.0, 50, Duration::ZERO, length, 7).unwrap();
+            let times = all(&schedule);
+            assert!(times.chunks(50).all(|burst| burst.len() == 50 && burst[0] == burst[49]));
+            assert!(times.chunks(50).is_sorted_by(|one, next| one[0] < next[0]));
+            // 200 bursts; the standard deviation of a Poisson count is 14.
+            assert!((150 * 50..250 * 50).contains(&times.len()), "{arrivals:?}: {}", times.len());
+            assert_eq!(schedule.window_ns(), 10_000_000_000);
+            let single = Schedule::draw_bursts(arrivals, 1000.0, 1, SECOND, length, 7).unwrap();
+            assert_eq!(all(&single), all(&draw(arrivals, 1000.0, SECOND, length, 7)));
+        }
+        let requests = |number| {
+            let length = Length::Requests(number);
+            Schedule::draw_bursts(Arrivals::Constant, 1e3, 4, Duration::ZERO, length, 1)
+        };
+        assert_eq!(requests(12).unwrap().len(), 12);
+        assert!(requests(13).unwrap_err().to_string().contains("--burst 4"));
     }
 
     #[test]

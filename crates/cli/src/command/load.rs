@@ -28,6 +28,9 @@ Examples:
   # the same at random instants, with 8,000 idle connections held meanwhile
   pollux load http://127.0.0.1:8080/ --rate 1000 --arrivals poisson --idle 8000
 
+  # the same mean rate in bursts of 500 requests
+  pollux load http://127.0.0.1:8080/ --rate 1000 --burst 500 --max-lag 100ms
+
   # a schedule over 64 connections that are kept alive
   pollux load http://127.0.0.1:8080/ --rate 20000 --connections 64
 
@@ -61,6 +64,9 @@ pub(crate) struct Args {
     /// How requests follow each other in the open loop
     #[arg(long, value_enum, default_value = "constant", help_heading = "Load")]
     arrivals: ArrivalsName,
+    /// How many requests of the open loop come at the same instant; the mean rate stays --rate
+    #[arg(long, default_value_t = 1, value_name = "N", help_heading = "Load")]
+    burst: u64,
     /// How long to measure [default: 10s]
     #[arg(long, value_parser = duration::parse, value_name = "TIME", conflicts_with = "requests", help_heading = "Load")]
     duration: Option<Duration>,
@@ -264,6 +270,7 @@ impl Args {
                 Some(rate_rps) => Pace::Open { rate_rps, arrivals },
                 None => Pace::Closed,
             },
+            burst: self.burst,
             length: match self.requests {
                 Some(requests) => Length::Requests(requests),
                 None => Length::Duration(self.duration.unwrap_or(Duration::from_secs(10))),

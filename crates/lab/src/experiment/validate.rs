@@ -1,7 +1,8 @@
 //! What the types of an experiment cannot say.
 
 use super::{
-    Axis, Budget, Claim, Experiment, IDLE, RATE, RelativeTo, SaturationOf, Side, Subject, Value,
+    Axis, Budget, Claim, Experiment, IDLE, PHASE, RATE, RelativeTo, SaturationOf, Side, Subject,
+    Value,
 };
 use crate::{metric, stats::Compare};
 use anyhow::{Context as _, bail, ensure};
@@ -48,18 +49,25 @@ impl Experiment {
             axis.check(self.subject).with_context(|| format!("[[axis]] {:?}", axis.name))?;
             ensure!(axes.insert(axis.name.as_str()), "[[axis]] {:?} is there twice", axis.name);
         }
+        if !self.phase.is_empty() {
+            axes.insert(PHASE);
+            self.check_phases()?;
+        }
         if let Some(rate) = &self.rate {
-            axes.insert(RATE);
+            if self.phase.is_empty() {
+                axes.insert(RATE);
+                ensure!(!rate.fractions.is_empty(), "[rate] fractions is empty");
+            }
             for list in [Some(&rate.fractions), rate.quick_fractions.as_ref()].into_iter().flatten()
             {
-                ensure!(!list.is_empty(), "[rate] fractions is empty");
-                for fraction in list {
-                    ensure!(
-                        *fraction > 0.0 && *fraction <= 2.0,
-                        "[rate] fractions: {fraction} is not a share of the saturation (0 to 2)"
-                    );
-                }
+                list.iter()
+                    .try_for_each(|&share| check_share(share))
+                    .context("[rate] fractions")?;
             }
+            ensure!(
+                rate.quick_fractions.as_ref().is_none_or(|list| !list.is_empty()),
+                "[rate] quick-fractions is empty"
+            );
             ensure!(
                 rate.relative_to == RelativeTo::Slowest
                     || [self.full, self.quick].iter().all(|b| b.saturation_of == SaturationOf::All),
@@ -93,6 +101,33 @@ impl Experiment {
             self.check_claim(claim, &names, &axes)
                 .with_context(|| format!("[[claim]] {:?}", claim.id))?;
         }
+        Ok(())
+    }
+
+    fn check_phases(&self) -> anyhow::Result<()> {
+        ensure!(self.subject == Subject::Server, "[[phase]] is for subject = \"server\"");
+        let rate = self.rate.as_ref().context("[[phase]] wants [rate]: shares of what?")?;
+        ensure!(
+            rate.fractions.is_empty()
+                && rate.quick_fractions.is_none()
+                && rate.paper_rps.is_empty(),
+            "[rate] has rates, and so has [[phase]]: leave those of [rate] out"
+        );
+        ensure!(self.phase.len() <= MAX_VALUES, "more than {MAX_VALUES} phases");
+        let mut names = BTreeSet::new();
+        for phase in &self.phase {
+            let place = || format!("[[phase]] {:?}", phase.name);
+            ensure!(names.insert(phase.name.as_str()), "{} is there twice", place());
+            let ordinal = phase.name == "min" || phase.name == "max";
+            ensure!(!ordinal, "{}: in claims this is the first or the last phase", place());
+            check_share(phase.fraction).with_context(place)?;
+            let fits = |seconds: f64| (0.1..=3600.0).contains(&seconds);
+            ensure!(phase.seconds.is_none_or(fits), "{}: seconds: 0.1 to 3600", place());
+        }
+        ensure!(
+            self.phase.iter().any(|phase| phase.seconds.is_none()),
+            "[[phase]]: one without `seconds` is wanted, which takes the time that there is"
+        );
         Ok(())
     }
 
@@ -137,19 +172,22 @@ impl Experiment {
         for name in side.at.keys().chain(&side.over) {
             ensure!(axes.contains(name.as_str()), "no axis {name:?}");
         }
-        for axis in &self.axis {
-            for values in [Some(&axis.values), axis.quick_values.as_ref()].into_iter().flatten() {
-                let chosen = side.at.get(&axis.name);
-                let free = side.over.contains(&axis.name) || values.len() == 1;
+        let phases: Vec<Value> = self.phase.iter().map(|p| Value::Word(p.name.clone())).collect();
+        let phases = (!phases.is_empty()).then_some((PHASE, &phases, None));
+        let axes = self.axis.iter().map(|a| (a.name.as_str(), &a.values, a.quick_values.as_ref()));
+        for (axis, values, quick_values) in axes.chain(phases) {
+            for values in [Some(values), quick_values].into_iter().flatten() {
+                let chosen = side.at.get(axis);
+                let free = side.over.iter().any(|over| over == axis) || values.len() == 1;
                 match chosen {
                     Some(select) if select.among(values).is_none() => bail!(
                         "at.{} = {}: the axis has no such value (\"min\" and \"max\" always work)",
-                        axis.name,
+                        axis,
                         select.0
                     ),
                     None if !free => bail!(
                         "axis {:?} has several values: name one in `at`, or sum up with `over`",
-                        axis.name
+                        axis
                     ),
                     _ => {}
                 }
@@ -159,8 +197,14 @@ impl Experiment {
     }
 }
 
+fn check_share(share: f64) -> anyhow::Result<()> {
+    ensure!(share > 0.0 && share <= 2.0, "{share} is not a share of the saturation (0 to 2)");
+    Ok(())
+}
+
 impl Axis {
     fn check(&self, subject: Subject) -> anyhow::Result<()> {
+        ensure!(self.name != PHASE, "phases have a table of their own: [[phase]]");
         ensure!(self.name != RATE, "the rate has a table of its own: [rate]");
         for values in [Some(&self.values), self.quick_values.as_ref()].into_iter().flatten() {
             ensure!(!values.is_empty(), "values is empty");

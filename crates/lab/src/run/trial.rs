@@ -1,4 +1,5 @@
-//! One run: a server, its idle connections, a load; everything ended at its end.
+//! One run: a server, its idle connections, a load (or several, one after the other); everything
+//! ended at its end.
 
 use super::{interrupt::Interrupt, process::Process, server::Server, site::Site};
 use crate::{
@@ -15,6 +16,8 @@ use std::{
 
 /// How much longer than its window a load may take: its own time-outs, the merging of histograms.
 const LOAD_GRACE: Duration = Duration::from_secs(40);
+/// How long Ctrl-C may go unnoticed.
+const INTERRUPT_GRAIN: Duration = Duration::from_millis(20);
 /// The generator's exit code for "I was the bottleneck".
 const EXIT_INVALID: i32 = 3;
 
@@ -65,8 +68,28 @@ pub struct Cpus {
 pub enum Drive {
     /// At the cell's rate, if it has one; else as the experiment's flags say.
     AsPlanned,
+    /// At so many requests a second: a phase.
+    Rate(f64),
     /// In a closed loop of so many connections, to find the saturation.
     Saturate(u32),
+}
+
+/// One load on a server.
+#[derive(Clone, Copy, Debug)]
+pub struct Step<'a> {
+    /// What is measured.
+    pub cell: &'a Cell,
+    /// How.
+    pub drive: Drive,
+    /// For how many seconds.
+    pub window_s: f64,
+}
+
+/// The server's figures at an instant.
+struct Reading {
+    at: Instant,
+    cpu: measure::CpuTime,
+    statistics: serde_json::Value,
 }
 
 /// Everything that the runs of an experiment share.
@@ -100,50 +123,88 @@ pub struct Trial {
 }
 
 impl Bench<'_> {
-    /// Measures one cell for `window_s` seconds. What was found before an error stays in `trial`.
+    /// Measures the `steps` on one server, one after the other without a gap: each load but the
+    /// last is left to its last replies when it has sent its last request, and the next begins.
+    /// What was found before an error stays in `trials`, one for each step.
     ///
     /// # Errors
-    /// When the server, the idle holder or the generator fails; when another mechanism runs than
+    /// When the server, the idle holder or a generator fails; when another mechanism runs than
     /// was asked for; on Ctrl-C.
     pub fn measure(
         &self,
         variant: &Variant,
-        cell: &Cell,
-        drive: Drive,
-        window_s: f64,
+        steps: &[Step<'_>],
         seed: u64,
-        trial: &mut Trial,
+        trials: &mut [Trial],
     ) -> anyhow::Result<()> {
+        let first = steps.first().context("a run has at least one step")?;
         if self.experiment.subject == Subject::Wait {
-            return self.measure_wait(variant, cell, window_s, seed, trial);
+            return self.measure_wait(variant, first.cell, first.window_s, seed, &mut trials[0]);
         }
         let site = self.site.context("an experiment with a server has a site")?;
-        let server = Server::start(&self.serve(site, variant, cell), self.interrupt)?;
-        trial.commands.push(server.command().to_owned());
-        trial.mechanism.clone_from(&server.mechanism);
-        trial.raw.listening = server.listening.clone();
+        let server = Server::start(&self.serve(site, variant, first.cell), self.interrupt)?;
+        for trial in &mut *trials {
+            trial.commands.push(server.command().to_owned());
+            trial.mechanism.clone_from(&server.mechanism);
+            trial.raw.listening = server.listening.clone();
+        }
         same_mechanism(variant, &server.mechanism)?;
-        let _holder = self.hold_idle(&server, cell, trial)?;
+        let _holder = self.hold_idle(&server, first.cell, trials)?;
 
         let url = format!("http://{}{}", server.address, site.path());
-        let load = self.load(url, cell, drive, window_s, seed);
-        trial.raw.before = server.statistics(self.interrupt)?;
+        let statistics = server.statistics(self.interrupt)?;
         let cpu = measure::cpu_time(server.pid())?;
-        let started_at = Instant::now();
-        let mut generator = Process::spawn("the generator", &load)?;
-        trial.commands.push(generator.command().to_owned());
+        let mut earlier = Reading { at: Instant::now(), cpu, statistics };
+        let mut generators = Vec::with_capacity(steps.len());
+        for (step, trial) in steps.iter().zip(&mut *trials) {
+            let load = self.load(url.clone(), step.cell, step.drive, step.window_s, seed);
+            let mut generator = Process::spawn("the generator", &load)?;
+            trial.commands.push(generator.command().to_owned());
+            if generators.len() + 1 < steps.len() {
+                self.sleep_until(earlier.at + Duration::from_secs_f64(step.window_s))?;
+            } else {
+                trial.raw.load = self.result_of(&mut generator, step.window_s)?;
+            }
+            generators.push(generator);
+            let (at, cpu) = (Instant::now(), measure::cpu_time(server.pid())?);
+            let later = Reading { at, cpu, statistics: server.statistics(self.interrupt)? };
+            trial.raw.wall_ns = (later.at - earlier.at).as_nanos() as u64;
+            trial.raw.cpu = later.cpu - earlier.cpu;
+            trial.raw.before = std::mem::replace(&mut earlier, later).statistics;
+            trial.raw.after = earlier.statistics.clone();
+        }
+        generators.pop();
+        for ((generator, trial), step) in generators.iter_mut().zip(trials).zip(steps) {
+            trial.raw.load = self.result_of(generator, step.window_s)?;
+        }
+        Ok(())
+    }
+
+    /// What the generator wrote at its end.
+    fn result_of(
+        &self,
+        generator: &mut Process,
+        window_s: f64,
+    ) -> anyhow::Result<serde_json::Value> {
         let limit = Duration::from_secs_f64(window_s) + LOAD_GRACE;
         let (status, text) = generator.output(limit, self.interrupt)?;
-        trial.raw.wall_ns = started_at.elapsed().as_nanos() as u64;
-        trial.raw.cpu = measure::cpu_time(server.pid())? - cpu;
-        trial.raw.after = server.statistics(self.interrupt)?;
         if !status.success() && status.code() != Some(EXIT_INVALID) {
             generator.drain_stderr();
             anyhow::bail!("{}", generator.complaint(&format!("failed ({status})")));
         }
-        trial.raw.load = serde_json::from_str(&text)
-            .with_context(|| generator.complaint("did not write a JSON document"))?;
-        Ok(())
+        serde_json::from_str(&text)
+            .with_context(|| generator.complaint("did not write a JSON document"))
+    }
+
+    fn sleep_until(&self, instant: Instant) -> anyhow::Result<()> {
+        loop {
+            self.interrupt.check()?;
+            let left = instant.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            std::thread::sleep(left.min(INTERRUPT_GRAIN));
+        }
     }
 
     /// Measures the wait of the mechanism alone.
@@ -216,6 +277,9 @@ impl Bench<'_> {
             Drive::Saturate(connections) => {
                 flags.insert("connections".into(), Value::Number(f64::from(connections)));
             }
+            Drive::Rate(rps) => {
+                flags.insert("rate".into(), Value::Number(rps));
+            }
             Drive::AsPlanned => {
                 if let Some(rate) = cell.point.get(crate::experiment::RATE) {
                     flags.insert("rate".into(), rate.clone());
@@ -236,7 +300,7 @@ impl Bench<'_> {
         &self,
         server: &Server,
         cell: &Cell,
-        trial: &mut Trial,
+        trials: &mut [Trial],
     ) -> anyhow::Result<Option<Process>> {
         let wanted = cell.point.get(IDLE).and_then(Value::number).unwrap_or(0.0) as u64;
         if wanted == 0 {
@@ -249,7 +313,9 @@ impl Bench<'_> {
         let mut program = with_flags(&self.programs.idle, &flags);
         program.push(server.address.clone().into());
         let mut holder = Process::spawn("the idle holder", &program)?;
-        trial.commands.push(holder.command().to_owned());
+        for trial in trials {
+            trial.commands.push(holder.command().to_owned());
+        }
         server.await_open(wanted, &mut holder, self.interrupt)?;
         Ok(Some(holder))
     }
