@@ -261,7 +261,8 @@ impl<'a> Conduct<'a> {
     /// What a run costs beside its window, as seen so far.
     fn overhead(&self) -> f64 {
         if self.runs_made == 0 {
-            FIRST_OVERHEAD_S
+            let phases = &self.settings.experiment.phase;
+            FIRST_OVERHEAD_S + phases.iter().filter_map(|phase| phase.seconds).sum::<f64>()
         } else {
             self.overhead_s / f64::from(self.runs_made)
         }

@@ -75,6 +75,7 @@ struct WaitCostArgs {
 #[command(after_help = "Examples:
   pollux lab run idle --quick
   pollux lab run idle --seed 7 --out results/idle-7
+  pollux lab run provos-fig14 --guest     with /dev/poll
   pollux lab run idle --quick --json | jq '.claims[] | {id, verdict}'
 
 The server runs on the first CPU that this process may use, the generator on the second. Ctrl-C
@@ -98,8 +99,12 @@ struct RunArgs {
     #[arg(long)]
     json: bool,
     /// Run on this kernel an experiment that is meant for the guest of `pollux vm`
-    #[arg(long)]
+    #[arg(long, conflicts_with = "guest")]
     here: bool,
+    /// Run in the guest of `pollux vm`, which has /dev/poll, an experiment that is meant for this
+    /// kernel
+    #[arg(long)]
+    guest: bool,
 }
 
 /// Columns of the tables when standard output is no terminal.
@@ -157,7 +162,7 @@ fn measure(args: &RunArgs) -> anyhow::Result<ExitCode> {
     if args.paper_rates {
         experiment.paper_rates()?;
     }
-    if experiment.place != Place::Host && !args.here {
+    if args.guest || (experiment.place != Place::Host && !args.here) {
         return in_guest(args, &experiment);
     }
     // Before anything is measured: a run is not to end with nowhere to put it.

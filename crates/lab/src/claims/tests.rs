@@ -185,3 +185,103 @@ fn a_block_that_lacks_one_side_does_not_count() {
     assert_eq!((claim.verdict, claim.value, claim.low), (Verdict::Undecided, Some(9.0), None));
     assert_eq!(claim.parts[0].estimate.unwrap().blocks, 1);
 }
+
+/// The experiment with data that were made for one claim: its side b is 1 everywhere, and side a
+/// what `a` makes of it.
+fn made_for(experiment: &Experiment, claim: &Claim, quick: bool, a: f64) -> Outcome {
+    let mut dimensions = experiment.dimensions(quick);
+    if !experiment.phase.is_empty() {
+        dimensions.push(crate::plan::phase_dimension(&experiment.phase));
+    } else if experiment.rate.is_some() {
+        dimensions.push(crate::plan::rate_dimension(&[10.0, 20.0, 30.0]));
+    }
+    let names: Vec<String> = if experiment.variant.is_empty() {
+        pollux_event::registry::ALL.iter().map(|entry| entry.name.into()).collect()
+    } else {
+        experiment.variant.iter().map(|variant| variant.name.clone()).collect()
+    };
+    let variants = names.iter().map(|name| VariantOutcome {
+        name: name.clone(),
+        mechanism: name.clone(),
+        unavailable: None,
+    });
+    let mut outcome = Outcome {
+        format: FORMAT.into(),
+        experiment: experiment.clone(),
+        quick,
+        paper_rates: false,
+        seed: 1,
+        started_at: String::new(),
+        elapsed_s: 1.0,
+        interrupted: false,
+        notes: Vec::new(),
+        environment: Environment::default(),
+        variants: variants.collect(),
+        dimensions,
+        saturation: Vec::new(),
+        claims: Vec::new(),
+        cells: Vec::new(),
+        runs: Vec::new(),
+    };
+    for (block, name) in (0..3).flat_map(|block| names.iter().map(move |name| (block, name))) {
+        for point in crate::plan::points(&outcome.dimensions) {
+            let speaks_of = |side: &Side, points: &[Point]| {
+                let variant = side.variant.as_ref();
+                let named = variant.map_or(claim.each.contains(name), |variant| variant == name);
+                named && points.contains(&point)
+            };
+            let mut metrics = std::collections::BTreeMap::new();
+            let sides = [(Some(&claim.a), a), (claim.b.as_ref(), 1.0)];
+            for (side, value) in sides.into_iter().filter_map(|(side, v)| Some((side?, v))) {
+                if speaks_of(side, &points(&outcome, side)) {
+                    metrics.insert(side.metric.as_ref().unwrap_or(&claim.metric).clone(), value);
+                }
+            }
+            outcome.runs.push(Run {
+                cell: Cell { variant: name.clone(), point },
+                block,
+                started_s: 0.0,
+                window_s: 1.0,
+                mechanism: name.clone(),
+                status: Status::Valid,
+                reason: None,
+                metrics,
+                raw: Default::default(),
+                commands: Vec::new(),
+            });
+        }
+    }
+    outcome
+}
+
+/// The control of every claim that is built in: there are data by which it holds and data by which
+/// it does not, in the full form and in the quick one.
+#[test]
+fn every_built_in_claim_can_hold_and_can_fail() {
+    let mut judged = 0;
+    for id in crate::experiment::ids() {
+        let experiment = crate::experiment::find(id).unwrap();
+        for (claim, quick) in
+            experiment.claim.iter().flat_map(|claim| [(claim, false), (claim, true)])
+        {
+            let (limit, way) = match claim.holds {
+                Threshold::Above(limit) => (limit, 1.0),
+                Threshold::Below(limit) => (limit, -1.0),
+            };
+            let offset = match claim.compare {
+                stats::Compare::Difference => 1.0,
+                stats::Compare::Ratio | stats::Compare::Value => 0.0,
+            };
+            let step = way * limit.abs().max(1.0) * 0.1;
+            let verdict = |a: f64| {
+                let outcome = made_for(&experiment, claim, quick, offset + a);
+                judge_one(&outcome, claim).verdict
+            };
+            let place = format!("{id}, {}, quick: {quick}", claim.id);
+            assert_eq!(verdict(limit + step), Verdict::Holds, "{place}");
+            assert_eq!(verdict(limit - step), Verdict::DoesNotHold, "{place}");
+            judged += 1;
+        }
+    }
+    assert!(judged > 50, "only {judged} claims");
+}

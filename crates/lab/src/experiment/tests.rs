@@ -48,6 +48,24 @@ fn mistakes_are_named() {
 }
 
 #[test]
+fn phases_and_rates_are_not_mixed() {
+    for (old, new, expected) in [
+        ("[rate]\n", "[rate]\nfractions = [0.5]\n", "[rate] has rates, and so has [[phase]]"),
+        ("fraction = 1.3", "fraction = 13", "[[phase]] \"overload\": 13 is not a share"),
+        ("name = \"busy\"", "name = \"quiet\"", "[[phase]] \"quiet\" is there twice"),
+        ("name = \"busy\"", "name = \"max\"", "the first or the last phase"),
+        ("seconds = 1.5", "seconds = 0", "[[phase]] \"quiet-again\": seconds: 0.1 to 3600"),
+        ("phase = \"quiet\" } }", "phase = \"quite\" } }", "at.phase = quite: the axis has no"),
+        ("at = { phase = \"quiet\" }", "", "axis \"phase\" has several values"),
+        ("name = \"idle\"", "name = \"phase\"", "phases have a table of their own"),
+        ("x = \"phase\"", "x = \"rate\"", "no axis \"rate\""),
+    ] {
+        let said = said_of("provos-hybrid", old, new);
+        assert!(said.contains(expected), "{new}: {said}");
+    }
+}
+
+#[test]
 fn a_server_and_a_lone_wait_are_not_mixed() {
     for (id, old, new, expected) in [
         ("idle", "workload = \"one-byte\"\n", "", "workload is missing"),
