@@ -76,10 +76,13 @@ int dp_area_alloc(struct dp_set *set, unsigned long count)
 		goto destroy;
 	}
 	mutex_lock(&set->area_lock);
-	if (set->area)
+	if (set->area) {
 		result = -EPERM;
-	else
+	} else {
 		set->area = area;
+		set->mapped_room = area->room;
+		set->mapped = area->results;
+	}
 	mutex_unlock(&set->area_lock);
 	mutex_unlock(&set->lock);
 	if (!result)
@@ -106,12 +109,14 @@ int dp_area_free(struct dp_set *set)
 		return -EINTR;
 	mutex_lock(&set->area_lock);
 	area = set->area;
-	if (!area)
+	if (!area) {
 		result = -EINVAL;
-	else if (atomic_read(&area->maps))
+	} else if (atomic_read(&area->maps)) {
 		result = -EBUSY;
-	else
+	} else {
 		set->area = NULL;
+		set->mapped = NULL;
+	}
 	mutex_unlock(&set->area_lock);
 	mutex_unlock(&set->lock);
 	if (!result) {

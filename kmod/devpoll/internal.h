@@ -135,7 +135,7 @@ enum dp_use {
  */
 struct dp_area {
 	struct pollfd *results;
-	unsigned int room;
+	size_t room;
 	unsigned int npages;
 	atomic_t maps;
 	struct page *pages[] __counted_by(npages);
@@ -162,6 +162,8 @@ struct dp_user;
  * @hpolling: a DP_HPOLL is under way
  * @no_arm: for asking drivers without joining wait queues; @_key is set for each
  * @statistics: what ioctl and /proc tell; @ds_size and the like are filled in when asked for
+ * @mapped: @area's results
+ * @mapped_room: results that fit there
  * @area: results shared with user space
  * @area_lock: see the head of this file
  * @owner: thread group that used the set first
@@ -188,6 +190,8 @@ struct dp_set {
 	bool hpolling;
 	poll_table no_arm;
 	struct dvpoll_statistics statistics;
+	struct pollfd *mapped;
+	size_t mapped_room;
 	struct dp_area *area;
 	struct mutex area_lock;
 	struct pid *owner;
@@ -200,15 +204,15 @@ struct dp_set {
 
 /**
  * struct dp_sink - where a scan puts its results
- * @user: in user space; NULL: into the set's area
+ * @user: in user space; NULL: the set's area
  * @room: results that fit
  * @found: results put
  * @left: room ran out before everything pending was examined
  */
 struct dp_sink {
 	struct pollfd __user *user;
-	unsigned int room;
-	unsigned int found;
+	size_t room;
+	size_t found;
 	bool left;
 };
 

@@ -153,7 +153,11 @@ int dp_scan(struct dp_set *set, struct dp_sink *sink, poll_table *arm)
 	if (set->unhinted_first) {
 		set->unhinted_first = false;
 		result = dp_scan_unhinted(set, sink, arm);
-		return result ? result : dp_scan_ready(set, sink);
+		if (result)
+			return result;
+		if (sink->found == sink->room)
+			return !list_empty(&set->ready);
+		return dp_scan_ready(set, sink);
 	}
 	result = dp_scan_ready(set, sink);
 	if (!result && sink->found < sink->room)

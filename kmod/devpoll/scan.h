@@ -34,10 +34,9 @@ static __always_inline struct dp_entry *dp_set_find(struct dp_set *set, int fd)
 static __always_inline int dp_put(struct dp_set *set, struct dp_sink *sink, int fd, u16 events,
 				  u16 revents)
 {
-	struct pollfd __user *user = sink->user;
+	if (sink->user) {
+		struct pollfd __user *user = sink->user + sink->found;
 
-	if (user) {
-		user += sink->found;
 		if (!user_access_begin(user, sizeof(*user)))
 			return -EFAULT;
 		unsafe_put_user(fd, &user->fd, fault);
@@ -45,7 +44,7 @@ static __always_inline int dp_put(struct dp_set *set, struct dp_sink *sink, int 
 		unsafe_put_user(revents, &user->revents, fault);
 		user_access_end();
 	} else {
-		struct pollfd *result = &set->area->results[sink->found];
+		struct pollfd *result = &set->mapped[sink->found];
 
 		WRITE_ONCE(result->fd, fd);
 		WRITE_ONCE(result->events, events);
@@ -57,6 +56,19 @@ static __always_inline int dp_put(struct dp_set *set, struct dp_sink *sink, int 
 fault:
 	user_access_end();
 	return -EFAULT;
+}
+
+/*
+ * Has results go to the set's area, if there is one. Each wait and each scan after a sleep must
+ * ask: the area may be freed, or another one made, meanwhile.
+ */
+static __always_inline bool dp_sink_into_area(struct dp_set *set, struct dp_sink *sink)
+{
+	if (unlikely(!set->mapped))
+		return false;
+	if (unlikely(sink->room > set->mapped_room))
+		sink->room = set->mapped_room;
+	return true;
 }
 
 /*
@@ -140,36 +152,44 @@ static __always_inline void dp_file_return(struct dp_file borrowed)
 static __always_inline __poll_t dp_look_hooked(struct dp_set *set, struct dp_entry *entry)
 {
 	struct dp_file borrowed = dp_file_borrow(entry->fd);
-	__poll_t mask = EPOLLNVAL;
+	__poll_t mask;
 
-	if (likely(borrowed.file && dp_is_socket_of(borrowed.file, entry->inode)))
-		mask = dp_examine_hooked(set, entry, borrowed.file);
-	dp_file_return(borrowed);
+	if (unlikely(!borrowed.file))
+		return EPOLLNVAL;
+	if (unlikely(!dp_is_socket_of(borrowed.file, entry->inode))) {
+		dp_file_return(borrowed);
+		return EPOLLNVAL;
+	}
+	if (likely(!borrowed.counted))
+		return dp_examine_hooked(set, entry, borrowed.file);
+	mask = dp_examine_hooked(set, entry, borrowed.file);
+	fput(borrowed.file);
 	return mask;
 }
 
 /*
- * Examines the pending entries: those that are not ready leave the list, others stay. Returns 0,
- * 1 if there was no room for all, or -EFAULT.
+ * Examines the pending entries: those that are not ready leave the list, others stay. There must
+ * be room for one result. Returns 0, 1 if there was no room for all, or -EFAULT.
  */
 static __always_inline int dp_scan_ready(struct dp_set *set, struct dp_sink *sink)
 {
 	struct dp_entry *entry, *next;
 
 	list_for_each_entry_safe(entry, next, &set->ready, link) {
-		__poll_t mask;
+		__poll_t mask = dp_look_hooked(set, entry);
 
-		if (unlikely(sink->found == sink->room)) {
-			/* Those reported now come last the next time. */
-			list_rotate_to_front(&entry->link, &set->ready);
-			return 1;
-		}
-		mask = dp_look_hooked(set, entry);
 		entry->cached = mask != 0;
 		if (mask) {
 			if (unlikely(dp_put(set, sink, entry->fd, entry->events,
 					    mangle_poll(mask))))
 				return -EFAULT;
+			if (unlikely(sink->found == sink->room)) {
+				if (list_entry_is_head(next, &set->ready, link))
+					return 0;
+				/* Those reported now come last the next time. */
+				list_rotate_to_front(&next->link, &set->ready);
+				return 1;
+			}
 		} else if (likely(entry->hooked)) {
 			/* Else it has lost its hook, and left this list, just now. */
 			list_del_init(&entry->link);

@@ -149,12 +149,8 @@ static int dp_scan_into(struct dp_set *set, void *context, poll_table *arm)
 	result = dp_set_claim(set, DP_USE_SET);
 	if (result)
 		return result;
-	if (!sink->user) {
-		/* Looked at each time: the area may be freed, or another one made, meanwhile. */
-		if (!set->area)
-			return -EINVAL;
-		sink->room = min(sink->room, set->area->room);
-	}
+	if (!sink->user && !dp_sink_into_area(set, sink))
+		return -EINVAL;
 	result = dp_scan(set, sink, arm);
 	sink->left = result > 0;
 	set->statistics.ds_results += sink->found;
@@ -181,33 +177,38 @@ static noinline_for_stack long dp_wait_slowly(struct dp_set *set, struct pollfd 
 	return result;
 }
 
+static __always_inline long dp_scan_pending(struct dp_set *set, struct dp_sink *sink)
+{
+	int result;
+
+	if (!llist_empty(&set->hints))
+		dp_take_hints(set);
+	set->statistics.ds_scans++;
+	result = dp_scan_ready(set, sink);
+	set->statistics.ds_results += sink->found;
+	return unlikely(result < 0) ? result : sink->found;
+}
+
 /*
  * The usual wait: every entry has a hook, and something is pending. Returns what it found, -EFAULT,
- * or 0 if there is nothing to be told that way.
+ * or 0 if there is nothing to be told that way. Two copies of the scan, by where results go, are
+ * cheaper than to ask at each result.
  */
 static __always_inline long dp_scan_quickly(struct dp_set *set, struct pollfd __user *fds, int nfds)
 {
 	struct dp_sink sink = {
-		.user = fds,
 		.room = nfds,
 	};
-	int result;
 
 	set->statistics.ds_waits++;
 	if (unlikely(nfds <= 0 || !list_empty(&set->unhinted) || set->use != DP_USE_SET ||
 		     (set->options & (DP_OPTION_TABLE | DP_OPTION_EXCLUSIVE))))
 		return 0;
-	if (!fds) {
-		if (unlikely(!set->area))
-			return 0;
-		sink.room = min(sink.room, set->area->room);
+	if (fds) {
+		sink.user = fds;
+		return dp_scan_pending(set, &sink);
 	}
-	if (!llist_empty(&set->hints))
-		dp_take_hints(set);
-	set->statistics.ds_scans++;
-	result = dp_scan_ready(set, &sink);
-	set->statistics.ds_results += sink.found;
-	return unlikely(result < 0) ? result : sink.found;
+	return likely(dp_sink_into_area(set, &sink)) ? dp_scan_pending(set, &sink) : 0;
 }
 
 /**
