@@ -113,6 +113,12 @@ const WIDTH: u16 = 110;
 /// Exit code after Ctrl-C: 128 + SIGINT, as shells have it.
 const INTERRUPTED: u8 = 130;
 
+/// How much longer than its budget an experiment may take in a guest: one pass over all cells is
+/// made in any case, and an emulated machine is slow.
+const GUEST_PATIENCE: f64 = 4.0;
+/// Seconds for the guest's boot, the module's build included.
+const GUEST_BOOT_S: f64 = 300.0;
+
 /// Runs the command.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
@@ -197,6 +203,9 @@ fn in_guest(args: &RunArgs, experiment: &Experiment) -> anyhow::Result<ExitCode>
     if experiment.place == Place::DeterministicGuest {
         command.arg("--deterministic");
     }
+    // The budget is the guest's own time, and boot and end come on top; one that hangs is ended.
+    let seconds = experiment.budget(args.quick).seconds * GUEST_PATIENCE + GUEST_BOOT_S;
+    command.arg("--timeout").arg(format!("{seconds:.0}"));
     command.arg("--").arg(&program).args(["lab", "run", &args.experiment, "--here"]);
     let flags =
         [("--quick", args.quick), ("--paper-rates", args.paper_rates), ("--json", args.json)];
