@@ -72,8 +72,8 @@ bool kernel_log_is_clean(char *line, size_t size)
 		return true;
 	if (!compiled) {
 		regcomp(&bad,
-			"BUG|WARNING|KASAN|KCSAN|Oops|lockdep|possible .*(deadlock|recursive)|"
-			"kmemleak|general protection|refcount_t|hung task|soft lockup|rcu.*stall",
+			"BUG|WARNING|KASAN|KCSAN|Oops|INFO: lockdep|possible .*(deadlock|recursive)|"
+			"unreferenced object|general protection|refcount_t|hung task|soft lockup|rcu.*stall",
 			REG_EXTENDED | REG_NOSUB);
 		compiled = true;
 	}
