@@ -25,7 +25,6 @@ test: ## everything that CI runs: format, lints, documentation, all tests
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked --workspace --no-deps --document-private-items
 	$(CARGO) test --locked --workspace --no-fail-fast
-	$(MAKE) test-kmod
 
 .PHONY: test-kmod
 test-kmod: ## /dev/poll in guests: selftests and contract suite on both stock kernels

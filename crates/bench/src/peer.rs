@@ -81,7 +81,7 @@ pub(crate) fn start(peer: Peer, place: &Place) -> anyhow::Result<Running> {
         Peer::Floor6k => command.arg(&place.floor).args([address.to_string(), "6144".into()]),
         Peer::Pollux => command
             .arg(&place.pollux)
-            .args(["serve", "--mechanism", "epoll-et", "--workers", "1", "--keep-alive-timeout"])
+            .args(["serve", "--mechanism", "epoll-et", "--workers", "1", "--keep-alive"])
             .args(["600s", "--listen", &address.to_string()])
             .arg(&place.documents),
         Peer::Nginx => {
