@@ -197,7 +197,13 @@ void dp_take_hints(struct dp_set *set)
 
 	if (llist_empty(&set->hints))
 		return;
+	/*
+	 * A thread that has scanned but does not sleep yet will find the list empty. The exchange
+	 * in llist_del_all() is a full barrier: it then finds this changed, and scans again.
+	 */
+	WRITE_ONCE(set->taken, set->taken + 1);
 	hints = llist_reverse_order(llist_del_all(&set->hints));
+	dp_widen_race();
 	llist_for_each_entry_safe(entry, next, hints, hint) {
 		set->statistics.ds_hints++;
 		if (list_empty(&entry->link))

@@ -31,6 +31,7 @@
 #define _DEVPOLL_INTERNAL_H
 
 #include <linux/atomic.h>
+#include <linux/delay.h>
 #include <linux/fs.h>
 #include <linux/kernel.h>
 #include <linux/list.h>
@@ -58,6 +59,17 @@
 
 /* Events that poll(2) reports whether asked for or not. */
 #define DP_ALWAYS (EPOLLERR | EPOLLHUP)
+
+/*
+ * Makes the moments wide in which the threads of a set may miss each other, for the tests of what
+ * happens then (README.md, "Tests").
+ */
+static inline void dp_widen_race(void)
+{
+#ifdef DEVPOLL_WIDEN_RACES
+	udelay(100);
+#endif
+}
 
 /* struct dvpoll as the kernel reads it: the same bytes, with addresses marked for sparse. */
 struct dp_wait_args {
@@ -152,6 +164,7 @@ struct dp_user;
  * @recent: entries that were looked up last, by the low bits of their descriptors
  * @recent_mask: those bits
  * @changed: how often a change asked for another look; read without the lock by sleepers
+ * @taken: how often hints were taken off @hints; read likewise
  * @options: DP_OPTION_*
  * @entries: in @table
  * @hinted: of them, with a hook
@@ -180,6 +193,7 @@ struct dp_set {
 	struct dp_entry **recent;
 	unsigned int recent_mask;
 	unsigned int changed;
+	unsigned int taken;
 	u32 options;
 	unsigned int entries;
 	unsigned int hinted;

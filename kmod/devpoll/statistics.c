@@ -131,9 +131,6 @@ long dp_get_statistics(struct dp_set *set, struct dvpoll_statistics __user *user
 	/* Hints are counted when they are taken. */
 	dp_take_hints(set);
 	dp_read(set, &statistics);
-	/* They wait on set->ready now, where a sleeper would not look by itself. */
-	if (!list_empty(&set->ready))
-		dp_set_look_again(set);
 	mutex_unlock(&set->lock);
 	statistics.ds_size = sizeof(statistics);
 	if (copy_to_user(user, &statistics, min_t(u64, size, sizeof(statistics))))

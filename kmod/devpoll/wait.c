@@ -24,10 +24,24 @@ static bool dp_schedule(ktime_t *deadline, u64 slack)
 	return schedule_hrtimeout_range(deadline, slack, HRTIMER_MODE_ABS) != 0;
 }
 
-/* Whether a scan may find what the one before this generation of the set did not. */
-static bool dp_pending(struct dp_set *set, unsigned int generation, struct poll_wqueues *queues)
+/**
+ * struct dp_seen - the state of a set after a scan that found nothing
+ * @changed: of the set
+ * @taken: of the set
+ */
+struct dp_seen {
+	unsigned int changed;
+	unsigned int taken;
+};
+
+/* Whether a scan may find what the last one did not. */
+static bool dp_pending(struct dp_set *set, const struct dp_seen *seen, struct poll_wqueues *queues)
 {
-	return !llist_empty(&set->hints) || READ_ONCE(set->changed) != generation ||
+	if (!llist_empty(&set->hints))
+		return true;
+	/* Pairs with llist_del_all() in dp_take_hints(): who took the hints counted it before. */
+	smp_rmb();
+	return READ_ONCE(set->taken) != seen->taken || READ_ONCE(set->changed) != seen->changed ||
 	       READ_ONCE(queues->triggered);
 }
 
@@ -59,7 +73,7 @@ int dp_sleep(struct dp_set *set, int timeout_ms, struct poll_wqueues *queues,
 {
 	bool queued = false, armed = false, slept = false;
 	bool over = timeout_ms == 0;
-	unsigned int generation = 0;
+	struct dp_seen seen = {};
 	ktime_t deadline, *expires = NULL;
 	wait_queue_entry_t wait;
 	u64 slack = 0;
@@ -79,14 +93,15 @@ int dp_sleep(struct dp_set *set, int timeout_ms, struct poll_wqueues *queues,
 			slept = false;
 			set->statistics.ds_wakeups += !over;
 		}
-		if (armed && generation != set->changed) {
+		if (armed && seen.changed != set->changed) {
 			/* Other files may have to be waited for now. */
 			poll_freewait(queues);
 			poll_initwait(queues);
 			armed = false;
 		}
-		generation = set->changed;
+		seen.changed = set->changed;
 		result = scan(set, context, armed || over ? NULL : &queues->pt);
+		seen.taken = set->taken;
 		armed = true;
 		if (!result && !over && !queues->error && !signal_pending(current)) {
 			set->statistics.ds_sleeps++;
@@ -102,6 +117,7 @@ int dp_sleep(struct dp_set *set, int timeout_ms, struct poll_wqueues *queues,
 		if (signal_pending(current))
 			break;
 
+		dp_widen_race();
 		if (!queued) {
 			queued = true;
 			if (READ_ONCE(set->options) & DP_OPTION_EXCLUSIVE)
@@ -109,9 +125,10 @@ int dp_sleep(struct dp_set *set, int timeout_ms, struct poll_wqueues *queues,
 			else
 				add_wait_queue(&set->waiters, &wait);
 		}
+		dp_widen_race();
 		/* The barrier in here is what dp_hint() and dp_set_look_again() pair with. */
 		set_current_state(TASK_INTERRUPTIBLE);
-		if (!dp_pending(set, generation, queues))
+		if (!dp_pending(set, &seen, queues))
 			over = !dp_schedule(expires, slack);
 		__set_current_state(TASK_RUNNING);
 		/* Cleared before the next scan looks, as poll_schedule_timeout() does. */

@@ -246,3 +246,70 @@ TEST(hints_taken_by_statistics_still_wake)
 		set_poll_none(set, 0);
 	}
 }
+
+struct race {
+	int set, fd;
+	/* Rounds that the main thread began, and that the waiting one ended. */
+	volatile int begun, ended;
+	volatile bool stop;
+};
+
+static void *take_on_and_on(void *context)
+{
+	struct race *race = context;
+	struct pollfd result;
+
+	while (!race->stop)
+		set_poll(race->set, &result, 1, 0);
+	return NULL;
+}
+
+static void *wait_on_and_on(void *context)
+{
+	struct race *race = context;
+	struct pollfd result;
+
+	while (!race->stop) {
+		if (race->begun == race->ended)
+			continue;
+		if (set_poll(race->set, &result, 1, LONG_MS) != 1)
+			return race;
+		drain(race->fd);
+		race->ended = race->begun;
+	}
+	return NULL;
+}
+
+/*
+ * A thread has scanned and is about to sleep; the hint comes, and another thread takes it: what is
+ * ready now must be told to both.
+ */
+TEST(hints_taken_by_another_thread_still_wake)
+{
+	enum { ROUNDS = 20000, SECONDS = 4 };
+	struct pair pair = unix_pair(SOCK_STREAM);
+	struct race race = { .set = set_open(), .fd = pair.a };
+	long end = now_ms() + SECONDS * 1000;
+	pthread_t taker, waiter;
+	void *failed;
+
+	set_write(race.set, pair.a, POLLIN);
+	CHECK_EQ(pthread_create(&taker, NULL, take_on_and_on, &race), 0);
+	CHECK_EQ(pthread_create(&waiter, NULL, wait_on_and_on, &race), 0);
+	for (int round = 0; round < ROUNDS && now_ms() < end; round++) {
+		long limit = now_ms() + LONG_MS / 2;
+
+		race.begun++;
+		/* At different points on its way to sleep. */
+		for (volatile int delay = round * 97 % 3000; delay; delay--)
+			;
+		make_readable(pair.b);
+		while (race.ended != race.begun && now_ms() < limit)
+			;
+		CHECK_EQ(race.ended, race.begun);
+	}
+	race.stop = true;
+	pthread_join(taker, NULL);
+	pthread_join(waiter, &failed);
+	CHECK(!failed);
+}
