@@ -11,6 +11,7 @@ pub mod hybrid;
 mod numbered_changes;
 pub mod poll;
 mod recheck;
+mod room;
 pub mod rtsig;
 pub mod select;
 mod signal_queue;

@@ -206,7 +206,7 @@ impl Hybrid {
         let theirs = partner!(&mut self.partner, partner => partner.add(fd, interest))?;
         // Both count the uses of a number in the same way.
         debug_assert_eq!(theirs, token);
-        self.signals.add(token).inspect_err(|_| {
+        self.signals.add(token, interest).inspect_err(|_| {
             let _ = partner!(&mut self.partner, partner => partner.remove(theirs));
         })
     }
@@ -353,9 +353,7 @@ impl Mechanism for Hybrid {
     #[inline]
     fn modify(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
         self.registrations.replace(token, interest)?;
-        if self.side != Side::Partner {
-            self.signals.look_again(token);
-        }
+        self.signals.modify(token, interest)?;
         partner!(&mut self.partner, partner => partner.modify(token, interest))
     }
 

@@ -8,13 +8,6 @@ use crate::{
 };
 use std::{io, time::Duration};
 
-/// How often those are asked about that were armed while their buffers were full.
-///
-/// The kernel signals that there is room again only to writers that it has refused, and notes the
-/// refusal only on descriptors that are armed; poll(2) makes good for it with TCP, but not with
-/// UNIX stream sockets. Nobody else is asked about twice.
-pub(crate) const RETRY: Duration = Duration::from_millis(10);
-
 /// How many entries may be useless before [`Recheck::keep_short`] looks at them.
 const SLACK: usize = 1024;
 
@@ -26,24 +19,24 @@ pub(crate) struct Recheck {
     tokens: Vec<Token>,
     /// By descriptor number: whether it is in the list.
     listed: Vec<bool>,
-    /// By descriptor number: it has not been seen writable since it was armed.
-    doubtful: Vec<bool>,
-    /// Those in doubt that somebody wants to write to.
-    full: Vec<Token>,
     /// From here on, the entries' answers have not been handed out.
     cursor: usize,
     /// How many entries have answers; those after them were listed since.
     answered: usize,
     /// How many answers from `cursor` on say that something is ready.
     ready: usize,
-    /// Keep what was handed out, to be asked about again: level-triggering.
+    /// Level-triggering: what was found ready is asked about again at the next wait, and so is who
+    /// wants to write and cannot. (The kernel signals that there is room only to who was refused
+    /// last: a send that succeeds ends that, and poll(2) begins it.)
     keep: bool,
-    /// Something was kept.
+    /// Something was kept for the next wait.
     kept: bool,
+    /// That wait has begun.
+    again: bool,
 }
 
 impl Recheck {
-    /// An empty list. With `keep`, what is found ready stays listed until it is not.
+    /// An empty list; with `keep` for level-triggering.
     pub(crate) fn new(keep: bool) -> Self {
         Self { keep, ..Self::default() }
     }
@@ -60,9 +53,7 @@ impl Recheck {
     pub(crate) fn list(&mut self, token: Token) {
         let index = token.fd as usize;
         if index >= self.listed.len() {
-            let len = (index + 1).next_multiple_of(1024);
-            self.listed.resize(len, false);
-            self.doubtful.resize(len, false);
+            self.listed.resize((index + 1).next_multiple_of(1024), false);
         }
         if !self.listed[index] {
             self.listed[index] = true;
@@ -71,28 +62,10 @@ impl Recheck {
         }
     }
 
-    /// Lists `token`, which has just been armed.
-    pub(crate) fn list_armed(&mut self, token: Token) {
-        self.forget(token);
-        self.list(token);
-        self.doubtful[token.fd as usize] = true;
-    }
-
-    /// Lists those armed while their buffers were full; whether there are any. Ask again within
-    /// [`RETRY`] then.
-    pub(crate) fn list_full(&mut self, registrations: &Registrations) -> bool {
-        while let Some(token) = self.full.pop() {
-            if registrations.interest(token).is_some() {
-                self.list(token);
-            }
-        }
-        self.is_due()
-    }
-
-    /// Whether some were armed while their buffers were full, and still are.
+    /// A wait begins: what was kept for it is due.
     #[inline]
-    pub(crate) fn has_full(&self) -> bool {
-        !self.full.is_empty()
+    pub(crate) fn begin_wait(&mut self) {
+        self.again = self.kept;
     }
 
     /// Says that the number belongs to nobody now: its next owner is listed anew.
@@ -112,7 +85,7 @@ impl Recheck {
     /// Whether there is something to ask.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
-        self.kept || self.entries.len() > self.answered
+        self.again || self.entries.len() > self.answered
     }
 
     /// How many answers say that something is ready and have not been handed out.
@@ -125,24 +98,13 @@ impl Recheck {
     /// they are still listed.
     pub(crate) fn ask(&mut self, registrations: &Registrations) -> io::Result<usize> {
         self.tidy(registrations);
-        let any = sys::ppoll(&mut self.entries, Some(Duration::ZERO))?;
+        let ready = sys::ppoll(&mut self.entries, Some(Duration::ZERO))?;
         self.answered = self.entries.len();
-        self.ready = 0;
-        for (entry, &token) in self.entries.iter_mut().zip(&self.tokens) {
-            let index = token.fd as usize;
-            self.listed[index] = false;
-            let wanted = registrations.interest(token).map_or(0, Interest::to_poll_bits);
-            if self.doubtful[index] {
-                self.doubtful[index] = entry.revents & libc::POLLOUT == 0;
-                if self.doubtful[index] && wanted & libc::POLLOUT as u32 != 0 {
-                    self.full.push(token);
-                }
-                entry.revents &= (wanted | super::ALWAYS) as i16;
-            }
-            self.ready += usize::from(entry.revents != 0);
+        self.ready = ready;
+        for (entry, token) in self.entries.iter().zip(&self.tokens) {
+            self.listed[token.fd as usize] = false;
+            self.kept |= self.keep && (entry.revents != 0 || entry.events & libc::POLLOUT != 0);
         }
-        debug_assert!(self.ready <= any);
-        self.kept = self.keep && self.ready > 0;
         Ok(self.ready)
     }
 
@@ -162,16 +124,14 @@ impl Recheck {
             let Some(interest) = registrations.interest(token) else { continue };
             if former < answered {
                 let done = former < handed_out && !self.keep;
-                // "Not ready" ends the listing; and it may have been listed again since.
-                if entry.revents == 0 || done || self.listed[token.fd as usize] {
+                let useful = entry.revents != 0 || self.keep && interest.contains(Interest::WRITE);
+                // It may have been listed again since.
+                if !useful || done || self.listed[token.fd as usize] {
                     continue;
                 }
                 self.listed[token.fd as usize] = true;
             }
-            let mut events = interest.to_poll_bits() as i16;
-            if self.doubtful[token.fd as usize] {
-                events |= libc::POLLOUT;
-            }
+            let events = interest.to_poll_bits() as i16;
             self.entries[left] = PollFd { fd: token.fd, events, revents: 0 };
             self.tokens[left] = token;
             left += 1;
@@ -182,6 +142,7 @@ impl Recheck {
         self.answered = 0;
         self.ready = 0;
         self.kept = false;
+        self.again = false;
     }
 
     /// The next that is ready, of those the last [`Recheck::ask`] asked about.

@@ -11,6 +11,9 @@
 //!   flush on are queued again, those before are seen by the poll. The limit, RLIMIT_SIGPENDING,
 //!   counts what all processes of the user have queued, so the overflow may be another's fault.
 //!
+//! - The signal that there is room to write again can be lost with all but TCP sockets, whose
+//!   room is therefore told by an epoll instance beside the signals (`room.rs`).
+//!
 //! # Nothing is stale
 //! A signal names a descriptor's number only, and may have been sent for the number's former
 //! owner. Whoever was added since the queue was last seen empty is *suspect*: a signal for it is
@@ -113,7 +116,7 @@ impl Mechanism for RtSignals {
         let token = self.registrations.insert(fd.as_raw_fd(), interest)?;
         let added = match &mut self.handoff {
             Some(partner) => partner.watch(token, interest),
-            None => self.signals.add(token),
+            None => self.signals.add(token, interest),
         };
         if let Err(error) = added {
             let _ = self.registrations.remove(token);
@@ -127,10 +130,7 @@ impl Mechanism for RtSignals {
         self.registrations.replace(token, interest)?;
         match &mut self.handoff {
             Some(partner) => partner.watch(token, interest),
-            None => {
-                self.signals.look_again(token);
-                Ok(())
-            }
+            None => self.signals.modify(token, interest),
         }
     }
 

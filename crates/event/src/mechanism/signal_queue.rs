@@ -21,7 +21,7 @@ use std::{
     cell::Cell,
     io,
     marker::PhantomData,
-    os::fd::{AsFd, OwnedFd, RawFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd},
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -54,8 +54,9 @@ pub(crate) struct SignalQueue {
     /// The signal alone.
     own: SignalSet,
     thread: i32,
-    /// With `dequeue=batch`.
-    signalfd: Option<OwnedFd>,
+    /// Readable when there are signals; `dequeue=batch` reads them from it.
+    signalfd: OwnedFd,
+    batches: bool,
     batch: Vec<QueuedSignal>,
     singles_left: u32,
     /// Of [`OVERFLOWS`], what this queue has recovered from.
@@ -89,22 +90,24 @@ impl SignalQueue {
         sys::block(&set).map_err(Error::io("rt_sigprocmask"))?;
         IN_USE.set(IN_USE.get() | bit(signal));
         let one = options.own.get("dequeue").is_some_and(|value| value == "one");
-        let mut queue = Self {
+        let batch = if one { 0 } else { BATCH.min(options.max_events.max(1)) };
+        Ok(Self {
             signal,
             set,
             own: SignalSet::of(&[signal]),
             thread: sys::thread_number(),
-            signalfd: None,
-            batch: Vec::new(),
+            signalfd: sys::signalfd(&set).map_err(Error::io("signalfd4"))?,
+            batches: !one,
+            batch: Vec::with_capacity(batch),
             singles_left: 0,
             overflows_seen: OVERFLOWS.get(),
             stays_in_its_thread: PhantomData,
-        };
-        if !one {
-            queue.signalfd = Some(sys::signalfd(&set).map_err(Error::io("signalfd4"))?);
-            queue.batch.reserve_exact(BATCH.min(options.max_events.max(1)));
-        }
-        Ok(queue)
+        })
+    }
+
+    /// A descriptor that is readable when there are signals to take.
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.signalfd.as_fd()
     }
 
     /// From now on, what happens to `fd` is queued. Nothing is queued for what has happened.
@@ -119,6 +122,12 @@ impl SignalQueue {
         sys::send_no_signals(fd).map_err(Error::io("ioctl(FIOASYNC)"))
     }
 
+    /// Whether another queue of this thread has taken the SIGIO: the next take says so at once.
+    #[inline]
+    pub(crate) fn has_news(&self) -> bool {
+        OVERFLOWS.get() != self.overflows_seen
+    }
+
     /// Waits for signals and hands each to `hint` as descriptor and bits of poll(2).
     #[inline]
     pub(crate) fn take(
@@ -127,17 +136,14 @@ impl SignalQueue {
         mut hint: impl FnMut(RawFd, u32),
     ) -> io::Result<Taken> {
         let mut taken = Taken::default();
-        // Another queue of this thread may have taken the SIGIO.
-        if OVERFLOWS.get() != self.overflows_seen {
+        if self.has_news() {
             self.overflows_seen = OVERFLOWS.get();
             taken.overflowed = true;
             return Ok(taken);
         }
         let zero = timeout == Some(Duration::ZERO);
-        if let Some(signalfd) = &self.signalfd
-            && (zero || self.singles_left == 0)
-        {
-            sys::take_many(signalfd.as_fd(), &mut self.batch)?;
+        if self.batches && (zero || self.singles_left == 0) {
+            sys::take_many(self.signalfd.as_fd(), &mut self.batch)?;
             for signal in &self.batch {
                 taken.note(signal, self.signal, &mut hint);
             }

@@ -3,12 +3,10 @@
 //!
 //! The module documentation of [`super::rtsig`] says why nothing is lost and nothing is stale.
 
-use super::{
-    ALWAYS,
-    recheck::{RETRY, Recheck},
-    signal_queue::SignalQueue,
+use super::{ALWAYS, recheck::Recheck, room::Room, signal_queue::SignalQueue};
+use crate::{
+    Error, Event, Interest, Options, Readiness, Token, Waker, registration::Registrations, sys,
 };
-use crate::{Error, Event, Options, Readiness, Token, Waker, registration::Registrations, sys};
 use std::{
     os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
     time::{Duration, Instant},
@@ -19,6 +17,7 @@ use std::{
 pub(crate) struct SignalSide {
     queue: SignalQueue,
     recheck: Recheck,
+    room: Room,
     /// By descriptor number: in which period it was added. A period ends when the queue is seen
     /// empty; who was added in the current one is suspect.
     added_in: Vec<u32>,
@@ -71,6 +70,7 @@ impl SignalSide {
         Ok(Self {
             queue: SignalQueue::open(mechanism, options)?,
             recheck: Recheck::new(level),
+            room: Room::default(),
             added_in: Vec::new(),
             period: 1,
             events: Vec::with_capacity(options.max_events.max(1)),
@@ -84,19 +84,28 @@ impl SignalSide {
 
     /// Makes signals tell of `token`; the next wait reports it if it is ready.
     #[inline]
-    pub(crate) fn add(&mut self, token: Token) -> Result<(), Error> {
+    pub(crate) fn add(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
         self.queue.arm(token.fd)?;
+        self.room.begin(token, interest)?;
         let index = token.fd as usize;
         if index >= self.added_in.len() {
             self.added_in.resize((index + 1).next_multiple_of(1024), 0);
         }
         self.added_in[index] = self.period;
-        self.recheck.list_armed(token);
+        self.recheck.forget(token);
+        self.recheck.list(token);
         Ok(())
     }
 
-    /// The next wait reports `token` if it is ready. No system call: the descriptor is armed for
-    /// everything, and interest is applied to what the signals say.
+    /// The next wait reports `token` if it is ready. No system call, as a rule: the descriptor is
+    /// armed for everything, and interest is applied to what the signals say.
+    #[inline]
+    pub(crate) fn modify(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
+        self.recheck.list(token);
+        self.room.want(token, interest)
+    }
+
+    /// The next wait reports `token` if it is ready.
     #[inline]
     pub(crate) fn look_again(&mut self, token: Token) {
         self.recheck.list(token);
@@ -105,6 +114,7 @@ impl SignalSide {
     /// Signals tell of `token` no longer.
     pub(crate) fn remove(&mut self, token: Token) -> Result<(), Error> {
         self.recheck.forget(token);
+        self.room.end(token);
         self.queue.disarm(token.fd)
     }
 
@@ -135,6 +145,7 @@ impl SignalSide {
     ) -> Result<Waited, Error> {
         self.events.clear();
         self.next = 0;
+        self.recheck.begin_wait();
         let nothing = Waited { found: 0, overflowed: false };
         let deadline = match timeout {
             Some(time) if !time.is_zero() => Instant::now().checked_add(time),
@@ -165,13 +176,24 @@ impl SignalSide {
         timeout: Option<Duration>,
     ) -> Result<Round, Error> {
         let zero = Some(Duration::ZERO);
-        let timeout = if self.recheck.is_due() {
-            zero
-        } else if self.recheck.has_full() {
-            Some(timeout.map_or(RETRY, |time| time.min(RETRY)))
-        } else {
-            timeout
-        };
+        let due = self.recheck.is_due() || self.queue.has_news();
+        let mut timeout = if due { zero } else { timeout };
+        let mut waited = timeout != zero;
+        if self.room.is_used() {
+            let recheck = &mut self.recheck;
+            let interrupted = self.room.wait(self.queue.as_fd(), timeout, |token| {
+                let interest = registrations.interest(token);
+                if interest.is_some_and(|interest| interest.contains(Interest::WRITE)) {
+                    recheck.list(token);
+                }
+            })?;
+            if interrupted {
+                return Ok(Round::Done(Waited { found: 0, overflowed: false }));
+            }
+            // Room that was made is no reason to end the wait, until poll(2) says so, too.
+            waited &= !self.recheck.is_due();
+            timeout = zero;
+        }
         let waker = self.waker.as_ref().map_or(-1, |(_, read)| read.as_raw_fd());
         let mut woken = false;
         let recheck = &mut self.recheck;
@@ -217,8 +239,7 @@ impl SignalSide {
         if woken {
             self.drain_waker();
         }
-        let retried = self.recheck.has_full();
-        if self.recheck.list_full(registrations) {
+        if self.recheck.is_due() {
             match self.recheck.ask(registrations) {
                 Ok(_) => {}
                 Err(error) if error.raw_os_error() == Some(libc::EINTR) => {
@@ -229,7 +250,7 @@ impl SignalSide {
         }
         let found = self.events.len() + self.recheck.ready() + usize::from(woken);
         // A time that is over, and nothing was taken: return. Stale signals do not end a wait.
-        let over = taken.signals == 0 && timeout != zero && !retried;
+        let over = taken.signals == 0 && waited;
         if found > 0 || taken.interrupted || over {
             Ok(Round::Done(Waited { found, overflowed: false }))
         } else {
@@ -337,9 +358,10 @@ impl SignalSide {
         registrations: &Registrations,
     ) -> Result<bool, Error> {
         self.queue.reopen_after_fork();
+        self.room.reopen_after_fork();
         self.start_anew(registrations);
-        for (token, _) in registrations.iter() {
-            self.add(token)?;
+        for (token, interest) in registrations.iter() {
+            self.add(token, interest)?;
         }
         Ok(self.waker.take().is_some())
     }

@@ -4,7 +4,7 @@ use super::{Call, check, check_len, connect::set_socket_option, count};
 use std::{
     io::{self, IoSlice},
     mem,
-    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
 };
 
 /// accept4(2), non-blocking and close-on-exec, without the peer's address.
@@ -88,4 +88,24 @@ fn socket_pair(kind: libc::c_int) -> io::Result<(OwnedFd, OwnedFd)> {
         check(libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()))
             .map(|_| (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])))
     })
+}
+
+/// The protocol of a socket (SO_PROTOCOL): IPPROTO_TCP, or 0 for UNIX sockets.
+///
+/// # Errors
+/// ENOTSOCK for other descriptors.
+pub fn socket_protocol(fd: RawFd) -> io::Result<i32> {
+    let mut protocol: libc::c_int = 0;
+    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes to `protocol`; both live through the call.
+    count(Call::Getsockopt, || unsafe {
+        check(libc::getsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_PROTOCOL,
+            (&raw mut protocol).cast(),
+            &mut len,
+        ))
+    })?;
+    Ok(protocol)
 }

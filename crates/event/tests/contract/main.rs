@@ -28,6 +28,7 @@ mod rig;
 mod scale;
 mod subject;
 mod timing;
+mod traffic;
 mod waking;
 
 use pollux_event::{Capabilities, Mechanism, registry};
@@ -101,6 +102,7 @@ cases! {
     instances: two_in_one_thread, one_descriptor_in_two_sets, one_outlives_the_other,
         one_a_thread;
     kinds: unix_stream, pipe, eventfd, datagram, listener;
+    traffic: level_after_a_send_unasked if level, answers_to_a_busy_tcp_peer, answers_to_a_busy_unix_peer;
     model: random_sequences;
 }
 

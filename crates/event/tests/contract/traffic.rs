@@ -1,0 +1,138 @@
+//! A peer that reads and writes at the same time: readiness that changes while it is looked at.
+
+use crate::{
+    rig::{Rig, SILENCE, patience},
+    subject::Subject,
+};
+use pollux_event::{Interest, Mechanism, Readiness};
+use pollux_testkit::{
+    Pair, drain,
+    pairs::{Kind, poll_within},
+};
+use rustix::{event::PollFlags, io::Errno};
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Answers, each larger than all buffers together.
+const ANSWER: usize = 6 << 20;
+const ANSWERS: usize = 6;
+
+/// Asks, reads the answer as it comes, and says the next before it has read all.
+fn ask(mut stream: impl Read + Write) {
+    let mut buffer = vec![0; 64 * 1024];
+    stream.write_all(b"?").expect("ask");
+    for round in 0..ANSWERS {
+        let mut left = ANSWER;
+        let mut asked = round + 1 == ANSWERS;
+        while left > 0 {
+            if !asked && left < ANSWER / 2 {
+                stream.write_all(b"?").expect("ask");
+                asked = true;
+            }
+            let most = buffer.len().min(left);
+            left -= match stream.read(&mut buffer[..most]).expect("read an answer") {
+                0 => panic!("{left} bytes of answer {round} did not come"),
+                taken => taken,
+            };
+        }
+    }
+}
+
+/// The far end, blocking, that gives up when it is stuck.
+fn far_end(kind: Kind, far: OwnedFd) -> thread::JoinHandle<()> {
+    rustix::io::ioctl_fionbio(&far, false).expect("make it blocking");
+    let stuck = Some(patience());
+    thread::spawn(move || match kind {
+        Kind::Tcp => {
+            let stream = TcpStream::from(far);
+            stream.set_read_timeout(stuck).expect("SO_RCVTIMEO");
+            ask(stream);
+        }
+        _ => {
+            let stream = UnixStream::from(far);
+            stream.set_read_timeout(stuck).expect("SO_RCVTIMEO");
+            ask(stream);
+        }
+    })
+}
+
+/// Interest follows the state: in reading while a question is awaited, in writing while it is
+/// answered. Writes until it would block.
+fn per_state<M: Mechanism>(subject: &Subject, kind: Kind) {
+    let Pair { near, far } = Pair::new(kind);
+    let mut rig = Rig::<M>::new(subject);
+    let token = rig.add_fd(&near, Interest::READ);
+    let far = far_end(kind, far);
+    let block = vec![0; 256 * 1024];
+    let until = Instant::now() + patience() * 2;
+    let (mut questions, mut left) = (0, 0);
+    while questions < ANSWERS || left > 0 {
+        assert!(Instant::now() < until, "stuck: {questions} questions, {left} bytes left");
+        let events = rig.events_within(Duration::from_millis(500));
+        for event in events.into_iter().filter(|event| event.token == token) {
+            if left == 0 && event.readiness.is_readable() {
+                let mut question = [0; 1];
+                match rustix::io::read(&near, &mut question) {
+                    Ok(1) => (questions, left) = (questions + 1, ANSWER),
+                    Ok(_) => panic!("the far end is gone"),
+                    Err(error) => assert_eq!(error, Errno::AGAIN),
+                }
+                if left > 0 {
+                    rig.modify(token, Interest::WRITE).expect("modify");
+                }
+            } else if left > 0 && event.readiness.contains(Readiness::WRITABLE) {
+                while left > 0 {
+                    match rustix::io::write(&near, &block[..block.len().min(left)]) {
+                        Ok(written) => left -= written,
+                        Err(Errno::AGAIN) => break,
+                        Err(error) => panic!("write: {error}"),
+                    }
+                }
+                if left == 0 {
+                    rig.modify(token, Interest::READ).expect("modify");
+                }
+            }
+        }
+    }
+    far.join().expect("the far end got every answer");
+}
+
+/// A send that succeeds although the last look found too little room: the kernel forgets then that
+/// anybody waits for more (it clears SOCKWQ_ASYNC_NOSPACE), and must be asked again.
+pub fn level_after_a_send_unasked<M: Mechanism>(subject: &Subject) {
+    let pair = Pair::tcp();
+    let mut rig = Rig::<M>::new(subject);
+    let token = rig.add_fd(&pair.near, Interest::WRITE);
+    rig.expect_writable(token);
+    for _ in 0..3 {
+        let until = Instant::now() + patience();
+        let mut written = 0;
+        // What has been written leaves by and by: full is what is full after a while, too.
+        while !poll_within(&pair.near, PollFlags::OUT, SILENCE).is_empty() {
+            assert!(Instant::now() < until, "never full");
+            written += rustix::io::write(&pair.near, &[0; 1024]).expect("write");
+        }
+        rig.events_within(Duration::ZERO);
+        written += rustix::io::write(&pair.near, &[0; 1024]).expect("a third is still free");
+        // Not by poll(2) on the near end: that would be to ask again.
+        while written > 0 {
+            assert!(Instant::now() < until, "{written} bytes did not arrive");
+            poll_within(&pair.far, PollFlags::IN, SILENCE);
+            written -= drain(&pair.far).0;
+        }
+        rig.expect_writable(token);
+    }
+}
+
+pub fn answers_to_a_busy_tcp_peer<M: Mechanism>(subject: &Subject) {
+    per_state::<M>(subject, Kind::Tcp);
+}
+
+pub fn answers_to_a_busy_unix_peer<M: Mechanism>(subject: &Subject) {
+    per_state::<M>(subject, Kind::Unix);
+}
