@@ -32,7 +32,8 @@ const UNPACK_LIMIT: Duration = Duration::from_secs(1200);
 const CONFIGURE_LIMIT: Duration = Duration::from_secs(300);
 const BUILD_LIMIT: Duration = Duration::from_secs(3 * 3600);
 
-/// What the build needs beside gcc and make: program or header, and the package that has it.
+/// What the build needs: program or header, and the package that has it. `scripts/setup
+/// debug-kernel` installs the same.
 const NEEDED: &[(&str, &str)] = &[
     ("gcc", "gcc"),
     ("make", "make"),
@@ -116,7 +117,8 @@ fn check_tools() -> anyhow::Result<()> {
         .collect();
     ensure!(
         missing.is_empty(),
-        "to build the debug kernel, install: apt-get install --no-install-recommends {}",
+        "to build the debug kernel, install: apt-get install --no-install-recommends {} \
+         (`scripts/setup debug-kernel` in Pollux's sources does it)",
         missing.join(" ")
     );
     Ok(())
