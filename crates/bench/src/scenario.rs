@@ -251,10 +251,12 @@ pub(crate) fn generator(
     .into();
     let mut lag = Vec::new();
     let mut reports = Vec::new();
+    let mut invalid = 0;
     for round in 0..setup.rounds {
         setup.progress.set_message(format!("lag: round {}/{}", round + 1, setup.rounds));
         let report = generator::load(&setup.place, floor.address, cpu, &open)?;
         lag.push(report["generator"]["lag_us"]["p99"].as_f64().context("no lag")?);
+        invalid += u32::from(report["valid"] != true);
         reports.push(report);
     }
     goals.push(Goal::at_most(
@@ -262,6 +264,17 @@ pub(crate) fn generator(
         200.0,
         estimate(&lag, SEED).context("no round")?,
         " µs",
+    ));
+    goals.push(Goal::at_most(
+        "of these, runs that the generator calls invalid",
+        0.0,
+        Estimate {
+            value: f64::from(invalid),
+            low: None,
+            high: None,
+            blocks: setup.rounds as usize,
+        },
+        "",
     ));
     let mut table = comfy_table::Table::new();
     table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);

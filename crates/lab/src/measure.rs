@@ -172,6 +172,7 @@ impl Raw {
         }
         put("generator_cpu_us_per_request", load(&["generator", "cpu_us_per_request"]));
         put("generator_cpu_utilization", load(&["generator", "cpu_utilization"]));
+        put("generator_busy_utilization", load(&["generator", "busy_utilization"]));
         put("generator_lag_p99_us", load(&["generator", "lag_us", "p99"]));
         for point in ["mean", "p50", "p90", "p99", "max"] {
             put(&format!("wait_{point}_us"), load(&["wait_ns", point]).map(|ns| ns / 1e3));

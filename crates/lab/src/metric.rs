@@ -46,6 +46,7 @@ pub const ALL: &[Metric] = &[
     metric("connect_p50_us", "median connect time", "µs", Some(true)),
     metric("generator_cpu_us_per_request", "generator CPU per request", "µs", Some(true)),
     metric("generator_cpu_utilization", "generator CPU in use", "", Some(true)),
+    metric("generator_busy_utilization", "time the generator was busy", "", Some(true)),
     metric("generator_lag_p99_us", "99th percentile of generator lag", "µs", Some(true)),
     metric("calls_per_request", "system calls per request", "", Some(true)),
     metric("waits_per_request", "waits per request", "", Some(true)),

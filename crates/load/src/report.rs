@@ -313,6 +313,7 @@ pub(crate) mod tests {
             measured_ns: 0,
             elapsed_ns: 0,
             cpu_ns: 0,
+            spare_ns: 0,
             last_outcome_ns: 0,
         };
         Report::new(&config, &plan, vec![measured], IdleReport::default(), false)

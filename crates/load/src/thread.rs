@@ -24,6 +24,9 @@ const GRACE_NS: u64 = 1_000_000_000;
 /// The longest wait: within it an interrupt is noticed.
 const LONGEST_WAIT_NS: u64 = 100_000_000;
 
+/// Below this a wait takes about as long as falling asleep and waking up.
+const SHORT_WAIT_NS: u64 = 100_000;
+
 /// How long a closed loop waits after a connect that failed, before it tries again.
 const RECONNECT_PAUSE_NS: u64 = 10_000_000;
 
@@ -57,6 +60,9 @@ pub(crate) struct Measured {
     pub(crate) elapsed_ns: u64,
     /// CPU time used in that time.
     pub(crate) cpu_ns: u64,
+    /// Of that time, what was waited while there was nothing to do, asleep or polling; not all of
+    /// it is known ([`Worker::wait`]).
+    pub(crate) spare_ns: u64,
     /// When the last outcome came, from the start of the measured part.
     pub(crate) last_outcome_ns: u64,
 }
@@ -105,6 +111,8 @@ pub(crate) struct Worker<'a> {
     has_precise_wait: bool,
     /// CPU time at the start of the measured part.
     cpu_before: Option<Duration>,
+    /// What was waited since then while there was nothing to do.
+    spare_ns: u64,
 }
 
 impl<'a> Worker<'a> {
@@ -143,6 +151,7 @@ impl<'a> Worker<'a> {
                 .map_or(u64::MAX, |total| plan.part(index, total as usize) as u64),
             has_precise_wait: true,
             cpu_before: None,
+            spare_ns: 0,
         })
     }
 
@@ -415,13 +424,24 @@ impl<'a> Worker<'a> {
     }
 
     /// Waits for events, at most until the next instant at which something is to be done.
+    ///
+    /// What is waited while there is nothing to do counts as time to spare. Of a long wait that ends
+    /// with an event nobody knows when the event came; the CPU time tells that the thread slept. In a
+    /// short one falling asleep and waking up may take all the time there is, so it is looked first
+    /// whether there is an event at all: a system call more, made by none but those with nothing to do.
     #[inline]
     fn wait(&mut self, now_ns: u64) -> Result<()> {
         let until_ns = self.next_instant_ns(now_ns);
-        let left_ns = until_ns.saturating_sub(self.plan.now_ns());
-        let waited = if left_ns == 0 {
-            self.set.wait(Some(Duration::ZERO))
-        } else if self.has_precise_wait {
+        let begun_ns = self.plan.now_ns();
+        let left_ns = until_ns.saturating_sub(begun_ns);
+        let is_short = left_ns < SHORT_WAIT_NS;
+        if is_short {
+            let ready = self.set.wait(Some(Duration::ZERO)).context("looking for replies")?;
+            if ready > 0 || left_ns == 0 {
+                return Ok(());
+            }
+        }
+        let waited = if self.has_precise_wait {
             self.set.wait_precisely(Duration::from_nanos(left_ns))
         } else {
             // Whole milliseconds, and the rest in waits that return at once.
@@ -431,13 +451,18 @@ impl<'a> Worker<'a> {
             Err(error) if self.has_precise_wait && error.raw_os_error() == Some(libc::ENOSYS) => {
                 self.has_precise_wait = false;
                 tracing::warn!(
-                    "no epoll_pwait2 here (Linux 5.11 has it): the generator is busy during the \
+                    "no epoll_pwait2 here (Linux 5.11 has it): the generator polls during the \
                      last millisecond before each request, which its CPU time shows"
                 );
-                Ok(())
             }
-            waited => waited.map(drop).context("waiting for replies"),
+            waited => {
+                let ready = waited.context("waiting for replies")?;
+                if is_short || ready == 0 {
+                    self.spare_ns += self.plan.now_ns() - begun_ns;
+                }
+            }
         }
+        Ok(())
     }
 
     #[inline]
@@ -471,6 +496,7 @@ impl<'a> Worker<'a> {
     fn note_time(&mut self, now_ns: u64) {
         if self.cpu_before.is_none() && now_ns >= self.measured_ns {
             self.cpu_before = Some(sys::thread_cpu_time());
+            self.spare_ns = 0;
         }
         let Some(end_ns) = self.recorder.interval_end_ns() else { return };
         let since_ns = now_ns.saturating_sub(self.measured_ns);
@@ -527,6 +553,7 @@ impl<'a> Worker<'a> {
             measured_ns: self.measured_ns,
             elapsed_ns,
             cpu_ns,
+            spare_ns: self.spare_ns,
             last_outcome_ns: self.last_outcome_ns.saturating_sub(self.measured_ns),
             recorder: self.recorder,
         }

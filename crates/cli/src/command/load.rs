@@ -44,7 +44,11 @@ Examples:
   pollux load http://127.0.0.1:8080/ --rate 1000 --json --hdr run.hlog
 
 Exit status: 0 when the run was valid (failed requests are counted, not errors), 1 when it could
-not be made, 3 when the generator, not the server, was the bottleneck.";
+not be made, 3 when the generator, not the server, was the bottleneck: it never sent a part of the
+schedule, the 99th percentile of its lag was above --max-lag, or its busiest thread had something to
+do for more than 95 % of the time (generator.busy_utilization in the JSON document). CPU time spent
+with waiting for an instant that is very near is not counted as busy (generator.cpu_utilization has
+it all).";
 
 /// The command's arguments.
 #[derive(clap::Args)]

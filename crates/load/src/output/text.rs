@@ -74,8 +74,10 @@ pub fn write(report: &Report, out: &mut impl Write) -> io::Result<()> {
     )?;
     writeln!(
         out,
-        "\ngenerator    {:.1} µs CPU a request, busiest thread {:.0} % of its CPU",
+        "\ngenerator    {:.1} µs CPU a request, busy for {:.0} % of the time ({:.0} % of its CPU with \
+         the waiting)",
         report.generator.cpu_us_per_request,
+        report.generator.busy_utilization * 100.0,
         report.generator.cpu_utilization * 100.0
     )?;
     if report.interrupted {

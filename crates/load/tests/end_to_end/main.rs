@@ -177,6 +177,35 @@ fn a_lag_above_the_limit_makes_the_run_invalid() {
 }
 
 #[test]
+fn a_rate_beyond_the_generator_makes_the_run_invalid() {
+    let server = Server::good("hello");
+    let mut config = open(&server, 1);
+    config.pace = Pace::Open { rate_rps: 2e7, arrivals: Arrivals::Constant };
+    config.connections = Some(4);
+    config.requests_per_connection = None;
+    config.timeout = Duration::from_millis(500);
+    // A fiftieth of a microsecond a request: nothing sends them all before the second of grace is over.
+    config.length = Length::Duration(Duration::from_millis(500));
+    let report = run(&config);
+    assert!(!report.valid);
+    let reason = report.invalid_reason.unwrap();
+    assert!(reason.contains("the generator was the bottleneck"), "{reason}");
+}
+
+#[test]
+fn a_generator_that_waits_is_not_busy() {
+    let server = Server::good("hello");
+    let mut config = open(&server, 2_000);
+    // An instant every 50 µs: too near for a sleep, so that the CPU time alone would mean little.
+    config.pace = Pace::Open { rate_rps: 20_000.0, arrivals: Arrivals::Constant };
+    config.connections = Some(2);
+    config.requests_per_connection = None;
+    let generator = run(&config).generator;
+    assert!(generator.busy_utilization > 0.0, "{generator:?}");
+    assert!(generator.busy_utilization <= generator.cpu_utilization, "{generator:?}");
+}
+
+#[test]
 fn both_families_and_many_sources() {
     if std::net::TcpListener::bind("[::1]:0").is_ok() {
         let server = Server::listen("[::1]:0", |mut peer| peer.serve("six"));
