@@ -96,8 +96,8 @@ cases! {
         wake_does_not_hide_events;
     timing: zero_does_not_wait, finite_is_never_early, infinite_waits_for_data,
         longest_time_is_accepted, interrupted_wait_returns_early, busy_set_keeps_the_zero;
-    scale: one_of_ten_thousand, half_of_ten_thousand, all_of_ten_thousand,
-        nobody_starves, nobody_starves_unread if level, refusal_of_large_numbers;
+    scale: one_of_many, half_of_many, all_of_many, nobody_starves,
+        nobody_starves_unread if level, refusal_of_large_numbers;
     fork: child_reopens, child_changes_are_its_own, waker_of_the_parent_is_its_own;
     instances: two_in_one_thread, one_descriptor_in_two_sets, one_outlives_the_other,
         one_a_thread;
@@ -110,6 +110,9 @@ fn main() -> ExitCode {
     pollux_testkit::raise_descriptor_limit();
     let mut arguments = libtest_mimic::Arguments::from_args();
     arguments.test_threads = Some(1);
+    // On standard error: the other is the harness's, and may be JSON.
+    let (many, sequences) = (scale::many(), model::sequences());
+    eprintln!("contract: many descriptors are {many}, random sequences {sequences}");
     canary::silence();
     let mut trials = canary::trials();
     for subject in subject::all() {

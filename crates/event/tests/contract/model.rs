@@ -291,19 +291,21 @@ impl<M: Mechanism> World<'_, M> {
     }
 }
 
-/// How many sequences a run tries; PROPTEST_CASES changes it.
+/// How many sequences a run tries, unless PROPTEST_CASES says otherwise.
 const SEQUENCES: u32 = 256;
+
+pub fn sequences() -> u32 {
+    if std::env::var_os("PROPTEST_CASES").is_some() { Config::default().cases } else { SEQUENCES }
+}
 
 pub fn random_sequences<M: Mechanism>(subject: &Subject) {
     let shrink = SHRINK.min(patience());
-    let mut config = Config {
+    let config = Config {
         failure_persistence: None,
         max_shrink_time: shrink.as_millis() as u32,
+        cases: sequences(),
         ..Config::default()
     };
-    if std::env::var_os("PROPTEST_CASES").is_none() {
-        config.cases = SEQUENCES;
-    }
     let steps = prop::collection::vec(step(), 1..120);
     let result = TestRunner::new(config).run(&steps, |steps| {
         let mut world = World::<M> {

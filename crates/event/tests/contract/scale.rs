@@ -1,4 +1,4 @@
-//! Ten thousand descriptors, and fairness when more are ready than the event buffer holds.
+//! Many descriptors, and fairness when more are ready than the event buffer holds.
 
 use crate::{
     rig::{Rig, patience},
@@ -8,11 +8,29 @@ use pollux_event::{Error, Interest, Mechanism, Token};
 use pollux_testkit::{drain, pairs::Mailbox, with_descriptors};
 use std::{
     collections::{HashMap, HashSet},
+    env,
     os::fd::{AsFd, AsRawFd},
     time::{Duration, Instant},
 };
 
+/// How many are many, unless the environment says otherwise.
 const MANY: usize = 10_000;
+
+/// The fewest that are: more than any event buffer, batch of changes or growth step holds.
+const FEWEST: usize = 2_000;
+
+/// Changes [`MANY`], for emulated machines, in which time is dear.
+const VARIABLE: &str = "POLLUX_CONTRACT_MANY";
+
+/// How many descriptors the cases `*_of_many` register.
+pub fn many() -> usize {
+    let Some(value) = env::var_os(VARIABLE) else { return MANY };
+    let number = value.to_str().and_then(|text| text.parse().ok());
+    match number {
+        Some(number) if number >= FEWEST => number,
+        _ => panic!("{VARIABLE}={value:?}: a number of descriptors is wanted, at least {FEWEST}"),
+    }
+}
 
 struct Crowd {
     boxes: Vec<Mailbox>,
@@ -64,7 +82,7 @@ impl Crowd {
 
 fn of_many<M: Mechanism>(subject: &Subject, step: usize) -> Result<(), String> {
     let mut rig = Rig::<M>::new(subject);
-    let crowd = Crowd::gather(&mut rig, MANY)?;
+    let crowd = Crowd::gather(&mut rig, many())?;
     rig.expect_silence();
     for _ in 0..2 {
         crowd.check(&mut rig, step);
@@ -72,15 +90,15 @@ fn of_many<M: Mechanism>(subject: &Subject, step: usize) -> Result<(), String> {
     Ok(())
 }
 
-pub fn one_of_ten_thousand<M: Mechanism>(subject: &Subject) -> Result<(), String> {
-    of_many::<M>(subject, MANY)
+pub fn one_of_many<M: Mechanism>(subject: &Subject) -> Result<(), String> {
+    of_many::<M>(subject, many())
 }
 
-pub fn half_of_ten_thousand<M: Mechanism>(subject: &Subject) -> Result<(), String> {
+pub fn half_of_many<M: Mechanism>(subject: &Subject) -> Result<(), String> {
     of_many::<M>(subject, 2)
 }
 
-pub fn all_of_ten_thousand<M: Mechanism>(subject: &Subject) -> Result<(), String> {
+pub fn all_of_many<M: Mechanism>(subject: &Subject) -> Result<(), String> {
     of_many::<M>(subject, 1)
 }
 
