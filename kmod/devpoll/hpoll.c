@@ -200,7 +200,8 @@ int dp_hpoll(struct dp_set *set, struct pollfd __user *fds, int nfds, int timeou
 
 	if (nfds < 0 || nfds > rlimit(RLIMIT_NOFILE))
 		return -EINVAL;
-	call.fds = kvmalloc_array(max(nfds, 1), sizeof(*fds), GFP_KERNEL_ACCOUNT);
+	/* Where RLIMIT_NOFILE is "infinity", an array may be more than the kernel gives at once. */
+	call.fds = kvmalloc_array(max(nfds, 1), sizeof(*fds), GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	if (!call.fds)
 		return -ENOMEM;
 	result = -EFAULT;

@@ -46,8 +46,9 @@ static bool dp_pending(struct dp_set *set, const struct dp_seen *seen, struct po
 }
 
 /*
- * With exclusive waiting a hint wakes one thread; if that leaves without having taken it, or has
- * no room for all that is pending, the next one must be told.
+ * With exclusive waiting a hint wakes one thread; if that leaves without having taken it, without
+ * having reported what was taken (a signal, results that cannot be stored), or has no room for all
+ * that is pending, the next one must be told.
  */
 static void dp_pass_on(struct dp_set *set, bool left)
 {
@@ -190,7 +191,7 @@ static noinline_for_stack long dp_wait_slowly(struct dp_set *set, struct pollfd 
 	poll_initwait(&queues);
 	result = dp_sleep(set, timeout_ms, &queues, dp_scan_into, &sink);
 	poll_freewait(&queues);
-	dp_pass_on(set, sink.left);
+	dp_pass_on(set, sink.left || result < 0);
 	return result;
 }
 

@@ -244,6 +244,36 @@ TEST(hpoll_errors)
 	CHECK_ERRNO(ioctl(set, DP_HPOLL, NULL), EFAULT);
 }
 
+#define NR_OPEN "/proc/sys/fs/nr_open"
+
+static bool set_nr_open(const char *value)
+{
+	FILE *file = fopen(NR_OPEN, "we");
+	bool done = file && fputs(value, file) >= 0;
+
+	return file && fclose(file) == 0 && done;
+}
+
+/* Where descriptors are not limited, nothing else limits the array: no memory is no complaint. */
+TEST(hpoll_array_beyond_memory)
+{
+	const int count = 1 << 29;
+	struct rlimit limit = { count, count };
+	FILE *file = fopen(NR_OPEN, "re");
+	int set = set_open();
+	char before[32];
+	bool raised;
+
+	if (!file || !fgets(before, sizeof(before), file))
+		test_skip("cannot read " NR_OPEN);
+	fclose(file);
+	raised = set_nr_open("536870912") && setrlimit(RLIMIT_NOFILE, &limit) == 0;
+	set_nr_open(before);
+	if (!raised)
+		test_skip("needs the right to raise " NR_OPEN " and RLIMIT_NOFILE");
+	CHECK_ERRNO(set_hpoll(set, (void *)16, count, 0), ENOMEM);
+}
+
 TEST(hpoll_without_hints)
 {
 	struct pair pair = unix_pair(SOCK_STREAM);

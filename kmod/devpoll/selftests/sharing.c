@@ -257,6 +257,37 @@ TEST(sharing_exclusive_survives_signals)
 	}
 }
 
+static void *wait_without_memory(void *context)
+{
+	struct waiter *waiter = context;
+
+	waiter->tid = syscall(SYS_gettid);
+	waiter->result = set_poll(waiter->set, (struct pollfd *)16, 1, waiter->timeout);
+	waiter->error = errno;
+	waiter->done = 1;
+	return NULL;
+}
+
+/* The thread that a hint woke cannot store what it found: then another must take over. */
+TEST(sharing_exclusive_survives_bad_memory)
+{
+	struct pair pair = unix_pair(SOCK_STREAM);
+	struct waiter waiters[2] = { 0 };
+	int set = set_open_with(DP_OPTION_EXCLUSIVE);
+
+	set_write(set, pair.a, POLLIN);
+	waiters[0].set = set;
+	waiters[0].timeout = LONG_MS;
+	CHECK_EQ(pthread_create(&waiters[0].thread, NULL, wait_without_memory, &waiters[0]), 0);
+	waiter_is_asleep(&waiters[0]);
+	waiter_start(&waiters[1], set, LONG_MS);
+	waiter_is_asleep(&waiters[1]);
+	make_readable(pair.b);
+	CHECK_ERRNO(waiter_join(&waiters[0]), EFAULT);
+	CHECK_EQ(waiter_join(&waiters[1]), 1);
+	CHECK_EQ(waiters[1].results[0].fd, pair.a);
+}
+
 struct other_table {
 	int set, fd;
 	volatile int answer;
