@@ -230,7 +230,12 @@ fn the_list_names_every_experiment_and_its_claims() {
     let output = run(&["lab", "list"], directory.path());
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success());
-    for expected in ["idle", "gammo-fig5-6", "judges G3, G3-epoll2, G3-select, G4, G5"] {
+    for expected in [
+        "idle",
+        "gammo-fig5-6",
+        "judges G3, G3-epoll2, G3-select, G4, G5",
+        "--quick 80 s, full 15 min; with --guest --quick",
+    ] {
         assert!(text.contains(expected), "{text}");
     }
 }

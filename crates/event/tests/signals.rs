@@ -86,6 +86,23 @@ fn events<M: Mechanism>(set: &mut M, time: Duration) -> Vec<Event> {
 }
 
 #[test]
+fn what_a_partner_has_not_done_yet_is_counted_as_none() {
+    struct Names(&'static str);
+    impl registry::Visitor for Names {
+        type Output = ();
+        fn visit<M: Mechanism>(self) {
+            let set = M::open(&self.0.parse::<MechanismSpec>().unwrap().options()).expect("open");
+            for name in ["handed_over", "hand_over_ns", "partner_waits"] {
+                assert_eq!(figure(&set, name), 0, "{}", self.0);
+            }
+        }
+    }
+    let _alone = alone();
+    let spec = "rtsig:overflow=handoff";
+    registry::with_mechanism("rtsig", Names(spec)).expect("rtsig");
+}
+
+#[test]
 fn overflow_loses_nothing() {
     let _alone = alone();
     struct Burst<'a>(&'a MechanismSpec);

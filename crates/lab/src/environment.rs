@@ -29,6 +29,8 @@ pub struct Environment {
     pub memory_bytes: Option<u64>,
     /// The hypervisor flag of the CPU.
     pub virtual_machine: bool,
+    /// The kernel of the guest of `pollux vm` that this is, whose CPU is emulated.
+    pub guest: Option<String>,
     /// The load average of one minute before the run.
     pub load_average: Option<f64>,
     /// Limits of this process: soft and hard, `None` for unlimited.
@@ -87,6 +89,12 @@ pub fn memory_bytes() -> Option<u64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
+/// The release of this kernel if it is that of a guest of `pollux vm`, which says so in the
+/// environment of what it runs (POLLUX_VM).
+pub fn guest() -> Option<String> {
+    std::env::var("POLLUX_VM").ok().filter(|release| !release.is_empty())
+}
+
 /// `uname` in one line.
 pub fn kernel() -> String {
     let uname = rustix::system::uname();
@@ -124,6 +132,7 @@ impl Environment {
             memory_bytes: memory_bytes(),
             virtual_machine: field("flags")
                 .is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor")),
+            guest: guest(),
             load_average: fs::read_to_string("/proc/loadavg")
                 .ok()
                 .and_then(|text| text.split_whitespace().next()?.parse().ok()),

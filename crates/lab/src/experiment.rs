@@ -4,9 +4,12 @@
 //! field where it uses it. Unknown fields are errors, and [`Experiment::parse`] checks what types
 //! alone cannot (see `validate`).
 
+mod guest;
 #[cfg(test)]
 mod tests;
 mod validate;
+
+pub use guest::Guest;
 
 use crate::stats::Compare;
 use serde::{Deserialize, Serialize};
@@ -63,6 +66,8 @@ pub struct Experiment {
     pub full: Budget,
     /// The budget under `--quick`.
     pub quick: Budget,
+    /// What is different in a guest.
+    pub guest: Option<Guest>,
     /// What is drawn.
     #[serde(default)]
     pub figure: Vec<Figure>,
@@ -117,6 +122,13 @@ pub struct Variant {
     /// Further flags of `pollux serve`; they win over the experiment's.
     #[serde(default)]
     pub server: Flags,
+}
+
+impl Variant {
+    /// The mechanism `name` as it is by default, under its own name.
+    pub fn of_mechanism(name: &str) -> Self {
+        Self { name: name.into(), mechanism: name.into(), server: Flags::new() }
+    }
 }
 
 /// Something that is varied.
@@ -207,6 +219,17 @@ pub struct Budget {
     pub saturation_seconds: f64,
     /// Which variants are probed for saturation.
     pub saturation_of: SaturationOf,
+}
+
+impl Budget {
+    /// Its time in words: `80 s`, `15 min`.
+    pub fn text(&self) -> String {
+        if self.seconds < 120.0 {
+            format!("{:.0} s", self.seconds)
+        } else {
+            format!("{:.0} min", self.seconds / 60.0)
+        }
+    }
 }
 
 /// Which variants are probed for saturation.

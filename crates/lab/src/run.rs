@@ -109,7 +109,16 @@ impl<'a> Conduct<'a> {
                 .fold(String::new(), |text, reason| { format!("{text}\n  {reason}") })
         );
         let cpus = cpus()?;
+        let environment = Environment::look(cpus);
         let mut notes = Vec::new();
+        if let Some(kernel) = &environment.guest {
+            notes.push(format!(
+                "These figures come from an emulated CPU: the guest of `pollux vm`, Linux {kernel}. \
+                 It is slower than a real one, by ten times or so, but not by the same factor in all \
+                 that it does. Only ratios between variants within this guest count; no time here \
+                 says anything about a machine."
+            ));
+        }
         if cpus.server == cpus.generator && experiment.subject == Subject::Server {
             notes.push(
                 "This machine lends one CPU only: server and generator share it, and their \
@@ -128,7 +137,7 @@ impl<'a> Conduct<'a> {
                 elapsed_s: 0.0,
                 interrupted: false,
                 notes,
-                environment: Environment::look(cpus),
+                environment,
                 variants,
                 dimensions: experiment.dimensions(settings.quick),
                 saturation: Vec::new(),
@@ -394,7 +403,16 @@ impl<'a> Conduct<'a> {
             );
             let drive = Drive::Saturate(rate.saturation_connections);
             let step = Step { cell: &cell, drive, window_s: budget.saturation_seconds };
+            let started_at = Instant::now();
             let (mut trials, result) = self.trial(&[step], self.settings.seed)?;
+            if result.is_ok() {
+                // So that the first block's windows fit, too.
+                let fixed_s: f64 =
+                    self.settings.experiment.phase.iter().filter_map(|phase| phase.seconds).sum();
+                self.overhead_s +=
+                    fixed_s + started_at.elapsed().as_secs_f64() - budget.saturation_seconds;
+                self.runs_made += 1;
+            }
             let trial = trials.pop().context("one step, one trial")?;
             let rps = result.is_ok().then(|| trial.raw.metrics().get("throughput_rps").copied());
             let note = match result {
@@ -483,14 +501,7 @@ fn variants(experiment: &Experiment) -> Vec<Variant> {
     if !experiment.variant.is_empty() {
         return experiment.variant.clone();
     }
-    registry::ALL
-        .iter()
-        .map(|entry| Variant {
-            name: entry.name.into(),
-            mechanism: entry.name.into(),
-            server: Default::default(),
-        })
-        .collect()
+    registry::ALL.iter().map(|entry| Variant::of_mechanism(entry.name)).collect()
 }
 
 /// Why this kernel does not have the variant's mechanism.

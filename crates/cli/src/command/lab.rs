@@ -4,7 +4,8 @@ use crate::duration;
 use anyhow::Context as _;
 use pollux_event::MechanismSpec;
 use pollux_lab::{
-    experiment::{self, Experiment, Place},
+    environment,
+    experiment::{self, Budget, Experiment, Place},
     report,
     result::Outcome,
     run::{self, Settings, interrupt::Interrupt, progress::Progress, trial::Programs},
@@ -77,6 +78,9 @@ struct WaitCostArgs {
   pollux lab run idle --seed 7 --out results/idle-7
   pollux lab run provos-fig14 --guest     with /dev/poll
   pollux lab run idle --quick --json | jq '.claims[] | {id, verdict}'
+
+With --guest, or within `pollux vm`, an experiment takes the form that its [guest] table says, for
+the CPU there is emulated.
 
 The server runs on the first CPU that this process may use, the generator on the second. Ctrl-C
 ends the run; what was measured so far is written and marked as interrupted (exit code 130).")]
@@ -151,12 +155,28 @@ fn list() -> anyhow::Result<ExitCode> {
     let experiments: Vec<Experiment> =
         experiment::ids().map(experiment::find).collect::<anyhow::Result<_>>()?;
     let wide = experiments.iter().map(|e| e.id.len()).max().unwrap_or(0);
-    for experiment in &experiments {
+    for experiment in experiments {
         let claims: Vec<&str> = experiment.claim.iter().map(|claim| claim.id.as_str()).collect();
         println!("{:wide$}  {}", experiment.id, experiment.title);
         println!("{:wide$}  after {}; judges {}", "", experiment.source, claims.join(", "));
+        println!("{:wide$}  {}", "", times(&experiment));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// How long both forms of an experiment take, where it runs by itself and in a guest.
+fn times(experiment: &Experiment) -> String {
+    let both = |experiment: &Experiment| {
+        let [quick, full] = [&experiment.quick, &experiment.full].map(Budget::text);
+        format!("--quick {quick}, full {full}")
+    };
+    let here = both(experiment);
+    let there = both(&experiment.clone().in_guest());
+    match experiment.place {
+        Place::Host if experiment.guest.is_none() => here,
+        Place::Host => format!("{here}; with --guest {there} and the boot"),
+        Place::Guest | Place::DeterministicGuest => format!("in a guest: {there} and the boot"),
+    }
 }
 
 fn measure(args: &RunArgs) -> anyhow::Result<ExitCode> {
@@ -168,9 +188,12 @@ fn measure(args: &RunArgs) -> anyhow::Result<ExitCode> {
     if args.paper_rates {
         experiment.paper_rates()?;
     }
-    if args.guest || (experiment.place != Place::Host && !args.here) {
-        return in_guest(args, &experiment);
-    }
+    let wants_guest = args.guest || (experiment.place != Place::Host && !args.here);
+    let experiment = match environment::guest() {
+        Some(_) => experiment.in_guest(),
+        None if wants_guest => return in_guest(args, &experiment),
+        None => experiment,
+    };
     // Before anything is measured: a run is not to end with nowhere to put it.
     fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
     let settings = Settings {
@@ -204,7 +227,8 @@ fn in_guest(args: &RunArgs, experiment: &Experiment) -> anyhow::Result<ExitCode>
         command.arg("--deterministic");
     }
     // The budget is the guest's own time, and boot and end come on top; one that hangs is ended.
-    let seconds = experiment.budget(args.quick).seconds * GUEST_PATIENCE + GUEST_BOOT_S;
+    let budget = *experiment.clone().in_guest().budget(args.quick);
+    let seconds = budget.seconds * GUEST_PATIENCE + GUEST_BOOT_S;
     command.arg("--timeout").arg(format!("{seconds:.0}"));
     command.arg("--").arg(&program).args(["lab", "run", &args.experiment, "--here"]);
     let flags =

@@ -207,13 +207,13 @@ impl Handoff {
         None
     }
 
+    /// The names of the figures for the statistics.
+    pub(crate) const STATISTICS: [&str; 3] = ["handed_over", "hand_over_ns", "partner_waits"];
+
     /// Figures for the statistics.
     pub(crate) fn statistics(&self) -> [(&'static str, u64); 3] {
-        [
-            ("handed_over", self.handed_over),
-            ("hand_over_ns", self.hand_over_ns),
-            ("partner_waits", self.waits),
-        ]
+        let [handed_over, hand_over_ns, waits] = Self::STATISTICS;
+        [(handed_over, self.handed_over), (hand_over_ns, self.hand_over_ns), (waits, self.waits)]
     }
 
     /// In a forked child, where the thread does not exist.

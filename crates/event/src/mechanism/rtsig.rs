@@ -203,8 +203,11 @@ impl Mechanism for RtSignals {
 
     fn statistics(&self) -> Vec<(&'static str, u64)> {
         let mut figures = self.signals.statistics();
-        if let Some(partner) = &self.handoff {
-            figures.extend(partner.statistics());
+        match &self.handoff {
+            Some(partner) => figures.extend(partner.statistics()),
+            // From the start, so that what has not happened can be told from what is not counted.
+            None if self.hands_off => figures.extend(Handoff::STATISTICS.map(|name| (name, 0))),
+            None => {}
         }
         figures
     }

@@ -66,6 +66,55 @@ fn phases_and_rates_are_not_mixed() {
 }
 
 #[test]
+fn a_guest_has_its_own_limits_and_fewer_variants() {
+    let idle = find("idle").unwrap();
+    assert!(idle.variant.is_empty() && !idle.load.contains_key("max-lag"));
+    let there = idle.clone().in_guest();
+    let names: Vec<&str> = there.variant.iter().map(|variant| variant.name.as_str()).collect();
+    assert!(names.contains(&"poll") && names.contains(&"devpoll"), "{names:?}");
+    assert!(names.len() < 6, "{names:?}");
+    assert_eq!(there.load["max-lag"], Value::Word("1s".into()));
+    assert_eq!(there.load["arrivals"], idle.load["arrivals"], "what is not named stays");
+    assert!(there.quick.seconds > idle.quick.seconds);
+    for claim in &there.claim {
+        assert!(claim.each.iter().all(|name| names.contains(&name.as_str())), "{}", claim.id);
+        let known = idle.claim.iter().find(|known| known.id == claim.id).unwrap();
+        assert_eq!((&claim.a, &claim.b, claim.holds), (&known.a, &known.b, known.holds));
+    }
+    assert!(idle.claim.iter().any(|claim| claim.id == "G3-select"));
+    assert!(there.claim.iter().all(|claim| claim.id != "G3-select"), "there is no select");
+    assert!(there.claim.iter().any(|claim| claim.id == "P1"));
+    assert_eq!(there.clone().in_guest(), there, "once is enough");
+
+    for (id, _) in BUILT_IN {
+        let there = find(id).unwrap().in_guest();
+        assert!(!there.claim.is_empty() && there.quick.seconds <= 150.0, "{id}");
+    }
+    for (old, new, expected) in [
+        (
+            "variants = [\"poll\", ",
+            "variants = [\"pole\", ",
+            "[guest]: variants: no variant \"pole\"",
+        ),
+        (
+            "[guest.quick]\nseconds = 110\nblocks = 3",
+            "[guest.quick]\nseconds = 110\nblocks = 0",
+            "[guest]: [quick]",
+        ),
+        ("[guest]\n", "[guest]\nfractions = [7]\n", "[guest]: [rate] fractions: 7 is not a share"),
+    ] {
+        let said = said_of("idle", old, new);
+        assert!(said.contains(expected), "{new}: {said}");
+    }
+}
+
+#[test]
+fn budgets_are_told_in_seconds_and_minutes() {
+    let of = |seconds| Budget { seconds, ..find("idle").unwrap().quick }.text();
+    assert_eq!([of(80.0), of(119.0), of(120.0), of(900.0)], ["80 s", "119 s", "2 min", "15 min"]);
+}
+
+#[test]
 fn a_server_and_a_lone_wait_are_not_mixed() {
     for (id, old, new, expected) in [
         ("idle", "workload = \"one-byte\"\n", "", "workload is missing"),

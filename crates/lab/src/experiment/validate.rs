@@ -20,7 +20,23 @@ impl Experiment {
     pub fn parse(text: &str) -> anyhow::Result<Self> {
         let experiment: Self = toml::from_str(text)?;
         experiment.check()?;
+        if experiment.guest.is_some() {
+            experiment.check_guest().context("[guest]")?;
+        }
         Ok(experiment)
+    }
+
+    fn check_guest(&self) -> anyhow::Result<()> {
+        let there = self.clone().in_guest();
+        for name in self.guest.iter().flat_map(|guest| &guest.variants) {
+            ensure!(there.variant.iter().any(|v| v.name == *name), "variants: no variant {name:?}");
+        }
+        ensure!(
+            self.rate.as_ref().is_some_and(|_| self.phase.is_empty())
+                || self.guest.iter().all(|g| g.fractions.is_none() && g.quick_fractions.is_none()),
+            "fractions: the experiment has none"
+        );
+        there.check()
     }
 
     fn check(&self) -> anyhow::Result<()> {

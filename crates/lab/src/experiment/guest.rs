@@ -1,0 +1,65 @@
+//! The form that an experiment takes in a guest.
+
+use super::{Budget, Experiment, Flags, Variant};
+use pollux_event::registry;
+use serde::{Deserialize, Serialize};
+
+/// What is different in the guest of `pollux vm`, whose CPU is emulated: a generator there cannot
+/// keep to milliseconds, and the time is enough for few variants. What is not named stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Guest {
+    /// The variants, by name; empty for all. Claims about others are not judged there.
+    #[serde(default)]
+    pub variants: Vec<String>,
+    /// Flags of `pollux load` that take the place of the experiment's.
+    #[serde(default)]
+    pub load: Flags,
+    /// The shares of the saturation.
+    pub fractions: Option<Vec<f64>>,
+    /// The same under `--quick`.
+    pub quick_fractions: Option<Vec<f64>>,
+    /// The budget of a full run, in the guest's own time: its boot is not in it.
+    pub full: Option<Budget>,
+    /// The budget under `--quick`.
+    pub quick: Option<Budget>,
+}
+
+impl Experiment {
+    /// The experiment as it runs in a guest: what [`Guest`] says is in its place, and there is no
+    /// [`Experiment::guest`] any more.
+    #[must_use]
+    pub fn in_guest(mut self) -> Self {
+        let Some(guest) = self.guest.take() else { return self };
+        self.load.extend(guest.load);
+        self.full = guest.full.unwrap_or(self.full);
+        self.quick = guest.quick.unwrap_or(self.quick);
+        if let Some(rate) = &mut self.rate {
+            rate.fractions = guest.fractions.unwrap_or_else(|| rate.fractions.clone());
+            rate.quick_fractions = guest.quick_fractions.or(rate.quick_fractions.take());
+        }
+        if !guest.variants.is_empty() {
+            self.keep_variants(&guest.variants);
+        }
+        self
+    }
+
+    fn keep_variants(&mut self, names: &[String]) {
+        if self.variant.is_empty() {
+            let named = |name: &&str| names.iter().any(|kept| kept == name);
+            let all = registry::ALL.iter().map(|entry| entry.name).filter(named);
+            self.variant = all.map(Variant::of_mechanism).collect();
+        } else {
+            self.variant.retain(|variant| names.contains(&variant.name));
+        }
+        for claim in &mut self.claim {
+            claim.each.retain(|name| names.contains(name));
+        }
+        let is_there =
+            |name: &Option<String>| name.as_ref().is_none_or(|name| names.contains(name));
+        self.claim.retain(|claim| {
+            let b = claim.b.as_ref().is_none_or(|side| is_there(&side.variant));
+            !claim.each.is_empty() && is_there(&claim.a.variant) && b
+        });
+    }
+}
