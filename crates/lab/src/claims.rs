@@ -150,19 +150,23 @@ fn judge_part(outcome: &Outcome, claim: &Claim, variant: &str) -> Part {
     let blocks = outcome.runs.iter().map(|run| run.block + 1).max().unwrap_or(0);
     let a = points(outcome, &claim.a);
     let b = claim.b.as_ref().map(|side| points(outcome, side));
-    let pairs = (0..blocks).map(|block| {
+    let pair = |block| {
         let left = side_value(outcome, claim, &claim.a, variant, &a, block);
         let right =
             claim.b.as_ref().zip(b.as_ref()).and_then(|(side, points)| {
                 side_value(outcome, claim, side, variant, points, block)
             });
         (left, right)
-    });
-    let estimate = stats::paired(pairs, claim.compare, outcome.seed);
+    };
+    let pairs: Vec<(Option<f64>, Option<f64>)> = (0..blocks).map(pair).collect();
+    let estimate = stats::paired(pairs.iter().copied(), claim.compare, outcome.seed);
     Part {
         variant: variant.to_owned(),
         verdict: estimate.as_ref().map_or(Verdict::Undecided, |e| claim.holds.verdict(e)),
-        note: estimate.is_none().then(|| why_missing(outcome, claim, variant)),
+        note: estimate.is_none().then(|| match pairs.iter().any(|(a, b)| a.and(*b).is_some()) {
+            true => format!("{} is 0 on one side: there is no ratio", claim.metric),
+            false => why_missing(outcome, claim, variant),
+        }),
         estimate,
     }
 }

@@ -1,8 +1,9 @@
 //! The form that an experiment takes in a guest.
 
-use super::{Budget, Experiment, Flags, Variant};
+use super::{Budget, Experiment, Flags, Value, Variant};
 use pollux_event::registry;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// What is different in the guest of `pollux vm`, whose CPU is emulated: a generator there cannot
 /// keep to milliseconds, and the time is enough for few variants. What is not named stays as it is.
@@ -15,6 +16,9 @@ pub struct Guest {
     /// Flags of `pollux load` that take the place of the experiment's.
     #[serde(default)]
     pub load: Flags,
+    /// The values of axes, by the axis' name, in the full form and under `--quick`.
+    #[serde(default)]
+    pub values: BTreeMap<String, Vec<Value>>,
     /// The shares of the saturation.
     pub fractions: Option<Vec<f64>>,
     /// The same under `--quick`.
@@ -34,6 +38,12 @@ impl Experiment {
         self.load.extend(guest.load);
         self.full = guest.full.unwrap_or(self.full);
         self.quick = guest.quick.unwrap_or(self.quick);
+        for axis in &mut self.axis {
+            if let Some(values) = guest.values.get(&axis.name) {
+                axis.values.clone_from(values);
+                axis.quick_values = None;
+            }
+        }
         if let Some(rate) = &mut self.rate {
             rate.fractions = guest.fractions.unwrap_or_else(|| rate.fractions.clone());
             rate.quick_fractions = guest.quick_fractions.or(rate.quick_fractions.take());

@@ -75,6 +75,9 @@ fn a_guest_has_its_own_limits_and_fewer_variants() {
     assert!(names.len() < 6, "{names:?}");
     assert_eq!(there.load["max-lag"], Value::Word("1s".into()));
     assert_eq!(there.load["arrivals"], idle.load["arrivals"], "what is not named stays");
+    let most = |experiment: &Experiment| experiment.dimensions(true)[0].values.last().cloned();
+    assert_eq!(most(&there), Some(Value::Number(2000.0)));
+    assert_eq!(most(&idle), Some(Value::Number(8000.0)));
     assert!(there.quick.seconds > idle.quick.seconds);
     for claim in &there.claim {
         assert!(claim.each.iter().all(|name| names.contains(&name.as_str())), "{}", claim.id);
@@ -101,6 +104,7 @@ fn a_guest_has_its_own_limits_and_fewer_variants() {
             "[guest.quick]\nseconds = 110\nblocks = 0",
             "[guest]: [quick]",
         ),
+        ("values = { idle =", "values = { idel =", "[guest]: values: no axis \"idel\""),
         ("[guest]\n", "[guest]\nfractions = [7]\n", "[guest]: [rate] fractions: 7 is not a share"),
     ] {
         let said = said_of("idle", old, new);

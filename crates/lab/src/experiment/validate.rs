@@ -28,6 +28,9 @@ impl Experiment {
 
     fn check_guest(&self) -> anyhow::Result<()> {
         let there = self.clone().in_guest();
+        for name in self.guest.iter().flat_map(|guest| guest.values.keys()) {
+            ensure!(self.axis.iter().any(|axis| axis.name == *name), "values: no axis {name:?}");
+        }
         for name in self.guest.iter().flat_map(|guest| &guest.variants) {
             ensure!(there.variant.iter().any(|v| v.name == *name), "variants: no variant {name:?}");
         }
