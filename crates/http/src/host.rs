@@ -15,6 +15,7 @@ pub struct Authority<'b> {
 impl<'b> Authority<'b> {
     /// Reads `uri-host [ ":" port ]`. User information is not taken (RFC 9110 §4.2.4), nor is a
     /// zone in an address; an empty host is nothing.
+    #[inline]
     pub fn parse(text: &'b [u8]) -> Option<Self> {
         let (host, port) = if text.first() == Some(&b'[') {
             let end = text.iter().position(|&b| b == b']')?;
@@ -38,30 +39,44 @@ impl<'b> Authority<'b> {
     }
 }
 
+#[inline]
 fn parse_port(digits: &[u8]) -> Option<u16> {
     // Five digits hold every port; more could only be zeros in front.
     if digits.len() > 5 {
         return None;
     }
-    let port = digits.iter().try_fold(0u32, |port, digit| {
-        digit.is_ascii_digit().then(|| port * 10 + u32::from(digit - b'0'))
-    });
-    u16::try_from(port?).ok()
+    let mut port = 0;
+    for &digit in digits {
+        let value = u32::from(digit.wrapping_sub(b'0'));
+        if value > 9 {
+            return None;
+        }
+        port = port * 10 + value;
+    }
+    u16::try_from(port).ok()
 }
 
 /// The length of the `reg-name` or IPv4 address at the start; nothing for a broken encoding.
+#[inline]
 fn reg_name_len(text: &[u8]) -> Option<usize> {
-    let mut len = 0;
+    let len = span(REG_NAME, text);
+    if text.get(len) == Some(&b'%') { encoded_name_len(text, len) } else { Some(len) }
+}
+
+/// The same, where the first `%` is at `len`.
+#[cold]
+fn encoded_name_len(text: &[u8], mut len: usize) -> Option<usize> {
     loop {
-        len += span(REG_NAME, &text[len..]);
         match text[len..] {
             [b'%', high, low, ..] if hex(high).is_some() && hex(low).is_some() => len += 3,
             [b'%', ..] => return None,
             _ => return Some(len),
         }
+        len += span(REG_NAME, &text[len..]);
     }
 }
 
+#[cold]
 fn is_ip_literal(text: &[u8]) -> bool {
     if let [b'v' | b'V', future @ ..] = text {
         // IPvFuture = "v" 1*HEXDIG "." 1*( unreserved / sub-delims / ":" )

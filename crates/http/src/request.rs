@@ -18,7 +18,7 @@ mod line;
 mod resume;
 mod target;
 
-pub use known::Known;
+pub use known::{Known, KnownSet};
 pub use line::{Method, Version};
 pub use resume::Resume;
 pub use target::Target;
@@ -95,6 +95,12 @@ impl<'b> Request<'b> {
     #[inline]
     pub fn has(&self, known: Known) -> bool {
         self.known.first(known).is_some()
+    }
+
+    /// Whether one of `fields` was sent: one comparison, however many they are.
+    #[inline]
+    pub fn has_any(&self, fields: KnownSet) -> bool {
+        self.known.has_any(fields)
     }
 
     /// The values of `known`, one per field line, in order. For fields that are lists: repeated

@@ -78,7 +78,11 @@ pub(crate) fn is(class: u8, byte: u8) -> bool {
 /// The length of the longest prefix whose bytes are all of `class`.
 #[inline]
 pub(crate) fn span(class: u8, bytes: &[u8]) -> usize {
-    bytes.iter().position(|&b| !is(class, b)).unwrap_or(bytes.len())
+    let mut len = 0;
+    while len < bytes.len() && is(class, bytes[len]) {
+        len += 1;
+    }
+    len
 }
 
 /// Whether `bytes` is a `token` (RFC 9110 §5.6.2).

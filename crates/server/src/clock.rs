@@ -1,11 +1,15 @@
 //! The time, read once a wait: ticks for the timers, the Date field for the responses.
 
+use pollux_event::sys::{monotonic_coarse as monotonic, unix_second_coarse as unix_second};
 use pollux_http::date::DateCache;
-use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
 /// The grain of all timers.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
+
+/// The grain divides the second: then ticks are counted in 32 bits, where as_millis() would divide
+/// 128 bits at each wait.
+const TICKS_A_SECOND: u32 = 1_000_000_000 / TICK.subsec_nanos();
 
 /// The time as a worker knows it.
 #[derive(Debug)]
@@ -26,7 +30,8 @@ impl Clock {
     pub(crate) fn update(&mut self) {
         let elapsed = monotonic().saturating_sub(self.started_at);
         // 32 bits of ticks are 13 years.
-        self.tick = (elapsed.as_millis() / TICK.as_millis()) as u32;
+        self.tick = elapsed.as_secs() as u32 * TICKS_A_SECOND
+            + elapsed.subsec_nanos() / TICK.subsec_nanos();
         self.date.update(unix_second());
     }
 
@@ -58,15 +63,6 @@ impl Clock {
 /// A duration in ticks, rounded up.
 pub(crate) fn ticks(duration: Duration) -> u32 {
     u32::try_from(duration.as_millis().div_ceil(TICK.as_millis())).unwrap_or(u32::MAX)
-}
-
-fn monotonic() -> Duration {
-    let now = clock_gettime(ClockId::MonotonicCoarse);
-    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
-}
-
-fn unix_second() -> u64 {
-    clock_gettime(ClockId::RealtimeCoarse).tv_sec.max(0) as u64
 }
 
 #[cfg(test)]

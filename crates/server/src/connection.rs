@@ -104,8 +104,9 @@ impl Connection {
         let mut at = 0;
         while at < input.len() && outbox.takes_more() {
             match request::parse(&input[at..], &service.limits) {
-                Ok(Parsed::Complete { request, len }) => {
-                    self.take(service, outbox, &request, &input[at..at + len]);
+                // Borrowed: a request is some 300 bytes, and to move it out would copy them.
+                Ok(Parsed::Complete { ref request, len }) => {
+                    self.take(service, outbox, request, &input[at..at + len]);
                     at += len;
                     if self.exchange.is_some() || !self.state.is_empty() {
                         return at + self.receive_more(service, outbox, &input[at..]);

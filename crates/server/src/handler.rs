@@ -11,7 +11,7 @@ use pollux_http::{
     multipart::Multipart,
     path::SafePath,
     range::{self, ByteRange, Parts, Selection},
-    request::{Known, Method, Request, Target, Version},
+    request::{Known, KnownSet, Method, Request, Target, Version},
     response::Head,
 };
 use std::{collections::VecDeque, rc::Rc};
@@ -100,14 +100,14 @@ fn answer_file(
     file: &Rc<Representation>,
     keep: Keep,
 ) -> Answer {
-    const PRECONDITIONS: [Known; 5] = [
+    const PRECONDITIONS: KnownSet = KnownSet::new(&[
         Known::IfNoneMatch,
         Known::IfModifiedSince,
         Known::Range,
         Known::IfMatch,
         Known::IfUnmodifiedSince,
-    ];
-    if PRECONDITIONS.into_iter().any(|field| request.has(field)) {
+    ]);
+    if request.has_any(PRECONDITIONS) {
         return answer_conditionally(service, outbox, request, file, keep);
     }
     put_whole(service, outbox, request.method, file, keep)

@@ -40,6 +40,8 @@ pub(crate) struct Resource {
     pub(crate) encoded: Vec<(Coding, Rc<Representation>)>,
     /// The files that it depends on, as they were; also those that were not there.
     sources: Vec<(CString, Option<Stamp>)>,
+    /// Its path, decoded, holds a `%`; as a request's path the same octets mean another.
+    key_has_percent: bool,
     /// The tick of the last comparison with the disk.
     checked_at: Cell<u32>,
     /// A source was modified just before it was read: a second change within the grain of the
@@ -141,8 +143,8 @@ impl Site {
     #[inline]
     pub(crate) fn find(&mut self, path: &[u8], now_tick: u32) -> Result<Rc<Resource>, Miss> {
         // Keys are decoded paths: one that holds no `%` is its own decoding, or is no key.
-        if memchr::memchr(b'%', path).is_none()
-            && let Some(resource) = self.cache.get(path)
+        if let Some(resource) = self.cache.get(path)
+            && !resource.key_has_percent
             && now_tick.wrapping_sub(resource.checked_at.get()) < REVALIDATE_TICKS
         {
             return Ok(resource.clone());
@@ -167,7 +169,9 @@ impl Site {
             }
             self.cache.remove(key);
         }
-        let resource = Rc::new(self.load(&path, now_tick)?);
+        let mut resource = self.load(&path, now_tick)?;
+        resource.key_has_percent = key.contains(&b'%');
+        let resource = Rc::new(resource);
         self.cache.insert(key.into(), resource.clone());
         Ok(resource)
     }

@@ -42,7 +42,7 @@ impl Timer {
 
     /// Moves the deadline; false when the slot must first be [put](Wheel::arm) into another list.
     #[inline]
-    fn postpone(&mut self, deadline: u32) -> bool {
+    pub(crate) fn postpone(&mut self, deadline: u32) -> bool {
         self.deadline = deadline;
         self.place <= deadline
     }
@@ -74,8 +74,10 @@ impl Wheel {
         }
     }
 
+    /// Moves the slot of `fd` into the list where its deadline belongs: for who has
+    /// [`Timer::postpone`]d it himself.
     #[cold]
-    fn put(&mut self, table: &mut Table, fd: RawFd) {
+    pub(crate) fn put(&mut self, table: &mut Table, fd: RawFd) {
         self.unlink(table, fd);
         self.link(table, fd);
     }

@@ -1,6 +1,7 @@
 //! The only raw system calls of Pollux: each wrapped once, each counted.
 #![allow(unsafe_code)]
 
+mod clock;
 mod connect;
 mod counters;
 mod devpoll;
@@ -14,6 +15,7 @@ mod socket;
 mod table;
 mod thread;
 
+pub use clock::*;
 pub use connect::*;
 pub use counters::{Call, Counters, count, counters, set_timing};
 pub use devpoll::*;
@@ -39,5 +41,11 @@ fn check(returned: libc::c_int) -> io::Result<libc::c_int> {
 /// [`check`] for calls that return a length.
 #[inline]
 fn check_len(returned: libc::ssize_t) -> io::Result<usize> {
+    if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(returned as usize) }
+}
+
+/// [`check_len`] for syscall(2), which returns a long whatever the call does.
+#[inline]
+fn check_long(returned: libc::c_long) -> io::Result<usize> {
     if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(returned as usize) }
 }

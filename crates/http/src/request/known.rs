@@ -38,17 +38,36 @@ known! {
 
 const COUNT: usize = Known::ALL.len();
 
+/// Some of the known fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KnownSet(u16);
+
+impl KnownSet {
+    /// Those in `fields`.
+    pub const fn new(fields: &[Known]) -> Self {
+        let mut bits = 0;
+        let mut at = 0;
+        while at < fields.len() {
+            bits |= 1 << fields[at] as u16;
+            at += 1;
+        }
+        Self(bits)
+    }
+}
+
 /// The first value of each known field, and which were repeated.
 #[derive(Clone, Debug)]
 pub(super) struct KnownFields<'b> {
     first: [Option<&'b [u8]>; COUNT],
     repeated: u16,
+    /// A bit for each that was sent.
+    sent: u16,
 }
 
 impl<'b> KnownFields<'b> {
     pub(super) fn new() -> Self {
         const { assert!(COUNT <= u16::BITS as usize) };
-        Self { first: [None; COUNT], repeated: 0 }
+        Self { first: [None; COUNT], repeated: 0, sent: 0 }
     }
 
     #[inline]
@@ -58,7 +77,14 @@ impl<'b> KnownFields<'b> {
             self.repeated |= 1 << known as u16;
         } else {
             *slot = Some(value);
+            self.sent |= 1 << known as u16;
         }
+    }
+
+    /// Whether one of those in `set` was sent.
+    #[inline]
+    pub(super) fn has_any(&self, set: KnownSet) -> bool {
+        self.sent & set.0 != 0
     }
 
     #[inline]

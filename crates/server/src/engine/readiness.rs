@@ -225,10 +225,20 @@ impl<M: Mechanism> Engine<M> {
             let input = &self.input[at..received];
             at += slot.connection.receive(&mut self.service, &mut self.outbox, input);
             let has_more = at < received || slot.connection.has_requests();
-            if !self.outbox.is_empty() && !self.send(fd, at, received) {
-                return false;
+            if !self.outbox.is_empty() {
+                if self.discipline == Discipline::PerState {
+                    return self.send_when_told(fd, at, received);
+                }
+                let Some(socket) = slot.socket() else { return false };
+                let (outcome, sent) = transmit(socket.as_fd(), &mut self.outbox, self.large_file);
+                self.bytes_sent += sent;
+                match outcome {
+                    Ok(Sent::All) => {}
+                    outcome => return self.send_rest_later(fd, at, received, outcome),
+                }
             }
-            let Some(slot) = self.table.get_mut(fd) else { return false };
+            // The slot is the one from above: a look into the table for each step would cost more
+            // than most steps do.
             if slot.connection.next_step() != Step::Receive {
                 self.finish(fd);
                 return false;
@@ -239,32 +249,37 @@ impl<M: Mechanism> Engine<M> {
         }
     }
 
-    /// Sends the scratch outbox; parks what does not leave, and the input that is not dealt with.
-    /// Returns whether it has all left.
-    #[inline]
-    fn send(&mut self, fd: RawFd, at: usize, received: usize) -> bool {
-        let Some(slot) = self.table.get_mut(fd) else { return false };
-        if self.discipline == Discipline::PerState {
+    /// Parks the scratch outbox, and the input that is not dealt with, until the socket is reported
+    /// writable. Returns that not all has left.
+    #[cold]
+    fn send_when_told(&mut self, fd: RawFd, at: usize, received: usize) -> bool {
+        if let Some(slot) = self.table.get_mut(fd) {
             slot.connection.park(&mut self.outbox, &self.input[at..received]);
             self.wait_to_write(fd);
+        }
+        false
+    }
+
+    /// Parks what a send did not take, and the input that is not dealt with; closes after an error.
+    /// Returns that not all has left.
+    #[cold]
+    fn send_rest_later(
+        &mut self,
+        fd: RawFd,
+        at: usize,
+        received: usize,
+        outcome: io::Result<Sent>,
+    ) -> bool {
+        let Ok(how) = outcome else {
+            self.outbox.clear();
+            self.close(fd);
             return false;
+        };
+        if let Some(slot) = self.table.get_mut(fd) {
+            slot.connection.park(&mut self.outbox, &self.input[at..received]);
+            self.come_back_when_it_can(fd, how);
         }
-        let Some(socket) = slot.socket() else { return false };
-        let (outcome, sent) = transmit(socket.as_fd(), &mut self.outbox, self.large_file);
-        self.bytes_sent += sent;
-        match outcome {
-            Ok(Sent::All) => true,
-            Ok(how) => {
-                slot.connection.park(&mut self.outbox, &self.input[at..received]);
-                self.come_back_when_it_can(fd, how);
-                false
-            }
-            Err(_) => {
-                self.outbox.clear();
-                self.close(fd);
-                false
-            }
-        }
+        false
     }
 
     /// Output is parked: sees to it that somebody comes back to it.
@@ -382,7 +397,10 @@ impl<M: Mechanism> Engine<M> {
             Class::Linger => ticks(LINGER),
         };
         let deadline = self.service.clock.after(timeout);
-        self.timers.arm(&mut self.table, fd, deadline);
+        // As a rule the slot stays in its list, so that the table need not be asked again.
+        if !slot.timer.postpone(deadline) {
+            self.timers.put(&mut self.table, fd);
+        }
     }
 
     /// All output has left and no further request is taken.
@@ -469,8 +487,12 @@ impl<M: Mechanism> Engine<M> {
                 self.close(fd);
             }
             Class::Header => {
+                if let Some(log) = &mut self.service.log {
+                    log.peer = slot.socket().and_then(accept::peer);
+                }
                 slot.connection.give_up_waiting(&mut self.service, &mut self.outbox);
-                if self.outbox.is_empty() || self.send(fd, 0, 0) {
+                // Sends what that said; there is no input.
+                if self.answer(fd, 0) {
                     self.settle(fd);
                 }
             }

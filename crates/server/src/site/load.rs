@@ -69,7 +69,14 @@ impl Site {
         let is_young = sources.iter().filter_map(|(_, stamp)| stamp.as_ref()).any(|stamp| {
             now.duration_since(UNIX_EPOCH + stamp.modified).is_ok_and(|age| age < YOUNG)
         });
-        Ok(Resource { identity, encoded, sources, checked_at: Cell::new(now_tick), is_young })
+        Ok(Resource {
+            identity,
+            encoded,
+            sources,
+            key_has_percent: false,
+            checked_at: Cell::new(now_tick),
+            is_young,
+        })
     }
 
     /// The first index file that there is in `directory`.
