@@ -32,6 +32,14 @@ pub enum Error {
     /// The token is not, or no longer, in the set.
     #[error("descriptor {0} is not in the interest set")]
     NotAdded(RawFd),
+    /// The mechanism cannot tell when a descriptor of this kind is ready (EPERM).
+    #[error("descriptor {fd} cannot be waited for: {reason}")]
+    CannotWait {
+        /// The descriptor that was offered.
+        fd: RawFd,
+        /// Why, and what to do instead.
+        reason: &'static str,
+    },
     /// A system call failed.
     #[error("{call}: {source}")]
     Io {
@@ -52,6 +60,7 @@ impl Error {
     pub fn raw_os_error(&self) -> Option<i32> {
         match self {
             Error::Io { source, .. } => source.raw_os_error(),
+            Error::CannotWait { .. } => Some(libc::EPERM),
             _ => None,
         }
     }
@@ -61,6 +70,9 @@ impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         match error {
             Error::Io { source, .. } => source,
+            refusal @ Error::CannotWait { .. } => {
+                io::Error::new(io::ErrorKind::PermissionDenied, refusal)
+            }
             other => io::Error::other(other),
         }
     }

@@ -53,6 +53,9 @@ bitflags::bitflags! {
         /// With an empty interest not even errors and hang-ups are reported, and with one in
         /// writing alone no hang-up: select(2) has no set for them.
         const ERRORS_NEED_INTEREST = 1 << 7;
+        /// Regular files and directories can be added; they are reported ready at every wait, as
+        /// poll(2) does. Without it they are refused: see [`Mechanism::add`].
+        const TAKES_FILES = 1 << 8;
     }
 }
 
@@ -121,10 +124,16 @@ pub trait Mechanism: Sized + 'static {
     /// until [`Mechanism::remove`] or [`Mechanism::close`].
     ///
     /// # Errors
-    /// [`Error::AlreadyAdded`]; [`Error::DescriptorTooLarge`] (`select`); [`Error::Io`] (epoll:
-    /// EPERM for regular files, ENOSPC, ENOMEM). Mechanisms with
-    /// [`Capabilities::BATCHED_CHANGES`] may report the kernel's refusal at the next wait, as
-    /// an event with [`crate::Readiness::ERROR`].
+    /// [`Error::AlreadyAdded`]; [`Error::DescriptorTooLarge`] (`select`);
+    /// [`Error::CannotWait`] for what the kernel never tells about: regular files and directories,
+    /// with all but `poll`, `select` and `devpoll` ([`Capabilities::TAKES_FILES`]), and what sends
+    /// no signals, such as eventfds, with `rtsig` and `hybrid`; [`Error::Io`] (epoll: ENOSPC,
+    /// ENOMEM).
+    ///
+    /// Mechanisms with [`Capabilities::BATCHED_CHANGES`] may report the kernel's refusal at the
+    /// next wait, as an event with [`crate::Readiness::ERROR`] and nothing else, once; so do
+    /// `epoll-ctlv` and `uring-poll` for regular files, since to ask for the kind of each
+    /// descriptor would be a system call a connection.
     fn add(&mut self, fd: BorrowedFd<'_>, interest: Interest) -> Result<Token, Error>;
 
     /// Replaces the interest in `token`. An empty interest leaves errors and hang-ups.

@@ -36,7 +36,7 @@ const DESCRIPTION: Description = Description {
     name: "devpoll",
     summary: "/dev/poll: the set is kept in the kernel, hints tell a wait what to look at",
     paper: "provos §3, figs 4-10; §6 (update=combined)",
-    capabilities: Capabilities::BATCHED_CHANGES,
+    capabilities: Capabilities::BATCHED_CHANGES.union(Capabilities::TAKES_FILES),
     own_options: &[
         (
             "results",

@@ -6,6 +6,7 @@ use crate::{
     sys::{self, EpollEvent, EpollOp},
 };
 use std::{
+    io,
     os::fd::{AsFd, AsRawFd, OwnedFd},
     time::Duration,
 };
@@ -28,9 +29,25 @@ pub(crate) struct EpollCore {
 pub(super) fn timeout_ms(timeout: Option<Duration>) -> i32 {
     match timeout {
         None => -1,
-        Some(time) => time.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i32,
+        Some(time) => {
+            // In 64 bits: as_nanos() would divide 128 at each wait.
+            let ms = u64::from(time.subsec_nanos().div_ceil(1_000_000));
+            time.as_secs().saturating_mul(1000).saturating_add(ms).min(i32::MAX as u64) as i32
+        }
     }
 }
+
+/// What an error of epoll_ctl(2) means.
+#[cold]
+fn refusal(token: Token, source: io::Error) -> Error {
+    match source.raw_os_error() {
+        Some(libc::EPERM) => Error::CannotWait { fd: token.fd, reason: NOT_BY_EPOLL },
+        _ => Error::Io { call: "epoll_ctl", source },
+    }
+}
+
+const NOT_BY_EPOLL: &str = "epoll refuses it (EPERM): regular files and directories are always \
+                            ready; read and write them without waiting";
 
 impl EpollCore {
     pub(crate) fn open(options: &Options) -> Result<Self, Error> {
@@ -47,7 +64,7 @@ impl EpollCore {
     #[inline]
     pub(crate) fn control(&self, op: EpollOp, token: Token, bits: u32) -> Result<(), Error> {
         sys::epoll_ctl(self.epoll.as_fd(), op, token.fd, bits, token.to_bits())
-            .map_err(Error::io("epoll_ctl"))
+            .map_err(|source| refusal(token, source))
     }
 
     /// Events that the last wait found and that have not been taken.

@@ -15,7 +15,7 @@ const DESCRIPTION: Description = Description {
     name: "poll",
     summary: "poll(2): the whole interest set is handed over and scanned at every wait",
     paper: "provos figs 4-10, gammo figs 1 and 5",
-    capabilities: Capabilities::SCANS,
+    capabilities: Capabilities::SCANS.union(Capabilities::TAKES_FILES),
     own_options: &[],
 };
 

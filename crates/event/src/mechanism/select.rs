@@ -15,7 +15,9 @@ const DESCRIPTION: Description = Description {
     name: "select",
     summary: "select(2): bitmaps of all descriptors at every wait; descriptors below 1024 only",
     paper: "gammo §2, figs 1-7",
-    capabilities: Capabilities::SCANS.union(Capabilities::ERRORS_NEED_INTEREST),
+    capabilities: Capabilities::SCANS
+        .union(Capabilities::ERRORS_NEED_INTEREST)
+        .union(Capabilities::TAKES_FILES),
     own_options: &[],
 };
 

@@ -77,6 +77,9 @@ pub(crate) struct Taken {
     pub(crate) interrupted: bool,
 }
 
+const NO_SIGNALS: &str = "it sends no signals (EPERM): regular files, eventfds and epoll sets do \
+                          not; wait for it with another mechanism";
+
 impl SignalQueue {
     /// Finds a free signal number and blocks it in this thread. `mechanism` is for the errors.
     pub(crate) fn open(mechanism: &'static str, options: &Options) -> Result<Self, Error> {
@@ -113,7 +116,12 @@ impl SignalQueue {
     /// From now on, what happens to `fd` is queued. Nothing is queued for what has happened.
     #[inline]
     pub(crate) fn arm(&self, fd: RawFd) -> Result<(), Error> {
-        sys::send_signals(fd, self.thread, self.signal).map_err(Error::io("fcntl(F_SETSIG)"))
+        sys::send_signals(fd, self.thread, self.signal).map_err(|source| {
+            match source.raw_os_error() {
+                Some(libc::EPERM) => Error::CannotWait { fd, reason: NO_SIGNALS },
+                _ => Error::Io { call: "fcntl(F_SETSIG)", source },
+            }
+        })
     }
 
     /// Ends what [`SignalQueue::arm`] began; what is queued stays queued.

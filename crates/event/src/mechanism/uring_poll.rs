@@ -10,6 +10,8 @@
 //! - A request may end (a completion without IORING_CQE_F_MORE: the completion queue was full, or
 //!   the thread that armed it is gone). It is armed again with the next wait, and reports at once
 //!   if the descriptor is ready, so nothing is lost.
+//! - Regular files have nothing to wait in: their request ends at once. They are refused as epoll
+//!   refuses them, but here the refusal comes with the next wait, as an event.
 //! - The queue may overflow. The kernel keeps what did not fit, and the wait fetches it.
 //! - A completion of a registration that has ended is dropped: the user data is the token, whose
 //!   generation tells.
@@ -232,12 +234,33 @@ impl UringPoll {
         if completion.result < 0 {
             return self.failed(token, completion);
         }
-        if !completion.more {
-            self.rearmed += 1;
-            self.changes.queue(token);
+        if !completion.more && !self.rearm(token) {
+            return Some(self.refuse(token, false));
         }
         let readiness = interest.mask(Readiness::from_poll_bits(completion.result as u32));
         (!readiness.is_empty()).then_some(Event { token, readiness })
+    }
+
+    /// The request of `token` has ended by itself: arms it again, unless there is no waiting for
+    /// such a descriptor. A request ends when the completion queue is full, but also at once when
+    /// there is no queue in the kernel to wait in; armed again and again, a regular file would be
+    /// reported for ever, by a mechanism that tells of arrivals.
+    #[cold]
+    fn rearm(&mut self, token: Token) -> bool {
+        if sys::is_file(token.fd) {
+            return false;
+        }
+        self.rearmed += 1;
+        self.changes.queue(token);
+        true
+    }
+
+    /// The kernel refuses this descriptor; armed again it would be refused again.
+    #[cold]
+    fn refuse(&mut self, token: Token, invalid: bool) -> Event {
+        self.refusals += 1;
+        let invalid = if invalid { Readiness::INVALID } else { Readiness::empty() };
+        Event { token, readiness: Readiness::ERROR | invalid }
     }
 
     #[cold]
@@ -248,12 +271,7 @@ impl UringPoll {
             self.changes.queue(token);
             return None;
         }
-        // The kernel refuses this descriptor; armed again it would be refused again.
-        self.refusals += 1;
-        let invalid = completion.result == -libc::EBADF;
-        let readiness =
-            Readiness::ERROR | if invalid { Readiness::INVALID } else { Readiness::empty() };
-        Some(Event { token, readiness })
+        Some(self.refuse(token, completion.result == -libc::EBADF))
     }
 
     /// The change of a poll request has failed.

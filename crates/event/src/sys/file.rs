@@ -3,6 +3,7 @@
 use super::{Call, check, check_len, count};
 use std::{
     io,
+    mem::MaybeUninit,
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd},
 };
 
@@ -37,6 +38,21 @@ pub fn close(fd: OwnedFd) {
 pub fn is_open(fd: RawFd) -> bool {
     // SAFETY: takes no pointer; a bad descriptor number is an error, not undefined.
     count(Call::Fcntl, || unsafe { libc::fcntl(fd, libc::F_GETFD) }) >= 0
+}
+
+/// Whether the number `fd` is a regular file or a directory (fstat(2)): what is always ready, so
+/// that nobody can wait for it.
+pub fn is_file(fd: RawFd) -> bool {
+    let mut stat = MaybeUninit::<libc::stat64>::uninit();
+    // SAFETY: the kernel fills `stat`, which lives through the call; a bad descriptor number is an
+    // error, not undefined.
+    let found = count(Call::Stat, || unsafe { libc::fstat64(fd, stat.as_mut_ptr()) }) == 0;
+    // SAFETY: the kernel has filled it.
+    found
+        && matches!(
+            unsafe { stat.assume_init() }.st_mode & libc::S_IFMT,
+            libc::S_IFREG | libc::S_IFDIR
+        )
 }
 
 /// eventfd(2), non-blocking, close-on-exec, counter 0.

@@ -2,7 +2,7 @@
 //! files, RT signals refuse eventfds), with EPERM: it must not accept it and stay silent.
 
 use crate::{rig::Rig, subject::Subject};
-use pollux_event::{Interest, Mechanism, Readiness};
+use pollux_event::{Capabilities, Error, Event, Interest, Mechanism, Readiness};
 use pollux_testkit::{
     Pair, drain,
     pairs::{self, End, Mailbox},
@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use std::{
     net::{Ipv4Addr, TcpListener, TcpStream},
     os::fd::{AsFd, BorrowedFd},
+    time::Duration,
 };
 
 /// Adds `fd`, makes it ready twice, and expects an event for each time.
@@ -23,7 +24,8 @@ fn check<M: Mechanism>(
     let mut rig = Rig::<M>::new(subject);
     let token = match rig.add(fd, Interest::READ) {
         Ok(token) => token,
-        Err(error) if error.raw_os_error() == Some(Errno::PERM.raw_os_error()) => {
+        Err(error @ Error::CannotWait { .. }) => {
+            assert_eq!(error.raw_os_error(), Some(Errno::PERM.raw_os_error()));
             assert!(rig.is_empty(), "refused, and yet in the set");
             return Err(format!("refused, as it may be: {error}"));
         }
@@ -76,4 +78,44 @@ pub fn listener<M: Mechanism>(subject: &Subject) -> Result<(), String> {
         || clients.push(TcpStream::connect(address).expect("connect")),
         || drop(listener.accept().expect("accept")),
     )
+}
+
+/// "Regular files and directories can be added; they are reported ready at every wait, as poll(2)
+/// does. Without it they are refused": by `add`, or at the next wait as an event with ERROR and
+/// nothing else, once.
+pub fn regular_file<M: Mechanism>(subject: &Subject) {
+    let file = tempfile::tempfile().expect("a file");
+    let mut rig = Rig::<M>::new(subject);
+    // What can be waited for goes on being told of.
+    let pair = Pair::unix();
+    let other = rig.add_near(&pair);
+    rig.expect_silence();
+
+    let added = rig.add(file.as_fd(), Interest::READ);
+
+    match added {
+        Err(error) => {
+            assert!(!subject.has(Capabilities::TAKES_FILES), "refused: {error}");
+            assert!(matches!(error, Error::CannotWait { .. }), "{error}");
+            assert!(error.to_string().contains("regular files"), "{error}");
+            assert_eq!(rig.len(), 1, "refused, and yet in the set");
+        }
+        Ok(token) if subject.has(Capabilities::TAKES_FILES) => {
+            for _ in 0..3 {
+                let events = rig.events_within(Duration::from_secs(20));
+                assert_eq!(events, [Event { token, readiness: Readiness::READABLE }]);
+            }
+            rig.remove(token).expect("remove");
+        }
+        Ok(token) => {
+            assert!(subject.has(Capabilities::BATCHED_CHANGES), "taken, and not refused at once");
+            let events = rig.events_within(Duration::from_secs(20));
+            assert_eq!(events, [Event { token, readiness: Readiness::ERROR }]);
+            rig.expect_silence();
+            rig.remove(token).expect("remove");
+        }
+    }
+    rig.expect_silence();
+    pair.send(b"xy");
+    rig.expect(other, Readiness::READABLE);
 }

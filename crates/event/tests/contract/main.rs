@@ -101,7 +101,7 @@ cases! {
     fork: child_reopens, child_changes_are_its_own, waker_of_the_parent_is_its_own;
     instances: two_in_one_thread, one_descriptor_in_two_sets, one_outlives_the_other,
         one_a_thread;
-    kinds: unix_stream, pipe, eventfd, datagram, listener;
+    kinds: unix_stream, pipe, eventfd, datagram, listener, regular_file;
     traffic: level_after_a_send_unasked if level, answers_to_a_busy_tcp_peer, answers_to_a_busy_unix_peer;
     model: random_sequences;
 }
