@@ -9,6 +9,7 @@ use pollux_testkit::{
 use rustix::process::Signal;
 use serde_json::Value;
 use std::{collections::BTreeMap, fs};
+use tempfile::TempDir;
 
 /// The signals that the C library leaves to programs, as bits of a mask in /proc.
 const REAL_TIME: u64 = !0 << 33;
@@ -126,9 +127,10 @@ fn queue_limits(server: &Serve) -> (String, String) {
 }
 
 /// A server with a queue of 16 signals that has just met as many requests as clients, all at once;
-/// its statistics when each client has its reply. What other processes of the user have queued counts,
-/// too, so that the first overflow may have come before.
-fn overflowed(spec: &str) -> (Serve, Vec<Client>, Value) {
+/// its statistics when each client has its reply. What other processes of the user have queued
+/// counts, too, so that the first overflow may have come before. The site comes along, since the
+/// server looks at its files again after half a second.
+fn overflowed(spec: &str) -> (TempDir, Serve, Vec<Client>, Value) {
     const CLIENTS: usize = 200;
     let site = site(0);
     let mut server = serve(site.path(), &["--mechanism", spec, "--signal-queue", "16"]);
@@ -152,13 +154,13 @@ fn overflowed(spec: &str) -> (Serve, Vec<Client>, Value) {
     assert_eq!(after["requests"], 2 * CLIENTS, "{spec}: {after}");
     assert_eq!(after["connections"]["open"], CLIENTS, "{spec}: none is lost: {after}");
     assert!(after["details"]["overflows"].as_u64() > Some(0), "{spec}: {after}");
-    (server, clients, after)
+    (site, server, clients, after)
 }
 
 #[test]
 fn an_overflow_in_place_loses_nothing_and_goes_on_with_signals() {
     for spec in ["rtsig", "rtsig:dequeue=one"] {
-        let (mut server, mut clients, after) = overflowed(spec);
+        let (_site, mut server, mut clients, after) = overflowed(spec);
         let details = &after["details"];
         assert_eq!(details["recoveries"], details["overflows"], "{spec}: {after}");
         let signals = details["signals"].as_u64().unwrap();
@@ -173,7 +175,7 @@ fn an_overflow_in_place_loses_nothing_and_goes_on_with_signals() {
 #[test]
 fn an_overflow_with_handoff_leaves_it_to_the_partner_for_good() {
     let spec = "rtsig:overflow=handoff";
-    let (mut server, mut clients, after) = overflowed(spec);
+    let (_site, mut server, mut clients, after) = overflowed(spec);
     let details = &after["details"];
     assert_eq!(details["overflows"], 1, "{after}");
     assert!(details["handed_over"].as_u64() > Some(0), "{after}");
@@ -190,7 +192,7 @@ fn an_overflow_with_handoff_leaves_it_to_the_partner_for_good() {
 #[test]
 fn the_hybrid_goes_to_its_partner_and_comes_back() {
     for spec in ["hybrid", "hybrid:partner=poll"] {
-        let (mut server, mut clients, after) = overflowed(spec);
+        let (_site, mut server, mut clients, after) = overflowed(spec);
         assert!(after["details"]["switches_by_overflow"].as_u64() > Some(0), "{spec}: {after}");
         // Nothing happens from now on, but the questions.
         let quiet = server.wait_until("the way back", |s| s["details"]["on_partner"] == 0);
