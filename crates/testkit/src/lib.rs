@@ -1,6 +1,7 @@
 //! Support for the tests of all crates: pairs of descriptors, full buffers, limits, forked
-//! children, signals, an HTTP client, the server as a process. Everything panics with what failed: a test has no use for a `Result` here.
+//! children, signals, an HTTP client, the server as a process, a count of allocations. Everything panics with what failed: a test has no use for a `Result` here.
 
+pub mod allocations;
 pub mod child;
 pub mod http;
 pub mod limits;

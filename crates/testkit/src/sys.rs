@@ -1,7 +1,9 @@
-//! What rustix leaves out: fork(2), _exit(2), sigaction(2), tgkill(2).
+//! What rustix leaves out: fork(2), _exit(2), sigaction(2), tgkill(2); and an allocator.
 #![allow(unsafe_code)]
 
+use crate::allocations::{self, CountingAllocator};
 use rustix::process::Pid;
+use std::alloc::{GlobalAlloc, Layout, System};
 
 /// fork(2): the child's number in the parent, nothing in the child.
 pub(crate) fn fork() -> Option<Pid> {
@@ -40,5 +42,32 @@ pub(crate) fn signal_thread(process: Pid, thread: Pid, signal: i32) {
             thread.as_raw_nonzero().get(),
             signal,
         );
+    }
+}
+
+// SAFETY: everything is passed on to the system's allocator as it came; the counter neither
+// allocates nor panics.
+unsafe impl GlobalAlloc for CountingAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        allocations::note();
+        // SAFETY: as the caller promised.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        allocations::note();
+        // SAFETY: as the caller promised.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        allocations::note();
+        // SAFETY: as the caller promised.
+        unsafe { System.realloc(block, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: as the caller promised.
+        unsafe { System.dealloc(block, layout) }
     }
 }
