@@ -6,6 +6,8 @@
 mod bytes;
 mod command;
 mod duration;
+#[cfg(test)]
+mod examples;
 
 use clap::{Parser, Subcommand};
 use std::{io::IsTerminal, process::ExitCode};

@@ -23,7 +23,7 @@ use std::{
 #[command(after_help = "Examples:
   pollux lab list
   pollux lab run idle --quick             in a minute and a half, into results/idle-DATE-TIME/
-  pollux lab run my-own.toml --out /tmp/r an experiment of your own
+  pollux lab run my-own.toml --out out    an experiment of your own
   pollux lab report results/idle-…        renders the page again from result.json")]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -33,10 +33,12 @@ pub(crate) struct Args {
 #[derive(clap::Subcommand)]
 enum Subcommand {
     /// List the experiments
+    #[command(after_help = "Example:\n  pollux lab list")]
     List,
     /// Run an experiment: measure, judge its claims, draw a report
     Run(RunArgs),
     /// Render the report of a result directory again from its result.json
+    #[command(after_help = "Example:\n  pollux lab report results/idle-2026-11-21-1200")]
     Report {
         /// The result directory
         directory: PathBuf,

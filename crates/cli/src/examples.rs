@@ -1,0 +1,154 @@
+//! Every command line that the help or the documents show is one that the program takes.
+
+use crate::Cli;
+use clap::{Command, CommandFactory, error::ErrorKind};
+use std::{fs, path::Path};
+
+/// A command line, and where it stands.
+#[derive(Debug)]
+struct Shown {
+    place: String,
+    words: Vec<String>,
+}
+
+/// The words of a line in a shell's sense, as far as a first pipe, redirection or comment; or as
+/// far as two spaces, behind which the help's tables explain.
+fn words(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote = None;
+    let mut characters = line.chars().peekable();
+    while let Some(c) = characters.next() {
+        match (quote, c) {
+            (Some(open), c) if c == open => quote = None,
+            (Some(_), c) => word.get_or_insert_default().push(c),
+            (None, '\'' | '"') => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (None, ' ') => {
+                words.extend(word.take());
+                if characters.peek() == Some(&' ') {
+                    return words;
+                }
+            }
+            (None, '|' | '>' | '&' | ';') => break,
+            (None, '#') if word.is_none() => break,
+            (None, c) => word.get_or_insert_default().push(c),
+        }
+    }
+    assert!(quote.is_none(), "an open quote: {line}");
+    words.extend(word);
+    words
+}
+
+/// The command that `line` shows, if it shows one of ours.
+fn shown(place: &str, line: &str) -> Option<Shown> {
+    let line = line.trim();
+    let line = line.strip_prefix("$ ").unwrap_or(line);
+    let line = line.strip_prefix("./target/release/").unwrap_or(line);
+    line.starts_with("pollux ")
+        .then(|| Shown { place: format!("{place}: {line}"), words: words(line) })
+}
+
+/// Parses it, and also a command of ours that it runs in a guest.
+fn parse(shown: &Shown) -> Result<(), clap::Error> {
+    Cli::command().try_get_matches_from(&shown.words)?;
+    let inner = shown.words.iter().position(|word| word == "--").map(|at| &shown.words[at + 1..]);
+    match inner {
+        Some(inner) if inner.first().is_some_and(|name| name == "pollux") => {
+            Cli::command().try_get_matches_from(inner).map(drop)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check(all: &[Shown], is_fault: impl Fn(ErrorKind) -> bool) {
+    let faults: Vec<String> = all
+        .iter()
+        .filter_map(|shown| parse(shown).err().map(|error| (shown, error)))
+        .filter(|(_, error)| is_fault(error.kind()))
+        .map(|(shown, error)| format!("{}\n  {}", shown.place, error.render()))
+        .collect();
+    assert!(faults.is_empty(), "{} faults\n{}", faults.len(), faults.join("\n"));
+}
+
+/// Calls `visit` for each command that does something, with its name in full.
+fn each_command(command: &Command, name: &str, visit: &mut impl FnMut(&str, &Command)) {
+    let name = format!("{name} {}", command.get_name());
+    let mut subcommands = command.get_subcommands().filter(|c| c.get_name() != "help").peekable();
+    if subcommands.peek().is_none() {
+        visit(name.trim(), command);
+    }
+    for subcommand in subcommands {
+        each_command(subcommand, &name, visit);
+    }
+}
+
+#[test]
+fn every_commands_help_has_examples_that_it_takes() {
+    let mut count = 0;
+    each_command(&Cli::command(), "", &mut |name, command| {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let examples: Vec<Shown> = help.lines().filter_map(|line| shown(name, line)).collect();
+        assert!(!examples.is_empty(), "{name} --help has no examples");
+        for example in &examples {
+            let is_own = example.words.join(" ").starts_with(name);
+            assert!(is_own, "an example of another command: {}", example.place);
+        }
+        check(&examples, |_| true);
+        count += examples.len();
+    });
+    assert!(count >= 20, "only {count} examples were found");
+}
+
+#[test]
+fn the_documents_show_only_what_the_program_takes() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut documents = vec![root.join("README.md"), root.join("kmod/devpoll/README.md")];
+    for entry in fs::read_dir(root.join("docs")).expect("docs") {
+        let path = entry.expect("an entry").path();
+        documents.extend(path.extension().is_some_and(|end| end == "md").then_some(path));
+    }
+    let (mut blocks, mut inline) = (Vec::new(), Vec::new());
+    for path in documents {
+        let text = fs::read_to_string(&path).expect("a document");
+        let place = path.strip_prefix(&root).unwrap_or(&path).display().to_string();
+        let mut is_block = false;
+        for line in text.lines() {
+            if line.trim_start().starts_with("```") {
+                is_block = !is_block;
+            } else if is_block {
+                blocks.extend(shown(&place, line));
+            } else {
+                // Every second piece stands between backticks.
+                let spans = line.split('`').skip(1).step_by(2);
+                inline.extend(spans.filter_map(|span| shown(&place, span)));
+            }
+        }
+    }
+    assert!(blocks.len() >= 5, "only {blocks:?}");
+    assert!(inline.len() >= 3, "only {inline:?}");
+    check(&blocks, |_| true);
+    // In a sentence arguments may be left out, or stand for others (NAME).
+    check(&inline, |kind| {
+        matches!(kind, ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand)
+    });
+}
+
+#[test]
+fn what_the_program_does_not_take_is_a_fault() {
+    for line in [
+        "pollux serve site --no-such-flag",
+        "$ ./target/release/pollux lode http://a/",
+        "pollux vm -- pollux serve site --no-such-flag",
+        "pollux load http://a/ --rate many   # a comment",
+    ] {
+        let line = shown("here", line).expect("a command line");
+        assert!(parse(&line).is_err(), "{line:?}");
+    }
+    assert!(shown("here", "polluxed").is_none());
+    let line = "pollux doctor --json | jq '.a | b'   and more";
+    assert_eq!(words(line), ["pollux", "doctor", "--json"]);
+    assert_eq!(words("a 'b  c' \"\" d  explained"), ["a", "b  c", "", "d"]);
+}
