@@ -65,6 +65,11 @@ impl Experiment {
     pub fn budget(&self, quick: bool) -> &Budget {
         if quick { &self.quick } else { &self.full }
     }
+
+    /// The same, to be changed.
+    pub fn budget_mut(&mut self, quick: bool) -> &mut Budget {
+        if quick { &mut self.quick } else { &mut self.full }
+    }
 }
 
 /// The rate as an axis.

@@ -78,6 +78,7 @@ struct WaitCostArgs {
 #[command(after_help = "Examples:
   pollux lab run idle --quick
   pollux lab run idle --seed 7 --out results/idle-7
+  pollux lab run gammo-fig5-6 --time 10m  the full form in less time: fewer or shorter runs
   pollux lab run provos-fig14 --guest     with /dev/poll
   pollux lab run idle --quick --json | jq '.claims[] | {id, verdict}'
 
@@ -92,6 +93,10 @@ struct RunArgs {
     /// The short form: fewer repetitions, shorter windows
     #[arg(long)]
     quick: bool,
+    /// The time to spend, all in, instead of the form's own; one pass over all cells is made in any
+    /// case [default: see `pollux lab list`]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    time: Option<Duration>,
     /// Where to write result.json and report.html [default: results/ID-DATE-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -182,7 +187,7 @@ fn times(experiment: &Experiment) -> String {
 }
 
 fn measure(args: &RunArgs) -> anyhow::Result<ExitCode> {
-    let experiment = experiment::find(&args.experiment)?;
+    let mut experiment = experiment::find(&args.experiment)?;
     let directory = match &args.out {
         Some(directory) => directory.clone(),
         None => run::default_directory(&experiment.id),
@@ -191,11 +196,14 @@ fn measure(args: &RunArgs) -> anyhow::Result<ExitCode> {
         experiment.paper_rates()?;
     }
     let wants_guest = args.guest || (experiment.place != Place::Host && !args.here);
-    let experiment = match environment::guest() {
-        Some(_) => experiment.in_guest(),
+    match environment::guest() {
+        Some(_) => experiment = experiment.in_guest(),
         None if wants_guest => return in_guest(args, &experiment),
-        None => experiment,
-    };
+        None => {}
+    }
+    if let Some(time) = args.time {
+        experiment.budget_mut(args.quick).seconds = time.as_secs_f64();
+    }
     // Before anything is measured: a run is not to end with nowhere to put it.
     fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
     let settings = Settings {
@@ -229,13 +237,15 @@ fn in_guest(args: &RunArgs, experiment: &Experiment) -> anyhow::Result<ExitCode>
         command.arg("--deterministic");
     }
     // The budget is the guest's own time, and boot and end come on top; one that hangs is ended.
-    let budget = *experiment.clone().in_guest().budget(args.quick);
-    let seconds = budget.seconds * GUEST_PATIENCE + GUEST_BOOT_S;
-    command.arg("--timeout").arg(format!("{seconds:.0}"));
+    let planned = experiment.clone().in_guest().budget(args.quick).seconds;
+    let seconds = args.time.map_or(planned, |time| time.as_secs_f64());
+    let patience = seconds.max(planned) * GUEST_PATIENCE + GUEST_BOOT_S;
+    command.arg("--timeout").arg(format!("{patience:.0}"));
     command.arg("--").arg(&program).args(["lab", "run", &args.experiment, "--here"]);
     let flags =
         [("--quick", args.quick), ("--paper-rates", args.paper_rates), ("--json", args.json)];
     command.args(flags.iter().filter(|(_, on)| *on).map(|(flag, _)| flag));
+    command.arg("--time").arg(format!("{seconds}"));
     command.arg("--seed").arg(args.seed.to_string());
     let directory = args.out.clone().unwrap_or_else(|| run::default_directory(&experiment.id));
     command.arg("--out").arg(std::path::absolute(&directory)?);
