@@ -19,20 +19,21 @@ demo: ## build, then measure what idle connections cost under every mechanism (9
 	@printf '\nServe a directory of your own:\n  ./target/release/pollux serve DIR --listen 127.0.0.1:8080\n'
 
 .PHONY: test
-test: ## everything that CI runs: format, lints, documentation, all tests
+test: ## everything that CI runs: format, lints, documentation, all tests, test-kmod
 	@scripts/setup build guest
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked --workspace --no-deps --document-private-items
-	$(CARGO) test --locked --workspace --no-fail-fast
+	POLLUX_VM_REQUIRED=1 $(CARGO) test --locked --workspace --no-fail-fast
+	kmod/test
 
 .PHONY: test-kmod
-test-kmod: ## /dev/poll in guests: selftests and contract suite on both stock kernels
+test-kmod: ## /dev/poll in guests, both stock kernels: selftests, contract suite, races widened
 	@scripts/setup build guest
 	kmod/test
 
 .PHONY: test-kmod-debug
-test-kmod-debug: ## the same under KASAN, lockdep and kmemleak; builds that kernel first (10 minutes, once)
+test-kmod-debug: ## selftests under KASAN, lockdep and kmemleak; builds that kernel first (10 minutes, once)
 	@scripts/setup build guest debug-kernel
 	kmod/test debug
 
