@@ -32,4 +32,7 @@ pub(super) const ROWS: &[Row] = &[
     ("methods are case-sensitive", b"get / HTTP/1.1\r\nHost: a\r\n\r\n", "501 kept"),
     ("a method that begins like another", b"GETX / HTTP/1.1\r\nHost: a\r\n\r\n", "501 kept"),
     ("a method of odd characters", b"!#$%&'*+-.^_`|~ / HTTP/1.1\r\nHost: a\r\n\r\n", "501 kept"),
+    ("CONNECT with a body", b"CONNECT a:80 HTTP/1.1\r\nHost: a:80\r\nContent-Length: 3\r\n\r\nabc", "405 closed"),
+    ("TRACE with Max-Forwards", b"TRACE / HTTP/1.1\r\nHost: a\r\nMax-Forwards: 0\r\n\r\n", "405 kept"),
+    ("an unknown method says what there is", b"LINK / HTTP/1.1\r\nHost: a\r\n\r\n", "501 kept | allow: GET, HEAD, OPTIONS"),
 ];

@@ -86,4 +86,11 @@ pub(super) const ROWS: &[Row] = &[
     ("a link to nothing", b"GET /dangling HTTP/1.1\r\nHost: a\r\n\r\n", "404 kept"),
     ("a FIFO", b"GET /fifo HTTP/1.1\r\nHost: a\r\n\r\n", "403 kept"),
     ("a device", b"GET /zero HTTP/1.1\r\nHost: a\r\n\r\n", "403 kept"),
+    ("an encoded slash", b"GET /dir%2findex.html HTTP/1.1\r\nHost: a\r\n\r\n", "400 kept"),
+    ("an encoded slash in front", b"GET /%2fdigits HTTP/1.1\r\nHost: a\r\n\r\n", "400 kept"),
+    ("an encoded backslash", b"GET /dir%5Cindex.html HTTP/1.1\r\nHost: a\r\n\r\n", "400 kept"),
+    ("an encoded DEL", b"GET /digits%7f HTTP/1.1\r\nHost: a\r\n\r\n", "400 kept"),
+    ("an overlong NUL", b"GET /digits%c0%80 HTTP/1.1\r\nHost: a\r\n\r\n", "404 kept"),
+    ("a percent sign not encoded, after it was asked for", b"GET /100%25.txt HTTP/1.1\r\nHost: a\r\n\r\nGET /100%.txt HTTP/1.1\r\nHost: a\r\n\r\n", "200 400 kept | =percent"),
+    ("encoded dots, after they were asked for", b"GET /%252e%252e HTTP/1.1\r\nHost: a\r\n\r\nGET /%2e%2e HTTP/1.1\r\nHost: a\r\n\r\n", "200 400 kept | =encoded dots"),
 ];
