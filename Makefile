@@ -50,9 +50,9 @@ bench: ## Pollux beside the floor, nginx, h2o, lighttpd and wrk; ends with each 
 	./target/release/pollux-bench $(if $(OUT),--out $(OUT))
 
 .PHONY: bench-event
-bench-event: ## what one wait, one change and one event cost, mechanism by mechanism
+bench-event: ## what one wait, one change and one event cost, mechanism by mechanism; OUT=FOLDER for the data
 	@scripts/setup build
-	$(CARGO) bench --locked --package pollux-event
+	$(CARGO) bench --locked --package pollux-event -- --out $(abspath $(or $(OUT),results/bench-event-$(shell date +%s)))
 
 .PHONY: bench-kmod
 bench-kmod: ## instructions per wait of /dev/poll beside epoll, in the deterministic guest

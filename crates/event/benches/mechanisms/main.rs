@@ -1,7 +1,7 @@
 //! What waiting costs with each mechanism, measured side by side.
 //!
-//! `cargo bench -p pollux-event` measures and prints a table; `-- --json FILE` keeps the raw data,
-//! `-- --help` tells the rest. `cargo test` runs it tiny, so that it never rots.
+//! `cargo bench -p pollux-event` measures and prints a table; `-- --json FILE` or `-- --out FOLDER`
+//! keeps the raw data, `-- --help` tells the rest. `cargo test` runs it tiny, so that it never rots.
 //!
 //! Three cases, on real TCP connections:
 //! - **wait**: one of N connections becomes ready; what the turn (write, wait, take the event,
@@ -33,17 +33,14 @@ fn main() -> Result<()> {
     // `cargo bench` says so; `cargo test`, whose options are libtest's, does not.
     if !std::env::args().any(|argument| argument == "--bench") {
         let trial = Trial::test("every_mechanism_is_measured", || Ok(tiny()?));
-        libtest_mimic::run(&Arguments::from_args(), vec![trial]).exit();
+        let paths = Trial::test("paths_are_the_callers", || Ok(options::check_paths()?));
+        libtest_mimic::run(&Arguments::from_args(), vec![trial, paths]).exit();
     }
     let options = Options::parse();
     let results = run::run(&options.plan()?)?;
-    print!("{}", report::table(&results));
-    if let Some(path) = &options.json {
-        let text = serde_json::to_string_pretty(&report::json(&results))?;
-        std::fs::write(path, text + "\n")
-            .with_context(|| format!("--json {}: write", path.display()))?;
-    }
-    Ok(())
+    let table = report::table(&results);
+    print!("{table}");
+    options.write(&(serde_json::to_string_pretty(&report::json(&results))? + "\n"), &table)
 }
 
 /// The bench in miniature: everything runs, every figure is there, none is judged.
