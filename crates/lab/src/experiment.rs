@@ -224,7 +224,7 @@ pub struct Budget {
 impl Budget {
     /// Its time in words: `80 s`, `15 min`.
     pub fn text(&self) -> String {
-        if self.seconds < 120.0 {
+        if self.seconds < 180.0 {
             format!("{:.0} s", self.seconds)
         } else {
             format!("{:.0} min", self.seconds / 60.0)

@@ -84,6 +84,8 @@ struct Conduct<'a> {
     /// What runs cost beside their windows, so far.
     overhead_s: f64,
     runs_made: u32,
+    /// The least that a probe for saturation cost beside its window: a guess for the first block.
+    probe_overhead_s: f64,
 }
 
 impl<'a> Conduct<'a> {
@@ -154,6 +156,7 @@ impl<'a> Conduct<'a> {
             not_held: Vec::new(),
             overhead_s: 0.0,
             runs_made: 0,
+            probe_overhead_s: f64::INFINITY,
         })
     }
 
@@ -271,7 +274,11 @@ impl<'a> Conduct<'a> {
     fn overhead(&self) -> f64 {
         if self.runs_made == 0 {
             let phases = &self.settings.experiment.phase;
-            FIRST_OVERHEAD_S + phases.iter().filter_map(|phase| phase.seconds).sum::<f64>()
+            let guess = match self.probe_overhead_s {
+                seen if seen.is_finite() => seen,
+                _ => FIRST_OVERHEAD_S,
+            };
+            guess + phases.iter().filter_map(|phase| phase.seconds).sum::<f64>()
         } else {
             self.overhead_s / f64::from(self.runs_made)
         }
@@ -406,12 +413,9 @@ impl<'a> Conduct<'a> {
             let started_at = Instant::now();
             let (mut trials, result) = self.trial(&[step], self.settings.seed)?;
             if result.is_ok() {
-                // So that the first block's windows fit, too.
-                let fixed_s: f64 =
-                    self.settings.experiment.phase.iter().filter_map(|phase| phase.seconds).sum();
-                self.overhead_s +=
-                    fixed_s + started_at.elapsed().as_secs_f64() - budget.saturation_seconds;
-                self.runs_made += 1;
+                // The least, since the first one reads the programs from disk.
+                let overhead = started_at.elapsed().as_secs_f64() - budget.saturation_seconds;
+                self.probe_overhead_s = self.probe_overhead_s.min(overhead);
             }
             let trial = trials.pop().context("one step, one trial")?;
             let rps = result.is_ok().then(|| trial.raw.metrics().get("throughput_rps").copied());

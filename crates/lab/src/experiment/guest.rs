@@ -1,6 +1,6 @@
 //! The form that an experiment takes in a guest.
 
-use super::{Budget, Experiment, Flags, Value, Variant};
+use super::{Budget, Experiment, Flags, RelativeTo, Value, Variant};
 use pollux_event::registry;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -19,6 +19,9 @@ pub struct Guest {
     /// The values of axes, by the axis' name, in the full form and under `--quick`.
     #[serde(default)]
     pub values: BTreeMap<String, Vec<Value>>,
+    /// Whose saturation the rates are shares of: an emulated generator cannot always drive the
+    /// fastest into overload.
+    pub relative_to: Option<RelativeTo>,
     /// The shares of the saturation.
     pub fractions: Option<Vec<f64>>,
     /// The same under `--quick`.
@@ -45,6 +48,7 @@ impl Experiment {
             }
         }
         if let Some(rate) = &mut self.rate {
+            rate.relative_to = guest.relative_to.unwrap_or(rate.relative_to);
             rate.fractions = guest.fractions.unwrap_or_else(|| rate.fractions.clone());
             rate.quick_fractions = guest.quick_fractions.or(rate.quick_fractions.take());
         }

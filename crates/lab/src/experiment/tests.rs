@@ -100,8 +100,8 @@ fn a_guest_has_its_own_limits_and_fewer_variants() {
             "[guest]: variants: no variant \"pole\"",
         ),
         (
-            "[guest.quick]\nseconds = 110\nblocks = 3",
-            "[guest.quick]\nseconds = 110\nblocks = 0",
+            "[guest.quick]\nseconds = 150\nblocks = 3",
+            "[guest.quick]\nseconds = 150\nblocks = 0",
             "[guest]: [quick]",
         ),
         ("values = { idle =", "values = { idel =", "[guest]: values: no axis \"idel\""),
@@ -115,7 +115,7 @@ fn a_guest_has_its_own_limits_and_fewer_variants() {
 #[test]
 fn budgets_are_told_in_seconds_and_minutes() {
     let of = |seconds| Budget { seconds, ..find("idle").unwrap().quick }.text();
-    assert_eq!([of(80.0), of(119.0), of(120.0), of(900.0)], ["80 s", "119 s", "2 min", "15 min"]);
+    assert_eq!([of(80.0), of(179.0), of(180.0), of(900.0)], ["80 s", "179 s", "3 min", "15 min"]);
 }
 
 #[test]
