@@ -89,6 +89,53 @@ fn the_summary_tells_the_papers_figures() {
 }
 
 #[test]
+fn sessions_reach_the_server_as_connections_of_so_many_requests() {
+    let site = tempfile::tempdir().unwrap();
+    for (name, bytes) in [("small", 1), ("large", 100_000)] {
+        std::fs::write(site.path().join(name), vec![b'x'; bytes]).unwrap();
+    }
+    let list = site.path().join("urls");
+    std::fs::write(&list, "/small 9\n/large 1\n").unwrap();
+    let mut server = pollux_testkit::serve::Serve::start(
+        env!("CARGO_BIN_EXE_pollux"),
+        site.path(),
+        &["--mechanism", "epoll"],
+    );
+    let url = format!("http://{}/", server.address());
+    let (list, mut bytes) = (list.to_str().unwrap(), Vec::new());
+    for round in 1..=2 {
+        let out = load(&[
+            &url,
+            "--url-file",
+            list,
+            "--rate",
+            "400",
+            "--requests",
+            "200",
+            "--session-requests",
+            "5",
+            "--think-time",
+            "2ms",
+            "--seed",
+            "3",
+            "--json",
+        ]);
+        assert!(out.status.success(), "{}", text(&out.stderr));
+        let report: Value = serde_json::from_slice(&out.stdout).unwrap();
+        assert_eq!(report["requests"]["completed"], 200, "{report}");
+        assert_eq!(report["sessions"]["completed"], 40, "{report}");
+        bytes.push(report["content_bytes"].as_u64().unwrap());
+        let statistics = server.statistics();
+        assert_eq!(statistics["requests"], 200 * round, "{statistics}");
+        assert_eq!(statistics["connections"]["accepted"], 40 * round, "{statistics}");
+    }
+    // About 20 of the large one.
+    assert!((800_000..4_000_000).contains(&bytes[0]), "{bytes:?}");
+    assert_eq!(bytes[0], bytes[1], "the seed decides who asks for what");
+    assert!(server.stop().0.success());
+}
+
+#[test]
 fn an_invalid_run_exits_with_3_and_says_why() {
     let server = Server::good("hello");
     let url = server.url("/x").to_string();

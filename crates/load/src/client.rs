@@ -20,6 +20,8 @@ pub(crate) enum State {
     Free,
     /// It carries a request.
     Busy,
+    /// Its client thinks between two requests of a session.
+    Thinking,
     /// Its last reply came; the server is to close it.
     Closing,
 }
@@ -47,10 +49,12 @@ pub(crate) struct Connection {
     pub(crate) socket: OwnedFd,
     pub(crate) token: Token,
     pub(crate) state: State,
-    /// When it began to connect, or to close.
+    /// When it began to connect, to think, or to close.
     pub(crate) since_ns: u64,
     /// How many more requests it may carry after the present one.
     pub(crate) requests_left: u64,
+    /// The number of its last request among all of the run.
+    pub(crate) number: u64,
     pub(crate) request: Option<Request>,
     pub(crate) decoder: Decoder,
     /// The interest set tells when it becomes writable.

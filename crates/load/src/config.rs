@@ -2,6 +2,7 @@
 
 use crate::{
     schedule::{Arrivals, Length},
+    session::{self, Session},
     source::Sources,
     target::{RequestOptions, Url},
 };
@@ -110,6 +111,9 @@ pub struct Config {
     pub max_connections: Option<usize>,
     /// How many requests a connection carries, one after the other; `None` for no limit.
     pub requests_per_connection: Option<u64>,
+    /// Sessions of several requests, each on a connection of its own, in place of single requests:
+    /// their starts follow the schedule, at the rate that makes the requests' the one asked for.
+    pub session: Option<Session>,
     /// How a connection ends.
     pub closing: Closing,
     /// From the scheduled instant to the end of the reply.
@@ -150,6 +154,7 @@ impl Config {
             connections: None,
             max_connections: None,
             requests_per_connection: Some(1),
+            session: None,
             closing: Closing::AtOnce,
             timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(10),
@@ -206,6 +211,9 @@ impl Config {
             self.share.count >= 1 && self.share.index < self.share.count,
             "--client: wants I/N with 1 ≤ I ≤ N"
         );
+        if let Some(session) = self.session {
+            self.check_session(session)?;
+        }
         match self.pace {
             Pace::Closed => {
                 ensure!(
@@ -218,6 +226,31 @@ impl Config {
                 );
             }
             Pace::Open { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn check_session(&self, session: Session) -> Result<()> {
+        ensure!(
+            (1..=session::MAX_REQUESTS).contains(&session.requests),
+            "--session-requests {}: from 1 to {}",
+            session.requests,
+            session::MAX_REQUESTS
+        );
+        ensure!(
+            matches!(self.pace, Pace::Open { .. }),
+            "--session-requests: sessions start by a schedule; give --rate"
+        );
+        ensure!(
+            self.connections.is_none(),
+            "--session-requests: each session opens a connection of its own; leave --connections out"
+        );
+        if let Length::Requests(requests) = self.length {
+            ensure!(
+                requests % session.requests == 0,
+                "--requests {requests}: not a multiple of --session-requests {}",
+                session.requests
+            );
         }
         Ok(())
     }

@@ -18,27 +18,28 @@ use std::{
 const MAX_RECEIVES: usize = 16;
 
 impl Worker<'_> {
-    /// Begins a request on connection `free`, or on a new one.
+    /// Begins request `number` on connection `free`, or on a new one.
     #[inline]
     pub(super) fn begin(
         &mut self,
         free: Option<RawFd>,
         scheduled_ns: u64,
-        target: u32,
+        number: u64,
         now_ns: u64,
     ) {
         let mut request = Request {
             scheduled_ns,
             sent_ns: 0,
-            target,
+            target: self.plan.targets.choose(self.plan.seed, number) as u32,
             last: self.plan.requests_per_connection == 1,
             measured: scheduled_ns >= self.measured_ns,
             written: 0,
         };
         let Some(fd) = free else {
-            if let Err(kind) = self.open(now_ns, Some(request)) {
+            if let Err(kind) = self.open(now_ns, Some((request, number))) {
                 self.count_connect_failure(now_ns, kind);
                 self.record_failure(kind, request.measured, now_ns);
+                self.end_session(now_ns, |sessions| &mut sessions.broken);
                 self.miss(now_ns, false);
             }
             return;
@@ -46,6 +47,7 @@ impl Worker<'_> {
         let connection = self.pool.get(fd).expect("a free descriptor has its connection");
         connection.requests_left -= 1;
         request.last = connection.requests_left == 0;
+        connection.number = number;
         connection.state = State::Busy;
         connection.request = Some(request);
         connection.decoder.begin(self.plan.is_head);
@@ -55,12 +57,17 @@ impl Worker<'_> {
         }
     }
 
-    /// Opens a connection, with its first request if it has one.
+    /// Opens a connection, with its first request and its number if it has one.
     ///
     /// # Errors
     /// What failed, when there is no connection whose events would tell; the caller counts it.
     #[inline]
-    pub(super) fn open(&mut self, now_ns: u64, request: Option<Request>) -> Result<(), Failure> {
+    pub(super) fn open(
+        &mut self,
+        now_ns: u64,
+        first: Option<(Request, u64)>,
+    ) -> Result<(), Failure> {
+        let request = first.map(|(request, _)| request);
         // Each thread begins elsewhere, so that they do not go through the sources in step.
         let nth = self.connects * self.plan.threads as u64 + self.index as u64;
         self.connects += 1;
@@ -76,6 +83,7 @@ impl Worker<'_> {
             state: State::Connecting,
             since_ns: now_ns,
             requests_left: self.plan.requests_per_connection - carries,
+            number: first.map_or(0, |(_, number)| number),
             request,
             decoder: Decoder::new(),
             watches_write: false,
@@ -165,6 +173,7 @@ impl Worker<'_> {
             if !self.is_setup {
                 self.take_up_due(now_ns);
                 self.start_waiting(now_ns);
+                self.go_on(now_ns);
             }
         }
     }
@@ -192,9 +201,12 @@ impl Worker<'_> {
                     self.receive(fd, readiness);
                 }
             }
-            State::Free => {
+            state @ (State::Free | State::Thinking) => {
                 if readiness.is_readable() {
                     // Nothing was asked, so it is a close, or something that cannot be used.
+                    if state == State::Thinking {
+                        self.end_session(now_ns, |sessions| &mut sessions.broken);
+                    }
                     self.recorder.connections.dropped_idle += 1;
                     self.drop_connection(fd);
                     self.miss(now_ns, true);
@@ -333,7 +345,12 @@ impl Worker<'_> {
                 at_ns: now_ns - self.measured_ns,
             });
         }
-        if is_reusable {
+        let was_last = connection.requests_left == 0;
+        if is_reusable && self.plan.session.is_some() {
+            if self.think(fd, now_ns) {
+                return;
+            }
+        } else if is_reusable {
             connection.state = State::Free;
             let token = connection.token;
             if !self.next_for(fd, now_ns) {
@@ -341,7 +358,13 @@ impl Worker<'_> {
             }
             return;
         }
-        if self.plan.closing == Closing::Wait && !closed {
+        if was_last {
+            self.end_session(now_ns, |sessions| &mut sessions.completed);
+        } else if !is_reusable {
+            self.end_session(now_ns, |sessions| &mut sessions.broken);
+        }
+        if self.plan.closing == Closing::Wait && !closed && was_last {
+            let connection = self.pool.get(fd).expect("the caller has found it");
             connection.state = State::Closing;
             connection.since_ns = now_ns;
             self.handshakes.push(fd);
@@ -363,6 +386,7 @@ impl Worker<'_> {
         }
         if let Some(request) = request {
             self.record_failure(kind, request.measured, now_ns);
+            self.end_session(now_ns, |sessions| &mut sessions.broken);
         }
         self.miss(now_ns, !was_connecting);
     }
@@ -408,6 +432,7 @@ impl Worker<'_> {
     pub(super) fn drop_connection(&mut self, fd: RawFd) {
         self.replies.remove(fd);
         self.handshakes.remove(fd);
+        self.thinking.remove(fd);
         if let Some(connection) = self.pool.remove(fd) {
             let _ = self.set.close(connection.token, connection.socket);
         }

@@ -33,6 +33,7 @@ pub mod record;
 pub mod report;
 pub mod run;
 pub mod schedule;
+pub mod session;
 pub mod source;
 pub mod target;
 mod thread;

@@ -3,6 +3,7 @@
 use crate::{
     config::{Closing, Config, Pace},
     schedule::{Lane, Schedule, nanoseconds},
+    session::SessionPlan,
     source::Sources,
     target::Targets,
 };
@@ -49,6 +50,7 @@ pub(crate) struct Plan {
     /// A closed loop that counts requests: how many.
     pub(crate) closed_requests: Option<u64>,
     pub(crate) requests_per_connection: u64,
+    pub(crate) session: Option<SessionPlan>,
     pub(crate) closing: Closing,
     pub(crate) timeout_ns: u64,
     pub(crate) connect_timeout_ns: u64,
@@ -75,9 +77,15 @@ impl Plan {
         let warmup_ns = nanoseconds(config.warmup);
         let schedule = match config.pace {
             Pace::Open { rate_rps, arrivals } => {
-                let (warmup, length) = (config.warmup, config.length);
-                let (burst, seed) = (config.burst, config.seed);
-                Some(Schedule::draw_bursts(arrivals, rate_rps, burst, warmup, length, seed)?)
+                let (warmup, seed) = (config.warmup, config.seed);
+                // What the schedule draws are the sessions' starts.
+                let requests = config.session.map_or(1, |session| session.requests);
+                let length = match config.length {
+                    Length::Requests(all) => Length::Requests(all / requests),
+                    duration => duration,
+                };
+                let rate = rate_rps / requests as f64;
+                Some(Schedule::draw_bursts(arrivals, rate, config.burst, warmup, length, seed)?)
             }
             Pace::Closed => None,
         };
@@ -121,7 +129,15 @@ impl Plan {
             warmup_ns,
             window_ns,
             closed_requests,
-            requests_per_connection: config.requests_per_connection.unwrap_or(u64::MAX),
+            requests_per_connection: match config.session {
+                Some(session) => session.requests,
+                None => config.requests_per_connection.unwrap_or(u64::MAX),
+            },
+            session: config.session.map(|session| SessionPlan {
+                requests: session.requests,
+                think_ns: nanoseconds(session.think),
+                is_cut: matches!(config.length, Length::Duration(_)),
+            }),
             closing: config.closing,
             timeout_ns: nanoseconds(config.timeout),
             connect_timeout_ns: nanoseconds(config.connect_timeout),

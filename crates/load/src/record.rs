@@ -1,7 +1,10 @@
 //! What one thread measures. Nothing here allocates per request; once a second there is one more
 //! sample and, with `--hdr`, one more interval.
 
-use crate::outcome::{Failure, Failures};
+use crate::{
+    outcome::{Failure, Failures},
+    session::Sessions,
+};
 use hdrhistogram::{
     Histogram,
     serialization::{Serializer, V2Serializer},
@@ -102,6 +105,8 @@ pub struct Recorder {
     pub statuses: Vec<u64>,
     /// Connections.
     pub connections: ConnectionCounts,
+    /// How sessions ended.
+    pub sessions: Sessions,
     /// Bytes received, heads and all.
     pub bytes_received: u64,
     /// Bytes of content received.
@@ -128,6 +133,7 @@ impl Recorder {
             bad_replies: BadReplies::default(),
             statuses: vec![0; 1000],
             connections: ConnectionCounts::default(),
+            sessions: Sessions::default(),
             bytes_received: 0,
             content_bytes: 0,
             samples: Vec::new(),
@@ -222,6 +228,7 @@ impl Recorder {
         self.connections.opened += other.connections.opened;
         self.connections.failed += other.connections.failed;
         self.connections.dropped_idle += other.connections.dropped_idle;
+        self.sessions.merge(other.sessions);
         self.bytes_received += other.bytes_received;
         self.content_bytes += other.content_bytes;
         add_each(&mut self.statuses, &other.statuses);

@@ -7,6 +7,7 @@ use crate::{
     outcome::Failure,
     plan::Plan,
     record::{Interval, Recorder, SAMPLE_NS},
+    session::Sessions,
     thread::Measured,
 };
 use hdrhistogram::Histogram;
@@ -142,6 +143,8 @@ pub struct Report {
     pub requests: Requests,
     /// Connections.
     pub connections: Connections,
+    /// How sessions ended; without sessions all 0.
+    pub sessions: Sessions,
     /// Replies a second.
     pub reply_rate_rps: ReplyRate,
     /// From the scheduled instant to the end of the reply.
@@ -230,6 +233,7 @@ impl Report {
                 failed: recorder.connections.failed,
                 dropped_idle: recorder.connections.dropped_idle,
             },
+            sessions: recorder.sessions,
             reply_rate_rps: reply_rate(&recorder, window_ns, last_outcome_ns),
             latency_us: Times::from(&recorder.latency),
             service_us: Times::from(&recorder.service),

@@ -15,7 +15,7 @@ use std::{
 };
 
 /// The most arrivals that are taken up before replies are looked at again.
-const MAX_BURST: usize = 64;
+pub(super) const MAX_BURST: usize = 64;
 
 /// How long arrivals are still taken up after the schedule's end. What is then left was never sent
 /// because the generator could not keep up.
@@ -78,6 +78,8 @@ pub(crate) struct Worker<'a> {
     pub(super) handshakes: Deadlines,
     /// Requests on connections, by their scheduled instant.
     pub(super) replies: Deadlines,
+    /// Connections whose clients think, by the reply that they think about.
+    pub(super) thinking: Deadlines,
     /// Connections with more to read than one event's share.
     pub(super) unread: VecDeque<Token>,
     pub(super) recorder: Recorder,
@@ -92,6 +94,8 @@ pub(crate) struct Worker<'a> {
     pub(super) last_connect_failure: Option<Failure>,
     /// Whether connections are being opened before the run.
     pub(super) is_setup: bool,
+    /// Requests of the measured part that were not the first of their session.
+    pub(super) followed: u64,
     lane: Lane,
     /// The lane's arrivals: those below `started` were begun or failed, those from there to `due`
     /// wait for a connection. A queue of any length in two numbers, for the order is the
@@ -128,6 +132,7 @@ impl<'a> Worker<'a> {
             pool: Pool::new(limit),
             handshakes: Deadlines::default(),
             replies: Deadlines::default(),
+            thinking: Deadlines::default(),
             unread: VecDeque::new(),
             recorder: Recorder::new(plan.window_ns, plan.intervals),
             scratch: vec![0; SCRATCH_BYTES].into(),
@@ -137,6 +142,7 @@ impl<'a> Worker<'a> {
             last_outcome_ns: 0,
             last_connect_failure: None,
             is_setup: false,
+            followed: 0,
             lane,
             started: 0,
             due: 0,
@@ -222,6 +228,7 @@ impl<'a> Worker<'a> {
                 break;
             }
             self.take_up_due(now_ns);
+            self.go_on(now_ns);
             self.expire(now_ns);
             self.start_waiting(now_ns);
             self.read_on();
@@ -258,7 +265,7 @@ impl<'a> Worker<'a> {
 
     /// When the measured part ends by the schedule.
     #[inline]
-    fn end_ns(&self) -> u64 {
+    pub(super) fn end_ns(&self) -> u64 {
         self.measured_ns.saturating_add(self.plan.window_ns)
     }
 
@@ -294,15 +301,17 @@ impl<'a> Worker<'a> {
                 return;
             }
             let scheduled_ns = self.arrival_ns(self.started);
-            let target = self.target(self.lane.global(self.started));
+            let number = self.first_number(self.started);
             self.started += 1;
-            self.begin(free, scheduled_ns, target, now_ns);
+            self.begin(free, scheduled_ns, number, now_ns);
         }
     }
 
+    /// The number, among all requests of the run, of the one that arrival `index` of this lane
+    /// begins with.
     #[inline]
-    fn target(&self, index: u64) -> u32 {
-        self.plan.targets.choose(self.plan.seed, index) as u32
+    fn first_number(&self, index: u64) -> u64 {
+        self.lane.global(index) * self.plan.session.map_or(1, |session| session.requests)
     }
 
     /// What a connection that has become free does next. Returns whether it got a request.
@@ -313,9 +322,9 @@ impl<'a> Worker<'a> {
                 return false;
             }
             let scheduled_ns = self.arrival_ns(self.started);
-            let target = self.target(self.lane.global(self.started));
+            let number = self.first_number(self.started);
             self.started += 1;
-            self.begin(Some(fd), scheduled_ns, target, now_ns);
+            self.begin(Some(fd), scheduled_ns, number, now_ns);
             return true;
         }
         if self.is_setup || !self.may_begin(now_ns) {
@@ -333,10 +342,10 @@ impl<'a> Worker<'a> {
 
     #[inline]
     fn begin_closed(&mut self, fd: Option<RawFd>, now_ns: u64) {
-        let target = self.target(self.lane.global(self.begun));
+        let number = self.lane.global(self.begun);
         self.begun += 1;
         self.begun_measured += u64::from(now_ns >= self.measured_ns);
-        self.begin(fd, now_ns, target, now_ns);
+        self.begin(fd, now_ns, number, now_ns);
     }
 
     /// Gives every standing connection of a closed loop its first request.
@@ -407,6 +416,7 @@ impl<'a> Worker<'a> {
             }
             self.started += 1;
             self.record_failure(Failure::Timeout, scheduled_ns >= self.measured_ns, now_ns);
+            self.end_session(now_ns, |sessions| &mut sessions.broken);
         }
     }
 
@@ -481,6 +491,9 @@ impl<'a> Worker<'a> {
             let deadline_ns = self.arrival_ns(self.started).saturating_add(self.plan.timeout_ns);
             until_ns = until_ns.min(deadline_ns);
         }
+        if let Some(thought_ns) = self.next_thought_ns() {
+            until_ns = until_ns.min(thought_ns);
+        }
         if self.missing > 0 {
             until_ns = until_ns.min(self.reconnect_ns);
         }
@@ -515,7 +528,7 @@ impl<'a> Worker<'a> {
     /// Whether every request has its outcome and none is to come.
     #[inline]
     fn is_over(&self, now_ns: u64) -> bool {
-        if self.replies.len() > 0 || self.started < self.due {
+        if self.replies.len() > 0 || self.started < self.due || self.thinking.len() > 0 {
             return false;
         }
         match self.plan.schedule {
@@ -536,7 +549,7 @@ impl<'a> Worker<'a> {
                 let total = self.lane.share(schedule.len());
                 let first = self.first_at(total, self.measured_ns);
                 let last = self.first_at(total, until_ns).max(first);
-                (last - first, last.saturating_sub(self.due.max(first)))
+                (last - first + self.followed, last.saturating_sub(self.due.max(first)))
             }
             None => (self.begun_measured, 0),
         };

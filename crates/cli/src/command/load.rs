@@ -8,6 +8,7 @@ use pollux_load::{
     config::{Closing, Expectation, IdleConfig, IdleKind, Pace, Share},
     output,
     schedule::{Arrivals, Length},
+    session::Session,
     source::Sources,
     target::{RequestOptions, Targets, Url},
 };
@@ -33,6 +34,10 @@ Examples:
 
   # a schedule over 64 connections that are kept alive
   pollux load http://127.0.0.1:8080/ --rate 20000 --connections 64
+
+  # sessions: 5 requests on a connection, each 20 ms after the reply to the one before
+  pollux load http://127.0.0.1:8080/ --rate 1000 --session-requests 5 --think-time 20ms \
+      --url-file urls.txt
 
   # how much the server can take: 64 connections, each as fast as it is answered
   pollux load http://127.0.0.1:8080/ --connections 64 --duration 5s
@@ -107,6 +112,14 @@ pub(crate) struct Args {
     /// No limit on the requests of a connection
     #[arg(long, help_heading = "Connections")]
     keep_alive: bool,
+    /// Sessions of N requests, each session on a connection of its own. Their starts follow the
+    /// schedule, at --rate divided by N; each further request comes --think-time after the reply to
+    /// the one before, and its latency counts from there. With --duration the end cuts sessions off
+    #[arg(long, value_name = "N", requires = "rate", conflicts_with_all = ["connections", "requests_per_connection", "keep_alive"], help_heading = "Connections")]
+    session_requests: Option<u64>,
+    /// In a session, the time from a reply to the next request
+    #[arg(long, value_parser = duration::parse, default_value = "0s", value_name = "TIME", requires = "session_requests", help_heading = "Connections")]
+    think_time: Duration,
     /// How a connection ends after its last reply
     #[arg(long, value_enum, default_value = "at-once", help_heading = "Connections")]
     close: ClosingName,
@@ -287,6 +300,9 @@ impl Args {
                 None if unlimited => None,
                 requests => Some(requests.unwrap_or(1)),
             },
+            session: self
+                .session_requests
+                .map(|requests| Session { requests, think: self.think_time }),
             closing: match self.close {
                 ClosingName::AtOnce => Closing::AtOnce,
                 ClosingName::Wait => Closing::Wait,

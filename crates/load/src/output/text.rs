@@ -54,6 +54,16 @@ pub fn write(report: &Report, out: &mut impl Write) -> io::Result<()> {
         some(connections.failed, "failed"),
         some(connections.dropped_idle, "closed by the server while free"),
     )?;
+    let sessions = &report.sessions;
+    if sessions.completed + sessions.broken + sessions.cut > 0 {
+        writeln!(
+            out,
+            "sessions     {} completed{}{}",
+            sessions.completed,
+            some(sessions.broken, "broken"),
+            some(sessions.cut, "cut off by the end of the run"),
+        )?;
+    }
     writeln!(
         out,
         "received     {} of content, {} in all",

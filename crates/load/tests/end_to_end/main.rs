@@ -4,6 +4,7 @@ mod errors;
 mod idle;
 mod replies;
 mod server;
+mod sessions;
 mod timing;
 
 use pollux_load::{

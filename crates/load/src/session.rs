@@ -1,0 +1,180 @@
+//! Sessions: several requests on one connection, each a while after the reply to the one before.
+//!
+//! The starts of sessions are the schedule's, whatever the server does; within a session the client
+//! waits for its reply, and thinks, as httperf's `--wsess` and the papers' clients do. A request
+//! within a session has an instant of its own, the end of the thinking, and its latency runs from
+//! there.
+
+use crate::{
+    client::State,
+    thread::{MAX_BURST, Worker},
+};
+use std::{os::fd::RawFd, time::Duration};
+
+/// What a session is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// How many requests it has.
+    pub requests: u64,
+    /// From a reply to the next request.
+    pub think: Duration,
+}
+
+/// The most requests of a session.
+pub const MAX_REQUESTS: u64 = 1_000_000;
+
+/// A session, made ready for the loop.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SessionPlan {
+    pub(crate) requests: u64,
+    pub(crate) think_ns: u64,
+    /// Whether the end of the measured part ends all sessions. When requests are counted instead
+    /// each session has all of its own.
+    pub(crate) is_cut: bool,
+}
+
+/// How many sessions ended in which way during the measured part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Sessions {
+    /// Answered to their last request.
+    pub completed: u64,
+    /// A request failed, or the server closed the connection before the last.
+    pub broken: u64,
+    /// The measured part ended before they did.
+    pub cut: u64,
+}
+
+impl Sessions {
+    /// Adds what another thread counted.
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.completed += other.completed;
+        self.broken += other.broken;
+        self.cut += other.cut;
+    }
+}
+
+impl Worker<'_> {
+    /// When the thinking on `fd` ends.
+    #[inline]
+    fn thought_ns(&mut self, fd: RawFd, think_ns: u64) -> u64 {
+        let connection = self.pool.get(fd).expect("a listed descriptor has its connection");
+        connection.since_ns.saturating_add(think_ns)
+    }
+
+    /// The first instant at which a session goes on.
+    #[inline]
+    pub(super) fn next_thought_ns(&mut self) -> Option<u64> {
+        let session = self.plan.session?;
+        let fd = self.thinking.first()?;
+        Some(self.thought_ns(fd, session.think_ns))
+    }
+
+    /// The session on `fd` has its reply: its client thinks. Returns false when the session is over,
+    /// since its next request would come after the end.
+    #[inline]
+    pub(super) fn think(&mut self, fd: RawFd, now_ns: u64) -> bool {
+        let Some(session) = self.plan.session else { return false };
+        if session.is_cut && now_ns.saturating_add(session.think_ns) >= self.end_ns() {
+            self.end_session(now_ns, |sessions| &mut sessions.cut);
+            return false;
+        }
+        let connection = self.pool.get(fd).expect("the caller has found it");
+        connection.state = State::Thinking;
+        connection.since_ns = now_ns;
+        self.thinking.push(fd);
+        true
+    }
+
+    /// Sends the next requests of the sessions whose clients have thought, as many as one burst
+    /// holds.
+    #[inline]
+    pub(super) fn go_on(&mut self, mut now_ns: u64) {
+        let Some(session) = self.plan.session else { return };
+        for _ in 0..MAX_BURST {
+            let Some(fd) = self.thinking.first() else { return };
+            let scheduled_ns = self.thought_ns(fd, session.think_ns);
+            if scheduled_ns > now_ns {
+                return;
+            }
+            self.thinking.remove(fd);
+            if scheduled_ns >= self.measured_ns {
+                self.recorder.lag.saturating_record(now_ns - scheduled_ns);
+                self.followed += 1;
+            }
+            let connection = self.pool.get(fd).expect("a listed descriptor has its connection");
+            let number = connection.number + 1;
+            self.begin(Some(fd), scheduled_ns, number, now_ns);
+            now_ns = self.plan.now_ns();
+        }
+    }
+
+    /// Counts a session that has ended, in the measured part.
+    #[inline]
+    pub(super) fn end_session(&mut self, now_ns: u64, how: fn(&mut Sessions) -> &mut u64) {
+        if self.plan.session.is_some() && now_ns >= self.measured_ns {
+            *how(&mut self.recorder.sessions) += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        config::{Config, Pace},
+        plan::Plan,
+        schedule::{Arrivals, Length},
+    };
+
+    fn plan(seed: u64, requests: u64) -> Plan {
+        let second = Duration::from_secs(1);
+        let config = Config {
+            pace: Pace::Open { rate_rps: 1_000.0, arrivals: Arrivals::Poisson },
+            seed,
+            session: Some(Session { requests, think: second }),
+            ..Config::new("http://127.0.0.1/".parse().unwrap(), 1_000.0, 50 * second)
+        };
+        config.check().unwrap();
+        Plan::new(&config, "127.0.0.1:80".parse().unwrap()).unwrap()
+    }
+
+    fn starts(plan: &Plan) -> Vec<u64> {
+        let schedule = plan.schedule.as_ref().unwrap();
+        (0..schedule.len()).map(|index| schedule.at(index).unwrap()).collect()
+    }
+
+    #[test]
+    fn sessions_start_by_the_schedule_at_the_rate_that_makes_the_requests() {
+        let five = plan(7, 5);
+        // 10,000 expected; the standard deviation is 100.
+        assert!((9_600..10_400).contains(&starts(&five).len()), "{}", starts(&five).len());
+        assert_eq!(five.requests_per_connection, 5);
+        assert_eq!(starts(&five), starts(&plan(7, 5)), "drawn from the seed");
+        assert_ne!(starts(&five), starts(&plan(8, 5)));
+        let single = plan(7, 1);
+        assert!((49_000..51_000).contains(&starts(&single).len()));
+    }
+
+    #[test]
+    fn what_contradicts_itself_names_the_flag() {
+        let url = "http://127.0.0.1/";
+        let config = |change: &dyn Fn(&mut Config)| {
+            let second = Duration::from_secs(1);
+            let mut config = Config::new(url.parse().unwrap(), 10.0, second);
+            config.session = Some(Session { requests: 4, think: second });
+            change(&mut config);
+            config.check().map_err(|error| error.to_string())
+        };
+        assert_eq!(config(&|_| {}), Ok(()));
+        assert_eq!(config(&|config| config.length = Length::Requests(8)), Ok(()));
+        for (change, part) in [
+            ((|c| c.session.as_mut().unwrap().requests = 0) as fn(&mut Config), "from 1 to"),
+            (|c| c.length = Length::Requests(9), "not a multiple of --session-requests 4"),
+            (|c| c.connections = Some(2), "leave --connections out"),
+            (|c| (c.pace, c.connections) = (Pace::Closed, None), "give --rate"),
+        ] {
+            let said = config(&change).unwrap_err();
+            assert!(said.contains(part), "{part}: {said}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Sessions: several requests on a connection, with time to think between them.
+
+use super::{Server, open, run};
+use pollux_load::{
+    Config,
+    schedule::Length,
+    session::{Session, Sessions},
+};
+use std::time::Duration;
+
+fn sessions(server: &Server, count: u64, requests: u64, think: Duration) -> Config {
+    let mut config = open(server, count * requests);
+    config.session = Some(Session { requests, think });
+    config
+}
+
+#[test]
+fn a_session_is_one_connection_and_its_client_thinks() {
+    let server = Server::good("hello");
+    let think = Duration::from_millis(40);
+    let report = run(&sessions(&server, 10, 4, think));
+    assert_eq!((report.requests.scheduled, report.requests.completed), (40, 40));
+    assert_eq!(report.sessions, Sessions { completed: 10, broken: 0, cut: 0 });
+    assert_eq!((server.seen.connections(), report.connections.opened), (10, 10));
+    assert_eq!(report.generator.lag_us.count, 40, "each request has an instant");
+    let closing = server.seen.heads().iter().filter(|h| h.contains("Connection: close")).count();
+    assert_eq!(closing, 10, "the last request of each session says so");
+    // The last session starts after 9 fiftieths of a second and thinks three times.
+    assert!(report.elapsed_s >= 0.18 + 0.12, "{}", report.elapsed_s);
+    assert!(report.latency_us.p50 < 40_000.0, "thinking is no latency: {:?}", report.latency_us);
+}
+
+#[test]
+fn the_end_of_the_run_cuts_sessions_off() {
+    let server = Server::good("hello");
+    let mut config = sessions(&server, 1, 3, Duration::from_secs(3600));
+    config.length = Length::Duration(Duration::from_millis(300));
+    let report = run(&config);
+    // 200 requests a second are 66.7 sessions; each had its first request.
+    assert_eq!((report.requests.scheduled, report.requests.completed), (20, 20));
+    assert_eq!(report.sessions, Sessions { completed: 0, broken: 0, cut: 20 });
+    assert!(report.elapsed_s < 60.0, "nobody waits for an hour of thought");
+}
+
+#[test]
+fn a_server_that_closes_between_requests_breaks_the_session() {
+    let server = Server::start(|mut peer| {
+        peer.request();
+        peer.reply(200, "x");
+    });
+    let report = run(&sessions(&server, 6, 3, Duration::from_millis(300)));
+    assert_eq!(report.sessions, Sessions { completed: 0, broken: 6, cut: 0 });
+    assert_eq!(report.requests.completed, 6);
+    assert_eq!(server.seen.connections(), 6, "a broken session is not taken up again");
+}
+
+#[test]
+fn a_request_that_fails_breaks_the_session() {
+    let server = Server::start(|mut peer| peer.hang());
+    let mut config = sessions(&server, 5, 3, Duration::ZERO);
+    config.timeout = Duration::from_millis(300);
+    let report = run(&config);
+    assert_eq!(report.errors["timeout"], 5, "the others of the session never came due");
+    assert_eq!((report.requests.scheduled, report.sessions.broken), (5, 5));
+}
+
+#[test]
+fn what_is_asked_for_depends_on_the_seed_alone() {
+    let asked = |threads| {
+        let server = Server::good("hello");
+        let mut config = sessions(&server, 20, 5, Duration::from_millis(1));
+        config.urls =
+            vec![(server.url("/a"), 3.0), (server.url("/b"), 1.0), (server.url("/c"), 1.0)];
+        config.threads = threads;
+        assert_eq!(run(&config).requests.completed, 100);
+        let heads = server.seen.heads();
+        let mut paths: Vec<String> =
+            heads.iter().map(|head| head.lines().next().unwrap().to_owned()).collect();
+        paths.sort();
+        paths
+    };
+    let first = asked(1);
+    assert!(first.iter().any(|path| path.contains("/b")) && first[0].contains("/a"));
+    assert_eq!(first, asked(1));
+    assert_eq!(first, asked(2), "however many threads share them");
+}
