@@ -109,6 +109,10 @@ pub enum Workload {
     /// One document of 6 KB (provos section 5).
     #[serde(rename = "6-kb")]
     SixKb,
+    /// Files like those of SPECweb99's static part (gammo section 4.1): four classes of nine sizes
+    /// in each of eight directories, all of which the server's cache holds.
+    #[serde(rename = "specweb99-like")]
+    Specweb99Like,
 }
 
 /// One of the things compared.
@@ -416,6 +420,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("gammo-fig3-4", include_str!("../experiments/gammo-fig3-4.toml")),
     ("gammo-fig5-6", include_str!("../experiments/gammo-fig5-6.toml")),
     ("gammo-fig7", include_str!("../experiments/gammo-fig7.toml")),
+    ("gammo-specweb99", include_str!("../experiments/gammo-specweb99.toml")),
     ("gammo-table1", include_str!("../experiments/gammo-table1.toml")),
 ];
 

@@ -1,8 +1,13 @@
 //! What the server under test serves.
 
+mod specweb99;
+
 use crate::experiment::Workload;
 use anyhow::Context as _;
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 use tempfile::TempDir;
 
 /// A document root on disk, removed when dropped.
@@ -10,6 +15,8 @@ use tempfile::TempDir;
 pub struct Site {
     directory: TempDir,
     path: &'static str,
+    /// Where the generator reads what it asks for, and how often each.
+    urls: Option<PathBuf>,
 }
 
 impl Site {
@@ -19,22 +26,42 @@ impl Site {
     /// When it cannot be written.
     pub fn new(workload: Workload) -> anyhow::Result<Self> {
         let directory = tempfile::Builder::new().prefix("pollux-lab-").tempdir()?;
-        let (path, bytes) = match workload {
-            Workload::OneByte => ("/one-byte.txt", 1),
-            Workload::SixKb => ("/document.html", 6 * 1024),
+        let root = directory.path().join(ROOT);
+        fs::create_dir(&root).with_context(|| root.display().to_string())?;
+        let one = |path: &'static str, bytes: usize| {
+            let file = root.join(&path[1..]);
+            fs::write(&file, vec![b'x'; bytes]).with_context(|| file.display().to_string())?;
+            anyhow::Ok((path, None))
         };
-        let file = directory.path().join(&path[1..]);
-        fs::write(&file, vec![b'x'; bytes]).with_context(|| file.display().to_string())?;
-        Ok(Self { directory, path })
+        let (path, urls) = match workload {
+            Workload::OneByte => one("/one-byte.txt", 1)?,
+            Workload::SixKb => one("/document.html", 6 * 1024)?,
+            Workload::Specweb99Like => {
+                specweb99::write(&root)?;
+                // Beside the root, not in it.
+                let urls = directory.path().join("urls.txt");
+                fs::write(&urls, specweb99::urls()).with_context(|| urls.display().to_string())?;
+                ("/", Some(urls))
+            }
+        };
+        Ok(Self { directory, path, urls })
     }
 
     /// The document root.
-    pub fn root(&self) -> &Path {
-        self.directory.path()
+    pub fn root(&self) -> PathBuf {
+        self.directory.path().join(ROOT)
     }
 
-    /// The URL's path that the generator asks for.
+    /// The URL's path that the generator asks for; with [`Site::urls`] it only names the server.
     pub fn path(&self) -> &str {
         self.path
     }
+
+    /// The generator's `--url-file`, when it asks for several documents.
+    pub fn urls(&self) -> Option<&Path> {
+        self.urls.as_deref()
+    }
 }
+
+/// The document root, below the temporary directory.
+const ROOT: &str = "site";

@@ -273,8 +273,17 @@ impl Bench<'_> {
                 flags.insert(flag.clone(), cell.point[&axis.name].clone());
             }
         }
+        if let Some(urls) = self.site.and_then(Site::urls) {
+            flags.insert("url-file".into(), Value::Word(urls.display().to_string()));
+        }
         match drive {
             Drive::Saturate(connections) => {
+                // A closed loop has no sessions that start by a schedule, but as many requests on
+                // each connection.
+                if let Some(requests) = flags.remove("session-requests") {
+                    flags.remove("think-time");
+                    flags.insert("requests-per-connection".into(), requests);
+                }
                 flags.insert("connections".into(), Value::Number(f64::from(connections)));
             }
             Drive::Rate(rps) => {
