@@ -105,7 +105,7 @@ fn a_guest_has_its_own_limits_and_fewer_variants() {
             "[guest]: [quick]",
         ),
         ("values = { idle =", "values = { idel =", "[guest]: values: no axis \"idel\""),
-        ("[guest]\n", "[guest]\nfractions = [7]\n", "[guest]: [rate] fractions: 7 is not a share"),
+        ("fractions = [0.3]", "fractions = [7]", "[guest]: [rate] fractions: 7 is not a share"),
     ] {
         let said = said_of("idle", old, new);
         assert!(said.contains(expected), "{new}: {said}");

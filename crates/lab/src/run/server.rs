@@ -103,7 +103,10 @@ impl Server {
                 (most, grew_at) = (open, Instant::now());
             }
             let ended = holder.ended().is_some();
-            if ended || grew_at.elapsed() > STALL || started_at.elapsed() > FILL {
+            // Before the first connection the holder itself may still be starting, which takes an
+            // emulated or a busy machine seconds.
+            let patience = if most == 0 { START } else { STALL };
+            if ended || grew_at.elapsed() > patience || started_at.elapsed() > FILL {
                 let mut said = self.process.stderr();
                 if said.is_empty() {
                     said = holder.stderr();
