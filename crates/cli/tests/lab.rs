@@ -241,6 +241,21 @@ fn the_list_names_every_experiment_and_its_claims() {
 }
 
 #[test]
+fn a_reader_of_the_list_who_has_seen_enough_is_no_error() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = Command::new(env!("CARGO_BIN_EXE_pollux"))
+        .args(["lab", "list"])
+        .stdout(writer)
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .and_then(std::process::Child::wait_with_output)
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
 fn the_doctor_speaks_to_people_and_to_programs() {
     let directory = tempfile::tempdir().unwrap();
     let output = run(&["doctor"], directory.path());

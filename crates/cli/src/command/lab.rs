@@ -13,6 +13,7 @@ use pollux_lab::{
 };
 use std::{
     fs,
+    io::{self, Write},
     path::{Path, PathBuf},
     process::{Command, ExitCode},
     time::Duration,
@@ -162,13 +163,31 @@ fn list() -> anyhow::Result<ExitCode> {
     let experiments: Vec<Experiment> =
         experiment::ids().map(experiment::find).collect::<anyhow::Result<_>>()?;
     let wide = experiments.iter().map(|e| e.id.len()).max().unwrap_or(0);
+    let mut text = String::new();
     for experiment in experiments {
         let claims: Vec<&str> = experiment.claim.iter().map(|claim| claim.id.as_str()).collect();
-        println!("{:wide$}  {}", experiment.id, experiment.title);
-        println!("{:wide$}  after {}; judges {}", "", experiment.source, claims.join(", "));
-        println!("{:wide$}  {}", "", times(&experiment));
+        text.push_str(&format!(
+            "{:wide$}  {}\n{:wide$}  after {}; judges {}\n{:wide$}  {}\n",
+            experiment.id,
+            experiment.title,
+            "",
+            experiment.source,
+            claims.join(", "),
+            "",
+            times(&experiment)
+        ));
     }
+    print_all(&text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes to standard output. A reader who has seen enough, such as `head`, is no error.
+fn print_all(text: &str) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("standard output"),
+    }
 }
 
 /// How long both forms of an experiment take, where it runs by itself and in a guest.
@@ -221,9 +240,9 @@ fn measure(args: &RunArgs) -> anyhow::Result<ExitCode> {
     outcome.write(&directory)?;
     let page = report::write(&outcome, &directory)?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&outcome)?);
+        print_all(&format!("{}\n", serde_json::to_string_pretty(&outcome)?))?;
     } else {
-        show(&outcome, &directory, &page);
+        show(&outcome, &directory, &page)?;
     }
     Ok(if outcome.interrupted { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
 }
@@ -255,13 +274,16 @@ fn in_guest(args: &RunArgs, experiment: &Experiment) -> anyhow::Result<ExitCode>
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
-fn show(outcome: &Outcome, directory: &Path, page: &Path) {
+fn show(outcome: &Outcome, directory: &Path, page: &Path) -> anyhow::Result<()> {
     let width = Some(terminal_width().unwrap_or(WIDTH));
-    print!("{}", report::terminal::tables(outcome, width));
-    print!("{}", report::terminal::claims(outcome, width));
-    print!("{}", report::terminal::notes(outcome));
-    println!("\nraw data  {}", directory.join(pollux_lab::result::FILE).display());
-    println!("report    {}", page.display());
+    let parts = [
+        report::terminal::tables(outcome, width),
+        report::terminal::claims(outcome, width),
+        report::terminal::notes(outcome),
+        format!("\nraw data  {}\n", directory.join(pollux_lab::result::FILE).display()),
+        format!("report    {}\n", page.display()),
+    ];
+    print_all(&parts.concat())
 }
 
 /// Columns of the terminal on stdout; `None` when it is no terminal.
