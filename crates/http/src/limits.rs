@@ -1,6 +1,7 @@
 //! The named maxima of everything that a peer can make longer.
 
-/// The most fields that one header or trailer section may have, whatever [`Limits::fields`] says.
+/// The most fields that one header or trailer section may have, whatever [`Limits::fields`] says:
+/// the length of the fixed array on the stack that they are parsed into.
 pub const MAX_FIELDS: usize = 100;
 
 /// How much of each part of a message is taken before it is refused.
