@@ -55,9 +55,9 @@ bench-event: ## what one wait, one change and one event cost, mechanism by mecha
 	$(CARGO) bench --locked --package pollux-event -- --out $(abspath $(or $(OUT),results/bench-event-$(shell date +%s)))
 
 .PHONY: bench-kmod
-bench-kmod: ## instructions per wait of /dev/poll beside epoll, in the deterministic guest
+bench-kmod: ## instructions per wait of /dev/poll beside epoll, in deterministic guests; each goal, met or missed
 	@scripts/setup build guest
-	kmod/bench
+	OUT='$(OUT)' kmod/bench
 
 .PHONY: clean
 clean: ## remove what was built

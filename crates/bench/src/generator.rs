@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::{
     io::{BufRead, BufReader},
     net::SocketAddr,
-    process::{Child, Command, Stdio},
+    process::{Child, ChildStdout, Command, Stdio},
     time::Duration,
 };
 
@@ -37,6 +37,8 @@ pub(crate) fn load(
 #[derive(Debug)]
 pub(crate) struct IdlePool {
     child: Child,
+    /// Kept open: it writes a line at its end, too.
+    _stdout: BufReader<ChildStdout>,
 }
 
 impl IdlePool {
@@ -52,10 +54,11 @@ impl IdlePool {
             .spawn()
             .context("cannot start pollux idle")?;
         let mut line = String::new();
-        BufReader::new(child.stdout.take().context("no pipe")?).read_line(&mut line)?;
+        let mut stdout = BufReader::new(child.stdout.take().context("no pipe")?);
+        stdout.read_line(&mut line)?;
         let said: Value = serde_json::from_str(&line)
             .with_context(|| format!("pollux idle printed no JSON line but {line:?}"))?;
-        let pool = Self { child };
+        let pool = Self { child, _stdout: stdout };
         if said["held"].as_u64() != Some(count as u64) {
             bail!("only {} of {count} idle connections could be held", said["held"]);
         }

@@ -5,6 +5,8 @@
 //! threshold. An interval that lies across the threshold decides nothing, and too few blocks have
 //! no interval.
 
+mod limit;
+
 use crate::{
     experiment::{Claim, Side, Take, Threshold},
     plan::Point,
@@ -23,7 +25,8 @@ pub enum Verdict {
     /// The whole interval lies on the other side.
     #[serde(rename = "does not hold")]
     DoesNotHold,
-    /// The interval lies across the threshold, or there are no data.
+    /// The interval lies across the threshold, there are no data, or what speaks against the claim
+    /// is a reply rate of a server that answered all it was offered.
     #[serde(rename = "undecided")]
     Undecided,
 }
@@ -47,7 +50,7 @@ pub struct Part {
     pub verdict: Verdict,
     /// The figure with its interval, when there are data.
     pub estimate: Option<Estimate>,
-    /// Why there are none.
+    /// Why there are none, or why they do not decide.
     pub note: Option<String>,
 }
 
@@ -160,15 +163,22 @@ fn judge_part(outcome: &Outcome, claim: &Claim, variant: &str) -> Part {
     };
     let pairs: Vec<(Option<f64>, Option<f64>)> = (0..blocks).map(pair).collect();
     let estimate = stats::paired(pairs.iter().copied(), claim.compare, outcome.seed);
-    Part {
-        variant: variant.to_owned(),
-        verdict: estimate.as_ref().map_or(Verdict::Undecided, |e| claim.holds.verdict(e)),
-        note: estimate.is_none().then(|| match pairs.iter().any(|(a, b)| a.and(*b).is_some()) {
+    let mut verdict = estimate.as_ref().map_or(Verdict::Undecided, |e| claim.holds.verdict(e));
+    let note = if estimate.is_none() {
+        Some(match pairs.iter().any(|(a, b)| a.and(*b).is_some()) {
             true => format!("{} is 0 on one side: there is no ratio", claim.metric),
             false => why_missing(outcome, claim, variant),
-        }),
-        estimate,
-    }
+        })
+    } else if verdict == Verdict::DoesNotHold {
+        let undriven = limit::undriven(outcome, claim, variant);
+        if undriven.is_some() {
+            verdict = Verdict::Undecided;
+        }
+        undriven
+    } else {
+        None
+    };
+    Part { variant: variant.to_owned(), verdict, note, estimate }
 }
 
 /// The points that a side speaks of: one, or all along `over`.

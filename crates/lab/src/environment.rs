@@ -23,6 +23,9 @@ pub struct Environment {
     pub cpus: usize,
     /// Where server and generator were pinned.
     pub pinned: Option<Cpus>,
+    /// The CPU on which the network's receive work was done, where it was led to one.
+    #[serde(default)]
+    pub receive_cpu: Option<u32>,
     /// The CPU frequency governor.
     pub governor: Option<String>,
     /// Memory in bytes.
@@ -126,6 +129,7 @@ impl Environment {
             cpu: field("model name"),
             cpus: std::thread::available_parallelism().map_or(1, |count| count.get()),
             pinned: Some(pinned),
+            receive_cpu: None,
             governor: fs::read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
                 .ok()
                 .map(|text| text.trim().to_owned()),

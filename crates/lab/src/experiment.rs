@@ -37,6 +37,9 @@ pub struct Experiment {
     /// What is measured.
     #[serde(default)]
     pub subject: Subject,
+    /// On which CPU the network's receive work is done.
+    #[serde(default)]
+    pub receive_on: ReceiveOn,
     /// What is served; for `subject = "server"`.
     pub workload: Option<Workload>,
     /// Flags of `pollux serve` for every variant.
@@ -87,6 +90,17 @@ pub enum Place {
     Guest,
     /// In a guest whose clock counts instructions (`pollux vm --deterministic`): figures repeat.
     DeterministicGuest,
+}
+
+/// On which CPU what is sent is received; see [`crate::network`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReceiveOn {
+    /// On that of the sender, as loopback has it.
+    #[default]
+    Sender,
+    /// All on the server's.
+    Server,
 }
 
 /// What an experiment measures.

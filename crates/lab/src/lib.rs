@@ -19,6 +19,7 @@ pub mod environment;
 pub mod experiment;
 pub mod measure;
 pub mod metric;
+pub mod network;
 pub mod plan;
 pub mod report;
 pub mod result;

@@ -9,7 +9,8 @@ pub mod trial;
 
 use crate::{
     environment::Environment,
-    experiment::{Experiment, PHASE, RATE, RelativeTo, SaturationOf, Subject, Variant},
+    experiment::{Experiment, PHASE, RATE, ReceiveOn, RelativeTo, SaturationOf, Subject, Variant},
+    network,
     plan::{self, Cell, Point},
     result::{FORMAT, Outcome, Run, Saturation, Status, VariantOutcome},
 };
@@ -68,6 +69,26 @@ pub fn run(settings: &Settings<'_>) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
+/// Leads the network's receive work to the server's CPU where the experiment wants that; the CPU,
+/// if it was done. Where it could not be, figures below saturation are the same but for the
+/// server's share of that work, and a note says what is missing.
+fn lead_receive_work(experiment: &Experiment, cpus: Cpus, notes: &mut Vec<String>) -> Option<u32> {
+    if experiment.receive_on == ReceiveOn::Sender || cpus.server == cpus.generator {
+        return None;
+    }
+    match network::receive_on(cpus.server) {
+        Ok(()) => Some(cpus.server),
+        Err(error) => {
+            notes.push(format!(
+                "The network's receive work could not be led to the server's CPU ({error:#}): who \
+                 sends, does it, so that the generator may be the bottleneck before the server is. \
+                 Run it as root."
+            ));
+            None
+        }
+    }
+}
+
 /// A running experiment.
 struct Conduct<'a> {
     settings: &'a Settings<'a>,
@@ -111,8 +132,10 @@ impl<'a> Conduct<'a> {
                 .fold(String::new(), |text, reason| { format!("{text}\n  {reason}") })
         );
         let cpus = cpus()?;
-        let environment = Environment::look(cpus);
         let mut notes = Vec::new();
+        let receive_cpu = lead_receive_work(experiment, cpus, &mut notes);
+        // After it: a network namespace has sysctls of its own.
+        let environment = Environment { receive_cpu, ..Environment::look(cpus) };
         if let Some(kernel) = &environment.guest {
             notes.push(format!(
                 "These figures come from an emulated CPU: the guest of `pollux vm`, Linux {kernel}. \

@@ -1,7 +1,14 @@
-//! The few system calls that need `unsafe`: what a child does before exec, and CPU clocks.
+//! The few system calls that need `unsafe`: what a child does before exec, CPU clocks, namespaces.
 #![allow(unsafe_code)]
 
-use std::{io, os::unix::process::CommandExt, process::Command, time::Duration};
+use std::{
+    ffi::CString,
+    io,
+    os::unix::{ffi::OsStrExt, process::CommandExt},
+    path::Path,
+    process::Command,
+    time::Duration,
+};
 
 /// Makes `command`'s process die with this thread and keeps the terminal's Ctrl-C from it.
 ///
@@ -43,4 +50,66 @@ pub fn process_cpu_time(pid: u32) -> io::Result<Duration> {
         return Err(io::Error::last_os_error());
     }
     Ok(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Gives this thread a network namespace and a mount namespace of its own, from which no mount
+/// reaches the others (unshare(2), mount_namespaces(7)).
+///
+/// # Errors
+/// EPERM without CAP_SYS_ADMIN.
+pub fn own_network() -> io::Result<()> {
+    // SAFETY: the call takes no pointer; namespaces are this thread's alone.
+    check(unsafe { libc::unshare(libc::CLONE_NEWNET | libc::CLONE_NEWNS) })?;
+    let (none, no_data) = (std::ptr::null(), std::ptr::null());
+    let private = libc::MS_REC | libc::MS_PRIVATE;
+    // SAFETY: the path is a string with its end; where there is no text NULL is allowed.
+    check(unsafe { libc::mount(none, c"/".as_ptr(), none, private, no_data) })
+}
+
+/// Brings the loopback of this thread's network namespace up (netdevice(7)).
+///
+/// # Errors
+/// Those of socket(2) and of the two ioctls.
+pub fn loopback_up() -> io::Result<()> {
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
+    let fd = std::os::fd::AsRawFd::as_raw_fd(&socket);
+    // SAFETY: an ifreq of zeros is a valid one: a name that is empty, flags that are clear.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
+        *to = *from as libc::c_char;
+    }
+    // SAFETY: the ioctl reads the name and writes the flags of `request`.
+    check(unsafe { libc::ioctl(fd, libc::SIOCGIFFLAGS, &mut request) })?;
+    // SAFETY: the call above has written the flags, which are the union's field in use.
+    unsafe { request.ifr_ifru.ifru_flags |= libc::IFF_UP as libc::c_short };
+    // SAFETY: the ioctl reads name and flags.
+    check(unsafe { libc::ioctl(fd, libc::SIOCSIFFLAGS, &request) })
+}
+
+fn c_path(path: &Path) -> io::Result<CString> {
+    Ok(CString::new(path.as_os_str().as_bytes())?)
+}
+
+/// Mounts sysfs, as this thread's network namespace has it, at `path`.
+///
+/// # Errors
+/// Those of mount(2).
+pub fn mount_sysfs(path: &Path) -> io::Result<()> {
+    let (path, sysfs) = (c_path(path)?, c"sysfs".as_ptr());
+    // SAFETY: all strings have their ends and outlive the call; sysfs takes no data.
+    check(unsafe { libc::mount(sysfs, path.as_ptr(), sysfs, 0, std::ptr::null()) })
+}
+
+/// Takes the mount at `path` away.
+///
+/// # Errors
+/// Those of umount2(2).
+pub fn unmount(path: &Path) -> io::Result<()> {
+    let path = c_path(path)?;
+    // SAFETY: the string has its end and outlives the call.
+    check(unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) })
 }

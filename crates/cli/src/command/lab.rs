@@ -14,6 +14,7 @@ use pollux_lab::{
 use std::{
     fs,
     io::{self, Write},
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Command, ExitCode},
     time::Duration,
@@ -268,10 +269,8 @@ fn in_guest(args: &RunArgs, experiment: &Experiment) -> anyhow::Result<ExitCode>
     command.arg("--seed").arg(args.seed.to_string());
     let directory = args.out.clone().unwrap_or_else(|| run::default_directory(&experiment.id));
     command.arg("--out").arg(std::path::absolute(&directory)?);
-    let status = command.status().with_context(|| program.display().to_string())?;
-    // A guest that was ended by a signal has no exit code.
-    let code = status.code().and_then(|code| u8::try_from(code).ok());
-    Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
+    // In place of this process: signals then reach the one that can end the guest.
+    Err(command.exec()).with_context(|| program.display().to_string())
 }
 
 fn show(outcome: &Outcome, directory: &Path, page: &Path) -> anyhow::Result<()> {

@@ -18,6 +18,7 @@
 //! bootstrap intervals.
 
 mod cases;
+mod goal;
 mod options;
 mod pool;
 mod report;

@@ -1,6 +1,7 @@
 //! The table, and the raw data.
 
 use crate::{
+    goal,
     run::{Figure, REFERENCE, Results},
     statistics::Estimate,
 };
@@ -63,7 +64,7 @@ pub(crate) fn table(results: &Results) -> String {
     for note in &results.notes {
         let _ = writeln!(text, "note: {note}");
     }
-    text
+    text + &goal::table(&goal::goals(results))
 }
 
 /// For programs: all samples.
@@ -89,6 +90,7 @@ pub(crate) fn json(results: &Results) -> Value {
         "rounds": results.rounds,
         "slice_ms": results.slice.as_secs_f64() * 1e3,
         "notes": results.notes,
+        "goals": goal::json(&goal::goals(results)),
         "figures": results.figures.iter().map(figure).collect::<Vec<_>>(),
     })
 }

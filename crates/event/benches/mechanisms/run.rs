@@ -2,6 +2,7 @@
 
 use crate::{
     cases::{Case, Outcome, measure},
+    goal,
     pool::{Pool, capacity},
     statistics::{Estimate, estimate},
 };
@@ -60,6 +61,9 @@ impl Plan {
             variants.push(description.name.parse()?);
             if description.name == "uring-poll" {
                 variants.push("uring-poll:taskrun=defer".parse()?);
+            }
+            if description.name == "rtsig" {
+                variants.push(goal::ONE.parse()?);
             }
         }
         Ok(Self {

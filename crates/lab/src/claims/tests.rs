@@ -121,6 +121,30 @@ fn a_peak_over_the_rates_is_compared_with_another_variants() {
     assert_eq!(claim.verdict, Verdict::Holds);
 }
 
+/// Rates are 10 and 20: "one" answers all of them, so what it could have answered is not known.
+#[test]
+fn a_server_that_was_never_driven_to_its_limit_does_not_fail_a_claim() {
+    let sides = "a = { at = { idle = \"max\" }, over = [\"rate\"], take = \"max\" }\n\
+        b = { variant = \"two\", at = { idle = \"max\" }, over = [\"rate\"], take = \"max\" }";
+    let verdict = |holds: &str, one: f64, two: f64| {
+        let claim = format!("compare = \"ratio\"\neach = [\"one\"]\nholds = {holds}\n{sides}");
+        let outcome = outcome(&claim, |variant, _, rate, _| {
+            Some(rate * if variant == "one" { one } else { two })
+        });
+        let claim = &outcome.claims[0];
+        assert_eq!(claim.parts[0].note.is_some(), claim.verdict == Verdict::Undecided);
+        claim.verdict
+    };
+    let above = "{ above = 1.1 }";
+    assert_eq!(verdict(above, 1.0, 1.0), Verdict::Undecided);
+    assert_eq!(verdict(above, 0.9, 1.0), Verdict::DoesNotHold);
+    assert_eq!(verdict(above, 1.0, 0.8), Verdict::Holds);
+    let below = "{ below = 0.9 }";
+    assert_eq!(verdict(below, 1.0, 1.0), Verdict::Undecided);
+    assert_eq!(verdict(below, 1.0, 0.9), Verdict::DoesNotHold);
+    assert_eq!(verdict(below, 0.8, 1.0), Verdict::Holds);
+}
+
 #[test]
 fn the_variant_nearest_to_failing_decides() {
     let claim = "compare = \"ratio\"\neach = [\"one\", \"two\"]\nholds = { above = 2.0 }\n\

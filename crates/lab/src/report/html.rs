@@ -140,9 +140,13 @@ fn parts(claim: &ClaimOutcome) -> String {
     }
     let line = |part: &Part| {
         let figure = match (&part.estimate, &part.note) {
-            (Some(e), _) => {
-                format!("{} {} {}", part.verdict, format::number(e.value), format::interval(e))
-            }
+            (Some(e), note) => format!(
+                "{} {} {}{}",
+                part.verdict,
+                format::number(e.value),
+                format::interval(e),
+                note.as_ref().map(|note| format!(": {}", escape(note))).unwrap_or_default()
+            ),
             (None, Some(note)) => format!("not judged: {}", escape(note)),
             (None, None) => "not judged".into(),
         };
@@ -307,6 +311,9 @@ fn environment(page: &mut String, outcome: &Outcome) {
             format!("server on CPU {}, generator on CPU {}", cpus.server, cpus.generator)
         }),
     );
+    let received =
+        e.receive_cpu.map_or("the sender's".into(), |cpu| format!("{cpu}, the server's"));
+    row("Packets received on CPU", Some(received));
     row("Frequency governor", e.governor.clone());
     row("Memory", e.memory_bytes.map(format::bytes));
     row("Load average before", e.load_average.map(|load| load.to_string()));

@@ -125,6 +125,12 @@ pub fn notes(outcome: &Outcome) -> String {
             cell.reason.as_deref().unwrap_or("no reason given")
         ));
     }
+    for claim in &outcome.claims {
+        let undecided = claim.parts.iter().filter(|part| part.estimate.is_some());
+        for note in undecided.filter_map(|part| part.note.as_ref()) {
+            text.push_str(&format!("{} is undecided: {note}\n", claim.id));
+        }
+    }
     for note in &outcome.notes {
         text.push_str(&format!("{note}\n"));
     }
