@@ -8,6 +8,7 @@ mod epoll_core;
 pub mod epoll_ctlv;
 mod handoff;
 pub mod hybrid;
+mod latecomers;
 mod numbered_changes;
 pub mod poll;
 mod recheck;

@@ -10,7 +10,7 @@ use pollux_event::{
 use pollux_testkit::{Pair, drain};
 use std::{
     collections::HashMap,
-    os::fd::AsFd,
+    os::fd::{AsFd, AsRawFd},
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -253,6 +253,52 @@ fn a_switch_costs_the_same_however_many_are_registered() {
     assert_eq!(few, calls_to_switch_twice(3_000));
     // Two masks, the old SIGIO, the partner twice, the signals once.
     assert!(few <= 6, "{few}");
+}
+
+/// Under load nothing is armed for signals; who is still there when it is quiet is, before the
+/// switch, and a signal then tells of him.
+#[test]
+fn who_comes_under_load_is_armed_when_it_is_quiet() {
+    let _alone = alone();
+    for partner in partners() {
+        let mut rig = Rig::new(&format!("hybrid:partner={partner},high=100,dwell_ms=2000"), 300);
+        rig.load();
+        let before = sys::counters();
+        for round in 0..3 {
+            // Those of the first two rounds go again, and their numbers are used once more.
+            for _ in 0..1_000 {
+                let pair = Pair::unix();
+                let token = rig.set.add(pair.near.as_fd(), Interest::READ).expect("add");
+                rig.index.insert(token, rig.pairs.len());
+                rig.pairs.push(pair);
+            }
+            let bytes = rig.send_to(300..1_300);
+            rig.receive(bytes);
+            if round < 2 {
+                for pair in rig.pairs.split_off(300) {
+                    let Pair { near, far } = pair;
+                    let gone = |(token, _): &(&Token, &usize)| token.fd == near.as_raw_fd();
+                    let (&token, _) = rig.index.iter().find(gone).expect("its token");
+                    rig.index.remove(&token);
+                    rig.set.close(token, near).expect("close");
+                    drop(far);
+                }
+            }
+        }
+        let calls = sys::counters().since(&before);
+        assert!(rig.is_on_partner(), "{partner}: it was to stay for this test");
+        assert_eq!(calls.of(sys::Call::Fcntl), 0, "{partner}: armed under load");
+        rig.rest();
+        let taken = rig.figure("signals");
+        let bytes = rig.send_to(1_299..1_300);
+        rig.receive(bytes);
+        assert!(rig.figure("signals") > taken, "{partner}: not by a signal");
+        assert!(!rig.is_on_partner(), "{partner}");
+        for number in 0..rig.pairs.len() {
+            let bytes = rig.send_to(number..number + 1);
+            rig.receive(bytes);
+        }
+    }
 }
 
 /// While the partner is being emptied on the way back, signals overflow.

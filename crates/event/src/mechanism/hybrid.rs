@@ -2,9 +2,10 @@
 //! provos §4 imagines and §6 asks for, with the way back that phhttpd never had.
 //!
 //! # Both sets at once
-//! Every descriptor is armed for signals and in the partner's interest set, all the time ("maintain
-//! its pollfd array, or corresponding kernel state, concurrently", §6). A switch copies nothing:
-//! it changes a signal mask, and which side is waited for.
+//! Every descriptor is armed for signals and in the partner's interest set ("maintain its pollfd
+//! array, or corresponding kernel state, concurrently", §6). A switch copies nothing: it changes a
+//! signal mask, and which side is waited for. Only sockets that are added while the partner waits
+//! are armed later, when it is quiet, but before the switch: under load most are closed by then.
 //!
 //! # To the partner
 //! When the queue overflows, or when `high` signals were taken without the queue having been seen
@@ -25,10 +26,12 @@
 //! level-triggered, and with them the whole is: while signals tell, what was reported is asked
 //! about again at the next wait.
 
-use super::{devpoll::DevPoll, epoll::EpollEdge, poll::Poll, signal_side::SignalSide};
+use super::{
+    devpoll::DevPoll, epoll::EpollEdge, latecomers::Latecomers, poll::Poll, signal_side::SignalSide,
+};
 use crate::{
     Capabilities, Description, Error, Event, Interest, Mechanism, Options, Token, Waker,
-    registration::Registrations,
+    registration::Registrations, sys,
 };
 use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
@@ -72,6 +75,9 @@ const LONGEST_FACTOR: u32 = 8;
 
 /// Who stays on signals this many times `dwell_ms` has come to stay.
 const SETTLED_FACTOR: u32 = 10;
+
+/// How many latecomers are armed between two looks at what is ready.
+const ARMED_AT_A_TIME: usize = 512;
 
 /// The most changes of side within one wait.
 const MOST_TURNS: usize = 6;
@@ -135,6 +141,9 @@ enum Side {
 pub struct Hybrid {
     registrations: Registrations,
     signals: SignalSide,
+    /// Registered and in the partner's set, but not armed for signals: none but while the partner
+    /// waits.
+    late: Latecomers,
     partner: Partner,
     /// The waker's pipe in the partner's set.
     waker_token: Option<Token>,
@@ -163,6 +172,7 @@ struct Counts {
     switch_ns: u64,
     longest_switch_ns: u64,
     partner_ns: u64,
+    returns_put_off: u64,
 }
 
 fn number(options: &Options, key: &str, default: u64) -> Result<u64, Error> {
@@ -206,9 +216,55 @@ impl Hybrid {
         let theirs = partner!(&mut self.partner, partner => partner.add(fd, interest))?;
         // Both count the uses of a number in the same way.
         debug_assert_eq!(theirs, token);
+        // Every socket can be armed; what cannot must be refused here and now.
+        if self.side == Side::Partner && sys::is_socket(fd.as_raw_fd()) {
+            self.late.add(token, &self.registrations);
+            return Ok(());
+        }
         self.signals.add(token, interest).inspect_err(|_| {
             let _ = partner!(&mut self.partner, partner => partner.remove(theirs));
         })
+    }
+
+    /// Arms some latecomers; whether that was the last of them.
+    fn arm_some(&mut self) -> Result<bool, Error> {
+        for _ in 0..ARMED_AT_A_TIME {
+            let Some((token, interest)) = self.late.take(&self.registrations) else {
+                return Ok(true);
+            };
+            // What has happened until now, the partner says.
+            self.signals.arm(token, interest).inspect_err(|_| {
+                self.late.add(token, &self.registrations);
+            })?;
+        }
+        Ok(false)
+    }
+
+    /// It has been quiet for long enough: arms who is not armed yet, and begins the return. How
+    /// many events there are, if some come first.
+    fn end_stay(&mut self) -> Result<Option<usize>, Error> {
+        // Each turn takes some from the list, and nothing is added meanwhile.
+        loop {
+            match self.arm_some() {
+                Ok(true) => break,
+                Ok(false) => {}
+                // No memory for it now: the partner goes on, as if it were not quiet.
+                Err(_) => {
+                    self.counts.returns_put_off += 1;
+                    self.quiet_since = None;
+                    return Ok(Some(0));
+                }
+            }
+            let found = partner!(&mut self.partner, partner => partner.wait(Some(Duration::ZERO)))?;
+            if found > 0 {
+                if found as u64 > self.low {
+                    self.quiet_since = None;
+                }
+                return Ok(Some(found));
+            }
+        }
+        self.begin_return()?;
+        Ok(None)
     }
 
     fn take_side(&mut self, side: Side, started_at: Instant) {
@@ -247,8 +303,7 @@ impl Hybrid {
         let started_at = Instant::now();
         let quiet_for = self.quiet_since.map(|since| started_at - since);
         if quiet_for.is_some_and(|time| time >= stay) {
-            self.begin_return()?;
-            return Ok(None);
+            return self.end_stay();
         }
         let left = stay - quiet_for.unwrap_or_default();
         let time = if timeout.is_none_or(|time| left < time) { Some(left) } else { timeout };
@@ -263,8 +318,7 @@ impl Hybrid {
             return Ok(Some(found));
         }
         if started_at.elapsed() >= left {
-            self.begin_return()?;
-            return Ok(None);
+            return self.end_stay();
         }
         // EINTR, or the caller's own time is over.
         Ok(Some(0))
@@ -320,6 +374,7 @@ impl Mechanism for Hybrid {
         Ok(Self {
             registrations: Registrations::default(),
             signals: SignalSide::open(DESCRIPTION.name, options, level)?,
+            late: Latecomers::default(),
             partner: Partner::open(options)?,
             waker_token: None,
             side: Side::Signals,
@@ -353,19 +408,27 @@ impl Mechanism for Hybrid {
     #[inline]
     fn modify(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
         self.registrations.replace(token, interest)?;
-        self.signals.modify(token, interest)?;
+        if !self.late.holds(token) {
+            self.signals.modify(token, interest)?;
+        }
         partner!(&mut self.partner, partner => partner.modify(token, interest))
     }
 
     fn remove(&mut self, token: Token) -> Result<(), Error> {
         self.registrations.remove(token)?;
-        let disarmed = self.signals.remove(token);
+        let disarmed = if self.late.holds(token) {
+            self.late.forget(token);
+            Ok(())
+        } else {
+            self.signals.remove(token)
+        };
         partner!(&mut self.partner, partner => partner.remove(token)).and(disarmed)
     }
 
     #[inline]
     fn close(&mut self, token: Token, fd: OwnedFd) -> Result<(), Error> {
         if self.registrations.remove(token).is_ok() {
+            self.late.forget(token);
             self.signals.forget(token);
         }
         partner!(&mut self.partner, partner => partner.close(token, fd))
@@ -432,6 +495,7 @@ impl Mechanism for Hybrid {
             ("switches_to_partner", self.counts.to_partner),
             ("switches_by_overflow", self.counts.by_overflow),
             ("switches_to_signals", self.counts.to_signals),
+            ("returns_put_off", self.counts.returns_put_off),
             ("switch_ns", self.counts.switch_ns),
             ("longest_switch_ns", self.counts.longest_switch_ns),
             ("on_partner_ns", self.counts.partner_ns + present),
@@ -465,6 +529,8 @@ impl Mechanism for Hybrid {
             self.side = Side::Signals;
             self.switched_at = Instant::now();
         }
+        // That arms all there are.
+        self.late.clear();
         if self.signals.reopen_after_fork(&self.registrations)? {
             self.waker()?;
         }

@@ -85,6 +85,14 @@ impl SignalSide {
     /// Makes signals tell of `token`; the next wait reports it if it is ready.
     #[inline]
     pub(crate) fn add(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
+        self.arm(token, interest)?;
+        self.recheck.list(token);
+        Ok(())
+    }
+
+    /// Makes signals tell of what happens to `token` from now on.
+    #[inline]
+    pub(crate) fn arm(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
         self.queue.arm(token.fd)?;
         self.room.begin(token, interest)?;
         let index = token.fd as usize;
@@ -93,7 +101,6 @@ impl SignalSide {
         }
         self.added_in[index] = self.period;
         self.recheck.forget(token);
-        self.recheck.list(token);
         Ok(())
     }
 

@@ -43,16 +43,22 @@ pub fn is_open(fd: RawFd) -> bool {
 /// Whether the number `fd` is a regular file or a directory (fstat(2)): what is always ready, so
 /// that nobody can wait for it.
 pub fn is_file(fd: RawFd) -> bool {
+    file_type(fd).is_some_and(|kind| matches!(kind, libc::S_IFREG | libc::S_IFDIR))
+}
+
+/// Whether the number `fd` is a socket (fstat(2)).
+pub fn is_socket(fd: RawFd) -> bool {
+    file_type(fd) == Some(libc::S_IFSOCK)
+}
+
+/// The type of what is open as `fd` (inode(7)); `None` when nothing is.
+fn file_type(fd: RawFd) -> Option<libc::mode_t> {
     let mut stat = MaybeUninit::<libc::stat64>::uninit();
     // SAFETY: the kernel fills `stat`, which lives through the call; a bad descriptor number is an
     // error, not undefined.
     let found = count(Call::Stat, || unsafe { libc::fstat64(fd, stat.as_mut_ptr()) }) == 0;
     // SAFETY: the kernel has filled it.
-    found
-        && matches!(
-            unsafe { stat.assume_init() }.st_mode & libc::S_IFMT,
-            libc::S_IFREG | libc::S_IFDIR
-        )
+    found.then(|| unsafe { stat.assume_init() }.st_mode & libc::S_IFMT)
 }
 
 /// eventfd(2), non-blocking, close-on-exec, counter 0.
