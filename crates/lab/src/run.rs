@@ -505,14 +505,10 @@ fn shared_cpu(outcome: &Outcome) -> Option<String> {
         .collect();
     shared.sort_by(|a, b| b.1.total_cmp(&a.1));
     let (worst, most) = shared.first()?;
-    let why = match outcome.environment.receive_cpu {
-        // Beside the server it is done by a thread of the kernel's when there is much of it.
-        Some(_) => "the network's receive work, or something else,",
-        None => "something else",
-    };
-    let advice = match outcome.environment.receive_cpu {
-        Some(_) => "",
-        None => " Run it again on a quiet machine.",
+    let (why, advice) = match outcome.environment.receive_cpu {
+        // A thread of the kernel's does it beside the server when there is much of it.
+        Some(_) => ("the network's receive work, or something else,", ""),
+        None => ("something else", " Run it again on a quiet machine."),
     };
     Some(format!(
         "In {} of {counted} runs the server waited for its CPU during more than {:.0} % of the \

@@ -26,7 +26,7 @@ pub fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 /// recv(2), by its system call recvfrom(2).
 ///
 /// In a process with threads the C library's recv(), send() and epoll_wait() are points of
-/// cancellation (pthreads(7)), which costs them 45 instructions each; nobody is cancelled here.
+/// cancellation (pthreads(7)), which each call pays for; nobody is cancelled here.
 #[inline]
 pub fn recv(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     let (no_address, no_length) = (ptr::null_mut::<u8>(), ptr::null_mut::<u8>());
