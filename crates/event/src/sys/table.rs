@@ -10,7 +10,8 @@ use std::{
 const FIRST: RawFd = 3;
 
 /// Gives this thread a file table of its own that holds the three standard descriptors and
-/// copies of `kept`, and nothing else. Returns the copies, under the numbers that `kept` had.
+/// copies of `kept`, and nothing else. Returns the copies, under the lowest numbers: select(2)
+/// holds those below FD_SETSIZE only, and `kept` may have come when the process had more open.
 ///
 /// Besides a whole RLIMIT_NOFILE for the thread, this spares the kernel the reference count that
 /// each system call on a shared table takes and gives back (`fdget` in fs/file.c). What the other
@@ -36,7 +37,13 @@ pub fn own_file_table(kept: &[BorrowedFd<'_>]) -> io::Result<Vec<OwnedFd>> {
     close_range(first, RawFd::MAX)?;
     // SAFETY: these descriptors are open in the new table, whose only user is this thread, and by
     // the contract above nothing in this thread owns them yet.
-    Ok(numbers.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }).collect())
+    numbers.into_iter().map(|fd| lowest(unsafe { OwnedFd::from_raw_fd(fd) })).collect()
+}
+
+/// The same open file under the lowest free number, or as it is where that is the lowest.
+fn lowest(fd: OwnedFd) -> io::Result<OwnedFd> {
+    let copy = fd.try_clone()?;
+    Ok(if copy.as_raw_fd() < fd.as_raw_fd() { copy } else { fd })
 }
 
 fn close_range(first: RawFd, last: RawFd) -> io::Result<()> {
@@ -58,6 +65,22 @@ mod tests {
         thread,
         time::Duration,
     };
+
+    #[test]
+    fn the_copies_have_the_lowest_numbers() {
+        let many: Vec<_> = (0..100).map(|_| UnixStream::pair().unwrap()).collect();
+        let (first, last) = (&many[0].0, &many[99].1);
+        assert!(last.as_raw_fd() > 200);
+        thread::scope(|scope| {
+            let numbers = scope.spawn(|| {
+                let copies = own_file_table(&[last.as_fd(), first.as_fd()]).unwrap();
+                copies.iter().map(AsRawFd::as_raw_fd).collect::<Vec<_>>()
+            });
+            let mut numbers = numbers.join().unwrap();
+            numbers.sort_unstable();
+            assert!(numbers[0] >= FIRST && numbers[1] <= FIRST + 2, "{numbers:?}");
+        });
+    }
 
     #[test]
     fn only_what_is_kept_is_in_the_new_table() {
