@@ -35,6 +35,7 @@ fn open<M: Mechanism>(spec: &str) -> Option<M> {
 }
 
 fn pairs(n: usize) -> Vec<(UnixStream, UnixStream)> {
+    pollux_testkit::raise_descriptor_limit();
     (0..n)
         .map(|_| {
             let (near, far) = UnixStream::pair().expect("a pair");

@@ -258,3 +258,47 @@ impl Visitor for Job<'_> {
         engine.run()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pollux_event::mechanism::{epoll::Epoll, poll::Poll};
+    use socket2::SockRef;
+    use std::{net::Shutdown, time::Instant};
+
+    /// A worker whose listener somebody else has shut down, as who shares it can.
+    fn without_a_listener<M: Mechanism>() {
+        let listener = listener::tcp("127.0.0.1:0".parse().unwrap(), 8, false).unwrap();
+        let shared = listener.try_clone().unwrap();
+        let (mut bell, far_end) = UnixStream::pair().unwrap();
+        far_end.set_nonblocking(true).unwrap();
+        let (commands, queue) = channel();
+        let worker = thread::spawn(move || {
+            let directory = tempfile::tempdir().unwrap();
+            let config = Config::new(directory.path());
+            let service = Service::new(&config, None).unwrap();
+            let inbox = Inbox { bell: far_end.into(), commands: queue };
+            let options = "epoll".parse::<MechanismSpec>().unwrap().options();
+            Engine::<M>::new(&config, &options, service, vec![listener], 10, inbox)
+                .unwrap()
+                .run()
+                .unwrap()
+        });
+        SockRef::from(&shared).shutdown(Shutdown::Both).unwrap();
+        let began = Instant::now();
+        thread::sleep(Duration::from_millis(300));
+        // It is there, and stops when it is told.
+        commands.send(Command::Stop { grace: Duration::ZERO }).unwrap();
+        bell.write_all(&[1]).unwrap();
+        let statistics = worker.join().unwrap();
+        let accepts = statistics.system_calls.of(sys::Call::Accept);
+        let once_a_second = began.elapsed().as_secs() + 1;
+        assert!((1..=2 * once_a_second + 2).contains(&accepts), "{accepts} accepts");
+    }
+
+    #[test]
+    fn what_listens_no_more_is_not_asked_in_a_loop() {
+        without_a_listener::<Epoll<false>>();
+        without_a_listener::<Poll>();
+    }
+}

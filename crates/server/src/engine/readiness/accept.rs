@@ -147,6 +147,15 @@ impl<M: Mechanism> Engine<M> {
                 self.acceptor.retry_at = Some(self.service.clock.after(ticks(RETRY)));
                 Accepted::Full
             }
+            // A listener that is none any more (somebody who shares it has shut it down) says so
+            // at each call: without the pause this would be a loop.
+            Some(libc::EINVAL | libc::EBADF | libc::ENOTSOCK) => {
+                if !std::mem::replace(&mut self.acceptor.has_said, true) {
+                    tracing::error!("a listener does not listen any more: {error}. (Said once.)");
+                }
+                self.acceptor.retry_at = Some(self.service.clock.after(ticks(RETRY)));
+                Accepted::Full
+            }
             // accept(2): errors of the new connection are handed over here, and are none of ours.
             _ => Accepted::One,
         }
