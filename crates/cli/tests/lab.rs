@@ -208,6 +208,17 @@ fn the_cost_of_a_wait_is_one_document() {
 }
 
 #[test]
+fn a_low_soft_limit_on_descriptors_is_raised() {
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -Sn 64; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_pollux")])
+        .args(["lab", "wait-cost", "--mechanism", "poll", "--watched", "200"])
+        .args(["--duration", "20ms"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
 fn mistakes_are_answered_with_what_there_is() {
     let directory = tempfile::tempdir().unwrap();
     let said = |arguments: &[&str]| {

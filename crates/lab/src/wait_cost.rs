@@ -66,6 +66,8 @@ pub fn measure(what: &WaitCost) -> anyhow::Result<Json> {
         set.set(cpu as usize);
         rustix::thread::sched_setaffinity(None, &set).with_context(|| format!("--pin {cpu}"))?;
     }
+    // Where it stays as it is, the sockets will say whether it is enough.
+    let _ = sys::raise_descriptor_limit();
     registry::with_mechanism(&what.mechanism.name, Measurement(what))?
 }
 

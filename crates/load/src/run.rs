@@ -12,7 +12,6 @@ use crate::{
 };
 use anyhow::{Context, Result, bail, ensure};
 use pollux_event::sys;
-use rustix::process::{Resource, getrlimit, setrlimit};
 use std::{
     sync::{
         Barrier, Mutex, OnceLock,
@@ -37,7 +36,7 @@ pub fn run(config: &Config, stop: &AtomicBool) -> Result<Report> {
     if let Some(sources) = config.sources {
         sources.check(destination.ip())?;
     }
-    let descriptors = raise_descriptor_limit()?;
+    let descriptors = raise_descriptors()?;
     check_descriptors(config, descriptors)?;
     let plan = Plan::new(config, destination)?;
     if let Some(schedule) = &plan.schedule {
@@ -77,17 +76,8 @@ pub fn run(config: &Config, stop: &AtomicBool) -> Result<Report> {
     Ok(Report::new(config, &plan, threads, idle, stop.load(Relaxed)))
 }
 
-/// Raises the soft limit on descriptors to the hard one; returns it.
-///
-/// # Errors
-/// EPERM, which does not happen below the hard limit.
-pub fn raise_descriptor_limit() -> Result<u64> {
-    let mut limit = getrlimit(Resource::Nofile);
-    if limit.current != limit.maximum {
-        limit.current = limit.maximum;
-        setrlimit(Resource::Nofile, limit).context("raising the limit on descriptors")?;
-    }
-    Ok(limit.current.unwrap_or(u64::MAX))
+fn raise_descriptors() -> Result<u64> {
+    sys::raise_descriptor_limit().context("raising the limit on descriptors")
 }
 
 /// Refuses more connections than the threads' file tables hold.
@@ -246,7 +236,7 @@ pub fn hold_idle(
     stop: &AtomicBool,
     on_held: impl FnOnce(IdleReport),
 ) -> Result<IdleReport> {
-    let descriptors = raise_descriptor_limit()?;
+    let descriptors = raise_descriptors()?;
     if let Some(sources) = plan.sources {
         sources.check(plan.destination.ip())?;
     }

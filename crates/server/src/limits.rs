@@ -1,7 +1,8 @@
 //! RLIMIT_NOFILE: raised as far as it goes, and what follows from it.
 
 use crate::{config::Config, site::OPEN_FILES_MAX};
-use rustix::process::{Resource, getrlimit, setrlimit};
+use pollux_event::sys;
+use rustix::process::{Resource, getrlimit};
 
 /// Descriptors of a worker that are no connections: standard ones, listeners, the mechanism's
 /// own, files that are just being opened; and the files that its cache holds open.
@@ -9,14 +10,11 @@ const RESERVED: usize = 64 + OPEN_FILES_MAX as usize;
 
 /// Raises the soft limit of open files to the hard one. Returns the limit that holds now.
 pub(crate) fn raise_open_files() -> usize {
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current != limit.maximum {
-        let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
-        if let Err(error) = setrlimit(Resource::Nofile, raised) {
-            tracing::info!("the limit of open files stays at {:?}: {error}", limit.current);
-        }
-    }
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let limit = sys::raise_descriptor_limit().unwrap_or_else(|error| {
+        let limit = getrlimit(Resource::Nofile).current;
+        tracing::info!("the limit of open files stays at {limit:?}: {error}");
+        limit.unwrap_or(u64::MAX)
+    });
     usize::try_from(limit).unwrap_or(usize::MAX)
 }
 

@@ -46,6 +46,24 @@ fn lowest(fd: OwnedFd) -> io::Result<OwnedFd> {
     Ok(if copy.as_raw_fd() < fd.as_raw_fd() { copy } else { fd })
 }
 
+/// Raises this process's soft RLIMIT_NOFILE to the hard one. Returns the limit that holds then:
+/// one more than the highest number that a descriptor may have.
+///
+/// # Errors
+/// As setrlimit(2); the limit is what it was.
+pub fn raise_descriptor_limit() -> io::Result<u64> {
+    // SAFETY: an all-zero rlimit is a valid value of the type.
+    let mut limit: libc::rlimit = unsafe { std::mem::zeroed() };
+    // SAFETY: `limit` is written and lives through the call.
+    check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) })?;
+    if limit.rlim_cur != limit.rlim_max {
+        limit.rlim_cur = limit.rlim_max;
+        // SAFETY: `limit` lives through the call.
+        check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) })?;
+    }
+    Ok(limit.rlim_cur)
+}
+
 fn close_range(first: RawFd, last: RawFd) -> io::Result<()> {
     if first > last {
         return Ok(());
