@@ -3,8 +3,9 @@
 use crate::http::{Client, PATIENCE};
 use serde_json::Value;
 use std::{
+    fs::File,
     io::{BufRead, BufReader},
-    os::unix::process::ExitStatusExt,
+    os::unix::{fs::FileExt, process::ExitStatusExt},
     path::Path,
     process::{Child, ChildStdout, Command, ExitStatus, Stdio},
     thread,
@@ -16,6 +17,8 @@ use std::{
 pub struct Serve {
     child: Child,
     stdout: BufReader<ChildStdout>,
+    /// Its standard error, in a file without a name.
+    stderr: File,
     listening: Value,
 }
 
@@ -44,13 +47,15 @@ impl Serve {
     }
 
     fn start_command(mut command: Command) -> Self {
+        let stderr = tempfile::tempfile().expect("a temporary file");
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
+            .stderr(stderr.try_clone().expect("a copy of a descriptor"))
             .spawn()
             .unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut serve = Self { child, stdout, listening: Value::Null };
+        let mut serve = Self { child, stdout, stderr, listening: Value::Null };
         serve.listening = serve.line();
         assert_eq!(serve.listening["event"], "listening", "{}", serve.listening);
         serve
@@ -69,6 +74,14 @@ impl Serve {
     /// A new connection to it.
     pub fn client(&self) -> Client {
         Client::connect(self.address())
+    }
+
+    /// What it has said on standard error so far.
+    pub fn said(&self) -> String {
+        let len = self.stderr.metadata().map_or(0, |metadata| metadata.len());
+        let mut said = vec![0; len as usize];
+        self.stderr.read_exact_at(&mut said, 0).expect("a temporary file can be read");
+        String::from_utf8_lossy(&said).into_owned()
     }
 
     /// Its process id.
@@ -147,6 +160,9 @@ impl Drop for Serve {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if thread::panicking() {
+            eprint!("{}", self.said());
+        }
     }
 }
 

@@ -16,6 +16,8 @@ fn flood(mut server: Serve, connections: usize, held: std::ops::RangeInclusive<u
     std::thread::sleep(std::time::Duration::from_millis(300));
     let spun = server.statistics()["waits"].as_u64().unwrap() - waits;
     assert!(spun < 20, "{spun} waits while nothing could be accepted: a busy loop");
+    let said = server.said();
+    assert_eq!(said.matches("accepting stops at 20 connections").count(), 1, "{said}");
     // One goes, one comes.
     let last = clients.len() - 1;
     clients[last].send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
@@ -57,6 +59,9 @@ fn without_descriptors_it_keeps_serving_those_it_has() {
         );
         clients[89].send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
         clients.drain(..60);
+        let said = server.said();
+        assert_eq!(said.matches("accepting stops at").count(), 1, "{said}");
+        assert!(said.contains("Too many open files"), "{said}");
         let last = clients.len() - 1;
         assert_eq!(clients[last].reply().text(), INDEX);
         assert_serves(&server);

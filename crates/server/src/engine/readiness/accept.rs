@@ -125,6 +125,14 @@ impl<M: Mechanism> Engine<M> {
 
     fn accept_one(&mut self, index: usize) -> Accepted {
         if self.table.len() >= self.acceptor.max_connections {
+            if !std::mem::replace(&mut self.acceptor.has_said, true) {
+                tracing::warn!(
+                    "accepting stops at {} connections, as many as --max-connections says or the \
+                     limit of open files leaves room for (`ulimit -Hn`); it goes on when one \
+                     closes. (Said once.)",
+                    self.table.len()
+                );
+            }
             return Accepted::Full;
         }
         let error = match sys::accept(self.acceptor.listeners[index].socket.as_fd()) {
