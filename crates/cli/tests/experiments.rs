@@ -81,7 +81,7 @@ fn runs_and_judges(id: &str) {
     assert!(valid * 2 > runs.len(), "{id}: only {valid} of {} runs count", runs.len());
 
     let claims = result["claims"].as_array().unwrap();
-    assert!(claims.len() >= 4, "{id}");
+    assert!(!claims.is_empty(), "{id}");
     for claim in claims {
         // One pass decides nothing.
         assert_eq!(claim["verdict"], "undecided", "{id}: {}", claim["id"]);
@@ -123,4 +123,9 @@ fn provos_overflow() {
 #[test]
 fn provos_hybrid() {
     runs_and_judges("provos-hybrid");
+}
+
+#[test]
+fn provos_hybrid_quiet() {
+    runs_and_judges("provos-hybrid-quiet");
 }

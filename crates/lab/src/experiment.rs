@@ -430,6 +430,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("provos-fig14", include_str!("../experiments/provos-fig14.toml")),
     ("provos-overflow", include_str!("../experiments/provos-overflow.toml")),
     ("provos-hybrid", include_str!("../experiments/provos-hybrid.toml")),
+    ("provos-hybrid-quiet", include_str!("../experiments/provos-hybrid-quiet.toml")),
     ("gammo-fig1-2", include_str!("../experiments/gammo-fig1-2.toml")),
     ("gammo-fig3-4", include_str!("../experiments/gammo-fig3-4.toml")),
     ("gammo-fig5-6", include_str!("../experiments/gammo-fig5-6.toml")),
