@@ -25,8 +25,8 @@ pub enum Verdict {
     /// The whole interval lies on the other side.
     #[serde(rename = "does not hold")]
     DoesNotHold,
-    /// The interval lies across the threshold, there are no data, or what speaks against the claim
-    /// is a reply rate of a server that answered all it was offered.
+    /// The interval lies across the threshold, there are no data, or a server whose higher reply
+    /// rate might change the verdict answered all it was offered.
     #[serde(rename = "undecided")]
     Undecided,
 }
@@ -169,14 +169,12 @@ fn judge_part(outcome: &Outcome, claim: &Claim, variant: &str) -> Part {
             true => format!("{} is 0 on one side: there is no ratio", claim.metric),
             false => why_missing(outcome, claim, variant),
         })
-    } else if verdict == Verdict::DoesNotHold {
-        let undriven = limit::undriven(outcome, claim, variant);
+    } else {
+        let undriven = limit::undriven(outcome, claim, variant, verdict);
         if undriven.is_some() {
             verdict = Verdict::Undecided;
         }
         undriven
-    } else {
-        None
     };
     Part { variant: variant.to_owned(), verdict, note, estimate }
 }

@@ -1,7 +1,7 @@
 //! Whether a side was driven to its limit: a server that answered all that it was offered may have
 //! been able to answer more, so that its reply rate says how much was asked, not how much it can do.
 
-use super::points;
+use super::{Verdict, points};
 use crate::{
     experiment::{Claim, RATE, Side, Threshold},
     result::Outcome,
@@ -14,15 +14,25 @@ const THROUGHPUT: &str = "throughput_rps";
 /// window differ from their mean by as much.
 const ALL: f64 = 0.98;
 
-/// Why data that speak against the claim do not decide it: the side that would have to be larger
-/// was never driven to its limit. Nothing when they do.
-pub(super) fn undriven(outcome: &Outcome, claim: &Claim, variant: &str) -> Option<String> {
+/// Why data that speak for or against the claim do not decide it: the side that might change the
+/// verdict by being larger was never driven to its limit. Nothing when they do.
+pub(super) fn undriven(
+    outcome: &Outcome,
+    claim: &Claim,
+    variant: &str,
+    verdict: Verdict,
+) -> Option<String> {
     if claim.compare != Compare::Ratio || claim.metric != THROUGHPUT {
         return None;
     }
-    let side = match claim.holds {
-        Threshold::Above(_) => &claim.a,
-        Threshold::Below(_) => claim.b.as_ref()?,
+    let side = match (claim.holds, verdict) {
+        (Threshold::Above(_), Verdict::DoesNotHold) | (Threshold::Below(_), Verdict::Holds) => {
+            &claim.a
+        }
+        (Threshold::Below(_), Verdict::DoesNotHold) | (Threshold::Above(_), Verdict::Holds) => {
+            claim.b.as_ref()?
+        }
+        (_, Verdict::Undecided) => return None,
     };
     if side.metric.as_ref().is_some_and(|metric| metric != THROUGHPUT) {
         return None;

@@ -109,9 +109,10 @@ fn claims(page: &mut String, outcome: &Outcome) {
         page,
         "<h2>Do the claims hold here?</h2>\n<p class=\"soft\">Each comparison is formed inside a \
          block, and summed up as the median over the blocks with a {:.0} % bootstrap interval \
-         (with up to seven blocks: the range of what was seen). A claim holds when the whole interval lies beyond its threshold, does not hold when all of \
-         it lies on the other side, and is undecided otherwise; so it is where a reply rate speaks \
-         against it of a server that answered all it was offered.</p>\n<div class=\"scroll\"><table>\n\
+         (with up to seven blocks: the range of what was seen). A claim holds when the whole \
+         interval lies beyond its threshold, does not hold when all of \
+         it lies on the other side, and is undecided otherwise; so it is where a server whose \
+         higher reply rate might change that answered all it was offered.</p>\n<div class=\"scroll\"><table>\n\
          <tr><th>Claim</th><th>Statement</th><th>Verdict</th><th class=\"number\">Measured</th>\
          <th class=\"number\">Holds if</th><th class=\"number\">Paper</th></tr>\n",
         CONFIDENCE * 100.0
