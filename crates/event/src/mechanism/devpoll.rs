@@ -53,6 +53,11 @@ const DESCRIPTION: Description = Description {
             &["on", "off"],
             "whether drivers' hints are used; without them each entry is polled at each scan",
         ),
+        (
+            "scan",
+            &["list", "table"],
+            "whether a scan looks at what was hinted alone, or walks the whole set (provos §3.2)",
+        ),
     ],
 };
 
@@ -85,7 +90,8 @@ pub struct DevPoll {
 struct Setup {
     mapped: bool,
     combined: bool,
-    hints: bool,
+    /// DP_SETOPTIONS.
+    device: i32,
     max_events: usize,
 }
 
@@ -95,18 +101,16 @@ impl Setup {
         Self {
             mapped: is("results", "mmap"),
             combined: is("update", "combined"),
-            hints: !is("hints", "off"),
+            device: if is("hints", "off") { sys::DEVPOLL_NO_HINTS } else { 0 }
+                | if is("scan", "table") { sys::DEVPOLL_TABLE } else { 0 },
             max_events: options.max_events.max(1),
         }
     }
 }
 
-fn unavailable(reason: String) -> Error {
-    Error::Unavailable { mechanism: DESCRIPTION.name, reason }
-}
-
-/// A new set with room for its results.
-fn open_device(setup: Setup) -> Result<(OwnedFd, ResultSpace), Error> {
+/// A new set with these options (DP_SETOPTIONS), for `mechanism`.
+pub(super) fn open_set(mechanism: &'static str, options: i32) -> Result<OwnedFd, Error> {
+    let unavailable = |reason| Error::Unavailable { mechanism, reason };
     let device = sys::devpoll_open().map_err(|source| match source.raw_os_error() {
         Some(libc::ENOENT | libc::ENXIO | libc::ENODEV) => {
             unavailable("no /dev/poll: load kmod/devpoll, or use `pollux vm`".into())
@@ -116,7 +120,6 @@ fn open_device(setup: Setup) -> Result<(OwnedFd, ResultSpace), Error> {
         )),
         _ => Error::Io { call: "open /dev/poll", source },
     })?;
-    let options = if setup.hints { 0 } else { sys::DEVPOLL_NO_HINTS };
     sys::devpoll_set_options(device.as_fd(), options).map_err(|source| {
         match source.raw_os_error() {
             Some(libc::ENOTTY | libc::EINVAL) => unavailable(format!(
@@ -126,6 +129,12 @@ fn open_device(setup: Setup) -> Result<(OwnedFd, ResultSpace), Error> {
             _ => Error::Io { call: "ioctl DP_SETOPTIONS", source },
         }
     })?;
+    Ok(device)
+}
+
+/// A new set with room for its results.
+fn open_device(setup: Setup) -> Result<(OwnedFd, ResultSpace), Error> {
+    let device = open_set(DESCRIPTION.name, setup.device)?;
     let results = if setup.mapped {
         ResultSpace::mapped(device.as_fd(), setup.max_events)
             .map_err(Error::io("ioctl DP_ALLOC and mmap"))?
@@ -252,10 +261,9 @@ impl Mechanism for DevPoll {
     const DESCRIPTION: &'static Description = &DESCRIPTION;
 
     fn capabilities(options: &Options) -> Capabilities {
-        if Setup::of(options).hints {
-            DESCRIPTION.capabilities
-        } else {
-            DESCRIPTION.capabilities | Capabilities::SCANS
+        match Setup::of(options).device {
+            0 => DESCRIPTION.capabilities,
+            _ => DESCRIPTION.capabilities | Capabilities::SCANS,
         }
     }
 

@@ -1,22 +1,30 @@
 //! `poll`: the whole interest set goes to the kernel at every wait. poll(2); the baseline of the
 //! /dev/poll paper (provos §3, figs 4, 6, 8) and of gammo (figs 1, 5).
+//!
+//! With `hints=on` the call is that of Provos' mail of 1999, DP_HPOLL of `kmod/devpoll`: the same
+//! array and the same answers, but no driver is asked that gave no hint since the last call.
 
+use super::{devpoll, epoll_core::timeout_ms};
 use crate::{
     Capabilities, Description, Error, Event, Interest, Mechanism, Options, Readiness, Token, Waker,
     registration::Registrations,
     sys::{self, PollFd},
 };
 use std::{
-    os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
     time::Duration,
 };
 
 const DESCRIPTION: Description = Description {
     name: "poll",
     summary: "poll(2): the whole interest set is handed over and scanned at every wait",
-    paper: "provos figs 4-10, gammo figs 1 and 5",
+    paper: "provos figs 4-10, gammo figs 1 and 5; hints=on: Provos' mail of 1999",
     capabilities: Capabilities::SCANS.union(Capabilities::TAKES_FILES),
-    own_options: &[],
+    own_options: &[(
+        "hints",
+        &["off", "on"],
+        "whether the call is that of /dev/poll which asks drivers only where a hint came",
+    )],
 };
 
 /// Marks a descriptor number that has no entry.
@@ -38,9 +46,28 @@ pub struct Poll {
     /// Events that may still be handed out before the next wait.
     left: usize,
     waker: Option<Waker>,
+    /// The /dev/poll that keeps the hints, with `hints=on`.
+    hints: Option<OwnedFd>,
 }
 
 impl Poll {
+    /// The system call: how many entries have an answer.
+    #[inline]
+    fn call(&mut self, timeout: Option<Duration>) -> Result<usize, Error> {
+        let (called, call) = match &self.hints {
+            None => (sys::ppoll(&mut self.entries, timeout), "ppoll"),
+            Some(device) => {
+                let timeout_ms = timeout_ms(timeout);
+                let device = device.as_fd();
+                (sys::devpoll_hinting_poll(device, &mut self.entries, timeout_ms), "ioctl DP_HPOLL")
+            }
+        };
+        match called {
+            Err(error) if error.raw_os_error() == Some(libc::EINTR) => Ok(0),
+            called => called.map_err(Error::io(call)),
+        }
+    }
+
     fn put(&mut self, fd: RawFd, interest: Interest) {
         let index = fd as usize;
         if index >= self.positions.len() {
@@ -98,7 +125,10 @@ impl Mechanism for Poll {
     const DESCRIPTION: &'static Description = &DESCRIPTION;
 
     fn open(options: &Options) -> Result<Self, Error> {
+        let hinting = options.own.get("hints").is_some_and(|given| given == "on");
+        let hints = hinting.then(|| devpoll::open_set(DESCRIPTION.name, 0)).transpose()?;
         Ok(Self {
+            hints,
             registrations: Registrations::default(),
             entries: Vec::new(),
             positions: Vec::new(),
@@ -142,15 +172,12 @@ impl Mechanism for Poll {
     #[inline]
     fn wait(&mut self, timeout: Option<Duration>) -> Result<usize, Error> {
         self.left = 0;
-        match sys::ppoll(&mut self.entries, timeout) {
-            Ok(ready) => {
-                self.left = ready.min(self.max_events);
-                self.unseen = self.entries.len();
-                Ok(self.left)
-            }
-            Err(error) if error.raw_os_error() == Some(libc::EINTR) => Ok(0),
-            Err(source) => Err(Error::Io { call: "ppoll", source }),
+        let ready = self.call(timeout)?;
+        self.left = ready.min(self.max_events);
+        if ready > 0 {
+            self.unseen = self.entries.len();
         }
+        Ok(self.left)
     }
 
     #[inline]
@@ -175,6 +202,21 @@ impl Mechanism for Poll {
         self.registrations.len()
     }
 
+    /// With `hints=on`, the module's figures.
+    fn statistics(&self) -> Vec<(&'static str, u64)> {
+        let device = self.hints.as_ref();
+        let kernels = device.and_then(|device| sys::devpoll_statistics(device.as_fd()).ok());
+        kernels.map_or_else(Vec::new, |kernels| {
+            vec![
+                ("driver_polls", kernels.driver_polls),
+                ("hook_polls", kernels.hook_polls),
+                ("hints", kernels.hints),
+                ("cached", kernels.cached),
+                ("skipped", kernels.skipped),
+            ]
+        })
+    }
+
     fn waker(&mut self) -> Result<Waker, Error> {
         if let Some(waker) = &self.waker {
             return Ok(waker.clone());
@@ -186,8 +228,12 @@ impl Mechanism for Poll {
     }
 
     fn reopen_after_fork(&mut self) -> Result<(), Error> {
-        // The set is in this process's memory; only the eventfd is shared with the parent.
+        // The set is in this process's memory; the eventfd is shared with the parent, and hints
+        // are kept for the first process that asks.
         self.left = 0;
+        if self.hints.is_some() {
+            self.hints = Some(devpoll::open_set(DESCRIPTION.name, 0)?);
+        }
         if let Some(parents) = self.waker.take() {
             self.take_out(parents.as_fd().as_raw_fd());
             self.waker()?;

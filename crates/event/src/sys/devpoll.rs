@@ -14,9 +14,13 @@ pub const POLL_REMOVE: i16 = 0x1000;
 /// Poll every entry at every scan; to be set while the set is empty.
 pub const DEVPOLL_NO_HINTS: i32 = 0x2;
 
+/// Walk the whole set at every scan, as the paper did; to be set while the set is empty.
+pub const DEVPOLL_TABLE: i32 = 0x4;
+
 const DP_POLL: libc::c_ulong = 0xD001;
 const DP_ALLOC: libc::c_ulong = 0xD010;
 const DP_UPDATE_POLL: libc::c_ulong = 0xD012;
+const DP_HPOLL: libc::c_ulong = 0xD013;
 const DP_SETOPTIONS: libc::c_ulong = 0xD020;
 const DP_GETSTATISTICS: libc::c_ulong = 0xD022;
 
@@ -143,6 +147,25 @@ pub fn devpoll_wait(
         }
     })?;
     Ok(found as usize)
+}
+
+/// DP_HPOLL: poll(2) of the whole array, for which drivers are asked only where a hint came since
+/// the last call: how many of `fds` have `revents`. A timeout below 0 waits for ever.
+#[inline]
+pub fn devpoll_hinting_poll(
+    device: BorrowedFd<'_>,
+    fds: &mut [PollFd],
+    timeout_ms: i32,
+) -> io::Result<usize> {
+    // More than a set can name; the module says EINVAL to more than RLIMIT_NOFILE.
+    let room = fds.len().min(i32::MAX as usize) as libc::c_int;
+    let mut call = Wait { results: fds.as_mut_ptr(), room, timeout_ms, signal_mask: ptr::null() };
+    // SAFETY: the structure lives through the call; the kernel reads and writes `room` entries of
+    // `fds`.
+    let ready = count(Call::Ioctl, || unsafe {
+        check(libc::ioctl(device.as_raw_fd(), DP_HPOLL as _, &raw mut call))
+    })?;
+    Ok(ready as usize)
 }
 
 /// Where a set's results go.
