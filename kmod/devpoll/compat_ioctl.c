@@ -93,6 +93,6 @@ long dp_compat_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 	if (error)
 		return error;
 	if (cmd == DP_UPDATE_POLL)
-		return dp_compat_update_poll(set, compat_ptr(arg));
+		return dp_once(dp_compat_update_poll(set, compat_ptr(arg)));
 	return dp_compat_wait(set, cmd, compat_ptr(arg));
 }

@@ -216,15 +216,28 @@ void dp_take_hints(struct dp_set *set)
 }
 
 /**
+ * dp_demote() - an entry's hints can no longer be relied upon
+ * @set: the set, locked
+ * @entry: its hooked entry
+ *
+ * It loses its hook and is polled at every scan from the next one on, which nobody sleeps before.
+ */
+void dp_demote(struct dp_set *set, struct dp_entry *entry)
+{
+	dp_unhook(set, entry);
+	list_add_tail(&entry->link, &set->unhinted);
+	dp_set_look_again(set);
+}
+
+/**
  * dp_poll_watching_heads() - polls a file whose wait queues may change
  * @set: the set, locked
  * @entry: its hooked entry
  * @file: its file
  *
- * If the file now waits elsewhere, hints can no longer be relied upon: the entry loses its hook
- * and joins the entries that are polled at every scan.
+ * If the file now waits elsewhere the entry is demoted.
  *
- * Return: what the file is ready for.
+ * Return: what the file is ready for; 0 if the entry was demoted.
  */
 __poll_t dp_poll_watching_heads(struct dp_set *set, struct dp_entry *entry, struct file *file)
 {
@@ -237,9 +250,8 @@ __poll_t dp_poll_watching_heads(struct dp_set *set, struct dp_entry *entry, stru
 	heads.table._key = entry->wanted;
 	mask = vfs_poll(file, &heads.table);
 	if (heads.foreign || heads.seen != 1) {
-		dp_unhook(set, entry);
-		list_add_tail(&entry->link, &set->unhinted);
-		dp_set_look_again(set);
+		dp_demote(set, entry);
+		return 0;
 	}
 	return mask;
 }

@@ -90,7 +90,7 @@ static __always_inline __poll_t dp_hpoll_file(struct dp_set *set, struct dp_call
 		}
 		mask = dp_examine_hooked(set, entry, file);
 		if (!entry->hooked)
-			return mask & wanted;
+			return dp_examine_unhinted(set, file, wanted, arm);
 		list_del_init(&entry->link);
 	}
 	mask &= entry->wanted;
@@ -186,9 +186,9 @@ fault:
  * @nfds: its length; 0: just sleep
  * @timeout_ms: time to wait; below 0: for ever; 0: do not wait
  *
- * Return: how many have something in revents; 0 when the time is over; -EINTR on a signal;
- * -EINVAL for more than RLIMIT_NOFILE; -EBUSY if the set has entries from write(), or while
- * another thread is in this call with the same open file; -EFAULT; -ENOMEM.
+ * Return: how many have something in revents; 0 when the time is over; on a signal
+ * dp_interrupted(); -EINVAL for more than RLIMIT_NOFILE; -EBUSY if the set has entries from
+ * write(), or while another thread is in this call with the same open file; -EFAULT; -ENOMEM.
  */
 int dp_hpoll(struct dp_set *set, struct pollfd __user *fds, int nfds, int timeout_ms)
 {

@@ -252,6 +252,7 @@ void dp_set_clear(struct dp_set *set);
 __poll_t dp_hook(struct dp_set *set, struct dp_entry *entry, struct file *file);
 void dp_unhook(struct dp_set *set, struct dp_entry *entry);
 void dp_take_hints(struct dp_set *set);
+void dp_demote(struct dp_set *set, struct dp_entry *entry);
 __poll_t dp_poll_watching_heads(struct dp_set *set, struct dp_entry *entry, struct file *file);
 
 /* scan.c */
@@ -321,6 +322,34 @@ static __always_inline int dp_check_owner(struct dp_set *set)
 	if (likely(READ_ONCE(set->owner) == task_tgid(current)))
 		return 0;
 	return dp_claim_owner(set);
+}
+
+/**
+ * dp_interrupted() - what a wait ends with when a signal is pending
+ * @timeout_ms: the time to wait
+ *
+ * A signal that runs a handler makes both EINTR. After one that does not (the process was stopped
+ * and continued, traced, or frozen) Solaris sleeps on. Here a wait for ever is begun anew; one with
+ * an end is not: it would begin its time anew, too.
+ *
+ * Return: -ERESTARTNOHAND or -EINTR.
+ */
+static inline int dp_interrupted(int timeout_ms)
+{
+	return timeout_ms < 0 ? -ERESTARTNOHAND : -EINTR;
+}
+
+/**
+ * dp_once() - the result of a call that must not be begun anew
+ * @result: its result
+ *
+ * DP_UPDATE_POLL: another thread may have changed the set meanwhile.
+ *
+ * Return: @result, or -EINTR instead of -ERESTARTNOHAND.
+ */
+static inline long dp_once(long result)
+{
+	return unlikely(result == -ERESTARTNOHAND) ? -EINTR : result;
 }
 
 #endif /* _DEVPOLL_INTERNAL_H */

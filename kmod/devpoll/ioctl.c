@@ -51,10 +51,11 @@ long dp_wait_masked(struct dp_set *set, struct pollfd __user *fds, int nfds, int
 	set_restore_sigmask();
 	sigprocmask(SIG_SETMASK, &blocked, NULL);
 
-	result = signal_pending(current) ? -EINTR : dp_wait(set, fds, nfds, timeout);
+	result = signal_pending(current) ? dp_interrupted(timeout) :
+					   dp_wait(set, fds, nfds, timeout);
 
-	/* After -EINTR the old mask comes back with the return from the signal's handler. */
-	if (result != -EINTR && test_and_clear_restore_sigmask())
+	/* After a signal the old mask comes back with the return from its handler, or without one. */
+	if (result != -EINTR && result != -ERESTARTNOHAND && test_and_clear_restore_sigmask())
 		sigprocmask(SIG_SETMASK, &current->saved_sigmask, NULL);
 	return result;
 }
@@ -185,7 +186,7 @@ long dp_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 
 	switch (cmd) {
 	case DP_UPDATE_POLL:
-		return dp_ioctl_update_poll(set, user);
+		return dp_once(dp_ioctl_update_poll(set, user));
 	case DP_PPOLL:
 		return dp_ioctl_ppoll(set, user);
 	case DP_HPOLL:

@@ -148,9 +148,7 @@ int dp_scan(struct dp_set *set, struct dp_sink *sink, poll_table *arm)
 	dp_take_hints(set);
 	if (unlikely(set->options & DP_OPTION_TABLE))
 		return dp_scan_table(set, sink, arm);
-	if (likely(list_empty(&set->unhinted)))
-		return dp_scan_ready(set, sink);
-	if (set->unhinted_first) {
+	if (unlikely(set->unhinted_first && !list_empty(&set->unhinted))) {
 		set->unhinted_first = false;
 		result = dp_scan_unhinted(set, sink, arm);
 		if (result)
@@ -160,6 +158,9 @@ int dp_scan(struct dp_set *set, struct dp_sink *sink, poll_table *arm)
 		return dp_scan_ready(set, sink);
 	}
 	result = dp_scan_ready(set, sink);
+	/* Asked only now: an entry may have lost its hook under way. */
+	if (likely(list_empty(&set->unhinted)))
+		return result;
 	if (!result && sink->found < sink->room)
 		return dp_scan_unhinted(set, sink, arm);
 	set->unhinted_first = result >= 0;

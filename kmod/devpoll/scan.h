@@ -72,8 +72,8 @@ static __always_inline bool dp_sink_into_area(struct dp_set *set, struct dp_sink
 }
 
 /*
- * Whether a file is the open socket of a held inode. The inode alone does not tell: a file opened
- * with O_PATH has it too and keeps no socket open.
+ * Whether a file is the open socket of a held inode. The inode alone does not tell: SMC gives its
+ * file another socket when it falls back to TCP.
  */
 static __always_inline bool dp_is_socket_of(struct file *file, struct inode *inode)
 {
@@ -144,6 +144,16 @@ static __always_inline void dp_file_return(struct dp_file borrowed)
 		fput(borrowed.file);
 }
 
+/* A file that is not the socket of a hooked entry: the number was used again, or SMC fell back. */
+static inline __poll_t dp_look_elsewhere(struct dp_set *set, struct dp_entry *entry,
+					 struct file *file)
+{
+	if (file_inode(file) != entry->inode)
+		return EPOLLNVAL;
+	dp_demote(set, entry);
+	return 0;
+}
+
 /*
  * What a hooked entry is ready for. The interest is in the file that was written, so a number
  * that is closed, or now means another file, is reported as POLLNVAL until it is removed or
@@ -157,8 +167,9 @@ static __always_inline __poll_t dp_look_hooked(struct dp_set *set, struct dp_ent
 	if (unlikely(!borrowed.file))
 		return EPOLLNVAL;
 	if (unlikely(!dp_is_socket_of(borrowed.file, entry->inode))) {
+		mask = dp_look_elsewhere(set, entry, borrowed.file);
 		dp_file_return(borrowed);
-		return EPOLLNVAL;
+		return mask;
 	}
 	if (likely(!borrowed.counted))
 		return dp_examine_hooked(set, entry, borrowed.file);

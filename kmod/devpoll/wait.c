@@ -67,7 +67,7 @@ static void dp_pass_on(struct dp_set *set, bool left)
  *	  below 0: an error; 0: nothing found; else something was
  * @context: handed to @scan
  *
- * Return: what the last @scan returned; 0 when the time was over; -EINTR on a signal.
+ * Return: what the last @scan returned; 0 when the time was over; on a signal dp_interrupted().
  */
 int dp_sleep(struct dp_set *set, int timeout_ms, struct poll_wqueues *queues,
 	     int (*scan)(struct dp_set *set, void *context, poll_table *arm), void *context)
@@ -87,7 +87,7 @@ int dp_sleep(struct dp_set *set, int timeout_ms, struct poll_wqueues *queues,
 	}
 	init_waitqueue_entry(&wait, current);
 	for (;;) {
-		result = -EINTR;
+		result = dp_interrupted(timeout_ms);
 		if (mutex_lock_interruptible(&set->lock))
 			break;
 		if (slept) {
@@ -114,7 +114,7 @@ int dp_sleep(struct dp_set *set, int timeout_ms, struct poll_wqueues *queues,
 		result = queues->error;
 		if (result)
 			break;
-		result = -EINTR;
+		result = dp_interrupted(timeout_ms);
 		if (signal_pending(current))
 			break;
 
@@ -152,7 +152,7 @@ static int dp_sleep_only(int timeout_ms)
 		set_current_state(TASK_INTERRUPTIBLE);
 		if (signal_pending(current)) {
 			__set_current_state(TASK_RUNNING);
-			return -EINTR;
+			return dp_interrupted(timeout_ms);
 		}
 		if (!dp_schedule(timeout_ms < 0 ? NULL : &deadline, dp_slack(max(timeout_ms, 0))))
 			return 0;
@@ -236,15 +236,15 @@ static __always_inline long dp_scan_quickly(struct dp_set *set, struct pollfd __
  * @nfds: room for results; 0: just sleep
  * @timeout_ms: time to wait; below 0: for ever; 0: do not wait
  *
- * Return: the number of results; 0 when the time is over; -EINTR on a signal; -EINVAL for a
- * negative @nfds or without an area; -EFAULT; -EBUSY if the set is in use by DP_HPOLL; -ENOMEM.
+ * Return: the number of results; 0 when the time is over; on a signal dp_interrupted(); -EINVAL for
+ * a negative @nfds or without an area; -EFAULT; -EBUSY if the set is in use by DP_HPOLL; -ENOMEM.
  */
 long dp_wait(struct dp_set *set, struct pollfd __user *fds, int nfds, int timeout_ms)
 {
 	long result;
 
 	if (mutex_lock_interruptible(&set->lock))
-		return -EINTR;
+		return dp_interrupted(timeout_ms);
 	result = dp_scan_quickly(set, fds, nfds);
 	mutex_unlock(&set->lock);
 	if (likely(result))
@@ -279,7 +279,7 @@ long dp_update_wait(struct dp_set *set, const struct pollfd __user *changes, int
 	}
 	/* Few changes: they and the scan under one lock. */
 	if (mutex_lock_interruptible(&set->lock))
-		return -EINTR;
+		return dp_interrupted(timeout_ms);
 	if (unlikely(dp_apply_user(set, changes, nchanges, &error) < nchanges))
 		error = -EFAULT;
 	result = unlikely(error) ? error : dp_scan_quickly(set, fds, nfds);

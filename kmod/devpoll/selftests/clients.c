@@ -109,6 +109,17 @@ TEST(clients_structure)
 	CHECK_EQ(offsetof(struct dvpoll, dp_setp), 8 + sizeof(void *));
 }
 
+/* The names of Solaris' types, as its <poll.h> and <sys/devpoll.h> have them. */
+TEST(clients_names_of_types)
+{
+	pollfd_t change = { STDIN_FILENO, POLLREMOVE, 0 };
+	dvpoll_t wait = { &change, 1, 0, NULL };
+	int set = set_open();
+
+	CHECK_EQ(write(set, &change, sizeof(pollfd_t)), sizeof(change));
+	CHECK_EQ(ioctl(set, DP_POLL, &wait), 0);
+}
+
 /* The last bytes before an unmapped page: DP_POLL must not read dp_setp. */
 TEST(clients_shorter_structure)
 {

@@ -117,6 +117,41 @@ TEST(files_mptcp)
 	CHECK_EQ(waiter_join(&waiter), 1);
 }
 
+/*
+ * Without a device for it SMC falls back to TCP when it connects, whose socket then is the file's,
+ * but not the inode's: an interest from before must go on.
+ */
+TEST(files_smc_falls_back)
+{
+	struct sockaddr_in address = {
+		.sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+	};
+	socklen_t length = sizeof(address);
+	int listener, set = set_open();
+	struct pair pair;
+
+	if (system("modprobe -q smc"))
+		test_skip("no SMC here");
+	listener = OK(socket(AF_SMC, SOCK_STREAM | SOCK_CLOEXEC, 0));
+	OK(bind(listener, (struct sockaddr *)&address, length));
+	OK(listen(listener, 8));
+	OK(getsockname(listener, (struct sockaddr *)&address, &length));
+	pair.a = OK(socket(AF_SMC, SOCK_STREAM | SOCK_CLOEXEC, 0));
+	set_write(set, listener, POLLIN);
+	set_write(set, pair.a, POLLIN);
+	OK(connect(pair.a, (struct sockaddr *)&address, length));
+	CHECK_EQ(set_poll_one(set, listener, LONG_MS), POLLIN);
+	pair.b = OK(accept4(listener, NULL, NULL, SOCK_CLOEXEC));
+	set_remove(set, listener);
+	make_readable(pair.b);
+	CHECK_EQ(set_poll_one(set, pair.a, LONG_MS), POLLIN);
+	set_write(set, pair.b, POLLIN);
+	drain(pair.a);
+	make_readable(pair.a);
+	CHECK_EQ(set_poll_one(set, pair.b, LONG_MS), POLLIN);
+}
+
 TEST(files_netlink)
 {
 	int sock = OK(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_USERSOCK));

@@ -390,3 +390,25 @@ TEST(waiting_pending_comes_before_unhinted)
 	CHECK_EQ(results[0].fd, pair.a);
 	CHECK_EQ(results[1].fd, ends[1]);
 }
+
+/* Neither O_NONBLOCK nor where the file's offset stands says anything about a wait. */
+TEST(waiting_nonblocking_open_waits)
+{
+	struct pair pair = tcp_pair();
+	struct pollfd change = { pair.a, POLLIN, 0 }, result;
+	int set = OK(open("/dev/poll", O_RDWR | O_NONBLOCK | O_CLOEXEC));
+	struct waiter waiter;
+	long before;
+
+	CHECK_EQ(write(set, &change, sizeof(change)), sizeof(change));
+	CHECK_EQ(lseek(set, 0, SEEK_CUR), 0);
+	CHECK(lseek(set, 4096, SEEK_SET) >= 0);
+	before = now_ms();
+	CHECK_EQ(set_poll(set, &result, 1, SHORT_MS), 0);
+	CHECK(now_ms() - before >= SHORT_MS);
+	waiter_start(&waiter, set, LONG_MS);
+	waiter_is_asleep(&waiter);
+	make_readable(pair.b);
+	CHECK_EQ(waiter_join(&waiter), 1);
+	CHECK_EQ(waiter.results[0].fd, pair.a);
+}

@@ -3,15 +3,17 @@
  * /dev/poll: what the kernel module and its callers agree on.
  *
  * Programs include <sys/devpoll.h>, as on Solaris and illumos; this file has the numbers and
- * structures alone, so that it can be included beside either of <poll.h> and <linux/poll.h>.
+ * structures alone, so that it can be included beside either of <poll.h> and <linux/poll.h>, and
+ * includes nothing: not every C library comes with the kernel's headers (musl-gcc does not).
  * The meaning of each is in devpoll(4).
  */
 #ifndef _LINUX_DEVPOLL_H
 #define _LINUX_DEVPOLL_H
 
-#include <linux/types.h>
-
 struct pollfd;
+
+/* 64 bits in every program, whatever its standard of C or C++. */
+__extension__ typedef unsigned long long dvpoll_count_t;
 
 /* The numbers of Solaris and illumos. */
 #define DPIOC			(0xD0 << 8)
@@ -93,20 +95,20 @@ struct dvpoll_update {
  * @ds_changes: entries of write() and DP_UPDATE_POLL applied
  */
 struct dvpoll_statistics {
-	__u64 ds_size;
-	__u64 ds_entries;
-	__u64 ds_hinted;
-	__u64 ds_waits;
-	__u64 ds_scans;
-	__u64 ds_driver_polls;
-	__u64 ds_hook_polls;
-	__u64 ds_hints;
-	__u64 ds_cached;
-	__u64 ds_skipped;
-	__u64 ds_results;
-	__u64 ds_sleeps;
-	__u64 ds_wakeups;
-	__u64 ds_changes;
+	dvpoll_count_t ds_size;
+	dvpoll_count_t ds_entries;
+	dvpoll_count_t ds_hinted;
+	dvpoll_count_t ds_waits;
+	dvpoll_count_t ds_scans;
+	dvpoll_count_t ds_driver_polls;
+	dvpoll_count_t ds_hook_polls;
+	dvpoll_count_t ds_hints;
+	dvpoll_count_t ds_cached;
+	dvpoll_count_t ds_skipped;
+	dvpoll_count_t ds_results;
+	dvpoll_count_t ds_sleeps;
+	dvpoll_count_t ds_wakeups;
+	dvpoll_count_t ds_changes;
 };
 
 #endif /* _LINUX_DEVPOLL_H */

@@ -15,6 +15,8 @@
 #define POLLREMOVE 0x1000
 #endif
 
+/* The names of Solaris: the first is in its <poll.h>. */
+typedef struct pollfd pollfd_t;
 typedef struct dvpoll dvpoll_t;
 
 /* Bytes to mmap() after DP_ALLOC of n results. */
