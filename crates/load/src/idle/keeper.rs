@@ -13,6 +13,7 @@ use pollux_event::{
 };
 use pollux_http::reply::Decoder;
 use std::{
+    collections::VecDeque,
     io,
     os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
     sync::{
@@ -37,6 +38,10 @@ const SHORTEST_LIFE: Duration = Duration::from_secs(1);
 /// The longest wait: within it a stop is noticed.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
+/// The most receives for one event, 1 MiB: a server that never stops sending must keep neither the
+/// other connections, nor their time limits, nor a stop from their turn.
+const MAX_RECEIVES: usize = 16;
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     /// The handshake goes on, or something is left to be sent.
@@ -54,6 +59,8 @@ struct Connection {
     /// When it began to be opened, later when it fell silent.
     since: Instant,
     written: u32,
+    /// It waits in `unread` for its turn.
+    is_unread: bool,
     /// While the reply is read; nothing is left of it when the connection is idle.
     decoder: Option<Box<Decoder>>,
 }
@@ -109,6 +116,7 @@ impl Keeper {
             to_replace: 0,
             pause: FIRST_PAUSE,
             resume_at: None,
+            unread: VecDeque::new(),
             scratch: vec![0; crate::thread::SCRATCH_BYTES].into(),
         };
         while !stop.load(Relaxed) {
@@ -119,6 +127,7 @@ impl Keeper {
             while let Some(event) = holding.set.next_event() {
                 holding.on_event(event);
             }
+            holding.read_on();
         }
         counts.held.fetch_sub(holding.held, Relaxed);
         Ok(())
@@ -139,6 +148,8 @@ struct Holding<'a> {
     to_replace: usize,
     pause: Duration,
     resume_at: Option<Instant>,
+    /// Those with more to read than one event's share; each at most once.
+    unread: VecDeque<Token>,
     scratch: Box<[u8]>,
 }
 
@@ -178,8 +189,15 @@ impl Holding<'_> {
             self.table.resize_with((index + 1).next_multiple_of(1024), || None);
         }
         let state = State::Opening;
-        self.table[index] =
-            Some(Connection { socket, token, state, since: now, written: 0, decoder });
+        self.table[index] = Some(Connection {
+            socket,
+            token,
+            state,
+            since: now,
+            written: 0,
+            is_unread: false,
+            decoder,
+        });
         self.open += 1;
         self.opening.push(fd);
         Ok(())
@@ -213,6 +231,9 @@ impl Holding<'_> {
     }
 
     fn next_wait(&self) -> Duration {
+        if !self.unread.is_empty() {
+            return Duration::ZERO;
+        }
         let now = Instant::now();
         let mut wait = LONGEST_WAIT;
         let is_missing = self.open < self.keeper.wanted && self.opening.len() < MAX_OPENING;
@@ -296,8 +317,22 @@ impl Holding<'_> {
         }
     }
 
+    /// Goes on with those that were sent more than one event's share.
+    fn read_on(&mut self) {
+        let now = Instant::now();
+        for _ in 0..self.unread.len() {
+            let Some(token) = self.unread.pop_front() else { return };
+            let connection = self.table.get_mut(token.fd as usize).and_then(Option::as_mut);
+            let Some(connection) = connection.filter(|connection| connection.token == token) else {
+                continue;
+            };
+            connection.is_unread = false;
+            self.receive(token.fd, now);
+        }
+    }
+
     fn receive(&mut self, fd: RawFd, now: Instant) {
-        loop {
+        for _ in 0..MAX_RECEIVES {
             let Some(connection) = self.table[fd as usize].as_mut() else { return };
             let state = connection.state;
             let len = match sys::recv(connection.socket.as_fd(), &mut self.scratch) {
@@ -322,6 +357,11 @@ impl Holding<'_> {
                 },
                 Err(_) => return self.lose(fd, Failure::BadReply, now),
             }
+        }
+        if let Some(connection) = self.table[fd as usize].as_mut()
+            && !std::mem::replace(&mut connection.is_unread, true)
+        {
+            self.unread.push_back(connection.token);
         }
     }
 

@@ -7,10 +7,11 @@ use pollux_load::{
     target::RequestOptions,
 };
 use std::{
-    io::Read,
+    io::{Read, Write},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+        mpsc,
     },
     time::{Duration, Instant},
 };
@@ -116,6 +117,32 @@ fn a_server_that_closes_at_once_is_not_stormed() {
     assert_eq!(report.held, 0);
     // Without a pause between them there would be thousands.
     assert!((1..1000).contains(&report.failed), "{report:?}");
+}
+
+/// Neither the time limit of a reply nor a stop waits for a server to have sent all.
+#[test]
+fn a_server_that_never_stops_sending_holds_up_nothing() {
+    for kind in [IdleKind::AfterRequest, IdleKind::Connect] {
+        let server = Server::start(|mut peer| {
+            let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+            let chunks = "1\r\nx\r\n".repeat(10_000);
+            let mut sent = peer.stream.write_all(head.as_bytes());
+            while sent.is_ok() {
+                sent = peer.stream.write_all(chunks.as_bytes());
+            }
+        });
+        let mut plan = plan(&server, 3, kind);
+        plan.timeout = Duration::from_millis(100);
+        let pool = IdlePool::start(&plan, 20_000).unwrap();
+        wait_until("all three have come as far as they can", || {
+            let report = pool.report();
+            if kind == IdleKind::Connect { report.held == 3 } else { report.failed >= 3 }
+        });
+        let (done, stopped) = mpsc::channel();
+        std::thread::spawn(move || done.send(pool.stop().unwrap()));
+        let report = stopped.recv_timeout(Duration::from_secs(5)).expect("a stop is noticed");
+        assert!(report.failed == 0 || kind == IdleKind::AfterRequest, "{report:?}");
+    }
 }
 
 #[test]
