@@ -114,6 +114,39 @@ fn parse_many<'b>(
     check(bytes, bounds, outcome, visit)
 }
 
+/// As [`parse`], for a client: lines may be folded, which it has to undo (§5.2), and fields beyond
+/// [`MAX_FIELDS`] cost an allocation instead of a refusal. For sections that [`parse`] has refused.
+#[cold]
+#[inline(never)]
+pub(crate) fn parse_generously(
+    bytes: &[u8],
+    bounds: Bounds,
+    visit: impl FnMut(Field<'_>) -> Result<(), Reject>,
+) -> Result<Option<usize>, Reject> {
+    let is_cut = bytes.len() > bounds.octets;
+    let mut section = bytes[..bytes.len().min(bounds.octets)].to_vec();
+    unfold(&mut section);
+    let lines = memchr::memchr_iter(b'\n', &section).count();
+    let mut headers = vec![EMPTY_HEADER; (lines + 1).min(bounds.fields)];
+    let outcome = httparse::parse_headers(&section, &mut headers);
+    let len = check(&section, bounds, outcome, visit)?;
+    if len.is_none() && is_cut { Err(TOO_LONG) } else { Ok(len) }
+}
+
+/// Writes spaces for the CRLF of each folded line, so that nothing moves, up to the empty line.
+fn unfold(section: &mut [u8]) {
+    let mut at = 0;
+    while let Some(cr) = memchr::memchr(b'\r', &section[at..]) {
+        let line_end = &mut section[at + cr..];
+        match line_end {
+            [_, b'\n', b'\r', b'\n', ..] => return,
+            [_, b'\n', b' ' | b'\t', ..] => line_end[..2].fill(b' '),
+            _ => {}
+        }
+        at += cr + 1;
+    }
+}
+
 #[inline]
 fn check<'b>(
     bytes: &'b [u8],

@@ -6,16 +6,20 @@
 
 mod head;
 
-use crate::{Limits, Reject, body, limits::MAX_FIELDS};
+use crate::{Limits, Reject, body};
 use head::{Head, Until};
 
 /// The most interim replies (1xx) before a final one.
 pub const MAX_INTERIM: u32 = 16;
 
-/// What is taken of a reply: a status line of 8 KiB, 64 KiB of fields, any body.
+/// The most fields of a header or trailer section. More than
+/// [`limits::MAX_FIELDS`](crate::limits::MAX_FIELDS) cost an allocation.
+pub const MAX_FIELDS: usize = 4096;
+
+/// What is taken of a reply: a status line of 8 KiB, 256 KiB of fields, any body.
 const LIMITS: Limits = Limits {
     request_line: 8 << 10,
-    header_section: 64 << 10,
+    header_section: 256 << 10,
     fields: MAX_FIELDS,
     body: u64::MAX,
     chunk_line: 4 << 10,
@@ -25,7 +29,8 @@ const LIMITS: Limits = Limits {
 /// A whole reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// The status code, 101 or 200 to 599.
+    /// The status code: 101 or 200 to 599, or what a server sends that is none, up to 999, which is
+    /// to be taken for a 5xx (RFC 9110 §15).
     pub status: u16,
     /// Octets of content, without the framing of chunks.
     pub body: u64,

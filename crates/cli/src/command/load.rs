@@ -216,7 +216,8 @@ type Statuses = Vec<RangeInclusive<u16>>;
 
 fn statuses(text: &str) -> Result<Statuses, String> {
     if text == "any" {
-        return Ok(vec![100..=599]);
+        // Also what is no status, which is like a 5xx (RFC 9110 §15).
+        return Ok(vec![0..=999]);
     }
     let one = |text: &str| match text.parse() {
         Ok(status) if (100..=599).contains(&status) => Ok(status),
@@ -372,7 +373,7 @@ mod tests {
     #[test]
     fn lists_of_statuses() {
         assert_eq!(statuses("200,300-302"), Ok(vec![200..=200, 300..=302]));
-        assert_eq!(statuses("any"), Ok(vec![100..=599]));
+        assert_eq!(statuses("any"), Ok(vec![0..=999]));
         assert!(statuses("99").is_err() && statuses("200,").is_err() && statuses("x").is_err());
     }
 

@@ -35,9 +35,14 @@ impl Head {
         let mut hop = Hop::new();
         let from_section = &bytes[line.len..];
         let bounds = Bounds::of_header(limits);
-        let Some(len) = fields::parse(from_section, bounds, |field| note(&mut hop, field))? else {
-            return Ok(None);
+        let found = match fields::parse(from_section, bounds, |field| note(&mut hop, field)) {
+            Err(_) => {
+                hop = Hop::new();
+                fields::parse_generously(from_section, bounds, |field| note(&mut hop, field))
+            }
+            found => found,
         };
+        let Some(len) = found? else { return Ok(None) };
         let until = line.until(&hop, is_head_request)?;
         // One that ends with the connection is told by `Decoder::finish`, which knows better.
         let keep_alive = hop.keep_alive(line.version) && line.status != SWITCHING;
@@ -46,7 +51,7 @@ impl Head {
 
     /// More replies follow to the same request. After 101 there is no more HTTP (RFC 9110 §15.2.2).
     pub(super) fn is_interim(&self) -> bool {
-        self.status < 200 && self.status != SWITCHING
+        (100..200).contains(&self.status) && self.status != SWITCHING
     }
 }
 
@@ -94,10 +99,8 @@ impl StatusLine {
         if !(reason.is_empty() || reason[0] == b' ' && reason.iter().all(is_text)) {
             return Err(BadReply::StatusLine);
         }
+        // Also what is no status: it is to be taken for a 5xx (RFC 9110 §15).
         let status = bytes[9..12].iter().fold(0, |n, &b| n * 10 + u16::from(b - b'0'));
-        if !(100..600).contains(&status) {
-            return Err(BadReply::StatusLine);
-        }
         let version = if bytes[7] == b'0' { Version::Http10 } else { Version::Http11 };
         Ok(Some(Self { version, status, len: lf + 1 }))
     }
