@@ -8,7 +8,7 @@ use crate::{
     thread::Worker,
 };
 use pollux_event::{Event, Interest, Mechanism, Readiness};
-use pollux_http::reply::{self, Decoder};
+use pollux_http::reply::{self, BadReply, Decoder};
 use std::{
     io,
     os::fd::{AsFd, AsRawFd, RawFd},
@@ -286,15 +286,15 @@ impl Worker<'_> {
                     let fed = connection.decoder.feed(&self.scratch[..len]);
                     self.recorder.bytes_received += len as u64;
                     match fed {
-                        Err(_) => {
-                            return self.fail_bad(fd, Bad::Malformed, self.plan.now_ns());
+                        Err(bad) => {
+                            return self.fail_bad(fd, Bad::Malformed(bad), self.plan.now_ns());
                         }
                         Ok(fed) => {
                             if let Some(reply) = fed.reply {
                                 let now_ns = self.plan.now_ns();
                                 if fed.consumed < len {
                                     // More than was asked for: its length is wrong.
-                                    return self.fail_bad(fd, Bad::Malformed, now_ns);
+                                    return self.fail_bad(fd, Bad::Malformed(TOO_LONG), now_ns);
                                 }
                                 return self.reply(fd, reply, closed, now_ns);
                             }
@@ -410,7 +410,10 @@ impl Worker<'_> {
         if is_measured {
             let counts = &mut self.recorder.bad_replies;
             match bad {
-                Bad::Malformed => counts.malformed += 1,
+                Bad::Malformed(reason) => {
+                    counts.malformed += 1;
+                    counts.first_malformed.get_or_insert_with(|| reason.to_string());
+                }
                 Bad::Status => counts.status += 1,
                 Bad::Length => counts.length += 1,
             }
@@ -439,10 +442,12 @@ impl Worker<'_> {
     }
 }
 
+const TOO_LONG: BadReply = BadReply::Syntax("more came than its framing announced");
+
 /// Why a reply is bad.
 #[derive(Clone, Copy)]
 enum Bad {
-    Malformed,
+    Malformed(BadReply),
     Status,
     Length,
 }

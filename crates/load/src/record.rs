@@ -39,10 +39,12 @@ pub struct Reply {
 }
 
 /// Why a reply was bad.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BadReplies {
     /// Not HTTP, or wrongly framed.
     pub malformed: u64,
+    /// What was wrong with the first of these.
+    pub first_malformed: Option<String>,
     /// A status that was not expected.
     pub status: u64,
     /// A length that was not expected.
@@ -223,6 +225,8 @@ impl Recorder {
         self.completed += other.completed;
         self.failures.merge(&other.failures);
         self.bad_replies.malformed += other.bad_replies.malformed;
+        let first = &mut self.bad_replies.first_malformed;
+        *first = first.take().or(other.bad_replies.first_malformed);
         self.bad_replies.status += other.bad_replies.status;
         self.bad_replies.length += other.bad_replies.length;
         self.connections.opened += other.connections.opened;

@@ -109,10 +109,12 @@ pub struct Connections {
 }
 
 /// Bad replies by reason; their sum is `errors.bad_reply`.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct BadReplies {
     /// Not HTTP, or wrongly framed.
     pub malformed: u64,
+    /// What was wrong with the first of these, in words.
+    pub first_malformed: Option<String>,
     /// An unexpected status.
     pub status: u64,
     /// An unexpected length.
@@ -244,6 +246,7 @@ impl Report {
                 .collect(),
             bad_replies: BadReplies {
                 malformed: recorder.bad_replies.malformed,
+                first_malformed: recorder.bad_replies.first_malformed.take(),
                 status: recorder.bad_replies.status,
                 length: recorder.bad_replies.length,
             },

@@ -138,6 +138,9 @@ fn errors(report: &Report, out: &mut impl Write) -> io::Result<()> {
             None => writeln!(out)?,
         }
     }
+    if let Some(reason) = &report.bad_replies.first_malformed {
+        writeln!(out, "malformed    the first: {reason}")?;
+    }
     if report.bad_replies.status > 0 {
         let statuses: Vec<_> =
             report.statuses.iter().map(|(status, count)| format!("{status}: {count}")).collect();
@@ -206,6 +209,7 @@ mod tests {
         report.errors.insert("no_ports", 7);
         report.errors.insert("bad_reply", 2);
         report.bad_replies.status = 2;
+        report.bad_replies.first_malformed = Some("too many header fields".into());
         report.statuses.insert(503, 2);
         let mut out = Vec::new();
         write(&report, &mut out).unwrap();
@@ -213,6 +217,7 @@ mod tests {
         assert!(text.contains("INVALID: the generator was the bottleneck"), "{text}");
         assert!(text.contains("7 no ports: ") && text.contains("--source"), "{text}");
         assert!(text.contains("statuses     503: 2"), "{text}");
+        assert!(text.contains("malformed    the first: too many header fields\n"), "{text}");
         assert!(!text.contains("latency  "), "no times without replies: {text}");
     }
 }

@@ -96,18 +96,21 @@ fn closed_in_the_middle_of_the_reply() {
 
 #[test]
 fn a_reply_that_is_not_http() {
-    for bytes in [
-        "SSH-2.0-OpenSSH_9.2p1\r\n",
-        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
-        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\ntoo long",
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    let ok = "HTTP/1.1 200 OK\r\n";
+    for (bytes, reason) in [
+        ("SSH-2.0-OpenSSH_9.2p1\r\n".to_owned(), "the reply's status line is invalid"),
+        (format!("{ok}Content-Length: 1\r\nContent-Length: 2\r\n\r\nxx"), "is given twice"),
+        (format!("{ok}Content-Length: 2\r\n\r\ntoo long"), "more came than its framing announced"),
+        (format!("{ok}Transfer-Encoding: chunked\r\n\r\nzz\r\n"), "invalid chunk size"),
     ] {
         let server = Server::start(move |mut peer| {
             peer.request();
-            peer.send(bytes);
+            peer.send(&bytes);
             peer.hang();
         });
         all_fail(&server, "bad_reply", |_| {});
+        let first = run(&open(&server, 2)).bad_replies.first_malformed.unwrap();
+        assert!(first.contains(reason), "{first}");
     }
 }
 

@@ -30,6 +30,31 @@ fn a_reply_in_every_framing() {
     }
 }
 
+/// Replies that a client has to take though few servers send them, and those of servers that say
+/// much, on kept connections.
+#[test]
+fn odd_replies_are_replies() {
+    let folded = "HTTP/1.1 200 OK\r\nX: a\r\n b\r\nContent-Length: 5\r\n\r\nhello".to_owned();
+    let cookies = "Set-Cookie: a=b\r\n".repeat(300);
+    let many = format!("HTTP/1.1 200 OK\r\n{cookies}Content-Length: 5\r\n\r\nhello");
+    let long =
+        format!("HTTP/1.1 200 OK\r\nX: {}\r\nContent-Length: 5\r\n\r\nhello", "y".repeat(100_000));
+    let no_status = "HTTP/1.1 999 No\r\nContent-Length: 5\r\n\r\nhello".to_owned();
+    for (bytes, status) in [(folded, 200), (many, 200), (long, 200), (no_status, 999)] {
+        let server = Server::start(move |mut peer| {
+            while peer.request().is_some() {
+                peer.send(&bytes);
+            }
+        });
+        let mut config = closed(&server, 2, 8);
+        config.expect.statuses = vec![status..=status];
+        config.expect.length = Some(5);
+        let report = run(&config);
+        assert_eq!(report.requests.completed, 8, "{:?}", report.bad_replies);
+        assert_eq!((report.statuses[&status], report.connections.opened), (8, 2));
+    }
+}
+
 #[test]
 fn a_reply_in_single_bytes() {
     let server = Server::start(|mut peer| {
