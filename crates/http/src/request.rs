@@ -10,6 +10,7 @@
 //! - HTTP/1.2 to 1.9 are read as 1.1 (RFC 9110 §2.5); any other major version is 505.
 //! - `Content-Length` twice is refused, also with equal values (§6.3 lets a recipient merge them).
 //! - `Transfer-Encoding` is `chunked` alone; another coding before it is 501, any other list 400.
+//! - A target in absolute-form with the scheme `https` is 421: there is no TLS here (RFC 9110 §7.4).
 //! - An empty `Host` is refused, except with `OPTIONS *`, which is about no host.
 
 mod head;

@@ -214,7 +214,12 @@ fn targets_of_the_four_forms_3_2() {
     // §3.2.2: the authority of the target overrides Host.
     assert_eq!(ask("GET", "http://a.b:80/c?d"), is("/c", Some("d"), "a.b:80"));
     assert_eq!(ask("GET", "HTTP://a.b"), is("/", None, "a.b"));
-    assert_eq!(ask("GET", "https://[::1]?q"), is("/", Some("q"), "[::1]"));
+    assert_eq!(ask("GET", "http://[::1]?q"), is("/", Some("q"), "[::1]"));
+    // RFC 9110 §7.4: https only over TLS.
+    for target in ["https://a/c", "HTTPS://a", "https://"] {
+        assert_eq!(ask("GET", target), Err(Status::MisdirectedRequest), "{target}");
+        assert_eq!(ask("OPTIONS", target), Err(Status::MisdirectedRequest), "{target}");
+    }
     for target in [
         "http:///c",
         "http://",

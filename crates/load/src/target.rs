@@ -1,6 +1,6 @@
 //! What is asked for: URLs, and the bytes of their requests, made before the run.
 
-use anyhow::{Context, Error, Result, bail, ensure};
+use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use std::{fmt, net::SocketAddr, net::ToSocketAddrs, str::FromStr};
 
 /// An absolute `http` URL, split where a request needs it (RFC 9110 §4.2.1).
@@ -38,7 +38,7 @@ impl FromStr for Url {
             !authority.contains('@'),
             "{text}: user names in URLs are not supported, use --header 'Authorization: …'"
         );
-        let (host, port) = split_port(authority).with_context(|| text.to_owned())?;
+        let (host, port) = split_port(authority).map_err(|error| anyhow!("{text}: {error:#}"))?;
         let path = path.split('#').next().unwrap_or_default();
         ensure!(
             path.bytes().all(|byte| byte.is_ascii_graphic()),
@@ -78,9 +78,10 @@ fn split_port(authority: &str) -> Result<(String, Option<u16>)> {
     let port = match port {
         None | Some("") => None,
         Some(port) => Some(
+            // Digits only: parse() would take a sign, too.
             port.parse()
                 .ok()
-                .filter(|&port| port > 0)
+                .filter(|&number| number > 0 && port.bytes().all(|byte| byte.is_ascii_digit()))
                 .with_context(|| format!("{port:?} is not a port (1 to 65535)"))?,
         ),
     };
@@ -92,7 +93,7 @@ fn split_port(authority: &str) -> Result<(String, Option<u16>)> {
 /// # Errors
 /// No port; a name that does not resolve.
 pub fn resolve_authority(authority: &str) -> Result<SocketAddr> {
-    let (host, port) = split_port(authority).with_context(|| authority.to_owned())?;
+    let (host, port) = split_port(authority).map_err(|error| anyhow!("{authority}: {error:#}"))?;
     resolve(&host, port.with_context(|| format!("{authority}: wants HOST:PORT"))?)
 }
 
@@ -320,13 +321,15 @@ mod tests {
             ("http:///x", "host is missing"),
             ("http://h:0/", "not a port"),
             ("http://h:99999/", "not a port"),
+            ("http://h:+80/", "not a port"),
             ("http://::1/", "brackets"),
             ("http://[::1/", "no ]"),
             ("http://u:p@h/", "user names"),
             ("http://h/a b", "percent-encoded"),
             ("http://h/ü", "percent-encoded"),
         ] {
-            let error = format!("{:#}", text.parse::<Url>().unwrap_err());
+            // The outermost message alone: the command line shows no more.
+            let error = text.parse::<Url>().unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");
         }
     }

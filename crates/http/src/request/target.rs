@@ -1,7 +1,7 @@
 //! The four forms of a request target (RFC 9112 §3.2).
 
 use super::Method;
-use crate::{Reject, host::Authority};
+use crate::{Reject, Status, host::Authority};
 
 /// What a request is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,13 +54,17 @@ impl<'b> Target<'b> {
         method: Method<'_>,
         target: &'b [u8],
     ) -> Result<(Self, Option<&'b [u8]>), Reject> {
-        const SCHEMES: [&[u8]; 2] = [b"http://", b"https://"];
-        let Some(scheme) = SCHEMES.iter().find(|scheme| {
-            target.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme))
-        }) else {
-            return Err(Reject::bad("the request target is neither a path nor an http URI"));
+        let without = |scheme: &[u8]| {
+            let (start, rest) = target.split_at_checked(scheme.len())?;
+            start.eq_ignore_ascii_case(scheme).then_some(rest)
         };
-        let rest = &target[scheme.len()..];
+        let Some(rest) = without(b"http://") else {
+            // RFC 9110 §7.4: who asks for https must not be answered without TLS.
+            return Err(match without(b"https://") {
+                Some(_) => Reject::new(Status::MisdirectedRequest, "https is not spoken here"),
+                None => Reject::bad("the request target is neither a path nor an http URI"),
+            });
+        };
         let end = memchr::memchr2(b'/', b'?', rest).unwrap_or(rest.len());
         let (authority, rest) = rest.split_at(end);
         if Authority::parse(authority).is_none() {

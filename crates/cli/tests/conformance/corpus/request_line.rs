@@ -74,6 +74,7 @@ pub(super) const ROWS: &[Row] = &[
     ("absolute-form, only a port", b"GET http://:80/ HTTP/1.1\r\nHost: a\r\n\r\n", "400 closed"),
     ("absolute-form with user information, RFC 9110 §4.2.4", b"GET http://u:p@a/ HTTP/1.1\r\nHost: a\r\n\r\n", "400 closed"),
     ("absolute-form, another scheme", b"GET ftp://a/ HTTP/1.1\r\nHost: a\r\n\r\n", "400 closed"),
+    ("absolute-form, https without TLS, RFC 9110 §7.4", b"GET https://a/digits HTTP/1.1\r\nHost: a\r\n\r\n", "421 closed"),
     ("absolute-form, a file", b"GET file:///etc/passwd HTTP/1.1\r\nHost: a\r\n\r\n", "400 closed"),
     ("absolute-form, an IPv6 address", b"GET http://[::1]:8080/digits HTTP/1.1\r\nHost: [::1]:8080\r\n\r\n", "200 kept"),
     ("absolute-form, dot segments", b"GET http://a/../etc/passwd HTTP/1.1\r\nHost: a\r\n\r\n", "400 kept"),
