@@ -286,7 +286,8 @@ impl<M: Mechanism> World<'_, M> {
             if missing.is_empty() {
                 return Ok(());
             }
-            prop_assert!(Instant::now() < deadline, "due and never reported: {missing:?}");
+            let now = self.rig.statistics();
+            prop_assert!(Instant::now() < deadline, "due and never reported: {missing:?}; {now:?}");
         }
     }
 }

@@ -86,7 +86,11 @@ impl<M: Mechanism> Rig<M> {
         let deadline = Instant::now() + patience();
         let mut found = Readiness::empty();
         while !found.intersects(wanted) {
-            assert!(Instant::now() < deadline, "{token:?}: {wanted:?} did not come; {found:?} did");
+            let now = self.statistics();
+            assert!(
+                Instant::now() < deadline,
+                "{token:?}: {wanted:?} did not come; {found:?} did; {now:?}"
+            );
             for event in self.events_within(Duration::from_millis(500)) {
                 if event.token == token {
                     found |= event.readiness;
@@ -115,7 +119,8 @@ impl<M: Mechanism> Rig<M> {
         let until = Instant::now() + SILENCE;
         while let Some(left) = until.checked_duration_since(Instant::now()) {
             let events = self.events_within(left);
-            assert!(events.is_empty(), "silence expected, came: {events:?}");
+            let now = self.statistics();
+            assert!(events.is_empty(), "silence expected, came: {events:?}; {now:?}");
         }
     }
 
