@@ -301,6 +301,116 @@ fn who_comes_under_load_is_armed_when_it_is_quiet() {
     }
 }
 
+fn is_armed(pair: &Pair) -> bool {
+    // The library keeps to the flags that POSIX has; O_ASYNC is not one of them.
+    let flags = rustix::fs::fcntl_getfl(&pair.near).expect("F_GETFL").bits();
+    flags & libc::O_ASYNC as u32 != 0
+}
+
+/// A listener is the usual one: the kernel would look for somebody to signal at each connection.
+#[test]
+fn who_reports_often_under_load_is_disarmed_until_it_is_quiet() {
+    let _alone = alone();
+    for partner in partners() {
+        let mut rig = Rig::new(&format!("hybrid:partner={partner},high=100,dwell_ms=1500"), 300);
+        assert!(is_armed(&rig.pairs[7]), "{partner}");
+        rig.load();
+        let hot = *rig.index.iter().find(|(_, number)| **number == 7).expect("its token").0;
+        for round in 0..20 {
+            let bytes = rig.send_to(7..8);
+            rig.receive(bytes);
+            // Looked at again, whichever side it is on by then.
+            let interest = if round % 2 == 0 { Interest::all() } else { Interest::READ };
+            rig.set.modify(hot, interest).expect("modify");
+        }
+        assert!(rig.is_on_partner(), "{partner}: it was to stay for this test");
+        assert_eq!(rig.figure("disarmed"), 1, "{partner}: {:?}", rig.set.statistics());
+        assert!(!is_armed(&rig.pairs[7]) && is_armed(&rig.pairs[8]), "{partner}");
+        while rig.is_on_partner() {
+            // The last interest is in reading, and nothing is there to be read.
+            assert_eq!(rig.events(Duration::from_millis(20)), [], "{partner}");
+        }
+        assert!(is_armed(&rig.pairs[7]), "{partner}");
+        let taken = rig.figure("signals");
+        for number in 0..300 {
+            let bytes = rig.send_to(number..number + 1);
+            rig.receive(bytes);
+        }
+        assert!(rig.figure("signals") >= taken + 300, "{partner}: not by signals");
+    }
+}
+
+/// The number of a descriptor that was disarmed and is gone belongs to somebody else.
+#[test]
+fn a_disarmed_number_used_again_is_told_of() {
+    let _alone = alone();
+    for partner in partners() {
+        for closes in [true, false] {
+            let spec = format!("hybrid:partner={partner},high=100,dwell_ms=300");
+            let mut rig = Rig::new(&spec, 300);
+            rig.load();
+            for _ in 0..10 {
+                let bytes = rig.send_to(299..300);
+                rig.receive(bytes);
+            }
+            assert_eq!(rig.figure("disarmed"), 1, "{partner}");
+            let token = *rig.index.iter().find(|(_, number)| **number == 299).expect("there").0;
+            rig.set.modify(token, Interest::READ).expect("modify");
+            let Pair { near, far } = rig.pairs.pop().expect("the last");
+            rig.index.remove(&token);
+            if closes {
+                rig.set.close(token, near).expect("close");
+            } else {
+                rig.set.remove(token).expect("remove");
+                drop(near);
+            }
+            drop(far);
+            rig.rest();
+            let pair = Pair::unix();
+            let anew = rig.set.add(pair.near.as_fd(), Interest::READ).expect("add");
+            rig.index.insert(anew, 299);
+            rig.pairs.push(pair);
+            let bytes = rig.send_to(0..300);
+            rig.receive(bytes);
+        }
+    }
+}
+
+/// An eventfd sends no signals: who has one in the set has the partner.
+#[test]
+fn what_sends_no_signals_is_the_partners() {
+    let _alone = alone();
+    for partner in partners() {
+        for under_load in [false, true] {
+            let spec = format!("hybrid:partner={partner},high=100,dwell_ms=50");
+            let mut rig = Rig::new(&spec, 300);
+            if under_load {
+                rig.load();
+            }
+            let eventfd = pollux_testkit::pairs::eventfd();
+            let token = rig.set.add(eventfd.as_fd(), Interest::READ).expect("add");
+            // Several times as long as a stay lasts.
+            let until = Instant::now() + Duration::from_millis(1_000);
+            while Instant::now() < until {
+                assert_eq!(rig.events(Duration::from_millis(100)), [], "{partner}");
+            }
+            assert!(rig.is_on_partner(), "{partner}: {:?}", rig.set.statistics());
+            assert_eq!(rig.figure("pinned"), 1, "{partner}");
+            rustix::io::write(&eventfd, &1u64.to_ne_bytes()).expect("written");
+            let events = rig.events(PATIENCE);
+            assert!(events.iter().all(|event| event.token == token), "{partner}: {events:?}");
+            assert_eq!(events.len(), 1, "{partner}");
+            drain(&eventfd);
+            let bytes = rig.send_to(0..300);
+            rig.receive(bytes);
+            rig.set.remove(token).expect("remove");
+            rig.rest();
+            let bytes = rig.send_to(0..300);
+            rig.receive(bytes);
+        }
+    }
+}
+
 /// While the partner is being emptied on the way back, signals overflow.
 #[test]
 fn overflow_during_the_return() {

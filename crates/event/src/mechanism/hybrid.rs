@@ -4,8 +4,13 @@
 //! # Both sets at once
 //! Every descriptor is armed for signals and in the partner's interest set ("maintain its pollfd
 //! array, or corresponding kernel state, concurrently", §6). A switch copies nothing: it changes a
-//! signal mask, and which side is waited for. Only sockets that are added while the partner waits
-//! are armed later, when it is quiet, but before the switch: under load most are closed by then.
+//! signal mask, and which side is waited for. Only what is added while the partner waits is armed
+//! later, when it is quiet, but before the switch: under load most is closed by then. And what
+//! reports often while the partner waits, such as a listener, is disarmed until then, so that the
+//! kernel has no signals to throw away for it.
+//!
+//! What sends no signals (eventfds, timerfds, epoll sets) the partner alone tells of: as long as
+//! there is one, the hybrid stays with its partner. Regular files are refused.
 //!
 //! # To the partner
 //! When the queue overflows, or when `high` signals were taken without the queue having been seen
@@ -27,7 +32,10 @@
 //! about again at the next wait.
 
 use super::{
-    devpoll::DevPoll, epoll::EpollEdge, latecomers::Latecomers, poll::Poll, signal_side::SignalSide,
+    heat::Heat,
+    latecomers::Latecomers,
+    partner::{Partner, partner},
+    signal_side::SignalSide,
 };
 use crate::{
     Capabilities, Description, Error, Event, Interest, Mechanism, Options, Token, Waker,
@@ -61,6 +69,9 @@ const DESCRIPTION: Description = Description {
     ],
 };
 
+const NO_FILES: &str = "regular files are always ready and send no signals; read and write them \
+                        without waiting";
+
 /// Default of `high`: four full reads of the signalfd.
 const HIGH: u64 = 256;
 
@@ -82,51 +93,6 @@ const ARMED_AT_A_TIME: usize = 512;
 /// The most changes of side within one wait.
 const MOST_TURNS: usize = 6;
 
-/// The polling side.
-#[derive(Debug)]
-enum Partner {
-    Epoll(EpollEdge),
-    Poll(Poll),
-    DevPoll(DevPoll),
-}
-
-/// Calls a method of whichever partner it is.
-macro_rules! partner {
-    ($partner:expr, $inner:ident => $call:expr) => {
-        match $partner {
-            Partner::Epoll($inner) => $call,
-            Partner::Poll($inner) => $call,
-            Partner::DevPoll($inner) => $call,
-        }
-    };
-}
-
-impl Partner {
-    fn open(options: &Options) -> Result<Self, Error> {
-        let plain = Options { max_events: options.max_events, ..Options::default() };
-        match options.own.get("partner").map(String::as_str) {
-            Some("poll") => Ok(Self::Poll(Poll::open(&plain)?)),
-            Some("devpoll") => Ok(Self::DevPoll(DevPoll::open(&plain)?)),
-            _ => Ok(Self::Epoll(EpollEdge::open(&plain)?)),
-        }
-    }
-
-    /// While signals tell, nobody waits for the partner: what it gathers for its next wait must
-    /// not make the switch long.
-    #[inline]
-    fn keep_up(&mut self) -> Result<(), Error> {
-        match self {
-            Self::DevPoll(partner) => partner.send_if_many(),
-            // These gather nothing.
-            Self::Epoll(_) | Self::Poll(_) => Ok(()),
-        }
-    }
-
-    fn is_level(options: &Options) -> bool {
-        options.own.get("partner").is_some_and(|partner| partner != "epoll")
-    }
-}
-
 /// Who is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
@@ -144,6 +110,8 @@ pub struct Hybrid {
     /// Registered and in the partner's set, but not armed for signals: none but while the partner
     /// waits.
     late: Latecomers,
+    /// By descriptor number: its events in this stay with the partner.
+    heat: Heat,
     partner: Partner,
     /// The waker's pipe in the partner's set.
     waker_token: Option<Token>,
@@ -173,6 +141,7 @@ struct Counts {
     longest_switch_ns: u64,
     partner_ns: u64,
     returns_put_off: u64,
+    disarmed: u64,
 }
 
 fn number(options: &Options, key: &str, default: u64) -> Result<u64, Error> {
@@ -193,6 +162,7 @@ impl Hybrid {
         self.factor = if relapsed && !first { (self.factor * 2).min(LONGEST_FACTOR) } else { 1 };
         self.counts.to_partner += 1;
         self.counts.by_overflow += u64::from(by_overflow);
+        self.heat.begin();
         self.take_side(Side::Partner, started_at);
         Ok(())
     }
@@ -216,14 +186,26 @@ impl Hybrid {
         let theirs = partner!(&mut self.partner, partner => partner.add(fd, interest))?;
         // Both count the uses of a number in the same way.
         debug_assert_eq!(theirs, token);
-        // Every socket can be armed; what cannot must be refused here and now.
-        if self.side == Side::Partner && sys::is_socket(fd.as_raw_fd()) {
+        // The partner may wait for files; epoll, the partner of those in a hurry, refuses them.
+        if self.level && sys::is_file(fd.as_raw_fd()) {
+            partner!(&mut self.partner, partner => partner.remove(theirs))?;
+            return Err(Error::CannotWait { fd: fd.as_raw_fd(), reason: NO_FILES });
+        }
+        if self.side == Side::Partner {
             self.late.add(token, &self.registrations);
             return Ok(());
         }
-        self.signals.add(token, interest).inspect_err(|_| {
-            let _ = partner!(&mut self.partner, partner => partner.remove(theirs));
-        })
+        match self.signals.add(token, interest) {
+            Ok(()) => Ok(()),
+            Err(Error::CannotWait { .. }) => {
+                self.late.pin(token);
+                Ok(())
+            }
+            Err(error) => {
+                let _ = partner!(&mut self.partner, partner => partner.remove(theirs));
+                Err(error)
+            }
+        }
     }
 
     /// Arms some latecomers; whether that was the last of them.
@@ -233,11 +215,33 @@ impl Hybrid {
                 return Ok(true);
             };
             // What has happened until now, the partner says.
-            self.signals.arm(token, interest).inspect_err(|_| {
-                self.late.add(token, &self.registrations);
-            })?;
+            match self.signals.arm(token, interest) {
+                Ok(()) => {}
+                Err(Error::CannotWait { .. }) => self.late.pin(token),
+                Err(error) => {
+                    self.late.add(token, &self.registrations);
+                    return Err(error);
+                }
+            }
         }
         Ok(false)
+    }
+
+    /// The partner has reported `token`: where that is often, it is disarmed until it is quiet.
+    #[inline]
+    fn note_event(&mut self, token: Token) {
+        if self.heat.is_hot(token.fd) && !self.late.holds(token) {
+            self.cool(token);
+        }
+    }
+
+    #[cold]
+    fn cool(&mut self, token: Token) {
+        // Else it stays armed, which costs time and nothing else.
+        if self.registrations.interest(token).is_some() && self.signals.disarm(token).is_ok() {
+            self.late.add(token, &self.registrations);
+            self.counts.disarmed += 1;
+        }
     }
 
     /// It has been quiet for long enough: arms who is not armed yet, and begins the return. How
@@ -246,6 +250,10 @@ impl Hybrid {
         // Each turn takes some from the list, and nothing is added meanwhile.
         loop {
             match self.arm_some() {
+                Ok(true) if self.late.pinned() > 0 => {
+                    self.quiet_since = None;
+                    return Ok(Some(0));
+                }
                 Ok(true) => break,
                 Ok(false) => {}
                 // No memory for it now: the partner goes on, as if it were not quiet.
@@ -284,7 +292,7 @@ impl Hybrid {
         if undrained > 0 {
             return Ok(Some(undrained));
         }
-        if self.signals.backlog() >= self.high {
+        if self.signals.backlog() >= self.high || self.late.pinned() > 0 {
             self.switch_to_partner(false)?;
             return Ok(None);
         }
@@ -299,6 +307,10 @@ impl Hybrid {
 
     /// Waits for the partner, not beyond the end of its stay; `None` when that has come.
     fn wait_for_partner(&mut self, timeout: Option<Duration>) -> Result<Option<usize>, Error> {
+        if self.late.pinned() > 0 {
+            self.quiet_since = None;
+            return partner!(&mut self.partner, partner => partner.wait(timeout)).map(Some);
+        }
         let stay = self.dwell * self.factor;
         let started_at = Instant::now();
         let quiet_for = self.quiet_since.map(|since| started_at - since);
@@ -375,6 +387,7 @@ impl Mechanism for Hybrid {
             registrations: Registrations::default(),
             signals: SignalSide::open(DESCRIPTION.name, options, level)?,
             late: Latecomers::default(),
+            heat: Heat::default(),
             partner: Partner::open(options)?,
             waker_token: None,
             side: Side::Signals,
@@ -418,6 +431,7 @@ impl Mechanism for Hybrid {
         self.registrations.remove(token)?;
         let disarmed = if self.late.holds(token) {
             self.late.forget(token);
+            self.signals.forget(token);
             Ok(())
         } else {
             self.signals.remove(token)
@@ -474,6 +488,10 @@ impl Mechanism for Hybrid {
                     Some(event) if Some(event.token) == self.waker_token => {
                         self.signals.drain_waker();
                     }
+                    Some(event) if self.side == Side::Partner => {
+                        self.note_event(event.token);
+                        break Some(event);
+                    }
                     other => break other,
                 }
             }
@@ -499,6 +517,8 @@ impl Mechanism for Hybrid {
             ("switch_ns", self.counts.switch_ns),
             ("longest_switch_ns", self.counts.longest_switch_ns),
             ("on_partner_ns", self.counts.partner_ns + present),
+            ("disarmed", self.counts.disarmed),
+            ("pinned", self.late.pinned() as u64),
         ];
         figures.extend(self.signals.statistics());
         figures
@@ -529,9 +549,16 @@ impl Mechanism for Hybrid {
             self.side = Side::Signals;
             self.switched_at = Instant::now();
         }
-        // That arms all there are.
+        // All there are, anew.
         self.late.clear();
-        if self.signals.reopen_after_fork(&self.registrations)? {
+        let had_waker = self.signals.reopen_after_fork(&self.registrations);
+        for (token, interest) in self.registrations.iter() {
+            match self.signals.add(token, interest) {
+                Err(Error::CannotWait { .. }) => self.late.pin(token),
+                armed => armed?,
+            }
+        }
+        if had_waker {
             self.waker()?;
         }
         Ok(())

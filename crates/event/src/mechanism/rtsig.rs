@@ -228,7 +228,11 @@ impl Mechanism for RtSignals {
             partner.abandon();
             self.signals.unmute()?;
         }
-        if self.signals.reopen_after_fork(&self.registrations)? {
+        let had_waker = self.signals.reopen_after_fork(&self.registrations);
+        for (token, interest) in self.registrations.iter() {
+            self.signals.add(token, interest)?;
+        }
+        if had_waker {
             self.waker()?;
         }
         Ok(())

@@ -86,6 +86,7 @@ impl SignalSide {
     #[inline]
     pub(crate) fn add(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
         self.arm(token, interest)?;
+        self.recheck.forget(token);
         self.recheck.list(token);
         Ok(())
     }
@@ -100,7 +101,6 @@ impl SignalSide {
             self.added_in.resize((index + 1).next_multiple_of(1024), 0);
         }
         self.added_in[index] = self.period;
-        self.recheck.forget(token);
         Ok(())
     }
 
@@ -121,6 +121,12 @@ impl SignalSide {
     /// Signals tell of `token` no longer.
     pub(crate) fn remove(&mut self, token: Token) -> Result<(), Error> {
         self.recheck.forget(token);
+        self.disarm(token)
+    }
+
+    /// Signals tell of `token` no longer, until it is [armed](Self::arm) again; whether to look at
+    /// it is still remembered.
+    pub(crate) fn disarm(&mut self, token: Token) -> Result<(), Error> {
         self.room.end(token);
         self.queue.disarm(token.fd)
     }
@@ -358,19 +364,13 @@ impl SignalSide {
         any
     }
 
-    /// After fork(2), in the child: arms everything anew, and drops the parent's waker; whether
-    /// there was one.
-    pub(crate) fn reopen_after_fork(
-        &mut self,
-        registrations: &Registrations,
-    ) -> Result<bool, Error> {
+    /// After fork(2), in the child: nothing is armed, which is the holder's to do, and the parent's
+    /// waker is dropped; whether there was one.
+    pub(crate) fn reopen_after_fork(&mut self, registrations: &Registrations) -> bool {
         self.queue.reopen_after_fork();
         self.room.reopen_after_fork();
         self.start_anew(registrations);
-        for (token, interest) in registrations.iter() {
-            self.add(token, interest)?;
-        }
-        Ok(self.waker.take().is_some())
+        self.waker.take().is_some()
     }
 
     /// Figures for the statistics.

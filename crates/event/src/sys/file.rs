@@ -46,11 +46,6 @@ pub fn is_file(fd: RawFd) -> bool {
     file_type(fd).is_some_and(|kind| matches!(kind, libc::S_IFREG | libc::S_IFDIR))
 }
 
-/// Whether the number `fd` is a socket (fstat(2)).
-pub fn is_socket(fd: RawFd) -> bool {
-    file_type(fd) == Some(libc::S_IFSOCK)
-}
-
 /// The type of what is open as `fd` (inode(7)); `None` when nothing is.
 fn file_type(fd: RawFd) -> Option<libc::mode_t> {
     let mut stat = MaybeUninit::<libc::stat64>::uninit();
