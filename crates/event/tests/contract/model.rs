@@ -79,7 +79,9 @@ struct Slot {
     registered: Option<(Token, Interest)>,
     /// With edges: something to read, or to write, has come up since the last report of it.
     owed: Readiness,
-    /// The near end's buffer was full since the last report that it may be written.
+    /// The near end's buffer was full since the last report that it may be written. (A report that
+    /// it may be written can come before anybody has drained the far end: the kernel's own buffers
+    /// take some more.)
     blocked: bool,
     /// The far end has said that nothing more will come: its close is no second arrival.
     ended: bool,
@@ -262,6 +264,9 @@ impl<M: Mechanism> World<'_, M> {
                 );
             }
             slot.owed -= what;
+            if what.contains(Readiness::WRITABLE) && slot.ready(Interest::WRITE).is_writable() {
+                slot.blocked = false;
+            }
             self.seen[index] |= what;
         }
         Ok(())

@@ -28,6 +28,9 @@ pub fn lose_patience() {
 /// How long silence is listened to. An event that must not come would be there at once.
 pub const SILENCE: Duration = Duration::from_millis(25);
 
+/// How the message begins when there was none.
+pub const BROKEN_SILENCE: &str = "silence expected";
+
 /// An open mechanism. Its own methods are reached through `Deref`.
 pub struct Rig<M>(pub M);
 
@@ -120,7 +123,7 @@ impl<M: Mechanism> Rig<M> {
         while let Some(left) = until.checked_duration_since(Instant::now()) {
             let events = self.events_within(left);
             let now = self.statistics();
-            assert!(events.is_empty(), "silence expected, came: {events:?}; {now:?}");
+            assert!(events.is_empty(), "{BROKEN_SILENCE}, came: {events:?}; {now:?}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! What is tested (a mechanism with its options) and what it is tested with (a case).
 
+use crate::rig::BROKEN_SILENCE;
 use libtest_mimic::{Completion, Failed, Trial};
 use pollux_event::{Capabilities, Description, Error, MechanismSpec, Options, registry};
 use std::{sync::Arc, sync::mpsc, thread, time::Duration};
@@ -10,6 +11,11 @@ const TIME: Duration = Duration::from_secs(120);
 
 /// The most combinations of own options that one mechanism is tested in.
 const MOST_COMBINATIONS: usize = 32;
+
+/// How often a case is tried whose silence was broken. With edges nothing forbids that one arrival
+/// is told of twice, and on a loaded machine, where interrupts' work is put off, it happens: what
+/// was found by looking is then told of, too. What a mechanism does wrong it does each time.
+const TRIES: u32 = 3;
 
 /// Numbers with which a mechanism goes ways that it does not go by default: a hybrid that changes
 /// sides at every occasion, one that stays with its partner, both with each partner.
@@ -135,7 +141,15 @@ impl Case {
             if let Some(reason) = &subject.unavailable {
                 return Ok(Completion::ignored_with(reason));
             }
-            match self.within_time(&subject)? {
+            let mut outcome = self.within_time(&subject);
+            for _ in 1..TRIES {
+                match &outcome {
+                    Err(failed) if subject.is_edge() && is_broken_silence(failed) => {}
+                    _ => break,
+                }
+                outcome = self.within_time(&subject);
+            }
+            match outcome? {
                 Outcome::Passed => Ok(Completion::Completed),
                 Outcome::Skipped(reason) => Ok(Completion::ignored_with(reason)),
             }
@@ -162,4 +176,8 @@ impl Case {
             Failed::from(message.unwrap_or_else(|| "panicked".into()))
         })
     }
+}
+
+fn is_broken_silence(failed: &Failed) -> bool {
+    failed.message().is_some_and(|message| message.starts_with(BROKEN_SILENCE))
 }
