@@ -6,7 +6,10 @@
 //! `WouldBlock` would cost a second recv(2) a request; instead a recv that returns less than the
 //! buffer holds has drained the socket (epoll(7), "edge-triggered", Q9), with one exception: the
 //! end of the stream may stand behind the data. The mechanism says so in the same event
-//! ([`Readiness::READ_CLOSED`]), or in a further one if it comes later.
+//! ([`Readiness::READ_CLOSED`]), or in a further one if it comes later. A signal says only that
+//! something has come, and for the end there is a signal more; so where events were only noted
+//! ([`Marks::INPUT_WAITS`]) one of them may have been the end, and the socket is read until
+//! `WouldBlock`.
 //!
 //! What is left deliberately (a full buffer, output that must leave first, an accept limit) is
 //! noted in [`Marks`] or in the list `again`.
@@ -199,7 +202,10 @@ impl<M: Mechanism> Engine<M> {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(_) => return self.close(fd),
             };
-            let is_drained = received < self.input.len() && !slot.marks.contains(Marks::INPUT_ENDS);
+            // One test for nearly all; a level-triggered mechanism tells again of what waits.
+            let may_have_more = slot.marks.intersects(Marks::INPUT_ENDS | Marks::INPUT_WAITS)
+                && (self.is_edge || slot.marks.contains(Marks::INPUT_ENDS));
+            let is_drained = received < self.input.len() && !may_have_more;
             slot.marks.set(Marks::INPUT_WAITS, !is_drained);
             if !self.answer(fd, received) {
                 return;

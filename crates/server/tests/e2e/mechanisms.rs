@@ -135,6 +135,29 @@ fn serve_alike() {
     });
 }
 
+/// What comes while a response cannot leave is only noted: the end of the stream behind a last
+/// request must not be lost with it.
+#[test]
+fn see_the_end_that_came_while_they_were_sending() {
+    on_every_mechanism(|start, name| {
+        let fixture = start(&|_| {});
+        let mut client = fixture.client();
+        client.send("GET /large HTTP/1.1\r\nHost: test\r\n\r\n");
+        client.socket().read_exact(&mut [0; 100]).unwrap();
+        // The sockets' buffers fill: now nothing more leaves.
+        thread::sleep(Duration::from_millis(50));
+        client.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
+        client.socket().shutdown(Shutdown::Write).unwrap();
+        // Time to be told of both.
+        thread::sleep(Duration::from_millis(50));
+        let mut rest = Vec::new();
+        let end = client.socket().read_to_end(&mut rest);
+        assert!(end.is_ok(), "{name}: no end after {} octets: {end:?}", rest.len());
+        assert!(rest.ends_with(b"\r\n\r\nhello"), "{name}: {} octets", rest.len());
+        assert_eq!(fixture.stop().requests, 2, "{name}");
+    });
+}
+
 #[test]
 fn close_what_is_quiet_for_too_long() {
     on_every_mechanism(|start, name| {
