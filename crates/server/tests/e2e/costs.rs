@@ -3,6 +3,10 @@
 use crate::Fixture;
 use pollux_event::sys::{Call, Counters};
 use pollux_server::config::{Discipline, LargeFile, MechanismChoice};
+use std::{
+    fs::File,
+    time::{Duration, UNIX_EPOCH},
+};
 
 /// The system calls of `requests` GETs of `path` on one keep-alive connection, after a first one.
 fn calls(fixture: &Fixture, path: &str, requests: usize) -> (Counters, u64) {
@@ -25,6 +29,11 @@ fn fixture(mechanism: &str, interest: Discipline, large_file: LargeFile) -> Fixt
         ("open", &[b'o'; 300_000]),
     ];
     Fixture::new(&files, |config| {
+        // A file that has just changed is read anew at its next comparison with the disk.
+        for (name, _) in files {
+            let file = File::options().write(true).open(config.site.directory.join(name)).unwrap();
+            file.set_modified(UNIX_EPOCH + Duration::from_secs(1_600_000_000)).unwrap();
+        }
         config.mechanism = MechanismChoice::Named(mechanism.parse().unwrap());
         config.interest = interest;
         config.large_file = large_file;
