@@ -412,3 +412,41 @@ TEST(waiting_nonblocking_open_waits)
 	CHECK_EQ(waiter_join(&waiter), 1);
 	CHECK_EQ(waiter.results[0].fd, pair.a);
 }
+
+static void *sets_the_clock_and_forks(void *over)
+{
+	while (!__atomic_load_n((int *)over, __ATOMIC_ACQUIRE)) {
+		struct timespec now;
+		pid_t child;
+
+		OK(clock_gettime(CLOCK_REALTIME, &now));
+		if (clock_settime(CLOCK_REALTIME, &now) < 0)
+			break;
+		child = OK(fork());
+		if (!child)
+			_exit(0);
+		OK(waitpid(child, NULL, 0));
+		sleep_ms(SHORT_MS / 10);
+	}
+	return NULL;
+}
+
+/* As illumos' own test asks: neither ends a wait, nor do children that exit. */
+TEST(waiting_goes_on_while_the_clock_is_set_and_the_process_forks)
+{
+	struct pair pair = tcp_pair();
+	int set = set_open(), over = 0;
+	struct pollfd result;
+	pthread_t thread;
+
+	set_write(set, pair.a, POLLIN);
+	CHECK(!pthread_create(&thread, NULL, sets_the_clock_and_forks, &over));
+	for (int room = 0; room < 2; room++) {
+		long before = now_ms();
+
+		CHECK_EQ(set_poll(set, &result, room, 8 * SHORT_MS), 0);
+		CHECK(now_ms() - before >= 8 * SHORT_MS);
+	}
+	__atomic_store_n(&over, 1, __ATOMIC_RELEASE);
+	CHECK(!pthread_join(thread, NULL));
+}
