@@ -213,15 +213,19 @@ fn side_value(
     block: u32,
 ) -> Option<f64> {
     let variant = side.variant.as_deref().unwrap_or(variant);
+    let metric = side.metric.as_ref().unwrap_or(&claim.metric);
+    let value = |variant: &str, point: &Point| {
+        // A run that did not count may have been made again.
+        let runs = outcome.runs.iter().filter(|run| {
+            run.block == block && run.cell.variant == variant && run.cell.point == *point
+        });
+        runs.filter_map(|run| run.metric(metric)).next()
+    };
     let values: Option<Vec<f64>> = points
         .iter()
         .map(|point| {
-            let metric = side.metric.as_ref().unwrap_or(&claim.metric);
-            // A run that did not count may have been made again.
-            let runs = outcome.runs.iter().filter(|run| {
-                run.block == block && run.cell.variant == variant && run.cell.point == *point
-            });
-            runs.filter_map(|run| run.metric(metric)).next()
+            let taken_off = side.minus.as_ref().map_or(Some(0.0), |minus| value(minus, point));
+            Some(value(variant, point)? - taken_off?)
         })
         .collect();
     let values = values?;
@@ -234,8 +238,11 @@ fn side_value(
 
 fn why_missing(outcome: &Outcome, claim: &Claim, variant: &str) -> String {
     let sides = [Some(&claim.a), claim.b.as_ref()];
-    for side in sides.into_iter().flatten() {
+    let names = sides.into_iter().flatten().flat_map(|side| {
         let name = side.variant.as_deref().unwrap_or(variant);
+        std::iter::once(name).chain(side.minus.as_deref()).map(move |name| (side, name))
+    });
+    for (side, name) in names {
         match outcome.variants.iter().find(|v| v.name == name) {
             None => return format!("{name} was not run"),
             Some(v) => {

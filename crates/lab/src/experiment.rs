@@ -4,11 +4,13 @@
 //! field where it uses it. Unknown fields are errors, and [`Experiment::parse`] checks what types
 //! alone cannot (see `validate`).
 
+mod clients;
 mod guest;
 #[cfg(test)]
 mod tests;
 mod validate;
 
+pub use clients::{CLIENTS, Clients, SESSION, Where};
 pub use guest::Guest;
 
 use crate::stats::Compare;
@@ -40,6 +42,10 @@ pub struct Experiment {
     /// On which CPU the network's receive work is done.
     #[serde(default)]
     pub receive_on: ReceiveOn,
+    /// Functions of the kernel whose calls by the server, or by the wait, are counted
+    /// ([`crate::kernel_calls`]). It slows them, so that times of such a server say little.
+    #[serde(default)]
+    pub kernel_calls: Vec<String>,
     /// What is served; for `subject = "server"`.
     pub workload: Option<Workload>,
     /// Flags of `pollux serve` for every variant.
@@ -54,6 +60,8 @@ pub struct Experiment {
     /// Flags of `pollux lab wait-cost`, for `subject = "wait"`.
     #[serde(default)]
     pub wait: Flags,
+    /// How far away clients are, for the axis called [`CLIENTS`].
+    pub clients: Option<Clients>,
     /// What is compared; empty stands for every mechanism in the registry.
     #[serde(default)]
     pub variant: Vec<Variant>,
@@ -140,12 +148,16 @@ pub struct Variant {
     /// Further flags of `pollux serve`; they win over the experiment's.
     #[serde(default)]
     pub server: Flags,
+    /// Further flags of `pollux lab wait-cost`; they win over the experiment's.
+    #[serde(default)]
+    pub wait: Flags,
 }
 
 impl Variant {
     /// The mechanism `name` as it is by default, under its own name.
     pub fn of_mechanism(name: &str) -> Self {
-        Self { name: name.into(), mechanism: name.into(), server: Flags::new() }
+        let (server, wait) = (Flags::new(), Flags::new());
+        Self { name: name.into(), mechanism: name.into(), server, wait }
     }
 }
 
@@ -153,7 +165,8 @@ impl Variant {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Axis {
-    /// Name in claims and figures. `idle` holds that many idle connections during the run.
+    /// Name in claims and figures. `idle` holds that many idle connections during the run,
+    /// `clients` says where they are.
     pub name: String,
     /// What the figures write beside it.
     pub label: String,
@@ -324,6 +337,8 @@ pub struct Claim {
 pub struct Side {
     /// The variant; that of `each` when absent.
     pub variant: Option<String>,
+    /// A variant whose figure is taken off: what the one costs more than the other.
+    pub minus: Option<String>,
     /// The metric; the claim's when absent.
     pub metric: Option<String>,
     /// The values of the axes. An axis with a single value need not be named.
@@ -431,11 +446,14 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("provos-overflow", include_str!("../experiments/provos-overflow.toml")),
     ("provos-hybrid", include_str!("../experiments/provos-hybrid.toml")),
     ("provos-hybrid-quiet", include_str!("../experiments/provos-hybrid-quiet.toml")),
+    ("provos-ablation", include_str!("../experiments/provos-ablation.toml")),
+    ("mail-hints", include_str!("../experiments/mail-hints.toml")),
     ("gammo-fig1-2", include_str!("../experiments/gammo-fig1-2.toml")),
     ("gammo-fig3-4", include_str!("../experiments/gammo-fig3-4.toml")),
     ("gammo-fig5-6", include_str!("../experiments/gammo-fig5-6.toml")),
     ("gammo-fig7", include_str!("../experiments/gammo-fig7.toml")),
     ("gammo-specweb99", include_str!("../experiments/gammo-specweb99.toml")),
+    ("gammo-wan", include_str!("../experiments/gammo-wan.toml")),
     ("gammo-table1", include_str!("../experiments/gammo-table1.toml")),
 ];
 

@@ -17,6 +17,7 @@ pub mod claims;
 pub mod doctor;
 pub mod environment;
 pub mod experiment;
+pub mod kernel_calls;
 pub mod measure;
 pub mod metric;
 pub mod network;

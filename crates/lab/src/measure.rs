@@ -112,6 +112,12 @@ pub struct Raw {
     pub wall_ns: u64,
     /// The generator's result.
     pub load: Json,
+    /// Calls of the kernel's functions by the server between the two.
+    #[serde(default)]
+    pub kernel_calls: BTreeMap<String, u64>,
+    /// How many connections the server had open at instants between the two, where that is asked.
+    #[serde(default)]
+    pub open: Vec<u64>,
 }
 
 /// Finds a number by its path of keys.
@@ -159,6 +165,8 @@ impl Raw {
         put("server_cpu_us_per_request", share(Some(cpu_us), requests));
         put("server_cpu_utilization", share(Some(self.cpu.run_ns as f64), wall));
         put("server_queue_share", share(Some(self.cpu.wait_ns as f64), wall));
+        let open = self.open.iter().sum::<u64>() as f64;
+        put("open_connections", Some(open / self.open.len() as f64));
         put("throughput_rps", load(&["reply_rate_rps", "mean"]));
         let scheduled = load(&["requests", "scheduled"]);
         put("completed_share", share(load(&["requests", "completed"]), scheduled));
@@ -183,7 +191,17 @@ impl Raw {
         for key in own.into_iter().flat_map(|details| details.keys()) {
             put(&format!("details_per_wait.{key}"), share(load(&["details", key]), timed));
         }
+        let counted = load(&["counted", "waits"]);
+        let calls = self.load.pointer("/counted/kernel_calls").and_then(Json::as_object);
+        for (function, count) in calls.into_iter().flatten() {
+            put(&format!("kernel_calls_per_wait.{function}"), share(count.as_f64(), counted));
+        }
         let waits = self.delta(&["waits"]);
+        for (function, &count) in &self.kernel_calls {
+            let count = Some(count as f64);
+            put(&format!("kernel_calls_per_request.{function}"), share(count, requests));
+            put(&format!("kernel_calls_per_wait.{function}"), share(count, waits));
+        }
         put("waits_per_request", share(waits, requests));
         put("events_per_wait", share(self.delta(&["events"]), waits));
         let mut calls = 0.0;
@@ -225,6 +243,8 @@ mod tests {
             wall_ns: 10_000_000,
             load: json!({"valid": true, "requests": {"scheduled": 200, "completed": 100, "failed": 50},
                 "latency_us": {"p50": 12.5}, "reply_rate_rps": {"mean": 1000.0}}),
+            kernel_calls: [("tcp_poll".to_owned(), 300)].into(),
+            open: vec![7, 9],
             ..Raw::default()
         };
         let metrics = raw.metrics();
@@ -243,6 +263,9 @@ mod tests {
             ("call_us_per_request.sendto", 5.0),
             ("call_share.sendto", 0.5),
             ("details.sent_changes", 7.0),
+            ("kernel_calls_per_request.tcp_poll", 3.0),
+            ("kernel_calls_per_wait.tcp_poll", 6.0),
+            ("open_connections", 8.0),
         ] {
             assert_eq!(metrics.get(name), Some(&expected), "{name}");
         }
@@ -251,6 +274,15 @@ mod tests {
         assert!(
             metrics.keys().all(|name| name.ends_with("_us") || crate::metric::find(name).is_some())
         );
+    }
+
+    #[test]
+    fn calls_of_a_lone_wait_are_those_of_the_counted_waits() {
+        let counted = json!({"waits": 20, "kernel_calls": {"tcp_poll": 2000}});
+        let raw = Raw { load: json!({"waits": 100, "counted": counted}), ..Raw::default() };
+        let metrics = raw.metrics();
+        assert_eq!(metrics.get("kernel_calls_per_wait.tcp_poll"), Some(&100.0));
+        assert!(!metrics.contains_key("open_connections"), "nobody asked");
     }
 
     #[test]

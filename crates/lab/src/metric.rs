@@ -48,6 +48,7 @@ pub const ALL: &[Metric] = &[
     metric("generator_cpu_utilization", "generator CPU in use", "", Some(true)),
     metric("generator_busy_utilization", "time the generator was busy", "", Some(true)),
     metric("generator_lag_p99_us", "99th percentile of generator lag", "µs", Some(true)),
+    metric("open_connections", "connections open on average", "", None),
     metric("calls_per_request", "system calls per request", "", Some(true)),
     metric("waits_per_request", "waits per request", "", Some(true)),
     metric("events_per_wait", "events per wait", "", None),
@@ -62,6 +63,13 @@ pub const FAMILIES: &[Metric] = &[
     metric("calls_per_request.", "calls per request", "", Some(true)),
     metric("call_us_per_request.", "time in the call per request", "µs", Some(true)),
     metric("call_share.", "share of server CPU", "", Some(true)),
+    metric(
+        "kernel_calls_per_request.",
+        "the server's calls in the kernel per request",
+        "",
+        Some(true),
+    ),
+    metric("kernel_calls_per_wait.", "calls in the kernel per wait", "", Some(true)),
     metric("details_per_wait.", "mechanism's own counter per wait", "", None),
     metric("details.", "mechanism's own counter per run", "", None),
 ];

@@ -1,34 +1,90 @@
-//! A network namespace in which all packets are received on the server's CPU.
+//! A network namespace of the laboratory's own, in which all packets are received on the server's
+//! CPU, or come late, or never.
 //!
 //! Loopback does the receiver's work on the sender's CPU: a client that opens a connection, sends
 //! and closes pays for most of what the server's network stack does. A generator with one CPU is
 //! then the bottleneck wherever connections are short, and no server can be driven beyond its
 //! saturation. Receive packet steering (the kernel's `networking/scaling.rst`) leads the work to
 //! the CPU on which it would be done if the packets came from a network: the server's.
+//!
+//! Clients far away are those of the same loopback, behind a queue that keeps each packet for a
+//! while and drops some (netem, tc-netem(8)): it is in the namespace, and goes with it.
 
-use crate::sys;
+use crate::{experiment::Clients, sys};
 use anyhow::Context;
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+};
 
 /// The steering of loopback's one receive queue, below a mount of sysfs.
 const STEERING: &str = "class/net/lo/queues/rx-0/rps_cpus";
 
+/// The most packets on their way: netem drops what is above, and its default is a thousand.
+const MAX_UNDER_WAY: u32 = 1_000_000;
+
 /// Moves this thread, and what it starts from now on, into a network namespace of its own, whose
-/// loopback is up and received on `cpu`. It ends with the last process in it.
+/// loopback is up. It ends with the last process in it.
 ///
 /// # Errors
-/// Without the right to make namespaces (CAP_SYS_ADMIN), and when this kernel has no receive
-/// packet steering; the text says which step it was. This thread may then be in a namespace whose
+/// Without the right to make namespaces (CAP_SYS_ADMIN); the text says which step it was.
+pub fn own() -> anyhow::Result<()> {
+    sys::own_network().context("a network namespace of its own (unshare(2))")?;
+    sys::loopback_up().context("bringing its loopback up")
+}
+
+/// The same, and its loopback is received on `cpu`.
+///
+/// # Errors
+/// As [`own`], and when this kernel has no receive packet steering. This thread may then be in a namespace whose
 /// loopback is received as everywhere.
 pub fn receive_on(cpu: u32) -> anyhow::Result<()> {
-    sys::own_network().context("a network namespace of its own (unshare(2))")?;
-    sys::loopback_up().context("bringing its loopback up")?;
+    own()?;
     // What is mounted at /sys shows the network namespace of who mounted it.
     let mounted = tempfile::tempdir().context("a folder to mount sysfs on")?;
     sys::mount_sysfs(mounted.path()).context("mounting its sysfs")?;
     let steered = steer(mounted.path(), cpu);
     sys::unmount(mounted.path()).context("unmounting its sysfs")?;
     steered
+}
+
+/// Delay and loss on the loopback of this thread's network namespace, as long as this lives.
+#[derive(Debug)]
+pub struct Distance(());
+
+impl Distance {
+    /// Puts `clients` far away. To be called in a namespace of one's own ([`own`]).
+    ///
+    /// # Errors
+    /// When there is no tc, or the kernel has no netem; with what tc said.
+    pub fn put(clients: &Clients) -> anyhow::Result<Self> {
+        // As a module, in kernels that do not load it by themselves. What fails here shows below.
+        let _ = Command::new("modprobe").arg("sch_netem").stderr(Stdio::null()).status();
+        let (delay, loss) = (clients.delay_ms, clients.loss * 100.0);
+        tc(&format!(
+            "qdisc add dev lo root netem limit {MAX_UNDER_WAY} delay {delay}ms loss {loss}%"
+        ))
+        .context("delay and loss (the kernel's sch_netem)")?;
+        Ok(Self(()))
+    }
+}
+
+impl Drop for Distance {
+    fn drop(&mut self) {
+        // It would go with the namespace, too.
+        let _ = tc("qdisc del dev lo root");
+    }
+}
+
+fn tc(words: &str) -> anyhow::Result<()> {
+    let output = Command::new("tc")
+        .args(words.split(' '))
+        .output()
+        .context("tc cannot be started (it is in the package iproute2)")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "tc {words}: {}", said.trim());
+    Ok(())
 }
 
 fn steer(sysfs: &Path, cpu: u32) -> anyhow::Result<()> {
@@ -72,5 +128,35 @@ mod tests {
         let moved = moved.join().unwrap();
         assert_ne!(moved, Some(outside.clone()));
         assert_eq!(place(), outside);
+    }
+
+    /// Far away in a namespace of its own, or what keeps it from there.
+    #[test]
+    fn distance_ends_with_its_value() {
+        let clients = Clients { delay_ms: 10.0, loss: 0.0, settle_seconds: 1.0 };
+        std::thread::spawn(move || {
+            if let Err(error) = own() {
+                return eprintln!("skipped: {error:#}");
+            }
+            let echo = || {
+                let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+                let started_at = std::time::Instant::now();
+                std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+                started_at.elapsed()
+            };
+            match Distance::put(&clients) {
+                Ok(distance) => {
+                    assert!(echo().as_millis() >= 20, "there and back");
+                    drop(distance);
+                    tc("qdisc add dev lo root netem delay 1ms").expect("the first is gone");
+                }
+                Err(error) => {
+                    let said = format!("{error:#}");
+                    assert!(said.contains("sch_netem") && said.contains("tc "), "{said}");
+                }
+            }
+        })
+        .join()
+        .unwrap();
     }
 }

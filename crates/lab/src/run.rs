@@ -1,5 +1,7 @@
 //! Carries an experiment out.
 
+pub mod executable;
+mod ground;
 pub mod interrupt;
 pub mod process;
 pub mod progress;
@@ -9,8 +11,9 @@ pub mod trial;
 
 use crate::{
     environment::Environment,
-    experiment::{Experiment, PHASE, RATE, ReceiveOn, RelativeTo, SaturationOf, Subject, Variant},
-    network,
+    experiment::{
+        CLIENTS, Experiment, PHASE, Place, RATE, RelativeTo, SaturationOf, Subject, Variant,
+    },
     plan::{self, Cell, Point},
     result::{FORMAT, Outcome, Run, Saturation, Status, VariantOutcome},
 };
@@ -29,6 +32,8 @@ const SHARED_CPU: f64 = 0.05;
 const REPORT_S: f64 = 1.5;
 /// The share of the time that is kept for runs which must be made again.
 const SPARE: f64 = 0.1;
+/// More time than any experiment takes.
+const UNLIMITED_S: f64 = 1e9;
 /// A guess of what a run costs beside its window, before any was made.
 const FIRST_OVERHEAD_S: f64 = 0.3;
 
@@ -67,26 +72,6 @@ pub fn run(settings: &Settings<'_>) -> anyhow::Result<Outcome> {
     outcome.elapsed_s = conduct.started_at.elapsed().as_secs_f64();
     outcome.conclude();
     Ok(outcome)
-}
-
-/// Leads the network's receive work to the server's CPU where the experiment wants that; the CPU,
-/// if it was done. Where it could not be, figures below saturation are the same but for the
-/// server's share of that work, and a note says what is missing.
-fn lead_receive_work(experiment: &Experiment, cpus: Cpus, notes: &mut Vec<String>) -> Option<u32> {
-    if experiment.receive_on == ReceiveOn::Sender || cpus.server == cpus.generator {
-        return None;
-    }
-    match network::receive_on(cpus.server) {
-        Ok(()) => Some(cpus.server),
-        Err(error) => {
-            notes.push(format!(
-                "The network's receive work could not be led to the server's CPU ({error:#}): who \
-                 sends, does it, so that the generator may be the bottleneck before the server is. \
-                 Run it as root."
-            ));
-            None
-        }
-    }
 }
 
 /// A running experiment.
@@ -133,7 +118,7 @@ impl<'a> Conduct<'a> {
         );
         let cpus = cpus()?;
         let mut notes = Vec::new();
-        let receive_cpu = lead_receive_work(experiment, cpus, &mut notes);
+        let receive_cpu = ground::prepare(experiment, cpus, &mut notes)?;
         // After it: a network namespace has sysctls of its own.
         let environment = Environment { receive_cpu, ..Environment::look(cpus) };
         if let Some(kernel) = &environment.guest {
@@ -201,8 +186,14 @@ impl<'a> Conduct<'a> {
             .map(|(variant, _)| variant)
     }
 
+    /// What is left of the time. A clock that counts instructions leaps while the guest waits for
+    /// the host's files, and tells nothing: there every block is made.
     fn left_s(&self) -> f64 {
         let budget = self.settings.experiment.budget(self.settings.quick);
+        let place = self.settings.experiment.place;
+        if place == Place::DeterministicGuest && self.outcome.environment.guest.is_some() {
+            return UNLIMITED_S;
+        }
         budget.seconds - REPORT_S - self.started_at.elapsed().as_secs_f64()
     }
 
@@ -414,11 +405,12 @@ impl<'a> Conduct<'a> {
             return Ok(Some(self.settings.experiment.paper_rates()?.to_vec()));
         }
         let budget = *self.settings.experiment.budget(self.settings.quick);
-        // The point that costs most is the last on every axis.
+        // The point that costs most is the last on every axis; clients are near.
         let point: Point = self
             .outcome
             .dimensions
             .iter()
+            .filter(|dimension| dimension.name != CLIENTS)
             .filter_map(|d| Some((d.name.clone(), d.values.last()?.clone())))
             .collect();
         let probed = self.probed(budget.saturation_of);

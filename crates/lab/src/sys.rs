@@ -1,6 +1,10 @@
 //! The few system calls that need `unsafe`: what a child does before exec, CPU clocks, namespaces.
 #![allow(unsafe_code)]
 
+mod perf;
+
+pub use perf::count_calls;
+
 use std::{
     ffi::CString,
     io,

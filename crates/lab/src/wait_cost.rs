@@ -4,7 +4,11 @@
 //! handing out of its events are timed. This is how the papers' arguments about a single system
 //! call are measured (provos sections 3.1 to 3.3), and in the guest kernel, where an instruction is
 //! a nanosecond, it repeats to the per cent.
+//!
+//! Calls of the kernel's functions ([`crate::kernel_calls`]) are counted in further waits after the
+//! timed ones, which the probes would slow.
 
+use crate::kernel_calls::KernelCalls;
 use anyhow::Context as _;
 use pollux_event::{Interest, Mechanism, MechanismSpec, Token, registry, sys};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
@@ -21,6 +25,8 @@ use std::{
 const MAX_WAITS: usize = 4_000_000;
 /// Waits before the timed ones: caches and allocations settle.
 const WARM_UP: usize = 20;
+/// Waits in which the kernel's calls are counted.
+const COUNTED: usize = 20;
 /// How long a wait may take until something is wrong: what was made ready is ready.
 const LIMIT: Duration = Duration::from_secs(10);
 /// The most waits until all that was made ready has been reported.
@@ -35,8 +41,15 @@ pub struct WaitCost {
     pub watched: usize,
     /// How many of them are made ready before each wait.
     pub ready: usize,
-    /// How long to measure.
+    /// How many interests are changed before each wait, as part of what is timed: so many are
+    /// taken back, and those asked for again that were taken back before the last wait.
+    pub changes: usize,
+    /// How long to measure at most.
     pub duration: Duration,
+    /// How many waits to measure at most: with the same seed, the same ones for every mechanism.
+    pub waits: Option<u64>,
+    /// Functions of the kernel whose calls are counted.
+    pub kernel_calls: Vec<String>,
     /// Decides which are made ready.
     pub seed: u64,
     /// The CPU to run on.
@@ -44,11 +57,12 @@ pub struct WaitCost {
 }
 
 /// Measures, and returns one JSON document: `valid`, `mechanism_spec`, `waits`, `events`, `wait_ns`
-/// (`mean`, `p50`, `p90`, `p99`, `max`), `system_calls` and the mechanism's own `details`.
+/// (`mean`, `p50`, `p90`, `p99`, `max`), `system_calls`, the mechanism's own `details`, and
+/// `counted` (`waits`, `kernel_calls`).
 ///
 /// # Errors
-/// When the mechanism is not there or cannot hold so many, when descriptors run out, or when it
-/// does not report what is ready.
+/// When the mechanism is not there or cannot hold so many, when descriptors run out, when it
+/// does not report what is ready, or when the kernel does not count the calls.
 pub fn measure(what: &WaitCost) -> anyhow::Result<Json> {
     anyhow::ensure!(what.watched >= 1, "--watched: at least one");
     anyhow::ensure!(
@@ -57,6 +71,13 @@ pub fn measure(what: &WaitCost) -> anyhow::Result<Json> {
         what.ready,
         what.watched
     );
+    anyhow::ensure!(
+        what.changes <= what.watched - what.ready,
+        "--changes {}: at most {}, those watched and not made ready",
+        what.changes,
+        what.watched - what.ready
+    );
+    anyhow::ensure!(what.waits != Some(0), "--waits 0: at least one");
     if let Some(cpu) = what.cpu {
         let mut set = rustix::thread::CpuSet::new();
         anyhow::ensure!(
@@ -78,67 +99,141 @@ impl registry::Visitor for Measurement<'_> {
 
     fn visit<M: Mechanism>(self) -> Self::Output {
         let what = self.0;
-        // The set first: `select` wants the low descriptors for what it watches.
-        let mut set = M::open(&what.mechanism.options())?;
-        let mut sockets = Sockets::open(what.watched)?;
-        let mut tokens = Vec::with_capacity(what.watched);
-        for socket in &sockets.all[..what.watched] {
-            tokens.push(set.add(socket.as_fd(), Interest::READ)?);
+        let mut rig = Rig::<M>::open(what)?;
+        for _ in 0..WARM_UP {
+            rig.round()?;
         }
-        let index: BTreeMap<i32, usize> =
-            sockets.all.iter().enumerate().map(|(index, s)| (s.as_raw_fd(), index)).collect();
-        let mut random = StdRng::seed_from_u64(what.seed);
-        let mut samples: Vec<u32> = Vec::with_capacity(1 << 16);
-        let (mut events, mut rounds) = (0u64, 0);
-        let mut reported: Vec<Token> = Vec::with_capacity(what.watched);
-        let mut before = sys::counters();
-        let mut own_before = set.statistics();
-        let mut deadline = Instant::now() + LIMIT;
-        while rounds < WARM_UP || (Instant::now() < deadline && samples.len() < MAX_WAITS) {
-            if rounds == WARM_UP {
-                samples.clear();
-                events = 0;
-                before = sys::counters();
-                own_before = set.statistics();
-                deadline = Instant::now() + what.duration;
-            }
-            rounds += 1;
-            let mut missing = sockets.make_ready(what.ready, &mut random)?;
-            let mut waits = 0;
-            while missing > 0 {
-                waits += 1;
-                anyhow::ensure!(
-                    waits <= MAX_WAITS_PER_ROUND,
-                    "{} of {} ready sockets were not reported in {MAX_WAITS_PER_ROUND} waits",
-                    missing,
-                    what.ready
-                );
-                reported.clear();
-                let started_at = Instant::now();
-                set.wait(Some(LIMIT))?;
-                while let Some(event) = set.next_event() {
-                    reported.push(event.token);
-                }
-                let took = started_at.elapsed();
-                anyhow::ensure!(took < LIMIT, "{} does not report what is ready", what.mechanism);
-                samples.push(u32::try_from(took.as_nanos()).unwrap_or(u32::MAX));
-                events += reported.len() as u64;
-                for token in &reported {
-                    missing -= sockets.read(index[&token.fd])?;
-                }
-            }
+        rig.samples.clear();
+        rig.events = 0;
+        let before = sys::counters();
+        let own_before = rig.set.statistics();
+        let deadline = Instant::now() + what.duration;
+        let most = what.waits.map_or(MAX_WAITS, |waits| waits.min(MAX_WAITS as u64) as usize);
+        while rig.samples.is_empty() || (rig.samples.len() < most && Instant::now() < deadline) {
+            rig.round()?;
         }
         let calls = sys::counters().since(&before);
-        let details: BTreeMap<_, _> = set
+        let details: BTreeMap<_, _> = rig
+            .set
             .statistics()
             .into_iter()
             .zip(own_before)
             .map(|((name, after), (_, before))| (name, after.saturating_sub(before)))
             .collect();
-        for (token, socket) in tokens.into_iter().zip(sockets.all) {
-            set.close(token, socket.into())?;
+        let mut document = document(what, &mut rig.samples, rig.events, &calls, details);
+        if !what.kernel_calls.is_empty() {
+            document["counted"] = rig.count()?;
         }
-        Ok(document(what, &mut samples, events, &calls, details))
+        rig.close()?;
+        Ok(document)
+    }
+}
+
+/// A set with its sockets.
+struct Rig<'a, M> {
+    what: &'a WaitCost,
+    set: M,
+    sockets: Sockets,
+    tokens: Vec<Token>,
+    index: BTreeMap<i32, usize>,
+    random: StdRng,
+    /// What each wait took, in nanoseconds.
+    samples: Vec<u32>,
+    events: u64,
+    reported: Vec<Token>,
+    /// Whose interest was taken back before the last wait.
+    muted: Vec<usize>,
+}
+
+impl<'a, M: Mechanism> Rig<'a, M> {
+    fn open(what: &'a WaitCost) -> anyhow::Result<Self> {
+        // The set first: `select` wants the low descriptors for what it watches.
+        let mut set = M::open(&what.mechanism.options())?;
+        let sockets = Sockets::open(what.watched)?;
+        let mut tokens = Vec::with_capacity(what.watched);
+        for socket in &sockets.all[..what.watched] {
+            tokens.push(set.add(socket.as_fd(), Interest::READ)?);
+        }
+        let index =
+            sockets.all.iter().enumerate().map(|(index, s)| (s.as_raw_fd(), index)).collect();
+        Ok(Self {
+            what,
+            set,
+            sockets,
+            tokens,
+            index,
+            random: StdRng::seed_from_u64(what.seed),
+            samples: Vec::with_capacity(1 << 16),
+            events: 0,
+            reported: Vec::with_capacity(what.watched),
+            muted: Vec::with_capacity(what.changes),
+        })
+    }
+
+    /// Makes sockets ready and waits until all of them have been reported.
+    fn round(&mut self) -> anyhow::Result<()> {
+        let what = self.what;
+        // Neighbours in a random place: different by construction, at no cost of memory.
+        let start = self.random.random_range(0..what.watched);
+        self.sockets.make_ready(start, what.ready)?;
+        let mut missing = what.ready;
+        let mut waits = 0;
+        while missing > 0 {
+            waits += 1;
+            anyhow::ensure!(
+                waits <= MAX_WAITS_PER_ROUND,
+                "{} of {} ready sockets were not reported in {MAX_WAITS_PER_ROUND} waits",
+                missing,
+                what.ready
+            );
+            self.reported.clear();
+            let started_at = Instant::now();
+            if waits == 1 {
+                self.change(start + what.ready)?;
+            }
+            self.set.wait(Some(LIMIT))?;
+            while let Some(event) = self.set.next_event() {
+                self.reported.push(event.token);
+            }
+            let took = started_at.elapsed();
+            anyhow::ensure!(took < LIMIT, "{} does not report what is ready", what.mechanism);
+            self.samples.push(u32::try_from(took.as_nanos()).unwrap_or(u32::MAX));
+            self.events += self.reported.len() as u64;
+            for token in &self.reported {
+                missing -= self.sockets.read(self.index[&token.fd])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The interests that change before a wait: none of those that are ready.
+    fn change(&mut self, from: usize) -> anyhow::Result<()> {
+        while let Some(index) = self.muted.pop() {
+            self.set.modify(self.tokens[index], Interest::READ)?;
+        }
+        for step in 0..self.what.changes {
+            let index = (from + step) % self.what.watched;
+            self.set.modify(self.tokens[index], Interest::empty())?;
+            self.muted.push(index);
+        }
+        Ok(())
+    }
+
+    /// Further waits in which the kernel's calls are counted.
+    fn count(&mut self) -> anyhow::Result<Json> {
+        self.samples.clear();
+        let calls = KernelCalls::of_this_thread(&self.what.kernel_calls)?;
+        for _ in 0..COUNTED {
+            self.round()?;
+        }
+        Ok(json!({"waits": self.samples.len(), "kernel_calls": calls.read()?}))
+    }
+
+    fn close(mut self) -> anyhow::Result<()> {
+        for (token, socket) in self.tokens.into_iter().zip(self.sockets.all) {
+            self.set.close(token, socket.into())?;
+        }
+        Ok(())
     }
 }
 
@@ -164,6 +259,7 @@ fn document(
         "mechanism_spec": what.mechanism.to_string(),
         "watched": what.watched,
         "ready": what.ready,
+        "changes": what.changes,
         "waits": samples.len(),
         "events": events,
         "wait_ns": {
@@ -208,15 +304,13 @@ impl Sockets {
         Ok(Self { all: sockets, watched })
     }
 
-    /// Makes `count` different sockets among those watched readable; returns how many.
-    fn make_ready(&mut self, count: usize, random: &mut StdRng) -> anyhow::Result<usize> {
-        // Neighbours in a random place: different by construction, at no cost of memory.
-        let start = random.random_range(0..self.watched);
+    /// Makes `count` sockets among those watched readable, from `start` on.
+    fn make_ready(&mut self, start: usize, count: usize) -> anyhow::Result<()> {
         for step in 0..count {
             let peer = ((start + step) % self.watched) ^ 1;
             (&self.all[peer]).write_all(b"x").context("one byte to a peer")?;
         }
-        Ok(count)
+        Ok(())
     }
 
     /// Takes the byte of the socket at `index`, if it has one: 1 or 0.
@@ -239,6 +333,9 @@ mod tests {
             mechanism: mechanism.parse()?,
             watched,
             ready,
+            changes: 0,
+            waits: None,
+            kernel_calls: Vec::new(),
             duration: Duration::from_millis(20),
             seed: 1,
             cpu: None,
@@ -267,6 +364,30 @@ mod tests {
             |watched| cost("poll", watched, 1).unwrap()["wait_ns"]["p50"].as_u64().unwrap() as f64;
         let (few, many) = (p50(2), p50(400));
         assert!(many > 2.0 * few, "{few} ns with 2, {many} ns with 400");
+    }
+
+    #[test]
+    fn changes_and_a_number_of_waits() {
+        for mechanism in ["poll", "epoll", "epoll-et", "select"] {
+            let what = WaitCost {
+                mechanism: mechanism.parse().unwrap(),
+                watched: 9,
+                ready: 2,
+                changes: 3,
+                waits: Some(50),
+                kernel_calls: Vec::new(),
+                duration: Duration::from_secs(60),
+                seed: 1,
+                cpu: None,
+            };
+            let json = measure(&what).unwrap();
+            let waits = json["waits"].as_u64().unwrap();
+            // A round may take two waits, and is made whole.
+            assert!((50..=51).contains(&waits), "{mechanism}: {json}");
+            assert!(json["counted"].is_null());
+            let error = measure(&WaitCost { changes: 8, ..what }).unwrap_err().to_string();
+            assert_eq!(error, "--changes 8: at most 7, those watched and not made ready");
+        }
     }
 
     #[test]

@@ -8,7 +8,10 @@ use pollux_lab::{
     experiment::{self, Budget, Experiment, Place},
     report,
     result::Outcome,
-    run::{self, Settings, interrupt::Interrupt, progress::Progress, trial::Programs},
+    run::{
+        self, Settings, executable::Executable, interrupt::Interrupt, progress::Progress,
+        trial::Programs,
+    },
     wait_cost::{self, WaitCost},
 };
 use std::{
@@ -53,6 +56,7 @@ enum Subcommand {
 #[command(after_help = "Examples:
   pollux lab wait-cost --mechanism poll --watched 10000
   pollux lab wait-cost --mechanism epoll-et --watched 10000 --ready 100 --duration 2s --pin 0
+  pollux vm -- pollux lab wait-cost --mechanism poll --watched 500 --kernel-calls sock_poll
 
 Prints one JSON document. Only the wait and the handing out of its events are timed.")]
 struct WaitCostArgs {
@@ -65,9 +69,19 @@ struct WaitCostArgs {
     /// How many of them are made ready before each wait
     #[arg(long, value_name = "N", default_value_t = 1)]
     ready: usize,
-    /// How long to measure
+    /// How many interests are changed before each wait, as part of what is timed
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    changes: usize,
+    /// How long to measure at most
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration::parse)]
     duration: Duration,
+    /// How many waits to measure at most: with the same seed, the same ones for every mechanism
+    #[arg(long, value_name = "N")]
+    waits: Option<u64>,
+    /// Functions of the kernel whose calls are counted, in waits after the timed ones (needs
+    /// kprobes, which the guest of `pollux vm` has)
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    kernel_calls: Vec<String>,
     /// Decides which are made ready
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -142,7 +156,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
                 mechanism: args.mechanism,
                 watched: args.watched,
                 ready: args.ready,
+                changes: args.changes,
                 duration: args.duration,
+                waits: args.waits,
+                kernel_calls: args.kernel_calls,
                 seed: args.seed,
                 cpu: args.pin,
             })?;
@@ -226,12 +243,13 @@ fn measure(args: &RunArgs) -> anyhow::Result<ExitCode> {
     }
     // Before anything is measured: a run is not to end with nowhere to put it.
     fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
+    let executable = Executable::of_this_process()?;
     let settings = Settings {
         experiment: &experiment,
         quick: args.quick,
         paper_rates: args.paper_rates,
         seed: args.seed,
-        programs: Programs::of_this_executable().context("the path of this program")?,
+        programs: Programs::of(executable.path()),
         interrupt: Interrupt::on_signals().context("cannot catch Ctrl-C")?,
         progress: Progress::on_terminal(),
     };

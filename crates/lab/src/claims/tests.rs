@@ -255,17 +255,9 @@ fn made_for(experiment: &Experiment, claim: &Claim, quick: bool, a: f64) -> Outc
     };
     for (block, name) in (0..3).flat_map(|block| names.iter().map(move |name| (block, name))) {
         for point in crate::plan::points(&outcome.dimensions) {
-            let speaks_of = |side: &Side, points: &[Point]| {
-                let variant = side.variant.as_ref();
-                let named = variant.map_or(claim.each.contains(name), |variant| variant == name);
-                named && points.contains(&point)
-            };
             let mut metrics = std::collections::BTreeMap::new();
-            let sides = [(Some(&claim.a), a), (claim.b.as_ref(), 1.0)];
-            for (side, value) in sides.into_iter().filter_map(|(side, v)| Some((side?, v))) {
-                if speaks_of(side, &points(&outcome, side)) {
-                    metrics.insert(side.metric.as_ref().unwrap_or(&claim.metric).clone(), value);
-                }
+            for (side, value) in sides_at(&outcome, claim, &point, name, a) {
+                metrics.insert(side.metric.as_ref().unwrap_or(&claim.metric).clone(), value);
             }
             outcome.runs.push(Run {
                 cell: Cell { variant: name.clone(), point },
@@ -282,6 +274,36 @@ fn made_for(experiment: &Experiment, claim: &Claim, quick: bool, a: f64) -> Outc
         }
     }
     outcome
+}
+
+/// The sides that speak of `name` at `point`, with its value there: side a is to be worth `a`, side
+/// b 1. A variant that is only taken off is worth 10, and what it is taken from so much more.
+fn sides_at<'a>(
+    outcome: &Outcome,
+    claim: &'a Claim,
+    point: &Point,
+    name: &str,
+    a: f64,
+) -> Vec<(&'a Side, f64)> {
+    let sides = [(Some(&claim.a), a), (claim.b.as_ref(), 1.0)];
+    let here = sides
+        .into_iter()
+        .filter_map(|(side, value)| Some((side?, value)))
+        .filter(|(side, _)| points(outcome, side).contains(point));
+    let mut found = Vec::new();
+    for (side, value) in here {
+        let variant = side.variant.as_ref();
+        if variant.map_or(claim.each.iter().any(|each| each == name), |variant| variant == name) {
+            let taken_off = side.minus.as_ref().map_or(0.0, |minus| {
+                let known = sides_at(outcome, claim, point, minus, a);
+                known.last().map_or(10.0, |(_, value)| *value)
+            });
+            found.push((side, taken_off + value));
+        } else if side.minus.as_deref() == Some(name) {
+            found.insert(0, (side, 10.0));
+        }
+    }
+    found
 }
 
 /// The control of every claim that is built in: there are data by which it holds and data by which
@@ -314,4 +336,27 @@ fn every_built_in_claim_can_hold_and_can_fail() {
         }
     }
     assert!(judged > 50, "only {judged} claims");
+}
+
+#[test]
+fn what_one_costs_more_than_another_is_a_side() {
+    // `one` has 3 more than `two` with many, 1 more with few; both less than is offered.
+    let claim = "compare = \"ratio\"\neach = [\"one\"]\n\
+                 a = { minus = \"two\", at = { idle = \"max\", rate = \"max\" } }\n\
+                 b = { minus = \"two\", at = { idle = \"min\", rate = \"max\" } }\n\
+                 holds = { above = 2.5 }";
+    let cost = |variant: &str, idle: f64, _: f64, block: u32| {
+        let step = if idle > 0.0 { 3.0 } else { 1.0 };
+        Some(1.0 + f64::from(block) + if variant == "one" { step } else { 0.0 })
+    };
+    let judged = judge(&outcome(claim, cost));
+    assert_eq!((judged[0].verdict, judged[0].value), (Verdict::Holds, Some(3.0)), "{judged:?}");
+
+    let missing = |variant: &str, idle, rate, block| match variant {
+        "two" => None,
+        _ => cost(variant, idle, rate, block),
+    };
+    let judged = judge(&outcome(claim, missing));
+    assert_eq!(judged[0].verdict, Verdict::Undecided);
+    assert!(judged[0].parts[0].note.is_some(), "{judged:?}");
 }

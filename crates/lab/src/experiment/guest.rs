@@ -1,6 +1,6 @@
 //! The form that an experiment takes in a guest.
 
-use super::{Budget, Experiment, Flags, RelativeTo, Value, Variant};
+use super::{Budget, Clients, Experiment, Flags, RelativeTo, Value, Variant};
 use pollux_event::registry;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -16,6 +16,8 @@ pub struct Guest {
     /// Flags of `pollux load` that take the place of the experiment's.
     #[serde(default)]
     pub load: Flags,
+    /// How far away clients are.
+    pub clients: Option<Clients>,
     /// The values of axes, by the axis' name, in the full form and under `--quick`.
     #[serde(default)]
     pub values: BTreeMap<String, Vec<Value>>,
@@ -41,6 +43,7 @@ impl Experiment {
         self.load.extend(guest.load);
         self.full = guest.full.unwrap_or(self.full);
         self.quick = guest.quick.unwrap_or(self.quick);
+        self.clients = guest.clients.or(self.clients);
         for axis in &mut self.axis {
             if let Some(values) = guest.values.get(&axis.name) {
                 axis.values.clone_from(values);
@@ -72,8 +75,9 @@ impl Experiment {
         let is_there =
             |name: &Option<String>| name.as_ref().is_none_or(|name| names.contains(name));
         self.claim.retain(|claim| {
-            let b = claim.b.as_ref().is_none_or(|side| is_there(&side.variant));
-            !claim.each.is_empty() && is_there(&claim.a.variant) && b
+            let mut sides = std::iter::once(&claim.a).chain(&claim.b);
+            let all = sides.all(|side| is_there(&side.variant) && is_there(&side.minus));
+            !claim.each.is_empty() && all
         });
     }
 }

@@ -113,6 +113,39 @@ fn a_guest_has_its_own_limits_and_fewer_variants() {
 }
 
 #[test]
+fn what_clients_far_away_need_is_checked() {
+    for (old, new, expected) in [
+        ("delay-ms = 100", "delay-ms = 0", "delay-ms: above 0, at most 2000"),
+        ("loss = 0.01\nsettle", "loss = 1\nsettle", "loss: a share, at most 0.5"),
+        ("settle-seconds = 2", "settle-seconds = 0", "settle-seconds: 0.1 to 600"),
+        ("session-requests = 4", "session-requests = 1", "session-requests: at least 2"),
+        ("values = [\"near\", ", "values = [\"here\", ", "here: wants near, idle or far"),
+        ("name = \"clients\"", "name = \"idle\"", "belong together"),
+        ("delay-ms = 150", "delay-ms = 9000", "[guest]: [clients] delay-ms"),
+        ("minus = \"epoll\"", "minus = \"epol\"", "no variant \"epol\""),
+    ] {
+        let said = said_of("gammo-wan", old, new);
+        assert!(said.contains(expected), "{new}: {said}");
+    }
+    let clients = find("gammo-wan").unwrap().clients.unwrap();
+    assert_eq!((clients.delay_ms, clients.kept_open(1000.0, 4.0)), (100.0, 150.0));
+    let claims = |variants: &str| {
+        let text = text("gammo-wan").unwrap().replace("[\"poll\", \"epoll\"]\nclients", variants);
+        Experiment::parse(&text).unwrap().in_guest().claim
+    };
+    let has = |claims: &[Claim], id: &str| claims.iter().any(|claim| claim.id == id);
+    assert!(has(&claims("[\"poll\", \"epoll\"]\nclients"), "G12-cpu-most"));
+    assert!(!has(&claims("[\"poll\"]\nclients"), "G12-cpu-most"), "nothing to take off");
+}
+
+#[test]
+fn functions_to_count_are_few() {
+    let new = format!("kernel-calls = [{}]", "\"sock_poll\", ".repeat(9));
+    let said = said_of("mail-hints", "kernel-calls = [\"tcp_poll\"]", &new);
+    assert!(said.contains("kernel-calls: at most 8"), "{said}");
+}
+
+#[test]
 fn budgets_are_told_in_seconds_and_minutes() {
     let of = |seconds| Budget { seconds, ..find("idle").unwrap().quick }.text();
     assert_eq!([of(80.0), of(179.0), of(180.0), of(900.0)], ["80 s", "179 s", "3 min", "15 min"]);

@@ -1,10 +1,10 @@
 //! What the types of an experiment cannot say.
 
 use super::{
-    Axis, Budget, Claim, Experiment, IDLE, PHASE, RATE, RelativeTo, SaturationOf, Side, Subject,
-    Value,
+    Axis, Budget, CLIENTS, Claim, Experiment, IDLE, PHASE, RATE, RelativeTo, SaturationOf, Side,
+    Subject, Value,
 };
-use crate::{metric, stats::Compare};
+use crate::{kernel_calls::MAX_FUNCTIONS, metric, stats::Compare};
 use anyhow::{Context as _, bail, ensure};
 use pollux_event::MechanismSpec;
 use std::collections::BTreeSet;
@@ -53,16 +53,26 @@ impl Experiment {
             Subject::Server => {
                 ensure!(self.workload.is_some(), "workload is missing: what is served?");
                 let wait = !self.wait.is_empty() || self.axis.iter().any(|a| a.wait_flag.is_some());
-                ensure!(!wait, "[wait] and wait-flag are for subject = \"wait\"");
+                let wait = wait || self.variant.iter().any(|variant| !variant.wait.is_empty());
+                ensure!(
+                    !wait,
+                    "[wait] and wait-flag, and wait of a variant, are for subject = \"wait\""
+                );
             }
             Subject::Wait => {
                 let none = self.server.is_empty() && self.load.is_empty() && self.idle.is_empty();
+                let none = none && self.variant.iter().all(|variant| variant.server.is_empty());
                 let served = self.workload.is_some() || self.rate.is_some() || !none;
                 ensure!(!served, "subject = \"wait\" has no server: no workload, [rate], [load] …");
             }
         }
+        ensure!(
+            self.kernel_calls.len() <= MAX_FUNCTIONS,
+            "kernel-calls: at most {MAX_FUNCTIONS} functions"
+        );
         self.full.check().context("[full]")?;
         self.quick.check().context("[quick]")?;
+        self.check_clients()?;
         let mut axes = BTreeSet::new();
         for axis in &self.axis {
             axis.check(self.subject).with_context(|| format!("[[axis]] {:?}", axis.name))?;
@@ -182,7 +192,7 @@ impl Experiment {
         names: &BTreeSet<&str>,
         axes: &BTreeSet<&str>,
     ) -> anyhow::Result<()> {
-        if let Some(name) = &side.variant {
+        for name in [&side.variant, &side.minus].into_iter().flatten() {
             ensure!(names.contains(name.as_str()), "no variant {name:?}");
         }
         if let Some(name) = &side.metric {
@@ -235,7 +245,10 @@ impl Axis {
         }
         match subject {
             Subject::Server => ensure!(
-                self.name == IDLE || self.server_flag.is_some() || self.load_flag.is_some(),
+                self.name == IDLE
+                    || self.name == CLIENTS
+                    || self.server_flag.is_some()
+                    || self.load_flag.is_some(),
                 "it changes nothing: give server-flag or load-flag"
             ),
             Subject::Wait => {

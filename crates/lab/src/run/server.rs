@@ -1,6 +1,7 @@
 //! The server under test, as a process.
 
 use super::{interrupt::Interrupt, process::Process};
+use crate::environment::guest;
 use anyhow::{Context as _, bail};
 use rustix::process::Signal;
 use serde_json::Value as Json;
@@ -17,6 +18,8 @@ const ANSWER: Duration = Duration::from_secs(15);
 const FILL: Duration = Duration::from_secs(30);
 /// How long their number may stand still before they count as refused.
 const STALL: Duration = Duration::from_secs(2);
+/// How much longer both may take in a guest, whose CPU is emulated.
+const GUEST_FACTOR: u32 = 8;
 /// How often their number is asked for.
 const ASK: Duration = Duration::from_millis(40);
 
@@ -105,8 +108,9 @@ impl Server {
             let ended = holder.ended().is_some();
             // Before the first connection the holder itself may still be starting, which takes an
             // emulated or a busy machine seconds.
-            let patience = if most == 0 { START } else { STALL };
-            if ended || grew_at.elapsed() > patience || started_at.elapsed() > FILL {
+            let factor = if guest().is_some() { GUEST_FACTOR } else { 1 };
+            let patience = if most == 0 { START } else { STALL * factor };
+            if ended || grew_at.elapsed() > patience || started_at.elapsed() > FILL * factor {
                 let mut said = self.process.stderr();
                 if said.is_empty() {
                     said = holder.stderr();

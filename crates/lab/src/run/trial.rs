@@ -3,14 +3,20 @@
 
 use super::{interrupt::Interrupt, process::Process, server::Server, site::Site};
 use crate::{
-    experiment::{Experiment, Flags, IDLE, Subject, Value, Variant, arguments},
+    experiment::{
+        Experiment, Flags, IDLE, RATE, SESSION, Subject, Value, Variant, Where, arguments,
+    },
+    kernel_calls::KernelCalls,
     measure::{self, Raw},
+    network::Distance,
     plan::Cell,
 };
 use anyhow::Context as _;
 use pollux_event::MechanismSpec;
 use std::{
+    collections::BTreeMap,
     ffi::OsString,
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -18,6 +24,8 @@ use std::{
 const LOAD_GRACE: Duration = Duration::from_secs(40);
 /// How long Ctrl-C may go unnoticed.
 const INTERRUPT_GRAIN: Duration = Duration::from_millis(20);
+/// How often the server is asked for its open connections in a window.
+const OPEN_SAMPLES: u32 = 5;
 /// The generator's exit code for "I was the bottleneck".
 const EXIT_INVALID: i32 = 3;
 
@@ -35,22 +43,18 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// All of them from the executable that runs now.
-    ///
-    /// # Errors
-    /// When its path is not known.
-    pub fn of_this_executable() -> std::io::Result<Self> {
-        let executable = std::env::current_exe()?.into_os_string();
+    /// All of them from `executable`, which is `pollux`.
+    pub fn of(executable: &Path) -> Self {
         let command = |words: &[&str]| -> Vec<OsString> {
             let words = words.iter().map(OsString::from);
-            std::iter::once(executable.clone()).chain(words).collect()
+            std::iter::once(executable.into()).chain(words).collect()
         };
-        Ok(Self {
+        Self {
             serve: command(&["serve"]),
             load: command(&["load"]),
             idle: command(&["idle"]),
             wait: command(&["lab", "wait-cost"]),
-        })
+        }
     }
 }
 
@@ -90,6 +94,7 @@ struct Reading {
     at: Instant,
     cpu: measure::CpuTime,
     statistics: serde_json::Value,
+    kernel_calls: BTreeMap<String, u64>,
 }
 
 /// Everything that the runs of an experiment share.
@@ -142,6 +147,10 @@ impl Bench<'_> {
             return self.measure_wait(variant, first.cell, first.window_s, seed, &mut trials[0]);
         }
         let site = self.site.context("an experiment with a server has a site")?;
+        let _distance = match (Where::at(&first.cell.point), &self.experiment.clients) {
+            (Where::Far, Some(clients)) => Some(Distance::put(clients)?),
+            _ => None,
+        };
         let server = Server::start(&self.serve(site, variant, first.cell), self.interrupt)?;
         for trial in &mut *trials {
             trial.commands.push(server.command().to_owned());
@@ -152,32 +161,85 @@ impl Bench<'_> {
         let _holder = self.hold_idle(&server, first.cell, trials)?;
 
         let url = format!("http://{}{}", server.address, site.path());
-        let statistics = server.statistics(self.interrupt)?;
-        let cpu = measure::cpu_time(server.pid())?;
-        let mut earlier = Reading { at: Instant::now(), cpu, statistics };
+        let calls = KernelCalls::of_process(&self.experiment.kernel_calls, server.pid())?;
+        let mut earlier = self.reading(&server, &calls)?;
         let mut generators = Vec::with_capacity(steps.len());
         for (step, trial) in steps.iter().zip(&mut *trials) {
             let load = self.load(url.clone(), step.cell, step.drive, step.window_s, seed);
             let mut generator = Process::spawn("the generator", &load)?;
             trial.commands.push(generator.command().to_owned());
-            if generators.len() + 1 < steps.len() {
+            let settle_s = self.settle_s(step.drive);
+            if settle_s > 0.0 {
+                self.await_requests(&server, &earlier)?;
+                self.sleep_until(Instant::now() + Duration::from_secs_f64(settle_s))?;
+                earlier = self.reading(&server, &calls)?;
+                trial.raw.open = self.open_until(&server, earlier.at, step.window_s)?;
+            } else if generators.len() + 1 < steps.len() {
                 self.sleep_until(earlier.at + Duration::from_secs_f64(step.window_s))?;
             } else {
                 trial.raw.load = self.result_of(&mut generator, step.window_s)?;
             }
             generators.push(generator);
-            let (at, cpu) = (Instant::now(), measure::cpu_time(server.pid())?);
-            let later = Reading { at, cpu, statistics: server.statistics(self.interrupt)? };
+            let later = self.reading(&server, &calls)?;
             trial.raw.wall_ns = (later.at - earlier.at).as_nanos() as u64;
             trial.raw.cpu = later.cpu - earlier.cpu;
+            for (function, count) in &later.kernel_calls {
+                let before = earlier.kernel_calls.get(function).copied().unwrap_or(0);
+                trial.raw.kernel_calls.insert(function.clone(), count.saturating_sub(before));
+            }
             trial.raw.before = std::mem::replace(&mut earlier, later).statistics;
             trial.raw.after = earlier.statistics.clone();
         }
-        generators.pop();
         for ((generator, trial), step) in generators.iter_mut().zip(trials).zip(steps) {
-            trial.raw.load = self.result_of(generator, step.window_s)?;
+            if trial.raw.load.is_null() {
+                trial.raw.load = self.result_of(generator, step.window_s)?;
+            }
         }
         Ok(())
+    }
+
+    /// How long a load lasts before it is measured: until clients far away have opened all that they
+    /// keep open.
+    fn settle_s(&self, drive: Drive) -> f64 {
+        match (drive, &self.experiment.clients) {
+            (Drive::AsPlanned, Some(clients)) => clients.settle_seconds,
+            _ => 0.0,
+        }
+    }
+
+    /// The server's figures now. What it costs to ask for them is in the next.
+    fn reading(&self, server: &Server, calls: &KernelCalls) -> anyhow::Result<Reading> {
+        let (at, cpu) = (Instant::now(), measure::cpu_time(server.pid())?);
+        let kernel_calls = calls.read()?;
+        let statistics = server.statistics(self.interrupt)?;
+        Ok(Reading { at, cpu, statistics, kernel_calls })
+    }
+
+    /// Waits until the load has begun: its first request is there.
+    fn await_requests(&self, server: &Server, before: &Reading) -> anyhow::Result<()> {
+        let deadline = Instant::now() + LOAD_GRACE;
+        while server.statistics(self.interrupt)?["requests"] == before.statistics["requests"] {
+            anyhow::ensure!(Instant::now() < deadline, "no request came within {LOAD_GRACE:?}");
+            self.sleep_until(Instant::now() + INTERRUPT_GRAIN)?;
+        }
+        Ok(())
+    }
+
+    /// How many connections are open, at instants of a window that began at `start`.
+    fn open_until(
+        &self,
+        server: &Server,
+        start: Instant,
+        window_s: f64,
+    ) -> anyhow::Result<Vec<u64>> {
+        let mut open = Vec::with_capacity(OPEN_SAMPLES as usize);
+        for sample in 1..=OPEN_SAMPLES {
+            let share = f64::from(sample) / f64::from(OPEN_SAMPLES);
+            self.sleep_until(start + Duration::from_secs_f64(window_s * share))?;
+            let statistics = server.statistics(self.interrupt)?;
+            open.extend(statistics["connections"]["open"].as_u64());
+        }
+        Ok(open)
     }
 
     /// What the generator wrote at its end.
@@ -217,6 +279,11 @@ impl Bench<'_> {
         trial: &mut Trial,
     ) -> anyhow::Result<()> {
         let mut flags = self.experiment.wait.clone();
+        flags.extend(variant.wait.clone());
+        if !self.experiment.kernel_calls.is_empty() {
+            let functions = self.experiment.kernel_calls.join(",");
+            flags.insert("kernel-calls".into(), Value::Word(functions));
+        }
         for axis in &self.experiment.axis {
             if let Some(flag) = &axis.wait_flag {
                 flags.insert(flag.clone(), cell.point[&axis.name].clone());
@@ -290,10 +357,16 @@ impl Bench<'_> {
                 flags.insert("rate".into(), Value::Number(rps));
             }
             Drive::AsPlanned => {
-                if let Some(rate) = cell.point.get(crate::experiment::RATE) {
+                if let Some(rate) = cell.point.get(RATE) {
                     flags.insert("rate".into(), rate.clone());
                 }
             }
+        }
+        let settle_s = self.settle_s(drive);
+        if settle_s > 0.0 {
+            // It is measured from the first request that the server sees.
+            let way_s = self.experiment.clients.map_or(0.0, |clients| 2.0 * clients.delay_ms / 1e3);
+            flags.insert("warmup".into(), Value::Word(format!("{}s", settle_s + way_s)));
         }
         flags.insert("duration".into(), Value::Word(format!("{window_s}s")));
         flags.insert("seed".into(), Value::Word(seed.to_string()));
@@ -311,7 +384,15 @@ impl Bench<'_> {
         cell: &Cell,
         trials: &mut [Trial],
     ) -> anyhow::Result<Option<Process>> {
-        let wanted = cell.point.get(IDLE).and_then(Value::number).unwrap_or(0.0) as u64;
+        let number = |axis| cell.point.get(axis).and_then(Value::number);
+        let wanted = match (Where::at(&cell.point), &self.experiment.clients) {
+            (Where::Idle, Some(clients)) => {
+                let requests = self.experiment.load.get(SESSION).and_then(Value::number);
+                number(RATE).zip(requests).map(|(rps, requests)| clients.kept_open(rps, requests))
+            }
+            _ => number(IDLE),
+        };
+        let wanted = wanted.unwrap_or(0.0) as u64;
         if wanted == 0 {
             return Ok(None);
         }

@@ -1,0 +1,101 @@
+//! Where the clients are: beside the server, or behind the delay and the loss of a network.
+
+use super::{Experiment, IDLE, Value};
+use crate::plan::Point;
+use anyhow::ensure;
+use serde::{Deserialize, Serialize};
+
+/// The axis of [`Where`].
+pub const CLIENTS: &str = "clients";
+
+/// The flag of `pollux load` that tells how many requests a connection carries.
+pub const SESSION: &str = "session-requests";
+
+/// The longest way, in milliseconds: time enough to the moon.
+const MAX_DELAY_MS: f64 = 2_000.0;
+
+/// The network between server and clients that are far away.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Clients {
+    /// How long each packet takes, one way, in milliseconds.
+    pub delay_ms: f64,
+    /// The share of packets that are lost, each way.
+    pub loss: f64,
+    /// How long the load has lasted when its measurement begins: until as many connections are open
+    /// as will be, several round trips.
+    pub settle_seconds: f64,
+}
+
+/// Where the clients are: a value of the axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Where {
+    /// On loopback. The saturation is measured with them.
+    Near,
+    /// On loopback, and beside them as many idle connections as far clients would keep open.
+    Idle,
+    /// Behind [`Clients`].
+    Far,
+}
+
+impl Where {
+    fn of(value: &Value) -> Option<Self> {
+        let Value::Word(word) = value else { return None };
+        match word.as_str() {
+            "near" => Some(Self::Near),
+            "idle" => Some(Self::Idle),
+            "far" => Some(Self::Far),
+            _ => None,
+        }
+    }
+
+    /// Where they are at this point; near where nothing else is said.
+    pub fn at(point: &Point) -> Self {
+        point.get(CLIENTS).and_then(Self::of).unwrap_or(Self::Near)
+    }
+}
+
+impl Clients {
+    /// How many connections far clients keep open at `rate_rps` (Little's law). To the server the
+    /// first request comes with the connection, which ends with the reply to the last: it is open
+    /// for a round trip between each and the next.
+    pub fn kept_open(&self, rate_rps: f64, requests_per_connection: f64) -> f64 {
+        let round_trips = (requests_per_connection - 1.0) / requests_per_connection;
+        (rate_rps * round_trips * 2.0 * self.delay_ms / 1e3).round()
+    }
+}
+
+impl Experiment {
+    /// # Errors
+    /// When the axis and the table do not fit.
+    pub(super) fn check_clients(&self) -> anyhow::Result<()> {
+        let axis = self.axis.iter().find(|axis| axis.name == CLIENTS);
+        ensure!(
+            axis.is_some() == self.clients.is_some(),
+            "[clients] and an axis called \"clients\" belong together"
+        );
+        let (Some(axis), Some(clients)) = (axis, &self.clients) else { return Ok(()) };
+        let fits = clients.delay_ms > 0.0 && clients.delay_ms <= MAX_DELAY_MS;
+        ensure!(fits, "[clients] delay-ms: above 0, at most {MAX_DELAY_MS}");
+        ensure!((0.0..=0.5).contains(&clients.loss), "[clients] loss: a share, at most 0.5");
+        let fits = (0.1..=600.0).contains(&clients.settle_seconds);
+        ensure!(fits, "[clients] settle-seconds: 0.1 to 600");
+        let requests = self.load.get(SESSION).and_then(Value::number).unwrap_or(1.0);
+        ensure!(requests >= 2.0, "[load] {SESSION}: at least 2, or no connection stays open");
+        for value in axis.values.iter().chain(axis.quick_values.iter().flatten()) {
+            ensure!(
+                Where::of(value).is_some(),
+                "[[axis]] \"clients\": {value}: wants near, idle or far"
+            );
+        }
+        ensure!(
+            self.rate.is_some() && self.phase.is_empty(),
+            "[clients] wants [rate], and no phases: how many do they keep open?"
+        );
+        ensure!(
+            self.axis.iter().all(|axis| axis.name != IDLE),
+            "[clients] says how many connections are idle: no axis {IDLE:?} beside it"
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,66 @@
+//! What an experiment needs of the kernel beside its mechanisms: a network of its own, delay and
+//! loss, calls that can be counted. Prepared before anything is measured.
+
+use super::trial::Cpus;
+use crate::{
+    environment::guest,
+    experiment::{Experiment, ReceiveOn},
+    kernel_calls::KernelCalls,
+    network,
+};
+use anyhow::Context as _;
+
+/// Prepares it for this thread and what it starts; the CPU to which the network's receive work is
+/// led, if it is. Notes say what could not be had and can be done without.
+///
+/// # Errors
+/// What this kernel lacks, and which one has it.
+pub(super) fn prepare(
+    experiment: &Experiment,
+    cpus: Cpus,
+    notes: &mut Vec<String>,
+) -> anyhow::Result<Option<u32>> {
+    KernelCalls::of_this_thread(&experiment.kernel_calls)
+        .map_err(|error| in_guest_instead(experiment, &error))?;
+    let receive_cpu = lead_receive_work(experiment, cpus, notes);
+    if let Some(clients) = &experiment.clients {
+        // Never on the loopback that others use.
+        if receive_cpu.is_none() {
+            network::own().with_context(|| format!("experiment {}", experiment.id))?;
+        }
+        network::Distance::put(clients).map_err(|error| in_guest_instead(experiment, &error))?;
+    }
+    Ok(receive_cpu)
+}
+
+/// What this kernel lacks for the experiment, and the kernel that has it.
+fn in_guest_instead(experiment: &Experiment, error: &anyhow::Error) -> anyhow::Error {
+    let id = &experiment.id;
+    match guest() {
+        Some(_) => anyhow::anyhow!("experiment {id}: {error:#}"),
+        None => anyhow::anyhow!(
+            "experiment {id}: {error:#}; `pollux lab run {id} --guest` runs it in a kernel with all \
+             that it needs"
+        ),
+    }
+}
+
+/// Leads the network's receive work to the server's CPU where the experiment wants that; the CPU,
+/// if it was done. Where it could not be, figures below saturation are the same but for the
+/// server's share of that work, and a note says what is missing.
+fn lead_receive_work(experiment: &Experiment, cpus: Cpus, notes: &mut Vec<String>) -> Option<u32> {
+    if experiment.receive_on == ReceiveOn::Sender || cpus.server == cpus.generator {
+        return None;
+    }
+    match network::receive_on(cpus.server) {
+        Ok(()) => Some(cpus.server),
+        Err(error) => {
+            notes.push(format!(
+                "The network's receive work could not be led to the server's CPU ({error:#}): who \
+                 sends, does it, so that the generator may be the bottleneck before the server is. \
+                 Run it as root."
+            ));
+            None
+        }
+    }
+}
