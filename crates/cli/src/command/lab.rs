@@ -56,7 +56,7 @@ enum Subcommand {
 #[command(after_help = "Examples:
   pollux lab wait-cost --mechanism poll --watched 10000
   pollux lab wait-cost --mechanism epoll-et --watched 10000 --ready 100 --duration 2s --pin 0
-  pollux vm -- pollux lab wait-cost --mechanism poll --watched 500 --kernel-calls sock_poll
+  pollux vm -- pollux lab wait-cost --mechanism poll --watched 500 --kernel-calls tcp_poll
 
 Prints one JSON document. Only the wait and the handing out of its events are timed.")]
 struct WaitCostArgs {
