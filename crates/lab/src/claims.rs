@@ -3,7 +3,8 @@
 //! A claim compares two sides of the experiment inside each block, takes the median over the
 //! blocks with its bootstrap interval ([`crate::stats`]), and holds the interval against a
 //! threshold. An interval that lies across the threshold decides nothing, and too few blocks have
-//! no interval. Nor does a reply rate fail a claim where all that was offered was answered (`limit`).
+//! no interval. Nor does a reply rate decide a claim where all that was offered was answered
+//! (`limit`).
 
 mod limit;
 

@@ -2,7 +2,8 @@
 //!
 //! The kernel counts, with a kprobe that belongs to one thread (perf_event_open(2)): what others
 //! call is not in the figure, nothing is sampled, and the probe is gone with the descriptor. It
-//! costs each call some hundred nanoseconds, so nothing is timed while calls are counted.
+//! slows each call, so that a lone wait is timed before its calls are counted, and the times of a
+//! server whose calls are counted have the counting in them.
 
 use crate::sys;
 use anyhow::{Context as _, bail, ensure};

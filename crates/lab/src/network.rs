@@ -37,8 +37,8 @@ pub fn own() -> anyhow::Result<()> {
 /// The same, and its loopback is received on `cpu`.
 ///
 /// # Errors
-/// As [`own`], and when this kernel has no receive packet steering. This thread may then be in a namespace whose
-/// loopback is received as everywhere.
+/// As [`own`], and when this kernel has no receive packet steering. This thread may then be in a
+/// namespace whose loopback is received as everywhere.
 pub fn receive_on(cpu: u32) -> anyhow::Result<()> {
     own()?;
     // What is mounted at /sys shows the network namespace of who mounted it.

@@ -264,7 +264,7 @@ mod tests {
     use super::*;
     use pollux_event::mechanism::{epoll::Epoll, poll::Poll};
     use socket2::SockRef;
-    use std::{net::Shutdown, time::Instant};
+    use std::net::Shutdown;
 
     /// A worker whose listener somebody else has shut down, as who shares it can.
     fn without_a_listener<M: Mechanism>() {
@@ -285,19 +285,16 @@ mod tests {
                 .unwrap()
         });
         SockRef::from(&shared).shutdown(Shutdown::Both).unwrap();
-        let began = Instant::now();
         thread::sleep(Duration::from_millis(300));
         // It is there, and stops when it is told.
         commands.send(Command::Stop { grace: Duration::ZERO }).unwrap();
         bell.write_all(&[1]).unwrap();
         let statistics = worker.join().unwrap();
-        let accepts = statistics.system_calls.of(sys::Call::Accept);
-        let once_a_second = began.elapsed().as_secs() + 1;
-        assert!((1..=2 * once_a_second + 2).contains(&accepts), "{accepts} accepts");
+        assert_eq!(statistics.system_calls.of(sys::Call::Accept), 1);
     }
 
     #[test]
-    fn what_listens_no_more_is_not_asked_in_a_loop() {
+    fn what_listens_no_more_is_given_up() {
         without_a_listener::<Epoll<false>>();
         without_a_listener::<Poll>();
     }

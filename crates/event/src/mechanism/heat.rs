@@ -2,8 +2,8 @@
 
 use std::os::fd::RawFd;
 
-/// The events in one stay with the partner at which a descriptor is disarmed: more than most
-/// connections live to see, and by then the three calls to arm it again are paid back.
+/// The events in one stay with the partner at which a descriptor is disarmed. To disarm it and to arm
+/// it again takes four calls, so that connections with a few requests are left alone.
 const HOT: u32 = 8;
 
 /// Events by descriptor number since a beginning.

@@ -96,6 +96,8 @@ enum Accepted {
     None,
     /// Nothing can be taken in for now.
     Full,
+    /// Nothing will ever come of this listener.
+    Never,
 }
 
 impl<M: Mechanism> Engine<M> {
@@ -117,10 +119,18 @@ impl<M: Mechanism> Engine<M> {
                 Accepted::One => {}
                 Accepted::None => return,
                 Accepted::Full => return self.pause_accepting(),
+                Accepted::Never => return self.give_up(index),
             }
         }
         // A level-triggered mechanism will say it again.
         self.acceptor.listeners[index].has_more = self.is_edge;
+    }
+
+    /// Takes a listener out; the others go on.
+    #[cold]
+    fn give_up(&mut self, index: usize) {
+        let listener = self.acceptor.listeners.remove(index);
+        let _ = self.mechanism.close(listener.token, listener.socket);
     }
 
     fn accept_one(&mut self, index: usize) -> Accepted {
@@ -155,14 +165,11 @@ impl<M: Mechanism> Engine<M> {
                 self.acceptor.retry_at = Some(self.service.clock.after(ticks(RETRY)));
                 Accepted::Full
             }
-            // A listener that is none any more (somebody who shares it has shut it down) says so
-            // at each call: without the pause this would be a loop.
+            // It is no listener any more (somebody who shares it has shut it down), and would say
+            // so at each call.
             Some(libc::EINVAL | libc::EBADF | libc::ENOTSOCK) => {
-                if !std::mem::replace(&mut self.acceptor.has_said, true) {
-                    tracing::error!("a listener does not listen any more: {error}. (Said once.)");
-                }
-                self.acceptor.retry_at = Some(self.service.clock.after(ticks(RETRY)));
-                Accepted::Full
+                tracing::error!("a listener is given up, it does not listen any more: {error}");
+                Accepted::Never
             }
             // accept(2): errors of the new connection are handed over here, and are none of ours.
             _ => Accepted::One,
@@ -220,10 +227,13 @@ impl<M: Mechanism> Engine<M> {
             self.watch_listeners(Interest::READ);
             return;
         }
-        for index in 0..self.acceptor.listeners.len() {
-            if self.acceptor.listeners[index].has_more {
-                self.accept(self.acceptor.listeners[index].token);
+        // One may be given up on the way; who is passed over then has its turn the next time.
+        let mut index = 0;
+        while let Some(listener) = self.acceptor.listeners.get(index) {
+            if listener.has_more {
+                self.accept(listener.token);
             }
+            index += 1;
         }
     }
 
