@@ -45,6 +45,9 @@ static int dp_hint(wait_queue_entry_t *wait, unsigned int mode, int sync, void *
 	/* A waker that names events which nobody here looks for; no name means: any. */
 	if (events && !(events & READ_ONCE(entry->wanted)))
 		return 0;
+#ifdef DEVPOLL_BREAK_RACE
+	set->quick++;
+#endif
 	/* Posted and not yet taken: whoever set the bit also wakes, or has woken, the waiters. */
 	if (test_and_set_bit(DP_HINTED, &entry->posted))
 		return 0;
@@ -150,7 +153,7 @@ __poll_t dp_hook(struct dp_set *set, struct dp_entry *entry, struct file *file)
 #ifndef DEVPOLL_BREAK_NO_IHOLD
 	ihold(inode);
 #endif
-	entry->inode = inode;
+	entry->socket = socket;
 	set->hinted++;
 	return mask;
 }
@@ -164,7 +167,7 @@ __poll_t dp_hook(struct dp_set *set, struct dp_entry *entry, struct file *file)
  */
 void dp_unhook(struct dp_set *set, struct dp_entry *entry)
 {
-	struct inode *inode = entry->inode;
+	struct socket *socket = entry->socket;
 
 	if (!entry->hooked) {
 		list_del_init(&entry->link);
@@ -177,11 +180,11 @@ void dp_unhook(struct dp_set *set, struct dp_entry *entry)
 	list_del_init(&entry->link);
 	entry->hooked = false;
 	entry->watch_heads = false;
-	if (inode) {
-		entry->inode = NULL;
+	if (socket) {
+		entry->socket = NULL;
 		set->hinted--;
 #ifndef DEVPOLL_BREAK_NO_IHOLD
-		iput(inode);
+		iput(SOCK_INODE(socket));
 #endif
 	}
 }
@@ -212,6 +215,7 @@ void dp_take_hints(struct dp_set *set)
 		clear_bit(DP_HINTED, &entry->posted);
 		/* Before the poll: what changes after the poll looked finds the bit clear. */
 		smp_mb__after_atomic();
+		cond_resched();
 	}
 }
 
@@ -226,6 +230,7 @@ void dp_demote(struct dp_set *set, struct dp_entry *entry)
 {
 	dp_unhook(set, entry);
 	list_add_tail(&entry->link, &set->unhinted);
+	dp_set_settle(set);
 	dp_set_look_again(set);
 }
 

@@ -40,7 +40,7 @@ dp_hpoll_entry(struct dp_set *set, struct dp_call *call, struct file *file,
 	__poll_t wanted = demangle_poll(pollfd->events) | DP_ALWAYS;
 
 	*fresh = false;
-	if (entry && entry->hooked && unlikely(!dp_is_socket_of(file, entry->inode))) {
+	if (entry && entry->hooked && unlikely(!dp_is_socket(file, entry->socket))) {
 		dp_entry_remove(set, entry);
 		entry = NULL;
 	}
@@ -65,6 +65,7 @@ dp_hpoll_entry(struct dp_set *set, struct dp_call *call, struct file *file,
 	if (wanted & ~entry->wanted) {
 		/* New events, or the same descriptor a second time with others. */
 		WRITE_ONCE(entry->wanted, entry->wanted | wanted);
+		dp_wanted_widened();
 		if (entry->hooked && list_empty(&entry->link))
 			list_add_tail(&entry->link, &set->ready);
 	}
@@ -126,6 +127,7 @@ static void dp_hpoll_forget(struct dp_set *set, struct dp_call *call)
 	xa_for_each(&set->table, fd, entry) {
 		if (entry->round != call->round)
 			dp_entry_remove(set, entry);
+		cond_resched();
 	}
 }
 
@@ -137,11 +139,11 @@ static int dp_hpoll_scan(struct dp_set *set, void *context, poll_table *arm)
 	int found = 0;
 
 	if (first) {
-		int error = set->hpolling ? -EBUSY : dp_set_claim(set, DP_USE_HPOLL);
+		int error = READ_ONCE(set->hpolling) ? -EBUSY : dp_set_claim(set, DP_USE_HPOLL);
 
 		if (error)
 			return error;
-		set->hpolling = true;
+		WRITE_ONCE(set->hpolling, true);
 		set->statistics.ds_waits++;
 		if (!++set->round)
 			++set->round;

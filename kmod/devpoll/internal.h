@@ -18,19 +18,21 @@
  *  set->hints has no lock: drivers push onto a lock-free list, the holder of set->lock takes the
  *  whole list at once.
  *
- *  dp_sets_lock (mutex: list of all sets, sums of the closed ones) and dp_users_lock (mutex) are
- *  taken at open, at close and by /proc/devpoll, alone.
+ *  dp_sets_lock (spinlock: list of all sets, sums of the closed ones) and dp_users_lock (mutex)
+ *  are taken at open and at close, alone. /proc/devpoll walks the list under RCU.
  *
- * LIFETIMES: a set lives as long as its open file. An entry lives from write() to POLLREMOVE or
- * the last close, and is touched under set->lock, but for dp_hint(), which runs only while the
- * entry's hook is in the socket's wait queue; the queue is part of the socket's inode, and the
- * entry holds a reference to that inode (not to the file: close() must still close). So memory
- * under a hook cannot go away, and an inode found equal to the held one is the same socket.
+ * LIFETIMES: a set lives as long as its open file, its memory for a grace period more. An entry
+ * lives from write() to POLLREMOVE or the last close, and is touched under set->lock, but for
+ * dp_hint(), which runs only while the entry's hook is in the socket's wait queue; the queue is
+ * part of the socket's inode, and the entry holds a reference to that inode (not to the file:
+ * close() must still close). So memory under a hook cannot go away, and a socket found at the same
+ * address is the same socket.
  */
 #ifndef _DEVPOLL_INTERNAL_H
 #define _DEVPOLL_INTERNAL_H
 
 #include <linux/atomic.h>
+#include <linux/bits.h>
 #include <linux/delay.h>
 #include <linux/fs.h>
 #include <linux/kernel.h>
@@ -53,9 +55,13 @@
 /* Changes are copied from user space in pieces of this many, on the stack. */
 #define DP_CHUNK 32
 
-/* Slots for entries by the low bits of their descriptors, see dp_set_find(): at first, at most. */
+/*
+ * Slots for entries by the low bits of their descriptors, see dp_set_find(): at least, at most,
+ * and for each entry at most.
+ */
 #define DP_RECENT 64
-#define DP_RECENT_MAX (1 << 20)
+#define DP_RECENT_MAX BIT(20)
+#define DP_RECENT_SHARE 8
 
 /* Events that poll(2) reports whether asked for or not. */
 #define DP_ALWAYS (EPOLLERR | EPOLLHUP)
@@ -101,7 +107,7 @@ static_assert(offsetof(struct dp_update_args, flags) == offsetof(struct dvpoll_u
 /**
  * struct dp_entry - an interest in a descriptor
  * @link: hooked: on set->ready when it must be examined, else alone; not hooked: on set->unhinted
- * @inode: hooked: the socket's inode, held
+ * @socket: hooked: the socket, whose inode is held
  * @wanted: events to look for, with those that are always reported
  * @fd: its number in the owner's table
  * @events: events as user space gave them
@@ -116,7 +122,7 @@ static_assert(offsetof(struct dp_update_args, flags) == offsetof(struct dvpoll_u
  */
 struct dp_entry {
 	struct list_head link;
-	struct inode *inode;
+	struct socket *socket;
 	__poll_t wanted;
 	int fd;
 	u16 events;
@@ -171,10 +177,12 @@ struct dp_user;
  * @round: DP_HPOLL calls so far
  * @cursor: descriptor at which the next table scan begins
  * @use: how the set is used
+ * @unusual: it, an option, or an entry without a hook asks for more than dp_scan_quickly() does
  * @unhinted_first: the last scan found no room for @unhinted: begin there
  * @hpolling: a DP_HPOLL is under way
  * @no_arm: for asking drivers without joining wait queues; @_key is set for each
  * @statistics: what ioctl and /proc tell; @ds_size and the like are filled in when asked for
+ * @quick: waits that found something with one scan, dp_scan_quickly()'s: not in @statistics
  * @mapped: @area's results
  * @mapped_room: results that fit there
  * @area: results shared with user space
@@ -182,11 +190,12 @@ struct dp_user;
  * @owner: thread group that used the set first
  * @user: who opened it and pays for it
  * @all: on the list of all sets
+ * @rcu: for its end
  * @hints: entries for which drivers posted a hint
  * @waiters: sleeping callers
  */
 struct dp_set {
-	struct mutex lock;
+	struct mutex lock;	/* all of the set but what is said otherwise */
 	struct list_head ready;
 	struct list_head unhinted;
 	struct xarray table;
@@ -200,17 +209,20 @@ struct dp_set {
 	u32 round;
 	unsigned int cursor;
 	enum dp_use use;
+	bool unusual;
 	bool unhinted_first;
 	bool hpolling;
 	poll_table no_arm;
 	struct dvpoll_statistics statistics;
+	u64 quick;
 	struct pollfd *mapped;
 	size_t mapped_room;
 	struct dp_area *area;
-	struct mutex area_lock;
+	struct mutex area_lock;	/* changes of @area */
 	struct pid *owner;
 	struct dp_user *user;
 	struct list_head all;
+	struct rcu_head rcu;
 
 	struct llist_head hints ____cacheline_aligned_in_smp;
 	wait_queue_head_t waiters;
@@ -222,12 +234,14 @@ struct dp_set {
  * @room: results that fit
  * @found: results put
  * @left: room ran out before everything pending was examined
+ * @counted: the wait has been counted
  */
 struct dp_sink {
 	struct pollfd __user *user;
 	size_t room;
 	size_t found;
 	bool left;
+	bool counted;
 };
 
 /* main.c */
@@ -235,12 +249,13 @@ extern const struct file_operations dp_fops;
 extern struct kmem_cache *dp_entry_cache;
 
 /* options.c */
-u32 dp_default_options(void);
+u32 dp_default_options(bool replaces);
 long dp_set_options(struct dp_set *set, unsigned long options);
 
 /* set.c */
 int dp_set_change(struct dp_set *set, const struct pollfd *change, bool *look);
-int dp_set_claim(struct dp_set *set, enum dp_use use);
+int dp_set_claim_anew(struct dp_set *set, enum dp_use use);
+void dp_set_settle(struct dp_set *set);
 void dp_set_look_again(struct dp_set *set);
 struct dp_entry *dp_entry_add(struct dp_set *set, struct file *file, int fd, u16 events,
 			      __poll_t *mask);
@@ -262,10 +277,11 @@ __poll_t dp_examine_unhinted(struct dp_set *set, struct file *file, __poll_t wan
 
 /* wait.c */
 long dp_wait(struct dp_set *set, struct pollfd __user *fds, int nfds, int timeout_ms);
-long dp_update_wait(struct dp_set *set, const struct pollfd __user *changes, int nchanges,
-		    struct pollfd __user *fds, int nfds, int timeout_ms);
-int dp_sleep(struct dp_set *set, int timeout_ms, struct poll_wqueues *queues,
-	     int (*scan)(struct dp_set *set, void *context, poll_table *arm), void *context);
+long dp_wait_user(struct dp_set *set, struct dp_wait_args __user *user);
+long dp_update_wait_user(struct dp_set *set, struct dp_update_args __user *user);
+typedef int dp_scan_fn(struct dp_set *set, void *context, poll_table *arm);
+int dp_sleep(struct dp_set *set, int timeout_ms, struct poll_wqueues *queues, dp_scan_fn *scan,
+	     void *context);
 
 /* hpoll.c */
 int dp_hpoll(struct dp_set *set, struct pollfd __user *fds, int nfds, int timeout_ms);
@@ -322,6 +338,31 @@ static __always_inline int dp_check_owner(struct dp_set *set)
 	if (likely(READ_ONCE(set->owner) == task_tgid(current)))
 		return 0;
 	return dp_claim_owner(set);
+}
+
+/**
+ * dp_set_claim() - settles how the set is used
+ * @set: the set, locked
+ * @use: by write() and DP_POLL, or by DP_HPOLL
+ *
+ * Return: 0; -EBUSY if it has entries from the other use, or a DP_HPOLL is under way.
+ */
+static __always_inline int dp_set_claim(struct dp_set *set, enum dp_use use)
+{
+	return likely(set->use == use) ? 0 : dp_set_claim_anew(set, use);
+}
+
+/**
+ * dp_wanted_widened() - orders a wider entry->wanted before the driver's answer
+ *
+ * Either the poll that follows sees what the driver has, or the driver's wake-up, which has a
+ * barrier between its change and its look at the queue, sees in dp_hint() what is wanted now.
+ * poll_wait() has no barrier without a function to queue with. See litmus/widen.litmus.
+ */
+static inline void dp_wanted_widened(void)
+{
+	/* Pairs with that of wq_has_sleeper() in the driver's wake-up. */
+	smp_mb();
 }
 
 /**

@@ -54,7 +54,7 @@ long dp_wait_masked(struct dp_set *set, struct pollfd __user *fds, int nfds, int
 	result = signal_pending(current) ? dp_interrupted(timeout) :
 					   dp_wait(set, fds, nfds, timeout);
 
-	/* After a signal the old mask comes back with the return from its handler, or without one. */
+	/* After a signal the old mask comes back when its handler returns, or without one. */
 	if (result != -EINTR && result != -ERESTARTNOHAND && test_and_clear_restore_sigmask())
 		sigprocmask(SIG_SETMASK, &current->saved_sigmask, NULL);
 	return result;
@@ -91,24 +91,6 @@ long dp_ispolled(struct dp_set *set, struct pollfd __user *user)
 	return found;
 }
 
-static long dp_ioctl_poll(struct dp_set *set, struct dp_wait_args __user *user)
-{
-	struct dp_wait_args args;
-
-	/* Not copy_from_user(): three loads cost less than its call. */
-	if (!user_access_begin(user, offsetof(struct dp_wait_args, sigmask)))
-		return -EFAULT;
-	unsafe_get_user(args.fds, &user->fds, fault);
-	unsafe_get_user(args.nfds, &user->nfds, fault);
-	unsafe_get_user(args.timeout, &user->timeout, fault);
-	user_access_end();
-	return dp_wait(set, args.fds, args.nfds, args.timeout);
-
-fault:
-	user_access_end();
-	return -EFAULT;
-}
-
 static long dp_ioctl_ppoll(struct dp_set *set, struct dp_wait_args __user *user)
 {
 	struct dp_wait_args args;
@@ -122,39 +104,6 @@ static long dp_ioctl_ppoll(struct dp_set *set, struct dp_wait_args __user *user)
 			      args.sigmask ? &mask : NULL);
 }
 
-static long dp_ioctl_update_poll(struct dp_set *set, struct dp_update_args __user *user)
-{
-	struct dp_update_args args;
-	sigset_t mask;
-	long result;
-
-	if (!user_access_begin(user, sizeof(args)))
-		return -EFAULT;
-	unsafe_get_user(args.changes, &user->changes, fault);
-	unsafe_get_user(args.fds, &user->fds, fault);
-	unsafe_get_user(args.sigmask, &user->sigmask, fault);
-	unsafe_get_user(args.nchanges, &user->nchanges, fault);
-	unsafe_get_user(args.nfds, &user->nfds, fault);
-	unsafe_get_user(args.timeout, &user->timeout, fault);
-	unsafe_get_user(args.flags, &user->flags, fault);
-	user_access_end();
-	if (unlikely(args.flags))
-		return -EINVAL;
-	if (likely(!args.sigmask))
-		return dp_update_wait(set, args.changes, args.nchanges, args.fds, args.nfds,
-				      args.timeout);
-	if (copy_from_user(&mask, args.sigmask, sizeof(mask)))
-		return -EFAULT;
-	result = dp_apply(set, args.changes, args.nchanges);
-	if (result)
-		return result;
-	return dp_wait_masked(set, args.fds, args.nfds, args.timeout, &mask);
-
-fault:
-	user_access_end();
-	return -EFAULT;
-}
-
 static long dp_ioctl_hpoll(struct dp_set *set, struct dp_wait_args __user *user)
 {
 	struct dp_wait_args args;
@@ -164,29 +113,20 @@ static long dp_ioctl_hpoll(struct dp_set *set, struct dp_wait_args __user *user)
 	return dp_hpoll(set, args.fds, args.nfds, args.timeout);
 }
 
-/**
- * dp_ioctl() - ioctl()
- * @file: an open /dev/poll
- * @cmd: DP_*
- * @arg: an address in user space or a number
- *
- * Return: what the call returns; -EACCES to others than the owner; -EINVAL for unknown calls.
- */
-long dp_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
+/* Not inlined: what it saves and has on its stack is not for the calls of dp_ioctl(). */
+static noinline long dp_ioctl_other(struct dp_set *set, unsigned int cmd, unsigned long arg)
 {
-	struct dp_set *set = file->private_data;
 	void __user *user = (void __user *)arg;
 	int error;
 
 	error = dp_check_owner(set);
 	if (unlikely(error))
 		return error;
-	if (likely(cmd == DP_POLL))
-		return dp_ioctl_poll(set, user);
-
 	switch (cmd) {
+	case DP_POLL:
+		return dp_wait_user(set, user);
 	case DP_UPDATE_POLL:
-		return dp_once(dp_ioctl_update_poll(set, user));
+		return dp_update_wait_user(set, user);
 	case DP_PPOLL:
 		return dp_ioctl_ppoll(set, user);
 	case DP_HPOLL:
@@ -206,4 +146,27 @@ long dp_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 	default:
 		return -EINVAL;
 	}
+}
+
+/**
+ * dp_ioctl() - ioctl()
+ * @file: an open /dev/poll
+ * @cmd: DP_*
+ * @arg: an address in user space or a number
+ *
+ * Waits of the owner are jumps from here.
+ *
+ * Return: what the call returns; -EACCES to others than the owner; -EINVAL for unknown calls.
+ */
+long dp_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
+{
+	struct dp_set *set = file->private_data;
+
+	if (likely(READ_ONCE(set->owner) == task_tgid(current))) {
+		if (likely(cmd == DP_POLL))
+			return dp_wait_user(set, (void __user *)arg);
+		if (likely(cmd == DP_UPDATE_POLL))
+			return dp_update_wait_user(set, (void __user *)arg);
+	}
+	return dp_ioctl_other(set, cmd, arg);
 }

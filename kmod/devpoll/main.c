@@ -14,9 +14,22 @@
 
 static ushort mode = 0666;
 module_param(mode, ushort, 0444);
-MODULE_PARM_DESC(mode, "permissions of /dev/poll (octal with a leading 0; default 0666)");
+MODULE_PARM_DESC(mode,
+		 "permissions of /dev/poll and /dev/poll-replace (octal with a leading 0; default 0666)");
 
 struct kmem_cache *dp_entry_cache;
+
+/*
+ * Programs of two kinds open /dev/poll. Those for Solaris rely on it that a write adds to the
+ * events of a descriptor, those of the paper on it that a write replaces them. The node tells.
+ */
+enum dp_node {
+	DP_ADDS,
+	DP_REPLACES,
+	DP_NODES,
+};
+
+static struct miscdevice dp_devices[DP_NODES];
 
 static int dp_open(struct inode *inode, struct file *file)
 {
@@ -33,7 +46,9 @@ static int dp_open(struct inode *inode, struct file *file)
 		error = PTR_ERR(set->user);
 		goto clear;
 	}
-	set->options = dp_default_options();
+	/* misc_open() has put the device there. */
+	set->options = dp_default_options(file->private_data == &dp_devices[DP_REPLACES]);
+	dp_set_settle(set);
 	file->private_data = set;
 	dp_statistics_add_set(set);
 	return 0;
@@ -54,7 +69,8 @@ static int dp_release(struct inode *inode, struct file *file)
 	dp_area_release(set);
 	put_pid(set->owner);
 	dp_user_put(set->user);
-	kfree(set);
+	/* A reader of /proc/devpoll may be there. */
+	kfree_rcu(set, rcu);
 	return 0;
 }
 
@@ -78,11 +94,40 @@ const struct file_operations dp_fops = {
 	.show_fdinfo = dp_show_fdinfo,
 };
 
-static struct miscdevice dp_device = {
-	.minor = MISC_DYNAMIC_MINOR,
-	.name = "poll",
-	.fops = &dp_fops,
+static struct miscdevice dp_devices[DP_NODES] = {
+	[DP_ADDS] = {
+		.minor = MISC_DYNAMIC_MINOR,
+		.name = "poll",
+		.fops = &dp_fops,
+	},
+	[DP_REPLACES] = {
+		.minor = MISC_DYNAMIC_MINOR,
+		.name = "poll-replace",
+		.fops = &dp_fops,
+	},
 };
+
+static void dp_deregister(unsigned int count)
+{
+	while (count--)
+		misc_deregister(&dp_devices[count]);
+}
+
+static int __init dp_register(void)
+{
+	unsigned int i;
+	int error;
+
+	for (i = 0; i < ARRAY_SIZE(dp_devices); i++) {
+		dp_devices[i].mode = mode;
+		error = misc_register(&dp_devices[i]);
+		if (error) {
+			dp_deregister(i);
+			return error;
+		}
+	}
+	return 0;
+}
 
 static int __init dp_init(void)
 {
@@ -101,8 +146,7 @@ static int __init dp_init(void)
 	error = dp_statistics_init();
 	if (error)
 		goto no_users;
-	dp_device.mode = mode;
-	error = misc_register(&dp_device);
+	error = dp_register();
 	if (error)
 		goto no_device;
 	return 0;
@@ -116,7 +160,7 @@ no_users:
 
 static void __exit dp_exit(void)
 {
-	misc_deregister(&dp_device);
+	dp_deregister(ARRAY_SIZE(dp_devices));
 	dp_statistics_exit();
 	kmem_cache_destroy(dp_entry_cache);
 }

@@ -5,11 +5,6 @@
  */
 #include "internal.h"
 
-static bool solaris_or;
-module_param(solaris_or, bool, 0644);
-MODULE_PARM_DESC(solaris_or,
-		 "write() adds events to an interest as on Solaris, instead of replacing it (default off)");
-
 static bool hints = true;
 module_param(hints, bool, 0644);
 MODULE_PARM_DESC(hints, "use hints from sockets (default on); off: poll every entry at every scan");
@@ -47,12 +42,13 @@ MODULE_PARM_DESC(scan,
 
 /**
  * dp_default_options() - the options of a newly opened set
+ * @replaces: by which node it was opened: one where a write replaces events
  *
- * Return: DP_OPTION_* or'ed, from the module's parameters.
+ * Return: DP_OPTION_* or'ed, from the node and from the module's parameters.
  */
-u32 dp_default_options(void)
+u32 dp_default_options(bool replaces)
 {
-	return (READ_ONCE(solaris_or) ? DP_OPTION_OR : 0) |
+	return (replaces ? 0 : DP_OPTION_OR) |
 	       (READ_ONCE(hints) ? 0 : DP_OPTION_NOHINTS) |
 	       (READ_ONCE(scan_table) ? DP_OPTION_TABLE : 0) |
 	       (READ_ONCE(exclusive) ? DP_OPTION_EXCLUSIVE : 0);
@@ -81,6 +77,7 @@ long dp_set_options(struct dp_set *set, unsigned long options)
 		result = -EBUSY;
 	else
 		WRITE_ONCE(set->options, options);
+	dp_set_settle(set);
 	mutex_unlock(&set->lock);
 	return result;
 }

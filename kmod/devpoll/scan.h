@@ -7,9 +7,11 @@
 #define _DEVPOLL_SCAN_H
 
 #include <linux/fdtable.h>
+#include <linux/indirect_call_wrapper.h>
 #include <linux/net.h>
 #include <linux/uaccess.h>
 #include <net/sock.h>
+#include <net/tcp.h>
 
 #include "internal.h"
 
@@ -28,6 +30,32 @@ static __always_inline struct dp_entry *dp_set_find(struct dp_set *set, int fd)
 	if (entry)
 		*recent = entry;
 	return entry;
+}
+
+static __always_inline void dp_entry_set_events(struct dp_entry *entry, u16 events)
+{
+	entry->events = events;
+	WRITE_ONCE(entry->wanted, demangle_poll(events) | DP_ALWAYS);
+}
+
+/* Modifies an entry that is in the file's interest already. Tells if sleepers must look again. */
+static __always_inline bool dp_entry_modify(struct dp_set *set, struct dp_entry *entry, u16 events)
+{
+	u16 old = entry->events;
+
+	if (set->options & DP_OPTION_OR)
+		events |= old;
+	dp_entry_set_events(entry, events);
+	/* The number may mean another file than the one whose queue a sleeper joined. */
+	if (unlikely(!entry->hooked))
+		return true;
+	/* "Not ready" for the old events says nothing about ones that were not among them. */
+	if (!(events & ~old))
+		return false;
+	dp_wanted_widened();
+	if (list_empty(&entry->link))
+		list_add_tail(&entry->link, &set->ready);
+	return true;
 }
 
 /* Puts one result. Returns 0, or -EFAULT. */
@@ -72,12 +100,13 @@ static __always_inline bool dp_sink_into_area(struct dp_set *set, struct dp_sink
 }
 
 /*
- * Whether a file is the open socket of a held inode. The inode alone does not tell: SMC gives its
- * file another socket when it falls back to TCP.
+ * Whether a file is that of a socket whose inode is held. The inode does not tell: SMC gives its
+ * file another socket when it falls back to TCP. Nothing else can be at the socket's address, and
+ * what sock_poll() would ask is what the file has there.
  */
-static __always_inline bool dp_is_socket_of(struct file *file, struct inode *inode)
+static __always_inline bool dp_is_socket(struct file *file, struct socket *socket)
 {
-	return file_inode(file) == inode && file->private_data == SOCKET_I(inode);
+	return file->private_data == socket;
 }
 
 /*
@@ -87,12 +116,13 @@ static __always_inline bool dp_is_socket_of(struct file *file, struct inode *ino
 static __always_inline __poll_t dp_poll_socket(struct dp_set *set, struct dp_entry *entry,
 					       struct file *file)
 {
-	struct socket *socket = SOCKET_I(entry->inode);
+	struct socket *socket = entry->socket;
 
 	if (unlikely(entry->watch_heads))
 		return dp_poll_watching_heads(set, entry, file);
 	set->no_arm._key = entry->wanted;
-	return READ_ONCE(socket->ops)->poll(file, socket, &set->no_arm);
+	/* Most are of TCP: a call by name does without the detour of an indirect one. */
+	return INDIRECT_CALL_1(READ_ONCE(socket->ops)->poll, tcp_poll, file, socket, &set->no_arm);
 }
 
 /**
@@ -121,13 +151,19 @@ struct dp_file {
 	bool counted;
 };
 
-/* As fdget(), inlined: what no other thread can close needs no reference. */
+/* As in fdget(): what no other thread can close needs no reference. */
+static __always_inline bool dp_table_is_mine(struct files_struct *files)
+{
+	return atomic_read_acquire(&files->count) == 1;
+}
+
+/* As fdget(), inlined. */
 static __always_inline struct dp_file dp_file_borrow(int fd)
 {
 	struct files_struct *files = current->files;
 	struct dp_file borrowed = {};
 
-	if (likely(atomic_read_acquire(&files->count) == 1)) {
+	if (likely(dp_table_is_mine(files))) {
 		borrowed.file = files_lookup_fd_raw(files, fd);
 		if (borrowed.file && unlikely(borrowed.file->f_mode & FMODE_PATH))
 			borrowed.file = NULL;
@@ -148,7 +184,7 @@ static __always_inline void dp_file_return(struct dp_file borrowed)
 static inline __poll_t dp_look_elsewhere(struct dp_set *set, struct dp_entry *entry,
 					 struct file *file)
 {
-	if (file_inode(file) != entry->inode)
+	if (file->f_mode & FMODE_PATH || file_inode(file) != SOCK_INODE(entry->socket))
 		return EPOLLNVAL;
 	dp_demote(set, entry);
 	return 0;
@@ -159,22 +195,29 @@ static inline __poll_t dp_look_elsewhere(struct dp_set *set, struct dp_entry *en
  * that is closed, or now means another file, is reported as POLLNVAL until it is removed or
  * written again.
  */
+static __always_inline __poll_t dp_look_at_file(struct dp_set *set, struct dp_entry *entry,
+						struct file *file)
+{
+	if (unlikely(!file))
+		return EPOLLNVAL;
+	/* What was opened with O_PATH is not the socket either. */
+	if (unlikely(!dp_is_socket(file, entry->socket)))
+		return dp_look_elsewhere(set, entry, file);
+	return dp_examine_hooked(set, entry, file);
+}
+
 static __always_inline __poll_t dp_look_hooked(struct dp_set *set, struct dp_entry *entry)
 {
-	struct dp_file borrowed = dp_file_borrow(entry->fd);
+	struct files_struct *files = current->files;
 	__poll_t mask;
+	struct file *file;
 
-	if (unlikely(!borrowed.file))
-		return EPOLLNVAL;
-	if (unlikely(!dp_is_socket_of(borrowed.file, entry->inode))) {
-		mask = dp_look_elsewhere(set, entry, borrowed.file);
-		dp_file_return(borrowed);
-		return mask;
-	}
-	if (likely(!borrowed.counted))
-		return dp_examine_hooked(set, entry, borrowed.file);
-	mask = dp_examine_hooked(set, entry, borrowed.file);
-	fput(borrowed.file);
+	if (likely(dp_table_is_mine(files)))
+		return dp_look_at_file(set, entry, files_lookup_fd_raw(files, entry->fd));
+	file = fget(entry->fd);
+	mask = dp_look_at_file(set, entry, file);
+	if (file)
+		fput(file);
 	return mask;
 }
 
@@ -184,29 +227,40 @@ static __always_inline __poll_t dp_look_hooked(struct dp_set *set, struct dp_ent
  */
 static __always_inline int dp_scan_ready(struct dp_set *set, struct dp_sink *sink)
 {
-	struct dp_entry *entry, *next;
+	struct list_head *link = set->ready.next;
 
-	list_for_each_entry_safe(entry, next, &set->ready, link) {
-		__poll_t mask = dp_look_hooked(set, entry);
+	if (unlikely(link == &set->ready))
+		return 0;
+	for (;;) {
+		struct dp_entry *entry = list_entry(link, struct dp_entry, link);
+		__poll_t mask;
 
+		/* Now: the entry may leave the list. With the set locked its neighbour stays. */
+		link = link->next;
+		mask = dp_look_hooked(set, entry);
 		entry->cached = mask != 0;
-		if (mask) {
+		if (likely(mask)) {
 			if (unlikely(dp_put(set, sink, entry->fd, entry->events,
 					    mangle_poll(mask))))
 				return -EFAULT;
+			if (link == &set->ready)
+				return 0;
 			if (unlikely(sink->found == sink->room)) {
-				if (list_entry_is_head(next, &set->ready, link))
-					return 0;
 				/* Those reported now come last the next time. */
-				list_rotate_to_front(&next->link, &set->ready);
+				list_rotate_to_front(link, &set->ready);
 				return 1;
 			}
-		} else if (likely(entry->hooked)) {
+		} else {
 			/* Else it has lost its hook, and left this list, just now. */
-			list_del_init(&entry->link);
+			if (likely(entry->hooked))
+				list_del_init(&entry->link);
+			if (link == &set->ready)
+				return 0;
 		}
+		/* Asked here, for it costs less than the call. */
+		if (unlikely(need_resched()))
+			cond_resched();
 	}
-	return 0;
 }
 
 #endif /* _DEVPOLL_SCAN_H */

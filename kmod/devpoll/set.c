@@ -8,19 +8,30 @@
 #include "scan.h"
 
 /**
- * dp_set_claim() - settles how the set is used
+ * dp_set_settle() - after a change of use, options or entries: is the usual way enough?
+ * @set: the set, locked or not yet used
+ */
+void dp_set_settle(struct dp_set *set)
+{
+	set->unusual = set->use != DP_USE_SET || set->entries != set->hinted ||
+		       (set->options & (DP_OPTION_TABLE | DP_OPTION_EXCLUSIVE));
+}
+
+/**
+ * dp_set_claim_anew() - changes how the set is used, if it can be
  * @set: the set, locked
  * @use: by write() and DP_POLL, or by DP_HPOLL
  *
- * Return: 0; -EBUSY if it has entries from the other use.
+ * A DP_HPOLL that sleeps may have no entries now and some when it looks again.
+ *
+ * Return: as dp_set_claim().
  */
-int dp_set_claim(struct dp_set *set, enum dp_use use)
+int dp_set_claim_anew(struct dp_set *set, enum dp_use use)
 {
-	if (likely(set->use == use))
-		return 0;
-	if (set->use != DP_USE_NONE && set->entries)
+	if (set->use != DP_USE_NONE && (set->entries || READ_ONCE(set->hpolling)))
 		return -EBUSY;
 	set->use = use;
+	dp_set_settle(set);
 	return 0;
 }
 
@@ -36,26 +47,36 @@ void dp_set_look_again(struct dp_set *set)
 		wake_up_interruptible_all(&set->waiters);
 }
 
-/*
- * More slots for a set that has grown: twice as many as entries, as a server may have two
- * descriptors for each that it watches. Without memory for them it works as well.
- */
-static void dp_set_grow_recent(struct dp_set *set)
+/* Other slots, with the entries that there are. Without memory for them it works as well. */
+static void dp_set_resize_recent(struct dp_set *set, unsigned int slots)
 {
-	unsigned int slots = 2 * (set->recent_mask + 1);
 	struct dp_entry **recent, *entry;
 	unsigned long fd;
 
-	if (slots > DP_RECENT_MAX)
-		return;
 	recent = kvcalloc(slots, sizeof(*recent), GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	if (!recent)
 		return;
-	xa_for_each(&set->table, fd, entry)
+	xa_for_each(&set->table, fd, entry) {
 		recent[fd & (slots - 1)] = entry;
+		cond_resched();
+	}
 	kvfree(set->recent);
 	set->recent = recent;
 	set->recent_mask = slots - 1;
+}
+
+/*
+ * Twice as many slots as entries, as a server may have two descriptors for each that it watches,
+ * or more: up to DP_RECENT_SHARE, which is paid for with each entry (users.c).
+ */
+static void dp_set_fit_recent(struct dp_set *set)
+{
+	unsigned int slots = set->recent_mask + 1;
+
+	if (2 * set->entries > slots && slots < DP_RECENT_MAX)
+		dp_set_resize_recent(set, 2 * slots);
+	else if (set->entries < slots / DP_RECENT_SHARE && slots > DP_RECENT)
+		dp_set_resize_recent(set, slots / (DP_RECENT_SHARE / 2));
 }
 
 /**
@@ -79,12 +100,6 @@ int dp_set_init(struct dp_set *set)
 	init_llist_head(&set->hints);
 	init_waitqueue_head(&set->waiters);
 	return 0;
-}
-
-static void dp_entry_set_events(struct dp_entry *entry, u16 events)
-{
-	entry->events = events;
-	WRITE_ONCE(entry->wanted, demangle_poll(events) | DP_ALWAYS);
 }
 
 /**
@@ -120,11 +135,11 @@ struct dp_entry *dp_entry_add(struct dp_set *set, struct file *file, int fd, u16
 	if (error)
 		goto not_inserted;
 	set->entries++;
-	if (unlikely(2 * set->entries > set->recent_mask + 1))
-		dp_set_grow_recent(set);
+	dp_set_fit_recent(set);
 	*mask = file ? dp_hook(set, entry, file) : 0;
 	if (!entry->hooked)
 		list_add_tail(&entry->link, &set->unhinted);
+	dp_set_settle(set);
 	return entry;
 
 not_inserted:
@@ -142,6 +157,7 @@ static void dp_entry_free(struct dp_set *set, struct dp_entry *entry)
 		*recent = NULL;
 	dp_unhook(set, entry);
 	set->entries--;
+	dp_set_settle(set);
 	dp_user_uncharge(set->user, 1);
 	kmem_cache_free(dp_entry_cache, entry);
 }
@@ -155,6 +171,7 @@ void dp_entry_remove(struct dp_set *set, struct dp_entry *entry)
 {
 	xa_erase(&set->table, entry->fd);
 	dp_entry_free(set, entry);
+	dp_set_fit_recent(set);
 }
 
 /**
@@ -174,27 +191,11 @@ void dp_set_clear(struct dp_set *set)
 	kvfree(set->recent);
 }
 
-/* Modifies an entry that is in the file's interest already. */
-static __always_inline bool dp_entry_modify(struct dp_set *set, struct dp_entry *entry, u16 events)
-{
-	u16 old = entry->events;
-
-	if (set->options & DP_OPTION_OR)
-		events |= old;
-	dp_entry_set_events(entry, events);
-	/* "Not ready" for the old events says nothing about ones that were not among them. */
-	if (!(events & ~old))
-		return false;
-	if (entry->hooked && list_empty(&entry->link))
-		list_add_tail(&entry->link, &set->ready);
-	return true;
-}
-
 /* Whether a change to the descriptor of @file is about what @entry watches already. */
 static __always_inline bool dp_entry_is_for(const struct dp_entry *entry, struct file *file)
 {
 	if (likely(entry->hooked))
-		return file && dp_is_socket_of(file, entry->inode);
+		return file && dp_is_socket(file, entry->socket);
 	/* A number without a hook that now is a socket's may get a hook, and a set is refused. */
 	if (file && file->f_op == &dp_fops)
 		return false;
@@ -243,8 +244,11 @@ int dp_set_change(struct dp_set *set, const struct pollfd *change, bool *look)
 	entry = dp_set_find(set, change->fd);
 	set->statistics.ds_changes++;
 	if (change->events & POLLREMOVE) {
-		if (entry)
+		if (entry) {
+			/* A sleeper that joined the file's queue holds the file: have it let go. */
+			*look |= !entry->hooked;
 			dp_entry_remove(set, entry);
+		}
 		return 0;
 	}
 
@@ -255,8 +259,10 @@ int dp_set_change(struct dp_set *set, const struct pollfd *change, bool *look)
 		result = -ELOOP;
 	} else {
 		/* The number was closed and used again: the old interest ended with its file. */
-		if (entry)
+		if (entry) {
+			*look |= !entry->hooked;
 			dp_entry_remove(set, entry);
+		}
 		result = dp_set_add(set, borrowed.file, change->fd, change->events, look);
 	}
 	dp_file_return(borrowed);

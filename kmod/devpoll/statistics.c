@@ -7,12 +7,14 @@
  * without the lock and may be behind by a moment.
  */
 #include <linux/proc_fs.h>
+#include <linux/rculist.h>
 #include <linux/seq_file.h>
 #include <linux/uaccess.h>
 
 #include "internal.h"
 
-static DEFINE_MUTEX(dp_sets_lock);
+/* Guards what follows. The list is walked under RCU: who reads must not hold up open and close. */
+static DEFINE_SPINLOCK(dp_sets_lock);
 static LIST_HEAD(dp_sets);
 static u64 dp_sets_opened;
 static struct dvpoll_statistics dp_closed;
@@ -45,7 +47,14 @@ static u64 *dp_counter(struct dvpoll_statistics *statistics, unsigned int i)
 
 static void dp_read(struct dp_set *set, struct dvpoll_statistics *statistics)
 {
-	*statistics = set->statistics;
+	u64 quick;
+
+	/* Not all callers have the lock: see the head of this file. */
+	data_race(*statistics = set->statistics);
+	/* Nor have they here: a sum that is behind by one. */
+	quick = data_race(set->quick);
+	statistics->ds_waits += quick;
+	statistics->ds_scans += quick;
 	statistics->ds_entries = READ_ONCE(set->entries);
 	statistics->ds_hinted = READ_ONCE(set->hinted);
 }
@@ -72,22 +81,28 @@ static void dp_show(struct seq_file *file, struct dvpoll_statistics *statistics)
  */
 void dp_statistics_add_set(struct dp_set *set)
 {
-	mutex_lock(&dp_sets_lock);
-	list_add_tail(&set->all, &dp_sets);
+	spin_lock(&dp_sets_lock);
+	list_add_tail_rcu(&set->all, &dp_sets);
 	dp_sets_opened++;
-	mutex_unlock(&dp_sets_lock);
+	spin_unlock(&dp_sets_lock);
 }
 
 /**
  * dp_statistics_remove_set() - a set is being closed: its counters join the sums
- * @set: the set
+ * @set: the set, to be freed after a grace period
  */
 void dp_statistics_remove_set(struct dp_set *set)
 {
-	mutex_lock(&dp_sets_lock);
-	list_del(&set->all);
-	dp_add(&dp_closed, &set->statistics);
-	mutex_unlock(&dp_sets_lock);
+	struct dvpoll_statistics last;
+
+	dp_read(set, &last);
+	/* They are still there, and about to be removed. */
+	last.ds_entries = 0;
+	last.ds_hinted = 0;
+	spin_lock(&dp_sets_lock);
+	list_del_rcu(&set->all);
+	dp_add(&dp_closed, &last);
+	spin_unlock(&dp_sets_lock);
 }
 
 /**
@@ -142,29 +157,33 @@ static int dp_proc_show(struct seq_file *file, void *unused)
 {
 	struct dvpoll_statistics sum, part;
 	struct dp_set *set;
-	u64 open = 0;
+	u64 open = 0, opened;
 
-	mutex_lock(&dp_sets_lock);
+	/* A set that is closed after this is in no sum: missed for once, never doubled. */
+	spin_lock(&dp_sets_lock);
 	sum = dp_closed;
-	list_for_each_entry(set, &dp_sets, all) {
+	opened = dp_sets_opened;
+	spin_unlock(&dp_sets_lock);
+	rcu_read_lock();
+	list_for_each_entry_rcu(set, &dp_sets, all) {
 		dp_read(set, &part);
 		dp_add(&sum, &part);
 		open++;
 	}
-	seq_printf(file, "sets:\t%llu\nopened:\t%llu\n", open, dp_sets_opened);
-	mutex_unlock(&dp_sets_lock);
+	rcu_read_unlock();
+	seq_printf(file, "sets:\t%llu\nopened:\t%llu\n", open, opened);
 	dp_show(file, &sum);
 	return 0;
 }
 
 /**
- * dp_statistics_init() - makes /proc/devpoll
+ * dp_statistics_init() - makes /proc/devpoll, for the administrator: it is about all users
  *
  * Return: 0 or -ENOMEM.
  */
 int dp_statistics_init(void)
 {
-	return proc_create_single("devpoll", 0444, NULL, dp_proc_show) ? 0 : -ENOMEM;
+	return proc_create_single("devpoll", 0400, NULL, dp_proc_show) ? 0 : -ENOMEM;
 }
 
 /**

@@ -2,7 +2,8 @@
 /*
  * The limit a user: an entry takes kernel memory and may keep the inode of a closed socket from
  * being freed, and a result area takes pages, so what one user can have of both is bounded, as
- * fs.epoll.max_user_watches bounds epoll.
+ * fs.epoll.max_user_watches bounds epoll. An empty set is a kilobyte or so, as an open file is:
+ * RLIMIT_NOFILE bounds it.
  */
 #include <linux/hashtable.h>
 #include <net/sock.h>
@@ -44,8 +45,9 @@ static DEFINE_HASHTABLE(dp_users, 6);
  */
 int dp_users_init(void)
 {
-	/* An entry, its share of a table node, and the inode that it may keep. */
-	const unsigned long cost = sizeof(struct dp_entry) + 64 + sizeof(struct socket_alloc);
+	/* An entry, its shares of a table node and of the slots, and the inode that it may keep. */
+	const unsigned long cost = sizeof(struct dp_entry) + 64 + DP_RECENT_SHARE * sizeof(void *) +
+				   sizeof(struct socket_alloc);
 
 	if (!max_user_entries)
 		max_user_entries = max(totalram_pages() / DP_SHARE * (PAGE_SIZE / cost), 1024UL);

@@ -4,17 +4,25 @@
  */
 #include <linux/hrtimer.h>
 #include <linux/ktime.h>
+#include <linux/sched/rt.h>
 #include <linux/sched/signal.h>
+#include <linux/workqueue.h>
 
 #include "scan.h"
 
-/* Timers may be late by a thousandth of the wait, as for poll(2), but no more than this. */
+/*
+ * As for poll(2), timers may be late by a thousandth of the wait, by five for tasks below normal
+ * priority, but no more than this; and not at all for real-time tasks.
+ */
 #define DP_SLACK_MAX (100 * NSEC_PER_MSEC)
 
 static u64 dp_slack(int timeout_ms)
 {
-	u64 slack = (u64)timeout_ms * NSEC_PER_MSEC / 1000;
+	u64 slack = (u64)timeout_ms * NSEC_PER_MSEC / (task_nice(current) > 0 ? 200 : 1000);
 
+	/* Up to 6.11 a real-time task has a slack, which poll(2) ignores; from 6.12 on it is 0. */
+	if (rt_task(current) || !current->timer_slack_ns)
+		return 0;
 	return clamp_t(u64, slack, current->timer_slack_ns, DP_SLACK_MAX);
 }
 
@@ -58,6 +66,39 @@ static void dp_pass_on(struct dp_set *set, bool left)
 		wake_up_interruptible(&set->waiters);
 }
 
+/* Wait queues to be left by another task. */
+struct dp_leaving {
+	struct work_struct work;
+	struct poll_wqueues *queues;
+};
+
+static void dp_leave(struct work_struct *work)
+{
+	struct dp_leaving *leaving = container_of(work, struct dp_leaving, work);
+
+	poll_freewait(leaving->queues);
+}
+
+/*
+ * Leaves the wait queues of files, and lets go of the files, within a call that goes on. A file
+ * that was closed meanwhile ends here; but what a task lets go of ends only when the task returns
+ * to user space, which may be never. What a worker lets go of ends at once.
+ */
+static void dp_leave_queues(struct poll_wqueues *queues)
+{
+	struct dp_leaving leaving = {
+		.queues = queues,
+	};
+
+	if (!queues->inline_index && !queues->table)
+		return;
+	INIT_WORK_ONSTACK(&leaving.work, dp_leave);
+	schedule_work(&leaving.work);
+	flush_work(&leaving.work);
+	destroy_work_on_stack(&leaving.work);
+	poll_initwait(queues);
+}
+
 /**
  * dp_sleep() - scans and sleeps in turn
  * @set: the set
@@ -69,8 +110,8 @@ static void dp_pass_on(struct dp_set *set, bool left)
  *
  * Return: what the last @scan returned; 0 when the time was over; on a signal dp_interrupted().
  */
-int dp_sleep(struct dp_set *set, int timeout_ms, struct poll_wqueues *queues,
-	     int (*scan)(struct dp_set *set, void *context, poll_table *arm), void *context)
+int dp_sleep(struct dp_set *set, int timeout_ms, struct poll_wqueues *queues, dp_scan_fn *scan,
+	     void *context)
 {
 	bool queued = false, armed = false, slept = false;
 	bool over = timeout_ms == 0;
@@ -96,8 +137,7 @@ int dp_sleep(struct dp_set *set, int timeout_ms, struct poll_wqueues *queues,
 		}
 		if (armed && seen.changed != set->changed) {
 			/* Other files may have to be waited for now. */
-			poll_freewait(queues);
-			poll_initwait(queues);
+			dp_leave_queues(queues);
 			armed = false;
 		}
 		seen.changed = set->changed;
@@ -164,6 +204,8 @@ static int dp_scan_into(struct dp_set *set, void *context, poll_table *arm)
 	struct dp_sink *sink = context;
 	int result;
 
+	set->statistics.ds_waits += !sink->counted;
+	sink->counted = true;
 	result = dp_set_claim(set, DP_USE_SET);
 	if (result)
 		return result;
@@ -175,9 +217,20 @@ static int dp_scan_into(struct dp_set *set, void *context, poll_table *arm)
 	return result < 0 ? result : sink->found;
 }
 
-/* Not inlined: its struct poll_wqueues takes most of a kilobyte of stack. */
-static noinline_for_stack long dp_wait_slowly(struct dp_set *set, struct pollfd __user *fds,
-					      int nfds, int timeout_ms)
+/**
+ * dp_wait() - DP_POLL: waits until something in the set is ready
+ * @set: the set
+ * @fds: where results go; NULL: into the area
+ * @nfds: room for results; 0: just sleep
+ * @timeout_ms: time to wait; below 0: for ever; 0: do not wait
+ *
+ * Not inlined: its struct poll_wqueues takes most of a kilobyte of stack.
+ *
+ * Return: the number of results; 0 when the time is over; on a signal dp_interrupted(); -EINVAL for
+ * a negative @nfds or without an area; -EFAULT; -EBUSY if the set is in use by DP_HPOLL; -ENOMEM.
+ */
+noinline_for_stack long dp_wait(struct dp_set *set, struct pollfd __user *fds, int nfds,
+				int timeout_ms)
 {
 	struct dp_sink sink = {
 		.user = fds,
@@ -199,12 +252,18 @@ static __always_inline long dp_scan_pending(struct dp_set *set, struct dp_sink *
 {
 	int result;
 
-	if (!llist_empty(&set->hints))
+	if (unlikely(!llist_empty(&set->hints)))
 		dp_take_hints(set);
-	set->statistics.ds_scans++;
 	result = dp_scan_ready(set, sink);
 	set->statistics.ds_results += sink->found;
-	return unlikely(result < 0) ? result : sink->found;
+	if (likely(result >= 0 && sink->found)) {
+		set->quick++;
+		return sink->found;
+	}
+	set->statistics.ds_scans++;
+	/* If nothing was found, a wait follows that counts itself. */
+	set->statistics.ds_waits += result < 0;
+	return min(result, 0);
 }
 
 /*
@@ -218,9 +277,7 @@ static __always_inline long dp_scan_quickly(struct dp_set *set, struct pollfd __
 		.room = nfds,
 	};
 
-	set->statistics.ds_waits++;
-	if (unlikely(nfds <= 0 || !list_empty(&set->unhinted) || set->use != DP_USE_SET ||
-		     (set->options & (DP_OPTION_TABLE | DP_OPTION_EXCLUSIVE))))
+	if (unlikely(nfds <= 0 || set->unusual))
 		return 0;
 	if (fds) {
 		sink.user = fds;
@@ -229,62 +286,134 @@ static __always_inline long dp_scan_quickly(struct dp_set *set, struct pollfd __
 	return likely(dp_sink_into_area(set, &sink)) ? dp_scan_pending(set, &sink) : 0;
 }
 
-/**
- * dp_wait() - DP_POLL: waits until something in the set is ready
- * @set: the set
- * @fds: where results go; NULL: into the area
- * @nfds: room for results; 0: just sleep
- * @timeout_ms: time to wait; below 0: for ever; 0: do not wait
- *
- * Return: the number of results; 0 when the time is over; on a signal dp_interrupted(); -EINVAL for
- * a negative @nfds or without an area; -EFAULT; -EBUSY if the set is in use by DP_HPOLL; -ENOMEM.
- */
-long dp_wait(struct dp_set *set, struct pollfd __user *fds, int nfds, int timeout_ms)
+/* Reads the arguments again, so that the usual way need not keep them. */
+static noinline_for_stack long dp_wait_longer(struct dp_set *set, struct dp_wait_args __user *user)
 {
+	struct dp_wait_args args;
+
+	if (copy_from_user(&args, user, offsetof(struct dp_wait_args, sigmask)))
+		return -EFAULT;
+	return dp_wait(set, args.fds, args.nfds, args.timeout);
+}
+
+/**
+ * dp_wait_user() - DP_POLL: as dp_wait(), the usual way first
+ * @set: the set
+ * @user: the arguments
+ *
+ * They are read with the set locked: fewer registers to save. Not by copy_from_user(): two loads
+ * cost less than its call.
+ *
+ * Return: as dp_wait(); -EFAULT.
+ */
+long dp_wait_user(struct dp_set *set, struct dp_wait_args __user *user)
+{
+	struct pollfd __user *fds;
 	long result;
+	int nfds;
 
 	if (mutex_lock_interruptible(&set->lock))
-		return dp_interrupted(timeout_ms);
+		return dp_wait_longer(set, user);
+	if (!user_access_begin(user, offsetof(struct dp_wait_args, sigmask)))
+		goto bad;
+	unsafe_get_user(fds, &user->fds, fault);
+	unsafe_get_user(nfds, &user->nfds, fault);
+	user_access_end();
 	result = dp_scan_quickly(set, fds, nfds);
 	mutex_unlock(&set->lock);
 	if (likely(result))
 		return result;
-	return dp_wait_slowly(set, fds, nfds, timeout_ms);
+	return dp_wait_longer(set, user);
+
+fault:
+	user_access_end();
+bad:
+	mutex_unlock(&set->lock);
+	return -EFAULT;
+}
+
+static int dp_get_update_args(struct dp_update_args *args, struct dp_update_args __user *user)
+{
+	if (copy_from_user(args, user, sizeof(*args)))
+		return -EFAULT;
+	return args->flags ? -EINVAL : 0;
+}
+
+/* Not inlined: its signal mask would be a part of every caller's stack. */
+static noinline_for_stack long dp_update_wait_slowly(struct dp_set *set,
+						     struct dp_update_args __user *user)
+{
+	struct dp_update_args args;
+	sigset_t mask;
+	long result;
+
+	result = dp_get_update_args(&args, user);
+	if (result)
+		return result;
+	if (args.sigmask && copy_from_user(&mask, args.sigmask, sizeof(mask)))
+		return -EFAULT;
+	result = dp_apply(set, args.changes, args.nchanges);
+	if (result)
+		return result;
+	return dp_once(dp_wait_masked(set, args.fds, args.nfds, args.timeout,
+				      args.sigmask ? &mask : NULL));
+}
+
+/* The changes are made; reads the arguments again, as dp_wait_longer() does. */
+static noinline_for_stack long dp_update_wait_longer(struct dp_set *set,
+						     struct dp_update_args __user *user)
+{
+	struct dp_update_args args;
+	int error;
+
+	error = dp_get_update_args(&args, user);
+	if (error)
+		return error;
+	return dp_once(dp_wait(set, args.fds, args.nfds, args.timeout));
 }
 
 /**
- * dp_update_wait() - DP_UPDATE_POLL: changes the set, then waits
+ * dp_update_wait_user() - DP_UPDATE_POLL: changes the set, then waits
  * @set: the set
- * @changes: as for dp_apply()
- * @nchanges: as for dp_apply()
- * @fds: as for dp_wait()
- * @nfds: as for dp_wait()
- * @timeout_ms: as for dp_wait()
+ * @user: the arguments
  *
- * If not all changes could be applied there is no wait.
+ * If not all changes could be applied there is no wait. If a signal ends the call, they were: who
+ * is told -EINTR must know which, and only a fatal signal keeps them from being applied.
  *
- * Return: as dp_apply() if that is an error, else as dp_wait().
+ * Return: as dp_apply() if that is an error, else as dp_wait(); -EINVAL for unknown flags; -EFAULT.
  */
-long dp_update_wait(struct dp_set *set, const struct pollfd __user *changes, int nchanges,
-		    struct pollfd __user *fds, int nfds, int timeout_ms)
+long dp_update_wait_user(struct dp_set *set, struct dp_update_args __user *user)
 {
+	const struct pollfd __user *changes;
+	const sigset_t __user *sigmask;
+	struct pollfd __user *fds;
+	int nchanges, nfds, flags;
 	int error = 0;
 	long result;
 
-	if (unlikely(nchanges < 0 || nchanges > DP_CHUNK)) {
-		error = dp_apply(set, changes, nchanges);
-		if (error)
-			return error;
-		nchanges = 0;
-	}
+	if (!user_access_begin(user, sizeof(*user)))
+		return -EFAULT;
+	unsafe_get_user(changes, &user->changes, fault);
+	unsafe_get_user(fds, &user->fds, fault);
+	unsafe_get_user(sigmask, &user->sigmask, fault);
+	unsafe_get_user(nchanges, &user->nchanges, fault);
+	unsafe_get_user(nfds, &user->nfds, fault);
+	unsafe_get_user(flags, &user->flags, fault);
+	user_access_end();
+	if (unlikely(sigmask || flags || nchanges < 0 || nchanges > DP_CHUNK))
+		return dp_update_wait_slowly(set, user);
 	/* Few changes: they and the scan under one lock. */
-	if (mutex_lock_interruptible(&set->lock))
-		return dp_interrupted(timeout_ms);
+	if (mutex_lock_killable(&set->lock))
+		return -EINTR;
 	if (unlikely(dp_apply_user(set, changes, nchanges, &error) < nchanges))
 		error = -EFAULT;
 	result = unlikely(error) ? error : dp_scan_quickly(set, fds, nfds);
 	mutex_unlock(&set->lock);
 	if (likely(result))
 		return result;
-	return dp_wait_slowly(set, fds, nfds, timeout_ms);
+	return dp_update_wait_longer(set, user);
+
+fault:
+	user_access_end();
+	return -EFAULT;
 }

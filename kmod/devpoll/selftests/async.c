@@ -56,9 +56,11 @@ static struct ring ring_open(unsigned int flags)
 	ring.fd = syscall(SYS_io_uring_setup, 4, &ring.params);
 	if (ring.fd < 0)
 		test_skip("io_uring_setup: %s", strerror(errno));
-	ring.rings = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_SHARED, ring.fd, IORING_OFF_SQ_RING);
+	ring.rings = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_SHARED, ring.fd,
+			  IORING_OFF_SQ_RING);
 	CHECK(ring.rings != MAP_FAILED);
-	ring.entries = mmap(NULL, ring.params.sq_entries * sizeof(*ring.entries), PROT_READ | PROT_WRITE,
+	ring.entries = mmap(NULL, ring.params.sq_entries * sizeof(*ring.entries),
+			    PROT_READ | PROT_WRITE,
 			    MAP_SHARED, ring.fd, IORING_OFF_SQES);
 	CHECK(ring.entries != MAP_FAILED);
 	return ring;

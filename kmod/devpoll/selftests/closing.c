@@ -266,7 +266,7 @@ TEST(closing_a_socket_while_a_thread_waits)
 	int set = set_open();
 
 	set_write(set, pair.a, POLLIN);
-	waiter_start(&waiter, set, 4 * SHORT_MS);
+	waiter_start(&waiter, set, LONG_MS / 10);
 	waiter_is_asleep(&waiter);
 	close(pair.a);
 	CHECK_EQ(waiter_join(&waiter), 0);

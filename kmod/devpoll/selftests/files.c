@@ -6,6 +6,7 @@
 #include <linux/if_packet.h>
 #include <linux/netlink.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
@@ -150,6 +151,32 @@ TEST(files_smc_falls_back)
 	drain(pair.a);
 	make_readable(pair.a);
 	CHECK_EQ(set_poll_one(set, pair.b, LONG_MS), POLLIN);
+}
+
+/* setsockopt(TCP_ULP, "smc") puts another socket into the file, with another inode. */
+TEST(files_smc_takes_a_tcp_socket)
+{
+	int sock = OK(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+	struct sockaddr_storage address;
+	int listener, peer, set = set_open();
+	socklen_t length;
+
+	set_write(set, sock, POLLIN);
+	CHECK_EQ(set_statistics(set).ds_hinted, 1);
+	if (system("modprobe -q smc") ||
+	    setsockopt(sock, IPPROTO_TCP, TCP_ULP, "smc", sizeof("smc")))
+		test_skip("no SMC over TCP sockets here");
+	/* It is open, and examined: POLLNVAL would be wrong. */
+	set_write(set, sock, POLLIN | POLLPRI);
+	CHECK_EQ(set_poll_one(set, sock, 0) & POLLNVAL, 0);
+	listener = tcp_listen(AF_INET, &address, &length);
+	OK(connect(sock, (struct sockaddr *)&address, length));
+	peer = OK(accept4(listener, NULL, NULL, SOCK_CLOEXEC));
+	set_poll_none(set, 0);
+	make_readable(peer);
+	CHECK_EQ(set_poll_one(set, sock, LONG_MS), POLLIN);
+	drain(sock);
+	set_poll_none(set, 0);
 }
 
 TEST(files_netlink)

@@ -97,6 +97,8 @@ __attribute__((noreturn, format(printf, 1, 2))) void test_skip(const char *forma
 struct snapshot {
 	long sets, entries, sockets;
 };
+/* The number behind a label at the beginning of a line of a file; -1: there is none. */
+long number_after(const char *path, const char *label);
 void snapshot_take(struct snapshot *snapshot);
 bool snapshot_settles(const struct snapshot *before, char *why, size_t size);
 bool kernel_log_is_clean(char *line, size_t size);

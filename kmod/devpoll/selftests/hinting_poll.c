@@ -183,35 +183,46 @@ TEST(hpoll_sleeps_and_wakes)
 }
 
 struct hpoller {
-	int set, result, error, fd;
-	volatile int started;
+	int set, result, error, count;
+	struct pollfd fds[2];
+	pthread_t thread;
 };
 
 static void *hpoll_run(void *context)
 {
 	struct hpoller *hpoller = context;
-	struct pollfd fds[1] = { { hpoller->fd, POLLIN, 0 } };
 
-	hpoller->started = 1;
-	hpoller->result = set_hpoll(hpoller->set, fds, 1, LONG_MS);
+	hpoller->result = set_hpoll(hpoller->set, hpoller->fds, hpoller->count, LONG_MS);
 	hpoller->error = errno;
 	return NULL;
+}
+
+/* Returns once the call sleeps. */
+static void hpoller_start(struct hpoller *hpoller)
+{
+	CHECK_EQ(pthread_create(&hpoller->thread, NULL, hpoll_run, hpoller), 0);
+	while (set_statistics(hpoller->set).ds_sleeps == 0)
+		sleep_ms(1);
+}
+
+static int hpoller_join(struct hpoller *hpoller)
+{
+	CHECK_EQ(pthread_join(hpoller->thread, NULL), 0);
+	errno = hpoller->error;
+	return hpoller->result;
 }
 
 TEST(hpoll_one_call_at_a_time)
 {
 	struct pair pair = unix_pair(SOCK_STREAM), other = unix_pair(SOCK_STREAM);
-	struct hpoller hpoller = { .set = set_open(), .fd = pair.a };
+	struct hpoller hpoller = { .set = set_open(), .count = 1 };
 	struct pollfd fds[1] = { { other.a, POLLIN, 0 } };
-	pthread_t thread;
 
-	CHECK_EQ(pthread_create(&thread, NULL, hpoll_run, &hpoller), 0);
-	while (!hpoller.started || set_statistics(hpoller.set).ds_sleeps == 0)
-		sleep_ms(1);
+	hpoller.fds[0] = (struct pollfd){ pair.a, POLLIN, 0 };
+	hpoller_start(&hpoller);
 	CHECK_ERRNO(set_hpoll(hpoller.set, fds, 1, 0), EBUSY);
 	make_readable(pair.b);
-	pthread_join(thread, NULL);
-	CHECK_EQ(hpoller.result, 1);
+	CHECK_EQ(OK(hpoller_join(&hpoller)), 1);
 	CHECK_EQ(OK(set_hpoll(hpoller.set, fds, 1, 0)), 0);
 }
 
@@ -285,4 +296,35 @@ TEST(hpoll_without_hints)
 	same_as_poll(set, fds, 1);
 	CHECK_EQ(set_statistics(set).ds_entries, 0);
 	CHECK_EQ(set_statistics(set).ds_driver_polls, 2);
+}
+
+/*
+ * A DP_HPOLL that sleeps may have no entry in the set (here: pipes alone), and still must not
+ * meet those of write() when it looks again: it would narrow their events to its own.
+ */
+TEST(hpoll_keeps_write_away_while_it_sleeps)
+{
+	struct hpoller hpoller = { .set = set_open(), .count = 2 };
+	struct pair pair = tcp_pair();
+	struct pollfd change;
+	int watched[2], waking[2];
+
+	OK(pipe2(watched, O_CLOEXEC));
+	OK(pipe2(waking, O_CLOEXEC));
+	hpoller.fds[0] = (struct pollfd){ watched[0], 0, 0 };
+	hpoller.fds[1] = (struct pollfd){ waking[0], POLLIN, 0 };
+	hpoller_start(&hpoller);
+	CHECK_EQ(set_statistics(hpoller.set).ds_entries, 0);
+	/* The number now means a socket. */
+	OK(dup3(pair.a, watched[0], O_CLOEXEC));
+	change = (struct pollfd){ watched[0], POLLIN, 0 };
+	CHECK_ERRNO(write(hpoller.set, &change, sizeof(change)), EBUSY);
+	CHECK_ERRNO(set_poll(hpoller.set, &change, 1, 0), EBUSY);
+	make_readable(waking[1]);
+	CHECK_EQ(OK(hpoller_join(&hpoller)), 1);
+	/* Its second look met the socket: an empty array gives the set free. */
+	CHECK_EQ(OK(set_hpoll(hpoller.set, &change, 0, 0)), 0);
+	set_write(hpoller.set, watched[0], POLLIN);
+	make_readable(pair.b);
+	CHECK_EQ(set_poll_one(hpoller.set, watched[0], LONG_MS), POLLIN);
 }

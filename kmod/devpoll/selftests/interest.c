@@ -90,15 +90,58 @@ TEST(interest_modify_ors_if_asked)
 	CHECK_EQ(set_poll_one(set, pair.a, 0), POLLIN);
 }
 
-TEST(interest_modify_ors_by_module_default)
+/* Programs of either kind run side by side: the node that they open tells which they are. */
+TEST(interest_modify_by_the_node_that_was_opened)
 {
-	int set;
+	int solaris = OK(open("/dev/poll", O_RDWR | O_CLOEXEC));
+	int paper = OK(open("/dev/poll-replace", O_RDWR | O_CLOEXEC));
+	struct pair pair = tcp_pair();
+	short events;
 
-	parameter_set("solaris_or", "Y");
-	set = set_open();
-	parameter_set("solaris_or", "N");
-	CHECK_EQ(OK(ioctl(set, DP_GETOPTIONS)), DP_OPTION_OR);
-	CHECK_EQ(OK(ioctl(set_open(), DP_GETOPTIONS)), 0);
+	CHECK_EQ(OK(ioctl(solaris, DP_GETOPTIONS)), DP_OPTION_OR);
+	CHECK_EQ(OK(ioctl(paper, DP_GETOPTIONS)), 0);
+	set_write(solaris, pair.a, POLLIN);
+	set_write(solaris, pair.a, POLLOUT);
+	set_write(paper, pair.a, POLLIN);
+	set_write(paper, pair.a, POLLOUT);
+	CHECK_EQ(is_polled(solaris, pair.a, &events), 1);
+	CHECK_EQ(events, POLLIN | POLLOUT);
+	CHECK_EQ(is_polled(paper, pair.a, &events), 1);
+	CHECK_EQ(events, POLLOUT);
+	/* An option may still be changed for one open file. */
+	OK(ioctl(solaris, DP_SETOPTIONS, 0));
+	set_write(solaris, pair.a, POLLIN);
+	CHECK_EQ(is_polled(solaris, pair.a, &events), 1);
+	CHECK_EQ(events, POLLIN);
+}
+
+/* A batch is a sequence: the same as so many writes. */
+TEST(interest_same_descriptor_twice_in_a_batch)
+{
+	struct pair pair = tcp_pair();
+	struct pollfd changes[] = { { pair.a, POLLIN, 0 }, { pair.a, POLLOUT, 0 } };
+	int paper = set_open(), solaris = set_open_with(DP_OPTION_OR);
+	short events;
+
+	CHECK_EQ(write(paper, changes, sizeof(changes)), sizeof(changes));
+	CHECK_EQ(is_polled(paper, pair.a, &events), 1);
+	CHECK_EQ(events, POLLOUT);
+	CHECK_EQ(write(solaris, changes, sizeof(changes)), sizeof(changes));
+	CHECK_EQ(is_polled(solaris, pair.a, &events), 1);
+	CHECK_EQ(events, POLLIN | POLLOUT);
+}
+
+/* What is in the set is reported as such: closed and without a table slot, too. */
+TEST(interest_is_polled_if_closed_or_beyond_the_table)
+{
+	int set = set_open();
+	short events;
+
+	set_write(set, 198, POLLIN);
+	CHECK_EQ(is_polled(set, 198, &events), 1);
+	set_write(set, 0x7fffffff, POLLIN);
+	CHECK_EQ(is_polled(set, 0x7fffffff, &events), 1);
+	CHECK_EQ(set_statistics(set).ds_entries, 2);
 }
 
 TEST(interest_remove)

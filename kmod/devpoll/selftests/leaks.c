@@ -9,7 +9,7 @@
 /* Sockets are destroyed after a grace period, and behind a test's last process. */
 #define SETTLE_MS 5000
 
-static long number_after(const char *path, const char *label)
+long number_after(const char *path, const char *label)
 {
 	FILE *file = fopen(path, "re");
 	char line[256];
@@ -85,6 +85,9 @@ bool kernel_log_is_clean(char *line, size_t size)
 			return true;
 		line[got] = 0;
 		line[strcspn(line, "\n")] = 0;
+		/* Data races of the kernel's own functions are many, and known. */
+		if (strstr(line, "BUG: KCSAN") && !strstr(line, "[devpoll]"))
+			continue;
 		if (!regexec(&bad, line, 0, NULL, 0))
 			return false;
 	}

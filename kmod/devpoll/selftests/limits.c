@@ -169,6 +169,71 @@ TEST(limits_descriptors_far_apart)
 	CHECK_EQ(set_statistics(set).ds_entries, 1);
 }
 
+static long memory_in_use_kb(void)
+{
+	static const char *const names[] = { "MemTotal:", "MemFree:", "Buffers:", "Cached:" };
+	long sum = 0;
+
+	for (int i = 0; i < 4; i++) {
+		long kb = number_after("/proc/meminfo", names[i]);
+
+		CHECK(kb >= 0);
+		sum += i ? -kb : kb;
+	}
+	return sum;
+}
+
+/* What a set took for its entries goes when they go: it is not counted for anybody then. */
+TEST(limits_emptied_sets_give_memory_back)
+{
+	enum { SETS = 6, COUNT = 70000 };
+	struct pollfd *changes = calloc(COUNT, sizeof(*changes));
+	char limit[32];
+	long before = 0;
+	int set;
+
+	parameter_get("max_user_entries", limit, sizeof(limit));
+	if (atol(limit) < COUNT)
+		test_skip("max_user_entries is %s", limit);
+	/* The first set brings the allocators' own reserves up. */
+	for (int i = 0; i <= SETS; i++) {
+		set = set_open();
+		for (int pass = 0; pass < 2; pass++) {
+			for (int j = 0; j < COUNT; j++)
+				changes[j] = (struct pollfd){ 1000 + j, pass ? POLLREMOVE : POLLIN,
+							      0 };
+			CHECK_EQ(write(set, changes, COUNT * sizeof(*changes)),
+				 COUNT * sizeof(*changes));
+		}
+		CHECK_EQ(set_statistics(set).ds_entries, 0);
+		if (!i)
+			before = memory_in_use_kb();
+	}
+	/* Two slots an entry and more, of eight bytes: 2 MiB a set if they stayed. */
+	for (long end = now_ms() + LONG_MS / 4; memory_in_use_kb() - before > SETS * 1024;) {
+		if (now_ms() > end)
+			test_fail(__FILE__, __LINE__, "%d empty sets hold %ld kB", SETS,
+				  memory_in_use_kb() - before);
+		sleep_ms(SHORT_MS);
+	}
+}
+
+static void read_counters_of_all(void *context)
+{
+	(void)context;
+	become(12005);
+	CHECK_ERRNO(open("/proc/devpoll", O_RDONLY), EACCES);
+}
+
+/* What all users do together concerns the administrator. */
+TEST(limits_counters_of_all_are_for_root)
+{
+	if (geteuid())
+		test_skip("needs root");
+	CHECK(number_after("/proc/devpoll", "sets:") >= 0);
+	in_child(read_counters_of_all, NULL);
+}
+
 TEST(limits_device_mode)
 {
 	struct stat stat_;

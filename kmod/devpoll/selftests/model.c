@@ -120,7 +120,7 @@ static void slot_replace(int set, struct slot *slot, int options)
 	slot_open(slot);
 	if (!slot->in_set)
 		return;
-	/* The interest in a socket ended with it; one without hints went by the number, and goes on. */
+	/* The interest in a socket ended with it; one without hints goes by the number, and on. */
 	if (!went_by_number || !(unhinted || slot->kind == PIPE))
 		slot->in_set = false;
 	slot_interest(set, slot, options & DP_OPTION_OR);
@@ -161,12 +161,139 @@ static bool agrees(int set, bool last)
 	return found == ready;
 }
 
+static unsigned int entries(void)
+{
+	unsigned int count = 0;
+
+	for (int i = 0; i < SLOTS; i++)
+		count += slots[i].in_set;
+	return count;
+}
+
+/* The area of results of a set. */
+static struct area {
+	unsigned int room;
+	struct pollfd *mapping;
+} area;
+
+static void area_call(int set)
+{
+	unsigned int room = pick(3) ? 1 + pick(1000) : 0;
+
+	switch (pick(4)) {
+	case 0:
+		if (!room) {
+			CHECK_ERRNO(ioctl(set, DP_ALLOC, room), EINVAL);
+		} else if (area.room) {
+			CHECK_ERRNO(ioctl(set, DP_ALLOC, room), EPERM);
+		} else {
+			OK(ioctl(set, DP_ALLOC, room));
+			area.room = room;
+		}
+		break;
+	case 1:
+		if (!area.room) {
+			CHECK_ERRNO(ioctl(set, DP_FREE), EINVAL);
+		} else if (area.mapping) {
+			CHECK_ERRNO(ioctl(set, DP_FREE), EBUSY);
+		} else {
+			OK(ioctl(set, DP_FREE));
+			area.room = 0;
+		}
+		break;
+	case 2:
+		if (area.mapping)
+			break;
+		area.mapping = mmap(NULL, area.room ? DP_MMAP_SIZE(area.room) : 1,
+				    PROT_READ | PROT_WRITE, MAP_SHARED, set, 0);
+		if (area.mapping == MAP_FAILED)
+			area.mapping = NULL;
+		CHECK_EQ(area.mapping != NULL, area.room != 0);
+		break;
+	case 3:
+		if (area.mapping)
+			munmap(area.mapping, DP_MMAP_SIZE(area.room));
+		area.mapping = NULL;
+		break;
+	}
+}
+
+static void area_wait(int set)
+{
+	int found, room = 1 + pick(SLOTS);
+
+	if (!area.room) {
+		CHECK_ERRNO(set_poll(set, NULL, room, 0), EINVAL);
+		return;
+	}
+	found = OK(set_poll(set, NULL, room, 0));
+	CHECK(found <= room && found <= (int)area.room);
+	for (int i = 0; area.mapping && i < found; i++) {
+		unsigned int slot = area.mapping[i].fd - FIRST;
+
+		CHECK(slot < SLOTS && slots[slot].in_set);
+		CHECK_EQ(area.mapping[i].events, slots[slot].events);
+		CHECK(area.mapping[i].revents);
+	}
+}
+
+/* A call that must fail, or tell what the model knows, and change nothing. */
+static void odd_call(int set, int options)
+{
+	const struct slot *slot = &slots[pick(SLOTS)];
+	struct pollfd question = { slot->fd, 0, 0 };
+	int number = DPIOC | (0x30 + pick(0xd0));
+
+	switch (pick(10)) {
+	case 0:
+		CHECK_EQ(OK(ioctl(set, DP_ISPOLLED, &question)), slot->in_set);
+		if (slot->in_set)
+			CHECK_EQ(question.revents, slot->events);
+		break;
+	case 1:
+		CHECK_EQ(set_statistics(set).ds_entries, entries());
+		break;
+	case 2:
+		CHECK_ERRNO(write(set, &question, 1 + pick(7)), EINVAL);
+		break;
+	case 3:
+		CHECK_ERRNO(write(set, (void *)16, sizeof(question) * (1 + pick(100))), EFAULT);
+		break;
+	case 4:
+		CHECK_ERRNO(ioctl(set, number, pick(2) ? &question : NULL), EINVAL);
+		break;
+	case 5:
+		CHECK_ERRNO(ioctl(set, pick(2) ? DP_POLL : DP_UPDATE_POLL, 8 * pick(3)), EFAULT);
+		break;
+	case 6:
+		CHECK_ERRNO(set_poll(set, &question, -1 - (int)pick(1000), 0), EINVAL);
+		break;
+	case 7:
+		if (entries())
+			CHECK_ERRNO(ioctl(set, DP_SETOPTIONS, options ^ DP_OPTION_NOHINTS), EBUSY);
+		CHECK_ERRNO(ioctl(set, DP_SETOPTIONS, DP_OPTION_ALL + 1 + pick(1000)), EINVAL);
+		break;
+	case 8:
+		question = (struct pollfd){ set, POLLIN, 0 };
+		CHECK_ERRNO(write(set, &question, sizeof(question)), ELOOP);
+		break;
+	case 9:
+		if (entries()) {
+			struct dvpoll wait = { &question, 1, 0, NULL };
+
+			CHECK_ERRNO(ioctl(set, DP_HPOLL, &wait), EBUSY);
+		}
+		break;
+	}
+}
+
 static void history(int options, uint64_t first)
 {
 	bool or_events = options & DP_OPTION_OR;
 	int set = set_open_with(options);
 
 	seed = first;
+	area = (struct area){};
 	for (int i = 0; i < SLOTS; i++) {
 		slots[i].in_set = false;
 		slot_open(&slots[i]);
@@ -175,7 +302,7 @@ static void history(int options, uint64_t first)
 		struct slot *slot = &slots[pick(SLOTS)];
 		bool agreed = false;
 
-		switch (pick(5)) {
+		switch (pick(9)) {
 		case 0:
 		case 1:
 			slot_interest(set, slot, or_events);
@@ -188,6 +315,15 @@ static void history(int options, uint64_t first)
 			break;
 		case 4:
 			slot_replace(set, slot, options);
+			break;
+		case 5:
+			area_call(set);
+			break;
+		case 6:
+			area_wait(set);
+			break;
+		default:
+			odd_call(set, options);
 			break;
 		}
 		for (int try = 0; try < 200 && !agreed; try++) {
@@ -202,6 +338,8 @@ static void history(int options, uint64_t first)
 		close(slots[i].fd);
 		close(slots[i].peer);
 	}
+	if (area.mapping)
+		munmap(area.mapping, DP_MMAP_SIZE(area.room));
 	close(set);
 }
 
@@ -209,6 +347,23 @@ TEST(model_agrees_with_poll)
 {
 	for (int options = 0; options <= DP_OPTION_ALL; options++)
 		history(options, 20000502 + options);
+}
+
+/*
+ * Random histories with random options, for DEVPOLL_FUZZ_SECONDS. What fails names the state of
+ * the generator; DEVPOLL_FUZZ_SEED=N begins with that one, which is else taken from the clock.
+ */
+TEST(model_fuzz)
+{
+	const char *seconds = getenv("DEVPOLL_FUZZ_SECONDS"), *given = getenv("DEVPOLL_FUZZ_SEED");
+	long end = now_ms() + 1000L * (seconds ? atoi(seconds) : 1);
+	uint64_t first = given ? strtoull(given, NULL, 0) : (uint64_t)time(NULL);
+	unsigned long histories = 0;
+
+	for (; now_ms() < end; histories++, first++)
+		history(first % (DP_OPTION_ALL + 1), first);
+	dprintf(STDOUT_FILENO, "# model_fuzz: %lu histories of %d calls, seeds up to %llu\n",
+		histories, STEPS, (unsigned long long)first - 1);
 }
 
 /* Batches that poll in random sizes: nothing is reported twice in a wait, or never. */
@@ -228,7 +383,14 @@ TEST(model_small_room)
 				ready++;
 			}
 		}
-		sleep_ms(5);
+		/* TCP on the loopback is quick, but not at once. */
+		for (int try = 0; try < 2000; try++) {
+			struct pollfd results[SLOTS];
+
+			if (OK(set_poll(set, results, SLOTS, 0)) == ready)
+				break;
+			sleep_ms(1);
+		}
 		for (int step = 0; step < 100; step++) {
 			struct pollfd results[SLOTS];
 			int room = 1 + pick(SLOTS);

@@ -2,6 +2,9 @@
 /* DP_UPDATE_POLL: changes and a wait in one call. */
 #include "util.h"
 
+#include <linux/userfaultfd.h>
+#include <sys/syscall.h>
+
 TEST(updating_applies_then_waits)
 {
 	struct pair first = tcp_pair(), second = tcp_pair();
@@ -80,4 +83,106 @@ TEST(updating_with_a_signal_mask)
 	update.du_fds = &result;
 	update.du_setp = &mask;
 	CHECK_EQ(ioctl(set, DP_UPDATE_POLL, &update), 0);
+}
+
+/* A page that is not there until the test says so: who touches it waits. */
+struct late_page {
+	void *address;
+	int faults;
+};
+
+static struct late_page late_page(void)
+{
+	struct uffdio_api api = { .api = UFFD_API };
+	struct uffdio_register area = { .mode = UFFDIO_REGISTER_MODE_MISSING };
+	struct late_page page;
+
+	page.faults = syscall(SYS_userfaultfd, O_CLOEXEC);
+	if (page.faults < 0)
+		test_skip("userfaultfd: %s", strerror(errno));
+	OK(ioctl(page.faults, UFFDIO_API, &api));
+	page.address = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(page.address != MAP_FAILED);
+	area.range = (struct uffdio_range){ (uintptr_t)page.address, 4096 };
+	OK(ioctl(page.faults, UFFDIO_REGISTER, &area));
+	return page;
+}
+
+/* Returns once a thread waits for it. */
+static void late_page_is_missed(const struct late_page *page)
+{
+	struct uffd_msg message;
+
+	CHECK_EQ(OK(read(page->faults, &message, sizeof(message))), sizeof(message));
+	CHECK_EQ(message.event, UFFD_EVENT_PAGEFAULT);
+}
+
+static void late_page_comes(const struct late_page *page)
+{
+	struct uffdio_zeropage zeros = { .range = { (uintptr_t)page->address, 4096 } };
+
+	OK(ioctl(page->faults, UFFDIO_ZEROPAGE, &zeros));
+}
+
+struct caller {
+	pthread_t thread;
+	int set, result, error;
+	const struct pollfd *changes;
+	volatile pid_t tid;
+};
+
+static void *write_run(void *context)
+{
+	struct caller *caller = context;
+
+	caller->result = write(caller->set, caller->changes, sizeof(*caller->changes));
+	return NULL;
+}
+
+static void *update_run(void *context)
+{
+	struct caller *caller = context;
+	struct pollfd result;
+
+	caller->tid = syscall(SYS_gettid);
+	caller->result = set_update_poll(caller->set, caller->changes, 1, &result, 1, LONG_MS);
+	caller->error = errno;
+	return NULL;
+}
+
+static void do_nothing(int number)
+{
+	(void)number;
+}
+
+/*
+ * Who gets EINTR must know whether the changes were applied. They were, also if the signal came
+ * while another thread had the set (here one that waits for a page of its own array).
+ */
+TEST(updating_interrupted_has_applied_its_changes)
+{
+	struct sigaction action = { .sa_handler = do_nothing };
+	struct late_page page = late_page();
+	struct pair pair = tcp_pair();
+	struct pollfd change = { pair.a, POLLIN, 0 };
+	struct caller writer = { .set = set_open(), .changes = page.address };
+	struct caller updater = { .set = writer.set, .changes = &change };
+
+	OK(sigaction(SIGUSR1, &action, NULL));
+	CHECK_EQ(pthread_create(&writer.thread, NULL, write_run, &writer), 0);
+	late_page_is_missed(&page);
+	CHECK_EQ(pthread_create(&updater.thread, NULL, update_run, &updater), 0);
+	while (!updater.tid)
+		sleep_ms(1);
+	thread_is_asleep(updater.tid);
+	CHECK_EQ(pthread_kill(updater.thread, SIGUSR1), 0);
+	sleep_ms(SHORT_MS);
+	late_page_comes(&page);
+	CHECK_EQ(pthread_join(updater.thread, NULL), 0);
+	CHECK_EQ(pthread_join(writer.thread, NULL), 0);
+	CHECK_EQ(writer.result, sizeof(change));
+	CHECK_EQ(updater.result, -1);
+	CHECK_EQ(updater.error, EINTR);
+	CHECK_EQ(OK(ioctl(updater.set, DP_ISPOLLED, &change)), 1);
+	CHECK_EQ(change.revents, POLLIN);
 }

@@ -8,7 +8,7 @@
 
 int set_open(void)
 {
-	return OK(open("/dev/poll", O_RDWR | O_CLOEXEC));
+	return OK(open("/dev/poll-replace", O_RDWR | O_CLOEXEC));
 }
 
 int set_open_with(int options)
@@ -205,14 +205,12 @@ void waiter_start_with_room(struct waiter *waiter, int set, int room, int timeou
 	CHECK_EQ(pthread_create(&waiter->thread, NULL, waiter_run, waiter), 0);
 }
 
-void waiter_is_asleep(struct waiter *waiter)
+void thread_is_asleep(pid_t tid)
 {
 	long end = now_ms() + LONG_MS;
 	char path[64], state = 0;
 
-	while (!waiter->tid)
-		sleep_ms(1);
-	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", waiter->tid);
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
 	/* Twice in a row: a lock on the way may make it sleep for a moment. */
 	for (int asleep = 0; asleep < 2;) {
 		FILE *file = fopen(path, "re");
@@ -220,10 +218,17 @@ void waiter_is_asleep(struct waiter *waiter)
 		CHECK(file);
 		CHECK_EQ(fscanf(file, "%*d (%*[^)]) %c", &state), 1);
 		fclose(file);
-		asleep = state == 'S' ? asleep + 1 : 0;
+		asleep = state == 'S' || state == 'D' ? asleep + 1 : 0;
 		CHECK(now_ms() < end);
 		sleep_ms(2);
 	}
+}
+
+void waiter_is_asleep(struct waiter *waiter)
+{
+	while (!waiter->tid)
+		sleep_ms(1);
+	thread_is_asleep(waiter->tid);
 }
 
 int waiter_join(struct waiter *waiter)

@@ -5,6 +5,7 @@
 
 #include "harness.h"
 
+/* Where a write replaces: all options off. */
 int set_open(void);
 int set_open_with(int options);
 void set_write(int set, int fd, short events);
@@ -44,7 +45,8 @@ struct waiter {
 };
 void waiter_start(struct waiter *waiter, int set, int timeout);
 void waiter_start_with_room(struct waiter *waiter, int set, int room, int timeout);
-/* Returns once the thread sleeps in the kernel. */
+/* Returns once a thread of this process, or a waiter's, sleeps in the kernel. */
+void thread_is_asleep(pid_t tid);
 void waiter_is_asleep(struct waiter *waiter);
 int waiter_join(struct waiter *waiter);
 

@@ -37,7 +37,7 @@ __extension__ typedef unsigned long long dvpoll_count_t;
 #define DP_GETOPTIONS		(DPIOC | 0x21)	/* no argument; returns DP_OPTION_* or'ed */
 #define DP_GETSTATISTICS	(DPIOC | 0x22)	/* struct dvpoll_statistics * */
 
-#define DP_OPTION_OR		0x1	/* write() adds events to an interest, as Solaris does */
+#define DP_OPTION_OR		0x1	/* write() adds to an interest's events (/dev/poll does) */
 #define DP_OPTION_NOHINTS	0x2	/* poll every entry at every scan; empty sets only */
 #define DP_OPTION_TABLE		0x4	/* walk the whole table at every scan, as the paper did */
 #define DP_OPTION_EXCLUSIVE	0x8	/* a hint wakes one waiting thread, not all of them */

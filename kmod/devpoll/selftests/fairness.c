@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Long calls leave the processor to others, and real-time threads are woken on time. */
+#include "util.h"
+
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+
+#define DUPLICATES 60000
+/*
+ * A call over so many takes tens of milliseconds, emulated, and a turn of the scheduler three;
+ * before there was anywhere to give way, others had one.
+ */
+#define TURNS 2
+
+static void raise_descriptor_limit(void)
+{
+	struct rlimit limit = { DUPLICATES + 1000, DUPLICATES + 1000 };
+
+	if (setrlimit(RLIMIT_NOFILE, &limit))
+		test_skip("needs the right to raise RLIMIT_NOFILE");
+}
+
+/* The same file under many numbers. */
+static struct pollfd *duplicates(int fd)
+{
+	struct pollfd *fds = calloc(DUPLICATES, sizeof(*fds));
+
+	for (int i = 0; i < DUPLICATES; i++)
+		fds[i] = (struct pollfd){ OK(dup(fd)), POLLIN, 0 };
+	return fds;
+}
+
+static volatile int spinning;
+
+static void *spin(void *unused)
+{
+	(void)unused;
+	spinning = 1;
+	while (spinning)
+		;
+	return NULL;
+}
+
+/* Another thread that wants this thread's processor all the time. */
+static pthread_t compete(void)
+{
+	pthread_t thread;
+	cpu_set_t first;
+
+	CPU_ZERO(&first);
+	CPU_SET(0, &first);
+	OK(sched_setaffinity(0, sizeof(first), &first));
+	CHECK_EQ(pthread_create(&thread, NULL, spin, NULL), 0);
+	while (!spinning)
+		sched_yield();
+	return thread;
+}
+
+static void compete_no_more(pthread_t thread)
+{
+	spinning = 0;
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+}
+
+static long preemptions(void)
+{
+	struct rusage usage;
+
+	OK(getrusage(RUSAGE_THREAD, &usage));
+	return usage.ru_nivcsw;
+}
+
+/* Of one call: how often the thread gave its processor away within it. */
+static long turns_given(int set, unsigned int call, struct pollfd *fds, int nfds, int expected)
+{
+	struct dvpoll wait = { fds, nfds, 0, NULL };
+	long before;
+
+	/* A fresh turn begins here. */
+	sched_yield();
+	before = preemptions();
+	CHECK_EQ(OK(ioctl(set, call, &wait)), expected);
+	return preemptions() - before;
+}
+
+TEST(fairness_of_a_wait_that_finds_much)
+{
+	struct pair pair = unix_pair(SOCK_STREAM);
+	struct pollfd *fds;
+	pthread_t rival;
+	int set = set_open();
+	long turns;
+
+	raise_descriptor_limit();
+	fds = duplicates(pair.a);
+	CHECK_EQ(write(set, fds, DUPLICATES * sizeof(*fds)), DUPLICATES * sizeof(*fds));
+	make_readable(pair.b);
+	/* Its pages are there from now on: a page fault would let others run, too. */
+	CHECK_EQ(OK(set_poll(set, fds, DUPLICATES, 0)), DUPLICATES);
+	rival = compete();
+	turns = turns_given(set, DP_POLL, fds, DUPLICATES, DUPLICATES);
+	compete_no_more(rival);
+	if (turns < TURNS)
+		test_fail(__FILE__, __LINE__, "others had %ld turns during the call", turns);
+}
+
+TEST(fairness_of_a_hinting_poll_that_forgets_much)
+{
+	struct pair pair = unix_pair(SOCK_STREAM);
+	struct dvpoll wait = { NULL, DUPLICATES, 0, NULL };
+	struct pollfd *fds;
+	pthread_t rival;
+	int set = set_open();
+	long turns;
+
+	raise_descriptor_limit();
+	fds = duplicates(pair.a);
+	wait.dp_fds = fds;
+	CHECK_EQ(OK(ioctl(set, DP_HPOLL, &wait)), 0);
+	CHECK_EQ(set_statistics(set).ds_entries, DUPLICATES);
+	rival = compete();
+	turns = turns_given(set, DP_HPOLL, fds, 0, 0);
+	compete_no_more(rival);
+	CHECK_EQ(set_statistics(set).ds_entries, 0);
+	if (turns < TURNS)
+		test_fail(__FILE__, __LINE__, "others had %ld turns during the call", turns);
+}
+
+/* By how much the timer of a sleeping wait of so many seconds may be late; below 0: no such. */
+static long long slack_of_timer(long seconds)
+{
+	FILE *file = fopen("/proc/timer_list", "re");
+	long long first, last, left, slack = -1;
+	char line[512];
+
+	if (!file)
+		test_skip("/proc/timer_list: %s", strerror(errno));
+	while (fgets(line, sizeof(line), file)) {
+		char *range = strstr(line, "expires at ");
+
+		if (!range || sscanf(range, "expires at %lld-%lld nsecs [in %lld", &first, &last,
+				     &left) != 3)
+			continue;
+		/* Who else waits for about so long, such as a watchdog, does so without slack. */
+		if (left / 1000000000 >= seconds / 2 && left / 1000000000 <= seconds &&
+		    last - first > slack)
+			slack = last - first;
+	}
+	fclose(file);
+	return slack;
+}
+
+static long long slack_of_wait(long seconds)
+{
+	struct waiter waiter;
+	long long slack;
+	int set = set_open();
+
+	waiter_start(&waiter, set, seconds * 1000);
+	waiter_is_asleep(&waiter);
+	slack = slack_of_timer(seconds);
+	/* A closed descriptor ends the wait. */
+	set_write(set, 199, POLLIN);
+	CHECK_EQ(waiter_join(&waiter), 1);
+	close(set);
+	return slack;
+}
+
+/* As for poll(2): a thousandth of the time; five times that below normal priority; or none. */
+TEST(fairness_of_timers)
+{
+	struct sched_param parameter = { .sched_priority = 1 };
+
+	CHECK_EQ(slack_of_wait(50), 50 * 1000000LL);
+	OK(setpriority(PRIO_PROCESS, syscall(SYS_gettid), 5));
+	CHECK_EQ(slack_of_wait(14), 70 * 1000000LL);
+	OK(setpriority(PRIO_PROCESS, syscall(SYS_gettid), 0));
+	if (sched_setscheduler(0, SCHED_FIFO, &parameter))
+		test_skip("SCHED_FIFO: %s", strerror(errno));
+	CHECK_EQ(slack_of_wait(50), 0);
+}

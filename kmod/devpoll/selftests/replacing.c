@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Descriptors without hints that change their file, or leave the set, while a thread sleeps. */
+#include "util.h"
+
+/* A wait for ever while its descriptor gets another file and the same events are written again. */
+static void wakes_for_the_new_file(int set, int fd, int new_fd, int new_peer)
+{
+	struct waiter waiter;
+
+	set_write(set, fd, POLLIN);
+	waiter_start(&waiter, set, LONG_MS);
+	waiter_is_asleep(&waiter);
+	OK(dup3(new_fd, fd, O_CLOEXEC));
+	set_write(set, fd, POLLIN);
+	/* What a wake-up might do, it has done when the thread sleeps again. */
+	sleep_ms(SHORT_MS);
+	waiter_is_asleep(&waiter);
+	make_readable(new_peer);
+	sleep_ms(LONG_MS / 10);
+	CHECK(waiter.done);
+	CHECK_EQ(waiter_join(&waiter), 1);
+	CHECK_EQ(waiter.results[0].fd, fd);
+	CHECK_EQ(waiter.results[0].revents, POLLIN);
+}
+
+TEST(replacing_a_pipe_by_a_pipe_while_a_thread_waits)
+{
+	int old[2], new[2];
+
+	OK(pipe2(old, O_CLOEXEC));
+	OK(pipe2(new, O_CLOEXEC));
+	wakes_for_the_new_file(set_open(), old[0], new[0], new[1]);
+}
+
+TEST(replacing_a_socket_without_hints_while_a_thread_waits)
+{
+	struct pair old = tcp_pair(), new = tcp_pair();
+
+	wakes_for_the_new_file(set_open_with(DP_OPTION_NOHINTS), old.a, new.a, new.b);
+}
+
+static void *read_one(void *context)
+{
+	char byte;
+
+	return (void *)read(*(int *)context, &byte, 1);
+}
+
+/* The other end of what was removed and closed sees that at once, as with epoll. */
+static void closes_at_once(bool remove_first)
+{
+	struct waiter waiter;
+	pthread_t reader;
+	int ends[2], set = set_open();
+	void *got = (void *)-1;
+	long start;
+
+	OK(pipe2(ends, O_CLOEXEC));
+	set_write(set, ends[1], 0);
+	waiter_start(&waiter, set, LONG_MS / 4);
+	waiter_is_asleep(&waiter);
+	start = now_ms();
+	CHECK_EQ(pthread_create(&reader, NULL, read_one, &ends[0]), 0);
+	if (remove_first)
+		set_remove(set, ends[1]);
+	close(ends[1]);
+	if (!remove_first)
+		set_remove(set, ends[1]);
+	CHECK_EQ(pthread_join(reader, &got), 0);
+	CHECK_EQ((long)got, 0);
+	CHECK(now_ms() - start < LONG_MS / 8);
+	CHECK(!waiter.done);
+	CHECK_EQ(waiter_join(&waiter), 0);
+}
+
+TEST(replacing_by_nothing_then_closing_closes)
+{
+	closes_at_once(true);
+}
+
+TEST(replacing_by_nothing_after_closing_closes)
+{
+	closes_at_once(false);
+}
