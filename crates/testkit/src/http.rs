@@ -101,12 +101,41 @@ impl Client {
         }
         let mut reply = Reply { status, fields, body: Vec::new() };
         let bodiless = method == "HEAD" || matches!(status, 100..=199 | 204 | 304);
-        if !bodiless {
+        if bodiless {
+            return reply;
+        }
+        if reply.field("transfer-encoding") == Some("chunked") {
+            self.read_chunks(&mut reply);
+        } else if reply.field("content-length").is_none()
+            && reply.field("connection") == Some("close")
+        {
+            self.stream.read_to_end(&mut reply.body).expect("content and an end");
+        } else {
             let len = reply.field("content-length").expect("a length").parse().unwrap();
             reply.body = vec![0; len];
             self.stream.read_exact(&mut reply.body).expect("the whole content");
         }
         reply
+    }
+
+    /// Reads chunks up to the last one; trailer fields are put behind the others.
+    fn read_chunks(&mut self, reply: &mut Reply) {
+        loop {
+            let line = self.line();
+            let len = usize::from_str_radix(&line, 16).expect("the length of a chunk");
+            if len == 0 {
+                break;
+            }
+            let start = reply.body.len();
+            reply.body.resize(start + len, 0);
+            self.stream.read_exact(&mut reply.body[start..]).expect("a whole chunk");
+            assert_eq!(self.line(), "", "behind a chunk");
+        }
+        loop {
+            let line = self.line();
+            let Some((name, value)) = line.split_once(": ") else { break };
+            reply.fields.push((name.to_ascii_lowercase(), value.to_owned()));
+        }
     }
 
     fn line(&mut self) -> String {

@@ -1,15 +1,21 @@
 //! Support for the tests of all crates: pairs of descriptors, full buffers, limits, forked
-//! children, signals, an HTTP client, the server as a process, a count of allocations. Everything panics with what failed: a test has no use for a `Result` here.
+//! children, signals, system calls that fail, an HTTP client, the server as a process, a real
+//! Redis, a count of allocations. Everything panics with what failed: a test has no use for a `Result` here.
 
 pub mod allocations;
 pub mod child;
+pub mod faults;
 pub mod http;
 pub mod limits;
+pub mod origin;
 pub mod pairs;
+pub mod redis;
 pub mod serve;
 pub mod signals;
 mod sys;
 
 pub use child::in_child;
+pub use faults::denied;
 pub use limits::{raise_descriptor_limit, with_descriptors};
 pub use pairs::{Pair, drain, fill, poll_now};
+pub use sys::own_file_tables;

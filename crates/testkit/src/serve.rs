@@ -46,7 +46,8 @@ impl Serve {
         Self::start_command(command)
     }
 
-    fn start_command(mut command: Command) -> Self {
+    /// Starts `command`, which is to become such a server, and waits until it listens.
+    pub fn start_command(mut command: Command) -> Self {
         let stderr = tempfile::tempfile().expect("a temporary file");
         let mut child = command
             .stdin(Stdio::null())

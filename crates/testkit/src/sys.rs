@@ -5,6 +5,13 @@ use crate::allocations::{self, CountingAllocator};
 use rustix::process::Pid;
 use std::alloc::{GlobalAlloc, Layout, System};
 
+/// For tests whose threads may have file tables of their own: they use what they open themselves,
+/// and say what they have to say to the standard descriptors.
+pub fn own_file_tables() -> pollux_sys::OwnFileTables {
+    // SAFETY: so it is in this repository's tests; each that calls this starts the threads itself.
+    unsafe { pollux_sys::OwnFileTables::promise() }
+}
+
 /// fork(2): the child's number in the parent, nothing in the child.
 pub(crate) fn fork() -> Option<Pid> {
     // SAFETY: the child goes on with the calling thread alone. glibc takes its own locks (malloc,

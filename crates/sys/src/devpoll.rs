@@ -1,0 +1,291 @@
+//! /dev/poll, as `kmod/devpoll` offers it: devpoll(4). Numbers and structures are those of its
+//! `<linux/devpoll.h>`.
+
+use super::{Call, PollFd, check, check_len, count};
+use std::{
+    io,
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    ptr::{self, NonNull},
+};
+
+/// In `events` of a change: take the descriptor out of the set (POLLREMOVE of `<poll.h>`).
+pub const POLL_REMOVE: i16 = 0x1000;
+
+/// Poll every entry at every scan; to be set while the set is empty.
+pub const DEVPOLL_NO_HINTS: i32 = 0x2;
+
+/// Walk the whole set at every scan, as the paper did; to be set while the set is empty.
+pub const DEVPOLL_TABLE: i32 = 0x4;
+
+const DP_POLL: libc::c_ulong = 0xD001;
+const DP_ALLOC: libc::c_ulong = 0xD010;
+const DP_UPDATE_POLL: libc::c_ulong = 0xD012;
+const DP_HPOLL: libc::c_ulong = 0xD013;
+const DP_SETOPTIONS: libc::c_ulong = 0xD020;
+const DP_GETSTATISTICS: libc::c_ulong = 0xD022;
+
+/// `struct dvpoll`
+#[repr(C)]
+struct Wait {
+    results: *mut PollFd,
+    room: libc::c_int,
+    timeout_ms: libc::c_int,
+    signal_mask: *const libc::c_void,
+}
+
+/// `struct dvpoll_update`
+#[repr(C)]
+struct UpdateAndWait {
+    changes: *const PollFd,
+    results: *mut PollFd,
+    signal_mask: *const libc::c_void,
+    changes_len: libc::c_int,
+    room: libc::c_int,
+    timeout_ms: libc::c_int,
+    flags: libc::c_int,
+}
+
+/// `struct dvpoll_statistics`: what one open /dev/poll has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct DevPollStatistics {
+    size: u64,
+    /// Interests now in the set.
+    pub entries: u64,
+    /// Those of them that carry a hook in their socket.
+    pub hinted: u64,
+    /// Calls that looked for events.
+    pub waits: u64,
+    /// Passes over what is pending; several for a wait that slept.
+    pub scans: u64,
+    /// Calls of a driver's poll function by scans.
+    pub driver_polls: u64,
+    /// Calls of it by changes, to place a hook.
+    pub hook_polls: u64,
+    /// Hints that drivers posted.
+    pub hints: u64,
+    /// Entries examined only because they were ready the last time.
+    pub cached: u64,
+    /// Entries passed over thanks to missing hints, where whole tables are scanned.
+    pub skipped: u64,
+    /// Results reported.
+    pub results: u64,
+    /// Times that a caller went to sleep.
+    pub sleeps: u64,
+    /// Times that it was woken before its time was over.
+    pub wakeups: u64,
+    /// Changes applied.
+    pub changes: u64,
+}
+
+/// Opens an interest set: /dev/poll, for reading and writing, close-on-exec.
+pub fn devpoll_open() -> io::Result<OwnedFd> {
+    // SAFETY: the path is a C string; a descriptor that is returned is new and ours.
+    count(Call::Open, || unsafe {
+        check(libc::open(c"/dev/poll".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC))
+            .map(|fd| OwnedFd::from_raw_fd(fd))
+    })
+}
+
+/// DP_SETOPTIONS: exactly these options, whatever the module's defaults are.
+pub fn devpoll_set_options(device: BorrowedFd<'_>, options: i32) -> io::Result<()> {
+    // SAFETY: the argument is a number.
+    count(Call::Ioctl, || unsafe {
+        check(libc::ioctl(device.as_raw_fd(), DP_SETOPTIONS as _, options)).map(drop)
+    })
+}
+
+/// DP_GETSTATISTICS.
+pub fn devpoll_statistics(device: BorrowedFd<'_>) -> io::Result<DevPollStatistics> {
+    let size = size_of::<DevPollStatistics>() as u64;
+    let mut statistics = DevPollStatistics { size, ..Default::default() };
+    // SAFETY: the kernel writes at most `size` bytes into the structure, which are all of it.
+    count(Call::Ioctl, || unsafe {
+        check(libc::ioctl(device.as_raw_fd(), DP_GETSTATISTICS as _, &raw mut statistics))
+    })?;
+    Ok(statistics)
+}
+
+/// write(2) of `changes` to the set: how many were taken. One that is refused does not keep those
+/// behind it from being applied; the first refusal is the error.
+#[inline]
+pub fn devpoll_write(device: BorrowedFd<'_>, changes: &[PollFd]) -> io::Result<usize> {
+    // SAFETY: the kernel reads `changes` alone.
+    let taken = count(Call::Write, || unsafe {
+        check_len(libc::write(device.as_raw_fd(), changes.as_ptr().cast(), size_of_val(changes)))
+    })?;
+    Ok(taken / size_of::<PollFd>())
+}
+
+/// Applies `changes`, if there are any, and waits, in one call (DP_POLL, DP_UPDATE_POLL): how many
+/// results there are. A timeout below 0 waits for ever.
+#[inline]
+pub fn devpoll_wait(
+    device: BorrowedFd<'_>,
+    changes: &[PollFd],
+    results: &mut ResultSpace,
+    timeout_ms: i32,
+) -> io::Result<usize> {
+    let (results, room) = results.target();
+    // SAFETY: both structures live through their call; the kernel reads `changes` alone and writes
+    // at most `room` results to `results` or, if that is null, to the set's own mapping.
+    let found = count(Call::Ioctl, || unsafe {
+        if changes.is_empty() {
+            let mut wait = Wait { results, room, timeout_ms, signal_mask: ptr::null() };
+            check(libc::ioctl(device.as_raw_fd(), DP_POLL as _, &raw mut wait))
+        } else {
+            let mut wait = UpdateAndWait {
+                changes: changes.as_ptr(),
+                results,
+                signal_mask: ptr::null(),
+                changes_len: changes.len().min(i32::MAX as usize) as libc::c_int,
+                room,
+                timeout_ms,
+                flags: 0,
+            };
+            check(libc::ioctl(device.as_raw_fd(), DP_UPDATE_POLL as _, &raw mut wait))
+        }
+    })?;
+    Ok(found as usize)
+}
+
+/// DP_HPOLL: poll(2) of the whole array, for which drivers are asked only where a hint came since
+/// the last call: how many of `fds` have `revents`. A timeout below 0 waits for ever.
+#[inline]
+pub fn devpoll_hinting_poll(
+    device: BorrowedFd<'_>,
+    fds: &mut [PollFd],
+    timeout_ms: i32,
+) -> io::Result<usize> {
+    // More than a set can name; the module says EINVAL to more than RLIMIT_NOFILE.
+    let room = fds.len().min(i32::MAX as usize) as libc::c_int;
+    let mut call = Wait { results: fds.as_mut_ptr(), room, timeout_ms, signal_mask: ptr::null() };
+    // SAFETY: the structure lives through the call; the kernel reads and writes `room` entries of
+    // `fds`.
+    let ready = count(Call::Ioctl, || unsafe {
+        check(libc::ioctl(device.as_raw_fd(), DP_HPOLL as _, &raw mut call))
+    })?;
+    Ok(ready as usize)
+}
+
+/// Where a set's results go.
+#[derive(Debug)]
+pub enum ResultSpace {
+    /// The kernel copies them here.
+    Copied(Box<[PollFd]>),
+    /// The kernel writes them to pages that are mapped here (provos §3.3).
+    Mapped(ResultArea),
+}
+
+impl ResultSpace {
+    /// Memory of our own for `room` results.
+    pub fn copied(room: usize) -> Self {
+        let room = room.clamp(1, i32::MAX as usize);
+        Self::Copied(vec![PollFd { fd: -1, events: 0, revents: 0 }; room].into())
+    }
+
+    /// The set's own area for `room` results; no more than RLIMIT_NOFILE, as no more descriptors
+    /// can be ready.
+    ///
+    /// # Errors
+    /// ENOSPC at the user's limit of entries (the module's `max_user_entries`), EPERM when the set
+    /// has an area already, ENOMEM.
+    pub fn mapped(device: BorrowedFd<'_>, room: usize) -> io::Result<Self> {
+        ResultArea::new(device, room).map(Self::Mapped)
+    }
+
+    /// What the kernel is told about it.
+    #[inline]
+    fn target(&mut self) -> (*mut PollFd, libc::c_int) {
+        match self {
+            Self::Copied(results) => (results.as_mut_ptr(), results.len() as libc::c_int),
+            Self::Mapped(area) => (ptr::null_mut(), area.room as libc::c_int),
+        }
+    }
+
+    /// The result at `index`, of those that the last wait found.
+    ///
+    /// # Panics
+    /// When `index` is beyond the room for results.
+    #[inline]
+    pub fn get(&self, index: usize) -> PollFd {
+        match self {
+            Self::Copied(results) => results[index],
+            Self::Mapped(area) => area.get(index),
+        }
+    }
+}
+
+/// The mapping of a set's results.
+#[derive(Debug)]
+pub struct ResultArea {
+    results: NonNull<PollFd>,
+    room: usize,
+}
+
+// SAFETY: the mapping belongs to the process, not to the thread that made it.
+unsafe impl Send for ResultArea {}
+
+impl ResultArea {
+    fn new(device: BorrowedFd<'_>, room: usize) -> io::Result<Self> {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: the kernel writes the structure.
+        check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) })?;
+        let most = usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX).min(i32::MAX as usize / 8);
+        let room = room.clamp(1, most.max(1));
+        // SAFETY: the argument is a number.
+        count(Call::Ioctl, || unsafe {
+            check(libc::ioctl(device.as_raw_fd(), DP_ALLOC as _, room as libc::c_int))
+        })?;
+        // SAFETY: a new mapping, at an address of the kernel's choice.
+        let address = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                room * size_of::<PollFd>(),
+                libc::PROT_READ,
+                libc::MAP_SHARED | libc::MAP_POPULATE,
+                device.as_raw_fd(),
+                0,
+            )
+        };
+        match NonNull::new(address.cast()) {
+            Some(results) if address != libc::MAP_FAILED => Ok(Self { results, room }),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    #[inline]
+    fn get(&self, index: usize) -> PollFd {
+        assert!(index < self.room, "result {index} of {}", self.room);
+        // SAFETY: within the mapping, which lives as long as `self`; any bits are a `PollFd`. The
+        // kernel may be writing meanwhile if this process has forked and its parent waits, hence
+        // volatile.
+        unsafe { self.results.add(index).read_volatile() }
+    }
+}
+
+impl Drop for ResultArea {
+    fn drop(&mut self) {
+        // SAFETY: mapped by us with this length, and nothing refers to it any more.
+        unsafe { libc::munmap(self.results.as_ptr().cast(), self.room * size_of::<PollFd>()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_structures_have_the_sizes_of_the_header() {
+        assert_eq!(size_of::<Wait>(), 2 * size_of::<usize>() + 8);
+        assert_eq!(size_of::<UpdateAndWait>(), 3 * size_of::<usize>() + 16);
+        assert_eq!(size_of::<DevPollStatistics>(), 14 * 8);
+    }
+
+    #[test]
+    fn results_never_have_no_room() {
+        let mut space = ResultSpace::copied(0);
+        assert_eq!(space.target().1, 1);
+        assert_eq!(space.get(0).fd, -1);
+    }
+}

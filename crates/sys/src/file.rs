@@ -1,0 +1,108 @@
+//! Descriptors of any kind: read, write, close, eventfd, sendfile.
+
+use super::{Call, check, check_len, count};
+use std::{
+    io,
+    mem::MaybeUninit,
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd},
+};
+
+/// read(2).
+#[inline]
+pub fn read(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: the kernel writes at most `buffer.len()` bytes into `buffer`.
+    count(Call::Read, || unsafe {
+        check_len(libc::read(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()))
+    })
+}
+
+/// write(2).
+#[inline]
+pub fn write(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
+    // SAFETY: the kernel reads at most `bytes.len()` bytes from `bytes`.
+    count(Call::Write, || unsafe {
+        check_len(libc::write(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len()))
+    })
+}
+
+/// write(2) as a signal handler may do it (signal-safety(7)): errno is left as it was, since the
+/// code that was interrupted may be about to read it. Not counted: a thread-local of a library that
+/// was loaded at run time may be allocated at its first use. What comes of it is not told.
+#[inline]
+pub fn write_from_handler(fd: BorrowedFd<'_>, bytes: &[u8]) {
+    // SAFETY: errno's place belongs to this thread and is valid for its whole life.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: `errno` is valid (above); the kernel reads at most `bytes.len()` bytes from `bytes`.
+    unsafe {
+        let before = *errno;
+        libc::write(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len());
+        *errno = before;
+    }
+}
+
+/// close(2), counted. Its error says nothing that can be acted upon: the descriptor is gone.
+#[inline]
+pub fn close(fd: OwnedFd) {
+    // SAFETY: the descriptor is owned, so nobody else uses its number.
+    count(Call::Close, || unsafe {
+        libc::close(fd.into_raw_fd());
+    });
+}
+
+/// Whether the number `fd` is an open descriptor (fcntl(2), F_GETFD).
+pub fn is_open(fd: RawFd) -> bool {
+    // SAFETY: takes no pointer; a bad descriptor number is an error, not undefined.
+    count(Call::Fcntl, || unsafe { libc::fcntl(fd, libc::F_GETFD) }) >= 0
+}
+
+/// Whether the number `fd` is a regular file or a directory (fstat(2)): what is always ready, so
+/// that nobody can wait for it.
+pub fn is_file(fd: RawFd) -> bool {
+    file_type(fd).is_some_and(|kind| matches!(kind, libc::S_IFREG | libc::S_IFDIR))
+}
+
+/// The type of what is open as `fd` (inode(7)); `None` when nothing is.
+fn file_type(fd: RawFd) -> Option<libc::mode_t> {
+    let mut stat = MaybeUninit::<libc::stat64>::uninit();
+    // SAFETY: the kernel fills `stat`, which lives through the call; a bad descriptor number is an
+    // error, not undefined.
+    let found = count(Call::Stat, || unsafe { libc::fstat64(fd, stat.as_mut_ptr()) }) == 0;
+    // SAFETY: the kernel has filled it.
+    found.then(|| unsafe { stat.assume_init() }.st_mode & libc::S_IFMT)
+}
+
+/// eventfd(2), non-blocking, close-on-exec, counter 0.
+pub fn eventfd() -> io::Result<OwnedFd> {
+    // SAFETY: takes no pointer; a descriptor it returns is new and ours.
+    count(Call::Eventfd, || unsafe {
+        check(libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC))
+            .map(|fd| OwnedFd::from_raw_fd(fd))
+    })
+}
+
+/// pipe2(2), non-blocking, close-on-exec: the end to read, the end to write.
+pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut ends = [0; 2];
+    // SAFETY: the kernel writes two descriptors into `ends`; they are new and ours.
+    count(Call::Pipe, || unsafe {
+        check(libc::pipe2(ends.as_mut_ptr(), libc::O_NONBLOCK | libc::O_CLOEXEC))
+            .map(|_| (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])))
+    })
+}
+
+/// sendfile(2) from `file` at `*offset`, which moves by what was sent.
+#[inline]
+pub fn sendfile(
+    socket: BorrowedFd<'_>,
+    file: BorrowedFd<'_>,
+    offset: &mut u64,
+    len: usize,
+) -> io::Result<usize> {
+    let mut position = *offset as libc::off64_t;
+    // SAFETY: `position` lives through the call.
+    let sent = count(Call::Sendfile, || unsafe {
+        check_len(libc::sendfile64(socket.as_raw_fd(), file.as_raw_fd(), &mut position, len))
+    })?;
+    *offset = position as u64;
+    Ok(sent)
+}

@@ -1,0 +1,66 @@
+//! The system calls of Pollux: each wrapped once, counted per thread and, where asked, timed.
+//!
+//! [`counters()`] reads this thread's counts, [`count`] adds a call that is made elsewhere.
+#![allow(unsafe_code)]
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("pollux-sys wraps the system calls of Linux and builds for Linux alone");
+
+mod child;
+mod clock;
+mod connect;
+mod counters;
+mod devpoll;
+mod epoll;
+mod fd_signals;
+mod file;
+mod file_table;
+mod lock;
+mod poll;
+mod process;
+#[cfg(feature = "io_uring")]
+mod ring;
+mod shared;
+mod signal;
+mod socket;
+mod thread;
+
+pub use child::end_with_parent;
+pub use clock::*;
+pub use connect::*;
+pub use counters::{Call, Counters, count, counters, set_timing};
+pub use devpoll::*;
+pub use epoll::*;
+pub use fd_signals::*;
+pub use file::*;
+pub use file_table::*;
+pub use lock::*;
+pub use poll::*;
+pub use process::*;
+#[cfg(feature = "io_uring")]
+pub use ring::*;
+pub use shared::*;
+pub use signal::*;
+pub use socket::*;
+pub use thread::*;
+
+use poll::timespec;
+use std::io;
+
+/// Turns the C convention (-1 and errno) into a `Result`.
+#[inline]
+fn check(returned: libc::c_int) -> io::Result<libc::c_int> {
+    if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(returned) }
+}
+
+/// [`check`] for calls that return a length.
+#[inline]
+fn check_len(returned: libc::ssize_t) -> io::Result<usize> {
+    if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(returned as usize) }
+}
+
+/// [`check_len`] for syscall(2), which returns a long whatever the call does.
+#[inline]
+fn check_long(returned: libc::c_long) -> io::Result<usize> {
+    if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(returned as usize) }
+}

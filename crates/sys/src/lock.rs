@@ -1,0 +1,143 @@
+//! A lock that threads and processes share, and that outlives whoever dies with it.
+
+use std::{
+    io,
+    marker::PhantomData,
+    mem::MaybeUninit,
+    ptr::{self, NonNull},
+};
+
+/// A mutex in memory that forked children share (mmap(2), MAP_SHARED). When its holder ends without
+/// giving it back, the kernel gives it to the next one (pthread_mutexattr_setrobust(3)).
+#[derive(Debug)]
+pub struct SharedLock(NonNull<libc::pthread_mutex_t>);
+
+// SAFETY: it owns its mapping, and a mutex is made to be used by several threads.
+unsafe impl Send for SharedLock {}
+// SAFETY: as above.
+unsafe impl Sync for SharedLock {}
+
+/// That the lock is held; dropping it gives the lock back.
+#[derive(Debug)]
+pub struct Held<'l> {
+    lock: &'l SharedLock,
+    /// It is given back by the thread that took it: not `Send`.
+    _here: PhantomData<*const ()>,
+}
+
+impl SharedLock {
+    /// One that nobody holds.
+    ///
+    /// # Errors
+    /// No memory, or a system without robust mutexes (ENOTSUP).
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: a new mapping at an address of the kernel's choice, backed by no file.
+        let start = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                size_of::<libc::pthread_mutex_t>(),
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let lock = Self(NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?);
+        let mut kind = MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
+        // SAFETY: the attributes are written by the first call before the others use them; the
+        // mutex is memory of our own that nobody uses yet, large enough and aligned to a page.
+        let outcome = unsafe {
+            let kind = kind.as_mut_ptr();
+            checked(libc::pthread_mutexattr_init(kind))
+                .and_then(|()| {
+                    checked(libc::pthread_mutexattr_setpshared(kind, libc::PTHREAD_PROCESS_SHARED))
+                })
+                .and_then(|()| {
+                    checked(libc::pthread_mutexattr_setrobust(kind, libc::PTHREAD_MUTEX_ROBUST))
+                })
+                .and_then(|()| checked(libc::pthread_mutex_init(lock.0.as_ptr(), kind)))
+        };
+        outcome.map(|()| lock)
+    }
+
+    /// Waits until nobody else holds it. Whoever holds it must not ask for it again.
+    ///
+    /// # Errors
+    /// None is known; the lock is not held then.
+    pub fn hold(&self) -> io::Result<Held<'_>> {
+        // SAFETY: it was initialised, and lives as long as `self`.
+        match unsafe { libc::pthread_mutex_lock(self.0.as_ptr()) } {
+            libc::EOWNERDEAD => {
+                // It guards who waits, and no data that the dead could have left half written.
+                // SAFETY: this thread holds it.
+                checked(unsafe { libc::pthread_mutex_consistent(self.0.as_ptr()) })?;
+            }
+            error => checked(error)?,
+        }
+        Ok(Held { lock: self, _here: PhantomData })
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        // SAFETY: this thread holds it: `Held` is made by `hold` alone and is not `Send`.
+        unsafe { libc::pthread_mutex_unlock(self.lock.0.as_ptr()) };
+    }
+}
+
+impl Drop for SharedLock {
+    fn drop(&mut self) {
+        // Not destroyed: another process may have it in use.
+        // SAFETY: the mapping is ours, and nothing in this process borrows from it.
+        unsafe { libc::munmap(self.0.as_ptr().cast(), size_of::<libc::pthread_mutex_t>()) };
+    }
+}
+
+fn checked(error: libc::c_int) -> io::Result<()> {
+    if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        sync::atomic::{AtomicU32, Ordering::SeqCst},
+        thread,
+        time::Duration,
+    };
+
+    #[test]
+    fn one_holds_it_at_a_time() {
+        let (lock, inside) = (SharedLock::new().unwrap(), AtomicU32::new(0));
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        let _held = lock.hold().unwrap();
+                        assert_eq!(inside.fetch_add(1, SeqCst), 0);
+                        thread::yield_now();
+                        inside.fetch_sub(1, SeqCst);
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn who_ends_with_it_leaves_it_to_the_next() {
+        let lock = SharedLock::new().unwrap();
+        thread::scope(|scope| {
+            let holder = scope.spawn(|| std::mem::forget(lock.hold().unwrap()));
+            holder.join().unwrap();
+            // The thread's end is told to its joiner before the kernel walks its robust list, on
+            // some systems: the lock waits for that.
+            let next = scope.spawn(|| drop(lock.hold().unwrap()));
+            thread::sleep(Duration::from_millis(1));
+            next.join().unwrap();
+        });
+        drop(lock.hold().unwrap());
+    }
+}

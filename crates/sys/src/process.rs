@@ -1,0 +1,139 @@
+//! Children of a process that has one thread: started, bound to their parent, and waited for.
+
+use super::{Call, OwnFileTables, block_signals, check, count, file_table::close_all_but};
+use std::{
+    fmt, fs, io,
+    os::fd::RawFd,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+/// The number of a process.
+pub type ProcessId = libc::pid_t;
+
+/// What a child ends with that could not be made ready to run.
+const UNREADY: libc::c_int = 70;
+/// What a child ends with that panicked, as a program of Rust does.
+const PANICKED: libc::c_int = 101;
+
+/// How a child has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// By itself, with this exit status.
+    Exit(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exit(status) => write!(f, "exit status {status}"),
+            Self::Signal(signal) => write!(f, "signal {signal}"),
+        }
+    }
+}
+
+/// Makes the ends of children a signal that can be waited for: SIGCHLD is blocked in this thread, and
+/// has its default action, where a parent may have left it ignored (then no child could be taken).
+///
+/// # Errors
+/// As pthread_sigmask(3).
+pub fn hear_of_children() -> io::Result<()> {
+    // SAFETY: SIG_DFL is a valid disposition for SIGCHLD.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+    block_signals(&[libc::SIGCHLD])
+}
+
+/// Starts a child process (fork(2)) that runs `life` and ends with what it returns as its exit
+/// status; nothing of the caller's is dropped in the child, and nothing of it runs at its end.
+///
+/// In the child only the three standard descriptors and `kept` are open, under their old numbers;
+/// it is killed when its parent ends, however that does (PR_SET_PDEATHSIG, prctl(2)). Its signal
+/// mask is that of the caller.
+///
+/// By the promise `life` neither uses nor drops a descriptor that is not kept.
+///
+/// # Errors
+/// EAGAIN at a limit of processes (RLIMIT_NPROC, pids.max of the cgroup, threads-max), ENOMEM. Also
+/// when this process has other threads: a lock that one of them holds would stay held in the child
+/// for ever; or when /proc does not tell. Nothing runs then.
+pub fn fork(
+    _promise: OwnFileTables,
+    kept: &[RawFd],
+    life: impl FnOnce() -> u8,
+) -> io::Result<ProcessId> {
+    let threads = threads()?;
+    if threads != 1 {
+        return Err(io::Error::other(format!(
+            "this process has {threads} threads: only one that has no other can be forked"
+        )));
+    }
+    let mut kept = kept.to_vec();
+    kept.sort_unstable();
+    kept.dedup();
+    // SAFETY: takes no pointer.
+    let parent = unsafe { libc::getpid() };
+    // SAFETY: this process has one thread, so that the child has all there is, and no lock is held
+    // by anybody who is not there. It runs `life` and then ends without returning to the caller.
+    let child = count(Call::Fork, || check(unsafe { libc::fork() }))?;
+    if child > 0 {
+        return Ok(child);
+    }
+    let status = match become_child(parent, &kept) {
+        Ok(()) => catch_unwind(AssertUnwindSafe(life)).map_or(PANICKED, libc::c_int::from),
+        Err(error) => {
+            eprintln!("pollux: a child process cannot run: {error}");
+            UNREADY
+        }
+    };
+    // SAFETY: takes no pointer and does not return.
+    unsafe { libc::_exit(status) }
+}
+
+fn become_child(parent: ProcessId, kept: &[RawFd]) -> io::Result<()> {
+    // SAFETY: PR_SET_PDEATHSIG takes a number.
+    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong) })?;
+    // The parent may have ended before the kernel was told.
+    // SAFETY: takes no pointer.
+    if unsafe { libc::getppid() } != parent {
+        return Err(io::Error::other("its parent has ended"));
+    }
+    close_all_but(kept)
+}
+
+/// How many threads this process has.
+fn threads() -> io::Result<usize> {
+    let tasks = fs::read_dir("/proc/self/task")
+        .map_err(|error| io::Error::new(error.kind(), format!("/proc/self/task: {error}")))?;
+    Ok(tasks.count())
+}
+
+/// A child that has ended, if there is one, without waiting for it (waitpid(2), WNOHANG). It is gone
+/// after that, and its number may become another's.
+///
+/// # Errors
+/// ECHILD is none: then no child is left, and nothing is returned.
+pub fn take_ended_child() -> io::Result<Option<(ProcessId, Ending)>> {
+    loop {
+        let mut status = 0;
+        // SAFETY: the kernel writes one int into `status`.
+        let taken =
+            count(Call::Wait, || unsafe { check(libc::waitpid(-1, &mut status, libc::WNOHANG)) });
+        return match taken {
+            Ok(0) => Ok(None),
+            Ok(child) if libc::WIFSIGNALED(status) => {
+                Ok(Some((child, Ending::Signal(libc::WTERMSIG(status)))))
+            }
+            Ok(child) => Ok(Some((child, Ending::Exit(libc::WEXITSTATUS(status))))),
+            Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => Err(error),
+        };
+    }
+}
+
+/// Kills a child (SIGKILL) that has not been taken by [`take_ended_child`].
+pub fn kill_child(child: ProcessId) {
+    // SAFETY: takes no pointer. A child that has ended keeps its number until it is taken.
+    unsafe { libc::kill(child, libc::SIGKILL) };
+}

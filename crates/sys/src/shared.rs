@@ -1,0 +1,77 @@
+//! Memory that a process shares with the children that it forks.
+
+use std::{io, ops::Deref, ptr::NonNull, slice, sync::atomic::AtomicU64};
+
+/// Words of memory that stay the same ones in children (mmap(2), MAP_SHARED): all 0 at first, and
+/// given memory only when they are first written to.
+#[derive(Debug)]
+pub struct SharedWords {
+    start: NonNull<AtomicU64>,
+    len: usize,
+}
+
+// SAFETY: it owns its mapping, and the words are atomic.
+unsafe impl Send for SharedWords {}
+// SAFETY: as above.
+unsafe impl Sync for SharedWords {}
+
+impl SharedWords {
+    /// `len` words.
+    ///
+    /// # Errors
+    /// What mmap(2) says; of no words at all that is EINVAL.
+    pub fn new(len: usize) -> io::Result<Self> {
+        let bytes = len.checked_mul(size_of::<AtomicU64>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        // SAFETY: a new mapping at an address of the kernel's choice, backed by no file.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { start, len })
+    }
+}
+
+impl Deref for SharedWords {
+    type Target = [AtomicU64];
+
+    #[inline]
+    fn deref(&self) -> &[AtomicU64] {
+        // SAFETY: the mapping has so many words, aligned to a page, zeroed by the kernel, and lives
+        // as long as `self`; whoever else has it, in another process too, uses atomics.
+        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for SharedWords {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nothing that borrows from it is left.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len * size_of::<AtomicU64>()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    #[test]
+    fn there_are_as_many_words_as_were_asked_for_and_all_are_0() {
+        let words = SharedWords::new(1000).unwrap();
+        assert_eq!(words.len(), 1000);
+        assert!(words.iter().all(|word| word.load(Relaxed) == 0));
+        words[999].store(7, Relaxed);
+        assert_eq!(words[999].load(Relaxed), 7);
+        assert!(SharedWords::new(0).is_err());
+        assert!(SharedWords::new(usize::MAX).is_err());
+    }
+}

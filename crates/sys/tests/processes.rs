@@ -1,0 +1,144 @@
+//! Children of a process that has one thread.
+#![allow(missing_docs)]
+
+use pollux_sys::{Ending, SharedLock, SharedWords, fork, kill_child, pipe, take_ended_child};
+use pollux_testkit::{in_child, own_file_tables};
+use std::{
+    fs,
+    io::{Read, Write},
+    os::{fd::AsRawFd, unix::net::UnixStream},
+    sync::atomic::Ordering::SeqCst,
+    thread,
+    time::{Duration, Instant},
+};
+
+fn ended(child: i32) -> Ending {
+    let started_at = Instant::now();
+    loop {
+        match take_ended_child().unwrap() {
+            Some((number, ending)) => {
+                assert_eq!(number, child);
+                return ending;
+            }
+            None => assert!(started_at.elapsed() < Duration::from_secs(20), "it does not end"),
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The test harness has threads, a forked child of it has one.
+#[test]
+fn only_a_process_with_one_thread_is_forked() {
+    let error = fork(own_file_tables(), &[], || 0).unwrap_err().to_string();
+    assert!(error.contains("threads"), "{error}");
+    in_child(|| {
+        let child = fork(own_file_tables(), &[], || 7).unwrap();
+        assert_eq!(ended(child), Ending::Exit(7));
+        let (stop, on_stop) = std::sync::mpsc::channel::<()>();
+        let other = thread::spawn(move || on_stop.recv());
+        let error = fork(own_file_tables(), &[], || 0).unwrap_err().to_string();
+        assert!(error.contains("2 threads"), "{error}");
+        drop(stop);
+        let _ = other.join().unwrap();
+        assert_eq!(take_ended_child().unwrap(), None);
+    });
+}
+
+#[test]
+fn an_end_is_told_as_what_it_was() {
+    in_child(|| {
+        std::panic::set_hook(Box::new(|_| {}));
+        let child = fork(own_file_tables(), &[], || panic!("as the test wants")).unwrap();
+        assert_eq!(ended(child), Ending::Exit(101));
+        let child = fork(own_file_tables(), &[], || {
+            thread::sleep(Duration::from_secs(60));
+            0
+        });
+        assert_eq!(take_ended_child().unwrap(), None);
+        kill_child(child.as_ref().copied().unwrap());
+        assert_eq!(ended(child.unwrap()), Ending::Signal(9));
+    });
+}
+
+#[test]
+fn a_child_has_what_is_kept_and_nothing_else() {
+    in_child(|| {
+        let (kept, _far) = UnixStream::pair().unwrap();
+        let (_other, _rest) = pipe().unwrap();
+        let (mut report, say) = UnixStream::pair().unwrap();
+        let child = fork(own_file_tables(), &[say.as_raw_fd(), kept.as_raw_fd()], || {
+            let mut open: Vec<i32> = fs::read_dir("/proc/self/fd")
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap())
+                .filter(|fd| {
+                    // But for the directory that is being read.
+                    let name = fs::read_link(format!("/proc/self/fd/{fd}")).unwrap();
+                    *fd > 2 && !name.starts_with("/proc")
+                })
+                .collect();
+            open.sort_unstable();
+            (&say).write_all(format!("{open:?}").as_bytes()).unwrap();
+            0
+        });
+        let mut wanted = [say.as_raw_fd(), kept.as_raw_fd()];
+        wanted.sort_unstable();
+        drop(say);
+        let mut said = String::new();
+        report.read_to_string(&mut said).unwrap();
+        assert_eq!(said, format!("{wanted:?}"));
+        assert_eq!(ended(child.unwrap()), Ending::Exit(0));
+    });
+}
+
+/// A grandchild is killed when its parent ends without a word.
+#[test]
+fn no_child_outlives_its_parent() {
+    in_child(|| {
+        let (mut report, say) = UnixStream::pair().unwrap();
+        let parent = fork(own_file_tables(), &[say.as_raw_fd()], || {
+            let child = fork(own_file_tables(), &[say.as_raw_fd()], || {
+                thread::sleep(Duration::from_secs(60));
+                (&say).write_all(b"alive").unwrap();
+                0
+            });
+            child.unwrap();
+            thread::sleep(Duration::from_secs(60));
+            0
+        });
+        drop(say);
+        thread::sleep(Duration::from_millis(50));
+        kill_child(parent.unwrap());
+        // Both ends of its are closed: nobody is left who could write.
+        report.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        assert_eq!(report.read(&mut [0; 8]).unwrap(), 0);
+    });
+}
+
+#[test]
+fn a_child_that_is_killed_with_the_lock_leaves_it_to_the_next() {
+    in_child(|| {
+        let lock = SharedLock::new().unwrap();
+        let words = SharedWords::new(1).unwrap();
+        let holder = fork(own_file_tables(), &[], || {
+            let _held = lock.hold().unwrap();
+            words[0].store(1, SeqCst);
+            thread::sleep(Duration::from_secs(60));
+            0
+        });
+        while words[0].load(SeqCst) == 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let next = fork(own_file_tables(), &[], || {
+            let _held = lock.hold().unwrap();
+            words[0].store(2, SeqCst);
+            0
+        });
+        thread::sleep(Duration::from_millis(50));
+        assert_eq!(words[0].load(SeqCst), 1, "the lock is held");
+        let holder = holder.unwrap();
+        kill_child(holder);
+        assert_eq!(ended(holder), Ending::Signal(9));
+        assert_eq!(ended(next.unwrap()), Ending::Exit(0));
+        drop(lock.hold().unwrap());
+    });
+}

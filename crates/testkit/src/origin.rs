@@ -1,0 +1,220 @@
+//! An origin server that says exactly what a test wants said: a thread for each connection. It
+//! shares no code with the server.
+
+use crate::http::PATIENCE;
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    thread,
+};
+
+/// A running origin. It ends with the test's process.
+#[derive(Debug)]
+pub struct Origin {
+    address: SocketAddr,
+    seen: Arc<Seen>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    connections: AtomicUsize,
+    requests: AtomicUsize,
+    ended: AtomicUsize,
+    heads: Mutex<Vec<String>>,
+}
+
+/// A request that was received, and whom to answer.
+#[derive(Debug)]
+pub struct Asked {
+    stream: BufReader<TcpStream>,
+    head: String,
+    /// Which request of its connection it is, from 1.
+    pub number: usize,
+}
+
+impl Origin {
+    /// Starts one. `answer` answers each request, and says whether its connection goes on.
+    pub fn start(answer: impl Fn(&mut Asked) -> bool + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        Self::on(listener, answer)
+    }
+
+    /// Starts one on a listener.
+    pub fn on(
+        listener: TcpListener,
+        answer: impl Fn(&mut Asked) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        let address = listener.local_addr().expect("an address");
+        let seen = Arc::new(Seen::default());
+        let (answer, told) = (Arc::new(answer), seen.clone());
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(stream) = stream else { continue };
+                let (answer, told) = (answer.clone(), told.clone());
+                told.connections.fetch_add(1, SeqCst);
+                thread::spawn(move || {
+                    serve(stream, &*answer, &told);
+                    told.ended.fetch_add(1, SeqCst);
+                });
+            }
+        });
+        Self { address, seen }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// As an origin is named on the command line.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Connections accepted.
+    pub fn connections(&self) -> usize {
+        self.seen.connections.load(SeqCst)
+    }
+
+    /// Connections that are over.
+    pub fn ended(&self) -> usize {
+        self.seen.ended.load(SeqCst)
+    }
+
+    /// Requests whose head was received.
+    pub fn requests(&self) -> usize {
+        self.seen.requests.load(SeqCst)
+    }
+
+    /// The head that was received last.
+    pub fn last_head(&self) -> String {
+        let heads = self.seen.heads.lock().unwrap_or_else(PoisonError::into_inner);
+        heads.last().cloned().unwrap_or_default()
+    }
+}
+
+fn serve(stream: TcpStream, answer: &dyn Fn(&mut Asked) -> bool, seen: &Seen) {
+    let _ = stream.set_nodelay(true);
+    let _ = stream.set_read_timeout(Some(PATIENCE));
+    let mut asked = Asked { stream: BufReader::new(stream), head: String::new(), number: 0 };
+    while asked.read_head() {
+        asked.number += 1;
+        seen.requests.fetch_add(1, SeqCst);
+        seen.heads.lock().unwrap_or_else(PoisonError::into_inner).push(asked.head.clone());
+        if !answer(&mut asked) {
+            return;
+        }
+    }
+}
+
+impl Asked {
+    fn read_head(&mut self) -> bool {
+        self.head.clear();
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            match self.stream.read_until(b'\n', &mut line) {
+                Ok(len) if len > 0 => {}
+                _ => return false,
+            }
+            self.head.push_str(&String::from_utf8_lossy(&line));
+            if line == b"\r\n" {
+                return true;
+            }
+        }
+    }
+
+    /// The whole head.
+    pub fn head(&self) -> &str {
+        &self.head
+    }
+
+    /// The method.
+    pub fn method(&self) -> &str {
+        self.head.split(' ').next().unwrap_or_default()
+    }
+
+    /// The target.
+    pub fn target(&self) -> &str {
+        self.head.split(' ').nth(1).unwrap_or_default()
+    }
+
+    /// The value of a field.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.head.lines().skip(1).find_map(|line| {
+            let (known, value) = line.split_once(": ")?;
+            known.eq_ignore_ascii_case(name).then_some(value)
+        })
+    }
+
+    /// Reads the body, without its framing; as much as there is of it.
+    pub fn body(&mut self) -> Vec<u8> {
+        let mut body = Vec::new();
+        if self.field("transfer-encoding").is_some() {
+            loop {
+                let mut line = String::new();
+                let _ = self.stream.read_line(&mut line);
+                let Ok(len) = usize::from_str_radix(line.trim_end(), 16) else { return body };
+                let start = body.len();
+                body.resize(start + len, 0);
+                if self.stream.read_exact(&mut body[start..]).is_err() {
+                    body.truncate(start);
+                    return body;
+                }
+                // The end of the chunk, or the trailers and theirs.
+                let mut line = String::new();
+                while self
+                    .stream
+                    .read_line(&mut line)
+                    .is_ok_and(|len| len > 2 && body.len() == start)
+                {
+                    line.clear();
+                }
+                if len == 0 {
+                    return body;
+                }
+            }
+        }
+        if let Some(len) = self.field("content-length").and_then(|len| len.parse().ok()) {
+            let _ = self.stream.by_ref().take(len).read_to_end(&mut body);
+        }
+        body
+    }
+
+    /// Sends octets. Whoever has gone away misses them.
+    pub fn say(&mut self, octets: impl AsRef<[u8]>) -> bool {
+        self.stream.get_mut().write_all(octets.as_ref()).is_ok()
+    }
+
+    /// Answers with 200 and this content.
+    pub fn ok(&mut self, content: impl AsRef<[u8]>) -> bool {
+        let content = content.as_ref();
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", content.len());
+        self.say([head.as_bytes(), content].concat())
+    }
+
+    /// The socket.
+    pub fn socket(&self) -> &TcpStream {
+        self.stream.get_ref()
+    }
+
+    /// What comes raw.
+    pub fn reader(&mut self) -> &mut impl Read {
+        &mut self.stream
+    }
+
+    /// Waits until the other side has closed. Returns whether it did.
+    pub fn waits_for_the_end(&mut self) -> bool {
+        matches!(self.stream.read(&mut [0; 1]), Ok(0) | Err(_))
+    }
+
+    /// Closes so that the other side is reset.
+    pub fn reset(&mut self) {
+        let _ = socket2::SockRef::from(self.socket()).set_linger(Some(std::time::Duration::ZERO));
+        let _ = self.socket().shutdown(Shutdown::Read);
+    }
+}

@@ -1,0 +1,111 @@
+//! A real Redis server of a test's own.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+/// A running Redis; ends with the value.
+#[derive(Debug)]
+pub struct Redis {
+    child: Child,
+    /// Where it listens, on 127.0.0.1.
+    pub port: u16,
+    /// What it has to itself.
+    pub directory: TempDir,
+    arguments: Vec<String>,
+}
+
+impl Redis {
+    /// Starts one, with further arguments. `None` where Debian's package is not installed; `make
+    /// test` installs it, and sets `POLLUX_REDIS_REQUIRED`, which makes that an error.
+    pub fn start(arguments: &[&str]) -> Option<Self> {
+        // Somebody else may take the port in between; then the start fails, loudly.
+        let port =
+            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let directory = tempfile::tempdir().unwrap();
+        let arguments: Vec<_> = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        let child = spawn(port, &directory, &arguments)?;
+        let redis = Self { child, port, directory, arguments };
+        redis.wait_until_it_answers();
+        Some(redis)
+    }
+
+    fn wait_until_it_answers(&self) {
+        let start = Instant::now();
+        while TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_err() {
+            assert!(start.elapsed() < Duration::from_secs(30), "Redis does not start");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Ends it at once.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Starts it again, on its port, after it was ended.
+    pub fn start_again(&mut self) {
+        self.child = spawn(self.port, &self.directory, &self.arguments).expect("it was there");
+        self.wait_until_it_answers();
+    }
+
+    /// Stops it from answering, or lets it go on. Its sockets stay open.
+    pub fn pause(&self, is_paused: bool) {
+        use rustix::process::{Pid, Signal, kill_process};
+        let signal = if is_paused { Signal::STOP } else { Signal::CONT };
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Says something to it, words apart by spaces, and returns the first line of the reply.
+    pub fn command(&self, command: &str) -> String {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream.write_all(format!("{command}\r\n").as_bytes()).unwrap();
+        let mut line = String::new();
+        BufReader::new(&stream).read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// The value of a line of INFO.
+    pub fn info(&self, name: &str) -> u64 {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).unwrap();
+        stream.write_all(b"INFO\r\nQUIT\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name}:")));
+        line.expect(name).trim().parse().unwrap()
+    }
+}
+
+fn spawn(port: u16, directory: &TempDir, arguments: &[String]) -> Option<Child> {
+    let child = Command::new("redis-server")
+        .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--daemonize", "no"])
+        .args(["--port", &port.to_string(), "--dir"])
+        .arg(directory.path())
+        .args(arguments)
+        .stdout(Stdio::null())
+        .spawn();
+    match child {
+        Ok(child) => Some(child),
+        Err(error) if std::env::var_os("POLLUX_REDIS_REQUIRED").is_some() => {
+            panic!("redis-server: {error}: apt-get install redis-server")
+        }
+        Err(_) => {
+            println!("skipped: redis-server is not installed");
+            None
+        }
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
