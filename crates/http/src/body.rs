@@ -54,11 +54,31 @@ impl Decoder {
         })
     }
 
+    /// The same, but keeps the trailer section for [`Decoder::trailers`]: it costs an allocation
+    /// where there is one.
+    pub fn with_trailers(framing: Framing) -> Self {
+        let mut decoder = Self::new(framing);
+        if let State::Chunked(chunked) = &mut decoder.0 {
+            chunked.keep_trailers();
+        }
+        decoder
+    }
+
     /// Whether the body is over.
     pub fn is_done(&self) -> bool {
         match &self.0 {
             State::Length(left) => *left == 0,
             State::Chunked(chunked) => chunked.is_done(),
+        }
+    }
+
+    /// The field lines of the trailer section as they were sent, each with CRLF, for
+    /// [`Fields`](crate::fields::Fields); whole once the body is over, and empty as a rule and
+    /// without [`Decoder::with_trailers`]. At most [`Limits::trailer_section`] octets.
+    pub fn trailers(&self) -> &[u8] {
+        match &self.0 {
+            State::Length(_) => b"",
+            State::Chunked(chunked) => chunked.trailers(),
         }
     }
 

@@ -192,15 +192,16 @@ fn explain(error: httparse::Error) -> Reject {
     }
 }
 
-/// The fields of a section that [`parse`] has accepted.
+/// The fields of a header or trailer section that was accepted before.
 #[derive(Clone, Debug)]
-pub(crate) struct Fields<'b> {
+pub struct Fields<'b> {
     rest: &'b [u8],
 }
 
 impl<'b> Fields<'b> {
-    /// `section` includes its empty line.
-    pub(crate) fn new(section: &'b [u8]) -> Self {
+    /// For a section's lines, each with its CRLF; with the empty line or without. Of a section that
+    /// was not accepted by this crate, it ends at the first line that is no field.
+    pub fn new(section: &'b [u8]) -> Self {
         Self { rest: section }
     }
 }

@@ -25,7 +25,8 @@
 //! - What is asked for: [`path`] makes the target's path safe, [`conditional`], [`range`] and
 //!   [`accept_encoding`] say which representation of it, or none, is wanted.
 //! - The answer: [`response::Head`], with [`multipart`] for several ranges.
-//! - A client reads what comes back with a [`reply::Decoder`].
+//! - A client writes its request with a [`request::Writer`] and reads what comes back with a
+//!   [`reply::Reader`], to pass it on, or counts it with a [`reply::Decoder`].
 //!
 //! Section numbers are those of RFC 9112 where no other document is named.
 

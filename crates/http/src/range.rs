@@ -33,7 +33,7 @@ impl ByteRange {
 pub enum Selection {
     /// 200 with everything: the field is malformed, of another unit, or asks for too much.
     Whole,
-    /// 206 with these.
+    /// 206 with these parts of the representation.
     Parts(Parts),
     /// 416: no range begins within the representation.
     Unsatisfiable,

@@ -1,13 +1,21 @@
-//! Replies: what a client that measures servers must know of what they send.
+//! Replies, for two kinds of client.
+//!
+//! A [`Reader`] yields what a server sends, fields and content, for whoever passes it on: it is
+//! strict, since what it lets through another one believes. A [`Decoder`] counts, for whoever measures
+//! servers, and takes what a browser would take.
 //!
 //! A [`Decoder`] follows one connection's replies through the octets as they come, checks them,
 //! and counts the content without keeping it. Heads that arrive whole, which is nearly all, are
 //! read where they lie; of one that arrives in pieces the start is kept until the rest is there.
 
+mod gather;
 mod head;
+mod reader;
 
 use crate::{Limits, Reject, body};
+use gather::Gather;
 use head::{Head, Until};
+pub use reader::{Asked, Content, Event, Next, Reader, ReplyHead, Step};
 
 /// The most interim replies (1xx) before a final one.
 pub const MAX_INTERIM: u32 = 16;
@@ -40,6 +48,7 @@ pub struct Reply {
 
 /// A reply that is not HTTP, or not whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum BadReply {
     /// The status line is not one.
     #[error("the reply's status line is invalid")]
@@ -50,6 +59,9 @@ pub enum BadReply {
     /// More than [`MAX_INTERIM`] interim replies.
     #[error("more than {MAX_INTERIM} interim (1xx) replies to one request")]
     TooManyInterim,
+    /// Octets came though no reply was awaited, or 101 though no upgrade was asked for.
+    #[error("the server sent what nobody had asked for")]
+    Unasked,
     /// The connection was closed before the reply began.
     #[error("the connection was closed before a reply")]
     Empty,
@@ -88,10 +100,7 @@ pub struct Fed {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Decoder {
-    /// The start of a head that came in pieces.
-    partial: Vec<u8>,
-    /// Octets of `partial` in which no end of the head was found.
-    searched: usize,
+    head: Gather,
     stage: Stage,
     is_head_request: bool,
     interim: u32,
@@ -118,8 +127,7 @@ impl Decoder {
     /// Makes ready for the reply to a request that was sent; `is_head_request` when its method was
     /// HEAD, whose replies have no body whatever their fields say (§6.3).
     pub fn begin(&mut self, is_head_request: bool) {
-        self.partial.clear();
-        self.searched = 0;
+        self.head.clear();
         self.stage = Stage::Head;
         self.is_head_request = is_head_request;
         self.interim = 0;
@@ -165,7 +173,7 @@ impl Decoder {
                 self.stage = Stage::Done;
                 Ok(reply)
             }
-            Stage::Head if self.partial.is_empty() && self.interim == 0 => Err(BadReply::Empty),
+            Stage::Head if self.head.is_empty() && self.interim == 0 => Err(BadReply::Empty),
             Stage::Head | Stage::Body { .. } => Err(BadReply::Truncated),
             Stage::Done => Err(BadReply::Empty),
         }
@@ -182,48 +190,15 @@ impl Decoder {
     /// The head, and how many of `bytes` are part of it.
     #[inline]
     fn feed_head(&mut self, bytes: &[u8]) -> Result<Option<(Head, usize)>, BadReply> {
-        if !self.partial.is_empty() {
-            return self.feed_split_head(bytes);
-        }
-        let found = Head::parse(bytes, self.is_head_request, &LIMITS)?;
-        if found.is_none() {
-            self.partial.extend_from_slice(bytes);
-        }
-        Ok(found)
-    }
-
-    #[cold]
-    fn feed_split_head(&mut self, bytes: &[u8]) -> Result<Option<(Head, usize)>, BadReply> {
-        let before = self.partial.len();
-        // No more than a head may have: the rest is body, or too much.
-        let room = (LIMITS.head() + 1).saturating_sub(before).min(bytes.len());
-        self.partial.extend_from_slice(&bytes[..room]);
-        if !self.may_be_whole() && self.partial.len() <= LIMITS.head() {
-            return Ok(None);
-        }
-        let found = Head::parse(&self.partial, self.is_head_request, &LIMITS)?;
-        match found {
+        let before = self.head.len();
+        let Some(octets) = self.head.offer(bytes, LIMITS.head()) else { return Ok(None) };
+        match Head::parse(octets, self.is_head_request, &LIMITS)? {
             Some((head, len)) => {
-                self.partial.clear();
-                self.searched = 0;
+                self.head.clear();
                 Ok(Some((head, len - before)))
             }
-            None if self.partial.len() > LIMITS.head() => {
-                Err(BadReply::Syntax("the header section is too long"))
-            }
-            None => Ok(None),
+            None => self.head.keep(bytes, LIMITS.head()).map(|()| None),
         }
-    }
-
-    /// Looks for an empty line in what has come since the last look.
-    fn may_be_whole(&mut self) -> bool {
-        let partial = &self.partial;
-        let found = memchr::memchr_iter(b'\n', &partial[self.searched..]).any(|lf| {
-            let before = &partial[..self.searched + lf];
-            before.ends_with(b"\n") || before.ends_with(b"\n\r")
-        });
-        self.searched = partial.len();
-        found
     }
 
     #[inline]

@@ -18,11 +18,13 @@ mod known;
 mod line;
 mod resume;
 mod target;
+mod writer;
 
 pub use known::{Known, KnownSet};
 pub use line::{Method, Version};
 pub use resume::Resume;
 pub use target::Target;
+pub use writer::{Unwritable, Writer};
 
 use crate::{
     Reject,
@@ -118,6 +120,19 @@ impl<'b> Request<'b> {
     /// Every field in order, walked anew: for what is not in [`Known`].
     pub fn fields(&self) -> impl Iterator<Item = Field<'b>> + Clone + use<'b> {
         Fields::new(self.section)
+    }
+
+    /// The octets of the head, in a buffer of their own: [`parse`] reads the same request from them
+    /// once more. For who must answer later than the input is there.
+    pub fn to_head(&self) -> Vec<u8> {
+        [self.line, b"\r\n", self.section].concat()
+    }
+
+    /// Appends what [`Request::to_head`] returns to a buffer that is there already.
+    pub fn put_head(&self, out: &mut Vec<u8>) {
+        for part in [self.line, b"\r\n", self.section] {
+            out.extend_from_slice(part);
+        }
     }
 
     /// The first value of the field `name`, found by a walk.

@@ -106,9 +106,24 @@ fn extensions_are_checked_and_ignored_7_1_1() {
 }
 
 #[test]
-fn trailers_are_checked_and_dropped_7_1_2() {
-    is("0\r\nA: b\r\n\r\n", "");
-    is("0\r\nA:\r\nB: \t c \r\nC:\u{e9}\r\n\r\n", "");
+fn trailers_are_checked_and_kept_apart_7_1_2() {
+    for (wire, trailers) in [
+        ("0\r\n\r\nX: y\r\n\r\n", ""),
+        ("0\r\nA: b\r\n\r\nX: y\r\n\r\n", "A: b\r\n"),
+        ("3\r\nabc\r\n0\r\nA:\r\nB: \t c \r\nC:\u{e9}\r\n\r\n", "A:\r\nB: \t c \r\nC:\u{e9}\r\n"),
+    ] {
+        for piece in 1..=wire.len() {
+            let mut decoder = Decoder::with_trailers(Framing::Chunked);
+            let mut at = 0;
+            while !decoder.is_done() {
+                let end = (at + piece).min(wire.len());
+                let step = decoder.decode(&wire.as_bytes()[at..end], &Limits::DEFAULT).unwrap();
+                at += step.consumed;
+            }
+            assert_eq!(decoder.trailers(), trailers.as_bytes(), "{wire:?} in pieces of {piece}");
+        }
+    }
+    assert_eq!(Decoder::new(Framing::Length(3)).trailers(), b"");
 }
 
 #[test]

@@ -284,7 +284,7 @@ fn the_request_line_is_limited_3() {
             "{text}"
         );
     }
-    // A method without end is one that there is not, also with an empty line before it.
+    // A method that does not end does not exist; so also behind an empty line.
     for text in ["G".repeat(60), format!("\r\n{}", "G".repeat(60))] {
         assert_eq!(parse_within(text.as_bytes(), &limits).unwrap_err(), Status::NotImplemented);
     }

@@ -2,7 +2,7 @@
 //!
 //! Every line ends in CRLF and nothing else; a size has 1 to 16 hexadecimal digits; extensions must
 //! follow their grammar and are ignored; trailer fields must follow theirs and are dropped (they
-//! may be, §7.1.2). Leniency here is how a chunk of one recipient hides a request of another.
+//! may be, §7.1.2) or kept apart from the header's. Leniency here is how a chunk of one recipient hides a request of another.
 
 use super::Step;
 use crate::{
@@ -24,6 +24,8 @@ pub(super) struct Chunked {
     octets: u32,
     /// Digits of the size, or trailer fields.
     count: u32,
+    /// The trailer section's field lines so far, where they are wanted.
+    trailers: Option<Vec<u8>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,11 +65,21 @@ enum Space {
 
 impl Chunked {
     pub(super) fn new() -> Self {
-        Self { state: State::Size, left: 0, total: 0, octets: 0, count: 0 }
+        Self { state: State::Size, left: 0, total: 0, octets: 0, count: 0, trailers: None }
     }
 
     pub(super) fn is_done(&self) -> bool {
         self.state == State::Done
+    }
+
+    /// The field lines of the trailer section, each with CRLF.
+    pub(super) fn trailers(&self) -> &[u8] {
+        self.trailers.as_deref().unwrap_or_default()
+    }
+
+    /// Keeps them.
+    pub(super) fn keep_trailers(&mut self) {
+        self.trailers = Some(Vec::new());
     }
 
     pub(super) fn decode(&mut self, bytes: &[u8], limits: &Limits) -> Result<Step, Reject> {
@@ -124,7 +136,13 @@ impl Chunked {
                         "the trailer section is too long",
                     ));
                 }
-                self.trailer(byte, limits)
+                let next = self.trailer(byte, limits)?;
+                if let Some(trailers) = &mut self.trailers
+                    && !matches!(next, State::LastLf | State::Done)
+                {
+                    trailers.push(byte);
+                }
+                Ok(next)
             }
             // Not framing.
             State::Data | State::Done => Ok(self.state),

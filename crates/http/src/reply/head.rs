@@ -55,10 +55,10 @@ impl Head {
     }
 }
 
-const SWITCHING: u16 = 101;
+pub(super) const SWITCHING: u16 = 101;
 
 #[inline]
-fn note(hop: &mut Hop, field: Field<'_>) -> Result<(), Reject> {
+pub(super) fn note(hop: &mut Hop, field: Field<'_>) -> Result<(), Reject> {
     match field.name.len() {
         10 if is_name(field.name, b"connection") => hop.note_connection(field.value),
         14 if is_name(field.name, b"content-length") => hop.note_content_length(field.value)?,
@@ -70,18 +70,18 @@ fn note(hop: &mut Hop, field: Field<'_>) -> Result<(), Reject> {
     Ok(())
 }
 
-struct StatusLine {
-    version: Version,
-    status: u16,
+pub(super) struct StatusLine {
+    pub(super) version: Version,
+    pub(super) status: u16,
     /// With the CRLF.
-    len: usize,
+    pub(super) len: usize,
 }
 
 impl StatusLine {
     /// `HTTP-version SP status-code SP [ reason-phrase ] CRLF` (§4). Servers that leave out the
     /// second space are forgiven: it changes nothing.
     #[inline]
-    fn parse(bytes: &[u8], max: usize) -> Result<Option<Self>, BadReply> {
+    pub(super) fn parse(bytes: &[u8], max: usize) -> Result<Option<Self>, BadReply> {
         const PATTERN: &[u8] = b"HTTP/1.# ###";
         if !follows(PATTERN, bytes) {
             return Err(BadReply::StatusLine);

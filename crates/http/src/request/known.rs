@@ -38,7 +38,7 @@ known! {
 
 const COUNT: usize = Known::ALL.len();
 
-/// Some of the known fields.
+/// A set of known fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownSet(u16);
 

@@ -87,7 +87,7 @@ pub(super) fn parse(bytes: &[u8], max: usize) -> Result<Option<Line<'_>>, Reject
     let is_cut = bytes.len() > max + 2;
     let bytes = if is_cut { &bytes[..max + 2] } else { bytes };
     match parse_whole(bytes) {
-        // RFC 9112 §3: a method longer than any that there is, is one that there is not.
+        // RFC 9112 §3: no method is that long, so this one does not exist: 501 and not 414.
         Ok(None) if is_cut && span(TOKEN, bytes) == bytes.len() => Err(UNKNOWN),
         Ok(None) if is_cut => Err(TOO_LONG),
         outcome => outcome,

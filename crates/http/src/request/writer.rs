@@ -1,0 +1,198 @@
+//! Request heads, appended to the caller's buffer.
+
+use crate::{
+    output::{Output, put_decimal},
+    syntax::{TARGET, is_token, span},
+};
+
+/// What cannot be written without making another request of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unwritable {
+    /// The method is no token (RFC 9110 §9.1).
+    #[error("the method is not a token")]
+    Method,
+    /// The target is empty, or holds white space, a control character or one that must be
+    /// percent-encoded.
+    #[error("the request target holds a character that must be percent-encoded")]
+    Target,
+    /// The field's name is no token (RFC 9110 §5.1).
+    #[error("the field's name is not a token")]
+    Name,
+    /// The field's value holds a control character (RFC 9110 §5.5).
+    #[error("the field's value holds a control character")]
+    Value,
+    /// `Content-Length` or `Transfer-Encoding` among the other fields: they have methods of their own,
+    /// so that there is one of them and it is true.
+    #[error("the fields that frame the message are written by the writer itself")]
+    Framing,
+}
+
+/// A head being written: request line, then fields, then [`Writer::end`].
+///
+/// What comes from elsewhere, another request that is passed on above all, can neither begin another
+/// line nor frame the message: it is refused instead.
+///
+/// ```
+/// use pollux_http::request::Writer;
+///
+/// let mut out = Vec::new();
+/// Writer::new(&mut out, b"POST", b"/a?b")?
+///     .field(b"Host", b"example.org")?
+///     .content_length(5)
+///     .close()
+///     .end();
+/// assert_eq!(
+///     out,
+///     b"POST /a?b HTTP/1.1\r\nHost: example.org\r\nContent-Length: 5\r\nConnection: close\r\n\r\n",
+/// );
+/// # Ok::<(), pollux_http::request::Unwritable>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "a head without its empty line never ends"]
+pub struct Writer<'o, O> {
+    out: &'o mut O,
+}
+
+impl<'o, O: Output> Writer<'o, O> {
+    /// Writes the request line, in HTTP/1.1.
+    ///
+    /// # Errors
+    /// [`Unwritable::Method`] and [`Unwritable::Target`]; then nothing is written.
+    pub fn new(out: &'o mut O, method: &[u8], target: &[u8]) -> Result<Self, Unwritable> {
+        if !is_token(method) {
+            return Err(Unwritable::Method);
+        }
+        if target.is_empty() || span(TARGET, target) < target.len() {
+            return Err(Unwritable::Target);
+        }
+        out.put(method);
+        out.put(b" ");
+        out.put(target);
+        out.put(b" HTTP/1.1\r\n");
+        Ok(Self { out })
+    }
+
+    /// A field.
+    ///
+    /// # Errors
+    /// [`Unwritable::Name`], [`Unwritable::Value`] and [`Unwritable::Framing`]; then the request is
+    /// not to be sent.
+    pub fn field(self, name: &[u8], value: &[u8]) -> Result<Self, Unwritable> {
+        if !is_token(name) {
+            return Err(Unwritable::Name);
+        }
+        if !value.iter().all(|&byte| byte == b'\t' || byte >= b' ' && byte != 0x7f) {
+            return Err(Unwritable::Value);
+        }
+        if [&b"content-length"[..], b"transfer-encoding"]
+            .iter()
+            .any(|framing| name.eq_ignore_ascii_case(framing))
+        {
+            return Err(Unwritable::Framing);
+        }
+        self.out.put(name);
+        self.out.put(b": ");
+        self.out.put(value);
+        self.out.put(b"\r\n");
+        Ok(self)
+    }
+
+    /// `Content-Length`: so many octets follow the head.
+    pub fn content_length(self, length: u64) -> Self {
+        self.out.put(b"Content-Length: ");
+        put_decimal(self.out, length);
+        self.out.put(b"\r\n");
+        self
+    }
+
+    /// `Transfer-Encoding: chunked`: content of unknown length follows
+    /// ([`response::chunk`](crate::response::chunk)).
+    pub fn chunked(self) -> Self {
+        self.out.put(b"Transfer-Encoding: chunked\r\n");
+        self
+    }
+
+    /// `Connection: close`: no further request follows (RFC 9112 §9.6).
+    pub fn close(self) -> Self {
+        self.out.put(b"Connection: close\r\n");
+        self
+    }
+
+    /// The empty line. The content follows.
+    pub fn end(self) {
+        self.out.put(b"\r\n");
+    }
+
+    /// Leaves the head without its end: for whoever wants to see a server wait for it.
+    pub fn leave_open(self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Limits,
+        request::{Framing, Parsed, parse},
+    };
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let mut out = Vec::new();
+        let writer = Writer::new(&mut out, b"PURGE", b"/%41?x=[1]").unwrap();
+        let writer = writer.field(b"Host", b"a:80").unwrap();
+        writer
+            .field(b"X-Empty", b"")
+            .unwrap()
+            .field(b"X", b"\xc3\xa9 \t,")
+            .unwrap()
+            .chunked()
+            .end();
+        let Ok(Parsed::Complete { request, len }) = parse(&out, &Limits::DEFAULT) else {
+            panic!("{}", out.escape_ascii())
+        };
+        assert_eq!(len, out.len());
+        assert_eq!(request.framing, Framing::Chunked);
+        assert_eq!(request.field(b"x-empty"), Some(&b""[..]));
+        assert_eq!(request.field(b"x"), Some(&b"\xc3\xa9 \t,"[..]));
+        assert!(request.keep_alive);
+    }
+
+    #[test]
+    fn what_would_be_another_request_is_refused() {
+        let begun = |method: &[u8], target: &[u8]| {
+            let mut out = Vec::new();
+            let error = Writer::new(&mut out, method, target).err();
+            assert_eq!(error.is_some(), out.is_empty());
+            error
+        };
+        assert_eq!(begun(b"GET", b"/"), None);
+        assert_eq!(begun(b"OPTIONS", b"*"), None);
+        for method in [&b""[..], b"GE T", b"GET\r\n", b"G\0T"] {
+            assert_eq!(begun(method, b"/"), Some(Unwritable::Method));
+        }
+        for target in
+            [&b""[..], b"/a b", b"/\r\nX: y", b"/\n", b"/\0", b"/#a", b"/\xc3\xa9", b"/\x7f"]
+        {
+            assert_eq!(begun(b"GET", target), Some(Unwritable::Target));
+        }
+        let field = |name: &[u8], value: &[u8]| {
+            let mut out = Vec::new();
+            let writer = Writer::new(&mut out, b"GET", b"/").unwrap();
+            let before = b"GET / HTTP/1.1\r\n".len();
+            let error = writer.field(name, value).err();
+            assert_eq!(error.is_some(), out.len() == before);
+            error
+        };
+        assert_eq!(field(b"A", b"b c"), None);
+        for name in [&b""[..], b"A ", b"A:", b"A\r\nB", b" A"] {
+            assert_eq!(field(name, b"x"), Some(Unwritable::Name));
+        }
+        for value in [&b"a\r\nB: c"[..], b"a\n", b"\r", b"\0", b"\x1b[", b"\x7f"] {
+            assert_eq!(field(b"A", value), Some(Unwritable::Value));
+        }
+        for name in [&b"Content-Length"[..], b"transfer-encoding", b"CONTENT-LENGTH"] {
+            assert_eq!(field(name, b"1"), Some(Unwritable::Framing));
+        }
+    }
+}

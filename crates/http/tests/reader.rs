@@ -1,0 +1,451 @@
+//! The strict reader of replies: what it yields, what it refuses, and that pieces make no difference.
+
+use pollux_http::{
+    Limits,
+    reply::{Asked, BadReply, Content, Event, MAX_INTERIM, Next, Reader, ReplyHead},
+};
+use proptest::{prelude::*, sample::Index};
+
+/// Fields, owned.
+type Pairs = Vec<(String, String)>;
+
+/// Everything that a reply said, owned.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Said {
+    interim: Vec<(u16, Pairs)>,
+    head: Option<(u16, Content, Pairs)>,
+    content: Vec<u8>,
+    end: Option<(Pairs, Next)>,
+    /// Octets that were not taken, counted from the start.
+    consumed: usize,
+}
+
+fn owned<'b>(fields: impl Iterator<Item = pollux_http::fields::Field<'b>>) -> Pairs {
+    let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
+    fields.map(|field| (text(field.name), text(field.value))).collect()
+}
+
+impl Said {
+    fn note(&mut self, event: Event<'_>) {
+        let fields = |head: &ReplyHead<'_>| owned(head.fields());
+        match event {
+            Event::NeedMore => {}
+            Event::Interim(head) => self.interim.push((head.status, fields(&head))),
+            Event::Head(head) => {
+                assert!(self.head.is_none(), "one head");
+                self.head = Some((head.status, head.content, fields(&head)));
+            }
+            Event::Content(octets) => {
+                assert!(!octets.is_empty() && self.head.is_some() && self.end.is_none());
+                self.content.extend_from_slice(octets);
+            }
+            Event::End { trailers, next } => {
+                assert!(self.head.is_some() && self.end.is_none());
+                self.end = Some((owned(trailers), next));
+            }
+        }
+    }
+}
+
+/// Reads one reply of `wire`, which comes in pieces that end at `cuts`; then the peer closes.
+fn read(wire: &[u8], asked: Asked, limits: Limits, cuts: &[usize]) -> (Said, Result<(), BadReply>) {
+    let mut reader = Reader::new(limits);
+    reader.begin(asked);
+    let mut said = Said::default();
+    let mut start = 0;
+    for end in cuts.iter().copied().chain([wire.len()]) {
+        let mut at = start;
+        loop {
+            let step = match reader.read(&wire[at..end]) {
+                Ok(step) => step,
+                Err(bad) => return (said, Err(bad)),
+            };
+            at += step.consumed;
+            let needs_more = matches!(step.event, Event::NeedMore);
+            said.note(step.event);
+            assert!(reader.held() <= limits.head() + limits.trailer_section + 4);
+            said.consumed = at;
+            if said.end.is_some() {
+                return (said, Ok(()));
+            }
+            if needs_more {
+                assert_eq!(at, end, "all is taken before more is needed");
+                break;
+            }
+        }
+        start = end;
+    }
+    let outcome = reader.finish().map(|step| said.note(step.event));
+    (said, outcome)
+}
+
+fn whole(wire: &str) -> Result<Said, BadReply> {
+    asked(wire, Asked::default())
+}
+
+fn asked(wire: &str, asked: Asked) -> Result<Said, BadReply> {
+    let (said, outcome) = read(wire.as_bytes(), asked, Reader::LIMITS, &[]);
+    outcome.map(|()| said)
+}
+
+fn pair(name: &str, value: &str) -> (String, String) {
+    (name.to_owned(), value.to_owned())
+}
+
+#[test]
+fn fields_content_and_trailers_come_in_order() {
+    let said = whole(
+        "HTTP/1.1 103 Early\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nVary: a\r\nX:  b \r\nvary: c\r\n\
+         Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=\"y\"\r\nde\r\n0\r\nDigest: q\r\nZ:\r\n\r\nrest",
+    )
+    .unwrap();
+    assert_eq!(said.interim, [(103, vec![pair("Link", "</a>")])]);
+    let fields = vec![
+        pair("Vary", "a"),
+        pair("X", "b"),
+        pair("vary", "c"),
+        pair("Transfer-Encoding", "chunked"),
+    ];
+    assert_eq!(said.head, Some((200, Content::Chunked, fields)));
+    assert_eq!(said.content, b"abcde");
+    let trailers = vec![pair("Digest", "q"), pair("Z", "")];
+    assert_eq!(said.end, Some((trailers, Next::Request)));
+}
+
+#[test]
+fn framing_of_rfc_9112_6_3() {
+    use Content::{Chunked, Length, None, UntilClose};
+    let head = Asked { head: true, ..Asked::default() };
+    let plain = Asked::default();
+    for (wire, request, content, octets, next) in [
+        ("200 OK\r\nContent-Length: 5\r\n\r\nhello", plain, Length(5), "hello", Next::Request),
+        ("200 OK\r\nContent-Length: 0\r\n\r\n", plain, Length(0), "", Next::Request),
+        (
+            "200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            plain,
+            Chunked,
+            "",
+            Next::Request,
+        ),
+        (
+            "200 OK\r\nConnection: a, Close\r\nContent-Length: 1\r\n\r\nx",
+            plain,
+            Length(1),
+            "x",
+            Next::Close,
+        ),
+        ("200 OK\r\n\r\nuntil the end", plain, UntilClose, "until the end", Next::Close),
+        ("200 OK\r\nContent-Length: 5\r\n\r\n", head, None, "", Next::Request),
+        ("200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", head, None, "", Next::Request),
+        ("204 No Content\r\n\r\n", plain, None, "", Next::Request),
+        ("204 No Content\r\nContent-Length: 0\r\n\r\n", plain, None, "", Next::Request),
+        ("304 Not Modified\r\nContent-Length: 5\r\n\r\n", plain, None, "", Next::Request),
+        // Whoever waits for the five octets reads another reply than we do.
+        ("204 No Content\r\nContent-Length: 5\r\n\r\n", plain, None, "", Next::Close),
+        ("204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n", plain, None, "", Next::Close),
+    ] {
+        let wire = format!("HTTP/1.1 {wire}");
+        let said = asked(&wire, request).unwrap_or_else(|bad| panic!("{wire:?}: {bad}"));
+        assert_eq!(said.head.as_ref().map(|head| head.1), Some(content), "{wire:?}");
+        assert_eq!(said.content, octets.as_bytes(), "{wire:?}");
+        assert_eq!(said.end.map(|end| end.1), Some(next), "{wire:?}");
+        assert_eq!(said.consumed, wire.len(), "{wire:?}");
+    }
+    let old = whole("HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\nx").unwrap();
+    assert_eq!(old.end.unwrap().1, Next::Close);
+    let kept =
+        whole("HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\nContent-Length: 1\r\n\r\nx").unwrap();
+    assert_eq!(kept.end.unwrap().1, Next::Request);
+}
+
+#[test]
+fn switching_is_an_answer_to_upgrade_alone() {
+    let wire = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n\x01\x02not http";
+    assert_eq!(whole(wire), Err(BadReply::Unasked));
+    let said = asked(wire, Asked { upgrade: true, ..Asked::default() }).unwrap();
+    assert_eq!(said.end, Some((vec![], Next::Switched)));
+    assert_eq!(&wire.as_bytes()[said.consumed..], b"\x01\x02not http");
+}
+
+/// What recipients read in different ways is refused, each time with the connection.
+#[test]
+fn what_could_mean_two_things_is_refused() {
+    let ok = "HTTP/1.1 200 OK\r\n";
+    let many = "A: b\r\n".repeat(101);
+    let long = "x".repeat(Reader::LIMITS.header_section);
+    let chunked = format!("{ok}Transfer-Encoding: chunked\r\n\r\n");
+    for wire in [
+        // Lengths.
+        format!("{ok}Content-Length: 1\r\nContent-Length: 1\r\n\r\nx"),
+        format!("{ok}Content-Length: 1\r\nContent-Length: 2\r\n\r\nxx"),
+        format!("{ok}Content-Length: 1, 1\r\n\r\nx"),
+        format!("{ok}Content-Length: +1\r\n\r\nx"),
+        format!("{ok}Content-Length: -1\r\n\r\nx"),
+        format!("{ok}Content-Length: 0x1\r\n\r\nx"),
+        format!("{ok}Content-Length: 1 1\r\n\r\nx"),
+        format!("{ok}Content-Length:\r\n\r\nx"),
+        format!("{ok}Content-Length: 18446744073709551616\r\n\r\nx"),
+        // Both, or where there is none.
+        format!("{ok}Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+        format!("{ok}Transfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n0\r\n\r\n"),
+        "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".into(),
+        format!("HTTP/1.1 100 C\r\nContent-Length: 5\r\n\r\n{ok}Content-Length: 0\r\n\r\n"),
+        format!(
+            "HTTP/1.1 102 C\r\nTransfer-Encoding: chunked\r\n\r\n{ok}Content-Length: 0\r\n\r\n"
+        ),
+        // Codings.
+        format!("{ok}Transfer-Encoding: gzip\r\n\r\nx"),
+        format!("{ok}Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"),
+        format!("{ok}Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n"),
+        format!("{ok}Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+        format!("{ok}Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n"),
+        format!("{ok}Transfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\n"),
+        format!("{ok}Transfer-Encoding:\r\n\r\n0\r\n\r\n"),
+        // Lines and names.
+        format!("{ok}X: a\r\n b\r\nContent-Length: 0\r\n\r\n"),
+        format!("{ok} X: a\r\nContent-Length: 0\r\n\r\n"),
+        format!("{ok}X: a\nContent-Length: 0\r\n\r\n"),
+        format!("{ok}X: a\rContent-Length: 0\r\n\r\n"),
+        format!("{ok}Content-Length : 0\r\n\r\n"),
+        format!("{ok}Content-Length\r\n\r\n"),
+        format!("{ok}: 0\r\n\r\n"),
+        format!("{ok}X: a\0b\r\nContent-Length: 0\r\n\r\n"),
+        format!("{ok}Content-Length: 0\n\n"),
+        "HTTP/1.1 200 OK\nContent-Length: 0\r\n\r\n".into(),
+        "HTTP/2 200 OK\r\n\r\n".into(),
+        "\r\nHTTP/1.1 200 OK\r\n\r\n".into(),
+        // Chunks.
+        format!("{chunked}\r\n0\r\n\r\n"),
+        format!("{chunked}g\r\n\r\n"),
+        format!("{chunked}-1\r\n\r\n"),
+        format!("{chunked}0x1\r\nx\r\n0\r\n\r\n"),
+        format!("{chunked}1\nx\r\n0\r\n\r\n"),
+        format!("{chunked}1\r\nxx\r\n0\r\n\r\n"),
+        format!("{chunked}1\r\nx0\r\n\r\n"),
+        format!("{chunked}1;\x01\r\nx\r\n0\r\n\r\n"),
+        format!("{chunked}10000000000000000\r\nx\r\n0\r\n\r\n"),
+        // Trailers.
+        format!("{chunked}0\r\nContent-Length: 5\r\n\r\n"),
+        format!("{chunked}0\r\ntransfer-encoding: chunked\r\n\r\n"),
+        format!("{chunked}0\r\nConnection: close\r\n\r\n"),
+        format!("{chunked}0\r\nA: b\r\n c\r\n\r\n"),
+        format!("{chunked}0\r\nA\r\n\r\n"),
+        // Too much.
+        format!("{ok}{many}\r\n"),
+        format!("{ok}X: {long}\r\nContent-Length: 0\r\n\r\n"),
+        format!("HTTP/1.1 200 {}\r\n\r\n", "x".repeat(Reader::LIMITS.request_line)),
+        format!("{}{ok}Content-Length: 0\r\n\r\n", "HTTP/1.1 100 C\r\n\r\n".repeat(17)),
+        format!("{chunked}0\r\nA: {}\r\n\r\n", "x".repeat(Reader::LIMITS.trailer_section)),
+    ] {
+        let shown = &wire[..wire.len().min(120)];
+        for step in [wire.len(), 1, 7] {
+            let cuts: Vec<usize> = (step..wire.len()).step_by(step).collect();
+            let (said, outcome) = read(wire.as_bytes(), Asked::default(), Reader::LIMITS, &cuts);
+            assert!(outcome.is_err(), "taken: {shown:?}: {said:?}");
+            assert!(said.end.is_none(), "{shown:?}");
+        }
+    }
+}
+
+#[test]
+fn interim_replies_have_a_limit() {
+    let flood = |count: u32| {
+        let interim = "HTTP/1.1 100 C\r\n\r\n".repeat(count as usize);
+        whole(&format!("{interim}HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"))
+    };
+    assert_eq!(flood(MAX_INTERIM).unwrap().interim.len(), MAX_INTERIM as usize);
+    assert_eq!(flood(MAX_INTERIM + 1), Err(BadReply::TooManyInterim));
+}
+
+#[test]
+fn an_end_in_the_middle_is_told() {
+    for (wire, bad) in [
+        ("", BadReply::Empty),
+        ("HTTP/1.1 20", BadReply::Truncated),
+        ("HTTP/1.1 100 C\r\n\r\n", BadReply::Truncated),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab", BadReply::Truncated),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n",
+            BadReply::Truncated,
+        ),
+    ] {
+        assert_eq!(whole(wire).map(|said| said.content), Err(bad), "{wire:?}");
+    }
+}
+
+#[test]
+fn what_comes_unasked_is_an_error() {
+    let mut reader = Reader::new(Reader::LIMITS);
+    assert!(matches!(reader.read(b"").unwrap().event, Event::NeedMore));
+    assert_eq!(reader.read(b"HTTP/1.1 408 T\r\n\r\n").err(), Some(BadReply::Unasked));
+    // The second of two replies to one request.
+    let one = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+    let twice = format!("{one}{one}");
+    reader.begin(Asked::default());
+    let head = reader.read(twice.as_bytes()).unwrap().consumed;
+    assert!(matches!(reader.read(&twice.as_bytes()[head..]).unwrap().event, Event::End { .. }));
+    assert_eq!(reader.read(&twice.as_bytes()[head..]).err(), Some(BadReply::Unasked));
+}
+
+#[test]
+fn content_has_a_limit_in_every_framing() {
+    let limits = Limits { body: 4, ..Reader::LIMITS };
+    for (fields, fits, long) in [
+        ("Content-Length: 4\r\n", "abcd", None),
+        ("Content-Length: 5\r\n", "abcde", Some(())),
+        ("Transfer-Encoding: chunked\r\n", "4\r\nabcd\r\n0\r\n\r\n", None),
+        ("Transfer-Encoding: chunked\r\n", "2\r\nab\r\n3\r\ncde\r\n0\r\n\r\n", Some(())),
+        ("", "abcd", None),
+        ("", "abcde", Some(())),
+    ] {
+        let wire = format!("HTTP/1.1 200 OK\r\n{fields}\r\n{fits}");
+        let (_, outcome) = read(wire.as_bytes(), Asked::default(), limits, &[]);
+        assert_eq!(outcome.err().map(drop), long, "{wire:?}");
+    }
+}
+
+#[test]
+fn what_is_about_one_connection_is_not_forwarded() {
+    let wire = b"HTTP/1.1 200 OK\r\nA: 1\r\nConnection: close, x-hop\r\nX-Hop: 2\r\n\
+                 keep-alive: timeout=5\r\nUpgrade: h2c\r\nContent-Length: 0\r\nB: 3\r\n\r\n";
+    let mut reader = Reader::new(Reader::LIMITS);
+    reader.begin(Asked::default());
+    let Event::Head(head) = reader.read(wire).unwrap().event else { panic!("a head") };
+    let names: Vec<_> = owned(head.forwarded()).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["A", "Content-Length", "B"]);
+}
+
+#[test]
+fn content_and_a_head_that_come_whole_are_not_copied() {
+    let wire = b"HTTP/1.1 200 OK\r\nX-A: value\r\nContent-Length: 5\r\n\r\nhello";
+    let lies_in = |octets: &[u8]| wire.as_ptr_range().contains(&octets.as_ptr());
+    let mut reader = Reader::new(Reader::LIMITS);
+    reader.begin(Asked::default());
+    let step = reader.read(wire).unwrap();
+    let at = step.consumed;
+    let Event::Head(head) = step.event else { panic!("a head") };
+    assert!(head.fields().all(|field| lies_in(field.name) && lies_in(field.value)));
+    let Event::Content(content) = reader.read(&wire[at..]).unwrap().event else {
+        panic!("content")
+    };
+    assert!(lies_in(content));
+    assert_eq!(reader.held(), 0);
+}
+
+const CORPUS: &[&str] = &[
+    "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nA: b\r\n\r\nhello",
+    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n1;a=b\r\n!\r\n0\r\nT: u\r\nV: w\r\n\r\n",
+    "HTTP/1.1 100 C\r\nA: b\r\n\r\nHTTP/1.1 103 E\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx",
+    "HTTP/1.0 200 OK\r\nServer: x\r\n\r\nuntil the close",
+    "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n",
+    "HTTP/1.1 304 Not Modified\r\nETag: \"x\"\r\nContent-Length: 9\r\n\r\n",
+    "HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nrest",
+    "HTTP/1.1 999\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nHTTP/1.1 200",
+];
+
+const SPICE: &[&str] = &[
+    "\r",
+    "\n",
+    "\r\n",
+    "\r\n\r\n",
+    " ",
+    ":",
+    ",",
+    ";",
+    "\0",
+    "0",
+    "1",
+    "f",
+    "\"",
+    "Content-Length: 5\r\n",
+    "Transfer-Encoding: chunked\r\n",
+    "Connection: close\r\n",
+    "HTTP/1.1 200 OK\r\n",
+    "HTTP/1.1 100 C\r\n\r\n",
+    "\r\n ",
+    "0\r\n\r\n",
+    "A: b\r\n",
+];
+
+const TIGHT: Limits = Limits {
+    request_line: 40,
+    header_section: 90,
+    fields: 4,
+    body: 24,
+    chunk_line: 12,
+    trailer_section: 24,
+};
+
+fn wire() -> impl Strategy<Value = Vec<u8>> {
+    let change = (any::<Index>(), 0..3u8, prop::sample::select(SPICE));
+    (prop::sample::select(CORPUS), prop::collection::vec(change, 0..4)).prop_map(
+        |(start, changes)| {
+            let mut wire = start.as_bytes().to_vec();
+            for (place, how, spice) in changes {
+                if wire.is_empty() {
+                    break;
+                }
+                let at = place.index(wire.len());
+                match how {
+                    0 => drop(wire.splice(at..at, spice.bytes())),
+                    1 => drop(wire.remove(at)),
+                    _ => wire.truncate(at),
+                }
+            }
+            wire
+        },
+    )
+}
+
+proptest! {
+    /// However the octets are cut, the same is said; what is refused is refused, though perhaps at
+    /// another place, and never after other content.
+    #[test]
+    fn pieces_make_no_difference(
+        wire in wire(),
+        cuts in prop::collection::vec(any::<Index>(), 0..6),
+        head: bool,
+        upgrade: bool,
+        is_tight: bool,
+    ) {
+        let asked = Asked { head, upgrade };
+        let limits = if is_tight { TIGHT } else { Reader::LIMITS };
+        let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(wire.len() + 1)).collect();
+        cuts.sort_unstable();
+        let (said, outcome) = read(&wire, asked, limits, &[]);
+        let single: Vec<usize> = (1..wire.len()).collect();
+        for cuts in [cuts, single] {
+            let (other, other_outcome) = read(&wire, asked, limits, &cuts);
+            prop_assert_eq!(outcome.is_ok(), other_outcome.is_ok(), "{:?}", other_outcome);
+            if outcome.is_ok() {
+                prop_assert_eq!(&said, &other);
+            } else {
+                prop_assert_eq!(&said.interim, &other.interim);
+                prop_assert_eq!(&said.head, &other.head);
+                let both = said.content.len().min(other.content.len());
+                prop_assert_eq!(&said.content[..both], &other.content[..both]);
+                prop_assert!(other.end.is_none());
+            }
+        }
+    }
+
+    /// What the strict reader takes the counting decoder takes in the same sense.
+    #[test]
+    fn both_decoders_agree(wire in wire(), head: bool) {
+        let asked = Asked { head, upgrade: true };
+        let (said, outcome) = read(&wire, asked, Reader::LIMITS, &[]);
+        if outcome.is_err() {
+            return Ok(());
+        }
+        let mut decoder = pollux_http::reply::Decoder::new();
+        decoder.begin(head);
+        let fed = decoder.feed(&wire);
+        prop_assert!(fed.is_ok(), "{:?}", fed);
+        let reply = match fed.unwrap().reply {
+            Some(reply) => reply,
+            None => decoder.finish().unwrap(),
+        };
+        prop_assert_eq!(Some(reply.status), said.head.map(|head| head.0));
+        prop_assert_eq!(reply.body, said.content.len() as u64);
+    }
+}
