@@ -1,0 +1,161 @@
+//! `Cache-Status` (RFC 9211): what became of a request here.
+
+use pollux_http::output::{Output, put_decimal};
+use std::sync::Arc;
+
+/// Why a request went on to the origin (§2.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forward {
+    /// It is none of the cache's affairs.
+    Bypass,
+    /// Its method has to reach the origin.
+    Method,
+    /// Nothing stored answers it, for one of the two next reasons.
+    Miss,
+    /// Nothing is stored for its URL.
+    UriMiss,
+    /// Something is stored for its URL, but not for its other fields.
+    VaryMiss,
+    /// The client wanted it to.
+    Request,
+    /// What is stored is stale.
+    Stale,
+}
+
+impl Forward {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Bypass => "bypass",
+            Self::Method => "method",
+            Self::Miss => "miss",
+            Self::UriMiss => "uri-miss",
+            Self::VaryMiss => "vary-miss",
+            Self::Request => "request",
+            Self::Stale => "stale",
+        }
+    }
+}
+
+/// The member that this cache adds to the field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheStatus {
+    pub(crate) name: Arc<str>,
+    /// Absent for a hit.
+    pub(crate) forward: Option<Forward>,
+    pub(crate) forward_status: Option<u16>,
+    pub(crate) ttl: Option<i64>,
+    pub(crate) is_stored: bool,
+    pub(crate) is_collapsed: bool,
+    pub(crate) key: Option<Arc<[u8]>>,
+    pub(crate) detail: Option<&'static str>,
+}
+
+impl CacheStatus {
+    pub(crate) fn new(name: &Arc<str>, forward: Option<Forward>) -> Self {
+        Self {
+            name: name.clone(),
+            forward,
+            forward_status: None,
+            ttl: None,
+            is_stored: false,
+            is_collapsed: false,
+            key: None,
+            detail: None,
+        }
+    }
+
+    /// Why the request went on; nothing for a hit.
+    pub fn forward(&self) -> Option<Forward> {
+        self.forward
+    }
+
+    /// Whether what came is being stored.
+    pub fn is_stored(&self) -> bool {
+        self.is_stored
+    }
+
+    /// Appends the field's line. It goes behind those of caches nearer to the origin (§2).
+    pub fn put(&self, out: &mut impl Output) {
+        out.put(b"Cache-Status: ");
+        out.put(self.name.as_bytes());
+        match self.forward {
+            None => out.put(b"; hit"),
+            Some(forward) => {
+                out.put(b"; fwd=");
+                out.put(forward.name().as_bytes());
+            }
+        }
+        if let Some(status) = self.forward_status {
+            out.put(b"; fwd-status=");
+            put_decimal(out, status.into());
+        }
+        if let Some(ttl) = self.ttl {
+            out.put(if ttl < 0 { b"; ttl=-" } else { b"; ttl=" });
+            put_decimal(out, ttl.unsigned_abs());
+        }
+        if self.is_stored {
+            out.put(b"; stored");
+        }
+        if self.is_collapsed {
+            out.put(b"; collapsed");
+        }
+        if let Some(key) = &self.key {
+            out.put(b"; key=\"");
+            // A string holds visible ASCII; a quote and a backslash are escaped (RFC 9651 §3.3.3).
+            for &byte in key.iter().filter(|byte| matches!(byte, b' '..=b'~')) {
+                if matches!(byte, b'"' | b'\\') {
+                    out.put(b"\\");
+                }
+                out.put(&[byte]);
+            }
+            out.put(b"\"");
+        }
+        if let Some(detail) = self.detail {
+            out.put(b"; detail=");
+            out.put(detail.as_bytes());
+        }
+        out.put(b"\r\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_field_is_a_structured_list_rfc_9211_2() {
+        let mut status = CacheStatus::new(&"Pollux".into(), None);
+        let line = |status: &CacheStatus| {
+            let mut out = Vec::new();
+            status.put(&mut out);
+            let text = String::from_utf8(out).unwrap();
+            let value = text.strip_prefix("Cache-Status: ").unwrap().trim_end();
+            let list: sfv::List = sfv::Parser::new(value).parse().unwrap();
+            assert_eq!(list.len(), 1);
+            value.to_owned()
+        };
+        status.ttl = Some(-5);
+        assert_eq!(line(&status), "Pollux; hit; ttl=-5");
+        status.forward = Some(Forward::Stale);
+        status.forward_status = Some(304);
+        status.ttl = Some(60);
+        status.is_stored = true;
+        status.is_collapsed = true;
+        status.key = Some(Arc::from(&b"http://a/\"\\"[..]));
+        status.detail = Some("no-store");
+        assert_eq!(
+            line(&status),
+            "Pollux; fwd=stale; fwd-status=304; ttl=60; stored; collapsed; \
+             key=\"http://a/\\\"\\\\\"; detail=no-store"
+        );
+        for forward in [
+            Forward::Bypass,
+            Forward::Method,
+            Forward::UriMiss,
+            Forward::VaryMiss,
+            Forward::Request,
+        ] {
+            line(&CacheStatus::new(&"Pollux".into(), Some(forward)));
+        }
+    }
+}

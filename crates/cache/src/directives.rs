@@ -1,0 +1,276 @@
+//! `Cache-Control` (RFC 9111 §5.2): the directives of requests and of responses.
+//!
+//! Where a directive cannot be understood the careful reading is taken: freshness that nobody can
+//! read is none (§4.2.1), a prohibition with an argument nobody can read is the whole prohibition.
+
+use pollux_http::request::Request;
+
+/// Seconds. More than fit are as many as fit (§1.2.2).
+pub(crate) type Seconds = u32;
+
+/// The highest number of seconds (§1.2.2).
+pub(crate) const FOREVER: Seconds = 1 << 31;
+
+/// One directive: its name and, where it has one, its argument without the quotes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Directive<'v> {
+    pub(crate) name: &'v [u8],
+    pub(crate) argument: Option<&'v [u8]>,
+}
+
+impl Directive<'_> {
+    fn is(&self, name: &[u8]) -> bool {
+        self.name.eq_ignore_ascii_case(name)
+    }
+
+    /// `delta-seconds`; nothing when it is missing or no number.
+    fn seconds(&self) -> Option<Seconds> {
+        seconds(self.argument?)
+    }
+}
+
+/// `delta-seconds` (§1.2.2).
+pub(crate) fn seconds(digits: &[u8]) -> Option<Seconds> {
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let sum =
+        digits.iter().fold(0u64, |sum, b| (sum * 10 + u64::from(b - b'0')).min(u64::from(FOREVER)));
+    Some(sum as Seconds)
+}
+
+/// The directives of one field line. Commas inside quotes part nothing. Whitespace around `=` is not
+/// allowed by the grammar: it stays, so that the argument is none that anybody understands.
+pub(crate) fn parse(value: &[u8]) -> impl Iterator<Item = Directive<'_>> {
+    members(value).map(|member| match member.iter().position(|&b| b == b'=') {
+        None => Directive { name: member, argument: None },
+        Some(at) => Directive {
+            name: member[..at].trim_ascii_end(),
+            argument: Some(if member[..at].ends_with(b" ") || member[..at].ends_with(b"\t") {
+                b"?"
+            } else {
+                unquote(&member[at + 1..])
+            }),
+        },
+    })
+}
+
+/// The members of a comma-separated list that may hold quoted strings, trimmed, without empty ones.
+pub(crate) fn members(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = value;
+    std::iter::from_fn(move || {
+        while !rest.is_empty() {
+            let (mut quoted, mut escaped) = (false, false);
+            let end = rest.iter().position(|&b| {
+                if escaped {
+                    escaped = false;
+                    return false;
+                }
+                match b {
+                    b'"' => quoted = !quoted,
+                    b'\\' if quoted => escaped = true,
+                    b',' => return !quoted,
+                    _ => {}
+                }
+                false
+            });
+            let member = rest[..end.unwrap_or(rest.len())].trim_ascii();
+            rest = end.map_or(&[][..], |end| &rest[end + 1..]);
+            if !member.is_empty() {
+                return Some(member);
+            }
+        }
+        None
+    })
+}
+
+/// The inside of a quoted string; what is none stays as it is (both forms are to be taken, §5.2).
+fn unquote(text: &[u8]) -> &[u8] {
+    text.strip_prefix(b"\"").and_then(|text| text.strip_suffix(b"\"")).unwrap_or(text)
+}
+
+/// What a client wants of caches (§5.2.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OfRequest {
+    pub(crate) max_age: Option<Seconds>,
+    /// How stale an answer may be; [`FOREVER`] for any.
+    pub(crate) max_stale: Option<Seconds>,
+    pub(crate) min_fresh: Option<Seconds>,
+    pub(crate) no_cache: bool,
+    pub(crate) no_store: bool,
+    pub(crate) only_if_cached: bool,
+}
+
+impl OfRequest {
+    /// Reads `Cache-Control`, or `Pragma: no-cache` where there is none (§5.4).
+    pub(crate) fn read(request: &Request<'_>) -> Self {
+        let mut wanted = Self::default();
+        let (mut has_control, mut pragma) = (false, false);
+        for field in request.fields() {
+            if field.is(b"cache-control") {
+                has_control = true;
+                parse(field.value).for_each(|directive| wanted.note(&directive));
+            } else if field.is(b"pragma") {
+                pragma |= parse(field.value).any(|directive| directive.is(b"no-cache"));
+            }
+        }
+        wanted.no_cache |= pragma && !has_control;
+        wanted
+    }
+
+    fn note(&mut self, directive: &Directive<'_>) {
+        let at_most = |old: Option<Seconds>, new: Seconds| Some(old.unwrap_or(new).min(new));
+        match directive {
+            // What cannot be read asks for an answer as young as can be.
+            d if d.is(b"max-age") => self.max_age = at_most(self.max_age, d.seconds().unwrap_or(0)),
+            d if d.is(b"max-stale") => {
+                let limit = if d.argument.is_none() { Some(FOREVER) } else { d.seconds() };
+                self.max_stale = limit.and_then(|limit| at_most(self.max_stale, limit));
+            }
+            d if d.is(b"min-fresh") => {
+                let seconds = d.seconds().unwrap_or(FOREVER);
+                self.min_fresh = Some(self.min_fresh.unwrap_or(0).max(seconds));
+            }
+            d if d.is(b"no-cache") => self.no_cache = true,
+            d if d.is(b"no-store") => self.no_store = true,
+            d if d.is(b"only-if-cached") => self.only_if_cached = true,
+            _ => {}
+        }
+    }
+}
+
+/// What an origin allows a shared cache (§5.2.2, RFC 5861).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OfResponse {
+    pub(crate) max_age: Option<Seconds>,
+    pub(crate) s_maxage: Option<Seconds>,
+    pub(crate) stale_while_revalidate: Option<Seconds>,
+    pub(crate) stale_if_error: Option<Seconds>,
+    /// Without an argument; that with one is in [`OfResponse::withheld`].
+    pub(crate) no_cache: bool,
+    /// Without an argument, as `no_cache`.
+    pub(crate) private: bool,
+    pub(crate) no_store: bool,
+    pub(crate) public: bool,
+    pub(crate) must_revalidate: bool,
+    pub(crate) proxy_revalidate: bool,
+    pub(crate) must_understand: bool,
+    /// The fields that `no-cache="…"` and `private="…"` name, in lower case: they are not kept.
+    pub(crate) withheld: Vec<Vec<u8>>,
+}
+
+impl OfResponse {
+    pub(crate) fn note(&mut self, directive: &Directive<'_>) {
+        match directive {
+            d if d.is(b"max-age") => note_lifetime(&mut self.max_age, d),
+            d if d.is(b"s-maxage") => note_lifetime(&mut self.s_maxage, d),
+            d if d.is(b"stale-while-revalidate") => {
+                note_lifetime(&mut self.stale_while_revalidate, d);
+            }
+            d if d.is(b"stale-if-error") => note_lifetime(&mut self.stale_if_error, d),
+            d if d.is(b"no-cache") => self.no_cache |= !self.note_fields(d),
+            d if d.is(b"private") => self.private |= !self.note_fields(d),
+            d if d.is(b"no-store") => self.no_store = true,
+            d if d.is(b"public") => self.public = true,
+            d if d.is(b"must-revalidate") => self.must_revalidate = true,
+            d if d.is(b"proxy-revalidate") => self.proxy_revalidate = true,
+            d if d.is(b"must-understand") => self.must_understand = true,
+            _ => {}
+        }
+    }
+
+    /// The fields that the argument names; false when it names none.
+    fn note_fields(&mut self, directive: &Directive<'_>) -> bool {
+        let names = directive.argument.unwrap_or(b"");
+        let before = self.withheld.len();
+        let names = names.split(|&b| b == b',').map(<[u8]>::trim_ascii).filter(|n| !n.is_empty());
+        self.withheld.extend(names.map(<[u8]>::to_ascii_lowercase));
+        self.withheld.len() > before
+    }
+}
+
+/// A number that is none, or one given twice with two values, is 0: stale (§4.2.1).
+fn note_lifetime(slot: &mut Option<Seconds>, directive: &Directive<'_>) {
+    let seconds = directive.seconds().unwrap_or(0);
+    *slot = Some(match *slot {
+        Some(other) if other != seconds => 0,
+        _ => seconds,
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_response(value: &str) -> OfResponse {
+        let mut directives = OfResponse::default();
+        parse(value.as_bytes()).for_each(|directive| directives.note(&directive));
+        directives
+    }
+
+    #[test]
+    fn delta_seconds_of_rfc_9111_1_2_2() {
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("003600", Some(3600)),
+            ("2147483648", Some(FOREVER)),
+            ("99999999999999999999999999", Some(FOREVER)),
+            ("", None),
+            ("-1", None),
+            ("+1", None),
+            ("1.0", None),
+            ("a1", None),
+            ("1a", None),
+            (" 1", None),
+            ("'1'", None),
+        ] {
+            assert_eq!(seconds(text.as_bytes()), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn lifetimes_that_nobody_can_read_are_stale_rfc_9111_4_2_1() {
+        for (value, expected) in [
+            ("max-age=60", Some(60)),
+            ("MaX-aGe=60", Some(60)),
+            ("max-age=\"60\"", Some(60)),
+            ("max-age=60, max-age=60", Some(60)),
+            ("max-age=60, max-age=1", Some(0)),
+            ("max-age=1, max-age=60", Some(0)),
+            ("max-age", Some(0)),
+            ("max-age=", Some(0)),
+            ("max-age=1.5", Some(0)),
+            ("max-age =60", Some(0)),
+            ("max-age= 60", Some(0)),
+            ("x=\"max-age=60\"", None),
+            ("x=\"a, max-age=60\", y", None),
+            ("x=\"a\\\", max-age=60\"", None),
+            ("max-age=1, x=\"max-age=60\"", Some(1)),
+            ("xmax-age=60", None),
+        ] {
+            assert_eq!(of_response(value).max_age, expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn field_lists_of_rfc_9111_5_2_2_4_and_5_2_2_7() {
+        let directives = of_response("no-cache=\"Set-Cookie, X-A\" , private=\"b\", public");
+        assert!(!directives.no_cache && !directives.private && directives.public);
+        assert_eq!(directives.withheld, [&b"set-cookie"[..], b"x-a", b"b"]);
+        assert!(of_response("private=\"\"").private);
+        assert!(of_response("no-cache=\" , \"").no_cache);
+        assert!(of_response("no-cache=\"a\", no-cache").no_cache);
+        assert_eq!(of_response("no-cache=a").withheld, [b"a"]);
+    }
+
+    #[test]
+    fn flags_of_rfc_9111_5_2_2() {
+        let all = of_response(
+            ", NO-STORE,,must-revalidate,proxy-revalidate, must-understand ,s-maxage=1,\
+             stale-while-revalidate=2,stale-if-error=3,no-transform,immutable",
+        );
+        assert!(all.no_store && all.must_revalidate && all.proxy_revalidate && all.must_understand);
+        assert_eq!(all.s_maxage, Some(1));
+        assert_eq!((all.stale_while_revalidate, all.stale_if_error), (Some(2), Some(3)));
+    }
+}

@@ -1,0 +1,131 @@
+//! Which object is in which file, in memory, and which file goes when there is no room.
+
+use crate::{record::Object, vary};
+use pollux_http::request::Request;
+use std::collections::{HashMap, VecDeque};
+
+/// A file.
+#[derive(Debug)]
+struct Entry {
+    number: u64,
+    octets: u64,
+    key: Box<[u8]>,
+    vary: Box<[u8]>,
+    tags: Box<[Box<[u8]>]>,
+    /// It was asked for since it was last looked at, and so gets a second chance.
+    was_used: bool,
+}
+
+/// The files by the hash of their keys, and in the order in which they came.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    entries: HashMap<u64, Vec<Entry>>,
+    order: VecDeque<(u64, u64)>,
+    octets: u64,
+    count: usize,
+    scratch: Vec<u8>,
+}
+
+impl Index {
+    /// Enters a file; the numbers of those that it replaces, which are to be removed.
+    pub(super) fn put(
+        &mut self,
+        hash: u64,
+        number: u64,
+        octets: u64,
+        object: &Object,
+        tags: Vec<Box<[u8]>>,
+    ) -> Vec<u64> {
+        let gone = self.take(hash, |entry| {
+            *entry.key == *object.key() && *entry.vary == *object.vary()
+                || *entry.key != *object.key()
+        });
+        self.entries.entry(hash).or_default().push(Entry {
+            number,
+            octets,
+            key: object.key().into(),
+            vary: object.vary().into(),
+            tags: tags.into(),
+            was_used: false,
+        });
+        self.order.push_back((hash, number));
+        self.octets += octets;
+        self.count += 1;
+        gone
+    }
+
+    /// The file with what answers `request`.
+    pub(super) fn find(&mut self, hash: u64, key: &[u8], request: &Request<'_>) -> Option<u64> {
+        let scratch = &mut self.scratch;
+        let entries = self.entries.get_mut(&hash)?.iter_mut().rev();
+        let entry = entries
+            .filter(|entry| *entry.key == *key)
+            .find(|entry| vary::matches(&entry.vary, request, scratch))?;
+        entry.was_used = true;
+        Some(entry.number)
+    }
+
+    /// Takes the entries of `hash` of which `goes` says so out; their files.
+    fn take(&mut self, hash: u64, goes: impl Fn(&Entry) -> bool) -> Vec<u64> {
+        let Some(entries) = self.entries.get_mut(&hash) else { return Vec::new() };
+        let gone: Vec<_> = entries.extract_if(.., |entry| goes(entry)).collect();
+        if entries.is_empty() {
+            self.entries.remove(&hash);
+        }
+        self.octets -= gone.iter().map(|entry| entry.octets).sum::<u64>();
+        self.count -= gone.len();
+        gone.iter().map(|entry| entry.number).collect()
+    }
+
+    /// Takes all of a URL out.
+    pub(super) fn remove(&mut self, hash: u64, key: &[u8]) -> Vec<u64> {
+        self.take(hash, |entry| *entry.key == *key)
+    }
+
+    /// Takes one file out.
+    pub(super) fn remove_file(&mut self, hash: u64, number: u64) -> Vec<u64> {
+        self.take(hash, |entry| entry.number == number)
+    }
+
+    /// Takes out what `goes` says of key and tags.
+    pub(super) fn purge(&mut self, goes: impl Fn(&[u8], &[Box<[u8]>]) -> bool) -> Vec<u64> {
+        let hashes: Vec<_> = self.entries.keys().copied().collect();
+        let take = |hash| self.take(hash, |entry| goes(&entry.key, &entry.tags));
+        hashes.into_iter().flat_map(take).collect()
+    }
+
+    /// Takes files out until all are at most `limit` octets: the oldest, unless it was asked for
+    /// meanwhile.
+    pub(super) fn shrink(&mut self, limit: u64) -> Vec<u64> {
+        let mut gone = Vec::new();
+        while self.octets > limit {
+            let Some((hash, number)) = self.order.pop_front() else { break };
+            let entries = self.entries.get_mut(&hash).into_iter().flatten();
+            match entries.into_iter().find(|entry| entry.number == number) {
+                Some(entry) if entry.was_used => {
+                    entry.was_used = false;
+                    self.order.push_back((hash, number));
+                }
+                Some(_) => gone.extend(self.remove_file(hash, number)),
+                None => {}
+            }
+        }
+        // What went otherwise leaves its place in the order.
+        if self.order.len() > 2 * self.count + 1024 {
+            let entries = &self.entries;
+            self.order.retain(|(hash, number)| {
+                let entries = entries.get(hash).into_iter().flatten();
+                entries.into_iter().any(|entry| entry.number == *number)
+            });
+        }
+        gone
+    }
+
+    pub(super) fn octets(&self) -> u64 {
+        self.octets
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+}

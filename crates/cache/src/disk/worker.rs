@@ -1,0 +1,272 @@
+//! The thread that reads and writes, and what the others know of it.
+
+use super::{
+    Folder, LOADS_MAX, QUEUE_OCTETS_MAX,
+    file::{HEADER, Header, header},
+    index::Index,
+};
+use crate::{config::FIELDS_MAX, config::KEY_MAX, flights::Ticket, record::Object, store::tags_of};
+use pollux_http::request::Request;
+use std::{
+    io,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+        mpsc::{Receiver, Sender, channel},
+    },
+};
+
+/// Groups of keys: a removal in one costs nothing that waits to be written in another.
+const GROUPS: usize = 256;
+
+/// What the thread is asked for. In order: what is removed was written before.
+#[derive(Debug)]
+pub(crate) enum Job {
+    /// Write it, unless something was removed meanwhile.
+    Write { hash: u64, object: Object, removals: u64 },
+    /// Read it and tell the store.
+    Load { hash: u64, number: u64, ticket: Ticket },
+    /// Remove these files, which are in no index any more.
+    Remove(Vec<u64>),
+    /// End.
+    Stop,
+    /// Say when all before is done.
+    Flush(Sender<()>),
+}
+
+/// The second tier, as the store knows it.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    index: Mutex<Index>,
+    jobs: Sender<Job>,
+    queued_octets: AtomicU64,
+    queued_loads: AtomicUsize,
+    /// How often something was removed, for each group of keys. What was handed over before is not to be
+    /// entered after.
+    removals: [AtomicU64; GROUPS],
+    failures: AtomicU64,
+    limit: u64,
+    tag_fields: Vec<Box<str>>,
+}
+
+impl Disk {
+    /// For `limit` octets; with the end of the queue that `run` is to have.
+    pub(crate) fn new(limit: u64, tag_fields: Vec<Box<str>>) -> (Self, Receiver<Job>) {
+        let (jobs, queue) = channel();
+        let disk = Self {
+            index: Mutex::default(),
+            jobs,
+            queued_octets: AtomicU64::new(0),
+            queued_loads: AtomicUsize::new(0),
+            removals: [const { AtomicU64::new(0) }; GROUPS],
+            failures: AtomicU64::new(0),
+            limit,
+            tag_fields,
+        };
+        (disk, queue)
+    }
+
+    fn removals(&self, hash: u64) -> &AtomicU64 {
+        &self.removals[hash as usize % GROUPS]
+    }
+
+    fn index(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands `object` over to be written. Not if too much waits already: it is in memory, after all.
+    pub(crate) fn write(&self, hash: u64, object: &Object) {
+        let octets = object.weight();
+        if self.queued_octets.load(Ordering::Relaxed) + octets > QUEUE_OCTETS_MAX {
+            return;
+        }
+        self.queued_octets.fetch_add(octets, Ordering::Relaxed);
+        let removals = self.removals(hash).load(Ordering::SeqCst);
+        let _ = self.jobs.send(Job::Write { hash, object: object.clone(), removals });
+    }
+
+    /// The file with what answers `request`, if it can be loaded soon.
+    pub(crate) fn find(&self, hash: u64, key: &[u8], request: &Request<'_>) -> Option<u64> {
+        let is_busy = self.queued_loads.load(Ordering::Relaxed) >= LOADS_MAX;
+        if is_busy { None } else { self.index().find(hash, key, request) }
+    }
+
+    /// Asks for the file; `ticket` is told with it.
+    pub(crate) fn load(&self, hash: u64, number: u64, ticket: Ticket) {
+        self.queued_loads.fetch_add(1, Ordering::Relaxed);
+        let _ = self.jobs.send(Job::Load { hash, number, ticket });
+    }
+
+    /// Removes all of a URL; how many objects there were.
+    pub(crate) fn remove(&self, hash: u64, key: &[u8]) -> usize {
+        self.removals(hash).fetch_add(1, Ordering::SeqCst);
+        let gone = self.index().remove(hash, key);
+        self.discard(gone)
+    }
+
+    /// Removes what `goes` says of key and tags.
+    pub(crate) fn purge(&self, goes: impl Fn(&[u8], &[Box<[u8]>]) -> bool) -> usize {
+        for group in &self.removals {
+            group.fetch_add(1, Ordering::SeqCst);
+        }
+        let gone = self.index().purge(goes);
+        self.discard(gone)
+    }
+
+    fn discard(&self, gone: Vec<u64>) -> usize {
+        let count = gone.len();
+        if count > 0 {
+            let _ = self.jobs.send(Job::Remove(gone));
+        }
+        count
+    }
+
+    /// Waits until all that was asked for is done.
+    pub(crate) fn flush(&self) {
+        let (done, wait) = channel();
+        if self.jobs.send(Job::Flush(done)).is_ok() {
+            let _ = wait.recv();
+        }
+    }
+
+    /// Ends the thread, after what was asked for before.
+    pub(crate) fn stop(&self) {
+        let _ = self.jobs.send(Job::Stop);
+    }
+
+    /// Files, their octets, and how often something could not be read or written.
+    pub(crate) fn figures(&self) -> (u64, u64, u64) {
+        let index = self.index();
+        (index.count() as u64, index.octets(), self.failures.load(Ordering::Relaxed))
+    }
+}
+
+/// The thread's own.
+pub(crate) struct Worker<F> {
+    folder: F,
+    next: u64,
+}
+
+const ENDING: &str = ".object";
+const UNREAD: &str = ".new";
+
+fn name(number: u64) -> String {
+    format!("{number:016x}{ENDING}")
+}
+
+impl<F: Folder> Worker<F> {
+    pub(crate) fn new(folder: F) -> Self {
+        Self { folder, next: 0 }
+    }
+
+    /// Enters what is there, oldest first, and removes what is not whole.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub(crate) fn enter(&mut self, disk: &Disk, hash: impl Fn(&[u8]) -> u64) -> io::Result<()> {
+        let mut names = self.folder.list()?;
+        names.sort_unstable();
+        for old in names {
+            let number = old.strip_suffix(ENDING).and_then(|hex| u64::from_str_radix(hex, 16).ok());
+            let Some(number) = number.filter(|number| name(*number) == old) else {
+                if old.ends_with(UNREAD) {
+                    let _ = self.folder.remove(&old);
+                }
+                continue;
+            };
+            self.next = self.next.max(number + 1);
+            let start = self
+                .folder
+                .read(&old, (HEADER + 64 + 2 * KEY_MAX + FIELDS_MAX + (64 << 10)) as u64);
+            let start = start.unwrap_or_default();
+            let found =
+                Header::read(&start).and_then(|header| Some((header.record(&start)?, header)));
+            let Some((object, header)) = found else {
+                let _ = self.folder.remove(&old);
+                continue;
+            };
+            let tags = tags_of(object.fields(), &disk.tag_fields);
+            let gone =
+                disk.index().put(hash(object.key()), number, header.file_len(), &object, tags);
+            self.remove(&gone);
+        }
+        let gone = disk.index().shrink(disk.limit);
+        self.remove(&gone);
+        Ok(())
+    }
+
+    fn remove(&mut self, numbers: &[u64]) {
+        for number in numbers {
+            // What is not there need not be removed; what cannot be is found again at the next start.
+            let _ = self.folder.remove(&name(*number));
+        }
+    }
+
+    /// Does `job`; `loaded` is told what was loaded, or that it could not be.
+    pub(crate) fn work(
+        &mut self,
+        disk: &Disk,
+        job: Job,
+        loaded: impl FnOnce(u64, Ticket, Option<Object>),
+    ) {
+        match job {
+            Job::Write { hash, object, removals } => {
+                if let Err(_error) = self.write(disk, hash, &object, removals) {
+                    disk.failures.fetch_add(1, Ordering::Relaxed);
+                }
+                disk.queued_octets.fetch_sub(object.weight(), Ordering::Relaxed);
+            }
+            Job::Load { hash, number, ticket } => {
+                let object = self.load(number);
+                if object.is_none() {
+                    disk.failures.fetch_add(1, Ordering::Relaxed);
+                    let gone = disk.index().remove_file(hash, number);
+                    self.remove(&gone);
+                }
+                disk.queued_loads.fetch_sub(1, Ordering::Relaxed);
+                loaded(hash, ticket, object);
+            }
+            Job::Remove(numbers) => self.remove(&numbers),
+            Job::Stop => {}
+            Job::Flush(done) => {
+                let _ = done.send(());
+            }
+        }
+    }
+
+    fn load(&mut self, number: u64) -> Option<Object> {
+        let file = self.folder.read(&name(number), u64::MAX).ok()?;
+        Header::read(&file)?.object(&file)
+    }
+
+    fn write(&mut self, disk: &Disk, hash: u64, object: &Object, removals: u64) -> io::Result<()> {
+        let number = self.next;
+        self.next += 1;
+        let header = header(object);
+        let octets = (header.len() + object.record().len()) as u64 + object.numbers().content_len;
+        // Room is made before, so that the bound holds at any moment.
+        let gone = disk.index().shrink(disk.limit.saturating_sub(octets));
+        self.remove(&gone);
+        let is_wanted = || disk.removals(hash).load(Ordering::SeqCst) == removals;
+        if octets > disk.limit || !is_wanted() {
+            return Ok(());
+        }
+        let new = format!("{number:016x}{UNREAD}");
+        let mut parts = vec![&header[..], object.record()];
+        parts.extend(object.content_parts());
+        let written =
+            self.folder.write(&new, &parts).and_then(|()| self.folder.rename(&new, &name(number)));
+        if let Err(error) = written {
+            let _ = self.folder.remove(&new);
+            return Err(error);
+        }
+        let tags = tags_of(object.fields(), &disk.tag_fields);
+        let gone = {
+            // Under the lock: who removes either has been seen, or sees this.
+            let mut index = disk.index();
+            if is_wanted() { index.put(hash, number, octets, object, tags) } else { vec![number] }
+        };
+        self.remove(&gone);
+        Ok(())
+    }
+}

@@ -1,0 +1,157 @@
+//! One shard: what is stored, what is on its way, and what is remembered. `lookup.rs` asks it,
+//! `receive.rs` feeds it.
+
+use crate::{
+    Config, Statistics,
+    cache_status::{CacheStatus, Forward},
+    directives::OfRequest,
+    disk::Disk,
+    flights::{Fetching, Flights, Ticket},
+    hit::Hit,
+    notes::Notes,
+    record::Object,
+    shelf::Shelf,
+};
+use pollux_http::request::Request;
+use std::sync::Arc;
+
+/// One shard of a store.
+pub(crate) struct Engine {
+    pub(crate) config: Arc<Config>,
+    pub(crate) shelf: Shelf,
+    pub(crate) flights: Flights,
+    pub(crate) notes: Notes,
+    pub(crate) statistics: Statistics,
+    /// Octets of content on their way into the store, and how many there may be.
+    pub(crate) gathering: u64,
+    pub(crate) gathering_max: u64,
+    /// The second tier.
+    pub(crate) disk: Option<Arc<Disk>>,
+}
+
+/// The key of a request, hashed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Key<'k> {
+    pub(crate) hash: u64,
+    pub(crate) text: &'k [u8],
+}
+
+/// What a request's fields say that is not found at once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    pub(crate) wants: OfRequest,
+    pub(crate) is_authorized: bool,
+    pub(crate) has_upgrade: bool,
+}
+
+impl Engine {
+    /// With `limit` octets of memory, an eighth of it for content on its way.
+    pub(crate) fn new(config: Arc<Config>, limit: u64) -> Self {
+        let gathering_max = limit / 8;
+        Self {
+            config,
+            shelf: Shelf::new(limit - gathering_max),
+            flights: Flights::default(),
+            notes: Notes::default(),
+            statistics: Statistics::default(),
+            gathering: 0,
+            gathering_max,
+            disk: None,
+        }
+    }
+
+    /// The longest content that is stored here.
+    pub(crate) fn max_object(&self) -> u64 {
+        self.config.max_object.min(self.gathering_max)
+    }
+
+    pub(crate) fn see(&self, request: &Request<'_>) -> Seen {
+        let mut wants = OfRequest::read(request);
+        if !self.config.obeys_clients {
+            let OfRequest { no_store, only_if_cached, .. } = wants;
+            wants = OfRequest { no_store, only_if_cached, ..OfRequest::default() };
+        }
+        let has = |name: &[u8]| request.fields().any(|field| field.is(name));
+        Seen { wants, is_authorized: has(b"authorization"), has_upgrade: has(b"upgrade") }
+    }
+
+    pub(crate) fn status(&self, forward: Option<Forward>, key: &[u8]) -> CacheStatus {
+        let mut status = CacheStatus::new(&self.config.name, forward);
+        status.key = self.config.tells_key.then(|| Arc::from(key));
+        status
+    }
+
+    /// An answer with `object`, as `status` tells.
+    pub(crate) fn hit(&self, object: Object, mut cache_status: CacheStatus, now: u64) -> Hit {
+        cache_status.ttl = Some(object.numbers().time_left(now));
+        Hit { object, cache_status }
+    }
+
+    /// Ends a fetch, and gives back what it had gathered.
+    pub(crate) fn end(&mut self, ticket: Ticket) -> Option<Box<Fetching>> {
+        let fetching = self.flights.end(ticket)?;
+        if let Some(gather) = &fetching.kept {
+            self.gathering -= gather.len();
+        }
+        Some(fetching)
+    }
+
+    /// Stores `object`, in both tiers.
+    pub(crate) fn put(&mut self, hash: u64, object: Object) {
+        if let Some(disk) = &self.disk {
+            disk.write(hash, &object);
+        }
+        self.shelf.put(hash, object);
+    }
+
+    /// Stores `new` instead of `old`, if that is still there.
+    pub(crate) fn replace(&mut self, hash: u64, old: &Object, new: &Object) {
+        if self.shelf.replace(hash, old, new.clone())
+            && let Some(disk) = &self.disk
+        {
+            disk.write(hash, new);
+        }
+    }
+
+    /// Removes `object`; from the second tier whatever has its URL.
+    pub(crate) fn remove_one(&mut self, hash: u64, object: &Object) {
+        self.shelf.remove_one(hash, object);
+        if let Some(disk) = &self.disk {
+            disk.remove(hash, object.key());
+        }
+    }
+
+    /// What was asked of the second tier is there, or is not whole.
+    pub(crate) fn loaded(&mut self, hash: u64, ticket: Ticket, object: Option<Object>) {
+        let Some(fetching) = self.flights.get(ticket) else { return };
+        let (is_doomed, began) = (fetching.is_doomed, fetching.began);
+        if let Some(object) = object.filter(|_| !is_doomed) {
+            let stored = self.shelf.objects(hash, object.key());
+            // What came from the origin meanwhile is newer.
+            if !stored.iter().any(|other| other.vary() == object.vary()) {
+                self.shelf.put(hash, object);
+                self.notes.loaded(hash, began);
+                self.statistics.loaded += 1;
+            }
+        }
+        self.end(ticket);
+    }
+
+    /// Removes all that is stored for `key`, and keeps what is on its way from being stored.
+    pub(crate) fn invalidate(&mut self, hash: u64, key: &[u8]) {
+        self.statistics.invalidated += self.shelf.remove(hash, key) as u64;
+        if let Some(disk) = &self.disk {
+            disk.remove(hash, key);
+        }
+        self.flights.doom(Some(key));
+    }
+
+    pub(crate) fn statistics(&self) -> Statistics {
+        Statistics {
+            entries: self.shelf.len() as u64,
+            octets: self.shelf.octets() + self.gathering,
+            fetching: self.flights.len() as u64,
+            ..self.statistics
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! What a response's fields say about storing it and about its age: one reading of the head.
+
+use crate::{
+    Config,
+    directives::{self, OfResponse, Seconds, parse, seconds},
+    targeted,
+};
+use pollux_http::{
+    date,
+    etag::ETag,
+    fields::{Field, Fields},
+};
+
+/// What was read.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts<'b> {
+    pub(crate) status: u16,
+    pub(crate) directives: OfResponse,
+    /// A targeted field told the directives: `Expires` does not count (RFC 9213 §2.2).
+    pub(crate) is_targeted: bool,
+    pub(crate) date: Option<u64>,
+    /// `Expires`: the second, 0 for what is no date, which is in the past (RFC 9111 §5.3).
+    pub(crate) expires: Option<u64>,
+    pub(crate) age: Seconds,
+    pub(crate) last_modified: Option<u64>,
+    pub(crate) etag: Option<ETag<'b>>,
+    pub(crate) content_length: Option<u64>,
+    pub(crate) varies: Varies,
+    pub(crate) sets_cookies: bool,
+}
+
+/// `Vary`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Varies {
+    /// `*`, or what is no field name: nothing that is known of a request will match.
+    pub(crate) by_anything: bool,
+    /// Names in lower case, sorted, each once.
+    pub(crate) names: Vec<Vec<u8>>,
+}
+
+impl<'b> Facts<'b> {
+    /// Reads `fields` of a response with `status`.
+    pub(crate) fn read(status: u16, fields: Fields<'b>, config: &Config) -> Self {
+        let mut facts = Self {
+            status,
+            directives: OfResponse::default(),
+            is_targeted: false,
+            date: None,
+            expires: None,
+            age: 0,
+            last_modified: None,
+            etag: None,
+            content_length: None,
+            varies: Varies::default(),
+            sets_cookies: false,
+        };
+        let (mut has_age, mut has_targeted) = (false, false);
+        for field in fields.clone() {
+            match field.name.len() {
+                3 if field.is(b"age") && !has_age => {
+                    has_age = true;
+                    facts.age = age(field.value);
+                }
+                4 if field.is(b"date") => facts.date = facts.date.or(date::parse(field.value)),
+                4 if field.is(b"vary") => facts.varies.note(field.value),
+                4 if field.is(b"etag") && facts.etag.is_none() => {
+                    facts.etag = ETag::parse(field.value);
+                }
+                7 if field.is(b"expires") => facts.note_expires(field.value),
+                10 if field.is(b"set-cookie") => facts.sets_cookies = true,
+                13 if field.is(b"cache-control") => {
+                    parse(field.value).for_each(|directive| facts.directives.note(&directive));
+                }
+                13 if field.is(b"last-modified") && facts.last_modified.is_none() => {
+                    facts.last_modified = date::parse(field.value);
+                }
+                14 if field.is(b"content-length") => {
+                    facts.content_length =
+                        std::str::from_utf8(field.value).ok().and_then(|text| text.parse().ok());
+                }
+                _ => {}
+            }
+            has_targeted |= config.targeted.iter().any(|name| field.is(name.as_bytes()));
+        }
+        if has_targeted && let Some(directives) = targeted::read(&config.targeted, fields) {
+            facts.directives = directives;
+            facts.is_targeted = true;
+        }
+        facts.varies.names.sort_unstable();
+        facts.varies.names.dedup();
+        facts
+    }
+
+    /// Given twice with two values, it is in the past (§4.2.1).
+    fn note_expires(&mut self, value: &[u8]) {
+        let second = date::parse(value).unwrap_or(0);
+        self.expires = Some(match self.expires {
+            Some(other) if other != second => 0,
+            _ => second,
+        });
+    }
+
+    /// Whether the response says itself how long it is fresh, or that it may be kept (§3).
+    pub(crate) fn is_explicit(&self) -> bool {
+        self.directives.public || self.explicit_lifetime().is_some()
+    }
+
+    /// How long the response says that it is fresh (§4.2.1), for a shared cache.
+    pub(crate) fn explicit_lifetime(&self) -> Option<Option<Seconds>> {
+        if let Some(seconds) = self.directives.s_maxage.or(self.directives.max_age) {
+            return Some(Some(seconds));
+        }
+        let expires = self.expires.filter(|_| !self.is_targeted)?;
+        // Without a date of its own it has that of its arrival, which the caller knows.
+        Some(self.date.map(|date| clamp(expires.saturating_sub(date))))
+    }
+
+    /// How long it is fresh (§4.2.1, §4.2.2), when it came at `now`.
+    pub(crate) fn lifetime(&self, now: u64, config: &Config) -> Seconds {
+        match self.explicit_lifetime() {
+            Some(Some(seconds)) => seconds,
+            Some(None) => clamp(self.expires.unwrap_or(0).saturating_sub(now)),
+            None => self.heuristic_lifetime(now, config),
+        }
+    }
+
+    /// A tenth of the time since the last change, for statuses that allow it or where `public` does;
+    /// never for what sets a cookie, which was hardly meant for all.
+    fn heuristic_lifetime(&self, now: u64, config: &Config) -> Seconds {
+        let may = is_heuristic(self.status) || self.directives.public;
+        if !may || self.sets_cookies {
+            return 0;
+        }
+        if let Some(changed) = self.last_modified {
+            let since = self.date.unwrap_or(now).saturating_sub(changed);
+            return clamp(since / 10).min(config.heuristic_max);
+        }
+        let is_negative = is_heuristic(self.status) && !matches!(self.status, 200 | 203 | 206);
+        if is_negative { config.negative } else { 0 }
+    }
+
+    /// `corrected_initial_age` (§4.2.3) of what was asked for at `asked_at` and came at `now`.
+    pub(crate) fn initial_age(&self, asked_at: u64, now: u64) -> Seconds {
+        let apparent = self.date.map_or(0, |date| now.saturating_sub(date));
+        let corrected = u64::from(self.age) + now.saturating_sub(asked_at);
+        clamp(apparent.max(corrected))
+    }
+}
+
+impl Varies {
+    fn note(&mut self, value: &[u8]) {
+        for name in value.split(|&b| b == b',').map(<[u8]>::trim_ascii) {
+            if name.is_empty() {
+                continue;
+            }
+            self.by_anything |= name == b"*" || !name.iter().all(|b| is_name(*b));
+            self.names.push(name.to_ascii_lowercase());
+        }
+    }
+}
+
+/// What a field's name may hold (RFC 9110 §5.6.2), without `*`.
+fn is_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'+-.^_`|~".contains(&byte)
+}
+
+/// `Age`: of a list the first member counts, what is no number does not (§5.1).
+fn age(value: &[u8]) -> Seconds {
+    let first = value.split(|&b| b == b',').next().unwrap_or(b"");
+    seconds(first.trim_ascii()).unwrap_or(0)
+}
+
+fn clamp(span: u64) -> Seconds {
+    span.min(u64::from(directives::FOREVER)) as Seconds
+}
+
+/// The statuses that are cacheable by heuristics (RFC 9110 §15.1).
+pub(crate) fn is_heuristic(status: u16) -> bool {
+    matches!(status, 200 | 203 | 204 | 206 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 501)
+}
+
+/// The statuses whose caching this cache knows all about (§3, §5.2.2.3). Not 206 and 304, which are
+/// parts of something else.
+pub(crate) fn is_understood(status: u16) -> bool {
+    is_heuristic(status) && status != 206
+        || matches!(
+            status,
+            201..=202
+                | 302..=303
+                | 307
+                | 400..=403
+                | 406..=409
+                | 411..=413
+                | 415..=417
+                | 421..=422
+                | 426
+                | 429
+                | 431
+                | 500
+                | 502..=505
+        )
+}
+
+/// Whether the field is one that no cache keeps (§3.1), or that this one writes itself. The fields
+/// about one connection are gone before.
+pub(crate) fn is_dropped(field: &Field<'_>) -> bool {
+    const DROPPED: [&[u8]; 6] = [
+        b"age",
+        b"content-length",
+        b"proxy-authenticate",
+        b"proxy-authentication-info",
+        b"proxy-authorization",
+        b"transfer-encoding",
+    ];
+    DROPPED.iter().any(|name| field.is(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1_000_000;
+
+    fn with<T>(status: u16, lines: &str, ask: impl FnOnce(Facts<'_>) -> T) -> T {
+        ask(Facts::read(status, Fields::new(lines.as_bytes()), &Config::default()))
+    }
+
+    fn lifetime(status: u16, lines: &str) -> Seconds {
+        with(status, lines, |facts| facts.lifetime(NOW, &Config::default()))
+    }
+
+    fn at(second: u64) -> String {
+        String::from_utf8(date::format(second).to_vec()).unwrap()
+    }
+
+    #[test]
+    fn lifetimes_in_the_order_of_rfc_9111_4_2_1() {
+        let expires = format!("Date: {}\r\nExpires: {}\r\n", at(NOW - 5), at(NOW + 95));
+        let control = |value: &str| format!("Cache-Control: {value}\r\n{expires}");
+        assert_eq!(lifetime(200, &control("max-age=1, s-maxage=2")), 2);
+        assert_eq!(lifetime(200, &control("max-age=1")), 1);
+        assert_eq!(lifetime(200, &control("public")), 100);
+        assert_eq!(lifetime(200, &format!("CDN-Cache-Control: max-age=7\r\n{expires}")), 7);
+        assert_eq!(lifetime(200, &format!("CDN-Cache-Control: foo\r\n{expires}")), 0);
+        assert_eq!(lifetime(200, &format!("Expires: {}\r\n", at(NOW + 50))), 50);
+        assert_eq!(lifetime(500, "Cache-Control: max-age=3\r\n"), 3);
+    }
+
+    #[test]
+    fn expires_that_is_no_date_is_in_the_past_rfc_9111_5_3() {
+        let changed = format!("Last-Modified: {}\r\n", at(NOW - 1000));
+        for value in ["0", "-1", "", "tomorrow", "Thu, 01 Jan 2030 00:00:00 UTC"] {
+            assert_eq!(lifetime(200, &format!("{changed}Expires: {value}\r\n")), 0, "{value}");
+        }
+        let (one, two) = (at(NOW + 50), at(NOW + 60));
+        assert_eq!(lifetime(200, &format!("Expires: {one}\r\nExpires: {one}\r\n")), 50);
+        assert_eq!(lifetime(200, &format!("Expires: {one}\r\nExpires: {two}\r\n")), 0);
+    }
+
+    #[test]
+    fn heuristics_of_rfc_9111_4_2_2() {
+        let changed = |ago| format!("Date: {}\r\nLast-Modified: {}\r\n", at(NOW), at(NOW - ago));
+        for status in [200, 203, 204, 300, 301, 308, 404, 405, 410, 414, 501] {
+            assert_eq!(lifetime(status, &changed(1000)), 100, "{status}");
+        }
+        for status in [201, 302, 307, 403, 500, 502, 503] {
+            assert_eq!(lifetime(status, &changed(1000)), 0, "{status}");
+        }
+        assert_eq!(lifetime(302, &format!("{}Cache-Control: public\r\n", changed(1000))), 100);
+        assert_eq!(lifetime(200, &format!("{}Set-Cookie: a=b\r\n", changed(1000))), 0);
+        assert_eq!(lifetime(200, &changed(NOW)), 86_400);
+        assert_eq!(lifetime(200, ""), 0);
+        let config = Config { negative: 9, ..Config::default() };
+        let negative =
+            |status| Facts::read(status, Fields::new(b""), &config).lifetime(NOW, &config);
+        assert_eq!([negative(404), negative(410), negative(200), negative(503)], [9, 9, 0, 0]);
+    }
+
+    #[test]
+    fn age_of_rfc_9111_4_2_3_and_5_1() {
+        let age = |lines: &str, delay| with(200, lines, |f| f.initial_age(NOW - delay, NOW));
+        assert_eq!(age("", 0), 0);
+        assert_eq!(age("", 3), 3);
+        assert_eq!(age("Age: 30\r\n", 3), 33);
+        assert_eq!(age(&format!("Date: {}\r\nAge: 30\r\n", at(NOW - 100)), 3), 100);
+        assert_eq!(age(&format!("Date: {}\r\nAge: 30\r\n", at(NOW + 100)), 0), 30);
+        for (value, expected) in [
+            ("7200,0", 7200),
+            ("0, 7200", 0),
+            ("abc", 0),
+            ("-7200", 0),
+            ("7200.0", 0),
+            ("", 0),
+            ("99999999999999", directives::FOREVER),
+        ] {
+            assert_eq!(age(&format!("Age: {value}\r\n"), 0), expected, "{value}");
+        }
+        assert_eq!(age("Age: 5\r\nAge: 9\r\n", 0), 5);
+    }
+
+    #[test]
+    fn vary_of_rfc_9110_12_5_5() {
+        let varies = |lines: &str| with(200, lines, |facts| facts.varies);
+        for star in ["*", "*, *", ", *", "*, Foo", "Foo, *", "a b", "\"x\""] {
+            assert!(varies(&format!("Vary: {star}\r\n")).by_anything, "{star}");
+        }
+        assert!(varies("Vary: \r\nVary: *\r\n").by_anything);
+        let named = varies("Vary: b, A,,B\r\nVary: c\r\n");
+        assert!(!named.by_anything);
+        assert_eq!(named.names, [b"a", b"b", b"c"]);
+    }
+}

@@ -1,0 +1,73 @@
+//! Content on its way into the store.
+
+use crate::record::{INLINE_MAX, Object, PIECE, Pieces, Texts, Times};
+use crate::{Config, facts::Facts};
+use pollux_http::fields::Fields;
+use std::sync::Arc;
+
+/// A response whose head is there.
+#[derive(Debug)]
+pub(crate) struct Gather {
+    pub(crate) status: u16,
+    pub(crate) times: Times,
+    pub(crate) vary: Vec<u8>,
+    pub(crate) fields: Vec<u8>,
+    /// What the head said.
+    pub(crate) expected: Option<u64>,
+    last: Vec<u8>,
+    pieces: Vec<Arc<[u8]>>,
+}
+
+impl Gather {
+    pub(crate) fn new(status: u16, times: Times) -> Self {
+        Self {
+            status,
+            times,
+            vary: Vec::new(),
+            fields: Vec::new(),
+            expected: None,
+            last: Vec::new(),
+            pieces: Vec::new(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        (self.pieces.len() * PIECE + self.last.len()) as u64
+    }
+
+    /// Appends; false when it is longer than `max` or than the head said.
+    pub(crate) fn append(&mut self, mut octets: &[u8], max: u64) -> bool {
+        let limit = self.expected.unwrap_or(max).min(max);
+        if self.len() + octets.len() as u64 > limit {
+            return false;
+        }
+        while !octets.is_empty() {
+            let (now, later) = octets.split_at(octets.len().min(PIECE - self.last.len()));
+            self.last.extend_from_slice(now);
+            octets = later;
+            if self.last.len() == PIECE {
+                self.pieces.push(Arc::from(&self.last[..]));
+                self.last.clear();
+            }
+        }
+        true
+    }
+
+    /// The object; nothing when it is shorter than its head said.
+    pub(crate) fn finish(mut self, key: &[u8], config: &Config) -> Option<Object> {
+        if self.expected.is_some_and(|expected| expected != self.len()) {
+            return None;
+        }
+        let mut pieces = None;
+        if self.len() > INLINE_MAX as u64 {
+            if !self.last.is_empty() {
+                self.pieces.push(Arc::from(&self.last[..]));
+                self.last.clear();
+            }
+            pieces = Some(Arc::new(Pieces(self.pieces.into())));
+        }
+        let facts = Facts::read(self.status, Fields::new(&self.fields), config);
+        let (vary, fields) = (&self.vary[..], &self.fields[..]);
+        Some(Object::new(&facts, self.times, Texts { key, vary, fields }, &self.last, pieces))
+    }
+}

@@ -1,0 +1,204 @@
+//! An answer from the store: which status, which fields, which octets.
+
+use crate::{
+    cache_status::CacheStatus,
+    record::{ContentPieces, Object},
+};
+use pollux_http::{
+    Status,
+    conditional::{Validators, Verdict, evaluate, range_applies},
+    fields::Fields,
+    output::{Output, put_decimal},
+    range::{ByteRange, Selection, select},
+    request::{Known, Method, Request},
+};
+
+/// A stored response that may be sent.
+#[derive(Clone, Debug)]
+pub struct Hit {
+    pub(crate) object: Object,
+    pub(crate) cache_status: CacheStatus,
+}
+
+/// What of a stored response is sent to one client.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    object: Object,
+    cache_status: CacheStatus,
+    shape: Shape,
+    is_head: bool,
+    age: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    Whole,
+    Part(ByteRange),
+    NotModified,
+    Unsatisfiable,
+}
+
+/// The fields that describe content: not in a 304, whose client has them (RFC 9110 §15.4.5).
+pub(crate) fn describes_content(name: &[u8]) -> bool {
+    const NAMES: [&[u8]; 6] = [
+        b"content-type",
+        b"content-encoding",
+        b"content-language",
+        b"content-length",
+        b"content-range",
+        b"content-md5",
+    ];
+    NAMES.iter().any(|other| name.eq_ignore_ascii_case(other))
+}
+
+impl Hit {
+    /// The status that is stored.
+    pub fn stored_status(&self) -> u16 {
+        self.object.numbers().status
+    }
+
+    /// What becomes of the request.
+    pub fn cache_status(&self) -> &CacheStatus {
+        &self.cache_status
+    }
+
+    /// What `request`, to GET or HEAD, is answered at `now`: its conditions and its range are
+    /// evaluated here (RFC 9111 §4.3.2), those that are a cache's affair. Several ranges at once are
+    /// answered with the whole.
+    pub fn reply(&self, request: &Request<'_>, now: u64) -> Reply {
+        let numbers = self.object.numbers();
+        let is_head = request.method == Method::Head;
+        // Conditions are about representations, which other statuses than 200 do not send.
+        let shape = if numbers.status == 200 { self.shape(request, now) } else { Shape::Whole };
+        Reply {
+            object: self.object.clone(),
+            cache_status: self.cache_status.clone(),
+            shape,
+            is_head,
+            age: numbers.age(now),
+        }
+    }
+
+    fn shape(&self, request: &Request<'_>, now: u64) -> Shape {
+        let numbers = self.object.numbers();
+        let etag = self.object.etag();
+        let modified = Some(numbers.modified_for_conditions());
+        let current = Validators { etag, last_modified: modified, now };
+        if evaluate(request, Some(&current)) == Verdict::NotModified {
+            return Shape::NotModified;
+        }
+        let Some(range) = request.single(Known::Range) else { return Shape::Whole };
+        // A date says which octets these are only where the origin said so, and only a while later
+        // than the change (RFC 9110 §13.1.5, §8.8.2.2).
+        let last_modified = numbers.last_modified();
+        let current = Validators { etag, last_modified, now: numbers.came_at };
+        if request.method != Method::Get || !range_applies(request, &current) {
+            return Shape::Whole;
+        }
+        match select(range, numbers.content_len) {
+            Selection::Unsatisfiable => Shape::Unsatisfiable,
+            Selection::Parts(parts) => match parts.as_slice() {
+                [part] => Shape::Part(*part),
+                _ => Shape::Whole,
+            },
+            Selection::Whole => Shape::Whole,
+        }
+    }
+}
+
+impl Reply {
+    /// The status code.
+    pub fn status(&self) -> u16 {
+        match self.shape {
+            Shape::Whole => self.object.numbers().status,
+            Shape::Part(_) => 206,
+            Shape::NotModified => 304,
+            Shape::Unsatisfiable => 416,
+        }
+    }
+
+    /// How many octets of content follow the head.
+    pub fn content_length(&self) -> u64 {
+        let range = self.range();
+        range.end - range.start
+    }
+
+    /// The content, in pieces that share the store's memory; none for HEAD and for 304.
+    pub fn content(&self) -> ContentPieces {
+        self.object.content(self.range())
+    }
+
+    fn range(&self) -> std::ops::Range<u64> {
+        match self.shape {
+            _ if self.is_head => 0..0,
+            Shape::Whole => 0..self.object.numbers().content_len,
+            Shape::Part(part) => part.first..part.last + 1,
+            Shape::NotModified | Shape::Unsatisfiable => 0..0,
+        }
+    }
+
+    /// Appends status line and fields: the stored ones, `Age` (RFC 9111 §4), `Cache-Status`, and what
+    /// frames the content. Not `Connection` and not the empty line, which are the caller's.
+    pub fn put_head(&self, out: &mut impl Output) {
+        let numbers = self.object.numbers();
+        put_status_line(self.status(), out);
+        match self.shape {
+            Shape::Whole | Shape::Part(_) => out.put(self.object.fields()),
+            Shape::NotModified => put_not_modified_fields(self.object.fields(), out),
+            Shape::Unsatisfiable => {}
+        }
+        if let Shape::Part(part) = self.shape {
+            out.put(b"Content-Range: bytes ");
+            put_decimal(out, part.first);
+            out.put(b"-");
+            put_decimal(out, part.last);
+            out.put(b"/");
+            put_decimal(out, numbers.content_len);
+            out.put(b"\r\n");
+        }
+        if self.shape == Shape::Unsatisfiable {
+            put_number(b"Content-Range: bytes */", numbers.content_len, out);
+        }
+        put_number(b"Age: ", self.age, out);
+        let length = match self.shape {
+            Shape::NotModified => None,
+            Shape::Whole => (numbers.status != 204).then_some(numbers.content_len),
+            Shape::Part(part) => Some(part.len()),
+            Shape::Unsatisfiable => Some(0),
+        };
+        if let Some(length) = length {
+            put_number(b"Content-Length: ", length, out);
+        }
+        self.cache_status.put(out);
+    }
+}
+
+fn put_number(name: &[u8], number: u64, out: &mut impl Output) {
+    out.put(name);
+    put_decimal(out, number);
+    out.put(b"\r\n");
+}
+
+/// `HTTP/1.1 STATUS REASON CRLF`; the reason is that of RFC 9110 §15, or none.
+pub fn put_status_line(status: u16, out: &mut impl Output) {
+    if let Some(known) = Status::ALL.iter().find(|known| known.code() == status) {
+        return out.put(known.line());
+    }
+    out.put(b"HTTP/1.1 ");
+    put_decimal(out, status.into());
+    out.put(b" \r\n");
+}
+
+/// Appends the lines of `fields` that belong into a 304 (RFC 9110 §15.4.5).
+pub(crate) fn put_not_modified_fields(fields: &[u8], out: &mut impl Output) {
+    for field in Fields::new(fields).filter(|field| !describes_content(field.name)) {
+        put_field(field.name, field.value, out);
+    }
+}
+
+pub(crate) fn put_field(name: &[u8], value: &[u8], out: &mut impl Output) {
+    out.put(name);
+    out.put(b": ");
+    out.put(value);
+    out.put(b"\r\n");
+}

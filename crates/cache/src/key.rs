@@ -1,0 +1,118 @@
+//! The primary key (RFC 9111 §2): the target URI.
+
+use pollux_http::request::{Request, Target};
+
+/// Writes the key of `request` into `out`: `site`, the host in lower case without the port that goes
+/// without saying, the target. False where there is none: `*`, or an authority.
+pub(crate) fn put(site: &[u8], request: &Request<'_>, out: &mut Vec<u8>) -> bool {
+    out.clear();
+    let Target::Path { path, query } = request.target else { return false };
+    out.extend_from_slice(site);
+    let host = request.host.unwrap_or(b"");
+    let host = host.strip_suffix(b":80").or(host.strip_suffix(b":")).unwrap_or(host);
+    out.extend(host.iter().map(u8::to_ascii_lowercase));
+    out.extend_from_slice(path);
+    if let Some(query) = query {
+        out.push(b'?');
+        out.extend_from_slice(query);
+    }
+    true
+}
+
+/// The key of `reference` (`Location`, `Content-Location`) in a response to `request`, whose key is
+/// `key`, if it is of the same origin (RFC 9111 §4.4): an absolute path, or a URI with the same scheme
+/// and authority. Relative paths are resolved (RFC 3986 §5.2) as far as that takes no dot segments.
+pub(crate) fn of_reference(key: &[u8], request: &Request<'_>, reference: &[u8]) -> Option<Vec<u8>> {
+    let Target::Path { path, query } = request.target else { return None };
+    let target_len = path.len() + query.map_or(0, |query| query.len() + 1);
+    let origin = &key[..key.len().checked_sub(target_len)?];
+    let reference = reference.split(|&b| b == b'#').next().unwrap_or(b"");
+    match reference {
+        b"" => None,
+        [b'/', b'/', ..] => {
+            let scheme = origin.split(|&b| b == b':').next().unwrap_or(b"");
+            same_origin(origin, &[scheme, b":", reference].concat())
+        }
+        [b'/', ..] => Some([origin, reference].concat()),
+        _ if has_scheme(reference) => same_origin(origin, reference),
+        _ => {
+            let folder = path.iter().rposition(|&b| b == b'/').unwrap_or(0);
+            Some([origin, &path[..=folder], reference].concat())
+        }
+    }
+}
+
+/// `reference` with the origin written as in keys, if it is `origin`.
+fn same_origin(origin: &[u8], reference: &[u8]) -> Option<Vec<u8>> {
+    let after_scheme = reference.windows(3).position(|window| window == b"://")? + 3;
+    let host_len = reference[after_scheme..].iter().position(|b| matches!(b, b'/' | b'?'));
+    let end = host_len.map_or(reference.len(), |len| after_scheme + len);
+    let host = &reference[..end];
+    let host = host.strip_suffix(b":80").unwrap_or(host);
+    if !host.eq_ignore_ascii_case(origin) {
+        return None;
+    }
+    let path = &reference[end..];
+    let slash: &[u8] = if path.first() == Some(&b'/') { b"" } else { b"/" };
+    Some([origin, slash, path].concat())
+}
+
+fn has_scheme(reference: &[u8]) -> bool {
+    let end = reference.iter().position(|b| matches!(b, b':' | b'/' | b'?'));
+    end.is_some_and(|end| end > 0 && reference[end] == b':')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pollux_http::{
+        Limits,
+        request::{Parsed, parse},
+    };
+
+    fn with<T>(target: &str, host: &str, ask: impl FnOnce(&Request<'_>) -> T) -> T {
+        let head = format!("PUT {target} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        match parse(head.as_bytes(), &Limits::DEFAULT) {
+            Ok(Parsed::Complete { request, .. }) => ask(&request),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn keys_are_target_uris_rfc_9111_2() {
+        for (target, host, expected) in [
+            ("/a?b=c", "Example.ORG", "http://example.org/a?b=c"),
+            ("/a?", "a:80", "http://a/a?"),
+            ("/A%41", "a:8080", "http://a:8080/A%41"),
+            ("http://b/x", "a", "http://b/x"),
+        ] {
+            let mut key = Vec::new();
+            assert!(with(target, host, |request| put(b"http://", request, &mut key)));
+            assert_eq!(String::from_utf8(key).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn references_of_the_same_origin_rfc_9111_4_4() {
+        for (reference, expected) in [
+            ("/b", Some("http://a/b")),
+            ("b?x", Some("http://a/x/b?x")),
+            ("http://A/b#c", Some("http://a/b")),
+            ("http://a:80/b", Some("http://a/b")),
+            ("HTTP://a?x", Some("http://a/?x")),
+            ("//a/b", Some("http://a/b")),
+            ("http://a.evil/b", None),
+            ("https://a/b", None),
+            ("http://a:81/b", None),
+            ("//b/b", None),
+            ("mailto:x", None),
+            ("#c", None),
+            ("", None),
+        ] {
+            let key = with("/x/y?z", "a", |request| {
+                of_reference(b"http://a/x/y?z", request, reference.as_bytes())
+            });
+            assert_eq!(key.as_deref(), expected.map(str::as_bytes), "{reference}");
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! A request comes: answer it from the store, ask the origin, or wait for somebody who asks already
+//! (RFC 9111 §4).
+
+use crate::{
+    Hit,
+    cache_status::Forward,
+    config::KEY_MAX,
+    engine::{Engine, Key, Seen},
+    flights::{Fetching, Ticket, Waiter},
+    hit::put_field,
+    record::{Numbers, Object},
+    shelf::Found,
+    vary,
+};
+use pollux_http::{
+    date,
+    request::{Framing, Known, KnownSet, Method, Request},
+};
+use std::{
+    hash::{BuildHasher, BuildHasherDefault, DefaultHasher},
+    sync::Arc,
+};
+
+/// A request, and who asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a, 'b> {
+    /// The request.
+    pub request: &'a Request<'b>,
+    /// What stands before the host in keys: `http://`.
+    pub site: &'a [u8],
+    /// Who is told when somebody else's fetch is over: a number of the caller's own. Without it the
+    /// request never waits.
+    pub waiter: Option<u64>,
+    /// It has waited already: it will not be told to wait again.
+    pub has_waited: bool,
+}
+
+/// What is to be done.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "one a request; a box would be an allocation")]
+pub enum Decision {
+    /// Send this; nobody else is to be asked.
+    Answer(Hit),
+    /// Send this, and fetch what it is to be replaced by, in the background (RFC 5861 §3).
+    AnswerAndRefresh(Hit, Fetch),
+    /// Ask the origin.
+    Fetch(Fetch),
+    /// Somebody asks already. The caller's number comes back when it is over, or when this fetch turns
+    /// out to be good for nobody else; then ask again, having waited. Ask again also when that takes
+    /// too long.
+    Wait,
+    /// Nothing is stored, and the client wants nothing else: 504 (RFC 9111 §5.2.1.7).
+    OnlyIfCached,
+}
+
+/// A request that is to be sent on.
+#[derive(Clone, Debug)]
+pub struct Fetch {
+    /// What its outcome is told with.
+    pub ticket: Ticket,
+    /// Which conditions and ranges it has.
+    pub conditions: Conditions,
+    /// Its method is GET, whatever the client's is: nobody waits for it.
+    pub is_refresh: bool,
+    /// Why it is sent on.
+    pub forward: Forward,
+}
+
+/// The fields of a request that make it conditional or ask for a part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Conditions {
+    /// Those that the client sent.
+    Own,
+    /// These lines, perhaps none, instead of those that [`is_condition`] names.
+    Replaced(Vec<u8>),
+}
+
+/// Whether the field is one of those that [`Conditions::Replaced`] replaces.
+pub fn is_condition(name: &[u8]) -> bool {
+    [&b"if-none-match"[..], b"if-modified-since", b"if-range", b"range"]
+        .iter()
+        .any(|condition| name.eq_ignore_ascii_case(condition))
+}
+
+/// May a stored response be used, and how?
+enum Usable {
+    Fresh,
+    Stale,
+    /// Stale, and to be refreshed.
+    WhileRevalidating,
+    /// Stale, while the origin fails.
+    InsteadOfError,
+    Not(Forward),
+}
+
+/// An [`Ask`] of a worker.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked<'a, 'b> {
+    pub(crate) ask: &'a Ask<'a, 'b>,
+    pub(crate) worker: u32,
+}
+
+impl<'a, 'b> std::ops::Deref for Asked<'a, 'b> {
+    type Target = Ask<'a, 'b>;
+
+    fn deref(&self) -> &Ask<'a, 'b> {
+        self.ask
+    }
+}
+
+impl Engine {
+    pub(crate) fn lookup(
+        &mut self,
+        ask: Asked<'_, '_>,
+        key: Option<Key<'_>>,
+        now: u64,
+    ) -> Decision {
+        let request = ask.request;
+        let seen = self.see(request);
+        if let Some(forward) = passes(request, &seen, key) {
+            return self.pass(key, forward, &seen, now);
+        }
+        let Some(key) = key else { return self.pass(key, Forward::Bypass, &seen, now) };
+        match self.shelf.find(key.hash, key.text, request) {
+            Found::Object(object) => self.with_object(ask, key, &seen, object, now),
+            Found::OtherVariants(other) => {
+                let flight = flight_of(key.hash, other.vary(), request);
+                if self.loads(ask, key, flight, now) {
+                    return Decision::Wait;
+                }
+                self.miss(ask, key, &seen, flight, Forward::VaryMiss, now)
+            }
+            Found::Nothing if self.loads(ask, key, key.hash, now) => Decision::Wait,
+            Found::Nothing => self.miss(ask, key, &seen, key.hash, Forward::UriMiss, now),
+        }
+    }
+
+    /// Sends the request on as it is.
+    fn pass(&mut self, key: Option<Key<'_>>, forward: Forward, seen: &Seen, now: u64) -> Decision {
+        if seen.wants.only_if_cached && forward == Forward::Bypass {
+            return self.only_if_cached();
+        }
+        self.statistics.bypasses += 1;
+        let key = key.map(|key| (key.hash, Arc::from(key.text)));
+        let ticket = self.flights.begin(Fetching::new(key, forward, now));
+        Decision::Fetch(Fetch { ticket, conditions: Conditions::Own, is_refresh: false, forward })
+    }
+
+    /// Whether the second tier has it, and the caller waits until it is in memory.
+    fn loads(&mut self, ask: Asked<'_, '_>, key: Key<'_>, flight: u64, now: u64) -> bool {
+        let (Some(disk), Some(number)) = (self.disk.clone(), ask.waiter) else { return false };
+        if ask.has_waited {
+            return false;
+        }
+        let waiter = Waiter { worker: ask.worker, number };
+        if let Some(ticket) = self.flights.find(flight, now, self.config.flight_limit) {
+            return self.flights.wait(ticket, waiter);
+        }
+        let Some(file) = disk.find(key.hash, key.text, ask.request) else { return false };
+        let owned = Some((key.hash, Arc::from(key.text)));
+        let ticket = self.flights.begin(Fetching {
+            flight: Some(flight),
+            ..Fetching::new(owned, Forward::UriMiss, now)
+        });
+        disk.load(key.hash, file, ticket);
+        self.flights.wait(ticket, waiter)
+    }
+
+    fn only_if_cached(&mut self) -> Decision {
+        self.statistics.only_if_cached += 1;
+        Decision::OnlyIfCached
+    }
+
+    fn with_object(
+        &mut self,
+        ask: Asked<'_, '_>,
+        key: Key<'_>,
+        seen: &Seen,
+        object: Object,
+        now: u64,
+    ) -> Decision {
+        let backs_off = self.notes.backs_off(key.hash, now, self.config.back_off_max);
+        let usable = judge(&object.numbers(), seen, backs_off, now);
+        if let Usable::Not(forward) = usable {
+            return self.validate(ask, key, seen, object, forward, now);
+        }
+        let mut status = self.status(None, key.text);
+        if ask.has_waited && self.notes.was_loaded(key.hash, now) {
+            status.detail = Some("disk");
+        } else if ask.has_waited {
+            // It was sent on together with another one (RFC 9211 §2.6).
+            status.forward = Some(Forward::Miss);
+            status.is_collapsed = true;
+        }
+        let flight = flight_of(key.hash, object.vary(), ask.request);
+        let mut hit = self.hit(object, status, now);
+        match usable {
+            Usable::Fresh => self.statistics.hits += 1,
+            Usable::InsteadOfError => {
+                self.statistics.stale_hits += 1;
+                hit.cache_status.detail = Some("origin-failing");
+            }
+            Usable::WhileRevalidating if !backs_off => {
+                self.statistics.stale_hits += 1;
+                let limit = self.config.flight_limit;
+                if self.flights.find(flight, now, limit).is_none() {
+                    let fetch = self.refresh(key, flight, hit.object.clone(), now);
+                    return Decision::AnswerAndRefresh(hit, fetch);
+                }
+            }
+            _ => self.statistics.stale_hits += 1,
+        }
+        Decision::Answer(hit)
+    }
+
+    fn refresh(&mut self, key: Key<'_>, flight: u64, object: Object, now: u64) -> Fetch {
+        self.statistics.refreshes += 1;
+        let forward = Forward::Stale;
+        let conditions = Conditions::Replaced(conditions_of(&object));
+        let owned = Some((key.hash, Arc::from(key.text)));
+        let ticket = self.flights.begin(Fetching {
+            flight: Some(flight),
+            candidate: Some(object),
+            may_keep: true,
+            is_refresh: true,
+            ..Fetching::new(owned, forward, now)
+        });
+        Fetch { ticket, conditions, is_refresh: true, forward }
+    }
+
+    /// Asks whether `object` is still good (§4.3.1).
+    fn validate(
+        &mut self,
+        ask: Asked<'_, '_>,
+        key: Key<'_>,
+        seen: &Seen,
+        object: Object,
+        forward: Forward,
+        now: u64,
+    ) -> Decision {
+        if seen.wants.only_if_cached {
+            return self.only_if_cached();
+        }
+        let flight = flight_of(key.hash, object.vary(), ask.request);
+        let conditions = Conditions::Replaced(conditions_of(&object));
+        let fetching = Fetching {
+            candidate: Some(object),
+            may_keep: ask.request.method == Method::Get,
+            is_stripped: true,
+            ..Fetching::new(Some((key.hash, Arc::from(key.text))), forward, now)
+        };
+        self.start(ask, seen, flight, fetching, conditions, now)
+    }
+
+    fn miss(
+        &mut self,
+        ask: Asked<'_, '_>,
+        key: Key<'_>,
+        seen: &Seen,
+        flight: u64,
+        forward: Forward,
+        now: u64,
+    ) -> Decision {
+        if seen.wants.only_if_cached {
+            return self.only_if_cached();
+        }
+        let request = ask.request;
+        let is_get = request.method == Method::Get;
+        // A part is fetched as a part: the whole may be a thousand times as long.
+        let is_stripped = is_get && !request.has(Known::Range);
+        let fetching = Fetching {
+            may_keep: is_get,
+            is_stripped,
+            ..Fetching::new(Some((key.hash, Arc::from(key.text))), forward, now)
+        };
+        let is_conditional =
+            request.has_any(const { KnownSet::new(&[Known::IfNoneMatch, Known::IfModifiedSince]) });
+        let conditions = if is_stripped && is_conditional {
+            Conditions::Replaced(Vec::new())
+        } else {
+            Conditions::Own
+        };
+        self.start(ask, seen, flight, fetching, conditions, now)
+    }
+
+    /// Joins a flight, or begins one, or goes alone.
+    fn start(
+        &mut self,
+        ask: Asked<'_, '_>,
+        seen: &Seen,
+        flight: u64,
+        mut fetching: Fetching,
+        conditions: Conditions,
+        now: u64,
+    ) -> Decision {
+        let worker = ask.worker;
+        let hash = fetching.key.as_ref().map_or(0, |(hash, _)| *hash);
+        let may_share = fetching.is_stripped
+            && fetching.may_keep
+            && !seen.is_authorized
+            && !self.notes.is_apart(hash, now);
+        if may_share {
+            match self.flights.find(flight, now, self.config.flight_limit) {
+                Some(ticket) => {
+                    if !ask.has_waited
+                        && let Some(waiter) = ask.waiter
+                        && self.flights.wait(ticket, Waiter { worker, number: waiter })
+                    {
+                        self.statistics.collapsed += 1;
+                        return Decision::Wait;
+                    }
+                }
+                None => fetching.flight = Some(flight),
+            }
+        }
+        fetching.was_collapsed = ask.has_waited;
+        match fetching.candidate {
+            Some(_) => self.statistics.validations += 1,
+            None => self.statistics.misses += 1,
+        }
+        let forward = fetching.forward;
+        let ticket = self.flights.begin(fetching);
+        Decision::Fetch(Fetch { ticket, conditions, is_refresh: false, forward })
+    }
+}
+
+/// Why the request is sent on whatever is stored.
+fn passes(request: &Request<'_>, seen: &Seen, key: Option<Key<'_>>) -> Option<Forward> {
+    if !matches!(request.method, Method::Get | Method::Head) {
+        return Some(Forward::Method);
+    }
+    let has_preconditions =
+        request.has_any(const { KnownSet::new(&[Known::IfMatch, Known::IfUnmodifiedSince]) });
+    let is_odd = request.framing != Framing::None
+        || seen.has_upgrade
+        || seen.wants.no_store
+        // §4.3.2: they are the origin's affair.
+        || has_preconditions
+        || key.is_none_or(|key| key.text.len() > KEY_MAX);
+    is_odd.then_some(Forward::Bypass)
+}
+
+/// §4, §4.2, §5.2.1
+fn judge(numbers: &Numbers, seen: &Seen, backs_off: bool, now: u64) -> Usable {
+    let wants = &seen.wants;
+    let left = numbers.time_left(now);
+    let lateness = -left;
+    if numbers.is_no_cache() {
+        return Usable::Not(Forward::Stale);
+    }
+    let is_too_old = wants.max_age.is_some_and(|max| numbers.age(now) > u64::from(max));
+    let is_too_late = wants.min_fresh.is_some_and(|min| left < i64::from(min));
+    if wants.no_cache || is_too_old || is_too_late {
+        return Usable::Not(Forward::Request);
+    }
+    if left > 0 {
+        return Usable::Fresh;
+    }
+    let max_stale = wants.max_stale.filter(|_| !numbers.forbids_stale());
+    if max_stale.is_some_and(|max| lateness <= i64::from(max)) {
+        return Usable::Stale;
+    }
+    let within = |seconds: u32| seconds > 0 && lateness <= i64::from(seconds);
+    if within(numbers.stale_while_revalidate) {
+        return Usable::WhileRevalidating;
+    }
+    if backs_off && within(numbers.stale_if_error) {
+        return Usable::InsteadOfError;
+    }
+    Usable::Not(Forward::Stale)
+}
+
+/// The lines that ask whether `object` is still good: both validators, since the origin may know but
+/// one of them (RFC 9110 §13.1.2, §13.1.3).
+fn conditions_of(object: &Object) -> Vec<u8> {
+    let mut lines = Vec::new();
+    if let Some(etag) = object.etag() {
+        lines.extend_from_slice(b"If-None-Match: ");
+        etag.write(&mut lines);
+        lines.extend_from_slice(b"\r\n");
+    }
+    if let Some(changed) = object.numbers().last_modified() {
+        put_field(b"If-Modified-Since", &date::format(changed), &mut lines);
+    }
+    lines
+}
+
+/// Under which a fetch for `request` is found: those whose varying fields differ, as far as these are
+/// known, do not wait for each other.
+fn flight_of(hash: u64, vary_lines: &[u8], request: &Request<'_>) -> u64 {
+    if vary_lines.is_empty() {
+        return hash;
+    }
+    let mut lines = Vec::new();
+    vary::put_lines(vary::names(vary_lines), request, &mut lines);
+    hash ^ BuildHasherDefault::<DefaultHasher>::default().hash_one(&lines)
+}

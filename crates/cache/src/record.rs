@@ -1,0 +1,405 @@
+//! A stored response as one block of octets: numbers, key, varying fields, field lines, and the
+//! content where it is short. One allocation, so that a small object costs little more than itself.
+//!
+//! ```text
+//! HEADER (64) | key | lines of Vary | field lines | content, if it is short
+//! ```
+
+use crate::{Config, directives::Seconds, facts::Facts};
+use pollux_http::{etag::ETag, fields::Fields};
+use std::{ops::Range, sync::Arc};
+
+/// Content up to this length lies in the block.
+pub(crate) const INLINE_MAX: usize = 16 << 10;
+/// Longer content lies in pieces of this length, the last one shorter.
+pub(crate) const PIECE: usize = 64 << 10;
+
+const HEADER: usize = 64;
+
+/// What the heap and `Arc` add to a block: two counters, the allocator's word, half its rounding.
+const BLOCK_COST: usize = 16 + 8 + 8;
+
+const NO_CACHE: u16 = 1;
+const MUST_REVALIDATE: u16 = 2;
+const SHARED_REVALIDATE: u16 = 4;
+
+/// The numbers of a record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Numbers {
+    pub(crate) status: u16,
+    flags: u16,
+    key_len: u16,
+    vary_len: u16,
+    etag_len: u16,
+    fields_len: u32,
+    /// Where the entity tag is in the field lines; its length is 0 where there is none.
+    etag_at: u32,
+    pub(crate) content_len: u64,
+    /// The second it came, or was validated.
+    pub(crate) came_at: u64,
+    /// `Last-Modified`, 0 for none.
+    last_modified: u64,
+    /// `Date`.
+    date: u32,
+    pub(crate) initial_age: Seconds,
+    pub(crate) lifetime: Seconds,
+    pub(crate) stale_while_revalidate: Seconds,
+    pub(crate) stale_if_error: Seconds,
+}
+
+macro_rules! numbers {
+    ($($field:ident : $type:ty),*) => {
+        fn put(&self, block: &mut Vec<u8>) {
+            let start = block.len();
+            $(block.extend_from_slice(&self.$field.to_le_bytes());)*
+            debug_assert!(block.len() <= start + HEADER);
+            block.resize(start + HEADER, 0);
+        }
+
+        /// Of the block of a record; nothing if it is none.
+        pub(crate) fn read(block: &[u8]) -> Option<Self> {
+            let mut rest = block.get(..HEADER)?;
+            $(
+                let (number, later) = rest.split_first_chunk()?;
+                let $field = <$type>::from_le_bytes(*number);
+                rest = later;
+            )*
+            debug_assert!(rest.iter().all(|&unused| unused == 0));
+            Some(Self { $($field),* })
+        }
+    };
+}
+
+impl Numbers {
+    numbers! {
+        status: u16, flags: u16, key_len: u16, vary_len: u16, etag_len: u16, fields_len: u32,
+        etag_at: u32, content_len: u64, came_at: u64, last_modified: u64, date: u32,
+        initial_age: u32, lifetime: u32, stale_while_revalidate: u32, stale_if_error: u32
+    }
+
+    /// §4.2.3
+    pub(crate) fn age(&self, now: u64) -> u64 {
+        u64::from(self.initial_age) + now.saturating_sub(self.came_at)
+    }
+
+    /// How long it is fresh yet, negative when it is stale.
+    pub(crate) fn time_left(&self, now: u64) -> i64 {
+        i64::from(self.lifetime) - self.age(now).min(1 << 40) as i64
+    }
+
+    /// Only to be used after validation (`no-cache`).
+    pub(crate) fn is_no_cache(&self) -> bool {
+        self.flags & NO_CACHE != 0
+    }
+
+    /// Not even a client's `max-stale` makes it usable once it is stale (§4.2.4): `no-cache`,
+    /// `must-revalidate`, `proxy-revalidate`, and `s-maxage`, which says as much (§5.2.2.10).
+    pub(crate) fn forbids_stale(&self) -> bool {
+        self.flags & (NO_CACHE | MUST_REVALIDATE | SHARED_REVALIDATE) != 0
+    }
+
+    pub(crate) fn last_modified(&self) -> Option<u64> {
+        (self.last_modified > 0).then_some(self.last_modified)
+    }
+
+    /// What `If-Modified-Since` is compared with (§4.3.2).
+    pub(crate) fn modified_for_conditions(&self) -> u64 {
+        self.last_modified().unwrap_or(u64::from(self.date))
+    }
+
+    fn key(&self) -> Range<usize> {
+        HEADER..HEADER + usize::from(self.key_len)
+    }
+
+    fn vary(&self) -> Range<usize> {
+        let start = self.key().end;
+        start..start + usize::from(self.vary_len)
+    }
+
+    fn fields(&self) -> Range<usize> {
+        let start = self.vary().end;
+        start..start + self.fields_len as usize
+    }
+}
+
+/// The texts of a record to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Texts<'t> {
+    pub(crate) key: &'t [u8],
+    /// As [`crate::vary::put_lines`] writes them.
+    pub(crate) vary: &'t [u8],
+    /// Field lines, each with its CRLF.
+    pub(crate) fields: &'t [u8],
+}
+
+/// A stored response. Clones share all of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Object {
+    block: Arc<[u8]>,
+    /// Content that is not in the block. Behind one pointer, since most objects have none.
+    pieces: Option<Arc<Pieces>>,
+}
+
+/// Content in pieces of [`PIECE`] octets.
+#[derive(Debug)]
+pub(crate) struct Pieces(pub(crate) Box<[Arc<[u8]>]>);
+
+/// When a response came, and how long it is good for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    pub(crate) came_at: u64,
+    pub(crate) initial_age: Seconds,
+    pub(crate) lifetime: Seconds,
+    pub(crate) stale_while_revalidate: Seconds,
+    pub(crate) stale_if_error: Seconds,
+}
+
+impl Times {
+    /// For what was asked for at `asked_at` and came at `now`.
+    ///
+    /// How long it may be used stale (RFC 5861) is nothing where it must not be (RFC 9111 §4.2.4). That
+    /// `s-maxage` says as much as `proxy-revalidate` gives way to what the response says itself: who
+    /// writes `s-maxage=60, stale-while-revalidate=30` means both.
+    pub(crate) fn of(facts: &Facts<'_>, asked_at: u64, now: u64, config: &Config) -> Self {
+        let directives = &facts.directives;
+        let must_not =
+            directives.no_cache || directives.must_revalidate || directives.proxy_revalidate;
+        let unless = |is_not: bool, seconds: Seconds| if is_not { 0 } else { seconds };
+        let unsaid = unless(directives.s_maxage.is_some(), config.stale_if_error);
+        Self {
+            came_at: now,
+            initial_age: facts.initial_age(asked_at, now),
+            lifetime: facts.lifetime(now, config),
+            stale_while_revalidate: unless(
+                must_not,
+                directives.stale_while_revalidate.unwrap_or(0),
+            ),
+            stale_if_error: unless(must_not, directives.stale_if_error.unwrap_or(unsaid)),
+        }
+    }
+}
+
+impl Object {
+    /// Lays a record out. `content` lies in the block, `pieces` beside it; one of them is empty.
+    pub(crate) fn new(
+        facts: &Facts<'_>,
+        times: Times,
+        texts: Texts<'_>,
+        content: &[u8],
+        pieces: Option<Arc<Pieces>>,
+    ) -> Self {
+        let directives = &facts.directives;
+        let mut flags = 0;
+        for (is_set, flag) in [
+            (directives.no_cache, NO_CACHE),
+            (directives.must_revalidate || directives.proxy_revalidate, MUST_REVALIDATE),
+            (directives.s_maxage.is_some(), SHARED_REVALIDATE),
+        ] {
+            flags |= if is_set { flag } else { 0 };
+        }
+        let etag = etag_line(texts.fields);
+        let pieces_len = pieces.iter().flat_map(|pieces| pieces.0.iter());
+        let numbers = Numbers {
+            status: facts.status,
+            flags,
+            key_len: texts.key.len() as u16,
+            vary_len: texts.vary.len() as u16,
+            etag_len: etag.len() as u16,
+            etag_at: etag.start as u32,
+            fields_len: texts.fields.len() as u32,
+            content_len: (content.len() + pieces_len.map(|p| p.len()).sum::<usize>()) as u64,
+            came_at: times.came_at,
+            last_modified: facts.last_modified.unwrap_or(0),
+            date: facts.date.unwrap_or(times.came_at).min(u64::from(u32::MAX)) as u32,
+            initial_age: times.initial_age,
+            lifetime: times.lifetime,
+            stale_while_revalidate: times.stale_while_revalidate,
+            stale_if_error: times.stale_if_error,
+        };
+        let texts_len = texts.key.len() + texts.vary.len() + texts.fields.len();
+        let mut block = Vec::with_capacity(HEADER + texts_len + content.len());
+        numbers.put(&mut block);
+        for text in [texts.key, texts.vary, texts.fields, content] {
+            block.extend_from_slice(text);
+        }
+        Self { block: block.into(), pieces }
+    }
+
+    pub(crate) fn numbers(&self) -> Numbers {
+        Numbers::read(&self.block).unwrap_or_default()
+    }
+
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.block[self.numbers().key()]
+    }
+
+    pub(crate) fn vary(&self) -> &[u8] {
+        &self.block[self.numbers().vary()]
+    }
+
+    pub(crate) fn fields(&self) -> &[u8] {
+        &self.block[self.numbers().fields()]
+    }
+
+    pub(crate) fn etag(&self) -> Option<ETag<'_>> {
+        let numbers = self.numbers();
+        let start = numbers.etag_at as usize;
+        ETag::parse(&self.fields()[start..start + usize::from(numbers.etag_len)])
+    }
+
+    pub(crate) fn pieces(&self) -> Option<&Arc<Pieces>> {
+        self.pieces.as_ref()
+    }
+
+    /// The record without its content.
+    pub(crate) fn record(&self) -> &[u8] {
+        &self.block[..self.numbers().fields().end]
+    }
+
+    /// The content as it lies in memory.
+    pub(crate) fn content_parts(&self) -> impl Iterator<Item = &[u8]> {
+        let pieces = self.pieces.iter().flat_map(|pieces| pieces.0.iter());
+        std::iter::once(self.inline_content()).chain(pieces.map(|piece| &piece[..]))
+    }
+
+    /// Of what [`Object::record`] and [`Object::content_parts`] gave; nothing if the record's numbers do
+    /// not fit its length.
+    pub(crate) fn from_record(record: &[u8], content: &[u8]) -> Option<Self> {
+        let numbers = Numbers::read(record)?;
+        let etag_end = numbers.etag_at as usize + usize::from(numbers.etag_len);
+        if numbers.fields().end != record.len() || etag_end > numbers.fields_len as usize {
+            return None;
+        }
+        if content.len() <= INLINE_MAX {
+            return Some(Self { block: [record, content].concat().into(), pieces: None });
+        }
+        let pieces = content.chunks(PIECE).map(Arc::from).collect();
+        Some(Self { block: record.into(), pieces: Some(Arc::new(Pieces(pieces))) })
+    }
+
+    /// The content in the block.
+    pub(crate) fn inline_content(&self) -> &[u8] {
+        &self.block[self.numbers().fields().end..]
+    }
+
+    /// The octets `first..end` of the content, where they lie.
+    pub(crate) fn content(&self, range: Range<u64>) -> ContentPieces {
+        let offset = if self.pieces.is_some() { 0 } else { self.numbers().fields().end };
+        ContentPieces { object: self.clone(), offset, rest: range }
+    }
+
+    /// What it takes of the memory, as near as can be told.
+    pub(crate) fn weight(&self) -> u64 {
+        let cost = |block: &[u8]| block.len() + BLOCK_COST;
+        let pieces = self.pieces.iter().map(|pieces| {
+            let list = pieces.0.iter().map(|piece| cost(piece) + size_of::<Arc<[u8]>>());
+            list.sum::<usize>() + 2 * BLOCK_COST
+        });
+        (cost(&self.block) + pieces.sum::<usize>()) as u64
+    }
+}
+
+/// Where the value of the first `ETag` is in the lines.
+fn etag_line(fields: &[u8]) -> Range<usize> {
+    let found = Fields::new(fields).find(|field| field.is(b"etag"));
+    let value = found.map_or(&[][..], |field| field.value);
+    if value.is_empty() || value.len() > usize::from(u16::MAX) || ETag::parse(value).is_none() {
+        return 0..0;
+    }
+    let start = value.as_ptr() as usize - fields.as_ptr() as usize;
+    start..start + value.len()
+}
+
+/// Content piece by piece. Each piece shares the store's memory, which lives as long as it does.
+#[derive(Clone, Debug)]
+pub struct ContentPieces {
+    object: Object,
+    /// Where the content begins in the block.
+    offset: usize,
+    rest: Range<u64>,
+}
+
+impl ContentPieces {
+    /// How many octets are left.
+    pub fn octets(&self) -> u64 {
+        self.rest.end.saturating_sub(self.rest.start)
+    }
+}
+
+impl Iterator for ContentPieces {
+    type Item = (Arc<[u8]>, Range<usize>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.start >= self.rest.end {
+            return None;
+        }
+        let (first, end) = (self.rest.start as usize, self.rest.end as usize);
+        let Some(pieces) = &self.object.pieces else {
+            self.rest.start = self.rest.end;
+            return Some((self.object.block.clone(), self.offset + first..self.offset + end));
+        };
+        let piece = pieces.0.get(first / PIECE)?.clone();
+        let start = first % PIECE;
+        let len = (piece.len() - start).min(end - first);
+        self.rest.start += len as u64;
+        Some((piece, start..start + len))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIELDS: &[u8] = b"Cache-Control: no-cache\r\nETag: \"abc\"\r\n\
+        Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
+
+    fn object(content: &[u8], pieces: Option<Arc<Pieces>>) -> Object {
+        let facts = Facts::read(200, Fields::new(FIELDS), &Config::default());
+        let times = Times {
+            came_at: 1000,
+            initial_age: 7,
+            lifetime: 60,
+            stale_while_revalidate: 0,
+            stale_if_error: 3,
+        };
+        let texts = Texts { key: b"http://a/", vary: b"x:1\n", fields: FIELDS };
+        Object::new(&facts, times, texts, content, pieces)
+    }
+
+    #[test]
+    fn what_is_laid_out_is_read_back() {
+        let object = object(b"content", None);
+        let numbers = object.numbers();
+        assert_eq!((numbers.status, numbers.content_len), (200, 7));
+        assert_eq!((object.key(), object.vary()), (&b"http://a/"[..], &b"x:1\n"[..]));
+        assert_eq!(object.fields(), FIELDS);
+        assert_eq!(object.etag().map(|etag| etag.opaque), Some(&b"abc"[..]));
+        assert_eq!(numbers.last_modified(), Some(784_111_777));
+        assert!(numbers.is_no_cache() && numbers.forbids_stale());
+        assert_eq!(
+            (numbers.age(1010), numbers.time_left(1010), numbers.time_left(1060)),
+            (17, 43, -7)
+        );
+    }
+
+    #[test]
+    fn content_comes_in_the_pieces_that_it_lies_in() {
+        let whole: Vec<u8> = (0..2 * PIECE + 100).map(|at| (at % 251) as u8).collect();
+        let pieces = whole.chunks(PIECE).map(Arc::from).collect();
+        let long = object(b"", Some(Arc::new(Pieces(pieces))));
+        let short = object(&whole[..INLINE_MAX], None);
+        assert_eq!(long.numbers().content_len, whole.len() as u64);
+        let piece = PIECE as u64;
+        for range in [0..0, 0..1, 5..5000, 0..long.numbers().content_len, piece - 1..2 * piece + 1]
+        {
+            let octets = long.content(range.clone()).flat_map(|(p, r)| p[r].to_vec());
+            let expected = &whole[range.start as usize..range.end as usize];
+            assert_eq!(octets.collect::<Vec<_>>(), expected, "{range:?}");
+            let end = range.end.min(INLINE_MAX as u64);
+            let range = range.start.min(end)..end;
+            let octets = short.content(range.clone()).flat_map(|(p, r)| p[r].to_vec());
+            let expected = &whole[range.start as usize..range.end as usize];
+            assert_eq!(octets.collect::<Vec<_>>(), expected, "{range:?}");
+        }
+    }
+}

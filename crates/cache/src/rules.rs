@@ -1,0 +1,157 @@
+//! Whether a response may be stored at all (RFC 9111 §3, §3.5).
+
+use crate::{
+    Config,
+    facts::{Facts, is_heuristic, is_understood},
+};
+
+/// Why a response is not stored, for `detail` of `Cache-Status`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// `no-store`, of the response or of the request.
+    NoStore,
+    Private,
+    /// `Authorization`, and no word that all may have it.
+    Authorization,
+    /// The status says nothing about being kept, or is not understood.
+    Status,
+    /// `Vary: *`: it would never be found again.
+    VaryAnything,
+    /// It would be stale at once, with nothing to validate it by.
+    NeverUsable,
+    TooLarge,
+}
+
+impl Refusal {
+    pub(crate) const fn detail(self) -> &'static str {
+        match self {
+            Self::NoStore => "no-store",
+            Self::Private => "private",
+            Self::Authorization => "authorization",
+            Self::Status => "status",
+            Self::VaryAnything => "vary",
+            Self::NeverUsable => "no-lifetime",
+            Self::TooLarge => "too-large",
+        }
+    }
+
+    /// Whether the next response will probably be refused too, so that nobody should wait for it.
+    pub(crate) const fn is_lasting(self) -> bool {
+        !matches!(self, Self::Status)
+    }
+}
+
+/// Judges the response to a GET, that came at `now`.
+///
+/// `is_authorized`: the request had `Authorization`; `is_secret`: it had `no-store`.
+pub(crate) fn judge(
+    facts: &Facts<'_>,
+    is_authorized: bool,
+    is_secret: bool,
+    now: u64,
+    config: &Config,
+) -> Result<(), Refusal> {
+    let directives = &facts.directives;
+    // §5.2.2.3: who understands the status may pass over a no-store that goes with must-understand.
+    let overrides = directives.must_understand && is_understood(facts.status);
+    if is_secret || directives.no_store && !overrides {
+        return Err(Refusal::NoStore);
+    }
+    // 206 and 304 are parts: a part is not stored by itself.
+    if matches!(facts.status, 0..200 | 206 | 304 | 600..)
+        || directives.must_understand && !is_understood(facts.status)
+        || !(facts.is_explicit() || is_heuristic(facts.status))
+    {
+        return Err(Refusal::Status);
+    }
+    if directives.private {
+        return Err(Refusal::Private);
+    }
+    // §3.5
+    let is_for_all =
+        directives.public || directives.must_revalidate || directives.s_maxage.is_some();
+    if is_authorized && !is_for_all {
+        return Err(Refusal::Authorization);
+    }
+    if facts.varies.by_anything {
+        return Err(Refusal::VaryAnything);
+    }
+    let has_validator = facts.etag.is_some() || facts.last_modified.is_some();
+    let is_usable = facts.lifetime(now, config) > 0 && !directives.no_cache;
+    let may_be_stale = directives.stale_while_revalidate.is_some()
+        || directives.stale_if_error.unwrap_or(config.stale_if_error) > 0;
+    if !(is_usable || has_validator || may_be_stale && !directives.no_cache) {
+        return Err(Refusal::NeverUsable);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pollux_http::fields::Fields;
+
+    const NOW: u64 = 1_000_000;
+
+    fn judged(status: u16, lines: &str, is_authorized: bool) -> Result<(), Refusal> {
+        let config = Config::default();
+        let facts = Facts::read(status, Fields::new(lines.as_bytes()), &config);
+        judge(&facts, is_authorized, false, NOW, &config)
+    }
+
+    #[test]
+    fn storing_of_rfc_9111_3() {
+        for (status, lines, expected) in [
+            (200, "Cache-Control: max-age=1\r\n", Ok(())),
+            (200, "Cache-Control: s-maxage=1\r\n", Ok(())),
+            (200, "CDN-Cache-Control: max-age=1\r\nCache-Control: no-store\r\n", Ok(())),
+            (
+                200,
+                "CDN-Cache-Control: no-store\r\nCache-Control: max-age=9\r\n",
+                Err(Refusal::NoStore),
+            ),
+            (200, "Cache-Control: max-age=0\r\nETag: \"a\"\r\n", Ok(())),
+            (200, "Cache-Control: no-cache, max-age=9\r\nETag: \"a\"\r\n", Ok(())),
+            (200, "Cache-Control: no-cache, max-age=9\r\n", Err(Refusal::NeverUsable)),
+            (200, "ETag: \"a\"\r\n", Ok(())),
+            (200, "", Err(Refusal::NeverUsable)),
+            (200, "Cache-Control: max-age=0\r\n", Err(Refusal::NeverUsable)),
+            (200, "Cache-Control: max-age=9, no-store\r\n", Err(Refusal::NoStore)),
+            (200, "Cache-Control: max-age=9, private\r\n", Err(Refusal::Private)),
+            (200, "Cache-Control: max-age=9, private=\"a\"\r\n", Ok(())),
+            (200, "Cache-Control: max-age=9\r\nVary: *\r\n", Err(Refusal::VaryAnything)),
+            (206, "Cache-Control: max-age=9\r\n", Err(Refusal::Status)),
+            (304, "Cache-Control: max-age=9\r\n", Err(Refusal::Status)),
+            (302, "ETag: \"a\"\r\n", Err(Refusal::Status)),
+            (302, "Cache-Control: max-age=9\r\n", Ok(())),
+            (599, "Cache-Control: max-age=9\r\n", Ok(())),
+            (503, "Cache-Control: max-age=9\r\n", Ok(())),
+            (200, "Expires: Fri, 31 Dec 9999 23:59:59 GMT\r\n", Ok(())),
+        ] {
+            assert_eq!(judged(status, lines, false), expected, "{status} {lines}");
+        }
+    }
+
+    #[test]
+    fn must_understand_of_rfc_9111_5_2_2_3() {
+        let lines = "Cache-Control: max-age=9, no-store, must-understand\r\n";
+        assert_eq!(judged(200, lines, false), Ok(()));
+        assert_eq!(judged(299, lines, false), Err(Refusal::NoStore));
+        let lines = "Cache-Control: max-age=9, must-understand\r\n";
+        assert_eq!(judged(299, lines, false), Err(Refusal::Status));
+    }
+
+    #[test]
+    fn authorization_of_rfc_9111_3_5() {
+        for (control, expected) in [
+            ("max-age=9", Err(Refusal::Authorization)),
+            ("max-age=9, proxy-revalidate", Err(Refusal::Authorization)),
+            ("max-age=9, public", Ok(())),
+            ("max-age=9, must-revalidate", Ok(())),
+            ("s-maxage=9", Ok(())),
+        ] {
+            let lines = format!("Cache-Control: {control}\r\n");
+            assert_eq!(judged(200, &lines, true), expected, "{control}");
+        }
+    }
+}

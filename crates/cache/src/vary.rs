@@ -1,0 +1,165 @@
+//! Which requests a stored response answers: `Vary` (RFC 9111 §4.1).
+//!
+//! What the request that was answered said in the varying fields is kept as lines,
+//! `name:value LF`, or `name LF` for a field that was absent. Values are compared after they were
+//! normalised in ways that change no meaning: several lines are one list, whitespace around commas
+//! does not count; in `Accept-Encoding` neither case nor order does, nor how a weight is written.
+
+use pollux_http::{fields::Field, request::Request};
+
+/// Appends the lines of `request` for the fields `names`, in lower case.
+pub(crate) fn put_lines<'n>(
+    names: impl IntoIterator<Item = &'n [u8]>,
+    request: &Request<'_>,
+    out: &mut Vec<u8>,
+) {
+    for name in names {
+        put_line(name, request, out);
+    }
+}
+
+fn put_line(name: &[u8], request: &Request<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(name);
+    let lines = || request.fields().filter(|field| field.is(name));
+    if lines().next().is_some() {
+        out.push(b':');
+        if name == b"accept-encoding" { put_codings(lines(), out) } else { put_list(lines(), out) }
+    }
+    out.push(b'\n');
+}
+
+/// Whether `request` says the same as `lines` in their fields. `scratch` is written over.
+pub(crate) fn matches(lines: &[u8], request: &Request<'_>, scratch: &mut Vec<u8>) -> bool {
+    scratch.clear();
+    put_lines(names(lines), request, scratch);
+    scratch == lines
+}
+
+/// The names in `lines`.
+pub(crate) fn names(lines: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let lines = lines.split(|&b| b == b'\n').filter(|line| !line.is_empty());
+    lines.map(|line| line.split(|&b| b == b':').next().unwrap_or(line))
+}
+
+/// The members of all lines with one comma between them, outside of quotes.
+fn put_list<'b>(lines: impl Iterator<Item = Field<'b>>, out: &mut Vec<u8>) {
+    let mut is_first = true;
+    for member in lines.flat_map(|line| crate::directives::members(line.value)) {
+        if !is_first {
+            out.push(b',');
+        }
+        is_first = false;
+        out.extend_from_slice(member);
+    }
+}
+
+/// Sorted and in lower case; `x-gzip` is `gzip` (RFC 9110 §8.4.1.3), a weight of 1 goes without
+/// saying, others have their three digits. A coding that is named twice stays so.
+fn put_codings<'b>(lines: impl Iterator<Item = Field<'b>>, out: &mut Vec<u8>) {
+    let mut members: Vec<Vec<u8>> = Vec::new();
+    for member in lines.flat_map(|line| crate::directives::members(line.value)) {
+        let mut parts = member.splitn(2, |&b| b == b';').map(<[u8]>::trim_ascii);
+        let mut coding = parts.next().unwrap_or(b"").to_ascii_lowercase();
+        if coding == b"x-gzip" {
+            coding = b"gzip".to_vec();
+        }
+        if let Some(weight) = parts.next() {
+            match thousandths(weight) {
+                Some(1000) => {}
+                Some(weight) => coding.extend_from_slice(format!(";q={weight:03}").as_bytes()),
+                // Whatever it means, it means the same the next time.
+                None => {
+                    coding.push(b';');
+                    coding.extend_from_slice(&weight.to_ascii_lowercase());
+                }
+            }
+        }
+        members.push(coding);
+    }
+    members.sort_unstable();
+    out.extend_from_slice(&members.join(&b","[..]));
+}
+
+/// `q=` and a weight (RFC 9110 §12.4.2).
+fn thousandths(weight: &[u8]) -> Option<u16> {
+    let (b"q=" | b"Q=", value) = weight.split_at_checked(2)? else { return None };
+    let (whole, digits) = match value {
+        [whole @ (b'0' | b'1')] => (whole, &[][..]),
+        [whole @ (b'0' | b'1'), b'.', digits @ ..] => (whole, digits),
+        _ => return None,
+    };
+    if digits.len() > 3 || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let all = (0..3).map(|at| digits.get(at).map_or(0, |digit| u16::from(digit - b'0')));
+    let number = all.fold(u16::from(whole - b'0'), |number, digit| number * 10 + digit);
+    (number <= 1000).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pollux_http::{
+        Limits,
+        request::{Parsed, parse},
+    };
+
+    fn same(names: &[&str], one: &str, two: &str) -> bool {
+        let names = || names.iter().map(|name| name.as_bytes());
+        let head = |fields: &str| format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+        let (one, two) = (head(one), head(two));
+        let mut lines = Vec::new();
+        let Ok(Parsed::Complete { request, .. }) = parse(one.as_bytes(), &Limits::DEFAULT) else {
+            panic!("{one}")
+        };
+        put_lines(names(), &request, &mut lines);
+        assert!(matches(&lines, &request, &mut Vec::new()), "{one} is not itself");
+        let Ok(Parsed::Complete { request, .. }) = parse(two.as_bytes(), &Limits::DEFAULT) else {
+            panic!("{two}")
+        };
+        matches(&lines, &request, &mut Vec::new())
+    }
+
+    #[test]
+    fn matching_of_rfc_9111_4_1() {
+        for (one, two, expected) in [
+            ("Foo: 1\r\n", "FOO:  1 \r\n", true),
+            ("Foo: 1\r\n", "Foo: 2\r\n", false),
+            ("Foo: 1\r\n", "", false),
+            ("", "Foo: 1\r\n", false),
+            ("Foo:\r\n", "", false),
+            ("", "", true),
+            ("", "Bar: 1\r\n", true),
+            ("Foo: 1\r\nFoo: 2\r\n", "Foo: 1, 2\r\n", true),
+            ("Foo: 1 ,, 2\r\n", "Foo: 1,2\r\n", true),
+            ("Foo: 1, 2\r\n", "Foo: 2, 1\r\n", false),
+            ("Foo: \"1, 2\"\r\n", "Foo: \"1,2\"\r\n", false),
+            ("Foo: a\r\n", "Foo: A\r\n", false),
+        ] {
+            assert_eq!(same(&["foo"], one, two), expected, "{one:?} {two:?}");
+        }
+        assert!(!same(&["a", "b"], "A: x\r\nB: y\r\n", "A: x\r\n"));
+        assert!(!same(&["a", "b"], "A: x\r\n", "B: x\r\n"));
+    }
+
+    #[test]
+    fn accept_encoding_is_normalised_without_changing_its_meaning() {
+        for (one, two, expected) in [
+            ("gzip, br", "BR,gzip", true),
+            ("gzip;q=1.0, br", "br, x-gzip", true),
+            ("gzip;q=0.5", "gzip ; q=0.500", true),
+            ("gzip;q=0.5", "gzip;q=0.6", false),
+            ("gzip", "gzip;q=0", false),
+            ("gzip, deflate", "gzip", false),
+            ("gzip;x=1", "gzip", false),
+            ("", "identity", false),
+        ] {
+            let line = |value| format!("Accept-Encoding: {value}\r\n");
+            assert_eq!(
+                same(&["accept-encoding"], &line(one), &line(two)),
+                expected,
+                "{one:?} {two:?}"
+            );
+        }
+    }
+}

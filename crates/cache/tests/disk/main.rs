@@ -1,0 +1,303 @@
+//! The second tier: restarts, full disks, torn files, death at any moment.
+
+#[path = "../rfc/bench.rs"]
+#[allow(dead_code, reason = "each binary uses its part")]
+mod bench;
+
+use bench::{Bench, reply, request};
+use pollux_cache::{Config, Decision, Folder, Purge, RealFolder, Store};
+use proptest::prelude::*;
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+const FRESH: &str = "Cache-Control: max-age=600\r\nSurrogate-Key: all\r\nVary: X\r\n";
+const LIMIT: u64 = 1 << 20;
+
+/// What happens to a folder.
+#[derive(Debug, Default)]
+struct Disk {
+    files: BTreeMap<String, Vec<u8>>,
+    /// Octets that fit.
+    room: Option<usize>,
+    /// So many more calls come through; the next one is the last, and only half of it is done.
+    calls: Option<u32>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Simulated(Arc<Mutex<Disk>>);
+
+impl Simulated {
+    /// A call begins; how much of it is done: all, half, nothing.
+    fn call(&self) -> (std::sync::MutexGuard<'_, Disk>, u8) {
+        let mut disk = self.0.lock().unwrap();
+        let done = match &mut disk.calls {
+            None => 2,
+            Some(0) => 0,
+            Some(left) => {
+                *left -= 1;
+                if *left == 0 { 1 } else { 2 }
+            }
+        };
+        (disk, done)
+    }
+
+    fn used(&self) -> usize {
+        self.0.lock().unwrap().files.values().map(Vec::len).sum()
+    }
+}
+
+fn dead() -> io::Error {
+    io::Error::other("the process is dead")
+}
+
+impl Folder for Simulated {
+    fn list(&mut self) -> io::Result<Vec<String>> {
+        let (disk, done) = self.call();
+        if done == 2 { Ok(disk.files.keys().cloned().collect()) } else { Err(dead()) }
+    }
+
+    fn read(&mut self, name: &str, max: u64) -> io::Result<Vec<u8>> {
+        let (disk, done) = self.call();
+        if done < 2 {
+            return Err(dead());
+        }
+        let file = disk.files.get(name).ok_or(io::ErrorKind::NotFound)?;
+        Ok(file[..file.len().min(max as usize)].to_vec())
+    }
+
+    fn write(&mut self, name: &str, parts: &[&[u8]]) -> io::Result<()> {
+        let used = self.used();
+        let (mut disk, done) = self.call();
+        let whole = parts.concat();
+        let room = disk.room.map_or(usize::MAX, |room| room.saturating_sub(used));
+        let wanted = [0, whole.len() / 2, whole.len()][usize::from(done)];
+        if done > 0 {
+            disk.files.insert(name.into(), whole[..wanted.min(room)].to_vec());
+        }
+        match done {
+            2 if room < whole.len() => Err(io::ErrorKind::StorageFull.into()),
+            2 => Ok(()),
+            _ => Err(dead()),
+        }
+    }
+
+    fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
+        let (mut disk, done) = self.call();
+        if done < 2 {
+            return Err(dead());
+        }
+        let file = disk.files.remove(from).ok_or(io::ErrorKind::NotFound)?;
+        disk.files.insert(to.into(), file);
+        Ok(())
+    }
+
+    fn remove(&mut self, name: &str) -> io::Result<()> {
+        let (mut disk, done) = self.call();
+        if done < 2 {
+            return Err(dead());
+        }
+        disk.files.remove(name).map(drop).ok_or(io::ErrorKind::NotFound.into())
+    }
+}
+
+fn started(folder: impl Folder, limit: u64) -> Bench {
+    let store = Store::with_folder(Config::default(), folder, limit).unwrap();
+    Bench { cache: store.handle(), now: bench::START }
+}
+
+/// What a client gets, who waits for the disk if it is told to: the body, and whether the origin was asked.
+fn get(bench: &mut Bench, path: &str, fields: &str, wire: &str) -> (String, bool) {
+    let head = request(&format!("GET {path}"), fields);
+    let mut decision = bench.ask(&head, Some(1), false);
+    if matches!(decision, Decision::Wait) {
+        let began = Instant::now();
+        while bench.cache.next_woken().is_none() {
+            assert!(
+                began.elapsed() < Duration::from_secs(20),
+                "nobody tells who waits for the disk"
+            );
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        decision = bench.ask(&head, None, true);
+    }
+    let got = match decision {
+        Decision::Answer(hit) => bench.answered(&head, &hit),
+        Decision::Fetch(fetch) => bench.fetched(&head, fetch, Some(wire)),
+        other => panic!("{other:?}"),
+    };
+    (got.text().into(), !got.is_hit())
+}
+
+fn body(number: usize) -> String {
+    format!("{number} ").repeat(if number.is_multiple_of(3) { 20_000 } else { 10 })
+}
+
+fn wire(number: usize) -> String {
+    reply(200, FRESH, &body(number))
+}
+
+fn stored(bench: &mut Bench, path: &str, fields: &str) -> Option<String> {
+    let (body, was_asked) = get(bench, path, fields, &reply(500, "", "absent"));
+    (!was_asked).then_some(body)
+}
+
+#[test]
+fn what_was_stored_is_there_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || RealFolder::open(folder.path().join("cache")).unwrap();
+    let mut bench = started(open(), LIMIT);
+    for number in 0..6 {
+        get(&mut bench, &format!("/{number}"), "", &wire(number));
+    }
+    get(&mut bench, "/1", "X: 1\r\n", &reply(200, FRESH, "variant"));
+    bench.cache.store().flush();
+    bench.exchange(&request("POST /4", ""), Some(&reply(200, "", "")));
+    bench.cache.store().flush();
+    drop(bench);
+
+    let mut bench = started(open(), LIMIT);
+    assert_eq!(bench.cache.store().statistics().disk_files, 6);
+    bench.now += 100;
+    for number in 0..6 {
+        let expected = (number != 4).then(|| body(number));
+        assert_eq!(stored(&mut bench, &format!("/{number}"), ""), expected, "{number}");
+    }
+    assert_eq!(stored(&mut bench, "/1", "X: 1\r\n").as_deref(), Some("variant"));
+    assert_eq!(stored(&mut bench, "/1", "X: 2\r\n"), None);
+    assert_eq!(bench.cache.store().statistics().loaded, 6);
+    // Now it is in memory, with its age.
+    let got = bench.get("/0", "", "");
+    assert_eq!((got.is_hit(), got.field("age")), (true, Some("100")));
+}
+
+#[test]
+fn a_load_tells_that_it_was_no_fetch() {
+    let folder = Simulated::default();
+    let mut bench = started(folder.clone(), LIMIT);
+    get(&mut bench, "/1", "", &wire(1));
+    bench.cache.store().flush();
+    let mut bench = started(folder, LIMIT);
+    let head = request("GET /1", "");
+    assert!(matches!(bench.ask(&head, Some(1), false), Decision::Wait));
+    assert!(matches!(bench.ask(&head, Some(2), false), Decision::Wait | Decision::Answer(_)));
+    bench.cache.store().flush();
+    let Decision::Answer(hit) = bench.ask(&head, None, true) else { panic!() };
+    let mut line = Vec::new();
+    hit.cache_status().put(&mut line);
+    assert_eq!(line, b"Cache-Status: Pollux; hit; ttl=600; detail=disk\r\n");
+}
+
+#[test]
+fn purges_reach_the_disk() {
+    for (purge, left) in [
+        (Purge::Url(b"http://a/1"), 2),
+        (Purge::Prefix(b"http://a/"), 0),
+        (Purge::Tag(b"all"), 0),
+        (Purge::Tag(b"other"), 3),
+        (Purge::Everything, 0),
+    ] {
+        let folder = Simulated::default();
+        let mut bench = started(folder.clone(), LIMIT);
+        for number in 0..3 {
+            get(&mut bench, &format!("/{number}"), "", &wire(number));
+        }
+        bench.cache.store().flush();
+        assert_eq!(folder.0.lock().unwrap().files.len(), 3);
+        assert_eq!(bench.cache.store().purge(purge), 3 - left, "{purge:?}");
+        bench.cache.store().flush();
+        assert_eq!(folder.0.lock().unwrap().files.len(), left);
+        // Also what waits to be written goes.
+        get(&mut bench, "/1", "", &wire(1));
+        bench.cache.store().purge(purge);
+        bench.cache.store().flush();
+        assert_eq!(folder.0.lock().unwrap().files.len(), left);
+    }
+}
+
+#[test]
+fn the_bound_holds_and_what_is_asked_for_stays() {
+    let folder = Simulated::default();
+    let mut bench = started(folder.clone(), LIMIT);
+    for number in 0..60 {
+        get(&mut bench, &format!("/{}", number * 3), "", &wire(number * 3));
+        bench.cache.store().flush();
+        assert!(folder.used() as u64 <= LIMIT, "{}", folder.used());
+        assert_eq!(folder.used() as u64, bench.cache.store().statistics().disk_octets);
+    }
+    assert!(folder.used() as u64 > LIMIT / 2, "a tier that holds nothing holds every bound");
+}
+
+#[test]
+fn a_full_disk_costs_what_could_not_be_written() {
+    let folder = Simulated::default();
+    folder.0.lock().unwrap().room = Some(100_000);
+    let mut bench = started(folder.clone(), LIMIT);
+    for number in 0..20 {
+        get(&mut bench, &format!("/{number}"), "", &wire(number));
+        assert_eq!(stored(&mut bench, &format!("/{number}"), ""), Some(body(number)));
+        bench.cache.store().flush();
+    }
+    assert!(bench.cache.store().statistics().disk_failures > 0);
+    assert!(folder.0.lock().unwrap().files.keys().all(|name| name.ends_with(".object")));
+    folder.0.lock().unwrap().room = None;
+    let mut bench = started(folder, LIMIT);
+    assert_eq!(stored(&mut bench, "/1", ""), Some(body(1)));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    /// As after kill -9: the system has what was written until then.
+    #[test]
+    fn death_at_any_moment_leaves_nothing_wrong(
+        calls in 1..60u32,
+        numbers in prop::collection::vec(0..8usize, 1..25),
+    ) {
+        let folder = Simulated::default();
+        let mut bench = started(folder.clone(), LIMIT / 4);
+        folder.0.lock().unwrap().calls = Some(calls);
+        for number in &numbers {
+            get(&mut bench, &format!("/{number}"), "", &wire(*number));
+        }
+        bench.cache.store().flush();
+        drop(bench);
+
+        folder.0.lock().unwrap().calls = None;
+        let mut bench = started(folder.clone(), LIMIT / 4);
+        for number in 0..8 {
+            let found = stored(&mut bench, &format!("/{number}"), "");
+            prop_assert!(found.is_none_or(|found| found == body(number)), "{}", number);
+        }
+        let files = folder.0.lock().unwrap();
+        prop_assert!(files.files.keys().all(|name| name.ends_with(".object")));
+    }
+
+    /// As after a power failure, or worse: nothing of it is ever sent.
+    #[test]
+    fn files_that_were_changed_are_not_believed(
+        place in any::<prop::sample::Index>(),
+        bit in 0..8u8,
+        is_cut in any::<bool>(),
+        number in 2..4usize,
+    ) {
+        let folder = Simulated::default();
+        let mut bench = started(folder.clone(), LIMIT);
+        get(&mut bench, "/", "", &wire(number));
+        bench.cache.store().flush();
+        {
+            let mut disk = folder.0.lock().unwrap();
+            let file = disk.files.values_mut().next().unwrap();
+            let at = place.index(file.len());
+            if is_cut { file.truncate(at) } else { file[at] ^= 1 << bit }
+        }
+        let mut bench = started(folder.clone(), LIMIT);
+        prop_assert_eq!(stored(&mut bench, "/", ""), None);
+        bench.cache.store().flush();
+        prop_assert!(folder.0.lock().unwrap().files.is_empty());
+        prop_assert_eq!(get(&mut bench, "/", "", &wire(1)).0, body(1));
+    }
+}

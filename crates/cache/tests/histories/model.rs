@@ -1,0 +1,406 @@
+//! The rules of RFC 9111 as a list of records that is searched from end to end, and nothing clever.
+
+use crate::bench::{Bench, Got, reply, request};
+use pollux_cache::Config;
+use proptest::prelude::*;
+
+/// What the origin says of how its answer may be kept.
+#[derive(Clone, Copy, Debug)]
+struct Says {
+    max_age: Option<u32>,
+    s_maxage: Option<u32>,
+    swr: Option<u32>,
+    sie: Option<u32>,
+    /// An index into [`FLAGS`].
+    flag: usize,
+    age: Option<u32>,
+    has_etag: bool,
+    varies: bool,
+}
+
+const FLAGS: [&str; 7] =
+    ["x", "no-store", "no-cache", "private", "must-revalidate", "proxy-revalidate", "public"];
+
+impl Says {
+    fn is(&self, flag: &str) -> bool {
+        FLAGS[self.flag] == flag
+    }
+
+    fn fields(&self, version: u32) -> String {
+        let mut control = vec![FLAGS[self.flag].to_owned()];
+        for (name, seconds) in [
+            ("max-age", self.max_age),
+            ("s-maxage", self.s_maxage),
+            ("stale-while-revalidate", self.swr),
+            ("stale-if-error", self.sie),
+        ] {
+            control.extend(seconds.map(|seconds| format!("{name}={seconds}")));
+        }
+        let age = self.age.map_or(String::new(), |age| format!("Age: {age}\r\n"));
+        let etag = if self.has_etag { format!("ETag: \"{version}\"\r\n") } else { String::new() };
+        let vary = if self.varies { "Vary: X\r\n" } else { "" };
+        format!("Cache-Control: {}\r\n{age}{etag}{vary}", control.join(", "))
+    }
+}
+
+/// What a client asks for.
+#[derive(Clone, Copy, Debug)]
+struct Wants {
+    path: usize,
+    x: Option<u8>,
+    /// An index into [`CONTROLS`].
+    control: usize,
+    has_version: Option<u32>,
+    is_authorized: bool,
+}
+
+const CONTROLS: [&str; 8] = [
+    "",
+    "no-cache",
+    "no-store",
+    "only-if-cached",
+    "max-age=5",
+    "min-fresh=5",
+    "max-stale",
+    "max-stale=5",
+];
+
+impl Wants {
+    fn is(&self, control: &str) -> bool {
+        CONTROLS[self.control] == control
+    }
+
+    fn fields(&self) -> String {
+        let line = |name: &str, value: Option<String>| {
+            value.map_or(String::new(), |value| format!("{name}: {value}\r\n"))
+        };
+        let control = Some(CONTROLS[self.control]).filter(|control| !control.is_empty());
+        line("X", self.x.map(|x| x.to_string()))
+            + &line("Cache-Control", control.map(str::to_owned))
+            + &line("If-None-Match", self.has_version.map(|version| format!("\"{version}\"")))
+            + &line("Authorization", self.is_authorized.then(|| "Basic eA==".into()))
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Get(Wants, Says),
+    /// From an origin that is gone.
+    GetInVain(Wants),
+    Post(usize),
+    /// The resource changes.
+    Change(usize),
+    Pass(u64),
+}
+
+/// A stored response.
+#[derive(Clone, Debug)]
+struct Stored {
+    path: usize,
+    x: Option<u8>,
+    says: Says,
+    version: u32,
+    came_at: u64,
+}
+
+impl Stored {
+    fn lifetime(&self) -> i64 {
+        self.says.s_maxage.or(self.says.max_age).unwrap_or(0).into()
+    }
+
+    fn age(&self, now: u64) -> i64 {
+        (now - self.came_at) as i64 + i64::from(self.says.age.unwrap_or(0))
+    }
+
+    fn late(&self, now: u64) -> i64 {
+        self.age(now) - self.lifetime()
+    }
+
+    fn is_strict(&self) -> bool {
+        self.says.is("must-revalidate")
+            || self.says.is("proxy-revalidate")
+            || self.says.is("no-cache")
+    }
+}
+
+#[derive(Default)]
+struct Model {
+    stored: Vec<Stored>,
+    versions: [u32; 2],
+    /// Of each path: failures in a row, and until when nobody asks.
+    trouble: [(u32, u64); 2],
+}
+
+/// What is expected: the status, which version, whether the origin was asked.
+#[derive(Debug, PartialEq, Eq)]
+struct Expected {
+    status: u16,
+    version: Option<u32>,
+    is_asked: bool,
+}
+
+impl Model {
+    fn find(&self, wants: &Wants) -> Option<Stored> {
+        let is_match = |stored: &&Stored| {
+            stored.path == wants.path && (!stored.says.varies || stored.x == wants.x)
+        };
+        self.stored.iter().rev().find(is_match).cloned()
+    }
+
+    /// §4: may it be used without asking? `Err`: no, and whether that is because it is stale.
+    fn usable(&self, stored: &Stored, wants: &Wants, now: u64) -> Result<bool, bool> {
+        let late = stored.late(now);
+        if stored.says.is("no-cache") {
+            return Err(true);
+        }
+        if wants.is("no-cache")
+            || wants.is("max-age=5") && stored.age(now) > 5
+            || wants.is("min-fresh=5") && -late < 5
+        {
+            return Err(false);
+        }
+        let is_strict = stored.is_strict();
+        let may_be_stale = !is_strict && stored.says.s_maxage.is_none();
+        if late < 0
+            || may_be_stale && (wants.is("max-stale") || wants.is("max-stale=5") && late <= 5)
+        {
+            return Ok(false);
+        }
+        let within = |seconds: Option<u32>| {
+            !is_strict && seconds.is_some_and(|seconds| seconds > 0 && late <= seconds.into())
+        };
+        if within(stored.says.swr) {
+            return Ok(true);
+        }
+        let backs_off = self.trouble[stored.path].1 > now;
+        if backs_off && within(stored.says.sie) { Ok(false) } else { Err(true) }
+    }
+
+    fn answer(wants: &Wants, says: &Says, version: u32, is_asked: bool) -> Expected {
+        let has_it = says.has_etag && wants.has_version == Some(version);
+        match has_it {
+            true => Expected { status: 304, version: None, is_asked },
+            false => Expected { status: 200, version: Some(version), is_asked },
+        }
+    }
+
+    fn get(&mut self, wants: &Wants, says: Option<&Says>, now: u64) -> Expected {
+        if wants.is("no-store") {
+            return self.pass(wants, says, now);
+        }
+        let stored = self.find(wants);
+        let usable = stored.as_ref().map(|stored| self.usable(stored, wants, now));
+        if let (Some(stored), Some(Ok(refreshes))) = (&stored, &usable) {
+            // A refresh is answered at once, by an origin that says the same.
+            let backs_off = self.trouble[wants.path].1 > now;
+            let answer = Self::answer(wants, &stored.says, stored.version, false);
+            if *refreshes && !backs_off {
+                match says {
+                    Some(says) => self.receive(wants, says, Some(stored), now),
+                    None => self.fail(wants.path, now),
+                };
+            }
+            return answer;
+        }
+        if wants.is("only-if-cached") {
+            return Expected { status: 504, version: None, is_asked: false };
+        }
+        let Some(says) = says else {
+            self.fail(wants.path, now);
+            let is_stale = usable == Some(Err(true));
+            let stands_in = stored.filter(|stored| {
+                let late = stored.late(now);
+                let sie = stored.says.sie.unwrap_or(0);
+                is_stale && !stored.is_strict() && sie > 0 && late <= sie.into()
+            });
+            return match stands_in {
+                Some(stored) => Self::answer(wants, &stored.says, stored.version, true),
+                None => Expected { status: 502, version: None, is_asked: true },
+            };
+        };
+        self.receive(wants, says, stored.as_ref(), now);
+        Self::answer(wants, says, self.versions[wants.path], true)
+    }
+
+    fn pass(&mut self, wants: &Wants, says: Option<&Says>, now: u64) -> Expected {
+        let Some(says) = says else {
+            self.fail(wants.path, now);
+            return Expected { status: 502, version: None, is_asked: true };
+        };
+        self.trouble[wants.path] = (0, 0);
+        Self::answer(wants, says, self.versions[wants.path], true)
+    }
+
+    fn fail(&mut self, path: usize, now: u64) {
+        let (failures, _) = self.trouble[path];
+        let wait = (1u64 << failures.min(10)).min(30);
+        self.trouble[path] = (failures + 1, now + wait);
+    }
+
+    /// §3: the origin's answer, stored or not. `old` is what the question was about.
+    fn receive(&mut self, wants: &Wants, says: &Says, old: Option<&Stored>, now: u64) {
+        self.trouble[wants.path] = (0, 0);
+        let version = self.versions[wants.path];
+        // §4.3.4: a 304 changes nothing of what the old one varied by.
+        let is_304 = says.has_etag && old.is_some_and(|o| o.says.has_etag && o.version == version);
+        let new = Stored { path: wants.path, x: wants.x, says: *says, version, came_at: now };
+        let is_for_all = says.is("public") || says.is("must-revalidate") || says.s_maxage.is_some();
+        let lifetime = new.lifetime();
+        let may_be_stale = says.swr.is_some() || says.sie.unwrap_or(0) > 0;
+        let may = !says.is("no-store")
+            && !says.is("private")
+            && (!wants.is_authorized || is_for_all)
+            && (lifetime > 0 && !says.is("no-cache")
+                || says.has_etag
+                || may_be_stale && !says.is("no-cache"));
+        let is_old = |other: &Stored| {
+            old.is_some_and(|old| {
+                old.path == other.path && old.says.varies == other.says.varies && old.x == other.x
+            })
+        };
+        if !may {
+            self.stored.retain(|other| !is_old(other));
+        } else if is_304 {
+            let old = old.expect("a 304 is about something").clone();
+            let says = Says { varies: old.says.varies, ..*says };
+            for other in self.stored.iter_mut().filter(|other| is_old(other)) {
+                *other = Stored { says, came_at: now, ..old.clone() };
+            }
+        } else {
+            self.stored.retain(|other| {
+                let is_same = !says.varies || other.x == new.x;
+                other.path != new.path || other.says.varies == says.varies && !is_same
+            });
+            self.stored.push(new);
+        }
+    }
+}
+
+fn says() -> impl Strategy<Value = Says> {
+    let seconds = || prop::option::of(prop::sample::select(vec![0, 1, 5, 10, 30]));
+    (
+        seconds(),
+        seconds(),
+        seconds(),
+        seconds(),
+        0..14usize,
+        seconds(),
+        any::<bool>(),
+        any::<bool>(),
+    )
+        .prop_map(|(max_age, s_maxage, swr, sie, flag, age, has_etag, varies)| Says {
+            max_age,
+            // Rarer, since it overrides so much.
+            s_maxage: s_maxage.filter(|seconds| seconds % 2 == 0),
+            swr,
+            sie,
+            flag: if flag < FLAGS.len() { flag } else { 0 },
+            age: age.filter(|age| *age < 10),
+            has_etag,
+            varies,
+        })
+}
+
+fn wants() -> impl Strategy<Value = Wants> {
+    let x = prop::option::of(0..2u8);
+    (0..2usize, x, 0..16usize, prop::option::of(0..3u32), 0..8u8).prop_map(
+        |(path, x, control, has_version, authorized)| Wants {
+            path,
+            x,
+            control: if control < CONTROLS.len() { control } else { 0 },
+            has_version,
+            is_authorized: authorized == 0,
+        },
+    )
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        8 => (wants(), says()).prop_map(|(wants, says)| Step::Get(wants, says)),
+        2 => wants().prop_map(Step::GetInVain),
+        1 => (0..2usize).prop_map(Step::Post),
+        1 => (0..2usize).prop_map(Step::Change),
+        4 => (0..12u64).prop_map(Step::Pass),
+    ];
+    prop::collection::vec(step, 1..60)
+}
+
+/// What an origin that is at `version` answers to the question.
+fn origin(conditions: Option<&str>, own: &str, says: &Says, version: u32) -> String {
+    let asked = conditions.unwrap_or(own);
+    if says.has_etag && asked.contains(&format!("If-None-Match: \"{version}\"\r\n")) {
+        reply(304, &says.fields(version), "")
+    } else {
+        reply(200, &says.fields(version), &version.to_string())
+    }
+}
+
+/// Sends the request, and answers what goes on as an origin would; a refresh too.
+fn send(bench: &mut Bench, wants: &Wants, says: Option<&Says>, version: u32) -> Got {
+    use pollux_cache::{Conditions, Decision, Fetch};
+    let fields = wants.fields();
+    let head = request(&format!("GET /{}", wants.path), &fields);
+    let answer = |fetch: &Fetch| {
+        let conditions = match &fetch.conditions {
+            Conditions::Own => None,
+            Conditions::Replaced(lines) => Some(String::from_utf8_lossy(lines).into_owned()),
+        };
+        says.map(|says| origin(conditions.as_deref(), &fields, says, version))
+    };
+    match bench.ask(&head, None, false) {
+        Decision::Fetch(fetch) => {
+            let wire = answer(&fetch);
+            bench.fetched(&head, fetch, wire.as_deref())
+        }
+        Decision::AnswerAndRefresh(hit, fetch) => {
+            let got = bench.answered(&head, &hit);
+            let wire = answer(&fetch);
+            bench.fetched(&head, fetch, wire.as_deref());
+            got
+        }
+        Decision::Answer(hit) => bench.answered(&head, &hit),
+        Decision::OnlyIfCached => Got { status: 504, ..Got::default() },
+        Decision::Wait => panic!("nobody else asks"),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_cache_does_what_the_rfc_says(steps in steps()) {
+        let mut bench = Bench::new(Config::default());
+        let mut model = Model::default();
+        for (at, step) in steps.iter().enumerate() {
+            let (wants, says) = match step {
+                Step::Pass(seconds) => {
+                    bench.now += seconds;
+                    continue;
+                }
+                Step::Change(path) => {
+                    model.versions[*path] += 1;
+                    continue;
+                }
+                Step::Post(path) => {
+                    let head = request(&format!("POST /{path}"), "");
+                    bench.exchange(&head, Some(&reply(200, "", "")));
+                    model.stored.retain(|stored| stored.path != *path);
+                    model.trouble[*path] = (0, 0);
+                    continue;
+                }
+                Step::Get(wants, says) => (wants, Some(says)),
+                Step::GetInVain(wants) => (wants, None),
+            };
+            let version = model.versions[wants.path];
+            let expected = model.get(wants, says, bench.now);
+            let got = send(&mut bench, wants, says, version);
+            let got = Expected {
+                status: got.status,
+                version: got.text().parse().ok(),
+                is_asked: !got.is_hit(),
+            };
+            prop_assert_eq!(got, expected, "step {} of {:#?}", at, steps);
+        }
+        prop_assert_eq!(bench.cache.store().statistics().fetching, 0);
+    }
+}

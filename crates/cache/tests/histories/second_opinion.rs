@@ -1,0 +1,98 @@
+//! Another implementation of the same RFC asked the same: `http-cache-semantics`.
+
+use crate::bench::{Bench, START, at, reply};
+use http_cache_semantics::{CacheOptions, CachePolicy};
+use proptest::prelude::*;
+use std::time::{Duration, UNIX_EPOCH};
+
+/// Directives of responses about which both may be asked. What the RFC leaves open, and the two choose
+/// differently, is not among them, nor where the other one errs: it knows directives in lower case only,
+/// takes the last of two values of one, an unreadable `max-age` for absent, few statuses for cacheable,
+/// `proxy-revalidate` for `max-age=0`, lets `max-stale` overrule `s-maxage`, and keeps what could never
+/// be used but by a client that says `max-stale`.
+fn control() -> impl Strategy<Value = String> {
+    let directive = prop::sample::select(vec![
+        "max-age=0",
+        "max-age=10",
+        "max-age=\"20\"",
+        "s-maxage=5",
+        "no-cache",
+        "no-store",
+        "private",
+        "public",
+        "must-revalidate",
+        "no-transform",
+        "foo=\"max-age=99, no-store\"",
+    ]);
+    let name = |directive: &&str| directive.split('=').next().unwrap().to_ascii_lowercase();
+    prop::collection::vec(directive, 0..4).prop_map(move |mut directives| {
+        directives.sort_by_key(name);
+        directives.dedup_by_key(|directive| name(&&**directive));
+        directives.join(", ")
+    })
+}
+
+fn second(seconds: u64) -> std::time::SystemTime {
+    UNIX_EPOCH + Duration::from_secs(seconds)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn both_use_the_same_responses_without_asking(
+        control in control(),
+        status in prop::sample::select(vec![200u16, 203, 301, 302, 404, 410]),
+        age in prop::option::of(0..20u64),
+        expires in prop::option::of(-10..20i64),
+        changed in prop::option::of(0..2000u64),
+        is_authorized in any::<bool>(),
+        wish in prop::sample::select(vec!["", "no-cache", "max-age=5", "min-fresh=5"]),
+        later in 0..60u64,
+    ) {
+        let mut response = http::Response::builder().status(status);
+        let mut fields = String::new();
+        let mut add = |name: &str, value: String| {
+            fields += &format!("{name}: {value}\r\n");
+            let builder = std::mem::take(&mut response);
+            response = builder.header(name, value);
+        };
+        add("Date", at(START));
+        if !control.is_empty() {
+            add("Cache-Control", control);
+        }
+        if let Some(age) = age {
+            add("Age", age.to_string());
+        }
+        if let Some(expires) = expires {
+            add("Expires", at(START.saturating_add_signed(expires)));
+        }
+        if let Some(changed) = changed {
+            add("Last-Modified", at(START - changed));
+        }
+        let response = response.body(()).unwrap();
+        let authorization = if is_authorized { "Authorization: x\r\n" } else { "" };
+
+        let mut bench = Bench::default();
+        bench.get("/", authorization, &reply(status, &fields, "old"));
+        bench.now += later;
+        let wishes = if wish.is_empty() { String::new() } else { format!("Cache-Control: {wish}\r\n") };
+        let got = bench.get("/", &wishes, &reply(200, "", "new"));
+
+        let request = |field: Option<(&str, &str)>| {
+            let builder = http::Request::builder().uri("http://a/").header("host", "a");
+            let builder = match field {
+                Some((name, value)) if !value.is_empty() => builder.header(name, value),
+                _ => builder,
+            };
+            builder.body(()).unwrap()
+        };
+        let first = request(is_authorized.then_some(("authorization", "x")));
+        let options = CacheOptions { shared: true, ..CacheOptions::default() };
+        let policy = CachePolicy::new_options(&first, &response, second(START), options);
+        let next = request(Some(("cache-control", wish)));
+        let theirs = policy.is_storable()
+            && policy.before_request(&next, second(START + later)).satisfies_without_revalidation();
+        prop_assert_eq!(got.is_hit(), theirs, "{}later {} {}", fields, later, wishes);
+    }
+}

@@ -1,0 +1,117 @@
+//! Conditions and ranges of clients (RFC 9111 §4.3.2, RFC 9110 §13, §14).
+
+use crate::bench::{Bench, START, at, reply, request};
+
+const FRESH: &str = "Cache-Control: max-age=60\r\n";
+
+/// The status of the answer from the store to a request with `fields`.
+fn status(stored: &str, fields: &str) -> u16 {
+    let mut bench = Bench::default();
+    bench.get("/", "", &reply(200, &format!("{FRESH}{stored}"), "0123456789"));
+    bench.now += 5;
+    let got = bench.get("/", fields, "");
+    assert!(got.is_hit());
+    if got.status == 304 {
+        assert!(got.body.is_empty());
+        assert_eq!((got.field("content-length"), got.field("content-type")), (None, None));
+        assert!(got.field("age").unwrap().parse::<u64>().unwrap() >= 5);
+        assert!(got.field("date").is_some() && got.field("cache-control").is_some());
+    }
+    got.status
+}
+
+#[test]
+fn rfc_9111_4_3_2_if_none_match_is_answered_from_the_store() {
+    for (tag, fields, expected) in [
+        ("\"a\"", "If-None-Match: \"a\"\r\n", 304),
+        ("W/\"a\"", "If-None-Match: \"a\"\r\n", 304),
+        ("\"a\"", "If-None-Match: \"x\", W/\"a\"\r\n", 304),
+        ("\"a\"", "If-None-Match: *\r\n", 304),
+        ("\"a\"", "If-None-Match: \"b\"\r\n", 200),
+        ("\"a\"", "If-None-Match: a\r\n", 200),
+    ] {
+        let stored = format!("ETag: {tag}\r\nContent-Type: text/plain\r\n");
+        assert_eq!(status(&stored, fields), expected, "{tag} {fields}");
+    }
+}
+
+#[test]
+fn rfc_9111_4_3_2_if_modified_since_is_answered_from_the_store() {
+    let changed = format!("Last-Modified: {}\r\nETag: \"a\"\r\n", at(START - 100));
+    let since = |second| format!("If-Modified-Since: {}\r\n", at(second));
+    assert_eq!(status(&changed, &since(START - 100)), 304);
+    assert_eq!(status(&changed, &since(START - 99)), 304);
+    assert_eq!(status(&changed, &since(START - 101)), 200);
+    // A tag counts before a date.
+    assert_eq!(status(&changed, &format!("{}If-None-Match: \"b\"\r\n", since(START))), 200);
+    assert_eq!(status(&changed, &format!("{}If-None-Match: \"a\"\r\n", since(START - 900))), 304);
+    // Without Last-Modified, Date stands in, and the time of arrival for that.
+    let date = format!("Date: {}\r\n", at(START - 10));
+    assert_eq!(status(&date, &since(START - 10)), 304);
+    assert_eq!(status(&date, &since(START - 11)), 200);
+    assert_eq!(status("", &since(START)), 304);
+    assert_eq!(status("", &since(START - 1)), 200);
+}
+
+#[test]
+fn rfc_9111_4_3_2_only_a_200_is_conditional() {
+    let mut bench = Bench::default();
+    bench.get("/", "", &reply(404, &format!("{FRESH}ETag: \"a\"\r\n"), "none"));
+    let got = bench.get("/", "If-None-Match: \"a\"\r\nRange: bytes=0-1\r\n", "");
+    assert_eq!((got.status, got.text()), (404, "none"));
+}
+
+#[test]
+fn rfc_9111_4_3_2_a_client_that_misses_with_what_it_has_gets_a_304() {
+    let mut bench = Bench::default();
+    let wire = reply(200, &format!("{FRESH}ETag: \"a\"\r\nContent-Type: x/y\r\n"), "body");
+    let got = bench.get("/", "If-None-Match: \"a\"\r\n", &wire);
+    assert_eq!((got.asked, got.status, got.conditions.as_deref()), (1, 304, Some("")));
+    assert_eq!((got.field("etag"), got.field("content-type")), (Some("\"a\""), None));
+    assert_eq!(bench.get("/", "", "").text(), "body", "the whole was fetched for the store");
+}
+
+#[test]
+fn rfc_9110_14_2_ranges_of_what_is_stored() {
+    let mut bench = Bench::default();
+    let changed = at(START - 100);
+    let fields = format!("{FRESH}ETag: \"a\"\r\nLast-Modified: {changed}\r\n");
+    bench.get("/", "", &reply(200, &fields, "0123456789"));
+    let since = format!("If-Range: {changed}\r\n");
+    for (range, condition, status, body) in [
+        ("bytes=0-1", "", 206, "01"),
+        ("bytes=8-", "", 206, "89"),
+        ("bytes=-3", "", 206, "789"),
+        ("bytes=5-99", "", 206, "56789"),
+        ("bytes=10-", "", 416, ""),
+        ("bytes=0-1,3-4", "", 200, "0123456789"),
+        ("bytes=x", "", 200, "0123456789"),
+        ("bytes=0-1", "If-Range: \"a\"\r\n", 206, "01"),
+        ("bytes=0-1", "If-Range: \"b\"\r\n", 200, "0123456789"),
+        ("bytes=0-1", "If-Range: W/\"a\"\r\n", 200, "0123456789"),
+        ("bytes=0-1", &since, 206, "01"),
+        ("bytes=0-1", "If-Range: Sun, 06 Nov 1994 08:49:37 GMT\r\n", 200, "0123456789"),
+        ("bytes=0-1", "If-None-Match: \"a\"\r\n", 304, ""),
+    ] {
+        let got = bench.get("/", &format!("Range: {range}\r\n{condition}"), "");
+        assert!(got.is_hit());
+        assert_eq!((got.status, got.text()), (status, body), "{range} {condition}");
+        match status {
+            206 => assert!(got.field("content-range").unwrap().ends_with("/10")),
+            416 => assert_eq!(got.field("content-range"), Some("bytes */10")),
+            _ => assert_eq!(got.field("content-range"), None),
+        }
+    }
+    let head = bench.exchange(&request("HEAD /", "Range: bytes=0-1\r\n"), None);
+    assert_eq!((head.status, head.field("content-length")), (200, Some("10")));
+}
+
+#[test]
+fn rfc_9110_14_2_a_range_that_misses_is_asked_for_as_it_is() {
+    let mut bench = Bench::default();
+    let part = reply(206, &format!("{FRESH}Content-Range: bytes 0-1/10\r\n"), "01");
+    let got = bench.get("/", "Range: bytes=0-1\r\n", &part);
+    assert_eq!((got.status, got.conditions), (206, None));
+    let got = bench.get("/", "", &reply(200, FRESH, "0123456789"));
+    assert_eq!((got.asked, got.text()), (1, "0123456789"), "a part answers for nothing else");
+}

@@ -1,0 +1,94 @@
+use crate::bench::{Bench, START, at, reply};
+use pollux_cache::Config;
+
+/// Whether a request `after` seconds is answered from the store.
+fn is_fresh(fields: &str, after: u64, request: &str) -> bool {
+    let mut bench = Bench::default();
+    bench.get("/", "", &reply(200, fields, "old"));
+    bench.now += after;
+    bench.get("/", request, &reply(200, "Cache-Control: no-store\r\n", "new")).is_hit()
+}
+
+#[test]
+fn rfc_9111_4_2_lifetimes() {
+    let expires = format!("Expires: {}\r\nDate: {}\r\n", at(START + 60), at(START));
+    for (fields, lifetime) in [
+        ("Cache-Control: max-age=60\r\n", 60),
+        ("Cache-Control: max-age=9, s-maxage=60\r\n", 60),
+        ("Cache-Control: max-age=90\r\nAge: 30\r\n", 60),
+        (&expires, 60),
+        (&format!("Cache-Control: max-age=9\r\n{expires}"), 9),
+        (&format!("Last-Modified: {}\r\n", at(START - 600)), 60),
+    ] {
+        assert!(is_fresh(fields, lifetime - 1, ""), "{fields}");
+        assert!(!is_fresh(fields, lifetime, ""), "{fields}");
+    }
+    for stale in [
+        "Cache-Control: max-age=0\r\nETag: \"a\"\r\n",
+        "Cache-Control: max-age=60, max-age=30\r\nETag: \"a\"\r\n",
+        "Cache-Control: max-age=60s\r\nETag: \"a\"\r\n",
+        "Cache-Control: max-age=60\r\nAge: 60\r\nETag: \"a\"\r\n",
+        "Cache-Control: no-cache, max-age=60\r\nETag: \"a\"\r\n",
+        "Expires: 0\r\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
+        "ETag: \"a\"\r\n",
+    ] {
+        assert!(!is_fresh(stale, 0, ""), "{stale}");
+    }
+}
+
+#[test]
+fn rfc_9111_5_2_1_what_clients_want() {
+    const FRESH: &str = "Cache-Control: max-age=60\r\nETag: \"a\"\r\n";
+    for (request, after, expected) in [
+        ("Cache-Control: max-age=10\r\n", 10, true),
+        ("Cache-Control: max-age=10\r\n", 11, false),
+        ("Cache-Control: max-age=0\r\n", 1, false),
+        ("Cache-Control: max-age=x\r\n", 1, false),
+        ("Cache-Control: min-fresh=20\r\n", 40, true),
+        ("Cache-Control: min-fresh=20\r\n", 41, false),
+        ("Cache-Control: no-cache\r\n", 0, false),
+        ("Pragma: no-cache\r\n", 0, false),
+        ("Pragma: no-cache\r\nCache-Control: max-age=60\r\n", 0, true),
+        ("Cache-Control: max-stale\r\n", 1000, true),
+        ("Cache-Control: max-stale=10\r\n", 70, true),
+        ("Cache-Control: max-stale=10\r\n", 71, false),
+        ("Cache-Control: max-stale=x\r\n", 61, false),
+        ("Cache-Control: max-stale, max-age=60\r\n", 61, false),
+        ("Cache-Control: only-if-cached\r\n", 59, true),
+    ] {
+        assert_eq!(is_fresh(FRESH, after, request), expected, "{request} {after}");
+    }
+    for forbids in ["must-revalidate", "proxy-revalidate", "s-maxage=60", "no-cache"] {
+        let fields = format!("Cache-Control: max-age=60, {forbids}\r\nETag: \"a\"\r\n");
+        assert!(!is_fresh(&fields, 61, "Cache-Control: max-stale\r\n"), "{forbids}");
+    }
+}
+
+#[test]
+fn rfc_9111_5_2_1_clients_need_not_be_obeyed() {
+    let mut bench = Bench::new(Config { obeys_clients: false, ..Config::default() });
+    bench.get("/", "", &reply(200, "Cache-Control: max-age=60\r\n", "old"));
+    assert!(bench.get("/", "Cache-Control: no-cache\r\n", "").is_hit());
+    assert!(bench.get("/", "Pragma: no-cache\r\n", "").is_hit());
+}
+
+#[test]
+fn rfc_9111_5_2_1_7_only_if_cached() {
+    let mut bench = Bench::default();
+    let only = "Cache-Control: only-if-cached\r\n";
+    assert_eq!(bench.get("/", only, "").status, 504);
+    bench.get("/", "", &reply(200, "Cache-Control: max-age=60\r\n", "x"));
+    assert_eq!(bench.get("/", only, "").text(), "x");
+    bench.now += 60;
+    assert_eq!(bench.get("/", only, "").status, 504);
+    assert_eq!(bench.get("/", "Cache-Control: only-if-cached, max-stale\r\n", "").text(), "x");
+}
+
+#[test]
+fn a_clock_that_is_set_back_makes_nothing_wrong() {
+    let mut bench = Bench::default();
+    bench.get("/", "", &reply(200, "Cache-Control: max-age=60\r\n", "x"));
+    bench.now -= 1_000_000;
+    let got = bench.get("/", "", "");
+    assert_eq!((got.is_hit(), got.field("age")), (true, Some("0")));
+}

@@ -1,0 +1,54 @@
+use crate::bench::{Bench, reply, request};
+
+const FRESH: &str = "Cache-Control: max-age=60\r\n";
+
+/// Which of three stored URLs are still there after the exchange.
+fn left(line: &str, wire: &str) -> Vec<&'static str> {
+    let mut bench = Bench::default();
+    let paths = ["/a", "/b", "/x/c"];
+    for path in paths {
+        bench.get(path, "", &reply(200, FRESH, "x"));
+    }
+    bench.exchange(&request(line, ""), Some(wire));
+    let mut is_there = |path: &str| bench.get(path, "", &reply(500, "", "")).is_hit();
+    paths.into_iter().filter(|path| is_there(path)).collect()
+}
+
+#[test]
+fn rfc_9111_4_4_unsafe_methods_invalidate() {
+    let ok = reply(200, "", "");
+    for method in ["POST", "PUT", "DELETE", "PATCH", "PURGE", "WHATEVER"] {
+        assert_eq!(left(&format!("{method} /a"), &ok), ["/b", "/x/c"], "{method}");
+    }
+    for method in ["OPTIONS", "TRACE", "HEAD"] {
+        assert_eq!(left(&format!("{method} /a"), &ok), ["/a", "/b", "/x/c"], "{method}");
+    }
+    assert_eq!(left("POST /a", &reply(303, "", "")), ["/b", "/x/c"]);
+    assert_eq!(left("POST /a", &reply(404, "", "")), ["/a", "/b", "/x/c"]);
+    assert_eq!(left("POST /a", &reply(500, "", "")), ["/a", "/b", "/x/c"]);
+}
+
+#[test]
+fn rfc_9111_4_4_so_do_locations_of_the_same_origin() {
+    for (location, expected) in [
+        ("Location: /b\r\n", vec!["/a", "/x/c"]),
+        ("Content-Location: http://A/b\r\n", vec!["/a", "/x/c"]),
+        ("Location: c\r\n", vec!["/a", "/b"]),
+        ("Location: /a\r\nContent-Location: /b\r\n", vec!["/x/c"]),
+        ("Location: http://evil/b\r\n", vec!["/a", "/b", "/x/c"]),
+    ] {
+        assert_eq!(left("POST /x/form", &reply(201, location, "")), expected, "{location}");
+    }
+    assert_eq!(left("POST /x/form", &reply(500, "Location: /b\r\n", "")), ["/a", "/b", "/x/c"]);
+}
+
+#[test]
+fn rfc_9111_4_4_what_was_asked_for_before_is_not_stored_after() {
+    let mut bench = Bench::default();
+    let head = request("GET /a", "");
+    let pollux_cache::Decision::Fetch(fetch) = bench.ask(&head, Some(1), false) else { panic!() };
+    bench.exchange(&request("POST /a", ""), Some(&reply(200, "", "")));
+    let got = bench.fetched(&head, fetch, Some(&reply(200, FRESH, "old")));
+    assert_eq!(got.text(), "old");
+    assert!(!bench.get("/a", "", &reply(200, "", "new")).is_hit());
+}

@@ -1,0 +1,10 @@
+//! The cache as a client and an origin see it, section by section.
+
+mod bench;
+mod collapsing;
+mod conditions;
+mod freshness;
+mod invalidation;
+mod stale;
+mod storing;
+mod validation;

@@ -1,0 +1,217 @@
+use crate::bench::{Bench, START, at, reply, request};
+use pollux_cache::Config;
+
+const FRESH: &str = "Cache-Control: max-age=60\r\n";
+
+/// Whether the second request is answered from the store, after the first got this.
+fn is_stored(first: &str, wire: &str) -> bool {
+    let mut bench = Bench::default();
+    bench.get("/", first, wire);
+    bench.get("/", "", &reply(200, "", "new")).is_hit()
+}
+
+#[test]
+fn rfc_9111_3_a_fresh_response_answers_the_next_request() {
+    let mut bench = Bench::default();
+    let wire = reply(200, &format!("{FRESH}Content-Type: text/plain\r\nX-A: 1\r\n"), "body");
+    let first = bench.get("/a?b", "", &wire);
+    assert_eq!((first.status, first.text(), first.asked), (200, "body", 1));
+    assert_eq!(
+        first.field("cache-status"),
+        Some("Pollux; fwd=uri-miss; fwd-status=200; ttl=60; stored")
+    );
+    bench.now += 59;
+    let second = bench.get("/a?b", "", &reply(200, "", "new"));
+    assert!(second.is_hit());
+    assert_eq!((second.status, second.text()), (200, "body"));
+    assert_eq!(second.field("age"), Some("59"));
+    assert_eq!(second.field("content-length"), Some("4"));
+    assert_eq!(second.field("content-type"), Some("text/plain"));
+    assert_eq!(second.field("x-a"), Some("1"));
+    assert_eq!(second.field("cache-status"), Some("Pollux; hit; ttl=1"));
+    assert_eq!(second.field("date"), Some(&at(START)[..]), "RFC 9110 §6.6.1");
+    bench.now += 1;
+    assert_eq!(bench.get("/a?b", "", &reply(200, "", "new")).text(), "new");
+    assert!(!bench.get("/a?c", "", &wire).is_hit(), "another query is another key");
+}
+
+#[test]
+fn rfc_9111_3_what_is_not_stored() {
+    for (request, wire) in [
+        ("", reply(200, "Cache-Control: max-age=60, no-store\r\n", "x")),
+        ("", reply(200, "Cache-Control: max-age=60, private\r\n", "x")),
+        ("", reply(200, "Cache-Control: max-age=60\r\nVary: *\r\n", "x")),
+        ("", reply(200, "", "x")),
+        ("", reply(302, "Location: /\r\n", "x")),
+        ("Cache-Control: no-store\r\n", reply(200, FRESH, "x")),
+        ("Authorization: Basic eA==\r\n", reply(200, FRESH, "x")),
+        (
+            "Range: bytes=0-0\r\n",
+            reply(206, &format!("{FRESH}Content-Range: bytes 0-0/9\r\n"), "x"),
+        ),
+    ] {
+        assert!(!is_stored(request, &wire), "{request}{wire}");
+    }
+    // The positive control.
+    assert!(is_stored("", &reply(200, FRESH, "x")));
+    assert!(is_stored(
+        "Authorization: Basic eA==\r\n",
+        &reply(200, "Cache-Control: public, max-age=9\r\n", "x")
+    ));
+    assert!(is_stored("Range: bytes=0-0\r\n", &reply(200, FRESH, "x")));
+    assert!(is_stored("Cookie: a=b\r\n", &reply(200, &format!("{FRESH}Set-Cookie: a=b\r\n"), "x")));
+}
+
+#[test]
+fn rfc_9111_3_1_fields_that_are_not_kept() {
+    let mut bench = Bench::default();
+    let fields = "Cache-Control: max-age=60, no-cache=\"a, B\", private=\"c\"\r\nConnection: d\r\n\
+                  a: 1\r\nb: 2\r\nc: 3\r\nd: 4\r\ne: 5\r\nProxy-Authenticate: x\r\nAge: 7\r\n\
+                  Cache-Status: Near; hit\r\n";
+    bench.get("/", "", &reply(200, fields, "x"));
+    let got = bench.get("/", "", "");
+    for name in ["a", "b", "c", "d", "connection", "proxy-authenticate"] {
+        assert_eq!(got.field(name), None, "{name}");
+    }
+    assert_eq!((got.field("e"), got.field("age")), (Some("5"), Some("7")));
+    assert!(
+        got.head.contains("Cache-Status: Near; hit\r\n"),
+        "RFC 9211 §2: caches add to the list"
+    );
+    assert_eq!(got.head.matches("Age:").count(), 1);
+}
+
+#[test]
+fn rfc_9111_3_content_that_breaks_off_or_is_too_long_is_not_stored() {
+    let config = Config { max_object: 100_000, ..Config::default() };
+    let wire = |said: usize, sent: usize| {
+        format!("HTTP/1.1 200 OK\r\n{FRESH}Content-Length: {said}\r\n\r\n{}", "x".repeat(sent))
+    };
+    let chunked = |sent: usize| {
+        format!("HTTP/1.1 200 OK\r\n{FRESH}Transfer-Encoding: chunked\r\n\r\n{}", "x".repeat(sent))
+    };
+    for (wire, expected) in [
+        (wire(5, 5), true),
+        (wire(6, 5), false),
+        (wire(100_000, 100_000), true),
+        (wire(100_001, 100_001), false),
+        // The bench passes content on as it is.
+        (chunked(100_000), true),
+        (chunked(100_001), false),
+    ] {
+        let mut bench = Bench::new(config.clone());
+        let first = bench.get("/", "", &wire);
+        let second = bench.get("/", "", &reply(200, "", ""));
+        assert_eq!(second.is_hit(), expected, "{}", first.head);
+        assert!(!expected || second.body == first.body);
+    }
+}
+
+#[test]
+fn rfc_9111_4_1_variants() {
+    let mut bench = Bench::default();
+    let wire = |body: &str| reply(200, &format!("{FRESH}Vary: Accept-Encoding\r\n"), body);
+    bench.get("/", "Accept-Encoding: gzip, br\r\n", &wire("both"));
+    let other = bench.get("/", "Accept-Encoding: gzip\r\n", &wire("gzip"));
+    assert!(other.field("cache-status").unwrap().contains("fwd=vary-miss"));
+    bench.get("/", "", &wire("none"));
+    for (fields, body) in [
+        ("Accept-Encoding: BR;q=1.0,gzip\r\n", "both"),
+        ("Accept-Encoding: x-gzip\r\n", "gzip"),
+        ("", "none"),
+    ] {
+        let got = bench.get("/", fields, "");
+        assert!(got.is_hit());
+        assert_eq!(got.text(), body);
+    }
+    assert_eq!(bench.cache.store().list(b"http://a/", 10, bench.now).len(), 3);
+    // The origin varies by something else now: the old ones would match what they must not.
+    bench.get("/", "Accept-Encoding: zstd\r\n", &reply(200, &format!("{FRESH}Vary: X\r\n"), "x"));
+    assert_eq!(bench.get("/", "Accept-Encoding: gzip\r\n", "").text(), "x");
+}
+
+#[test]
+fn rfc_9111_4_1_so_many_variants_and_no_more() {
+    let mut bench = Bench::default();
+    for number in 0..3 * pollux_cache::VARIANTS_MAX {
+        let wire = reply(200, &format!("{FRESH}Vary: X\r\n"), "x");
+        bench.get("/", &format!("X: {number}\r\n"), &wire);
+    }
+    assert_eq!(bench.cache.store().list(b"", 1000, bench.now).len(), pollux_cache::VARIANTS_MAX);
+}
+
+#[test]
+fn rfc_9213_2_targeted_fields_rule() {
+    for (fields, expected) in [
+        ("CDN-Cache-Control: max-age=60\r\nCache-Control: no-store\r\n", true),
+        ("CDN-Cache-Control: no-store\r\nCache-Control: max-age=60\r\n", false),
+        ("CDN-Cache-Control: max-age=60, &\r\nCache-Control: no-store\r\n", false),
+        ("CDN-Cache-Control: max-age=0\r\nExpires: Fri, 31 Dec 9999 23:59:59 GMT\r\n", false),
+        ("Pollux-Cache-Control: max-age=60\r\nCDN-Cache-Control: no-store\r\n", true),
+    ] {
+        assert_eq!(is_stored("", &reply(200, fields, "x")), expected, "{fields}");
+    }
+}
+
+#[test]
+fn negative_caching_is_what_is_configured() {
+    let mut bench = Bench::new(Config { negative: 10, ..Config::default() });
+    bench.get("/", "", &reply(404, "", "none"));
+    assert!(bench.get("/", "", "").is_hit());
+    bench.now += 10;
+    assert!(!bench.get("/", "", &reply(200, FRESH, "there")).is_hit());
+    assert_eq!(bench.get("/", "", "").text(), "there");
+    assert!(!is_stored("", &reply(404, "", "none")), "the default is none");
+}
+
+#[test]
+fn rfc_9111_5_2_1_a_request_that_is_not_understood_goes_on_as_it_is() {
+    let mut bench = Bench::default();
+    bench.get("/", "", &reply(200, FRESH, "old"));
+    for fields in [
+        "If-Match: \"a\"\r\n",
+        "If-Unmodified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
+        "Upgrade: websocket\r\nConnection: upgrade\r\n",
+        "Cache-Control: no-store\r\n",
+    ] {
+        let got = bench.get("/", fields, &reply(200, "", "new"));
+        assert_eq!((got.text(), got.conditions.is_none()), ("new", true), "{fields}");
+        assert!(got.field("cache-status").unwrap().contains("fwd=bypass"));
+    }
+    for method in ["OPTIONS", "TRACE", "POST", "PUT", "QUERY"] {
+        let head = request(&format!("{method} /other"), "");
+        let got = bench.exchange(&head, Some(&reply(200, FRESH, "")));
+        assert!(got.field("cache-status").unwrap().contains("fwd=method"), "{method}");
+    }
+    assert!(bench.get("/", "", "").is_hit());
+    assert!(!bench.get("/other", "", &reply(200, "", "")).is_hit());
+}
+
+#[test]
+fn purges_by_url_prefix_and_tag() {
+    use pollux_cache::Purge::{Everything, Prefix, Tag, Url};
+    let mut bench = Bench::default();
+    let tagged = |tags: &str| reply(200, &format!("{FRESH}{tags}Vary: X\r\n"), "x");
+    let fill = |bench: &mut Bench| {
+        bench.get("/a/1", "", &tagged("Surrogate-Key: one both\r\n"));
+        bench.get("/a/1", "X: 1\r\n", &tagged(""));
+        bench.get("/a/2", "", &tagged("Cache-Tag: two,both\r\n"));
+        bench.get("/b", "", &tagged("X-Other: one\r\n"));
+    };
+    for (purge, count) in [
+        (Url(b"http://a/a/1"), 2),
+        (Url(b"http://a/a"), 0),
+        (Prefix(b"http://a/a/"), 3),
+        (Prefix(b"http://a"), 4),
+        (Tag(b"one"), 2),
+        (Tag(b"both"), 3),
+        (Tag(b"on"), 0),
+        (Everything, 4),
+    ] {
+        fill(&mut bench);
+        let before = bench.cache.store().list(b"", 100, bench.now).len();
+        assert_eq!(before, 4);
+        assert_eq!(bench.cache.store().purge(purge), count, "{purge:?}");
+        assert_eq!(bench.cache.store().list(b"", 100, bench.now).len(), 4 - count);
+    }
+}
