@@ -1,0 +1,125 @@
+//! A thread that waits for the disk, so that nobody else has to.
+
+use super::File;
+use crate::{Answer, Request, StoreError, limits};
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
+    },
+    thread::{self, JoinHandle},
+};
+
+/// The most requests that one commit takes: what bounds how long the first of them waits.
+const BATCH: usize = 1024;
+
+type Outcome<T> = (T, Result<Answer, StoreError>);
+
+/// Answers requests to a file from a thread of its own. All that wait while the disk is busy leave
+/// with one commit then. `T` is whatever the caller knows a request by.
+#[derive(Debug)]
+pub struct Keeper<T> {
+    requests: Option<SyncSender<(T, Request)>>,
+    answers: Arc<Mutex<Vec<Outcome<T>>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<T: Send + 'static> Keeper<T> {
+    /// Starts the thread. It calls `ring` when there is something to [take](Keeper::take).
+    ///
+    /// # Errors
+    /// No thread could be started.
+    pub fn start(file: File, ring: impl Fn() + Send + 'static) -> std::io::Result<Self> {
+        let (requests, queue) = sync_channel(limits::FILE_QUEUE);
+        let answers = Arc::new(Mutex::new(Vec::new()));
+        let thread = thread::Builder::new().name("guestbook".to_owned()).spawn({
+            let answers = answers.clone();
+            move || keep(&file, &queue, &answers, &ring)
+        })?;
+        Ok(Self { requests: Some(requests), answers, thread: Some(thread) })
+    }
+
+    /// Begins a request. Never blocks.
+    ///
+    /// # Errors
+    /// [`StoreError::Busy`] when too many wait already.
+    pub fn begin(&self, ticket: T, request: Request) -> Result<(), StoreError> {
+        let Some(requests) = &self.requests else { return Err(StoreError::Busy) };
+        requests.try_send((ticket, request)).map_err(|error| match error {
+            TrySendError::Full(_) => StoreError::Busy,
+            TrySendError::Disconnected(_) => {
+                StoreError::Unreachable("the guestbook's thread has ended".to_owned())
+            }
+        })
+    }
+
+    /// Moves the answers that have come to the end of `into`.
+    pub fn take(&self, into: &mut Vec<Outcome<T>>) {
+        into.append(&mut self.answers.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// Waits for the requests that were begun.
+impl<T> Drop for Keeper<T> {
+    fn drop(&mut self) {
+        self.requests = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn keep<T>(
+    file: &File,
+    queue: &Receiver<(T, Request)>,
+    answers: &Mutex<Vec<Outcome<T>>>,
+    ring: &dyn Fn(),
+) {
+    while let Ok(first) = queue.recv() {
+        let mut batch = vec![first];
+        batch.extend(queue.try_iter().take(BATCH - 1));
+        let outcomes = file.serve(batch.iter().map(|(_, request)| request));
+        let tickets = batch.into_iter().map(|(ticket, _)| ticket);
+        let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
+        answers.extend(tickets.zip(outcomes));
+        drop(answers);
+        ring();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        collections::BTreeSet,
+        sync::mpsc::channel,
+        time::{Duration, Instant},
+    };
+
+    #[test]
+    fn every_request_is_answered_once_and_the_bell_rings() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = File::open(&directory.path().join("guestbook")).unwrap();
+        let (bell, rings) = channel();
+        let keeper = Keeper::start(file, move || bell.send(()).expect("the test listens")).unwrap();
+        for ticket in 0..500_u32 {
+            keeper.begin(ticket, Request::Visit { shown: 1 }).unwrap();
+        }
+        let mut answers = Vec::new();
+        let start = Instant::now();
+        while answers.len() < 500 {
+            assert!(start.elapsed() < Duration::from_secs(60));
+            rings.recv_timeout(Duration::from_secs(60)).unwrap();
+            keeper.take(&mut answers);
+        }
+        let mut visitors = BTreeSet::new();
+        for (at, (ticket, answer)) in answers.into_iter().enumerate() {
+            assert_eq!(at, ticket as usize);
+            let Answer::Visit { visitor, .. } = answer.unwrap() else { panic!("no visit") };
+            visitors.insert(visitor);
+        }
+        assert_eq!(visitors, (1..=500).collect());
+        // Fewer commits than requests: they share them.
+        assert!(rings.try_iter().count() < 400);
+    }
+}

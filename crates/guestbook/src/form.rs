@@ -1,0 +1,93 @@
+//! What a browser posts, to a remark.
+
+use crate::limits;
+
+/// Why a form has no remark that could be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FormError {
+    /// The field is missing, or has nothing but white space.
+    #[error("the form has no remark: its field guest-remarks is missing or empty")]
+    Empty,
+    /// A field stands there twice, and which one is meant nobody can tell.
+    #[error("the form has the field {0} more than once")]
+    Twice(&'static str),
+    /// The remark is too long.
+    #[error("the remark is longer than {} octets", limits::REMARK_BYTES)]
+    TooLong,
+    /// A field is no UTF-8 once its percent signs are decoded.
+    #[error("the form is no UTF-8")]
+    NotUtf8,
+}
+
+/// Reads the body of a form (`application/x-www-form-urlencoded`, URL Standard §5): the fields
+/// `guest-remarks` and, if there is one, `guest-name`. Other fields are ignored. Returns the remark
+/// as it is kept, and as ZeroHTTPd keeps it: `REMARK - NAME`.
+///
+/// # Errors
+/// There is no remark, or none that can be kept.
+pub fn parse(body: &[u8]) -> Result<Vec<u8>, FormError> {
+    let (mut remark, mut name) = (None, None);
+    for (key, value) in form_urlencoded::parse(body) {
+        let (field, known) = match &*key {
+            "guest-remarks" => (&mut remark, "guest-remarks"),
+            "guest-name" => (&mut name, "guest-name"),
+            _ => continue,
+        };
+        if field.replace(value).is_some() {
+            return Err(FormError::Twice(known));
+        }
+    }
+    let text = remark.as_deref().unwrap_or_default().trim();
+    if text.is_empty() {
+        return Err(FormError::Empty);
+    }
+    let mut kept = text.replace("\r\n", "\n");
+    let name = name.as_deref().unwrap_or_default().trim();
+    if !name.is_empty() {
+        kept.push_str(" - ");
+        kept.push_str(name);
+    }
+    // The decoder puts this in the place of what is no UTF-8; a guest who means it is an exception
+    // that is not worth keeping a wrong text for.
+    if kept.contains('\u{fffd}') {
+        return Err(FormError::NotUtf8);
+    }
+    if kept.len() > limits::REMARK_BYTES {
+        return Err(FormError::TooLong);
+    }
+    Ok(kept.into_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn remark(body: &str) -> Result<String, FormError> {
+        parse(body.as_bytes()).map(|remark| String::from_utf8(remark).unwrap())
+    }
+
+    #[test]
+    fn a_form_becomes_a_remark() {
+        assert_eq!(remark("guest-remarks=hello&guest-name=Ada").unwrap(), "hello - Ada");
+        assert_eq!(remark("guest-name=&guest-remarks=+hello%0D%0Aall+").unwrap(), "hello\nall");
+        assert_eq!(remark("x=1&guest-remarks=%26%3C%2B%3D").unwrap(), "&<+=");
+        assert_eq!(remark("guest-remarks=gr%C3%BC%C3%9Fe").unwrap(), "grüße");
+    }
+
+    #[test]
+    fn what_is_no_remark_is_told() {
+        assert_eq!(remark(""), Err(FormError::Empty));
+        assert_eq!(remark("guest-remarks=%20%0A"), Err(FormError::Empty));
+        assert_eq!(remark("guest-name=Ada"), Err(FormError::Empty));
+        assert_eq!(remark("guest-remarks=%ff"), Err(FormError::NotUtf8));
+        assert_eq!(
+            remark("guest-remarks=a&guest-remarks=b"),
+            Err(FormError::Twice("guest-remarks"))
+        );
+        let long = format!("guest-remarks={}", "a".repeat(limits::REMARK_BYTES + 1));
+        assert_eq!(remark(&long), Err(FormError::TooLong));
+        let fits = format!("guest-remarks={}", "a".repeat(limits::REMARK_BYTES));
+        assert!(remark(&fits).is_ok());
+    }
+}

@@ -1,0 +1,174 @@
+//! Finds the end of a reply before it is decoded.
+//!
+//! The decoder of `redis-protocol` begins anew whenever more has come, goes as deep as the arrays
+//! do, and takes any two octets for a line's end. What comes from a server that does not mean well,
+//! or is no Redis at all, is measured here first: once, without recursion, within bounds.
+
+use crate::limits::{REPLY_BYTES, REPLY_DEPTH, REPLY_ELEMENTS};
+
+/// The longest line: a length, a number, or a sentence about an error.
+const LINE_BYTES: usize = 4 << 10;
+
+/// Where the measuring of a reply stands. Survives until the whole of it has come.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Bounds {
+    /// Octets of the reply that are measured.
+    at: usize,
+    /// Elements that are still to come, a level each; the last is the innermost.
+    open: Vec<usize>,
+    has_begun: bool,
+}
+
+impl Bounds {
+    /// Measures on in `input`, which begins with the reply and is never shorter than before.
+    /// Returns the length of the reply once all of it is there.
+    ///
+    /// # Errors
+    /// It is no reply, or one that is beyond the limits.
+    pub(super) fn measure(&mut self, input: &[u8]) -> Result<Option<usize>, &'static str> {
+        loop {
+            if self.has_begun {
+                while self.open.last() == Some(&0) {
+                    self.open.pop();
+                }
+                if self.open.is_empty() {
+                    let len = self.at;
+                    *self = Self::default();
+                    return Ok(Some(len));
+                }
+            }
+            let Some(line) = line(&input[self.at..])? else { return Ok(None) };
+            let (kind, text) = line.split_first().ok_or("an empty line")?;
+            let mut len = line.len() + 2;
+            let mut elements = None;
+            match kind {
+                b'+' | b'-' => {}
+                b':' => drop(number(text)?),
+                b'$' => {
+                    let content = number(text)?;
+                    if content >= 0 {
+                        let content = usize::try_from(content).map_err(|_| "too long")?;
+                        if content > REPLY_BYTES {
+                            return Err("a string beyond the limit");
+                        }
+                        let end = self.at + len + content;
+                        let Some(after) = input.get(end..end + 2) else {
+                            return if end > REPLY_BYTES {
+                                Err("beyond the limit")
+                            } else {
+                                Ok(None)
+                            };
+                        };
+                        if after != b"\r\n" {
+                            return Err("a string that does not end where it says");
+                        }
+                        len += content + 2;
+                    }
+                }
+                b'*' => {
+                    let count = number(text)?;
+                    let count = usize::try_from(count.max(0)).unwrap_or(usize::MAX);
+                    if count > REPLY_ELEMENTS || self.open.len() == REPLY_DEPTH {
+                        return Err("an array beyond the limit");
+                    }
+                    elements = Some(count);
+                }
+                _ => return Err("a line of no kind that Redis has"),
+            }
+            self.at += len;
+            if self.at > REPLY_BYTES {
+                return Err("beyond the limit");
+            }
+            if let Some(left) = self.open.last_mut() {
+                *left -= 1;
+            }
+            self.has_begun = true;
+            self.open.extend(elements);
+        }
+    }
+}
+
+/// The line at the start, without its end, if all of it has come.
+fn line(input: &[u8]) -> Result<Option<&[u8]>, &'static str> {
+    let head = &input[..input.len().min(LINE_BYTES)];
+    match head.iter().position(|&byte| byte == b'\n') {
+        Some(end) if end > 0 && head[end - 1] == b'\r' => Ok(Some(&head[..end - 1])),
+        Some(_) => Err("a line that ends without CR"),
+        None if input.len() >= LINE_BYTES => Err("a line that does not end"),
+        None => Ok(None),
+    }
+}
+
+fn number(text: &[u8]) -> Result<i64, &'static str> {
+    std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).ok_or("a number that is none")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn measured(input: &[u8]) -> Result<Option<usize>, &'static str> {
+        Bounds::default().measure(input)
+    }
+
+    #[test]
+    fn replies_end_where_they_say() {
+        for reply in [
+            "+OK\r\n",
+            "-ERR no\r\n",
+            ":42\r\n",
+            "$-1\r\n",
+            "$0\r\n\r\n",
+            "*-1\r\n",
+            "*0\r\n",
+            "$3\r\na\nb\r\n",
+            "*2\r\n$1\r\na\r\n*1\r\n:1\r\n",
+            "*2\r\n*0\r\n*1\r\n$-1\r\n",
+        ] {
+            let followed = format!("{reply}+next\r\n");
+            assert_eq!(measured(followed.as_bytes()), Ok(Some(reply.len())), "{reply:?}");
+            for cut in 0..reply.len() {
+                assert_eq!(measured(&reply.as_bytes()[..cut]), Ok(None), "{reply:?} to {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_reply_or_too_much_is_an_error() {
+        for reply in [
+            "HTTP/1.1 400 Bad Request\r\n",
+            "\r\n",
+            "+a\n",
+            ":x\r\n",
+            "$1\r\nab\r\n",
+            "$99999999999\r\n",
+            "*99999999999\r\n",
+            "$1000000000\r\n",
+            "*x\r\n",
+        ] {
+            assert!(measured(reply.as_bytes()).is_err(), "{reply:?}");
+        }
+        assert!(measured("*1\r\n".repeat(1 << 20).as_bytes()).is_err(), "no recursion");
+        assert!(measured(&[b'+'; LINE_BYTES]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_split_measures_the_same(cuts in prop::collection::vec(1..9_usize, 1..40)) {
+            let reply = b"*3\r\n$5\r\nhello\r\n*2\r\n:1\r\n$-1\r\n-ERR x\r\n";
+            let (mut bounds, mut came) = (Bounds::default(), 0);
+            for cut in cuts.into_iter().cycle() {
+                came = (came + cut).min(reply.len());
+                let end = bounds.measure(&reply[..came]).unwrap();
+                prop_assert_eq!(end, (came == reply.len()).then_some(reply.len()));
+                if end.is_some() { break }
+            }
+        }
+
+        #[test]
+        fn nonsense_never_panics(input: Vec<u8>) {
+            let _ = measured(&input);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Where a Redis server is, and as whom to speak to it.
+
+use std::{borrow::Cow, path::PathBuf, str::FromStr};
+
+/// The port of Redis.
+const PORT: u16 = 6379;
+
+/// A Redis server as Redis URLs name it: `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]`, or
+/// `unix:///PATH[?db=DB&user=USER&password=PASSWORD]` (also written `redis+unix://`).
+#[derive(Clone, PartialEq, Eq)]
+pub struct Url {
+    /// Where it listens.
+    pub address: Address,
+    /// The ACL user; without one, `default`.
+    pub user: Option<String>,
+    /// The password.
+    pub password: Option<String>,
+    /// The number of the database.
+    pub database: u32,
+}
+
+/// Where a Redis server listens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// A name or an address of a host, and a port.
+    Tcp(String, u16),
+    /// A socket in the file system.
+    Unix(PathBuf),
+}
+
+/// Why a text is no URL of a Redis server.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum UrlError {
+    /// Another scheme, or none.
+    #[error("a Redis URL begins with redis:// or unix:// (redis://HOST:PORT/DB, unix:///PATH)")]
+    Scheme,
+    /// `rediss://` asks for TLS.
+    #[error("rediss:// asks for TLS, which is not spoken with stores; use redis:// or unix://")]
+    Tls,
+    /// No host, or no path.
+    #[error("the Redis URL names no {0}")]
+    Missing(&'static str),
+    /// A part cannot be read.
+    #[error("the Redis URL has no valid {0}: {1}")]
+    Invalid(&'static str, String),
+}
+
+impl std::fmt::Debug for Url {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Url({self})")
+    }
+}
+
+/// Without the password: this is what logs and messages show.
+impl std::fmt::Display for Url {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.address {
+            Address::Tcp(host, port) if host.contains(':') => write!(f, "redis://[{host}]:{port}"),
+            Address::Tcp(host, port) => write!(f, "redis://{host}:{port}"),
+            Address::Unix(path) => write!(f, "unix://{}", path.display()),
+        }?;
+        match (&self.address, self.database) {
+            (_, 0) => Ok(()),
+            (Address::Tcp(..), database) => write!(f, "/{database}"),
+            (Address::Unix(_), database) => write!(f, "?db={database}"),
+        }
+    }
+}
+
+impl FromStr for Url {
+    type Err = UrlError;
+
+    fn from_str(text: &str) -> Result<Self, UrlError> {
+        let (scheme, rest) = text.split_once("://").ok_or(UrlError::Scheme)?;
+        match scheme {
+            "redis" => tcp(rest),
+            "unix" | "redis+unix" => unix(rest),
+            "rediss" => Err(UrlError::Tls),
+            _ => Err(UrlError::Scheme),
+        }
+    }
+}
+
+fn tcp(rest: &str) -> Result<Url, UrlError> {
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    if authority.contains(['?', '#']) || path.contains(['?', '#', '/']) {
+        return Err(UrlError::Invalid("database", path.to_owned()));
+    }
+    // The last one: a password may hold others.
+    let (login, place) = match authority.rsplit_once('@') {
+        Some((login, place)) => (Some(login), place),
+        None => (None, authority),
+    };
+    let (user, password) = match login.map(|login| login.split_once(':').unwrap_or((login, ""))) {
+        Some((user, password)) => (decoded("user", user)?, decoded("password", password)?),
+        None => (None, None),
+    };
+    let (host, port) = host_and_port(place)?;
+    let database = if path.is_empty() { 0 } else { number(path)? };
+    Ok(Url { address: Address::Tcp(host, port), user, password, database })
+}
+
+fn host_and_port(place: &str) -> Result<(String, u16), UrlError> {
+    let (host, port) = match place.strip_prefix('[') {
+        Some(v6) => {
+            let (host, after) =
+                v6.split_once(']').ok_or_else(|| UrlError::Invalid("host", place.to_owned()))?;
+            match after.strip_prefix(':') {
+                Some(port) => (host, Some(port)),
+                None if after.is_empty() => (host, None),
+                None => return Err(UrlError::Invalid("port", after.to_owned())),
+            }
+        }
+        None => match place.rsplit_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (place, None),
+        },
+    };
+    if host.is_empty() {
+        return Err(UrlError::Missing("host"));
+    }
+    let invalid = || UrlError::Invalid("port", port.unwrap_or_default().to_owned());
+    let port = match port {
+        None => PORT,
+        Some(port) => port.parse().ok().filter(|&port| port != 0).ok_or_else(invalid)?,
+    };
+    Ok((host.to_owned(), port))
+}
+
+fn unix(rest: &str) -> Result<Url, UrlError> {
+    let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+    if path.is_empty() {
+        return Err(UrlError::Missing("path"));
+    }
+    if !path.starts_with('/') {
+        return Err(UrlError::Invalid("path", format!("{path} (write three slashes: unix:///…)")));
+    }
+    let path = decoded("path", path)?.unwrap_or_default();
+    let mut url =
+        Url { address: Address::Unix(path.into()), user: None, password: None, database: 0 };
+    for (key, value) in form_urlencoded::parse(query.as_bytes()) {
+        match &*key {
+            "db" => url.database = number(&value)?,
+            "user" => url.user = Some(value.into_owned()),
+            "password" => url.password = Some(value.into_owned()),
+            _ => return Err(UrlError::Invalid("parameter", key.into_owned())),
+        }
+    }
+    Ok(url)
+}
+
+fn number(text: &str) -> Result<u32, UrlError> {
+    text.parse().map_err(|_| UrlError::Invalid("database", text.to_owned()))
+}
+
+/// Percent-decodes; nothing becomes `None`.
+fn decoded(what: &'static str, text: &str) -> Result<Option<String>, UrlError> {
+    let decoded = percent_encoding::percent_decode_str(text).decode_utf8();
+    let decoded = decoded.map_err(|_| UrlError::Invalid(what, text.to_owned()))?;
+    Ok(Some(decoded).filter(|text| !text.is_empty()).map(Cow::into_owned))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn url(text: &str) -> Url {
+        text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    #[test]
+    fn urls_as_redis_clients_take_them() {
+        let plain = url("redis://127.0.0.1");
+        assert_eq!(plain.address, Address::Tcp("127.0.0.1".into(), 6379));
+        assert_eq!((plain.user, plain.password, plain.database), (None, None, 0));
+        let whole = url("redis://ada:p%40ss:w@db.example:7000/3");
+        assert_eq!(whole.address, Address::Tcp("db.example".into(), 7000));
+        assert_eq!(whole.user.as_deref(), Some("ada"));
+        assert_eq!(whole.password.as_deref(), Some("p@ss:w"));
+        assert_eq!(whole.database, 3);
+        assert_eq!(url("redis://:secret@[::1]:1/").password.as_deref(), Some("secret"));
+        assert_eq!(url("redis://[::1]").address, Address::Tcp("::1".into(), 6379));
+        let unix = url("unix:///run/redis.sock?db=2&password=x%26y");
+        assert_eq!(unix.address, Address::Unix("/run/redis.sock".into()));
+        assert_eq!((unix.password.as_deref(), unix.database), (Some("x&y"), 2));
+        assert_eq!(url("redis+unix:///a").address, Address::Unix("/a".into()));
+    }
+
+    #[test]
+    fn what_is_no_url_is_told() {
+        let error = |text: &str| text.parse::<Url>().unwrap_err();
+        assert_eq!(error("127.0.0.1:6379"), UrlError::Scheme);
+        assert_eq!(error("http://a/"), UrlError::Scheme);
+        assert_eq!(error("rediss://a/"), UrlError::Tls);
+        assert_eq!(error("redis:///0"), UrlError::Missing("host"));
+        assert_eq!(error("unix://"), UrlError::Missing("path"));
+        assert!(matches!(error("unix://run/a"), UrlError::Invalid("path", _)));
+        assert!(matches!(error("redis://a:0"), UrlError::Invalid("port", _)));
+        assert!(matches!(error("redis://a:65536"), UrlError::Invalid("port", _)));
+        assert!(matches!(error("redis://a/x"), UrlError::Invalid("database", _)));
+        assert!(matches!(error("redis://a/1/2"), UrlError::Invalid("database", _)));
+        assert!(matches!(error("unix:///a?port=1"), UrlError::Invalid("parameter", _)));
+    }
+
+    #[test]
+    fn a_password_is_never_shown() {
+        let url = url("redis://ada:secret@a:1/2");
+        assert_eq!(url.to_string(), "redis://a:1/2");
+        assert!(!format!("{url:?}").contains("secret"));
+    }
+}

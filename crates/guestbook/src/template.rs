@@ -1,0 +1,148 @@
+//! The page, laid out beforehand.
+
+use crate::{escape::put_text, limits};
+
+/// The paper's variable for the remarks.
+const REMARKS: &[u8] = b"$GUEST_REMARKS$";
+/// The paper's variable for the number of the visit.
+const VISITORS: &[u8] = b"$VISITOR_COUNT$";
+
+/// A page with variables.
+///
+/// A template is read once and cut where its variables stand, so that a page is a few copies.
+#[derive(Clone, Debug)]
+pub struct Template {
+    pieces: Vec<Piece>,
+}
+
+#[derive(Clone, Debug)]
+enum Piece {
+    Text(Vec<u8>),
+    Remarks,
+    Visitors,
+}
+
+/// Why a file is no template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TemplateError {
+    /// It is too long.
+    #[error("the template is longer than {} octets", limits::TEMPLATE_BYTES)]
+    TooLong,
+    /// It is no text that a browser could be told the encoding of.
+    #[error("the template is no UTF-8 (octet {0} is none)")]
+    NotUtf8(usize),
+    /// It shows no remarks.
+    #[error("the template has no variable $GUEST_REMARKS$, so it would show no remarks")]
+    NoRemarks,
+}
+
+impl Template {
+    /// Reads a template: HTML in UTF-8 with `$GUEST_REMARKS$` and, if wanted, `$VISITOR_COUNT$`,
+    /// each as often as it likes.
+    ///
+    /// # Errors
+    /// It is too long, no UTF-8, or has no place for the remarks.
+    pub fn parse(text: &[u8]) -> Result<Self, TemplateError> {
+        if text.len() > limits::TEMPLATE_BYTES {
+            return Err(TemplateError::TooLong);
+        }
+        if let Err(error) = std::str::from_utf8(text) {
+            return Err(TemplateError::NotUtf8(error.valid_up_to()));
+        }
+        let mut pieces = Vec::new();
+        let (mut from, mut at) = (0, 0);
+        while at < text.len() {
+            let (piece, len) = match &text[at..] {
+                rest if rest.starts_with(REMARKS) => (Piece::Remarks, REMARKS.len()),
+                rest if rest.starts_with(VISITORS) => (Piece::Visitors, VISITORS.len()),
+                _ => {
+                    at += 1;
+                    continue;
+                }
+            };
+            pieces.push(Piece::Text(text[from..at].to_vec()));
+            pieces.push(piece);
+            at += len;
+            from = at;
+        }
+        pieces.push(Piece::Text(text[from..].to_vec()));
+        if !pieces.iter().any(|piece| matches!(piece, Piece::Remarks)) {
+            return Err(TemplateError::NoRemarks);
+        }
+        Ok(Self { pieces })
+    }
+
+    /// Appends the page that shows these remarks, in this order, and the number of the visit.
+    pub fn put_page<R: AsRef<[u8]>>(&self, out: &mut Vec<u8>, remarks: &[R], visitor: i64) {
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text(text) => out.extend_from_slice(text),
+                Piece::Visitors => out.extend_from_slice(visitor.to_string().as_bytes()),
+                Piece::Remarks => {
+                    for remark in remarks {
+                        out.extend_from_slice(b"<p class=\"guest-entry\">");
+                        put_text(out, remark.as_ref());
+                        out.extend_from_slice(b"</p>\n");
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Default for Template {
+    /// A page that needs nothing from elsewhere.
+    fn default() -> Self {
+        Self::parse(include_bytes!("template.html")).expect("the page that is built in is one")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(template: &str, remarks: &[&str], visitor: i64) -> String {
+        let mut out = Vec::new();
+        Template::parse(template.as_bytes()).unwrap().put_page(&mut out, remarks, visitor);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn variables_are_replaced_wherever_they_stand() {
+        assert_eq!(
+            page("$VISITOR_COUNT$ a $GUEST_REMARKS$ b $VISITOR_COUNT$", &["x", "y"], 7),
+            "7 a <p class=\"guest-entry\">x</p>\n<p class=\"guest-entry\">y</p>\n b 7"
+        );
+        assert_eq!(page("$GUEST_REMARKS$", &[], 1), "");
+        assert_eq!(page("$$GUEST_REMARKS$$VISITOR_COUNT$", &[], 1), "$1");
+    }
+
+    #[test]
+    fn a_remark_is_neither_markup_nor_a_variable() {
+        assert_eq!(
+            page("$GUEST_REMARKS$", &["<b>$VISITOR_COUNT$</b>$GUEST_REMARKS$"], 3),
+            "<p class=\"guest-entry\">&lt;b&gt;$VISITOR_COUNT$&lt;/b&gt;$GUEST_REMARKS$</p>\n"
+        );
+    }
+
+    #[test]
+    fn what_is_no_template_is_told() {
+        let parse = |text: &[u8]| Template::parse(text).unwrap_err();
+        assert_eq!(parse(b"no remarks: $GUEST_REMARKS"), TemplateError::NoRemarks);
+        assert_eq!(parse(b"ab\xff$GUEST_REMARKS$"), TemplateError::NotUtf8(2));
+        assert_eq!(parse(&vec![b'a'; limits::TEMPLATE_BYTES + 1]), TemplateError::TooLong);
+    }
+
+    #[test]
+    fn the_built_in_page_posts_the_fields_that_the_form_reads() {
+        let mut out = Vec::new();
+        Template::default().put_page(&mut out, &["hello"], 42);
+        let html = String::from_utf8(out).unwrap();
+        for part in
+            ["hello", "42", "name=\"guest-remarks\"", "name=\"guest-name\"", "method=\"post\""]
+        {
+            assert!(html.contains(part), "no {part}");
+        }
+    }
+}
