@@ -20,27 +20,78 @@ demo: ## build, then measure what idle connections cost under every mechanism (9
 
 .PHONY: test
 test: ## everything that CI runs: format, lints, documentation, all tests, test-kmod
-	@scripts/setup build guest
+	@scripts/setup build test guest mpi
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --locked --package pollux-event --no-default-features -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked --workspace --no-deps --document-private-items
-	POLLUX_VM_REQUIRED=1 $(CARGO) test --locked --workspace --no-fail-fast
+	POLLUX_VM_REQUIRED=1 POLLUX_MPI_REQUIRED=1 POLLUX_REDIS_REQUIRED=1 \
+		$(CARGO) test --locked --workspace --no-fail-fast
 	kmod/test
+
+.PHONY: test-fresh
+test-fresh: ## `make test` and `make demo` on bare Debian 12 and 13 (as root; an hour or more); OUT=FOLDER keeps what they said
+	@OUT='$(OUT)' scripts/test-fresh
+
+.PHONY: test-install
+test-install: ## `cargo install` of the program, into a folder of its own
+	@scripts/setup build
+	$(CARGO) install --locked --debug --force --path crates/cli --root target/installed
+	target/installed/bin/pollux --version
 
 .PHONY: test-kmod
-test-kmod: ## /dev/poll in guests, both stock kernels: selftests, contract suite, races widened
+test-kmod: ## /dev/poll in guests, stock kernels and the newest: selftests, contract suite, races widened
 	@scripts/setup build guest
 	kmod/test
+	kmod/test newest
 
 .PHONY: test-kmod-debug
-test-kmod-debug: ## selftests under KASAN, lockdep and kmemleak; builds that kernel first (10 minutes, once)
+test-kmod-debug: ## selftests under KASAN, lockdep, kmemleak; then KCSAN; static checkers (builds two kernels, once)
 	@scripts/setup build guest debug-kernel
 	kmod/test debug
+	kmod/test kcsan
+
+.PHONY: test-kmod-arm64
+test-kmod-arm64: ## /dev/poll cross-built for arm64, selftests in an emulated arm64 guest
+	@scripts/setup build guest arm64
+	kmod/arm64
 
 .PHONY: release
 release: ## the optimised binary, target/release/pollux
 	@scripts/setup build
 	$(CARGO) build --release --locked --bin pollux
+
+STATIC = $(shell uname -m)-unknown-linux-musl
+
+.PHONY: static
+static: ## one file that runs on any Linux, without symbols: target/ARCHITECTURE-unknown-linux-musl/release/pollux
+	@scripts/setup build static
+	$(CARGO) build --release --locked --bin pollux --target $(STATIC) --config 'profile.release.strip="symbols"'
+
+# With BINARY another program's files are installed, and nothing is built; the C interface then only
+# with LIBRARIES, the folder that has libpollux.a and libpollux.so.
+PREFIX ?= /usr/local
+DESTDIR ?=
+BINARY ?=
+LIBRARIES ?=
+share = $(DESTDIR)$(PREFIX)/share
+
+.PHONY: install
+install: ## program, completions, man pages, C interface; PREFIX=/usr/local DESTDIR= BINARY= LIBRARIES=
+	$(if $(BINARY),,$(MAKE) release)
+	install -D -m 755 $(or $(BINARY),target/release/pollux) '$(DESTDIR)$(PREFIX)/bin/pollux'
+	install -d '$(share)/bash-completion/completions' '$(share)/zsh/site-functions' '$(share)/fish/vendor_completions.d'
+	'$(DESTDIR)$(PREFIX)/bin/pollux' generate completions bash > '$(share)/bash-completion/completions/pollux'
+	'$(DESTDIR)$(PREFIX)/bin/pollux' generate completions zsh > '$(share)/zsh/site-functions/_pollux'
+	'$(DESTDIR)$(PREFIX)/bin/pollux' generate completions fish > '$(share)/fish/vendor_completions.d/pollux.fish'
+	'$(DESTDIR)$(PREFIX)/bin/pollux' generate man '$(share)/man/man1'
+	$(if $(or $(LIBRARIES),$(if $(BINARY),,built)),$(MAKE) install-c)
+
+.PHONY: install-c
+install-c: ## the C interface alone: pollux.h, libpollux.a and .so, pkg-config file, pollux_event(3)
+	$(if $(LIBRARIES),,@scripts/setup build)
+	$(if $(LIBRARIES),,$(CARGO) build --release --locked --package pollux-event-c)
+	DESTDIR='$(DESTDIR)' scripts/install-c '$(PREFIX)' '$(or $(LIBRARIES),target/release)'
 
 .PHONY: bench
 bench: ## Pollux beside the floor, nginx, h2o, lighttpd and wrk; ends with each goal, met or missed
@@ -54,10 +105,23 @@ bench-event: ## what one wait, one change and one event cost, mechanism by mecha
 	@scripts/setup build
 	$(CARGO) bench --locked --package pollux-event -- --out $(abspath $(or $(OUT),results/bench-event-$(shell date +%s)))
 
+.PHONY: cross-check
+cross-check: ## the generator beside httperf, wrk, h2load, hey (wrk2, oha where they are); OUT=FOLDER for the data
+	@scripts/setup build cross-check
+	$(CARGO) build --release --locked --bin pollux
+	@scripts/cross-check $(if $(OUT),--out $(OUT))
+
 .PHONY: bench-kmod
 bench-kmod: ## instructions per wait of /dev/poll beside epoll, in deterministic guests; each goal, met or missed
 	@scripts/setup build guest
 	OUT='$(OUT)' kmod/bench
+
+.PHONY: publish
+publish: ## run every experiment's quick form and keep it under docs/runs, with docs/papers.md (an hour, on a quiet machine)
+	@scripts/setup build test guest
+	$(CARGO) build --release --locked --bin pollux
+	scripts/publish host
+	scripts/publish deterministic
 
 .PHONY: clean
 clean: ## remove what was built

@@ -44,7 +44,9 @@ pub(crate) struct IdlePool {
 impl IdlePool {
     /// Opens `count` connections and returns when all are held.
     pub(crate) fn open(place: &Place, address: SocketAddr, count: usize) -> anyhow::Result<Self> {
-        let mut child = Command::new(&place.pollux)
+        let mut command = Command::new(&place.pollux);
+        pollux_sys::end_with_parent(&mut command, libc::SIGTERM);
+        let mut child = command
             .args(["idle", "--json", "--kind", "after-request", "--source", "127.0.2.0/24"])
             .args(["--path", "/1.txt"])
             .args(["--connections", &count.to_string(), "--duration", "600s"])

@@ -3,7 +3,7 @@
 //! All servers run at once, one worker each, pinned to one CPU; the generator, pinned to the
 //! other, drives one at a time. Each round measures every variant once, odd rounds in reverse
 //! order, and ratios are taken within a round, so that the machine's drift cancels. The last
-//! table lists the goals with their figures, met or missed.
+//! table lists the goals with their figures: met, missed or undecided.
 
 mod generator;
 mod goal;
@@ -21,9 +21,12 @@ use peer::{DOCUMENTS, Peer, Place};
 use serde_json::json;
 use std::{fs, path::PathBuf, process::ExitCode, time::Duration};
 
-/// Compares Pollux with the floor and with its peers; ends with each goal, met or missed.
+/// Compares Pollux with the floor and with its peers; ends with each goal: met, missed or undecided.
 #[derive(Parser)]
-#[command(version, after_help = "Example:\n  pollux-bench --rounds 4 --seconds 1 --out /tmp/bench")]
+#[command(
+    version,
+    after_help = "Examples:\n  pollux-bench --rounds 4 --seconds 1 --out /tmp/bench\n  pollux-bench --parts against --rounds 40 --seconds 1 --against ../before/pollux"
+)]
 struct Args {
     /// Rounds of each comparison; each gives one paired ratio
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(2..=1000))]
@@ -34,9 +37,13 @@ struct Args {
     /// Where result.json and table.txt go [default: results/bench-TIME]
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Only these parts: server, idle, generator
+    /// Only these parts: server, idle, generator, against
     #[arg(long, value_delimiter = ',', default_value = "server,idle,generator")]
     parts: Vec<String>,
+    /// Another build of pollux, compared with this one in a part of its own, `against`; the goal is
+    /// that this one costs no more
+    #[arg(long, value_name = "BINARY")]
+    against: Option<PathBuf>,
     /// CPU of the servers
     #[arg(long, default_value_t = 0)]
     server_cpu: u32,
@@ -67,11 +74,12 @@ fn main() -> anyhow::Result<ExitCode> {
     let place = Place {
         pollux: release.join("pollux"),
         floor: release.join("examples/floor"),
+        against: args.against,
         documents,
         scratch: scratch.path().to_owned(),
         cpu: args.server_cpu,
     };
-    for program in [&place.pollux, &place.floor] {
+    for program in [&place.pollux, &place.floor].into_iter().chain(&place.against) {
         anyhow::ensure!(program.is_file(), "{} is not built: run `make bench`", program.display());
     }
     let setup = Setup {
@@ -90,6 +98,10 @@ fn main() -> anyhow::Result<ExitCode> {
     if wants("server") {
         scenario::server(&setup, &mut goals, &mut tables, &mut raw)?;
     }
+    if wants("against") {
+        anyhow::ensure!(setup.place.against.is_some(), "--parts against needs --against BINARY");
+        scenario::against(&setup, &mut goals, &mut raw)?;
+    }
     if wants("idle") {
         scenario::idle(&setup, &mut goals, &mut raw)?;
     }
@@ -104,9 +116,11 @@ fn main() -> anyhow::Result<ExitCode> {
     }
     text += &format!("{}\n", goal::table(&goals));
     print!("{text}");
+    let before = setup.place.against.is_some().then_some(Peer::PolluxBefore);
     let versions: serde_json::Map<_, _> = [Peer::Pollux, Peer::Nginx, Peer::H2o, Peer::Lighttpd]
-        .map(|peer| (peer.name().to_owned(), peer::version(peer, &setup.place).into()))
         .into_iter()
+        .chain(before)
+        .map(|peer| (peer.name().to_owned(), peer::version(peer, &setup.place).into()))
         .collect();
     let result = json!({
         "command": std::env::args().collect::<Vec<_>>(),
@@ -124,11 +138,13 @@ fn main() -> anyhow::Result<ExitCode> {
     fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
     fs::write(out.join("result.json"), serde_json::to_string_pretty(&result)?)?;
     fs::write(out.join("table.txt"), &text)?;
-    let missed = goals.iter().filter(|goal| !goal.met).count();
+    let count = |verdict| goals.iter().filter(|goal| goal.verdict == verdict).count();
     println!(
-        "{} of {} goals met; raw data in {}",
-        goals.len() - missed,
+        "{} of {} goals met, {} missed, {} undecided; raw data in {}",
+        count(goal::Verdict::Met),
         goals.len(),
+        count(goal::Verdict::Missed),
+        count(goal::Verdict::Undecided),
         out.display()
     );
     // A missed goal is a finding, not a failure of the bench.

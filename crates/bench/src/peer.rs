@@ -23,6 +23,8 @@ pub(crate) enum Peer {
     Floor6k,
     /// `pollux serve --mechanism epoll-et`.
     Pollux,
+    /// The same of another build.
+    PolluxBefore,
     /// nginx.
     Nginx,
     /// h2o.
@@ -38,6 +40,7 @@ impl Peer {
             Peer::Floor => "floor",
             Peer::Floor6k => "floor-6k",
             Peer::Pollux => "pollux",
+            Peer::PolluxBefore => "pollux-before",
             Peer::Nginx => "nginx",
             Peer::H2o => "h2o",
             Peer::Lighttpd => "lighttpd",
@@ -50,6 +53,8 @@ impl Peer {
 pub(crate) struct Place {
     /// The binary `pollux`.
     pub(crate) pollux: PathBuf,
+    /// Another build of it.
+    pub(crate) against: Option<PathBuf>,
     /// The example `floor`.
     pub(crate) floor: PathBuf,
     /// The document root, with `1.txt` and `6k.txt`.
@@ -58,6 +63,16 @@ pub(crate) struct Place {
     pub(crate) scratch: PathBuf,
     /// The CPU of the servers.
     pub(crate) cpu: u32,
+}
+
+impl Place {
+    /// The binary of a Pollux.
+    fn binary(&self, peer: Peer) -> &Path {
+        match (&self.against, peer) {
+            (Some(before), Peer::PolluxBefore) => before,
+            _ => &self.pollux,
+        }
+    }
 }
 
 /// The documents' names and lengths.
@@ -79,8 +94,8 @@ pub(crate) fn start(peer: Peer, place: &Place) -> anyhow::Result<Running> {
     match peer {
         Peer::Floor => command.arg(&place.floor).args([address.to_string(), "1".into()]),
         Peer::Floor6k => command.arg(&place.floor).args([address.to_string(), "6144".into()]),
-        Peer::Pollux => command
-            .arg(&place.pollux)
+        Peer::Pollux | Peer::PolluxBefore => command
+            .arg(place.binary(peer))
             .args(["serve", "--mechanism", "epoll-et", "--workers", "1", "--keep-alive"])
             .args(["600s", "--listen", &address.to_string()])
             .arg(&place.documents),
@@ -138,7 +153,7 @@ pub(crate) fn start(peer: Peer, place: &Place) -> anyhow::Result<Running> {
 pub(crate) fn version(peer: Peer, place: &Place) -> String {
     let (program, flag): (PathBuf, &str) = match peer {
         Peer::Floor | Peer::Floor6k => return "of this checkout".into(),
-        Peer::Pollux => (place.pollux.clone(), "--version"),
+        Peer::Pollux | Peer::PolluxBefore => (place.binary(peer).to_owned(), "--version"),
         Peer::Nginx => (program("nginx").unwrap_or_default(), "-v"),
         Peer::H2o => (program("h2o").unwrap_or_default(), "-v"),
         Peer::Lighttpd => (program("lighttpd").unwrap_or_default(), "-v"),

@@ -31,6 +31,8 @@ impl Running {
         address: SocketAddr,
         scratch: &Path,
     ) -> anyhow::Result<Self> {
+        // So that a bench that is killed leaves no server behind: SIGTERM, for the reason below.
+        pollux_sys::end_with_parent(&mut command, libc::SIGTERM);
         let log = scratch.join(format!("{name}.out"));
         let out = fs::File::create(&log)?;
         let child = command

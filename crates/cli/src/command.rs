@@ -1,6 +1,7 @@
 //! One file a command.
 
 pub(crate) mod doctor;
+pub(crate) mod generate;
 pub(crate) mod idle;
 pub(crate) mod lab;
 pub(crate) mod load;

@@ -8,13 +8,39 @@ mod command;
 mod duration;
 #[cfg(test)]
 mod examples;
+#[cfg(test)]
+mod help_tests;
+mod message;
+mod names;
+mod sys;
+mod terminal;
+mod usage;
 
-use clap::{Parser, Subcommand};
-use std::{io::IsTerminal, process::ExitCode};
+use clap::{Parser, Subcommand, error::ErrorKind};
+use std::process::ExitCode;
+use usage::UsageError;
+
+/// Version, commit, profile and target (build.rs).
+const LONG_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("POLLUX_BUILD"), ")");
+
+const EXIT_STATUS: &str = "\
+Exit status: 0 when it was done, 1 when it could not be, with the reason on
+standard error; 2 for a command line that is not understood. What else a
+command ends with stands in its own --help.
+
+Colours are for terminals, and not under NO_COLOR, CLICOLOR=0 or TERM=dumb.
+RUST_LOG=warn (or error, info, debug) chooses the messages.";
 
 /// Holds very many mostly idle connections, and shows what waiting for them costs.
 #[derive(Parser)]
-#[command(name = "pollux", version, propagate_version = true)]
+#[command(
+    name = "pollux",
+    version,
+    long_version = LONG_VERSION,
+    propagate_version = true,
+    max_term_width = terminal::WIDTH.into(),
+    after_help = EXIT_STATUS
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -23,7 +49,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Serve the files below a directory over HTTP/1.1
-    Serve(command::serve::Args),
+    Serve(Box<command::serve::Args>),
     /// Drive a server with open-loop (or closed-loop) load
     Load(Box<command::load::Args>),
     /// Hold idle connections to a server, re-opening those that die
@@ -34,11 +60,15 @@ enum Command {
     Doctor(command::doctor::Args),
     /// Run a command in a guest kernel that has /dev/poll
     Vm(command::vm::Args),
+    /// Generate completions and man pages
+    #[command(hide = true)]
+    Generate(command::generate::Args),
 }
 
 fn main() -> ExitCode {
+    terminal::settle();
     let cli = Cli::parse();
-    init_messages();
+    message::init();
     let outcome = match cli.command {
         Command::Serve(args) => command::serve::run(args),
         Command::Load(args) => command::load::run(*args),
@@ -46,23 +76,15 @@ fn main() -> ExitCode {
         Command::Lab(args) => command::lab::run(args),
         Command::Doctor(args) => command::doctor::run(args),
         Command::Vm(args) => command::vm::run(args),
+        Command::Generate(args) => command::generate::run(args),
     };
     outcome.unwrap_or_else(|error| {
-        eprintln!("pollux: {error:#}");
+        if let Some(mistake) = error.downcast_ref::<UsageError>() {
+            let text = terminal::for_stderr(&format!("error: {mistake}"));
+            let text = text.strip_prefix("error: ").unwrap_or(&text);
+            clap::Error::raw(ErrorKind::ArgumentConflict, format!("{text}\n")).exit();
+        }
+        message::say(format_args!("{}", terminal::for_stderr(&format!("pollux: {error:#}"))));
         ExitCode::FAILURE
     })
-}
-
-/// Messages go to standard error; RUST_LOG chooses which (default: info).
-fn init_messages() {
-    let filter = tracing_subscriber::EnvFilter::builder()
-        .with_default_directive(tracing::level_filters::LevelFilter::INFO.into())
-        .from_env_lossy();
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .without_time()
-        .with_target(false)
-        .init();
 }

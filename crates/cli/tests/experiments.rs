@@ -13,11 +13,17 @@ use toml::{Table, Value};
 /// generator can keep.
 fn hurried(id: &str) -> String {
     let mut experiment: Table = experiment::text(id).unwrap().parse().unwrap();
+    let is_for_guests = experiment.get("place").and_then(Value::as_str) == Some("guest");
     let quick = experiment["quick"].as_table_mut().unwrap();
     quick.insert("seconds".into(), 1.into());
     quick.insert("blocks".into(), 1.into());
+    quick.insert("warmup-seconds".into(), 0.into());
     for window in ["min-window-seconds", "max-window-seconds", "saturation-seconds"] {
         quick.insert(window.into(), 0.1.into());
+    }
+    if is_for_guests {
+        // Only what is answered within the window counts, and a guest is slow.
+        quick.insert("saturation-seconds".into(), 1.into());
     }
     if experiment.get("kernel-calls").is_some() && id != "gammo-wan" {
         // It stands beside the others there; no claim speaks of it.
@@ -39,7 +45,10 @@ fn hurried(id: &str) -> String {
             experiment["quick"]["max-window-seconds"] = 1.into();
         }
     }
-    let slow = |share: &mut Value| *share = (share.as_float().unwrap() * 0.2).max(0.1).into();
+    if let Some(most) = experiment.get_mut("connections-per-worker") {
+        *most = 1000.into();
+    }
+    let slow = |share: &mut Value| *share = (share.as_float().unwrap() * 0.2).max(0.05).into();
     let fractions = experiment.get_mut("rate").and_then(|rate| rate.get_mut("quick-fractions"));
     fractions.into_iter().flat_map(|list| list.as_array_mut().unwrap()).for_each(slow);
     for phase in experiment.get_mut("phase").into_iter().flat_map(|p| p.as_array_mut().unwrap()) {
@@ -55,12 +64,16 @@ fn hurried(id: &str) -> String {
         if id == "mail-hints" {
             axis["quick-values"] = vec![Value::Integer(1), Value::Integer(101)].into();
         }
+        if id == "capacity" {
+            axis["quick-values"] = vec![Value::Integer(10), Value::Integer(1500)].into();
+        }
         if axis["name"].as_str() == Some("watched") {
             axis["quick-values"] = vec![Value::Integer(10), Value::Integer(60)].into();
         }
     }
     if let Some(load) = experiment.get_mut("load").and_then(Value::as_table_mut) {
         load.insert("max-lag".into(), "1m".into());
+        load.insert("max-lag-share".into(), "100%".into());
         // At random instants a tenth of a second may have none.
         load.insert("arrivals".into(), "constant".into());
     }
@@ -111,7 +124,9 @@ fn assert_measured_and_judged(id: &str, result: &Json) {
         .map(|dimension| dimension["values"].as_array().unwrap().len())
         .product();
     let variants = result["variants"].as_array().unwrap().len() - unavailable.len();
-    assert!(runs.len() >= variants * points, "{id}: {} runs", runs.len());
+    let of = |run: &Json| format!("{} {}", run["variant"], run["point"]);
+    let made: Vec<String> = runs.iter().map(of).collect();
+    assert!(runs.len() >= variants * points, "{id}: of {variants} × {points} {made:?}");
     for run in runs {
         assert_ne!(run["status"], "failed", "{id}: {} {}", run["variant"], run["reason"]);
     }
@@ -123,8 +138,10 @@ fn assert_measured_and_judged(id: &str, result: &Json) {
     let claims = result["claims"].as_array().unwrap();
     assert!(!claims.is_empty(), "{id}");
     for claim in claims {
-        // One pass decides nothing.
-        assert_eq!(claim["verdict"], "undecided", "{id}: {}", claim["id"]);
+        // One pass decides nothing; what speaks of a mechanism that is not there cannot be judged.
+        let verdict = claim["verdict"].as_str().unwrap();
+        let undecided = ["seen, not decided", "not applicable here"].contains(&verdict);
+        assert!(undecided, "{id}: {}: {verdict}", claim["id"]);
         for part in claim["parts"].as_array().unwrap() {
             let note = part["note"].as_str().unwrap_or_default();
             assert_eq!(note.is_empty(), part["estimate"].is_object(), "{id}: {claim}");
@@ -179,11 +196,17 @@ fn metric(run: &Json, name: &str) -> f64 {
 fn assert_polls_of_a_wait(run: &Json) {
     let watched = run["point"]["watched"].as_f64().unwrap();
     let polls = metric(run, "kernel_calls_per_wait.tcp_poll");
+    // A scan asks all. On a busy machine the kernel may still be bringing the byte when a wait
+    // begins: that wait sleeps, and scans again.
+    let scans = |polls: f64| {
+        let scans = polls / watched;
+        assert!((1.0..1.5).contains(&scans), "{polls} polls a wait, {watched} watched");
+    };
     match run["variant"].as_str().unwrap() {
-        "poll" => assert_eq!(polls, watched),
+        "poll" => scans(polls),
         "hints-off" => {
-            assert_eq!(polls, watched);
-            assert_eq!(metric(run, "details_per_wait.driver_polls"), watched);
+            scans(polls);
+            scans(metric(run, "details_per_wait.driver_polls"));
         }
         // The one that is ready, the one that was, and one whose interest changed.
         other => assert!((1.0..=3.0).contains(&polls), "{other}: {polls} of {watched}"),
@@ -249,4 +272,23 @@ fn provos_hybrid() {
 #[test]
 fn provos_hybrid_quiet() {
     runs_and_judges("provos-hybrid-quiet");
+}
+
+/// The server has a worker more where one is not to hold them all, and what they take is told.
+#[test]
+fn capacity() {
+    let directory = tempfile::tempdir().unwrap();
+    let result = run("capacity", directory.path());
+    assert_measured_and_judged("capacity", &result);
+    for run in result["runs"].as_array().unwrap() {
+        let many = run["point"]["idle"] == 1500.0;
+        let command = run["commands"][0].as_str().unwrap();
+        assert!(command.contains(if many { "--workers 2" } else { "--workers 1" }), "{command}");
+        assert!(metric(run, "fill_s") > 0.0 && metric(run, "fill_cpu_us_per_connection") > 0.0);
+        let told = run["metrics"].as_object().unwrap().contains_key("kernel_bytes_per_connection");
+        assert_eq!(told, many, "{}", run["metrics"]);
+        if many {
+            assert!(metric(run, "user_bytes_per_connection") > 0.0, "{}", run["metrics"]);
+        }
+    }
 }

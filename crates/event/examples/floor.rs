@@ -9,7 +9,7 @@
 //! ```
 //! The second argument is the length of the reply's body in bytes.
 
-use pollux_event::sys::{self, EpollEvent, EpollOp};
+use pollux_sys::{self as sys, EpollEvent, EpollOp};
 use std::{
     error::Error,
     io,

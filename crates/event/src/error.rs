@@ -4,6 +4,7 @@ use std::{io, os::fd::RawFd};
 
 /// What can go wrong in a mechanism. Each message names the descriptor, limit or feature at fault.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// This kernel, or this process's permissions, do not offer the mechanism.
     #[error("mechanism {mechanism} is not available here: {reason}")]

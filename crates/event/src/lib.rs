@@ -24,7 +24,38 @@
 //! monomorphised, so that nothing is dispatched dynamically per event.
 //!
 //! What an event may mean, and what a caller must do about it, is written at [`Mechanism`]; the
-//! contract tests quote it.
+//! contract tests quote it. Two complete programs are in `examples/`: `echo`, a server on whichever
+//! mechanism is named, and `timer_and_waker`.
+//!
+//! # Which mechanism for what
+//!
+//! | you have | take |
+//! |---|---|
+//! | a server with many quiet connections | [`EpollEdge`], or [`EpollLevel`] if the loop does not drain |
+//! | few descriptors, or a portable baseline | [`poll`](mechanism::poll) |
+//! | very many interest changes | `epoll-ctlv` or `uring-poll`, which gather them into one call |
+//! | events to take without a system call while they come | `uring-poll` |
+//! | software written for Solaris | [`devpoll`](mechanism::devpoll), with Pollux' kernel module |
+//! | a wish to see what the papers saw | [`signals`](mechanism::signals), `epoll2`, [`select`](mechanism::select) |
+//!
+//! [`EpollEdge`]: mechanism::epoll::EpollEdge
+//! [`EpollLevel`]: mechanism::epoll::EpollLevel
+//!
+//! # Features
+//!
+//! `io_uring`, on by default: the mechanisms `epoll-ctlv` and `uring-poll`, and with them the
+//! dependency on the crate `io-uring`.
+
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "pollux-event is every way *Linux* offers to wait for I/O and builds for Linux alone; mio waits \
+     on other systems"
+);
+
+/// The README's example is compiled, too.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 pub mod error;
 pub mod event;
@@ -32,11 +63,11 @@ pub mod mechanism;
 pub mod options;
 pub mod registration;
 pub mod registry;
-pub mod sys;
 pub mod waker;
 
 pub use error::Error;
 pub use event::{Event, Interest, Readiness, Token};
 pub use mechanism::{Capabilities, Description, Mechanism};
 pub use options::{MechanismSpec, Options};
+pub use registry::AnyMechanism;
 pub use waker::Waker;

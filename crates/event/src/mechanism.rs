@@ -3,22 +3,14 @@
 mod changes;
 pub mod devpoll;
 pub mod epoll;
-pub mod epoll2;
-mod epoll_core;
-pub mod epoll_ctlv;
-mod handoff;
-mod heat;
-pub mod hybrid;
-mod latecomers;
-mod numbered_changes;
-mod partner;
+mod in_memory;
+#[cfg(feature = "io_uring")]
+mod io_uring_error;
 pub mod poll;
-mod recheck;
-mod room;
-pub mod rtsig;
 pub mod select;
-mod signal_queue;
-mod signal_side;
+pub mod signals;
+mod timeout;
+#[cfg(feature = "io_uring")]
 pub mod uring_poll;
 
 use crate::{Error, Event, Interest, Options, Token, Waker};
@@ -64,6 +56,7 @@ bitflags::bitflags! {
 
 /// A mechanism's entry in the registry.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Description {
     /// The name on the command line.
     pub name: &'static str,
@@ -202,41 +195,4 @@ pub trait Mechanism: Sized + 'static {
     /// # Errors
     /// [`Error::Io`].
     fn reopen_after_fork(&mut self) -> Result<(), Error>;
-}
-
-/// What the refusal of an io_uring call means for `mechanism`, for `map_err`: io_uring denied,
-/// absent or too old, with advice, or an error of the moment.
-fn io_uring_error(
-    mechanism: &'static str,
-    call: &'static str,
-) -> impl FnOnce(std::io::Error) -> Error {
-    move |source| {
-        let advice = match source.raw_os_error() {
-            Some(libc::EPERM | libc::EACCES) => {
-                match std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled") {
-                    Ok(value) if value.trim() != "0" => format!(
-                        "the sysctl kernel.io_uring_disabled is {}; set it to 0",
-                        value.trim()
-                    ),
-                    _ => {
-                        "a seccomp filter or security module denies io_uring, as containers do by \
-                          default; allow io_uring_setup, io_uring_enter and io_uring_register in \
-                          the container's seccomp profile"
-                            .into()
-                    }
-                }
-            }
-            Some(libc::ENOSYS) => "this kernel is built without CONFIG_IO_URING, or a seccomp \
-                                   filter (a container's) hides it"
-                .into(),
-            Some(libc::EINVAL) => "this kernel's io_uring is too old; Linux 5.19 or later is \
-                                   needed, 6.1 for taskrun=defer"
-                .into(),
-            Some(libc::ENOMEM) => "no memory for the rings; raise RLIMIT_MEMLOCK (ulimit -l) or \
-                                   the memory limit of the control group"
-                .into(),
-            _ => return Error::Io { call, source },
-        };
-        Error::Unavailable { mechanism, reason: format!("{call}: {source}: {advice}") }
-    }
 }

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 
 /// What every mechanism is told when it is opened.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Options {
     /// The most events that one wait returns. Named maximum of the event buffer; default 512
     /// (nginx's `worker_connections` events default), 6 KiB for epoll.
@@ -16,6 +17,21 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self { max_events: 512, own: BTreeMap::new() }
+    }
+}
+
+impl Options {
+    /// These, with so many events to a wait at most; 0 counts as 1.
+    #[must_use]
+    pub fn with_max_events(self, max_events: usize) -> Self {
+        Self { max_events: max_events.max(1), ..self }
+    }
+
+    /// These, with an option of the mechanism's own.
+    #[must_use]
+    pub fn with(mut self, key: impl Into<String>, value: impl ToString) -> Self {
+        self.own.insert(key.into(), value.to_string());
+        self
     }
 }
 

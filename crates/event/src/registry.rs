@@ -1,7 +1,14 @@
 //! The table of mechanisms: each name is listed once, here.
 
-use crate::{Capabilities, Description, Error, Mechanism, MechanismSpec, Options, mechanism::*};
-use std::collections::BTreeMap;
+use crate::{
+    Capabilities, Description, Error, Event, Interest, Mechanism, MechanismSpec, Options, Token,
+    Waker, mechanism::*,
+};
+use std::{
+    collections::BTreeMap,
+    os::fd::{BorrowedFd, OwnedFd},
+    time::Duration,
+};
 
 /// Work that is generic over the mechanism: [`with_mechanism`] calls `visit` with the type that
 /// a name stands for, so that a whole server loop is monomorphised for it.
@@ -13,39 +20,152 @@ pub trait Visitor {
 }
 
 macro_rules! mechanisms {
-    ($($mechanism:ty),* $(,)?) => {
+    ($($(#[$condition:meta])* $variant:ident = $mechanism:ty),* $(,)?) => {
         /// Every mechanism that Pollux knows, in the order of the tables.
-        pub const ALL: &[&Description] = &[$(<$mechanism as Mechanism>::DESCRIPTION),*];
+        pub const ALL: &[&Description] =
+            &[$($(#[$condition])* <$mechanism as Mechanism>::DESCRIPTION),*];
 
         /// Calls `visitor` with the type that `name` stands for.
         ///
         /// # Errors
         /// [`Error::Spec`] for a name that is not in [`ALL`].
         pub fn with_mechanism<V: Visitor>(name: &str, visitor: V) -> Result<V::Output, Error> {
-            $(if name == <$mechanism as Mechanism>::DESCRIPTION.name {
+            $($(#[$condition])* if name == <$mechanism as Mechanism>::DESCRIPTION.name {
                 return Ok(visitor.visit::<$mechanism>());
             })*
             Err(unknown(name))
+        }
+
+        /// A set of whichever mechanism was named, for callers that cannot be generic over it, as
+        /// the C interface. Each call costs a branch on which one it is; a loop that is compiled for
+        /// one mechanism ([`with_mechanism`]) does without.
+        #[derive(Debug)]
+        #[non_exhaustive]
+        #[allow(missing_docs, clippy::large_enum_variant)] // there is one to a loop
+        pub enum AnyMechanism { $($(#[$condition])* $variant($mechanism)),* }
+
+        /// Evaluates the expression with the mechanism, whichever it is.
+        macro_rules! on_any {
+            ($any:expr, $set:ident => $call:expr) => {
+                match $any { $($(#[$condition])* AnyMechanism::$variant($set) => $call),* }
+            };
+        }
+
+        impl AnyMechanism {
+            /// Opens an empty set of the mechanism `name`, as [`Mechanism::open`].
+            ///
+            /// # Errors
+            /// [`Error::Spec`] for a name that is not in [`ALL`]; those of [`Mechanism::open`].
+            pub fn open(name: &str, options: &Options) -> Result<Self, Error> {
+                $($(#[$condition])* if name == <$mechanism as Mechanism>::DESCRIPTION.name {
+                    return <$mechanism as Mechanism>::open(options).map(Self::$variant);
+                })*
+                Err(unknown(name))
+            }
         }
     };
 }
 
 mechanisms![
-    select::Select,
-    poll::Poll,
-    devpoll::DevPoll,
-    epoll::EpollLevel,
-    epoll::EpollEdge,
-    epoll2::Epoll2,
-    epoll_ctlv::EpollCtlv,
-    uring_poll::UringPoll,
-    rtsig::RtSignals,
-    hybrid::Hybrid
+    Select = select::Select,
+    Poll = poll::Poll,
+    DevPoll = devpoll::DevPoll,
+    EpollLevel = epoll::EpollLevel,
+    EpollEdge = epoll::EpollEdge,
+    Epoll2 = epoll::Epoll2,
+    #[cfg(feature = "io_uring")]
+    EpollCtlv = epoll::EpollCtlv,
+    #[cfg(feature = "io_uring")]
+    UringPoll = uring_poll::UringPoll,
+    RtSignals = signals::RtSignals,
+    Hybrid = signals::Hybrid
 ];
+
+impl AnyMechanism {
+    /// [`Mechanism::add`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn add(&mut self, fd: BorrowedFd<'_>, interest: Interest) -> Result<Token, Error> {
+        on_any!(self, set => set.add(fd, interest))
+    }
+
+    /// [`Mechanism::modify`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn modify(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
+        on_any!(self, set => set.modify(token, interest))
+    }
+
+    /// [`Mechanism::remove`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn remove(&mut self, token: Token) -> Result<(), Error> {
+        on_any!(self, set => set.remove(token))
+    }
+
+    /// [`Mechanism::close`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn close(&mut self, token: Token, fd: OwnedFd) -> Result<(), Error> {
+        on_any!(self, set => set.close(token, fd))
+    }
+
+    /// [`Mechanism::wait`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn wait(&mut self, timeout: Option<Duration>) -> Result<usize, Error> {
+        on_any!(self, set => set.wait(timeout))
+    }
+
+    /// [`Mechanism::next_event`].
+    pub fn next_event(&mut self) -> Option<Event> {
+        on_any!(self, set => set.next_event())
+    }
+
+    /// [`Mechanism::waker`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn waker(&mut self) -> Result<Waker, Error> {
+        on_any!(self, set => set.waker())
+    }
+
+    /// [`Mechanism::len`].
+    pub fn len(&self) -> usize {
+        on_any!(self, set => set.len())
+    }
+
+    /// [`Mechanism::is_empty`].
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// [`Mechanism::statistics`].
+    pub fn statistics(&self) -> Vec<(&'static str, u64)> {
+        on_any!(self, set => set.statistics())
+    }
+
+    /// [`Mechanism::reopen_after_fork`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn reopen_after_fork(&mut self) -> Result<(), Error> {
+        on_any!(self, set => set.reopen_after_fork())
+    }
+}
 
 fn unknown(name: &str) -> Error {
     let names: Vec<_> = ALL.iter().map(|description| description.name).collect();
-    Error::Spec(format!("no mechanism is called {name:?}; there are {}", names.join(", ")))
+    let without = match name {
+        "epoll-ctlv" | "uring-poll" => " (built without the feature io_uring)",
+        _ => "",
+    };
+    Error::Spec(format!("no mechanism is called {name:?}{without}; there are {}", names.join(", ")))
 }
 
 /// The entry of `name`.

@@ -5,8 +5,9 @@
 //! The limit of the signal queue belongs to the process: these tests run one after the other.
 
 use pollux_event::{
-    Event, Interest, Mechanism, MechanismSpec, Token, mechanism::hybrid::Hybrid, registry, sys,
+    Event, Interest, Mechanism, MechanismSpec, Token, mechanism::signals::Hybrid, registry,
 };
+use pollux_sys as sys;
 use pollux_testkit::{Pair, drain};
 use std::{
     collections::HashMap,

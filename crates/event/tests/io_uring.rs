@@ -2,10 +2,10 @@
 
 use pollux_event::{
     Error, Event, Interest, Mechanism, MechanismSpec, Options, Readiness,
-    mechanism::{epoll_ctlv::EpollCtlv, uring_poll::UringPoll},
+    mechanism::{epoll::EpollCtlv, uring_poll::UringPoll},
     registry,
 };
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+use pollux_testkit::denied;
 use std::{
     collections::{BTreeMap, HashSet},
     fs::File,
@@ -231,32 +231,11 @@ fn uring_poll_sends_a_refused_change_again() {
 #[test]
 fn numbers_out_of_range_are_refused_with_the_range() {
     for bad in ["0", "65537", "99999999999"] {
-        let own = BTreeMap::from([("completions".to_owned(), bad.to_owned())]);
-        let error = UringPoll::open(&Options { own, ..Options::default() }).unwrap_err();
+        let error = UringPoll::open(&Options::default().with("completions", bad)).unwrap_err();
         assert!(matches!(error, Error::Spec(_)), "{error}");
         let text = error.to_string();
         assert!(text.contains(bad) && text.contains("1 to 65536"), "{text}");
     }
-}
-
-/// In a thread of its own, `call` fails with `errno`.
-fn denied<T: Send>(call: i64, errno: i32, run: impl FnOnce() -> T + Send) -> T {
-    thread::scope(|scope| {
-        let denied = scope.spawn(|| {
-            let architecture = std::env::consts::ARCH.try_into().expect("a known architecture");
-            let filter: BpfProgram = SeccompFilter::new(
-                [(call, vec![])].into(),
-                SeccompAction::Allow,
-                SeccompAction::Errno(errno as u32),
-                architecture,
-            )
-            .and_then(TryInto::try_into)
-            .expect("a filter");
-            seccompiler::apply_filter(&filter).expect("the filter is in force");
-            run()
-        });
-        denied.join().expect("the thread ends well")
-    })
 }
 
 /// "A mechanism that the kernel lacks is an error that says why": never another one in its place.
@@ -289,4 +268,94 @@ fn denial_is_told_with_a_remedy() {
     // Out of descriptors is no property of the kernel.
     let error = denied(libc::SYS_io_uring_setup, libc::EMFILE, || registry::probe(&spec));
     assert!(matches!(error, Err(Error::Io { call: "io_uring_setup", .. })), "{error:?}");
+}
+
+/// A wait in a thread whose io_uring_enter fails with `errno`; the set comes back.
+fn wait_denied<M: Mechanism + Send>(mut set: M, errno: i32) -> (M, Result<Vec<Event>, Error>) {
+    denied(libc::SYS_io_uring_enter, errno, move || {
+        let waited = set.wait(Some(Duration::ZERO));
+        let events = waited.map(|_| std::iter::from_fn(|| set.next_event()).collect());
+        (set, events)
+    })
+}
+
+/// Every one of `pairs` is written to and reported.
+fn all_are_reported<M: Mechanism>(set: &mut M, pairs: &mut [(UnixStream, UnixStream)]) {
+    for (_, far) in &mut *pairs {
+        far.write_all(b"x").expect("written");
+    }
+    let mut seen = HashSet::new();
+    let until = Instant::now() + PATIENCE;
+    while seen.len() < pairs.len() {
+        assert!(
+            Instant::now() < until,
+            "{} of {}: {:?}",
+            seen.len(),
+            pairs.len(),
+            set.statistics()
+        );
+        seen.extend(turn(set, Duration::from_millis(100)).iter().map(|event| event.token));
+    }
+}
+
+/// Kernels that take no requests while completions wait for room say EBUSY: what is ready is handed
+/// out, and the changes are sent later. There was a panic for want of room.
+#[test]
+fn uring_poll_waits_for_room_that_the_kernel_does_not_make() {
+    let Some(mut set) = open::<UringPoll>("uring-poll:completions=8") else { return };
+    let mut pairs = pairs(40);
+    let (armed, later) = pairs.split_at_mut(4);
+    for (near, _) in armed.iter() {
+        set.add(near.as_fd(), Interest::READ).expect("added");
+    }
+    assert_eq!(turn(&mut set, Duration::ZERO), []);
+    for (_, far) in armed {
+        far.write_all(b"x").expect("written");
+    }
+    let mut tokens = Vec::new();
+    for (near, _) in later.iter() {
+        tokens.push(set.add(near.as_fd(), Interest::READ).expect("gathered"));
+    }
+    let (mut set, events) = wait_denied(set, libc::EBUSY);
+    assert!(!events.expect("there is something to hand out").is_empty());
+    // And with nothing to hand out it is an error, as often as it is tried.
+    for _ in 0..3 {
+        let waited;
+        (set, waited) = wait_denied(set, libc::EBUSY);
+        let error = waited.expect_err("nothing can be submitted");
+        assert_eq!(error.raw_os_error(), Some(libc::EBUSY), "{error}");
+    }
+    // What ends meanwhile is cancelled when that is possible again: the peer then sees the end.
+    let (closed, mut peer) = pairs.pop().expect("one");
+    set.close(tokens.pop().expect("its token"), closed.into()).expect("closed");
+    all_are_reported(&mut set, &mut pairs);
+    assert_eq!(peer.read(&mut [0]).expect("the end"), 0);
+}
+
+/// A batch that could not be submitted is sent again; it was forgotten, and the ring that still held
+/// it had no room for the next, which was a panic.
+#[test]
+fn epoll_ctlv_sends_a_batch_again_that_failed() {
+    let Some(mut set) = open::<EpollCtlv>("epoll-ctlv") else { return };
+    let mut pairs = pairs(1_300);
+    let mut tokens = Vec::new();
+    for part in [0..600, 600..1_200] {
+        for (near, _) in &pairs[part] {
+            tokens.push(set.add(near.as_fd(), Interest::READ).expect("gathered"));
+        }
+        let waited;
+        (set, waited) = wait_denied(set, libc::ENOMEM);
+        let error = waited.expect_err("nothing can be submitted");
+        assert_eq!(error.raw_os_error(), Some(libc::ENOMEM), "{error}");
+    }
+    // Some end meanwhile, and their numbers get other owners.
+    for (token, (near, _)) in tokens.drain(..100).zip(pairs.drain(..100)) {
+        set.close(token, near.into()).expect("closed");
+    }
+    pairs.extend(self::pairs(100));
+    for (near, _) in &pairs[1_100..] {
+        set.add(near.as_fd(), Interest::READ).expect("gathered");
+    }
+    all_are_reported(&mut set, &mut pairs);
+    assert_eq!(statistic(&set, "changes_refused"), 0);
 }

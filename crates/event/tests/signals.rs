@@ -3,7 +3,8 @@
 //! The queue's limit belongs to the process (and counts what the whole user has queued), so these
 //! tests have a process of their own and run one after the other.
 
-use pollux_event::{Error, Event, Interest, Mechanism, MechanismSpec, Token, registry, sys};
+use pollux_event::{Error, Event, Interest, Mechanism, MechanismSpec, Token, registry};
+use pollux_sys as sys;
 use pollux_testkit::{Pair, drain, pairs::End};
 use std::{
     collections::HashMap,
@@ -161,6 +162,47 @@ fn overflow_loses_nothing() {
     for spec in specs() {
         on(&spec, Burst(&spec));
     }
+}
+
+/// Where no partner thread can be had for `overflow=handoff`, the wait says so, and signals go on:
+/// the set was deaf from then on.
+#[test]
+fn an_overflow_without_a_partner_leaves_the_set_hearing() {
+    let _alone = alone();
+    struct Overflow(Vec<Pair>);
+    impl registry::Visitor for Overflow {
+        type Output = ();
+        fn visit<M: Mechanism>(self) {
+            let spec: MechanismSpec = "rtsig:overflow=handoff".parse().unwrap();
+            let mut set = M::open(&spec.options()).expect("open");
+            let add = |pair: &Pair| set.add(pair.near.as_fd(), Interest::READ).unwrap();
+            let tokens: Vec<_> = self.0.iter().map(add).collect();
+            assert_eq!(events(&mut set, Duration::from_millis(10)), []);
+            {
+                let _queue = ShortQueue::of(8);
+                self.0.iter().for_each(|pair| pair.send(b"x"));
+                let error = set.wait(Some(Duration::ZERO)).expect_err("no socket to a partner");
+                assert_eq!(error.raw_os_error(), Some(libc::EMFILE), "{error}");
+            }
+            for round in 0..2 {
+                let until = Instant::now() + PATIENCE;
+                let mut missing: Vec<_> = tokens.clone();
+                while !missing.is_empty() {
+                    assert!(Instant::now() < until, "{} lost in {round}", missing.len());
+                    for event in events(&mut set, Duration::from_millis(100)) {
+                        let index = tokens.iter().position(|&token| token == event.token).unwrap();
+                        drain(&self.0[index].near);
+                        missing.retain(|&token| token != event.token);
+                    }
+                }
+                self.0.iter().for_each(|pair| pair.send(b"y"));
+            }
+        }
+    }
+    let pairs = (0..100).map(|_| Pair::unix()).collect();
+    pollux_testkit::denied(libc::SYS_socketpair, libc::EMFILE, || {
+        registry::with_mechanism("rtsig", Overflow(pairs)).unwrap();
+    });
 }
 
 /// Two sets of one thread share SIGIO: whoever takes it, both recover.

@@ -4,15 +4,14 @@ use pollux_event::{
     Error, Interest, Mechanism, MechanismSpec, Options, Readiness, Token,
     mechanism::{
         devpoll::DevPoll,
-        epoll::{EpollEdge, EpollLevel},
-        epoll_ctlv::EpollCtlv,
-        epoll2::Epoll2,
+        epoll::{Epoll2, EpollCtlv, EpollEdge, EpollLevel},
         poll::Poll,
         select::Select,
         uring_poll::UringPoll,
     },
-    sys::{self, Call, Counters},
 };
+use pollux_sys::{self as sys, Call, Counters};
+use pollux_testkit::signals::Interrupter;
 use std::{
     io::{Read, Write},
     os::{
@@ -284,6 +283,22 @@ fn devpoll_asks_drivers_only_where_a_hint_came() {
             assert_eq!(figure(set, "hinted"), 0);
             assert!(asked >= 301, "{asked} of 301 asked in {scans} scans without hints");
         }
+    });
+}
+
+/// A signal ends the wait, and the changes that went with it were applied: nothing is sent again.
+#[test]
+fn devpoll_sends_no_change_twice_after_a_signal() {
+    every_devpoll(|set, with_changes, without| {
+        let mut pairs = set_of(set, 300);
+        let interrupter = Interrupter::start(Duration::from_millis(50));
+        assert_eq!(turn(set, Some(Duration::from_secs(600))), (with_changes, 0));
+        drop(interrupter);
+        assert_eq!((figure(set, "changes_sent"), figure(set, "change_batches")), (300, 1));
+        assert_eq!(turn(set, NOW), (without, 0));
+        assert_eq!((figure(set, "changes_sent"), figure(set, "change_batches")), (300, 1));
+        pairs[299].1.write_all(b"x").unwrap();
+        assert_eq!(turn(set, None).1, 1);
     });
 }
 

@@ -1,35 +1,53 @@
 //! Judges the papers' claims.
 //!
-//! A claim compares two sides of the experiment inside each block, takes the median over the
-//! blocks with its bootstrap interval ([`crate::stats`]), and holds the interval against a
-//! threshold. An interval that lies across the threshold decides nothing, and too few blocks have
-//! no interval. Nor does a reply rate decide a claim where all that was offered was answered
-//! (`limit`).
+//! A claim compares two sides of the experiment inside each block (`sides`) and holds what the blocks
+//! say (`crate::statistics`) against a threshold (`decide`). What does not decide it: fewer blocks
+//! than [`crate::statistics::MIN_BLOCKS`], an interval that lies across the threshold, a reply rate
+//! where all that was offered was answered, a cost where the server had no idle CPU (`limit`), and an
+//! arm that is not there.
 
+mod decide;
 mod limit;
+mod sides;
+
+pub use decide::Bound;
+pub(crate) use limit::{COST, is_saturated};
 
 use crate::{
-    experiment::{Claim, Side, Take, Threshold},
-    plan::Point,
-    result::Outcome,
-    stats::{self, Estimate},
+    experiment::{Claim, ReceiveOn, Threshold},
+    result::{Outcome, Status},
+    statistics::{ERROR, Estimate, Interval, MIN_BLOCKS, holm, sequential},
 };
+use decide::Evidence;
 use serde::{Deserialize, Serialize};
-use std::fmt;
+use sides::Sides;
+use std::{collections::BTreeMap, fmt};
 
 /// What became of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
-    /// The whole interval lies where the claim says.
+    /// The figures lie where the claim says, by more than chance.
     #[serde(rename = "holds")]
     Holds,
-    /// The whole interval lies on the other side.
+    /// They lie on the other side, by more than chance.
     #[serde(rename = "does not hold")]
     DoesNotHold,
-    /// The interval lies across the threshold, there are no data, or a server whose higher reply
-    /// rate might change the verdict answered all it was offered.
+    /// Chance may have put them where they are, or the figure was at a limit that is not the server's.
     #[serde(rename = "undecided")]
     Undecided,
+    /// There are figures, of too few blocks to decide anything.
+    #[serde(rename = "seen, not decided")]
+    Seen,
+    /// Something that the claim speaks of is not there: a mechanism, or room for its connections.
+    #[serde(rename = "not applicable here")]
+    NotApplicable,
+}
+
+impl Verdict {
+    /// Whether it says yes or no.
+    pub fn is_decided(self) -> bool {
+        matches!(self, Self::Holds | Self::DoesNotHold)
+    }
 }
 
 impl fmt::Display for Verdict {
@@ -38,6 +56,8 @@ impl fmt::Display for Verdict {
             Self::Holds => "holds",
             Self::DoesNotHold => "does not hold",
             Self::Undecided => "undecided",
+            Self::Seen => "seen, not decided",
+            Self::NotApplicable => "not applicable here",
         })
     }
 }
@@ -51,7 +71,17 @@ pub struct Part {
     pub verdict: Verdict,
     /// The figure with its interval, when there are data.
     pub estimate: Option<Estimate>,
-    /// Why there are none, or why they do not decide.
+    /// The interval that decides: wider than the other, the earlier the experiment looked.
+    #[serde(default)]
+    pub deciding: Option<Interval>,
+    /// The probability of figures that speak as clearly if the truth were at the threshold, over all
+    /// looks.
+    #[serde(default)]
+    pub p: Option<f64>,
+    /// When the figure is a bound: the server was at the limit of its CPU.
+    #[serde(default)]
+    pub bound: Option<Bound>,
+    /// Why there are no data, or why they do not decide.
     pub note: Option<String>,
 }
 
@@ -62,7 +92,7 @@ pub struct ClaimOutcome {
     pub id: String,
     /// What is claimed.
     pub statement: String,
-    /// *Holds* when it holds for every variant that could be measured.
+    /// *Holds* when it holds for every variant that it names.
     pub verdict: Verdict,
     /// The figure of the part that decides: the one nearest to failing.
     pub value: Option<f64>,
@@ -70,199 +100,246 @@ pub struct ClaimOutcome {
     pub low: Option<f64>,
     /// Its interval's upper end.
     pub high: Option<f64>,
+    /// Whether that figure is a bound.
+    #[serde(default)]
+    pub bound: Option<Bound>,
     /// The paper's own number, in the same unit.
     pub paper: Option<f64>,
     /// The paper's own words.
     pub paper_says: String,
     /// When it holds.
     pub threshold: Threshold,
+    /// Whether it is the one claim that stands for a figure of a paper.
+    #[serde(default)]
+    pub primary: bool,
+    /// The probability of figures that speak as clearly if the truth were at the threshold.
+    #[serde(default)]
+    pub p: Option<f64>,
+    /// The same, adjusted for all primary claims of the paper in this run ([`holm`]).
+    #[serde(default)]
+    pub p_with_all: Option<f64>,
     /// Variant by variant.
     pub parts: Vec<Part>,
 }
 
-impl Threshold {
-    /// The verdict on an estimate.
-    pub fn verdict(self, estimate: &Estimate) -> Verdict {
-        let (Some(low), Some(high)) = (estimate.low, estimate.high) else {
-            return Verdict::Undecided;
-        };
-        let (holds, fails) = match self {
-            Self::Above(limit) => (low > limit, high <= limit),
-            Self::Below(limit) => (high < limit, low >= limit),
-        };
-        match (holds, fails) {
-            (true, _) => Verdict::Holds,
-            (_, true) => Verdict::DoesNotHold,
-            _ => Verdict::Undecided,
-        }
-    }
-
-    /// How far the estimate is on the right side; the part with the least decides the claim.
-    fn margin(self, estimate: &Estimate) -> f64 {
-        match self {
-            Self::Above(limit) => estimate.low.unwrap_or(estimate.value) - limit,
-            Self::Below(limit) => limit - estimate.high.unwrap_or(estimate.value),
-        }
-    }
-}
-
-impl fmt::Display for Threshold {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Above(limit) => write!(f, "> {limit}"),
-            Self::Below(limit) => write!(f, "< {limit}"),
+impl ClaimOutcome {
+    /// Whether more blocks would change nothing: it is decided, or a limit or an absence keeps it from
+    /// being so.
+    fn is_settled(&self) -> bool {
+        let settled = |part: &Part| part.verdict != Verdict::Seen && part.note.is_some();
+        match self.verdict {
+            Verdict::Undecided => {
+                self.parts.iter().all(|part| part.verdict.is_decided() || settled(part))
+            }
+            Verdict::Seen => false,
+            _ => true,
         }
     }
 }
 
 /// Judges every claim of the experiment.
 pub fn judge(outcome: &Outcome) -> Vec<ClaimOutcome> {
-    outcome.experiment.claim.iter().map(|claim| judge_one(outcome, claim)).collect()
+    let experiment = &outcome.experiment;
+    let mut judged: Vec<ClaimOutcome> =
+        experiment.claim.iter().map(|claim| judge_one(outcome, claim)).collect();
+    let mut papers: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (index, claim) in experiment.claim.iter().enumerate() {
+        if let (true, Some(paper)) = (claim.primary, claim.paper_key()) {
+            papers.entry(paper).or_default().push(index);
+        }
+    }
+    for indices in papers.into_values() {
+        // What could not be tested took no part in the error.
+        let tested: Vec<usize> = indices.into_iter().filter(|&i| judged[i].p.is_some()).collect();
+        let p: Vec<f64> = tested.iter().filter_map(|&index| judged[index].p).collect();
+        for (index, adjusted) in tested.into_iter().zip(holm::adjust(&p)) {
+            judged[index].p_with_all = Some(adjusted);
+        }
+    }
+    judged
+}
+
+/// Whether nothing is left that more blocks could decide: of the primary claims, or of all where none
+/// is primary.
+pub fn all_settled(outcome: &Outcome) -> bool {
+    let any_primary = outcome.experiment.claim.iter().any(|claim| claim.primary);
+    judge(outcome)
+        .iter()
+        .filter(|claim| claim.primary || !any_primary)
+        .all(ClaimOutcome::is_settled)
 }
 
 fn judge_one(outcome: &Outcome, claim: &Claim) -> ClaimOutcome {
     let parts: Vec<Part> =
         claim.each.iter().map(|variant| judge_part(outcome, claim, variant)).collect();
-    let measured: Vec<(&Part, &Estimate)> =
-        parts.iter().filter_map(|part| Some((part, part.estimate.as_ref()?))).collect();
-    let verdict = if measured.iter().any(|(part, _)| part.verdict == Verdict::DoesNotHold) {
+    let any = |verdict: Verdict| parts.iter().any(|part| part.verdict == verdict);
+    // An arm that is missing might have failed, and one that failed might be the exception.
+    let verdict = if any(Verdict::NotApplicable) {
+        Verdict::NotApplicable
+    } else if any(Verdict::DoesNotHold) {
         Verdict::DoesNotHold
-    } else if !measured.is_empty() && measured.iter().all(|(p, _)| p.verdict == Verdict::Holds) {
-        Verdict::Holds
-    } else {
+    } else if any(Verdict::Undecided) {
         Verdict::Undecided
+    } else if any(Verdict::Seen) {
+        Verdict::Seen
+    } else {
+        Verdict::Holds
     };
-    let deciding = measured
+    let deciding = parts
         .iter()
-        .map(|(_, estimate)| *estimate)
-        .min_by(|a, b| claim.holds.margin(a).total_cmp(&claim.holds.margin(b)));
+        .filter_map(|part| Some((part, part.estimate.as_ref()?)))
+        .min_by(|a, b| claim.holds.margin(a.1).total_cmp(&claim.holds.margin(b.1)));
+    let estimate = deciding.map(|(_, estimate)| estimate);
+    // It holds if each part does, so the least sure part says how sure it is; it fails with one.
+    let all: Option<Vec<f64>> = parts.iter().map(|part| part.p).collect();
+    let p = match verdict {
+        Verdict::DoesNotHold => parts
+            .iter()
+            .filter(|part| part.verdict == Verdict::DoesNotHold)
+            .filter_map(|part| part.p)
+            .min_by(f64::total_cmp)
+            .map(|p| (p * parts.len() as f64).min(1.0)),
+        _ => all.and_then(|p| p.into_iter().max_by(f64::total_cmp)),
+    };
     ClaimOutcome {
         id: claim.id.clone(),
         statement: claim.statement.clone(),
         verdict,
-        value: deciding.map(|estimate| estimate.value),
-        low: deciding.and_then(|estimate| estimate.low),
-        high: deciding.and_then(|estimate| estimate.high),
+        value: estimate.map(|estimate| estimate.value),
+        low: estimate.and_then(|estimate| estimate.low),
+        high: estimate.and_then(|estimate| estimate.high),
+        bound: deciding.and_then(|(part, _)| part.bound),
         paper: claim.paper_value,
         paper_says: claim.paper.clone(),
         threshold: claim.holds,
+        primary: claim.primary,
+        p,
+        p_with_all: None,
         parts,
     }
 }
 
 fn judge_part(outcome: &Outcome, claim: &Claim, variant: &str) -> Part {
-    let blocks = outcome.runs.iter().map(|run| run.block + 1).max().unwrap_or(0);
-    let a = points(outcome, &claim.a);
-    let b = claim.b.as_ref().map(|side| points(outcome, side));
-    let pair = |block| {
-        let left = side_value(outcome, claim, &claim.a, variant, &a, block);
-        let right =
-            claim.b.as_ref().zip(b.as_ref()).and_then(|(side, points)| {
-                side_value(outcome, claim, side, variant, points, block)
-            });
-        (left, right)
+    let mut part = Part {
+        variant: variant.to_owned(),
+        verdict: Verdict::Undecided,
+        estimate: None,
+        deciding: None,
+        p: None,
+        bound: None,
+        note: None,
     };
-    let pairs: Vec<(Option<f64>, Option<f64>)> = (0..blocks).map(pair).collect();
-    let estimate = stats::paired(pairs.iter().copied(), claim.compare, outcome.seed);
-    let mut verdict = estimate.as_ref().map_or(Verdict::Undecided, |e| claim.holds.verdict(e));
-    let note = if estimate.is_none() {
-        Some(match pairs.iter().any(|(a, b)| a.and(*b).is_some()) {
-            true => format!("{} is 0 on one side: there is no ratio", claim.metric),
-            false => why_missing(outcome, claim, variant),
-        })
-    } else {
-        let undriven = limit::undriven(outcome, claim, variant, verdict);
-        if undriven.is_some() {
-            verdict = Verdict::Undecided;
-        }
-        undriven
+    let sides = Sides::of(outcome, claim, variant);
+    let Some(sample) = sides.sample() else {
+        let (verdict, why) = why_missing(outcome, claim, variant, &sides);
+        part.verdict = verdict;
+        part.note = Some(why);
+        return part;
     };
-    Part { variant: variant.to_owned(), verdict, note, estimate }
+    part.estimate = Some(sample.estimate());
+    if let Some(reason) = not_its_own_network(outcome, claim) {
+        part.verdict = Verdict::NotApplicable;
+        part.note = Some(reason);
+        return part;
+    }
+    let (planned, made) = (outcome.planned_blocks() as usize, outcome.blocks() as usize);
+    let is_last = !outcome.decided_early;
+    let Some(level) = sequential::level_of_last(planned, made, is_last) else {
+        part.verdict = Verdict::Seen;
+        return part;
+    };
+    if sample.blocks() < MIN_BLOCKS {
+        part.verdict = Verdict::Seen;
+        part.note = Some(format!("only {} of {made} blocks have both sides", sample.blocks()));
+        return part;
+    }
+    part.deciding = sample.interval(level);
+    let limits = limit::of(outcome, &sides);
+    part.bound = limits.bound();
+    let mut evidence = Evidence::of(&sample, claim.holds);
+    let unlimited = evidence.verdict(level);
+    limits.apply(claim.holds, &mut evidence);
+    part.verdict = evidence.verdict(level);
+    if unlimited.is_decided() && !part.verdict.is_decided() {
+        part.note = limits.note();
+    }
+    let looks = sequential::made(planned, made);
+    part.p = Some(
+        sequential::overall(&looks, planned.max(made), is_last, evidence.p())
+            .max(f64::MIN_POSITIVE),
+    );
+    part
 }
 
-/// The points that a side speaks of: one, or all along `over`.
-fn points(outcome: &Outcome, side: &Side) -> Vec<Point> {
-    outcome.dimensions.iter().fold(vec![Point::new()], |points, dimension| {
-        let values: Vec<_> = if side.over.contains(&dimension.name) {
-            dimension.values.iter().collect()
-        } else if let Some(select) = side.at.get(&dimension.name) {
-            select.among(&dimension.values).into_iter().collect()
-        } else {
-            // Validated: an axis that is not named has one value. The rate may have several when
-            // it comes from the paper; its last is the highest.
-            dimension.values.last().into_iter().collect()
-        };
-        points
-            .iter()
-            .flat_map(|point| {
-                values.iter().map(|&value| {
-                    let mut point = point.clone();
-                    point.insert(dimension.name.clone(), value.clone());
-                    point
-                })
-            })
-            .collect()
+/// Why a claim about overload cannot be judged: the experiment wants the network's receive work on the
+/// server's CPU, and could not have it.
+fn not_its_own_network(outcome: &Outcome, claim: &Claim) -> Option<String> {
+    let environment = &outcome.environment;
+    let apart = environment.pinned.is_some_and(|cpus| cpus.server != cpus.generator);
+    let wanted = outcome.experiment.receive_on == ReceiveOn::Server && apart;
+    let rests_on_it =
+        ["throughput_rps", "error_share", "completed_share"].contains(&claim.metric.as_str());
+    (wanted && rests_on_it && environment.receive_cpu.is_none()).then(|| {
+        "without a network namespace of its own the generator does the network's receive work, and is \
+         the limit before the server is; run it as root"
+            .to_owned()
     })
 }
 
-fn side_value(
+/// Whether the data are missing since something is not there, or since no run counts; and which.
+fn why_missing(
     outcome: &Outcome,
     claim: &Claim,
-    side: &Side,
     variant: &str,
-    points: &[Point],
-    block: u32,
-) -> Option<f64> {
-    let variant = side.variant.as_deref().unwrap_or(variant);
-    let metric = side.metric.as_ref().unwrap_or(&claim.metric);
-    let value = |variant: &str, point: &Point| {
-        // A run that did not count may have been made again.
-        let runs = outcome.runs.iter().filter(|run| {
-            run.block == block && run.cell.variant == variant && run.cell.point == *point
-        });
-        runs.filter_map(|run| run.metric(metric)).next()
-    };
-    let values: Option<Vec<f64>> = points
-        .iter()
-        .map(|point| {
-            let taken_off = side.minus.as_ref().map_or(Some(0.0), |minus| value(minus, point));
-            Some(value(variant, point)? - taken_off?)
-        })
-        .collect();
-    let values = values?;
-    match side.take {
-        Take::Max => values.into_iter().max_by(f64::total_cmp),
-        Take::Min => values.into_iter().min_by(f64::total_cmp),
-        Take::Median => stats::median(&values),
+    sides: &Sides<'_>,
+) -> (Verdict, String) {
+    if sides.any_pair() {
+        return (
+            Verdict::Undecided,
+            format!("{} is 0 on one side: there is no ratio", claim.metric),
+        );
+    }
+    for (name, points) in sides.named() {
+        match outcome.variants.iter().find(|v| v.name == name) {
+            None => return (Verdict::NotApplicable, format!("{name} was not run")),
+            Some(v) => {
+                if let Some(reason) = &v.unavailable {
+                    return (Verdict::NotApplicable, format!("{name}: {reason}"));
+                }
+            }
+        }
+        for point in points {
+            let runs: Vec<_> = outcome
+                .runs
+                .iter()
+                .filter(|run| run.cell.variant == name && run.cell.point == *point)
+                .collect();
+            let Some(last) = runs.last() else {
+                return (Verdict::NotApplicable, format!("{name} was not measured there"));
+            };
+            if runs.iter().all(|run| run.status != Status::Valid) {
+                let failed = runs.iter().all(|run| run.status == Status::Failed);
+                let verdict = if failed { Verdict::NotApplicable } else { Verdict::Undecided };
+                return (verdict, last.reason.clone().unwrap_or_else(|| "no run counts".into()));
+            }
+        }
+    }
+    let doubt = outcome.runs.iter().filter(|run| run.cell.variant == variant);
+    match doubt.filter_map(|run| run.raw.latency_doubt()).next_back() {
+        Some(reason) if claim.metric.ends_with("_us") => {
+            (Verdict::Undecided, format!("the runs have no {}: {reason}", claim.metric))
+        }
+        _ => (Verdict::NotApplicable, format!("the runs have no {}", claim.metric)),
     }
 }
 
-fn why_missing(outcome: &Outcome, claim: &Claim, variant: &str) -> String {
-    let sides = [Some(&claim.a), claim.b.as_ref()];
-    let names = sides.into_iter().flatten().flat_map(|side| {
-        let name = side.variant.as_deref().unwrap_or(variant);
-        std::iter::once(name).chain(side.minus.as_deref()).map(move |name| (side, name))
-    });
-    for (side, name) in names {
-        match outcome.variants.iter().find(|v| v.name == name) {
-            None => return format!("{name} was not run"),
-            Some(v) => {
-                if let Some(reason) = &v.unavailable {
-                    return format!("{name}: {reason}");
-                }
-            }
-        }
-        for point in points(outcome, side) {
-            match outcome.cell(name, &point) {
-                Some(cell) if cell.valid == 0 => {
-                    return cell.reason.clone().unwrap_or_else(|| "no run counts".into());
-                }
-                None => return format!("{name} was not measured there"),
-                _ => {}
-            }
-        }
+/// A p-value as people read it, against the error that is allowed.
+pub fn p_text(p: f64) -> String {
+    match p {
+        p if p < 0.0001 => "< 0.0001".into(),
+        p if p < ERROR / 5.0 => format!("{p:.4}"),
+        p => format!("{p:.2}"),
     }
-    format!("the runs have no {}", claim.metric)
 }
 
 #[cfg(test)]

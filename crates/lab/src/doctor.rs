@@ -4,6 +4,8 @@
 //! its tests need no particular machine.
 
 mod checks;
+mod commands;
+mod surroundings;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -13,6 +15,8 @@ use pollux_event::{Error, MechanismSpec, registry};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+pub use commands::{CommandFact, Trouble};
+pub use surroundings::Surroundings;
 pub use text::Style;
 
 /// What was found on the machine.
@@ -28,6 +32,8 @@ pub struct Facts {
     pub sysctls: BTreeMap<String, String>,
     /// Memory in bytes.
     pub memory_bytes: Option<u64>,
+    /// What README's commands need around them.
+    pub surroundings: Surroundings,
 }
 
 /// One mechanism on this kernel.
@@ -63,6 +69,8 @@ pub struct Report {
     pub kernel: String,
     /// Every mechanism, with the reason of each that is missing.
     pub mechanisms: Vec<MechanismFact>,
+    /// README's commands, with what stands in the way of each.
+    pub commands: Vec<CommandFact>,
     /// The limits of this process.
     pub limits: Vec<Check>,
     /// The sysctls that matter.
@@ -101,6 +109,7 @@ impl Facts {
                 .filter_map(|&name| Some((name.to_owned(), environment::sysctl(name)?)))
                 .collect(),
             memory_bytes: environment::memory_bytes(),
+            surroundings: Surroundings::look(),
         })
     }
 }
@@ -119,6 +128,7 @@ impl Report {
         Self {
             kernel: facts.kernel.clone(),
             mechanisms: facts.mechanisms.clone(),
+            commands: commands::commands(facts),
             limits: checks::limits(facts),
             sysctls: checks::sysctls(facts),
         }

@@ -34,6 +34,9 @@ pub struct Environment {
     pub virtual_machine: bool,
     /// The kernel of the guest of `pollux vm` that this is, whose CPU is emulated.
     pub guest: Option<String>,
+    /// How many millions of instructions a second of that guest's clocks has, where they count them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest_mips: Option<u32>,
     /// The load average of one minute before the run.
     pub load_average: Option<f64>,
     /// Limits of this process: soft and hard, `None` for unlimited.
@@ -98,6 +101,12 @@ pub fn guest() -> Option<String> {
     std::env::var("POLLUX_VM").ok().filter(|release| !release.is_empty())
 }
 
+/// How many millions of instructions make a second of this guest's clocks, if it is a deterministic one
+/// (POLLUX_VM_MIPS).
+pub fn guest_mips() -> Option<u32> {
+    std::env::var("POLLUX_VM_MIPS").ok()?.parse().ok().filter(|&mips| mips > 0)
+}
+
 /// `uname` in one line.
 pub fn kernel() -> String {
     let uname = rustix::system::uname();
@@ -137,6 +146,7 @@ impl Environment {
             virtual_machine: field("flags")
                 .is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor")),
             guest: guest(),
+            guest_mips: guest_mips(),
             load_average: fs::read_to_string("/proc/loadavg")
                 .ok()
                 .and_then(|text| text.split_whitespace().next()?.parse().ok()),
@@ -149,8 +159,14 @@ impl Environment {
     }
 }
 
-/// `git rev-parse` of the directory where the program was started.
-fn revision() -> Option<String> {
+/// The revision of the source tree, for a guest that does not see it.
+pub const REVISION: &str = "POLLUX_REVISION";
+
+/// `git rev-parse` of the directory where the program was started, or what [`REVISION`] says.
+pub fn revision() -> Option<String> {
+    if let Ok(revision) = std::env::var(REVISION) {
+        return Some(revision).filter(|revision| !revision.is_empty());
+    }
     let git = |arguments: &[&str]| {
         let output = Command::new("git").args(arguments).output().ok()?;
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())

@@ -13,7 +13,7 @@ mod validate;
 pub use clients::{CLIENTS, Clients, SESSION, Where};
 pub use guest::Guest;
 
-use crate::stats::Compare;
+use crate::statistics::Compare;
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt};
 
@@ -42,6 +42,12 @@ pub struct Experiment {
     /// On which CPU the network's receive work is done.
     #[serde(default)]
     pub receive_on: ReceiveOn,
+    /// The queue of signals that the server has once all idle connections are held: what it does when
+    /// they are opened is not to overflow it before the measured window.
+    pub signal_queue_when_held: Option<u64>,
+    /// The server has as many workers, each with a table of descriptors of its own, as idle connections
+    /// need when one worker is to hold so many on average. None: as `[server]` says.
+    pub connections_per_worker: Option<u32>,
     /// Functions of the kernel whose calls by the server, or by the wait, are counted
     /// ([`crate::kernel_calls`]). It slows them, so that times of such a server say little.
     #[serde(default)]
@@ -65,6 +71,10 @@ pub struct Experiment {
     /// What is compared; empty stands for every mechanism in the registry.
     #[serde(default)]
     pub variant: Vec<Variant>,
+    /// The variants of the quick form, by name, where they are fewer: it makes fewer cells in more
+    /// blocks. Claims about others are not judged there.
+    #[serde(default)]
+    pub quick_variants: Vec<String>,
     /// What is varied beside the variant; the cells are the product of all.
     #[serde(default)]
     pub axis: Vec<Axis>,
@@ -207,6 +217,10 @@ pub struct Phase {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Rate {
+    /// As they are, in requests per second: the same on every day. Else shares of the saturation,
+    /// which is measured anew in each run.
+    #[serde(default)]
+    pub rps: Vec<f64>,
     /// As shares of the measured saturation; not where phases say it.
     #[serde(default)]
     pub fractions: Vec<f64>,
@@ -240,12 +254,19 @@ pub enum RelativeTo {
 pub struct Budget {
     /// All in: saturation, every run, the report.
     pub seconds: f64,
-    /// How often every cell is measured; fewer if the time is over (`min_blocks` at least).
+    /// How often every cell is measured at most: less if all is decided before
+    /// ([`crate::statistics::sequential`]), or the time is over.
     pub blocks: u32,
-    /// The shortest measured window of one run; windows grow when there is time.
+    /// The shortest measured window of a run. All runs of an experiment have windows of one length,
+    /// which is set before the first.
     pub min_window_seconds: f64,
     /// The longest measured window of one run.
     pub max_window_seconds: f64,
+    /// How long a load lasts before it is measured, at most. In the full form so long as the slowest
+    /// variant takes to become steady ([`crate::steady`]), which is found out first; under `--quick`
+    /// so long always. Phases have none: what they show is the change.
+    #[serde(default)]
+    pub warmup_seconds: f64,
     /// The window of one saturation probe.
     pub saturation_seconds: f64,
     /// Which variants are probed for saturation.
@@ -329,6 +350,21 @@ pub struct Claim {
     pub b: Option<Side>,
     /// When it holds.
     pub holds: Threshold,
+    /// Whether it is the one claim that stands for a figure of the paper. The primary claims of a
+    /// paper share one error, and an experiment goes on until they are decided.
+    #[serde(default)]
+    pub primary: bool,
+}
+
+/// The papers, as `source` of a claim names them.
+pub const PAPERS: [&str; 4] = ["provos", "mail", "gammo", "zerohttpd"];
+
+impl Claim {
+    /// The paper that it is taken from; none for what goes beyond the papers.
+    pub fn paper_key(&self) -> Option<&'static str> {
+        let first = self.source.split(|c: char| !c.is_ascii_alphabetic()).next();
+        PAPERS.into_iter().find(|paper| Some(*paper) == first)
+    }
 }
 
 /// One side of a comparison: a cell, or several summed up.
@@ -365,8 +401,8 @@ pub enum Take {
     Median,
 }
 
-/// When a claim holds: its whole interval lies beyond the threshold. It does not hold when the
-/// whole interval lies on the other side, and is undecided otherwise.
+/// When a claim holds: the figures lie there by more than chance. It does not hold when they lie on
+/// the other side by more than chance, and is undecided otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Threshold {
@@ -374,6 +410,17 @@ pub enum Threshold {
     Above(f64),
     /// Below it.
     Below(f64),
+    /// Between the two: as good as, with the margin that counts as nothing.
+    Within([f64; 2]),
+}
+
+impl Threshold {
+    /// Whether all its limits are positive, so that figures may be compared by their logarithms.
+    pub fn is_positive(self) -> bool {
+        match self {
+            Self::Above(limit) | Self::Below(limit) | Self::Within([limit, _]) => limit > 0.0,
+        }
+    }
 }
 
 /// A value of an axis or a flag.
@@ -438,6 +485,7 @@ pub fn arguments(flags: &Flags) -> Vec<String> {
 /// The experiments that are part of the program.
 const BUILT_IN: &[(&str, &str)] = &[
     ("idle", include_str!("../experiments/idle.toml")),
+    ("capacity", include_str!("../experiments/capacity.toml")),
     ("wait-cost", include_str!("../experiments/wait-cost.toml")),
     ("provos-fig4-9", include_str!("../experiments/provos-fig4-9.toml")),
     ("provos-fig10", include_str!("../experiments/provos-fig10.toml")),

@@ -7,24 +7,28 @@
 //! out: it finds the saturation of the slowest variant, sets the rates, and then measures every
 //! cell block by block in mirrored orders ([`plan`]), each run with a server and a generator of
 //! its own, as pinned processes. [`measure`] turns what they say into metrics ([`metric`]),
-//! [`stats`] into medians and paired ratios with intervals, [`claims`] into verdicts. All of it
+//! [`statistics`] into means and paired ratios with intervals, [`claims`] into verdicts. All of it
 //! goes into `result.json` ([`result`]), from which [`report`] renders the page.
 //!
 //! Nothing here knows a mechanism by name: they come from the registry and from the files.
 //! To add an experiment, add a file under `experiments/` and its line in [`experiment`].
 
+pub mod archive;
 pub mod claims;
+pub mod compare;
 pub mod doctor;
 pub mod environment;
 pub mod experiment;
 pub mod kernel_calls;
 pub mod measure;
+pub mod memory;
 pub mod metric;
 pub mod network;
 pub mod plan;
 pub mod report;
 pub mod result;
 pub mod run;
-pub mod stats;
+pub mod statistics;
+pub mod steady;
 pub mod sys;
 pub mod wait_cost;

@@ -4,7 +4,10 @@
 //! are held and nothing else happens to the server; so all of the difference belongs to the
 //! requests, and nothing hangs on catching the moment at which the load begins.
 
-use crate::sys;
+use crate::{
+    memory::{Held, LEAST_CONNECTIONS},
+    sys,
+};
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -66,6 +69,25 @@ pub fn cpu_time(pid: u32) -> anyhow::Result<CpuTime> {
     Ok(total)
 }
 
+/// The process `pid` and its descendants.
+///
+/// # Errors
+/// When the process is gone or /proc is not there.
+pub fn processes(pid: u32) -> anyhow::Result<Vec<u32>> {
+    let mut all = vec![pid];
+    let mut seen = 0;
+    while seen < all.len() && seen < MAX_PROCESSES {
+        match one_process(all[seen]) {
+            Ok((_, children)) => all.extend(children),
+            Err(error) if seen == 0 => return Err(error),
+            // It has ended meanwhile.
+            Err(_) => {}
+        }
+        seen += 1;
+    }
+    Ok(all)
+}
+
 fn one_process(pid: u32) -> anyhow::Result<(CpuTime, Vec<u32>)> {
     let live = sys::process_cpu_time(pid).with_context(|| format!("CPU clock of process {pid}"))?;
     let mut time = CpuTime { run_ns: live.as_nanos() as u64, wait_ns: 0 };
@@ -115,10 +137,21 @@ pub struct Raw {
     /// Calls of the kernel's functions by the server between the two.
     #[serde(default)]
     pub kernel_calls: BTreeMap<String, u64>,
+    /// How many millions of instructions a second of this machine's clocks has, where they count them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mips: Option<u32>,
+    /// What the idle connections took, where there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<Held>,
     /// How many connections the server had open at instants between the two, where that is asked.
     #[serde(default)]
     pub open: Vec<u64>,
 }
+
+/// Calls that say what is waited for: io_uring_enter carries the interest changes of `epoll-ctlv`.
+const INTEREST_CALLS: &[&str] = &["epoll_ctl", "io_uring_enter"];
+/// Calls that wait for events.
+const WAIT_CALLS: &[&str] = &["epoll_wait", "epoll_pwait2", "ppoll", "pselect6"];
 
 /// Finds a number by its path of keys.
 fn number(json: &Json, path: &[&str]) -> Option<f64> {
@@ -147,6 +180,20 @@ impl Raw {
         }
     }
 
+    /// Why the generator says that the latencies are not the server's.
+    pub fn latency_doubt(&self) -> Option<&str> {
+        let valid = self.load.get("latency_valid").and_then(Json::as_bool).unwrap_or(true);
+        let reason = self.load.get("latency_invalid_reason").and_then(Json::as_str);
+        (!valid).then(|| reason.unwrap_or("the generator gave no reason"))
+    }
+
+    /// Replies in equal intervals of the load, and the length of one in seconds.
+    pub fn series(&self) -> Option<(Vec<f64>, f64)> {
+        let replies = self.load.pointer("/series/replies")?.as_array()?;
+        let length_s = number(&self.load, &["series", "interval_s"])?;
+        Some((replies.iter().filter_map(Json::as_f64).collect(), length_s))
+    }
+
     /// Every metric that the raw data allow (names: [`crate::metric`]).
     pub fn metrics(&self) -> BTreeMap<String, f64> {
         let mut metrics = BTreeMap::new();
@@ -163,17 +210,57 @@ impl Raw {
         let cpu_us = self.cpu.run_ns as f64 / 1e3;
         let wall = Some(self.wall_ns as f64);
         put("server_cpu_us_per_request", share(Some(cpu_us), requests));
+        // A microsecond of a clock that counts instructions is so many of them.
+        let mips = self.mips.map(f64::from);
+        let instructions = |us: Option<f64>| Some(us? * mips?);
+        put("server_instructions_per_request", instructions(share(Some(cpu_us), requests)));
+        put(
+            "generator_instructions_per_request",
+            instructions(load(&["generator", "cpu_us_per_request"])),
+        );
+        for point in ["mean", "p50"] {
+            let us = load(&["wait_ns", point]).map(|ns| ns / 1e3);
+            put(&format!("wait_{point}_instructions"), instructions(us));
+        }
         put("server_cpu_utilization", share(Some(self.cpu.run_ns as f64), wall));
         put("server_queue_share", share(Some(self.cpu.wait_ns as f64), wall));
+        if let Some(held) = self.held.filter(|held| held.connections > 0) {
+            let of_one = |amount: f64| Some(amount / held.connections as f64);
+            put("fill_s", Some(held.fill_ns as f64 / 1e9));
+            put("fill_cpu_us_per_connection", of_one(held.fill_cpu_ns as f64 / 1e3));
+            if held.connections >= LEAST_CONNECTIONS {
+                let memory = held.memory;
+                put("user_bytes_per_connection", of_one(memory.user_bytes as f64));
+                put("kernel_bytes_per_connection", of_one(memory.kernel_bytes as f64));
+            }
+        }
         let open = self.open.iter().sum::<u64>() as f64;
         put("open_connections", Some(open / self.open.len() as f64));
+        // Over the time that the generator was asked to send, which is shorter than the whole by its
+        // start and its end, so that a server without idle CPU is seen as one.
+        let asked_ns = load(&["duration_s"]).map(|seconds| seconds * 1e9);
+        let used_ns = (self.cpu.run_ns + self.cpu.wait_ns) as f64;
+        put("server_cpu_busy_share", share(Some(used_ns), asked_ns.or(wall)));
         put("throughput_rps", load(&["reply_rate_rps", "mean"]));
+        for point in ["min", "max", "stddev"] {
+            put(&format!("reply_rate_{point}_rps"), load(&["reply_rate_rps", point]));
+        }
         let scheduled = load(&["requests", "scheduled"]);
+        put("offered_rps", share(scheduled, load(&["duration_s"])));
+        for count in ["scheduled", "completed", "failed"] {
+            put(&format!("requests_{count}"), load(&["requests", count]));
+        }
         put("completed_share", share(load(&["requests", "completed"]), scheduled));
         put("error_share", share(load(&["requests", "failed"]), scheduled));
-        for (family, name) in
-            [("latency_us", "latency"), ("service_us", "service"), ("connect_us", "connect")]
-        {
+        // Where the generator's own lag is most of a latency, it is not the server's.
+        let latencies = [
+            ("latency_us", "latency"),
+            ("latency_with_failures_us", "latency_with_failures"),
+            ("service_us", "service"),
+            ("connect_us", "connect"),
+        ];
+        let doubted = self.latency_doubt().is_some();
+        for (family, name) in latencies.into_iter().filter(|_| !doubted) {
             for point in ["min", "mean", "p50", "p90", "p95", "p99", "p99_9", "p99_99", "max"] {
                 put(&format!("{name}_{point}_us"), load(&[family, point]));
             }
@@ -216,6 +303,19 @@ impl Raw {
             put(&format!("call_us_per_request.{kind}"), share(time_us, requests));
             put(&format!("call_share.{kind}"), share(time_us, Some(cpu_us)));
         }
+        // Of the calls by which a server learns of events, or says what it waits for.
+        let of = |delta: &str, names: &[&str]| -> Option<f64> {
+            let found = names.iter().filter_map(|kind| self.delta(&["system_calls", kind, delta]));
+            found.reduce(|a, b| a + b)
+        };
+        let timed_us = |names: &[&str]| of("ns", names).filter(|&ns| ns > 0.0).map(|ns| ns / 1e3);
+        put(
+            "event_call_share",
+            share(timed_us(&[INTEREST_CALLS, WAIT_CALLS].concat()), Some(cpu_us)),
+        );
+        put("interest_call_share", share(timed_us(INTEREST_CALLS), Some(cpu_us)));
+        put("interest_calls_per_request", share(of("count", INTEREST_CALLS), requests));
+        put("acts_per_wait", share(of("count", &["accept4", "recvfrom"]), waits));
         put("calls_per_request", kinds.and_then(|_| share(Some(calls), requests)));
         let details = self.after.get("details").and_then(Json::as_object);
         for key in details.into_iter().flat_map(|details| details.keys()) {
@@ -274,6 +374,41 @@ mod tests {
         assert!(
             metrics.keys().all(|name| name.ends_with("_us") || crate::metric::find(name).is_some())
         );
+    }
+
+    #[test]
+    fn the_memory_of_few_connections_is_not_told() {
+        let held = |connections| Held {
+            connections,
+            fill_ns: 2_000_000_000,
+            fill_cpu_ns: 1_000 * connections,
+            memory: crate::memory::Memory { user_bytes: 64_000, kernel_bytes: 8_000_000 },
+        };
+        let metrics = |held| Raw { held: Some(held), ..Raw::default() }.metrics();
+        let many = metrics(held(1_000));
+        assert_eq!(many.get("user_bytes_per_connection"), Some(&64.0));
+        assert_eq!(many.get("kernel_bytes_per_connection"), Some(&8000.0));
+        assert_eq!(many.get("fill_s"), Some(&2.0));
+        let few = metrics(held(10));
+        assert_eq!(few.get("fill_cpu_us_per_connection"), Some(&1.0));
+        assert!(!few.contains_key("user_bytes_per_connection"), "{few:?}");
+    }
+
+    #[test]
+    fn instructions_are_time_where_the_clock_counts_them() {
+        let raw = |mips| Raw {
+            before: json!({"requests": 0}),
+            after: json!({"requests": 100}),
+            cpu: CpuTime { run_ns: 1_000_000, wait_ns: 0 },
+            load: json!({"generator": {"cpu_us_per_request": 20.0}, "wait_ns": {"p50": 1200}}),
+            mips,
+            ..Raw::default()
+        };
+        let metrics = raw(Some(250)).metrics();
+        assert_eq!(metrics.get("server_instructions_per_request"), Some(&2500.0));
+        assert_eq!(metrics.get("generator_instructions_per_request"), Some(&5000.0));
+        assert_eq!(metrics.get("wait_p50_instructions"), Some(&300.0));
+        assert!(raw(None).metrics().keys().all(|name| !name.contains("instructions")));
     }
 
     #[test]

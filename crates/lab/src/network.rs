@@ -12,13 +12,19 @@
 
 use crate::{experiment::Clients, sys};
 use anyhow::Context;
+use rustix::{
+    fs::{Mode, OFlags, openat},
+    mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen},
+    thread::{LinkNameSpaceType, move_into_link_name_space},
+};
 use std::{
-    fs,
-    path::Path,
+    fs::File,
+    io::{self, Write as _},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     process::{Command, Stdio},
 };
 
-/// The steering of loopback's one receive queue, below a mount of sysfs.
+/// The steering of loopback's one receive queue, in sysfs.
 const STEERING: &str = "class/net/lo/queues/rx-0/rps_cpus";
 
 /// The most packets on their way: netem drops what is above, and its default is a thousand.
@@ -30,23 +36,36 @@ const MAX_UNDER_WAY: u32 = 1_000_000;
 /// # Errors
 /// Without the right to make namespaces (CAP_SYS_ADMIN); the text says which step it was.
 pub fn own() -> anyhow::Result<()> {
+    // Where there is no /proc there is no way back, either.
+    let before = File::open("/proc/thread-self/ns/net").ok();
     sys::own_network().context("a network namespace of its own (unshare(2))")?;
-    sys::loopback_up().context("bringing its loopback up")
+    sys::loopback_up().context("bringing its loopback up").inspect_err(|_| {
+        // Never left in a network in which nothing is up.
+        let network = Some(LinkNameSpaceType::Network);
+        if let Some(before) = &before {
+            let _ = move_into_link_name_space(before.as_fd(), network);
+        }
+    })
 }
 
 /// The same, and its loopback is received on `cpu`.
 ///
 /// # Errors
 /// As [`own`], and when this kernel has no receive packet steering. This thread may then be in a
-/// namespace whose loopback is received as everywhere.
+/// namespace whose loopback is up and received as everywhere.
 pub fn receive_on(cpu: u32) -> anyhow::Result<()> {
     own()?;
-    // What is mounted at /sys shows the network namespace of who mounted it.
-    let mounted = tempfile::tempdir().context("a folder to mount sysfs on")?;
-    sys::mount_sysfs(mounted.path()).context("mounting its sysfs")?;
-    let steered = steer(mounted.path(), cpu);
-    sys::unmount(mounted.path()).context("unmounting its sysfs")?;
-    steered
+    steer(own_sysfs().context("its sysfs (fsopen(2))")?.as_fd(), cpu)
+}
+
+/// The sysfs of this thread's network namespace: what is mounted at /sys shows that of who mounted
+/// it. This one is mounted nowhere, so that nobody else sees it, no folder and no mount namespace
+/// are needed (in a chroot the root is no mount point, and cannot be made private), and it goes
+/// with the descriptor.
+fn own_sysfs() -> io::Result<OwnedFd> {
+    let sysfs = fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_create(sysfs.as_fd())?;
+    Ok(fsmount(sysfs.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?)
 }
 
 /// Delay and loss on the loopback of this thread's network namespace, as long as this lives.
@@ -87,8 +106,12 @@ fn tc(words: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn steer(sysfs: &Path, cpu: u32) -> anyhow::Result<()> {
-    fs::write(sysfs.join(STEERING), mask(cpu)).context("receive packet steering of its loopback")
+fn steer(sysfs: BorrowedFd<'_>, cpu: u32) -> anyhow::Result<()> {
+    let write = || {
+        let file = openat(sysfs, STEERING, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+        File::from(file).write_all(mask(cpu).as_bytes())
+    };
+    write().context("receive packet steering of its loopback")
 }
 
 /// One CPU as sysfs writes sets of them: words of 32 bits, the highest first.
@@ -99,6 +122,7 @@ fn mask(cpu: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn cpus_are_written_as_sysfs_has_them() {
@@ -128,6 +152,26 @@ mod tests {
         let moved = moved.join().unwrap();
         assert_ne!(moved, Some(outside.clone()));
         assert_eq!(place(), outside);
+    }
+
+    /// What that folder is: in a chroot nothing is mounted at the root, and there is no /proc.
+    #[test]
+    fn a_root_that_is_no_mount_point_is_enough() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().to_owned();
+        let outcome = std::thread::spawn(move || {
+            sys::tests::chroot_of_this_thread(&path)?;
+            let steered = receive_on(0);
+            // Up, whatever else came of it.
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            steered
+        });
+        if let Err(error) = outcome.join().unwrap() {
+            let cause = error.root_cause().to_string();
+            assert!(cause.contains("not permitted"), "{error:#}");
+            eprintln!("skipped: {error:#}");
+        }
     }
 
     /// Far away in a namespace of its own, or what keeps it from there.

@@ -193,6 +193,7 @@ mod tests {
             blocks: 3,
             min_window_seconds: 0.5,
             max_window_seconds: 2.0,
+            warmup_seconds: 0.0,
             saturation_seconds: 1.0,
             saturation_of: SaturationOf::All,
         };

@@ -1,14 +1,19 @@
 //! Shows an outcome: a page that opens from disk, and tables for the terminal.
 
+pub mod csv;
 pub mod figure;
+pub mod forest;
 pub mod format;
 pub mod html;
+pub mod markdown;
+pub mod overview;
 pub mod terminal;
 
 use crate::{
+    claims::{Bound, Verdict},
     experiment::{Figure, Value},
     plan::{self, Dimension, Point},
-    result::Outcome,
+    result::{Outcome, Status},
 };
 use anyhow::Context as _;
 use std::{
@@ -19,24 +24,87 @@ use std::{
 /// The page's file name inside the result directory.
 pub const FILE: &str = "report.html";
 
-/// Writes `report.html` and the figures (`figures/ID.svg`) into `directory`; returns the page.
+/// Writes `report.html`, `runs.csv` and the figures (`figures/ID.svg`) into `directory`; returns the page.
 ///
 /// # Errors
 /// When a file cannot be written; the message names it.
 pub fn write(outcome: &Outcome, directory: &Path) -> anyhow::Result<PathBuf> {
-    let panels = panels(outcome);
+    let drawn = figures(outcome, directory)?;
+    let runs = directory.join(csv::FILE);
+    fs::write(&runs, csv::runs(outcome)).with_context(|| runs.display().to_string())?;
+    let path = directory.join(FILE);
+    fs::write(&path, html::page(outcome, &drawn)).with_context(|| path.display().to_string())?;
+    Ok(path)
+}
+
+/// Writes the figures alone; returns each panel with its SVG.
+///
+/// # Errors
+/// When a file cannot be written; the message names it.
+pub fn figures<'a>(
+    outcome: &'a Outcome,
+    directory: &Path,
+) -> anyhow::Result<Vec<(Panel<'a>, String)>> {
     let folder = directory.join("figures");
     fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     let mut drawn = Vec::new();
-    for panel in &panels {
-        let svg = figure::draw(outcome, panel)?;
+    for panel in panels(outcome) {
+        let svg = figure::draw(outcome, &panel)?;
         let path = folder.join(format!("{}.svg", panel.id));
         fs::write(&path, &svg).with_context(|| path.display().to_string())?;
         drawn.push((panel, svg));
     }
-    let path = directory.join(FILE);
-    fs::write(&path, html::page(outcome, &drawn)).with_context(|| path.display().to_string())?;
-    Ok(path)
+    Ok(drawn)
+}
+
+/// What came out, in a sentence or two: how many claims hold, and what became of those that stand for a
+/// figure of a paper.
+pub fn in_words(outcome: &Outcome) -> String {
+    if outcome.runs.iter().all(|run| run.status != Status::Valid) {
+        let reason = outcome.runs.iter().rev().find_map(|run| run.reason.as_deref());
+        return format!(
+            "Nothing was measured: no run counts{}.",
+            reason.map_or_else(String::new, |reason| format!(" ({reason})"))
+        );
+    }
+    let verdicts = [
+        (Verdict::Holds, "hold"),
+        (Verdict::DoesNotHold, "do not hold"),
+        (Verdict::Undecided, "are undecided"),
+        (Verdict::Seen, "are seen, not decided: a verdict takes six blocks"),
+        (Verdict::NotApplicable, "are not applicable here"),
+    ];
+    let parts: Vec<String> = verdicts
+        .into_iter()
+        .map(|(verdict, words)| {
+            (outcome.claims.iter().filter(|claim| claim.verdict == verdict).count(), words)
+        })
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, words)| format!("{count} {words}"))
+        .collect();
+    let mut text = format!("Of {} claims {}.", outcome.claims.len(), parts.join(", "));
+    for claim in outcome.claims.iter().filter(|claim| claim.primary) {
+        text.push_str(&format!(" {}: {}", claim.id, claim.verdict));
+        if let Some(value) = claim.value {
+            let sign = Bound::sign(claim.bound);
+            text.push_str(&format!(" ({sign}{})", format::number(value)));
+        }
+        text.push('.');
+    }
+    text
+}
+
+/// A sentence when the machine was not quiet: how many of the runs that count were kept from their CPU, and
+/// how many did not count.
+pub fn noise(outcome: &Outcome) -> Option<String> {
+    let made = outcome.runs.len();
+    let lost = outcome.runs.iter().filter(|run| run.status == Status::Invalid).count();
+    (made > 0 && lost * 10 >= made).then(|| {
+        format!(
+            "This machine was not quiet: {lost} of {made} runs do not count, for the generator was kept \
+             from its work. Run it again with nothing else running."
+        )
+    })
 }
 
 /// One drawing: a figure at one value of each axis that it is not drawn along.

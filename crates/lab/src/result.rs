@@ -4,12 +4,13 @@
 //! be rendered again from the file, and so that anyone can check them.
 
 use crate::{
+    archive,
     claims::{self, ClaimOutcome},
     environment::Environment,
-    experiment::{Experiment, Value},
+    experiment::{Experiment, RATE, Value},
     measure::Raw,
     plan::{Cell, Dimension, Point},
-    stats::{self, Estimate},
+    statistics::{self, Estimate},
 };
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
@@ -60,6 +61,11 @@ pub struct Run {
 }
 
 impl Run {
+    /// The rate that the run was to be offered, in requests per second, if its cell says it.
+    pub fn offered_rps(&self) -> Option<f64> {
+        self.cell.point.get(RATE)?.number()
+    }
+
     /// A metric of the run, if it counts.
     pub fn metric(&self, name: &str) -> Option<f64> {
         (self.status == Status::Valid).then(|| self.metrics.get(name).copied()).flatten()
@@ -97,7 +103,7 @@ pub struct CellSummary {
     /// Which.
     #[serde(flatten)]
     pub cell: Cell,
-    /// Median and interval of every metric.
+    /// Mean and interval of every metric.
     pub metrics: BTreeMap<String, Estimate>,
     /// How many runs count.
     pub valid: usize,
@@ -126,12 +132,21 @@ pub struct Outcome {
     pub elapsed_s: f64,
     /// It was stopped before its end; what is here was measured before that.
     pub interrupted: bool,
+    /// It ended at a look at which all was decided, before its last block.
+    #[serde(default)]
+    pub decided_early: bool,
     /// What a reader should know: shortened runs, invalid runs, a shared CPU.
     pub notes: Vec<String>,
     /// The machine.
     pub environment: Environment,
     /// What was compared.
     pub variants: Vec<VariantOutcome>,
+    /// How long each load lasted before it was measured, in seconds.
+    #[serde(default)]
+    pub warmup_s: f64,
+    /// The rate of each phase, in requests per second, in their order.
+    #[serde(default)]
+    pub phase_rps: Vec<f64>,
     /// The axes with the values of this run, the rate included.
     pub dimensions: Vec<Dimension>,
     /// How the rates were found.
@@ -145,6 +160,16 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// How many blocks were begun.
+    pub fn blocks(&self) -> u32 {
+        self.runs.iter().map(|run| run.block + 1).max().unwrap_or(0)
+    }
+
+    /// How many blocks were planned at most.
+    pub fn planned_blocks(&self) -> u32 {
+        self.experiment.budget(self.quick).blocks
+    }
+
     /// Computes [`Outcome::cells`] and [`Outcome::claims`] from the runs.
     pub fn conclude(&mut self) {
         self.cells = self.summaries();
@@ -185,7 +210,7 @@ impl Outcome {
             metrics: values
                 .into_iter()
                 .filter_map(|(name, values)| {
-                    Some((name.to_owned(), stats::estimate(&values, self.seed)?))
+                    Some((name.to_owned(), statistics::estimate(&values)?))
                 })
                 .collect(),
             valid: runs.len() - excluded.len(),
@@ -221,10 +246,9 @@ impl Outcome {
     /// # Errors
     /// When there is none, or it is of another format; the message names the file.
     pub fn read(directory: &Path) -> anyhow::Result<Self> {
-        let path = directory.join(FILE);
-        let text = fs::read_to_string(&path).with_context(|| {
-            format!("cannot read {} (is it a result directory?)", path.display())
-        })?;
+        let text = archive::read_text(directory)?;
+        let path =
+            directory.join(if archive::is_packed(directory) { archive::PACKED } else { FILE });
         #[derive(Deserialize)]
         struct Head {
             format: String,

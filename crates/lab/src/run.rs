@@ -3,31 +3,46 @@
 pub mod executable;
 mod ground;
 pub mod interrupt;
+pub mod journal;
 pub mod process;
 pub mod progress;
+pub mod rates;
 pub mod server;
 pub mod site;
 pub mod trial;
+mod warm_up;
 
 use crate::{
+    claims,
     environment::Environment,
     experiment::{
         CLIENTS, Experiment, PHASE, Place, RATE, RelativeTo, SaturationOf, Subject, Variant,
     },
     plan::{self, Cell, Point},
     result::{FORMAT, Outcome, Run, Saturation, Status, VariantOutcome},
+    statistics::sequential,
+    steady,
 };
 use anyhow::Context as _;
 use interrupt::{Interrupt, Interrupted};
+use journal::Journal;
 use pollux_event::{Capabilities, MechanismSpec, registry};
+use process::Turn;
 use progress::Progress;
 use server::NotHeld;
 use site::Site;
-use std::time::{Duration, Instant};
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 use trial::{Bench, Cpus, Drive, Programs, Step, Trial};
 
 /// A share of the server's time on the CPU's queue above which its CPU was not its own.
 const SHARED_CPU: f64 = 0.05;
+/// Windows are so long that this many blocks fit into the time, if the experiment has as many.
+const AIMED_AT: u32 = 10;
+/// The shortest warm-up where there is one: the connections of the first requests open.
+const LEAST_WARMUP_S: f64 = 0.1;
 /// What is set aside of the budget for the report.
 const REPORT_S: f64 = 1.5;
 /// The share of the time that is kept for runs which must be made again.
@@ -46,6 +61,8 @@ pub struct Settings<'a> {
     pub quick: bool,
     /// Take the paper's own rates.
     pub paper_rates: bool,
+    /// Rates that were drawn before, in requests per second: nothing is probed.
+    pub rates: Option<Vec<f64>>,
     /// What every random choice is drawn from.
     pub seed: u64,
     /// The programs.
@@ -54,6 +71,10 @@ pub struct Settings<'a> {
     pub interrupt: Interrupt,
     /// Where progress is shown.
     pub progress: Progress,
+    /// The directory in which runs are kept as they come; none keeps them in memory until the end.
+    pub keep_in: Option<&'a Path>,
+    /// What was measured before, to go on from ([`journal::read`]).
+    pub resume: Option<Outcome>,
 }
 
 /// Runs the experiment. An interrupt is no error: the outcome holds what was measured and says so.
@@ -68,7 +89,9 @@ pub fn run(settings: &Settings<'_>) -> anyhow::Result<Outcome> {
         other => other?,
     }
     let mut outcome = conduct.outcome;
-    outcome.notes.extend(shared_cpu(&outcome));
+    if outcome.environment.guest_mips.is_none() {
+        outcome.notes.extend(shared_cpu(&outcome));
+    }
     outcome.elapsed_s = conduct.started_at.elapsed().as_secs_f64();
     outcome.conclude();
     Ok(outcome)
@@ -82,8 +105,7 @@ struct Conduct<'a> {
     site: Option<Site>,
     cpus: Cpus,
     outcome: Outcome,
-    /// The rate of each phase in requests per second, in their order.
-    phase_rps: Vec<f64>,
+    journal: Option<Journal>,
     /// Cells, less their rate, whose connections the server cannot hold, and what it said: this
     /// does not change from block to block.
     not_held: Vec<(Cell, String)>,
@@ -121,15 +143,11 @@ impl<'a> Conduct<'a> {
         let receive_cpu = ground::prepare(experiment, cpus, &mut notes)?;
         // After it: a network namespace has sysctls of its own.
         let environment = Environment { receive_cpu, ..Environment::look(cpus) };
-        if let Some(kernel) = &environment.guest {
-            notes.push(format!(
-                "These figures come from an emulated CPU: the guest of `pollux vm`, Linux {kernel}. \
-                 It is slower than a real one, by ten times or so, but not by the same factor in all \
-                 that it does. Only ratios between variants within this guest count; no time here \
-                 says anything about a machine."
-            ));
-        }
-        if cpus.server == cpus.generator && experiment.subject == Subject::Server {
+        notes.extend(ground::of_guest(experiment, &environment));
+        if cpus.server == cpus.generator
+            && experiment.subject == Subject::Server
+            && environment.guest_mips.is_none()
+        {
             notes.push(
                 "This machine lends one CPU only: server and generator share it, and their \
                  figures are not those of a server with a CPU of its own."
@@ -146,6 +164,9 @@ impl<'a> Conduct<'a> {
                 started_at: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
                 elapsed_s: 0.0,
                 interrupted: false,
+                decided_early: false,
+                phase_rps: Vec::new(),
+                warmup_s: 0.0,
                 notes,
                 environment,
                 variants,
@@ -160,7 +181,7 @@ impl<'a> Conduct<'a> {
             variants: all,
             site: experiment.workload.map(Site::new).transpose()?,
             cpus,
-            phase_rps: Vec::new(),
+            journal: None,
             not_held: Vec::new(),
             overhead_s: 0.0,
             runs_made: 0,
@@ -175,7 +196,15 @@ impl<'a> Conduct<'a> {
             cpus: self.cpus,
             site: self.site.as_ref(),
             interrupt: &self.settings.interrupt,
+            generator_turn: if self.is_deterministic() { Turn::First } else { Turn::Fair },
+            mips: self.outcome.environment.guest_mips,
         }
+    }
+
+    /// Whether this runs where a clock counts instructions.
+    fn is_deterministic(&self) -> bool {
+        let place = self.settings.experiment.place;
+        place == Place::DeterministicGuest && self.outcome.environment.guest.is_some()
     }
 
     fn available(&self) -> impl Iterator<Item = &Variant> {
@@ -190,48 +219,108 @@ impl<'a> Conduct<'a> {
     /// the host's files, and tells nothing: there every block is made.
     fn left_s(&self) -> f64 {
         let budget = self.settings.experiment.budget(self.settings.quick);
-        let place = self.settings.experiment.place;
-        if place == Place::DeterministicGuest && self.outcome.environment.guest.is_some() {
+        if self.is_deterministic() {
             return UNLIMITED_S;
         }
         budget.seconds - REPORT_S - self.started_at.elapsed().as_secs_f64()
     }
 
+    /// Takes over what was measured before: at the same rates, after the same warm-up.
+    fn resume(&mut self, earlier: &Outcome) -> anyhow::Result<()> {
+        let same = earlier.quick == self.settings.quick && earlier.seed == self.settings.seed;
+        anyhow::ensure!(
+            same && earlier.experiment == self.outcome.experiment,
+            "what is to be resumed is another experiment, form or seed"
+        );
+        let earlier = earlier.clone();
+        self.outcome.runs = earlier.runs;
+        self.outcome.saturation = earlier.saturation;
+        self.outcome.dimensions = earlier.dimensions;
+        self.outcome.phase_rps = earlier.phase_rps;
+        self.outcome.warmup_s = earlier.warmup_s;
+        self.outcome.started_at = earlier.started_at;
+        let made = self.outcome.runs.len();
+        self.outcome.notes.push(format!("Resumed after {made} runs."));
+        Ok(())
+    }
+
     fn measure(&mut self) -> anyhow::Result<()> {
-        if let Some(rates) = self.rates()? {
+        let settings = self.settings;
+        if let Some(earlier) = &settings.resume {
+            self.resume(earlier)?;
+        } else if let Some(rates) = self.rates()? {
             let phases = &self.settings.experiment.phase;
             self.outcome.dimensions.push(if phases.is_empty() {
                 plan::rate_dimension(&rates)
             } else {
-                self.phase_rps = rates;
+                self.outcome.phase_rps = rates;
                 plan::phase_dimension(phases)
             });
         }
         let names: Vec<String> = self.available().map(|variant| variant.name.clone()).collect();
         let cells = plan::cells(names.iter().map(String::as_str), &self.outcome.dimensions)?;
         // What one server meets: the phases, which are the last axis, or one cell.
-        let courses: Vec<&[Cell]> = cells.chunks(self.phase_rps.len().max(1)).collect();
+        let courses: Vec<&[Cell]> = cells.chunks(self.outcome.phase_rps.len().max(1)).collect();
         let budget = *self.settings.experiment.budget(self.settings.quick);
+        if self.settings.resume.is_none() {
+            self.outcome.warmup_s = self.warm_up(&courses)?;
+        }
+        if let Some(directory) = self.settings.keep_in {
+            self.journal = Some(Journal::begin(directory, &self.outcome)?);
+        }
+        // One length for all: a server that is slow is not to be measured for a shorter time, nor a
+        // later block.
+        let windows = self.windows_of_a_run();
+        let all_windows = courses.len() * self.aimed_at() as usize * windows;
+        let for_runs = self.left_s() * (1.0 - SPARE);
+        let window = self.window_before().unwrap_or_else(|| {
+            plan::window_seconds(&budget, for_runs, all_windows, self.overhead() / windows as f64)
+        });
+        let looks = sequential::planned(budget.blocks as usize);
         for block in 0..budget.blocks {
             let open = courses.iter().filter(|course| self.not_held(&course[0]).is_none()).count();
-            let blocks_left = (budget.blocks - block) as usize;
-            let overhead = self.overhead();
-            let windows = self.windows_of_a_run();
-            let least = windows as f64 * budget.min_window_seconds + overhead;
-            if block > 0 && self.left_s() < open as f64 * least {
+            let run = windows as f64 * window + self.overhead();
+            if block > 0 && self.left_s() < open as f64 * run {
                 self.outcome.notes.push(format!(
-                    "The time of {} s was over after {block} of {} blocks.",
+                    "The time of {} s was over after {block} of at most {} blocks.",
                     budget.seconds, budget.blocks
                 ));
                 break;
             }
-            let for_runs = self.left_s() * (1.0 - SPARE);
-            let all_windows = open * blocks_left * windows;
-            let window =
-                plan::window_seconds(&budget, for_runs, all_windows, overhead / windows as f64);
             self.block(&courses, block, window)?;
+            let made = block + 1;
+            let is_look = made < budget.blocks && looks.contains(&(made as usize));
+            if is_look && self.is_settled() {
+                break;
+            }
         }
         Ok(())
+    }
+
+    /// The window of the runs that were made before, which have one length.
+    fn window_before(&self) -> Option<f64> {
+        let phases = &self.settings.experiment.phase;
+        let fixed = |run: &&Run| {
+            let name = run.cell.point.get(PHASE).map(ToString::to_string);
+            phases.iter().any(|phase| Some(&phase.name) == name.as_ref() && phase.seconds.is_some())
+        };
+        let found = self.outcome.runs.iter().filter(|run| !fixed(run) && run.window_s > 0.0);
+        found.map(|run| run.window_s).next()
+    }
+
+    /// Whether more blocks would decide nothing that is not decided.
+    fn is_settled(&mut self) -> bool {
+        if self.outcome.experiment.claim.is_empty() {
+            return false;
+        }
+        self.outcome.decided_early = true;
+        self.outcome.decided_early = claims::all_settled(&self.outcome);
+        self.outcome.decided_early
+    }
+
+    /// So many blocks are to fit into the time: as many as most looks want, if there are so many.
+    fn aimed_at(&self) -> u32 {
+        self.settings.experiment.budget(self.settings.quick).blocks.min(AIMED_AT)
     }
 
     /// How many windows a run has: one, or one for each phase that has no length of its own.
@@ -243,27 +332,32 @@ impl<'a> Conduct<'a> {
     /// Measures every course once, and those again in which the generator was the bottleneck, as
     /// far as there is time.
     fn block(&mut self, courses: &[&[Cell]], block: u32, window: f64) -> anyhow::Result<()> {
-        let budget = *self.settings.experiment.budget(self.settings.quick);
-        let later = (budget.blocks - block - 1) as usize * courses.len();
+        let later = self.aimed_at().saturating_sub(block + 1) as usize * courses.len();
         let windows = self.windows_of_a_run() as f64;
         let mut invalid = Vec::new();
         let order = plan::block_order(courses.len(), block, self.settings.seed);
+        let is_made = |runs: &[Run], course: &[Cell]| {
+            runs.iter().any(|run| run.block == block && run.cell == course[0])
+        };
         for (done, course) in order.into_iter().map(|index| courses[index]).enumerate() {
+            if is_made(&self.outcome.runs, course) {
+                continue;
+            }
             if let Some(reason) = self.not_held(&course[0]) {
                 if block == 0 {
                     let reason = reason.to_owned();
                     for cell in course {
                         let (trial, reason) = (Trial::default(), Some(reason.clone()));
-                        self.record(cell, block, trial, Status::Failed, reason);
+                        self.record(cell, block, trial, Status::Failed, reason)?;
                     }
                 }
                 continue;
             }
             let run = windows * window + self.overhead();
             self.settings.progress.running(
-                &format!("block {} of {}: {}", block + 1, budget.blocks, course_name(course)),
+                &format!("block {}: {}", block + 1, course_name(course)),
                 (block as usize * courses.len() + done) as u64,
-                u64::from(budget.blocks) * courses.len() as u64,
+                u64::from(self.aimed_at().max(block + 1)) * courses.len() as u64,
                 Duration::from_secs_f64((courses.len() - done + later) as f64 * run),
             );
             let again = self.one(course, block, window, &vec![true; course.len()])?;
@@ -273,9 +367,7 @@ impl<'a> Conduct<'a> {
         }
         for (course, again) in invalid {
             let overhead = self.overhead();
-            let needed = later as f64 * (windows * budget.min_window_seconds + overhead)
-                + windows * window
-                + overhead;
+            let needed = (later + 1) as f64 * (windows * window + overhead);
             if self.left_s() < needed {
                 break;
             }
@@ -292,7 +384,8 @@ impl<'a> Conduct<'a> {
                 seen if seen.is_finite() => seen,
                 _ => FIRST_OVERHEAD_S,
             };
-            guess + phases.iter().filter_map(|phase| phase.seconds).sum::<f64>()
+            let phases = phases.iter().filter_map(|phase| phase.seconds).sum::<f64>();
+            guess + phases + self.outcome.warmup_s
         } else {
             self.overhead_s / f64::from(self.runs_made)
         }
@@ -316,8 +409,13 @@ impl<'a> Conduct<'a> {
             .enumerate()
             .map(|(index, cell)| Step {
                 cell,
-                drive: self.phase_rps.get(index).map_or(Drive::AsPlanned, |&rps| Drive::Rate(rps)),
+                drive: self
+                    .outcome
+                    .phase_rps
+                    .get(index)
+                    .map_or(Drive::AsPlanned, |&rps| Drive::Rate(rps)),
                 window_s: phases.get(index).and_then(|phase| phase.seconds).unwrap_or(window_s),
+                warmup_s: if phases.is_empty() { self.outcome.warmup_s } else { 0.0 },
             })
             .collect();
         let (trials, result) = self.trial(&steps, seed)?;
@@ -338,7 +436,7 @@ impl<'a> Conduct<'a> {
                 (None, Err(reason)) => (Status::Invalid, Some(reason)),
             };
             again[index] = status == Status::Invalid;
-            self.record(cell, block, trial, status, reason);
+            self.record(cell, block, trial, status, reason)?;
         }
         Ok(again)
     }
@@ -351,9 +449,9 @@ impl<'a> Conduct<'a> {
         trial: Trial,
         status: Status,
         reason: Option<String>,
-    ) {
+    ) -> anyhow::Result<()> {
         let metrics = trial.raw.metrics();
-        self.outcome.runs.push(Run {
+        let run = Run {
             cell: cell.clone(),
             block,
             started_s: trial.started_s,
@@ -364,7 +462,10 @@ impl<'a> Conduct<'a> {
             metrics,
             raw: trial.raw,
             commands: trial.commands,
-        });
+        };
+        let kept = self.journal.as_mut().map_or(Ok(()), |journal| journal.add(&run));
+        self.outcome.runs.push(run);
+        kept
     }
 
     /// What the server said when it could not hold this cell's connections, at whatever rate.
@@ -396,93 +497,6 @@ impl<'a> Conduct<'a> {
             }
             other => Ok((trials, other)),
         }
-    }
-
-    /// The rates of this run in the order of the file; `None` when the experiment has no rate.
-    fn rates(&mut self) -> anyhow::Result<Option<Vec<f64>>> {
-        let Some(rate) = self.settings.experiment.rate.clone() else { return Ok(None) };
-        if self.settings.paper_rates {
-            return Ok(Some(self.settings.experiment.paper_rates()?.to_vec()));
-        }
-        let budget = *self.settings.experiment.budget(self.settings.quick);
-        // The point that costs most is the last on every axis; clients are near.
-        let point: Point = self
-            .outcome
-            .dimensions
-            .iter()
-            .filter(|dimension| dimension.name != CLIENTS)
-            .filter_map(|d| Some((d.name.clone(), d.values.last()?.clone())))
-            .collect();
-        let probed = self.probed(budget.saturation_of);
-        let count = probed.len() as u64;
-        for (done, variant) in probed.into_iter().enumerate() {
-            let cell = Cell { variant, point: point.clone() };
-            self.settings.progress.running(
-                &format!("saturation: {}", name(&cell)),
-                done as u64,
-                count,
-                Duration::from_secs_f64(self.left_s().max(0.0)),
-            );
-            let drive = Drive::Saturate(rate.saturation_connections);
-            let step = Step { cell: &cell, drive, window_s: budget.saturation_seconds };
-            let started_at = Instant::now();
-            let (mut trials, result) = self.trial(&[step], self.settings.seed)?;
-            if result.is_ok() {
-                // The least, since the first one reads the programs from disk.
-                let overhead = started_at.elapsed().as_secs_f64() - budget.saturation_seconds;
-                self.probe_overhead_s = self.probe_overhead_s.min(overhead);
-            }
-            let trial = trials.pop().context("one step, one trial")?;
-            let rps = result.is_ok().then(|| trial.raw.metrics().get("throughput_rps").copied());
-            let note = match result {
-                Err(error) => Some(format!("{error:#}")),
-                Ok(()) => trial.raw.validity().err(),
-            };
-            self.outcome.saturation.push(Saturation {
-                cell,
-                rps: rps.flatten(),
-                note,
-                raw: trial.raw,
-            });
-        }
-        let found = self.outcome.saturation.iter().filter_map(|s| s.rps).filter(|&rps| rps > 0.0);
-        let reference = match rate.relative_to {
-            RelativeTo::Slowest => found.min_by(f64::total_cmp),
-            RelativeTo::Fastest => found.max_by(f64::total_cmp),
-        };
-        let reference = reference.with_context(|| {
-            let notes: Vec<String> = self
-                .outcome
-                .saturation
-                .iter()
-                .map(|s| format!("\n  {}: {}", name(&s.cell), s.note.as_deref().unwrap_or("0")))
-                .collect();
-            format!("the saturation of no variant could be measured{}", notes.concat())
-        })?;
-        let phases = &self.settings.experiment.phase;
-        let fractions = match &rate.quick_fractions {
-            _ if !phases.is_empty() => phases.iter().map(|phase| phase.fraction).collect(),
-            Some(fractions) if self.settings.quick => fractions.clone(),
-            _ => rate.fractions.clone(),
-        };
-        Ok(Some(fractions.iter().map(|fraction| (fraction * reference).round().max(1.0)).collect()))
-    }
-
-    /// The names of the variants whose saturation is measured.
-    fn probed(&self, which: SaturationOf) -> Vec<String> {
-        let costly = |variant: &&Variant| {
-            let spec = variant.mechanism.parse::<MechanismSpec>();
-            spec.and_then(|spec| registry::capabilities(&spec)).is_ok_and(|capabilities| {
-                capabilities.intersects(Capabilities::SCANS | Capabilities::WAKES_FOR_NOTHING)
-            })
-        };
-        let chosen: Vec<String> = match which {
-            SaturationOf::All => Vec::new(),
-            SaturationOf::Costly => {
-                self.available().filter(costly).map(|v| v.name.clone()).collect()
-            }
-        };
-        if chosen.is_empty() { self.available().map(|v| v.name.clone()).collect() } else { chosen }
     }
 }
 

@@ -1,37 +1,24 @@
-//! The few system calls that need `unsafe`: what a child does before exec, CPU clocks, namespaces.
+//! The few system calls of the laboratory alone that need `unsafe`: CPU clocks, priorities, namespaces.
 #![allow(unsafe_code)]
 
 mod perf;
 
 pub use perf::count_calls;
 
-use std::{
-    ffi::CString,
-    io,
-    os::unix::{ffi::OsStrExt, process::CommandExt},
-    path::Path,
-    process::Command,
-    time::Duration,
-};
+use std::{io, os::unix::process::CommandExt, process::Command, time::Duration};
 
-/// Makes `command`'s process die with this thread and keeps the terminal's Ctrl-C from it.
-///
-/// The kernel sends SIGKILL when the *thread* that spawned the child ends (prctl(2),
-/// PR_SET_PDEATHSIG), so spawn from the thread that lives as long as the run. The child has a
-/// process group of its own: on Ctrl-C the laboratory decides in which order things end.
-pub fn die_with_parent(command: &mut Command) {
-    let parent = rustix::process::getpid();
-    command.process_group(0);
-    // SAFETY: the closure makes two system calls, touches no lock and allocates nothing, as
-    // is required between fork and exec.
+/// The lowest of the real-time priorities, which is above all others.
+const FIRST: libc::c_int = 1;
+
+/// Lets `command`'s process, and what it starts, go before all that has no such right, for as long as it
+/// has something to do (SCHED_FIFO, sched(7)). To start it needs CAP_SYS_NICE.
+pub fn goes_first(command: &mut Command) {
+    // SAFETY: the closure makes one system call and allocates nothing, as is required between fork
+    // and exec.
     unsafe {
-        command.pre_exec(move || {
-            rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-            // The parent may have died before the line above.
-            if rustix::process::getppid() != Some(parent) {
-                return Err(io::Error::from_raw_os_error(libc::ESRCH));
-            }
-            Ok(())
+        command.pre_exec(|| {
+            let parameters = libc::sched_param { sched_priority: FIRST };
+            check(libc::sched_setscheduler(0, libc::SCHED_FIFO, &parameters))
         });
     }
 }
@@ -60,18 +47,13 @@ fn check(result: libc::c_int) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Gives this thread a network namespace and a mount namespace of its own, from which no mount
-/// reaches the others (unshare(2), mount_namespaces(7)).
+/// Gives this thread a network namespace of its own (unshare(2), network_namespaces(7)).
 ///
 /// # Errors
 /// EPERM without CAP_SYS_ADMIN.
 pub fn own_network() -> io::Result<()> {
-    // SAFETY: the call takes no pointer; namespaces are this thread's alone.
-    check(unsafe { libc::unshare(libc::CLONE_NEWNET | libc::CLONE_NEWNS) })?;
-    let (none, no_data) = (std::ptr::null(), std::ptr::null());
-    let private = libc::MS_REC | libc::MS_PRIVATE;
-    // SAFETY: the path is a string with its end; where there is no text NULL is allowed.
-    check(unsafe { libc::mount(none, c"/".as_ptr(), none, private, no_data) })
+    // SAFETY: the call takes no pointer; the namespace is this thread's alone.
+    check(unsafe { libc::unshare(libc::CLONE_NEWNET) })
 }
 
 /// Brings the loopback of this thread's network namespace up (netdevice(7)).
@@ -94,26 +76,17 @@ pub fn loopback_up() -> io::Result<()> {
     check(unsafe { libc::ioctl(fd, libc::SIOCSIFFLAGS, &request) })
 }
 
-fn c_path(path: &Path) -> io::Result<CString> {
-    Ok(CString::new(path.as_os_str().as_bytes())?)
-}
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use std::{ffi::CString, os::unix::ffi::OsStrExt, path::Path};
 
-/// Mounts sysfs, as this thread's network namespace has it, at `path`.
-///
-/// # Errors
-/// Those of mount(2).
-pub fn mount_sysfs(path: &Path) -> io::Result<()> {
-    let (path, sysfs) = (c_path(path)?, c"sysfs".as_ptr());
-    // SAFETY: all strings have their ends and outlive the call; sysfs takes no data.
-    check(unsafe { libc::mount(sysfs, path.as_ptr(), sysfs, 0, std::ptr::null()) })
-}
-
-/// Takes the mount at `path` away.
-///
-/// # Errors
-/// Those of umount2(2).
-pub fn unmount(path: &Path) -> io::Result<()> {
-    let path = c_path(path)?;
-    // SAFETY: the string has its end and outlives the call.
-    check(unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) })
+    /// Makes `root` the root of this thread, and of no other (chroot(2)).
+    pub(crate) fn chroot_of_this_thread(root: &Path) -> io::Result<()> {
+        let root = CString::new(root.as_os_str().as_bytes())?;
+        // SAFETY: the call takes no pointer; it gives this thread a root and a folder of its own.
+        check(unsafe { libc::unshare(libc::CLONE_FS) })?;
+        // SAFETY: the string has its end and outlives the call.
+        check(unsafe { libc::chroot(root.as_ptr()) })
+    }
 }

@@ -10,7 +10,8 @@
 
 use crate::kernel_calls::KernelCalls;
 use anyhow::Context as _;
-use pollux_event::{Interest, Mechanism, MechanismSpec, Token, registry, sys};
+use pollux_event::{Interest, Mechanism, MechanismSpec, Token, registry};
+use pollux_sys as sys;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde_json::{Value as Json, json};
 use std::{

@@ -2,10 +2,11 @@
 
 use pollux_lab::{
     claims::Verdict,
+    compare,
     experiment::Experiment,
     report,
     result::{Outcome, Status},
-    run::{Settings, interrupt::Interrupt, progress::Progress, run, trial::Programs},
+    run::{Settings, interrupt::Interrupt, journal, progress::Progress, run, trial::Programs},
 };
 use std::{ffi::OsString, fs, path::Path, thread, time::Duration};
 
@@ -38,7 +39,7 @@ saturation-seconds = 0.1
 saturation-of = "all"
 [quick]
 seconds = 60
-blocks = 3
+blocks = 6
 min-window-seconds = 0.1
 max-window-seconds = 0.1
 saturation-seconds = 0.1
@@ -83,10 +84,13 @@ fn settings<'a>(experiment: &'a Experiment, variables: &[&str]) -> Settings<'a> 
         experiment,
         quick: true,
         paper_rates: false,
+        rates: None,
         seed: 1,
         programs: programs(variables),
         interrupt: Interrupt::never(),
         progress: Progress::hidden(),
+        keep_in: None,
+        resume: None,
     }
 }
 
@@ -98,7 +102,7 @@ fn outcome(variables: &[&str]) -> Outcome {
 #[test]
 fn every_cell_is_measured_in_every_block_and_the_claim_is_judged() {
     let outcome = outcome(&["FAKE_HELD=5"]);
-    assert_eq!(outcome.runs.len(), 2 * 2 * 3, "variants × points × blocks");
+    assert_eq!(outcome.runs.len(), 2 * 2 * 6, "variants × points × blocks");
     assert!(outcome.runs.iter().all(|run| run.status == Status::Valid), "{:?}", outcome.runs);
     assert!(!outcome.interrupted);
     let order = |block| -> Vec<_> {
@@ -143,7 +147,10 @@ fn a_bottleneck_in_the_generator_makes_a_run_invalid_not_used() {
     assert_eq!(outcome.runs[0].reason.as_deref(), Some("the generator was late by 9 ms"));
     assert_eq!(outcome.claims[0].verdict, Verdict::Undecided);
     assert_eq!(outcome.claims[0].parts[0].note.as_deref(), Some("the generator was late by 9 ms"));
-    assert!(report::terminal::notes(&outcome).contains("6 of 6 runs do not count"), "tried twice");
+    assert!(
+        report::terminal::notes(&outcome, 1000).contains("12 of 12 runs do not count"),
+        "tried twice"
+    );
 }
 
 #[test]
@@ -152,9 +159,9 @@ fn a_run_that_does_not_count_is_made_again() {
     let once = format!("FAKE_INVALID_ONCE={}", directory.path().join("was").display());
     let outcome = outcome(&["FAKE_HELD=5", &once]);
     let invalid = outcome.runs.iter().filter(|run| run.status == Status::Invalid).count();
-    assert_eq!((outcome.runs.len(), invalid), (12 + 1, 1), "both are in the raw data");
+    assert_eq!((outcome.runs.len(), invalid), (24 + 1, 1), "both are in the raw data");
     let blocks = |part: &pollux_lab::claims::Part| part.estimate.unwrap().blocks;
-    assert!(outcome.claims[0].parts.iter().all(|part| blocks(part) == 3), "no block is lost");
+    assert!(outcome.claims[0].parts.iter().all(|part| blocks(part) == 6), "no block is lost");
 }
 
 #[test]
@@ -212,9 +219,64 @@ fn an_interrupt_keeps_what_was_measured_and_leaves_no_process() {
     let outcome = run(&settings).unwrap();
     alarm.join().unwrap();
     assert!(outcome.interrupted);
-    assert!(outcome.runs.len() < 12, "it ended before its end");
+    assert!(outcome.runs.len() < 24, "it ended before its end");
     let directory = tempfile::tempdir().unwrap();
     let page = fs::read_to_string(report::write(&outcome, directory.path()).unwrap()).unwrap();
     assert!(page.contains("Interrupted."));
-    assert!(report::terminal::notes(&outcome).starts_with("INTERRUPTED"));
+    assert!(report::terminal::notes(&outcome, 1000).starts_with("INTERRUPTED"));
+}
+
+#[test]
+fn what_was_measured_before_a_stop_is_kept_and_gone_on_from() {
+    let experiment = Experiment::parse(SMALL).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let stopped = settings(&experiment, &["FAKE_HELD=5", "FAKE_SLOW=0.3"]);
+    let interrupt = stopped.interrupt.clone();
+    let alarm = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(3_000));
+        interrupt.raise();
+    });
+    // As a kill would have it: nobody writes the result at the end.
+    drop(run(&Settings { keep_in: Some(directory.path()), ..stopped }).unwrap());
+    alarm.join().unwrap();
+    let journal = directory.path().join(journal::FILE);
+    let mut cut = fs::read_to_string(&journal).unwrap();
+    assert!(cut.lines().count() > 0, "runs are written as they come");
+    // The last line was not finished.
+    cut.push_str("{\"variant\":\"le");
+    fs::write(&journal, cut).unwrap();
+
+    let earlier = journal::read(directory.path()).unwrap();
+    let made = earlier.runs.len();
+    assert!(made > 0 && made < 24, "{made}");
+    let first = earlier.runs[0].started_s;
+    let again = settings(&experiment, &["FAKE_HELD=5"]);
+    let outcome = run(&Settings { resume: Some(earlier.clone()), ..again }).unwrap();
+    assert_eq!(outcome.runs.len(), 24, "each cell once in each block");
+    assert_eq!(outcome.runs[0].started_s, first, "what was there is not made again");
+    assert_eq!(outcome.values("rate"), earlier.values("rate"), "at the same rates");
+    assert!(!outcome.interrupted);
+
+    let other = Settings { seed: 2, resume: Some(earlier), ..settings(&experiment, &[]) };
+    assert!(run(&other).unwrap_err().to_string().contains("another experiment, form or seed"));
+}
+
+#[test]
+fn two_results_are_compared_cell_by_cell() {
+    let a = outcome(&["FAKE_HELD=5"]);
+    let mut b = a.clone();
+    for run in b.runs.iter_mut().filter(|run| run.cell.variant == "edge") {
+        *run.metrics.get_mut("latency_p50_us").unwrap() *= 1.5 + f64::from(run.block) / 100.0;
+    }
+    b.conclude();
+    let rows = compare::rows(&a, &b).unwrap();
+    assert_eq!(rows.len(), 4, "two variants at two points, by the one figure");
+    for row in &rows {
+        assert_eq!(row.changed(), row.variant == "edge", "{row:?}");
+    }
+    let text = compare::text(&a, &rows, Some(110));
+    assert!(text.contains("worse") && text.contains("2 of 4 figures changed"), "{text}");
+    assert_eq!(compare::csv(&rows).lines().count(), 5);
+    b.experiment.id = "other".into();
+    assert!(compare::rows(&a, &b).unwrap_err().to_string().contains("different experiments"));
 }

@@ -26,7 +26,7 @@ fn sample() -> Outcome {
     let mut dimensions = experiment.dimensions(true);
     dimensions.push(rate_dimension(&[2_000.0]));
     let mut runs = Vec::new();
-    for block in 0..3 {
+    for block in 0..6 {
         for (variant, costs) in COSTS {
             for (point, cost) in points(&dimensions).into_iter().zip(costs) {
                 if !cost.is_nan() || block == 0 {
@@ -51,7 +51,10 @@ fn sample() -> Outcome {
         started_at: "2026-01-02T03:04:05Z".into(),
         elapsed_s: 77.0,
         interrupted: false,
-        notes: vec!["The time of 80 s was over after 3 of 4 blocks.".into()],
+        decided_early: false,
+        phase_rps: Vec::new(),
+        warmup_s: 0.0,
+        notes: vec!["The time of 80 s was over after 6 of at most 40 blocks.".into()],
         environment: Environment { kernel: "Linux 6.18".into(), ..Environment::default() },
         variants,
         dimensions,
@@ -96,10 +99,11 @@ fn one(variant: &str, point: Point, cost: f64, block: u32) -> Run {
 #[test]
 fn tables_claims_and_notes_on_a_terminal() {
     let outcome = sample();
-    let text = report::terminal::tables(&outcome, Some(100))
-        + &report::terminal::claims(&outcome, Some(100));
-    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
-    insta::assert_snapshot!(text + &report::terminal::notes(&outcome));
+    let text = report::terminal::tables(&outcome, 80)
+        + &report::terminal::claims(&outcome, 80)
+        + &report::terminal::notes(&outcome, 80);
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    insta::assert_snapshot!(text);
 }
 
 #[test]
@@ -118,12 +122,24 @@ fn the_page_shows_verdicts_refusals_and_what_is_not_there() {
     ] {
         assert!(page.contains(expected), "{expected}");
     }
-    assert_eq!(page.matches("<svg").count(), outcome.experiment.figure.len());
+    assert_eq!(page.matches("<svg").count(), outcome.experiment.figure.len() + 1, "and the claims");
+    for anchor in ["asked", "result", "claims", "figures", "runs", "machine", "claim-G3"] {
+        assert!(page.contains(&format!("id=\"{anchor}\"")), "{anchor}");
+    }
+    let csv = fs::read_to_string(directory.path().join("runs.csv")).unwrap();
+    assert_eq!(csv.lines().count(), 1 + outcome.runs.len());
     let svg = fs::read_to_string(directory.path().join("figures/cpu.svg")).unwrap();
     for (name, _) in COSTS {
         assert!(svg.contains(&format!("\n{name}\n")) || svg.contains(name), "{name} is named");
     }
     assert!(!svg.contains("devpoll"), "what did not run has no line");
+    let (style, picture) = svg.split_once("</style>").expect("a style sheet for dark pages");
+    let colours: Vec<&str> =
+        picture.match_indices("=\"#").map(|(at, _)| &picture[at..at + 10]).collect();
+    assert!(colours.len() > 10, "{colours:?}");
+    for colour in colours {
+        assert!(style.contains(colour), "{colour} has no counterpart on a dark page");
+    }
 }
 
 #[test]
@@ -147,5 +163,5 @@ fn points_of_figures_follow_the_file() {
     assert_eq!(panels.len(), outcome.experiment.figure.len(), "one rate: one panel a figure");
     assert_eq!(panels[0].subtitle(&outcome), "offered rate (requests/s): 2,000");
     let point = panels[0].point(&Value::Number(1000.0));
-    assert_eq!(outcome.cell("epoll", &point).unwrap().valid, 3);
+    assert_eq!(outcome.cell("epoll", &point).unwrap().valid, 6);
 }

@@ -1,11 +1,9 @@
 //! One connection: what it is doing, and its system calls.
 
 use crate::{outcome::Failure, plan::Plan};
-use pollux_event::{
-    Interest, Mechanism, Token,
-    sys::{self, Address},
-};
+use pollux_event::{Interest, Mechanism, Token};
 use pollux_http::reply::Decoder;
+use pollux_sys::{self as sys, Address};
 use std::{
     io,
     os::fd::{AsFd, OwnedFd},
@@ -75,25 +73,24 @@ pub(crate) enum Sent {
 /// A socket whose handshake has been started.
 ///
 /// # Errors
-/// The kind of the system call's failure: no descriptor, no port, refused at once, …
+/// The system call's failure: no descriptor, no port, refused at once, no route, …
 #[inline]
 pub(crate) fn begin_connect(
     destination: &Address,
     source: Option<Address>,
     reset_on_close: bool,
-) -> Result<OwnedFd, Failure> {
-    let kind = |error: io::Error| Failure::from_io(&error);
-    let socket = sys::tcp_socket(destination).map_err(kind)?;
+) -> io::Result<OwnedFd> {
+    let socket = sys::tcp_socket(destination)?;
     if let Some(source) = source {
-        sys::bind_source(socket.as_fd(), &source).map_err(kind)?;
+        sys::bind_source(socket.as_fd(), &source)?;
     }
     if reset_on_close {
-        sys::reset_on_close(socket.as_fd()).map_err(kind)?;
+        sys::reset_on_close(socket.as_fd())?;
     }
     match sys::connect(socket.as_fd(), destination) {
         Ok(()) => Ok(socket),
         Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => Ok(socket),
-        Err(error) => Err(kind(error)),
+        Err(error) => Err(error),
     }
 }
 

@@ -4,9 +4,11 @@ use crate::{
     schedule::{Arrivals, Length},
     session::{self, Session},
     source::Sources,
-    target::{RequestOptions, Url},
+    target::{RequestOptions, Targets, Url},
+    validity,
 };
 use anyhow::{Result, ensure};
+use pollux_sys::OwnFileTables;
 use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
 /// The most threads.
@@ -124,6 +126,10 @@ pub struct Config {
     pub sources: Option<Sources>,
     /// How many threads share the schedule.
     pub threads: usize,
+    /// Gives each thread a file table of its own, and with it the whole of RLIMIT_NOFILE and
+    /// cheaper system calls, on the program's promise. Without it, the default, all threads share
+    /// the program's table and its limit.
+    pub own_file_tables: Option<OwnFileTables>,
     /// CPUs: thread i runs on the i-th, counted round. Empty: wherever the kernel likes.
     pub cpus: Vec<usize>,
     /// This process's share of a distributed load.
@@ -132,6 +138,12 @@ pub struct Config {
     pub idle: Option<IdleConfig>,
     /// The 99th percentile of the generator's own lag beyond which a run is invalid.
     pub max_lag: Duration,
+    /// The share of the latency, at the median and at the 99th percentile, that the generator's own
+    /// lag may be; 1 allows all. Beyond it the latencies are marked as the generator's.
+    pub max_lag_share: f64,
+    /// The share of the time for which the generator may wait for a CPU in a closed loop before the
+    /// run is invalid; 1 allows all.
+    pub max_starved: f64,
     /// Where the HdrHistogram interval log goes.
     pub hdr: Option<PathBuf>,
     /// Show progress when standard error is a terminal.
@@ -160,10 +172,13 @@ impl Config {
             connect_timeout: Duration::from_secs(10),
             sources: None,
             threads: 1,
+            own_file_tables: None,
             cpus: Vec::new(),
             share: Share { index: 0, count: 1 },
             idle: None,
             max_lag: Duration::from_millis(5),
+            max_lag_share: validity::MAX_LAG_SHARE,
+            max_starved: validity::MAX_STARVED,
             hdr: None,
             progress: false,
         }
@@ -175,6 +190,7 @@ impl Config {
     /// Names the flag.
     pub fn check(&self) -> Result<()> {
         self.request.check()?;
+        Targets::new(self.urls.clone())?;
         ensure!(
             (1..=MAX_THREADS).contains(&self.threads),
             "--threads {}: from 1 to {MAX_THREADS}",
@@ -194,6 +210,11 @@ impl Config {
             self.requests_per_connection != Some(0),
             "--requests-per-connection 0: a connection carries at least one"
         );
+        for (flag, share) in
+            [("--max-lag-share", self.max_lag_share), ("--max-starved", self.max_starved)]
+        {
+            ensure!((0.0..=1.0).contains(&share), "{flag} {share}: a share, from 0 to 1");
+        }
         ensure!(!self.timeout.is_zero(), "--timeout 0: every request would fail");
         ensure!(!self.connect_timeout.is_zero(), "--connect-timeout 0: every connect would fail");
         ensure!(
@@ -225,7 +246,7 @@ impl Config {
                     "--client: only a schedule (--rate) can be shared among clients"
                 );
             }
-            Pace::Open { .. } => {}
+            Pace::Open { rate_rps, .. } => crate::schedule::check_rate(rate_rps)?,
         }
         Ok(())
     }

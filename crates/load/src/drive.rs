@@ -4,7 +4,7 @@ use crate::{
     client::{Connection, Request, Sent, State, begin_connect},
     config::Closing,
     outcome::Failure,
-    record::Reply,
+    record::{Failed, Reply},
     thread::Worker,
 };
 use pollux_event::{Event, Interest, Mechanism, Readiness};
@@ -38,7 +38,7 @@ impl Worker<'_> {
         let Some(fd) = free else {
             if let Err(kind) = self.open(now_ns, Some((request, number))) {
                 self.count_connect_failure(now_ns, kind);
-                self.record_failure(kind, request.measured, now_ns);
+                self.record_failure(kind, scheduled_ns, now_ns);
                 self.end_session(now_ns, |sessions| &mut sessions.broken);
                 self.miss(now_ns, false);
             }
@@ -51,7 +51,7 @@ impl Worker<'_> {
         connection.state = State::Busy;
         connection.request = Some(request);
         connection.decoder.begin(self.plan.is_head);
-        self.replies.push(fd);
+        self.lists.replies.push(fd);
         if let Err(kind) = self.send(fd, now_ns) {
             self.fail(fd, kind, now_ns);
         }
@@ -69,11 +69,12 @@ impl Worker<'_> {
     ) -> Result<(), Failure> {
         let request = first.map(|(request, _)| request);
         // Each thread begins elsewhere, so that they do not go through the sources in step.
-        let nth = self.connects * self.plan.threads as u64 + self.index as u64;
-        self.connects += 1;
+        let nth = self.opening.connects * self.plan.threads as u64 + self.index as u64;
+        self.opening.connects += 1;
         let source = self.plan.sources.map(|sources| sources.get(nth).into());
         let reset = self.plan.closing == Closing::Reset;
-        let socket = begin_connect(&self.plan.address, source, reset)?;
+        let socket = begin_connect(&self.plan.address, source, reset)
+            .map_err(|error| Failure::from_io(&error))?;
         let fd = socket.as_raw_fd();
         let carries = u64::from(request.is_some());
         let mut connection = Connection {
@@ -101,9 +102,9 @@ impl Worker<'_> {
         connection.token =
             self.set.add(connection.socket.as_fd(), interest).map_err(|_| Failure::Other)?;
         self.pool.insert(connection);
-        self.handshakes.push(fd);
+        self.lists.handshakes.push(fd);
         if request.is_some() {
-            self.replies.push(fd);
+            self.lists.replies.push(fd);
         }
         match sent {
             Ok(Sent::Nothing) => {}
@@ -128,8 +129,8 @@ impl Worker<'_> {
         let has_request = connection.request.is_some();
         let token = connection.token;
         connection.state = if has_request { State::Busy } else { State::Free };
-        self.handshakes.remove(fd);
-        if self.is_setup || now_ns >= self.measured_ns {
+        self.lists.handshakes.remove(fd);
+        if self.opening.is_setup || now_ns >= self.measured_ns {
             self.recorder.connections.opened += 1;
             self.recorder.connect.saturating_record(now_ns - since_ns);
         }
@@ -145,7 +146,9 @@ impl Worker<'_> {
         let Some(request) = &mut connection.request else { return };
         if request.sent_ns == 0 {
             request.sent_ns = now_ns;
-            self.recorder.sent += u64::from(request.measured);
+            let measured = request.measured;
+            let at_ns = self.measured_at(now_ns);
+            self.recorder.send(at_ns, measured);
         }
     }
 
@@ -170,7 +173,7 @@ impl Worker<'_> {
         while let Some(event) = self.set.next_event() {
             let now_ns = self.plan.now_ns();
             self.on_event(event, now_ns);
-            if !self.is_setup {
+            if !self.opening.is_setup {
                 self.take_up_due(now_ns);
                 self.start_waiting(now_ns);
                 self.go_on(now_ns);
@@ -249,8 +252,8 @@ impl Worker<'_> {
     /// Goes on with the connections that had more to read than their share.
     #[inline]
     pub(super) fn read_on(&mut self) {
-        for _ in 0..self.unread.len() {
-            let Some(token) = self.unread.pop_front() else { return };
+        for _ in 0..self.lists.unread.len() {
+            let Some(token) = self.lists.unread.pop_front() else { return };
             let is_live = self.pool.get(token.fd).is_some_and(|connection| {
                 connection.token == token && connection.state == State::Busy
             });
@@ -272,7 +275,7 @@ impl Worker<'_> {
             readiness.intersects(Readiness::READ_CLOSED | Readiness::HANGUP | Readiness::ERROR);
         for _ in 0..MAX_RECEIVES {
             let connection = self.pool.get(fd).expect("the caller has found it");
-            let received = pollux_event::sys::recv(connection.socket.as_fd(), &mut self.scratch);
+            let received = pollux_sys::recv(connection.socket.as_fd(), &mut self.scratch);
             match received {
                 Ok(0) => {
                     let reply = connection.decoder.finish();
@@ -310,7 +313,7 @@ impl Worker<'_> {
             }
         }
         if let Some(connection) = self.pool.get(fd) {
-            self.unread.push_back(connection.token);
+            self.lists.unread.push_back(connection.token);
         }
     }
 
@@ -333,24 +336,26 @@ impl Worker<'_> {
             request.written == self.plan.requests[request.target as usize].get(request.last).len();
         let is_reusable = reply.keep_alive && !closed && is_sent && connection.requests_left > 0;
         connection.request = None;
-        self.replies.remove(fd);
-        self.last_outcome_ns = now_ns;
+        self.lists.replies.remove(fd);
+        let was_last = connection.requests_left == 0;
         if request.measured {
             self.recorder.content_bytes += reply.body;
-            // A server that answers before it was asked has no service time of its own.
-            let sent_ns = request.sent_ns.max(request.scheduled_ns);
-            self.recorder.complete(Reply {
-                latency_ns: now_ns - request.scheduled_ns,
-                service_ns: now_ns - sent_ns,
-                at_ns: now_ns - self.measured_ns,
-            });
         }
-        let was_last = connection.requests_left == 0;
+        // A server that answers before it was asked has no service time of its own.
+        let sent_ns = request.sent_ns.max(request.scheduled_ns);
+        let at_ns = self.measured_at(now_ns);
+        self.recorder.complete(Reply {
+            latency_ns: now_ns - request.scheduled_ns,
+            service_ns: now_ns - sent_ns,
+            at_ns,
+            measured: request.measured,
+        });
         if is_reusable && self.plan.session.is_some() {
             if self.think(fd, now_ns) {
                 return;
             }
         } else if is_reusable {
+            let connection = self.pool.get(fd).expect("the caller has found it");
             connection.state = State::Free;
             let token = connection.token;
             if !self.next_for(fd, now_ns) {
@@ -367,7 +372,7 @@ impl Worker<'_> {
             let connection = self.pool.get(fd).expect("the caller has found it");
             connection.state = State::Closing;
             connection.since_ns = now_ns;
-            self.handshakes.push(fd);
+            self.lists.handshakes.push(fd);
         } else {
             self.drop_connection(fd);
         }
@@ -385,7 +390,7 @@ impl Worker<'_> {
             self.count_connect_failure(now_ns, kind);
         }
         if let Some(request) = request {
-            self.record_failure(kind, request.measured, now_ns);
+            self.record_failure(kind, request.scheduled_ns, now_ns);
             self.end_session(now_ns, |sessions| &mut sessions.broken);
         }
         self.miss(now_ns, !was_connecting);
@@ -393,13 +398,13 @@ impl Worker<'_> {
 
     #[cold]
     fn count_connect_failure(&mut self, now_ns: u64, kind: Failure) {
-        if self.is_setup || now_ns >= self.measured_ns {
+        if self.opening.is_setup || now_ns >= self.measured_ns {
             self.recorder.connections.failed += 1;
         }
-        self.last_connect_failure = Some(kind);
+        self.opening.last_failure = Some(kind);
     }
 
-    /// The reply on `fd` is bad.
+    /// The reply on `fd` is not taken.
     #[cold]
     fn fail_bad(&mut self, fd: RawFd, bad: Bad, now_ns: u64) {
         let is_measured = self
@@ -418,24 +423,37 @@ impl Worker<'_> {
                 Bad::Length => counts.length += 1,
             }
         }
-        self.fail(fd, Failure::BadReply, now_ns);
+        let kind = match bad {
+            Bad::Status => Failure::Status,
+            Bad::Malformed(_) | Bad::Length => Failure::BadReply,
+        };
+        self.fail(fd, kind, now_ns);
     }
 
     /// Counts a failed request.
     #[cold]
-    pub(super) fn record_failure(&mut self, kind: Failure, measured: bool, now_ns: u64) {
-        self.last_outcome_ns = now_ns;
-        if measured {
-            self.recorder.fail(kind);
-        }
+    pub(super) fn record_failure(&mut self, kind: Failure, scheduled_ns: u64, now_ns: u64) {
+        let at_ns = self.measured_at(now_ns);
+        self.recorder.fail(Failed {
+            kind,
+            latency_ns: now_ns.saturating_sub(scheduled_ns).max(self.plan.timeout_ns),
+            at_ns,
+            measured: scheduled_ns >= self.measured_ns,
+        });
+    }
+
+    /// An instant, from the start of the measured part; before it negative.
+    #[inline]
+    fn measured_at(&self, now_ns: u64) -> i64 {
+        now_ns as i64 - self.measured_ns as i64
     }
 
     /// Closes `fd` and forgets it.
     #[inline]
     pub(super) fn drop_connection(&mut self, fd: RawFd) {
-        self.replies.remove(fd);
-        self.handshakes.remove(fd);
-        self.thinking.remove(fd);
+        self.lists.replies.remove(fd);
+        self.lists.handshakes.remove(fd);
+        self.lists.thinking.remove(fd);
         if let Some(connection) = self.pool.remove(fd) {
             let _ = self.set.close(connection.token, connection.socket);
         }
@@ -444,7 +462,7 @@ impl Worker<'_> {
 
 const TOO_LONG: BadReply = BadReply::Syntax("more came than its framing announced");
 
-/// Why a reply is bad.
+/// Why a reply is not taken.
 #[derive(Clone, Copy)]
 enum Bad {
     Malformed(BadReply),

@@ -11,12 +11,14 @@ use crate::{
 };
 use anyhow::{Context, Result, bail, ensure};
 use keeper::Keeper;
-use serde::Serialize;
+use pollux_sys::OwnFileTables;
+use serde::{Deserialize, Serialize};
 use std::{
+    io,
     net::SocketAddr,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -49,13 +51,16 @@ pub struct IdlePlan {
     pub timeout: Duration,
     /// CPUs for the threads that hold them. Empty: wherever the kernel likes.
     pub cpus: Vec<usize>,
+    /// On the program's promise, as many file tables are made as the connections need. Without it
+    /// they must fit into the program's own.
+    pub own_file_tables: Option<OwnFileTables>,
 }
 
 impl IdlePlan {
     /// What a connection sends before it falls silent.
-    fn bytes(&self) -> Vec<u8> {
+    fn bytes(&self) -> Result<Vec<u8>> {
         match self.config.kind {
-            IdleKind::Connect => Vec::new(),
+            IdleKind::Connect => Ok(Vec::new()),
             // All but the empty line that would end the head.
             IdleKind::Partial => self.request.write_head(&self.url, false),
             IdleKind::AfterRequest => self.request.write(&self.url, false),
@@ -73,10 +78,25 @@ struct Counts {
     failed: AtomicU64,
     /// The [`Failure`] of the last failed attempt, by number, plus 1.
     last_failure: AtomicUsize,
+    /// The number of the last failed system call (errno(3)), or 0.
+    last_error: AtomicI32,
+}
+
+impl Counts {
+    fn report(&self, wanted: usize) -> IdleReport {
+        IdleReport {
+            wanted,
+            held: self.held.load(Relaxed),
+            opened: self.opened.load(Relaxed),
+            reopened: self.reopened.load(Relaxed),
+            dropped: self.dropped.load(Relaxed),
+            failed: self.failed.load(Relaxed),
+        }
+    }
 }
 
 /// How many idle connections there were.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdleReport {
     /// So many were asked for.
     pub wanted: usize,
@@ -92,6 +112,18 @@ pub struct IdleReport {
     pub failed: u64,
 }
 
+impl std::ops::AddAssign for IdleReport {
+    /// Together with those of another rank.
+    fn add_assign(&mut self, other: Self) {
+        self.wanted += other.wanted;
+        self.held += other.held;
+        self.opened += other.opened;
+        self.reopened += other.reopened;
+        self.dropped += other.dropped;
+        self.failed += other.failed;
+    }
+}
+
 /// Idle connections that are being held, by threads of their own; let go of when dropped.
 #[derive(Debug)]
 pub struct IdlePool {
@@ -105,12 +137,12 @@ pub struct IdlePool {
 impl IdlePool {
     /// Starts to open the connections.
     ///
-    /// Each thread has a file table of its own, so that the limit on descriptors
-    /// (`descriptor_limit`, RLIMIT_NOFILE) holds for each alone; as many threads are started as the
-    /// number of connections asks for.
+    /// With [`IdlePlan::own_file_tables`] each thread has a file table of its own, so that the
+    /// limit on descriptors (`descriptor_limit`, RLIMIT_NOFILE) holds for each alone; as many
+    /// threads are started as the number of connections asks for.
     ///
     /// # Errors
-    /// More connections than [`MAX_KEEPERS`] tables hold; what an interest set or a thread costs
+    /// More connections than one table holds, or than [`MAX_KEEPERS`] do; what an interest set or a thread costs
     /// that cannot be had.
     pub fn start(plan: &IdlePlan, descriptor_limit: u64) -> Result<Self> {
         let limit = usize::try_from(descriptor_limit).unwrap_or(usize::MAX);
@@ -121,6 +153,11 @@ impl IdlePool {
         );
         let count = plan.config.count;
         let keepers = count.div_ceil(table).max(1);
+        ensure!(
+            keepers == 1 || plan.own_file_tables.is_some(),
+            "{count} idle connections do not fit into one file table of {limit} descriptors, and \
+             this program has not allowed more (IdlePlan::own_file_tables): raise `ulimit -n`"
+        );
         ensure!(
             keepers <= MAX_KEEPERS,
             "{count} idle connections need {keepers} file tables of {limit} descriptors, and at \
@@ -133,7 +170,7 @@ impl IdlePool {
             stop: Arc::default(),
             keepers: Vec::new(),
         };
-        let bytes: Arc<[u8]> = plan.bytes().into();
+        let bytes: Arc<[u8]> = plan.bytes()?.into();
         for index in 0..keepers {
             let part = count / keepers + usize::from(index < count % keepers);
             let keeper = Keeper::new(plan, bytes.clone(), part, (index, keepers));
@@ -197,25 +234,29 @@ impl IdlePool {
 
     fn last_failure(&self) -> String {
         let index = self.counts.last_failure.load(Relaxed);
-        match index.checked_sub(1).and_then(|index| Failure::ALL.get(index)) {
-            None => ": the rest hangs in the handshake or waits for its first reply".into(),
-            Some(kind) => match kind.advice() {
-                None => format!("; the last failure was: {}", kind.name()),
-                Some(advice) => format!("; the last failure was: {}; {advice}", kind.name()),
-            },
-        }
+        let Some(kind) = index.checked_sub(1).and_then(|index| Failure::ALL.get(index)) else {
+            return ": the rest hangs in the handshake or waits for its first reply".into();
+        };
+        let what = match self.counts.last_error.load(Relaxed) {
+            // What has no kind of its own has a name, such as "Network is unreachable".
+            error if *kind == Failure::Other && error != 0 => {
+                io::Error::from_raw_os_error(error).to_string()
+            }
+            _ => kind.name().to_owned(),
+        };
+        let advice = kind.advice().map(|advice| format!("; {advice}")).unwrap_or_default();
+        format!("; the last failure was: {what}{advice}")
     }
 
     /// How things stand.
     pub fn report(&self) -> IdleReport {
-        IdleReport {
-            wanted: self.wanted,
-            held: self.counts.held.load(Relaxed),
-            opened: self.counts.opened.load(Relaxed),
-            reopened: self.counts.reopened.load(Relaxed),
-            dropped: self.counts.dropped.load(Relaxed),
-            failed: self.counts.failed.load(Relaxed),
-        }
+        self.counts.report(self.wanted)
+    }
+
+    /// Tells how things stand, from wherever it is called.
+    pub(crate) fn gauge(&self) -> impl Fn() -> IdleReport + Send + 'static {
+        let (counts, wanted) = (self.counts.clone(), self.wanted);
+        move || counts.report(wanted)
     }
 
     /// Lets go of all connections.

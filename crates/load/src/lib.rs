@@ -10,8 +10,9 @@
 //!   ("coordinated omission" is what measurements that wait suffer from); service time runs from
 //!   the send, and both are reported.
 //! - The generator measures itself ([`generator`]): when it was the bottleneck, the run is marked
-//!   invalid.
+//!   invalid, and latencies that are mostly its own lag are marked so ([`validity`]).
 //! - [`idle`] holds connections that do nothing.
+//! - [`ranks`]: many processes on many hosts make one run.
 //!
 //! One thread is one loop (`thread`) over its own connections (`pool`, `client`, `drive`), its own
 //! epoll instance and its own [`record`]; threads share nothing while they run.
@@ -24,23 +25,33 @@ mod deadlines;
 mod drive;
 pub mod generator;
 pub mod idle;
+mod omission;
 pub mod outcome;
 pub mod output;
+mod own_cpu;
 mod plan;
 mod pool;
 mod progress;
+pub mod ranks;
 pub mod record;
+pub mod reply_rate;
 pub mod report;
 pub mod run;
 pub mod schedule;
+pub mod series;
 pub mod session;
 pub mod source;
 pub mod target;
 mod thread;
+pub mod validity;
 
 pub use config::Config;
+pub use pollux_sys::OwnFileTables;
 pub use report::Report;
 pub use run::{run, stop_on_signals};
 
 /// The exit status of `pollux load` when the generator was the bottleneck.
 pub const EXIT_INVALID: u8 = 3;
+
+/// The exit status of `pollux load` when the run was valid and no request of it succeeded.
+pub const EXIT_NOTHING: u8 = 4;

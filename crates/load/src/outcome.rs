@@ -18,15 +18,17 @@ pub enum Failure {
     NoDescriptors,
     /// No local port was left (EADDRNOTAVAIL).
     NoPorts,
-    /// The reply was malformed, or its status or length was not the expected one.
+    /// The reply was malformed, or its length was not the expected one.
     BadReply,
+    /// A whole reply, of a status that was not expected.
+    Status,
     /// Anything else, such as an unreachable host.
     Other,
 }
 
 impl Failure {
     /// All kinds, in the order of the reports.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Timeout,
         Self::Refused,
         Self::Reset,
@@ -34,6 +36,7 @@ impl Failure {
         Self::NoDescriptors,
         Self::NoPorts,
         Self::BadReply,
+        Self::Status,
         Self::Other,
     ];
 
@@ -60,6 +63,7 @@ impl Failure {
             Self::NoDescriptors => "no_descriptors",
             Self::NoPorts => "no_ports",
             Self::BadReply => "bad_reply",
+            Self::Status => "status",
             Self::Other => "other",
         }
     }
@@ -81,7 +85,7 @@ impl Failure {
 }
 
 /// How many requests failed, by kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Failures([u64; Failure::ALL.len()]);
 
 impl Failures {

@@ -8,7 +8,7 @@ use crate::{
     target::Targets,
 };
 use anyhow::Result;
-use pollux_event::sys::Address;
+use pollux_sys::{Address, OwnFileTables};
 use std::{
     net::SocketAddr,
     time::{Instant, SystemTime},
@@ -47,6 +47,8 @@ pub(crate) struct Plan {
     pub(crate) warmup_ns: u64,
     /// The measured part by the schedule; for a closed loop that counts requests, the longest run.
     pub(crate) window_ns: u64,
+    /// Requests are counted, not time: the rate is over all replies.
+    pub(crate) is_counted: bool,
     /// A closed loop that counts requests: how many.
     pub(crate) closed_requests: Option<u64>,
     pub(crate) requests_per_connection: u64,
@@ -55,6 +57,7 @@ pub(crate) struct Plan {
     pub(crate) timeout_ns: u64,
     pub(crate) connect_timeout_ns: u64,
     pub(crate) threads: usize,
+    pub(crate) own_file_tables: Option<OwnFileTables>,
     /// `None`: as many as there are descriptors.
     pub(crate) connection_limit: Option<usize>,
     /// Connections to open before the run.
@@ -102,11 +105,11 @@ impl Plan {
         let requests = targets
             .urls()
             .iter()
-            .map(|url| RequestBytes {
-                more: config.request.write(url, false).into(),
-                last: config.request.write(url, true).into(),
+            .map(|url| {
+                let bytes = |last| config.request.write(url, last).map(Vec::into_boxed_slice);
+                Ok(RequestBytes { more: bytes(false)?, last: bytes(true)? })
             })
-            .collect();
+            .collect::<Result<_>>()?;
         let mut good_status = vec![false; 1000];
         for range in &config.expect.statuses {
             for status in range.clone() {
@@ -128,6 +131,7 @@ impl Plan {
             seed: config.seed,
             warmup_ns,
             window_ns,
+            is_counted: matches!(config.length, Length::Requests(_)),
             closed_requests,
             requests_per_connection: match config.session {
                 Some(session) => session.requests,
@@ -142,6 +146,7 @@ impl Plan {
             timeout_ns: nanoseconds(config.timeout),
             connect_timeout_ns: nanoseconds(config.connect_timeout),
             threads: config.threads,
+            own_file_tables: config.own_file_tables,
             connection_limit: config.connection_limit().map(|(_, connections)| connections),
             standing: config.connections.unwrap_or(0),
             client: (config.share.index, config.share.count),
@@ -161,6 +166,11 @@ impl Plan {
     /// Thread `thread`'s part of `total`.
     pub(crate) fn part(&self, thread: usize, total: usize) -> usize {
         Lane { offset: thread as u64, stride: self.threads as u64 }.share(total as u64) as usize
+    }
+
+    /// The time in which a reply counts for the rate, from the start of the measured part.
+    pub(crate) fn counted_ns(&self) -> u64 {
+        if self.is_counted { u64::MAX } else { self.window_ns }
     }
 
     /// The time, in nanoseconds from the origin.

@@ -16,6 +16,7 @@ pub(crate) struct Progress {
     shows: bool,
     bar: Option<ProgressBar>,
     since: Instant,
+    rate: LiveRate,
 }
 
 impl Progress {
@@ -23,8 +24,8 @@ impl Progress {
     pub(crate) const PERIOD: Duration = Duration::from_millis(20);
 
     pub(crate) fn new(wanted: bool) -> Self {
-        let shows = wanted && std::io::stderr().is_terminal();
-        Self { shows, bar: None, since: Instant::now() }
+        let shows = wanted && std::io::stderr().is_terminal() && !is_dumb();
+        Self { shows, bar: None, since: Instant::now(), rate: LiveRate::default() }
     }
 
     /// Whether anything is shown at all.
@@ -45,7 +46,7 @@ impl Progress {
         if !self.shows || self.since.elapsed() < SHORTEST {
             return;
         }
-        let bar = self.bar(wanted as u64, "idle connections {bar:40} {pos}/{len} {eta}");
+        let bar = self.bar(wanted as u64, "idle connections {bar:30} {pos}/{len} {eta}");
         bar.set_position(held as u64);
         if held >= wanted {
             self.finish();
@@ -63,17 +64,18 @@ impl Progress {
         let sum = |gauge: fn(&Gauges) -> &AtomicU64| -> u64 {
             gauges.iter().map(|gauges| gauge(gauges).load(Relaxed)).sum()
         };
-        let (sent, completed, failed) =
-            (sum(|g| &g.sent), sum(|g| &g.completed), sum(|g| &g.failed));
-        let message = format!(
-            "{sent} sent, {completed} completed, {failed} failed{}",
-            if elapsed_ns < plan.warmup_ns { " (warming up)" } else { "" }
-        );
+        let (completed, failed) = (sum(|g| &g.completed), sum(|g| &g.failed));
+        let message = if elapsed_ns < plan.warmup_ns {
+            "warming up".to_owned()
+        } else {
+            let rate = self.rate.after(elapsed_ns, completed);
+            format!("{rate:.0}/s, {completed} completed, {failed} failed")
+        };
         let (position, total) = match counts_requests {
             Some(requests) => (completed + failed, requests),
             None => (elapsed_ns / 1_000_000, total_ns / 1_000_000),
         };
-        let bar = self.bar(total, "{bar:40} {percent:>3} %  {msg}");
+        let bar = self.bar(total, "{bar:20} {percent:>3} %  {wide_msg}");
         bar.set_position(position.min(total));
         bar.set_message(message);
     }
@@ -84,5 +86,46 @@ impl Progress {
             bar.finish_and_clear();
         }
         self.since = Instant::now();
+    }
+}
+
+/// Whether the terminal can do nothing but write on: no line can be drawn anew there. (Nothing is
+/// coloured, so that NO_COLOR has nothing to change.)
+fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb")
+}
+
+/// Replies a second over the last second or so.
+#[derive(Debug, Default)]
+struct LiveRate {
+    since_ns: u64,
+    completed: u64,
+    rate_rps: f64,
+}
+
+impl LiveRate {
+    /// The rate, when so many were completed after so long.
+    fn after(&mut self, elapsed_ns: u64, completed: u64) -> f64 {
+        let passed_ns = elapsed_ns.saturating_sub(self.since_ns);
+        if passed_ns >= 1_000_000_000 {
+            self.rate_rps =
+                completed.saturating_sub(self.completed) as f64 * 1e9 / passed_ns as f64;
+            (self.since_ns, self.completed) = (elapsed_ns, completed);
+        }
+        self.rate_rps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_live_rate_is_that_of_the_last_second() {
+        let mut rate = LiveRate::default();
+        assert_eq!(rate.after(500_000_000, 50), 0.0);
+        assert_eq!(rate.after(1_000_000_000, 100), 100.0);
+        assert_eq!(rate.after(1_900_000_000, 500), 100.0);
+        assert_eq!(rate.after(3_000_000_000, 500), 200.0);
     }
 }

@@ -1,8 +1,11 @@
 //! What one thread measures. Nothing here allocates per request; once a second there is one more
 //! sample and, with `--hdr`, one more interval.
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     outcome::{Failure, Failures},
+    series::Series,
     session::Sessions,
 };
 use hdrhistogram::{
@@ -34,12 +37,28 @@ pub struct Reply {
     pub latency_ns: u64,
     /// From the first byte sent to the end of the reply.
     pub service_ns: u64,
-    /// When it was whole, from the start of the measured part.
-    pub at_ns: u64,
+    /// When it was whole, from the start of the measured part; in the warm-up negative.
+    pub at_ns: i64,
+    /// Its request belongs to the measured part, not to the warm-up.
+    pub measured: bool,
+}
+
+/// One request that failed.
+#[derive(Clone, Copy, Debug)]
+pub struct Failed {
+    /// Why.
+    pub kind: Failure,
+    /// The time that counts for it where failures are counted: from the scheduled instant to the
+    /// failure, and never less than the time limit, for whoever asked has no answer then either.
+    pub latency_ns: u64,
+    /// When it failed, from the start of the measured part; in the warm-up negative.
+    pub at_ns: i64,
+    /// It belongs to the measured part.
+    pub measured: bool,
 }
 
 /// Why a reply was bad.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BadReplies {
     /// Not HTTP, or wrongly framed.
     pub malformed: u64,
@@ -52,7 +71,7 @@ pub struct BadReplies {
 }
 
 /// What happened to connections.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectionCounts {
     /// Handshakes completed.
     pub opened: u64,
@@ -63,7 +82,7 @@ pub struct ConnectionCounts {
 }
 
 /// The histogram of one interval, ready for a log.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Interval {
     /// When it began, from the start of the measured part.
     pub start_ns: u64,
@@ -76,24 +95,33 @@ pub struct Interval {
 }
 
 /// Gathers intervals for `--hdr`.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Intervals {
+    #[serde(with = "crate::ranks::message::histogram")]
     latency: Histogram<u64>,
+    #[serde(with = "crate::ranks::message::histogram")]
     service: Histogram<u64>,
     start_ns: u64,
     done: Vec<Interval>,
 }
 
 /// All that a thread measured.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Recorder {
     /// From the scheduled instant.
+    #[serde(with = "crate::ranks::message::histogram")]
     pub latency: Histogram<u64>,
+    /// Of the requests that failed, each with [`Failed::latency_ns`].
+    #[serde(with = "crate::ranks::message::histogram")]
+    pub failed_latency: Histogram<u64>,
     /// From the send.
+    #[serde(with = "crate::ranks::message::histogram")]
     pub service: Histogram<u64>,
     /// From connect(2) until the connection was known to be there.
+    #[serde(with = "crate::ranks::message::histogram")]
     pub connect: Histogram<u64>,
     /// From the scheduled instant until the generator took the request up.
+    #[serde(with = "crate::ranks::message::histogram")]
     pub lag: Histogram<u64>,
     /// Requests sent whole or in part.
     pub sent: u64,
@@ -115,17 +143,23 @@ pub struct Recorder {
     pub content_bytes: u64,
     /// Good replies in each [`SAMPLE_NS`] of the measured part.
     pub samples: Vec<u64>,
-    /// How many samples the measured part has at most.
-    sample_limit: usize,
+    /// Good replies that were whole within the measured part, also those to the warm-up's requests.
+    pub window_replies: u64,
+    /// When the last good reply came, from the start of the measured part.
+    pub last_reply_ns: u64,
+    /// The run in short intervals, warm-up and all.
+    pub series: Series,
+    /// How long the measured part is at most.
+    window_ns: u64,
     intervals: Option<Intervals>,
 }
 
 impl Recorder {
     /// An empty recorder for a measured part of at most `window_ns`; `intervals` for `--hdr`.
     pub fn new(window_ns: u64, intervals: bool) -> Self {
-        let sample_limit = window_ns.div_ceil(SAMPLE_NS).min(MAX_SAMPLES as u64) as usize;
         Self {
             latency: histogram(),
+            failed_latency: histogram(),
             service: histogram(),
             connect: histogram(),
             lag: histogram(),
@@ -139,7 +173,10 @@ impl Recorder {
             bytes_received: 0,
             content_bytes: 0,
             samples: Vec::new(),
-            sample_limit,
+            window_replies: 0,
+            last_reply_ns: 0,
+            series: Series::default(),
+            window_ns,
             intervals: intervals.then(|| Intervals {
                 latency: histogram(),
                 service: histogram(),
@@ -149,29 +186,63 @@ impl Recorder {
         }
     }
 
+    /// A request was sent.
+    #[inline]
+    pub fn send(&mut self, at_ns: i64, measured: bool) {
+        self.series.sent(at_ns);
+        self.sent += u64::from(measured);
+    }
+
     /// A request ended well.
     #[inline]
     pub fn complete(&mut self, reply: Reply) {
+        self.series.reply(reply.at_ns, reply.latency_ns);
+        if let Ok(at_ns) = u64::try_from(reply.at_ns) {
+            self.count_in_window(at_ns);
+        }
+        if !reply.measured {
+            return;
+        }
         self.completed += 1;
         self.latency.saturating_record(reply.latency_ns);
         self.service.saturating_record(reply.service_ns);
-        let sample = (reply.at_ns / SAMPLE_NS) as usize;
-        if sample < self.sample_limit {
-            if sample >= self.samples.len() {
-                self.samples.resize(sample + 1, 0);
-            }
-            self.samples[sample] += 1;
-        }
         if let Some(intervals) = &mut self.intervals {
             intervals.latency.saturating_record(reply.latency_ns);
             intervals.service.saturating_record(reply.service_ns);
         }
     }
 
-    /// A request failed.
     #[inline]
-    pub fn fail(&mut self, kind: Failure) {
-        self.failures.add(kind);
+    fn count_in_window(&mut self, at_ns: u64) {
+        self.last_reply_ns = self.last_reply_ns.max(at_ns);
+        if at_ns >= self.window_ns {
+            return;
+        }
+        self.window_replies += 1;
+        let sample = (at_ns / SAMPLE_NS) as usize;
+        if sample < MAX_SAMPLES {
+            if sample >= self.samples.len() {
+                self.samples.resize(sample + 1, 0);
+            }
+            self.samples[sample] += 1;
+        }
+    }
+
+    /// A request failed.
+    #[cold]
+    pub fn fail(&mut self, failed: Failed) {
+        self.series.failed(failed.at_ns);
+        if failed.measured {
+            self.failures.add(failed.kind);
+            self.failed_latency.saturating_record(failed.latency_ns);
+        }
+    }
+
+    /// The latencies of the good replies and of the failures together.
+    pub fn latency_with_failures(&self) -> Histogram<u64> {
+        let mut all = self.latency.clone();
+        all.add(&self.failed_latency).expect("both have the same bounds");
+        all
     }
 
     /// When the running interval is to be closed, where there are intervals.
@@ -215,6 +286,7 @@ impl Recorder {
     pub fn merge(&mut self, other: Self) {
         for (own, other) in [
             (&mut self.latency, &other.latency),
+            (&mut self.failed_latency, &other.failed_latency),
             (&mut self.service, &other.service),
             (&mut self.connect, &other.connect),
             (&mut self.lag, &other.lag),
@@ -237,6 +309,9 @@ impl Recorder {
         self.content_bytes += other.content_bytes;
         add_each(&mut self.statuses, &other.statuses);
         add_each(&mut self.samples, &other.samples);
+        self.window_replies += other.window_replies;
+        self.last_reply_ns = self.last_reply_ns.max(other.last_reply_ns);
+        self.series.merge(other.series);
         if let (Some(own), Some(other)) = (&mut self.intervals, other.intervals) {
             own.done.extend(other.done);
         }
@@ -255,7 +330,12 @@ mod tests {
     use super::*;
 
     fn reply(latency_ns: u64, at_ns: u64) -> Reply {
-        Reply { latency_ns, service_ns: latency_ns / 2, at_ns }
+        let at_ns = at_ns as i64;
+        Reply { latency_ns, service_ns: latency_ns / 2, at_ns, measured: true }
+    }
+
+    fn failed(latency_ns: u64) -> Failed {
+        Failed { kind: Failure::Reset, latency_ns, at_ns: 0, measured: true }
     }
 
     #[test]
@@ -265,11 +345,13 @@ mod tests {
         first.complete(reply(1000, 10));
         first.close_interval(SAMPLE_NS);
         second.complete(reply(3000, 2 * SAMPLE_NS));
-        second.fail(Failure::Reset);
+        second.fail(failed(9_000));
         second.close_interval(SAMPLE_NS + 5);
         first.merge(second);
         assert_eq!((first.completed, first.failures.total()), (2, 1));
-        assert_eq!(first.samples, [1, 0, 1]);
+        assert_eq!((first.samples.as_slice(), first.window_replies), (&[1, 0, 1][..], 2));
+        let all = first.latency_with_failures();
+        assert_eq!((all.len(), all.max() / 1000, first.latency.len()), (3, 9, 2));
         assert_eq!((first.latency.min(), first.latency.max()), (1000, 3001));
         assert_eq!(first.service.len(), 2);
         assert_eq!(first.take_intervals().len(), 2);
@@ -279,7 +361,7 @@ mod tests {
     fn what_comes_after_the_window_is_recorded_but_not_sampled() {
         let mut recorder = Recorder::new(SAMPLE_NS, false);
         recorder.complete(reply(10, 5 * SAMPLE_NS));
-        assert!(recorder.samples.is_empty());
+        assert!(recorder.samples.is_empty() && recorder.window_replies == 0);
         assert_eq!(recorder.latency.len(), 1);
         assert!(recorder.interval_end_ns().is_none());
     }

@@ -2,13 +2,18 @@
 
 use crate::{
     config::{Config, Pace},
-    generator::{self, Generator},
+    generator::Generator,
     idle::IdleReport,
+    omission,
     outcome::Failure,
     plan::Plan,
-    record::{Interval, Recorder, SAMPLE_NS},
+    ranks::RanksReport,
+    record::{Interval, Recorder},
+    reply_rate::ReplyRate,
+    series::Columns,
     session::Sessions,
     thread::Measured,
+    validity,
 };
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -82,21 +87,6 @@ pub struct Requests {
     pub unfinished: u64,
 }
 
-/// Good replies a second, httperf's figures.
-#[derive(Clone, Debug, Serialize)]
-pub struct ReplyRate {
-    /// Over the whole measured part.
-    pub mean: f64,
-    /// Of the samples.
-    pub min: f64,
-    /// Of the samples.
-    pub max: f64,
-    /// Of the samples.
-    pub stddev: f64,
-    /// One for each whole second of the measured part.
-    pub samples: Vec<f64>,
-}
-
 /// What happened to connections in the set-up and the measured part.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Connections {
@@ -108,7 +98,8 @@ pub struct Connections {
     pub dropped_idle: u64,
 }
 
-/// Bad replies by reason; their sum is `errors.bad_reply`.
+/// Replies that were not taken, by reason: `malformed` and `length` are `errors.bad_reply`, `status`
+/// is `errors.status`.
 #[derive(Clone, Debug, Serialize)]
 pub struct BadReplies {
     /// Not HTTP, or wrongly framed.
@@ -128,6 +119,13 @@ pub struct Report {
     pub valid: bool,
     /// Why they do not.
     pub invalid_reason: Option<String>,
+    /// Whether the latencies are the server's; where the generator's own lag is a large part of
+    /// them they are not, though the other figures of a valid run are ([`crate::validity`]).
+    pub latency_valid: bool,
+    /// Why they are not.
+    pub latency_invalid_reason: Option<String>,
+    /// What a reader of the figures should know besides, in sentences.
+    pub notes: Vec<String>,
     /// The first URL.
     pub url: String,
     /// The server's address.
@@ -149,8 +147,15 @@ pub struct Report {
     pub sessions: Sessions,
     /// Replies a second.
     pub reply_rate_rps: ReplyRate,
-    /// From the scheduled instant to the end of the reply.
+    /// From the scheduled instant to the end of the reply, of the good replies alone.
     pub latency_us: Times,
+    /// The same with the failures, each with the time until it failed and at least the timeout: a
+    /// server that answers some and lets others wait has no better percentiles than one that answers
+    /// late.
+    pub latency_with_failures_us: Times,
+    /// In a closed loop, an estimate of the requests that were not sent because their connections
+    /// waited for slow replies; 0 in an open loop, which sends them.
+    pub omitted_requests: u64,
     /// From the send to the end of the reply.
     pub service_us: Times,
     /// From connect(2) to the end of the handshake.
@@ -161,6 +166,10 @@ pub struct Report {
     pub bad_replies: BadReplies,
     /// Whole replies by status.
     pub statuses: BTreeMap<u16, u64>,
+    /// The run in short intervals, the warm-up included.
+    pub series: Columns,
+    /// The warm-up by the schedule, in seconds.
+    pub warmup_s: f64,
     /// The generator's own figures.
     pub generator: Generator,
     /// Idle connections held meanwhile.
@@ -175,6 +184,12 @@ pub struct Report {
     pub started_at_unix_s: f64,
     /// Ended by SIGINT or SIGTERM.
     pub interrupted: bool,
+    /// Of a run by several ranks, what each did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<RanksReport>,
+    /// The latencies of the good replies, whose quantiles are `latency_us`.
+    #[serde(skip)]
+    pub latencies: Histogram<u64>,
     /// For `--hdr`.
     #[serde(skip)]
     pub intervals: Vec<Interval>,
@@ -194,7 +209,6 @@ impl Report {
         let unsent = threads.iter().map(|thread| thread.unsent).sum();
         let unfinished = threads.iter().map(|thread| thread.unfinished).sum();
         let elapsed_ns = threads.iter().map(|thread| thread.elapsed_ns).max().unwrap_or(0);
-        let last_outcome_ns = threads.iter().map(|t| t.last_outcome_ns).max().unwrap_or(0);
         let measured_ns = threads.iter().map(|thread| thread.measured_ns).max().unwrap_or(0);
         let mut recorder = merge(threads);
 
@@ -213,13 +227,22 @@ impl Report {
         };
         let lag = Times::from(&recorder.lag);
         let elapsed_s = elapsed_ns as f64 / 1e9;
-        let verdict =
-            generator::verdict(config, &generator, &lag, &requests, elapsed_s, interrupted);
+        let verdict = validity::of_run(config, &generator, &lag, &requests, elapsed_s, interrupted);
+        let with_failures = recorder.latency_with_failures();
+        let latency_with_failures_us = Times::from(&with_failures);
+        let latency_verdict = validity::of_latency(config, &lag, &latency_with_failures_us);
+        let omitted_requests = match config.pace {
+            Pace::Open { .. } => 0,
+            Pace::Closed => omission::omitted(&with_failures),
+        };
         let statuses = (0u16..).zip(&recorder.statuses).filter(|&(_, &count)| count > 0);
         let statuses = statuses.map(|(status, &count)| (status, count)).collect();
         Self {
             valid: verdict.is_none(),
             invalid_reason: verdict,
+            latency_valid: latency_verdict.is_none(),
+            latency_invalid_reason: latency_verdict,
+            notes: omission::note(omitted_requests, &with_failures).into_iter().collect(),
             url: plan.targets.urls()[0].to_string(),
             address: plan.destination.to_string(),
             mode: if plan.schedule.is_some() { "open" } else { "closed" },
@@ -236,8 +259,10 @@ impl Report {
                 dropped_idle: recorder.connections.dropped_idle,
             },
             sessions: recorder.sessions,
-            reply_rate_rps: reply_rate(&recorder, window_ns, last_outcome_ns),
+            reply_rate_rps: ReplyRate::new(&recorder, window_ns, plan.is_counted),
             latency_us: Times::from(&recorder.latency),
+            latency_with_failures_us,
+            omitted_requests,
             service_us: Times::from(&recorder.service),
             connect_us: Times::from(&recorder.connect),
             errors: Failure::ALL
@@ -251,6 +276,8 @@ impl Report {
                 length: recorder.bad_replies.length,
             },
             statuses,
+            series: recorder.series.columns(plan.warmup_ns, window_ns),
+            warmup_s: plan.warmup_ns as f64 / 1e9,
             generator: Generator { lag_us: lag, ..generator },
             idle,
             bytes_received: recorder.bytes_received,
@@ -258,7 +285,9 @@ impl Report {
             seed: plan.seed,
             started_at_unix_s: unix_s(plan.origin_time) + measured_ns as f64 / 1e9,
             interrupted,
+            ranks: None,
             intervals: recorder.take_intervals(),
+            latencies: recorder.latency,
         }
     }
 }
@@ -274,37 +303,9 @@ fn merge(threads: Vec<Measured>) -> Recorder {
     whole
 }
 
-/// The samples of the whole seconds in the window. A window shorter than a second has one sample,
-/// over the time until the last outcome if that is later: a single request has a rate too.
-fn reply_rate(recorder: &Recorder, window_ns: u64, last_outcome_ns: u64) -> ReplyRate {
-    let whole = (window_ns / SAMPLE_NS) as usize;
-    if whole == 0 {
-        let time_ns = window_ns.max(last_outcome_ns).max(1);
-        let rate = recorder.completed as f64 * 1e9 / time_ns as f64;
-        return ReplyRate { mean: rate, min: rate, max: rate, stddev: 0.0, samples: vec![rate] };
-    }
-    let in_window = window_ns.div_ceil(SAMPLE_NS) as usize;
-    let replies: u64 = recorder.samples.iter().take(in_window).sum();
-    let mut samples: Vec<f64> =
-        recorder.samples.iter().take(whole).map(|&count| count as f64).collect();
-    samples.resize(whole, 0.0);
-    let average = samples.iter().sum::<f64>() / whole as f64;
-    let squares: f64 = samples.iter().map(|sample| (sample - average).powi(2)).sum();
-    // The standard deviation of a sample, as httperf has it.
-    let stddev = if whole > 1 { (squares / (whole - 1) as f64).sqrt() } else { 0.0 };
-    ReplyRate {
-        mean: replies as f64 * 1e9 / window_ns as f64,
-        min: samples.iter().copied().fold(f64::INFINITY, f64::min),
-        max: samples.iter().copied().fold(0.0, f64::max),
-        stddev,
-        samples,
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::record::Reply;
 
     /// A report in which nothing happened.
     pub(crate) fn empty() -> Report {
@@ -312,50 +313,7 @@ pub(crate) mod tests {
             Config::new("http://127.0.0.1/".parse().unwrap(), 1.0, std::time::Duration::MAX);
         let config = Config { length: crate::schedule::Length::Requests(1), ..config };
         let plan = Plan::new(&config, "127.0.0.1:80".parse().unwrap()).unwrap();
-        let measured = Measured {
-            recorder: Recorder::new(SAMPLE_NS, false),
-            scheduled: 0,
-            unsent: 0,
-            unfinished: 0,
-            measured_ns: 0,
-            elapsed_ns: 0,
-            cpu_ns: 0,
-            spare_ns: 0,
-            last_outcome_ns: 0,
-        };
-        Report::new(&config, &plan, vec![measured], IdleReport::default(), false)
-    }
-
-    fn recorder(at: &[u64], window_ns: u64) -> Recorder {
-        let mut recorder = Recorder::new(window_ns, false);
-        for &at_ns in at {
-            recorder.complete(Reply { latency_ns: 1, service_ns: 1, at_ns });
-        }
-        recorder
-    }
-
-    #[test]
-    fn the_rate_is_that_of_the_window_whatever_comes_later() {
-        let second = SAMPLE_NS;
-        let all = [0, 1, 2, second, second + 1, 2 * second + 5, 9 * second];
-        let rate = reply_rate(&recorder(&all, 2 * second), 2 * second, 9 * second);
-        assert_eq!(rate.samples, [3.0, 2.0]);
-        assert_eq!((rate.mean, rate.min, rate.max), (2.5, 2.0, 3.0));
-        assert!((rate.stddev - 0.5f64.sqrt()).abs() < 1e-12);
-    }
-
-    #[test]
-    fn a_part_of_a_second_counts_in_the_mean_only() {
-        let second = SAMPLE_NS;
-        let rate = reply_rate(&recorder(&[0, second + 1], 3 * second / 2), 3 * second / 2, 0);
-        assert_eq!(rate.samples, [1.0]);
-        assert!((rate.mean - 2.0 / 1.5).abs() < 1e-12);
-    }
-
-    #[test]
-    fn one_request_has_a_rate() {
-        let rate = reply_rate(&recorder(&[500_000_000], 1_000_000), 1_000_000, 500_000_000);
-        assert_eq!(rate.mean, 2.0);
+        Report::new(&config, &plan, vec![Measured::empty()], IdleReport::default(), false)
     }
 
     #[test]

@@ -11,10 +11,10 @@ use crate::{
     thread::{Gauges, Measured, Worker},
 };
 use anyhow::{Context, Result, bail, ensure};
-use pollux_event::sys;
+use pollux_sys as sys;
 use std::{
     sync::{
-        Barrier, Mutex, OnceLock,
+        Arc, Barrier, Mutex, OnceLock,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::Duration,
@@ -31,6 +31,30 @@ const START_DELAY_NS: u64 = 2_000_000;
 /// the run: they are in the report.
 pub fn run(config: &Config, stop: &AtomicBool) -> Result<Report> {
     config.check()?;
+    let run = measure(config, stop, |plan, _, _| Ok(plan.now_ns() + START_DELAY_NS))?;
+    Ok(Report::new(config, &run.plan, run.threads, run.idle, stop.load(Relaxed)))
+}
+
+/// A run that is over.
+pub(crate) struct Run {
+    pub(crate) plan: Plan,
+    pub(crate) threads: Vec<Measured>,
+    pub(crate) idle: IdleReport,
+}
+
+/// Tells how many idle connections there are.
+pub(crate) type IdleGauge = Box<dyn Fn() -> IdleReport + Send>;
+
+/// Does what `config`, which was checked, says. When all is set up `start` is asked for the
+/// schedule's first instant, in the plan's time.
+///
+/// # Errors
+/// As [`run`], and `start`'s.
+pub(crate) fn measure(
+    config: &Config,
+    stop: &AtomicBool,
+    start: impl FnOnce(&Plan, &Arc<[Gauges]>, IdleGauge) -> Result<u64>,
+) -> Result<Run> {
     let (first_url, _) = config.urls.first().context("no URL is given")?;
     let destination = target::resolve(&first_url.host, first_url.port)?;
     if let Some(sources) = config.sources {
@@ -58,6 +82,7 @@ pub fn run(config: &Config, stop: &AtomicBool) -> Result<Report> {
                 request: config.request.clone(),
                 timeout: config.connect_timeout,
                 cpus: config.cpus.clone(),
+                own_file_tables: config.own_file_tables,
             };
             let mut pool = IdlePool::start(&idle_plan, descriptors)?;
             let held = pool.wait_until_held(stop, |held| progress.idle(held, idle.count))?;
@@ -67,30 +92,35 @@ pub fn run(config: &Config, stop: &AtomicBool) -> Result<Report> {
             Some(pool)
         }
     };
-    let threads = run_threads(config, &plan, stop, &mut progress)?;
+    let gauge: IdleGauge = match &idle {
+        Some(pool) => Box::new(pool.gauge()),
+        None => Box::new(IdleReport::default),
+    };
+    let start = |gauges: &Arc<[Gauges]>| start(&plan, gauges, gauge);
+    let threads = run_threads(config, &plan, stop, start, &mut progress)?;
     progress.finish();
     let idle = match idle {
         Some(pool) => pool.stop()?,
         None => IdleReport::default(),
     };
-    Ok(Report::new(config, &plan, threads, idle, stop.load(Relaxed)))
+    Ok(Run { plan, threads, idle })
 }
 
-fn raise_descriptors() -> Result<u64> {
+pub(crate) fn raise_descriptors() -> Result<u64> {
     sys::raise_descriptor_limit().context("raising the limit on descriptors")
 }
 
 /// Refuses more connections than the threads' file tables hold.
 fn check_descriptors(config: &Config, descriptors: u64) -> Result<()> {
     let limit = usize::try_from(descriptors).unwrap_or(usize::MAX);
-    let room = limit.saturating_sub(RESERVED_DESCRIPTORS).saturating_mul(config.threads);
+    let tables = if config.own_file_tables.is_some() { config.threads } else { 1 };
+    let room = limit.saturating_sub(RESERVED_DESCRIPTORS).saturating_mul(tables);
     ensure!(room > 0, "the limit on descriptors, {descriptors}, is too low: raise `ulimit -n`");
     if let Some((flag, connections)) = config.connection_limit() {
         ensure!(
             connections <= room,
-            "{flag} {connections}: the limit on descriptors, {descriptors} for each of {} \
-             threads, leaves room for {room}; add --threads, or raise `ulimit -Hn`",
-            config.threads
+            "{flag} {connections}: the limit on descriptors, {descriptors} for each of {tables} \
+             file tables, leaves room for {room}; add --threads, or raise `ulimit -Hn`"
         );
     }
     Ok(())
@@ -124,9 +154,10 @@ fn run_threads(
     config: &Config,
     plan: &Plan,
     stop: &AtomicBool,
+    start: impl FnOnce(&Arc<[Gauges]>) -> Result<u64>,
     progress: &mut Progress,
 ) -> Result<Vec<Measured>> {
-    let gauges: Vec<Gauges> = (0..plan.threads).map(|_| Gauges::default()).collect();
+    let gauges: Arc<[Gauges]> = (0..plan.threads).map(|_| Gauges::default()).collect();
     let meeting = Meeting {
         barrier: Barrier::new(plan.threads + 1),
         start_ns: OnceLock::new(),
@@ -146,14 +177,12 @@ fn run_threads(
         }
         meeting.barrier.wait();
         let failure = meeting.failure.lock().expect("nobody panics with it").take();
-        let start_ns = plan.now_ns() + START_DELAY_NS;
-        if failure.is_none() {
+        let started = failure.map_or_else(|| start(&gauges), Err);
+        if let Ok(start_ns) = started {
             let _ = meeting.start_ns.set(start_ns);
         }
         meeting.barrier.wait();
-        if let Some(failure) = failure {
-            return Err(failure);
-        }
+        let start_ns = started?;
         // Without progress this thread sleeps to the end: its wake-ups might fall on the server's CPU.
         while progress.shows() && !threads.iter().all(|thread| thread.is_finished()) {
             progress.run(plan, &gauges, plan.now_ns().saturating_sub(start_ns));
@@ -199,7 +228,9 @@ fn set_up_thread<'a>(
     pin(cpu)?;
     // Its own limit on descriptors, and cheaper system calls. Containers may forbid it; then
     // descriptors run short sooner, which is counted and told.
-    if let Err(error) = sys::own_file_table(&[]) {
+    if let Some(promise) = plan.own_file_tables
+        && let Err(error) = sys::own_file_table(promise, &[])
+    {
         tracing::debug!(%error, "the threads share one file table");
     }
     let mut worker = Worker::new(plan, gauges, index)?;
@@ -212,12 +243,16 @@ fn set_up_thread<'a>(
 ///
 /// # Errors
 /// The signals cannot be caught.
-pub fn stop_on_signals() -> Result<std::sync::Arc<AtomicBool>> {
+pub fn stop_on_signals() -> Result<Arc<AtomicBool>> {
     use signal_hook::consts::{SIGINT, SIGTERM};
-    let stop = std::sync::Arc::new(AtomicBool::new(false));
+    let stop = Arc::new(AtomicBool::new(false));
+    // Not `stop` itself: that is also set when another rank is lost, and a first signal comes then
+    // from the launcher, which must not keep this process from its report.
+    let asked = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // In this order: the first signal finds the flag unset.
-        signal_hook::flag::register_conditional_shutdown(signal, 130, stop.clone())
+        signal_hook::flag::register_conditional_shutdown(signal, 130, asked.clone())
+            .and_then(|_| signal_hook::flag::register(signal, asked.clone()))
             .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
             .context("catching SIGINT and SIGTERM")?;
     }

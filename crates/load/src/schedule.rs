@@ -143,7 +143,7 @@ impl Schedule {
         if index >= self.len {
             return None;
         }
-        // Most schedules have none: a division less.
+        // Most schedules have no bursts, and are spared the division.
         let index = if self.burst == 1 { index } else { index / self.burst };
         Some(match &self.times {
             // Divided each time: a rounded interval would add its error up.
@@ -153,7 +153,7 @@ impl Schedule {
     }
 }
 
-fn check_rate(rate_rps: f64) -> Result<()> {
+pub(crate) fn check_rate(rate_rps: f64) -> Result<()> {
     ensure!(
         rate_rps > 0.0 && rate_rps <= MAX_RATE_RPS,
         "--rate {rate_rps}: wants a number of requests a second above 0, at most 1e9"

@@ -34,7 +34,7 @@ pub(crate) struct SessionPlan {
 }
 
 /// How many sessions ended in which way during the measured part.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Sessions {
     /// Answered to their last request.
     pub completed: u64,
@@ -65,7 +65,7 @@ impl Worker<'_> {
     #[inline]
     pub(super) fn next_thought_ns(&mut self) -> Option<u64> {
         let session = self.plan.session?;
-        let fd = self.thinking.first()?;
+        let fd = self.lists.thinking.first()?;
         Some(self.thought_ns(fd, session.think_ns))
     }
 
@@ -81,7 +81,7 @@ impl Worker<'_> {
         let connection = self.pool.get(fd).expect("the caller has found it");
         connection.state = State::Thinking;
         connection.since_ns = now_ns;
-        self.thinking.push(fd);
+        self.lists.thinking.push(fd);
         true
     }
 
@@ -91,12 +91,12 @@ impl Worker<'_> {
     pub(super) fn go_on(&mut self, mut now_ns: u64) {
         let Some(session) = self.plan.session else { return };
         for _ in 0..MAX_BURST {
-            let Some(fd) = self.thinking.first() else { return };
+            let Some(fd) = self.lists.thinking.first() else { return };
             let scheduled_ns = self.thought_ns(fd, session.think_ns);
             if scheduled_ns > now_ns {
                 return;
             }
-            self.thinking.remove(fd);
+            self.lists.thinking.remove(fd);
             if scheduled_ns >= self.measured_ns {
                 self.recorder.lag.saturating_record(now_ns - scheduled_ns);
                 self.followed += 1;

@@ -4,7 +4,7 @@
 //! (ip_local_port_range); many sources have many ports.
 
 use anyhow::{Context, Error, Result, bail, ensure};
-use pollux_event::sys::Address;
+use pollux_sys::Address;
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     str::FromStr,
@@ -86,9 +86,8 @@ impl Sources {
         );
         for index in [0, self.count - 1] {
             let source = self.get(index);
-            let socket = pollux_event::sys::tcp_socket(&Address::from(source))?;
-            let bound =
-                pollux_event::sys::bind_source(std::os::fd::AsFd::as_fd(&socket), &source.into());
+            let socket = pollux_sys::tcp_socket(&Address::from(source))?;
+            let bound = pollux_sys::bind_source(std::os::fd::AsFd::as_fd(&socket), &source.into());
             if let Err(error) = bound {
                 bail!(
                     "--source: {source} is not an address of this host ({error}); \

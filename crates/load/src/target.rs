@@ -1,6 +1,10 @@
 //! What is asked for: URLs, and the bytes of their requests, made before the run.
 
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};
+use pollux_http::{
+    output::Counter,
+    request::{Unwritable, Writer},
+};
 use std::{fmt, net::SocketAddr, net::ToSocketAddrs, str::FromStr};
 
 /// An absolute `http` URL, split where a request needs it (RFC 9110 §4.2.1).
@@ -40,11 +44,12 @@ impl FromStr for Url {
         );
         let (host, port) = split_port(authority).map_err(|error| anyhow!("{text}: {error:#}"))?;
         let path = path.split('#').next().unwrap_or_default();
-        ensure!(
-            path.bytes().all(|byte| byte.is_ascii_graphic()),
-            "{text}: the path holds a character that must be percent-encoded"
-        );
         let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+        // What cannot be written is told here, with its URL.
+        match Writer::new(&mut Counter::default(), b"GET", path.as_bytes()) {
+            Ok(head) => head.leave_open(),
+            Err(error) => bail!("{text}: {error}"),
+        }
         Ok(Self { authority: authority.to_owned(), host, port: port.unwrap_or(80), path })
     }
 }
@@ -88,13 +93,14 @@ fn split_port(authority: &str) -> Result<(String, Option<u16>)> {
     Ok((host.to_owned(), port))
 }
 
-/// Resolves `HOST:PORT`, as `pollux idle` takes it.
+/// Checks that `authority` is `HOST:PORT`, as `pollux idle` takes it.
 ///
 /// # Errors
-/// No port; a name that does not resolve.
-pub fn resolve_authority(authority: &str) -> Result<SocketAddr> {
-    let (host, port) = split_port(authority).map_err(|error| anyhow!("{authority}: {error:#}"))?;
-    resolve(&host, port.with_context(|| format!("{authority}: wants HOST:PORT"))?)
+/// Neither that nor a URL.
+pub fn check_authority(authority: &str) -> Result<()> {
+    let (_, port) = split_port(authority).map_err(|error| anyhow!("{authority}: {error:#}"))?;
+    ensure!(port.is_some(), "{authority}: wants HOST:PORT, or a URL");
+    Ok(())
 }
 
 /// The address of `host`. Where a name has several (`localhost` has two families), the first
@@ -133,7 +139,7 @@ impl Targets {
     /// All of `urls`, each with its weight.
     ///
     /// # Errors
-    /// None, too many, several servers, or a weight that is not above 0.
+    /// When there are no URLs, too many, URLs of several servers, or a weight that is not above 0.
     pub fn new(urls: Vec<(Url, f64)>) -> Result<Self> {
         let Some((first, _)) = urls.first() else { bail!("no URL is given") };
         ensure!(urls.len() <= MAX_URLS, "{} URLs; at most {MAX_URLS}", urls.len());
@@ -230,67 +236,72 @@ impl Default for RequestOptions {
 }
 
 impl RequestOptions {
-    /// Checks what would break the request's framing.
+    /// Checks that requests can be written.
     ///
     /// # Errors
     /// A method or field name that is no token, a field value with a control character, a framing
-    /// field of one's own (RFC 9110 §5.5, §5.6.2).
+    /// field of one's own (RFC 9110 §5.5, §5.6.2); CONNECT.
     pub fn check(&self) -> Result<()> {
-        ensure!(is_token(&self.method), "--method {:?} is not a method", self.method);
         ensure!(self.method != "CONNECT", "--method CONNECT makes a tunnel, not a request");
+        let mut scratch = Vec::new();
+        let method = self.method.as_bytes();
+        let Ok(mut head) = Writer::new(&mut scratch, method, b"/") else {
+            bail!("--method {:?} is not a method", self.method);
+        };
         for (name, value) in &self.headers {
-            ensure!(is_token(name), "--header {name:?} is not a field name");
-            ensure!(
-                value.bytes().all(|byte| byte == b'\t' || byte >= b' ' && byte != 0x7f),
-                "--header {name}: the value holds a control character"
-            );
-            for framing in ["Content-Length", "Transfer-Encoding"] {
-                ensure!(
-                    !name.eq_ignore_ascii_case(framing),
-                    "--header {name}: the generator writes it itself, from --body"
-                );
-            }
+            head = match head.field(name.as_bytes(), value.as_bytes()) {
+                Ok(head) => head,
+                Err(Unwritable::Framing) => {
+                    bail!("--header {name}: the generator writes it itself, from --body")
+                }
+                Err(error) => bail!("--header {name:?}: {error}"),
+            };
         }
+        head.leave_open();
         Ok(())
     }
 
     /// The bytes of a request for `url`. `last`: no further request follows on its connection, so
     /// it asks the server to close (RFC 9112 §9.6).
-    pub fn write(&self, url: &Url, last: bool) -> Vec<u8> {
-        let mut bytes = self.write_head(url, last);
+    ///
+    /// # Errors
+    /// As [`RequestOptions::check`].
+    pub fn write(&self, url: &Url, last: bool) -> Result<Vec<u8>> {
+        let mut bytes = self.write_head(url, last)?;
         bytes.extend_from_slice(b"\r\n");
         bytes.extend_from_slice(&self.body);
-        bytes
+        Ok(bytes)
     }
 
     /// The request line and the fields, without the empty line that would end the head.
-    pub fn write_head(&self, url: &Url, last: bool) -> Vec<u8> {
-        let mut head = format!("{} {} HTTP/1.1\r\n", self.method, url.path);
-        let mut field = |name: &str, value: &str| {
-            if !self.headers.iter().any(|(own, _)| own.eq_ignore_ascii_case(name)) {
-                head.push_str(&format!("{name}: {value}\r\n"));
+    ///
+    /// # Errors
+    /// As [`RequestOptions::check`].
+    pub fn write_head(&self, url: &Url, last: bool) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let is_own =
+            |name: &str| self.headers.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
+        let mut head = Writer::new(&mut bytes, self.method.as_bytes(), url.path.as_bytes())?;
+        for (name, value) in [
+            ("Host", url.authority.as_str()),
+            ("User-Agent", concat!("pollux/", env!("CARGO_PKG_VERSION"))),
+        ] {
+            if !is_own(name) {
+                head = head.field(name.as_bytes(), value.as_bytes())?;
             }
-        };
-        field("Host", &url.authority);
-        field("User-Agent", concat!("pollux/", env!("CARGO_PKG_VERSION")));
-        if last {
-            field("Connection", "close");
+        }
+        if last && !is_own("Connection") {
+            head = head.close();
         }
         if !self.body.is_empty() || ["POST", "PUT", "PATCH"].contains(&self.method.as_str()) {
-            field("Content-Length", &self.body.len().to_string());
+            head = head.content_length(self.body.len() as u64);
         }
         for (name, value) in &self.headers {
-            head.push_str(&format!("{name}: {value}\r\n"));
+            head = head.field(name.as_bytes(), value.as_bytes())?;
         }
-        head.into_bytes()
+        head.leave_open();
+        Ok(bytes)
     }
-}
-
-fn is_token(text: &str) -> bool {
-    !text.is_empty()
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }
 
 #[cfg(test)]
@@ -327,6 +338,7 @@ mod tests {
             ("http://u:p@h/", "user names"),
             ("http://h/a b", "percent-encoded"),
             ("http://h/ü", "percent-encoded"),
+            ("http://h/<", "percent-encoded"),
         ] {
             // The outermost message alone: the command line shows no more.
             let error = text.parse::<Url>().unwrap_err().to_string();
@@ -337,7 +349,7 @@ mod tests {
     #[test]
     fn a_request_has_its_fields_once() {
         let mut options = RequestOptions::default();
-        let text = String::from_utf8(options.write(&url("http://h:81/x"), true)).unwrap();
+        let text = String::from_utf8(options.write(&url("http://h:81/x"), true).unwrap()).unwrap();
         assert!(text.starts_with("GET /x HTTP/1.1\r\nHost: h:81\r\nUser-Agent: pollux/"));
         assert!(text.ends_with("\r\nConnection: close\r\n\r\n"), "{text}");
         assert!(!text.contains("Content-Length"));
@@ -345,7 +357,7 @@ mod tests {
         options.headers = vec![("host".into(), "other".into()), ("X-A".into(), "1".into())];
         options.method = "POST".into();
         options.body = b"hello".to_vec();
-        let text = String::from_utf8(options.write(&url("http://h/"), false)).unwrap();
+        let text = String::from_utf8(options.write(&url("http://h/"), false).unwrap()).unwrap();
         assert!(!text.contains("Host:") && text.contains("host: other\r\n"), "{text}");
         assert!(
             text.ends_with("Content-Length: 5\r\nhost: other\r\nX-A: 1\r\n\r\nhello"),
@@ -398,8 +410,9 @@ mod tests {
 
     #[test]
     fn host_and_port_resolve_without_a_connection() {
-        assert_eq!(resolve_authority("127.0.0.1:81").unwrap().to_string(), "127.0.0.1:81");
-        assert_eq!(resolve_authority("[::1]:81").unwrap().to_string(), "[::1]:81");
-        assert!(resolve_authority("127.0.0.1").unwrap_err().to_string().contains("HOST:PORT"));
+        assert_eq!(resolve("127.0.0.1", 81).unwrap().to_string(), "127.0.0.1:81");
+        assert_eq!(resolve("::1", 81).unwrap().to_string(), "[::1]:81");
+        assert!(check_authority("127.0.0.1:81").is_ok() && check_authority("[::1]:81").is_ok());
+        assert!(check_authority("127.0.0.1").unwrap_err().to_string().contains("HOST:PORT"));
     }
 }

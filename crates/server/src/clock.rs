@@ -1,7 +1,7 @@
 //! The time, read once a wait: ticks for the timers, the Date field for the responses.
 
-use pollux_event::sys::{monotonic_coarse as monotonic, unix_second_coarse as unix_second};
 use pollux_http::date::DateCache;
+use pollux_sys::{monotonic_coarse as monotonic, unix_second_coarse as unix_second};
 use std::time::Duration;
 
 /// The grain of all timers.
@@ -23,6 +23,11 @@ impl Clock {
     /// Starts at tick 0.
     pub(crate) fn start() -> Self {
         Self { started_at: monotonic(), tick: 0, date: DateCache::new(unix_second()) }
+    }
+
+    /// Milliseconds of a clock that never goes back, the same one in all threads and processes.
+    pub(crate) fn now_ms() -> u64 {
+        u64::try_from(monotonic().as_millis()).unwrap_or(u64::MAX)
     }
 
     /// Reads the clocks: the coarse ones, which cost no system call and are right to 10 ms.

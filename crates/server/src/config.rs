@@ -1,13 +1,21 @@
 //! What a server is told: everything that `pollux serve` can set.
 
+mod frontend;
+mod guestbook;
+
+pub use crate::architecture::{Accepting, Architecture, POOL_DEFAULT, POOL_MAX, PROCESSES_DEFAULT};
+pub use frontend::{ForwardedPolicy, FrontendConfig, HostPolicy, Origin, RouteConfig};
+pub use guestbook::{GuestbookConfig, Store, StoreConnections};
 use pollux_event::MechanismSpec;
 use pollux_http::Limits;
+use pollux_sys::OwnFileTables;
 use std::{
     fmt,
     net::{SocketAddr, ToSocketAddrs},
     num::NonZeroU32,
     path::PathBuf,
     str::FromStr,
+    sync::Arc,
     time::Duration,
 };
 
@@ -16,12 +24,23 @@ use std::{
 pub struct Config {
     /// Where to listen; at least one.
     pub listen: Vec<Listen>,
-    /// The way to wait.
+    /// Who serves which connection.
+    pub architecture: Architecture,
+    /// Units of an architecture that has a pool; `None` is [`POOL_DEFAULT`].
+    pub pool: Option<usize>,
+    /// How the units of a pool come by their connections; `None` is the default of [`Accepting`].
+    pub accepting: Option<Accepting>,
+    /// The way to wait; of [`Architecture::Event`] alone.
     pub mechanism: MechanismChoice,
     /// When interest changes and writes are tried.
     pub interest: Discipline,
     /// Threads, each with its own listeners, connections and cache; at least 1.
     pub workers: usize,
+    /// Gives each worker a file table of its own, and with it the whole of RLIMIT_NOFILE and
+    /// cheaper system calls, on the program's promise. Without it, the default, the workers share
+    /// the program's table and its limit. Architectures of processes need it: a child has a table of
+    /// its own in any case.
+    pub own_file_tables: Option<OwnFileTables>,
     /// Worker i runs on the CPU `pin[i % pin.len()]` only; empty pins nothing.
     pub pin: Vec<usize>,
     /// Connections that the kernel holds for each listener before they are accepted
@@ -31,7 +50,7 @@ pub struct Config {
     /// no more (gammo §4.4).
     pub accept_limit: Option<NonZeroU32>,
     /// The most connections held at once, all workers together; `None` derives it from
-    /// RLIMIT_NOFILE.
+    /// RLIMIT_NOFILE, or is [`PROCESSES_DEFAULT`] where each has a process.
     pub max_connections: Option<usize>,
     /// The most requests on one connection; it is closed after them.
     pub max_requests: Option<NonZeroU32>,
@@ -41,6 +60,10 @@ pub struct Config {
     pub limits: Limits,
     /// The files.
     pub site: SiteConfig,
+    /// Origins to which is passed on what is not answered here.
+    pub frontend: Option<Arc<FrontendConfig>>,
+    /// A guestbook at one path of the site.
+    pub guestbook: Option<Arc<GuestbookConfig>>,
     /// How a file's head is held back until its first bytes are there.
     pub large_file: LargeFile,
     /// The `Server` field's value; `None` leaves it out.
@@ -148,7 +171,7 @@ pub enum LogTarget {
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
     /// For a request's head, from the connection's start or the head's first byte; and again for
-    /// the body of a request that has one.
+    /// each [`RECEIVE_PROGRESS_BYTES`] of the body of a request that has one.
     pub header: Duration,
     /// Between two requests.
     pub keep_alive: Duration,
@@ -156,15 +179,20 @@ pub struct Timeouts {
     pub send: Duration,
 }
 
-/// A reader that takes less than this within the send timeout is too slow, and is reset. The
-/// slowest reader that is served to the end is so SEND_PROGRESS_BYTES / timeout: 546 B/s with 30 s.
+/// A client that sends less of a body than this within the header timeout is too slow.
+pub const RECEIVE_PROGRESS_BYTES: u64 = 16 << 10;
+
+/// A reader that takes less than this within the send timeout is too slow, and its connection is
+/// closed. The slowest reader that is served to the end is so SEND_PROGRESS_BYTES / timeout: 546 B/s
+/// with 30 s. How much it took is asked of the kernel when the time is over, so that a reader who has
+/// stopped is noticed after one to two timeouts.
 pub const SEND_PROGRESS_BYTES: u64 = 16 << 10;
 
 /// The files and how they are served.
 #[derive(Clone, Debug)]
 pub struct SiteConfig {
-    /// The directory that is served.
-    pub directory: PathBuf,
+    /// The directory that is served; `None` serves no files, but what a front end's origins have.
+    pub directory: Option<PathBuf>,
     /// File names tried for a directory, in order.
     pub index: Vec<String>,
     /// Which symbolic links are followed.
@@ -195,9 +223,13 @@ impl Config {
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self {
             listen: vec![Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)))],
+            architecture: Architecture::default(),
+            pool: None,
+            accepting: None,
             mechanism: MechanismChoice::Auto,
             interest: Discipline::default(),
             workers: 1,
+            own_file_tables: None,
             pin: Vec::new(),
             backlog: 4096,
             accept_limit: NonZeroU32::new(64),
@@ -210,13 +242,15 @@ impl Config {
             },
             limits: Limits::DEFAULT,
             site: SiteConfig {
-                directory: directory.into(),
+                directory: Some(directory.into()),
                 index: vec!["index.html".into()],
                 symlinks: Symlinks::default(),
                 dotfiles: false,
                 cache_bytes: 64 << 20,
                 precompressed: true,
             },
+            frontend: None,
+            guestbook: None,
             large_file: LargeFile::default(),
             server_name: Some("pollux".into()),
             headers: Vec::new(),
@@ -225,6 +259,14 @@ impl Config {
             time_system_calls: false,
             signal_queue: None,
         }
+    }
+
+    /// The defaults, for a front end that has no files of its own.
+    pub fn without_files(frontend: FrontendConfig) -> Self {
+        let mut config = Self::new("");
+        config.site.directory = None;
+        config.frontend = Some(Arc::new(frontend));
+        config
     }
 
     /// Whether the values make sense together.
@@ -236,6 +278,7 @@ impl Config {
         ensure!(!self.listen.is_empty(), "there is no address to listen on");
         ensure!(self.workers > 0, "there must be at least one worker");
         ensure!(self.workers <= MAX_WORKERS, "more than {MAX_WORKERS} workers");
+        self.check_architecture()?;
         ensure!(self.max_connections != Some(0), "no connection would ever be accepted");
         for (name, value) in &self.headers {
             ensure!(
@@ -266,12 +309,77 @@ impl Config {
                 "the Server field's value {name:?} holds characters other than printable ASCII"
             );
         }
+        if let Some(guestbook) = &self.guestbook {
+            guestbook.check()?;
+        }
+        if let Some(frontend) = &self.frontend {
+            frontend.check()?;
+        }
+        ensure!(
+            self.site.directory.is_some() || self.frontend.is_some(),
+            "there is nothing to serve: name a directory, or an origin (--origin URL)"
+        );
         for index in &self.site.index {
             ensure!(
                 !index.is_empty() && !index.contains(['/', '\0']),
                 "index {index:?}: a file name is wanted, without a slash"
             );
         }
+        Ok(())
+    }
+}
+
+impl Config {
+    /// Whether the architecture has what is set.
+    fn check_architecture(&self) -> anyhow::Result<()> {
+        use anyhow::ensure;
+        let name = self.architecture;
+        ensure!(
+            self.pool.is_none() || name.has_pool(),
+            "--pool: --architecture {name} has no pool; preforked and prethreaded have one"
+        );
+        self.check_accepting()?;
+        ensure!(
+            self.pool.is_none_or(|pool| (1..=POOL_MAX).contains(&pool)),
+            "--pool wants a number from 1 to {POOL_MAX}"
+        );
+        if name != Architecture::Event {
+            for (flag, is_default) in [
+                ("--mechanism", self.mechanism == MechanismChoice::Auto),
+                ("--interest", self.interest == Discipline::Eager),
+                ("--workers", self.workers == 1),
+            ] {
+                ensure!(
+                    is_default,
+                    "{flag} is of --architecture event; {name} waits with ppoll(2)"
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Config {
+    /// Whether units can come by their connections in the way that is set.
+    fn check_accepting(&self) -> anyhow::Result<()> {
+        use anyhow::ensure;
+        let (name, Some(way)) = (self.architecture, self.accepting) else { return Ok(()) };
+        ensure!(
+            name.has_pool(),
+            "--accept: --architecture {name} has no pool whose units could share a listener; \
+             preforked and prethreaded have one"
+        );
+        let is_unix = |listen: &Listen| matches!(listen, Listen::Unix(_));
+        ensure!(
+            way != Accepting::Blocking || self.listen.len() == 1,
+            "--accept blocking: a unit can block on one listener only: say --listen once, or \
+             --accept exclusive"
+        );
+        ensure!(
+            way != Accepting::Reuseport || !self.listen.iter().any(is_unix),
+            "--accept reuseport: UNIX sockets cannot be shared out by the kernel (SO_REUSEPORT): \
+             listen on TCP alone, or say --accept exclusive"
+        );
         Ok(())
     }
 }

@@ -1,4 +1,8 @@
 //! The loops that drive connections: one file an engine.
 
+pub(crate) mod blocking;
+mod dial;
 pub(crate) mod readiness;
+#[cfg(test)]
+mod tests;
 mod transmit;

@@ -4,15 +4,18 @@
 //!
 //! A request's way, from the outside in:
 //!
-//! 1. [`worker`](Server): threads, each with its own listeners, file table, connections and cache,
-//!    so that nothing on a request's way is shared.
+//! 1. [`worker`](Server): threads, each with its own listeners, connections and cache, and where the
+//!    program allows it a file table, so that nothing on a request's way is shared.
 //! 2. `engine::readiness`: the loop. Waits on the mechanism, receives, sends, accepts. It is the
 //!    only part that does I/O on sockets, and is monomorphised per mechanism.
-//! 3. `connection`: the protocol's state without I/O. Bytes in, output out, and what to wait for;
-//!    any other engine or architecture can drive it. An idle connection is a 48-byte slot of
-//!    `table`, in which `timers` run their lists too.
-//! 4. `handler`: a request to a response, written into an `outbox`.
-//! 5. `site`: a path to a file, through a bounded cache in which heads are laid out beforehand.
+//!    `engine::blocking` is the other one: one connection at a time, for the architectures
+//!    (`architecture`) in which a thread or a process serves one.
+//! 3. `protocol`: a connection's state without I/O. Octets in, events out, and what is needed next;
+//!    it knows no application. An idle connection is a 48-byte slot of `table`, in which `timers`
+//!    run their lists too.
+//! 4. `application`: whoever answers, into an `outbox` of pieces. `Done` at once, or later.
+//!    `application::site` is the static one: a path to a file, through a bounded cache in which
+//!    heads are laid out beforehand.
 //!
 //! ```no_run
 //! use pollux_server::{Config, Server};
@@ -24,25 +27,32 @@
 //! # Ok::<(), anyhow::Error>(())
 //! ```
 
+mod application;
+mod architecture;
+mod board;
 mod clock;
 pub mod config;
-mod connection;
+mod control;
 mod engine;
-mod handler;
 mod limits;
 mod listener;
+mod local;
 mod log;
 mod outbox;
+#[allow(dead_code, reason = "no application yet half-closes a link or makes one of a socket")]
+mod outside;
+mod protocol;
+mod queue;
+mod rules;
 mod run;
 mod server;
-mod service;
-mod site;
 pub mod statistics;
 mod table;
 mod timers;
 mod worker;
 
 pub use config::Config;
+pub use pollux_sys::OwnFileTables;
 pub use run::{Report, run};
 pub use server::Server;
 pub use statistics::Statistics;

@@ -1,7 +1,7 @@
 //! RLIMIT_NOFILE: raised as far as it goes, and what follows from it.
 
-use crate::{config::Config, site::OPEN_FILES_MAX};
-use pollux_event::sys;
+use crate::{application::site::OPEN_FILES_MAX, config::Config};
+use pollux_sys as sys;
 use rustix::process::{Resource, getrlimit};
 
 /// Descriptors of a worker that are no connections: standard ones, listeners, the mechanism's
@@ -23,7 +23,12 @@ pub(crate) fn connections_per_worker(config: &Config, open_files: usize) -> usiz
     match config.max_connections {
         Some(all) => all.div_ceil(config.workers),
         // A small limit is shared out: better few files open in the cache than no connection.
-        None => open_files.saturating_sub(RESERVED).max(open_files / 2).max(1),
+        None => {
+            let tables = if config.own_file_tables.is_some() { 1 } else { config.workers };
+            let mine = open_files / tables;
+            let upstream = config.frontend.as_ref().map_or(0, |f| f.connections.get());
+            mine.saturating_sub(RESERVED + upstream).max(mine / 2).max(1)
+        }
     }
 }
 
@@ -37,6 +42,7 @@ mod tests {
         assert_eq!(connections_per_worker(&config, 20_000), 20_000 - RESERVED);
         assert_eq!(connections_per_worker(&config, 100), 50);
         config.workers = 3;
+        assert_eq!(connections_per_worker(&config, 300), 50, "three share one table");
         config.max_connections = Some(10);
         assert_eq!(connections_per_worker(&config, 20_000), 4);
     }

@@ -5,8 +5,11 @@ use anyhow::{Context, bail};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 use std::{
     io,
-    net::SocketAddr,
-    os::{fd::OwnedFd, unix::net::UnixStream},
+    net::{IpAddr, SocketAddr},
+    os::{
+        fd::{BorrowedFd, OwnedFd},
+        unix::net::UnixStream,
+    },
     path::Path,
 };
 
@@ -41,7 +44,7 @@ pub(crate) fn tcp(address: SocketAddr, backlog: u32, shares: bool) -> anyhow::Re
 /// another server of the same user.
 ///
 /// # Errors
-/// As [`tcp`].
+/// Those of [`tcp`]: that the address is in use, or cannot be had.
 pub(crate) fn check_free(address: SocketAddr) -> anyhow::Result<()> {
     tcp(address, 1, false).map(drop)
 }
@@ -84,4 +87,10 @@ pub(crate) fn address_of(socket: &OwnedFd) -> anyhow::Result<Listen> {
         Some(path) => Ok(Listen::Unix(path.into())),
         None => bail!("a listener has neither a TCP address nor a path"),
     }
+}
+
+/// Who is at the other end; nobody of a UNIX socket.
+pub(crate) fn peer(socket: BorrowedFd<'_>) -> Option<IpAddr> {
+    let address = SockRef::from(&socket).peer_addr().ok()?;
+    address.as_socket().map(|address| address.ip().to_canonical())
 }

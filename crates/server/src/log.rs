@@ -2,16 +2,24 @@
 //!
 //! Workers gather lines in a buffer and hand whole buffers over. When the writer is behind (a slow
 //! disk, a pipe that nobody reads), buffers are dropped and their lines counted: a server must not
-//! wait for its log.
+//! wait for its log. Where units are processes, so is the writer ([`LogProcess`]).
 
-use crate::{config::LogTarget, handler::Answer};
+mod process;
+
+pub(crate) use process::LogProcess;
+
+use crate::config::LogTarget;
 use anyhow::Context;
 use pollux_http::date::DateCache;
 use std::{
     fs::OpenOptions,
     io::Write,
     net::IpAddr,
-    sync::mpsc::{Receiver, SyncSender, sync_channel},
+    os::fd::OwnedFd,
+    sync::{
+        Arc,
+        mpsc::{SyncSender, sync_channel},
+    },
     thread::{self, JoinHandle},
 };
 
@@ -20,10 +28,19 @@ const BUFFER_BYTES: usize = 32 << 10;
 /// Buffers on the way to the writer, of all workers together; 8 MiB.
 const QUEUE_BUFFERS: usize = 256;
 
+/// What the thread that writes is sent.
+#[derive(Debug)]
+enum Message {
+    /// Whole lines.
+    Lines(Vec<u8>),
+    /// The file may have been moved away: what follows goes to a file of its name.
+    Reopen,
+}
+
 /// The thread that writes.
 #[derive(Debug)]
 pub(crate) struct Log {
-    sender: SyncSender<Vec<u8>>,
+    sender: SyncSender<Message>,
     thread: JoinHandle<()>,
 }
 
@@ -33,32 +50,29 @@ impl Log {
     /// # Errors
     /// When the file cannot be opened for appending.
     pub(crate) fn start(target: &LogTarget) -> anyhow::Result<Self> {
-        let target: Box<dyn Write + Send> = match target {
-            LogTarget::Stdout => Box::new(std::io::stdout()),
-            LogTarget::File(path) => Box::new(
-                OpenOptions::new()
-                    .append(true)
-                    .create(true)
-                    .open(path)
-                    .with_context(|| format!("access log {}", path.display()))?,
-            ),
-        };
+        let file = open(target)?;
+        let target = target.clone();
         let (sender, receiver) = sync_channel(QUEUE_BUFFERS);
         let thread = thread::Builder::new()
             .name("access-log".into())
-            .spawn(move || write_all(&receiver, target))?;
+            .spawn(move || write_each(|| receiver.recv().ok(), &target, file))?;
         Ok(Self { sender, thread })
     }
 
     /// A worker's end.
     pub(crate) fn writer(&self) -> LogWriter {
-        LogWriter {
-            sender: self.sender.clone(),
-            buffer: Vec::new(),
-            lines: 0,
-            dropped: 0,
-            peer: None,
-            date: Date { unix_second: u64::MAX, text: String::new() },
+        self.source().writer()
+    }
+
+    /// Where units that are started later get theirs from.
+    pub(crate) fn source(&self) -> LogSource {
+        LogSource(Way::Thread(self.sender.clone()))
+    }
+
+    /// Has the file opened anew, behind all lines that were handed over before.
+    pub(crate) fn reopen(&self) {
+        if self.sender.try_send(Message::Reopen).is_err() {
+            tracing::warn!("access log: the writer is behind, so it is not reopened; ask again");
         }
     }
 
@@ -70,10 +84,64 @@ impl Log {
     }
 }
 
-fn write_all(receiver: &Receiver<Vec<u8>>, mut target: Box<dyn Write + Send>) {
+/// How whole lines get to who writes them.
+#[derive(Clone, Debug)]
+enum Way {
+    /// A thread of this process.
+    Thread(SyncSender<Message>),
+    /// Another process: a socket that keeps messages apart, the same one for all who send.
+    Process(Arc<OwnedFd>),
+}
+
+/// Gives out ends of the log.
+#[derive(Clone, Debug)]
+pub(crate) struct LogSource(Way);
+
+impl LogSource {
+    /// A unit's end.
+    pub(crate) fn writer(&self) -> LogWriter {
+        LogWriter {
+            way: self.0.clone(),
+            buffer: Vec::new(),
+            lines: 0,
+            dropped: 0,
+            peer: None,
+            date: Date { unix_second: u64::MAX, text: String::new() },
+        }
+    }
+}
+
+fn open(target: &LogTarget) -> anyhow::Result<Box<dyn Write + Send>> {
+    Ok(match target {
+        LogTarget::Stdout => Box::new(std::io::stdout()),
+        LogTarget::File(path) => Box::new(
+            OpenOptions::new()
+                .append(true)
+                .create(true)
+                .open(path)
+                .with_context(|| format!("access log {}", path.display()))?,
+        ),
+    })
+}
+
+/// Writes what comes until nothing comes any more.
+fn write_each(
+    mut next: impl FnMut() -> Option<Message>,
+    target: &LogTarget,
+    mut file: Box<dyn Write + Send>,
+) {
     let mut has_failed = false;
-    while let Ok(buffer) = receiver.recv() {
-        let outcome = target.write_all(&buffer).and_then(|()| target.flush());
+    while let Some(message) = next() {
+        let outcome = match message {
+            Message::Lines(lines) => file.write_all(&lines).and_then(|()| file.flush()),
+            Message::Reopen => {
+                match open(target) {
+                    Ok(new) => (file, has_failed) = (new, false),
+                    Err(error) => tracing::error!("{error:#}; the one that was open stays in use"),
+                }
+                continue;
+            }
+        };
         if let Err(error) = outcome
             && !std::mem::replace(&mut has_failed, true)
         {
@@ -85,7 +153,7 @@ fn write_all(receiver: &Receiver<Vec<u8>>, mut target: Box<dyn Write + Send>) {
 /// A worker's end of the log.
 #[derive(Debug)]
 pub(crate) struct LogWriter {
-    sender: SyncSender<Vec<u8>>,
+    way: Way,
     buffer: Vec<u8>,
     lines: u64,
     dropped: u64,
@@ -102,8 +170,9 @@ struct Date {
 }
 
 impl LogWriter {
-    /// Adds a line. `request` is the request line: visible ASCII and spaces.
-    pub(crate) fn write(&mut self, date: &DateCache, request: &[u8], answer: Answer) {
+    /// Adds a line. `request` is the request line: visible ASCII and spaces; `len` counts the
+    /// octets of content.
+    pub(crate) fn write(&mut self, date: &DateCache, request: &[u8], status: u16, len: u64) {
         if date.unix_second() != self.date.unix_second {
             let text = clf_date(date.value());
             self.date = Date { unix_second: date.unix_second(), text };
@@ -121,7 +190,7 @@ impl LogWriter {
             }
             self.buffer.push(byte);
         }
-        let _ = writeln!(self.buffer, "\" {} {}", answer.status.code(), answer.len);
+        let _ = writeln!(self.buffer, "\" {status} {len}");
         self.lines += 1;
         if self.buffer.len() >= BUFFER_BYTES {
             self.hand_over();
@@ -134,7 +203,11 @@ impl LogWriter {
             return;
         }
         let buffer = std::mem::take(&mut self.buffer);
-        if self.sender.try_send(buffer).is_err() {
+        let is_taken = match &self.way {
+            Way::Thread(sender) => sender.try_send(Message::Lines(buffer)).is_ok(),
+            Way::Process(socket) => process::send(socket, &buffer),
+        };
+        if !is_taken {
             self.dropped += self.lines;
         }
         self.lines = 0;
@@ -157,7 +230,6 @@ fn clf_date(http: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pollux_http::Status;
 
     #[test]
     fn lines_are_in_common_log_format() {
@@ -167,10 +239,9 @@ mod tests {
         let mut writer = log.writer();
         writer.peer = Some("127.0.0.1".parse().unwrap());
         let date = DateCache::new(784_111_777);
-        let answer = Answer { status: Status::Ok, len: 2326 };
-        writer.write(&date, b"GET /a HTTP/1.0", answer);
+        writer.write(&date, b"GET /a HTTP/1.0", 200, 2326);
         writer.peer = None;
-        writer.write(&date, b"GET /\"\\ HTTP/1.1", answer);
+        writer.write(&date, b"GET /\"\\ HTTP/1.1", 200, 2326);
         writer.hand_over();
         drop(writer);
         log.finish();
@@ -186,10 +257,9 @@ mod tests {
         let (sender, _receiver) = sync_channel(1);
         let thread = thread::spawn(|| {});
         let mut writer = Log { sender, thread }.writer();
-        let answer = Answer { status: Status::Ok, len: 0 };
         for _ in 0..3 {
-            writer.write(&DateCache::new(0), b"-", answer);
-            writer.write(&DateCache::new(0), b"-", answer);
+            writer.write(&DateCache::new(0), b"-", 200, 0);
+            writer.write(&DateCache::new(0), b"-", 200, 0);
             writer.hand_over();
         }
         assert_eq!(writer.dropped(), 4);

@@ -1,45 +1,79 @@
-//! What is to be sent: bytes, and after them perhaps a part of a file.
+//! What is to be sent: pieces in order, each owned, shared or a part of a file.
 
-use crate::site::Representation;
 use std::{
     collections::VecDeque,
     ops::Range,
-    os::fd::{AsFd, BorrowedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     rc::Rc,
+    sync::Arc,
 };
 
-/// Once this many bytes are to be sent, no further pipelined request is answered until they are
-/// gone: what bounds the memory of a connection that asks and does not read.
+/// Once this many octets are to be sent, no further pipelined request is answered until they are
+/// gone, and who streams is to pause: what bounds the memory of a connection that asks and does not
+/// read.
 pub(crate) const OUTBOX_FULL: usize = 64 << 10;
+/// Who paused because of [`OUTBOX_FULL`] is told to go on when no more than this is left.
+pub(crate) const OUTBOX_LOW: usize = 16 << 10;
+/// An outbox of so many pieces is full, however short they are.
+const PIECES_MAX: usize = 64;
 
-/// Output in order: `bytes`, then `tail`, then the `later` parts.
+/// Output in order: `bytes`, then `tail`, then the `later` pieces.
 ///
 /// Each worker has one as scratch. What a send did not take moves into one of the connection's own
 /// ([`Outbox::take_rest`]).
+///
+/// Whether more is still to come is no affair of the outbox: an answer's end is known when its
+/// exchange is over ([`crate::application::Flow`]).
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     bytes: Vec<u8>,
     sent: usize,
-    tail: Option<Tail>,
-    later: VecDeque<Part>,
+    tail: Option<Content>,
+    later: VecDeque<Piece>,
 }
 
-/// A range of a file's content, held in memory or open.
+/// Octets that are sent from where they are.
 #[derive(Clone, Debug)]
-pub(crate) struct Tail {
-    /// Whose content.
-    pub(crate) file: Rc<Representation>,
-    /// Which octets of it.
-    pub(crate) range: Range<u64>,
+pub(crate) enum Content {
+    /// A range of memory that others of this worker hold too.
+    Shared(Rc<[u8]>, Range<usize>),
+    /// A range of memory that other workers hold too: the cache's.
+    Pooled(Arc<[u8]>, Range<usize>),
+    /// A range of an open regular file.
+    File(Rc<OwnedFd>, Range<u64>),
 }
 
-/// A part of a multipart body: its head and its content.
+impl Content {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Shared(_, range) | Self::Pooled(_, range) => range.len() as u64,
+            Self::File(_, range) => range.end.saturating_sub(range.start),
+        }
+    }
+
+    /// Takes `count` octets off the front.
+    fn advance(&mut self, count: u64) {
+        match self {
+            Self::Shared(_, range) | Self::Pooled(_, range) => range.start += count as usize,
+            Self::File(_, range) => range.start += count,
+        }
+    }
+}
+
+/// A piece that waits for those before it.
 #[derive(Debug)]
-pub(crate) struct Part {
-    /// What comes before the content.
-    pub(crate) head: Vec<u8>,
-    /// The content; the closing delimiter has none.
-    pub(crate) tail: Option<Tail>,
+enum Piece {
+    Owned(Vec<u8>),
+    Content(Content),
+}
+
+impl Piece {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Owned(bytes) => bytes.len() as u64,
+            Self::Content(content) => content.len(),
+        }
+    }
 }
 
 /// What to send next.
@@ -65,25 +99,33 @@ pub(crate) enum Next<'a> {
 }
 
 impl Outbox {
-    /// Appends here. Only while [`Outbox::takes_more`].
+    /// Appends here: what is put into it is sent after everything before.
     #[inline]
     pub(crate) fn bytes(&mut self) -> &mut Vec<u8> {
-        debug_assert!(self.tail.is_none());
-        &mut self.bytes
+        if self.is_all_bytes() { &mut self.bytes } else { self.later_bytes() }
     }
 
-    /// Puts a file's content after the bytes.
-    pub(crate) fn set_tail(&mut self, tail: Tail) {
-        debug_assert!(self.tail.is_none());
-        if !tail.range.is_empty() {
-            self.tail = Some(tail);
+    #[cold]
+    fn later_bytes(&mut self) -> &mut Vec<u8> {
+        if !matches!(self.later.back(), Some(Piece::Owned(_))) {
+            self.later.push_back(Piece::Owned(Vec::new()));
+        }
+        match self.later.back_mut() {
+            Some(Piece::Owned(bytes)) => bytes,
+            _ => unreachable!("it has just been pushed"),
         }
     }
 
-    /// Puts parts after the bytes and the tail.
-    pub(crate) fn set_parts(&mut self, parts: VecDeque<Part>) {
-        debug_assert!(self.later.is_empty());
-        self.later = parts;
+    /// Appends octets that are sent from where they are.
+    pub(crate) fn push(&mut self, content: Content) {
+        if content.len() == 0 {
+            return;
+        }
+        if self.is_all_bytes() {
+            self.tail = Some(content);
+        } else {
+            self.later.push_back(Piece::Content(content));
+        }
     }
 
     /// Whether another response may be appended.
@@ -92,10 +134,27 @@ impl Outbox {
         self.bytes.len() < OUTBOX_FULL && self.tail.is_none() && self.later.is_empty()
     }
 
+    /// Octets that are to be sent.
+    pub(crate) fn len(&self) -> u64 {
+        (self.bytes.len() - self.sent) as u64
+            + self.tail.as_ref().map_or(0, Content::len)
+            + self.later.iter().map(Piece::len).sum::<u64>()
+    }
+
+    /// Whether who streams should pause. Nothing is lost if he does not, but memory is.
+    pub(crate) fn is_full(&self) -> bool {
+        self.later.len() >= PIECES_MAX || self.len() >= OUTBOX_FULL as u64
+    }
+
+    /// Whether so little is left that who paused may go on.
+    pub(crate) fn is_low(&self) -> bool {
+        self.later.len() <= PIECES_MAX / 2 && self.len() <= OUTBOX_LOW as u64
+    }
+
     /// Whether there is nothing to send.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.sent == self.bytes.len() && self.tail.is_none() && self.later.is_empty()
+        self.sent == self.bytes.len() && self.is_all_bytes()
     }
 
     /// Whether there is nothing but bytes.
@@ -106,31 +165,24 @@ impl Outbox {
 
     /// Whether octets of an open file come after the bytes.
     pub(crate) fn has_file(&self) -> bool {
-        self.tail.as_ref().is_some_and(|tail| tail.file.memory().is_none())
+        matches!(self.tail, Some(Content::File(..)))
     }
 
     /// What to send next.
     #[inline]
     pub(crate) fn next(&self) -> Next<'_> {
         let bytes = &self.bytes[self.sent..];
-        let Some(Tail { file, range }) = &self.tail else {
-            return if bytes.is_empty() { Next::Nothing } else { Next::Bytes(bytes) };
-        };
-        match (file.memory(), bytes) {
-            (Some(memory), []) => Next::Bytes(&memory[range.start as usize..range.end as usize]),
-            (Some(memory), _) => {
-                Next::Two(bytes, &memory[range.start as usize..range.end as usize])
+        match (&self.tail, bytes) {
+            (None, []) => Next::Nothing,
+            (None, _) => Next::Bytes(bytes),
+            (Some(Content::Shared(memory, range)), []) => Next::Bytes(&memory[range.clone()]),
+            (Some(Content::Shared(memory, range)), _) => Next::Two(bytes, &memory[range.clone()]),
+            (Some(Content::Pooled(memory, range)), []) => Next::Bytes(&memory[range.clone()]),
+            (Some(Content::Pooled(memory, range)), _) => Next::Two(bytes, &memory[range.clone()]),
+            (Some(Content::File(..)), [_, ..]) => Next::BytesBeforeFile(bytes),
+            (Some(Content::File(file, range)), []) => {
+                Next::File { file: file.as_fd(), offset: range.start, len: range.end - range.start }
             }
-            (None, []) => match file.open_file() {
-                Some(open) => Next::File {
-                    file: open.as_fd(),
-                    offset: range.start,
-                    len: range.end - range.start,
-                },
-                // Not reached: a representation is in memory or open.
-                None => Next::Nothing,
-            },
-            (None, _) => Next::BytesBeforeFile(bytes),
         }
     }
 
@@ -141,24 +193,36 @@ impl Outbox {
         self.sent += of_bytes;
         let of_tail = (count - of_bytes) as u64;
         if let Some(tail) = &mut self.tail {
-            tail.range.start += of_tail;
-            if tail.range.is_empty() {
+            tail.advance(of_tail);
+            if tail.len() == 0 {
                 self.tail = None;
             }
         }
         if self.sent == self.bytes.len() && self.tail.is_none() {
-            self.begin_next_part();
+            self.begin_next_piece();
         }
     }
 
-    /// All before the next part is sent: its turn.
+    /// All before the next piece is sent: its turn.
     #[inline]
-    fn begin_next_part(&mut self) {
+    fn begin_next_piece(&mut self) {
         self.bytes.clear();
         self.sent = 0;
-        if let Some(part) = self.later.pop_front() {
-            self.bytes.extend_from_slice(&part.head);
-            self.tail = part.tail;
+        if !self.later.is_empty() {
+            self.take_later();
+        }
+    }
+
+    #[cold]
+    fn take_later(&mut self) {
+        if let Some(Piece::Owned(bytes)) = self.later.front_mut() {
+            self.bytes = std::mem::take(bytes);
+            self.later.pop_front();
+        }
+        if let Some(Piece::Content(_)) = self.later.front()
+            && let Some(Piece::Content(content)) = self.later.pop_front()
+        {
+            self.tail = Some(content);
         }
     }
 
@@ -210,20 +274,20 @@ mod tests {
 
     #[test]
     fn any_split_of_the_sends_gives_the_same_bytes() {
-        let file = Rc::new(Representation::in_memory(b"0123456789"));
+        let memory: Rc<[u8]> = Rc::from(&b"0123456789"[..]);
         for step in 1..30 {
             for parked in [false, true] {
                 let mut outbox = Outbox::default();
                 outbox.bytes().extend_from_slice(b"head");
-                outbox.set_tail(Tail { file: file.clone(), range: 2..7 });
-                outbox.set_parts(VecDeque::from([
-                    Part {
-                        head: b"-part-".to_vec(),
-                        tail: Some(Tail { file: file.clone(), range: 8..10 }),
-                    },
-                    Part { head: b"-end".to_vec(), tail: None },
-                ]));
+                outbox.push(Content::Shared(memory.clone(), 2..7));
                 assert!(!outbox.takes_more());
+                outbox.bytes().extend_from_slice(b"-pa");
+                outbox.bytes().extend_from_slice(b"rt-");
+                outbox.push(Content::Shared(memory.clone(), 8..9));
+                outbox.push(Content::Shared(memory.clone(), 3..3));
+                outbox.push(Content::Shared(memory.clone(), 9..10));
+                outbox.bytes().extend_from_slice(b"-end");
+                assert_eq!(outbox.len(), 21);
                 if parked {
                     outbox.advance(1);
                     let mut rest = outbox.take_rest();
@@ -235,5 +299,23 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn it_is_full_by_octets_and_by_pieces_and_low_again_when_they_are_gone() {
+        let mut outbox = Outbox::default();
+        outbox.bytes().resize(OUTBOX_FULL, 0);
+        assert!(outbox.is_full() && !outbox.is_low());
+        outbox.advance(OUTBOX_FULL - OUTBOX_LOW);
+        assert!(!outbox.is_full() && outbox.is_low());
+        outbox.clear();
+        let memory: Rc<[u8]> = Rc::from(&b"x"[..]);
+        for _ in 0..=PIECES_MAX {
+            assert!(!outbox.is_full());
+            outbox.push(Content::Shared(memory.clone(), 0..1));
+        }
+        assert!(outbox.is_full() && !outbox.is_low());
+        drain(&mut outbox, 1);
+        assert!(outbox.is_low());
     }
 }

@@ -1,8 +1,8 @@
 //! The server as a process: signals, and what is printed.
 
-use crate::{Config, Server, Statistics};
+use crate::{Config, Server, Statistics, config::Architecture};
 use anyhow::Context;
-use pollux_event::sys;
+use pollux_sys as sys;
 use serde::Serialize;
 use std::{io::Write, time::Duration};
 
@@ -18,10 +18,12 @@ pub enum Report {
 
 /// What tells the main thread that a worker has ended.
 const WORKER_ENDED: libc::c_int = libc::SIGUSR2;
-const SIGNALS: [libc::c_int; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGUSR1, WORKER_ENDED];
+const SIGNALS: [libc::c_int; 5] =
+    [libc::SIGTERM, libc::SIGINT, libc::SIGUSR1, libc::SIGHUP, WORKER_ENDED];
 
 /// Runs a server until SIGTERM or SIGINT, then stops within the grace time; a second one stops at
-/// once. SIGUSR1 prints the statistics. Must be called by the only thread of the process.
+/// once. SIGUSR1 prints the statistics, SIGHUP reopens the access log (and so a terminal that goes
+/// away does not end it). Must be called by the only thread of the process.
 ///
 /// # Errors
 /// As [`Server::start`]; and what ended a worker.
@@ -33,19 +35,38 @@ pub fn run(config: Config, report: Report) -> anyhow::Result<Statistics> {
         limit_signal_queue(most)?;
     }
     let grace = config.grace;
-    let directory = config.site.directory.clone();
-    let server = Server::start_watched(config, Some(|| sys::signal_self(WORKER_ENDED)))?;
+    let what = match &config.site.directory {
+        Some(directory) => directory.display().to_string(),
+        None => "what its origins have".to_owned(),
+    };
+    let frontend = config.frontend.clone();
+    let guestbook = config.guestbook.clone();
+    let mut server = Server::start_watched(config, Some(|| sys::signal_self(WORKER_ENDED)))?;
     match report {
         Report::Json => println_json(&listening(&server)?)?,
         Report::Human => {
             for address in server.addresses() {
                 let scheme =
                     if matches!(address, crate::config::Listen::Tcp(_)) { "http://" } else { "" };
-                eprintln!(
-                    "pollux serves {} on {scheme}{address} ({})",
-                    directory.display(),
-                    server.mechanism()
-                );
+                let how = match server.architecture() {
+                    Architecture::Event => server.mechanism().to_string(),
+                    Architecture::Forking => "forking".into(),
+                    Architecture::Preforked => {
+                        format!("preforked, {} processes", server.workers().len())
+                    }
+                    threads => format!("{threads}, {} threads", server.workers().len()),
+                };
+                say(&format!("pollux serves {what} on {scheme}{address} ({how})"));
+            }
+            for route in frontend.iter().flat_map(|frontend| &frontend.routes) {
+                let origin = &route.origin;
+                say(&match &route.prefix {
+                    Some(prefix) => format!("{prefix}/ is passed on to {origin}"),
+                    None => format!("what it has not is passed on to {origin}"),
+                });
+            }
+            if let Some(guestbook) = guestbook {
+                say(&format!("its guestbook is at {}, on {}", guestbook.path, guestbook.store));
             }
         }
     }
@@ -53,14 +74,21 @@ pub fn run(config: Config, report: Report) -> anyhow::Result<Statistics> {
     let print = |statistics: &Statistics| match report {
         Report::Json => println_json(&statistics.to_json(&mechanism)),
         Report::Human => {
-            eprint!("{}", statistics.to_text());
+            say(statistics.to_text().trim_end());
             Ok(())
         }
     };
+    // Nobody reads standard output any more: no reason to stop serving.
+    let print_now = |server: &Server| {
+        if let Err(error) = print(&server.statistics()) {
+            tracing::warn!("the statistics cannot be printed: {error:#}");
+        }
+    };
     loop {
-        match sys::wait_signal(&SIGNALS)? {
-            libc::SIGUSR1 => print(&server.statistics())?,
-            libc::SIGTERM | libc::SIGINT => {
+        match server.next_signal(&SIGNALS)? {
+            Some(libc::SIGUSR1) => print_now(&server),
+            Some(libc::SIGHUP) => server.reopen_log(),
+            Some(libc::SIGTERM | libc::SIGINT) => {
                 server.begin_stop(grace);
                 break;
             }
@@ -74,10 +102,11 @@ pub fn run(config: Config, report: Report) -> anyhow::Result<Statistics> {
         }
     }
     while server.running() > 0 {
-        match sys::wait_signal(&SIGNALS)? {
-            WORKER_ENDED => {}
-            libc::SIGUSR1 => print(&server.statistics())?,
-            _ => server.begin_stop(Duration::ZERO),
+        match server.next_signal(&SIGNALS)? {
+            Some(WORKER_ENDED) | None => {}
+            Some(libc::SIGHUP) => server.reopen_log(),
+            Some(libc::SIGUSR1) => print_now(&server),
+            Some(_) => server.begin_stop(Duration::ZERO),
         }
     }
     let statistics = server.wait()?;
@@ -100,6 +129,7 @@ fn listening(server: &Server) -> anyhow::Result<String> {
     struct Line<'a> {
         event: &'static str,
         addresses: Vec<String>,
+        architecture: &'static str,
         mechanism: &'a str,
         mechanism_spec: String,
         pid: u32,
@@ -108,11 +138,18 @@ fn listening(server: &Server) -> anyhow::Result<String> {
     Ok(serde_json::to_string(&Line {
         event: "listening",
         addresses: server.addresses().iter().map(ToString::to_string).collect(),
+        architecture: server.architecture().name(),
         mechanism: &server.mechanism().name,
         mechanism_spec: server.mechanism().to_string(),
         pid: std::process::id(),
         workers: server.workers(),
     })?)
+}
+
+/// Lines on standard error. Nobody may be there to read them, which is no reason to stop serving:
+/// eprintln! would panic.
+fn say(lines: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{lines}");
 }
 
 /// A line at once: whoever reads it waits for it.

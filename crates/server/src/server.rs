@@ -1,26 +1,30 @@
 //! A running server: its workers, seen from outside.
 
 use crate::{
-    config::{Config, Listen, MechanismChoice},
+    architecture::{Assignment, Plan, Processes, Threads},
+    board::Board,
+    config::{Architecture, Config, Listen, MechanismChoice, POOL_DEFAULT, PROCESSES_DEFAULT},
+    control::Asked,
     limits, listener,
-    log::Log,
+    log::{Log, LogProcess},
+    queue::Queues,
+    rules::Rules,
     statistics::Statistics,
-    worker::{Command, Ends, Task, Worker, WorkerInfo},
+    worker::{Ends, Task, Worker, WorkerInfo},
 };
 use anyhow::{Context, bail};
 use pollux_event::{MechanismSpec, registry};
-use std::{os::fd::OwnedFd, path::PathBuf, sync::Arc, sync::mpsc::channel, time::Duration};
+use pollux_sys as sys;
+use std::{os::fd::OwnedFd, path::PathBuf, sync::Arc, time::Duration};
 
 /// What `auto` tries, the best first.
 const AUTO: [&str; 3] = ["epoll-et", "epoll", "poll"];
 
-/// How long a worker may take to send its figures.
-const STATISTICS_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// A running server.
 #[derive(Debug)]
 pub struct Server {
-    workers: Vec<Worker>,
+    units: Units,
+    architecture: Architecture,
     infos: Vec<WorkerInfo>,
     addresses: Vec<Listen>,
     mechanism: MechanismSpec,
@@ -30,18 +34,41 @@ pub struct Server {
     ends: Ends,
 }
 
+/// Who serves.
+#[derive(Debug)]
+enum Units {
+    /// Each of them waits for many connections at a time.
+    Workers(Vec<Worker>),
+    /// Each of them blocks for one connection, in this process.
+    Threads(Threads),
+    /// Likewise, in one of its own.
+    Processes(Box<Processes>),
+}
+
 impl Server {
     /// Starts the workers and returns when all of them are ready to accept.
     ///
     /// # Errors
-    /// Names the setting, the address, the file or the limit at fault; nothing runs then.
+    /// Names the setting, the address, the file or the limit at fault; nothing runs then. Also for an
+    /// architecture of processes, which [`run()`](crate::run()) alone can look after.
     pub fn start(config: Config) -> anyhow::Result<Self> {
+        let name = config.architecture;
+        anyhow::ensure!(
+            !name.has_processes(),
+            "--architecture {name}: processes are looked after by pollux_server::run, not by Server"
+        );
         Self::start_watched(config, None)
     }
 
-    /// As [`Server::start`]; `at_end` is called by each worker's thread when it ends.
+    /// As [`Server::start`]; `at_end` is called by each worker's thread when it ends. Of processes
+    /// it must be the only thread that calls, which then looks after them with
+    /// [`Server::next_signal`].
     pub(crate) fn start_watched(config: Config, at_end: Option<fn()>) -> anyhow::Result<Self> {
         config.check()?;
+        let pool = config.pool.unwrap_or(POOL_DEFAULT);
+        if let Some(assignment) = config.architecture.assignment(pool) {
+            return Self::start_units(config, assignment, at_end);
+        }
         let mechanism = choose(&config.mechanism)?;
         let open_files = limits::raise_open_files();
         let max_connections = limits::connections_per_worker(&config, open_files);
@@ -60,9 +87,11 @@ impl Server {
             }
         }
         let shared = Arc::new(shared);
+        let rules = Arc::new(Rules::new(&config));
         let config = Arc::new(config);
         let mut server = Self {
-            workers: Vec::new(),
+            units: Units::Workers(Vec::new()),
+            architecture: Architecture::Event,
             infos: Vec::new(),
             addresses: Vec::new(),
             mechanism,
@@ -73,6 +102,7 @@ impl Server {
         for index in 0..config.workers {
             let task = Task {
                 config: config.clone(),
+                rules: rules.clone(),
                 mechanism: server.mechanism.clone(),
                 index,
                 listens: listens.clone(),
@@ -93,10 +123,66 @@ impl Server {
                 listens.clone_from(&info.listens);
                 server.addresses.clone_from(&info.listens);
             }
-            server.workers.push(worker);
+            if let Units::Workers(workers) = &mut server.units {
+                workers.push(worker);
+            }
             server.infos.push(info);
         }
         Ok(server)
+    }
+
+    /// Starts the units of an architecture whose engine blocks.
+    fn start_units(
+        mut config: Config,
+        assignment: Assignment,
+        at_end: Option<fn()>,
+    ) -> anyhow::Result<Self> {
+        let architecture = config.architecture;
+        let open_files = limits::raise_open_files();
+        let max_connections = if architecture.has_processes() {
+            // Each has a file table of its own.
+            config.max_connections.unwrap_or(PROCESSES_DEFAULT)
+        } else {
+            limits::connections_per_worker(&config, open_files)
+        };
+        let assignment = match assignment {
+            Assignment::Pool(size) => Assignment::Pool(match config.max_connections {
+                None if architecture.has_processes() => size,
+                _ => size.min(max_connections),
+            }),
+            Assignment::One => assignment,
+        };
+        // Each unit has a cache of its own. That of one connection would be thrown away with it.
+        let (seats, cache_bytes) = match assignment {
+            Assignment::Pool(size) => (size, config.site.cache_bytes / size as u64),
+            Assignment::One => (max_connections + 1, 0),
+        };
+        config.site.cache_bytes = cache_bytes;
+        let (queues, paths) = Queues::open(&config, seats)?;
+        let addresses = queues.addresses()?;
+        let ends = Ends::new(at_end);
+        let board = Arc::new(Board::new(seats).context("no memory that units share")?);
+        let rules = Arc::new(Rules::new(&config));
+        let target = config.access_log.clone();
+        let plan = Plan { config, rules, assignment, queues, max_connections, board };
+        let (units, infos, log) = if architecture.has_processes() {
+            let log = target.as_ref().map(LogProcess::new).transpose()?;
+            let processes = Processes::start(plan, log)?;
+            let infos = processes.infos().to_vec();
+            (Units::Processes(Box::new(processes)), infos, None)
+        } else {
+            let log = target.as_ref().map(Log::start).transpose()?;
+            let threads = Threads::start(plan, log.as_ref(), &ends)?;
+            let infos = threads.infos().to_vec();
+            (Units::Threads(threads), infos, log)
+        };
+        let mechanism = "poll".parse()?;
+        Ok(Self { units, architecture, infos, addresses, mechanism, log, paths, ends })
+    }
+
+    /// Who serves which connection.
+    pub fn architecture(&self) -> Architecture {
+        self.architecture
     }
 
     /// Where it listens, with the ports that the kernel chose.
@@ -104,7 +190,8 @@ impl Server {
         &self.addresses
     }
 
-    /// The mechanism that really runs.
+    /// The mechanism that really runs. Engines that block wait with ppoll(2) for one connection: that
+    /// is `poll`.
     pub fn mechanism(&self) -> &MechanismSpec {
         &self.mechanism
     }
@@ -116,27 +203,56 @@ impl Server {
 
     /// The present figures of all workers together.
     pub fn statistics(&self) -> Statistics {
-        let (sender, receiver) = channel();
-        for worker in &self.workers {
-            worker.send(Command::Statistics(sender.clone()));
-        }
-        drop(sender);
+        let workers = match &self.units {
+            Units::Workers(workers) => workers,
+            Units::Threads(threads) => return threads.statistics(),
+            Units::Processes(processes) => return processes.statistics(),
+        };
+        let asked: Vec<_> = workers.iter().map(|worker| worker.remote().ask()).collect();
         let mut all = Statistics::default();
-        while let Ok(one) = receiver.recv_timeout(STATISTICS_TIMEOUT) {
+        for one in asked.into_iter().filter_map(Asked::answer) {
             all.merge(&one);
         }
         all
     }
 
+    /// Waits for one of `signals`, which are blocked, and looks after what needs that meanwhile;
+    /// `None` when a stop was asked for and processes that were looked after have ended.
+    ///
+    /// # Errors
+    /// When nothing can be waited for.
+    pub(crate) fn next_signal(&mut self, signals: &[sys::Signal]) -> anyhow::Result<Option<i32>> {
+        match &mut self.units {
+            Units::Processes(processes) => processes.next_signal(),
+            _ => Ok(Some(sys::wait_signal(signals)?)),
+        }
+    }
+
     /// How many workers have not ended.
     pub(crate) fn running(&self) -> usize {
-        self.workers.len().saturating_sub(self.ends.count())
+        match &self.units {
+            Units::Processes(processes) => processes.running(),
+            _ => self.infos.len().saturating_sub(self.ends.count()),
+        }
     }
 
     /// Tells the workers to stop; a second call may shorten the time.
     pub fn begin_stop(&self, grace: Duration) {
-        for worker in &self.workers {
-            worker.send(Command::Stop { grace });
+        match &self.units {
+            Units::Workers(workers) => workers.iter().for_each(|one| one.remote().stop(grace)),
+            Units::Threads(threads) => threads.begin_stop(grace),
+            Units::Processes(processes) => processes.begin_stop(grace),
+        }
+    }
+
+    /// Opens the access log's file anew, as whoever moves it away wants after that; a line says so.
+    pub fn reopen_log(&self) {
+        match (&self.log, &self.units) {
+            (Some(log), _) => log.reopen(),
+            (None, Units::Processes(processes)) if processes.reopen_log() => {}
+            (None, _) => {
+                tracing::info!("SIGHUP: there is no access log to reopen; nothing changes")
+            }
         }
     }
 
@@ -155,24 +271,28 @@ impl Server {
     /// # Errors
     /// As [`Server::stop`].
     pub fn wait(self) -> anyhow::Result<Statistics> {
-        let mut all = Statistics::default();
-        let mut failure = None;
-        for worker in self.workers {
-            match worker.join() {
-                Ok(one) => all.merge(&one),
-                Err(error) => failure = Some(error),
+        let outcome = match self.units {
+            Units::Workers(workers) => {
+                let mut all = Ok(Statistics::default());
+                for worker in workers {
+                    match (worker.join(), &mut all) {
+                        (Ok(one), Ok(all)) => all.merge(&one),
+                        (Ok(_), Err(_)) => {}
+                        (Err(error), _) => all = Err(error),
+                    }
+                }
+                all
             }
-        }
+            Units::Threads(threads) => threads.wait(),
+            Units::Processes(processes) => processes.wait(),
+        };
         if let Some(log) = self.log {
             log.finish();
         }
         for path in self.paths {
             let _ = std::fs::remove_file(path);
         }
-        match failure {
-            Some(error) => Err(error.context("a worker failed")),
-            None => Ok(all),
-        }
+        outcome.context("a worker failed")
     }
 }
 

@@ -1,11 +1,15 @@
 //! What a server counts, and how it is told.
 
-use pollux_event::sys::Counters;
-use serde::Serialize;
-use std::collections::BTreeMap;
+use pollux_sys::{Call, Counters};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 /// Connections by what became of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectionCounts {
     /// Accepted and taken in.
     pub accepted: u64,
@@ -59,8 +63,57 @@ impl Statistics {
         self.log_lines_dropped += other.log_lines_dropped;
         self.system_calls.merge(&other.system_calls);
         for (name, value) in &other.mechanism {
-            *self.mechanism.entry(name).or_default() += value;
+            let ours = self.mechanism.entry(name).or_default();
+            // A maximum stays one. What else is no count, such as `on_partner` or `pinned`, says of
+            // all workers together how many of them, or of theirs, there are.
+            *ours = if name.starts_with("longest_") || *name == "stay_ms" {
+                (*ours).max(*value)
+            } else {
+                *ours + value
+            };
         }
+    }
+
+    /// Reads what [`Statistics::to_json`] has written, such as another process has.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub(crate) fn from_json(line: &str) -> serde_json::Result<Self> {
+        #[derive(Deserialize)]
+        struct Calls {
+            count: u64,
+            ns: u64,
+        }
+        #[derive(Deserialize)]
+        struct Line {
+            connections: ConnectionCounts,
+            requests: u64,
+            bytes_sent: u64,
+            waits: u64,
+            events: u64,
+            accept_pauses: u64,
+            log_lines_dropped: u64,
+            system_calls: BTreeMap<String, Calls>,
+            details: BTreeMap<String, u64>,
+        }
+        let line: Line = serde_json::from_str(line)?;
+        let mut system_calls = Counters::default();
+        for call in Call::ALL {
+            if let Some(calls) = line.system_calls.get(call.name()) {
+                system_calls.add(*call, calls.count, Duration::from_nanos(calls.ns));
+            }
+        }
+        Ok(Self {
+            connections: line.connections,
+            requests: line.requests,
+            bytes_sent: line.bytes_sent,
+            waits: line.waits,
+            events: line.events,
+            accept_pauses: line.accept_pauses,
+            log_lines_dropped: line.log_lines_dropped,
+            system_calls,
+            mechanism: line.details.into_iter().map(|(name, n)| (interned(name), n)).collect(),
+        })
     }
 
     /// The line of JSON that `--json` prints at the end and at each SIGUSR1.
@@ -124,5 +177,66 @@ impl Statistics {
             text.push_str(&format!("  {name}: {value}\n"));
         }
         text
+    }
+}
+
+/// The name as one that lives on. There are no more of them than mechanisms have names.
+fn interned(name: String) -> &'static str {
+    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = names.get(name.as_str()) {
+        return known;
+    }
+    let name: &'static str = name.leak();
+    names.insert(name);
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mut calls = Counters::default();
+        calls.add(Call::Recv, 7, Duration::from_nanos(99));
+        let written = Statistics {
+            connections: ConnectionCounts {
+                accepted: 1,
+                open: 2,
+                closed: 3,
+                refused: 4,
+                timed_out: 5,
+            },
+            requests: 6,
+            bytes_sent: 1 << 60,
+            waits: 8,
+            events: 9,
+            accept_pauses: 10,
+            log_lines_dropped: 11,
+            system_calls: calls,
+            mechanism: BTreeMap::from([("hints", 12)]),
+        };
+        let read = Statistics::from_json(&written.to_json("epoll")).unwrap();
+        assert_eq!(format!("{read:?}"), format!("{written:?}"));
+        assert!(Statistics::from_json("{}").is_err());
+    }
+
+    #[test]
+    fn maxima_of_workers_are_not_added_up() {
+        let one = |longest, switches| Statistics {
+            mechanism: BTreeMap::from([
+                ("longest_switch_ns", longest),
+                ("stay_ms", longest),
+                ("switches_to_partner", switches),
+            ]),
+            ..Statistics::default()
+        };
+        let mut all = Statistics::default();
+        for worker in [one(5, 1), one(9, 2), one(7, 3)] {
+            all.merge(&worker);
+        }
+        let values: Vec<u64> = all.mechanism.values().copied().collect();
+        assert_eq!(values, [9, 9, 6]);
     }
 }

@@ -1,18 +1,22 @@
-//! The connections of one worker, indexed by descriptor number.
+//! The peers of one worker, indexed by descriptor number: clients, links, ends of tunnels, bells.
 
-use crate::{connection::Connection, timers::Timer};
+use crate::{
+    outbox::Outbox,
+    protocol::Connection,
+    timers::{Nodes, Timer},
+};
 use pollux_event::Token;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 /// Slots that are made together. A worker's descriptors are dense, so that at most one block is
 /// partly unused; blocks never move, so that growth copies nothing.
 const BLOCK: usize = 256;
 
 /// All that an idle connection costs in the server, besides the mechanism's own cell.
-#[derive(Debug, Default)]
-pub(crate) struct Slot {
-    /// What the protocol needs.
-    pub(crate) connection: Connection,
+#[derive(Debug)]
+pub(crate) struct Slot<X> {
+    /// Who is at the other end.
+    pub(crate) peer: Peer<X>,
     /// Where it stands in the timers.
     pub(crate) timer: Timer,
     socket: Option<OwnedFd>,
@@ -62,13 +66,85 @@ pub(crate) enum Class {
     Send,
     /// The peer to close after we did.
     Linger,
+    /// The application to go on: what it waits for has timeouts of its own.
+    Application,
+    /// A link to be connected.
+    Dial,
+    /// What comes on a link; applications have timers of their own.
+    Link,
+    /// What comes through a tunnel.
+    Tunnel,
 }
 
-impl Slot {
+/// Who is at the other end of a descriptor.
+#[derive(Debug)]
+pub(crate) enum Peer<X> {
+    /// Nobody: the slot is not in use.
+    None,
+    /// A client that speaks HTTP.
+    Client(Connection<X>),
+    /// A connection that an application has dialled: its place in `Outside::links`.
+    Link(u32),
+    /// One end of a tunnel.
+    Tunnel(Tunnel),
+    /// A socket that somebody rings to wake this worker.
+    Bell,
+}
+
+/// One end of a tunnel.
+#[derive(Debug)]
+pub(crate) struct Tunnel {
+    /// What its peer has not taken yet.
+    pub(crate) kept: Option<Box<Outbox>>,
+    /// The other end.
+    pub(crate) partner: RawFd,
+    /// It was a client's connection; else a link.
+    pub(crate) is_client: bool,
+    /// Its peer has closed its side.
+    pub(crate) has_ended: bool,
+}
+
+impl<X> Default for Slot<X> {
+    fn default() -> Self {
+        Self {
+            peer: Peer::None,
+            timer: Timer::default(),
+            socket: None,
+            generation: 0,
+            marks: Marks::default(),
+            class: Class::default(),
+            armed_at: 0,
+        }
+    }
+}
+
+impl<X> Slot<X> {
     /// The descriptor. Only of a slot in use.
     #[inline]
     pub(crate) fn socket(&self) -> Option<&OwnedFd> {
         self.socket.as_ref()
+    }
+
+    /// The descriptor, and who is at its other end.
+    #[inline]
+    pub(crate) fn parts(&mut self) -> Option<(BorrowedFd<'_>, &mut Peer<X>)> {
+        let socket = self.socket.as_ref()?;
+        Some((socket.as_fd(), &mut self.peer))
+    }
+
+    /// The connection of a client.
+    #[inline]
+    pub(crate) fn client(&mut self) -> Option<&mut Connection<X>> {
+        match &mut self.peer {
+            Peer::Client(connection) => Some(connection),
+            _ => None,
+        }
+    }
+
+    /// Which use of the number it is.
+    #[inline]
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation
     }
 
     /// The registration.
@@ -79,29 +155,36 @@ impl Slot {
 }
 
 /// The slots.
-#[derive(Debug, Default)]
-pub(crate) struct Table {
-    blocks: Vec<Option<Box<[Slot; BLOCK]>>>,
+#[derive(Debug)]
+pub(crate) struct Table<X> {
+    blocks: Vec<Option<Box<[Slot<X>; BLOCK]>>>,
+    /// Descriptors in use.
     live: usize,
 }
 
-impl Table {
-    /// Enters an accepted connection.
-    pub(crate) fn insert(&mut self, socket: OwnedFd, token: Token) -> &mut Slot {
+impl<X> Default for Table<X> {
+    fn default() -> Self {
+        Self { blocks: Vec::new(), live: 0 }
+    }
+}
+
+impl<X> Table<X> {
+    /// Enters a descriptor, as registered for reading.
+    pub(crate) fn insert(&mut self, socket: OwnedFd, token: Token, peer: Peer<X>) -> &mut Slot<X> {
         let index = socket.as_raw_fd() as usize;
         let block = index / BLOCK;
         if block >= self.blocks.len() {
             self.blocks.resize_with(block + 1, || None);
         }
         let block = self.blocks[block].get_or_insert_with(|| {
-            let slots: Box<[Slot]> = (0..BLOCK).map(|_| Slot::default()).collect();
-            slots.try_into().expect("a block has BLOCK slots")
+            let slots: Box<[Slot<X>]> = (0..BLOCK).map(|_| Slot::default()).collect();
+            slots.try_into().ok().expect("a block has BLOCK slots")
         });
         let slot = &mut block[index % BLOCK];
         debug_assert!(slot.socket.is_none());
         self.live += 1;
         // The timer may still hang in its list from the number's last use: it stays as it is.
-        slot.connection = Connection::default();
+        slot.peer = peer;
         slot.socket = Some(socket);
         slot.generation = token.generation;
         slot.marks = Marks::READS;
@@ -114,7 +197,7 @@ impl Table {
     pub(crate) fn remove(&mut self, fd: RawFd) -> Option<(OwnedFd, Token)> {
         let slot = self.slot_mut(fd)?;
         let socket = slot.socket.take()?;
-        slot.connection = Connection::default();
+        slot.peer = Peer::None;
         slot.timer.disarm();
         let token = slot.token(fd);
         self.live -= 1;
@@ -123,25 +206,15 @@ impl Table {
 
     /// The slot of `fd` where one was ever made, in use or not.
     #[inline]
-    pub(crate) fn slot_mut(&mut self, fd: RawFd) -> Option<&mut Slot> {
+    pub(crate) fn slot_mut(&mut self, fd: RawFd) -> Option<&mut Slot<X>> {
         let index = fd as usize;
         Some(&mut self.blocks.get_mut(index / BLOCK)?.as_mut()?[index % BLOCK])
     }
 
     /// The slot of `fd` where it is in use.
     #[inline]
-    pub(crate) fn get_mut(&mut self, fd: RawFd) -> Option<&mut Slot> {
+    pub(crate) fn get_mut(&mut self, fd: RawFd) -> Option<&mut Slot<X>> {
         self.slot_mut(fd).filter(|slot| slot.socket.is_some())
-    }
-
-    /// Connections that are open.
-    pub(crate) fn len(&self) -> usize {
-        self.live
-    }
-
-    /// Whether none is open.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.live == 0
     }
 
     /// The descriptors in use, in order.
@@ -159,6 +232,13 @@ impl Table {
     }
 }
 
+impl<X> Nodes for Table<X> {
+    #[inline]
+    fn timer_mut(&mut self, node: u32) -> Option<&mut Timer> {
+        self.slot_mut(node as RawFd).map(|slot| &mut slot.timer)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,22 +247,26 @@ mod tests {
     #[test]
     fn an_idle_connection_costs_at_most_64_bytes() {
         // The mechanism's registration is the other 4 bytes.
-        assert!(size_of::<Slot>() + 4 <= 64, "a slot has {} bytes", size_of::<Slot>());
+        assert!(
+            size_of::<Slot<[u64; 9]>>() + 4 <= 64,
+            "a slot has {} bytes",
+            size_of::<Slot<[u64; 9]>>()
+        );
     }
 
     #[test]
     fn a_number_used_again_finds_nothing_of_its_last_use() {
-        let mut table = Table::default();
+        let mut table = Table::<()>::default();
         let socket = OwnedFd::from(File::open("/dev/null").unwrap());
         let fd = socket.as_raw_fd();
-        let slot = table.insert(socket, Token { fd, generation: 7 });
+        let slot = table.insert(socket, Token { fd, generation: 7 }, Peer::Link(0));
         slot.marks |= Marks::INPUT_WAITS;
         slot.class = Class::Send;
-        assert_eq!((table.len(), table.descriptors()), (1, vec![fd]));
+        assert_eq!((table.live, table.descriptors()), (1, vec![fd]));
         let (socket, token) = table.remove(fd).unwrap();
         assert_eq!(token.generation, 7);
-        assert!(table.is_empty() && table.get_mut(fd).is_none() && table.remove(fd).is_none());
-        let slot = table.insert(socket, Token { fd, generation: 8 });
+        assert!(table.live == 0 && table.get_mut(fd).is_none() && table.remove(fd).is_none());
+        let slot = table.insert(socket, Token { fd, generation: 8 }, Peer::Link(0));
         assert_eq!((slot.marks, slot.class), (Marks::READS, Class::Header));
         assert_eq!(slot.token(fd).generation, 8);
     }

@@ -1,12 +1,19 @@
-//! Timeouts without a heap entry each: a wheel of lists that run through the connections' slots.
+//! Timeouts without a heap entry each: a wheel of lists that run through the connections' slots and
+//! the applications' alarms.
 //!
 //! A connection that serves requests moves its deadline on at each of them. That only writes the
 //! new deadline into the slot; the slot stays in the list of an earlier tick and is put where it
 //! belongs when that tick comes. So a request touches no other slot, and a connection is looked at
 //! once per timeout, not once per request.
 
-use crate::table::Table;
-use std::os::fd::RawFd;
+/// What has timers: the wheel's lists run through them by number.
+pub(crate) trait Nodes {
+    /// The timer of this node, if there ever was one of this number.
+    fn timer_mut(&mut self, node: u32) -> Option<&mut Timer>;
+}
+
+/// Nodes with this bit are applications' alarms; the others are descriptors.
+pub(crate) const ALARM: u32 = 1 << 31;
 
 /// Ticks that the wheel tells apart: 102 s. Later deadlines are looked at once a turn.
 const BUCKETS: usize = 1024;
@@ -65,53 +72,53 @@ impl Default for Wheel {
 }
 
 impl Wheel {
-    /// Sets the deadline of the slot of `fd`.
+    /// Sets the deadline of the node.
     #[inline]
-    pub(crate) fn arm(&mut self, table: &mut Table, fd: RawFd, deadline: u32) {
-        let Some(slot) = table.slot_mut(fd) else { return };
-        if !slot.timer.postpone(deadline) {
-            self.put(table, fd);
+    pub(crate) fn arm(&mut self, nodes: &mut impl Nodes, node: u32, deadline: u32) {
+        let Some(slot) = nodes.timer_mut(node) else { return };
+        if !slot.postpone(deadline) {
+            self.put(nodes, node);
         }
     }
 
-    /// Moves the slot of `fd` into the list where its deadline belongs: for who has
+    /// Moves the node into the list where its deadline belongs: for who has
     /// [`Timer::postpone`]d it himself.
     #[cold]
-    pub(crate) fn put(&mut self, table: &mut Table, fd: RawFd) {
-        self.unlink(table, fd);
-        self.link(table, fd);
+    pub(crate) fn put(&mut self, nodes: &mut impl Nodes, node: u32) {
+        self.unlink(nodes, node);
+        self.link(nodes, node);
     }
 
     /// Into the list of its deadline, or the last one that the wheel has.
-    fn link(&mut self, table: &mut Table, fd: RawFd) {
-        let Some(slot) = table.slot_mut(fd) else { return };
+    fn link(&mut self, nodes: &mut impl Nodes, node: u32) {
+        let Some(slot) = nodes.timer_mut(node) else { return };
         let last = self.done.saturating_add(BUCKETS as u32 - 1);
-        let place = slot.timer.deadline.clamp(self.done.saturating_add(1), last);
+        let place = slot.deadline.clamp(self.done.saturating_add(1), last);
         let bucket = place as usize % BUCKETS;
         let next = self.first[bucket];
-        slot.timer.place = place;
-        slot.timer.previous = FIRST;
-        slot.timer.next = next;
-        self.first[bucket] = fd as u32;
+        slot.place = place;
+        slot.previous = FIRST;
+        slot.next = next;
+        self.first[bucket] = node;
         self.occupied[bucket / 64] |= 1 << (bucket % 64);
         if next != NONE
-            && let Some(follower) = table.slot_mut(next as RawFd)
+            && let Some(follower) = nodes.timer_mut(next)
         {
-            follower.timer.previous = fd as u32;
+            follower.previous = node;
         }
     }
 
-    fn unlink(&mut self, table: &mut Table, fd: RawFd) {
-        let Some(slot) = table.slot_mut(fd) else { return };
-        let Timer { place, previous, next, .. } = slot.timer;
+    fn unlink(&mut self, nodes: &mut impl Nodes, node: u32) {
+        let Some(slot) = nodes.timer_mut(node) else { return };
+        let Timer { place, previous, next, .. } = *slot;
         if place == NONE {
             return;
         }
-        slot.timer.place = NONE;
+        slot.place = NONE;
         if next != NONE
-            && let Some(follower) = table.slot_mut(next as RawFd)
+            && let Some(follower) = nodes.timer_mut(next)
         {
-            follower.timer.previous = previous;
+            follower.previous = previous;
         }
         if previous == FIRST {
             let bucket = place as usize % BUCKETS;
@@ -119,13 +126,13 @@ impl Wheel {
             if next == NONE {
                 self.occupied[bucket / 64] &= !(1 << (bucket % 64));
             }
-        } else if let Some(leader) = table.slot_mut(previous as RawFd) {
-            leader.timer.next = next;
+        } else if let Some(leader) = nodes.timer_mut(previous) {
+            leader.next = next;
         }
     }
 
-    /// Appends to `due` the descriptors whose deadline is at or before `now`; they have none then.
-    pub(crate) fn expire(&mut self, table: &mut Table, now: u32, due: &mut Vec<RawFd>) {
+    /// Appends to `due` the nodes whose deadline is at or before `now`; they have none then.
+    pub(crate) fn expire(&mut self, nodes: &mut impl Nodes, now: u32, due: &mut Vec<u32>) {
         // After a long sleep one turn meets every list.
         let turns = now.saturating_sub(self.done).min(BUCKETS as u32);
         let from = now - turns;
@@ -136,17 +143,17 @@ impl Wheel {
             let mut index = std::mem::replace(&mut self.first[bucket], NONE);
             self.occupied[bucket / 64] &= !(1 << (bucket % 64));
             while index != NONE {
-                let fd = index as RawFd;
-                let Some(slot) = table.slot_mut(fd) else { break };
-                index = slot.timer.next;
-                slot.timer.place = NONE;
-                match slot.timer.deadline {
+                let node = index;
+                let Some(slot) = nodes.timer_mut(node) else { break };
+                index = slot.next;
+                slot.place = NONE;
+                match slot.deadline {
                     NONE => {}
                     deadline if deadline <= now => {
-                        slot.timer.deadline = NONE;
-                        due.push(fd);
+                        slot.deadline = NONE;
+                        due.push(node);
                     }
-                    _ => self.link(table, fd),
+                    _ => self.link(nodes, node),
                 }
             }
         }
@@ -177,59 +184,48 @@ impl Wheel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pollux_event::Token;
     use proptest::prelude::*;
-    use std::{
-        collections::BTreeMap,
-        fs::File,
-        os::fd::{AsRawFd, OwnedFd},
-    };
+    use std::collections::BTreeMap;
 
-    fn table(len: usize) -> (Table, Vec<RawFd>) {
-        let mut table = Table::default();
-        let null = File::open("/dev/null").unwrap();
-        let fds = (0..len).map(|_| {
-            let socket = OwnedFd::from(null.try_clone().unwrap());
-            let fd = socket.as_raw_fd();
-            table.insert(socket, Token { fd, generation: 0 });
-            fd
-        });
-        let fds = fds.collect();
-        (table, fds)
+    struct All(Vec<Timer>);
+
+    impl Nodes for All {
+        fn timer_mut(&mut self, node: u32) -> Option<&mut Timer> {
+            self.0.get_mut(node as usize)
+        }
     }
 
-    fn expire(wheel: &mut Wheel, table: &mut Table, now: u32) -> Vec<RawFd> {
+    fn expire(wheel: &mut Wheel, nodes: &mut All, now: u32) -> Vec<u32> {
         let mut due = Vec::new();
-        wheel.expire(table, now, &mut due);
+        wheel.expire(nodes, now, &mut due);
         due.sort_unstable();
         due
     }
 
     #[test]
     fn a_deadline_moved_on_ends_when_it_says() {
-        let (mut table, fds) = table(2);
+        let mut nodes = All(vec![Timer::default(); 2]);
         let mut wheel = Wheel::default();
-        wheel.arm(&mut table, fds[0], 5);
-        wheel.arm(&mut table, fds[1], 5);
-        wheel.arm(&mut table, fds[0], 9);
+        wheel.arm(&mut nodes, 0, 5);
+        wheel.arm(&mut nodes, 1, 5);
+        wheel.arm(&mut nodes, 0, 9);
         assert_eq!(wheel.next(), Some(5));
-        assert_eq!(expire(&mut wheel, &mut table, 5), [fds[1]]);
+        assert_eq!(expire(&mut wheel, &mut nodes, 5), [1]);
         assert_eq!(wheel.next(), Some(9));
-        assert_eq!(expire(&mut wheel, &mut table, 8), [0; 0]);
-        assert_eq!(expire(&mut wheel, &mut table, 9), [fds[0]]);
+        assert_eq!(expire(&mut wheel, &mut nodes, 8), [0; 0]);
+        assert_eq!(expire(&mut wheel, &mut nodes, 9), [0]);
         assert_eq!(wheel.next(), None);
     }
 
     #[test]
-    fn a_closed_connection_never_expires_and_its_number_can_be_used_again() {
-        let (mut table, fds) = table(1);
+    fn what_is_disarmed_never_expires_and_its_number_can_be_used_again() {
+        let mut nodes = All(vec![Timer::default(); 1]);
         let mut wheel = Wheel::default();
-        wheel.arm(&mut table, fds[0], 3);
-        let (socket, token) = table.remove(fds[0]).unwrap();
-        table.insert(socket, token);
-        wheel.arm(&mut table, fds[0], 7);
-        assert_eq!(expire(&mut wheel, &mut table, 6), [0; 0]);
-        assert_eq!(expire(&mut wheel, &mut table, 7), fds);
+        wheel.arm(&mut nodes, 0, 3);
+        nodes.0[0].disarm();
+        wheel.arm(&mut nodes, 0, 7);
+        assert_eq!(expire(&mut wheel, &mut nodes, 6), [0; 0]);
+        assert_eq!(expire(&mut wheel, &mut nodes, 7), [0]);
     }
 
     proptest! {
@@ -239,21 +235,21 @@ mod tests {
         fn ends_what_a_map_of_deadlines_would_end(
             steps in prop::collection::vec((0..20usize, 0..3000u32, 0..400u32), 1..200)
         ) {
-            let (mut table, fds) = table(20);
+            let mut nodes = All(vec![Timer::default(); 20]);
             let mut wheel = Wheel::default();
-            let mut model: BTreeMap<RawFd, u32> = BTreeMap::new();
+            let mut model: BTreeMap<u32, u32> = BTreeMap::new();
             let mut now = 0;
             for (which, ahead, pass) in steps {
-                wheel.arm(&mut table, fds[which], now + 1 + ahead);
-                model.insert(fds[which], now + 1 + ahead);
+                wheel.arm(&mut nodes, which as u32, now + 1 + ahead);
+                model.insert(which as u32, now + 1 + ahead);
                 let next = wheel.next().expect("one is armed");
                 prop_assert!(model.values().all(|&deadline| next <= deadline));
                 prop_assert!(next > now);
                 now += pass;
-                let due: Vec<RawFd> =
-                    model.iter().filter(|(_, d)| **d <= now).map(|(fd, _)| *fd).collect();
+                let due: Vec<u32> =
+                    model.iter().filter(|(_, d)| **d <= now).map(|(node, _)| *node).collect();
                 model.retain(|_, deadline| *deadline > now);
-                prop_assert_eq!(expire(&mut wheel, &mut table, now), due);
+                prop_assert_eq!(expire(&mut wheel, &mut nodes, now), due);
             }
         }
     }

@@ -1,73 +1,37 @@
 //! Worker threads: each has a file table, listeners, connections and a cache of its own.
 
 use crate::{
+    application::Routes,
     config::{Config, Listen},
+    control::{Inbox, Remote},
     engine::readiness::Engine,
     listener,
+    local::Local,
     log::LogWriter,
-    service::Service,
+    rules::Rules,
     statistics::Statistics,
 };
 use anyhow::Context;
 use pollux_event::{
     Mechanism, MechanismSpec,
     registry::{Visitor, with_mechanism},
-    sys,
 };
+use pollux_sys::{self as sys, OwnFileTables};
 use serde::Serialize;
 use std::{
-    io::Write,
-    os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::net::UnixStream,
-    },
+    os::fd::{AsFd, OwnedFd},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
-        mpsc::{Receiver, Sender, channel},
+        mpsc::{Sender, channel},
     },
     thread::{self, JoinHandle},
-    time::Duration,
 };
-
-/// What the main thread asks of a worker.
-#[derive(Debug)]
-pub(crate) enum Command {
-    /// Send your figures.
-    Statistics(Sender<Statistics>),
-    /// Stop accepting, end what is in flight within the time.
-    Stop { grace: Duration },
-}
-
-/// The worker's end of the commands: a socket to wait on, and a queue.
-///
-/// A socket and no eventfd, since not every mechanism can wait for those (RT signals).
-#[derive(Debug)]
-pub(crate) struct Inbox {
-    bell: OwnedFd,
-    commands: Receiver<Command>,
-}
-
-impl Inbox {
-    /// For the interest set.
-    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
-    }
-
-    /// Everything that has been sent.
-    pub(crate) fn take(&self) -> Vec<Command> {
-        // First the bell: a command sent in between rings once more, which does no harm.
-        let mut rings = [0; 64];
-        while sys::read(self.bell.as_fd(), &mut rings).is_ok_and(|count| count == rings.len()) {}
-        self.commands.try_iter().collect()
-    }
-}
 
 /// A running worker, seen from the main thread.
 #[derive(Debug)]
 pub(crate) struct Worker {
-    bell: UnixStream,
-    commands: Sender<Command>,
+    remote: Remote,
     thread: JoinHandle<anyhow::Result<Statistics>>,
 }
 
@@ -86,6 +50,7 @@ pub struct WorkerInfo {
 /// What a worker is given.
 pub(crate) struct Task {
     pub(crate) config: Arc<Config>,
+    pub(crate) rules: Arc<Rules>,
     pub(crate) mechanism: MechanismSpec,
     pub(crate) index: usize,
     /// Where to listen; ports are known from the second worker on.
@@ -104,21 +69,18 @@ impl Worker {
     /// # Errors
     /// Whatever kept it from being ready.
     pub(crate) fn start(task: Task) -> anyhow::Result<(Self, WorkerInfo)> {
-        let (bell, far_end) = UnixStream::pair().context("no sockets to talk to a worker with")?;
-        bell.set_nonblocking(true)?;
-        far_end.set_nonblocking(true)?;
-        let far_end = Arc::new(OwnedFd::from(far_end));
-        let (commands, queue) = channel();
+        let (remote, far_end) = Remote::pair().context("no sockets to talk to a worker with")?;
+        let far_end = Arc::new(far_end);
         let (ready, is_ready) = channel();
         let thread = thread::Builder::new().name(format!("worker-{}", task.index)).spawn({
             let far_end = far_end.clone();
             move || {
                 let _end = End(task.ends.clone());
-                run(task, far_end, queue, &ready)
+                run(task, far_end, &ready)
             }
         })?;
         match is_ready.recv() {
-            Ok(info) => Ok((Self { bell, commands, thread }, info)),
+            Ok(info) => Ok((Self { remote, thread }, info)),
             Err(_) => Err(match join(thread) {
                 Ok(_) => anyhow::anyhow!("a worker ended before it was ready"),
                 Err(error) => error,
@@ -126,12 +88,9 @@ impl Worker {
         }
     }
 
-    /// Sends a command; a worker that has ended does not hear it.
-    pub(crate) fn send(&self, command: Command) {
-        if self.commands.send(command).is_ok() {
-            // When it is full, it has rung already.
-            let _ = (&self.bell).write(&[1]);
-        }
+    /// To tell it something.
+    pub(crate) fn remote(&self) -> &Remote {
+        &self.remote
     }
 
     /// Waits until it has ended.
@@ -164,7 +123,7 @@ impl Ends {
 }
 
 /// Reports a worker's end also when it panics.
-struct End(Ends);
+pub(crate) struct End(pub(crate) Ends);
 
 impl Drop for End {
     fn drop(&mut self) {
@@ -179,15 +138,14 @@ impl Drop for End {
 fn run(
     task: Task,
     far_end: Arc<OwnedFd>,
-    commands: Receiver<Command>,
     ready: &Sender<WorkerInfo>,
 ) -> anyhow::Result<Statistics> {
-    let Task { config, mechanism, index, listens, shared, max_connections, log, .. } = task;
-    let mut kept = own_files(&far_end, &shared)?;
+    let Task { config, rules, mechanism, index, listens, shared, max_connections, log, .. } = task;
+    let mut kept = own_files(config.own_file_tables, &far_end, &shared)?;
     // The main thread's own: were they dropped here at last, they would be closed in the wrong
     // table. It holds them at least until this worker is ready.
     drop((far_end, shared));
-    let inbox = Inbox { bell: kept.remove(0), commands };
+    let inbox = Inbox::new(kept.remove(0));
     let mut listeners = kept;
     for listen in &listens {
         if let Listen::Tcp(address) = listen {
@@ -196,28 +154,51 @@ fn run(
     }
     let cpu = pin(&config, index)?;
     sys::set_timing(config.time_system_calls);
-    let service = Service::new(&config, log)?;
+    let application = Routes::open(&config, &rules)?;
+    let local = Local::new(log);
     let info = WorkerInfo {
         tid: rustix::thread::gettid().as_raw_nonzero().get(),
         cpu,
         listens: listeners.iter().map(listener::address_of).collect::<Result<_, _>>()?,
     };
     let name = mechanism.name.clone();
-    let job = Job { config, mechanism, service, listeners, max_connections, inbox, info, ready };
+    let job = Job {
+        config,
+        mechanism,
+        application,
+        rules,
+        local,
+        listeners,
+        max_connections,
+        inbox,
+        info,
+        ready,
+    };
     with_mechanism(&name, job)?
 }
 
-/// A file table of this thread's own, with the bell and the shared listeners in it; where that
-/// is forbidden (unshare(2) in many containers), copies in the common one.
-fn own_files(bell: &OwnedFd, shared: &[OwnedFd]) -> anyhow::Result<Vec<OwnedFd>> {
+/// The bell and the shared listeners, as this thread's own: in a file table of its own where the
+/// program has promised what that takes, else as copies in the common one; likewise where it is
+/// forbidden (unshare(2) in many containers).
+fn own_files(
+    promise: Option<OwnFileTables>,
+    bell: &OwnedFd,
+    shared: &[OwnedFd],
+) -> anyhow::Result<Vec<OwnedFd>> {
     let kept: Vec<_> = std::iter::once(bell).chain(shared.iter()).map(AsFd::as_fd).collect();
-    sys::own_file_table(&kept).or_else(|error| {
-        tracing::info!("workers share one file table, and with it RLIMIT_NOFILE: {error}");
-        kept.iter().map(|fd| Ok(fd.try_clone_to_owned()?)).collect()
-    })
+    if let Some(promise) = promise {
+        match sys::own_file_table(promise, &kept) {
+            Ok(copies) => return Ok(copies),
+            Err(error) => {
+                tracing::info!("workers share one file table, and with it RLIMIT_NOFILE: {error}");
+            }
+        }
+    }
+    kept.iter().map(|fd| Ok(fd.try_clone_to_owned()?)).collect()
 }
 
-fn pin(config: &Config, index: usize) -> anyhow::Result<Option<usize>> {
+/// Pins this thread to the CPU of its number, if there is one.
+pub(crate) fn pin(config: &Config, index: usize) -> anyhow::Result<Option<usize>> {
     let Some(&cpu) = config.pin.get(index % config.pin.len().max(1)) else { return Ok(None) };
     let mut cpus = rustix::thread::CpuSet::new();
     anyhow::ensure!(
@@ -234,7 +215,9 @@ fn pin(config: &Config, index: usize) -> anyhow::Result<Option<usize>> {
 struct Job<'a> {
     config: Arc<Config>,
     mechanism: MechanismSpec,
-    service: Service,
+    application: Routes,
+    rules: Arc<Rules>,
+    local: Local,
     listeners: Vec<OwnedFd>,
     max_connections: usize,
     inbox: Inbox,
@@ -246,12 +229,12 @@ impl Visitor for Job<'_> {
     type Output = anyhow::Result<Statistics>;
 
     fn visit<M: Mechanism>(self) -> Self::Output {
-        let engine = Engine::<M>::new(
+        let engine = Engine::<M, Routes>::new(
             &self.config,
             &self.mechanism.options(),
-            self.service,
-            self.listeners,
-            self.max_connections,
+            self.application,
+            (self.rules, self.local),
+            (self.listeners, self.max_connections),
             self.inbox,
         )?;
         let _ = self.ready.send(self.info);
@@ -262,24 +245,24 @@ impl Visitor for Job<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pollux_event::mechanism::{epoll::Epoll, poll::Poll};
+    use pollux_event::mechanism::{epoll::EpollLevel, poll::Poll};
     use socket2::SockRef;
-    use std::net::Shutdown;
+    use std::{net::Shutdown, time::Duration};
 
     /// A worker whose listener somebody else has shut down, as who shares it can.
     fn without_a_listener<M: Mechanism>() {
         let listener = listener::tcp("127.0.0.1:0".parse().unwrap(), 8, false).unwrap();
         let shared = listener.try_clone().unwrap();
-        let (mut bell, far_end) = UnixStream::pair().unwrap();
-        far_end.set_nonblocking(true).unwrap();
-        let (commands, queue) = channel();
+        let (remote, far_end) = Remote::pair().unwrap();
         let worker = thread::spawn(move || {
             let directory = tempfile::tempdir().unwrap();
             let config = Config::new(directory.path());
-            let service = Service::new(&config, None).unwrap();
-            let inbox = Inbox { bell: far_end.into(), commands: queue };
+            let rules = Arc::new(Rules::new(&config));
+            let routes = Routes::open(&config, &rules).unwrap();
+            let inbox = Inbox::new(far_end);
             let options = "epoll".parse::<MechanismSpec>().unwrap().options();
-            Engine::<M>::new(&config, &options, service, vec![listener], 10, inbox)
+            let own = (rules, Local::new(None));
+            Engine::<M, _>::new(&config, &options, routes, own, (vec![listener], 10), inbox)
                 .unwrap()
                 .run()
                 .unwrap()
@@ -287,15 +270,14 @@ mod tests {
         SockRef::from(&shared).shutdown(Shutdown::Both).unwrap();
         thread::sleep(Duration::from_millis(300));
         // It is there, and stops when it is told.
-        commands.send(Command::Stop { grace: Duration::ZERO }).unwrap();
-        bell.write_all(&[1]).unwrap();
+        remote.stop(Duration::ZERO);
         let statistics = worker.join().unwrap();
         assert_eq!(statistics.system_calls.of(sys::Call::Accept), 1);
     }
 
     #[test]
     fn what_listens_no_more_is_given_up() {
-        without_a_listener::<Epoll<false>>();
+        without_a_listener::<EpollLevel>();
         without_a_listener::<Poll>();
     }
 }

@@ -3,6 +3,7 @@
 use crate::{
     cache::Cache,
     process::{Interrupted, Supervisor, command, find_program},
+    progress::Progress,
     release::Release,
 };
 use anyhow::{Context, bail};
@@ -18,6 +19,8 @@ const QUERY_LIMIT: Duration = Duration::from_secs(120);
 const UPDATE_LIMIT: Duration = Duration::from_secs(600);
 const DOWNLOAD_LIMIT: Duration = Duration::from_secs(1800);
 const UNPACK_LIMIT: Duration = Duration::from_secs(600);
+/// Lists of our own that are younger are not fetched again: one kernel asks several times.
+const LISTS_ARE_FRESH: Duration = Duration::from_secs(600);
 /// How many releases of a series are looked at before it is given up.
 const CANDIDATES_MAX: usize = 12;
 
@@ -26,6 +29,9 @@ const CANDIDATES_MAX: usize = 12;
 pub(crate) struct KernelPackages {
     pub(crate) release: String,
     pub(crate) image: String,
+    /// What the image package is made of, where it is empty itself: `linux-binary-…` and the like.
+    #[serde(default)]
+    pub(crate) parts: Vec<String>,
     /// All that is needed to build a module for it: headers, common headers, kbuild's programs.
     pub(crate) headers: Vec<String>,
 }
@@ -41,14 +47,58 @@ pub(crate) struct Apt<'a> {
 
 impl<'a> Apt<'a> {
     pub(crate) fn open(cache: &'a Cache, supervisor: &'a Supervisor) -> anyhow::Result<Apt<'a>> {
-        find_program("apt-cache", "apt")
-            .context("pollux vm takes its kernels from Debian's archive: run it on Debian 12")?;
+        find_program("apt-cache", "apt").context(
+            "pollux vm takes its kernels from Debian's archive: run it on Debian 12 or 13",
+        )?;
         let mut apt = Apt { cache, supervisor, options: Vec::new(), own_lists: false };
         if rustix::process::geteuid().is_root() {
             // The archive's sandbox user could not write into a private cache folder.
             apt.set("APT::Sandbox::User", "root");
         }
         Ok(apt)
+    }
+
+    /// Other suites of the archive than this system's, from the mirror that it uses, with lists and
+    /// a record of what is installed (nothing) of our own: `kind` names the cache's folder.
+    ///
+    /// # Errors
+    /// This system's apt has no mirror of Debian's archive, or that cannot be reached.
+    pub(crate) fn of_suites(
+        kind: &str,
+        suites: &[&str],
+        cache: &'a Cache,
+        supervisor: &'a Supervisor,
+    ) -> anyhow::Result<Apt<'a>> {
+        let mut apt = Apt::open(cache, supervisor)?;
+        let mirror = apt.mirror()?;
+        let folder = cache.root().join("apt").join(kind);
+        fs::create_dir_all(&folder)?;
+        let sources = folder.join("sources.list");
+        let lines = suites.iter().map(|suite| format!("deb {mirror} {suite} main\n"));
+        fs::write(&sources, lines.collect::<String>())?;
+        let nothing = folder.join("status");
+        fs::write(&nothing, "")?;
+        apt.set("Dir::Etc::SourceList", &sources.to_string_lossy());
+        apt.set("Dir::Etc::SourceParts", "/dev/null");
+        apt.set("Dir::State::Status", &nothing.to_string_lossy());
+        apt.use_own_lists(&folder)?;
+        Ok(apt)
+    }
+
+    /// Where this system has its Debian from.
+    fn mirror(&self) -> anyhow::Result<String> {
+        let mut targets = self.command("apt-get");
+        targets.args(["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]);
+        let targets = self.supervisor.run(targets, QUERY_LIMIT)?;
+        let targets = String::from_utf8_lossy(&targets);
+        targets
+            .lines()
+            .find(|uri| uri.trim_end_matches('/').ends_with("/debian"))
+            .map(str::to_owned)
+            .context(
+                "this system's apt names no mirror of Debian's archive (a URI that ends in \
+                 /debian): look into /etc/apt/sources.list and /etc/apt/sources.list.d",
+            )
     }
 
     fn set(&mut self, name: &str, value: &str) {
@@ -65,23 +115,28 @@ impl<'a> Apt<'a> {
             outcome => return outcome,
         };
         tracing::info!("with the system's package lists: {first:#}");
-        self.use_own_lists()?;
+        self.use_own_lists(&self.cache.root().join("apt"))?;
         action(self)
     }
 
     /// Package lists below the cache folder, which needs no root and changes nothing outside it.
-    fn use_own_lists(&mut self) -> anyhow::Result<()> {
-        let folder = self.cache.root().join("apt");
+    fn use_own_lists(&mut self, folder: &Path) -> anyhow::Result<()> {
         fs::create_dir_all(folder.join("lists/partial"))?;
         fs::create_dir_all(folder.join("cache/archives/partial"))?;
         self.set("Dir::State::Lists", &folder.join("lists").to_string_lossy());
         self.set("Dir::Cache", &folder.join("cache").to_string_lossy());
         self.own_lists = true;
+        let fetched = folder.join("fetched");
+        let age = fetched.metadata().ok().and_then(|there| there.modified().ok()?.elapsed().ok());
+        if age.is_some_and(|age| age < LISTS_ARE_FRESH) {
+            return Ok(());
+        }
         let mut update = self.command("apt-get");
         update.args(["-q", "update"]);
         self.supervisor
             .run_shown("fetching Debian's package lists", update, UPDATE_LIMIT)
             .context("is the network up, and is /etc/apt/sources.list right?")?;
+        fs::write(fetched, "")?;
         Ok(())
     }
 
@@ -103,12 +158,44 @@ impl<'a> Apt<'a> {
         self.with_any_lists(|apt| apt.newest_in_lists(series))
     }
 
+    /// Those of `series` of which a release can be had, in the same order; at least one.
+    pub(crate) fn which_of(&mut self, series: &[&str]) -> anyhow::Result<Vec<String>> {
+        self.with_any_lists(|apt| {
+            let mut there = Vec::new();
+            for series in series {
+                match apt.newest_in_lists(series) {
+                    Ok(_) => there.push((*series).to_owned()),
+                    Err(error) if error.is::<Interrupted>() => return Err(error),
+                    Err(_) => {}
+                }
+            }
+            if there.is_empty() {
+                bail!(
+                    "Debian's archive, as this system's apt knows it, has none of the kernels \
+                     {}: is this Debian 12 or 13 on amd64? Look into /etc/apt/sources.list",
+                    series.join(", ")
+                );
+            }
+            Ok(there)
+        })
+    }
+
     fn newest_in_lists(&self, series: &str) -> anyhow::Result<KernelPackages> {
+        self.newest_that(|release| release.is_in(series)).with_context(|| {
+            format!(
+                "Debian's archive, as this system's apt knows it, has no \
+                 linux-image-{series}.*-amd64 with headers of the same version: look into \
+                 /etc/apt/sources.list, or try another --kernel"
+            )
+        })
+    }
+
+    fn newest_that(&self, wanted: impl Fn(&Release) -> bool) -> anyhow::Result<KernelPackages> {
         let mut releases: Vec<Release> = self
             .package_names("linux-image-")?
             .iter()
             .filter_map(|name| Release::of_image_package(name))
-            .filter(|release| release.is_in(series))
+            .filter(|release| wanted(release))
             .collect();
         releases.sort();
         for release in releases.iter().rev().take(CANDIDATES_MAX) {
@@ -122,11 +209,50 @@ impl<'a> Apt<'a> {
                 return Ok(packages);
             }
         }
-        bail!(
-            "Debian's archive, as this system's apt knows it, has no linux-image-{series}.*-amd64 \
-             with headers of the same version: look into /etc/apt/sources.list, or try another \
-             --kernel"
-        )
+        bail!("none of {} releases has image and headers of one version", releases.len())
+    }
+
+    /// The newest release of all.
+    pub(crate) fn newest_of_all(&mut self) -> anyhow::Result<KernelPackages> {
+        self.with_any_lists(|apt| apt.newest_that(|_| true)).context("no kernel there")
+    }
+
+    /// Fetches packages with all that they depend on into `folder` and unpacks them there: a file
+    /// system whose programs run. No package's scripts are run.
+    pub(crate) fn unpack_with_needs(
+        &mut self,
+        what: &str,
+        packages: &[String],
+        folder: &Path,
+    ) -> anyhow::Result<()> {
+        find_program("dpkg-deb", "dpkg")?;
+        let debs = tempfile::tempdir_in(self.cache.root())?;
+        fs::create_dir(debs.path().join("partial"))?;
+        let mut download = self.command("apt-get");
+        // Nothing is installed, so nothing need be locked, nor room left for it.
+        download.args(["-q", "-y", "-o", "Debug::NoLocking=1"]);
+        download.args(["--no-install-recommends", "--download-only"]);
+        download.arg("-o").arg(format!("Dir::Cache::Archives={}/", debs.path().display()));
+        download.arg("install").args(packages);
+        self.supervisor.run_shown(&format!("downloading {what}"), download, DOWNLOAD_LIMIT)?;
+        self.unpack_all(what, debs.path(), folder)
+    }
+
+    fn unpack_all(&self, what: &str, debs: &Path, folder: &Path) -> anyhow::Result<()> {
+        let _progress = Progress::start(&format!("unpacking {what}"));
+        let is_deb = |path: &PathBuf| path.extension().is_some_and(|ext| ext == "deb");
+        // base-files brings /bin and the like as links into /usr: before anything lies in them.
+        let is_base = |path: &PathBuf| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("base-files_"))
+        };
+        let mut debs: Vec<PathBuf> = folder_files(debs)?.into_iter().filter(is_deb).collect();
+        debs.sort_by_key(|path| !is_base(path));
+        for deb in debs {
+            let mut unpack = command("dpkg-deb");
+            unpack.arg("-x").arg(&deb).arg(folder);
+            self.supervisor.run(unpack, UNPACK_LIMIT)?;
+        }
+        Ok(())
     }
 
     /// Fetches packages into `folder` and unpacks them there: `folder/usr/src/…`.
@@ -176,18 +302,25 @@ fn packages_of(release: &str, records: &str) -> Option<KernelPackages> {
     if image.get("Version")? != headers.get("Version")? {
         return None;
     }
-    let needed = headers
-        .get("Depends")?
-        .split(',')
-        .filter_map(|dependency| dependency.split_whitespace().next())
-        .filter(|name| name.starts_with("linux-headers-") || name.starts_with("linux-kbuild-"));
     let mut packages = vec![format!("linux-headers-{release}")];
-    packages.extend(needed.map(str::to_owned));
+    packages.extend(needs(headers, &["linux-headers-", "linux-kbuild-"])?);
+    let parts = ["binary", "modules", "base"].map(|part| format!("linux-{part}-{release}"));
     Some(KernelPackages {
         release: release.to_owned(),
         image: format!("linux-image-{release}"),
+        parts: needs(image, &parts).unwrap_or_default(),
         headers: packages,
     })
+}
+
+/// The packages that a record depends on, of those whose names begin so.
+fn needs(record: &HashMap<&str, &str>, beginnings: &[impl AsRef<str>]) -> Option<Vec<String>> {
+    let names = record
+        .get("Depends")?
+        .split(',')
+        .filter_map(|dependency| dependency.split_whitespace().next())
+        .filter(|name| beginnings.iter().any(|beginning| name.starts_with(beginning.as_ref())));
+    Some(names.map(str::to_owned).collect())
 }
 
 #[cfg(test)]
@@ -214,6 +347,30 @@ Depends: linux-base (>= 4.12~), linux-headers-6.12.117+deb12-common (= 6.12.117-
                 "linux-headers-6.12.117+deb12-amd64",
                 "linux-headers-6.12.117+deb12-common",
                 "linux-kbuild-6.12.117+deb12",
+            ]
+        );
+    }
+
+    #[test]
+    fn an_image_in_parts_names_them() {
+        let whole = packages_of("6.12.117+deb12-amd64", RECORDS).unwrap();
+        assert_eq!(whole.parts, [""; 0]);
+        let records = "\
+Package: linux-image-7.3.4+deb13-amd64
+Version: 7.3.4-1
+Depends: dracut | initramfs-tools, linux-base (>= 4.3~), linux-base-7.3.4+deb13-amd64 (= 7.3.4-1), \
+linux-binary-7.3.4+deb13-amd64 (= 7.3.4-1), linux-modules-7.3.4+deb13-amd64 (= 7.3.4-1)
+
+Package: linux-headers-7.3.4+deb13-amd64
+Version: 7.3.4-1
+Depends: gcc-14-for-host, linux-kbuild-7.3.4+deb13
+";
+        assert_eq!(
+            packages_of("7.3.4+deb13-amd64", records).unwrap().parts,
+            [
+                "linux-base-7.3.4+deb13-amd64",
+                "linux-binary-7.3.4+deb13-amd64",
+                "linux-modules-7.3.4+deb13-amd64",
             ]
         );
     }

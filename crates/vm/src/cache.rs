@@ -1,7 +1,7 @@
 //! The cache folder: kernels, headers, built modules. Each entry is a folder that appears at once
 //! and whole, and is made once even if several `pollux vm` start at the same time.
 
-use crate::process::Supervisor;
+use crate::{process::Supervisor, progress};
 use anyhow::{Context, bail, ensure};
 use rustix::fs::{FlockOperation, flock};
 use std::{
@@ -129,7 +129,7 @@ impl Cache {
             }
             supervisor.check()?;
             if start.elapsed() > Duration::from_secs(2) && !told {
-                eprintln!("pollux vm: waiting for another `pollux vm` that makes {work}");
+                progress::say(&format!("waiting for another `pollux vm` that makes {work}"));
                 told = true;
             }
             if start.elapsed() > LOCK_WAIT {

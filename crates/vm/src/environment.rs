@@ -22,8 +22,12 @@ const NAMES: &[&str] = &[
 const PREFIXES: &[&str] =
     &["LC_", "RUST_", "CARGO_", "POLLUX_", "DEVPOLL_", "INSTA_", "PROPTEST_", "ASAN_"];
 
+/// What tells programs how many millions of instructions a second of a deterministic guest has.
+pub(crate) const MIPS: &str = "POLLUX_VM_MIPS";
+
 /// Where the guest's programs look for programs if the caller has no PATH.
-const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(crate) const DEFAULT_PATH: &str =
+    "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// The guest's environment as `NAME=VALUE`: the caller's, filtered; ours; then `extra`, which
 /// wins.

@@ -5,7 +5,7 @@ use crate::{
     console::Console,
     frame::{Decoder, Frame},
     process::{self, Supervisor},
-    qemu, sys,
+    qemu,
 };
 use anyhow::Context;
 use rustix::event::{PollFd, PollFlags};
@@ -64,7 +64,7 @@ impl Qemu {
             .stderr(Stdio::piped())
             // A terminal's Ctrl-C comes to us, and we end QEMU.
             .process_group(0);
-        sys::end_with_parent(&mut command, libc::SIGKILL);
+        pollux_sys::end_with_parent(&mut command, libc::SIGKILL);
         let mut child = command.spawn().with_context(|| format!("start {}", qemu::PROGRAM))?;
         // The command holds the guest's end of the socket: without it we see QEMU's end.
         drop(command);

@@ -13,6 +13,9 @@ const FOLDER: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
 const PLAIN: u32 = 0o100_644;
 
+/// What a padded configuration's size is a multiple of.
+const PADDED: usize = 64 << 10;
+
 /// An archive being written.
 pub(crate) struct Initramfs {
     out: BufWriter<File>,
@@ -88,6 +91,16 @@ impl Config {
         Ok(())
     }
 
+    /// Fills it up to a multiple of [`PADDED`], so that what it holds does not shift what lies behind it.
+    ///
+    /// # Errors
+    /// None that can happen; as for [`Config::set`].
+    pub(crate) fn pad(&mut self) -> anyhow::Result<()> {
+        let record = "padding=\0".len();
+        let missing = PADDED - (self.0.len() + record) % PADDED;
+        self.set("padding", " ".repeat(missing))
+    }
+
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -126,6 +139,17 @@ mod tests {
         assert_eq!(fs::read(target.join("pollux/config")).unwrap(), b"odd");
         let mode = std::os::unix::fs::MetadataExt::mode(&target.join("init").metadata().unwrap());
         assert_eq!(mode & 0o777, 0o755);
+    }
+
+    #[test]
+    fn padding_hides_how_much_there_is() {
+        let sizes = ["", "a longer value than the other one"].map(|value| {
+            let mut config = Config::default();
+            config.set("arg", value).unwrap();
+            config.pad().unwrap();
+            config.as_bytes().len()
+        });
+        assert_eq!(sizes, [PADDED; 2]);
     }
 
     #[test]

@@ -1,35 +1,54 @@
 //! The guest's kernel: image, modules, and what modules are built against.
 
 mod debug;
+mod newest;
 mod stock;
 mod uncompressed;
 
-use crate::{cache::Cache, process::Supervisor};
+use crate::{apt::Apt, cache::Cache, process::Supervisor};
 use std::{fmt, path::PathBuf, str::FromStr};
+
+/// Debian's series of kernels that the guest can run. The first that the archive has is the default:
+/// on Debian 12 its stable 6.1, on Debian 13 its 6.12. One more series is one more entry here.
+pub(crate) const SERIES: &[&str] = &["6.1", "6.12"];
+const NEWEST: &str = "newest";
+const DEBUG: &str = "debug";
+const RACES: &str = "kcsan";
+/// The cache's note of the series that the archive has.
+const NOTE: &str = "series.json";
 
 /// Which kernel the guest runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// Debian's 6.1, the stable kernel of Debian 12.
+    /// The first of the series known here that Debian's archive has, as this system's apt sees it.
     #[default]
-    Stock61,
-    /// Debian's 6.12.
-    Stock612,
+    Archive,
+    /// The newest of one of Debian's series, such as `6.12`.
+    Series(&'static str),
+    /// The newest that Debian offers anywhere, from the backports to its stable release.
+    Newest,
     /// A 6.1 built here from Debian's source, with KASAN, lockdep and kmemleak.
     Debug,
+    /// The same with KCSAN.
+    Races,
 }
 
 impl Choice {
-    /// All the choices.
-    pub const ALL: [Choice; 3] = [Choice::Stock61, Choice::Stock612, Choice::Debug];
+    /// All that can be chosen by name.
+    pub fn named() -> impl Iterator<Item = Choice> {
+        let series = SERIES.iter().copied().map(Choice::Series);
+        series.chain([Choice::Newest, Choice::Debug, Choice::Races])
+    }
 }
 
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Choice::Stock61 => "6.1",
-            Choice::Stock612 => "6.12",
-            Choice::Debug => "debug",
+            Choice::Archive => "of Debian's archive",
+            Choice::Series(series) => series,
+            Choice::Newest => NEWEST,
+            Choice::Debug => DEBUG,
+            Choice::Races => RACES,
         })
     }
 }
@@ -38,10 +57,10 @@ impl FromStr for Choice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Choice, String> {
-        Choice::ALL
-            .into_iter()
-            .find(|choice| choice.to_string() == text)
-            .ok_or_else(|| format!("no kernel {text:?}; there are 6.1, 6.12 and debug"))
+        Choice::named().find(|choice| choice.to_string() == text).ok_or_else(|| {
+            let names: Vec<String> = Choice::named().map(|choice| choice.to_string()).collect();
+            format!("no kernel {text:?}; there are {}", names.join(", "))
+        })
     }
 }
 
@@ -52,8 +71,11 @@ pub(crate) struct Kernel {
     pub(crate) image: PathBuf,
     /// `lib/modules/RELEASE` after depmod; none if everything is built in.
     pub(crate) modules: Option<PathBuf>,
-    /// What `make -C` is given to build a module.
+    /// What `make -C` is given to build a module: below `root`, if there is one.
     pub(crate) headers: PathBuf,
+    /// The file system in which modules are built, where this system's compiler is not the
+    /// kernel's.
+    pub(crate) root: Option<PathBuf>,
     /// What it needs to run at ease, in MiB.
     pub(crate) memory_mib: u32,
     /// What this kernel wants on its command line besides.
@@ -67,12 +89,47 @@ pub(crate) fn obtain(
     cache: &Cache,
     supervisor: &Supervisor,
 ) -> anyhow::Result<Kernel> {
-    match choice {
-        Choice::Stock61 | Choice::Stock612 => {
-            stock::obtain(&choice.to_string(), refresh, cache, supervisor)
+    let kernel = match choice {
+        Choice::Archive => {
+            let there = in_archive(refresh, cache, supervisor)?;
+            stock::obtain(&there[0], refresh, cache, supervisor)?
         }
-        Choice::Debug => debug::obtain(cache, supervisor),
+        Choice::Series(series) => stock::obtain(series, refresh, cache, supervisor)?,
+        Choice::Newest => newest::obtain(refresh, cache, supervisor)?,
+        Choice::Debug => debug::obtain(&debug::MEMORY, cache, supervisor)?,
+        Choice::Races => debug::obtain(&debug::RACES, cache, supervisor)?,
+    };
+    tracing::info!("the guest's kernel is {}", kernel.release);
+    Ok(kernel)
+}
+
+/// The series that can be had here, the default first.
+///
+/// # Errors
+/// Debian's archive cannot be asked, or has none of them.
+pub fn available(cache: &Cache) -> anyhow::Result<Vec<Choice>> {
+    let there = in_archive(false, cache, &Supervisor::new()?)?;
+    let is_there = |series: &&&str| there.iter().any(|there| there == *series);
+    Ok(SERIES.iter().filter(is_there).map(|series| Choice::Series(series)).collect())
+}
+
+/// At least one. Asked once and then kept: a run needs no network.
+fn in_archive(
+    refresh: bool,
+    cache: &Cache,
+    supervisor: &Supervisor,
+) -> anyhow::Result<Vec<String>> {
+    let known = cache.note(NOTE).and_then(|text| serde_json::from_str::<Vec<String>>(&text).ok());
+    // A cache may come from a program that knew other series.
+    let is_known = |series: &String| SERIES.contains(&series.as_str());
+    if let Some(known) = known.filter(|known| !known.is_empty() && known.iter().all(is_known))
+        && !refresh
+    {
+        return Ok(known);
     }
+    let there = Apt::open(cache, supervisor)?.which_of(SERIES)?;
+    cache.set_note(NOTE, &serde_json::to_string(&there)?)?;
+    Ok(there)
 }
 
 #[cfg(test)]
@@ -81,9 +138,17 @@ mod tests {
 
     #[test]
     fn choices_are_read_as_they_are_written() {
-        for choice in Choice::ALL {
+        for choice in Choice::named() {
             assert_eq!(choice.to_string().parse(), Ok(choice));
         }
         assert!("5.10".parse::<Choice>().unwrap_err().contains("6.12"));
+    }
+
+    #[test]
+    fn what_the_archive_has_is_asked_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::open(Some(folder.path())).unwrap();
+        cache.set_note(NOTE, r#"["6.12"]"#).unwrap();
+        assert_eq!(available(&cache).unwrap(), [Choice::Series("6.12")]);
     }
 }

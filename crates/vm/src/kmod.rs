@@ -13,6 +13,7 @@ use std::{
     fs,
     hash::{DefaultHasher, Hash, Hasher},
     path::{Path, PathBuf},
+    process::Command,
     time::Duration,
 };
 
@@ -23,6 +24,8 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 const DEPTH_MAX: usize = 4;
 /// Where the module lies in the source tree.
 const IN_TREE: &str = "kmod/devpoll";
+/// Where a build in another file system sees its folder.
+const IN_ROOT: &str = "/mnt";
 
 /// The folder of the /dev/poll module: in the source tree around the working directory or around
 /// this program, or where an installation puts it.
@@ -69,7 +72,7 @@ pub(crate) fn build(
     collect(source, Path::new(""), 0, &mut files)?;
     files.sort();
     let mut hasher = DefaultHasher::new();
-    (&files, defines, &kernel.headers).hash(&mut hasher);
+    (&files, defines, &kernel.root, &kernel.headers).hash(&mut hasher);
     let name = format!("modules/{}-{:016x}", kernel.release, hasher.finish());
     let folder = cache.entry(supervisor, &name, |folder| {
         for (path, bytes) in &files {
@@ -77,24 +80,51 @@ pub(crate) fn build(
             fs::create_dir_all(target.parent().context("a file lies in a folder")?)?;
             fs::write(target, bytes)?;
         }
-        // Messages name the file as the sources do, not the place where it happens to be built.
-        let mut flags = vec![format!("-fmacro-prefix-map={}/=", folder.display())];
-        flags.extend(defines.iter().map(|define| format!("-D{define}")));
-        if let Some(compiler) = compiler(&kernel.headers) {
-            find_program(&compiler, &compiler)?;
-        }
-        let mut make = command(find_program("make", "make")?);
-        // The build must not see the make that may be running us.
-        make.env_remove("MAKEFLAGS").env_remove("MFLAGS").env_remove("MAKELEVEL");
-        make.arg("-s").arg("-C").arg(&kernel.headers);
-        make.arg(format!("M={}", folder.display()));
-        make.arg(format!("KCFLAGS={}", flags.join(" "))).arg("modules");
+        let make = make(kernel, folder, defines)?;
         let what = format!("building {} for {}", source.display(), kernel.release);
         supervisor.run_shown(&what, make, LIMIT)?;
         ensure!(!built(folder)?.is_empty(), "{}: the build made no .ko", source.display());
         Ok(())
     })?;
     built(&folder)
+}
+
+/// The build of the sources in `folder`.
+fn make(kernel: &Kernel, folder: &Path, defines: &[String]) -> anyhow::Result<Command> {
+    let inside = kernel.root.as_ref().map_or(folder, |_| Path::new(IN_ROOT));
+    // Messages name the file as the sources do, not the place where it happens to be built.
+    let mut flags = vec![format!("-fmacro-prefix-map={}/=", inside.display())];
+    flags.extend(defines.iter().map(|define| format!("-D{define}")));
+    let mut make = match &kernel.root {
+        Some(root) => make_in_root(root, folder)?,
+        None => {
+            if let Some(compiler) = compiler(&kernel.headers) {
+                find_program(&compiler, &compiler)?;
+            }
+            command(find_program("make", "make")?)
+        }
+    };
+    // The build must not see the make that may be running us.
+    make.env_remove("MAKEFLAGS").env_remove("MFLAGS").env_remove("MAKELEVEL");
+    make.arg("-s").arg("-C").arg(&kernel.headers);
+    make.arg(format!("M={}", inside.display()));
+    make.arg(format!("KCFLAGS={}", flags.join(" "))).arg("modules");
+    Ok(make)
+}
+
+/// `make` in another file system, which sees `folder` as [`IN_ROOT`] (objtool wants /proc). Its mounts are seen by itself
+/// alone and go with it. A user who is not root is made so in a namespace, for that.
+fn make_in_root(root: &Path, folder: &Path) -> anyhow::Result<Command> {
+    const ENTER: &str = "mount --rbind /dev \"$1/dev\" && mount --rbind /proc \"$1/proc\" && \
+        mount --bind \"$2\" \"$1$3\" && root=$1 && shift 3 && exec chroot \"$root\" \"$@\"";
+    let mut make = command(find_program("unshare", "util-linux")?);
+    make.arg("--mount");
+    if !rustix::process::geteuid().is_root() {
+        make.args(["--user", "--map-root-user"]);
+    }
+    make.args(["sh", "-c", ENTER, "sh"]).arg(root).arg(folder).arg(IN_ROOT);
+    make.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").arg("make");
+    Ok(make)
 }
 
 /// The compiler that Debian's headers ask for by its version, such as `gcc-12`.

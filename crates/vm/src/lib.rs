@@ -13,6 +13,10 @@
 //! 5. Every console line is judged: a kernel that complains about itself fails the run, whatever
 //!    the command said.
 //!
+//! A *sealed* guest ([`Sealed`]) repeats: it has the command and its files in its memory, its time of day
+//! and its random numbers are the same at each run, and it sees the host's tree when the command has
+//! ended, to put its results there.
+//!
 //! The guest is *not* a sandbox: its root user writes the host's files with this process's rights.
 
 mod apt;
@@ -31,12 +35,14 @@ mod progress;
 mod qemu;
 mod release;
 mod run;
+mod sealed;
 mod sys;
 
 pub use cache::Cache;
-pub use kernel::Choice as KernelChoice;
+pub use kernel::{Choice as KernelChoice, available as available_kernels};
 pub use kmod::find_module;
 pub use process::Interrupted;
-pub use qemu::Forward;
+pub use qemu::{Forward, Mips};
 pub use release::{NotARelease, Release};
 pub use run::{Module, Options, Outcome, Streams, run, status};
+pub use sealed::{Carried, Sealed};

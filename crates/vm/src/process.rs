@@ -57,7 +57,7 @@ impl Supervisor {
         let name = command.get_program().to_string_lossy().into_owned();
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.process_group(0);
-        sys::end_with_parent(&mut command, libc::SIGTERM);
+        pollux_sys::end_with_parent(&mut command, libc::SIGTERM);
         let mut child = command.spawn().with_context(|| format!("cannot start {name}"))?;
         let mut streams = [
             Stream::new(child.stdout.take().map(OwnedFd::from)),

@@ -2,7 +2,7 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::{
-    io::{IsTerminal, stderr},
+    io::{IsTerminal, Write as _, stderr},
     time::Duration,
 };
 
@@ -13,7 +13,7 @@ impl Progress {
     /// Shows `what` as what goes on now.
     pub(crate) fn start(what: &str) -> Progress {
         if !stderr().is_terminal() {
-            eprintln!("pollux vm: {what}");
+            say(what);
             return Progress(None);
         }
         let bar = ProgressBar::new_spinner().with_message(format!("pollux vm: {what}"));
@@ -31,4 +31,9 @@ impl Drop for Progress {
             bar.finish_and_clear();
         }
     }
+}
+
+/// One line on standard error, if there is still anybody to read it: eprintln! would panic.
+pub(crate) fn say(what: &str) {
+    let _ = writeln!(stderr().lock(), "pollux vm: {what}");
 }

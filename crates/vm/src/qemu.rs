@@ -5,6 +5,8 @@ use std::{fmt, path::Path, str::FromStr};
 /// The package that has QEMU.
 pub(crate) const PACKAGE: &str = "qemu-system-x86";
 pub(crate) const PROGRAM: &str = "qemu-system-x86_64";
+/// The time of day at which a sealed guest begins, the same at each run.
+const SEALED_TIME: &str = "2000-05-01T00:00:00";
 /// The guest's address in QEMU's user network.
 pub(crate) const GUEST_ADDRESS: &str = "10.0.2.15";
 
@@ -34,13 +36,55 @@ impl fmt::Display for Forward {
     }
 }
 
+/// How fast a guest is whose clocks count instructions: so many millions of them in a second of its
+/// own time. QEMU knows powers of two of nanoseconds for an instruction (`-icount shift=`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mips(u32);
+
+impl Mips {
+    /// The speeds there are.
+    pub const ALL: [Mips; 4] = [Mips(1000), Mips(500), Mips(250), Mips(125)];
+    /// An instruction a nanosecond.
+    pub const NANOSECOND: Mips = Mips(1000);
+    /// Four nanoseconds an instruction: near the machines of the papers.
+    pub const PAPERS: Mips = Mips(250);
+
+    /// Millions of instructions in a second.
+    pub fn number(self) -> u32 {
+        self.0
+    }
+
+    /// The nanoseconds of an instruction, as a power of two.
+    fn shift(self) -> u32 {
+        (1000 / self.0).ilog2()
+    }
+}
+
+impl FromStr for Mips {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Mips, String> {
+        let known = Mips::ALL.into_iter().find(|mips| mips.to_string() == text);
+        known.ok_or_else(|| format!("{text:?} is none of 1000, 500, 250 and 125"))
+    }
+}
+
+impl fmt::Display for Mips {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
 /// The machine.
 pub(crate) struct Machine<'a> {
     pub(crate) image: &'a Path,
     pub(crate) initramfs: &'a Path,
     pub(crate) cpus: u32,
     pub(crate) memory_mib: u32,
-    pub(crate) deterministic: bool,
+    /// One processor whose clocks count instructions, at this speed.
+    pub(crate) deterministic: Option<Mips>,
+    /// Nothing of the host comes in while the command runs, not even the time of day.
+    pub(crate) is_sealed: bool,
     pub(crate) forwards: &'a [Forward],
     /// Whether the guest's files may belong to anyone (QEMU runs as root), or to us alone.
     pub(crate) as_root: bool,
@@ -53,10 +97,13 @@ impl Machine<'_> {
         let mut arguments = Vec::new();
         let mut add = |words: &[&str]| arguments.extend(words.iter().map(|&word| word.to_owned()));
         // Always emulated: a nested KVM hangs or asserts, and is nowhere the same.
-        if self.deterministic {
-            // One instruction is one nanosecond, and the clock jumps over idle time.
-            add(&["-accel", "tcg,thread=single", "-smp", "1"]);
-            add(&["-icount", "shift=0,sleep=off", "-rtc", "base=utc,clock=vm"]);
+        if let Some(mips) = self.deterministic {
+            // The clock jumps over idle time. What QEMU draws for the guest (RDRAND, the seed that it
+            // hands the kernel) is drawn from a seed of its own.
+            add(&["-accel", "tcg,thread=single", "-smp", "1", "-seed", "1"]);
+            add(&["-icount", &format!("shift={},sleep=off", mips.shift())]);
+            let base = if self.is_sealed { SEALED_TIME } else { "utc" };
+            add(&["-rtc", &format!("base={base},clock=vm")]);
         } else {
             add(&["-accel", "tcg,thread=multi", "-smp", &self.cpus.to_string()]);
         }
@@ -72,7 +119,10 @@ impl Machine<'_> {
         ]);
         add(&["-append", &self.kernel_command_line()]);
         add(&["-chardev", "file,id=console,path=/dev/stdout", "-serial", "chardev:console"]);
-        add(&["-chardev", "socket,id=frames,fd=0", "-device", "virtio-serial-pci"]);
+        // With an eventfd another thread takes what the guest sends, at a time of its own.
+        let port =
+            if self.is_sealed { "virtio-serial-pci,ioeventfd=off" } else { "virtio-serial-pci" };
+        add(&["-chardev", "socket,id=frames,fd=0", "-device", port]);
         add(&["-device", "virtserialport,chardev=frames,nr=1,name=pollux"]);
         let owner = if self.as_root { "passthrough" } else { "none" };
         add(&[
@@ -99,6 +149,10 @@ impl Machine<'_> {
             .to_owned();
         // Emulation on a busy host stalls for seconds; that is not the guest's fault.
         line += " rcupdate.rcu_cpu_stall_timeout=120";
+        if self.deterministic.is_some() {
+            // The same addresses in every process: where things lie decides what misses and collides.
+            line += " norandmaps";
+        }
         if !self.kernel_arguments.is_empty() {
             line.push(' ');
             line += self.kernel_arguments;
@@ -117,7 +171,8 @@ mod tests {
             initramfs: Path::new("/proc/1/fd/3"),
             cpus: 2,
             memory_mib: 1024,
-            deterministic: false,
+            deterministic: None,
+            is_sealed: false,
             forwards: &[],
             as_root: true,
             kernel_arguments: "",
@@ -126,7 +181,7 @@ mod tests {
 
     #[test]
     fn emulation_is_never_left_to_chance() {
-        for deterministic in [false, true] {
+        for deterministic in [None, Some(Mips::PAPERS)] {
             let arguments = Machine { deterministic, ..machine() }.arguments();
             assert!(arguments.windows(2).any(|w| w[0] == "-accel" && w[1].starts_with("tcg,")));
             assert!(!arguments.iter().any(|argument| argument.contains("kvm")));
@@ -135,8 +190,23 @@ mod tests {
 
     #[test]
     fn deterministic_is_one_processor_that_counts_instructions() {
-        let arguments = Machine { deterministic: true, cpus: 4, ..machine() }.arguments().join(" ");
-        assert!(arguments.contains("-smp 1 -icount shift=0,sleep=off"), "{arguments}");
+        for (mips, shift) in [("1000", 0), ("500", 1), ("250", 2), ("125", 3)] {
+            let deterministic = Some(mips.parse().unwrap());
+            let machine = Machine { deterministic, cpus: 4, ..machine() };
+            let arguments = machine.arguments().join(" ");
+            let expected = format!("-smp 1 -seed 1 -icount shift={shift},sleep=off -rtc base=utc");
+            assert!(arguments.contains(&expected), "{arguments}");
+            assert!(arguments.contains(" norandmaps"), "{arguments}");
+        }
+        assert!("300".parse::<Mips>().unwrap_err().contains("250"));
+    }
+
+    #[test]
+    fn a_sealed_guest_is_told_no_time() {
+        let machine = Machine { deterministic: Some(Mips::PAPERS), is_sealed: true, ..machine() };
+        let arguments = machine.arguments().join(" ");
+        assert!(arguments.contains("base=2000-05-01T00:00:00,clock=vm"), "{arguments}");
+        assert!(arguments.contains("virtio-serial-pci,ioeventfd=off"), "{arguments}");
     }
 
     #[test]

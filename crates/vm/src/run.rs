@@ -9,14 +9,15 @@ use crate::{
     kernel::{self, Kernel},
     kmod, modules,
     process::{Supervisor, find_program},
-    qemu::{self, Forward, Machine},
+    qemu::{self, Forward, Machine, Mips},
+    sealed::{self, Sealed},
 };
 use anyhow::{Context, ensure};
 use std::{
     env,
     ffi::{OsStr, OsString},
     fmt::Write as _,
-    fs::File,
+    fs::{self, File},
     os::fd::AsRawFd,
     path::{Path, PathBuf},
     process::{self, Command},
@@ -57,6 +58,7 @@ pub enum Module {
 
 /// What to run, and on what.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Options {
     /// The guest's kernel.
     pub kernel: kernel::Choice,
@@ -66,8 +68,10 @@ pub struct Options {
     pub cpus: u32,
     /// The guest's memory in MiB; none: what the kernel needs.
     pub memory_mib: Option<u32>,
-    /// One processor whose every instruction lasts one nanosecond of the guest's clocks.
-    pub deterministic: bool,
+    /// One processor whose clocks count instructions, at this speed.
+    pub deterministic: Option<Mips>,
+    /// Keeps the host out while the command runs: the guest has what is named here in its memory.
+    pub sealed: Option<Sealed>,
     /// How long the guest may run, boot included.
     pub timeout: Duration,
     /// The module.
@@ -86,6 +90,29 @@ pub struct Options {
     pub console_log: Option<PathBuf>,
     /// The cache's folder; none: [`Cache::open`]'s choice.
     pub cache: Option<PathBuf>,
+}
+
+impl Options {
+    /// To run this command in a guest of two processors with /dev/poll, for five minutes at most.
+    pub fn new(command: Vec<OsString>) -> Self {
+        Self {
+            kernel: kernel::Choice::default(),
+            refresh: false,
+            cpus: 2,
+            memory_mib: None,
+            deterministic: None,
+            sealed: None,
+            timeout: Duration::from_secs(300),
+            module: Module::default(),
+            module_parameters: Vec::new(),
+            module_defines: Vec::new(),
+            forwards: Vec::new(),
+            environment: Vec::new(),
+            command,
+            console_log: None,
+            cache: None,
+        }
+    }
 }
 
 /// Where the command's two streams go, byte for byte.
@@ -131,14 +158,24 @@ pub fn run(options: &Options, streams: &Streams) -> anyhow::Result<Outcome> {
         MEMORY_MIB.start(),
         MEMORY_MIB.end()
     );
+    ensure!(
+        options.sealed.is_none()
+            || (options.deterministic.is_some() && options.forwards.is_empty()),
+        "a sealed guest is a deterministic one without ports"
+    );
+    if let Some((_, to)) = options.sealed.as_ref().and_then(|sealed| sealed.fetch.as_ref()) {
+        // A run is not to end with nowhere to put its results.
+        fs::create_dir_all(to).with_context(|| to.display().to_string())?;
+    }
     let supervisor = Supervisor::new()?;
     let program = find_program(qemu::PROGRAM, qemu::PACKAGE)?;
     let cache = Cache::open(options.cache.as_deref())?;
     let kernel = kernel::obtain(options.kernel, options.refresh, &cache, &supervisor)
         .with_context(|| format!("kernel {}", options.kernel))?;
     let memory_mib = options.memory_mib.unwrap_or(kernel.memory_mib);
-    // The marker holds our pid, so that no message of the guest can be taken for it.
-    let marker = format!("pollux-init: end of the console {}", process::id());
+    // The marker holds our pid, so that no message of the guest can be taken for it. Its length is the
+    // same at each run.
+    let marker = format!("pollux-init: end of the console {:010}", process::id());
     let initramfs = initramfs(options, &kernel, &cache, &supervisor, &marker)?;
     let path = format!("/proc/{}/fd/{}", process::id(), initramfs.as_raw_fd());
     let machine = Machine {
@@ -147,6 +184,7 @@ pub fn run(options: &Options, streams: &Streams) -> anyhow::Result<Outcome> {
         cpus: options.cpus,
         memory_mib,
         deterministic: options.deterministic,
+        is_sealed: options.sealed.is_some(),
         forwards: &options.forwards,
         as_root: rustix::process::geteuid().is_root(),
         kernel_arguments: kernel.arguments,
@@ -216,9 +254,20 @@ fn initramfs(
         config.set("address", qemu::GUEST_ADDRESS)?;
     }
     config.set("9p-options", MOUNT_OPTIONS)?;
-    config.set("end-marker", marker)?;
-    config.set("cwd", env::current_dir().context("working directory")?)?;
-    for variable in environment::for_guest(env::vars_os(), &kernel.release, &options.environment) {
+    let caller = match &options.sealed {
+        Some(sealed) => {
+            config.set("sealed", "yes")?;
+            sealed.put(&mut archive, supervisor)?;
+            sealed::ENVIRONMENT.iter().map(|(name, value)| (name.into(), value.into())).collect()
+        }
+        None => {
+            config.set("cwd", env::current_dir().context("working directory")?)?;
+            env::vars_os().collect::<Vec<(OsString, OsString)>>()
+        }
+    };
+    let mips = options.deterministic.map(|mips| format!("{}={mips}", environment::MIPS).into());
+    let extra: Vec<OsString> = mips.into_iter().chain(options.environment.clone()).collect();
+    for variable in environment::for_guest(caller.into_iter(), &kernel.release, &extra) {
         if environment::name_of(&variable) == b"PATH" {
             config.set("path", &variable)?;
         }
@@ -227,7 +276,20 @@ fn initramfs(
     for argument in &options.command {
         config.set("arg", argument)?;
     }
-    archive.bytes("pollux/config", config.as_bytes())?;
+    if let Some(sealed) = &options.sealed {
+        // What differs from run to run is read when the command has ended, and is of one size.
+        archive.bytes("pollux/config", config.as_bytes())?;
+        config.set("end-marker", marker)?;
+        if let Some((from, to)) = &sealed.fetch {
+            config.set("fetch", from)?;
+            config.set("fetch-to", to)?;
+        }
+        config.pad()?;
+        archive.bytes("pollux/after", config.as_bytes())?;
+    } else {
+        config.set("end-marker", marker)?;
+        archive.bytes("pollux/config", config.as_bytes())?;
+    }
     archive.finish()
 }
 

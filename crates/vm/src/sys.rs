@@ -1,14 +1,9 @@
-//! The raw system calls that no safe wrapper offers: signals as a descriptor, and children that
-//! end with their parent.
+//! Signals as a descriptor, with the mask that they leave behind: no safe wrapper offers that.
 #![allow(unsafe_code)]
 
 use std::{
     io, mem,
-    os::{
-        fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
-        unix::process::CommandExt,
-    },
-    process::Command,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
     ptr,
 };
 
@@ -70,24 +65,5 @@ impl Drop for EndSignals {
         unsafe {
             libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, ptr::null_mut());
         }
-    }
-}
-
-/// Makes the kernel send `signal` to the child when the thread that starts it ends, however that
-/// happens: so that even SIGKILL of this program leaves no QEMU behind.
-pub(crate) fn end_with_parent(command: &mut Command, signal: i32) {
-    let parent = std::process::id();
-    // SAFETY: the closure makes two async-signal-safe system calls and allocates nothing.
-    unsafe {
-        command.pre_exec(move || {
-            if libc::prctl(libc::PR_SET_PDEATHSIG, signal) < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            // The parent may have ended between fork and prctl.
-            if libc::getppid() as u32 != parent {
-                return Err(io::Error::from_raw_os_error(libc::ESRCH));
-            }
-            Ok(())
-        });
     }
 }

@@ -1,7 +1,10 @@
 //! Boots guests. Skipped, with the reason, where QEMU or Debian's kernels cannot be had; with
 //! POLLUX_VM_REQUIRED set (as in CI) that is a failure.
 
-use pollux_vm::{KernelChoice, Module, Options, Outcome, Streams, run, status};
+use pollux_vm::{
+    Cache, Carried, KernelChoice, Mips, Module, Options, Outcome, Sealed, Streams,
+    available_kernels, run, status,
+};
 use std::{
     ffi::{OsStr, OsString},
     fs,
@@ -24,22 +27,10 @@ fn one() -> MutexGuard<'static, ()> {
 }
 
 fn options(command: &[&str]) -> Options {
-    Options {
-        kernel: KernelChoice::Stock61,
-        refresh: false,
-        cpus: 2,
-        memory_mib: None,
-        deterministic: false,
-        timeout: Duration::from_secs(300),
-        module: Module::None,
-        module_parameters: Vec::new(),
-        module_defines: Vec::new(),
-        forwards: Vec::new(),
-        environment: Vec::new(),
-        command: command.iter().map(OsString::from).collect(),
-        console_log: None,
-        cache: None,
-    }
+    let mut options = Options::new(command.iter().map(OsString::from).collect());
+    options.kernel = KernelChoice::Archive;
+    options.module = Module::None;
+    options
 }
 
 struct Done {
@@ -88,19 +79,39 @@ fn probe() -> PathBuf {
 }
 
 #[test]
-fn both_stock_kernels_run_a_command_with_a_module() {
+fn each_stock_kernel_runs_a_command_with_a_module() {
     let _one = one();
-    for kernel in [KernelChoice::Stock61, KernelChoice::Stock612] {
-        let options = Options {
-            kernel,
-            module: Module::Folder(probe()),
-            module_parameters: vec!["answer=42".into()],
-            ..options(&["sh", "-c", "uname -r; cat /dev/pollux-vm-probe"])
-        };
+    // The first boot asks the archive, or says why it cannot.
+    let Some(_) = boot(&options(&["true"])) else { return };
+    let kernels = available_kernels(&Cache::open(None).unwrap()).unwrap();
+    assert!(!kernels.is_empty());
+    for kernel in kernels {
+        let mut options = options(&["sh", "-c", "uname -r; cat /dev/pollux-vm-probe"]);
+        options.kernel = kernel;
+        options.module = Module::Folder(probe());
+        options.module_parameters = vec!["answer=42".into()];
         let Some(done) = boot(&options) else { return };
         assert_eq!(done.outcome.status, 0, "{}", done.failure());
         let out = String::from_utf8(done.stdout).unwrap();
         assert!(out.starts_with(&format!("{kernel}.")) && out.ends_with("\n42\n"), "{out}");
+    }
+}
+
+/// netem is what experiments ask for. The kernel asks for a module by itself through the same
+/// program, and so does `tc`. What the host has beside it in /lib is there, too.
+#[test]
+fn modprobe_finds_the_guests_own_modules_whatever_the_host_has() {
+    let _one = one();
+    let script = "modprobe sch_netem && ls -d /sys/module/sch_netem && \
+                  ls /lib/modules/$(uname -r)/modules.dep /lib/";
+    let Some(done) = boot(&options(&["sh", "-c", script])) else { return };
+    let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert_eq!(done.outcome.status, 0, "{out}{err}{}", done.failure());
+    let lines: Vec<&str> = out.lines().collect();
+    assert!(lines[0] == "/sys/module/sch_netem" && lines[1].ends_with("/modules.dep"), "{out}");
+    for entry in fs::read_dir("/lib").unwrap() {
+        let name = entry.unwrap().file_name();
+        assert!(lines.contains(&&*name.to_string_lossy()), "{name:?} of the host is not in {out}");
     }
 }
 
@@ -138,10 +149,11 @@ fn a_signal_is_told_as_a_shell_tells_it() {
 fn a_complaint_on_the_console_fails_the_run() {
     let _one = one();
     let spoken = options(&["sh", "-c", "echo 'WARNING: spoken by the test' > /dev/kmsg"]);
-    let with_module = |define: &str| Options {
-        module: Module::Folder(probe()),
-        module_defines: vec![define.into()],
-        ..options(&["true"])
+    let with_module = |define: &str| {
+        let mut options = options(&["true"]);
+        options.module = Module::Folder(probe());
+        options.module_defines = vec![define.into()];
+        options
     };
     for (options, words) in [
         (spoken, "spoken by the test"),
@@ -162,9 +174,9 @@ fn a_guest_that_hangs_is_ended_in_time() {
     // The first boot may download and build; the limit is about the guest.
     let Some(_) = boot(&options(&["true"])) else { return };
     let start = Instant::now();
-    let Some(done) = boot(&Options { timeout: limit, ..options(&["sleep", "1000"]) }) else {
-        return;
-    };
+    let mut options = options(&["sleep", "1000"]);
+    options.timeout = limit;
+    let Some(done) = boot(&options) else { return };
     assert_eq!(done.outcome.status, status::TIMED_OUT);
     assert!(
         done.failure().contains("--timeout") && done.failure().contains("console of the guest")
@@ -176,10 +188,9 @@ fn a_guest_that_hangs_is_ended_in_time() {
 fn in_guest(role: &str) -> Options {
     let program = std::env::current_exe().unwrap();
     let arguments = ["--ignored", "--exact", "guest_side", "--nocapture"];
-    Options {
-        environment: vec![format!("POLLUX_TEST_ROLE={role}").into()],
-        ..options(&[&[program.to_str().unwrap()][..], &arguments].concat())
-    }
+    let mut options = options(&[&[program.to_str().unwrap()][..], &arguments].concat());
+    options.environment = vec![format!("POLLUX_TEST_ROLE={role}").into()];
+    options
 }
 
 #[test]
@@ -192,6 +203,17 @@ fn guest_side() {
             peer.read_exact(&mut bytes).unwrap();
             bytes.reverse();
             peer.write_all(&bytes).unwrap();
+        }
+        Ok("tell") => {
+            let mut random = [0; 16];
+            fs::File::open("/dev/urandom").unwrap().read_exact(&mut random).unwrap();
+            let now = std::time::SystemTime::now();
+            let mips = std::env::var("POLLUX_VM_MIPS").unwrap();
+            let sees_host = Path::new(env!("CARGO_MANIFEST_DIR")).exists();
+            let id = std::process::id();
+            println!("told {now:?} {random:?} {id} MIPS {mips} host: {sees_host} told");
+            fs::create_dir_all("/results/deep").unwrap();
+            fs::write("/results/deep/file", "from the guest").unwrap();
         }
         Ok("count") => {
             let work = || {
@@ -229,7 +251,9 @@ fn a_forwarded_port_leads_into_the_guest() {
             }
             None
         });
-        let done = boot(&Options { forwards, ..in_guest("echo backwards") });
+        let mut options = in_guest("echo backwards");
+        options.forwards = forwards;
+        let done = boot(&options);
         over.store(true, Ordering::Relaxed);
         let Some(done) = done else { return };
         assert_eq!(done.outcome.status, 0, "{}", done.failure());
@@ -237,23 +261,56 @@ fn a_forwarded_port_leads_into_the_guest() {
     });
 }
 
-/// Nanoseconds of the guest's clock, which are instructions, for the same work in three guests.
+/// The figure that a guest's side printed.
+fn figure(done: &Done) -> f64 {
+    assert_eq!(done.outcome.status, 0, "{}", done.failure());
+    let out = String::from_utf8_lossy(&done.stdout);
+    let figure = out.lines().find_map(|line| line.rsplit_once("figure ")).expect("a figure").1;
+    figure.parse().unwrap()
+}
+
+/// Nanoseconds of the guest's clock, which are instructions, for the same work in two guests.
 #[test]
 fn the_deterministic_guest_repeats_itself() {
     let _one = one();
     let mut figures = Vec::new();
-    for _ in 0..3 {
-        let Some(done) = boot(&Options { deterministic: true, ..in_guest("count") }) else {
-            return;
-        };
-        assert_eq!(done.outcome.status, 0, "{}", done.failure());
-        let out = String::from_utf8(done.stdout).unwrap();
-        let figure = out.lines().find_map(|line| line.rsplit_once("figure ")).expect("a figure");
-        figures.push(figure.1.parse::<f64>().unwrap());
+    for _ in 0..2 {
+        let mut options = in_guest("count");
+        options.deterministic = Some(Mips::NANOSECOND);
+        let Some(done) = boot(&options) else { return };
+        figures.push(figure(&done));
     }
     let low = figures.iter().copied().fold(f64::INFINITY, f64::min);
     let high = figures.iter().copied().fold(0.0, f64::max);
     // 20,000 system calls take more than a hundred instructions each, and less than ten thousand.
     assert!(low > 2e6 && high < 2e8, "{figures:?} ns");
     assert!(high / low < 1.015, "{figures:?} ns differ by more than 1.5 %");
+}
+
+/// Time of day, random numbers, process ids and a figure are the same in two sealed guests, and what the
+/// first of them wrote comes back.
+#[test]
+fn a_sealed_guest_repeats_exactly() {
+    let _one = one();
+    let folder = tempfile::tempdir().unwrap();
+    let program = std::env::current_exe().unwrap();
+    let sealed = Sealed {
+        carried: vec![Carried { from: program, place: "/bin/boot".into() }],
+        fetch: Some(("/results".into(), folder.path().join("a folder"))),
+    };
+    let mut options = options(&["/bin/boot", "--ignored", "--exact", "guest_side", "--nocapture"]);
+    options.deterministic = Some(Mips::PAPERS);
+    options.sealed = Some(sealed);
+    options.environment = vec!["POLLUX_TEST_ROLE=tell".into()];
+    let Some(first) = boot(&options) else { return };
+    assert_eq!(first.outcome.status, 0, "{}", first.failure());
+    let told = String::from_utf8_lossy(&first.stdout);
+    assert!(told.contains("MIPS 250") && told.contains("host: false"), "{told}");
+    let written = fs::read_to_string(folder.path().join("a folder/deep/file")).unwrap();
+    assert_eq!(written, "from the guest");
+    let second = boot(&options).unwrap();
+    let again = String::from_utf8_lossy(&second.stdout);
+    // Its last line is the harness' own, with the time that the test took.
+    let part = |text: &str| text.split("told").nth(1).unwrap().to_owned();
+    assert_eq!(part(&told), part(&again));
 }

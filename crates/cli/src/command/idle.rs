@@ -1,14 +1,16 @@
 //! `pollux idle`.
 
-use super::load::{IdleKindName, header};
-use crate::duration;
-use anyhow::{Context, Result};
+use super::load::{IdleKindName, header, usage_error};
+use crate::{duration, sys::own_file_tables};
+use anyhow::{Context, Result, bail};
 use pollux_load::{
     config::IdleConfig,
     idle::{IdlePlan, IdleReport},
-    output, run as load,
+    output,
+    ranks::{self, Choice, Held, RanksReport},
+    run as load,
     source::Sources,
-    target::{RequestOptions, Url, resolve_authority},
+    target::{RequestOptions, Url, check_authority, resolve},
 };
 use std::{
     io::{self, Write},
@@ -22,20 +24,24 @@ Examples:
   # 8,000 connections that do nothing, until Ctrl-C
   pollux idle 127.0.0.1:8080 --connections 8000
 
-  # kept alive after one request, for a minute
-  pollux idle 127.0.0.1:8080 --connections 8000 --kind after-request --duration 1m
+  # kept alive after one request for a page, for a minute
+  pollux idle http://127.0.0.1:8080/a/page -c 8000 --kind after-request -z 1m
 
   # more than one source address has ports for
   pollux idle 127.0.0.1:8080 --connections 100000 --source 127.0.1.0/24
 
-Connections that the server drops are re-opened. More than the limit on descriptors (`ulimit -Hn`)
-are held by several threads, each with a file table of its own.";
+Connections that the server drops are re-opened. More than the limit on
+descriptors (`ulimit -Hn`) are held by several threads, each with a file table
+of its own.
+
+Exit status: 0 when all were held, until --duration or the first SIGINT or
+SIGTERM; 1 when they could not be; 2 when the command line was not understood.";
 
 /// The command's arguments.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The server: HOST:PORT
+    /// The server: HOST:PORT, or the URL that requests ask for, http://HOST[:PORT]/PATH
     server: String,
     /// How many connections to hold
     #[arg(long, short = 'c', value_name = "N")]
@@ -44,7 +50,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value = "connect")]
     kind: IdleKindName,
     /// How long to hold them [default: until SIGINT]
-    #[arg(long, value_parser = duration::parse, value_name = "TIME")]
+    #[arg(long, short = 'z', value_parser = duration::parse, value_name = "TIME")]
     duration: Option<Duration>,
     /// Source addresses: one, or a network such as 127.0.1.0/24 whose hosts are taken in turn
     #[arg(long, value_name = "NET")]
@@ -52,28 +58,53 @@ pub(crate) struct Args {
     /// The longest time for a handshake, and for the reply with --kind after-request
     #[arg(long, value_parser = duration::parse, default_value = "10s", value_name = "TIME")]
     timeout: Duration,
-    /// The path that requests ask for
-    #[arg(long, default_value = "/")]
-    path: String,
+    /// The path that requests ask for [default: that of the URL, or /]
+    #[arg(long)]
+    path: Option<String>,
     /// A field for every request; may be given several times
     #[arg(long = "header", short = 'H', value_parser = header, value_name = "FIELD")]
     headers: Vec<(String, String)>,
     /// CPUs for the threads that hold the connections
     #[arg(long, value_delimiter = ',', value_name = "CPU,…")]
     pin: Vec<usize>,
+    /// Whether the processes that mpirun or srun started make one pool: auto, off, or the MPI library
+    /// to load [docs/cluster.md]
+    #[arg(long, default_value = "auto", value_name = "CHOICE")]
+    ranks: Choice,
     /// Print a JSON line when all are held, and one at the end
     #[arg(long)]
     json: bool,
 }
 
+/// What the server's requests would ask for: `server` is a URL, or HOST:PORT.
+fn url(server: &str, path: Option<&str>) -> Result<Url> {
+    if !server.contains("://") {
+        check_authority(server)?;
+        return format!("http://{server}{}", path.unwrap_or("/")).parse();
+    }
+    let url: Url = server.parse()?;
+    match path {
+        None => Ok(url),
+        Some(path) => format!("http://{}{path}", url.authority).parse(),
+    }
+}
+
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
-    let destination = resolve_authority(&args.server)?;
-    let url: Url = format!("http://{}{}", args.server, args.path).parse()?;
+    if let Some(code) = ranks::stand_in(&args.ranks)? {
+        return Ok(ExitCode::from(code));
+    }
     let request = RequestOptions { headers: args.headers, ..RequestOptions::default() };
-    request.check()?;
+    let url = match url(&args.server, args.path.as_deref())
+        .and_then(|url| request.check().map(|()| url))
+    {
+        Ok(url) => url,
+        Err(error) => return Ok(usage_error(&error)),
+    };
+    let destination = resolve(&url.host, url.port)?;
     let plan = IdlePlan {
         config: IdleConfig { count: args.connections, kind: args.kind.into() },
+        own_file_tables: Some(own_file_tables()),
         destination,
         sources: args.source,
         url,
@@ -82,15 +113,28 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         cpus: args.pin,
     };
     let stop = load::stop_on_signals()?;
+    let task = format!("idle {:?} {:?}", plan.config, plan.destination);
+    let ranks = ranks::join(&args.ranks, task, &stop)?;
     let started_at = Instant::now();
     let on_held = |report| {
         // A closed standard output is no reason to let go of the connections.
-        let _ = show("holding", report, started_at, false, args.json);
+        let _ = show("holding", report, started_at, false, None, args.json);
     };
-    let report = load::hold_idle(&plan, args.duration, !args.json, &stop, on_held)?;
-    show("statistics", report, started_at, stop.load(Ordering::Relaxed), args.json)
+    let Some(mut ranks) = ranks else {
+        let report = load::hold_idle(&plan, args.duration, !args.json, &stop, on_held)?;
+        show("statistics", report, started_at, stop.load(Ordering::Relaxed), None, args.json)
+            .context("standard output")?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let held = ranks::hold_idle(&plan, args.duration, !args.json, &mut ranks, &stop, on_held)?;
+    // Rank 0 reports for all.
+    let Some(Held { idle, ranks, interrupted }) = held else { return Ok(ExitCode::SUCCESS) };
+    show("statistics", idle, started_at, interrupted, Some(&ranks), args.json)
         .context("standard output")?;
-    Ok(ExitCode::SUCCESS)
+    match ranks.fault {
+        Some(fault) => bail!("{fault}"),
+        None => Ok(ExitCode::SUCCESS),
+    }
 }
 
 fn show(
@@ -98,11 +142,12 @@ fn show(
     report: IdleReport,
     started_at: Instant,
     interrupted: bool,
+    ranks: Option<&RanksReport>,
     json: bool,
 ) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if json {
-        let line = serde_json::json!({
+        let mut line = serde_json::json!({
             "event": event,
             "wanted": report.wanted,
             "held": report.held,
@@ -113,9 +158,31 @@ fn show(
             "elapsed_s": started_at.elapsed().as_secs_f64(),
             "interrupted": interrupted,
         });
+        if let Some(ranks) = ranks {
+            line["ranks"] = serde_json::to_value(ranks)?;
+        }
         writeln!(out, "{line}")?;
     } else {
         output::text::idle(&report, &mut out)?;
+        if let Some(ranks) = ranks {
+            ranks.write(&mut out)?;
+        }
     }
     out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_named_by_an_address_or_a_url() {
+        let shown = |server, path| url(server, path).map(|url| url.to_string());
+        assert_eq!(shown("h:81", None).unwrap(), "http://h:81/");
+        assert_eq!(shown("[::1]:81", Some("/a")).unwrap(), "http://[::1]:81/a");
+        assert_eq!(shown("http://h/a?b", None).unwrap(), "http://h/a?b");
+        assert_eq!(shown("http://h:82/a", Some("/c")).unwrap(), "http://h:82/c");
+        assert!(shown("h", None).unwrap_err().to_string().contains("HOST:PORT"));
+        assert!(shown("https://h/", None).unwrap_err().to_string().contains("https"));
+    }
 }

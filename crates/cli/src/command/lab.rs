@@ -1,19 +1,20 @@
 //! `pollux lab`.
 
-use crate::duration;
+use crate::{duration, message::say, names, terminal, usage::UsageError};
 use anyhow::Context as _;
 use pollux_event::MechanismSpec;
 use pollux_lab::{
-    environment,
-    experiment::{self, Budget, Experiment, Place},
-    report,
-    result::Outcome,
+    archive, compare, environment,
+    experiment::{self, Budget, Experiment, Place, Subject},
+    report::{self, overview},
+    result::{Outcome, Status},
     run::{
-        self, Settings, executable::Executable, interrupt::Interrupt, progress::Progress,
+        self, Settings, executable::Executable, interrupt::Interrupt, journal, progress::Progress,
         trial::Programs,
     },
     wait_cost::{self, WaitCost},
 };
+use pollux_vm::Mips;
 use std::{
     fs,
     io::{self, Write},
@@ -26,10 +27,10 @@ use std::{
 /// The command's arguments.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  pollux lab list
-  pollux lab run idle --quick             in a minute and a half, into results/idle-DATE-TIME/
-  pollux lab run my-own.toml --out out    an experiment of your own
-  pollux lab report results/idle-…        renders the page again from result.json")]
+  pollux lab list                       what there is, and how long each takes
+  pollux lab run idle --quick           into results/idle-DATE-TIME/
+  pollux lab run my-own.toml --out out  an experiment of your own
+  pollux lab report results/idle-…      renders the page again")]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Subcommand,
@@ -42,11 +43,42 @@ enum Subcommand {
     List,
     /// Run an experiment: measure, judge its claims, draw a report
     Run(RunArgs),
-    /// Render the report of a result directory again from its result.json
-    #[command(after_help = "Example:\n  pollux lab report results/idle-2026-11-21-1200")]
+    /// Render the report of a result directory again from its result.json; of several, one page over
+    /// all of them, paper by paper
+    #[command(after_help = "Examples:
+  pollux lab report results/idle-2026-11-21-1200
+  pollux lab report docs/runs/*/ --out docs     papers.html and papers.md")]
     Report {
+        /// The result directories
+        #[arg(required = true, value_name = "DIR")]
+        directories: Vec<PathBuf>,
+        /// Where papers.html and papers.md go, for several [default: here]
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+    },
+    /// Compare two results of one experiment, cell by cell: two kernels, machines or builds
+    #[command(
+        after_help = "Example:\n  pollux lab compare results/idle-6.1 results/idle-6.12 --csv out.csv"
+    )]
+    Compare {
+        /// The first result directory
+        a: PathBuf,
+        /// The second
+        b: PathBuf,
+        /// Write every row to this file, too
+        #[arg(long, value_name = "FILE")]
+        csv: Option<PathBuf>,
+    },
+    /// Keep a run for others: raw data compressed, figures, a page that a forge shows
+    #[command(after_help = "Example:
+  pollux lab archive results/idle-2026-11-21-1200 docs/runs/2026-11-21-idle
+
+The report is left out: `pollux lab report` renders it again from what is kept.")]
+    Archive {
         /// The result directory
         directory: PathBuf,
+        /// The folder to write to; it is made when it is not there
+        to: PathBuf,
     },
     /// Measure what one wait of a mechanism costs, with no server around it
     WaitCost(WaitCostArgs),
@@ -55,13 +87,17 @@ enum Subcommand {
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   pollux lab wait-cost --mechanism poll --watched 10000
-  pollux lab wait-cost --mechanism epoll-et --watched 10000 --ready 100 --duration 2s --pin 0
-  pollux vm -- pollux lab wait-cost --mechanism poll --watched 500 --kernel-calls tcp_poll
+  pollux lab wait-cost --mechanism epoll-et --watched 10000 --ready 100 --pin 0
 
-Prints one JSON document. Only the wait and the handing out of its events are timed.")]
+In the guest of `pollux vm`, which has kprobes, also:
+  pollux lab wait-cost --mechanism poll --watched 500 --kernel-calls tcp_poll
+
+Prints one JSON document. Only the wait and the handing out of its events are
+timed.")]
 struct WaitCostArgs {
     /// NAME[:KEY=VALUE,…] (see `pollux doctor`)
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", hide_possible_values = true,
+          value_parser = names::mechanism::<MechanismSpec>())]
     mechanism: MechanismSpec,
     /// How many TCP sockets are watched
     #[arg(long, value_name = "N")]
@@ -94,18 +130,28 @@ struct WaitCostArgs {
 #[command(after_help = "Examples:
   pollux lab run idle --quick
   pollux lab run idle --seed 7 --out results/idle-7
-  pollux lab run gammo-fig5-6 --time 10m  the full form in less time: fewer or shorter runs
+  pollux lab run gammo-fig5-6 --time 10m  the full form in less time
   pollux lab run provos-fig14 --guest     with /dev/poll
+  pollux lab run mail-hints --deterministic    the same figures at each run
   pollux lab run idle --quick --json | jq '.claims[] | {id, verdict}'
 
-With --guest, or within `pollux vm`, an experiment takes the form that its [guest] table says, for
-the CPU there is emulated.
+With --guest, or within `pollux vm`, an experiment takes the form that its
+[guest] table says, for the CPU there is emulated.
 
-The server runs on the first CPU that this process may use, the generator on the second. Ctrl-C
-ends the run; what was measured so far is written and marked as interrupted (exit code 130).")]
+The server runs on the first CPU that this process may use, the generator on the
+second. Ctrl-C ends the run; what was measured so far is written and marked as
+interrupted.
+
+Exit status: 0 when it was measured, 1 when it could not be, 2 for a usage
+error, 130 after Ctrl-C; in a guest also those of `pollux vm`.")]
 struct RunArgs {
     /// Name of a built-in experiment (see `pollux lab list`), or path of a .toml file
+    #[arg(value_parser = names::Experiment, hide_possible_values = true)]
     experiment: String,
+    /// Go on with what was measured in this directory before it was stopped or killed: the same
+    /// experiment, form and seed
+    #[arg(long, value_name = "DIR", conflicts_with = "out")]
+    resume: Option<PathBuf>,
     /// The short form: fewer repetitions, shorter windows
     #[arg(long)]
     quick: bool,
@@ -122,9 +168,21 @@ struct RunArgs {
     /// The paper's own request rates instead of shares of what this machine can serve
     #[arg(long)]
     paper_rates: bool,
+    /// The rates that were drawn in this result directory, as they are, instead of shares of what is
+    /// probed now: the same experiment and form
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["paper_rates", "deterministic", "resume"])]
+    rates_of: Option<PathBuf>,
     /// Print result.json on stdout instead of tables
     #[arg(long)]
     json: bool,
+    /// Run in a sealed guest whose clocks count instructions, at the papers' own rates where they gave
+    /// any: the same figures at each run. Nothing is seen of it until it ends
+    #[arg(long, conflicts_with = "guest", conflicts_with = "resume")]
+    deterministic: bool,
+    /// How many millions of instructions are a second there: 1000, 500, 250 (near the papers' machines)
+    /// or 125 [default: 250 for a server, 1000 for a lone wait]
+    #[arg(long, value_name = "N", requires = "deterministic")]
+    mips: Option<Mips>,
     /// Run on this kernel an experiment that is meant for the guest of `pollux vm`
     #[arg(long, conflicts_with = "guest")]
     here: bool,
@@ -134,11 +192,11 @@ struct RunArgs {
     guest: bool,
 }
 
-/// Columns of the tables when standard output is no terminal.
-const WIDTH: u16 = 110;
-
 /// Exit code after Ctrl-C: 128 + SIGINT, as shells have it.
 const INTERRUPTED: u8 = 130;
+
+/// Exit code when no run counts.
+const NOTHING_COUNTS: u8 = 4;
 
 /// How much longer than its budget an experiment may take in a guest: one pass over all cells is
 /// made in any case, and an emulated machine is slow.
@@ -166,34 +224,97 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             println!("{document}");
             Ok(ExitCode::SUCCESS)
         }
-        Subcommand::Report { directory } => {
+        Subcommand::Compare { a, b, csv } => compare(&a, &b, csv.as_deref()),
+        Subcommand::Report { directories, out } if directories.len() > 1 || out.is_some() => {
+            overview(&directories, &out.unwrap_or_else(|| PathBuf::from(".")))
+        }
+        Subcommand::Report { directories, .. } => {
+            let directory = &directories[0];
+            let mut outcome = Outcome::read(directory)?;
+            outcome.conclude();
+            if archive::is_packed(directory) {
+                archive::write_packed(&outcome, directory)?;
+            } else {
+                outcome.write(directory)?;
+            }
+            let page = report::write(&outcome, directory)?;
+            println!("{}", page.display());
+            Ok(ExitCode::SUCCESS)
+        }
+        Subcommand::Archive { directory, to } => {
             let mut outcome = Outcome::read(&directory)?;
             outcome.conclude();
-            outcome.write(&directory)?;
-            let page = report::write(&outcome, &directory)?;
-            println!("{}", page.display());
+            archive::keep(&outcome, &to)?;
+            println!("{}", to.join(archive::PAGE).display());
             Ok(ExitCode::SUCCESS)
         }
     }
 }
 
+fn compare(a: &Path, b: &Path, csv: Option<&Path>) -> anyhow::Result<ExitCode> {
+    let read = |directory: &Path| -> anyhow::Result<Outcome> {
+        let mut outcome = Outcome::read(directory)?;
+        outcome.conclude();
+        Ok(outcome)
+    };
+    let (first, second) = (read(a)?, read(b)?);
+    let rows = compare::rows(&first, &second)?;
+    if let Some(path) = csv {
+        fs::write(path, compare::csv(&rows)).with_context(|| path.display().to_string())?;
+    }
+    let head = format!("A  {}\nB  {}\n", a.display(), b.display());
+    let width = Some(terminal::width());
+    let conditions = compare::conditions(&first, &second);
+    print_all(&[head, conditions, compare::text(&first, &rows, width)].join("\n"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One page, and its form for the repository, over all the runs in `directories`.
+fn overview(directories: &[PathBuf], out: &Path) -> anyhow::Result<ExitCode> {
+    fs::create_dir_all(out).with_context(|| out.display().to_string())?;
+    let mut runs = Vec::new();
+    for given in directories {
+        match Outcome::read(given) {
+            Ok(mut outcome) => {
+                outcome.conclude();
+                let directory = overview::link(given, out)?;
+                runs.push(overview::Published { given: given.clone(), directory, outcome });
+            }
+            // A bench's result stands among them, too.
+            Err(error) => eprintln!("left out: {error:#}"),
+        }
+    }
+    anyhow::ensure!(
+        !runs.is_empty(),
+        "none of these directories holds a result of `pollux lab run`"
+    );
+    for (file, text) in
+        [(overview::FILE, overview::page(&runs)?), (overview::MARKDOWN, overview::markdown(&runs)?)]
+    {
+        let path = out.join(file);
+        fs::write(&path, text).with_context(|| path.display().to_string())?;
+        println!("{}", path.display());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 fn list() -> anyhow::Result<ExitCode> {
     let experiments: Vec<Experiment> =
         experiment::ids().map(experiment::find).collect::<anyhow::Result<_>>()?;
-    let wide = experiments.iter().map(|e| e.id.len()).max().unwrap_or(0);
+    let width = terminal::width();
     let mut text = String::new();
     for experiment in experiments {
         let claims: Vec<&str> = experiment.claim.iter().map(|claim| claim.id.as_str()).collect();
-        text.push_str(&format!(
-            "{:wide$}  {}\n{:wide$}  after {}; judges {}\n{:wide$}  {}\n",
-            experiment.id,
-            experiment.title,
-            "",
-            experiment.source,
-            claims.join(", "),
-            "",
-            times(&experiment)
-        ));
+        text.push_str(&format!("{}\n", experiment.id));
+        for part in [
+            experiment.title.clone(),
+            format!("after {}", experiment.source),
+            format!("judges {}", claims.join(", ")),
+            times(&experiment),
+        ] {
+            text.push_str(&terminal::wrap(&part, width, "    "));
+            text.push('\n');
+        }
     }
     print_all(&text)?;
     Ok(ExitCode::SUCCESS)
@@ -225,22 +346,44 @@ fn times(experiment: &Experiment) -> String {
 
 fn measure(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let mut experiment = experiment::find(&args.experiment)?;
-    let directory = match &args.out {
+    let directory = match args.out.as_ref().or(args.resume.as_ref()) {
         Some(directory) => directory.clone(),
         None => run::default_directory(&experiment.id),
     };
     if args.paper_rates {
-        experiment.paper_rates()?;
+        experiment.paper_rates().map_err(|error| UsageError::new(format!("{error:#}")))?;
     }
-    let wants_guest = args.guest || (experiment.place != Place::Host && !args.here);
+    let wants_guest =
+        args.guest || args.deterministic || (experiment.place != Place::Host && !args.here);
     match environment::guest() {
-        Some(_) => experiment = experiment.in_guest(),
+        Some(_) => {
+            experiment = experiment.in_guest();
+            if args.deterministic {
+                experiment = experiment.in_deterministic_guest();
+                if args.quick {
+                    experiment = experiment.with_fewer_rates();
+                }
+            }
+        }
         None if wants_guest => return in_guest(args, &experiment),
         None => {}
     }
-    if let Some(time) = args.time {
+    if args.quick {
+        experiment = experiment.in_quick_form();
+    }
+    let resume = args.resume.as_deref().map(journal::read).transpose()?;
+    if let Some(earlier) = &resume {
+        // Its own time may be another: the rest is to be the same.
+        *experiment.budget_mut(args.quick) = *earlier.experiment.budget(args.quick);
+    } else if let Some(time) = args.time {
         experiment.budget_mut(args.quick).seconds = time.as_secs_f64();
     }
+    let rates = match &args.rates_of {
+        Some(earlier) => {
+            Some(run::rates::drawn(&Outcome::read(earlier)?, &experiment, args.quick)?)
+        }
+        None => None,
+    };
     // Before anything is measured: a run is not to end with nowhere to put it.
     fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
     let executable = Executable::of_this_process()?;
@@ -248,62 +391,108 @@ fn measure(args: &RunArgs) -> anyhow::Result<ExitCode> {
         experiment: &experiment,
         quick: args.quick,
         paper_rates: args.paper_rates,
+        rates,
         seed: args.seed,
         programs: Programs::of(executable.path()),
         interrupt: Interrupt::on_signals().context("cannot catch Ctrl-C")?,
-        progress: Progress::on_terminal(),
+        progress: Progress::shown(terminal::shows_progress()),
+        keep_in: Some(&directory),
+        resume,
     };
     let outcome = run::run(&settings);
     settings.progress.finish();
     let outcome = outcome?;
     outcome.write(&directory)?;
+    journal::end(&directory);
     let page = report::write(&outcome, &directory)?;
     if args.json {
         print_all(&format!("{}\n", serde_json::to_string_pretty(&outcome)?))?;
     } else {
         show(&outcome, &directory, &page)?;
     }
-    Ok(if outcome.interrupted { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
+    let counts = outcome.runs.iter().any(|run| run.status == Status::Valid);
+    if !counts {
+        eprintln!("{}", report::in_words(&outcome));
+    }
+    Ok(match (outcome.interrupted, counts) {
+        (true, _) => ExitCode::from(INTERRUPTED),
+        (false, false) => ExitCode::from(NOTHING_COUNTS),
+        (false, true) => ExitCode::SUCCESS,
+    })
 }
 
-/// Runs the experiment in the guest, on this file tree, by the program that runs now.
+/// Where a sealed guest has this program, an experiment of the user's own, and the results.
+const SEALED: [&str; 3] = ["/bin/pollux", "/experiment.toml", "/results"];
+/// The time after which a sealed guest is ended, in the host's own seconds, when nothing else is said.
+const SEALED_S: f64 = 4.0 * 3600.0;
+
+/// Runs the experiment in the guest, on this file tree or sealed, by the program that runs now.
 fn in_guest(args: &RunArgs, experiment: &Experiment) -> anyhow::Result<ExitCode> {
     let program = std::env::current_exe().context("the path of this program")?;
+    let directory = args.out.clone().unwrap_or_else(|| run::default_directory(&experiment.id));
+    let directory = std::path::absolute(&directory)?;
     let mut command = Command::new(&program);
     command.arg("vm");
-    if experiment.place == Place::DeterministicGuest {
-        command.arg("--deterministic");
-    }
-    // The budget is the guest's own time, and boot and end come on top; one that hangs is ended.
-    let planned = experiment.clone().in_guest().budget(args.quick).seconds;
-    let seconds = args.time.map_or(planned, |time| time.as_secs_f64());
-    let patience = seconds.max(planned) * GUEST_PATIENCE + GUEST_BOOT_S;
-    command.arg("--timeout").arg(format!("{patience:.0}"));
-    command.arg("--").arg(&program).args(["lab", "run", &args.experiment, "--here"]);
     let flags =
         [("--quick", args.quick), ("--paper-rates", args.paper_rates), ("--json", args.json)];
-    command.args(flags.iter().filter(|(_, on)| *on).map(|(flag, _)| flag));
-    command.arg("--time").arg(format!("{seconds}"));
-    command.arg("--seed").arg(args.seed.to_string());
-    let directory = args.out.clone().unwrap_or_else(|| run::default_directory(&experiment.id));
-    command.arg("--out").arg(std::path::absolute(&directory)?);
+    let mut inner = vec!["lab".to_owned(), "run".to_owned()];
+    if args.deterministic || experiment.place == Place::DeterministicGuest {
+        let [place, file, results] = SEALED;
+        let mips = args.mips.unwrap_or(match experiment.subject {
+            Subject::Server => Mips::PAPERS,
+            Subject::Wait => Mips::NANOSECOND,
+        });
+        command.args(["--deterministic", "--mips", &mips.to_string()]);
+        let patience = args.time.map_or(SEALED_S, |time| time.as_secs_f64());
+        command.arg("--timeout").arg(format!("{patience:.0}"));
+        command.arg("--carry").arg(format!("{}:{place}", program.display()));
+        command.args(["--carry", "/etc/os-release"]);
+        let is_file = args.experiment.ends_with(".toml");
+        if is_file {
+            command.arg("--carry").arg(format!("{}:{file}", args.experiment));
+        }
+        command.arg("--fetch").arg(format!("{results}:{}", directory.display()));
+        let revision = environment::revision().unwrap_or_default();
+        command.arg("--env").arg(format!("{}={revision}", environment::REVISION));
+        command.args(["--", place]);
+        inner.push(if is_file { file } else { &args.experiment }.to_owned());
+        inner.extend(["--deterministic", "--out", results].map(str::to_owned));
+        say(format_args!(
+            "pollux lab: a sealed guest runs it; nothing is seen of it until it ends \
+             ({patience:.0} s at most)"
+        ));
+    } else {
+        // The budget is the guest's own time, and boot and end come on top; one that hangs is ended.
+        let planned = experiment.clone().in_guest().budget(args.quick).seconds;
+        let seconds = args.time.map_or(planned, |time| time.as_secs_f64());
+        let patience = seconds.max(planned) * GUEST_PATIENCE + GUEST_BOOT_S;
+        command.arg("--timeout").arg(format!("{patience:.0}")).arg("--").arg(&program);
+        inner.push(args.experiment.clone());
+        inner.extend(["--here".to_owned(), "--time".to_owned(), format!("{seconds}")]);
+        inner.extend(["--out".to_owned(), directory.display().to_string()]);
+        if let Some(earlier) = &args.rates_of {
+            let earlier = std::path::absolute(earlier)?;
+            inner.extend(["--rates-of".to_owned(), earlier.display().to_string()]);
+        }
+    }
+    inner.extend(flags.iter().filter(|(_, on)| *on).map(|(flag, _)| (*flag).to_owned()));
+    inner.extend(["--seed".to_owned(), args.seed.to_string()]);
+    command.args(inner);
     // In place of this process: signals then reach the one that can end the guest.
     Err(command.exec()).with_context(|| program.display().to_string())
 }
 
 fn show(outcome: &Outcome, directory: &Path, page: &Path) -> anyhow::Result<()> {
-    let width = Some(terminal_width().unwrap_or(WIDTH));
-    let parts = [
+    let width = terminal::width();
+    let mut parts = vec![
         report::terminal::tables(outcome, width),
         report::terminal::claims(outcome, width),
-        report::terminal::notes(outcome),
-        format!("\nraw data  {}\n", directory.join(pollux_lab::result::FILE).display()),
-        format!("report    {}\n", page.display()),
+        report::terminal::notes(outcome, width),
     ];
+    // A sealed guest does not know where its results will be; the host has said it.
+    if directory != Path::new(SEALED[2]) || outcome.environment.guest_mips.is_none() {
+        let data = directory.join(pollux_lab::result::FILE);
+        parts.push(format!("\nraw data  {}\nreport    {}\n", data.display(), page.display()));
+    }
     print_all(&parts.concat())
-}
-
-/// Columns of the terminal on stdout; `None` when it is no terminal.
-pub(crate) fn terminal_width() -> Option<u16> {
-    comfy_table::Table::new().width()
 }

@@ -1,12 +1,13 @@
 //! `pollux load`.
 
-use crate::duration;
+use crate::{duration, message::say, sys::own_file_tables};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use pollux_load::{
-    Config, EXIT_INVALID, Report,
+    Config, EXIT_INVALID, EXIT_NOTHING, Report,
     config::{Closing, Expectation, IdleConfig, IdleKind, Pace, Share},
     output,
+    ranks::{self, Choice, Ranks},
     schedule::{Arrivals, Length},
     session::Session,
     source::Sources,
@@ -23,7 +24,7 @@ use std::{
 
 const EXAMPLES: &str = "\
 Examples:
-  # 1,000 requests a second for 10 s, a connection each, whatever the server does
+  # 1,000 requests a second for 10 s, a connection each
   pollux load http://127.0.0.1:8080/ --rate 1000
 
   # the same at random instants, with 8,000 idle connections held meanwhile
@@ -32,15 +33,18 @@ Examples:
   # the same mean rate in bursts of 500 requests
   pollux load http://127.0.0.1:8080/ --rate 1000 --burst 500 --max-lag 100ms
 
-  # a schedule over 64 connections that are kept alive
-  pollux load http://127.0.0.1:8080/ --rate 20000 --connections 64
+  # a schedule over 64 connections that are kept alive, after 2 s of warm-up
+  pollux load http://127.0.0.1:8080/ --rate 20000 --connections 64 --warm-up 2s
 
-  # sessions: 5 requests on a connection, each 20 ms after the reply to the one before
-  pollux load http://127.0.0.1:8080/ --rate 1000 --session-requests 5 --think-time 20ms \
-      --url-file urls.txt
+  # sessions: 5 requests on a connection, each 20 ms after the last reply
+  pollux load http://127.0.0.1/ -q 1000 --session-requests 5 --think-time 20ms
 
   # how much the server can take: 64 connections, each as fast as it is answered
   pollux load http://127.0.0.1:8080/ --connections 64 --duration 5s
+
+  # the same in the flags of oha and hey, and 10,000 requests at 500 a second
+  pollux load -c 64 -z 5s http://127.0.0.1:8080/
+  pollux load -n 10000 -q 500 http://127.0.0.1:8080/
 
   # more connections than one source address has ports for
   pollux load http://127.0.0.1:8080/ --rate 20000 --source 127.0.1.0/24
@@ -48,12 +52,28 @@ Examples:
   # for programs: one JSON document, and a log for HdrHistogram's tools
   pollux load http://127.0.0.1:8080/ --rate 1000 --json --hdr run.hlog
 
-Exit status: 0 when the run was valid (failed requests are counted, not errors), 1 when it could
-not be made, 3 when the generator, not the server, was the bottleneck: it never sent a part of the
-schedule, the 99th percentile of its lag was above --max-lag, or its busiest thread had something to
-do for more than 95 % of the time (generator.busy_utilization in the JSON document). CPU time spent
-with waiting for an instant that is very near is not counted as busy (generator.cpu_utilization has
-it all).";
+Open or closed loop: with --rate (-q) requests come by a schedule, whatever the
+server does; with --connections (-c) and no rate each connection sends again
+when it is answered; with neither 100 requests a second are sent. -q is the rate
+of all connections together, as oha has it (hey: of each).
+
+Exit status:
+  0  the run was valid and some request succeeded; those that failed are counted
+  1  it could not be made, or was interrupted before it began
+  2  the command line was not understood, or contradicts itself
+  3  the generator, not the server, was the bottleneck: it never sent a part of
+     the schedule, the 99th percentile of its lag was above --max-lag, its
+     busiest thread had something to do for more than 95 % of the time
+     (generator.busy_utilization in the JSON document; waiting for an instant
+     that is very near is not counted), or, in a closed loop, it waited for a
+     CPU for more than --max-starved of the time (generator.run_delay_share)
+  4  the run was valid, and no request succeeded
+  130  a second SIGINT or SIGTERM ended it at once; the first one ends it with
+     what was measured until then, and with one of the above";
+
+/// What is sent, a second, when neither a rate nor connections are given: enough to see latencies, little enough
+/// to harm nobody.
+const DEFAULT_RATE_RPS: f64 = 100.0;
 
 /// The command's arguments.
 #[derive(clap::Args)]
@@ -67,8 +87,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     url_file: Option<PathBuf>,
 
-    /// Requests a second: an open loop, in which requests do not wait for replies
-    #[arg(long, value_name = "RPS", help_heading = "Load")]
+    /// Requests a second: an open loop, in which requests do not wait for replies [default: 100,
+    /// unless --connections asks for a closed loop]
+    #[arg(long, short = 'q', value_name = "RPS", help_heading = "Load")]
     rate: Option<f64>,
     /// How requests follow each other in the open loop
     #[arg(long, value_enum, default_value = "constant", help_heading = "Load")]
@@ -77,13 +98,13 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 1, value_name = "N", help_heading = "Load")]
     burst: u64,
     /// How long to measure [default: 10s]
-    #[arg(long, value_parser = duration::parse, value_name = "TIME", conflicts_with = "requests", help_heading = "Load")]
+    #[arg(long, short = 'z', value_parser = duration::parse, value_name = "TIME", conflicts_with = "requests", help_heading = "Load")]
     duration: Option<Duration>,
     /// How many requests to measure, instead of --duration
-    #[arg(long, value_name = "N", help_heading = "Load")]
+    #[arg(long, short = 'n', value_name = "N", help_heading = "Load")]
     requests: Option<u64>,
     /// Load before the measured part
-    #[arg(long, value_parser = duration::parse, default_value = "0s", value_name = "TIME", help_heading = "Load")]
+    #[arg(long, visible_alias = "warm-up", value_parser = duration::parse, default_value = "0s", value_name = "TIME", help_heading = "Load")]
     warmup: Duration,
     /// Decides the random instants and the choice among URLs
     #[arg(long, default_value_t = 1, value_name = "N", help_heading = "Load")]
@@ -96,6 +117,7 @@ pub(crate) struct Args {
     /// request when it has the reply to the last: a closed loop
     #[arg(
         long,
+        short = 'c',
         value_name = "N",
         conflicts_with = "max_connections",
         help_heading = "Connections"
@@ -164,6 +186,18 @@ pub(crate) struct Args {
     /// The 99th percentile of the generator's own lag above which the run is invalid
     #[arg(long, value_parser = duration::parse, default_value = "5ms", value_name = "TIME", help_heading = "Generator")]
     max_lag: Duration,
+    /// The share of the latency, at the median and at the 99th percentile, above which the
+    /// generator's own lag makes the latencies invalid: the rest of the run stays valid
+    #[arg(long, value_parser = share_of_one, default_value = "50%", value_name = "SHARE", help_heading = "Generator")]
+    max_lag_share: f64,
+    /// The share of the time above which a closed loop is invalid that had to wait for a CPU
+    #[arg(long, value_parser = share_of_one, default_value = "10%", value_name = "SHARE", help_heading = "Generator")]
+    max_starved: f64,
+
+    /// Whether the processes that mpirun or srun started make one run: auto, off, or the MPI library
+    /// to load [docs/cluster.md]
+    #[arg(long, default_value = "auto", value_name = "CHOICE", help_heading = "Generator")]
+    ranks: Choice,
 
     /// Print one JSON document instead of the summary
     #[arg(long, help_heading = "Output")]
@@ -248,7 +282,25 @@ fn share(text: &str) -> Result<Share, String> {
     }
 }
 
+/// `10%`, or `0.1`.
+fn share_of_one(text: &str) -> Result<f64, String> {
+    let (number, unit) = match text.strip_suffix('%') {
+        Some(number) => (number.trim_end(), 100.0),
+        None => (text, 1.0),
+    };
+    let share = number.parse::<f64>().ok().map(|number| number / unit);
+    share
+        .filter(|share| (0.0..=1.0).contains(share))
+        .ok_or_else(|| "wants a share such as 10% or 0.1, at most 100%".into())
+}
+
 impl Args {
+    fn checked_config(&self) -> Result<Config> {
+        let config = self.config()?;
+        config.check()?;
+        Ok(config)
+    }
+
     fn config(&self) -> Result<Config> {
         let mut urls: Vec<_> = self.urls.iter().map(|url| (url.clone(), 1.0)).collect();
         if let Some(path) = &self.url_file {
@@ -286,7 +338,8 @@ impl Args {
             },
             pace: match self.rate {
                 Some(rate_rps) => Pace::Open { rate_rps, arrivals },
-                None => Pace::Closed,
+                None if self.connections.is_some() => Pace::Closed,
+                None => Pace::Open { rate_rps: DEFAULT_RATE_RPS, arrivals },
             },
             burst: self.burst,
             length: match self.requests {
@@ -313,6 +366,7 @@ impl Args {
             connect_timeout: self.connect_timeout,
             sources: self.source,
             threads: self.threads,
+            own_file_tables: Some(own_file_tables()),
             cpus: self.pin.clone(),
             share: self.client.unwrap_or(Share { index: 0, count: 1 }),
             idle: self
@@ -320,6 +374,8 @@ impl Args {
                 .filter(|&count| count > 0)
                 .map(|count| IdleConfig { count, kind: self.idle_kind.into() }),
             max_lag: self.max_lag,
+            max_lag_share: self.max_lag_share,
+            max_starved: self.max_starved,
             hdr: self.hdr.clone(),
             progress: true,
         })
@@ -332,24 +388,50 @@ fn read_text(path: &Path) -> Result<String> {
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
-    let config = args.config()?;
+    if let Some(code) = ranks::stand_in(&args.ranks)? {
+        return Ok(ExitCode::from(code));
+    }
+    let config = match args.checked_config() {
+        Ok(config) => config,
+        Err(error) => return Ok(usage_error(&error)),
+    };
+    let stop = pollux_load::stop_on_signals()?;
+    let mut ranks = ranks::join(&args.ranks, ranks::task(&config), &stop)?;
+    let reports = ranks.as_ref().is_none_or(Ranks::is_first);
     // Made before the run, so that a path that cannot be written costs no run.
     let log = match &config.hdr {
-        None => None,
-        Some(path) => {
+        Some(path) if reports => {
             let file =
                 fs::File::create(path).with_context(|| format!("--hdr {}", path.display()))?;
             Some((path, file))
         }
+        _ => None,
     };
-    let stop = pollux_load::stop_on_signals()?;
-    let report = pollux_load::run(&config, &stop)?;
+    let report = match &mut ranks {
+        None => pollux_load::run(&config, &stop)?,
+        Some(ranks) => match ranks::run(&config, ranks, &stop)? {
+            Some(report) => report,
+            // Rank 0 reports for all.
+            None => return Ok(ExitCode::SUCCESS),
+        },
+    };
     if let Some((path, file)) = log {
         output::hdr::write(&report, io::BufWriter::new(file))
             .with_context(|| format!("--hdr {}", path.display()))?;
     }
     show(&report, args.json)?;
-    Ok(if report.valid { ExitCode::SUCCESS } else { ExitCode::from(EXIT_INVALID) })
+    Ok(match (report.valid, report.requests.completed) {
+        (false, _) => ExitCode::from(EXIT_INVALID),
+        // Whoever interrupts at once has asked for nothing.
+        (true, 0) if report.requests.failed > 0 => ExitCode::from(EXIT_NOTHING),
+        (true, _) => ExitCode::SUCCESS,
+    })
+}
+
+/// Says what is wrong with the command line; the exit status is clap's own.
+pub(super) fn usage_error(error: &anyhow::Error) -> ExitCode {
+    eprintln!("pollux: {error:#}");
+    ExitCode::from(2)
 }
 
 fn show(report: &Report, json: bool) -> Result<()> {
@@ -361,7 +443,7 @@ fn show(report: &Report, json: bool) -> Result<()> {
     };
     written.and_then(|()| out.flush()).context("standard output")?;
     if let (true, Some(reason)) = (json, &report.invalid_reason) {
-        eprintln!("pollux: invalid run: {reason}");
+        say(format_args!("pollux: invalid run: {reason}"));
     }
     Ok(())
 }
@@ -382,6 +464,15 @@ mod tests {
         assert_eq!(share("2/4"), Ok(Share { index: 1, count: 4 }));
         for text in ["0/4", "5/4", "1", "a/b", "1/0"] {
             assert!(share(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn shares_of_one_have_two_forms() {
+        assert_eq!(share_of_one("10%"), Ok(0.1));
+        assert_eq!(share_of_one("0.25"), Ok(0.25));
+        for text in ["", "%", "101%", "-1%", "2", "nan"] {
+            assert!(share_of_one(text).is_err(), "{text}");
         }
     }
 

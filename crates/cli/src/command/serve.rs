@@ -1,43 +1,91 @@
 //! `pollux serve`.
 
-use crate::{bytes, duration};
+mod cannot_listen;
+
+use crate::{bytes, duration, names, sys::own_file_tables, terminal, usage::UsageError};
+use anyhow::Context;
 use clap::{ArgAction, ValueEnum};
 use pollux_server::{
     Config, Report,
-    config::{Discipline, LargeFile, Listen, LogTarget, MechanismChoice, Symlinks},
+    config::{
+        Accepting, Architecture, Discipline, ForwardedPolicy, FrontendConfig, GuestbookConfig,
+        HostPolicy, LargeFile, Listen, LogTarget, MechanismChoice, RouteConfig, Store,
+        StoreConnections, Symlinks,
+    },
 };
-use std::{num::NonZeroU32, path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    num::{NonZeroU32, NonZeroUsize},
+    path::PathBuf,
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
 
 const EXAMPLES: &str = "\
 Examples:
   pollux serve public                         Serve ./public on 127.0.0.1:8080
   pollux serve public --listen :80            On every address, IPv4 and IPv6
-  pollux serve public --workers 4 --pin 0,1,2,3
+  pollux serve public --workers 2 --pin 0,1
   pollux serve public --mechanism poll        See what the old ways cost
+  pollux serve public --architecture prethreaded --pool 200
+  pollux serve public --architecture preforked --pool 16 --accept reuseport
   pollux serve public --mechanism epoll --interest per-state --accept-limit 1
-  pollux serve public --mechanism rtsig:dequeue=one,overflow=handoff --signal-queue 64
+  pollux serve public --mechanism rtsig:overflow=handoff --signal-queue 64
   pollux serve public --listen unix:/run/site.sock --access-log -
+  pollux serve public --guestbook             Remarks of guests, in a file
+  pollux serve public --guestbook /book --store redis://127.0.0.1:6379/0
+  pollux serve --origin http://127.0.0.1:8000 --listen :80
+                                  All goes to the origin (a reverse proxy)
+  pollux serve public --origin unix:/run/app.sock
+                                  Files first; what is no file, there
+  pollux serve --origin /api=http://a:8000 --origin /api=http://b:8000
+                                  /api and below to two in turn
+  pollux serve --origin http://app:8000 --forwarded append --max-body 100M
+  pollux serve --origin http://127.0.0.1:8000 --cache 256M --cache-stale 1h
   pollux serve public --json --listen 127.0.0.1:0 --pin 0 --time-system-calls
 
 Signals:
-  TERM, INT   stop: accept no more, end what is in flight within --grace; twice: at once
-  USR1        print the statistics";
+  TERM, INT   stop: accept no more, end what is in flight within --grace;
+              twice: at once
+  USR1        print the statistics
+  HUP         open the access log anew, after it was moved away; serve on
+
+Exit status: 0 after a stop that was asked for, 1 when it cannot start or go on
+(the reason is on standard error), 2 for a usage error.";
 
 /// The command's arguments.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The directory to serve
-    #[arg(value_name = "DIR")]
-    directory: PathBuf,
+    /// The directory to serve; may be left out where there is an --origin
+    #[arg(value_name = "DIR", required_unless_present = "origin")]
+    directory: Option<PathBuf>,
 
     /// Where to listen: ADDRESS:PORT, [IPV6]:PORT, :PORT (every address) or unix:PATH; may be
     /// repeated. Port 0 lets the kernel choose
     #[arg(long, short, value_name = "ADDRESS", default_value = "127.0.0.1:8080", action = ArgAction::Append)]
     listen: Vec<Listen>,
 
+    /// Who serves which connection: iterative (one after the other), forking (a process each),
+    /// preforked (a pool of processes), threaded (a thread each), prethreaded (a pool of threads),
+    /// or event (workers that wait for all theirs at a time)
+    #[arg(long, value_name = "NAME", default_value = "event")]
+    architecture: Architecture,
+
+    /// Processes or threads of a pool (preforked, prethreaded): so many connections are served at a
+    /// time, further ones wait in the kernel's queue [default: 64]
+    #[arg(long, value_name = "N", value_parser = parse_count)]
+    pool: Option<usize>,
+
+    /// How a pool shares connections out: blocking (all block in accept), exclusive (epoll with
+    /// EPOLLEXCLUSIVE), reuseport (a listener each, SO_REUSEPORT) or mutex (who waits holds a lock)
+    /// [default: exclusive]
+    #[arg(long, value_name = "WAY")]
+    accept: Option<Accepting>,
+
     /// How to wait: NAME[:KEY=VALUE,…] (see `pollux doctor`), or auto for the best that there is
-    #[arg(long, short, value_name = "NAME", default_value = "auto")]
+    #[arg(long, short, value_name = "NAME", default_value = "auto", hide_possible_values = true,
+          value_parser = names::mechanism_or_auto::<MechanismChoice>())]
     mechanism: MechanismChoice,
 
     /// When interest changes: eager registers once and writes at once; per-state follows the
@@ -62,7 +110,7 @@ pub(crate) struct Args {
     accept_limit: Limit,
 
     /// The most connections at once; further ones wait in the kernel's queue [default: as many as
-    /// RLIMIT_NOFILE allows]
+    /// RLIMIT_NOFILE allows; forking: 4096]
     #[arg(long, value_name = "N", value_parser = parse_count)]
     max_connections: Option<usize>,
 
@@ -70,7 +118,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value = "inf", value_parser = parse_limit)]
     max_requests: Limit,
 
-    /// The time for a request's head, and again for a body
+    /// The time for a request's head, and again for each 16 KiB of a body
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = duration::parse)]
     header_timeout: Duration,
 
@@ -121,6 +169,124 @@ pub(crate) struct Args {
     /// Leave out the Server field
     #[arg(long)]
     no_server_header: bool,
+
+    /// A guestbook at this path: remarks of guests and a count of visits
+    #[arg(long, value_name = "PATH", num_args = 0..=1, default_missing_value = "/guestbook", help_heading = "Guestbook")]
+    guestbook: Option<String>,
+
+    /// Its page: HTML with $GUEST_REMARKS$ and $VISITOR_COUNT$ [default: one that is built in]
+    #[arg(long, value_name = "FILE", requires = "guestbook", help_heading = "Guestbook")]
+    guestbook_template: Option<PathBuf>,
+
+    /// How many remarks the page shows: the newest
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "guestbook",
+        default_value_t = 100,
+        help_heading = "Guestbook"
+    )]
+    guestbook_shown: u32,
+
+    /// Where the remarks are: file:PATH, redis://[USER:PASSWORD@]HOST:PORT/DB or
+    /// unix:///PATH?db=DB [default: file:$XDG_STATE_HOME/pollux/guestbook]
+    #[arg(long, value_name = "STORE", requires = "guestbook", help_heading = "Guestbook")]
+    store: Option<Store>,
+
+    /// Connections to Redis: per-request, one, or pooled:N for each worker
+    #[arg(
+        long,
+        value_name = "HOW",
+        requires = "guestbook",
+        default_value = "pooled:8",
+        help_heading = "Guestbook"
+    )]
+    store_connections: StoreConnections,
+
+    /// Pass on what is not here: to http://HOST[:PORT] or unix:PATH what is no file in DIR; with a
+    /// prefix, /PREFIX=URL, all that is at it and below. May be repeated: origins of one prefix
+    /// have their turns, and who fails is left aside for a while. Paths are passed on as they are
+    #[arg(long, value_name = "[/PREFIX=]URL", action = ArgAction::Append, help_heading = "Origins")]
+    origin: Vec<RouteConfig>,
+
+    /// The Host that an origin is told: client (what was asked for), origin (what its URL says), or
+    /// a name
+    #[arg(
+        long,
+        value_name = "HOST",
+        requires = "origin",
+        default_value = "client",
+        help_heading = "Origins"
+    )]
+    origin_host: HostPolicy,
+
+    /// Forwarded, X-Forwarded-* and X-Real-IP of a request: replace them by what is known of the
+    /// client, append that (behind trusted proxies), keep them as they came, or remove them
+    #[arg(
+        long,
+        value_name = "HOW",
+        requires = "origin",
+        default_value = "replace",
+        help_heading = "Origins"
+    )]
+    forwarded: ForwardedPolicy,
+
+    /// The name of this proxy in Via and in Proxy-Status; off leaves Via out
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "origin",
+        default_value = "pollux",
+        help_heading = "Origins"
+    )]
+    via: String,
+
+    /// The longest body of a request, or inf; longer ones are answered with 413
+    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = parse_body_size, help_heading = "Origins")]
+    max_body: u64,
+
+    /// How long connecting to an origin may take; also waiting for a connection to become free
+    #[arg(long, value_name = "TIME", requires = "origin", default_value = "5s", value_parser = duration::parse, help_heading = "Origins")]
+    origin_connect_timeout: Duration,
+
+    /// How long an origin may be silent: before its reply, between two pieces of it, or while it
+    /// takes nothing of a body
+    #[arg(long, value_name = "TIME", requires = "origin", default_value = "60s", value_parser = duration::parse, help_heading = "Origins")]
+    origin_timeout: Duration,
+
+    /// The most connections to origins at once, for each worker; further requests wait
+    #[arg(long, value_name = "N", requires = "origin", default_value = "1024", value_parser = parse_nonzero, help_heading = "Origins")]
+    origin_connections: NonZeroUsize,
+
+    /// How many idle connections to each origin are kept, for each worker
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "origin",
+        default_value_t = 32,
+        help_heading = "Origins"
+    )]
+    origin_keep: usize,
+
+    /// How long they are kept
+    #[arg(long, value_name = "TIME", requires = "origin", default_value = "60s", value_parser = duration::parse, help_heading = "Origins")]
+    origin_keep_timeout: Duration,
+
+    /// Keep replies of origins in so much memory, for all workers (RFC 9111); off by default
+    #[arg(long, value_name = "SIZE", requires = "origin", value_parser = parse_cache, help_heading = "Origins")]
+    cache: Option<u64>,
+
+    /// How long a stale reply stands in for an origin that fails, where the reply does not say
+    #[arg(long, value_name = "TIME", requires = "cache", default_value = "0s", value_parser = duration::parse, help_heading = "Origins")]
+    cache_stale: Duration,
+
+    /// Keep replies in this folder too, so that they survive a restart; for nobody else's files
+    #[arg(long, value_name = "DIR", requires = "cache", help_heading = "Origins")]
+    cache_dir: Option<PathBuf>,
+
+    /// How much may be in it
+    #[arg(long, value_name = "SIZE", requires = "cache_dir", default_value = "1G", value_parser = bytes::parse, help_heading = "Origins")]
+    cache_dir_size: u64,
 
     /// Write an access log in Common Log Format to FILE, or to standard output (-)
     #[arg(long, value_name = "FILE")]
@@ -179,6 +345,22 @@ fn parse_count(text: &str) -> Result<usize, String> {
     text.parse::<usize>().ok().filter(|&n| n > 0).ok_or_else(|| "wants a number from 1".into())
 }
 
+fn parse_nonzero(text: &str) -> Result<NonZeroUsize, String> {
+    text.parse().map_err(|_| "wants a number from 1".into())
+}
+
+fn parse_body_size(text: &str) -> Result<u64, String> {
+    if text == "inf" { Ok(u64::MAX) } else { bytes::parse(text) }
+}
+
+/// Below this there is hardly room for a reply of usual length.
+const MIN_CACHE: u64 = 1 << 20;
+
+fn parse_cache(text: &str) -> Result<u64, String> {
+    let size = bytes::parse(text)?;
+    if size >= MIN_CACHE { Ok(size) } else { Err("wants a size from 1M".into()) }
+}
+
 fn parse_queue(text: &str) -> Result<u64, String> {
     text.parse::<u64>().ok().filter(|&n| n > 0).ok_or_else(|| "wants a number from 1".into())
 }
@@ -203,26 +385,45 @@ fn parse_header(text: &str) -> Result<(String, String), String> {
 }
 
 /// Runs the command.
-pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: Box<Args>) -> anyhow::Result<ExitCode> {
     let report = if args.json { Report::Json } else { Report::Human };
-    let config = config(args);
-    anyhow::ensure!(
-        !(report == Report::Json && config.access_log == Some(LogTarget::Stdout)),
-        "--json and --access-log - would both write to standard output: name a file for the log"
-    );
-    pollux_server::run(config, report)?;
+    let config = config(args)?;
+    if report == Report::Json && config.access_log == Some(LogTarget::Stdout) {
+        let both = "--json and --access-log - would both write to standard output: \
+                    name a file for the log";
+        return Err(UsageError::new(both).into());
+    }
+    let listens = config.listen.clone();
+    pollux_server::run(config, report).map_err(|error| {
+        match cannot_listen::advice(&error, &listens) {
+            Some(advice) => {
+                let advice = terminal::wrap(&advice, terminal::WIDTH, "  ");
+                anyhow::anyhow!("{error:#}\n{advice}")
+            }
+            None => error,
+        }
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn config(args: Args) -> Config {
-    let mut config = Config::new(args.directory);
+fn config(args: Box<Args>) -> anyhow::Result<Config> {
+    let guestbook = guestbook(&args)?;
+    let frontend = frontend(&args)?;
+    let mut config = Config::new("");
+    config.site.directory = args.directory;
+    config.frontend = frontend.map(Arc::new);
+    config.limits.body = args.max_body;
     config.listen = args.listen;
+    config.architecture = args.architecture;
+    config.pool = args.pool;
+    config.accepting = args.accept;
     config.mechanism = args.mechanism;
     config.interest = match args.interest {
         InterestArg::Eager => Discipline::Eager,
         InterestArg::PerState => Discipline::PerState,
     };
     config.workers = args.workers.into();
+    config.own_file_tables = Some(own_file_tables());
     config.pin = args.pin;
     config.backlog = args.backlog;
     config.accept_limit = args.accept_limit.0;
@@ -232,6 +433,7 @@ fn config(args: Args) -> Config {
     config.timeouts.keep_alive = args.keep_alive;
     config.timeouts.send = args.send_timeout;
     config.limits.header_section = args.max_header;
+    config.guestbook = guestbook.map(Arc::new);
     config.site.index = args.index;
     config.site.symlinks = match args.symlinks {
         SymlinksArg::Deny => Symlinks::Deny,
@@ -256,5 +458,66 @@ fn config(args: Args) -> Config {
     });
     config.time_system_calls = args.time_system_calls;
     config.signal_queue = args.signal_queue;
-    config
+    Ok(config)
+}
+
+fn frontend(args: &Args) -> anyhow::Result<Option<FrontendConfig>> {
+    if args.origin.is_empty() {
+        return Ok(None);
+    }
+    let mut config = FrontendConfig::new(args.origin.clone());
+    config.host.clone_from(&args.origin_host);
+    config.forwarded = args.forwarded;
+    config.via = (args.via != "off").then(|| args.via.clone());
+    config.connect_timeout = args.origin_connect_timeout;
+    config.timeout = args.origin_timeout;
+    config.connections = args.origin_connections;
+    config.keep = args.origin_keep;
+    config.keep_timeout = args.origin_keep_timeout;
+    if args.cache.is_some()
+        && matches!(args.architecture, Architecture::Forking | Architecture::Preforked)
+    {
+        anyhow::bail!(
+            "--cache is one for all who serve, and processes share none: take --architecture event, \
+             threaded or prethreaded with it"
+        );
+    }
+    config.cache = args.cache.map(|limit| cache(args, limit)).transpose()?;
+    Ok(Some(config))
+}
+
+fn cache(args: &Args, limit: u64) -> anyhow::Result<pollux_cache::Store> {
+    let seconds = args.cache_stale.as_secs();
+    let stale_if_error = u32::try_from(seconds).unwrap_or(u32::MAX);
+    let config = pollux_cache::Config { limit, stale_if_error, ..Default::default() };
+    let Some(path) = &args.cache_dir else { return Ok(pollux_cache::Store::new(config)) };
+    pollux_cache::RealFolder::open(path.clone())
+        .and_then(|folder| pollux_cache::Store::with_folder(config, folder, args.cache_dir_size))
+        .with_context(|| format!("--cache-dir {}", path.display()))
+}
+
+fn guestbook(args: &Args) -> anyhow::Result<Option<GuestbookConfig>> {
+    let Some(path) = &args.guestbook else { return Ok(None) };
+    let store = match &args.store {
+        Some(store) => store.clone(),
+        None => Store::File(default_store()?),
+    };
+    let mut config = GuestbookConfig::new(path, store);
+    config.template.clone_from(&args.guestbook_template);
+    config.shown = args.guestbook_shown;
+    config.connections = args.store_connections;
+    Ok(Some(config))
+}
+
+/// Where a guestbook is kept that was told nothing else (XDG Base Directory Specification), in a
+/// folder that is made.
+fn default_store() -> anyhow::Result<PathBuf> {
+    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    let state = absolute("XDG_STATE_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
+        .context("neither XDG_STATE_HOME nor HOME is set: say --store file:PATH")?;
+    let folder = state.join("pollux");
+    std::fs::create_dir_all(&folder)
+        .with_context(|| format!("cannot make {} (or say --store file:PATH)", folder.display()))?;
+    Ok(folder.join("guestbook"))
 }

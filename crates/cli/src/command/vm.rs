@@ -1,10 +1,20 @@
 //! `pollux vm`.
 
+use crate::message::say;
 use anyhow::Context;
 use clap::ValueHint;
-use pollux_vm::{Forward, Interrupted, KernelChoice, Module, Options, Streams, status};
+use pollux_vm::{
+    Cache, Carried, Forward, Interrupted, KernelChoice, Mips, Module, Options, Sealed, Streams,
+    status,
+};
 use std::{
-    ffi::OsString, fs::File, io, os::fd::AsFd, path::PathBuf, process::ExitCode, time::Duration,
+    ffi::OsString,
+    fs::File,
+    io::{self, Write as _},
+    os::fd::AsFd,
+    path::PathBuf,
+    process::ExitCode,
+    time::Duration,
 };
 
 /// How many processors a guest gets if none are asked for.
@@ -17,32 +27,45 @@ const TIMEOUT_MAX_S: u64 = 86_400;
 const EXAMPLES: &str = "\
 Examples:
   pollux vm -- uname -a
+  pollux vm --list-kernels
   pollux vm --kernel 6.12 -- kmod/devpoll/selftests/run
   pollux vm --deterministic -- ./my-benchmark --rounds 1000
+  pollux vm --deterministic --mips 250 --carry ./benchmark:/bin/benchmark \\
+    --fetch /results:out -- /bin/benchmark --out /results
   pollux vm --kernel debug --timeout 1800 -- kmod/devpoll/selftests/run storm
-  pollux vm --module none --forward 8080:80 -- pollux serve --listen 0.0.0.0:80 site
-  pollux vm --module ./mymodule --module-parameter verbose=1 -- cat /proc/modules
-  pollux vm --module none -- sh -c 'modprobe sch_netem && tc qdisc add dev lo root netem delay 25ms'
+  pollux vm --module none --forward 8080:80 -- pollux serve --listen :80 site
+  pollux vm --module ./mine --module-parameter verbose=1 -- cat /proc/modules
+  pollux vm -- sh -c 'modprobe sch_netem && tc qdisc add dev lo root netem'
 
-The guest is emulated, never KVM. It sees the host's file tree at the same paths, reads and writes
-it with your rights, and starts in the same folder; /proc, /sys, /dev and /dev/shm are its own, and
-TMPDIR is its /dev/shm. Of the environment it gets PATH, HOME, LANG, LC_*, TERM, TZ, RUST_*,
-CARGO_*, POLLUX_*, DEVPOLL_* and the like; POLLUX_VM holds the guest kernel's release.
+The guest is emulated, never KVM. It sees the host's file tree at the same
+paths, reads and writes it with your rights, and starts in the same folder;
+/proc, /sys, /dev and /dev/shm are its own, and TMPDIR is its /dev/shm. Of the
+environment it gets PATH, HOME, LANG, LC_*, TERM, TZ, RUST_*, CARGO_*, POLLUX_*,
+DEVPOLL_* and the like; POLLUX_VM holds the guest kernel's release. A sealed
+guest (--carry) has none of that but POLLUX_VM: its command starts in / with a
+fixed environment, and POLLUX_VM_MIPS tells the speed of its clocks.
 
-Exit status: the command's own, 128 + signal if one killed it, 126 and 127 if it could not be
-executed or found; 123 if the guest could not be prepared or stopped early, 124 if the time was
-over, 125 if the guest's kernel complained on its console (BUG, WARNING, KASAN, lockdep, kmemleak,
-hung task, panic). Needs qemu-system-x86, gcc, make and kmod; kernels and headers are fetched from
-Debian's archive once, into $POLLUX_CACHE (default: ~/.cache/pollux).";
+Exit status: the command's own, 128 + signal if one killed it, 126 and 127 if it
+could not be executed or found; 123 if the guest could not be prepared or
+stopped early, 124 if the time was over, 125 if the guest's kernel complained on
+its console (BUG, WARNING, KASAN, lockdep, kmemleak, hung task, panic); 2 for a
+usage error. Needs qemu-system-x86, gcc, make and kmod; kernels and headers are
+fetched from Debian's archive once, into $POLLUX_CACHE (default:
+~/.cache/pollux).";
 
 /// The command's arguments.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The guest's kernel: Debian's 6.1 or 6.12, or `debug` (6.1 with KASAN, lockdep and kmemleak,
-    /// built here the first time, which takes 5 to 15 minutes)
-    #[arg(long, value_name = "6.1|6.12|debug", default_value = "6.1")]
-    kernel: KernelChoice,
+    /// The guest's kernel: Debian's 6.1 or 6.12; `newest`, from the backports to its stable release;
+    /// `debug` (6.1 with KASAN, lockdep and kmemleak) or `kcsan` (6.1 with KCSAN), built here the
+    /// first time, which takes 5 to 15 minutes [default: what the archive has: 6.1 on Debian 12,
+    /// 6.12 on Debian 13]
+    #[arg(long, value_name = "KERNEL")]
+    kernel: Option<KernelChoice>,
+    /// Print which of Debian's kernels the archive has, the default first, and run nothing
+    #[arg(long, exclusive = true)]
+    list_kernels: bool,
     /// Take the newest kernel in Debian's archive, even if an older one is in the cache
     #[arg(long)]
     refresh: bool,
@@ -52,9 +75,25 @@ pub(crate) struct Args {
     /// Memory of the guest, in MiB or with a suffix M or G [default: what the kernel needs]
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     memory: Option<u32>,
-    /// Repeatable figures: one processor, one instruction lasts one nanosecond of its clocks
+    /// Repeatable figures: one processor whose clocks count instructions, and no random addresses
     #[arg(long, conflicts_with = "cpus")]
     deterministic: bool,
+    /// How many millions of instructions are a second of a deterministic guest: 1000, 500, 250 (near
+    /// the papers' machines) or 125
+    #[arg(long, value_name = "N", default_value = "1000", requires = "deterministic")]
+    mips: Mips,
+    /// Seal a deterministic guest, so that it repeats exactly: it has this file, with the libraries that
+    /// it needs, in its memory, and sees nothing of the host; may be repeated
+    #[arg(
+        long,
+        value_name = "FILE[:PLACE]",
+        requires = "deterministic",
+        conflicts_with = "forward"
+    )]
+    carry: Vec<Carried>,
+    /// Copy a folder of a sealed guest to one of the host's when the command has ended
+    #[arg(long, value_name = "FOLDER:DIR", requires = "carry", value_parser = fetch)]
+    fetch: Option<(PathBuf, PathBuf)>,
     /// End a guest that runs longer than this, boot included
     #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_TIMEOUT_S,
           value_parser = clap::value_parser!(u64).range(1..=TIMEOUT_MAX_S))]
@@ -81,28 +120,38 @@ pub(crate) struct Args {
     #[arg(long, short)]
     verbose: bool,
     /// The command to run in the guest, with its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD",
+    #[arg(required_unless_present = "list_kernels", trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD",
           value_hint = ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
 }
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if args.list_kernels {
+        let mut out = io::stdout().lock();
+        for kernel in pollux_vm::available_kernels(&Cache::open(None)?)? {
+            writeln!(out, "{kernel}")?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     let verbose = args.verbose;
     let streams = Streams { stdout: own(&io::stdout())?, stderr: own(&io::stderr())? };
     match pollux_vm::run(&options(args), &streams) {
         Ok(outcome) => {
             if let Some(boot) = outcome.boot.filter(|_| verbose) {
                 let release = &outcome.release;
-                eprintln!("pollux vm: {release} ran the command after {:.1} s", boot.as_secs_f64());
+                say(format_args!(
+                    "pollux vm: {release} ran the command after {:.1} s",
+                    boot.as_secs_f64()
+                ));
             }
             if let Some(failure) = &outcome.failure {
-                eprintln!("pollux vm: {failure}");
+                say(format_args!("pollux vm: {failure}"));
             }
             Ok(ExitCode::from(outcome.status))
         }
         Err(error) => {
-            eprintln!("pollux vm: {error:#}");
+            say(format_args!("pollux vm: {error:#}"));
             let signal = error.downcast_ref::<Interrupted>().map(|Interrupted(signal)| *signal);
             let code = signal.and_then(|signal| u8::try_from(128 + signal).ok());
             Ok(ExitCode::from(code.unwrap_or(status::NOT_RUN)))
@@ -111,26 +160,26 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn options(args: Args) -> Options {
-    Options {
-        kernel: args.kernel,
-        refresh: args.refresh,
-        cpus: args.cpus,
-        memory_mib: args.memory,
-        deterministic: args.deterministic,
-        timeout: Duration::from_secs(args.timeout),
-        module: match args.module {
-            None => Module::DevPoll,
-            Some(folder) if folder.as_os_str() == "none" => Module::None,
-            Some(folder) => Module::Folder(folder),
-        },
-        module_parameters: args.module_parameter,
-        module_defines: args.module_define,
-        forwards: args.forward,
-        environment: args.env,
-        command: args.command,
-        console_log: args.console,
-        cache: None,
-    }
+    let mut options = Options::new(args.command);
+    options.kernel = args.kernel.unwrap_or_default();
+    options.refresh = args.refresh;
+    options.cpus = args.cpus;
+    options.memory_mib = args.memory;
+    options.deterministic = args.deterministic.then_some(args.mips);
+    options.sealed =
+        (!args.carry.is_empty()).then_some(Sealed { carried: args.carry, fetch: args.fetch });
+    options.timeout = Duration::from_secs(args.timeout);
+    options.module = match args.module {
+        None => Module::DevPoll,
+        Some(folder) if folder.as_os_str() == "none" => Module::None,
+        Some(folder) => Module::Folder(folder),
+    };
+    options.module_parameters = args.module_parameter;
+    options.module_defines = args.module_define;
+    options.forwards = args.forward;
+    options.environment = args.env;
+    options.console_log = args.console;
+    options
 }
 
 fn own(stream: &impl AsFd) -> anyhow::Result<File> {
@@ -147,6 +196,16 @@ fn memory(text: &str) -> Result<u32, String> {
     mib.ok_or_else(|| format!("{text:?} is not a size such as 1024, 1024M or 2G"))
 }
 
+fn fetch(text: &str) -> Result<(PathBuf, PathBuf), String> {
+    match text.split_once(':') {
+        Some((from, to)) if from.starts_with('/') && !to.is_empty() => {
+            let to = std::path::absolute(to).map_err(|error| format!("{to:?}: {error}"))?;
+            Ok((from.into(), to))
+        }
+        _ => Err(format!("{text:?} is not FOLDER:DIR, with the guest's folder from /")),
+    }
+}
+
 fn variable(text: &str) -> Result<OsString, String> {
     match text.split_once('=') {
         Some((name, _)) if !name.is_empty() => Ok(text.into()),
@@ -157,6 +216,24 @@ fn variable(text: &str) -> Result<OsString, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_help_names_every_kernel() {
+        let help = <Args as clap::Args>::augment_args(clap::Command::new("vm"))
+            .render_long_help()
+            .to_string();
+        for kernel in KernelChoice::named() {
+            assert!(help.contains(&kernel.to_string()), "{kernel}: {help}");
+        }
+    }
+
+    #[test]
+    fn results_come_from_a_folder_of_the_guest() {
+        assert_eq!(fetch("/a:/b").unwrap(), ("/a".into(), "/b".into()));
+        for wrong in ["a:/b", "/a", "/a:"] {
+            assert!(fetch(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn sizes_are_mebibytes_unless_they_say_otherwise() {

@@ -57,6 +57,25 @@ fn the_corpus_in_pieces() {
     });
 }
 
+/// Whoever serves a connection, the replies are the same.
+#[test]
+fn the_corpus_in_every_architecture() {
+    let site = Site::new();
+
+    thread::scope(|scope| {
+        for architecture in ["iterative", "forking", "preforked", "threaded", "prethreaded"] {
+            let site = &site;
+            scope.spawn(move || {
+                let server = serve(site, &["--architecture", architecture]);
+                assert_eq!(server.listening()["architecture"], architecture);
+                for pieces in [Pieces::Whole, Pieces::Halves] {
+                    check(&server, pieces, &format!("{architecture}, {pieces:?}"));
+                }
+            });
+        }
+    });
+}
+
 /// No cache, several workers, the other way to send large files: nothing of it may show.
 #[test]
 fn the_corpus_whatever_the_configuration() {

@@ -2,9 +2,10 @@
 
 use crate::{BINARY, INDEX, serve, site};
 use std::{
+    fs,
     io::{Read, Write},
     net::TcpListener,
-    os::unix::net::UnixStream,
+    os::unix::{fs::PermissionsExt, net::UnixStream},
     path::Path,
     process::Command,
 };
@@ -52,6 +53,62 @@ fn refusals_name_what_is_at_fault() {
     assert!(said.contains("none"), "{said}");
     let said = refusal(&site.path().join("index.html"), &[]);
     assert!(said.contains("index.html"), "{said}");
+}
+
+/// Root looks into every directory, but for one that has given that right away.
+#[test]
+fn a_directory_without_permission_is_told_as_that() {
+    let site = site(0);
+    let closed = site.path().join("closed");
+    fs::create_dir(&closed).unwrap();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o0)).unwrap();
+    let mut command = Command::new("timeout");
+    command.arg("20");
+    if rustix::process::geteuid().is_root() {
+        let rights = "-dac_override,-dac_read_search";
+        command.args(["setpriv", "--bounding-set", rights, "--inh-caps", rights, "--"]);
+    }
+    command.arg(BINARY).arg("serve").arg(&closed).args(["--listen", "127.0.0.1:0"]);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    for word in ["closed", "permission denied", "EACCES", "chmod"] {
+        assert!(said.contains(word), "no {word:?} in {said}");
+    }
+    assert!(!said.contains("openat2"), "{said}");
+}
+
+#[test]
+fn who_holds_a_port_is_named() {
+    let site = site(0);
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let said = refusal(site.path(), &["--listen", &address.to_string()]);
+    let me = format!("(process {})", std::process::id());
+    let held = format!("port {} is held by ", address.port());
+    assert!(said.contains(&held) && said.contains(&me), "{said}");
+}
+
+#[test]
+fn a_privileged_port_and_a_strange_address_have_a_way_out() {
+    let site = site(0);
+    // 192.0.2.0/24 is for documentation (RFC 5737): nobody has it.
+    let said = refusal(site.path(), &["--listen", "192.0.2.1:8080"]);
+    assert!(said.contains("no interface here has the address 192.0.2.1"), "{said}");
+    // As root without the right to take such a port, in a network namespace where it is free.
+    let output = Command::new("unshare")
+        .args(["--net", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"])
+        .args(["--inh-caps=-all", BINARY, "serve", "/", "--listen", "127.0.0.1:80"])
+        .output();
+    let Ok(output) = output else { return eprintln!("skipped: no unshare here") };
+    let said = String::from_utf8_lossy(&output.stderr);
+    if said.contains("unshare:") || said.contains("setpriv:") {
+        return eprintln!("skipped: {said}");
+    }
+    assert!(said.contains("ports below 1024 are for root"), "{said}");
+    assert!(said.contains("cap_net_bind_service"), "{said}");
+    let advice = said.lines().filter(|line| line.starts_with("  "));
+    assert!(advice.clone().count() > 1 && advice.clone().all(|line| line.len() <= 80), "{said}");
 }
 
 #[test]

@@ -1,6 +1,5 @@
-//! `pollux serve` as a process: attacks, limits, signals, memory.
+//! `pollux serve` as a process: limits, signals, memory.
 
-mod attacks;
 mod command_line;
 mod limits;
 mod rtsig;

@@ -1,11 +1,12 @@
 //! Stopping, and asking how it goes.
 
-use crate::{INDEX, assert_serves, content, serve, site};
+use crate::{BINARY, INDEX, assert_serves, content, serve, site};
 use pollux_testkit::serve::describe;
 use rustix::process::Signal;
 use std::{
-    io::Read,
+    io::{BufRead, BufReader, Read},
     net::TcpStream,
+    process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -80,6 +81,83 @@ fn statistics_count_what_was_done() {
     assert!(then["bytes_sent"].as_u64().unwrap() > 10 * INDEX.len() as u64);
     assert!(then["waits"].as_u64() > first["waits"].as_u64());
     server.stop();
+}
+
+#[test]
+fn a_hangup_opens_the_access_log_anew_and_ends_nothing() {
+    let site = site(0);
+    let log = site.path().join("access.log");
+    let moved = site.path().join("access.log.1");
+    let mut server = serve(site.path(), &["--access-log", log.to_str().unwrap()]);
+    assert_eq!(server.client().get("/first").status, 404);
+    std::fs::rename(&log, &moved).unwrap();
+    server.signal(Signal::HUP);
+    let started_at = Instant::now();
+    while !log.exists() {
+        assert!(started_at.elapsed() < Duration::from_secs(20), "no new file: {}", server.said());
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(server.client().get("/second").status, 404);
+    assert!(server.is_running());
+    assert!(server.stop().0.success());
+    let (old, new) = [moved, log].map(|path| std::fs::read_to_string(path).unwrap()).into();
+    assert!(!old.contains("/second") && new.contains("/second"), "{old}then {new}");
+    assert!(old.contains("/first") != new.contains("/first"), "once: {old}then {new}");
+}
+
+#[test]
+fn a_hangup_without_an_access_log_is_told() {
+    let site = site(0);
+    let mut server = serve(site.path(), &[]);
+    server.signal(Signal::HUP);
+    // Signals are taken one by one: the statistics come after it.
+    server.signal(Signal::HUP);
+    server.wait_until("both to be taken", |_| true);
+    assert_serves(&server);
+    let said = server.said();
+    assert!(server.stop().0.success());
+    assert!(said.contains("no access log"), "{said}");
+}
+
+/// As in `pollux serve DIR 2>&1 | head -1`, and when a terminal is gone: what it has to say, here
+/// its statistics, the answer to a hang-up and a warning, goes nowhere, and it serves on.
+#[test]
+fn a_lost_standard_error_ends_nothing() {
+    let site = site(0);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let mut child = Command::new(BINARY)
+        .arg("serve")
+        .arg(site.path())
+        .args(["--listen", &address.to_string(), "--access-log", "/dev/full"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut first).unwrap();
+    let until = |what: &str, mut is_so: Box<dyn FnMut() -> bool>| {
+        let started_at = Instant::now();
+        while !is_so() {
+            assert!(started_at.elapsed() < Duration::from_secs(20), "{what}");
+            thread::sleep(Duration::from_millis(10));
+        }
+    };
+    until("it listens", Box::new(move || TcpStream::connect(address).is_ok()));
+    let pid = rustix::process::Pid::from_child(&child);
+    for signal in [Signal::USR1, Signal::HUP, Signal::USR1] {
+        rustix::process::kill_process(pid, signal).unwrap();
+        let mut client = pollux_testkit::http::Client::connect(address.to_string());
+        assert_eq!(client.get("/").text(), INDEX, "after {signal:?}");
+        thread::sleep(Duration::from_millis(100));
+    }
+    assert!(child.try_wait().unwrap().is_none(), "it has ended");
+    rustix::process::kill_process(pid, Signal::TERM).unwrap();
+    let status = child.wait().unwrap();
+    assert!(status.success(), "{}", describe(status));
+    assert!(!first.is_empty(), "it said nothing at all, so nothing was lost");
 }
 
 #[test]

@@ -192,7 +192,7 @@ impl Measure<'_> {
     }
 
     fn all_ready<M: Mechanism>(self, size: usize) -> Result<Cost> {
-        let options = Options { max_events: size, ..self.options.clone() };
+        let options = self.options.clone().with_max_events(size);
         let this = Measure { options, ..self };
         let (mut set, _) = this.filled::<M>(size)?;
         while set.next_event().is_some() {}

@@ -2,7 +2,8 @@
 
 use crate::cases::cpu_time;
 use anyhow::{Context, Result};
-use pollux_event::sys;
+use pollux_sys as sys;
+use pollux_testkit::own_file_tables;
 use rustix::{
     io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd},
     net::sockopt::set_socket_linger,
@@ -151,7 +152,8 @@ fn hold_far_ends(
     orders: &Receiver<usize>,
     report: &Sender<Duration>,
 ) -> Result<()> {
-    sys::own_file_table(&[]).context("a file table of its own (unshare, CLONE_FILES)")?;
+    sys::own_file_table(own_file_tables(), &[])
+        .context("a file table of its own (unshare, CLONE_FILES)")?;
     let mut far = Vec::with_capacity(count);
     for _ in 0..count {
         far.push(connect(address)?);

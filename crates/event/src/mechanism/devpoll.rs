@@ -20,12 +20,12 @@
 //! has that addition alone: the module ends an interest with its file, also when both were the
 //! same. Until the batch is sent, what the last wait said about the number concerns nobody.
 
-use super::{epoll_core::timeout_ms, numbered_changes::NumberedChanges};
+use super::{changes::ChangesByNumber, in_memory::interest_in_memory, timeout::timeout_ms};
 use crate::{
     Capabilities, Description, Error, Event, Interest, Mechanism, Options, Readiness, Token, Waker,
     registration::Registrations,
-    sys::{self, PollFd, ResultSpace},
 };
+use pollux_sys::{self as sys, PollFd, ResultSpace};
 use std::{
     io,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
@@ -70,7 +70,7 @@ const BATCH: usize = 1024;
 pub struct DevPoll {
     device: OwnedFd,
     registrations: Registrations,
-    changes: NumberedChanges,
+    changes: ChangesByNumber,
     /// Changes on their way to the kernel, oldest first. Kept when they could not be sent.
     batch: Vec<PollFd>,
     results: ResultSpace,
@@ -156,6 +156,20 @@ fn change(fd: RawFd, interest: Option<Interest>) -> PollFd {
 }
 
 impl DevPoll {
+    fn admit(_: RawFd) -> Result<(), Error> {
+        Ok(())
+    }
+
+    #[inline]
+    fn put(&mut self, fd: RawFd, _: Interest) {
+        self.changes.queue(fd);
+    }
+
+    #[inline]
+    fn take_out(&mut self, fd: RawFd) {
+        self.changes.end(fd);
+    }
+
     /// Moves changes into the batch, as far as it has room.
     #[inline]
     fn gather(&mut self) {
@@ -230,15 +244,18 @@ impl DevPoll {
         Ok(())
     }
 
-    /// The wait that took the batch with it failed. Whether the batch was applied cannot be told:
-    /// a signal may have come before it or in the sleep after it. To apply it twice does no harm.
+    /// The wait that took the batch with it failed. A signal ends the wait alone: the module says
+    /// EINTR only after the whole batch was applied. Any other error is about the batch, of which
+    /// some may not have been: to apply it twice does no harm.
     #[cold]
     fn after_failed_update(&mut self, source: io::Error) -> Result<usize, Error> {
-        let refused_before = self.refusals;
-        self.send()?;
         if source.raw_os_error() == Some(libc::EINTR) {
+            self.batches += 1;
+            self.batch.clear();
             return Ok(self.refused.len());
         }
+        let refused_before = self.refusals;
+        self.send()?;
         if self.refusals == refused_before {
             return Err(Error::Io { call: "ioctl DP_UPDATE_POLL", source });
         }
@@ -273,7 +290,7 @@ impl Mechanism for DevPoll {
         Ok(Self {
             device,
             registrations: Registrations::default(),
-            changes: NumberedChanges::default(),
+            changes: ChangesByNumber::default(),
             batch: Vec::with_capacity(BATCH),
             results,
             found: 0,
@@ -286,33 +303,7 @@ impl Mechanism for DevPoll {
         })
     }
 
-    #[inline]
-    fn add(&mut self, fd: BorrowedFd<'_>, interest: Interest) -> Result<Token, Error> {
-        let token = self.registrations.insert(fd.as_raw_fd(), interest)?;
-        self.changes.queue(token.fd);
-        Ok(token)
-    }
-
-    #[inline]
-    fn modify(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
-        self.registrations.replace(token, interest)?;
-        self.changes.queue(token.fd);
-        Ok(())
-    }
-
-    #[inline]
-    fn remove(&mut self, token: Token) -> Result<(), Error> {
-        self.registrations.remove(token)?;
-        self.changes.end(token.fd);
-        Ok(())
-    }
-
-    #[inline]
-    fn close(&mut self, token: Token, fd: OwnedFd) -> Result<(), Error> {
-        let known = self.remove(token);
-        sys::close(fd);
-        known
-    }
+    interest_in_memory!();
 
     #[inline]
     fn wait(&mut self, timeout: Option<Duration>) -> Result<usize, Error> {

@@ -4,12 +4,12 @@
 //! With `hints=on` the call is that of Provos' mail of 1999, DP_HPOLL of `kmod/devpoll`: the same
 //! array and the same answers, but no driver is asked that gave no hint since the last call.
 
-use super::{devpoll, epoll_core::timeout_ms};
+use super::{devpoll, in_memory::interest_in_memory, timeout::timeout_ms};
 use crate::{
     Capabilities, Description, Error, Event, Interest, Mechanism, Options, Readiness, Token, Waker,
     registration::Registrations,
-    sys::{self, PollFd},
 };
+use pollux_sys::{self as sys, PollFd};
 use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
     time::Duration,
@@ -68,13 +68,24 @@ impl Poll {
         }
     }
 
+    fn admit(_: RawFd) -> Result<(), Error> {
+        Ok(())
+    }
+
+    #[inline]
     fn put(&mut self, fd: RawFd, interest: Interest) {
+        let events = interest.to_poll_bits() as i16;
         let index = fd as usize;
         if index >= self.positions.len() {
             self.positions.resize((index + 1).next_multiple_of(1024), NOWHERE);
         }
-        self.positions[index] = self.entries.len() as u32;
-        self.entries.push(PollFd { fd, events: interest.to_poll_bits() as i16, revents: 0 });
+        match self.positions[index] {
+            NOWHERE => {
+                self.positions[index] = self.entries.len() as u32;
+                self.entries.push(PollFd { fd, events, revents: 0 });
+            }
+            position => self.entries[position as usize].events = events,
+        }
     }
 
     /// Closes the gap of `fd` with the last entry. When that would carry an entry from the part
@@ -140,34 +151,7 @@ impl Mechanism for Poll {
         })
     }
 
-    #[inline]
-    fn add(&mut self, fd: BorrowedFd<'_>, interest: Interest) -> Result<Token, Error> {
-        let token = self.registrations.insert(fd.as_raw_fd(), interest)?;
-        self.put(token.fd, interest);
-        Ok(token)
-    }
-
-    #[inline]
-    fn modify(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
-        self.registrations.replace(token, interest)?;
-        let position = self.positions[token.fd as usize] as usize;
-        self.entries[position].events = interest.to_poll_bits() as i16;
-        Ok(())
-    }
-
-    #[inline]
-    fn remove(&mut self, token: Token) -> Result<(), Error> {
-        self.registrations.remove(token)?;
-        self.take_out(token.fd);
-        Ok(())
-    }
-
-    #[inline]
-    fn close(&mut self, token: Token, fd: OwnedFd) -> Result<(), Error> {
-        let known = self.remove(token);
-        sys::close(fd);
-        known
-    }
+    interest_in_memory!();
 
     #[inline]
     fn wait(&mut self, timeout: Option<Duration>) -> Result<usize, Error> {

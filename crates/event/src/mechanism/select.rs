@@ -1,11 +1,12 @@
 //! `select`: bitmaps of the descriptors, handed over and scanned at every wait. select(2); the
 //! mechanism that gammo's server starts from (§2, figs 1 and 5).
 
+use super::in_memory::interest_in_memory;
 use crate::{
     Capabilities, Description, Error, Event, Interest, Mechanism, Options, Readiness, Token, Waker,
     registration::Registrations,
-    sys::{self, FD_SET_WORD_BITS, FD_SETSIZE, FdSet},
 };
+use pollux_sys::{self as sys, FD_SET_WORD_BITS, FD_SETSIZE, FdSet};
 use std::{
     os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd},
     time::Duration,
@@ -51,14 +52,14 @@ fn words(limit: usize) -> usize {
     limit.div_ceil(FD_SET_WORD_BITS)
 }
 
-fn fits(fd: RawFd) -> Result<(), Error> {
-    if (fd as usize) < FD_SETSIZE {
-        return Ok(());
-    }
-    Err(Error::DescriptorTooLarge { mechanism: DESCRIPTION.name, fd, limit: FD_SETSIZE })
-}
-
 impl Select {
+    fn admit(fd: RawFd) -> Result<(), Error> {
+        if (fd as usize) < FD_SETSIZE {
+            return Ok(());
+        }
+        Err(Error::DescriptorTooLarge { mechanism: DESCRIPTION.name, fd, limit: FD_SETSIZE })
+    }
+
     #[inline]
     fn put(&mut self, fd: RawFd, interest: Interest) {
         let set = |set: &mut FdSet, flag| {
@@ -172,34 +173,7 @@ impl Mechanism for Select {
         })
     }
 
-    #[inline]
-    fn add(&mut self, fd: BorrowedFd<'_>, interest: Interest) -> Result<Token, Error> {
-        fits(fd.as_raw_fd())?;
-        let token = self.registrations.insert(fd.as_raw_fd(), interest)?;
-        self.put(token.fd, interest);
-        Ok(token)
-    }
-
-    #[inline]
-    fn modify(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
-        self.registrations.replace(token, interest)?;
-        self.put(token.fd, interest);
-        Ok(())
-    }
-
-    #[inline]
-    fn remove(&mut self, token: Token) -> Result<(), Error> {
-        self.registrations.remove(token)?;
-        self.take_out(token.fd);
-        Ok(())
-    }
-
-    #[inline]
-    fn close(&mut self, token: Token, fd: OwnedFd) -> Result<(), Error> {
-        let known = self.remove(token);
-        sys::close(fd);
-        known
-    }
+    interest_in_memory!();
 
     #[inline]
     fn wait(&mut self, timeout: Option<Duration>) -> Result<usize, Error> {
@@ -232,7 +206,7 @@ impl Mechanism for Select {
             let readiness = self.take_readiness(fd);
             match self.registrations.by_fd(fd) {
                 Some((token, _)) => return Some(Event { token, readiness }),
-                // The one descriptor that is no registration.
+                // The waker's is the only descriptor in the sets that has no registration.
                 None => {
                     if let Some(waker) = &self.waker {
                         waker.drain();
@@ -253,7 +227,7 @@ impl Mechanism for Select {
         }
         let waker = Waker::new()?;
         let fd = waker.as_fd().as_raw_fd();
-        fits(fd)?;
+        Self::admit(fd)?;
         self.put(fd, Interest::READ);
         self.waker = Some(waker.clone());
         Ok(waker)

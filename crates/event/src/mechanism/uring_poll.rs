@@ -24,12 +24,12 @@
 //! dup2(2) has it closed under his feet. So: close(2) at once, which frees the number, and the
 //! cancellation goes with the next wait, which sends the FIN. One system call, as with epoll.
 
-use super::{changes::Changes, io_uring_error};
+use super::{changes::ChangesByToken, io_uring_error::io_uring_error};
 use crate::{
     Capabilities, Description, Error, Event, Interest, Mechanism, Options, Readiness, Token, Waker,
     registration::Registrations,
-    sys::{self, Completion, Ring, RingSetup},
 };
+use pollux_sys::{self as sys, Completion, Ring, RingSetup};
 use std::{
     io,
     os::fd::{AsRawFd, BorrowedFd, OwnedFd},
@@ -83,10 +83,12 @@ pub struct UringPoll {
     ring: Ring,
     setup: RingSetup,
     /// What is armed, and what must be armed or changed.
-    changes: Changes,
+    changes: ChangesByToken,
     /// Cancellations in the submission queue: each makes at least one completion, which is not
     /// what a wait waits for.
     cancellations: u32,
+    /// Requests of registrations that have ended, for whose cancellation there was no room.
+    uncancelled: Vec<Token>,
     completions: Vec<Completion>,
     next: usize,
     max_events: usize,
@@ -130,13 +132,37 @@ impl UringPoll {
         Ok(())
     }
 
+    #[inline]
+    fn has_room(&mut self) -> bool {
+        self.ring.queued() < self.setup.submissions as usize
+    }
+
     /// Makes room for a request in the submission queue.
+    ///
+    /// # Errors
+    /// There is none, since the kernel takes no requests now.
     #[inline]
     fn make_room(&mut self) -> Result<(), Error> {
-        if self.ring.queued() < self.setup.submissions as usize {
+        if self.has_room() { Ok(()) } else { self.submit_for_room() }
+    }
+
+    #[cold]
+    fn submit_for_room(&mut self) -> Result<(), Error> {
+        self.enter_now().map_err(Error::io("io_uring_enter"))?;
+        if self.has_room() {
             return Ok(());
         }
-        self.enter_now().map_err(Error::io("io_uring_enter"))
+        // The kernel takes no requests while completions wait for room in the ring (EBUSY): those
+        // in the ring are taken out, and handed out with the next wait.
+        if self.completions.len() - self.next < MAX_COMPLETIONS as usize {
+            self.ring.take_completions(&mut self.completions, MAX_COMPLETIONS as usize);
+            self.enter_now().map_err(Error::io("io_uring_enter"))?;
+        }
+        if self.has_room() {
+            return Ok(());
+        }
+        let source = io::Error::from_raw_os_error(libc::EBUSY);
+        Err(Error::Io { call: "io_uring_enter", source })
     }
 
     /// Submits what is queued and has due completions posted, without waiting for others.
@@ -158,7 +184,8 @@ impl UringPoll {
         self.ring.take_completions(&mut self.completions, usize::MAX);
     }
 
-    /// Whether an error of io_uring_enter(2) is one.
+    /// Passes over the errors of io_uring_enter(2) that say no more than that a wait has ended, or
+    /// that the caller must take completions first.
     #[inline]
     fn settle(&mut self, entered: io::Result<usize>) -> io::Result<()> {
         match entered {
@@ -175,6 +202,11 @@ impl UringPoll {
     /// Turns what has changed into requests.
     #[inline]
     fn push_changes(&mut self) -> Result<(), Error> {
+        while let Some(&token) = self.uncancelled.last() {
+            self.make_room()?;
+            self.push_cancellation(token);
+            self.uncancelled.pop();
+        }
         while !self.changes.is_empty() {
             self.make_room()?;
             let live = |token| self.registrations.interest(token);
@@ -203,11 +235,20 @@ impl UringPoll {
         if self.changes.end(token.fd).is_none() {
             return Ok(());
         }
-        self.make_room()?;
+        match self.make_room() {
+            Ok(()) => self.push_cancellation(token),
+            // Not forgotten: an armed request would hold the file open for ever.
+            Err(_) => self.uncancelled.push(token),
+        }
+        Ok(())
+    }
+
+    /// Asks for the end of `token`'s request. The caller has made room for one more entry.
+    #[inline]
+    fn push_cancellation(&mut self, token: Token) {
         let data = token.to_bits();
         assert!(self.ring.push_cancel(data | POLL, data | CANCEL), "room has been made");
         self.cancellations += 1;
-        Ok(())
     }
 
     /// io_uring_enter(2), or nothing when there is nothing to submit and something to take.
@@ -295,7 +336,7 @@ impl Drop for UringPoll {
         }
         let armed: Vec<_> = self.registrations.iter().map(|(token, _)| token).collect();
         for token in armed {
-            if self.disarm(token).is_err() {
+            if self.disarm(token).is_err() || !self.uncancelled.is_empty() {
                 return; // the kernel's own time must do
             }
             if self.ring.completed() >= SUBMISSIONS {
@@ -315,8 +356,9 @@ impl Mechanism for UringPoll {
             registrations: Registrations::default(),
             ring: open_ring(setup)?,
             setup,
-            changes: Changes::default(),
+            changes: ChangesByToken::default(),
             cancellations: 0,
+            uncancelled: Vec::new(),
             completions: Vec::with_capacity(options.max_events.max(1)),
             next: 0,
             max_events: options.max_events.max(1),
@@ -334,6 +376,7 @@ impl Mechanism for UringPoll {
         let token = self.registrations.insert(fd.as_raw_fd(), interest)?;
         if let Err(error) = self.queue(token) {
             let _ = self.registrations.remove(token);
+            let _ = self.disarm(token);
             return Err(error);
         }
         Ok(token)
@@ -360,15 +403,17 @@ impl Mechanism for UringPoll {
 
     #[inline]
     fn wait(&mut self, timeout: Option<Duration>) -> Result<usize, Error> {
-        self.push_changes()?;
+        let pushed = self.push_changes();
         let left = self.completions.len() - self.next;
         if left > 0 {
-            // No second edge would come for these.
-            if self.ring.queued() > 0 {
+            // No second edge would come for these. What could not be sent stays for the next wait,
+            // which tells of the error if it is still there.
+            if pushed.is_ok() && self.ring.queued() > 0 {
                 self.enter_now().map_err(Error::io("io_uring_enter"))?;
             }
             return Ok(left);
         }
+        pushed?;
         self.overflows += u64::from(self.ring.overflowed());
         self.completions.clear();
         self.next = 0;
@@ -428,6 +473,7 @@ impl Mechanism for UringPoll {
         // The parent's ring is only unmapped and closed here (see `Ring::is_ours`).
         self.ring = open_ring(self.setup)?;
         self.cancellations = 0;
+        self.uncancelled.clear();
         self.completions.clear();
         self.next = 0;
         self.changes.clear();

@@ -53,7 +53,7 @@ impl<M: Mechanism> Rig<M> {
     }
 
     pub fn with_buffer(subject: &Subject, max_events: usize) -> Self {
-        let options = pollux_event::Options { max_events, ..subject.options() };
+        let options = subject.options().with_max_events(max_events);
         Self(M::open(&options).expect("open the mechanism"))
     }
 

@@ -1,62 +1,118 @@
-//! Whether a side was driven to its limit: a server that answered all that it was offered may have
-//! been able to answer more, so that its reply rate says how much was asked, not how much it can do.
+//! Whether a figure says what the server does, or where it was kept.
+//!
+//! A server that answered all it was offered may have been able to answer more: its reply rate says how
+//! much was asked. A server without idle CPU costs all of its CPU, divided by what it answers: a
+//! mechanism that looks for work for as long as it may costs at most that, so that its cost per request
+//! is no less than what was measured, at any rate that it can still answer.
 
-use super::{Verdict, points};
+use super::{
+    Bound,
+    decide::Evidence,
+    sides::{Arm, Sides},
+};
 use crate::{
-    experiment::{Claim, RATE, Side, Threshold},
-    result::Outcome,
-    stats::Compare,
+    experiment::Threshold,
+    result::{Outcome, Run},
+    statistics::{Compare, median},
 };
 
 /// The metric that stops at what is offered.
 const THROUGHPUT: &str = "throughput_rps";
-/// Who answers this share of the highest rate offered has answered all of it: arrivals of a short
-/// window differ from their mean by as much.
+/// Who answers this share of what was offered has answered all of it.
 const ALL: f64 = 0.98;
 
-/// Why data that speak for or against the claim do not decide it: the side that might change the
-/// verdict by being larger was never driven to its limit. Nothing when they do.
-pub(super) fn undriven(
-    outcome: &Outcome,
-    claim: &Claim,
-    variant: &str,
-    verdict: Verdict,
-) -> Option<String> {
-    if claim.compare != Compare::Ratio || claim.metric != THROUGHPUT {
-        return None;
-    }
-    let side = match (claim.holds, verdict) {
-        (Threshold::Above(_), Verdict::DoesNotHold) | (Threshold::Below(_), Verdict::Holds) => {
-            &claim.a
-        }
-        (Threshold::Below(_), Verdict::DoesNotHold) | (Threshold::Above(_), Verdict::Holds) => {
-            claim.b.as_ref()?
-        }
-        (_, Verdict::Undecided) => return None,
-    };
-    if side.metric.as_ref().is_some_and(|metric| metric != THROUGHPUT) {
-        return None;
-    }
-    let name = side.variant.as_deref().unwrap_or(variant);
-    answered_all(outcome, side, name)
-        .then(|| format!("{name} answered all that it was offered, so its limit is not known"))
+/// The metric that stops at the CPU's time.
+pub(crate) const COST: &str = "server_cpu_us_per_request";
+/// The metric that says how much of the CPU's time was used or waited for.
+pub(crate) const BUSY: &str = "server_cpu_busy_share";
+/// From here on a server has no idle CPU: what is left is the start and the end of a window.
+pub(crate) const SATURATED: f64 = 0.9;
+
+/// What keeps a claim's sides from being read as they stand.
+#[derive(Debug, Default)]
+pub(super) struct Limits {
+    /// That a larger side a is possible, with the reason.
+    a_larger: Option<String>,
+    /// That a larger side b is possible.
+    b_larger: Option<String>,
+    cost: bool,
 }
 
-/// Whether every run of the side at its highest rate answered what it was offered.
-fn answered_all(outcome: &Outcome, side: &Side, variant: &str) -> bool {
-    let offered = |point: &crate::plan::Point| point.get(RATE).and_then(|rate| rate.number());
-    let points = points(outcome, side);
-    let highest = points.iter().filter_map(offered).max_by(f64::total_cmp);
-    let Some(highest) = highest else { return false };
-    let mut answered = outcome
-        .runs
-        .iter()
-        .filter(|run| {
-            run.cell.variant == variant
-                && points.contains(&run.cell.point)
-                && offered(&run.cell.point) == Some(highest)
-        })
-        .filter_map(|run| run.metric(THROUGHPUT))
+/// Looks for them.
+pub(super) fn of(outcome: &Outcome, sides: &Sides<'_>) -> Limits {
+    let limited = |arm: &Arm<'_>| {
+        let name = arm.variant;
+        match arm.metric {
+            THROUGHPUT if arm.side.minus.is_none() && answered_all(outcome, arm) => {
+                Some(format!("{name} answered all that it was offered, so its limit is not known"))
+            }
+            COST if is_saturated(arm.read_runs(outcome)) => {
+                Some(format!("{name} had no idle CPU there, so that its cost is a bound"))
+            }
+            _ => None,
+        }
+    };
+    // A reply rate by itself, or a difference of two, is judged as it stands only as a ratio is not.
+    let is_ratio = sides.claim.compare == Compare::Ratio;
+    let wanted = |arm: &&Arm<'_>| is_ratio || arm.metric == COST;
+    Limits {
+        a_larger: Some(&sides.a).filter(wanted).and_then(limited),
+        b_larger: sides.b.as_ref().filter(wanted).and_then(limited),
+        cost: sides.a.metric == COST,
+    }
+}
+
+impl Limits {
+    /// What the figure then is.
+    pub(super) fn bound(&self) -> Option<Bound> {
+        match (&self.a_larger, &self.b_larger) {
+            (Some(_), None) if self.cost => Some(Bound::AtLeast),
+            (None, Some(_)) if self.cost => Some(Bound::AtMost),
+            _ => None,
+        }
+    }
+
+    /// Takes away what the figures cannot say: that the comparison lies *below* something, when side a
+    /// may be larger, and that it lies *above*, when side b may be.
+    pub(super) fn apply(&self, threshold: Threshold, evidence: &mut Evidence) {
+        let holds_by_above = matches!(threshold, Threshold::Above(_) | Threshold::Within(_));
+        let holds_by_below = matches!(threshold, Threshold::Below(_) | Threshold::Within(_));
+        if self.a_larger.is_some() {
+            evidence.fails_below = 1.0;
+            if holds_by_below {
+                evidence.holds = 1.0;
+            }
+        }
+        if self.b_larger.is_some() {
+            evidence.fails_above = 1.0;
+            if holds_by_above {
+                evidence.holds = 1.0;
+            }
+        }
+    }
+
+    /// In words.
+    pub(super) fn note(&self) -> Option<String> {
+        self.a_larger.clone().or_else(|| self.b_larger.clone())
+    }
+}
+
+/// Whether every run of the side at its highest offered rate answered what it was offered.
+fn answered_all(outcome: &Outcome, arm: &Arm<'_>) -> bool {
+    let offered = |run: &Run| run.metric("offered_rps").or_else(|| run.offered_rps());
+    // The rate that was meant: what was drawn differs a little from block to block.
+    let meant = |run: &Run| run.offered_rps().or_else(|| offered(run)).unwrap_or(0.0);
+    let highest = arm.runs(outcome).map(meant).fold(0.0, f64::max);
+    let mut answered = arm
+        .runs(outcome)
+        .filter(|run| meant(run) >= 0.95 * highest)
+        .filter_map(|run| Some((run.metric(THROUGHPUT)?, offered(run)?)))
         .peekable();
-    answered.peek().is_some() && answered.all(|rps| rps >= ALL * highest)
+    answered.peek().is_some() && answered.all(|(replied, offered)| replied >= ALL * offered)
+}
+
+/// Whether the server had no idle CPU in these runs.
+pub(crate) fn is_saturated<'a>(runs: impl Iterator<Item = &'a Run>) -> bool {
+    let busy: Vec<f64> = runs.filter_map(|run| run.metric(BUSY)).collect();
+    median(&busy).is_some_and(|busy| busy >= SATURATED)
 }

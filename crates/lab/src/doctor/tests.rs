@@ -1,6 +1,6 @@
 //! What the doctor says about fixed facts.
 
-use super::{Facts, MechanismFact, Report, Style};
+use super::{Facts, MechanismFact, Report, Style, Surroundings};
 
 fn facts() -> Facts {
     let limit = |name: &str, soft, hard| (name.to_owned(), (soft, hard));
@@ -40,7 +40,79 @@ fn facts() -> Facts {
         ]
         .into(),
         memory_bytes: Some(24 << 30),
+        surroundings: Surroundings {
+            programs: ["cc", "gcc", "make", "xz", "nginx"].map(String::from).into(),
+            cargo: Some("1.85.0".into()),
+            can_install: false,
+            cpus: 1,
+            port_refused: Some("somebody listens there".into()),
+            network_refused: Some("unshare(2): Operation not permitted".into()),
+            counting_refused: Some("it has no kprobes".into()),
+            architecture: "x86_64".into(),
+        },
     }
+}
+
+/// A machine on which everything that README shows works.
+fn good() -> Facts {
+    let mut facts = facts();
+    facts.limits.insert("nofile".into(), (Some(1_024), Some(20_000)));
+    facts.surroundings = Surroundings {
+        programs: [
+            "cc",
+            "gcc",
+            "make",
+            "xz",
+            "depmod",
+            "qemu-system-x86_64",
+            "nginx",
+            "h2o",
+            "lighttpd",
+            "wrk",
+        ]
+        .map(String::from)
+        .into(),
+        cargo: Some("1.88.0".into()),
+        can_install: true,
+        cpus: 2,
+        architecture: "x86_64".into(),
+        ..Surroundings::default()
+    };
+    facts
+}
+
+#[test]
+fn each_trouble_stops_the_commands_that_it_concerns_and_no_other() {
+    let stopped = |change: &dyn Fn(&mut Facts)| -> Vec<String> {
+        let mut facts = good();
+        change(&mut facts);
+        let commands = Report::of(&facts).commands.into_iter();
+        commands.filter(|c| !c.works).map(|c| c.command[..9].to_owned()).collect()
+    };
+    assert!(stopped(&|_| ()).is_empty());
+    assert!(Report::of(&good()).commands.iter().all(|command| command.troubles.is_empty()));
+    assert_eq!(stopped(&|f| f.surroundings.port_refused = Some("no".into())), ["pollux se"]);
+    // Root installs what a target of the Makefile needs; `pollux vm` installs nothing.
+    let no_qemu = |f: &mut Facts| {
+        f.surroundings.programs.remove("qemu-system-x86_64");
+    };
+    assert_eq!(stopped(&no_qemu), ["pollux vm"]);
+    let nobody = |f: &mut Facts| {
+        no_qemu(f);
+        f.surroundings.can_install = false;
+    };
+    assert_eq!(stopped(&nobody), ["make test", "pollux vm"]);
+    let few = |f: &mut Facts| {
+        f.limits.insert("nofile".into(), (Some(1_024), Some(4_096)));
+    };
+    assert_eq!(stopped(&few), ["make demo", "pollux lo", "pollux la"]);
+    let narrow = |f: &mut Facts| {
+        f.sysctls.insert("net/ipv4/ip_local_port_range".into(), "60000 60999".into());
+    };
+    assert_eq!(stopped(&narrow), ["make demo", "pollux lo", "pollux la"]);
+    let old = |f: &mut Facts| f.surroundings.cargo = Some("0.66.0".into());
+    assert_eq!(stopped(&old), ["make demo", "make test", "make benc"]);
+    assert!(stopped(&|f| f.surroundings.network_refused = Some("EPERM".into())).is_empty());
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! The form that an experiment takes in a guest.
 
-use super::{Budget, Clients, Experiment, Flags, RelativeTo, Value, Variant};
+use super::{
+    Budget, Clients, Experiment, Flags, Place, ReceiveOn, RelativeTo, Subject, Value, Variant,
+};
 use pollux_event::registry;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -34,6 +36,11 @@ pub struct Guest {
     pub quick: Option<Budget>,
 }
 
+/// Blocks in a guest whose clock counts instructions: a look at the data after the sixth and the tenth.
+const DETERMINISTIC_BLOCKS: u32 = 10;
+/// The fewest of which a verdict may be made.
+const QUICK_DETERMINISTIC_BLOCKS: u32 = 6;
+
 impl Experiment {
     /// The experiment as it runs in a guest: what [`Guest`] says is in its place, and there is no
     /// [`Experiment::guest`] any more.
@@ -41,6 +48,7 @@ impl Experiment {
     pub fn in_guest(mut self) -> Self {
         let Some(guest) = self.guest.take() else { return self };
         self.load.extend(guest.load);
+        self.quick_variants.clear();
         self.full = guest.full.unwrap_or(self.full);
         self.quick = guest.quick.unwrap_or(self.quick);
         self.clients = guest.clients.or(self.clients);
@@ -51,12 +59,69 @@ impl Experiment {
             }
         }
         if let Some(rate) = &mut self.rate {
+            if guest.fractions.is_some() {
+                rate.rps.clear();
+            }
             rate.relative_to = guest.relative_to.unwrap_or(rate.relative_to);
             rate.fractions = guest.fractions.unwrap_or_else(|| rate.fractions.clone());
             rate.quick_fractions = guest.quick_fractions.or(rate.quick_fractions.take());
         }
         if !guest.variants.is_empty() {
             self.keep_variants(&guest.variants);
+        }
+        self
+    }
+
+    /// The experiment as it runs in a guest whose clock counts instructions, for a server under load: at
+    /// the papers' own rates where they give any, in windows of one length.
+    ///
+    /// Requests come at random instants there, for blocks then differ by the seed of these alone, and
+    /// nothing else would make a block differ from another.
+    #[must_use]
+    pub fn in_deterministic_guest(mut self) -> Self {
+        self.place = Place::DeterministicGuest;
+        if self.subject != Subject::Server {
+            return self;
+        }
+        // There is one CPU.
+        self.receive_on = ReceiveOn::Sender;
+        self.load.entry("arrivals".into()).or_insert_with(|| Value::Word("poisson".into()));
+        if let Some(rate) = &mut self.rate
+            && !rate.paper_rps.is_empty()
+        {
+            rate.rps.clone_from(&rate.paper_rps);
+        }
+        let budget = |old: &Budget, blocks, window_s, warmup_s| Budget {
+            blocks,
+            min_window_seconds: window_s,
+            max_window_seconds: window_s,
+            warmup_seconds: if old.warmup_seconds > 0.0 { warmup_s } else { 0.0 },
+            saturation_seconds: window_s,
+            ..*old
+        };
+        self.full = budget(&self.full, DETERMINISTIC_BLOCKS, 2.0, 1.0);
+        self.quick = budget(&self.quick, QUICK_DETERMINISTIC_BLOCKS, 0.5, 0.2);
+        self
+    }
+
+    /// The quick form there: of many rates the first, the middle and the last.
+    #[must_use]
+    pub fn with_fewer_rates(mut self) -> Self {
+        if let Some(rate) = &mut self.rate
+            && rate.rps.len() > 3
+        {
+            let last = rate.rps.len() - 1;
+            rate.rps = vec![rate.rps[0], rate.rps[last / 2], rate.rps[last]];
+        }
+        self
+    }
+
+    /// The experiment with the variants of its quick form alone.
+    #[must_use]
+    pub fn in_quick_form(mut self) -> Self {
+        let names = std::mem::take(&mut self.quick_variants);
+        if !names.is_empty() {
+            self.keep_variants(&names);
         }
         self
     }

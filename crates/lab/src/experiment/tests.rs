@@ -25,11 +25,12 @@ fn mistakes_are_named() {
         ("id = \"idle\"", "id = \"Idle runs\"", "lower-case letters"),
         ("workload = \"one-byte\"", "workload = \"two-byte\"", "unknown variant `two-byte`"),
         ("workload = \"one-byte\"", "wordload = \"one-byte\"", "unknown field `wordload`"),
-        ("fractions = [0.5]", "fractions = [50]", "50 is not a share of the saturation"),
-        ("fractions = [0.5]", "fractions = []", "[rate] fractions is empty"),
+        ("rps = [200]", "rps = [0]", "[rate] rps: 0.01 to 100,000,000"),
+        ("rps = [200]\n", "", "[rate] fractions is empty"),
+        ("rps = [200]", "fractions = [50]", "50 is not a share of the saturation"),
         ("values = [0, 1000, 8000]", "values = [0, -1]", "[[axis]] \"idle\": wants numbers"),
         ("values = [0, 1000, 8000]", "values = []", "values is empty"),
-        ("blocks = 3", "blocks = 0", "[quick]: blocks: 1 to 100"),
+        ("blocks = 6", "blocks = 0", "[quick]: blocks: 1 to 100"),
         ("x = \"idle\"", "x = \"idel\"", "[[figure]] \"cpu\": no axis \"idel\""),
         ("y = \"server_cpu_us_per_request\"", "y = \"cost\"", "no metric \"cost\"; there are"),
         ("each = [\"epoll-et\"]", "each = [\"epol-et\"]", "each: no variant \"epol-et\""),
@@ -44,6 +45,36 @@ fn mistakes_are_named() {
     ] {
         let said = said_of("idle", old, new);
         assert!(said.contains(expected), "{new}: {said}");
+    }
+}
+
+#[test]
+fn margins_primaries_and_quick_forms() {
+    for (id, old, new, expected) in [
+        ("idle", "within = [0.9, 1.1]", "within = [1.1, 0.9]", "the lower limit comes first"),
+        (
+            "gammo-fig1-2",
+            "source = \"gammo fig. 1\"",
+            "source = \"ours\"",
+            "primary stands for a figure",
+        ),
+        ("idle", "[full]\n", "[full]\nwarmup-seconds = 1000\n", "duplicate key"),
+    ] {
+        let said = said_of(id, old, new);
+        assert!(said.contains(expected), "{new}: {said}");
+    }
+    let idle = find("idle").unwrap();
+    let quick = idle.clone().in_quick_form();
+    assert!(quick.variant.len() >= 3 && quick.variant.len() < 6);
+    assert!(idle.claim.iter().any(|claim| claim.id == "G3-select"));
+    assert!(quick.claim.iter().all(|claim| claim.id != "G3-select"), "it does not run");
+    assert!(quick.claim.iter().any(|claim| claim.id == "G3"));
+    // Fixed rates want no measurement; in a guest, which is ten times slower, they are shares again.
+    assert_eq!(idle.rate.as_ref().unwrap().rps, [200.0]);
+    assert!(idle.in_guest().rate.unwrap().rps.is_empty());
+    for (id, _) in BUILT_IN {
+        let experiment = find(id).unwrap();
+        assert!(experiment.full.blocks >= 6, "{id}: the full form decides");
     }
 }
 
@@ -95,12 +126,12 @@ fn a_guest_has_its_own_limits_and_fewer_variants() {
     }
     for (old, new, expected) in [
         (
-            "variants = [\"poll\", ",
-            "variants = [\"pole\", ",
+            "[guest]\nvariants = [\"poll\", ",
+            "[guest]\nvariants = [\"pole\", ",
             "[guest]: variants: no variant \"pole\"",
         ),
         (
-            "[guest.quick]\nseconds = 150\nblocks = 3",
+            "[guest.quick]\nseconds = 150\nblocks = 6",
             "[guest.quick]\nseconds = 150\nblocks = 0",
             "[guest]: [quick]",
         ),

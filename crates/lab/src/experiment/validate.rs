@@ -1,10 +1,10 @@
 //! What the types of an experiment cannot say.
 
 use super::{
-    Axis, Budget, CLIENTS, Claim, Experiment, IDLE, PHASE, RATE, RelativeTo, SaturationOf, Side,
-    Subject, Value,
+    Axis, Budget, CLIENTS, Claim, Experiment, IDLE, PAPERS, PHASE, RATE, RelativeTo, SaturationOf,
+    Side, Subject, Threshold, Value,
 };
-use crate::{kernel_calls::MAX_FUNCTIONS, metric, stats::Compare};
+use crate::{kernel_calls::MAX_FUNCTIONS, metric, statistics::Compare};
 use anyhow::{Context as _, bail, ensure};
 use pollux_event::MechanismSpec;
 use std::collections::BTreeSet;
@@ -70,6 +70,10 @@ impl Experiment {
             self.kernel_calls.len() <= MAX_FUNCTIONS,
             "kernel-calls: at most {MAX_FUNCTIONS} functions"
         );
+        ensure!(
+            self.connections_per_worker != Some(0),
+            "connections-per-worker = 0: a worker holds at least one"
+        );
         self.full.check().context("[full]")?;
         self.quick.check().context("[quick]")?;
         self.check_clients()?;
@@ -85,7 +89,10 @@ impl Experiment {
         if let Some(rate) = &self.rate {
             if self.phase.is_empty() {
                 axes.insert(RATE);
-                ensure!(!rate.fractions.is_empty(), "[rate] fractions is empty");
+                let given = !rate.fractions.is_empty() || !rate.rps.is_empty();
+                ensure!(given, "[rate] fractions is empty");
+                let fits = |rps: &f64| (0.01..=1e8).contains(rps);
+                ensure!(rate.rps.iter().all(fits), "[rate] rps: 0.01 to 100,000,000");
             }
             for list in [Some(&rate.fractions), rate.quick_fractions.as_ref()].into_iter().flatten()
             {
@@ -123,6 +130,9 @@ impl Experiment {
             for name in figure.at.keys() {
                 ensure!(axes.contains(name.as_str()), "{}: no axis {name:?}", place());
             }
+        }
+        for name in &self.quick_variants {
+            ensure!(names.contains(name.as_str()), "quick-variants: no variant {name:?}");
         }
         let mut ids = BTreeSet::new();
         for claim in &self.claim {
@@ -167,6 +177,17 @@ impl Experiment {
         axes: &BTreeSet<&str>,
     ) -> anyhow::Result<()> {
         metric::check(&claim.metric)?;
+        if let Threshold::Within([low, high]) = claim.holds {
+            ensure!(
+                low < high,
+                "holds = {{ within = [{low}, {high}] }}: the lower limit comes first"
+            );
+        }
+        ensure!(
+            !claim.primary || claim.paper_key().is_some(),
+            "primary stands for a figure of a paper; source begins with none of {}",
+            PAPERS.join(", ")
+        );
         ensure!(!claim.each.is_empty(), "each is empty: name the variants that it speaks of");
         for name in &claim.each {
             ensure!(names.contains(name.as_str()), "each: no variant {name:?}");
@@ -268,6 +289,8 @@ impl Budget {
             self.max_window_seconds >= self.min_window_seconds,
             "max-window-seconds is below min-window-seconds"
         );
+        let fits = (0.0..=600.0).contains(&self.warmup_seconds);
+        ensure!(fits, "warmup-seconds: 0 to 600");
         ensure!(self.saturation_seconds >= 0.1, "saturation-seconds: at least 0.1");
         Ok(())
     }

@@ -1,8 +1,16 @@
 //! Figures in SVG, readable without colour: each series has a marker and a dash pattern of its
 //! own, and its name stands beside its last point.
 
+mod dark;
+
 use super::{Panel, format};
-use crate::{experiment::Value, metric, result::Outcome, stats::Estimate};
+use crate::{
+    claims,
+    experiment::{RATE, Value},
+    metric,
+    result::Outcome,
+    statistics::Estimate,
+};
 use plotters::{
     coord::{
         Shift,
@@ -11,6 +19,7 @@ use plotters::{
     prelude::*,
     style::text_anchor::{HPos, Pos, VPos},
 };
+use pollux_event::registry;
 
 const WIDTH: u32 = 860;
 const HEIGHT: u32 = 470;
@@ -26,7 +35,7 @@ const LINE: i32 = 19;
 const SHIFT: i32 = 3;
 
 /// M. Okabe, K. Ito, "Color Universal Design" (2008), and black; yellow darkened for white paper.
-const COLOURS: [RGBColor; 8] = [
+const COLOURS: [RGBColor; 14] = [
     RGBColor(0, 0, 0),
     RGBColor(213, 94, 0),
     RGBColor(0, 114, 178),
@@ -35,19 +44,45 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(148, 120, 0),
     RGBColor(86, 160, 233),
     RGBColor(110, 75, 160),
+    RGBColor(140, 86, 75),
+    RGBColor(0, 95, 95),
+    RGBColor(130, 130, 130),
+    RGBColor(110, 150, 0),
+    RGBColor(170, 0, 60),
+    RGBColor(30, 40, 130),
 ];
 /// On and off lengths in pixels; empty for a solid line.
 const DASHES: [&[i32]; 5] = [&[], &[9, 4], &[2, 3], &[9, 3, 2, 3], &[14, 3]];
 const MARKERS: usize = 7;
 const GRID: RGBColor = RGBColor(225, 225, 225);
+const GUIDE: RGBColor = RGBColor(150, 150, 150);
 const TEXT: RGBColor = RGBColor(40, 40, 40);
 
 /// One line of a figure.
 struct Series {
     name: String,
+    /// Its place among those of this figure, for the shift.
     index: usize,
+    /// Which colour, mark and dashes it has: the same in every report.
+    look: usize,
     /// x in the coordinates of the axis, and what was measured there.
     points: Vec<(f64, Estimate)>,
+    /// What each block had.
+    blocks: Vec<(f64, f64)>,
+    /// Points at which the server had no idle CPU.
+    saturated: Vec<f64>,
+}
+
+/// A mechanism looks the same in every report: as its place in the registry has it. Further variants of
+/// one mechanism take the looks behind those.
+fn look(outcome: &Outcome, variant: usize) -> usize {
+    let base = |index: usize| outcome.variants[index].mechanism.split(':').next().unwrap_or("");
+    let is_further = |index: usize| (0..index).any(|other| base(other) == base(index));
+    let place = registry::ALL.iter().position(|entry| entry.name == base(variant));
+    match place {
+        Some(place) if !is_further(variant) => place,
+        _ => registry::ALL.len() + (0..variant).filter(|&other| is_further(other)).count(),
+    }
 }
 
 /// Where things stand along x: at their value (or its logarithm) if all are numbers, else side by
@@ -79,11 +114,15 @@ pub fn draw(outcome: &Outcome, panel: &Panel<'_>) -> anyhow::Result<String> {
     }
     // A scalable picture with a name for those who do not see it.
     let title = super::html::escape(&panel.figure.title);
-    Ok(svg.replacen(
+    let class = dark::CLASS;
+    let svg = svg.replacen(
         &format!("<svg width=\"{WIDTH}\" height=\"{HEIGHT}\""),
-        &format!("<svg role=\"img\" aria-label=\"{title}\" width=\"100%\""),
+        &format!("<svg class=\"{class}\" role=\"img\" aria-label=\"{title}\" width=\"100%\""),
         1,
-    ))
+    );
+    // Within the root, so that the file alone has it, too.
+    let head = svg.find('>').map_or(0, |end| end + 1);
+    Ok(format!("{}\n{}{}", &svg[..head], dark::style(), &svg[head..]))
 }
 
 fn series(outcome: &Outcome, panel: &Panel<'_>, places: &[f64]) -> Vec<Series> {
@@ -101,9 +140,27 @@ fn series(outcome: &Outcome, panel: &Panel<'_>, places: &[f64]) -> Vec<Series> {
             // A logarithm has no zero; the table beside the figure has.
             .filter(|(_, estimate)| !panel.figure.log_y || estimate.value > 0.0)
             .collect();
-        if !points.is_empty() {
-            all.push(Series { name: variant.name.clone(), index, points });
+        if points.is_empty() {
+            continue;
         }
+        let (mut blocks, mut saturated) = (Vec::new(), Vec::new());
+        for (value, &x) in panel.x.values.iter().zip(places) {
+            let point = panel.point(value);
+            let runs = || {
+                outcome
+                    .runs
+                    .iter()
+                    .filter(|r| r.cell.variant == variant.name && r.cell.point == point)
+            };
+            let drawn = |y: &f64| !panel.figure.log_y || *y > 0.0;
+            let values = runs().filter_map(|run| run.metric(&panel.figure.y)).filter(drawn);
+            blocks.extend(values.map(|y| (x, y)));
+            if panel.figure.y == claims::COST && claims::is_saturated(runs()) {
+                saturated.push(x);
+            }
+        }
+        let (name, look) = (variant.name.clone(), look(outcome, index));
+        all.push(Series { name, index, look, points, blocks, saturated });
     }
     all
 }
@@ -131,6 +188,7 @@ fn paint<DB: DrawingBackend>(
         .flat_map(|series| &series.points)
         .flat_map(|(_, e)| [Some(e.value), e.low, e.high])
         .flatten()
+        .chain(series.iter().flat_map(|series| &series.blocks).map(|(_, y)| *y))
         .filter(|&y| !panel.figure.log_y || y > 0.0)
         .collect();
     let low = ends.iter().copied().fold(f64::INFINITY, f64::min);
@@ -259,15 +317,23 @@ where
         .y_label_formatter(&y_tick)
         .draw()?;
     let shift = |index: usize| (index as i32 - (outcome.variants.len() as i32 - 1) / 2) * SHIFT;
+    ceiling(root, &chart, panel)?;
+    for line in series {
+        let colour = COLOURS[line.look % COLOURS.len()].mix(0.35);
+        for (x, y) in &line.blocks {
+            let (x, y) = chart.backend_coord(&(*x, *y));
+            root.draw(&Circle::new((x + shift(line.index), y), 2, colour.filled()))?;
+        }
+    }
     let mut names = Vec::new();
     for line in series {
-        let colour = COLOURS[line.index % COLOURS.len()];
+        let colour = COLOURS[line.look % COLOURS.len()];
         let at = |x: f64, y: f64| {
             let (x, y) = chart.backend_coord(&(x, y));
             (x + shift(line.index), y)
         };
         let path: Vec<(i32, i32)> = line.points.iter().map(|(x, e)| at(*x, e.value)).collect();
-        dashed(root, &path, DASHES[line.index % DASHES.len()], colour)?;
+        dashed(root, &path, DASHES[line.look % DASHES.len()], colour)?;
         for (x, estimate) in &line.points {
             if let (Some(low), Some(high)) = (estimate.low, estimate.high) {
                 let (top, bottom) = (at(*x, high), at(*x, low));
@@ -276,11 +342,45 @@ where
                     root.draw(&PathElement::new(vec![(x - 4, y), (x + 4, y)], colour))?;
                 }
             }
-            marker(root, at(*x, estimate.value), line.index, colour)?;
+            marker(root, at(*x, estimate.value), line.look, colour)?;
+            if line.saturated.contains(x) {
+                root.draw(&Circle::new(at(*x, estimate.value), 10, colour.stroke_width(1)))?;
+            }
         }
         names.push((line, colour, path[path.len() - 1]));
     }
     beside(root, &mut names, panel)
+}
+
+/// Where figures along the rate end: no more replies than requests, no more CPU than there is.
+fn ceiling<DB, Y>(
+    root: &DrawingArea<DB, Shift>,
+    chart: &ChartContext<'_, DB, Cartesian2d<Ticks, Y>>,
+    panel: &Panel<'_>,
+) -> Result<(), Failure<DB>>
+where
+    DB: DrawingBackend,
+    Y: Ranged<ValueType = f64>,
+{
+    let limit: fn(f64) -> f64 = match panel.figure.y.as_str() {
+        "throughput_rps" => |rate| rate,
+        claims::COST => |rate| 1e6 / rate,
+        _ => return Ok(()),
+    };
+    if panel.x.name != RATE {
+        return Ok(());
+    }
+    let range = chart.y_range();
+    let inside = |y: &f64| (range.start..=range.end).contains(y);
+    let rates = panel.x.values.iter().filter_map(Value::number);
+    let path: Vec<(i32, i32)> = places(panel)
+        .into_iter()
+        .zip(rates)
+        .map(|(x, rate)| (x, limit(rate)))
+        .filter(|(_, y)| inside(y))
+        .map(|point| chart.backend_coord(&point))
+        .collect();
+    dashed(root, &path, &[3, 5], GUIDE)
 }
 
 /// Writes the names beside the last points, pushed apart so that none hides another.
@@ -310,8 +410,8 @@ fn beside<DB: DrawingBackend>(
             root.draw(&PathElement::new(leader, colour.mix(0.45).stroke_width(1)))?;
         }
         let sample = [(edge + 4, row), (edge + 40, row)];
-        dashed(root, &sample, DASHES[line.index % DASHES.len()], *colour)?;
-        marker(root, (edge + 22, row), line.index, *colour)?;
+        dashed(root, &sample, DASHES[line.look % DASHES.len()], *colour)?;
+        marker(root, (edge + 22, row), line.look, *colour)?;
         let style = (FONT, 14).into_font().color(&TEXT).pos(Pos::new(HPos::Left, VPos::Center));
         let last = line.points[line.points.len() - 1].0;
         let stop = places(panel).iter().position(|&place| place == last);

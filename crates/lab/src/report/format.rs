@@ -1,6 +1,6 @@
 //! Figures as people read them.
 
-use crate::{experiment::Value, stats::Estimate};
+use crate::{experiment::Value, statistics::Estimate};
 
 /// Three significant digits, thousands set apart: `8,000`, `12.3`, `0.0451`.
 pub fn number(value: f64) -> String {
@@ -47,7 +47,12 @@ pub fn value(value: &Value) -> String {
 
 /// `[low, high]`, or nothing when there is no interval.
 pub fn interval(estimate: &Estimate) -> String {
-    match (estimate.low, estimate.high) {
+    ends(estimate.low, estimate.high)
+}
+
+/// The same of two ends.
+pub fn ends(low: Option<f64>, high: Option<f64>) -> String {
+    match (low, high) {
         (Some(low), Some(high)) => format!("[{}, {}]", number(low), number(high)),
         _ => String::new(),
     }

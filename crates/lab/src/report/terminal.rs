@@ -1,65 +1,99 @@
 //! The outcome as text, for the end of a run.
 
 use super::format;
-use crate::{metric, plan, result::Outcome, stats::Estimate};
+use crate::{
+    claims::Bound,
+    metric, plan,
+    result::{CellSummary, Outcome, VariantOutcome},
+    statistics::Estimate,
+};
 use comfy_table::{Cell as TableCell, CellAlignment, ContentArrangement, Table, presets};
 
-/// A table for each figure that asks for one: a row a variant, a column a point.
-pub fn tables(outcome: &Outcome, width: Option<u16>) -> String {
+/// A table for each figure that asks for one: a row a variant, a column a point. What does not fit
+/// into `width` columns goes on in a further table below.
+pub fn tables(outcome: &Outcome, width: u16) -> String {
     let mut text = String::new();
     let mut seen = Vec::new();
     for figure in &outcome.experiment.figure {
         if figure.in_terminal && !seen.contains(&figure.y) {
             seen.push(figure.y.clone());
             text.push_str(&format!("{}\n", metric::title(&figure.y)));
-            text.push_str(&metric_table(outcome, &figure.y, width));
-            text.push_str("\n\n");
+            text.push_str(&metric_tables(outcome, &figure.y, width.into()));
+            text.push('\n');
         }
     }
     text
 }
 
-fn table(width: Option<u16>) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_BORDERS_ONLY);
-    table.set_content_arrangement(ContentArrangement::Dynamic);
-    if let Some(width) = width {
-        table.set_width(width);
-    }
-    table
+/// One column of a table: its head, and a cell for each variant.
+struct Column {
+    head: String,
+    cells: Vec<String>,
 }
 
-fn metric_table(outcome: &Outcome, name: &str, width: Option<u16>) -> String {
-    let points = plan::points(&outcome.dimensions);
-    let mut table = table(width);
-    let varied = |name: &String| outcome.values(name).is_some_and(|values| values.len() > 1);
-    let mut head = vec![TableCell::new("")];
-    for point in &points {
-        let parts: Vec<String> = point
-            .iter()
-            .filter(|(axis, _)| varied(axis))
-            .map(|(axis, value)| format!("{axis} {}", format::value(value)))
-            .collect();
-        head.push(TableCell::new(parts.join("\n")).set_alignment(CellAlignment::Right));
+impl Column {
+    /// Its columns on the terminal, the space on both sides included.
+    fn width(&self) -> usize {
+        let lines = self.head.lines().chain(self.cells.iter().map(String::as_str));
+        lines.map(textwrap::core::display_width).max().unwrap_or(0) + 2
     }
-    table.set_header(head);
-    for variant in &outcome.variants {
-        let mut row = vec![TableCell::new(&variant.name)];
-        for point in &points {
-            let text = if variant.unavailable.is_some() {
-                "not here".to_owned()
-            } else {
-                match outcome.cell(&variant.name, point) {
-                    Some(cell) if cell.valid == 0 => "see notes".to_owned(),
-                    Some(cell) => cell.metrics.get(name).map_or_else(|| "–".into(), estimate),
-                    None => "not run".to_owned(),
-                }
-            };
-            row.push(TableCell::new(text).set_alignment(CellAlignment::Right));
+}
+
+/// What a table's two borders take.
+const BORDERS: usize = 2;
+
+fn metric_tables(outcome: &Outcome, name: &str, width: usize) -> String {
+    let names = Column {
+        head: String::new(),
+        cells: outcome.variants.iter().map(|variant| variant.name.clone()).collect(),
+    };
+    let room = width.saturating_sub(names.width() + BORDERS);
+    let mut text = String::new();
+    let mut row: Vec<Column> = Vec::new();
+    for column in columns(outcome, name) {
+        let used: usize = row.iter().map(Column::width).sum();
+        if !row.is_empty() && used + column.width() > room {
+            text.push_str(&table(&names, &row));
+            row.clear();
         }
-        table.add_row(row);
+        row.push(column);
     }
-    table.to_string()
+    text + &table(&names, &row)
+}
+
+fn columns(outcome: &Outcome, name: &str) -> Vec<Column> {
+    let varied = |name: &String| outcome.values(name).is_some_and(|values| values.len() > 1);
+    let points = plan::points(&outcome.dimensions).into_iter();
+    points
+        .map(|point| {
+            let head: Vec<String> = point
+                .iter()
+                .filter(|(axis, _)| varied(axis))
+                .map(|(axis, value)| format!("{axis} {}", format::value(value)))
+                .collect();
+            let cell = |variant: &VariantOutcome| match outcome.cell(&variant.name, &point) {
+                _ if variant.unavailable.is_some() => "not here".to_owned(),
+                Some(cell) if cell.valid == 0 => "see notes".to_owned(),
+                Some(cell) => cell.metrics.get(name).map_or_else(|| "–".into(), estimate),
+                None => "not run".to_owned(),
+            };
+            Column { head: head.join("\n"), cells: outcome.variants.iter().map(cell).collect() }
+        })
+        .collect()
+}
+
+fn table(names: &Column, columns: &[Column]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY);
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    let right = |text: &String| TableCell::new(text).set_alignment(CellAlignment::Right);
+    let head = columns.iter().map(|column| right(&column.head));
+    table.set_header([TableCell::new(&names.head)].into_iter().chain(head));
+    for (index, name) in names.cells.iter().enumerate() {
+        let cells = columns.iter().map(|column| right(&column.cells[index]));
+        table.add_row([TableCell::new(name)].into_iter().chain(cells));
+    }
+    format!("{table}\n")
 }
 
 fn estimate(estimate: &Estimate) -> String {
@@ -72,52 +106,56 @@ fn estimate(estimate: &Estimate) -> String {
     }
 }
 
-/// The claims with their verdicts.
-pub fn claims(outcome: &Outcome, width: Option<u16>) -> String {
-    if outcome.claims.is_empty() {
-        return String::new();
-    }
-    let mut table = table(width);
-    table.set_header(["claim", "verdict", "measured", "holds if", "the paper", "statement"]);
+/// The claims with their verdicts, in lines of at most `width` columns.
+pub fn claims(outcome: &Outcome, width: u16) -> String {
+    let mut text = String::new();
     for claim in &outcome.claims {
-        let measured = claim.value.map_or_else(
-            || "–".to_owned(),
-            |value| {
-                let interval = format::interval(&Estimate {
-                    value,
-                    low: claim.low,
-                    high: claim.high,
-                    blocks: 0,
-                });
-                format!("{} {interval}", format::number(value))
-            },
-        );
-        table.add_row([
-            claim.id.clone(),
-            claim.verdict.to_string(),
-            measured,
-            claim.threshold.to_string(),
-            claim.paper.map_or_else(|| "–".into(), format::number),
-            claim.statement.clone(),
-        ]);
+        let mut line = format!("{}  {}", claim.id, claim.verdict);
+        if let Some(value) = claim.value {
+            let (sign, interval) = (Bound::sign(claim.bound), format::ends(claim.low, claim.high));
+            line.push_str(&format!("  measured {sign}{} {interval}", format::number(value)));
+        }
+        line.push_str(&format!("  holds if {}", claim.threshold));
+        if let Some(paper) = claim.paper {
+            line.push_str(&format!("  the paper {}", format::number(paper)));
+        }
+        put(&mut text, &line, width, "    ");
+        put(&mut text, &format!("    {}", claim.statement), width, "    ");
     }
-    format!("{table}\n")
+    text
 }
 
-/// What a reader must know: what is not there, and why.
-pub fn notes(outcome: &Outcome) -> String {
+/// Adds a paragraph whose later lines stand behind `indent`.
+fn put(text: &mut String, paragraph: &str, width: u16, indent: &str) {
+    let options = textwrap::Options::new(width.into())
+        .subsequent_indent(indent)
+        .break_words(false)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation);
+    text.push_str(&textwrap::fill(paragraph, options));
+    text.push('\n');
+}
+
+/// What a reader must know: what is not there, and why. A line each, of at most `width` columns.
+pub fn notes(outcome: &Outcome, width: u16) -> String {
     let mut text = String::new();
+    let mut note = |note: String| put(&mut text, &note, width, "  ");
     if outcome.interrupted {
-        text.push_str("INTERRUPTED: what is shown was measured before the end.\n");
+        note("INTERRUPTED: what is shown was measured before the end.".into());
     }
     for variant in &outcome.variants {
         if let Some(reason) = &variant.unavailable {
-            text.push_str(&format!("not here: {reason}\n"));
+            note(format!("not here: {reason}"));
         }
     }
-    for cell in outcome.cells.iter().filter(|cell| cell.excluded > 0) {
-        text.push_str(&format!(
-            "{} ({}): {} of {} runs do not count: {}\n",
+    let noise = super::noise(outcome);
+    if let Some(noise) = &noise {
+        note(noise.to_string());
+    }
+    // On a machine that is not quiet the sentence above stands for them all.
+    let said = |cell: &&CellSummary| cell.excluded > 0 && (noise.is_none() || cell.valid == 0);
+    for cell in outcome.cells.iter().filter(said) {
+        note(format!(
+            "{} ({}): {} of {} runs do not count: {}",
             cell.cell.variant,
             super::point_text(outcome, &cell.cell.point),
             cell.excluded,
@@ -127,12 +165,12 @@ pub fn notes(outcome: &Outcome) -> String {
     }
     for claim in &outcome.claims {
         let undecided = claim.parts.iter().filter(|part| part.estimate.is_some());
-        for note in undecided.filter_map(|part| part.note.as_ref()) {
-            text.push_str(&format!("{} is undecided: {note}\n", claim.id));
+        for why in undecided.filter_map(|part| part.note.as_ref()) {
+            note(format!("{} is undecided: {why}", claim.id));
         }
     }
-    for note in &outcome.notes {
-        text.push_str(&format!("{note}\n"));
+    for text in &outcome.notes {
+        note(text.clone());
     }
     text
 }

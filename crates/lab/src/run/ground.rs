@@ -3,8 +3,8 @@
 
 use super::trial::Cpus;
 use crate::{
-    environment::guest,
-    experiment::{Experiment, ReceiveOn},
+    environment::{Environment, guest},
+    experiment::{Experiment, ReceiveOn, Subject},
     kernel_calls::KernelCalls,
     network,
 };
@@ -31,6 +31,33 @@ pub(super) fn prepare(
         network::Distance::put(clients).map_err(|error| in_guest_instead(experiment, &error))?;
     }
     Ok(receive_cpu)
+}
+
+/// What a reader should know of figures from a guest.
+pub(super) fn of_guest(experiment: &Experiment, environment: &Environment) -> Option<String> {
+    let kernel = environment.guest.as_ref()?;
+    let Some(mips) = environment.guest_mips else {
+        return Some(format!(
+            "These figures come from an emulated CPU: the guest of `pollux vm`, Linux {kernel}. \
+             It is slower than a real one, by ten times or so, but not by the same factor in all \
+             that it does. Only ratios between variants within this guest count; no time here \
+             says anything about a machine."
+        ));
+    };
+    let shared = match experiment.subject {
+        Subject::Server => {
+            " Server and generator share its one CPU; the generator goes first (SCHED_FIFO), and its own \
+             instructions are reported beside those of the server. Blocks differ by the seed of the \
+             arrivals alone."
+        }
+        Subject::Wait => "",
+    };
+    Some(format!(
+        "These figures come from an emulated CPU whose clocks count instructions, {mips} million in a \
+         second: the deterministic guest of `pollux vm`, Linux {kernel}. No cache, no memory and nothing \
+         else on the machine slows it, and a further run gives the same figures. Its time of day is made \
+         up.{shared}"
+    ))
 }
 
 /// What this kernel lacks for the experiment, and the kernel that has it.

@@ -8,6 +8,7 @@ use std::{
     collections::VecDeque,
     ffi::OsString,
     io::{BufRead, BufReader, Read},
+    os::unix::process::CommandExt,
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
         Arc, Mutex,
@@ -26,6 +27,15 @@ const STDERR_LINES: usize = 20;
 /// How often a wait looks for Ctrl-C.
 const GRAIN: Duration = Duration::from_millis(20);
 
+/// When a child has the CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// As everybody.
+    Fair,
+    /// Before everybody else, as soon as it has something to do.
+    First,
+}
+
 /// A running child. Dropping it kills and reaps it, whatever the path that led there.
 #[derive(Debug)]
 pub struct Process {
@@ -43,12 +53,29 @@ impl Process {
     /// # Errors
     /// When it cannot be started.
     pub fn spawn(what: &'static str, program: &[OsString]) -> anyhow::Result<Self> {
+        Self::spawn_with(what, program, Turn::Fair)
+    }
+
+    /// As [`Process::spawn`], and says when it has the CPU.
+    ///
+    /// # Errors
+    /// As above; for [`Turn::First`] also without the right to it.
+    pub fn spawn_with(
+        what: &'static str,
+        program: &[OsString],
+        turn: Turn,
+    ) -> anyhow::Result<Self> {
         let line = command_line(program);
         let (executable, arguments) = program.split_first().context("an empty command line")?;
         let mut command = Command::new(executable);
         command.args(arguments);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        sys::die_with_parent(&mut command);
+        // A process group of its own: on Ctrl-C the laboratory decides in which order things end.
+        command.process_group(0);
+        pollux_sys::end_with_parent(&mut command, Signal::KILL.as_raw());
+        if turn == Turn::First {
+            sys::goes_first(&mut command);
+        }
         let mut child = command.spawn().with_context(|| format!("cannot start {line}"))?;
         let (sender, lines) = sync_channel(MAX_QUEUED_LINES);
         let stdout = child.stdout.take().context("no stdout")?;

@@ -1,16 +1,16 @@
 //! What runs now and how long it will take, on a terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::{io::IsTerminal, time::Duration};
+use std::time::Duration;
 
 /// A progress bar on stderr, or nothing when that is no terminal.
 #[derive(Debug)]
 pub struct Progress(ProgressBar);
 
 impl Progress {
-    /// Shown if stderr is a terminal.
-    pub fn on_terminal() -> Self {
-        if !std::io::stderr().is_terminal() {
+    /// Shown if `wanted`: only the program knows what its standard error is.
+    pub fn shown(wanted: bool) -> Self {
+        if !wanted {
             return Self::hidden();
         }
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());

@@ -14,8 +14,9 @@ use std::{
 const START: Duration = Duration::from_secs(15);
 /// How long it may take to write its statistics.
 const ANSWER: Duration = Duration::from_secs(15);
-/// How long it may take until all idle connections are open.
+/// How long it may take until all idle connections are open, and how much longer for each.
 const FILL: Duration = Duration::from_secs(30);
+const FILL_EACH: Duration = Duration::from_micros(300);
 /// How long their number may stand still before they count as refused.
 const STALL: Duration = Duration::from_secs(2);
 /// How much longer both may take in a guest, whose CPU is emulated.
@@ -69,6 +70,20 @@ impl Server {
         self.process.command()
     }
 
+    /// From now on so many signals may be queued for it. Only the soft limit is set: it can be raised
+    /// again.
+    ///
+    /// # Errors
+    /// Those of prlimit(2).
+    pub fn limit_signal_queue(&self, length: u64) -> anyhow::Result<()> {
+        let pid = rustix::process::Pid::from_raw(self.pid() as i32).context("the server's id")?;
+        let maximum = rustix::process::getrlimit(rustix::process::Resource::Sigpending).maximum;
+        let limit = rustix::process::Rlimit { current: Some(length), maximum };
+        rustix::process::prlimit(Some(pid), rustix::process::Resource::Sigpending, limit)
+            .with_context(|| format!("a queue of {length} signals for the server (prlimit(2))"))?;
+        Ok(())
+    }
+
     /// Its statistics as they stand (SIGUSR1).
     ///
     /// # Errors
@@ -94,6 +109,8 @@ impl Server {
     ) -> anyhow::Result<()> {
         let started_at = Instant::now();
         let (mut most, mut grew_at) = (0, started_at);
+        let each = u32::try_from(wanted).unwrap_or(u32::MAX);
+        let fill = FILL + FILL_EACH.saturating_mul(each);
         loop {
             let statistics = self.statistics(interrupt)?;
             let open = statistics["connections"]["open"]
@@ -110,7 +127,7 @@ impl Server {
             // emulated or a busy machine seconds.
             let factor = if guest().is_some() { GUEST_FACTOR } else { 1 };
             let patience = if most == 0 { START } else { STALL * factor };
-            if ended || grew_at.elapsed() > patience || started_at.elapsed() > FILL * factor {
+            if ended || grew_at.elapsed() > patience || started_at.elapsed() > fill * factor {
                 let mut said = self.process.stderr();
                 if said.is_empty() {
                     said = holder.stderr();

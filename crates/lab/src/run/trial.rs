@@ -1,13 +1,19 @@
 //! One run: a server, its idle connections, a load (or several, one after the other); everything
 //! ended at its end.
 
-use super::{interrupt::Interrupt, process::Process, server::Server, site::Site};
+use super::{
+    interrupt::Interrupt,
+    process::{Process, Turn},
+    server::Server,
+    site::Site,
+};
 use crate::{
     experiment::{
         Experiment, Flags, IDLE, RATE, SESSION, Subject, Value, Variant, Where, arguments,
     },
     kernel_calls::KernelCalls,
     measure::{self, Raw},
+    memory::{self, Held, Memory},
     network::Distance,
     plan::Cell,
 };
@@ -28,6 +34,9 @@ const INTERRUPT_GRAIN: Duration = Duration::from_millis(20);
 const OPEN_SAMPLES: u32 = 5;
 /// The generator's exit code for "I was the bottleneck".
 const EXIT_INVALID: i32 = 3;
+
+/// The generator's, when it was not and no request succeeded: a result like any other.
+const EXIT_NOTHING: i32 = 4;
 
 /// The programs that a run starts: executable and first arguments.
 #[derive(Clone, Debug)]
@@ -87,6 +96,8 @@ pub struct Step<'a> {
     pub drive: Drive,
     /// For how many seconds.
     pub window_s: f64,
+    /// How many seconds the load lasts before.
+    pub warmup_s: f64,
 }
 
 /// The server's figures at an instant.
@@ -110,6 +121,10 @@ pub struct Bench<'a> {
     pub site: Option<&'a Site>,
     /// Ctrl-C.
     pub interrupt: &'a Interrupt,
+    /// When the generator and the idle holder have the CPU, which the server may share.
+    pub generator_turn: Turn,
+    /// How many millions of instructions a second has, where the clock counts them.
+    pub mips: Option<u32>,
 }
 
 /// What a run left.
@@ -143,6 +158,9 @@ impl Bench<'_> {
         trials: &mut [Trial],
     ) -> anyhow::Result<()> {
         let first = steps.first().context("a run has at least one step")?;
+        for trial in &mut *trials {
+            trial.raw.mips = self.mips;
+        }
         if self.experiment.subject == Subject::Wait {
             return self.measure_wait(variant, first.cell, first.window_s, seed, &mut trials[0]);
         }
@@ -159,16 +177,19 @@ impl Bench<'_> {
         }
         same_mechanism(variant, &server.mechanism)?;
         let _holder = self.hold_idle(&server, first.cell, trials)?;
+        if let Some(length) = self.experiment.signal_queue_when_held {
+            server.limit_signal_queue(length)?;
+        }
 
         let url = format!("http://{}{}", server.address, site.path());
         let calls = KernelCalls::of_process(&self.experiment.kernel_calls, server.pid())?;
         let mut earlier = self.reading(&server, &calls)?;
         let mut generators = Vec::with_capacity(steps.len());
         for (step, trial) in steps.iter().zip(&mut *trials) {
-            let load = self.load(url.clone(), step.cell, step.drive, step.window_s, seed);
-            let mut generator = Process::spawn("the generator", &load)?;
+            let load = self.load(url.clone(), step, seed);
+            let mut generator = Process::spawn_with("the generator", &load, self.generator_turn)?;
             trial.commands.push(generator.command().to_owned());
-            let settle_s = self.settle_s(step.drive);
+            let settle_s = self.settle_s(step);
             if settle_s > 0.0 {
                 self.await_requests(&server, &earlier)?;
                 self.sleep_until(Instant::now() + Duration::from_secs_f64(settle_s))?;
@@ -198,11 +219,12 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// How long a load lasts before it is measured: until clients far away have opened all that they
-    /// keep open.
-    fn settle_s(&self, drive: Drive) -> f64 {
-        match (drive, &self.experiment.clients) {
-            (Drive::AsPlanned, Some(clients)) => clients.settle_seconds,
+    /// How long a load lasts before it is measured: until it is steady, and clients far away have
+    /// opened all that they keep open.
+    fn settle_s(&self, step: &Step<'_>) -> f64 {
+        match (step.drive, &self.experiment.clients) {
+            (Drive::AsPlanned, Some(clients)) => clients.settle_seconds.max(step.warmup_s),
+            (Drive::AsPlanned, None) => step.warmup_s,
             _ => 0.0,
         }
     }
@@ -250,7 +272,7 @@ impl Bench<'_> {
     ) -> anyhow::Result<serde_json::Value> {
         let limit = Duration::from_secs_f64(window_s) + LOAD_GRACE;
         let (status, text) = generator.output(limit, self.interrupt)?;
-        if !status.success() && status.code() != Some(EXIT_INVALID) {
+        if !matches!(status.code(), Some(0 | EXIT_INVALID | EXIT_NOTHING)) {
             generator.drain_stderr();
             anyhow::bail!("{}", generator.complaint(&format!("failed ({status})")));
         }
@@ -317,6 +339,11 @@ impl Bench<'_> {
                 flags.insert(flag.clone(), cell.point[&axis.name].clone());
             }
         }
+        if let Some(most) = self.experiment.connections_per_worker {
+            let idle = cell.point.get(IDLE).and_then(Value::number).unwrap_or(0.0);
+            let workers = (idle / f64::from(most)).ceil().max(1.0);
+            flags.insert("workers".into(), Value::Number(workers));
+        }
         flags.insert("mechanism".into(), Value::Word(variant.mechanism.clone()));
         flags.insert("listen".into(), Value::Word("127.0.0.1:0".into()));
         flags.insert("pin".into(), Value::Number(f64::from(self.cpus.server)));
@@ -326,14 +353,8 @@ impl Bench<'_> {
         program
     }
 
-    fn load(
-        &self,
-        url: String,
-        cell: &Cell,
-        drive: Drive,
-        window_s: f64,
-        seed: u64,
-    ) -> Vec<OsString> {
+    fn load(&self, url: String, step: &Step<'_>, seed: u64) -> Vec<OsString> {
+        let Step { cell, drive, window_s, .. } = *step;
         let mut flags: Flags = self.experiment.load.clone();
         for axis in &self.experiment.axis {
             if let Some(flag) = &axis.load_flag {
@@ -362,7 +383,7 @@ impl Bench<'_> {
                 }
             }
         }
-        let settle_s = self.settle_s(drive);
+        let settle_s = self.settle_s(step);
         if settle_s > 0.0 {
             // It is measured from the first request that the server sees.
             let way_s = self.experiment.clients.map_or(0.0, |clients| 2.0 * clients.delay_ms / 1e3);
@@ -402,12 +423,41 @@ impl Bench<'_> {
         flags.insert("json".into(), Value::Flag(true));
         let mut program = with_flags(&self.programs.idle, &flags);
         program.push(server.address.clone().into());
-        let mut holder = Process::spawn("the idle holder", &program)?;
-        for trial in trials {
+        let before = Filling::look(server)?;
+        let mut holder = Process::spawn_with("the idle holder", &program, self.generator_turn)?;
+        for trial in &mut *trials {
             trial.commands.push(holder.command().to_owned());
         }
         server.await_open(wanted, &mut holder, self.interrupt)?;
+        let after = Filling::look(server)?;
+        for trial in trials {
+            trial.raw.held = Some(before.until(&after, wanted));
+        }
         Ok(Some(holder))
+    }
+}
+
+/// What is looked at before and after the idle connections come.
+struct Filling {
+    at: Instant,
+    cpu: measure::CpuTime,
+    memory: Memory,
+}
+
+impl Filling {
+    fn look(server: &Server) -> anyhow::Result<Self> {
+        let cpu = measure::cpu_time(server.pid())?;
+        let memory = memory::now(&measure::processes(server.pid())?)?;
+        Ok(Self { at: Instant::now(), cpu, memory })
+    }
+
+    fn until(&self, after: &Self, connections: u64) -> Held {
+        Held {
+            connections,
+            fill_ns: (after.at - self.at).as_nanos() as u64,
+            fill_cpu_ns: (after.cpu - self.cpu).run_ns,
+            memory: after.memory - self.memory,
+        }
     }
 }
 

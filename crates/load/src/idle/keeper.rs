@@ -7,11 +7,10 @@ use crate::{
 };
 use anyhow::{Context, Result};
 use pollux_event::{
-    Event, Interest, Mechanism, Options, Readiness, Token,
-    mechanism::epoll::EpollEdge,
-    sys::{self, Address},
+    Event, Interest, Mechanism, Options, Readiness, Token, mechanism::epoll::EpollEdge,
 };
 use pollux_http::reply::Decoder;
+use pollux_sys::{self as sys, Address};
 use std::{
     collections::VecDeque,
     io,
@@ -73,6 +72,7 @@ pub(super) struct Keeper {
     bytes: Arc<[u8]>,
     is_head: bool,
     timeout: Duration,
+    own_file_tables: Option<sys::OwnFileTables>,
     wanted: usize,
     /// This keeper's number and how many there are.
     place: (usize, usize),
@@ -92,6 +92,7 @@ impl Keeper {
             bytes,
             is_head: plan.request.method == "HEAD",
             timeout: plan.timeout,
+            own_file_tables: plan.own_file_tables,
             wanted,
             place,
         }
@@ -102,7 +103,9 @@ impl Keeper {
     /// # Errors
     /// No file table or interest set could be had; a wait failed.
     pub(super) fn run(self, counts: &Counts, stop: &AtomicBool) -> Result<()> {
-        sys::own_file_table(&[]).context("a file table for idle connections")?;
+        if let Some(promise) = self.own_file_tables {
+            sys::own_file_table(promise, &[]).context("a file table for idle connections")?;
+        }
         let set = EpollEdge::open(&Options::default())?;
         let mut holding = Holding {
             keeper: self,
@@ -173,7 +176,8 @@ impl Holding<'_> {
         let nth = self.connects * keepers as u64 + index as u64;
         self.connects += 1;
         let source = self.keeper.sources.map(|sources| sources.get(nth).into());
-        let socket = begin_connect(&self.keeper.address, source, false)?;
+        let socket = begin_connect(&self.keeper.address, source, false)
+            .map_err(|error| self.kind_of(&error))?;
         let token = self
             .set
             .add(socket.as_fd(), Interest::READ | Interest::WRITE)
@@ -201,6 +205,13 @@ impl Holding<'_> {
         self.open += 1;
         self.opening.push(fd);
         Ok(())
+    }
+
+    /// The kind of a failed system call, whose number is kept for the message.
+    #[cold]
+    fn kind_of(&self, error: &io::Error) -> Failure {
+        self.counts.last_error.store(error.raw_os_error().unwrap_or(0), Relaxed);
+        Failure::from_io(error)
     }
 
     fn note_failure(&mut self, kind: Failure, now: Instant) {
@@ -257,7 +268,7 @@ impl Holding<'_> {
         if connection.state == State::Opening {
             if readiness.intersects(Readiness::ERROR | Readiness::HANGUP) {
                 let kind = match sys::take_socket_error(connection.socket.as_fd()) {
-                    Err(error) => Failure::from_io(&error),
+                    Err(error) => self.kind_of(&error),
                     Ok(()) => Failure::ClosedEarly,
                 };
                 return self.lose(fd, kind, now);
@@ -289,7 +300,7 @@ impl Holding<'_> {
                 Ok(count) => connection.written += count as u32,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Failure::from_io(&error)),
+                Err(error) => return Err(self.kind_of(&error)),
             }
         }
         Ok(true)
@@ -340,7 +351,10 @@ impl Holding<'_> {
                 Ok(len) => len,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return self.lose(fd, Failure::from_io(&error), now),
+                Err(error) => {
+                    let kind = self.kind_of(&error);
+                    return self.lose(fd, kind, now);
+                }
             };
             let Some(decoder) = &mut connection.decoder else {
                 // A partial request may be answered (408) before the close; read on.

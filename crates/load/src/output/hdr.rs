@@ -104,7 +104,8 @@ mod tests {
                 for value in 1..=100 {
                     let latency_ns = (second + 1) * value * 10_000;
                     let service_ns = value * 1000;
-                    recorder.complete(Reply { latency_ns, service_ns, at_ns: second * SAMPLE_NS });
+                    let at_ns = (second * SAMPLE_NS) as i64;
+                    recorder.complete(Reply { latency_ns, service_ns, at_ns, measured: true });
                 }
                 // The threads are not quite in step.
                 recorder.close_interval((second + 1) * SAMPLE_NS + index as u64 * 70_000);

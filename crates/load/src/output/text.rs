@@ -1,5 +1,6 @@
-//! The summary, for people.
+//! The summary, for people: no line is wider than the smallest terminal in use.
 
+use super::histogram;
 use crate::{
     idle::IdleReport,
     outcome::Failure,
@@ -7,96 +8,131 @@ use crate::{
 };
 use std::io::{self, Write};
 
+/// The width of the summary.
+pub(super) const WIDTH: usize = 80;
+
+/// Where a line goes on that does not fit.
+const INDENT: usize = 13;
+
 /// Writes the summary.
 ///
 /// # Errors
 /// The writer's.
 pub fn write(report: &Report, out: &mut impl Write) -> io::Result<()> {
-    let requests = &report.requests;
-    match report.offered_rps {
-        Some(rate) => writeln!(
-            out,
-            "{} ({}), open loop, {rate} requests/s for {:.1} s, seed {}",
-            report.url, report.address, report.duration_s, report.seed
-        )?,
-        None => writeln!(
-            out,
-            "{} ({}), closed loop for {:.1} s",
-            report.url, report.address, report.duration_s
-        )?,
-    }
-    writeln!(
+    counts(report, out)?;
+    idle(&report.idle, out)?;
+    errors(report, out)?;
+    times(report, out)?;
+    histogram::write(&report.latencies, out)?;
+    let generator = &report.generator;
+    let delay = generator.run_delay_share.map_or("?".into(), |share| format!("{:.0}", share * 1e2));
+    writeln!(out)?;
+    line(
+        "generator",
+        &format!(
+            "{:.1} µs CPU a request; busy {:.0} %, on its CPU {:.0} %, kept from it {delay} %",
+            generator.cpu_us_per_request,
+            generator.busy_utilization * 1e2,
+            generator.cpu_utilization * 1e2,
+        ),
         out,
-        "requests     {} scheduled, {} sent, {} completed, {} failed{}{}",
+    )?;
+    if let Some(ranks) = &report.ranks {
+        ranks.write(out)?;
+    }
+    if report.interrupted {
+        line("interrupted", "what was measured until then", out)?;
+    }
+    for note in &report.notes {
+        line("NOTE", note, out)?;
+    }
+    if let Some(reason) = &report.latency_invalid_reason {
+        line("LATENCY", &format!("INVALID: {reason}"), out)?;
+    }
+    if let Some(reason) = &report.invalid_reason {
+        line("INVALID", reason, out)?;
+    }
+    Ok(())
+}
+
+/// What was asked, and what came of it.
+fn counts(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    line(&report.url, &format!("({})", report.address), out)?;
+    let seconds = report.duration_s;
+    let load = match report.offered_rps {
+        Some(rate) => {
+            format!("open loop, {rate} requests/s for {seconds:.1} s, seed {}", report.seed)
+        }
+        None => format!("closed loop for {seconds:.1} s"),
+    };
+    line("load", &load, out)?;
+    let requests = &report.requests;
+    let outcomes = format!(
+        "{} scheduled, {} sent, {} completed, {} failed{}{}",
         requests.scheduled,
         requests.sent,
         requests.completed,
         requests.failed,
         some(requests.unsent, "unsent"),
         some(requests.unfinished, "unfinished"),
-    )?;
+    );
+    line("requests", &outcomes, out)?;
     let rate = &report.reply_rate_rps;
-    writeln!(
-        out,
-        "reply rate   mean {:.1}/s   min {:.1}  avg {:.1}  max {:.1}  stddev {:.1}  ({} samples)",
-        rate.mean,
-        rate.min,
-        rate.samples.iter().sum::<f64>() / rate.samples.len().max(1) as f64,
-        rate.max,
-        rate.stddev,
-        rate.samples.len()
-    )?;
+    let rates = format!(
+        "{:.1}/s in {:.1} s; each {} s: min {:.1} avg {:.1} max {:.1} stddev {:.1}",
+        rate.mean, rate.over_s, rate.sample_s, rate.min, rate.avg, rate.max, rate.stddev
+    );
+    line("reply rate", &rates, out)?;
     let connections = &report.connections;
-    writeln!(
-        out,
-        "connections  {} opened{}{}",
+    let connected = format!(
+        "{} opened{}{}",
         connections.opened,
         some(connections.failed, "failed"),
         some(connections.dropped_idle, "closed by the server while free"),
-    )?;
+    );
+    line("connections", &connected, out)?;
     let sessions = &report.sessions;
     if sessions.completed + sessions.broken + sessions.cut > 0 {
-        writeln!(
-            out,
-            "sessions     {} completed{}{}",
+        let ended = format!(
+            "{} completed{}{}",
             sessions.completed,
             some(sessions.broken, "broken"),
             some(sessions.cut, "cut off by the end of the run"),
-        )?;
+        );
+        line("sessions", &ended, out)?;
     }
-    writeln!(
-        out,
-        "received     {} of content, {} in all",
-        bytes(report.content_bytes),
-        bytes(report.bytes_received)
-    )?;
-    idle(&report.idle, out)?;
-    errors(report, out)?;
-
-    writeln!(out, "\n{:<12}{}", "", header())?;
-    line("latency", &report.latency_us, out)?;
-    line("service", &report.service_us, out)?;
-    line("connect", &report.connect_us, out)?;
-    line("lag (own)", &report.generator.lag_us, out)?;
-    writeln!(
-        out,
-        "latency runs from the scheduled instant, service from the send; lag is the generator's own"
-    )?;
-    writeln!(
-        out,
-        "\ngenerator    {:.1} µs CPU a request, busy for {:.0} % of the time ({:.0} % of its CPU with \
-         the waiting)",
-        report.generator.cpu_us_per_request,
-        report.generator.busy_utilization * 100.0,
-        report.generator.cpu_utilization * 100.0
-    )?;
-    if report.interrupted {
-        writeln!(out, "interrupted: what was measured until then")?;
-    }
-    if let Some(reason) = &report.invalid_reason {
-        writeln!(out, "INVALID: {reason}")?;
+    let (content, all) = (bytes(report.content_bytes), bytes(report.bytes_received));
+    line("received", &format!("{content} of content, {all} in all"), out)?;
+    if report.statuses.keys().any(|status| !(200..300).contains(status)) {
+        let statuses: Vec<_> =
+            report.statuses.iter().map(|(status, count)| format!("{status}: {count}")).collect();
+        line("statuses", &statuses.join(", "), out)?;
     }
     Ok(())
+}
+
+/// Writes `text` behind `label`, in lines of at most [`WIDTH`] columns broken at spaces.
+fn line(label: &str, text: &str, out: &mut impl Write) -> io::Result<()> {
+    let mut width = label.chars().count();
+    write!(out, "{label}")?;
+    if width < INDENT {
+        write!(out, "{:1$}", "", INDENT - width)?;
+        width = INDENT;
+    }
+    let mut is_first = width == INDENT;
+    for word in text.split(' ') {
+        let len = word.chars().count();
+        let space = usize::from(!is_first);
+        if !is_first && width + space + len > WIDTH {
+            write!(out, "\n{:INDENT$}{word}", "")?;
+            width = INDENT + len;
+        } else {
+            write!(out, "{:space$}{word}", "")?;
+            width += space + len;
+        }
+        is_first = false;
+    }
+    writeln!(out)
 }
 
 /// Writes how idle connections stand, if there were any.
@@ -107,15 +143,15 @@ pub fn idle(idle: &IdleReport, out: &mut impl Write) -> io::Result<()> {
     if idle.wanted == 0 {
         return Ok(());
     }
-    writeln!(
-        out,
-        "idle         {} of {} held{}{}{}",
+    let held = format!(
+        "{} of {} held{}{}{}",
         idle.held,
         idle.wanted,
         some(idle.dropped, "dropped by the server"),
         some(idle.reopened, "re-opened"),
         some(idle.failed, "attempts failed"),
-    )
+    );
+    line("idle", &held, out)
 }
 
 fn errors(report: &Report, out: &mut impl Write) -> io::Result<()> {
@@ -124,57 +160,68 @@ fn errors(report: &Report, out: &mut impl Write) -> io::Result<()> {
         if count == 0 {
             continue;
         }
-        write!(out, "error        {count} {}", kind.name().replace('_', " "))?;
-        if kind == Failure::BadReply {
-            let bad = &report.bad_replies;
-            write!(
-                out,
-                " ({} malformed, {} of an unexpected status, {} of an unexpected length)",
-                bad.malformed, bad.status, bad.length
-            )?;
-        }
-        match kind.advice() {
-            Some(advice) => writeln!(out, ": {advice}")?,
-            None => writeln!(out)?,
-        }
+        let bad = &report.bad_replies;
+        let what = match kind {
+            Failure::Status => "of a status that was not expected (--expect-status)".to_owned(),
+            Failure::BadReply => format!(
+                "bad reply ({} malformed, {} of an unexpected length)",
+                bad.malformed, bad.length
+            ),
+            _ => kind.name().replace('_', " "),
+        };
+        let advice = kind.advice().map(|advice| format!(": {advice}")).unwrap_or_default();
+        line("error", &format!("{count} {what}{advice}"), out)?;
     }
     if let Some(reason) = &report.bad_replies.first_malformed {
-        writeln!(out, "malformed    the first: {reason}")?;
-    }
-    if report.bad_replies.status > 0 {
-        let statuses: Vec<_> =
-            report.statuses.iter().map(|(status, count)| format!("{status}: {count}")).collect();
-        writeln!(out, "statuses     {}", statuses.join(", "))?;
+        line("malformed", &format!("the first: {reason}"), out)?;
     }
     Ok(())
 }
 
 const COLUMNS: [&str; 9] = ["mean", "min", "p50", "p90", "p95", "p99", "p99.9", "p99.99", "max"];
 
-fn header() -> String {
-    COLUMNS.map(|column| format!("{column:>9}")).concat()
+fn times(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    let has_failures = report.requests.failed > 0;
+    let header = COLUMNS.map(|column| format!("{column:>7}")).concat();
+    writeln!(out, "\n{:INDENT$}{header}", "")?;
+    row("latency", &report.latency_us, out)?;
+    if has_failures {
+        row("with failed", &report.latency_with_failures_us, out)?;
+    }
+    row("service", &report.service_us, out)?;
+    row("connect", &report.connect_us, out)?;
+    row("lag (own)", &report.generator.lag_us, out)?;
+    writeln!(
+        out,
+        "latency runs from the scheduled instant, service from the send; lag is the\n\
+         generator's own"
+    )?;
+    if has_failures {
+        writeln!(out, "with failed: each request that failed counts as the timeout, or more")?;
+    }
+    Ok(())
 }
 
-fn line(name: &str, times: &Times, out: &mut impl Write) -> io::Result<()> {
+fn row(name: &str, times: &Times, out: &mut impl Write) -> io::Result<()> {
     if times.count == 0 {
         return Ok(());
     }
     let Times { mean, min, p50, p90, p95, p99, p99_9, p99_99, max, .. } = *times;
     let values =
-        [mean, min, p50, p90, p95, p99, p99_9, p99_99, max].map(|us| format!("{:>9}", time(us)));
-    writeln!(out, "{name:<12}{}", values.concat())
+        [mean, min, p50, p90, p95, p99, p99_9, p99_99, max].map(|us| format!("{:>7}", time(us)));
+    writeln!(out, "{name:<INDENT$}{}", values.concat())
 }
 
 /// A time with three digits and its unit.
-fn time(us: f64) -> String {
+pub(super) fn time(us: f64) -> String {
     let (value, unit) = match us {
-        _ if us < 1000.0 => (us, "µs"),
-        _ if us < 1e6 => (us / 1e3, "ms"),
+        _ if us < 999.5 => (us, "µs"),
+        _ if us < 999_500.0 => (us / 1e3, "ms"),
         _ => (us / 1e6, "s"),
     };
     let decimals = match value {
-        _ if value < 10.0 => 2,
-        _ if value < 100.0 => 1,
+        _ if value < 9.995 => 2,
+        _ if value < 99.95 => 1,
         _ => 0,
     };
     format!("{value:.decimals$}{unit}")
@@ -198,8 +245,14 @@ mod tests {
 
     #[test]
     fn times_have_three_digits() {
-        let shown: Vec<_> = [0.5, 12.34, 999.9, 1500.0, 45_670.0, 2e6].map(time).to_vec();
-        assert_eq!(shown, ["0.50µs", "12.3µs", "1000µs", "1.50ms", "45.7ms", "2.00s"]);
+        let shown: Vec<_> = [0.5, 12.34, 999.9, 1500.0, 45_670.0, 999_900.0, 2e6].map(time).into();
+        assert_eq!(shown, ["0.50µs", "12.3µs", "1.00ms", "1.50ms", "45.7ms", "1.00s", "2.00s"]);
+    }
+
+    fn text(report: &Report) -> String {
+        let mut out = Vec::new();
+        write(report, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
     }
 
     #[test]
@@ -208,16 +261,47 @@ mod tests {
         report.invalid_reason = Some("the generator was the bottleneck".into());
         report.errors.insert("no_ports", 7);
         report.errors.insert("bad_reply", 2);
-        report.bad_replies.status = 2;
+        report.errors.insert("status", 5);
+        report.bad_replies.malformed = 2;
         report.bad_replies.first_malformed = Some("too many header fields".into());
-        report.statuses.insert(503, 2);
-        let mut out = Vec::new();
-        write(&report, &mut out).unwrap();
-        let text = String::from_utf8(out).unwrap();
-        assert!(text.contains("INVALID: the generator was the bottleneck"), "{text}");
+        report.statuses.insert(404, 5);
+        let text = text(&report);
+        assert!(text.contains("INVALID      the generator was the bottleneck"), "{text}");
         assert!(text.contains("7 no ports: ") && text.contains("--source"), "{text}");
-        assert!(text.contains("statuses     503: 2"), "{text}");
+        assert!(text.contains("statuses     404: 5"), "{text}");
+        assert!(text.contains("5 of a status that was not expected"), "{text}");
         assert!(text.contains("malformed    the first: too many header fields\n"), "{text}");
         assert!(!text.contains("latency  "), "no times without replies: {text}");
+    }
+
+    #[test]
+    fn no_line_is_wider_than_a_terminal() {
+        let mut report = crate::report::tests::empty();
+        let long = "a sentence that somebody wrote about what had happened to this run, and why, \
+                    and what to do next about it, such as to give it more of everything";
+        report.url =
+            "http://a-host-with-a-long-name.example.org:65535/a/path/of/some/length".into();
+        report.address = "[2001:db8:1234:5678:9abc:def0:1234:5678]:65535".into();
+        report.invalid_reason = Some(long.into());
+        report.latency_invalid_reason = Some(long.into());
+        report.notes = vec![long.into()];
+        report.interrupted = true;
+        for kind in Failure::ALL {
+            report.errors.insert(kind.name(), 123_456_789);
+        }
+        report.statuses.extend((200..230).map(|status| (status, 1_000_000)));
+        report.requests.failed = 1_234_567_890;
+        (report.requests.unsent, report.requests.unfinished) = (123_456_789, 123_456_789);
+        report.requests.scheduled = 12_345_678_901;
+        report.offered_rps = Some(123_456_789.125);
+        let times =
+            Times { count: 9, mean: 999.4, p99_99: 999_400.0, max: 3.6e9, ..Times::default() };
+        (report.latency_us, report.latency_with_failures_us) = (times, times);
+        for ns in (1..60).map(|power| 1.6f64.powi(power) as u64) {
+            report.latencies.saturating_record_n(ns, 100_000_000);
+        }
+        for line in text(&report).lines() {
+            assert!(line.chars().count() <= WIDTH, "{line}");
+        }
     }
 }

@@ -121,7 +121,7 @@ fn an_unexpected_status() {
             peer.reply(503, "busy");
         }
     });
-    all_fail(&server, "bad_reply", |_| {});
+    all_fail(&server, "status", |_| {});
     let mut config = open(&server, 12);
     config.expect.statuses = vec![500..=599];
     let report = run(&config);

@@ -6,6 +6,7 @@ use pollux_load::{
     idle::{IdlePlan, IdlePool},
     target::RequestOptions,
 };
+use pollux_testkit::own_file_tables;
 use std::{
     io::{Read, Write},
     sync::{
@@ -25,6 +26,7 @@ fn plan(server: &Server, count: usize, kind: IdleKind) -> IdlePlan {
         request: RequestOptions::default(),
         timeout: Duration::from_secs(10),
         cpus: Vec::new(),
+        own_file_tables: Some(own_file_tables()),
     }
 }
 
@@ -155,6 +157,12 @@ fn several_file_tables_hold_more_than_one() {
 
     let error = IdlePool::start(&plan(&server, 1_000_000, IdleKind::Connect), 84).unwrap_err();
     assert!(error.to_string().contains("ulimit -Hn"), "{error}");
+
+    // A program that has not promised what tables of their own take has one for all.
+    let one_table = IdlePlan { own_file_tables: None, ..plan(&server, 50, IdleKind::Connect) };
+    let error = IdlePool::start(&one_table, 84).unwrap_err();
+    assert!(error.to_string().contains("own_file_tables"), "{error}");
+    assert_eq!(hold(&one_table, 200).stop().unwrap().held, 50);
 }
 
 #[test]
@@ -166,4 +174,15 @@ fn idle_connections_are_held_during_a_run() {
     assert_eq!(report.requests.completed, 40);
     assert_eq!((report.idle.wanted, report.idle.held, report.idle.failed), (30, 30, 0));
     assert_eq!(server.seen.connections(), 70);
+}
+
+/// A TCP connection to the broadcast address: no host is there, with any network and with none.
+#[test]
+fn what_keeps_from_connecting_is_named() {
+    let server = Server::start(|_| {});
+    let mut plan = plan(&server, 3, IdleKind::Connect);
+    plan.destination = "255.255.255.255:80".parse().unwrap();
+    let mut pool = IdlePool::start(&plan, 1000).unwrap();
+    let error = pool.wait_until_held(&AtomicBool::new(false), |_| {}).unwrap_err().to_string();
+    assert!(error.contains("unreachable") && error.contains("os error"), "{error}");
 }

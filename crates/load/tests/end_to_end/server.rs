@@ -103,7 +103,7 @@ impl Peer {
     /// Closes with a reset.
     pub(crate) fn reset(self) {
         use std::os::fd::AsFd;
-        pollux_event::sys::reset_on_close(self.stream.as_fd()).unwrap();
+        pollux_sys::reset_on_close(self.stream.as_fd()).unwrap();
     }
 }
 

@@ -116,3 +116,143 @@ fn a_closed_loop_that_counts_requests_has_a_rate_over_its_whole_time() {
     assert!((rate.mean - 220.0 / report.elapsed_s).abs() < 0.01, "{rate:?}");
     assert!(rate.samples.len() >= 2 && rate.min > 0.0, "{rate:?}");
 }
+
+/// A server that answers each request 500 ms after it came.
+fn slow() -> Server {
+    Server::start(|mut peer| {
+        while peer.request().is_some() {
+            std::thread::sleep(Duration::from_millis(500));
+            peer.reply(200, "x");
+        }
+    })
+}
+
+/// What a server with a fixed delay of half a second answers of 100 requests a second within a
+/// window is known, whatever the window's length: those of all but its last half second.
+#[test]
+fn a_known_delay_makes_a_known_rate() {
+    let server = slow();
+    let rate = |window_ms, warmup_ms| {
+        let mut config = open(&server, 1);
+        config.pace = Pace::Open { rate_rps: 100.0, arrivals: Arrivals::Constant };
+        config.length = Length::Duration(Duration::from_millis(window_ms));
+        config.warmup = Duration::from_millis(warmup_ms);
+        let report = run(&config);
+        assert_eq!(report.requests.completed, window_ms / 10, "{:?}", report.errors);
+        assert_eq!(report.reply_rate_rps.over_s, window_ms as f64 / 1e3);
+        report
+    };
+    // Requests 0, 10, … ms are answered at 500, 510, … ms: a busy machine answers a few too late.
+    for (window_ms, replies) in [(1_200, 70), (900, 40), (400, 0)] {
+        let found = rate(window_ms, 0).reply_rate_rps;
+        assert!(found.replies <= replies && found.replies + 5 >= replies, "{window_ms}: {found:?}");
+        let expected = found.replies as f64 * 1e3 / window_ms as f64;
+        assert!((found.mean - expected).abs() < 1e-9, "{found:?}");
+    }
+    // After a warm-up of the delay's length the rate is the schedule's, also in a short window.
+    let warmed = rate(600, 700);
+    assert!((55..=60).contains(&warmed.reply_rate_rps.replies), "{:?}", warmed.reply_rate_rps);
+    let series = &warmed.series;
+    assert_eq!(series.start_s.len(), 13);
+    assert_eq!((series.start_s[0], series.start_s[7]), (-0.7, 0.0));
+    assert_eq!(series.replies[..5], [0, 0, 0, 0, 0], "{series:?}");
+    assert!(series.replies[7..].iter().all(|&count| count > 0), "{series:?}");
+    assert!(series.sent.iter().sum::<u64>() > 120, "{series:?}");
+    let median_us = series.latency_p50_us[9];
+    assert!((450_000.0..900_000.0).contains(&median_us), "{median_us}");
+}
+
+#[test]
+fn failures_count_as_the_timeout_in_the_second_distribution() {
+    // Of four replies three come at once and one never.
+    let turn = AtomicUsize::new(0);
+    let server = Server::start(move |mut peer| {
+        peer.request();
+        match turn.fetch_add(1, SeqCst) % 4 {
+            0 => peer.hang(),
+            _ => peer.reply(200, "x"),
+        }
+    });
+    let mut config = open(&server, 80);
+    config.timeout = Duration::from_millis(700);
+    let report = run(&config);
+    assert_eq!((report.requests.failed, report.latency_us.count), (20, 60));
+    let (replies, all) = (&report.latency_us, &report.latency_with_failures_us);
+    assert_eq!(all.count, 80);
+    assert!(replies.p99 < 690_000.0, "{replies:?}");
+    assert!(all.p90 >= 699_000.0 && all.p99 >= 699_000.0, "{all:?}");
+    assert!(all.p50 < 690_000.0, "{all:?}");
+
+    // One that fails at once was not answered either.
+    let server = Server::start(|mut peer| drop(peer.request()));
+    let report = run(&open(&server, 10));
+    assert_eq!(report.errors["closed_early"], 10);
+    assert!(report.latency_with_failures_us.min >= 9_990_000.0);
+}
+
+#[test]
+fn a_closed_loop_that_stalls_says_what_it_left_out() {
+    let server = Server::start(|mut peer| {
+        let mut number = 0;
+        while peer.request().is_some() {
+            number += 1;
+            std::thread::sleep(Duration::from_millis(if number == 100 { 1_000 } else { 1 }));
+            peer.reply(200, "x");
+        }
+    });
+    let report = run(&closed(&server, 1, 200));
+    // Of some 2 ms each: a busy machine has longer medians, and fewer of them in the stall.
+    assert!((20..1_000).contains(&report.omitted_requests), "{}", report.omitted_requests);
+    let said = report.notes.concat();
+    assert!(said.contains("stalled") && said.contains("--rate"), "{said}");
+
+    let mut config = open(&server, 200);
+    config.connections = Some(1);
+    config.requests_per_connection = None;
+    let report = run(&config);
+    assert_eq!((report.omitted_requests, report.notes.len()), (0, 0));
+}
+
+#[test]
+fn a_lag_as_long_as_the_latency_makes_the_latencies_invalid() {
+    let server = Server::good("hello");
+    let mut config = open(&server, 40);
+    config.max_lag_share = 1.0;
+    assert!(run(&config).latency_valid, "a part is never more than the whole");
+    config.max_lag_share = 0.0;
+    let report = run(&config);
+    assert!(!report.latency_valid && report.valid);
+    assert!(report.latency_invalid_reason.unwrap().contains("--max-lag-share 0%"));
+}
+
+/// A server whose delays are known has known quantiles: of ten delays from 100 ms to 1 s, taken in
+/// turn, the median is 500 ms, the 90th percentile 900 ms and the 99th 1 s.
+#[test]
+fn known_delays_have_known_quantiles() {
+    let in_known_bounds = || {
+        let turn = AtomicUsize::new(0);
+        let server = Server::start(move |mut peer| {
+            peer.request();
+            let delay_ms = (turn.fetch_add(1, SeqCst) % 10 + 1) as u64 * 100;
+            std::thread::sleep(Duration::from_millis(delay_ms));
+            peer.reply(200, "x");
+        });
+        let report = run(&open(&server, 200));
+        assert_eq!(report.requests.completed, 200);
+        // A sleep is never shorter than it was told; how much longer the machine decides.
+        let mut is_near = true;
+        for times in [report.latency_us, report.latency_with_failures_us] {
+            for (us, ms) in [(times.min, 100.0), (times.p50, 500.0), (times.p90, 900.0)] {
+                assert!(us >= ms * 999.0, "{ms} ms cannot be {us} µs: {times:?}");
+                is_near &= us < (ms + 99.0) * 1e3;
+            }
+            assert!(times.p99 >= 999_000.0 && times.mean >= 549_000.0, "{times:?}");
+        }
+        // Service time counts from when the send is known to be over, which may be late.
+        let service = report.service_us;
+        is_near &= (service.p50 - 500e3).abs() < 99e3 && (service.p90 - 900e3).abs() < 99e3;
+        is_near
+    };
+    // A machine that is quiet for two seconds tells each quantile from the next delay.
+    assert!((0..5).any(|_| in_known_bounds()), "never within 99 ms of what is known");
+}

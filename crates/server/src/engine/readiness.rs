@@ -15,26 +15,38 @@
 //! noted in [`Marks`] or in the list `again`.
 
 mod accept;
+mod client;
+mod links;
+mod resolver;
 mod stop;
+mod tunnel;
 
 use super::transmit::{Sent, transmit};
 use crate::{
+    application::{Application, Stage, Wake},
     clock::ticks,
     config::{Config, Discipline, LargeFile, SEND_PROGRESS_BYTES},
-    connection::Step,
+    control::{Command, Inbox},
+    listener,
+    local::Local,
     outbox::Outbox,
-    service::Service,
+    outside::{ClientId, ExchangeId, Outside},
+    protocol::{Awaits, Connection, Need, Round},
+    rules::Rules,
     statistics::{ConnectionCounts, Statistics},
-    table::{Class, Marks, Table},
-    timers::Wheel,
-    worker::{Command, Inbox},
+    table::{Class, Marks, Peer, Table},
+    timers::{self, Nodes, Timer, Wheel},
 };
 use accept::Acceptor;
-use pollux_event::{Capabilities, Event, Interest, Mechanism, Options, Readiness, Token, sys};
+use pollux_event::{Capabilities, Error, Event, Interest, Mechanism, Options, Readiness, Token};
+use pollux_sys as sys;
+use resolver::Resolver;
+use socket2::SockRef;
 use std::{
     collections::VecDeque,
     io,
     os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
+    sync::Arc,
     time::Duration,
 };
 
@@ -45,21 +57,35 @@ const READS_PER_EVENT: usize = 4;
 /// How long a connection may take to close after we have closed our side.
 const LINGER: Duration = Duration::from_secs(5);
 
+/// So many waits in a row may fail for want of memory or the like, with such a pause after each:
+/// five seconds.
+const FAILED_WAITS: u32 = 100;
+const FAILED_WAIT_PAUSE: Duration = Duration::from_millis(50);
+
 /// One worker's loop.
-pub(crate) struct Engine<M> {
+pub(crate) struct Engine<M, A: Application> {
     mechanism: M,
-    table: Table,
+    application: A,
+    table: Table<A::Exchange>,
     timers: Wheel,
-    service: Service,
+    rules: Arc<Rules>,
+    local: Local,
+    /// What the application has asked for.
+    outside: Outside,
+    resolver: Resolver,
     acceptor: Acceptor,
     inbox: Inbox,
     inbox_token: Token,
     input: Box<[u8]>,
+    /// For links and tunnels; made when the first one is.
+    link_input: Vec<u8>,
     outbox: Outbox,
+    /// Clients, whether they speak HTTP or through a tunnel.
+    clients: usize,
     /// Connections with something left that no event will tell of, each marked `QUEUED`.
     again: VecDeque<RawFd>,
-    /// Connections whose time is over; kept for its memory.
-    due: Vec<RawFd>,
+    /// Whose time is over; kept for its memory.
+    due: Vec<u32>,
     /// The mechanism tells of an arrival once.
     is_edge: bool,
     discipline: Discipline,
@@ -67,19 +93,20 @@ pub(crate) struct Engine<M> {
     connections: ConnectionCounts,
     bytes_sent: u64,
     waits: u64,
+    failed_waits: u32,
     events: u64,
     /// The tick at which a stop no longer waits for connections.
     stop_at: Option<u32>,
 }
 
-impl<M: Mechanism> Engine<M> {
+impl<M: Mechanism, A: Application> Engine<M, A> {
     /// Opens the mechanism and takes in the listeners and the inbox.
     pub(crate) fn new(
         config: &Config,
         options: &Options,
-        service: Service,
-        listeners: Vec<OwnedFd>,
-        max_connections: usize,
+        application: A,
+        (rules, local): (Arc<Rules>, Local),
+        (listeners, max_connections): (Vec<OwnedFd>, usize),
         inbox: Inbox,
     ) -> anyhow::Result<Self> {
         let mut mechanism = M::open(options)?;
@@ -88,14 +115,20 @@ impl<M: Mechanism> Engine<M> {
             Acceptor::new(&mut mechanism, listeners, config.accept_limit, max_connections)?;
         Ok(Self {
             mechanism,
+            application,
             table: Table::default(),
             timers: Wheel::default(),
-            service,
+            rules,
+            local,
+            outside: Outside::default(),
+            resolver: Resolver::default(),
             acceptor,
             inbox,
             inbox_token,
             input: vec![0; INPUT_BYTES].into_boxed_slice(),
+            link_input: Vec::new(),
             outbox: Outbox::default(),
+            clients: 0,
             again: VecDeque::new(),
             due: Vec::new(),
             is_edge: M::capabilities(options).contains(Capabilities::EDGE),
@@ -104,6 +137,7 @@ impl<M: Mechanism> Engine<M> {
             connections: ConnectionCounts::default(),
             bytes_sent: 0,
             waits: 0,
+            failed_waits: 0,
             events: 0,
             stop_at: None,
         })
@@ -113,16 +147,21 @@ impl<M: Mechanism> Engine<M> {
     pub(crate) fn run(mut self) -> anyhow::Result<Statistics> {
         loop {
             let timeout = self.timeout();
-            self.mechanism.wait(timeout)?;
+            if let Err(error) = self.mechanism.wait(timeout) {
+                self.bear_failed_wait(error)?;
+            } else {
+                self.failed_waits = 0;
+            }
             self.waits += 1;
-            self.service.clock.update();
+            self.local.clock.update();
             while let Some(event) = self.mechanism.next_event() {
                 self.events += 1;
                 self.dispatch(event);
             }
             self.come_back();
             self.expire();
-            if let Some(log) = &mut self.service.log {
+            self.perform();
+            if let Some(log) = &mut self.local.log {
                 log.hand_over();
             }
             if self.is_done() {
@@ -131,13 +170,35 @@ impl<M: Mechanism> Engine<M> {
         }
     }
 
+    /// A wait that failed for want of something that may come back (ENOMEM, EAGAIN or EBUSY of a
+    /// ring) is tried again, for some seconds.
+    #[cold]
+    fn bear_failed_wait(&mut self, error: Error) -> Result<(), Error> {
+        let passes = matches!(
+            &error,
+            Error::Io { source, .. } if matches!(
+                source.raw_os_error(),
+                Some(libc::ENOMEM | libc::EAGAIN | libc::EBUSY | libc::EINTR | libc::ENOBUFS)
+            )
+        );
+        self.failed_waits += 1;
+        if !passes || self.failed_waits > FAILED_WAITS {
+            return Err(error);
+        }
+        if self.failed_waits == 1 {
+            tracing::warn!("a wait failed and is tried again for some seconds: {error}");
+        }
+        std::thread::sleep(FAILED_WAIT_PAUSE);
+        Ok(())
+    }
+
     fn timeout(&self) -> Option<Duration> {
-        if !self.again.is_empty() || self.acceptor.has_more() {
+        if !self.again.is_empty() || self.outside.asks() > 0 || self.acceptor.has_more() {
             return Some(Duration::ZERO);
         }
         let ticks = [self.timers.next(), self.stop_at, self.acceptor.retry_at()];
         let next = ticks.into_iter().flatten().min();
-        next.map(|tick| self.service.clock.until(tick))
+        next.map(|tick| self.local.clock.until(tick))
     }
 
     #[inline]
@@ -150,10 +211,24 @@ impl<M: Mechanism> Engine<M> {
         if event.readiness.intersects(ends) {
             slot.marks |= Marks::INPUT_ENDS;
         }
-        if slot.connection.has_output() {
-            self.on_event_while_sending(fd, event.readiness);
-        } else if event.readiness.is_readable() {
-            self.receive(fd);
+        let Peer::Client(connection) = &slot.peer else {
+            return self.dispatch_beside(fd, event.readiness);
+        };
+        match connection.need() {
+            Need::Receive(_) if event.readiness.is_readable() => self.receive(fd),
+            Need::Receive(_) => {}
+            need => self.on_event_meanwhile(fd, need, event.readiness),
+        }
+    }
+
+    /// Of what is no client that speaks HTTP.
+    #[cold]
+    fn dispatch_beside(&mut self, fd: RawFd, readiness: Readiness) {
+        match self.table.get_mut(fd).map(|slot| &slot.peer) {
+            Some(&Peer::Link(index)) => self.on_link_event(fd, index, readiness),
+            Some(Peer::Tunnel(_)) => self.on_tunnel_event(fd, readiness),
+            Some(Peer::Bell) => self.answers_have_come(fd),
+            Some(Peer::Client(_) | Peer::None) | None => {}
         }
     }
 
@@ -162,7 +237,7 @@ impl<M: Mechanism> Engine<M> {
         if event.token == self.inbox_token {
             for command in self.inbox.take() {
                 match command {
-                    Command::Statistics(reply) => drop(reply.send(self.statistics())),
+                    Command::Statistics(number) => self.inbox.answer(number, &self.statistics()),
                     Command::Stop { grace } => self.stop(grace),
                 }
             }
@@ -171,168 +246,23 @@ impl<M: Mechanism> Engine<M> {
         }
     }
 
+    /// Something has happened to a connection that waits for something else.
     #[cold]
-    fn on_event_while_sending(&mut self, fd: RawFd, readiness: Readiness) {
-        if readiness.is_readable()
-            && let Some(slot) = self.table.get_mut(fd)
-        {
+    fn on_event_meanwhile(&mut self, fd: RawFd, need: Need, readiness: Readiness) {
+        let Some(slot) = self.table.get_mut(fd) else { return };
+        if readiness.is_readable() {
             slot.marks |= Marks::INPUT_WAITS;
         }
-        if readiness.is_writable() {
-            self.send_parked(fd);
-        }
-    }
-
-    /// Receives and answers until the socket is drained, or this connection has had its turn.
-    #[inline]
-    fn receive(&mut self, fd: RawFd) {
-        for _ in 0..READS_PER_EVENT {
-            let Some(slot) = self.table.get_mut(fd) else { return };
-            let Some(socket) = slot.socket() else { return };
-            let received = match sys::recv(socket.as_fd(), &mut self.input) {
-                Ok(0) => {
-                    slot.connection.end_of_input();
-                    return self.settle(fd);
-                }
-                Ok(received) => received,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    slot.marks -= Marks::INPUT_WAITS;
-                    return self.settle(fd);
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(_) => return self.close(fd),
-            };
-            // One test for nearly all; a level-triggered mechanism tells again of what waits.
-            let may_have_more = slot.marks.intersects(Marks::INPUT_ENDS | Marks::INPUT_WAITS)
-                && (self.is_edge || slot.marks.contains(Marks::INPUT_ENDS));
-            let is_drained = received < self.input.len() && !may_have_more;
-            slot.marks.set(Marks::INPUT_WAITS, !is_drained);
-            if !self.answer(fd, received) {
-                return;
+        match need {
+            Need::Send if readiness.is_writable() => self.send_parked(fd),
+            // Nobody is there any more whom an answer could reach.
+            Need::Application if readiness.intersects(Readiness::HANGUP | Readiness::ERROR) => {
+                self.close(fd);
             }
-            if is_drained || !self.is_edge {
-                return self.settle(fd);
-            }
+            Need::Application if readiness.is_readable() => self.receive_meanwhile(fd),
+            // It has its turn soon.
+            _ => {}
         }
-        self.come_back_to(fd);
-        self.settle(fd);
-    }
-
-    /// Answers what was received and what was kept. Returns whether the connection may receive
-    /// more; if not, all that is to be done has been done.
-    #[inline]
-    fn answer(&mut self, fd: RawFd, received: usize) -> bool {
-        let mut at = 0;
-        loop {
-            let Some(slot) = self.table.get_mut(fd) else { return false };
-            if let Some(log) = &mut self.service.log {
-                log.peer = slot.socket().and_then(accept::peer);
-            }
-            let input = &self.input[at..received];
-            at += slot.connection.receive(&mut self.service, &mut self.outbox, input);
-            let has_more = at < received || slot.connection.has_requests();
-            if !self.outbox.is_empty() {
-                if self.discipline == Discipline::PerState {
-                    return self.send_when_told(fd, at, received);
-                }
-                let Some(socket) = slot.socket() else { return false };
-                let (outcome, sent) = transmit(socket.as_fd(), &mut self.outbox, self.large_file);
-                self.bytes_sent += sent;
-                match outcome {
-                    Ok(Sent::All) => {}
-                    outcome => return self.send_rest_later(fd, at, received, outcome),
-                }
-            }
-            // The slot is the one from above: a look into the table for each step would cost more
-            // than most steps do.
-            if slot.connection.next_step() != Step::Receive {
-                self.finish(fd);
-                return false;
-            }
-            if !has_more {
-                return true;
-            }
-        }
-    }
-
-    /// Parks the scratch outbox, and the input that is not dealt with, until the socket is reported
-    /// writable. Returns that not all has left.
-    #[cold]
-    fn send_when_told(&mut self, fd: RawFd, at: usize, received: usize) -> bool {
-        if let Some(slot) = self.table.get_mut(fd) {
-            slot.connection.park(&mut self.outbox, &self.input[at..received]);
-            self.wait_to_write(fd);
-        }
-        false
-    }
-
-    /// Parks what a send did not take, and the input that is not dealt with; closes after an error.
-    /// Returns that not all has left.
-    #[cold]
-    fn send_rest_later(
-        &mut self,
-        fd: RawFd,
-        at: usize,
-        received: usize,
-        outcome: io::Result<Sent>,
-    ) -> bool {
-        let Ok(how) = outcome else {
-            self.outbox.clear();
-            self.close(fd);
-            return false;
-        };
-        if let Some(slot) = self.table.get_mut(fd) {
-            slot.connection.park(&mut self.outbox, &self.input[at..received]);
-            self.come_back_when_it_can(fd, how);
-        }
-        false
-    }
-
-    /// Output is parked: sees to it that somebody comes back to it.
-    #[cold]
-    fn come_back_when_it_can(&mut self, fd: RawFd, how: Sent) {
-        // By its state a connection writes only when it is told to.
-        if how == Sent::Paused && self.discipline == Discipline::Eager {
-            self.come_back_to(fd);
-            self.settle(fd);
-        } else {
-            self.wait_to_write(fd);
-        }
-    }
-
-    /// Sends what was parked, and when all of it has left goes on with the input.
-    #[cold]
-    fn send_parked(&mut self, fd: RawFd) {
-        let Some(slot) = self.table.get_mut(fd) else { return };
-        let mut parked = slot.connection.take_parked();
-        let Some(socket) = slot.socket() else { return };
-        let (outcome, sent) = transmit(socket.as_fd(), &mut parked, self.large_file);
-        self.bytes_sent += sent;
-        match outcome {
-            Ok(Sent::All) => {}
-            Ok(how) => {
-                if slot.connection.put_parked(parked, sent, SEND_PROGRESS_BYTES) {
-                    let deadline = self.service.clock.after(self.service.timeouts.send);
-                    self.timers.arm(&mut self.table, fd, deadline);
-                }
-                return self.come_back_when_it_can(fd, how);
-            }
-            Err(_) => return self.close(fd),
-        }
-        if slot.connection.next_step() != Step::Receive {
-            return self.finish(fd);
-        }
-        // First what was received already, then what waits in the socket.
-        if !self.answer(fd, 0) {
-            return;
-        }
-        self.wait_to_read(fd);
-        let Some(slot) = self.table.get_mut(fd) else { return };
-        if self.is_edge && slot.marks.contains(Marks::INPUT_WAITS) {
-            // Not at once: the stack would grow with every response that blocks.
-            self.come_back_to(fd);
-        }
-        self.settle(fd);
     }
 
     /// Registers for writing.
@@ -352,8 +282,21 @@ impl<M: Mechanism> Engine<M> {
 
     /// Registers for reading.
     fn wait_to_read(&mut self, fd: RawFd) {
-        if !(self.is_edge && self.discipline == Discipline::Eager) {
+        if !self.registers_once() {
             self.change_interest(fd, Marks::READS, false);
+        }
+    }
+
+    /// Whether interest is registered once, for both directions, and never changed.
+    fn registers_once(&self) -> bool {
+        self.is_edge && self.discipline == Discipline::Eager
+    }
+
+    /// Registers for nothing, so that a level-triggered mechanism does not report for ever what is
+    /// not to be read now.
+    fn look_away(&mut self, fd: RawFd) {
+        if !self.registers_once() {
+            self.change_interest(fd, Marks::empty(), false);
         }
     }
 
@@ -370,7 +313,7 @@ impl<M: Mechanism> Engine<M> {
         interest.set(Interest::WRITE, wanted.contains(Marks::WRITES));
         if let Err(error) = self.mechanism.modify(slot.token(fd), interest) {
             tracing::warn!("closing a connection, its interest cannot be changed: {error}");
-            self.close(fd);
+            self.end_peer(fd);
             return false;
         }
         true
@@ -381,62 +324,141 @@ impl<M: Mechanism> Engine<M> {
     #[inline]
     fn settle(&mut self, fd: RawFd) {
         let Some(slot) = self.table.get_mut(fd) else { return };
-        let class = slot.connection.class();
-        if class != Class::Send && slot.connection.next_step() != Step::Receive {
-            return self.finish(fd);
-        }
-        let requests = slot.connection.requests() as u16;
-        // Only a new request moves the deadline on, not each octet that comes or leaves.
-        if slot.class == class && slot.armed_at == requests && class != Class::KeepAlive {
+        let Peer::Client(connection) = &mut slot.peer else { return };
+        let class = match connection.need() {
+            Need::Receive(Awaits::Next) => Class::KeepAlive,
+            Need::Receive(Awaits::Request) => Class::Header,
+            Need::Receive(Awaits::End) => Class::Linger,
+            Need::Send => Class::Send,
+            Need::Application => Class::Application,
+            Need::Turn => return self.come_back_to(fd),
+            Need::Linger => return self.linger(fd),
+            Need::Close => return self.close(fd),
+        };
+        let requests = connection.requests() as u16;
+        // Only a new request moves the deadline on, or a good piece of a body, not each octet.
+        let more = class == Class::Header && connection.takes_progress();
+        if slot.class == class && slot.armed_at == requests && !more && class != Class::KeepAlive {
             return;
         }
-        slot.class = class;
+        let former = std::mem::replace(&mut slot.class, class);
         slot.armed_at = requests;
-        let timeouts = &self.service.timeouts;
+        let timeouts = &self.rules.timeouts;
         let timeout = match class {
-            Class::KeepAlive if self.service.is_stopping && !slot.marks.is_left() => {
+            Class::KeepAlive if self.local.is_stopping && !slot.marks.is_left() => {
                 return self.close(fd);
             }
             Class::KeepAlive => timeouts.keep_alive,
             Class::Header => timeouts.header,
             Class::Send => timeouts.send,
             Class::Linger => ticks(LINGER),
+            Class::Application | Class::Dial | Class::Link | Class::Tunnel => {
+                return slot.timer.disarm();
+            }
         };
-        let deadline = self.service.clock.after(timeout);
+        let deadline = self.local.clock.after(timeout);
         // As a rule the slot stays in its list, so that the table need not be asked again.
         if !slot.timer.postpone(deadline) {
-            self.timers.put(&mut self.table, fd);
+            let nodes = &mut Timers { table: &mut self.table, outside: &mut self.outside };
+            self.timers.put(nodes, fd as u32);
+        }
+        if matches!(former, Class::Send | Class::Application) && class != Class::Send {
+            self.read_again(fd);
         }
     }
 
-    /// All output has left and no further request is taken.
-    fn finish(&mut self, fd: RawFd) {
+    /// What was waited for is over: input is wanted again.
+    #[cold]
+    fn read_again(&mut self, fd: RawFd) {
+        self.wait_to_read(fd);
+        self.come_back_for_input(fd);
+    }
+
+    /// Comes back to a connection for input that no event will tell of again. Not at once: the
+    /// stack would grow with every response that blocks.
+    #[cold]
+    fn come_back_for_input(&mut self, fd: RawFd) {
         let Some(slot) = self.table.get_mut(fd) else { return };
-        match slot.connection.next_step() {
-            Step::Receive => {}
-            Step::Close => self.close(fd),
-            Step::Linger => {
-                slot.connection.linger();
-                let has_shut =
-                    slot.socket().is_some_and(|socket| sys::shutdown_write(socket.as_fd()).is_ok());
-                if !has_shut {
-                    return self.close(fd);
-                }
-                self.wait_to_read(fd);
-                self.come_back_to(fd);
-                self.settle(fd);
-            }
+        if self.is_edge && slot.marks.contains(Marks::INPUT_WAITS) {
+            self.come_back_to(fd);
         }
     }
 
+    /// All output has left, no further request is taken, and the peer may still be sending.
+    #[cold]
+    fn linger(&mut self, fd: RawFd) {
+        let Some(slot) = self.table.get_mut(fd) else { return };
+        if let Some(client) = slot.client() {
+            client.linger();
+        }
+        let has_shut =
+            slot.socket().is_some_and(|socket| sys::shutdown_write(socket.as_fd()).is_ok());
+        if !has_shut {
+            return self.close(fd);
+        }
+        self.wait_to_read(fd);
+        self.come_back_to(fd);
+        self.settle(fd);
+    }
+
+    /// Closes a client's connection.
     fn close(&mut self, fd: RawFd) {
+        let Some(slot) = self.table.get_mut(fd) else { return };
+        let client = ClientId { fd, generation: slot.generation() };
+        let Peer::Client(connection) = &mut slot.peer else { return };
+        if !connection.is_idle() {
+            let Self { application, rules, local, outside, .. } = self;
+            let socket = None;
+            connection.abandon(&mut Stage { application, rules, local, outside, client, socket });
+        }
+        self.close_socket(fd);
+        self.client_has_gone();
+    }
+
+    /// Closes whatever has this descriptor, which is broken.
+    #[cold]
+    fn end_peer(&mut self, fd: RawFd) {
+        match self.table.get_mut(fd).map(|slot| &slot.peer) {
+            Some(Peer::Client(_)) => self.close(fd),
+            Some(&Peer::Link(index)) => {
+                if let Some(id) = self.outside.links.at(index) {
+                    self.fail_link(id, io::ErrorKind::Other);
+                }
+            }
+            Some(Peer::Tunnel(_)) => self.end_tunnel(fd),
+            Some(Peer::Bell | Peer::None) | None => self.close_socket(fd),
+        }
+    }
+
+    fn close_socket(&mut self, fd: RawFd) {
         if let Some((socket, token)) = self.table.remove(fd) {
             debug_assert_eq!(socket.as_raw_fd(), fd);
             // The descriptor is closed whatever it says.
             let _ = self.mechanism.close(token, socket);
-            self.connections.closed += 1;
-            self.acceptor.a_place_is_free();
         }
+    }
+
+    fn client_has_gone(&mut self) {
+        self.clients -= 1;
+        self.connections.closed += 1;
+        self.acceptor.a_place_is_free();
+    }
+
+    fn client(&mut self, fd: RawFd) -> Option<&mut Connection<A::Exchange>> {
+        self.table.get_mut(fd)?.client()
+    }
+
+    /// Whether an exchange still waits for something.
+    fn is_running(&mut self, exchange: ExchangeId) -> bool {
+        let slot = self.table.get_mut(exchange.client.fd);
+        let slot = slot.filter(|slot| slot.generation() == exchange.client.generation);
+        slot.and_then(|slot| slot.client()).is_some_and(|c| c.is_running(exchange.number))
+    }
+
+    /// Sets a deadline for a node of the wheel.
+    fn arm(&mut self, node: u32, deadline: u32) {
+        let nodes = &mut Timers { table: &mut self.table, outside: &mut self.outside };
+        self.timers.arm(nodes, node, deadline);
     }
 
     /// Puts a connection on the list of those with something left.
@@ -456,10 +478,16 @@ impl<M: Mechanism> Engine<M> {
             // The number may have been closed and used again: then this is a spurious event.
             let Some(slot) = self.table.get_mut(fd) else { continue };
             slot.marks -= Marks::QUEUED;
-            if slot.connection.has_output() {
-                self.send_parked(fd);
-            } else {
-                self.receive(fd);
+            match &slot.peer {
+                Peer::Client(connection) => match connection.need() {
+                    // A further turn goes on with what was received, too.
+                    Need::Send | Need::Turn => self.send_parked(fd),
+                    Need::Application => self.receive_meanwhile(fd),
+                    _ => self.receive(fd),
+                },
+                &Peer::Link(index) => self.come_back_to_link(fd, index),
+                Peer::Tunnel(_) => self.push(fd),
+                Peer::Bell | Peer::None => {}
             }
         }
         self.accept_more();
@@ -467,11 +495,16 @@ impl<M: Mechanism> Engine<M> {
 
     /// Ends what has had its time.
     fn expire(&mut self) {
-        let now = self.service.clock.tick();
+        let now = self.local.clock.tick();
         let mut due = std::mem::take(&mut self.due);
-        self.timers.expire(&mut self.table, now, &mut due);
-        for fd in due.drain(..) {
-            self.time_is_over(fd);
+        let nodes = &mut Timers { table: &mut self.table, outside: &mut self.outside };
+        self.timers.expire(nodes, now, &mut due);
+        for node in due.drain(..) {
+            if node & timers::ALARM == 0 {
+                self.time_is_over(node as RawFd);
+            } else if let Some((id, to)) = self.outside.alarms.take(node & !timers::ALARM) {
+                self.tell(to, Wake::Time(id));
+            }
         }
         self.due = due;
     }
@@ -479,44 +512,89 @@ impl<M: Mechanism> Engine<M> {
     #[cold]
     fn time_is_over(&mut self, fd: RawFd) {
         let Some(slot) = self.table.get_mut(fd) else { return };
-        if slot.class == Class::Linger {
-            return self.close(fd);
+        match slot.class {
+            Class::Linger => return self.close(fd),
+            Class::Dial => {
+                if let Peer::Link(index) = slot.peer
+                    && let Some(id) = self.outside.links.at(index)
+                {
+                    self.fail_link(id, io::ErrorKind::TimedOut);
+                }
+                return;
+            }
+            _ => {}
         }
+        if slot.class == Class::Send && self.has_taken_enough(fd) {
+            let deadline = self.local.clock.after(self.rules.timeouts.send);
+            return self.arm(fd as u32, deadline);
+        }
+        let Some(slot) = self.table.get_mut(fd) else { return };
         self.connections.timed_out += 1;
         match slot.class {
             Class::KeepAlive | Class::Linger => self.close(fd),
-            Class::Send => {
-                // What is in the socket's buffer would else occupy memory for many minutes more.
-                if let Some(socket) = slot.socket() {
-                    let _ = sys::reset_on_close(socket.as_fd());
-                }
-                self.close(fd);
-            }
+            Class::Send => self.close_slow_reader(fd),
             Class::Header => {
-                if let Some(log) = &mut self.service.log {
-                    log.peer = slot.socket().and_then(accept::peer);
-                }
-                slot.connection.give_up_waiting(&mut self.service, &mut self.outbox);
-                // Sends what that said; there is no input.
-                if self.answer(fd, 0) {
+                if self.turn(fd, |round, _, stage, _| round.time_is_over(stage)) {
                     self.settle(fd);
                 }
             }
+            // These have no deadline, or had their say above.
+            Class::Application | Class::Dial | Class::Link | Class::Tunnel => {}
         }
     }
 
+    /// Whether the peer has taken [`SEND_PROGRESS_BYTES`] since that was last asked. What the kernel
+    /// took is no measure: its buffer is told to be writable only when a third of it is free, which
+    /// may be more than a slow reader takes in this time.
+    #[cold]
+    fn has_taken_enough(&mut self, fd: RawFd) -> bool {
+        let Some(slot) = self.table.get_mut(fd) else { return false };
+        let Some((socket, Peer::Client(connection))) = slot.parts() else { return false };
+        let Ok(unsent) = sys::unacknowledged(socket) else { return false };
+        connection.has_taken(unsent, SEND_PROGRESS_BYTES)
+    }
+
+    /// Ends a connection whose peer does not take what is sent. What the kernel has of it may still
+    /// leave, but for no longer than the send timeout: else it would occupy memory for many minutes.
+    #[cold]
+    fn close_slow_reader(&mut self, fd: RawFd) {
+        let timeout = crate::clock::TICK * self.rules.timeouts.send;
+        if let Some(socket) = self.table.get_mut(fd).and_then(|slot| slot.socket()) {
+            let bounded = SockRef::from(socket).set_tcp_user_timeout(Some(timeout)).is_ok();
+            if !bounded {
+                let _ = sys::reset_on_close(socket.as_fd());
+            }
+        }
+        self.close(fd);
+    }
+
     fn statistics(&self) -> Statistics {
-        let open = self.table.len() as u64;
         Statistics {
-            connections: ConnectionCounts { open, ..self.connections },
-            requests: self.service.requests,
+            connections: ConnectionCounts { open: self.clients as u64, ..self.connections },
+            requests: self.local.requests,
             bytes_sent: self.bytes_sent,
             waits: self.waits,
             events: self.events,
             accept_pauses: self.acceptor.pauses(),
-            log_lines_dropped: self.service.log.as_ref().map_or(0, |log| log.dropped()),
+            log_lines_dropped: self.local.log.as_ref().map_or(0, |log| log.dropped()),
             system_calls: sys::counters(),
             mechanism: self.mechanism.statistics().into_iter().collect(),
+        }
+    }
+}
+
+/// Everything that hangs in the wheel.
+struct Timers<'a, X> {
+    table: &'a mut Table<X>,
+    outside: &'a mut Outside,
+}
+
+impl<X> Nodes for Timers<'_, X> {
+    fn timer_mut(&mut self, node: u32) -> Option<&mut Timer> {
+        if node & timers::ALARM == 0 {
+            self.table.timer_mut(node)
+        } else {
+            self.outside.alarms.timer_mut(node & !timers::ALARM)
         }
     }
 }

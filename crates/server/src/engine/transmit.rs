@@ -4,7 +4,7 @@ use crate::{
     config::LargeFile,
     outbox::{Next, Outbox},
 };
-use pollux_event::sys;
+use pollux_sys as sys;
 use std::{io, os::fd::BorrowedFd};
 
 /// The most octets of a file that one sendfile(2) is asked for, and after which one connection has
@@ -67,7 +67,8 @@ fn transmit_parts(
 ) -> (io::Result<Sent>, u64) {
     let mut total = 0;
     loop {
-        // Each with what was asked, to tell a short send.
+        // With each outcome goes the number of octets that were offered: a send that takes fewer has
+        // filled the socket.
         let (outcome, asked) = match outbox.next() {
             Next::Nothing => return (Ok(Sent::All), total),
             _ if total >= FILE_CHUNK => return (Ok(Sent::Paused), total),

@@ -1,8 +1,8 @@
 //! System calls, exactly.
 
 use crate::Fixture;
-use pollux_event::sys::{Call, Counters};
 use pollux_server::config::{Discipline, LargeFile, MechanismChoice};
+use pollux_sys::{Call, Counters};
 use std::{
     fs::File,
     time::{Duration, UNIX_EPOCH},
@@ -31,7 +31,8 @@ fn fixture(mechanism: &str, interest: Discipline, large_file: LargeFile) -> Fixt
     Fixture::new(&files, |config| {
         // A file that has just changed is read anew at its next comparison with the disk.
         for (name, _) in files {
-            let file = File::options().write(true).open(config.site.directory.join(name)).unwrap();
+            let path = config.site.directory.as_ref().unwrap().join(name);
+            let file = File::options().write(true).open(path).unwrap();
             file.set_modified(UNIX_EPOCH + Duration::from_secs(1_600_000_000)).unwrap();
         }
         config.mechanism = MechanismChoice::Named(mechanism.parse().unwrap());

@@ -6,7 +6,7 @@ use pollux_server::{
     Config,
     config::{Discipline, MechanismChoice},
 };
-use pollux_testkit::http::Client;
+use pollux_testkit::http::{Client, PATIENCE};
 use std::{
     io::Read,
     net::Shutdown,
@@ -156,6 +156,31 @@ fn see_the_end_that_came_while_they_were_sending() {
         assert!(rest.ends_with(b"\r\n\r\nhello"), "{name}: {} octets", rest.len());
         assert_eq!(fixture.stop().requests, 2, "{name}");
     });
+}
+
+/// Before, those beyond FD_SETSIZE were accepted and closed.
+#[test]
+fn select_lets_wait_whom_it_cannot_hold() {
+    const CLIENTS: usize = 700;
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Err(reason) = pollux_testkit::with_descriptors(2 * CLIENTS as u64 + 200) {
+        eprintln!("skipped: {reason}");
+        return;
+    }
+    let fixture = start(&"select".parse().unwrap(), Discipline::Eager, &|_| {});
+    // Server and clients share this process's descriptors: half as many fit.
+    let clients: Vec<Client> = (0..CLIENTS).map(|_| fixture.client()).collect();
+    let started_at = Instant::now();
+    while fixture.server.statistics().accept_pauses == 0 {
+        assert!(started_at.elapsed() < PATIENCE, "all of them fit");
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert!(fixture.server.statistics().connections.open < 520);
+    for mut client in clients {
+        assert_eq!(client.get("/").text(), "hello");
+    }
+    let last = fixture.stop();
+    assert_eq!((last.connections.accepted, last.connections.refused), (CLIENTS as u64, 0));
 }
 
 #[test]

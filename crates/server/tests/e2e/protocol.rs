@@ -1,6 +1,13 @@
 //! Methods, versions, conditions, ranges.
 
 use crate::Fixture;
+use socket2::{Domain, Socket, Type};
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    thread,
+    time::{Duration, Instant},
+};
 
 fn fixture() -> Fixture {
     Fixture::new(&[("index.html", b"<p>hi</p>"), ("digits", b"0123456789")], |_| {})
@@ -136,4 +143,32 @@ fn several_ranges_are_parts_of_one_body() {
     let find = |part: &[u8]| reply.body.windows(part.len()).any(|window| window == part);
     assert!(find(&large[5..100_005]) && find(&large[200_000..300_000]));
     assert_eq!(client.get("/digits.txt").text(), "0123456789");
+}
+
+/// Before, it was reset: its socket was not reported writable within the timeout, since that needs a
+/// third of the kernel's buffer to be free.
+#[test]
+fn a_slow_reader_with_a_small_buffer_is_served_to_the_end() {
+    const LEN: usize = 24 << 20;
+    let large: Vec<u8> = (0..LEN as u32).map(|i| (i / 7) as u8).collect();
+    let fixture = Fixture::new(&[("large", &large)], |config| {
+        config.timeouts.send = Duration::from_secs(1);
+    });
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(16 << 10).unwrap();
+    socket.connect(&fixture.address().into()).unwrap();
+    let mut stream = TcpStream::from(socket);
+    stream.write_all(b"GET /large HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").unwrap();
+    // 320 kB/s: twenty times what the timeout wants, and less than a third of the buffer a second.
+    let started_at = Instant::now();
+    let mut received = Vec::new();
+    let mut buffer = vec![0; 32 << 10];
+    while started_at.elapsed() < Duration::from_secs(4) {
+        stream.read_exact(&mut buffer).expect("a slow reader is not reset");
+        received.extend_from_slice(&buffer);
+        thread::sleep(Duration::from_millis(100));
+    }
+    stream.read_to_end(&mut received).expect("all of it comes");
+    assert!(received.ends_with(&large), "{} octets", received.len());
+    assert_eq!(fixture.stop().connections.timed_out, 0);
 }

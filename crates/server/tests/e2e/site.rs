@@ -59,7 +59,7 @@ fn no_path_leads_out_of_the_directory() {
         [(Symlinks::Deny, 403, 403), (Symlinks::Within, 200, 403), (Symlinks::Follow, 200, 200)]
     {
         let fixture = Fixture::new(&[], |config| {
-            config.site.directory = root.clone();
+            config.site.directory = Some(root.clone());
             config.site.symlinks = rule;
         });
         for (path, status) in [("/in", within), ("/out", out), ("/up/secret", out)] {
@@ -105,6 +105,9 @@ fn dotfiles_and_what_is_no_file_are_not_served() {
     }
     assert_eq!(fixture.get("/.well-known/security.txt"), (200, "s".into()));
     assert_eq!(fixture.get("/fifo").0, 403);
+    // Nor by a link, which stays within the directory.
+    symlink(".git/config", fixture.path().join("config")).unwrap();
+    assert_eq!(fixture.get("/config").0, 403);
     let fixture = Fixture::new(&files, |config| config.site.dotfiles = true);
     assert_eq!(fixture.get("/.hidden"), (200, "h".into()));
 }
@@ -225,19 +228,25 @@ fn a_cache_too_small_or_none_changes_nothing_but_the_cost() {
     for cache_bytes in [0, 50_000, 64 << 20] {
         let fixture = Fixture::new(&files, |config| config.site.cache_bytes = cache_bytes);
         let mut client = fixture.client();
+        let started_at = Instant::now();
         for _ in 0..3 {
             for name in 0..40 {
                 let reply = client.get(&format!("/{name}"));
                 assert!(reply.body == content(name), "{name} with a cache of {cache_bytes}");
             }
         }
-        let opened = fixture.stop().system_calls.of(pollux_event::sys::Call::Open);
+        // A busy machine takes seconds, and what is a second old is looked at again.
+        let seconds = started_at.elapsed().as_secs();
+        let opened = fixture.stop().system_calls.of(pollux_sys::Call::Open);
         // Two for each file that is read, and three for the siblings that are not there.
         let of_misses = |misses: u64| (misses * 5)..=(misses * 5 + 10);
         match cache_bytes {
             0 => assert!(of_misses(120).contains(&opened), "{opened}"),
             50_000 => assert!(opened > 60 * 5, "{opened}"),
-            _ => assert!(of_misses(40).contains(&opened), "{opened}"),
+            _ => {
+                let most = of_misses(40).end() + seconds * 40 * 5;
+                assert!((200..=most).contains(&opened), "{opened} in {seconds} s");
+            }
         }
     }
 }

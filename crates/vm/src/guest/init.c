@@ -16,6 +16,7 @@ int main(void)
 {
 	struct utsname name;
 	uint8_t status[4];
+	bool sealed;
 	int code;
 
 	setup_devices();
@@ -28,17 +29,28 @@ int main(void)
 	config_load("/pollux/config");
 	setup_modules("module");
 	report_open_port();
-	setup_files();
+	sealed = config_get("sealed");
+	if (!sealed)
+		mount_host_tree();
+	setup_files(sealed ? "" : HOST_ROOT);
 	setup_network();
-	setup_limits();
+	setup_limits(sealed ? "" : HOST_ROOT);
 	setup_modules("insmod");
-	enter_host_tree();
+	if (!sealed) {
+		enter_host_tree();
+		setup_module_folder();
+	}
 
 	uname(&name);
 	frame_send(FRAME_READY, name.release, strlen(name.release));
 	code = run_command();
 
 	kill_everyone();
+	if (sealed) {
+		/* What differs from run to run is known only now: until here all were the same. */
+		config_load("/pollux/after");
+		fetch_results();
+	}
 	unload_modules();
 	look_for_leaks();
 	sync();

@@ -7,7 +7,9 @@
  *   config.c  /pollux/config in memory
  *   report.c  frames to the host, lines to the kernel log, the end of the guest
  *   setup.c   modules, file systems, network, limits
+ *   modules.c the guest's modules where modprobe looks for them
  *   run.c     the command: start, relay its output, reap
+ *   fetch.c   after the command of a sealed guest: its results, to the host's tree
  *   check.c   after the command: unload the module, look for leaks
  */
 #ifndef POLLUX_INIT_H
@@ -52,15 +54,24 @@ _Noreturn void power_off(void);
 /* setup.c */
 void setup_devices(void);
 void setup_modules(const char *key);
-void setup_files(void);
+/* The host's tree at HOST_ROOT. */
+void mount_host_tree(void);
+/* /proc, /sys, /dev and the like in the tree at `root`; "" is the guest's own. */
+void setup_files(const char *root);
 void setup_network(void);
-void setup_limits(void);
+void setup_limits(const char *root);
 void enter_host_tree(void);
 /* Writes text to a file that the kernel provides; false if it does not exist or refuses. */
 bool write_text(const char *path, const char *text);
 
+/* modules.c */
+void setup_module_folder(void);
+
 /* run.c: returns the status as a shell would give it (128 + signal for a killed command). */
 int run_command(void);
+
+/* fetch.c: what `fetch` names, copied to where `fetch-to` says. */
+void fetch_results(void);
 
 /* check.c */
 void kill_everyone(void);

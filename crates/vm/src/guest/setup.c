@@ -82,48 +82,45 @@ void setup_modules(const char *key)
 	}
 }
 
-/*
- * The guest's own modules appear at /lib/modules/RELEASE, so that modprobe, and the kernel when
- * it asks for a module by itself (netem, veth), find them. Without a /lib/modules on the host
- * there is no place to mount them on; MODPROBE_OPTIONS in the environment still tells modprobe.
- */
-static void mount_modules(void)
-{
-	const char *modules = config_get("modules");
-	const char *release = config_get("release");
-	char from[4096], to[512];
-
-	if (!modules || !release)
-		return;
-	if (mount("tmpfs", HOST_ROOT "/lib/modules", "tmpfs", 0, "mode=755,size=64k") < 0)
-		return;
-	snprintf(from, sizeof(from), HOST_ROOT "%s", modules);
-	snprintf(to, sizeof(to), HOST_ROOT "/lib/modules/%s", release);
-	mkdir(to, 0755);
-	if (mount(from, to, NULL, MS_BIND, NULL) < 0)
-		kmsg("<6>pollux-init: no /lib/modules/%s: %s", release, strerror(errno));
-}
-
-void setup_files(void)
+void mount_host_tree(void)
 {
 	mkdir(HOST_ROOT, 0755);
 	mount_or_die("host", HOST_ROOT, "9p", 0, config_get("9p-options"));
-	mount_modules();
-	mount_or_die("proc", HOST_ROOT "/proc", "proc", 0, NULL);
-	mount_or_die("sysfs", HOST_ROOT "/sys", "sysfs", 0, NULL);
-	mount_or_die("/dev", HOST_ROOT "/dev", NULL, MS_BIND, NULL);
-	mkdir(HOST_ROOT "/dev/pts", 0755);
-	mkdir(HOST_ROOT "/dev/shm", 01777);
-	mount_or_die("tmpfs", HOST_ROOT "/dev/shm", "tmpfs", 0, "mode=1777");
-	mount("devpts", HOST_ROOT "/dev/pts", "devpts", 0, "mode=620,ptmxmode=666");
+}
+
+/* `path` in the tree at `root`, until the next call. */
+static const char *under(const char *root, const char *path)
+{
+	static char joined[256];
+
+	snprintf(joined, sizeof(joined), "%s%s", root, path);
+	return joined;
+}
+
+void setup_files(const char *root)
+{
+	/* Those that a tree lacks: the guest's own has none. */
+	static const char *const folders[] = { "/proc", "/sys", "/dev/pts", "/tmp" };
+
+	if (!*root)
+		for (size_t i = 0; i < sizeof(folders) / sizeof(*folders); i++)
+			mkdir(folders[i], 0755);
+	mount_or_die("proc", under(root, "/proc"), "proc", 0, NULL);
+	mount_or_die("sysfs", under(root, "/sys"), "sysfs", 0, NULL);
+	if (*root)
+		mount_or_die("/dev", under(root, "/dev"), NULL, MS_BIND, NULL);
+	mkdir(under(root, "/dev/pts"), 0755);
+	mkdir(under(root, "/dev/shm"), 01777);
+	mount_or_die("tmpfs", under(root, "/dev/shm"), "tmpfs", 0, "mode=1777");
+	mount("devpts", under(root, "/dev/pts"), "devpts", 0, "mode=620,ptmxmode=666");
 	/* These three are missing from small kernels, and nothing depends on them. */
-	mount("debugfs", HOST_ROOT "/sys/kernel/debug", "debugfs", 0, NULL);
-	mount("tracefs", HOST_ROOT "/sys/kernel/tracing", "tracefs", 0, NULL);
-	mount("cgroup2", HOST_ROOT "/sys/fs/cgroup", "cgroup2", 0, NULL);
-	symlink("/proc/self/fd", HOST_ROOT "/dev/fd");
-	symlink("/proc/self/fd/0", HOST_ROOT "/dev/stdin");
-	symlink("/proc/self/fd/1", HOST_ROOT "/dev/stdout");
-	symlink("/proc/self/fd/2", HOST_ROOT "/dev/stderr");
+	mount("debugfs", under(root, "/sys/kernel/debug"), "debugfs", 0, NULL);
+	mount("tracefs", under(root, "/sys/kernel/tracing"), "tracefs", 0, NULL);
+	mount("cgroup2", under(root, "/sys/fs/cgroup"), "cgroup2", 0, NULL);
+	symlink("/proc/self/fd", under(root, "/dev/fd"));
+	symlink("/proc/self/fd/0", under(root, "/dev/stdin"));
+	symlink("/proc/self/fd/1", under(root, "/dev/stdout"));
+	symlink("/proc/self/fd/2", under(root, "/dev/stderr"));
 }
 
 static void interface_up(int fd, const char *name)
@@ -171,16 +168,16 @@ void setup_network(void)
 	sethostname("pollux-vm", strlen("pollux-vm"));
 }
 
-void setup_limits(void)
+void setup_limits(const char *root)
 {
 	const struct rlimit files = { MAX_FILES_NUMBER, MAX_FILES_NUMBER };
 	const struct rlimit signals = { MAX_PENDING_SIGNALS, MAX_PENDING_SIGNALS };
 	const struct rlimit locked = { RLIM_INFINITY, RLIM_INFINITY };
 
-	write_text(HOST_ROOT "/proc/sys/fs/nr_open", MAX_FILES);
-	write_text(HOST_ROOT "/proc/sys/fs/file-max", MAX_FILES);
+	write_text(under(root, "/proc/sys/fs/nr_open"), MAX_FILES);
+	write_text(under(root, "/proc/sys/fs/file-max"), MAX_FILES);
 	/* Emulated processors stall for seconds on a busy host: that is no soft lock-up yet. */
-	write_text(HOST_ROOT "/proc/sys/kernel/watchdog_thresh", "60");
+	write_text(under(root, "/proc/sys/kernel/watchdog_thresh"), "60");
 	if (setrlimit(RLIMIT_NOFILE, &files) < 0)
 		die("RLIMIT_NOFILE " MAX_FILES ": %s", strerror(errno));
 	setrlimit(RLIMIT_SIGPENDING, &signals);

@@ -23,8 +23,9 @@ pub(super) fn obtain(
     cache: &Cache,
     supervisor: &Supervisor,
 ) -> anyhow::Result<Kernel> {
-    let packages = chosen(series, refresh, cache, supervisor)?;
-    let (image, modules) = image(&packages, cache, supervisor)?;
+    let note = format!("series-{series}.json");
+    let packages = chosen(&note, refresh, cache, || Apt::open(cache, supervisor)?.newest(series))?;
+    let (image, modules) = image(&packages, cache, supervisor, || Apt::open(cache, supervisor))?;
     let image = uncompressed::image(image, &packages.release, cache, supervisor)?;
     let headers = headers(&packages, cache, supervisor)?;
     Ok(Kernel {
@@ -32,61 +33,77 @@ pub(super) fn obtain(
         image,
         modules: Some(modules),
         headers,
+        root: None,
         memory_mib: MEMORY_MIB,
         arguments: "",
     })
 }
 
-/// The release that stands for a series: once chosen it is kept, so that a run needs no network
-/// and yesterday's figures come from the same kernel, until `--refresh`.
-fn chosen(
-    series: &str,
+/// The release that stands for a series, as `note` has it: once chosen it is kept, so that a run
+/// needs no network and yesterday's figures come from the same kernel, until `--refresh`.
+pub(super) fn chosen(
+    note: &str,
     refresh: bool,
     cache: &Cache,
-    supervisor: &Supervisor,
+    ask: impl FnOnce() -> anyhow::Result<KernelPackages>,
 ) -> anyhow::Result<KernelPackages> {
-    let note = format!("series-{series}.json");
     if !refresh
-        && let Some(text) = cache.note(&note)
+        && let Some(text) = cache.note(note)
         && let Ok(packages) = serde_json::from_str(&text)
     {
         return Ok(packages);
     }
-    let packages = Apt::open(cache, supervisor)?.newest(series)?;
-    cache.set_note(&note, &serde_json::to_string(&packages)?)?;
+    let packages = ask()?;
+    cache.set_note(note, &serde_json::to_string(&packages)?)?;
     Ok(packages)
 }
 
-fn image(
+/// The image as packed, and the modules' folder.
+pub(super) fn image<'a>(
     packages: &KernelPackages,
     cache: &Cache,
     supervisor: &Supervisor,
+    archive: impl FnOnce() -> anyhow::Result<Apt<'a>>,
 ) -> anyhow::Result<(PathBuf, PathBuf)> {
     let release = &packages.release;
-    let in_root = |root: &Path| {
-        let image = root.join(format!("boot/vmlinuz-{release}"));
-        (image, root.join("lib/modules").join(release))
-    };
-    let (image, modules) = in_root(Path::new("/"));
-    let readable = fs::File::open(&image).is_ok();
-    if readable && modules.join("modules.dep").exists() {
-        return Ok((image, modules));
+    if let Some(installed) = in_root(Path::new("/"), release)
+        && fs::File::open(&installed.0).is_ok()
+        && installed.1.join("modules.dep").exists()
+    {
+        return Ok(installed);
     }
     let root = cache.entry(supervisor, &format!("kernels/{release}"), |folder| {
         let depmod = find_program("depmod", "kmod")?;
-        Apt::open(cache, supervisor)?.unpack(
-            &format!("{} (once)", packages.image),
-            std::slice::from_ref(&packages.image),
-            folder,
-        )?;
+        let mut wanted = vec![packages.image.clone()];
+        wanted.extend(packages.parts.iter().cloned());
+        archive()?.unpack(&format!("{} (once)", packages.image), &wanted, folder)?;
+        both_layouts(folder)?;
         let mut depmod = command(depmod);
         depmod.arg("-b").arg(folder).arg(release);
         supervisor.run_shown("indexing the kernel's modules", depmod, DEPMOD_LIMIT)?;
         Ok(())
     })?;
-    let (image, modules) = in_root(&root);
-    ensure!(image.exists(), "{} has no {}", packages.image, image.display());
-    Ok((image, modules))
+    in_root(&root, release)
+        .with_context(|| format!("{} brought no kernel to {}", packages.image, root.display()))
+}
+
+/// Image and modules below a root. Newer packages have the image beside the modules.
+fn in_root(root: &Path, release: &str) -> Option<(PathBuf, PathBuf)> {
+    let modules = root.join("lib/modules").join(release);
+    let places = [root.join(format!("boot/vmlinuz-{release}")), modules.join("vmlinuz")];
+    Some((places.into_iter().find(|place| place.exists())?, modules))
+}
+
+/// Debian 12's packages bring `lib/modules`, later ones `usr/lib/modules`, and so look their
+/// depmods. Either finds the modules where it looks, on a system where the two folders are one, too.
+fn both_layouts(root: &Path) -> anyhow::Result<()> {
+    if !root.join("lib").exists() {
+        std::os::unix::fs::symlink("usr/lib", root.join("lib"))?;
+    } else if !root.join("usr/lib/modules").exists() {
+        fs::create_dir_all(root.join("usr/lib"))?;
+        std::os::unix::fs::symlink("../../lib/modules", root.join("usr/lib/modules"))?;
+    }
+    Ok(())
 }
 
 fn headers(
@@ -128,6 +145,33 @@ fn relocate(makefile: &Path, root: &Path) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_image_is_found_in_either_layout() {
+        for packed in ["boot/vmlinuz-7", "usr/lib/modules/7/vmlinuz"] {
+            let root = tempfile::tempdir().unwrap();
+            fs::create_dir_all(root.path().join("usr/lib/modules/7")).unwrap();
+            both_layouts(root.path()).unwrap();
+            assert_eq!(in_root(root.path(), "7"), None);
+            fs::create_dir_all(root.path().join("boot")).unwrap();
+            fs::write(root.path().join(packed), "").unwrap();
+            let (image, modules) = in_root(root.path(), "7").expect(packed);
+            assert!(image.exists() && modules.is_dir(), "{packed}");
+        }
+    }
+
+    #[test]
+    fn modules_are_found_in_either_layout() {
+        for packed in ["lib/modules/6", "usr/lib/modules/6"] {
+            let root = tempfile::tempdir().unwrap();
+            fs::create_dir_all(root.path().join(packed)).unwrap();
+            fs::write(root.path().join(packed).join("modules.order"), "").unwrap();
+            both_layouts(root.path()).unwrap();
+            for wanted in ["lib/modules/6/modules.order", "usr/lib/modules/6/modules.order"] {
+                assert!(root.path().join(wanted).exists(), "{packed}: {wanted}");
+            }
+        }
+    }
 
     #[test]
     fn the_headers_find_their_common_part_where_it_was_unpacked() {

@@ -2,11 +2,11 @@
 //! system has no descriptor left.
 
 use super::Engine;
-use crate::clock::ticks;
+use crate::{application::Application, clock::ticks, protocol::Connection, table::Peer};
 use anyhow::Context;
-use pollux_event::{Interest, Mechanism, Token, sys};
+use pollux_event::{Error, Interest, Mechanism, Token};
+use pollux_sys as sys;
 use std::{
-    net::IpAddr,
     num::NonZeroU32,
     os::fd::{AsFd, AsRawFd, OwnedFd},
     time::Duration,
@@ -16,6 +16,9 @@ use std::{
 /// as a whole may have run out (ENFILE), and others may free one.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// So many connections in a row that were dead before they were accepted end a listener's turn.
+const DEAD_IN_A_ROW: u32 = 64;
+
 /// The listeners of one worker.
 #[derive(Debug)]
 pub(super) struct Acceptor {
@@ -23,13 +26,41 @@ pub(super) struct Acceptor {
     /// Accepts for one event.
     limit: Option<NonZeroU32>,
     max_connections: usize,
+    /// A connection whose descriptor is too large for the mechanism: it waits for a smaller one.
+    held: Option<OwnedFd>,
     /// Nothing is accepted: the limit is reached, or the system is out of something.
     is_paused: bool,
     /// Whether it may be tried again.
     may_resume: bool,
     retry_at: Option<u32>,
     pauses: u64,
-    has_said: bool,
+    has_said: Said,
+}
+
+bitflags::bitflags! {
+    /// What was said, each once.
+    #[derive(Clone, Copy, Debug, Default)]
+    struct Said: u8 {
+        /// That the limit of connections is reached.
+        const LIMIT = 1;
+        /// That the system is out of something.
+        const EXHAUSTED = 1 << 1;
+        /// That accept(2) is refused.
+        const REFUSED = 1 << 2;
+        /// That the mechanism cannot hold a connection.
+        const CANNOT_WAIT = 1 << 3;
+        /// That a descriptor is too large for the mechanism.
+        const TOO_LARGE = 1 << 4;
+    }
+}
+
+impl Said {
+    /// Whether this has not been said; it is from now on.
+    fn is_news(&mut self, what: Self) -> bool {
+        let is_news = !self.contains(what);
+        *self |= what;
+        is_news
+    }
 }
 
 #[derive(Debug)]
@@ -58,11 +89,12 @@ impl Acceptor {
             listeners,
             limit,
             max_connections,
+            held: None,
             is_paused: false,
             may_resume: false,
             retry_at: None,
             pauses: 0,
-            has_said: false,
+            has_said: Said::default(),
         })
     }
 
@@ -92,6 +124,8 @@ impl Acceptor {
 /// What one accept(2) led to.
 enum Accepted {
     One,
+    /// A connection was dead already; there may be others.
+    Dead,
     /// The queue is empty.
     None,
     /// Nothing can be taken in for now.
@@ -100,7 +134,7 @@ enum Accepted {
     Never,
 }
 
-impl<M: Mechanism> Engine<M> {
+impl<M: Mechanism, A: Application> Engine<M, A> {
     /// A listener has connections.
     #[cold]
     pub(super) fn accept(&mut self, token: Token) {
@@ -114,9 +148,12 @@ impl<M: Mechanism> Engine<M> {
         }
         // Without a limit as many as there are; the connection limit bounds them.
         let limit = self.acceptor.limit.map_or(u32::MAX, NonZeroU32::get);
+        let mut dead = 0;
         for _ in 0..limit {
             match self.accept_one(index) {
-                Accepted::One => {}
+                Accepted::One => dead = 0,
+                Accepted::Dead if dead < DEAD_IN_A_ROW => dead += 1,
+                Accepted::Dead => break,
                 Accepted::None => return,
                 Accepted::Full => return self.pause_accepting(),
                 Accepted::Never => return self.give_up(index),
@@ -134,35 +171,42 @@ impl<M: Mechanism> Engine<M> {
     }
 
     fn accept_one(&mut self, index: usize) -> Accepted {
-        if self.table.len() >= self.acceptor.max_connections {
-            if !std::mem::replace(&mut self.acceptor.has_said, true) {
+        if self.clients >= self.acceptor.max_connections {
+            if self.acceptor.has_said.is_news(Said::LIMIT) {
                 tracing::warn!(
                     "accepting stops at {} connections, as many as --max-connections says or the \
                      limit of open files leaves room for (`ulimit -Hn`); it goes on when one \
                      closes. (Said once.)",
-                    self.table.len()
+                    self.clients
                 );
             }
             return Accepted::Full;
         }
+        if let Some(held) = self.acceptor.held.take() {
+            // The lowest number that is free, which a connection that was closed has left.
+            return match held.try_clone() {
+                Ok(socket) if socket.as_raw_fd() < held.as_raw_fd() => {
+                    drop(held);
+                    self.take_in(socket)
+                }
+                _ => self.hold(held),
+            };
+        }
         let error = match sys::accept(self.acceptor.listeners[index].socket.as_fd()) {
-            Ok(socket) => {
-                self.take_in(socket);
-                return Accepted::One;
-            }
+            Ok(socket) => return self.take_in(socket),
             Err(error) => error,
         };
         match error.raw_os_error() {
             Some(libc::EAGAIN) => Accepted::None,
             Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
-                if !std::mem::replace(&mut self.acceptor.has_said, true) {
+                if self.acceptor.has_said.is_news(Said::EXHAUSTED) {
                     tracing::warn!(
                         "accepting stops at {} connections: {error}; it goes on when one closes. \
                          (Said once.) Raise the limit with `ulimit -n`, or lower --max-connections",
-                        self.table.len()
+                        self.clients
                     );
                 }
-                self.acceptor.retry_at = Some(self.service.clock.after(ticks(RETRY)));
+                self.acceptor.retry_at = Some(self.local.clock.after(ticks(RETRY)));
                 Accepted::Full
             }
             // It is no listener any more (somebody who shares it has shut it down), and would say
@@ -171,28 +215,73 @@ impl<M: Mechanism> Engine<M> {
                 tracing::error!("a listener is given up, it does not listen any more: {error}");
                 Accepted::Never
             }
-            // accept(2): errors of the new connection are handed over here, and are none of ours.
-            _ => Accepted::One,
+            // accept(2), "Error handling": errors of the new connection are handed over here, and are
+            // none of ours. Not EOPNOTSUPP, which is this listener's own.
+            Some(
+                libc::ECONNABORTED
+                | libc::EINTR
+                | libc::ENETDOWN
+                | libc::EPROTO
+                | libc::ENOPROTOOPT
+                | libc::EHOSTDOWN
+                | libc::ENONET
+                | libc::EHOSTUNREACH
+                | libc::ENETUNREACH
+                | libc::ETIMEDOUT
+                | libc::ECONNRESET,
+            ) => Accepted::Dead,
+            // EPERM and EACCES of a firewall or a security module, EOPNOTSUPP: who refuses once
+            // refuses the next time, too, until somebody changes his mind.
+            _ => {
+                if self.acceptor.has_said.is_news(Said::REFUSED) {
+                    tracing::error!(
+                        "no connection can be accepted: accept4: {error}; it is tried again each \
+                         second. (Said once.) Look for a seccomp filter, a firewall or a security \
+                         module that forbids it"
+                    );
+                }
+                self.acceptor.retry_at = Some(self.local.clock.after(ticks(RETRY)));
+                Accepted::Full
+            }
         }
     }
 
-    fn take_in(&mut self, socket: OwnedFd) {
+    fn take_in(&mut self, socket: OwnedFd) -> Accepted {
         let fd = socket.as_raw_fd();
         match self.mechanism.add(socket.as_fd(), Interest::READ) {
             Ok(token) => {
-                self.table.insert(socket, token);
+                self.table.insert(socket, token, Peer::Client(Connection::default()));
+                self.clients += 1;
                 self.connections.accepted += 1;
-                let deadline = self.service.clock.after(self.service.timeouts.header);
-                self.timers.arm(&mut self.table, fd, deadline);
+                let deadline = self.local.clock.after(self.rules.timeouts.header);
+                self.arm(fd as u32, deadline);
             }
+            // Its limit is a limit like --max-connections: who comes later waits.
+            Err(Error::DescriptorTooLarge { .. }) => return self.hold(socket),
             Err(error) => {
                 self.connections.refused += 1;
-                if !std::mem::replace(&mut self.acceptor.has_said, true) {
+                if self.acceptor.has_said.is_news(Said::CANNOT_WAIT) {
                     tracing::warn!("refusing connections: {error}. (Said once.)");
                 }
                 sys::close(socket);
             }
         }
+        Accepted::One
+    }
+
+    /// Keeps a connection until a descriptor is free that the mechanism can wait for.
+    #[cold]
+    fn hold(&mut self, socket: OwnedFd) -> Accepted {
+        if self.acceptor.has_said.is_news(Said::TOO_LARGE) {
+            tracing::warn!(
+                "accepting stops at {} connections: the mechanism waits for no descriptor above its \
+                 limit; it goes on when one closes. (Said once.) Another --mechanism has no such \
+                 limit",
+                self.clients
+            );
+        }
+        self.acceptor.held = Some(socket);
+        Accepted::Full
     }
 
     /// Looks away from the listeners, which a level-triggered mechanism would report for ever.
@@ -216,7 +305,7 @@ impl<M: Mechanism> Engine<M> {
     fn accept_what_waits(&mut self) {
         let acceptor = &mut self.acceptor;
         if acceptor.is_paused {
-            let is_time = acceptor.retry_at.is_some_and(|at| at <= self.service.clock.tick());
+            let is_time = acceptor.retry_at.is_some_and(|at| at <= self.local.clock.tick());
             if !acceptor.may_resume && !is_time {
                 return;
             }
@@ -225,6 +314,11 @@ impl<M: Mechanism> Engine<M> {
             acceptor.retry_at = None;
             // Every mechanism reports what is ready when its interest is changed.
             self.watch_listeners(Interest::READ);
+            // Who is held was the last in the queue, perhaps: no listener would say anything.
+            let first = self.acceptor.listeners.first().map(|listener| listener.token);
+            if let (true, Some(first)) = (self.acceptor.held.is_some(), first) {
+                self.accept(first);
+            }
             return;
         }
         // One may be given up on the way; who is passed over then has its turn the next time.
@@ -248,7 +342,14 @@ impl<M: Mechanism> Engine<M> {
     /// Takes in what waits already, and then no more: the listeners are closed.
     pub(super) fn stop_accepting(&mut self) {
         for index in 0..self.acceptor.listeners.len() {
-            while let Accepted::One = self.accept_one(index) {}
+            let mut dead = 0;
+            loop {
+                match self.accept_one(index) {
+                    Accepted::One => dead = 0,
+                    Accepted::Dead if dead < DEAD_IN_A_ROW => dead += 1,
+                    _ => break,
+                }
+            }
         }
         for listener in std::mem::take(&mut self.acceptor.listeners) {
             let _ = self.mechanism.close(listener.token, listener.socket);
@@ -256,10 +357,4 @@ impl<M: Mechanism> Engine<M> {
         self.acceptor.is_paused = false;
         self.acceptor.retry_at = None;
     }
-}
-
-/// Who is at the other end; nobody of a UNIX socket.
-pub(super) fn peer(socket: &OwnedFd) -> Option<IpAddr> {
-    let address = socket2::SockRef::from(socket).peer_addr().ok()?;
-    address.as_socket().map(|address| address.ip().to_canonical())
 }

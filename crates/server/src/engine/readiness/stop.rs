@@ -1,18 +1,18 @@
 //! Stopping: nothing new is taken in, what is in flight may end.
 
 use super::Engine;
-use crate::clock::ticks;
+use crate::{application::Application, clock::ticks};
 use pollux_event::Mechanism;
 use std::time::Duration;
 
-impl<M: Mechanism> Engine<M> {
+impl<M: Mechanism, A: Application> Engine<M, A> {
     /// Closes the listeners and the idle connections; each of the others after its response.
     pub(super) fn stop(&mut self, grace: Duration) {
-        self.stop_at = Some(self.service.clock.tick().saturating_add(ticks(grace)));
-        if self.service.is_stopping {
+        self.stop_at = Some(self.local.clock.tick().saturating_add(ticks(grace)));
+        if self.local.is_stopping {
             return;
         }
-        self.service.is_stopping = true;
+        self.local.is_stopping = true;
         self.stop_accepting();
         for fd in self.table.descriptors() {
             // A request may lie in the socket already: it is in flight, too.
@@ -28,10 +28,10 @@ impl<M: Mechanism> Engine<M> {
     /// Whether a stop has been asked for and nothing is left to wait for.
     #[inline]
     pub(super) fn is_done(&self) -> bool {
-        self.stop_at.is_some_and(|at| self.table.is_empty() || self.service.clock.tick() >= at)
+        self.stop_at.is_some_and(|at| self.clients == 0 || self.local.clock.tick() >= at)
     }
 
     fn is_idle(&mut self, fd: std::os::fd::RawFd) -> bool {
-        self.table.get_mut(fd).is_some_and(|slot| slot.connection.is_idle())
+        self.client(fd).is_some_and(|client| client.is_idle())
     }
 }

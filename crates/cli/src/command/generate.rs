@@ -1,0 +1,58 @@
+//! `pollux generate`: what a package installs beside the program. Hidden: `make install` runs it.
+
+use crate::Cli;
+use anyhow::Context as _;
+use clap::CommandFactory as _;
+use clap_complete::Shell;
+use std::{
+    fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+/// The command's arguments.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  pollux generate completions bash > /etc/bash_completion.d/pollux
+  pollux generate man man1")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// Print what completes the command line in a shell
+    #[command(after_help = "Example:\n  pollux generate completions fish")]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Write the man pages, one a command, into a folder
+    #[command(after_help = "Example:\n  pollux generate man man1")]
+    Man {
+        /// The folder; it is made when it is not there
+        directory: PathBuf,
+    },
+}
+
+/// Runs the command.
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.what {
+        What::Completions { shell } => {
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "pollux", &mut text);
+            std::io::stdout().write_all(&text).context("standard output")?;
+        }
+        What::Man { directory } => man(&directory)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn man(directory: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
+    // clap's own `help` command is no page.
+    let command = Cli::command().disable_help_subcommand(true);
+    clap_mangen::generate_to(command, directory).with_context(|| directory.display().to_string())
+}

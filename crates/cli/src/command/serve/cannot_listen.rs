@@ -1,0 +1,91 @@
+//! Why the server cannot listen, and what to do about it.
+
+use pollux_server::config::Listen;
+use procfs::{net, process};
+use std::{collections::HashSet, fs, io, net::SocketAddr};
+
+/// Where unprivileged ports begin when the kernel does not say (ip(7)).
+const FIRST_UNPRIVILEGED: u16 = 1024;
+/// Holders that are named; one is the rule, several with SO_REUSEPORT or after fork.
+const MAX_NAMED: usize = 4;
+
+/// What to do about `error`, if it came from one of `listens`.
+pub(super) fn advice(error: &anyhow::Error, listens: &[Listen]) -> Option<String> {
+    let cause = error.chain().find_map(|cause| cause.downcast_ref::<io::Error>())?;
+    let text = error.to_string();
+    // The message names the address; with several, only one of them is at fault.
+    let named = |listen: &&SocketAddr| text.contains(&format!("cannot listen on {listen} "));
+    let address = listens.iter().filter_map(|listen| match listen {
+        Listen::Tcp(address) => Some(address),
+        Listen::Unix(_) => None,
+    });
+    let address = *address.into_iter().find(named)?;
+    match cause.kind() {
+        io::ErrorKind::AddrInUse => Some(in_use(address)),
+        io::ErrorKind::PermissionDenied => privileged(address),
+        io::ErrorKind::AddrNotAvailable => Some(format!(
+            "no interface here has the address {}: `ip address` lists those that there are; \
+             --listen :{} takes all",
+            address.ip(),
+            address.port()
+        )),
+        _ => None,
+    }
+}
+
+fn in_use(address: SocketAddr) -> String {
+    let port = address.port();
+    let elsewhere = "take another port, or --listen ADDRESS:0, and the kernel chooses one";
+    match &holders(port)[..] {
+        [] => format!(
+            "port {port} is held by a process that you may not look into: \
+             `sudo ss -ltnp 'sport = :{port}'` names it; or {elsewhere}"
+        ),
+        names => format!("port {port} is held by {}: stop it, or {elsewhere}", names.join(", ")),
+    }
+}
+
+/// Who listens on `port`, as far as this user may see: `nginx (process 4711)`.
+fn holders(port: u16) -> Vec<String> {
+    let sockets: HashSet<u64> = [net::tcp(), net::tcp6()]
+        .into_iter()
+        .filter_map(Result::ok)
+        .flatten()
+        .filter(|entry| entry.state == net::TcpState::Listen && entry.local_address.port() == port)
+        .map(|entry| entry.inode)
+        .collect();
+    let Ok(processes) = process::all_processes() else { return Vec::new() };
+    processes
+        .filter_map(Result::ok)
+        .filter(|process| {
+            process.fd().is_ok_and(|fds| {
+                fds.filter_map(Result::ok).any(|fd| match fd.target {
+                    process::FDTarget::Socket(inode) => sockets.contains(&inode),
+                    _ => false,
+                })
+            })
+        })
+        .filter_map(|process| {
+            let name = process.stat().ok()?.comm;
+            Some(format!("{name} (process {})", process.pid))
+        })
+        .take(MAX_NAMED)
+        .collect()
+}
+
+/// `None` when the port is not the reason: a security module may forbid listening altogether.
+fn privileged(address: SocketAddr) -> Option<String> {
+    let first = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(FIRST_UNPRIVILEGED);
+    let port = address.port();
+    (port < first).then(|| {
+        format!(
+            "ports below {first} are for root: take one from there on, give the program the right \
+             (`sudo setcap cap_net_bind_service=+ep $(command -v pollux)`, or \
+             AmbientCapabilities=CAP_NET_BIND_SERVICE in its unit), or \
+             `sudo sysctl -w net.ipv4.ip_unprivileged_port_start={port}`"
+        )
+    })
+}

@@ -1,0 +1,147 @@
+//! Where no further process or thread can be had.
+
+use crate::{BINARY, LAST, in_each, site, stop, tree};
+use pollux_testkit::serve::Serve;
+use std::{
+    fs,
+    io::Read,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::{Command, Output},
+    time::Duration,
+};
+
+/// `pollux serve` as a user who has no other process and may have so many (RLIMIT_NPROC does not
+/// bind root). `number` tells users of tests apart that run at the same time. The program is opened
+/// before: that user may not be able to get there.
+fn as_somebody(number: u32, most: u32, directory: &Path, arguments: &[&str]) -> Command {
+    let user = 61_000 + std::process::id() % 500 * 8 + number;
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec 9<\"$0\" && exec \"$@\"", BINARY, "setpriv"]);
+    command.arg(format!("--reuid={user}")).arg(format!("--regid={user}"));
+    command.args(["--clear-groups", "--inh-caps=-all", "prlimit"]);
+    command.arg(format!("--nproc={most}:{most}")).args(["/proc/self/fd/9", "serve"]);
+    command.arg(directory).args(["--json", "--listen", "127.0.0.1:0", "--keep-alive", "300s"]);
+    command.args(arguments);
+    command
+}
+
+/// Whether that can be done here; says why not.
+fn can_be_somebody() -> bool {
+    let works = |output: Output| output.status.success();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=60999", "--regid=60999", "--clear-groups", "--inh-caps=-all"]);
+    let can = command.args(["prlimit", "--nproc=5:5", "true"]).output().is_ok_and(works);
+    if !can {
+        eprintln!("skipped: this needs root, setpriv and prlimit");
+    }
+    can
+}
+
+fn open_site() -> tempfile::TempDir {
+    let site = site(0);
+    fs::set_permissions(site.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    site
+}
+
+#[test]
+fn whom_no_process_or_thread_can_be_had_for_waits_and_is_not_lost() {
+    if !can_be_somebody() {
+        return;
+    }
+    let site = open_site();
+    in_each(&["forking", "threaded"], |architecture| {
+        let number = u32::from(architecture == "forking");
+        // The program, or its two threads, and as many units as are left.
+        let arguments = ["--architecture", architecture];
+        let server = Serve::start_command(as_somebody(number, 4, site.path(), &arguments));
+        let mut held = Vec::new();
+        let mut late = Vec::new();
+        for _ in 0..7 {
+            let mut client = server.client();
+            client.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
+            client.socket().set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+            // Whether it is served now; what has come is read later.
+            let is_served = client.socket().peek(&mut [0; 1]).is_ok();
+            client.socket().set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+            if is_served { held.push(client) } else { late.push(client) }
+        }
+        assert!((1..=3).contains(&held.len()), "{architecture}: {} are served", held.len());
+        tree::until("it is said", || server.said().contains("cannot be started"));
+        for client in &mut held {
+            assert_eq!(client.reply().text(), "hello", "{architecture}");
+            assert_eq!(client.get("/").text(), "hello", "{architecture}: those go on");
+        }
+        drop(held);
+        // Each leaves its place to the next one.
+        for mut client in late {
+            assert_eq!(client.reply().text(), "hello", "{architecture}");
+        }
+        let said = server.said();
+        assert_eq!(said.matches("cannot be started").count(), 1, "{architecture}: {said}");
+        assert!(said.contains("ulimit -u"), "{said}");
+        let last = stop(server);
+        assert_eq!(last["connections"]["accepted"], 7, "{last}");
+        assert!(last["accept_pauses"].as_u64() > Some(0), "{last}");
+    });
+}
+
+#[test]
+fn a_pool_that_cannot_be_had_is_told_at_the_start() {
+    if !can_be_somebody() {
+        return;
+    }
+    let site = open_site();
+    in_each(&["preforked", "prethreaded"], |architecture| {
+        let number = 2 + u32::from(architecture == "preforked");
+        let arguments = ["--architecture", architecture, "--pool", "12"];
+        let output = as_somebody(number, 6, site.path(), &arguments).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("of 12 (fewer: --pool)"), "{said}");
+        assert!(said.contains("Resource temporarily unavailable"), "{said}");
+    });
+}
+
+/// One that has ended cannot be replaced at first: somebody else of the same user is there.
+#[test]
+fn a_place_is_filled_when_it_can_be() {
+    if !can_be_somebody() {
+        return;
+    }
+    let site = open_site();
+    let arguments = ["--architecture", "preforked", "--pool", "2"];
+    let server = Serve::start_command(as_somebody(4, 3, site.path(), &arguments));
+    let user = fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+    let user = user.lines().find_map(|line| line.strip_prefix("Uid:\t")).unwrap();
+    let user: u32 = user.split('\t').next().unwrap().parse().unwrap();
+    // Takes a place in the limit's count; root may be over it.
+    let mut other = Command::new("setpriv")
+        .args([&format!("--reuid={user}"), "--clear-groups", "sleep", "60"])
+        .spawn()
+        .unwrap();
+    let is_theirs = |pid: u32| {
+        fs::read_to_string(format!("/proc/{pid}/status"))
+            .is_ok_and(|text| text.contains(&format!("Uid:\t{user}\t")))
+    };
+    tree::until("it is somebody", || is_theirs(other.id()));
+    let before = tree::children(server.pid());
+    let victim = rustix::process::Pid::from_raw(before[0] as i32).unwrap();
+    rustix::process::kill_process(victim, rustix::process::Signal::KILL).unwrap();
+    tree::until("it is said", || server.said().contains("cannot be replaced yet"));
+    // The other one serves meanwhile.
+    let mut client = server.client();
+    client.send(LAST);
+    assert_eq!(client.reply().text(), "hello");
+    assert_eq!(tree::children(server.pid()).len(), 1);
+    other.kill().unwrap();
+    other.wait().unwrap();
+    tree::until("it is replaced", || tree::children(server.pid()).len() == 2);
+    assert_eq!(server.said().matches("(Said once.)").count(), 1, "{}", server.said());
+    let mut rest = String::new();
+    let mut client = server.client();
+    client.send(LAST);
+    client.socket().read_to_string(&mut rest).unwrap();
+    assert!(rest.ends_with("hello"));
+    stop(server);
+}

@@ -1,0 +1,264 @@
+//! What becomes of processes: killed ones, their parent's end, what they have open.
+
+use crate::{BINARY, CONCURRENT, LAST, PROCESSES, in_each, serve, site, stop, tree};
+use pollux_testkit::{http::Client, serve::Serve};
+use rustix::process::{Pid, Signal, kill_process};
+use std::{
+    collections::BTreeSet,
+    process::Command,
+    sync::atomic::{AtomicBool, Ordering::SeqCst},
+    thread,
+    time::Duration,
+};
+
+fn kill(pid: u32) {
+    kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL).unwrap();
+}
+
+/// A client's connection is served by which process? The one that has a socket to it.
+fn who_serves(server: &Serve, client: &Client) -> u32 {
+    let port = client.socket().local_addr().unwrap().port();
+    let found = tree::children(server.pid()).into_iter().find(|&pid| {
+        let table = std::fs::read_to_string(format!("/proc/{pid}/net/tcp")).unwrap();
+        let far = format!("{:08X}:{port:04X}", u32::from_le_bytes([127, 0, 0, 1]));
+        let inode = table.lines().skip(1).find_map(|line| {
+            let fields: Vec<_> = line.split_whitespace().collect();
+            (fields[2] == far).then(|| format!("socket:[{}]", fields[9]))
+        });
+        inode.is_some_and(|inode| tree::descriptors(pid).values().any(|name| *name == inode))
+    });
+    found.expect("some process has the connection")
+}
+
+/// One child is killed while all serve: its own connection ends, nobody else's does, and there are as
+/// many as before soon.
+#[test]
+fn a_child_that_is_killed_takes_nobody_with_it() {
+    let site = site(0);
+    in_each(&PROCESSES, |architecture| {
+        let is_pool = architecture == "preforked";
+        let arguments: &[&str] = if is_pool { &["--pool", "6"] } else { &[] };
+        let server = serve(site.path(), architecture, arguments);
+        let mut held: Vec<_> = (0..3).map(|_| server.client()).collect();
+        for client in &mut held {
+            assert_eq!(client.get("/").text(), "hello");
+        }
+        let is_over = AtomicBool::new(false);
+        let address = server.address().to_owned();
+        thread::scope(|scope| {
+            let load = scope.spawn(|| {
+                let mut answered = 0;
+                while !is_over.load(SeqCst) {
+                    let mut client = Client::connect(&address);
+                    client.send(LAST);
+                    assert_eq!(client.reply().text(), "hello");
+                    answered += 1;
+                }
+                answered
+            });
+            let mut victim = held.remove(0);
+            let pid = who_serves(&server, &victim);
+            kill(pid);
+            assert!(victim.read_to_the_end().is_empty());
+            tree::until("it is taken", || !tree::is_alive(pid));
+            for client in &mut held {
+                assert_eq!(client.get("/").text(), "hello");
+            }
+            if is_pool {
+                tree::until("it is replaced", || tree::children(server.pid()).len() == 6);
+            }
+            thread::sleep(Duration::from_millis(50));
+            is_over.store(true, SeqCst);
+            assert!(load.join().unwrap() > 0);
+        });
+        let said = server.said();
+        assert!(said.contains("has ended (signal 9)"), "{said}");
+        drop(held);
+        let last = stop(server);
+        assert_eq!(last["connections"]["open"], 0, "{last}");
+        assert_eq!(last["connections"]["accepted"], last["connections"]["closed"], "{last}");
+        // What it had counted before it was killed is there.
+        let (requests, accepted) = (&last["requests"], &last["connections"]["accepted"]);
+        assert_eq!(requests.as_u64(), accepted.as_u64().map(|count| count + 2), "{last}");
+    });
+}
+
+/// The whole pool at once: everybody who waits is served by those who come after them.
+#[test]
+fn a_pool_that_is_killed_comes_back() {
+    let site = site(0);
+    for accept in ["exclusive", "blocking", "reuseport", "mutex"] {
+        let server = serve(site.path(), "preforked", &["--pool", "3", "--accept", accept]);
+        let before = tree::children(server.pid());
+        assert_eq!(before.len(), 3);
+        // One that dies takes a connection with it that it has just accepted: first all are dead.
+        before.iter().copied().for_each(kill);
+        tree::until("all are dead", || !before.iter().any(|&pid| tree::is_alive(pid)));
+        let mut late: Vec<_> = (0..9).map(|_| server.client()).collect();
+        late.iter_mut().for_each(|client| client.send(LAST));
+        for client in &mut late {
+            assert_eq!(client.reply().text(), "hello", "{accept}");
+        }
+        assert_eq!(tree::children(server.pid()).len(), 3);
+        assert_eq!(stop(server)["requests"], 9, "{accept}");
+    }
+}
+
+/// A process that dies whenever it is started is started ever more seldom.
+#[test]
+fn a_crash_loop_does_not_spin() {
+    let site = site(0);
+    let mut server = serve(site.path(), "preforked", &["--pool", "1"]);
+    // From now on no child can open the site.
+    let moved = site.path().with_extension("moved");
+    std::fs::rename(site.path(), &moved).unwrap();
+    let [child] = tree::children(server.pid())[..] else { panic!("one child") };
+    kill(child);
+    thread::sleep(Duration::from_millis(1_500));
+    let said = server.said();
+    // At once, and after 0, 100, 200, 400 and 800 ms.
+    let ends = said.matches("has ended (exit status 1)").count();
+    assert!((3..=6).contains(&ends), "{ends} in 1.5 s: {said}");
+    assert!(server.is_running());
+    std::fs::rename(&moved, site.path()).unwrap();
+    let mut client = server.client();
+    client.send(LAST);
+    assert_eq!(client.reply().text(), "hello");
+    stop(server);
+}
+
+#[test]
+fn no_child_outlives_a_parent_that_is_killed() {
+    let site = site(0);
+    in_each(&PROCESSES, |architecture| {
+        let log = site.path().join(format!("log-{architecture}"));
+        let arguments = ["--access-log", log.to_str().unwrap()];
+        let mut server = serve(site.path(), architecture, &arguments);
+        let mut held: Vec<_> = (0..3).map(|_| server.client()).collect();
+        for client in &mut held {
+            assert_eq!(client.get("/").text(), "hello");
+        }
+        let children = tree::children(server.pid());
+        assert!(children.len() >= 4, "three of connections, and the log's: {children:?}");
+        server.signal(Signal::KILL);
+        tree::until("all have ended", || !children.iter().any(|&pid| tree::is_alive(pid)));
+        assert!(held.iter_mut().all(|client| client.read_to_the_end().is_empty()));
+        tree::until("it is dead", || !server.is_running());
+    });
+}
+
+/// Who writes the access log is killed: another does, and no line is lost.
+#[test]
+fn the_logs_process_is_replaced() {
+    let site = site(0);
+    in_each(&PROCESSES, |architecture| {
+        let log = site.path().join(format!("log-{architecture}"));
+        let server = serve(site.path(), architecture, &["--access-log", log.to_str().unwrap()]);
+        let get = || {
+            let mut client = server.client();
+            client.send(LAST);
+            assert_eq!(client.reply().text(), "hello");
+            assert!(client.is_closed());
+        };
+        let writer = || {
+            tree::children(server.pid()).into_iter().find(|&pid| {
+                let log = log.to_str().unwrap();
+                tree::descriptors(pid).values().any(|name| name == log)
+            })
+        };
+        get();
+        tree::until("its line is there", || {
+            std::fs::read_to_string(&log).is_ok_and(|text| text.lines().count() == 1)
+        });
+        let first = writer().expect("somebody writes");
+        kill(first);
+        // What it had taken when it died is lost; what comes from then on is not.
+        tree::until("it is dead", || !tree::is_alive(first));
+        get();
+        tree::until("another writes", || writer().is_some_and(|pid| pid != first));
+        get();
+        let said = server.said();
+        let last = stop(server);
+        let text = std::fs::read_to_string(&log).unwrap();
+        assert_eq!(text.lines().count(), 3, "{text}{said}{last}");
+    });
+}
+
+/// A child has the standard descriptors, what it serves with, and nothing else: no connection of
+/// another, no listener that is not its own, nothing that the program was started with.
+#[test]
+fn children_have_nothing_that_is_not_theirs() {
+    let site = site(0);
+    in_each(&PROCESSES, |architecture| {
+        // As from a careless shell: descriptor 7 is open in the program that is started.
+        let mut command = Command::new("sh");
+        command.args(["-c", "exec 7</etc/passwd && exec \"$0\" \"$@\"", BINARY, "serve"]);
+        command.arg(site.path()).args(["--json", "--listen", "127.0.0.1:0"]);
+        command.args(["--architecture", architecture, "--keep-alive", "300s"]);
+        let server = Serve::start_command(command);
+        assert!(tree::descriptors(server.pid()).values().any(|name| name == "/etc/passwd"));
+        let mut held: Vec<_> = (0..4).map(|_| server.client()).collect();
+        for client in &mut held {
+            assert_eq!(client.get("/").text(), "hello");
+        }
+        let children = tree::children(server.pid());
+        let mut connections = BTreeSet::new();
+        for &child in &children {
+            let all = tree::descriptors(child);
+            assert!(!all.values().any(|name| name.contains("passwd")), "{all:?}");
+            let sockets = tree::tcp_sockets(child);
+            let listeners = sockets.iter().filter(|(_, listens)| *listens).count();
+            assert_eq!(listeners, usize::from(architecture == "preforked"), "{sockets:?}");
+            let own: Vec<_> = sockets.iter().filter(|(_, listens)| !listens).collect();
+            assert!(own.len() <= 1, "{architecture}: connections of others: {own:?}");
+            connections.extend(own.into_iter().map(|(name, _)| name.clone()));
+            // Two bells, the site, an epoll set, the listener, the connection.
+            assert!(all.len() <= 6, "{architecture}: {all:?}");
+            assert!(!all.values().any(|name| name.contains("signalfd")), "{all:?}");
+        }
+        assert_eq!(connections.len(), held.len(), "each is one process' alone");
+        // Nor has the parent kept any: a connection ends with its process.
+        let kept = tree::tcp_sockets(server.pid());
+        assert!(kept.iter().all(|(_, listens)| *listens), "{kept:?}");
+        drop(held);
+        stop(server);
+    });
+}
+
+/// Somebody sends the stop to all of them, as a terminal does, or an init system.
+#[test]
+fn a_signal_to_the_whole_group_is_one_stop() {
+    let site = site(6 << 20);
+    in_each(&CONCURRENT, |architecture| {
+        let mut server = serve(site.path(), architecture, &["--grace", "60s"]);
+        let mut busy = server.client();
+        busy.send(LAST.replace("GET /", "GET /large"));
+        tree::until("it is begun", || server.statistics()["connections"]["accepted"] == 1);
+        for pid in tree::children(server.pid()).into_iter().chain([server.pid()]) {
+            let _ = kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::INT);
+        }
+        assert_eq!(busy.reply().body.len(), 6 << 20, "{architecture}");
+        let (status, last) = server.wait();
+        assert!(status.success());
+        assert_eq!(last["requests"], 1, "{architecture}: {last}");
+    });
+}
+
+/// Where SIGCHLD was ignored by who started the program, its children could not be taken.
+#[test]
+fn an_ignored_sigchld_does_not_matter() {
+    let site = site(0);
+    // Not by a shell's trap: some shells need the signal themselves, and let it be.
+    let mut command = Command::new("env");
+    command.args(["--ignore-signal=CHLD", BINARY, "serve"]);
+    command.arg(site.path()).args(["--json", "--listen", "127.0.0.1:0"]);
+    command.args(["--architecture", "preforked", "--pool", "2"]);
+    let server = Serve::start_command(command);
+    let before = tree::children(server.pid());
+    kill(before[0]);
+    tree::until("it is replaced", || {
+        let now = tree::children(server.pid());
+        now.len() == 2 && !now.contains(&before[0])
+    });
+    stop(server);
+}

@@ -1,0 +1,68 @@
+//! Processes as /proc shows them.
+
+use std::{
+    collections::BTreeMap,
+    fs, thread,
+    time::{Duration, Instant},
+};
+
+/// The living children of a process: those of its only thread.
+pub(crate) fn children(pid: u32) -> Vec<u32> {
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    numbers
+        .filter(|&number| {
+            stat(number)
+                .is_some_and(|(state, parent)| parent == pid && state != 'Z' && state != 'X')
+        })
+        .collect()
+}
+
+/// State and parent of a process (proc_pid_stat(5)).
+fn stat(pid: u32) -> Option<(char, u32)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = text.rsplit_once(") ")?.1.split(' ');
+    Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
+}
+
+/// Whether a process runs: it is there, and not only to be taken by its parent.
+pub(crate) fn is_alive(pid: u32) -> bool {
+    stat(pid).is_some_and(|(state, _)| state != 'Z' && state != 'X')
+}
+
+/// Waits until it is so, and no longer than a test may.
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let started_at = Instant::now();
+    while !is_so() {
+        assert!(started_at.elapsed() < Duration::from_secs(30), "waited in vain: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What a process has open besides the standard descriptors, by number.
+pub(crate) fn descriptors(pid: u32) -> BTreeMap<u32, String> {
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else { return BTreeMap::new() };
+    entries
+        .flatten()
+        .filter_map(|entry| {
+            let number = entry.file_name().to_str()?.parse().ok()?;
+            Some((number, fs::read_link(entry.path()).ok()?.to_str()?.to_owned()))
+        })
+        .filter(|&(number, _)| number > 2)
+        .collect()
+}
+
+/// The TCP sockets that a process has: whether each listens.
+pub(crate) fn tcp_sockets(pid: u32) -> Vec<(String, bool)> {
+    let table = fs::read_to_string(format!("/proc/{pid}/net/tcp")).unwrap();
+    let listening: BTreeMap<String, bool> = table
+        .lines()
+        .skip(1)
+        .map(|line| {
+            let fields: Vec<_> = line.split_whitespace().collect();
+            (format!("socket:[{}]", fields[9]), fields[3] == "0A")
+        })
+        .collect();
+    let all = descriptors(pid).into_values();
+    all.filter_map(|name| listening.get(&name).map(|&listens| (name, listens))).collect()
+}

@@ -1,0 +1,62 @@
+//! `make install` into a folder of the test's own, with the program that was built for the tests.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output},
+};
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn install(into: &Path) -> Output {
+    Command::new("make")
+        .args(["--silent", "install", "PREFIX=/usr"])
+        .arg(format!("BINARY={}", env!("CARGO_BIN_EXE_pollux")))
+        .arg(format!("DESTDIR={}", into.display()))
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn program_completions_and_man_pages_are_installed() {
+    let root = tempfile::tempdir().unwrap();
+    let output = install(root.path());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let usr = root.path().join("usr");
+    let installed = |path: &str| fs::read_to_string(usr.join(path)).expect(path);
+
+    let version = Command::new(usr.join("bin/pollux")).arg("--version").output().unwrap();
+    assert!(text(&version.stdout).starts_with("pollux "));
+
+    for (path, words) in [
+        ("share/zsh/site-functions/_pollux", ["#compdef pollux", "gammo-fig7", "uring-poll"]),
+        ("share/fish/vendor_completions.d/pollux.fish", ["-c pollux", "wait-cost", "uring-poll"]),
+        ("share/man/man1/pollux-serve.1", [".TH", "SYNOPSIS", "mechanism"]),
+        ("share/man/man1/pollux-lab-run.1", [".TH", "SYNOPSIS", "Exit status"]),
+    ] {
+        let content = installed(path);
+        for word in words {
+            assert!(content.contains(word), "{path}: no {word}");
+        }
+    }
+    let pages: Vec<_> = fs::read_dir(usr.join("share/man/man1")).unwrap().collect();
+    assert!(pages.len() >= 11, "{pages:?}");
+
+    // bash really completes: names of experiments, and of mechanisms.
+    let completed = |words: &str| {
+        let script = format!(
+            ". '{}'; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
+             _pollux pollux \"${{COMP_WORDS[-1]}}\" \"${{COMP_WORDS[-2]}}\"; \
+             echo \"${{COMPREPLY[@]}}\"",
+            usr.join("share/bash-completion/completions/pollux").display()
+        );
+        let output = Command::new("bash").args(["-c", &script]).output().unwrap();
+        assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    assert!(completed("pollux lab run gammo-fig").contains("gammo-fig7"));
+    assert!(completed("pollux serve --mechanism epoll-").contains("epoll-et"));
+}

@@ -1,0 +1,294 @@
+//! What a request and a wait cost in instructions, against the figures in `instructions.toml`: a slow-down
+//! fails the build, on whatever machine.
+//!
+//! A sealed guest runs this program, whose clocks count instructions there. Where its kernel, the
+//! compiler and QEMU are those of the figures, the margin is one per cent. Elsewhere figures are
+//! compared by their ratio to the floor server (`crates/event/examples/floor.rs`) in the same guest.
+//!
+//! `POLLUX_INSTRUCTIONS=write cargo test --package pollux --test instructions` writes the figures anew;
+//! the difference belongs into the commit that makes it.
+
+mod guest;
+
+use pollux_event::registry;
+use pollux_lab::{
+    environment,
+    sys::process_cpu_time,
+    wait_cost::{self, WaitCost},
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+/// The share by which a figure may be above the committed one under the same conditions.
+const MARGIN: f64 = 0.01;
+/// The same for its ratio to the floor, where compiler, kernel or machine are others.
+const MARGIN_OF_RATIO: f64 = 0.15;
+/// Requests before those that are counted, and those.
+const WARM_UP: usize = 100;
+const REQUESTS: usize = 1_000;
+const CONNECTIONS: usize = 8;
+/// Sockets that a wait watches, and waits.
+const WATCHED: usize = 200;
+const WAITS: u64 = 60;
+/// Where the guest has the programs.
+const POLLUX: &str = "/bin/pollux";
+const FLOOR: &str = "/bin/floor";
+const DRIVER: &str = "/bin/driver";
+/// The guest's speed, in millions of instructions: its boot takes fewer of them than at full speed, for
+/// it waits for devices by its clock.
+const MIPS: &str = "250";
+/// Tells the test that it is in the guest.
+const IN_GUEST: &str = "POLLUX_INSTRUCTIONS_GUEST";
+
+/// Instructions, by what costs them.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Figures {
+    /// What they hang on.
+    conditions: BTreeMap<String, String>,
+    /// A request to the floor server.
+    floor: f64,
+    /// A request to `pollux serve`, by mechanism.
+    request: BTreeMap<String, f64>,
+    /// A wait that finds one ready, by mechanism.
+    wait: BTreeMap<String, f64>,
+    /// Slow-downs made on purpose, which must be found: one system call more a request, and a wait.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    planted: BTreeMap<String, f64>,
+}
+
+/// What is wrong with a figure, if it is too high. `floors` are those of the figure and of the committed
+/// one, where only ratios to them can be compared.
+fn judge(name: &str, now: f64, committed: f64, floors: Option<(f64, f64)>) -> Result<(), String> {
+    let (ratio, margin) = match floors {
+        None => (now / committed, MARGIN),
+        Some((floor, old)) => ((now / floor) / (committed / old), MARGIN_OF_RATIO),
+    };
+    if ratio <= 1.0 + margin {
+        return Ok(());
+    }
+    let how = if floors.is_some() { ", by their ratios to the floor" } else { "" };
+    Err(format!(
+        "{name}: {now:.0} instructions, {committed:.0} in instructions.toml: {:.1} % more{how} \
+         (at most {:.0} %). If it is meant: POLLUX_INSTRUCTIONS=write cargo test --package pollux \
+         --test instructions",
+        (ratio - 1.0) * 100.0,
+        margin * 100.0
+    ))
+}
+
+#[test]
+fn a_figure_is_judged_by_its_margin() {
+    assert!(judge("x", 1009.0, 1000.0, None).is_ok() && judge("x", 500.0, 1000.0, None).is_ok());
+    let said = judge("x", 1011.0, 1000.0, None).unwrap_err();
+    assert!(
+        said.starts_with("x: 1011 instructions, 1000 in instructions.toml: 1.1 % more"),
+        "{said}"
+    );
+    // Everything doubles with another compiler: nothing has become slower.
+    assert!(judge("x", 2000.0, 1000.0, Some((200.0, 100.0))).is_ok());
+    assert!(judge("x", 2400.0, 1000.0, Some((200.0, 100.0))).is_err());
+}
+
+fn committed_file() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/instructions.toml")
+}
+
+#[test]
+fn a_request_and_a_wait_cost_no_more_instructions_than_they_did() {
+    let Some(now) = measured() else { return };
+    eprintln!("{}", toml::to_string(&now).unwrap());
+    assert_eq!(now.planted.len(), 2, "{now:?}");
+    if std::env::var("POLLUX_INSTRUCTIONS").is_ok_and(|wish| wish == "write") {
+        let text = toml::to_string(&Figures { planted: BTreeMap::new(), ..now }).unwrap();
+        let head = "# Instructions of a request to `pollux serve` and of a wait that finds one of 200 \
+                    ready, in the\n# build that tests use. Written by crates/cli/tests/instructions.rs, \
+                    which says how.\n";
+        return fs::write(committed_file(), head.to_owned() + &text).unwrap();
+    }
+    let committed: Figures =
+        toml::from_str(&fs::read_to_string(committed_file()).unwrap()).unwrap();
+    let floors = (now.conditions != committed.conditions).then_some((now.floor, committed.floor));
+    if floors.is_some() {
+        eprintln!("other conditions than {:?}: ratios to the floor", committed.conditions);
+    }
+    let mut wrong = Vec::new();
+    for (kind, now, committed) in
+        [("request", &now.request, &committed.request), ("wait", &now.wait, &committed.wait)]
+    {
+        assert!(now.keys().eq(committed.keys()), "{kind}: {now:?}, and committed {committed:?}");
+        for (name, &figure) in now {
+            wrong.extend(judge(&format!("{kind} {name}"), figure, committed[name], floors).err());
+        }
+    }
+    // The positive controls: else this test finds nothing.
+    for (name, committed) in
+        [("request", committed.request["epoll-et"]), ("wait", committed.wait["epoll-et"])]
+    {
+        let found = judge(name, now.planted[name], committed, floors);
+        assert!(found.is_err(), "a planted slow-down was not found: {name} {:?}", now.planted);
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The figures, from a guest; none, and why, where no guest can run.
+fn measured() -> Option<Figures> {
+    let (floor, driver) = (floor(), std::env::current_exe().unwrap());
+    let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kmod/devpoll");
+    let carried =
+        [(Path::new(env!("CARGO_BIN_EXE_pollux")), POLLUX), (&floor, FLOOR), (&driver, DRIVER)];
+    let mut command =
+        guest::pollux(&["--deterministic", "--mips", MIPS, "--timeout", "600", "--module"]);
+    command.arg(module);
+    for (from, place) in carried {
+        command.arg("--carry").arg(format!("{}:{place}", from.display()));
+    }
+    command.args(["--env", &format!("{IN_GUEST}=1"), "--"]);
+    command.args([DRIVER, "--exact", "measured_in_the_guest", "--nocapture"]);
+    let output = guest::success_of(&mut command)?;
+    let text = String::from_utf8(output.stdout).unwrap();
+    // The harness begins the line.
+    let json = text.lines().find_map(|line| line.find('{').map(|at| &line[at..]));
+    let mut figures: Figures = serde_json::from_str(json.expect(&text)).unwrap();
+    for (name, program) in [("rustc", "rustc"), ("qemu", "qemu-system-x86_64")] {
+        let output = Command::new(program).arg("--version").output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        figures.conditions.insert(name.into(), text.lines().next().unwrap_or_default().into());
+    }
+    Some(figures)
+}
+
+/// The floor server: `cargo test` of the workspace has built it, that of this test alone may not have.
+fn floor() -> PathBuf {
+    let pollux = Path::new(env!("CARGO_BIN_EXE_pollux"));
+    let floor = pollux.with_file_name("examples").join("floor");
+    if !floor.exists() {
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--locked", "--package", "pollux-event", "--example", "floor"]);
+        assert!(build.status().unwrap().success());
+    }
+    floor
+}
+
+/// The guest's part; nothing elsewhere.
+#[test]
+fn measured_in_the_guest() {
+    if std::env::var_os(IN_GUEST).is_none() {
+        return;
+    }
+    let mut figures = Figures::default();
+    figures.conditions.insert("kernel".into(), environment::guest().unwrap());
+    let floor = Server::start(Command::new(FLOOR).args(["127.0.0.1:8081", "1"]), |_| {
+        "127.0.0.1:8081".to_owned()
+    });
+    figures.floor = floor.instructions_per_request();
+    let site = tempfile::tempdir().unwrap();
+    fs::write(site.path().join("a"), "x").unwrap();
+    let served = |interest: &str| {
+        let mut serve = Command::new(POLLUX);
+        serve.arg("serve").arg(site.path()).args(["--listen", "127.0.0.1:0", "--json"]);
+        serve.args(["--mechanism", "epoll-et", "--interest", interest]);
+        let server = Server::start(&mut serve, |line| {
+            let json: serde_json::Value = serde_json::from_str(line).unwrap();
+            json["addresses"][0].as_str().unwrap().to_owned()
+        });
+        server.instructions_per_request()
+    };
+    figures.request.insert("epoll-et".into(), served("eager"));
+    figures.planted.insert("request".into(), served("per-state"));
+    for entry in registry::ALL {
+        figures.wait.insert(entry.name.into(), waited(entry.name, 0));
+    }
+    figures.planted.insert("wait".into(), waited("epoll-et", 1));
+    println!("{}", serde_json::to_string(&figures).unwrap());
+}
+
+/// Instructions in a time by this guest's clocks.
+fn instructions(time_ns: f64) -> f64 {
+    let mips = environment::guest_mips().expect("a guest whose clocks count instructions");
+    time_ns * f64::from(mips) / 1e3
+}
+
+/// The median instructions of a wait.
+fn waited(mechanism: &str, changes: usize) -> f64 {
+    let what = WaitCost {
+        mechanism: mechanism.parse().unwrap(),
+        watched: WATCHED,
+        ready: 1,
+        changes,
+        duration: Duration::from_secs(60),
+        waits: Some(WAITS),
+        kernel_calls: Vec::new(),
+        seed: 1,
+        cpu: None,
+    };
+    let json = wait_cost::measure(&what).unwrap_or_else(|error| panic!("{mechanism}: {error:#}"));
+    instructions(json["wait_ns"]["p50"].as_f64().unwrap())
+}
+
+/// A server under test; it ends with this value.
+struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Server {
+    /// Starts it; `address` finds that in its first line.
+    fn start(command: &mut Command, address: impl Fn(&str) -> String) -> Server {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        // Kept open with the child: what it says later goes nowhere.
+        let mut out = BufReader::new(child.stdout.as_mut().unwrap());
+        out.read_line(&mut line).unwrap();
+        Server { address: address(&line), child }
+    }
+
+    /// One request after the other, on connections in turn.
+    fn instructions_per_request(self) -> f64 {
+        let mut clients: Vec<TcpStream> =
+            (0..CONNECTIONS).map(|_| TcpStream::connect(&self.address).unwrap()).collect();
+        for client in &clients {
+            client.set_nodelay(true).unwrap();
+        }
+        let mut ask = |count: usize| {
+            for number in 0..count {
+                exchange(&mut clients[number % CONNECTIONS]);
+            }
+        };
+        ask(WARM_UP);
+        let before = process_cpu_time(self.child.id()).unwrap();
+        ask(REQUESTS);
+        let used = process_cpu_time(self.child.id()).unwrap() - before;
+        instructions(used.as_nanos() as f64) / REQUESTS as f64
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A request, and its reply of a head and one octet.
+fn exchange(client: &mut TcpStream) {
+    client.write_all(b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    let mut reply = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        let length = client.read(&mut buffer).unwrap();
+        assert!(length > 0, "the server closed the connection");
+        reply.extend_from_slice(&buffer[..length]);
+        let head = reply.windows(4).position(|end| end == b"\r\n\r\n");
+        if head.is_some_and(|at| reply.len() == at + 5) {
+            return assert!(reply.starts_with(b"HTTP/1.1 200 "), "{}", reply.escape_ascii());
+        }
+    }
+}

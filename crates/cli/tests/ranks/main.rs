@@ -1,0 +1,162 @@
+//! `pollux load` and `pollux idle` by several ranks, under the launchers of Open MPI and MPICH.
+//!
+//! Where a launcher is not installed its tests are ignored and say so; with POLLUX_MPI_REQUIRED set,
+//! as `make test` has it, they fail.
+
+mod killed;
+mod network;
+mod several;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use serde_json::Value;
+use std::{
+    io::Read,
+    process::{Child, Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+/// The longest that a run of several ranks may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A launcher under test.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Launcher {
+    OpenMpi,
+    Mpich,
+}
+
+impl Launcher {
+    const ALL: [Self; 2] = [Self::OpenMpi, Self::Mpich];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::OpenMpi => "open_mpi",
+            Self::Mpich => "mpich",
+        }
+    }
+
+    /// Debian's name of its mpirun.
+    fn program(self) -> &'static str {
+        match self {
+            Self::OpenMpi => "mpirun.openmpi",
+            Self::Mpich => "mpirun.mpich",
+        }
+    }
+
+    fn is_installed(self) -> bool {
+        std::env::var_os("PATH").is_some_and(|path| {
+            std::env::split_paths(&path).any(|folder| folder.join(self.program()).exists())
+        })
+    }
+
+    /// Where it tells a process its rank.
+    fn rank_variable(self) -> &'static str {
+        match self {
+            Self::OpenMpi => "OMPI_COMM_WORLD_RANK",
+            Self::Mpich => "PMI_RANK",
+        }
+    }
+
+    /// Starts `count` ranks of pollux on this host.
+    fn start(self, count: usize, tag: &str, arguments: &[&str]) -> Child {
+        let mut command = Command::new(self.program());
+        if self == Self::OpenMpi {
+            command.args(["--oversubscribe", "--bind-to", "none"]);
+        }
+        command.args(["-n", &count.to_string(), env!("CARGO_BIN_EXE_pollux")]).args(arguments);
+        command.env("POLLUX_TEST_TAG", tag);
+        spawn(command)
+    }
+}
+
+/// Root may run Open MPI in tests; nobody has its CPUs to himself.
+pub(crate) fn spawn(mut command: Command) -> Child {
+    command
+        .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+        .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"))
+}
+
+/// Waits for the end of `child`, which is killed when it takes too long.
+pub(crate) fn finish(mut child: Child) -> Output {
+    let reader = |mut from: Box<dyn Read + Send>| {
+        std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            let _ = from.read_to_end(&mut bytes);
+            bytes
+        })
+    };
+    let stdout = reader(Box::new(child.stdout.take().unwrap()));
+    let stderr = reader(Box::new(child.stderr.take().unwrap()));
+    let since = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if since.elapsed() > PATIENCE {
+            child.kill().unwrap();
+            let _ = child.wait();
+            let said = String::from_utf8_lossy(&stderr.join().unwrap()).into_owned();
+            panic!("it took longer than {PATIENCE:?}: {said}");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    Output { status, stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap() }
+}
+
+/// The one JSON document on standard output, beside what a launcher says there.
+pub(crate) fn document(output: &Output) -> Value {
+    let (text, said) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let reports: Vec<_> = text.lines().filter(|line| line.starts_with('{')).collect();
+    assert_eq!(reports.len(), 1, "one report: {text}\n{said}");
+    serde_json::from_str(reports[0]).unwrap_or_else(|error| panic!("{error}: {text}\n{said}"))
+}
+
+fn trial(name: &str, launcher: Launcher, test: fn(Launcher)) -> Trial {
+    let missing = !launcher.is_installed();
+    let required = std::env::var_os("POLLUX_MPI_REQUIRED").is_some();
+    let program = launcher.program();
+    let trial = Trial::test(format!("{}::{name}", launcher.name()), move || {
+        if missing {
+            return Err(Failed::from(format!("{program} is not installed: `scripts/setup mpi`")));
+        }
+        test(launcher);
+        Ok(())
+    });
+    // Network namespaces are root's. Said in the list, whatever is required: no package helps.
+    let needs_root = name.starts_with("four_hosts");
+    if needs_root && !rustix::process::geteuid().is_root() {
+        return trial.with_kind("needs root").with_ignored_flag(true);
+    }
+    if missing && !required {
+        return trial.with_kind(format!("no {program}")).with_ignored_flag(true);
+    }
+    trial
+}
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let mut trials = vec![
+        Trial::test("errors::a_launcher_that_cannot_be_used_is_told", || {
+            several::a_launcher_that_cannot_be_used_is_told();
+            Ok(())
+        }),
+        Trial::test("errors::without_the_others_a_rank_runs_alone", || {
+            several::without_the_others_a_rank_runs_alone();
+            Ok(())
+        }),
+    ];
+    for launcher in Launcher::ALL {
+        trials.push(trial("four_hosts_make_one_report", launcher, several::four_hosts));
+        trials.push(trial("ranks_started_unlike_are_refused", launcher, several::unlike));
+        trials.push(trial("a_killed_rank_is_named", launcher, killed::a_rank));
+    }
+    trials.push(trial("a_killed_stand_in_is_named", Launcher::Mpich, killed::a_stand_in));
+    trials.push(trial("four_hosts_hold_60000", Launcher::OpenMpi, several::four_hosts_hold));
+    libtest_mimic::run(&arguments, trials).exit();
+}

@@ -1,0 +1,69 @@
+//! Errors and panics on their way to C.
+
+use ::pollux_event::Error;
+use std::{
+    cell::RefCell,
+    ffi::{CString, c_char, c_int},
+    panic::{AssertUnwindSafe, catch_unwind},
+    ptr,
+};
+
+thread_local! {
+    static MESSAGE: RefCell<CString> = RefCell::new(CString::default());
+}
+
+/// Runs `work`; a panic becomes ENOTRECOVERABLE.
+pub(crate) fn guarded(work: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
+    // What a panic leaves behind is not used again: the caller marks the set as broken.
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(value) | Err(value)) => value,
+        Err(panic) => {
+            let said = panic
+                .downcast_ref::<String>()
+                .map(String::as_str)
+                .or_else(|| panic.downcast_ref::<&str>().copied())
+                .unwrap_or("no message");
+            remember(libc::ENOTRECOVERABLE, &format!("a fault in pollux, please report it: {said}"))
+        }
+    }
+}
+
+/// Keeps the message for [`message`]; returns the negated number.
+pub(crate) fn remember(number: c_int, message: &str) -> c_int {
+    let text = CString::new(message.replace('\0', " ")).unwrap_or_default();
+    // While the thread ends there is nobody to read it.
+    let _ = MESSAGE.try_with(|place| place.replace(text));
+    -number
+}
+
+/// The error as a negated error number; its message is remembered.
+#[cold]
+pub(crate) fn number_of(error: &Error) -> c_int {
+    let number = match error {
+        Error::Unavailable { .. } => libc::ENOSYS,
+        Error::Spec(_) => libc::EINVAL,
+        Error::DescriptorTooLarge { .. } => libc::ERANGE,
+        Error::AlreadyAdded(_) => libc::EEXIST,
+        Error::NotAdded(_) => libc::ENOENT,
+        other => other.raw_os_error().unwrap_or(libc::EIO),
+    };
+    remember(number, &error.to_string())
+}
+
+pub(crate) fn message() -> *const c_char {
+    MESSAGE.try_with(|place| place.borrow().as_ptr()).unwrap_or(ptr::null())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_an_error_with_its_message() {
+        assert_eq!(guarded(|| panic!("told")), -libc::ENOTRECOVERABLE);
+        // SAFETY: a C string that this thread keeps.
+        let text = unsafe { std::ffi::CStr::from_ptr(message()) }.to_string_lossy().into_owned();
+        assert!(text.contains("told"), "{text}");
+        assert_eq!(guarded(|| Ok(7)), 7);
+    }
+}

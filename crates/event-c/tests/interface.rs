@@ -1,0 +1,107 @@
+//! The interface from C's side: the man page names every function, and a C program runs an echo
+//! server on each mechanism, with the static and with the shared library, as `make install-c`
+//! installs them and pkg-config finds them.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+fn here(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+fn run(command: &mut Command) -> Output {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    output
+}
+
+#[test]
+fn the_man_page_names_every_function_and_constant() {
+    let header = fs::read_to_string(here("include/pollux.h")).expect("the header");
+    let page = fs::read_to_string(here("man/pollux_event.3")).expect("the man page");
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let words = header.split(|c| !is_word(c));
+    let mut names: Vec<_> =
+        words.filter(|w| w.starts_with("pollux_") || w.starts_with("POLLUX_")).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert!(names.len() > 20, "{names:?}");
+    let missing: Vec<_> =
+        names.iter().filter(|&&name| name != "POLLUX_H" && !page.contains(name)).collect();
+    assert!(missing.is_empty(), "pollux_event(3) does not name {missing:?}");
+}
+
+/// Where cargo has put the libraries.
+fn libraries() -> PathBuf {
+    let test = env::current_exe().expect("this program");
+    let deps = test.parent().expect("its folder");
+    for folder in [deps, deps.parent().expect("the profile's folder")] {
+        if folder.join("libpollux.a").is_file() && folder.join("libpollux.so").is_file() {
+            return folder.to_owned();
+        }
+    }
+    panic!("no libpollux.a and libpollux.so in {} or above it", deps.display());
+}
+
+#[test]
+fn an_echo_server_in_c_runs_on_each_mechanism() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = folder.path().join("root");
+    let mut make = Command::new("make");
+    make.args(["--silent", "install-c", "PREFIX=/opt/pollux"]).current_dir(here("../.."));
+    make.arg(format!("DESTDIR={}", root.display()));
+    run(make.arg(format!("LIBRARIES={}", libraries().display())));
+    let prefix = root.join("opt/pollux");
+    assert!(prefix.join("share/man/man3/pollux_event.3").is_file());
+    let flags = |link: &[&str]| {
+        let mut pkg_config = Command::new("pkg-config");
+        pkg_config.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")).args(link).arg("pollux");
+        // What was installed for /opt/pollux lies below `root`.
+        pkg_config.env("PKG_CONFIG_SYSROOT_DIR", &root);
+        String::from_utf8(run(&mut pkg_config).stdout).expect("text")
+    };
+    for (kind, flags) in [
+        ("static", flags(&["--static", "--cflags", "--libs"])),
+        ("shared", flags(&["--cflags", "--libs"])),
+    ] {
+        let program = folder.path().join(kind);
+        let mut cc = Command::new("cc");
+        cc.args(["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Wstrict-prototypes", "-Werror"]);
+        cc.arg("-o").arg(&program).arg(here("tests/echo.c"));
+        for flag in flags.split_whitespace() {
+            // A shared library lies beside the static one: name the one that is meant.
+            match flag {
+                "-lpollux" if kind == "static" => cc.arg("-l:libpollux.a"),
+                flag => cc.arg(flag),
+            };
+        }
+        run(cc.arg("-pthread"));
+        let start = || {
+            let mut command = Command::new(&program);
+            command.env("LD_LIBRARY_PATH", prefix.join("lib"));
+            command
+        };
+        let names = String::from_utf8(run(&mut start()).stdout).expect("names");
+        assert_eq!(names.lines().count(), ::pollux_event::registry::ALL.len());
+        let mut ran = 0;
+        for name in names.lines() {
+            let output = start().arg(name).output().expect("the program starts");
+            let said = String::from_utf8_lossy(&output.stderr);
+            match output.status.code() {
+                Some(0) => ran += 1,
+                Some(77) => eprintln!("{name}, {kind}: {said}"),
+                _ => panic!("{name}, {kind}: {}: {said}", output.status),
+            }
+        }
+        assert!(ran >= 5, "{kind}: only {ran} of the mechanisms ran");
+    }
+}

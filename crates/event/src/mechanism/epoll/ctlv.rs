@@ -1,0 +1,335 @@
+//! `epoll-ctlv`: epoll, level-triggered, whose interest changes go to the kernel together.
+//!
+//! gammo §3 adds a system call epoll_ctlv() that takes an array of changes; io_uring's
+//! IORING_OP_EPOLL_CTL (Linux 5.6) is that call today. As in the paper, additions and changes are
+//! gathered until the next wait and sent in one system call, while a removal is an explicit
+//! epoll_ctl just before the close: in a later batch the descriptor would be gone, and its number
+//! perhaps somebody else's; and closes are not gathered since the server would run out of
+//! descriptors. Beyond the paper, several changes of one descriptor are sent as one, or not at
+//! all when they lead back to what the kernel holds.
+
+use super::instance::Instance;
+use crate::{
+    Capabilities, Description, Error, Event, Interest, Mechanism, Options, Readiness, Token, Waker,
+    mechanism::{changes::ChangesByToken, io_uring_error::io_uring_error},
+};
+use pollux_sys::{self as sys, Completion, EpollOp, Ring, RingSetup};
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    time::Duration,
+};
+
+const DESCRIPTION: Description = Description {
+    name: "epoll-ctlv",
+    summary: "epoll, level-triggered; interest changes gathered into one io_uring_enter",
+    paper: "gammo §3 (epoll-ctlv)",
+    capabilities: Capabilities::BATCHED_CHANGES,
+    own_options: &[],
+};
+
+/// Changes in one system call; further ones take another. A turn of a server's loop makes a few
+/// per event, and an event buffer holds 512.
+const BATCH: usize = 1024;
+
+/// How often a wait for the answers to a batch may be interrupted by signals before it is given
+/// up. The answers are there when the submission returns, unless the kernel had to hand a change
+/// to a worker thread.
+const MAX_INTERRUPTIONS: usize = 1000;
+
+/// Completions taken from the ring at a time.
+const CHUNK: usize = 64;
+
+/// An epoll instance and, beside it, a ring through which it is told of changes.
+#[derive(Debug)]
+pub struct EpollCtlv {
+    core: Instance,
+    /// Nothing after a submission that failed, until the next opens another.
+    ring: Option<Ring>,
+    changes: ChangesByToken,
+    /// The changes in the ring, or on their way through it.
+    batch: Vec<Sent>,
+    answers: Vec<Completion>,
+    /// What the kernel refused and nobody has been told yet.
+    refused: Vec<Event>,
+    refusals: u64,
+    batches: u64,
+    sent: u64,
+}
+
+/// A change that has been put into the ring.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    token: Token,
+    /// What the kernel held before.
+    former: Option<Interest>,
+    is_answered: bool,
+}
+
+fn new_ring() -> io::Result<Ring> {
+    let size = BATCH as u32;
+    Ring::open(RingSetup { submissions: size, completions: size * 2, defer: false })
+}
+
+fn open_ring(epoll: BorrowedFd<'_>) -> Result<Ring, Error> {
+    let mut ring = new_ring().map_err(io_uring_error(DESCRIPTION.name, "io_uring_setup"))?;
+    // Really try: taking out what is not in is ENOENT wherever the operation exists.
+    let target = ring.as_raw_fd();
+    assert!(ring.push_epoll_ctl(epoll, EpollOp::Remove, target, 0, 0, 0), "the ring is empty");
+    ring.enter(1, None).map_err(io_uring_error(DESCRIPTION.name, "io_uring_enter"))?;
+    let mut answers = Vec::with_capacity(1);
+    ring.take_completions(&mut answers, 1);
+    match answers.first().map(|answer| answer.result) {
+        Some(result) if result == -libc::ENOENT => Ok(ring),
+        other => Err(Error::Unavailable {
+            mechanism: DESCRIPTION.name,
+            reason: format!(
+                "io_uring does not do IORING_OP_EPOLL_CTL ({}); it needs Linux 5.6 or later with \
+                 CONFIG_EPOLL",
+                other.map_or("no answer".into(), |result| {
+                    io::Error::from_raw_os_error(-result).to_string()
+                })
+            ),
+        }),
+    }
+}
+
+#[cold]
+fn refusal(token: Token, result: i32) -> Event {
+    let invalid = if result == -libc::EBADF { Readiness::INVALID } else { Readiness::empty() };
+    Event { token, readiness: Readiness::ERROR | invalid }
+}
+
+impl EpollCtlv {
+    #[inline]
+    fn queue(&mut self, token: Token) -> Result<(), Error> {
+        // Only additions that end before the next wait can make the list longer than the set.
+        if self.changes.queue(token) >= BATCH.max(2 * self.core.registrations.len()) {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Sends what has changed: one io_uring_enter for each [`BATCH`] of changes.
+    #[inline]
+    fn flush(&mut self) -> Result<(), Error> {
+        if self.changes.is_empty() { Ok(()) } else { self.send() }
+    }
+
+    fn send(&mut self) -> Result<(), Error> {
+        loop {
+            let ring = match &mut self.ring {
+                Some(ring) => ring,
+                none => none.insert(new_ring().map_err(Error::io("io_uring_setup"))?),
+            };
+            self.batch.clear();
+            while self.batch.len() < BATCH {
+                let live = |token| self.core.registrations.interest(token);
+                let Some((token, interest)) = self.changes.pop(live) else { break };
+                let former = self.changes.told(token.fd);
+                let op = match former {
+                    Some(told) if told == interest => continue,
+                    Some(_) => EpollOp::Modify,
+                    None => EpollOp::Add,
+                };
+                self.changes.set_told(token.fd, Some(interest));
+                let (bits, data) = (interest.to_poll_bits(), token.to_bits());
+                let epoll = self.core.epoll.as_fd();
+                let place = self.batch.len() as u64;
+                let room = ring.push_epoll_ctl(epoll, op, token.fd, bits, data, place);
+                assert!(room, "the ring holds a batch and is emptied by each");
+                self.batch.push(Sent { token, former, is_answered: false });
+            }
+            if self.batch.is_empty() {
+                return Ok(());
+            }
+            if let Err(source) = self.submit() {
+                self.give_up_batch();
+                return Err(Error::Io { call: "io_uring_enter", source });
+            }
+        }
+    }
+
+    /// After a submission that failed: what was not answered is a change to be sent again. The ring
+    /// goes, since what it still holds could be about numbers that have other owners by then.
+    #[cold]
+    fn give_up_batch(&mut self) {
+        self.ring = None;
+        for sent in self.batch.iter().filter(|sent| !sent.is_answered) {
+            self.changes.set_told(sent.token.fd, sent.former);
+            self.changes.queue(sent.token);
+        }
+    }
+
+    /// Submits the batch and takes the answers to it, so that each change is in force, and the
+    /// ring empty, when this returns.
+    fn submit(&mut self) -> io::Result<()> {
+        let Some(ring) = &mut self.ring else { return Ok(()) };
+        self.batches += 1;
+        self.sent += self.batch.len() as u64;
+        let mut unanswered = self.batch.len();
+        let mut interruptions = 0;
+        while unanswered > 0 {
+            match ring.enter(unanswered as u32, None) {
+                Ok(_) => {}
+                Err(error)
+                    if error.raw_os_error() == Some(libc::EINTR)
+                        && interruptions < MAX_INTERRUPTIONS =>
+                {
+                    interruptions += 1;
+                }
+                Err(error) => return Err(error),
+            }
+            while unanswered > 0 {
+                self.answers.clear();
+                ring.take_completions(&mut self.answers, CHUNK.min(unanswered));
+                if self.answers.is_empty() {
+                    break;
+                }
+                unanswered -= self.answers.len();
+                for answer in &self.answers {
+                    let sent = &mut self.batch[answer.user_data as usize];
+                    sent.is_answered = true;
+                    if answer.result < 0 {
+                        // epoll_ctl(2): whatever an addition or a change is refused for, the set
+                        // does not hold the descriptor; the next change tries to add it anew.
+                        self.refusals += 1;
+                        self.changes.set_told(sent.token.fd, None);
+                        self.refused.push(refusal(sent.token, answer.result));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the descriptor out of the kernel's set at once, as the paper explains (see the top).
+    #[inline]
+    fn take_out(&mut self, token: Token) -> Result<(), Error> {
+        match self.changes.end(token.fd) {
+            Some(_) => self.core.control(EpollOp::Remove, token, 0),
+            // The kernel never heard of it.
+            None => Ok(()),
+        }
+    }
+}
+
+impl Mechanism for EpollCtlv {
+    const DESCRIPTION: &'static Description = &DESCRIPTION;
+
+    fn open(options: &Options) -> Result<Self, Error> {
+        let core = Instance::open(options)?;
+        let ring = open_ring(core.epoll.as_fd())?;
+        Ok(Self {
+            core,
+            ring: Some(ring),
+            changes: ChangesByToken::default(),
+            batch: Vec::with_capacity(BATCH),
+            answers: Vec::with_capacity(CHUNK),
+            refused: Vec::new(),
+            refusals: 0,
+            batches: 0,
+            sent: 0,
+        })
+    }
+
+    #[inline]
+    fn add(&mut self, fd: BorrowedFd<'_>, interest: Interest) -> Result<Token, Error> {
+        let token = self.core.registrations.insert(fd.as_raw_fd(), interest)?;
+        if let Err(error) = self.queue(token) {
+            let _ = self.core.registrations.remove(token);
+            let _ = self.take_out(token);
+            return Err(error);
+        }
+        Ok(token)
+    }
+
+    #[inline]
+    fn modify(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
+        self.core.registrations.replace(token, interest)?;
+        self.queue(token)
+    }
+
+    #[inline]
+    fn remove(&mut self, token: Token) -> Result<(), Error> {
+        self.core.registrations.remove(token)?;
+        self.take_out(token)
+    }
+
+    #[inline]
+    fn close(&mut self, token: Token, fd: OwnedFd) -> Result<(), Error> {
+        let known = self.core.registrations.remove(token);
+        let result = known.and_then(|_| self.take_out(token));
+        sys::close(fd);
+        result
+    }
+
+    #[inline]
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<usize, Error> {
+        self.flush()?;
+        if self.refused.is_empty() {
+            return self.core.wait(timeout);
+        }
+        let found = self.core.wait(Some(Duration::ZERO))?;
+        Ok(found + self.refused.len())
+    }
+
+    #[inline]
+    fn next_event(&mut self) -> Option<Event> {
+        while let Some(event) = self.refused.pop() {
+            if self.core.registrations.interest(event.token).is_some() {
+                return Some(event);
+            }
+        }
+        self.core.next_live().map(|(token, _, readiness)| Event { token, readiness })
+    }
+
+    fn len(&self) -> usize {
+        self.core.registrations.len()
+    }
+
+    fn statistics(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("change_batches", self.batches),
+            ("changes_sent", self.sent),
+            ("changes_refused", self.refusals),
+        ]
+    }
+
+    fn waker(&mut self) -> Result<Waker, Error> {
+        self.core.waker()
+    }
+
+    fn reopen_after_fork(&mut self) -> Result<(), Error> {
+        self.core.reopen()?;
+        // The parent's ring is only unmapped and closed here: both processes see its memory.
+        self.ring = Some(open_ring(self.core.epoll.as_fd())?);
+        self.refused.clear();
+        self.changes.clear();
+        for (token, _) in self.core.registrations.iter() {
+            self.changes.queue(token);
+        }
+        self.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_and_goes_between_two_waits_does_not_pile_up() {
+        let Ok(mut set) = EpollCtlv::open(&Options::default()) else {
+            return; // the contract suite tells why
+        };
+        let fd = sys::eventfd().unwrap();
+        for _ in 0..10 * BATCH {
+            let token = set.add(fd.as_fd(), Interest::READ).unwrap();
+            set.remove(token).unwrap();
+            assert!(set.changes.len() <= BATCH);
+        }
+        set.wait(Some(Duration::ZERO)).unwrap();
+        assert_eq!(set.next_event(), None);
+        assert_eq!(set.changes.len(), 0);
+    }
+}

@@ -1,0 +1,53 @@
+//! Who reports often during a stay with the partner, and is better disarmed for the rest of it.
+
+use std::os::fd::RawFd;
+
+/// The events in one stay with the partner at which a descriptor is disarmed. To disarm it and to arm
+/// it again takes four calls, so that connections with a few requests are left alone.
+const FREQUENT: u32 = 8;
+
+/// Events by descriptor number since a beginning.
+#[derive(Debug, Default)]
+pub(crate) struct EventRate {
+    /// By descriptor number: 24 bits name the stay (with the partner) that the count belongs to, 8
+    /// bits are the count.
+    cells: Vec<u32>,
+    stay: u32,
+}
+
+impl EventRate {
+    /// Begins a stay: all counts are 0 from now on, since none belongs to it.
+    pub(crate) fn begin(&mut self) {
+        self.stay = self.stay.wrapping_add(1) & 0x00ff_ffff;
+    }
+
+    /// One more event of `fd`: whether it has now had [`FREQUENT`].
+    #[inline]
+    pub(crate) fn is_frequent(&mut self, fd: RawFd) -> bool {
+        let index = fd as usize;
+        if index >= self.cells.len() {
+            self.cells.resize((index + 1).next_multiple_of(1024), 0);
+        }
+        let cell = &mut self.cells[index];
+        let count = if *cell >> 8 == self.stay { (*cell & 0xff) + 1 } else { 1 };
+        // It stays where it is reached, and is said once.
+        *cell = self.stay << 8 | count.min(FREQUENT + 1);
+        count == FREQUENT
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_frequent_is_said_once_in_a_stay() {
+        let mut rate = EventRate::default();
+        for _ in 0..3 {
+            rate.begin();
+            let said: Vec<u32> = (1..1_000).filter(|_| rate.is_frequent(5)).collect();
+            assert_eq!(said, [FREQUENT]);
+            assert!((1..FREQUENT).all(|_| !rate.is_frequent(6)), "each has a count of its own");
+        }
+    }
+}

@@ -1,0 +1,567 @@
+//! `hybrid`: signals while it is quiet, a polling mechanism under load, and back. The server that
+//! provos §4 imagines and §6 asks for, with the way back that phhttpd never had.
+//!
+//! # Both sets at once
+//! Every descriptor is armed for signals and in the partner's interest set ("maintain its pollfd
+//! array, or corresponding kernel state, concurrently", §6). A switch copies nothing: it changes a
+//! signal mask, and which side is waited for. Only what is added while the partner waits is armed
+//! later, when it is quiet, but before the switch: under load most is closed by then. And what
+//! reports often while the partner waits, such as a listener, is disarmed until then, so that the
+//! kernel has no signals to throw away for it.
+//!
+//! What sends no signals (eventfds, timerfds, epoll sets) the partner alone tells of: as long as
+//! there is one, the hybrid stays with its partner. Regular files are refused.
+//!
+//! # To the partner
+//! When the queue overflows, or when `high` signals were taken without the queue having been seen
+//! empty: the server is behind. The signals are unblocked in this thread, which, as they are
+//! ignored, throws away what is queued and lets the kernel drop what is sent from then on: senders
+//! pay nearly nothing for a signal that nobody wants. Nothing is lost: whatever happened is in the
+//! partner's set, which reports all that is still ready.
+//!
+//! # Back to signals
+//! When, for `dwell_ms`, no wait found more than `low` events. The signals are blocked, so that
+//! they queue, and *after that* the partner is emptied once more: what happened before is found
+//! by it, what happens later has a signal, and what happens between has both (a spurious event).
+//! When load returns soon after, the next stay is twice as long, up to `LONGEST_FACTOR` times,
+//! so that a load at the border costs few switches.
+//!
+//! # Semantics
+//! With `partner=epoll`, which is used edge-triggered, those of an edge. poll(2) and /dev/poll are
+//! level-triggered, and with them the whole is: while signals tell, what was reported is asked
+//! about again at the next wait.
+
+use super::{
+    event_rate::EventRate,
+    latecomers::Latecomers,
+    polling_side::{PollingSide, polling},
+    signalled_set::SignalledSet,
+};
+use crate::{
+    Capabilities, Description, Error, Event, Interest, Mechanism, Options, Token, Waker,
+    registration::Registrations,
+};
+use pollux_sys as sys;
+use std::{
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    time::{Duration, Instant},
+};
+
+const DESCRIPTION: Description = Description {
+    name: "hybrid",
+    summary: "real-time signals while it is quiet, epoll (or another partner) under load, and back",
+    paper: "provos §4 and §6 (imagined there)",
+    capabilities: Capabilities::EDGE.union(Capabilities::OVERFLOWS).union(Capabilities::ONE_OWNER),
+    own_options: &[
+        ("partner", &["epoll", "poll", "devpoll"], "what waits under load"),
+        (
+            "high",
+            &[],
+            "signals taken without the queue having been seen empty, at which the partner takes \
+             over (default 256)",
+        ),
+        ("low", &[], "events in one wait for the partner, up to which it is quiet (default 16)"),
+        (
+            "dwell_ms",
+            &[],
+            "milliseconds that it must be quiet before signals take over again (default 100)",
+        ),
+        ("signal", &[], "the signal's number (default: the first that is free)"),
+    ],
+};
+
+const NO_FILES: &str = "regular files are always ready and send no signals; read and write them \
+                        without waiting";
+
+/// Default of `high`: four full reads of the signalfd.
+const HIGH: u64 = 256;
+
+/// Default of `low`: a quarter of what one read of the signalfd takes.
+const LOW: u64 = 16;
+
+/// Default of `dwell_ms`: with [`LONGEST_FACTOR`], it is back on signals within 0.8 s.
+const DWELL_MS: u64 = 100;
+
+/// How much longer than `dwell_ms` a stay may have to be.
+const LONGEST_FACTOR: u32 = 8;
+
+/// Who stays on signals this many times `dwell_ms` has come to stay.
+const SETTLED_FACTOR: u32 = 10;
+
+/// How many latecomers are armed between two looks at what is ready.
+const ARMED_AT_A_TIME: usize = 512;
+
+/// The most changes of side within one wait.
+const MOST_TURNS: usize = 6;
+
+/// Who is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Signals,
+    Partner,
+    /// Signals queue again; the partner has not been emptied yet.
+    Returning,
+}
+
+/// Two interest sets with one content.
+#[derive(Debug)]
+pub struct Hybrid {
+    registrations: Registrations,
+    signals: SignalledSet,
+    /// Registered and in the partner's set, but not armed for signals: none but while the partner
+    /// waits.
+    late: Latecomers,
+    /// By descriptor number: its events in this stay with the partner.
+    rate: EventRate,
+    partner: PollingSide,
+    /// The waker's pipe in the partner's set.
+    waker_token: Option<Token>,
+    side: Side,
+    level: bool,
+    max_events: usize,
+    /// Events that may still be handed out before the next wait.
+    left: usize,
+    high: u64,
+    low: u64,
+    dwell: Duration,
+    /// How often `dwell` the present stay with the partner must be quiet: hysteresis.
+    factor: u32,
+    /// Since which wait for the partner it has been quiet.
+    quiet_since: Option<Instant>,
+    /// When the present side was taken.
+    switched_at: Instant,
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    to_partner: u64,
+    by_overflow: u64,
+    to_signals: u64,
+    switch_ns: u64,
+    longest_switch_ns: u64,
+    partner_ns: u64,
+    returns_put_off: u64,
+    disarmed: u64,
+}
+
+fn number(options: &Options, key: &str, default: u64) -> Result<u64, Error> {
+    let Some(text) = options.own.get(key) else { return Ok(default) };
+    text.parse().map_err(|_| {
+        Error::Spec(format!("mechanism {}: {key}={text}: wants a number", DESCRIPTION.name))
+    })
+}
+
+impl Hybrid {
+    /// Signals no longer; the partner has everything.
+    fn switch_to_partner(&mut self, by_overflow: bool) -> Result<(), Error> {
+        let started_at = Instant::now();
+        self.signals.mute(&self.registrations)?;
+        // A relapse: signals could not cope, so be slower to trust them again.
+        let relapsed = started_at - self.switched_at < self.dwell * SETTLED_FACTOR;
+        let first = self.counts.to_partner == 0;
+        self.factor = if relapsed && !first { (self.factor * 2).min(LONGEST_FACTOR) } else { 1 };
+        self.counts.to_partner += 1;
+        self.counts.by_overflow += u64::from(by_overflow);
+        self.rate.begin();
+        self.take_side(Side::Partner, started_at);
+        Ok(())
+    }
+
+    /// Signals queue from now on, and the partner is emptied after that.
+    fn begin_return(&mut self) -> Result<(), Error> {
+        let started_at = Instant::now();
+        self.signals.unmute()?;
+        self.counts.to_signals += 1;
+        self.counts.partner_ns += (started_at - self.switched_at).as_nanos() as u64;
+        self.take_side(Side::Returning, started_at);
+        Ok(())
+    }
+
+    fn add_to_both(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        token: Token,
+        interest: Interest,
+    ) -> Result<(), Error> {
+        let theirs = polling!(&mut self.partner, partner => partner.add(fd, interest))?;
+        // Both count the uses of a number in the same way.
+        debug_assert_eq!(theirs, token);
+        // The partner may wait for files; epoll, the partner of those in a hurry, refuses them.
+        if self.level && sys::is_file(fd.as_raw_fd()) {
+            polling!(&mut self.partner, partner => partner.remove(theirs))?;
+            return Err(Error::CannotWait { fd: fd.as_raw_fd(), reason: NO_FILES });
+        }
+        if self.side == Side::Partner {
+            self.late.add(token, &self.registrations);
+            return Ok(());
+        }
+        match self.signals.add(token, interest) {
+            Ok(()) => Ok(()),
+            Err(Error::CannotWait { .. }) => {
+                self.late.pin(token);
+                Ok(())
+            }
+            Err(error) => {
+                let _ = polling!(&mut self.partner, partner => partner.remove(theirs));
+                Err(error)
+            }
+        }
+    }
+
+    /// Arms some latecomers; whether that was the last of them.
+    fn arm_some(&mut self) -> Result<bool, Error> {
+        for _ in 0..ARMED_AT_A_TIME {
+            let Some((token, interest)) = self.late.take(&self.registrations) else {
+                return Ok(true);
+            };
+            // What has happened until now, the partner says.
+            match self.signals.arm(token, interest) {
+                Ok(()) => {}
+                Err(Error::CannotWait { .. }) => self.late.pin(token),
+                Err(error) => {
+                    self.late.add(token, &self.registrations);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// The partner has reported `token`: where that is often, it is disarmed until it is quiet.
+    #[inline]
+    fn note_event(&mut self, token: Token) {
+        if self.rate.is_frequent(token.fd) && !self.late.holds(token) {
+            self.disarm_for_now(token);
+        }
+    }
+
+    #[cold]
+    fn disarm_for_now(&mut self, token: Token) {
+        // Else it stays armed, which costs time and nothing else.
+        if self.registrations.interest(token).is_some() && self.signals.disarm(token).is_ok() {
+            self.late.add(token, &self.registrations);
+            self.counts.disarmed += 1;
+        }
+    }
+
+    /// It has been quiet for long enough: arms who is not armed yet, and begins the return. How
+    /// many events there are, if some come first.
+    fn end_stay(&mut self) -> Result<Option<usize>, Error> {
+        // Each turn takes some from the list, and nothing is added meanwhile.
+        loop {
+            match self.arm_some() {
+                Ok(true) if self.late.pinned() > 0 => {
+                    self.quiet_since = None;
+                    return Ok(Some(0));
+                }
+                Ok(true) => break,
+                Ok(false) => {}
+                // No memory for it now: the partner goes on, as if it were not quiet.
+                Err(_) => {
+                    self.counts.returns_put_off += 1;
+                    self.quiet_since = None;
+                    return Ok(Some(0));
+                }
+            }
+            let found = polling!(&mut self.partner, partner => partner.wait(Some(Duration::ZERO)))?;
+            if found > 0 {
+                if found as u64 > self.low {
+                    self.quiet_since = None;
+                }
+                return Ok(Some(found));
+            }
+        }
+        self.begin_return()?;
+        Ok(None)
+    }
+
+    fn take_side(&mut self, side: Side, started_at: Instant) {
+        let now = Instant::now();
+        let took = (now - started_at).as_nanos() as u64;
+        self.counts.switch_ns += took;
+        self.counts.longest_switch_ns = self.counts.longest_switch_ns.max(took);
+        self.side = side;
+        self.switched_at = now;
+        self.quiet_since = None;
+    }
+
+    /// Waits for signals; `None` when the partner takes over.
+    fn wait_for_signals(&mut self, timeout: Option<Duration>) -> Result<Option<usize>, Error> {
+        self.partner.keep_up()?;
+        let undrained = self.signals.undrained();
+        if undrained > 0 {
+            return Ok(Some(undrained));
+        }
+        if self.signals.backlog() >= self.high || self.late.pinned() > 0 {
+            self.switch_to_partner(false)?;
+            return Ok(None);
+        }
+        let waited = self.signals.wait(&self.registrations, timeout)?;
+        if !waited.overflowed {
+            return Ok(Some(waited.found));
+        }
+        self.switch_to_partner(true)?;
+        // The partner says again what the signals have said, but not that the waker was used.
+        Ok((waited.found > 0).then_some(waited.found))
+    }
+
+    /// Waits for the partner, not beyond the end of its stay; `None` when that has come.
+    fn wait_for_partner(&mut self, timeout: Option<Duration>) -> Result<Option<usize>, Error> {
+        if self.late.pinned() > 0 {
+            self.quiet_since = None;
+            return polling!(&mut self.partner, partner => partner.wait(timeout)).map(Some);
+        }
+        let stay = self.dwell * self.factor;
+        let started_at = Instant::now();
+        let quiet_for = self.quiet_since.map(|since| started_at - since);
+        if quiet_for.is_some_and(|time| time >= stay) {
+            return self.end_stay();
+        }
+        let left = stay - quiet_for.unwrap_or_default();
+        let time = if timeout.is_none_or(|time| left < time) { Some(left) } else { timeout };
+        let found = polling!(&mut self.partner, partner => partner.wait(time))?;
+        // Counted from the wait, so that the handling of a large batch does not pass for quiet.
+        self.quiet_since = match self.quiet_since {
+            _ if found as u64 > self.low => None,
+            None => Some(started_at),
+            since => since,
+        };
+        if found > 0 {
+            return Ok(Some(found));
+        }
+        if started_at.elapsed() >= left {
+            return self.end_stay();
+        }
+        // EINTR, or the caller's own time is over.
+        Ok(Some(0))
+    }
+
+    /// Empties the partner after signals have begun to queue. `None` when that is done.
+    fn wait_to_return(&mut self) -> Result<Option<usize>, Error> {
+        if !self.level {
+            let found = polling!(&mut self.partner, partner => partner.wait(Some(Duration::ZERO)))?;
+            if found > 0 {
+                return Ok(Some(found));
+            }
+            self.side = Side::Signals;
+            return Ok(None);
+        }
+        // What is ready now is asked about at every wait until it is not.
+        let rounds = self.registrations.len() / self.max_events + 2;
+        let mut woken = false;
+        for _ in 0..rounds {
+            polling!(&mut self.partner, partner => partner.wait(Some(Duration::ZERO)))?;
+            let mut taken = 0;
+            while let Some(event) = polling!(&mut self.partner, partner => partner.next_event()) {
+                taken += 1;
+                if Some(event.token) == self.waker_token {
+                    woken |= self.signals.drain_waker();
+                } else {
+                    self.signals.look_again(event.token);
+                }
+            }
+            if taken < self.max_events {
+                break;
+            }
+        }
+        self.side = Side::Signals;
+        Ok(woken.then_some(1))
+    }
+}
+
+impl Mechanism for Hybrid {
+    const DESCRIPTION: &'static Description = &DESCRIPTION;
+
+    fn capabilities(options: &Options) -> Capabilities {
+        if PollingSide::is_level(options) {
+            DESCRIPTION.capabilities - Capabilities::EDGE
+        } else {
+            DESCRIPTION.capabilities
+        }
+    }
+
+    fn open(options: &Options) -> Result<Self, Error> {
+        let level = PollingSide::is_level(options);
+        let now = Instant::now();
+        Ok(Self {
+            registrations: Registrations::default(),
+            signals: SignalledSet::open(DESCRIPTION.name, options, level)?,
+            late: Latecomers::default(),
+            rate: EventRate::default(),
+            partner: PollingSide::open(options)?,
+            waker_token: None,
+            side: Side::Signals,
+            level,
+            max_events: options.max_events.max(1),
+            left: 0,
+            high: number(options, "high", HIGH)?,
+            low: number(options, "low", LOW)?,
+            // A year is as good as for ever, and can be multiplied.
+            dwell: Duration::from_millis(number(options, "dwell_ms", DWELL_MS)?.min(1 << 35)),
+            factor: 1,
+            quiet_since: None,
+            switched_at: now,
+            counts: Counts::default(),
+        })
+    }
+
+    fn add(&mut self, fd: BorrowedFd<'_>, interest: Interest) -> Result<Token, Error> {
+        let token = self.registrations.insert(fd.as_raw_fd(), interest)?;
+        if let Err(error) = self.add_to_both(fd, token, interest) {
+            let _ = self.registrations.remove(token);
+            return Err(error);
+        }
+        if self.side == Side::Partner {
+            // No wait goes through the list meanwhile.
+            self.signals.keep_short(&self.registrations);
+        }
+        Ok(token)
+    }
+
+    #[inline]
+    fn modify(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
+        self.registrations.replace(token, interest)?;
+        if !self.late.holds(token) {
+            self.signals.modify(token, interest)?;
+        }
+        polling!(&mut self.partner, partner => partner.modify(token, interest))
+    }
+
+    fn remove(&mut self, token: Token) -> Result<(), Error> {
+        self.registrations.remove(token)?;
+        let disarmed = if self.late.holds(token) {
+            self.late.forget(token);
+            self.signals.forget(token);
+            Ok(())
+        } else {
+            self.signals.remove(token)
+        };
+        polling!(&mut self.partner, partner => partner.remove(token)).and(disarmed)
+    }
+
+    #[inline]
+    fn close(&mut self, token: Token, fd: OwnedFd) -> Result<(), Error> {
+        if self.registrations.remove(token).is_ok() {
+            self.late.forget(token);
+            self.signals.forget(token);
+        }
+        polling!(&mut self.partner, partner => partner.close(token, fd))
+    }
+
+    #[inline]
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<usize, Error> {
+        self.left = self.max_events;
+        let started_at = match (timeout, self.side) {
+            (Some(time), _) if !time.is_zero() => Some(Instant::now()),
+            _ => None,
+        };
+        let mut time = timeout;
+        // Each turn but the last changes the side. With a dwell of nothing and a high mark of
+        // nothing it could go round for ever: then return early.
+        for _ in 0..MOST_TURNS {
+            let found = match self.side {
+                Side::Signals => self.wait_for_signals(time)?,
+                Side::Partner => self.wait_for_partner(time)?,
+                Side::Returning => self.wait_to_return()?,
+            };
+            if let Some(found) = found {
+                return Ok(found);
+            }
+            if let (Some(whole), Some(started_at)) = (timeout, started_at) {
+                time = Some(whole.saturating_sub(started_at.elapsed()));
+            }
+        }
+        Ok(0)
+    }
+
+    #[inline]
+    fn next_event(&mut self) -> Option<Event> {
+        if self.left == 0 {
+            return None;
+        }
+        let event = if self.side == Side::Signals {
+            self.signals.next(&self.registrations)
+        } else {
+            loop {
+                let event = polling!(&mut self.partner, partner => partner.next_event());
+                match event {
+                    Some(event) if Some(event.token) == self.waker_token => {
+                        self.signals.drain_waker();
+                    }
+                    Some(event) if self.side == Side::Partner => {
+                        self.note_event(event.token);
+                        break Some(event);
+                    }
+                    other => break other,
+                }
+            }
+        };
+        self.left -= usize::from(event.is_some());
+        event
+    }
+
+    fn len(&self) -> usize {
+        self.registrations.len()
+    }
+
+    fn statistics(&self) -> Vec<(&'static str, u64)> {
+        let on_partner = self.side == Side::Partner;
+        let present = if on_partner { self.switched_at.elapsed().as_nanos() as u64 } else { 0 };
+        let mut figures = vec![
+            ("on_partner", u64::from(on_partner)),
+            ("stay_ms", (self.dwell * self.factor).as_millis() as u64),
+            ("switches_to_partner", self.counts.to_partner),
+            ("switches_by_overflow", self.counts.by_overflow),
+            ("switches_to_signals", self.counts.to_signals),
+            ("returns_put_off", self.counts.returns_put_off),
+            ("switch_ns", self.counts.switch_ns),
+            ("longest_switch_ns", self.counts.longest_switch_ns),
+            ("on_partner_ns", self.counts.partner_ns + present),
+            ("disarmed", self.counts.disarmed),
+            ("pinned", self.late.pinned() as u64),
+        ];
+        figures.extend(self.signals.statistics());
+        figures
+    }
+
+    fn waker(&mut self) -> Result<Waker, Error> {
+        let (waker, _) = self.signals.waker()?;
+        if self.waker_token.is_none() {
+            let read = self.signals.waker_pipe().expect("just made").as_fd();
+            let token = polling!(&mut self.partner, partner => partner.add(read, Interest::READ))?;
+            // The same use of the number here: both must go on counting alike.
+            let ours = self.registrations.insert(read.as_raw_fd(), Interest::READ)?;
+            debug_assert_eq!(ours, token);
+            self.registrations.remove(ours)?;
+            self.waker_token = Some(token);
+        }
+        Ok(waker)
+    }
+
+    fn reopen_after_fork(&mut self) -> Result<(), Error> {
+        polling!(&mut self.partner, partner => partner.reopen_after_fork())?;
+        if let Some(token) = self.waker_token.take() {
+            // Not before: until then the set in the kernel was the parent's.
+            polling!(&mut self.partner, partner => partner.remove(token))?;
+        }
+        if self.side != Side::Signals {
+            self.signals.unmute()?;
+            self.side = Side::Signals;
+            self.switched_at = Instant::now();
+        }
+        // All there are, anew.
+        self.late.clear();
+        let had_waker = self.signals.reopen_after_fork(&self.registrations);
+        for (token, interest) in self.registrations.iter() {
+            match self.signals.add(token, interest) {
+                Err(Error::CannotWait { .. }) => self.late.pin(token),
+                armed => armed?,
+            }
+        }
+        if had_waker {
+            self.waker()?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,257 @@
+//! `rtsig`: real-time signals tell of descriptors, as phhttpd uses them (provos §2, §4, §6,
+//! figs 11 to 14; fcntl(2): F_SETSIG).
+//!
+//! A signal is a hint: it says what happened when it was sent, and it outlives what it was about.
+//!
+//! # Nothing is lost
+//! - Arming an already readable descriptor sends no signal. What is added or modified goes into a
+//!   list that the next wait asks poll(2) about, once for all of them.
+//! - When the queue has no room the kernel sends SIGIO. The queue is then flushed, and one poll(2)
+//!   over the whole interest set finds what was lost (`overflow=inplace`): signals sent from the
+//!   flush on are queued again, those before are seen by the poll. The limit, RLIMIT_SIGPENDING,
+//!   counts what all processes of the user have queued, so the overflow may be another's fault.
+//!
+//! - The signal that there is room to write again can be lost with all but TCP sockets, whose
+//!   room is therefore told by an epoll instance beside the signals (`writability.rs`).
+//!
+//! # Nothing is stale
+//! A signal names a descriptor's number only, and may have been sent for the number's former
+//! owner. Whoever was added since the queue was last seen empty is *suspect*: a signal for it is
+//! not believed, poll(2) is asked. When the queue is empty, all signals for former owners are
+//! gone, and whatever comes is for the owner of now. So an event is never about a registration
+//! that has ended. It may be spurious, as with any mechanism, since the state may have changed
+//! after the signal.
+//!
+//! # `overflow=handoff`
+//! phhttpd's own answer to overflow: see the module `handoff`. From the first overflow on, a
+//! partner thread polls, and there is no way back. poll(2) is level-triggered, so this variant is
+//! so throughout: while signals last, what was reported is asked about again at the next wait.
+
+use super::{handoff::Handoff, signalled_set::SignalledSet};
+use crate::{
+    Capabilities, Description, Error, Event, Interest, Mechanism, Options, Token, Waker,
+    registration::Registrations,
+};
+use pollux_sys as sys;
+use std::{
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
+    time::Duration,
+};
+
+const DESCRIPTION: Description = Description {
+    name: "rtsig",
+    summary: "POSIX real-time signals: one queued per arrival; poll(2) recovers from overflow",
+    paper: "provos figs 11-14 (phhttpd)",
+    capabilities: Capabilities::EDGE.union(Capabilities::OVERFLOWS).union(Capabilities::ONE_OWNER),
+    own_options: &[
+        (
+            "dequeue",
+            &["batch", "one"],
+            "how signals are taken: up to 64 in a call through a signalfd (the paper's \
+             sigtimedwait4), or one in a call by sigtimedwait, as phhttpd",
+        ),
+        (
+            "overflow",
+            &["inplace", "handoff"],
+            "when the queue overflows: one poll in the same thread and on with signals, or \
+             phhttpd's partner thread that polls from then on",
+        ),
+        ("signal", &[], "the signal's number (default: the first that is free)"),
+    ],
+};
+
+/// An interest set of which real-time signals tell.
+#[derive(Debug)]
+pub struct RtSignals {
+    registrations: Registrations,
+    signals: SignalledSet,
+    max_events: usize,
+    /// Events that may still be handed out before the next wait.
+    left: usize,
+    /// `overflow=handoff`, and therefore level-triggered.
+    hands_off: bool,
+    handoff: Option<Handoff>,
+}
+
+impl RtSignals {
+    fn hands_off(options: &Options) -> bool {
+        options.own.get("overflow").is_some_and(|value| value == "handoff")
+    }
+
+    /// After an overflow with `overflow=handoff`: passes everything on to a partner thread.
+    ///
+    /// The signals are muted last, when nothing can fail any more. Without a partner (no thread or
+    /// no socket is to be had) they go on, and what was lost is found in place; the next overflow
+    /// tries again.
+    fn hand_off(&mut self) -> Result<(), Error> {
+        match self.start_partner() {
+            Ok(partner) => {
+                self.signals.mute(&self.registrations)?;
+                self.handoff = Some(partner);
+                Ok(())
+            }
+            Err(error) => {
+                self.signals.recover(&self.registrations)?;
+                Err(error)
+            }
+        }
+    }
+
+    fn start_partner(&self) -> Result<Handoff, Error> {
+        let mut partner = Handoff::begin(&self.registrations, self.max_events)?;
+        if let Some(read) = self.signals.waker_pipe() {
+            partner.watch_waker(read.as_raw_fd())?;
+        }
+        Ok(partner)
+    }
+}
+
+impl Mechanism for RtSignals {
+    const DESCRIPTION: &'static Description = &DESCRIPTION;
+
+    fn capabilities(options: &Options) -> Capabilities {
+        if Self::hands_off(options) {
+            DESCRIPTION.capabilities - Capabilities::EDGE
+        } else {
+            DESCRIPTION.capabilities
+        }
+    }
+
+    fn open(options: &Options) -> Result<Self, Error> {
+        let hands_off = Self::hands_off(options);
+        Ok(Self {
+            registrations: Registrations::default(),
+            signals: SignalledSet::open(DESCRIPTION.name, options, hands_off)?,
+            max_events: options.max_events.max(1),
+            left: 0,
+            hands_off,
+            handoff: None,
+        })
+    }
+
+    fn add(&mut self, fd: BorrowedFd<'_>, interest: Interest) -> Result<Token, Error> {
+        let token = self.registrations.insert(fd.as_raw_fd(), interest)?;
+        let added = match &mut self.handoff {
+            Some(partner) => partner.watch(token, interest),
+            None => self.signals.add(token, interest),
+        };
+        if let Err(error) = added {
+            let _ = self.registrations.remove(token);
+            return Err(error);
+        }
+        Ok(token)
+    }
+
+    #[inline]
+    fn modify(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
+        self.registrations.replace(token, interest)?;
+        match &mut self.handoff {
+            Some(partner) => partner.watch(token, interest),
+            None => self.signals.modify(token, interest),
+        }
+    }
+
+    fn remove(&mut self, token: Token) -> Result<(), Error> {
+        self.registrations.remove(token)?;
+        match &mut self.handoff {
+            Some(partner) => partner.forget(token),
+            None => self.signals.remove(token),
+        }
+    }
+
+    /// One system call: close(2) ends the signals, too.
+    #[inline]
+    fn close(&mut self, token: Token, fd: OwnedFd) -> Result<(), Error> {
+        let known = self.registrations.remove(token);
+        let told = match &mut self.handoff {
+            Some(partner) if known.is_ok() => partner.forget(token),
+            None if known.is_ok() => {
+                self.signals.forget(token);
+                Ok(())
+            }
+            _ => Ok(()),
+        };
+        sys::close(fd);
+        known.map(drop).and(told)
+    }
+
+    #[inline]
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<usize, Error> {
+        self.left = self.max_events;
+        if let Some(partner) = &mut self.handoff {
+            let found = partner.wait(timeout)?;
+            if partner.woken() {
+                self.signals.drain_waker();
+            }
+            return Ok(found);
+        }
+        let undrained = self.signals.undrained();
+        if undrained > 0 {
+            return Ok(undrained);
+        }
+        let waited = self.signals.wait(&self.registrations, timeout)?;
+        if !waited.overflowed {
+            return Ok(waited.found);
+        }
+        if self.hands_off {
+            self.hand_off()?;
+            return Ok(waited.found);
+        }
+        // Nothing may be ready after all: the caller then waits again.
+        Ok(self.signals.recover(&self.registrations)? + waited.found)
+    }
+
+    #[inline]
+    fn next_event(&mut self) -> Option<Event> {
+        if self.left == 0 {
+            return None;
+        }
+        let event = match &mut self.handoff {
+            Some(partner) => partner.next(&self.registrations),
+            None => self.signals.next(&self.registrations),
+        };
+        self.left -= usize::from(event.is_some());
+        event
+    }
+
+    fn len(&self) -> usize {
+        self.registrations.len()
+    }
+
+    fn statistics(&self) -> Vec<(&'static str, u64)> {
+        let mut figures = self.signals.statistics();
+        match &self.handoff {
+            Some(partner) => figures.extend(partner.statistics()),
+            // From the start, so that what has not happened can be told from what is not counted.
+            None if self.hands_off => figures.extend(Handoff::STATISTICS.map(|name| (name, 0))),
+            None => {}
+        }
+        figures
+    }
+
+    fn waker(&mut self) -> Result<Waker, Error> {
+        let is_new = self.signals.waker_pipe().is_none();
+        let (waker, read) = self.signals.waker()?;
+        if let (Some(partner), true) = (&mut self.handoff, is_new) {
+            partner.watch_waker(read)?;
+        }
+        Ok(waker)
+    }
+
+    /// The child takes the descriptors over: they are the parent's no longer (fcntl(2): the owner
+    /// belongs to the open file description, which both share).
+    fn reopen_after_fork(&mut self) -> Result<(), Error> {
+        if let Some(partner) = self.handoff.take() {
+            partner.abandon();
+            self.signals.unmute()?;
+        }
+        let had_waker = self.signals.reopen_after_fork(&self.registrations);
+        for (token, interest) in self.registrations.iter() {
+            self.signals.add(token, interest)?;
+        }
+        if had_waker {
+            self.waker()?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,390 @@
+//! An interest set told of by signals: the queue, what must be asked about again, and what was
+//! found. `rtsig` and `hybrid` stand on it; they differ in what they do on overflow.
+//!
+//! The module documentation of [`super::rtsig`] says why nothing is lost and nothing is stale.
+
+use super::{queue::SignalQueue, recheck::Recheck, writability::Writability};
+use crate::{
+    Error, Event, Interest, Options, Readiness, Token, Waker, mechanism::ALWAYS,
+    registration::Registrations,
+};
+use pollux_sys as sys;
+use std::{
+    os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
+    time::{Duration, Instant},
+};
+
+/// The side of a mechanism that signals tell of.
+#[derive(Debug)]
+pub(crate) struct SignalledSet {
+    queue: SignalQueue,
+    recheck: Recheck,
+    writability: Writability,
+    /// By descriptor number: in which period it was added. A period ends when the queue is seen
+    /// empty; who was added in the current one is suspect.
+    added_in: Vec<u32>,
+    period: u32,
+    /// Events straight from signals.
+    events: Vec<Event>,
+    next: usize,
+    /// Report for as long as it is ready.
+    level: bool,
+    waker: Option<(Waker, OwnedFd)>,
+    /// Signals taken since the queue was last seen empty.
+    backlog: u64,
+    counts: Counts,
+}
+
+/// Figures for the statistics.
+#[derive(Debug, Default)]
+struct Counts {
+    signals: u64,
+    stale: u64,
+    rechecked: u64,
+    overflows: u64,
+    recoveries: u64,
+    recovery_ns: u64,
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Waited {
+    /// How many events there are; the waker counts as one.
+    pub(crate) found: usize,
+    /// Signals were lost, and what was found may have been dropped: the holder recovers.
+    pub(crate) overflowed: bool,
+}
+
+/// What a round of taking signals ended with.
+enum Round {
+    Done(Waited),
+    /// Nothing but stale signals: wait for the rest of the time.
+    Again,
+}
+
+impl SignalledSet {
+    /// Opens the queue for `mechanism`, which is named in errors.
+    pub(crate) fn open(
+        mechanism: &'static str,
+        options: &Options,
+        level: bool,
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            queue: SignalQueue::open(mechanism, options)?,
+            recheck: Recheck::new(level),
+            writability: Writability::default(),
+            added_in: Vec::new(),
+            period: 1,
+            events: Vec::with_capacity(options.max_events.max(1)),
+            next: 0,
+            level,
+            waker: None,
+            backlog: 0,
+            counts: Counts::default(),
+        })
+    }
+
+    /// Makes signals tell of `token`; the next wait reports it if it is ready.
+    #[inline]
+    pub(crate) fn add(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
+        self.arm(token, interest)?;
+        self.recheck.forget(token);
+        self.recheck.list(token);
+        Ok(())
+    }
+
+    /// Makes signals tell of what happens to `token` from now on.
+    #[inline]
+    pub(crate) fn arm(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
+        self.queue.arm(token.fd)?;
+        self.writability.begin(token, interest)?;
+        let index = token.fd as usize;
+        if index >= self.added_in.len() {
+            self.added_in.resize((index + 1).next_multiple_of(1024), 0);
+        }
+        self.added_in[index] = self.period;
+        Ok(())
+    }
+
+    /// The next wait reports `token` if it is ready. No system call, as a rule: the descriptor is
+    /// armed for everything, and interest is applied to what the signals say.
+    #[inline]
+    pub(crate) fn modify(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
+        self.recheck.list(token);
+        self.writability.want(token, interest)
+    }
+
+    /// The next wait reports `token` if it is ready.
+    #[inline]
+    pub(crate) fn look_again(&mut self, token: Token) {
+        self.recheck.list(token);
+    }
+
+    /// Signals tell of `token` no longer.
+    pub(crate) fn remove(&mut self, token: Token) -> Result<(), Error> {
+        self.recheck.forget(token);
+        self.disarm(token)
+    }
+
+    /// Signals tell of `token` no longer, until it is [armed](Self::arm) again; whether to look at
+    /// it is still remembered.
+    pub(crate) fn disarm(&mut self, token: Token) -> Result<(), Error> {
+        self.writability.end(token);
+        self.queue.disarm(token.fd)
+    }
+
+    /// The descriptor of `token` is about to be closed, which ends its signals.
+    #[inline]
+    pub(crate) fn forget(&mut self, token: Token) {
+        self.recheck.forget(token);
+    }
+
+    /// How many events have not been handed out and will not be found again.
+    #[inline]
+    pub(crate) fn undrained(&self) -> usize {
+        if self.level { 0 } else { self.events.len() - self.next + self.recheck.ready() }
+    }
+
+    /// Signals taken since the queue was last seen empty: how far the caller is behind.
+    #[inline]
+    pub(crate) fn backlog(&self) -> u64 {
+        self.backlog
+    }
+
+    /// Waits for signals, and asks poll(2) about what is uncertain.
+    #[inline]
+    pub(crate) fn wait(
+        &mut self,
+        registrations: &Registrations,
+        timeout: Option<Duration>,
+    ) -> Result<Waited, Error> {
+        self.events.clear();
+        self.next = 0;
+        self.recheck.begin_wait();
+        let nothing = Waited { found: 0, overflowed: false };
+        let deadline = match timeout {
+            Some(time) if !time.is_zero() => Instant::now().checked_add(time),
+            _ => None,
+        };
+        let mut time = timeout;
+        loop {
+            if let Round::Done(waited) = self.round(registrations, time)? {
+                return Ok(waited);
+            }
+            if timeout == Some(Duration::ZERO) {
+                return Ok(nothing);
+            }
+            if let Some(deadline) = deadline {
+                let left = deadline.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Ok(nothing);
+                }
+                time = Some(left);
+            }
+        }
+    }
+
+    /// Takes what is queued, waiting for it if need be, and asks poll(2) about what is uncertain.
+    fn round(
+        &mut self,
+        registrations: &Registrations,
+        timeout: Option<Duration>,
+    ) -> Result<Round, Error> {
+        let zero = Some(Duration::ZERO);
+        let due = self.recheck.is_due() || self.queue.has_news();
+        let mut timeout = if due { zero } else { timeout };
+        let mut waited = timeout != zero;
+        if self.writability.is_used() {
+            let recheck = &mut self.recheck;
+            let interrupted = self.writability.wait(self.queue.as_fd(), timeout, |token| {
+                let interest = registrations.interest(token);
+                if interest.is_some_and(|interest| interest.contains(Interest::WRITE)) {
+                    recheck.list(token);
+                }
+            })?;
+            if interrupted {
+                return Ok(Round::Done(Waited { found: 0, overflowed: false }));
+            }
+            // Room that was made is no reason to end the wait, until poll(2) says so, too.
+            waited &= !self.recheck.is_due();
+            timeout = zero;
+        }
+        let waker = self.waker.as_ref().map_or(-1, |(_, read)| read.as_raw_fd());
+        let mut woken = false;
+        let recheck = &mut self.recheck;
+        let (added_in, period, level) = (&self.added_in, self.period, self.level);
+        let (events, counts) = (&mut self.events, &mut self.counts);
+        let taken = self.queue.take(timeout, |fd: RawFd, bits| {
+            if fd == waker {
+                woken = true;
+                return;
+            }
+            let Some((token, interest)) = registrations.by_fd(fd) else {
+                counts.stale += 1;
+                return;
+            };
+            if recheck.holds(token) {
+                return;
+            }
+            // The band of a hang-up always names an error, too: ask what it really is.
+            let unclear = bits & (libc::POLLERR | libc::POLLHUP) as u32 != 0;
+            if level || unclear || added_in[fd as usize] == period {
+                counts.rechecked += u64::from(!level);
+                recheck.list(token);
+                return;
+            }
+            let readiness = Readiness::from_poll_bits(bits & (interest.to_poll_bits() | ALWAYS));
+            if !readiness.is_empty() {
+                events.push(Event { token, readiness });
+            }
+        });
+        let taken = taken.map_err(Error::io("rt_sigtimedwait"))?;
+        self.counts.signals += taken.signals as u64;
+        self.backlog += taken.signals as u64;
+        if taken.emptied {
+            self.period = self.period.wrapping_add(1);
+            self.backlog = 0;
+        }
+        if taken.overflowed {
+            self.counts.overflows += 1;
+            woken |= self.drain_waker();
+            let found = usize::from(woken);
+            return Ok(Round::Done(Waited { found, overflowed: true }));
+        }
+        if woken {
+            self.drain_waker();
+        }
+        if self.recheck.is_due() {
+            match self.recheck.ask(registrations) {
+                Ok(_) => {}
+                Err(error) if error.raw_os_error() == Some(libc::EINTR) => {
+                    return Ok(Round::Done(Waited { found: 0, overflowed: false }));
+                }
+                Err(source) => return Err(Error::Io { call: "ppoll", source }),
+            }
+        }
+        let found = self.events.len() + self.recheck.ready() + usize::from(woken);
+        // A time that is over, and nothing was taken: return. Stale signals do not end a wait.
+        let over = taken.signals == 0 && waited;
+        if found > 0 || taken.interrupted || over {
+            Ok(Round::Done(Waited { found, overflowed: false }))
+        } else {
+            Ok(Round::Again)
+        }
+    }
+
+    /// After an overflow: throws away the rest of the queue, and asks poll(2) about the whole
+    /// interest set. How many are ready.
+    pub(crate) fn recover(&mut self, registrations: &Registrations) -> Result<usize, Error> {
+        let started_at = Instant::now();
+        self.queue.flush()?;
+        self.start_anew(registrations);
+        for (token, _) in registrations.iter() {
+            self.recheck.list(token);
+        }
+        match self.recheck.ask(registrations) {
+            Ok(_) => {}
+            // All are still listed.
+            Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
+            Err(source) => return Err(Error::Io { call: "ppoll", source }),
+        }
+        self.counts.recoveries += 1;
+        self.counts.recovery_ns += started_at.elapsed().as_nanos() as u64;
+        Ok(self.recheck.ready())
+    }
+
+    /// Throws away what is queued and what was found, and queues nothing more. One system call.
+    pub(crate) fn mute(&mut self, registrations: &Registrations) -> Result<(), Error> {
+        self.queue.mute()?;
+        self.start_anew(registrations);
+        Ok(())
+    }
+
+    /// Keeps the list of what must be asked about in proportion to what is registered. For those
+    /// who add while they do not wait.
+    pub(crate) fn keep_short(&mut self, registrations: &Registrations) {
+        self.recheck.keep_short(registrations);
+    }
+
+    /// Queues again. What has happened until now is for the holder to find.
+    pub(crate) fn unmute(&mut self) -> Result<(), Error> {
+        // The queue has been empty all the time: nothing in it is for former owners.
+        self.period = self.period.wrapping_add(1);
+        self.queue.unmute()
+    }
+
+    /// The queue is empty, so that nothing in it is for former owners; what was taken from it is
+    /// found in another way.
+    fn start_anew(&mut self, registrations: &Registrations) {
+        self.events.clear();
+        self.next = 0;
+        self.recheck.tidy(registrations);
+        self.period = self.period.wrapping_add(1);
+        self.backlog = 0;
+    }
+
+    /// The next event of the last wait.
+    #[inline]
+    pub(crate) fn next(&mut self, registrations: &Registrations) -> Option<Event> {
+        while let Some(&event) = self.events.get(self.next) {
+            self.next += 1;
+            if registrations.interest(event.token).is_some() {
+                return Some(event);
+            }
+        }
+        self.recheck.next(registrations)
+    }
+
+    /// The waker, and the end of its pipe that is to be watched by whoever waits beside signals.
+    pub(crate) fn waker(&mut self) -> Result<(Waker, RawFd), Error> {
+        if self.waker.is_none() {
+            let (waker, read) = Waker::over_pipe()?;
+            self.queue.arm(read.as_raw_fd())?;
+            self.waker = Some((waker, read));
+        }
+        let (waker, read) = self.waker.as_ref().expect("just made");
+        Ok((waker.clone(), read.as_raw_fd()))
+    }
+
+    /// The waker's pipe, where there is one.
+    pub(crate) fn waker_pipe(&self) -> Option<&OwnedFd> {
+        self.waker.as_ref().map(|(_, read)| read)
+    }
+
+    /// Empties the waker's pipe; whether anything was in it.
+    pub(crate) fn drain_waker(&self) -> bool {
+        let Some((_, read)) = &self.waker else { return false };
+        let mut any = false;
+        // Bounded by the pipe's own capacity of 64 KiB, but for wakers that write meanwhile:
+        // those will have sent a signal again.
+        for _ in 0..64 {
+            match sys::read(read.as_fd(), &mut [0; 1024]) {
+                Ok(taken) if taken > 0 => any = true,
+                _ => break,
+            }
+        }
+        any
+    }
+
+    /// After fork(2), in the child: nothing is armed, which is the holder's to do, and the parent's
+    /// waker is dropped; whether there was one.
+    pub(crate) fn reopen_after_fork(&mut self, registrations: &Registrations) -> bool {
+        self.queue.reopen_after_fork();
+        self.writability.reopen_after_fork();
+        self.start_anew(registrations);
+        self.waker.take().is_some()
+    }
+
+    /// Figures for the statistics.
+    pub(crate) fn statistics(&self) -> Vec<(&'static str, u64)> {
+        let Counts { signals, stale, rechecked, overflows, recoveries, recovery_ns } = self.counts;
+        vec![
+            ("signals", signals),
+            ("signals_stale", stale),
+            ("signals_rechecked", rechecked),
+            ("overflows", overflows),
+            ("recoveries", recoveries),
+            ("recovery_ns", recovery_ns),
+        ]
+    }
+}

@@ -1,0 +1,134 @@
+//! Room to write, where the kernel's signal for it cannot be relied upon.
+//!
+//! POLL_OUT is sent only to who was refused, and with all but TCP sockets the refusal is noted too
+//! late: a reader that makes room between the look at the buffer and the note is not told that
+//! somebody waits (sock_alloc_send_pskb, Linux 6.18), and the writer sleeps for ever. So for
+//! sockets other than TCP, once somebody wants to write to them, an epoll instance tells of the
+//! room, and the wait watches both. Everything else about them still comes by signals.
+
+use crate::{Error, Interest, Token};
+use pollux_sys::{self as sys, EpollEvent, EpollOp, PollFd};
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    time::Duration,
+};
+
+/// What is known of a descriptor. Asked when somebody first wants to write to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Kind {
+    #[default]
+    Unknown,
+    /// Its signal is good.
+    Told,
+    /// In the epoll instance.
+    Watched,
+}
+
+/// The most events of one look; others wait for the next.
+const BATCH: usize = 64;
+
+/// The descriptors that are watched for room.
+#[derive(Debug, Default)]
+pub(crate) struct Writability {
+    /// By descriptor number.
+    kinds: Vec<Kind>,
+    /// Made with the first that is to be watched.
+    epoll: Option<OwnedFd>,
+    events: Vec<EpollEvent>,
+}
+
+impl Writability {
+    /// The number belongs to a new registration.
+    #[inline]
+    pub(crate) fn begin(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
+        if let Some(kind) = self.kinds.get_mut(token.fd as usize) {
+            *kind = Kind::Unknown;
+        }
+        self.want(token, interest)
+    }
+
+    /// Somebody may want to write to `token`.
+    #[inline]
+    pub(crate) fn want(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
+        if !interest.contains(Interest::WRITE) {
+            return Ok(());
+        }
+        match self.kinds.get(token.fd as usize) {
+            None | Some(Kind::Unknown) => self.find_out(token),
+            Some(_) => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn find_out(&mut self, token: Token) -> Result<(), Error> {
+        let index = token.fd as usize;
+        if index >= self.kinds.len() {
+            self.kinds.resize((index + 1).next_multiple_of(1024), Kind::Unknown);
+        }
+        let is_told = match sys::socket_protocol(token.fd) {
+            Ok(protocol) => protocol == libc::IPPROTO_TCP,
+            // Pipes and terminals note it under the lock under which they look.
+            Err(error) if error.raw_os_error() == Some(libc::ENOTSOCK) => true,
+            Err(source) => return Err(Error::Io { call: "getsockopt(SO_PROTOCOL)", source }),
+        };
+        self.kinds[index] = Kind::Told;
+        if !is_told {
+            if self.epoll.is_none() {
+                self.epoll = Some(sys::epoll_create().map_err(Error::io("epoll_create1"))?);
+                self.events.reserve_exact(BATCH);
+            }
+            let epoll = self.epoll.as_ref().expect("just made").as_fd();
+            let bits = (libc::EPOLLOUT | libc::EPOLLET) as u32;
+            sys::epoll_ctl(epoll, EpollOp::Add, token.fd, bits, token.to_bits())
+                .map_err(Error::io("epoll_ctl"))?;
+            self.kinds[index] = Kind::Watched;
+        }
+        Ok(())
+    }
+
+    /// The registration ends, and the descriptor stays open. (Closing ends the watching itself.)
+    pub(crate) fn end(&mut self, token: Token) {
+        let kind = self.kinds.get(token.fd as usize);
+        if let (Some(Kind::Watched), Some(epoll)) = (kind, &self.epoll) {
+            let _ = sys::epoll_ctl(epoll.as_fd(), EpollOp::Remove, token.fd, 0, 0);
+        }
+    }
+
+    /// Whether anything has ever been watched: then a wait begins with [`Writability::wait`].
+    #[inline]
+    pub(crate) fn is_used(&self) -> bool {
+        self.epoll.is_some()
+    }
+
+    /// Waits until there are signals or there is room, and names those where there is. Whether
+    /// the wait was interrupted.
+    #[cold]
+    pub(crate) fn wait(
+        &mut self,
+        signals: BorrowedFd<'_>,
+        timeout: Option<Duration>,
+        mut room: impl FnMut(Token),
+    ) -> Result<bool, Error> {
+        let Some(epoll) = &self.epoll else { return Ok(false) };
+        let entry = |fd| PollFd { fd, events: libc::POLLIN, revents: 0 };
+        let mut entries = [entry(signals.as_raw_fd()), entry(epoll.as_raw_fd())];
+        match sys::ppoll(&mut entries, timeout) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(true),
+            Err(source) => return Err(Error::Io { call: "ppoll", source }),
+        }
+        if entries[1].revents != 0 {
+            sys::epoll_wait(epoll.as_fd(), &mut self.events, 0).map_err(Error::io("epoll_wait"))?;
+            for &EpollEvent { u64: token, .. } in &self.events {
+                room(Token::from_bits(token));
+            }
+        }
+        Ok(false)
+    }
+
+    /// After fork(2), in the child: the instance is the parent's.
+    pub(crate) fn reopen_after_fork(&mut self) {
+        *self = Self::default();
+    }
+}

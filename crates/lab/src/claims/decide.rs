@@ -1,0 +1,98 @@
+//! What the blocks say, held against a threshold.
+
+use crate::{
+    experiment::Threshold,
+    statistics::{Estimate, Sample},
+};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+use super::Verdict;
+
+/// A figure that is no more than a bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bound {
+    /// The true one is at least so large.
+    AtLeast,
+    /// The true one is at most so large.
+    AtMost,
+}
+
+impl Bound {
+    /// What stands before the figure.
+    pub fn sign(bound: Option<Self>) -> &'static str {
+        match bound {
+            Some(Self::AtLeast) => "> ",
+            Some(Self::AtMost) => "< ",
+            None => "",
+        }
+    }
+}
+
+/// How surely the figures lie where the claim says, and how surely not: two-sided p-values.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Evidence {
+    pub(super) holds: f64,
+    pub(super) fails_above: f64,
+    pub(super) fails_below: f64,
+}
+
+impl Evidence {
+    pub(super) fn of(sample: &Sample, threshold: Threshold) -> Self {
+        let above = |limit| (2.0 * sample.tail_above(limit)).min(1.0);
+        let below = |limit| (2.0 * sample.tail_below(limit)).min(1.0);
+        match threshold {
+            Threshold::Above(limit) => {
+                Self { holds: above(limit), fails_below: below(limit), fails_above: 1.0 }
+            }
+            Threshold::Below(limit) => {
+                Self { holds: below(limit), fails_above: above(limit), fails_below: 1.0 }
+            }
+            // Two one-sided tests: it must be surely above the one and surely below the other
+            // (D. Schuirmann, J. Pharmacokinetics and Biopharmaceutics 15, 1987).
+            Threshold::Within([low, high]) => Self {
+                holds: above(low).max(below(high)),
+                fails_above: above(high),
+                fails_below: below(low),
+            },
+        }
+    }
+
+    pub(super) fn p(&self) -> f64 {
+        self.holds.min(self.fails_above).min(self.fails_below)
+    }
+
+    pub(super) fn verdict(&self, level: f64) -> Verdict {
+        if self.holds <= level {
+            Verdict::Holds
+        } else if self.fails_above.min(self.fails_below) <= level {
+            Verdict::DoesNotHold
+        } else {
+            Verdict::Undecided
+        }
+    }
+}
+
+impl Threshold {
+    /// How far the estimate is on the right side; the part with the least decides the claim.
+    pub(super) fn margin(self, estimate: &Estimate) -> f64 {
+        let low = estimate.low.unwrap_or(estimate.value);
+        let high = estimate.high.unwrap_or(estimate.value);
+        match self {
+            Self::Above(limit) => low - limit,
+            Self::Below(limit) => limit - high,
+            Self::Within([least, most]) => (low - least).min(most - high),
+        }
+    }
+}
+
+impl fmt::Display for Threshold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Above(limit) => write!(f, "> {limit}"),
+            Self::Below(limit) => write!(f, "< {limit}"),
+            Self::Within([low, high]) => write!(f, "{low} to {high}"),
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The two sides of a claim, block by block.
+//!
+//! The best of several points, chosen and read from the same data, is too good: noise helps to choose
+//! it. So the point is chosen on the other half of the blocks: the runs of a block are read at the point
+//! that is best in the half to which the block does not belong. Two blocks in a row, which mirror each
+//! other's order, belong to the same half.
+
+use crate::{
+    experiment::{Claim, Side, Take},
+    plan::Point,
+    result::{Outcome, Run},
+    statistics::{self, Sample},
+};
+
+/// Metrics that are shares of counted things, with the names of hits and trials.
+const COUNTED: &[(&str, &str, &str)] = &[
+    ("error_share", "requests_failed", "requests_scheduled"),
+    ("completed_share", "requests_completed", "requests_scheduled"),
+];
+
+/// One side, with the runs that it speaks of.
+pub(super) struct Arm<'a> {
+    pub(super) side: &'a Side,
+    pub(super) variant: &'a str,
+    pub(super) metric: &'a str,
+    pub(super) points: Vec<Point>,
+}
+
+/// Both sides of a claim for one variant.
+pub(super) struct Sides<'a> {
+    pub(super) outcome: &'a Outcome,
+    pub(super) claim: &'a Claim,
+    pub(super) a: Arm<'a>,
+    pub(super) b: Option<Arm<'a>>,
+}
+
+impl<'a> Sides<'a> {
+    pub(super) fn of(outcome: &'a Outcome, claim: &'a Claim, variant: &'a str) -> Self {
+        let arm = |side: &'a Side| Arm {
+            side,
+            variant: side.variant.as_deref().unwrap_or(variant),
+            metric: side.metric.as_deref().unwrap_or(&claim.metric),
+            points: points(outcome, side),
+        };
+        Self { outcome, claim, a: arm(&claim.a), b: claim.b.as_ref().map(arm) }
+    }
+
+    pub(super) fn arms(&self) -> impl Iterator<Item = &Arm<'a>> {
+        std::iter::once(&self.a).chain(&self.b)
+    }
+
+    /// Every variant that is spoken of, with its points.
+    pub(super) fn named(&self) -> impl Iterator<Item = (&str, &[Point])> {
+        self.arms().flat_map(|arm| {
+            let names = std::iter::once(arm.variant).chain(arm.side.minus.as_deref());
+            names.map(move |name| (name, arm.points.as_slice()))
+        })
+    }
+
+    fn pairs(&self) -> Vec<(Option<f64>, Option<f64>)> {
+        let blocks = self.outcome.blocks();
+        let a = self.a.values(self.outcome, blocks);
+        let b = self.b.as_ref().map(|arm| arm.values(self.outcome, blocks));
+        (0..blocks as usize).map(|block| (a[block], b.as_ref().and_then(|b| b[block]))).collect()
+    }
+
+    /// Whether a block has both sides, though no comparison may come of it.
+    pub(super) fn any_pair(&self) -> bool {
+        self.pairs().iter().any(|(a, b)| a.is_some() && (b.is_some() || self.b.is_none()))
+    }
+
+    /// What the blocks say. `None` when none has both sides.
+    pub(super) fn sample(&self) -> Option<Sample> {
+        let sample = Sample::of(self.pairs(), self.claim.compare, self.claim.holds.is_positive())?;
+        Some(match self.counts() {
+            Some((hits, trials)) => sample.counted(hits, trials),
+            None => sample,
+        })
+    }
+
+    /// Hits and trials of all blocks, when a share of counted things is compared with nothing.
+    fn counts(&self) -> Option<(u64, u64)> {
+        let (_, hits, trials) =
+            COUNTED.iter().find(|(share, ..)| self.b.is_none() && *share == self.a.metric)?;
+        if self.a.side.minus.is_some() {
+            return None;
+        }
+        let sum = |name: &str| -> Option<f64> {
+            let arm = Arm { metric: name, points: self.a.points.clone(), ..self.a };
+            let chosen = |block| self.a.at(self.outcome, block);
+            (0..self.outcome.blocks())
+                .filter_map(|block| arm.value(self.outcome, chosen(block)?, block))
+                .reduce(|a, b| a + b)
+        };
+        Some((sum(hits)? as u64, sum(trials)? as u64))
+    }
+}
+
+impl Arm<'_> {
+    /// The figure at `point` in `block`. A run that did not count may have been made again.
+    fn value(&self, outcome: &Outcome, point: &Point, block: u32) -> Option<f64> {
+        let value = |variant: &str| {
+            let runs = outcome.runs.iter().filter(|run| {
+                run.block == block && run.cell.variant == variant && run.cell.point == *point
+            });
+            runs.filter_map(|run| run.metric(self.metric)).next()
+        };
+        let taken_off = self.side.minus.as_deref().map_or(Some(0.0), value);
+        Some(value(self.variant)? - taken_off?)
+    }
+
+    /// One figure a block.
+    fn values(&self, outcome: &Outcome, blocks: u32) -> Vec<Option<f64>> {
+        if self.side.take == Take::Median {
+            let all = |block| -> Option<Vec<f64>> {
+                self.points.iter().map(|point| self.value(outcome, point, block)).collect()
+            };
+            return (0..blocks).map(|block| statistics::median(&all(block)?)).collect();
+        }
+        let chosen = [self.chosen_without(outcome, 0), self.chosen_without(outcome, 1)];
+        (0..blocks)
+            .map(|block| self.value(outcome, chosen[half(outcome.blocks(), block)]?, block))
+            .collect()
+    }
+
+    /// The point at which `block` is read.
+    fn at(&self, outcome: &Outcome, block: u32) -> Option<&Point> {
+        self.chosen_without(outcome, half(outcome.blocks(), block))
+    }
+
+    /// The best point by the blocks that do not belong to `left_out`; by all, where there is one block.
+    fn chosen_without(&self, outcome: &Outcome, left_out: usize) -> Option<&Point> {
+        if let [only] = self.points.as_slice() {
+            return Some(only);
+        }
+        let blocks = outcome.blocks();
+        let mean = |point: &Point| -> Option<f64> {
+            let used = (0..blocks).filter(|&b| blocks == 1 || half(blocks, b) != left_out);
+            let values: Vec<f64> = used.filter_map(|b| self.value(outcome, point, b)).collect();
+            (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+        };
+        let known = self.points.iter().filter_map(|point| Some((point, mean(point)?)));
+        let best = match self.side.take {
+            Take::Min => known.min_by(|a, b| a.1.total_cmp(&b.1)),
+            _ => known.max_by(|a, b| a.1.total_cmp(&b.1)),
+        };
+        best.map(|(point, _)| point)
+    }
+
+    /// The runs that count, at any of the points.
+    pub(super) fn runs<'o>(&'o self, outcome: &'o Outcome) -> impl Iterator<Item = &'o Run> {
+        outcome
+            .runs
+            .iter()
+            .filter(|run| run.cell.variant == self.variant && self.points.contains(&run.cell.point))
+            .filter(|run| run.metric(self.metric).is_some())
+    }
+
+    /// The runs that count, at the points that were read.
+    pub(super) fn read_runs<'o>(&'o self, outcome: &'o Outcome) -> impl Iterator<Item = &'o Run> {
+        let all = self.side.take == Take::Median;
+        self.runs(outcome)
+            .filter(move |run| all || self.at(outcome, run.block) == Some(&run.cell.point))
+    }
+}
+
+/// To which half a block belongs.
+fn half(blocks: u32, block: u32) -> usize {
+    if blocks < 4 { block as usize % 2 } else { block as usize / 2 % 2 }
+}
+
+/// The points that a side speaks of: one, or all along `over`.
+pub(super) fn points(outcome: &Outcome, side: &Side) -> Vec<Point> {
+    outcome.dimensions.iter().fold(vec![Point::new()], |points, dimension| {
+        let values: Vec<_> = if side.over.contains(&dimension.name) {
+            dimension.values.iter().collect()
+        } else if let Some(select) = side.at.get(&dimension.name) {
+            select.among(&dimension.values).into_iter().collect()
+        } else {
+            // Validated: an axis that is not named has one value. The rate may have several when
+            // it comes from the paper; its last is the highest.
+            dimension.values.last().into_iter().collect()
+        };
+        points
+            .iter()
+            .flat_map(|point| {
+                values.iter().map(|&value| {
+                    let mut point = point.clone();
+                    point.insert(dimension.name.clone(), value.clone());
+                    point
+                })
+            })
+            .collect()
+    })
+}

@@ -1,0 +1,179 @@
+//! Two results of one experiment, cell by cell: two kernels, two machines, two builds.
+//!
+//! Blocks of two runs are no pairs, so each cell is compared by Welch's test of the logarithms
+//! ([`crate::statistics::welch`]). Many cells are compared at once: what counts as changed is adjusted
+//! for that ([`crate::statistics::holm`]).
+
+use crate::{
+    metric,
+    plan::Point,
+    report::format,
+    result::{CellSummary, Outcome},
+    statistics::{ERROR, Estimate, MIN_BLOCKS, holm, welch},
+};
+use anyhow::ensure;
+use comfy_table::{Cell as TableCell, CellAlignment, ContentArrangement, Table, presets};
+use std::collections::BTreeSet;
+
+/// One cell of both, by one metric.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The metric.
+    pub metric: String,
+    /// The variant.
+    pub variant: String,
+    /// The values of the axes.
+    pub point: Point,
+    /// The first result's figure.
+    pub a: Estimate,
+    /// The second's.
+    pub b: Estimate,
+    /// The second divided by the first.
+    pub ratio: Estimate,
+    /// The probability of such a difference by chance, adjusted for all cells.
+    pub p: f64,
+}
+
+impl Row {
+    /// Whether it changed by more than chance. Nothing is said of fewer than six blocks.
+    pub fn changed(&self) -> bool {
+        self.p <= ERROR && self.ratio.blocks >= MIN_BLOCKS
+    }
+}
+
+/// Compares what the first result's figures show, in every cell that both have.
+///
+/// # Errors
+/// When they are of different experiments, or have no cell in common.
+pub fn rows(a: &Outcome, b: &Outcome) -> anyhow::Result<Vec<Row>> {
+    ensure!(
+        a.experiment.id == b.experiment.id,
+        "{} and {} are different experiments: nothing in them is the same cell",
+        a.experiment.id,
+        b.experiment.id
+    );
+    let metrics: BTreeSet<&str> = a.experiment.figure.iter().map(|f| f.y.as_str()).collect();
+    let mut rows = Vec::new();
+    for cell in &a.cells {
+        let Some(other) = b.cell(&cell.cell.variant, &cell.cell.point) else { continue };
+        for &metric in &metrics {
+            rows.extend(row(a, b, cell, other, metric));
+        }
+    }
+    ensure!(
+        !rows.is_empty(),
+        "the two have no cell in common: rates that are shares of a saturation differ from run to run; \
+         give both the same with [rate] rps, or --paper-rates"
+    );
+    let p: Vec<f64> = rows.iter().map(|row| row.p).collect();
+    for (row, p) in rows.iter_mut().zip(holm::adjust(&p)) {
+        row.p = p;
+    }
+    Ok(rows)
+}
+
+fn row(
+    a: &Outcome,
+    b: &Outcome,
+    cell: &CellSummary,
+    other: &CellSummary,
+    metric: &str,
+) -> Option<Row> {
+    let values = |outcome: &Outcome| -> Vec<f64> {
+        let runs = outcome.runs.iter().filter(|run| run.cell == cell.cell);
+        runs.filter_map(|run| run.metric(metric)).collect()
+    };
+    let (ratio, p) = welch::ratio(&values(a), &values(b), ERROR)?;
+    Some(Row {
+        metric: metric.to_owned(),
+        variant: cell.cell.variant.clone(),
+        point: cell.cell.point.clone(),
+        a: *cell.metrics.get(metric)?,
+        b: *other.metrics.get(metric)?,
+        ratio,
+        p,
+    })
+}
+
+/// What differs between the machines, in lines.
+pub fn conditions(a: &Outcome, b: &Outcome) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, a: &str, b: &str| {
+        if a != b {
+            text.push_str(&format!("{name}: {a} | {b}\n"));
+        }
+    };
+    let none = || "not known".to_owned();
+    line("kernel", &a.environment.kernel, &b.environment.kernel);
+    let cpu = |o: &Outcome| o.environment.cpu.clone().unwrap_or_else(none);
+    line("CPU", &cpu(a), &cpu(b));
+    let revision = |o: &Outcome| o.environment.revision.clone().unwrap_or_else(none);
+    line("revision", &revision(a), &revision(b));
+    line("measured", &a.started_at, &b.started_at);
+    text
+}
+
+/// The comparison as tables, one a metric.
+pub fn text(a: &Outcome, rows: &[Row], width: Option<u16>) -> String {
+    let mut text = String::new();
+    let metrics: BTreeSet<&str> = rows.iter().map(|row| row.metric.as_str()).collect();
+    for name in metrics {
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_BORDERS_ONLY);
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+        if let Some(width) = width {
+            table.set_width(width);
+        }
+        table.set_header(["variant", "where", "A", "B", "B ÷ A", "95 % interval", ""]);
+        for row in rows.iter().filter(|row| row.metric == name) {
+            let right = |text: String| TableCell::new(text).set_alignment(CellAlignment::Right);
+            let change = match (row.changed(), metric::find(name).and_then(|m| m.less_is_better)) {
+                (false, _) if row.ratio.blocks < MIN_BLOCKS => "too few blocks",
+                (false, _) => "",
+                (true, None) => "changed",
+                (true, Some(less)) if less == (row.ratio.value < 1.0) => "better",
+                (true, Some(_)) => "worse",
+            };
+            table.add_row([
+                TableCell::new(&row.variant),
+                TableCell::new(crate::report::point_text(a, &row.point)),
+                right(format::number(row.a.value)),
+                right(format::number(row.b.value)),
+                right(format::number(row.ratio.value)),
+                right(format::interval(&row.ratio)),
+                TableCell::new(change),
+            ]);
+        }
+        text.push_str(&format!("{}\n{table}\n\n", metric::title(name)));
+    }
+    let changed = rows.iter().filter(|row| row.changed()).count();
+    text.push_str(&format!(
+        "{changed} of {} figures changed by more than chance (5 % over all of them together)\n",
+        rows.len()
+    ));
+    text
+}
+
+/// The same as CSV.
+pub fn csv(rows: &[Row]) -> String {
+    let axes: BTreeSet<&str> =
+        rows.iter().flat_map(|row| row.point.keys()).map(String::as_str).collect();
+    let mut head = vec!["metric".to_owned(), "variant".to_owned()];
+    head.extend(axes.iter().map(|axis| (*axis).to_owned()));
+    head.extend(["a", "b", "ratio", "low", "high", "p", "changed"].map(str::to_owned));
+    let mut text = crate::report::csv::line(&head);
+    for row in rows {
+        let mut fields = vec![row.metric.clone(), row.variant.clone()];
+        fields.extend(
+            axes.iter()
+                .map(|axis| row.point.get(*axis).map_or_else(String::new, ToString::to_string)),
+        );
+        let ends = [row.ratio.low, row.ratio.high]
+            .map(|end| end.map_or_else(String::new, |v| v.to_string()));
+        fields.extend([row.a.value, row.b.value, row.ratio.value].map(|value| value.to_string()));
+        fields.extend(ends);
+        fields.extend([row.p.to_string(), row.changed().to_string()]);
+        text.push_str(&crate::report::csv::line(&fields));
+    }
+    text
+}

@@ -1,0 +1,209 @@
+//! Which of README's commands will work here, and what to do about those that will not.
+
+use super::{
+    Facts,
+    surroundings::{BUILD, GUEST, PEERS, PORT, Surroundings},
+};
+use serde::{Deserialize, Serialize};
+
+/// The idle connections of `make demo`, and of README's example of `pollux load`.
+const IDLE: u64 = 8_000;
+/// Descriptors of a program that holds so many, beside those of its own.
+const NEEDED: u64 = IDLE + 200;
+/// Memory that the guest takes, with some for the emulator.
+const GUEST_BYTES: u64 = 1 << 30;
+
+/// A command of README on this machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommandFact {
+    /// The command.
+    pub command: String,
+    /// Whether it will work.
+    pub works: bool,
+    /// What stands in its way, or makes its result worth less.
+    pub troubles: Vec<Trouble>,
+}
+
+/// One thing to know before the command is run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trouble {
+    /// What it is.
+    pub what: String,
+    /// What to do; absent where the command does it itself.
+    pub remedy: Option<String>,
+    /// Whether the command fails for it.
+    pub is_fatal: bool,
+}
+
+fn fatal(what: impl Into<String>, remedy: impl Into<String>) -> Trouble {
+    Trouble { what: what.into(), remedy: Some(remedy.into()), is_fatal: true }
+}
+
+fn weaker(what: impl Into<String>, remedy: impl Into<String>) -> Trouble {
+    Trouble { is_fatal: false, ..fatal(what, remedy) }
+}
+
+/// All of them, in README's order.
+pub(super) fn commands(facts: &Facts) -> Vec<CommandFact> {
+    let around = &facts.surroundings;
+    let build = [packages(around, &[&BUILD]), rust(around)];
+    let holding = [descriptors(facts), ports(facts)];
+    let all: [(&str, Vec<Option<Trouble>>); 7] = [
+        ("make demo", [&build[..], &holding, &[few_cpus(around)]].concat()),
+        ("make test", vec![packages(around, &[&BUILD, &GUEST]), rust(around), guest(facts)]),
+        ("pollux serve site/ --listen 127.0.0.1:8080", vec![port(around)]),
+        ("pollux load http://127.0.0.1:8080/ --rate 5000 --idle 8000", holding.to_vec()),
+        (
+            "pollux lab run NAME",
+            [&holding[..], &[few_cpus(around), network(around), kprobes(around)]].concat(),
+        ),
+        ("pollux vm -- CMD", vec![installed(around, &GUEST), guest(facts)]),
+        ("make bench", vec![packages(around, &[&BUILD, &PEERS]), rust(around), few_cpus(around)]),
+    ];
+    all.into_iter()
+        .map(|(command, troubles)| {
+            let troubles: Vec<Trouble> = troubles.into_iter().flatten().collect();
+            let works = !troubles.iter().any(|trouble| trouble.is_fatal);
+            CommandFact { command: command.into(), works, troubles }
+        })
+        .collect()
+}
+
+/// Packages whose programs are not there.
+fn missing(around: &Surroundings, needed: &[&[(&str, &str)]]) -> Vec<String> {
+    let mut packages: Vec<String> = needed
+        .iter()
+        .flat_map(|group| group.iter())
+        .filter(|(program, _)| !around.programs.contains(*program))
+        .map(|(_, package)| (*package).to_owned())
+        .collect();
+    packages.dedup();
+    packages
+}
+
+fn not_installed(packages: &[String]) -> Trouble {
+    let list = packages.join(" ");
+    fatal(format!("not installed: {list}"), format!("sudo apt-get install {list}"))
+}
+
+/// What a target of the Makefile needs: as root it installs that itself.
+fn packages(around: &Surroundings, needed: &[&[(&str, &str)]]) -> Option<Trouble> {
+    let packages = missing(around, needed);
+    if packages.is_empty() {
+        None
+    } else if around.can_install && around.programs.contains("make") {
+        let what = format!("installs {} first, through apt", packages.join(" "));
+        Some(Trouble { what, remedy: None, is_fatal: false })
+    } else {
+        Some(not_installed(&packages))
+    }
+}
+
+/// What a program of ours needs: it installs nothing.
+fn installed(around: &Surroundings, needed: &[(&str, &str)]) -> Option<Trouble> {
+    let packages = missing(around, &[needed]);
+    (!packages.is_empty()).then(|| not_installed(&packages))
+}
+
+/// Numbers compared one by one, as far as both go.
+fn is_older(found: &str, wanted: &str) -> bool {
+    let numbers = |text: &str| -> Vec<u64> {
+        text.split(['.', '-', '+']).map_while(|part| part.parse().ok()).collect()
+    };
+    numbers(found) < numbers(wanted)
+}
+
+fn rust(around: &Surroundings) -> Option<Trouble> {
+    let wanted = env!("CARGO_PKG_RUST_VERSION");
+    let get = "install Rust with rustup; on Debian 12 cargo-web of the security repository does";
+    match &around.cargo {
+        Some(found) if !is_older(found, wanted) => None,
+        Some(found) => Some(fatal(format!("cargo {found} is older than {wanted}"), get)),
+        None if around.can_install => {
+            let what = format!("installs Rust first, if apt offers {wanted} or later");
+            Some(Trouble { what, remedy: None, is_fatal: false })
+        }
+        None => Some(fatal(format!("no cargo; {wanted} or later is needed"), get)),
+    }
+}
+
+fn descriptors(facts: &Facts) -> Option<Trouble> {
+    let (_, hard) = *facts.limits.get("nofile")?;
+    let hard = hard.filter(|hard| *hard < NEEDED)?;
+    Some(fatal(
+        format!("{IDLE} idle connections need {NEEDED} open files, and the hard limit is {hard}"),
+        "raise it: `nofile` in /etc/security/limits.conf, LimitNOFILE= of a service, \
+         `--ulimit nofile=20000` of a container; or hold fewer with --idle",
+    ))
+}
+
+fn ports(facts: &Facts) -> Option<Trouble> {
+    let range = facts.sysctls.get("net/ipv4/ip_local_port_range")?;
+    let mut ends = range.split_whitespace().map(str::parse::<u64>);
+    let (low, high) = (ends.next()?.ok()?, ends.next()?.ok()?);
+    let ports = (high + 1).saturating_sub(low);
+    (ports < NEEDED).then(|| {
+        fatal(
+            format!("{IDLE} idle connections to one address need as many ports, there are {ports}"),
+            "sysctl -w net.ipv4.ip_local_port_range=\"10240 65535\", or --source 127.0.1.0/24",
+        )
+    })
+}
+
+fn port(around: &Surroundings) -> Option<Trouble> {
+    let why = around.port_refused.as_ref()?;
+    Some(fatal(
+        format!("port {PORT} is not free: {why}"),
+        format!("another port: --listen 127.0.0.1:{}", PORT + 1),
+    ))
+}
+
+fn few_cpus(around: &Surroundings) -> Option<Trouble> {
+    (around.cpus < 2).then(|| {
+        weaker(
+            "server and generator share the one CPU: costs a request are right, rates are not",
+            "give it two (`taskset`, `--cpus` of a container)",
+        )
+    })
+}
+
+fn network(around: &Surroundings) -> Option<Trouble> {
+    let why = around.network_refused.as_ref()?;
+    Some(weaker(
+        format!("overload experiments: no network namespace of their own ({why})"),
+        "run them as root, in a container with --privileged, or with --guest",
+    ))
+}
+
+fn kprobes(around: &Surroundings) -> Option<Trouble> {
+    let why = around.counting_refused.as_ref()?;
+    Some(weaker(
+        format!("mail-hints and provos-ablation cannot count the kernel's calls here: {why}"),
+        "they run in the guest, which can; leave --here out",
+    ))
+}
+
+fn guest(facts: &Facts) -> Option<Trouble> {
+    let around = &facts.surroundings;
+    if around.architecture != "x86_64" {
+        let what = format!("the guest's kernels are for x86_64, this is {}", around.architecture);
+        return Some(fatal(what, "run it on an x86_64 machine"));
+    }
+    let bytes = facts.memory_bytes.filter(|bytes| *bytes < 2 * GUEST_BYTES)?;
+    let has = crate::report::format::bytes(bytes);
+    Some(weaker(
+        format!("the guest takes 1 GiB of memory, and there are {has} in all"),
+        "give it less with --memory, or run it where there is more",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_older;
+
+    #[test]
+    fn versions_are_compared_by_number() {
+        assert!(is_older("1.63.0", "1.88") && is_older("0.66.0", "1.88"));
+        assert!(!is_older("1.88.0", "1.88") && !is_older("1.100.0-nightly", "1.88"));
+    }
+}

@@ -1,0 +1,90 @@
+//! What the commands of README need around them, as it was found on the machine.
+
+use crate::{kernel_calls::KernelCalls, network};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::BTreeSet,
+    env, io,
+    net::{Ipv4Addr, TcpListener},
+    process::Command,
+    thread,
+};
+
+/// Programs that some command needs, and Debian's package of each. `scripts/setup` installs them.
+pub(super) const BUILD: [(&str, &str); 2] = [("cc", "gcc"), ("make", "make")];
+/// What the guest needs: the emulator, and what builds its module and its init.
+pub(super) const GUEST: [(&str, &str); 5] = [
+    ("qemu-system-x86_64", "qemu-system-x86"),
+    ("gcc", "gcc"),
+    ("make", "make"),
+    ("depmod", "kmod"),
+    ("xz", "xz-utils"),
+];
+/// What `make bench` compares with.
+pub(super) const PEERS: [(&str, &str); 4] =
+    [("nginx", "nginx-light"), ("h2o", "h2o"), ("lighttpd", "lighttpd"), ("wrk", "wrk")];
+/// Where the first example of README listens.
+pub(super) const PORT: u16 = 8080;
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Surroundings {
+    /// Of the programs that are needed, those that are there.
+    pub programs: BTreeSet<String>,
+    /// `cargo --version`, the number alone.
+    pub cargo: Option<String>,
+    /// Whether packages can be installed: there is apt, and this is root.
+    pub can_install: bool,
+    /// The machine's processors that this process may use.
+    pub cpus: usize,
+    /// Why port 8080 of the loopback cannot be listened on.
+    pub port_refused: Option<String>,
+    /// Why no network namespace can be made.
+    pub network_refused: Option<String>,
+    /// Why calls of the kernel's functions cannot be counted (kprobes of perf_event_open(2)).
+    pub counting_refused: Option<String>,
+    /// The machine's architecture.
+    pub architecture: String,
+}
+
+impl Surroundings {
+    /// Looks. Nothing is left behind: the port is closed, the namespace ends with its thread.
+    pub fn look() -> Self {
+        let programs = BUILD.iter().chain(&GUEST).chain(&PEERS).map(|(program, _)| *program);
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, PORT)).map(drop);
+        // Namespaces are a thread's own; this one's must stay as they are.
+        let network = thread::spawn(network::own).join().unwrap_or_else(|_| Ok(()));
+        Self {
+            programs: programs.filter(|name| is_there(name)).map(str::to_owned).collect(),
+            cargo: cargo_version(),
+            can_install: is_there("apt-get") && rustix::process::geteuid().is_root(),
+            cpus: thread::available_parallelism().map_or(1, |count| count.get()),
+            port_refused: port.err().map(refusal),
+            network_refused: network.err().map(|error| format!("{error:#}")),
+            counting_refused: KernelCalls::of_this_thread(&["tcp_poll".to_owned()])
+                .err()
+                .map(|error| error.to_string()),
+            architecture: env::consts::ARCH.into(),
+        }
+    }
+}
+
+fn refusal(error: io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "somebody listens there".into(),
+        _ => error.to_string(),
+    }
+}
+
+/// As `scripts/setup` looks: on PATH, and among the administrator's programs.
+fn is_there(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let mut folders = env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    folders.any(|folder| folder.join(program).is_file())
+}
+
+fn cargo_version() -> Option<String> {
+    let output = Command::new("cargo").arg("--version").output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    text.split_whitespace().nth(1).map(str::to_owned)
+}

@@ -1,0 +1,120 @@
+//! Memory of a server's processes, and of the kernel.
+
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
+use std::{fs, ops::Sub};
+
+/// Below so many connections their memory is lost in what a machine's differs by from second to second.
+pub const LEAST_CONNECTIONS: u64 = 1_000;
+
+/// Memory in use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Memory {
+    /// Of the server's processes, its own pages (not those of files), in bytes.
+    pub user_bytes: i64,
+    /// Of the kernel, for whatever purpose but caching files, in bytes.
+    pub kernel_bytes: i64,
+}
+
+impl Sub for Memory {
+    type Output = Self;
+    fn sub(self, earlier: Self) -> Self {
+        Self {
+            user_bytes: self.user_bytes - earlier.user_bytes,
+            kernel_bytes: self.kernel_bytes - earlier.kernel_bytes,
+        }
+    }
+}
+
+/// What it took to hold idle connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// How many.
+    pub connections: u64,
+    /// From the start of the holder until the server had them all.
+    pub fill_ns: u64,
+    /// The server's CPU time meanwhile.
+    pub fill_cpu_ns: u64,
+    /// What was in use more than before. The kernel's part is for both ends of each connection, and
+    /// includes the holder's own interest set.
+    pub memory: Memory,
+}
+
+/// The memory now in use by the server's processes, and by the kernel.
+///
+/// # Errors
+/// When a process is gone, or /proc does not tell.
+pub fn now(pids: &[u32]) -> anyhow::Result<Memory> {
+    let mut user = 0;
+    for pid in pids {
+        let path = format!("/proc/{pid}/smaps_rollup");
+        let text = fs::read_to_string(&path).with_context(|| path.clone())?;
+        user += kibibytes(&text, "Anonymous").with_context(|| format!("{path}: no Anonymous"))?;
+    }
+    let text = fs::read_to_string("/proc/meminfo").context("/proc/meminfo")?;
+    Ok(Memory { user_bytes: user * 1024, kernel_bytes: kernel_kibibytes(&text)? * 1024 })
+}
+
+/// What is neither free, nor a cache of files, nor a process' own: slabs, pages taken whole, page
+/// tables, stacks. Slab alone would miss large tables.
+fn kernel_kibibytes(meminfo: &str) -> anyhow::Result<i64> {
+    let field =
+        |name| kibibytes(meminfo, name).with_context(|| format!("/proc/meminfo: no {name}"));
+    let others = ["MemFree", "Buffers", "Cached", "SwapCached", "AnonPages"];
+    others.into_iter().try_fold(field("MemTotal")?, |left, name| Ok(left - field(name)?))
+}
+
+fn kibibytes(text: &str, name: &str) -> Option<i64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    line.trim().strip_suffix("kB")?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_part_is_what_nobody_else_has() {
+        let text = "MemTotal:  1000 kB\nMemFree: 300 kB\nMemAvailable: 900 kB\nBuffers: 10 kB\n\
+                    Cached: 200 kB\nSwapCached: 0 kB\nAnonPages: 90 kB\n";
+        assert_eq!(kernel_kibibytes(text).unwrap(), 400);
+        assert!(kernel_kibibytes("MemTotal: 1 kB\n").is_err());
+    }
+
+    #[test]
+    fn memory_that_is_used_is_seen() {
+        let own = [std::process::id()];
+        let before = now(&own).unwrap();
+        // Every page touched.
+        let pages = std::hint::black_box(vec![1_u8; 32 << 20]);
+        let grown = now(&own).unwrap() - before;
+        assert!(pages.len() as i64 <= grown.user_bytes, "{grown:?}");
+        assert!(now(&own).unwrap().kernel_bytes > 0);
+    }
+
+    /// What 16 MiB in pipes add to the kernel's memory; none where pipes of that size are not allowed.
+    fn grown_by_pipes() -> Option<i64> {
+        let before = now(&[]).unwrap().kernel_bytes;
+        let mut pipes = Vec::new();
+        for _ in 0..16 {
+            let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
+            rustix::pipe::fcntl_setpipe_size(&write, 1 << 20).ok()?;
+            while rustix::io::write(&write, &[1; 65536]).is_ok() {}
+            pipes.push((read, write));
+        }
+        Some(now(&[]).unwrap().kernel_bytes - before)
+    }
+
+    #[test]
+    fn kernel_memory_that_is_used_is_seen() {
+        // Others may give back as much meanwhile, but not each time.
+        for _ in 0..20 {
+            match grown_by_pipes() {
+                None => return eprintln!("skipped: pipes of 1 MiB are not allowed here"),
+                Some(grown) if grown > 8 << 20 => return,
+                Some(_) => {}
+            }
+        }
+        panic!("16 MiB in pipes were never seen");
+    }
+}

@@ -1,0 +1,156 @@
+//! All claims in one picture: what was measured, held against what was claimed.
+//!
+//! Each row has the claim's threshold on the vertical line in the middle, and what speaks for the claim
+//! to its right, whichever way the comparison goes. Distances are ratios to the threshold, so that rows
+//! can be compared. The thick bar is the interval over the blocks, the thin one what decided it (the
+//! earlier the run looked, the wider), the diamond the paper's own number.
+
+use super::html::escape;
+use crate::{
+    claims::{Bound, ClaimOutcome, Verdict},
+    experiment::Threshold,
+};
+use std::fmt::Write as _;
+
+const WIDTH: f64 = 720.0;
+const ROW: f64 = 26.0;
+const LABELS: f64 = 150.0;
+const TOP: f64 = 34.0;
+/// Ratios farther from the threshold than this are drawn at the edge, with an arrow.
+const FARTHEST: f64 = 8.0;
+
+/// Where `value` stands in a claim's row, from -1 (speaks against it) over 0 (the threshold) to 1. `None`
+/// where the threshold gives no scale.
+fn place(threshold: Threshold, value: f64) -> Option<f64> {
+    let scaled = |ratio: f64| (ratio.max(1e-9).ln() / FARTHEST.ln()).clamp(-1.0, 1.0);
+    match threshold {
+        Threshold::Above(limit) if limit > 0.0 => Some(scaled(value / limit)),
+        Threshold::Below(limit) if limit > 0.0 => Some(scaled(limit / value.max(1e-12))),
+        // How far inside of the nearer limit.
+        Threshold::Within([low, high]) if low > 0.0 => {
+            Some(scaled((value / low).min(high / value)))
+        }
+        _ => None,
+    }
+}
+
+/// The picture, as an SVG that takes its colours from the page. Empty without claims.
+pub fn draw(claims: &[(String, &ClaimOutcome)]) -> String {
+    if claims.is_empty() {
+        return String::new();
+    }
+    let height = TOP + ROW * claims.len() as f64 + 8.0;
+    let x = |place: f64| LABELS + (WIDTH - LABELS - 20.0) * (place + 1.0) / 2.0;
+    let mut svg = format!(
+        "<svg class=\"forest\" role=\"img\" aria-label=\"All claims with their figures\" \
+         viewBox=\"0 0 {WIDTH} {height}\" width=\"100%\">\n"
+    );
+    let middle = x(0.0);
+    let _ = writeln!(
+        svg,
+        "<text x=\"{:.0}\" y=\"16\" class=\"soft\" text-anchor=\"end\">← speaks against it</text>\
+         <text x=\"{:.0}\" y=\"16\" class=\"soft\">speaks for it →</text>\
+         <line x1=\"{middle:.1}\" x2=\"{middle:.1}\" y1=\"22\" y2=\"{height}\" class=\"axis\"/>",
+        middle - 8.0,
+        middle + 8.0
+    );
+    for (row, (anchor, claim)) in claims.iter().enumerate() {
+        let y = TOP + ROW * row as f64 + ROW / 2.0;
+        let class = match claim.verdict {
+            Verdict::Holds => "yes",
+            Verdict::DoesNotHold => "no",
+            _ => "open",
+        };
+        let star = if claim.primary { " ★" } else { "" };
+        let _ = write!(
+            svg,
+            "<a href=\"#{}\"><text x=\"0\" y=\"{:.1}\">{}{star}</text></a>",
+            escape(anchor),
+            y + 5.0,
+            escape(&claim.id)
+        );
+        let _ = write!(svg, "<g class=\"{class}\"><title>{}</title>", escape(&claim.statement));
+        bars(&mut svg, claim, y, &x);
+        svg.push_str("</g>\n");
+    }
+    svg.push_str("</svg>\n");
+    svg
+}
+
+fn bars(svg: &mut String, claim: &ClaimOutcome, y: f64, x: &impl Fn(f64) -> f64) {
+    let at = |value: f64| place(claim.threshold, value).map(x);
+    let Some(value) = claim.value.and_then(at) else {
+        let text = match (claim.verdict, claim.value) {
+            (Verdict::NotApplicable, _) => "not applicable here",
+            (_, None) => "no figure",
+            _ => "see the table: the threshold is zero",
+        };
+        let _ = write!(
+            svg,
+            "<text x=\"{:.1}\" y=\"{:.1}\" class=\"soft\">{text}</text>",
+            x(-1.0),
+            y + 5.0
+        );
+        return;
+    };
+    // A figure inside of two limits has both its ends on one side.
+    let span = |low: f64, high: f64| Some((at(low)?, at(high)?, value));
+    let mut bar = |ends: Option<(f64, f64, f64)>, width: f64| {
+        if let Some((a, b, value)) = ends {
+            let (low, high) = (a.min(b).min(value), a.max(b).max(value));
+            let _ = write!(
+                svg,
+                "<line x1=\"{low:.1}\" x2=\"{high:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\" \
+                 stroke-width=\"{width}\"/>"
+            );
+        }
+    };
+    let deciding = claim
+        .parts
+        .iter()
+        .find(|part| part.estimate.is_some_and(|estimate| Some(estimate.value) == claim.value));
+    bar(deciding.and_then(|part| part.deciding).and_then(|i| span(i.low, i.high)), 1.2);
+    bar(claim.low.zip(claim.high).and_then(|(low, high)| span(low, high)), 5.0);
+    let arrow = match claim.bound {
+        Some(Bound::AtLeast) => "≥",
+        Some(Bound::AtMost) => "≤",
+        None => "",
+    };
+    let _ = write!(
+        svg,
+        "<circle cx=\"{value:.1}\" cy=\"{y:.1}\" r=\"4.5\"/><text x=\"{:.1}\" y=\"{:.1}\">{arrow}</text>",
+        value + 7.0,
+        y - 4.0
+    );
+    if let Some(paper) = claim.paper.and_then(at) {
+        let _ = write!(
+            svg,
+            "<path class=\"paper\" d=\"M{paper:.1} {:.1} l5 6 l-5 6 l-5 -6 z\"/>",
+            y - 6.0
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn right_of_the_line_is_for_the_claim() {
+        for (threshold, value, sign) in [
+            (Threshold::Above(2.0), 4.0, 1.0),
+            (Threshold::Above(2.0), 1.0, -1.0),
+            (Threshold::Below(0.5), 0.25, 1.0),
+            (Threshold::Below(0.5), 0.9, -1.0),
+            (Threshold::Within([0.9, 1.1]), 1.0, 1.0),
+            (Threshold::Within([0.9, 1.1]), 1.3, -1.0),
+            (Threshold::Within([0.9, 1.1]), 0.7, -1.0),
+        ] {
+            let place = place(threshold, value).unwrap();
+            assert_eq!(place.signum(), sign, "{threshold} {value}: {place}");
+        }
+        assert_eq!(place(Threshold::Above(1.0), 1e9), Some(1.0), "the edge");
+        assert_eq!(place(Threshold::Below(2.0), 0.0), Some(1.0));
+        assert_eq!(place(Threshold::Above(0.0), 3.0), None, "no scale");
+    }
+}

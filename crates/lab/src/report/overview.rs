@@ -1,0 +1,416 @@
+//! Many runs on one page, and docs/papers.md: paper by paper, figure by figure, with the run that decides
+//! each claim.
+
+use super::{forest, format, html::escape};
+use crate::{
+    archive,
+    claims::{Bound, ClaimOutcome, Verdict, p_text},
+    experiment,
+    result::Outcome,
+    statistics::{ERROR, holm},
+};
+use anyhow::Context as _;
+use serde::Deserialize;
+use std::{
+    fmt::Write as _,
+    path::{Path, PathBuf},
+};
+
+/// The page's file name.
+pub const FILE: &str = "papers.html";
+/// The same for people who read the repository.
+pub const MARKDOWN: &str = "papers.md";
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Papers {
+    paper: Vec<Paper>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Paper {
+    key: String,
+    title: String,
+    figure: Vec<PaperFigure>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PaperFigure {
+    name: String,
+    picture: String,
+    experiments: Vec<String>,
+    claims: Vec<String>,
+}
+
+fn papers() -> anyhow::Result<Papers> {
+    toml::from_str(include_str!("papers.toml")).context("papers.toml")
+}
+
+/// A run and where it lies.
+#[derive(Debug)]
+pub struct Published {
+    /// Its directory as it was given.
+    pub given: PathBuf,
+    /// The same as links are to have it.
+    pub directory: PathBuf,
+    /// What it says.
+    pub outcome: Outcome,
+}
+
+impl Published {
+    /// The file that has its figures.
+    fn data(&self) -> PathBuf {
+        let packed = archive::is_packed(&self.given);
+        self.given.join(if packed { archive::PACKED } else { crate::result::FILE })
+    }
+
+    /// The file to link to: an archived run has no report, but a page that a forge shows.
+    fn page(&self) -> &'static str {
+        if archive::is_packed(&self.given) { archive::PAGE } else { super::FILE }
+    }
+}
+
+/// How `directory` is reached from `out`.
+///
+/// # Errors
+/// When the current directory is not known.
+pub fn link(directory: &Path, out: &Path) -> anyhow::Result<PathBuf> {
+    let (directory, out) = (std::path::absolute(directory)?, std::path::absolute(out)?);
+    let parts = |path: &Path| -> Vec<PathBuf> {
+        path.components().map(|c| PathBuf::from(c.as_os_str())).collect()
+    };
+    let (to, from) = (parts(&directory), parts(&out));
+    let common = to.iter().zip(&from).take_while(|(a, b)| a == b).count();
+    let up = from[common..].iter().map(|_| PathBuf::from(".."));
+    Ok(up.chain(to[common..].iter().cloned()).collect())
+}
+
+/// One claim with the run that decides it.
+struct Decided<'a> {
+    run: &'a Published,
+    claim: &'a ClaimOutcome,
+    /// Adjusted for all primary claims of the paper, in all runs.
+    p_with_all: Option<f64>,
+}
+
+/// Of several runs that judge a claim the one that says most: decided before not, then more blocks.
+fn decide<'a>(runs: &'a [Published], figure: &PaperFigure, id: &str) -> Option<Decided<'a>> {
+    runs.iter()
+        .filter(|run| figure.experiments.contains(&run.outcome.experiment.id))
+        .filter_map(|run| Some((run, run.outcome.claims.iter().find(|claim| claim.id == id)?)))
+        .max_by_key(|(run, claim)| {
+            let there = claim.verdict != Verdict::NotApplicable;
+            (there, claim.verdict.is_decided(), run.outcome.blocks())
+        })
+        .map(|(run, claim)| Decided { run, claim, p_with_all: None })
+}
+
+/// Every claim of a paper, figure by figure, with the error of its primary ones shared.
+fn of_paper<'a>(runs: &'a [Published], paper: &Paper) -> Vec<Vec<(String, Option<Decided<'a>>)>> {
+    let mut figures: Vec<Vec<(String, Option<Decided<'a>>)>> = paper
+        .figure
+        .iter()
+        .map(|figure| {
+            let claims = figure.claims.iter();
+            claims.map(|id| (id.clone(), decide(runs, figure, id))).collect()
+        })
+        .collect();
+    let mut primary: Vec<&mut Decided<'a>> = figures
+        .iter_mut()
+        .flatten()
+        .filter_map(|(_, decided)| decided.as_mut())
+        .filter(|decided| decided.claim.primary && decided.claim.p.is_some())
+        .collect();
+    let p: Vec<f64> = primary.iter().filter_map(|decided| decided.claim.p).collect();
+    for (decided, p) in primary.iter_mut().zip(holm::adjust(&p)) {
+        decided.p_with_all = Some(p);
+    }
+    figures
+}
+
+fn figures_of(decided: &Decided<'_>) -> String {
+    let claim = decided.claim;
+    claim.value.map_or_else(
+        || claim.parts.iter().find_map(|part| part.note.clone()).unwrap_or_else(|| "–".into()),
+        |value| {
+            let ends = format::ends(claim.low, claim.high);
+            format!("{}{} {ends}", Bound::sign(claim.bound), format::number(value))
+        },
+    )
+}
+
+fn with_all(decided: &Decided<'_>) -> String {
+    decided.p_with_all.map_or_else(String::new, |p| {
+        let still = if p <= ERROR { "" } else { ": not decided with all of the paper" };
+        format!("p {}{still}", p_text(p))
+    })
+}
+
+fn name(directory: &Path) -> String {
+    directory.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+}
+
+/// The page.
+///
+/// # Errors
+/// When the list of figures is not right.
+pub fn page(runs: &[Published]) -> anyhow::Result<String> {
+    let mut page = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width\">\n<title>The papers, run again</title>\n\
+         <style>\n{}</style>\n</head>\n<body>\n<main>\n<h1>The papers, run again</h1>\n\
+         <p class=\"soft\">{} runs. ★ marks the claim that stands for a figure; those of a paper share one \
+         error of 5 % (Holm), and both p-values are shown where they differ.</p>\n",
+        include_str!("page.css"),
+        runs.len()
+    );
+    for paper in papers()?.paper {
+        let figures = of_paper(runs, &paper);
+        let _ = writeln!(page, "<h2 id=\"{0}\">{1}</h2>", escape(&paper.key), escape(&paper.title));
+        let known: Vec<(String, &ClaimOutcome)> = figures
+            .iter()
+            .zip(&paper.figure)
+            .flat_map(|(claims, figure)| claims.iter().map(move |claim| (claim, figure)))
+            .filter_map(|((id, decided), figure)| {
+                Some((anchor(&paper.key, figure, id), decided.as_ref()?.claim))
+            })
+            .collect();
+        page.push_str(&forest::draw(&known));
+        for (figure, claims) in paper.figure.iter().zip(&figures) {
+            let _ = writeln!(
+                page,
+                "<h3>{}</h3>\n<p>{}</p>",
+                escape(&figure.name),
+                escape(&figure.picture)
+            );
+            beside(&mut page, claims);
+            page.push_str(
+                "<div class=\"scroll\"><table>\n<tr><th>Claim</th><th>Statement</th><th>Verdict</th>\
+                 <th class=\"number\">Measured</th><th>Holds if</th><th>Paper</th><th>Run</th></tr>\n",
+            );
+            for (id, decided) in claims {
+                row(&mut page, &anchor(&paper.key, figure, id), id, decided.as_ref());
+            }
+            page.push_str("</table></div>\n");
+        }
+    }
+    page.push_str("</main>\n</body>\n</html>\n");
+    Ok(page)
+}
+
+fn anchor(key: &str, figure: &PaperFigure, id: &str) -> String {
+    let experiment = figure.experiments.first().map_or("", String::as_str);
+    format!("{key}-{experiment}-{id}")
+}
+
+/// Our own picture: the first of each run that decides something here.
+fn beside(page: &mut String, claims: &[(String, Option<Decided<'_>>)]) {
+    let mut shown: Vec<&Path> = Vec::new();
+    for decided in claims.iter().filter_map(|(_, decided)| decided.as_ref()) {
+        let directory = decided.run.directory.as_path();
+        if shown.contains(&directory) {
+            continue;
+        }
+        shown.push(directory);
+        for panel in super::panels(&decided.run.outcome).into_iter().take(2) {
+            if let Ok(svg) = super::figure::draw(&decided.run.outcome, &panel) {
+                let _ = writeln!(page, "<figure>\n{svg}\n</figure>");
+            }
+        }
+    }
+}
+
+fn row(page: &mut String, anchor: &str, id: &str, decided: Option<&Decided<'_>>) {
+    let Some(decided) = decided else {
+        let _ = writeln!(
+            page,
+            "<tr id=\"{}\"><td><strong>{}</strong></td><td colspan=\"6\">no run judges it</td></tr>",
+            escape(anchor),
+            escape(id)
+        );
+        return;
+    };
+    let claim = decided.claim;
+    let star = if claim.primary { " ★" } else { "" };
+    let _ = writeln!(
+        page,
+        "<tr id=\"{}\"><td><strong>{}{star}</strong></td><td>{}<small>{}</small></td><td>{}<small>{}</small>\
+         </td><td class=\"number\">{}</td><td>{}</td><td>{}</td><td><a href=\"{}/{}\">{}</a>\
+         <small>{} blocks</small></td></tr>",
+        escape(anchor),
+        escape(id),
+        escape(&claim.statement),
+        escape(&claim.paper_says),
+        super::html::verdict(claim.verdict),
+        escape(&with_all(decided)),
+        escape(&figures_of(decided)),
+        escape(&claim.threshold.to_string()),
+        claim.paper.map_or_else(|| "–".into(), format::number),
+        escape(&decided.run.directory.display().to_string()),
+        decided.run.page(),
+        escape(&name(&decided.run.directory)),
+        decided.run.outcome.blocks(),
+    );
+}
+
+/// docs/papers.md. Directories of runs are as seen from where it lies.
+///
+/// # Errors
+/// When the list of figures is not right.
+pub fn markdown(runs: &[Published]) -> anyhow::Result<String> {
+    let papers = papers()?;
+    let mut text = String::from(
+        "# The papers' figures, as experiments\n\n\
+         Written by `pollux lab report docs/runs/*/`: not to be changed by hand. `pollux lab run ID` runs an\n\
+         experiment and judges its claims on your machine.\n\n| short name | paper |\n|---|---|\n",
+    );
+    for paper in &papers.paper {
+        let _ = writeln!(text, "| {} | {} |", paper.key, paper.title);
+    }
+    text.push_str(
+        "\nA claim with a number of the paper's own holds where at least half of the paper's effect is there;\n\
+         \"as good as\" has a margin, which the claim names. ★ marks the claim that stands for a figure: those of\n\
+         a paper share one error of 5 % (Holm). How verdicts come about: `crates/lab/src/statistics.rs`.\n",
+    );
+    for paper in &papers.paper {
+        let _ = writeln!(text, "\n## {}", paper.title);
+        for (figure, claims) in paper.figure.iter().zip(of_paper(runs, paper)) {
+            let ids: Vec<String> = figure.experiments.iter().map(|id| format!("`{id}`")).collect();
+            let (name, picture, ids) = (&figure.name, &figure.picture, ids.join(" and "));
+            let _ = writeln!(text, "\n### {name}\n\n{picture} Run again by {ids}.");
+            markdown_table(&mut text, &claims);
+            markdown_rest(&mut text, figure, &claims);
+        }
+    }
+    Ok(text)
+}
+
+/// The claims that a run judges. The comment names the files whose figures the table has: a test of the
+/// repository looks them up.
+fn markdown_table(text: &mut String, claims: &[(String, Option<Decided<'_>>)]) {
+    let decided: Vec<(&String, &Decided<'_>)> =
+        claims.iter().filter_map(|(id, decided)| Some((id, decided.as_ref()?))).collect();
+    if decided.is_empty() {
+        return;
+    }
+    let mut files: Vec<String> =
+        decided.iter().map(|(_, it)| it.run.data().display().to_string()).collect();
+    files.sort();
+    files.dedup();
+    let _ = writeln!(
+        text,
+        "\n<!-- figures: {} -->\n| claim | statement | verdict | measured | holds if | the paper | run |\n\
+         |---|---|---|---|---|---|---|",
+        files.join(" ")
+    );
+    for (id, decided) in decided {
+        markdown_row(text, id, decided);
+    }
+}
+
+/// The claims that no published run judges: what they say stands in the experiment.
+fn markdown_rest(
+    text: &mut String,
+    figure: &PaperFigure,
+    claims: &[(String, Option<Decided<'_>>)],
+) {
+    let open: Vec<&String> =
+        claims.iter().filter(|(_, decided)| decided.is_none()).map(|(id, _)| id).collect();
+    if open.is_empty() {
+        return;
+    }
+    text.push_str("\nNot published:\n\n");
+    for id in open {
+        let claim = figure.experiments.iter().find_map(|experiment| {
+            let experiment = experiment::find(experiment).ok()?;
+            experiment.claim.into_iter().find(|claim| claim.id == *id)
+        });
+        let Some(claim) = claim else { continue };
+        let _ = writeln!(
+            text,
+            "- {id}: {}; holds if {}. The paper: {}.",
+            claim.statement, claim.holds, claim.paper
+        );
+    }
+}
+
+fn markdown_row(text: &mut String, id: &str, decided: &Decided<'_>) {
+    let claim = decided.claim;
+    let shared = decided.p_with_all.is_none_or(|p| p <= ERROR) || !claim.verdict.is_decided();
+    let _ = writeln!(
+        text,
+        "| {id}{} | {} | {}{} | {} | {} | {} | [{}]({}/{}) |",
+        if claim.primary { " ★" } else { "" },
+        claim.statement,
+        claim.verdict,
+        if shared { "" } else { " (not with all claims of the paper)" },
+        figures_of(decided),
+        claim.threshold,
+        claim.paper_says,
+        name(&decided.run.directory),
+        decided.run.directory.display(),
+        decided.run.page(),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every claim of every built-in experiment stands in the list, and nothing else does.
+    #[test]
+    fn the_list_names_every_claim_once() {
+        let papers = papers().unwrap();
+        let figures: Vec<&PaperFigure> = papers.paper.iter().flat_map(|p| &p.figure).collect();
+        for id in experiment::ids() {
+            for claim in experiment::find(id).unwrap().claim {
+                let named = figures.iter().filter(|figure| {
+                    figure.experiments.iter().any(|e| e == id) && figure.claims.contains(&claim.id)
+                });
+                assert_eq!(named.count(), 1, "{id}: {}", claim.id);
+            }
+        }
+        for figure in figures {
+            for id in &figure.claims {
+                let known = figure.experiments.iter().any(|experiment| {
+                    experiment::find(experiment).unwrap().claim.iter().any(|claim| claim.id == *id)
+                });
+                assert!(known, "{}: no claim {id}", figure.name);
+            }
+        }
+    }
+
+    /// Each figure of a paper has one claim that stands for it, or more where it has more pictures.
+    #[test]
+    fn every_figure_of_a_paper_has_its_primary_claim() {
+        for paper in papers().unwrap().paper.iter().filter(|paper| paper.key != "ours") {
+            for figure in &paper.figure {
+                let primary = figure.experiments.iter().flat_map(|id| {
+                    experiment::find(id).unwrap().claim.into_iter().filter(|claim| claim.primary)
+                });
+                let named = primary.filter(|claim| figure.claims.contains(&claim.id));
+                assert!(named.count() >= 1, "{} {}", paper.key, figure.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_link_goes_down_or_up() {
+        let of = |directory: &str, out: &str| link(Path::new(directory), Path::new(out)).unwrap();
+        assert_eq!(of("docs/runs/a/", "docs"), Path::new("runs/a"));
+        assert_eq!(of("/x/runs/a", "/x/y/z"), Path::new("../../runs/a"));
+    }
+
+    #[test]
+    fn what_is_not_published_says_so() {
+        let text = markdown(&[]).unwrap();
+        assert!(
+            text.contains("- G3: 10,000 idle connections cost poll")
+                && text.contains("Not published:")
+                && !text.contains("\n| G3")
+        );
+        assert!(page(&[]).unwrap().contains("no run judges it"));
+    }
+}

@@ -1,0 +1,52 @@
+//! How long the servers of a run need until they are steady.
+
+use super::*;
+
+impl Conduct<'_> {
+    /// How long each load lasts before it is measured: until every variant is steady, as seen at the
+    /// last value of every axis and the highest rate.
+    pub(super) fn warm_up(&mut self, courses: &[&[Cell]]) -> anyhow::Result<f64> {
+        let experiment = self.settings.experiment;
+        let most = experiment.budget(self.settings.quick).warmup_seconds;
+        let pilots = most > 0.0
+            && experiment.subject == Subject::Server
+            && self.outcome.phase_rps.is_empty();
+        if !pilots || self.settings.quick {
+            return Ok(if pilots { most } else { 0.0 });
+        }
+        let names: Vec<String> = self.available().map(|variant| variant.name.clone()).collect();
+        let mut longest: f64 = 0.0;
+        for (done, name) in names.iter().enumerate() {
+            // The courses of a variant stand in the order of the axes: its last is the heaviest.
+            let last = courses.iter().rev().find(|course| course[0].variant == *name);
+            let Some(cell) = last.map(|course| &course[0]) else { continue };
+            self.settings.progress.running(
+                &format!("until it is steady: {}", self::name(cell)),
+                done as u64,
+                names.len() as u64,
+                Duration::from_secs_f64((names.len() - done) as f64 * 2.0 * most),
+            );
+            let window_s = 2.0 * most;
+            let step = Step { cell, drive: Drive::AsPlanned, window_s, warmup_s: 0.0 };
+            let (trials, result) = self.trial(&[step], self.settings.seed)?;
+            let Some((mut replies, interval_s)) = trials[0].raw.series() else { continue };
+            if result.is_err() {
+                continue;
+            }
+            // What comes after the last request is sent is no steady state.
+            replies.truncate((window_s / interval_s) as usize);
+            match steady::settled_after(&replies) {
+                Some(after) => longest = longest.max(interval_s * after as f64),
+                None => {
+                    longest = most;
+                    self.outcome.notes.push(format!(
+                        "{name} was not steady within {most} s of the highest rate, the longest \
+                         warm-up that the experiment allows: what is measured there may still change."
+                    ));
+                }
+            }
+        }
+        // Hundredths: the generator's own flag is written in seconds.
+        Ok((longest.max(LEAST_WARMUP_S).min(most) * 100.0).ceil() / 100.0)
+    }
+}

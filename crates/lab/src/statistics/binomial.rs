@@ -1,0 +1,73 @@
+//! The exact interval of a share of counted things.
+//!
+//! C. Clopper, E. Pearson, *The use of confidence or fiducial limits illustrated in the case of the
+//! binomial*, Biometrika 26 (1934). It never covers less than it says. The things are taken as
+//! independent; where blocks differ by more than that, Student's interval over the blocks is the wider
+//! one, and the wider one counts ([`super::Sample`]).
+
+use super::Interval;
+use statrs::distribution::{Beta, ContinuousCDF};
+
+/// The interval of the true share after `hits` of `trials`, which misses it with a probability of at
+/// most `error`. Without trials all shares are possible.
+pub fn interval(hits: u64, trials: u64, error: f64) -> Interval {
+    let hits = hits.min(trials);
+    let quantile = |a: u64, b: u64, p: f64| {
+        Beta::new(a as f64, b as f64).map_or(p, |beta| beta.inverse_cdf(p))
+    };
+    let misses = trials - hits;
+    Interval {
+        low: if hits == 0 { 0.0 } else { quantile(hits, misses + 1, error / 2.0) },
+        high: if misses == 0 { 1.0 } else { quantile(hits + 1, misses, 1.0 - error / 2.0) },
+    }
+}
+
+/// The probability of `hits` or more of `trials`, if the true share were `limit`: small where they
+/// speak for a larger share.
+pub fn tail_above(hits: u64, trials: u64, limit: f64) -> f64 {
+    let hits = hits.min(trials);
+    match (hits, limit) {
+        (0, _) => 1.0,
+        (_, limit) if limit <= 0.0 => 0.0,
+        (_, limit) if limit >= 1.0 => 1.0,
+        _ => Beta::new(hits as f64, (trials - hits + 1) as f64).map_or(1.0, |beta| beta.cdf(limit)),
+    }
+}
+
+/// The same for a smaller share.
+pub fn tail_below(hits: u64, trials: u64, limit: f64) -> f64 {
+    tail_above(trials - hits.min(trials), trials, 1.0 - limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn near(value: f64, expected: f64) {
+        assert!((value - expected).abs() < 2e-4 * expected.max(1e-3), "{value}, not {expected}");
+    }
+
+    #[test]
+    fn known_intervals() {
+        // 4 of 20: 0.0573 to 0.4366 (Clopper and Pearson's own kind of example).
+        let interval = super::interval(4, 20, 0.05);
+        near(interval.low, 0.057_334);
+        near(interval.high, 0.436_614);
+        // None of n: 1 - (error/2)^(1/n).
+        let none = super::interval(0, 12_267, 0.05);
+        assert_eq!(none.low, 0.0);
+        near(none.high, 1.0 - 0.025f64.powf(1.0 / 12_267.0));
+        assert!(none.high > 1e-4, "none of 12,267 is not less than one in 10,000");
+        assert_eq!(super::interval(20, 20, 0.05).high, 1.0);
+        assert_eq!(super::interval(0, 0, 0.05), Interval { low: 0.0, high: 1.0 });
+    }
+
+    #[test]
+    fn tails_are_those_of_the_distribution() {
+        // P(X ≥ 3), X of 5 at 0.5: 16 of 32.
+        near(tail_above(3, 5, 0.5), 0.5);
+        near(tail_below(1, 5, 0.5), 6.0 / 32.0);
+        near(tail_below(0, 12_267, 1e-4), (1.0f64 - 1e-4).powi(12_267));
+        assert_eq!((tail_above(0, 5, 0.1), tail_above(1, 5, 0.0)), (1.0, 0.0));
+    }
+}

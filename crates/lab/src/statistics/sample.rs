@@ -1,0 +1,245 @@
+//! What the blocks say about one comparison.
+
+use super::{CONFIDENCE, ERROR, Estimate, Interval, binomial, rank, student};
+use serde::{Deserialize, Serialize};
+
+/// How one side of a comparison is set against the other, inside a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Compare {
+    /// a ÷ b.
+    Ratio,
+    /// a − b.
+    Difference,
+    /// a alone.
+    Value,
+}
+
+impl Compare {
+    /// The comparison of one block. `None` when `b` is missing or a ratio's `b` is zero.
+    pub fn of(self, a: f64, b: Option<f64>) -> Option<f64> {
+        match self {
+            Self::Value => Some(a),
+            Self::Difference => Some(a - b?),
+            Self::Ratio => Some(a / b.filter(|&b| b != 0.0)?),
+        }
+    }
+}
+
+/// On which scale values are summed up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scale {
+    /// As they are.
+    Linear,
+    /// By their logarithms: noise multiplies, and a ratio and its inverse are the same distance from 1.
+    Log,
+}
+
+/// One value a block.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    /// On the scale.
+    values: Vec<f64>,
+    scale: Scale,
+    /// Hits and trials, where the values are shares of counted things.
+    counts: Option<(u64, u64)>,
+}
+
+impl Sample {
+    /// The comparison inside each block that has both sides. `None` when no block has. On a
+    /// logarithmic scale if `may_be_log`, it is no difference, and all values are positive.
+    pub fn of(
+        pairs: impl IntoIterator<Item = (Option<f64>, Option<f64>)>,
+        compare: Compare,
+        may_be_log: bool,
+    ) -> Option<Self> {
+        let mut values: Vec<f64> = pairs
+            .into_iter()
+            .filter_map(|(a, b)| compare.of(a?, b))
+            .filter(|x| x.is_finite())
+            .collect();
+        let log = may_be_log && compare != Compare::Difference && values.iter().all(|&x| x > 0.0);
+        let scale = if log { Scale::Log } else { Scale::Linear };
+        if log {
+            values.iter_mut().for_each(|value| *value = value.ln());
+        }
+        (!values.is_empty()).then_some(Self { values, scale, counts: None })
+    }
+
+    /// Says that the values are shares: so many hits of so many trials in all blocks together.
+    #[must_use]
+    pub fn counted(mut self, hits: u64, trials: u64) -> Self {
+        if self.scale == Scale::Log {
+            self.values.iter_mut().for_each(|value| *value = value.exp());
+            self.scale = Scale::Linear;
+        }
+        self.counts = Some((hits, trials));
+        self
+    }
+
+    /// How many blocks have both sides.
+    pub fn blocks(&self) -> usize {
+        self.values.len()
+    }
+
+    fn back(&self, value: f64) -> f64 {
+        match self.scale {
+            Scale::Linear => value,
+            Scale::Log => value.exp(),
+        }
+    }
+
+    fn forth(&self, limit: f64) -> f64 {
+        match self.scale {
+            Scale::Linear => limit,
+            // A limit that is not positive lies below all values.
+            Scale::Log if limit <= 0.0 => f64::MIN,
+            Scale::Log => limit.ln(),
+        }
+    }
+
+    /// The interval that misses the true value with probability `error`: Student's; of counted shares
+    /// the wider of that and the exact one. None with one block, but of counted shares.
+    pub fn interval(&self, error: f64) -> Option<Interval> {
+        let (_, interval) = student::interval(&self.values, error);
+        let interval =
+            interval.map(|i| Interval { low: self.back(i.low), high: self.back(i.high) });
+        let Some((hits, trials)) = self.counts else { return interval };
+        let exact = binomial::interval(hits, trials, error);
+        Some(interval.map_or(exact, |i| Interval {
+            low: i.low.min(exact.low).max(0.0),
+            high: i.high.max(exact.high).min(1.0),
+        }))
+    }
+
+    /// The mean, its interval, and the ranks' beside it.
+    pub fn estimate(&self) -> Estimate {
+        let (mean, _) = student::interval(&self.values, ERROR);
+        let value = match self.counts {
+            Some((hits, trials)) if trials > 0 => hits as f64 / trials as f64,
+            _ => self.back(mean),
+        };
+        let interval = self.interval(1.0 - CONFIDENCE);
+        let rank = rank::estimate(&self.values, ERROR);
+        let rank_interval = rank.and_then(|(_, interval)| interval);
+        Estimate {
+            value,
+            // The way to the logarithm and back costs the last digits.
+            low: interval.map(|i| i.low.min(value)),
+            high: interval.map(|i| i.high.max(value)),
+            blocks: self.values.len(),
+            rank_value: rank.filter(|_| self.values.len() > 1).map(|(v, _)| self.back(v)),
+            rank: rank_interval
+                .map(|i| Interval { low: self.back(i.low), high: self.back(i.high) }),
+        }
+    }
+
+    /// The probability of figures so far above `limit` if the truth were at it: small where they speak
+    /// for *above*.
+    pub fn tail_above(&self, limit: f64) -> f64 {
+        let blocks = student::tail_above(&self.values, self.forth(limit));
+        let exact = self.counts.map(|(hits, trials)| binomial::tail_above(hits, trials, limit));
+        blocks.max(exact.unwrap_or(0.0))
+    }
+
+    /// The same for *below*.
+    pub fn tail_below(&self, limit: f64) -> f64 {
+        let blocks = student::tail_below(&self.values, self.forth(limit));
+        let exact = self.counts.map(|(hits, trials)| binomial::tail_below(hits, trials, limit));
+        blocks.max(exact.unwrap_or(0.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statistics::{estimate, paired};
+    use proptest::prelude::*;
+
+    #[test]
+    fn drift_cancels_in_a_paired_ratio() {
+        // The machine slows threefold from block to block; a is always twice b.
+        let pairs = (0..6).map(|block| {
+            let speed = 3f64.powi(block);
+            (Some(2.0 * speed), Some(speed))
+        });
+        let ratio = paired(pairs, Compare::Ratio).unwrap();
+        let near = |value: f64| (value - 2.0).abs() < 1e-12;
+        assert!(near(ratio.value) && near(ratio.low.unwrap()) && near(ratio.high.unwrap()));
+        assert!(near(ratio.rank_value.unwrap()));
+    }
+
+    #[test]
+    fn a_block_that_lacks_a_side_is_left_out() {
+        let pairs = [(Some(4.0), Some(2.0)), (None, Some(1.0)), (Some(9.0), None)];
+        assert_eq!(paired(pairs, Compare::Ratio).unwrap().blocks, 1);
+        assert_eq!(paired([(Some(1.0), Some(0.0))], Compare::Ratio), None);
+    }
+
+    #[test]
+    fn a_ratio_and_its_inverse_say_the_same() {
+        let pairs = [(2.0, 1.0), (2.2, 1.1), (1.9, 1.0), (2.5, 1.0), (2.1, 1.1), (1.8, 1.0)];
+        let ratio = |flip: bool| {
+            let sides =
+                pairs.map(|(a, b)| if flip { (Some(b), Some(a)) } else { (Some(a), Some(b)) });
+            paired(sides, Compare::Ratio).unwrap()
+        };
+        let (forth, back) = (ratio(false), ratio(true));
+        assert!((forth.value * back.value - 1.0).abs() < 1e-12);
+        assert!((forth.low.unwrap() * back.high.unwrap() - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn none_of_many_is_not_zero() {
+        let none = Sample::of([(Some(0.0), None); 6], Compare::Value, true).unwrap();
+        let alone = none.clone().estimate();
+        assert_eq!((alone.value, alone.high), (0.0, Some(0.0)), "what the blocks alone would say");
+        let estimate = none.clone().counted(0, 12_267).estimate();
+        assert_eq!((estimate.value, estimate.low), (0.0, Some(0.0)));
+        assert!(estimate.high.unwrap() > 1e-4);
+        let counted = none.counted(0, 12_267);
+        assert!(counted.tail_below(1e-4) > 0.2 && counted.tail_below(1e-2) < 1e-9);
+    }
+
+    #[test]
+    fn shares_that_differ_from_block_to_block_have_the_wider_interval() {
+        // Half of the blocks lose all, half none: 300 of 600, but six draws only.
+        let pairs = [0.0, 1.0, 0.0, 1.0, 0.0, 1.0].map(|share| (Some(share), None));
+        let sample = Sample::of(pairs, Compare::Value, true).unwrap().counted(300, 600);
+        let interval = sample.interval(0.05).unwrap();
+        assert!(interval.low < 0.01 && interval.high > 0.99, "{interval:?}");
+    }
+
+    #[test]
+    fn a_limit_of_zero_is_met_by_what_varies() {
+        let sample = |values: [f64; 6]| {
+            Sample::of(values.map(|v| (Some(v), None)), Compare::Value, false).unwrap()
+        };
+        assert!(sample([80.0, 85.0, 90.0, 70.0, 75.0, 88.0]).tail_above(0.0) < 1e-4);
+        assert!(sample([0.0, 0.0, 0.0, 1.0, 0.0, 0.0]).tail_above(0.0) > 0.1);
+    }
+
+    proptest! {
+        #[test]
+        fn an_interval_encloses_its_value_and_narrows_with_the_error(
+            values in prop::collection::vec(0.001f64..1e9, 2..30),
+        ) {
+            let pairs = values.iter().map(|&value| (Some(value), None));
+            let sample = Sample::of(pairs, Compare::Value, true).unwrap();
+            let estimate = sample.estimate();
+            let (low, high) = (estimate.low.unwrap(), estimate.high.unwrap());
+            prop_assert!(low <= estimate.value && estimate.value <= high);
+            let wide = sample.interval(0.001).unwrap();
+            prop_assert!(wide.low <= low * (1.0 + 1e-9) && high <= wide.high * (1.0 + 1e-9));
+        }
+
+        #[test]
+        fn an_estimate_scales_with_its_unit(values in prop::collection::vec(0.5f64..2.0, 2..12)) {
+            let scaled: Vec<f64> = values.iter().map(|v| v * 1024.0).collect();
+            let (plain, scaled) = (estimate(&values).unwrap(), estimate(&scaled).unwrap());
+            let same = |a: f64, b: f64| (a * 1024.0 / b - 1.0).abs() < 1e-9;
+            prop_assert!(same(plain.low.unwrap(), scaled.low.unwrap()));
+            prop_assert!(same(plain.high.unwrap(), scaled.high.unwrap()));
+        }
+    }
+}

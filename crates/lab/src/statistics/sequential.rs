@@ -1,0 +1,201 @@
+//! Looks: when an experiment that goes on until it has decided may look, and how surely it must see.
+//!
+//! Who looks at growing data again and again at 5 % finds something in far more than 5 % of cases. The
+//! plan here spends the error over the looks as K. Lan and D. DeMets have it (*Discrete sequential
+//! boundaries for clinical trials*, Biometrika 70, 1983) with the function that follows P. O'Brien and
+//! T. Fleming's bounds: next to nothing early, nearly all at the end. What an experiment decides after
+//! six blocks of forty is therefore plain to see; what takes all forty loses little to the looks before.
+//!
+//! The bounds are computed for a sum of normal increments and used as levels of Student's t-test at
+//! each look; a simulation in [`super::coverage`](super) shows that the error stays what it is said to
+//! be.
+
+use super::{ERROR, MIN_BLOCKS};
+use statrs::distribution::{ContinuousCDF, Normal};
+
+/// After so many blocks an experiment looks, if it has that many.
+pub const LOOKS: [usize; 5] = [MIN_BLOCKS, 10, 16, 24, 40];
+
+/// Points of the integration, an even number: the level of each look is right to four digits.
+const GRID: usize = 80;
+/// Halvings of an interval that holds a bound or a level.
+const HALVINGS: usize = 40;
+
+/// The looks of an experiment of at most `blocks` blocks, its last one included. None if that is fewer
+/// than [`MIN_BLOCKS`]: such an experiment decides nothing.
+pub fn planned(blocks: usize) -> Vec<usize> {
+    if blocks < MIN_BLOCKS {
+        return Vec::new();
+    }
+    LOOKS.into_iter().filter(|&look| look < blocks).chain([blocks]).collect()
+}
+
+/// The looks that were made by an experiment that ended after `made` of `blocks` blocks: the planned
+/// ones before its end, and its end.
+pub fn made(blocks: usize, made: usize) -> Vec<usize> {
+    if made < MIN_BLOCKS {
+        return Vec::new();
+    }
+    planned(blocks.max(made)).into_iter().filter(|&look| look < made).chain([made]).collect()
+}
+
+/// The part of `error`, of both sides together, that is spent when the share `time` of all blocks is
+/// there.
+fn spent(error: f64, time: f64) -> f64 {
+    let normal = Normal::standard();
+    2.0 * normal.cdf(normal.inverse_cdf(error / 2.0) / time.sqrt())
+}
+
+/// The two-sided level of each look, so that the error over all of them is `error`. `is_last` says
+/// that no look follows the last of `looks`, which then spends what is left: at the plan's end, or when
+/// the time is over (which has nothing to do with what was seen).
+///
+/// # Panics
+/// When the looks do not ascend, or go beyond `blocks`.
+pub fn levels(looks: &[usize], blocks: usize, error: f64, is_last: bool) -> Vec<f64> {
+    levels_by(|time| spent(error, time), looks, blocks, is_last)
+}
+
+/// The same with any function that says what is spent when a share of all blocks is there.
+fn levels_by(
+    spent: impl Fn(f64) -> f64,
+    looks: &[usize],
+    blocks: usize,
+    is_last: bool,
+) -> Vec<f64> {
+    assert!(looks.windows(2).all(|pair| pair[0] < pair[1]), "looks ascend: {looks:?}");
+    assert!(looks.last().is_none_or(|&last| last <= blocks), "{looks:?} of {blocks}");
+    let normal = Normal::standard();
+    let mut levels = Vec::with_capacity(looks.len());
+    let (mut used, mut earlier) = (0.0, 0.0);
+    // Where the sum may stand while nothing is decided: points, and the density at each times its weight.
+    let mut open: Vec<(f64, f64)> = vec![(0.0, 1.0)];
+    for (index, &look) in looks.iter().enumerate() {
+        let time = look as f64 / blocks as f64;
+        let last = is_last && index + 1 == looks.len();
+        let budget = if last { spent(1.0) } else { spent(time) } - used;
+        let step = (time - earlier).sqrt();
+        let beyond = |bound: f64| -> f64 {
+            let tail = |at: f64| normal.cdf((at - bound) / step) + normal.cdf((-at - bound) / step);
+            open.iter().map(|(at, weight)| weight * tail(*at)).sum()
+        };
+        let bound = falling_root(beyond, budget, 12.0 * time.sqrt());
+        levels.push(2.0 * normal.cdf(-bound / time.sqrt()));
+        used += budget;
+        earlier = time;
+        if index + 1 < looks.len() {
+            open = density_within(&open, bound, step);
+        }
+    }
+    levels
+}
+
+/// The density at the next look, inside its bounds, by Simpson's rule.
+fn density_within(open: &[(f64, f64)], bound: f64, step: f64) -> Vec<(f64, f64)> {
+    let width = 2.0 * bound / GRID as f64;
+    let scale = 1.0 / (step * (2.0 * std::f64::consts::PI).sqrt());
+    (0..=GRID)
+        .map(|index| {
+            let at = -bound + width * index as f64;
+            let simpson = match index {
+                0 | GRID => 1.0,
+                index if index % 2 == 1 => 4.0,
+                _ => 2.0,
+            };
+            let arrive = |from: f64| scale * (-0.5 * ((at - from) / step).powi(2)).exp();
+            let density: f64 = open.iter().map(|(from, weight)| weight * arrive(*from)).sum();
+            (at, density * simpson * width / 3.0)
+        })
+        .collect()
+}
+
+/// Where `falling`, which falls, has the value `wanted`, between 0 and `most`.
+fn falling_root(falling: impl Fn(f64) -> f64, wanted: f64, most: f64) -> f64 {
+    let (mut low, mut high) = (0.0, most);
+    for _ in 0..HALVINGS {
+        let middle = (low + high) / 2.0;
+        if falling(middle) > wanted { low = middle } else { high = middle }
+    }
+    (low + high) / 2.0
+}
+
+/// The whole plan's p-value: the least error at which the last of `looks`, with a two-sided p-value
+/// of `p` in its own test, would decide.
+pub fn overall(looks: &[usize], blocks: usize, is_last: bool, p: f64) -> f64 {
+    match looks {
+        [] => 1.0,
+        [_] if is_last => p,
+        _ if p <= 0.0 => 0.0,
+        _ => {
+            let level = |error: f64| *levels(looks, blocks, error, is_last).last().unwrap_or(&0.0);
+            // The level of the last look grows with the error: find where it is p.
+            let (mut low, mut high) = (1e-12f64.ln(), 0.999f64.ln());
+            for _ in 0..30 {
+                let middle = (low + high) / 2.0;
+                if level(middle.exp()) < p { low = middle } else { high = middle }
+            }
+            high.exp()
+        }
+    }
+}
+
+/// The level of the last look of an experiment that ended, or stands, after `made` of `blocks` blocks.
+/// `None` when these are too few to decide.
+pub fn level_of_last(blocks: usize, made: usize, is_last: bool) -> Option<f64> {
+    let looks = self::made(blocks, made);
+    levels(&looks, blocks.max(made), ERROR, is_last).pop()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_of_small_and_large_plans() {
+        assert_eq!(planned(40), LOOKS);
+        assert_eq!(planned(6), [6]);
+        assert_eq!(planned(12), [6, 10, 12]);
+        assert_eq!(planned(100), [6, 10, 16, 24, 40, 100]);
+        assert!(planned(5).is_empty());
+        assert_eq!(made(40, 12), [6, 10, 12]);
+        assert_eq!(made(40, 10), [6, 10]);
+        assert!(made(40, 5).is_empty());
+    }
+
+    #[test]
+    fn bounds_are_those_of_the_literature() {
+        // Five equal looks, each side spending half of 5 % by itself: z = 4.877, 3.357, 2.680, 2.290,
+        // 2.031 (as the R packages ldbounds and gsDesign have it).
+        let each_side = |time| 2.0 * spent(0.025, time);
+        let levels = levels_by(each_side, &[1, 2, 3, 4, 5], 5, true);
+        for (level, z) in levels.iter().zip([4.877, 3.357, 2.680, 2.290, 2.031]) {
+            let found = -Normal::standard().inverse_cdf(level / 2.0);
+            assert!((found - z).abs() < 2e-3, "{found}, not {z}");
+        }
+    }
+
+    #[test]
+    fn one_look_is_the_plain_test() {
+        let level = levels(&[6], 6, 0.05, true)[0];
+        assert!((level - 0.05).abs() < 1e-9, "{level}");
+        assert_eq!(overall(&[6], 6, true, 0.03), 0.03);
+    }
+
+    #[test]
+    fn who_runs_out_of_time_spends_what_is_left() {
+        let planned = level_of_last(40, 10, false).unwrap();
+        let over = level_of_last(40, 10, true).unwrap();
+        assert!(planned < 1e-4 && over > 0.045 && over < 0.0501, "{planned} {over}");
+        assert!(level_of_last(40, 5, true).is_none());
+    }
+
+    #[test]
+    fn the_whole_plans_p_is_the_error_at_which_the_look_decides() {
+        let looks = [6, 10, 16];
+        let level = *levels(&looks, 40, 0.05, false).last().unwrap();
+        let p = overall(&looks, 40, false, level);
+        assert!((p - 0.05).abs() < 1e-4, "{p}");
+        assert!(overall(&looks, 40, false, level * 2.0) > 0.05);
+        assert!(overall(&looks, 40, false, level / 10.0) < 0.03);
+    }
+}

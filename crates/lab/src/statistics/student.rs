@@ -1,0 +1,118 @@
+//! Student's t: the interval of a mean, and how surely it lies beyond a limit.
+
+use super::Interval;
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+/// Mean and standard error of `values`; the error is `None` with one value.
+fn summary(values: &[f64]) -> (f64, Option<f64>) {
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    if values.len() < 2 {
+        return (mean, None);
+    }
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (mean, Some((squares / (n - 1.0) / n).sqrt()))
+}
+
+fn student(n: usize) -> StudentsT {
+    StudentsT::new(0.0, 1.0, n as f64 - 1.0).expect("at least one degree of freedom")
+}
+
+/// How many standard errors on each side an interval of `n` values reaches that misses the true mean
+/// with probability `error`.
+///
+/// # Panics
+/// With fewer than two values.
+pub fn reach(n: usize, error: f64) -> f64 {
+    assert!(n >= 2, "one value has no spread");
+    -student(n).inverse_cdf(error / 2.0)
+}
+
+/// The mean of `values` with the interval that misses the true one with probability `error`. No
+/// interval with one value.
+///
+/// # Panics
+/// When there is no value.
+pub fn interval(values: &[f64], error: f64) -> (f64, Option<Interval>) {
+    assert!(!values.is_empty(), "a mean of nothing");
+    let (mean, standard_error) = summary(values);
+    let interval = standard_error.map(|standard_error| {
+        let half = reach(values.len(), error) * standard_error;
+        Interval { low: mean - half, high: mean + half }
+    });
+    (mean, interval)
+}
+
+/// The probability of a mean so far above `limit`, or farther, if the true one were at `limit`: small
+/// where the values speak for *above*. 1 with fewer than two values.
+pub fn tail_above(values: &[f64], limit: f64) -> f64 {
+    let (mean, standard_error) = summary(values);
+    let Some(standard_error) = standard_error else { return 1.0 };
+    let distance = mean - limit;
+    // Equal values: no noise was seen at all.
+    if standard_error == 0.0 {
+        return if distance > 0.0 { 0.0 } else { 1.0 };
+    }
+    student(values.len()).cdf(-distance / standard_error)
+}
+
+/// The same for *below*.
+pub fn tail_below(values: &[f64], limit: f64) -> f64 {
+    let mirrored: Vec<f64> = values.iter().map(|value| -value).collect();
+    tail_above(&mirrored, -limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_those_of_the_tables() {
+        // Two-sided, n - 1 degrees of freedom: any table of Student's t.
+        for (n, error, expected) in [
+            (2, 0.05, 12.7062),
+            (3, 0.05, 4.3027),
+            (6, 0.05, 2.5706),
+            (10, 0.05, 2.2622),
+            (40, 0.05, 2.0227),
+            (6, 0.001, 6.8688),
+            (10, 0.001, 4.7809),
+        ] {
+            let reach = reach(n, error);
+            assert!((reach - expected).abs() < 2e-4, "n = {n}: {reach}, expected {expected}");
+        }
+    }
+
+    #[test]
+    fn the_far_tail_is_exact_too() {
+        // The first of five looks decides at an error of some 1e-7.
+        for error in [1e-4, 1e-6, 1e-8] {
+            let back = 2.0 * student(6).cdf(-reach(6, error));
+            assert!((back / error - 1.0).abs() < 1e-3, "{error}: {back}");
+        }
+    }
+
+    #[test]
+    fn a_known_sample() {
+        // Mean 3, standard deviation 1.5811, n = 5, t = 2.7764.
+        let (mean, interval) = interval(&[1.0, 2.0, 3.0, 4.0, 5.0], 0.05);
+        let interval = interval.unwrap();
+        assert_eq!(mean, 3.0);
+        assert!((interval.low - 1.0368).abs() < 1e-3 && (interval.high - 4.9632).abs() < 1e-3);
+    }
+
+    #[test]
+    fn an_end_of_the_interval_is_where_the_tail_is_half_the_error() {
+        let values = [0.1, 0.25, 0.07, 0.2, 0.18, 0.13];
+        let interval = interval(&values, 0.05).1.unwrap();
+        assert!((tail_above(&values, interval.low) - 0.025).abs() < 1e-6);
+        assert!((tail_below(&values, interval.high) - 0.025).abs() < 1e-6);
+        assert!(tail_above(&values, 0.0) < 0.01 && tail_below(&values, 0.0) > 0.99);
+    }
+
+    #[test]
+    fn equal_values_and_one_value() {
+        assert_eq!((tail_above(&[2.0; 6], 1.0), tail_above(&[2.0; 6], 2.0)), (0.0, 1.0));
+        assert_eq!((tail_above(&[2.0], 1.0), tail_below(&[2.0], 3.0)), (1.0, 1.0));
+    }
+}

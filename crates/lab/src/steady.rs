@@ -1,0 +1,98 @@
+//! When a server under load is in its steady state.
+//!
+//! A queue that fills, a cache that warms, connections that open: what is measured before that is over
+//! is not what the server does. The rule is K. White's (*An effective truncation heuristic for bias
+//! reduction in simulation output*, Simulation 69, 1997, the "marginal standard error rule"): of a series
+//! of replies per interval, leave out so many at its begin that the standard error of the mean of the
+//! rest is least. Where that would take more than half of the series, it is not over yet; nor is it where
+//! the two halves of the rest differ by more than noise, for that rule alone does not see a server that
+//! collapses late, when its queue is full.
+
+/// The fewest intervals that say anything.
+pub const FEWEST: usize = 8;
+
+/// How many intervals at the begin of `series` are not yet steady; `None` when it does not become so
+/// within its first half, or is shorter than [`FEWEST`].
+pub fn settled_after(series: &[f64]) -> Option<usize> {
+    if series.len() < FEWEST {
+        return None;
+    }
+    let error = |skipped: usize| {
+        let rest = &series[skipped..];
+        let n = rest.len() as f64;
+        let mean = rest.iter().sum::<f64>() / n;
+        rest.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n * n)
+    };
+    // The tail alone may be quiet by chance: the rule looks no farther than the half.
+    let half = series.len() / 2;
+    let best = (0..=half).min_by(|&a, &b| error(a).total_cmp(&error(b)))?;
+    let rest = &series[best..];
+    let (first, second) = rest.split_at(rest.len() / 2);
+    (best < half && are_alike(first, second)).then_some(best)
+}
+
+/// Whether two parts have the same mean: within three standard errors, or a twentieth.
+fn are_alike(a: &[f64], b: &[f64]) -> bool {
+    let of = |part: &[f64]| {
+        let n = part.len() as f64;
+        let mean = part.iter().sum::<f64>() / n;
+        let variance = part.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0).max(1.0);
+        (mean, variance / n)
+    };
+    let ((mean_a, error_a), (mean_b, error_b)) = (of(a), of(b));
+    let difference = (mean_a - mean_b).abs();
+    difference <= 3.0 * (error_a + error_b).sqrt()
+        || difference <= mean_a.abs().max(mean_b.abs()) / 20.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::settled_after;
+    use rand::{RngExt, SeedableRng, rngs::StdRng};
+
+    /// Forty intervals of `shape`, each with noise of two per cent.
+    fn series(seed: u64, shape: impl Fn(f64) -> f64) -> Vec<f64> {
+        let mut random = StdRng::seed_from_u64(seed);
+        (0..40)
+            .map(|i| shape(f64::from(i)) * (1.0 + 0.04 * (random.random::<f64>() - 0.5)))
+            .collect()
+    }
+
+    #[test]
+    fn what_is_steady_from_the_start_loses_little() {
+        for seed in 0..20 {
+            let skipped = settled_after(&series(seed, |_| 1000.0));
+            // Noise may begin with an outlier or end with a quiet half.
+            assert!(skipped.is_none_or(|skipped| skipped < 20), "{seed}: {skipped:?}");
+        }
+        assert_eq!(settled_after(&[1000.0; 40]), Some(0));
+    }
+
+    #[test]
+    fn a_start_that_differs_is_left_out() {
+        for seed in 0..20 {
+            // A queue fills for eight intervals, a rate decays to its steady one, a burst of retries.
+            let fills = |i: f64| if i < 8.0 { 100.0 * i } else { 800.0 };
+            let decays = |i: f64| 500.0 + 1500.0 * (-i / 3.0).exp();
+            let bursts = |i: f64| if i < 5.0 { 3000.0 } else { 1000.0 };
+            for (name, shape, least) in [
+                ("fills", &fills as &dyn Fn(f64) -> f64, 7),
+                ("decays", &decays, 5),
+                ("bursts", &bursts, 5),
+            ] {
+                let skipped = settled_after(&series(seed, shape));
+                assert!(skipped.is_none_or(|s| s >= least), "{name} {seed}: {skipped:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_goes_on_changing_is_not_steady() {
+        for seed in 0..20 {
+            assert_eq!(settled_after(&series(seed, |i| 100.0 + 30.0 * i)), None, "climbs {seed}");
+            let late = series(seed, |i| if i < 30.0 { 1000.0 } else { 200.0 });
+            assert_eq!(settled_after(&late), None, "collapses late, {seed}");
+        }
+        assert_eq!(settled_after(&[1.0; 7]), None, "too short to say");
+    }
+}

@@ -1,0 +1,79 @@
+//! What a closed loop did not send while it waited ("coordinated omission").
+//!
+//! Each connection of a closed loop waits for its reply before it sends again. While the server
+//! stalls hardly anything is sent, so that one slow reply stands for the many that users who do not
+//! wait for each other would have felt, and the percentiles look good.
+
+use hdrhistogram::Histogram;
+
+/// A reply that took so many times the median is a stall.
+const STALL: f64 = 10.0;
+
+/// The share of requests from which on their absence is told: the 99th percentile is then another.
+const TOLD_SHARE: f64 = 0.01;
+
+/// How many more requests would have been sent had no connection waited longer than the median: for
+/// each reply above ten times the median, as many medians as fit into its time, less the one request
+/// that was sent. (What Gil Tene's correction adds, with the median for the expected interval.)
+pub(crate) fn omitted(latency: &Histogram<u64>) -> u64 {
+    if latency.is_empty() {
+        return 0;
+    }
+    let median = latency.value_at_quantile(0.5).max(1) as f64;
+    let stalls = latency.iter_recorded().filter(|step| {
+        let value = step.value_iterated_to() as f64;
+        value > STALL * median
+    });
+    let missing = stalls.map(|step| {
+        let value = step.value_iterated_to() as f64;
+        step.count_at_value() as f64 * (value / median - 1.0)
+    });
+    missing.sum::<f64>() as u64
+}
+
+/// What to say about it, when it is much.
+pub(crate) fn note(omitted: u64, latency: &Histogram<u64>) -> Option<String> {
+    let all = omitted + latency.len();
+    (omitted > 0 && omitted as f64 >= TOLD_SHARE * all as f64).then(|| {
+        format!(
+            "the server stalled (the longest reply took {:.0} ms, the median {:.1} ms), and a closed \
+             loop waits with it: some {omitted} requests that others would have sent meanwhile are \
+             not in the percentiles; measure latencies with --rate",
+            latency.max() as f64 / 1e6,
+            latency.value_at_quantile(0.5) as f64 / 1e6,
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn histogram(values_ns: &[(u64, u64)]) -> Histogram<u64> {
+        let mut histogram = crate::record::histogram();
+        for &(value, count) in values_ns {
+            histogram.record_n(value, count).unwrap();
+        }
+        histogram
+    }
+
+    #[test]
+    fn a_stall_of_a_second_hides_a_thousand_requests_of_a_millisecond() {
+        let stalled = histogram(&[(1_000_000, 1_000), (1_000_000_000, 1)]);
+        let missing = omitted(&stalled);
+        assert!((980..1_010).contains(&missing), "{missing}");
+        let said = note(missing, &stalled).unwrap();
+        assert!(said.contains("took 1") && said.contains("--rate"), "{said}");
+    }
+
+    #[test]
+    fn without_a_stall_nothing_is_missing() {
+        let steady = histogram(&[(1_000_000, 1_000), (9_000_000, 10)]);
+        assert_eq!(omitted(&steady), 0);
+        assert_eq!(note(0, &steady), None);
+        assert_eq!(omitted(&histogram(&[])), 0);
+        // One in a million changes no percentile that anybody looks at.
+        let rare = histogram(&[(1_000_000, 1_000_000), (100_000_000, 1)]);
+        assert_eq!(note(omitted(&rare), &rare), None);
+    }
+}

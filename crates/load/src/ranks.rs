@@ -1,0 +1,339 @@
+//! One run by many processes, on one host or on many, as a launcher of MPI programs started them.
+//!
+//! # How it works
+//! The launcher's own MPI library, loaded at run time, tells each process its rank and gives all of
+//! them rank 0's address and a secret; then MPI is ended (`sys`, `launcher`). From there on each
+//! rank has a TCP connection to rank 0 (`leader`, `member`, `message`). MPI is not used for the
+//! run itself: a rank that dies would end all of MPI, its waiting burns CPU that the generator needs,
+//! and what is to be told about a rank that has died is exactly what its connection's end tells.
+//!
+//! What one process is told is what all ranks do together: they share the schedule as threads do
+//! (`share`), the connections and the idle connections. All begin at the same instant of rank 0's
+//! clock (`clock`).
+
+mod clock;
+mod guard;
+mod idle;
+mod launcher;
+mod leader;
+mod load;
+mod member;
+pub(crate) mod message;
+mod report;
+mod share;
+mod sys;
+
+pub use idle::{Held, hold_idle};
+pub use launcher::{Choice, MAX_RANKS};
+pub use load::{run, task};
+pub use message::Pulse;
+pub use report::{Clock, RankReport, RanksReport};
+
+use anyhow::{Context, Result, bail, ensure};
+use clock::Offset;
+use guard::Guard;
+use launcher::Launcher;
+use leader::{Leader, Peer};
+use member::Member;
+use message::{Introduction, Secret};
+use serde::{Deserialize, Serialize};
+use std::{
+    net::{IpAddr, TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+
+/// The most addresses of rank 0 that are tried.
+const MAX_ADDRESSES: usize = 24;
+
+/// What MPI carries from rank 0 to all.
+const CARD_BYTES: usize = 1024;
+
+/// Where rank 0 is found.
+#[derive(Debug, Serialize, Deserialize)]
+struct Card {
+    secret: Secret,
+    port: u16,
+    host: String,
+    addresses: Vec<IpAddr>,
+}
+
+/// This process's place among the ranks of a run.
+pub struct Ranks {
+    launcher: Launcher,
+    /// The MPI library's own name for itself.
+    library: String,
+    host: String,
+    guard: Arc<Guard>,
+    side: Side,
+}
+
+enum Side {
+    Leader(Leader),
+    Member(Member),
+}
+
+/// What rank 0 has at the end: itself and the others.
+struct Gathered {
+    peers: Vec<Peer>,
+    fault: Option<String>,
+}
+
+/// Where the launcher is one that kills ranks without a warning when one has died, this process
+/// only stands in for the rank: it starts it, waits, and returns its exit status. Nothing otherwise.
+/// To be called before anything else.
+///
+/// # Errors
+/// A launcher that cannot be used; the rank cannot be started.
+pub fn stand_in(choice: &Choice) -> Result<Option<u8>> {
+    match find(choice)? {
+        Some(launcher) if launcher.kills_at_once => guard::stand_in(),
+        _ => Ok(None),
+    }
+}
+
+fn find(choice: &Choice) -> Result<Option<Launcher>> {
+    let found = match choice {
+        Choice::Off => return Ok(None),
+        _ => launcher::find(|name| std::env::var(name).ok())?,
+    };
+    match (found, choice) {
+        (None, Choice::Library(library)) => bail!(
+            "--ranks {library}: no launcher started this process; start it with mpirun or srun"
+        ),
+        // One rank has nobody to work with.
+        (found, _) => Ok(found.filter(|launcher| launcher.size > 1)),
+    }
+}
+
+/// Finds the other ranks of this run, if a launcher started several. `task` must be the same on all.
+///
+/// # Errors
+/// A launcher was found and cannot be used; the ranks do not find each other; they were not started
+/// alike. Nothing is tried instead.
+pub fn join(choice: &Choice, task: String, stop: &Arc<AtomicBool>) -> Result<Option<Ranks>> {
+    let Some(launcher) = find(choice)? else { return Ok(None) };
+    let guard = Guard::settle(stop)?;
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let (mut listener, mut card) = (None, vec![0; CARD_BYTES]);
+    let version = meet(&launcher, choice, &mut card, |place| {
+        let (bound, card) = listen(&host)?;
+        listener = Some(bound);
+        postcard::to_slice(&card, place).context("rank 0's addresses")?;
+        Ok(())
+    })?;
+    let (card, _) = postcard::take_from_bytes::<Card>(&card).context("rank 0 told no address")?;
+    guard.is_joined.store(true, Relaxed);
+    let me = Introduction {
+        secret: card.secret,
+        rank: launcher.rank,
+        host: host.clone(),
+        pid: std::process::id(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        task,
+    };
+    let side = match listener {
+        Some(listener) => Side::Leader(Leader::new(&listener, launcher.size, me, stop)?),
+        None => Side::Member(Member::new(&card.addresses, card.port, card.host, me, stop)?),
+    };
+    Ok(Some(Ranks { launcher, library: version, host, guard, side }))
+}
+
+/// Meets the other ranks through MPI. Returns the library's name.
+fn meet(
+    launcher: &Launcher,
+    choice: &Choice,
+    card: &mut [u8],
+    make_card: impl FnOnce(&mut [u8]) -> Result<()>,
+) -> Result<String> {
+    let Launcher { name, rank, size, .. } = *launcher;
+    let advice = "name it with --ranks FILE, or run without the other ranks with --ranks off";
+    if cfg!(target_feature = "crt-static") {
+        bail!(
+            "{name} started this as rank {rank} of {size}, but this program is linked statically and \
+             cannot load its MPI library: use one built without crt-static, or --ranks off"
+        );
+    }
+    let named;
+    let libraries = match choice {
+        Choice::Library(library) => {
+            named = [library.as_str()];
+            &named[..]
+        }
+        _ => launcher.libraries,
+    };
+    let mut failures = Vec::new();
+    let mut make_card = Some(make_card);
+    for library in libraries {
+        let loaded = match sys::Loaded::open(library) {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                failures.push(format!("{error:#}"));
+                continue;
+            }
+        };
+        let make_card = make_card.take().expect("the first library that loads is the last");
+        let world = loaded
+            .meet(card, make_card)
+            .with_context(|| format!("{name} started this as rank {rank} of {size}; {library}"))?;
+        ensure!(
+            (world.rank, world.size) == (rank, size),
+            "{name} says that this is rank {rank} of {size}, {} ({library}) that it is {} of {}: the \
+             library is not the launcher's; {advice}",
+            world.version,
+            world.rank,
+            world.size
+        );
+        return Ok(world.version);
+    }
+    bail!(
+        "{name} started this as rank {rank} of {size}, but its MPI library cannot be loaded ({}): \
+         install it on this host, {advice}",
+        failures.join("; ")
+    )
+}
+
+/// Opens the port at which rank 0 takes the others in.
+fn listen(host: &str) -> Result<(TcpListener, Card)> {
+    // [::] takes IPv4 too, where there is IPv6 at all.
+    let listener = TcpListener::bind("[::]:0")
+        .or_else(|_| TcpListener::bind("0.0.0.0:0"))
+        .context("a port for the other ranks")?;
+    let mut addresses: Vec<IpAddr> = if_addrs::get_if_addrs()
+        .context("this host's addresses")?
+        .into_iter()
+        .map(|interface| interface.ip())
+        // Link-local addresses need an interface's name, which differs by host.
+        .filter(|address| match address {
+            IpAddr::V4(v4) => !v4.is_link_local(),
+            IpAddr::V6(v6) => !v6.is_unicast_link_local(),
+        })
+        .collect();
+    // Loopback is the way to ranks on the same host where there is no other.
+    addresses.sort_by_key(|address| (address.is_loopback(), address.is_ipv6()));
+    addresses.truncate(MAX_ADDRESSES);
+    let card = Card {
+        secret: rand::random(),
+        port: listener.local_addr()?.port(),
+        host: host.chars().take(64).collect(),
+        addresses,
+    };
+    Ok((listener, card))
+}
+
+/// A host that vanishes without a word is noticed, and small messages do not wait for others.
+fn keep_alive(stream: &TcpStream) -> Result<()> {
+    use rustix::net::sockopt;
+    use std::time::Duration;
+    stream.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, Duration::from_secs(5))?;
+    sockopt::set_tcp_keepintvl(stream, Duration::from_secs(2))?;
+    sockopt::set_tcp_keepcnt(stream, 4)?;
+    Ok(())
+}
+
+impl Ranks {
+    /// Whether this is rank 0, which reports.
+    pub fn is_first(&self) -> bool {
+        matches!(self.side, Side::Leader(_))
+    }
+
+    /// This rank, from 0.
+    pub fn rank(&self) -> u32 {
+        self.launcher.rank
+    }
+
+    /// How many ranks there are.
+    pub fn size(&self) -> u32 {
+        self.launcher.size
+    }
+
+    /// From now on rank 0 is told `pulse` once a second.
+    fn pulse(&self, pulse: impl Fn() -> Pulse + Send + 'static) {
+        if let Side::Member(member) = &self.side {
+            member.pulse(pulse);
+        }
+    }
+
+    /// Waits until all are set up. Returns the start by this host's monotonic clock and, at rank 0,
+    /// what the others told then.
+    fn ready(&self, pulse: Pulse) -> Result<(Vec<Pulse>, i64)> {
+        match &self.side {
+            Side::Leader(leader) => leader.ready(),
+            Side::Member(member) => Ok((Vec::new(), member.ready(pulse)?)),
+        }
+    }
+
+    /// Ends the run for all; only rank 0 can.
+    fn stop_all(&self) {
+        if let Side::Leader(leader) = &self.side {
+            leader.stop_all();
+        }
+    }
+
+    /// Hands `measured` over; at rank 0, returns what the others did.
+    fn finish(&mut self, interrupted: bool, measured: Vec<u8>) -> Result<Option<Gathered>> {
+        let gone_ns = self.guard.gone_ns();
+        match &mut self.side {
+            Side::Member(member) => {
+                member.hand_over(interrupted, gone_ns, measured)?;
+                Ok(None)
+            }
+            Side::Leader(leader) => {
+                let peers = leader.gather();
+                let fault = fault(&peers, gone_ns, &self.host);
+                Ok(Some(Gathered { peers, fault }))
+            }
+        }
+    }
+
+    /// Ends the run because of `error`; returns what is to be told here, nothing when rank 0 tells it.
+    fn give_up(&mut self, error: anyhow::Error) -> Result<()> {
+        match &mut self.side {
+            Side::Leader(leader) => {
+                let error = match leader.fault() {
+                    Some(fault) => anyhow::anyhow!(fault),
+                    None => error,
+                };
+                leader.abort(&format!("{error:#}"));
+                Err(error)
+            }
+            Side::Member(member) => {
+                if member.aborted().is_some() {
+                    return Ok(());
+                }
+                member.fail(&format!("{error:#}"));
+                if member.aborted().is_some() { Ok(()) } else { Err(error) }
+            }
+        }
+    }
+}
+
+/// What ended the run before its time: a rank whose connection ended, or the first whose launched
+/// process was ended.
+fn fault(peers: &[Peer], own_gone_ns: Option<i64>, own_host: &str) -> Option<String> {
+    let lost = peers.iter().filter_map(|peer| {
+        let (why, at_ns) = peer.lost.as_ref()?;
+        Some((*at_ns, peer.who.rank, peer.who.host.as_str(), peer.who.pid, why.clone()))
+    });
+    let ended = "the process that the launcher started for it was ended".to_owned();
+    let orphaned = peers.iter().filter_map(|peer| {
+        Some((
+            peer.orphaned_ns?,
+            peer.who.rank,
+            peer.who.host.as_str(),
+            peer.who.pid,
+            ended.clone(),
+        ))
+    });
+    let own = own_gone_ns.map(|at_ns| (at_ns, 0, own_host, std::process::id(), ended.clone()));
+    let (_, rank, host, pid, why) =
+        lost.chain(orphaned).chain(own).min_by_key(|(at_ns, ..)| *at_ns)?;
+    Some(format!("rank {rank} ({host}, process {pid}) was lost: {why}"))
+}
+
+/// The clocks of this rank are rank 0's own.
+const OWN_CLOCK: (Offset, Offset) = (Offset::NONE, Offset::NONE);

@@ -1,0 +1,79 @@
+//! How far the clocks of two hosts are apart: the question is asked several times, and the answer
+//! that was fastest is taken, for it leaves the least room (Cristian, 1989).
+//!
+//! A host's CLOCK_MONOTONIC decides when its part of the schedule begins; its calendar plays no part
+//! in any figure, and its offset is told for those who compare logs.
+
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+/// How often it is asked, before the start and after the end.
+pub(super) const PROBES: usize = 64;
+
+/// A host's clocks at one instant, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Reading {
+    pub(super) monotonic_ns: i64,
+    /// Since 1970 (UTC).
+    pub(super) calendar_ns: i64,
+}
+
+impl Reading {
+    pub(super) fn now() -> Self {
+        let read = |clock| {
+            let time = clock_gettime(clock);
+            time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
+        };
+        Self { monotonic_ns: read(ClockId::Monotonic), calendar_ns: read(ClockId::Realtime) }
+    }
+}
+
+/// What is to be added to this host's clocks to have rank 0's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Offset {
+    pub(super) monotonic_ns: i64,
+    pub(super) calendar_ns: i64,
+    /// It may be wrong by so much in either direction: half of the round trip.
+    pub(super) error_ns: i64,
+}
+
+impl Offset {
+    /// Rank 0's own: it is the clock that the others are compared with.
+    pub(super) const NONE: Self = Self { monotonic_ns: 0, calendar_ns: 0, error_ns: 0 };
+
+    /// From one question: asked at `asked`, answered by rank 0 with `theirs`, heard at `heard`.
+    pub(super) fn of(asked: Reading, theirs: Reading, heard: Reading) -> Self {
+        let middle = |first: i64, last: i64| first + (last - first) / 2;
+        Self {
+            monotonic_ns: theirs.monotonic_ns - middle(asked.monotonic_ns, heard.monotonic_ns),
+            calendar_ns: theirs.calendar_ns - middle(asked.calendar_ns, heard.calendar_ns),
+            error_ns: (heard.monotonic_ns - asked.monotonic_ns + 1) / 2,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_true_offset_lies_within_the_error_however_lopsided_the_way() {
+        let reading = |monotonic_ns| Reading { monotonic_ns, calendar_ns: monotonic_ns + 7 };
+        for (there, back) in [(0, 100), (50, 50), (100, 0), (3, 4)] {
+            let true_offset = 1_000_000;
+            let answered = reading(500 + there + true_offset);
+            let offset = Offset::of(reading(500), answered, reading(500 + there + back));
+            let wrong = (offset.monotonic_ns - true_offset).abs();
+            assert!(wrong <= offset.error_ns, "{there} + {back}: {wrong} > {}", offset.error_ns);
+            assert_eq!(offset.error_ns, (there + back + 1) / 2);
+            assert_eq!(offset.calendar_ns, offset.monotonic_ns);
+        }
+    }
+
+    #[test]
+    fn the_clocks_run() {
+        let (first, second) = (Reading::now(), Reading::now());
+        assert!(second.monotonic_ns >= first.monotonic_ns);
+        assert!(first.calendar_ns > 1_600_000_000_000_000_000);
+    }
+}

@@ -1,0 +1,109 @@
+//! `pollux idle` by several ranks.
+
+use super::{
+    Gathered, OWN_CLOCK, Pulse, Ranks,
+    report::{Clock, RankReport, RanksReport},
+    share,
+};
+use crate::{
+    idle::{IdlePlan, IdlePool, IdleReport},
+    progress::Progress,
+    run::raise_descriptors,
+};
+use anyhow::{Context, Result};
+use std::{
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+/// What all ranks held.
+#[derive(Debug)]
+pub struct Held {
+    /// All together.
+    pub idle: IdleReport,
+    /// Each.
+    pub ranks: RanksReport,
+    /// Ended by a signal, or because a rank was lost.
+    pub interrupted: bool,
+}
+
+/// Holds this rank's part of the idle connections, until `duration` after all ranks hold theirs, or
+/// until `stop`. `on_held` is called at rank 0 with what all hold. Rank 0 returns what all held;
+/// nothing at the others.
+///
+/// # Errors
+/// As [`crate::run::hold_idle`], of any rank: rank 0 names it.
+pub fn hold_idle(
+    plan: &IdlePlan,
+    duration: Option<Duration>,
+    show_progress: bool,
+    ranks: &mut Ranks,
+    stop: &AtomicBool,
+    on_held: impl FnOnce(IdleReport),
+) -> Result<Option<Held>> {
+    match try_hold(plan, duration, show_progress, ranks, stop, on_held) {
+        Ok(outcome) => Ok(outcome),
+        Err(error) => ranks.give_up(error).map(|()| None),
+    }
+}
+
+fn try_hold(
+    plan: &IdlePlan,
+    duration: Option<Duration>,
+    show_progress: bool,
+    ranks: &mut Ranks,
+    stop: &AtomicBool,
+    on_held: impl FnOnce(IdleReport),
+) -> Result<Option<Held>> {
+    let mut plan = plan.clone();
+    plan.config.count = share::part(plan.config.count as u64, ranks.rank(), ranks.size()) as usize;
+    let descriptors = raise_descriptors()?;
+    if let Some(sources) = plan.sources {
+        sources.check(plan.destination.ip())?;
+    }
+    let mut progress = Progress::new(show_progress && ranks.is_first());
+    let mut pool = IdlePool::start(&plan, descriptors)?;
+    let gauge = pool.gauge();
+    ranks.pulse(move || Pulse { idle: gauge(), ..Pulse::default() });
+    if !pool.wait_until_held(stop, |held| progress.idle(held, plan.config.count))? {
+        anyhow::bail!("interrupted while idle connections were being opened");
+    }
+    progress.finish();
+    let (others, _) = ranks.ready(Pulse { idle: pool.report(), ..Pulse::default() })?;
+    if ranks.is_first() {
+        let mut all = pool.report();
+        others.iter().for_each(|other| all += other.idle);
+        on_held(all);
+    }
+    // The others wait for rank 0's word, so that all hold until the last moment.
+    let until = duration.filter(|_| ranks.is_first()).map(|duration| Instant::now() + duration);
+    while !stop.load(Relaxed) && until.is_none_or(|until| Instant::now() < until) {
+        std::thread::sleep(Progress::PERIOD);
+    }
+    let interrupted = stop.load(Relaxed);
+    // Taken before the first rank lets its connections go: what all held at the same time.
+    let own = pool.report();
+    ranks.stop_all();
+    let measured = postcard::to_stdvec(&own).context("what was held")?;
+    let gathered = ranks.finish(interrupted, measured)?;
+    pool.stop()?;
+    let Some(Gathered { peers, fault }) = gathered else { return Ok(None) };
+
+    let clock = Clock::new(OWN_CLOCK);
+    let mut members = vec![RankReport::idle(0, &ranks.host, std::process::id(), clock, own)];
+    let mut all = own;
+    for peer in &peers {
+        let Some(handed) = &peer.handed else {
+            members.push(RankReport::lost(peer));
+            continue;
+        };
+        let who = &peer.who;
+        let held: IdleReport = postcard::from_bytes(&handed.measured)
+            .with_context(|| format!("what rank {} ({}) held", who.rank, who.host))?;
+        all += held;
+        let clock = Clock::new(handed.clock);
+        members.push(RankReport::idle(who.rank, &who.host, who.pid, clock, held));
+    }
+    let ranks = RanksReport::new(ranks, members, fault);
+    Ok(Some(Held { idle: all, ranks, interrupted }))
+}

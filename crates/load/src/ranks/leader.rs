@@ -1,0 +1,407 @@
+//! Rank 0: takes the others in, tells them when to begin, and gathers what they measured.
+
+use super::{
+    clock::{Offset, Reading},
+    keep_alive,
+    message::{self, Down, Introduction, MAX_GREETING_BYTES, MAX_MESSAGE_BYTES, Pulse, Up},
+};
+use anyhow::{Context, Result, bail};
+use std::{
+    io,
+    net::{TcpListener, TcpStream},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+/// How long all ranks may take to find rank 0.
+const JOIN_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a connection may take to say who it is.
+const GREETING_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A rank that says nothing for so long is lost; it speaks once a second.
+const SILENCE: Duration = Duration::from_secs(15);
+
+/// How long a rank may take to hand over what it measured after it was told to stop.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
+
+/// From the moment when all are ready to the start: in it every rank compares its clock.
+const START_DELAY_NS: i64 = 300_000_000;
+
+/// The most connections that have not yet said who they are, beside those of ranks.
+const MAX_STRANGERS: usize = 64;
+
+/// How often a wait looks at what no thread announces.
+const PERIOD: Duration = Duration::from_millis(20);
+
+/// What a rank handed over at its end.
+#[derive(Debug)]
+pub(super) struct Handed {
+    /// Its clock, as it was compared last before the start and at the end.
+    pub(super) clock: (Offset, Offset),
+    pub(super) interrupted: bool,
+    pub(super) measured: Vec<u8>,
+}
+
+/// What rank 0 knows of another.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) who: Introduction,
+    writer: Arc<Mutex<TcpStream>>,
+    ready: bool,
+    started: Option<Offset>,
+    pub(super) pulse: Pulse,
+    pub(super) handed: Option<Handed>,
+    /// Why it cannot go on, or is no longer there; and since when, by rank 0's monotonic clock.
+    pub(super) lost: Option<(String, i64)>,
+    /// Since when the process that stands in for it is gone.
+    pub(super) orphaned_ns: Option<i64>,
+}
+
+impl Peer {
+    fn is_done(&self) -> bool {
+        self.handed.is_some() || self.lost.is_some()
+    }
+
+    fn tell(&self, message: &Down) {
+        // Its reader notices a connection that is gone.
+        let _ = message::send(&*self.writer.lock().expect("nobody panics with it"), message);
+    }
+}
+
+struct Hub {
+    task: Introduction,
+    /// By rank; those that have not come are missing. Rank 0's own place stays empty.
+    peers: Mutex<Vec<Option<Peer>>>,
+    /// The first reason for which there can be no run.
+    refusal: Mutex<Option<String>>,
+    changed: Condvar,
+    strangers: AtomicUsize,
+    stop: Arc<AtomicBool>,
+}
+
+impl Hub {
+    fn peers(&self) -> MutexGuard<'_, Vec<Option<Peer>>> {
+        self.peers.lock().expect("nobody panics with it")
+    }
+
+    /// Changes what is known of `rank`.
+    fn update(&self, rank: u32, change: impl FnOnce(&mut Peer)) {
+        if let Some(Some(peer)) = self.peers().get_mut(rank as usize) {
+            change(peer);
+        }
+        self.changed.notify_all();
+    }
+
+    /// The run ends early: all are told.
+    fn stop_all(&self) {
+        self.stop.store(true, Relaxed);
+        for peer in self.peers().iter().flatten() {
+            peer.tell(&Down::Stop);
+        }
+        self.changed.notify_all();
+    }
+
+    fn lose(&self, rank: u32, why: String) {
+        let mut is_new = false;
+        self.update(rank, |peer| {
+            is_new = !peer.is_done();
+            if is_new {
+                peer.lost = Some((why, Reading::now().monotonic_ns));
+            }
+        });
+        if is_new {
+            self.stop_all();
+        }
+    }
+
+    /// Serves one connection from its greeting to its end.
+    fn serve(&self, stream: TcpStream) -> Result<()> {
+        let greeted = self.greet(&stream);
+        self.strangers.fetch_sub(1, Relaxed);
+        let Some((rank, writer)) = greeted? else { return Ok(()) };
+        stream.set_read_timeout(Some(SILENCE))?;
+        let why = loop {
+            match message::receive::<Up>(&stream, MAX_MESSAGE_BYTES) {
+                Ok(Some(message)) => self.hear(rank, &writer, message)?,
+                Ok(None) => break "its process ended".to_owned(),
+                Err(error) => break why_lost(&error),
+            }
+        };
+        self.lose(rank, why);
+        Ok(())
+    }
+
+    /// Finds out whose connection it is; nothing when it is no rank's.
+    fn greet(&self, stream: &TcpStream) -> Result<Option<(u32, Arc<Mutex<TcpStream>>)>> {
+        stream.set_nonblocking(false)?;
+        stream.set_read_timeout(Some(GREETING_PATIENCE))?;
+        stream.set_write_timeout(Some(GREETING_PATIENCE))?;
+        keep_alive(stream)?;
+        let Ok(Some(Up::Hello(who))) = message::receive::<Up>(stream, MAX_GREETING_BYTES) else {
+            return Ok(None);
+        };
+        if who.secret != self.task.secret {
+            return Ok(None);
+        }
+        if let Some(difference) = difference(&self.task, &who) {
+            message::send(stream, &Down::Unlike(difference.clone()))?;
+            self.refusal.lock().expect("nobody panics with it").get_or_insert(difference);
+            self.changed.notify_all();
+            return Ok(None);
+        }
+        let writer = Arc::new(Mutex::new(stream.try_clone()?));
+        let rank = who.rank;
+        {
+            let mut peers = self.peers();
+            match peers.get_mut(rank as usize) {
+                Some(place @ None) if rank > 0 => {
+                    *place = Some(Peer {
+                        who,
+                        writer: writer.clone(),
+                        ready: false,
+                        started: None,
+                        pulse: Pulse::default(),
+                        handed: None,
+                        lost: None,
+                        orphaned_ns: None,
+                    });
+                }
+                _ => return Ok(None),
+            }
+        }
+        message::send(stream, &Down::Welcome)?;
+        self.changed.notify_all();
+        Ok(Some((rank, writer)))
+    }
+
+    fn hear(&self, rank: u32, writer: &Mutex<TcpStream>, message: Up) -> Result<()> {
+        match message {
+            Up::Ask => {
+                let stream = writer.lock().expect("nobody panics with it");
+                message::send(&*stream, &Down::Clocks(Reading::now()))?;
+            }
+            Up::Hello(_) => bail!("a second greeting"),
+            Up::Ready(pulse) => self.update(rank, |peer| (peer.ready, peer.pulse) = (true, pulse)),
+            Up::Started(offset) => self.update(rank, |peer| peer.started = Some(offset)),
+            Up::Pulse(pulse) => self.update(rank, |peer| peer.pulse = pulse),
+            Up::Orphaned { since_ns } => {
+                self.update(rank, |peer| peer.orphaned_ns = Some(since_ns))
+            }
+            Up::Failed(why) => self.lose(rank, why),
+            Up::Result { offset, interrupted, measured } => {
+                self.update(rank, |peer| {
+                    let clock = (peer.started.unwrap_or(offset), offset);
+                    peer.handed = Some(Handed { clock, interrupted, measured });
+                });
+                if interrupted && !self.stop.load(Relaxed) {
+                    self.stop_all();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until `done` of all that are known.
+    fn wait(&self, mut done: impl FnMut(&[Option<Peer>]) -> bool) {
+        let mut peers = self.peers();
+        while !done(&peers) {
+            let waited = self.changed.wait_timeout(peers, PERIOD);
+            peers = waited.expect("nobody panics with it").0;
+        }
+    }
+}
+
+fn why_lost(error: &anyhow::Error) -> String {
+    match error.downcast_ref::<io::Error>().map(io::Error::kind) {
+        Some(io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+            format!("nothing was heard of it for {} s", SILENCE.as_secs())
+        }
+        Some(io::ErrorKind::ConnectionReset) => "its process ended".to_owned(),
+        _ => format!("{error:#}"),
+    }
+}
+
+/// What is not the same at a rank as at rank 0, in words.
+fn difference(own: &Introduction, other: &Introduction) -> Option<String> {
+    let who = format!("rank {} ({}, process {})", other.rank, other.host, other.pid);
+    if own.version != other.version {
+        return Some(format!(
+            "{who} is pollux {}, rank 0 is {}: install the same on all hosts",
+            other.version, own.version
+        ));
+    }
+    if own.task == other.task {
+        return None;
+    }
+    let same = own.task.chars().zip(other.task.chars()).take_while(|(a, b)| a == b).count();
+    let part = |text: &str| text.chars().skip(same.saturating_sub(24)).take(56).collect::<String>();
+    Some(format!(
+        "{who} was started with other arguments than rank 0: …{}… there, …{}… here",
+        part(&other.task),
+        part(&own.task)
+    ))
+}
+
+/// Rank 0's side of the run.
+pub(super) struct Leader {
+    hub: Arc<Hub>,
+    size: u32,
+    is_over: bool,
+}
+
+impl Leader {
+    /// Takes in `size` − 1 ranks, which know the listener and `me.secret`.
+    ///
+    /// # Errors
+    /// Some did not come in time; one is of another version or has another task.
+    pub(super) fn new(
+        listener: &TcpListener,
+        size: u32,
+        me: Introduction,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<Self> {
+        let hub = Arc::new(Hub {
+            task: me,
+            peers: Mutex::new((0..size).map(|_| None).collect()),
+            refusal: Mutex::new(None),
+            changed: Condvar::new(),
+            strangers: AtomicUsize::new(0),
+            stop: stop.clone(),
+        });
+        let leader = Self { hub: hub.clone(), size, is_over: false };
+        listener.set_nonblocking(true)?;
+        let since = Instant::now();
+        while hub.peers().iter().skip(1).any(Option::is_none) {
+            if let Some(refusal) = hub.refusal.lock().expect("nobody panics with it").take() {
+                leader.tell_all(&Down::Abort(refusal.clone()));
+                bail!(refusal);
+            }
+            if stop.load(Relaxed) {
+                bail!("interrupted while ranks were awaited");
+            }
+            if since.elapsed() > JOIN_PATIENCE {
+                let missing: Vec<_> = {
+                    let peers = hub.peers();
+                    (1..peers.len()).filter(|&rank| peers[rank].is_none()).collect()
+                };
+                bail!(
+                    "ranks {missing:?} did not connect to rank 0, {} port {}, within {} s: is a \
+                     firewall between the hosts?",
+                    hub.task.host,
+                    listener.local_addr()?.port(),
+                    JOIN_PATIENCE.as_secs()
+                );
+            }
+            match listener.accept() {
+                Ok((stream, _)) if hub.strangers.load(Relaxed) < MAX_STRANGERS + size as usize => {
+                    hub.strangers.fetch_add(1, Relaxed);
+                    let hub = hub.clone();
+                    std::thread::Builder::new()
+                        .name("rank".into())
+                        .spawn(move || {
+                            if let Err(error) = hub.serve(stream) {
+                                tracing::debug!(%error, "a connection of a rank");
+                            }
+                        })
+                        .context("a thread for a rank")?;
+                }
+                // Too many: closed.
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                Err(error) => return Err(error).context("accepting the other ranks"),
+            }
+        }
+        Ok(leader)
+    }
+
+    fn tell_all(&self, message: &Down) {
+        for peer in self.hub.peers().iter().flatten() {
+            peer.tell(message);
+        }
+    }
+
+    /// Why there can be no run: what became of the first rank that was lost.
+    pub(super) fn fault(&self) -> Option<String> {
+        let peers = self.hub.peers();
+        let lost = peers.iter().flatten().filter_map(|peer| Some((peer, peer.lost.as_ref()?)));
+        let (peer, (why, _)) = lost.min_by_key(|(_, (_, at_ns))| *at_ns)?;
+        let Introduction { rank, host, pid, .. } = &peer.who;
+        Some(format!("rank {rank} ({host}, process {pid}): {why}"))
+    }
+
+    /// Waits until all are ready and tells them when to begin. Returns what they held then, and the
+    /// instant, by this host's monotonic clock.
+    ///
+    /// # Errors
+    /// One was lost, or the run was interrupted.
+    pub(super) fn ready(&self) -> Result<(Vec<Pulse>, i64)> {
+        let hub = &self.hub;
+        hub.wait(|peers| {
+            let mut peers = peers.iter().flatten();
+            hub.stop.load(Relaxed) || peers.all(|peer| peer.ready || peer.is_done())
+        });
+        if let Some(fault) = self.fault() {
+            bail!(fault);
+        }
+        if hub.stop.load(Relaxed) {
+            bail!("interrupted while ranks were setting up");
+        }
+        let at_ns = Reading::now().monotonic_ns + START_DELAY_NS;
+        self.tell_all(&Down::Start { at_ns });
+        Ok((hub.peers().iter().flatten().map(|peer| peer.pulse).collect(), at_ns))
+    }
+
+    /// Ends the run for all.
+    pub(super) fn stop_all(&self) {
+        self.hub.stop_all();
+    }
+
+    /// Waits until every other rank has handed over what it measured, or is lost.
+    pub(super) fn gather(&mut self) -> Vec<Peer> {
+        let hub = self.hub.clone();
+        let mut stopped_at: Option<Instant> = None;
+        while hub.peers().iter().flatten().any(|peer| !peer.is_done()) {
+            match stopped_at {
+                None if hub.stop.load(Relaxed) => {
+                    stopped_at = Some(Instant::now());
+                    self.stop_all();
+                }
+                Some(at) if at.elapsed() > STOP_PATIENCE => {
+                    let seconds = STOP_PATIENCE.as_secs();
+                    for rank in 1..self.size {
+                        hub.lose(rank, format!("no result {seconds} s after it was told to stop"));
+                    }
+                }
+                _ => {}
+            }
+            let waited = hub.changed.wait_timeout(hub.peers(), PERIOD);
+            drop(waited.expect("nobody panics with it"));
+        }
+        let peers = hub.peers().iter_mut().filter_map(Option::take).collect::<Vec<_>>();
+        for peer in &peers {
+            peer.tell(&Down::Bye);
+        }
+        self.is_over = true;
+        peers
+    }
+
+    /// There will be no run, or no more of it.
+    pub(super) fn abort(&mut self, why: &str) {
+        self.tell_all(&Down::Abort(why.to_owned()));
+        self.is_over = true;
+    }
+}
+
+impl Drop for Leader {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.abort("it ended before the run was over");
+        }
+    }
+}

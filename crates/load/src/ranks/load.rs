@@ -1,0 +1,198 @@
+//! `pollux load` by several ranks.
+
+use super::{
+    Gathered, OWN_CLOCK, Pulse, Ranks,
+    clock::{Offset, Reading},
+    report::{Clock, RankReport, RanksReport},
+    share,
+};
+use crate::{
+    config::Config,
+    idle::IdleReport,
+    report::Report,
+    run::{self, Run},
+    thread::{Gauges, Measured},
+};
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+
+/// A longer description than this goes as its beginning and a hash.
+const MAX_TASK_CHARACTERS: usize = 16 << 10;
+
+/// All of `config` that must be the same on every rank, in words: what is only one host's own, its
+/// addresses and CPUs, is left out.
+pub fn task(config: &Config) -> String {
+    let common = Config {
+        sources: None,
+        cpus: Vec::new(),
+        hdr: config.hdr.as_ref().map(|_| PathBuf::new()),
+        progress: false,
+        ..config.clone()
+    };
+    let text = format!("load {common:?}");
+    if text.chars().count() <= MAX_TASK_CHARACTERS {
+        return text;
+    }
+    let mut hash = DefaultHasher::new();
+    text.hash(&mut hash);
+    let start: String = text.chars().take(MAX_TASK_CHARACTERS).collect();
+    format!("{start} {:016x}", hash.finish())
+}
+
+/// What a rank hands over.
+#[derive(Serialize, Deserialize)]
+struct Outcome {
+    threads: Vec<Measured>,
+    idle: IdleReport,
+}
+
+/// Does this rank's part of `config`. Rank 0 reports for all; nothing at the others.
+///
+/// # Errors
+/// As [`crate::run()`], of any rank: rank 0 names it.
+pub fn run(config: &Config, ranks: &mut Ranks, stop: &AtomicBool) -> Result<Option<Report>> {
+    match try_run(config, ranks, stop) {
+        Ok(report) => Ok(report),
+        Err(error) => ranks.give_up(error).map(|()| None),
+    }
+}
+
+fn try_run(config: &Config, ranks: &mut Ranks, stop: &AtomicBool) -> Result<Option<Report>> {
+    config.check()?;
+    let own = share::config(config, ranks.rank(), ranks.size())?;
+    warn_of_binding(config.threads);
+    let Run { plan, threads, idle } = run::measure(&own, stop, |plan, gauges, idle| {
+        let gauges = gauges.clone();
+        ranks.pulse(move || pulse(&gauges, idle()));
+        let (_, at_ns) = ranks.ready(Pulse::default())?;
+        let left_ns = u64::try_from(at_ns - Reading::now().monotonic_ns).unwrap_or(0);
+        Ok(plan.now_ns() + left_ns)
+    })?;
+    let interrupted = stop.load(Relaxed);
+    let measured_ns = threads.iter().map(|thread| thread.measured_ns).max().unwrap_or(0);
+    let measured = postcard::to_stdvec(&Outcome { threads, idle }).context("what was measured")?;
+    let Some(Gathered { peers, fault }) = ranks.finish(interrupted, measured.clone())? else {
+        return Ok(None);
+    };
+
+    // Each rank's figures are made as a whole run's are, from what it handed over.
+    let (mut members, mut threads, mut idle) = (Vec::new(), Vec::new(), IdleReport::default());
+    let mut add = |rank: u32, host: &str, pid: u32, handed: Handed<'_>| -> Result<()> {
+        let Handed { clock, interrupted, measured } = handed;
+        let read = || -> Result<Outcome> {
+            let mut outcome: Outcome = postcard::from_bytes(measured)
+                .with_context(|| format!("what rank {rank} ({host}) measured"))?;
+            // From rank 0's origin, as all began at the same instant.
+            outcome.threads.iter_mut().for_each(|thread| thread.measured_ns = measured_ns);
+            Ok(outcome)
+        };
+        let outcome = read()?;
+        idle += outcome.idle;
+        threads.extend(outcome.threads);
+        let alone = read()?;
+        let report = Report::new(config, &plan, alone.threads, alone.idle, interrupted);
+        members.push(RankReport::new(rank, host, pid, Clock::new(clock), &report));
+        Ok(())
+    };
+    let handed = Handed { clock: OWN_CLOCK, interrupted, measured: &measured };
+    add(0, &ranks.host, std::process::id(), handed)?;
+    for peer in &peers {
+        let Some(handed) = &peer.handed else { continue };
+        let (interrupted, measured) = (handed.interrupted, &handed.measured[..]);
+        let handed = Handed { clock: handed.clock, interrupted, measured };
+        add(peer.who.rank, &peer.who.host, peer.who.pid, handed)?;
+    }
+    let mut report = Report::new(config, &plan, threads, idle, stop.load(Relaxed));
+    for peer in peers.iter().filter(|peer| peer.handed.is_none()) {
+        members.push(RankReport::lost(peer));
+    }
+    members.sort_by_key(|member| member.rank);
+    let ranks = RanksReport::new(ranks, members, fault);
+    if let Some(reason) = ranks.invalid_reason(config.max_lag).or(report.invalid_reason.take()) {
+        report.invalid_reason = Some(reason);
+        report.valid = false;
+    }
+    report.ranks = Some(ranks);
+    Ok(Some(report))
+}
+
+struct Handed<'a> {
+    clock: (Offset, Offset),
+    interrupted: bool,
+    measured: &'a [u8],
+}
+
+fn pulse(gauges: &Arc<[Gauges]>, idle: IdleReport) -> Pulse {
+    let mut pulse = Pulse { idle, ..Pulse::default() };
+    for gauges in gauges.iter() {
+        pulse.sent += gauges.sent.load(Relaxed);
+        pulse.completed += gauges.completed.load(Relaxed);
+        pulse.failed += gauges.failed.load(Relaxed);
+    }
+    pulse
+}
+
+/// Open MPI binds each rank to one CPU unless it is told otherwise.
+fn warn_of_binding(threads: usize) {
+    let Ok(cpus) = rustix::thread::sched_getaffinity(None) else { return };
+    let cpus = cpus.count() as usize;
+    if cpus < threads {
+        tracing::warn!(
+            "the launcher binds this rank to {cpus} CPUs, for {threads} threads: give mpirun \
+             --bind-to none"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::record::{Recorder, Reply};
+
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    /// Reply `number` of a run, with a latency from 1 µs to a minute.
+    fn reply(number: u64) -> Reply {
+        let latency_ns = 1000 + number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (60 * SECOND_NS);
+        Reply {
+            latency_ns,
+            service_ns: latency_ns / 3,
+            at_ns: (number * 1_000_000) as i64,
+            measured: true,
+        }
+    }
+
+    #[test]
+    fn four_ranks_histograms_are_those_of_one_process() {
+        const REPLIES: u64 = 5_000;
+        let record = |first: u64, step: usize| {
+            let mut recorder = Recorder::new(10 * SECOND_NS, true);
+            (first..REPLIES).step_by(step).for_each(|number| recorder.complete(reply(number)));
+            recorder.close_interval(10 * SECOND_NS);
+            recorder
+        };
+        let one = record(0, 1);
+        let mut four: Option<Recorder> = None;
+        for rank in 0..4 {
+            let sent = postcard::to_stdvec(&record(rank, 4)).unwrap();
+            let received: Recorder = postcard::from_bytes(&sent).unwrap();
+            match &mut four {
+                None => four = Some(received),
+                Some(four) => four.merge(received),
+            }
+        }
+        let mut four = four.unwrap();
+        assert_eq!(one.latency, four.latency);
+        assert_eq!(one.service, four.service);
+        assert_eq!((one.completed, &one.samples), (REPLIES, &four.samples));
+        assert_eq!(four.completed, REPLIES);
+        assert_eq!(four.take_intervals().len(), 4);
+    }
+}

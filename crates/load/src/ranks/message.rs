@@ -1,0 +1,191 @@
+//! What ranks say to each other, and how it goes over a connection: a length of four bytes, little
+//! endian, then the message.
+
+use super::clock::{Offset, Reading};
+use crate::idle::IdleReport;
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::io::{Read, Write};
+
+/// The longest message before both sides know each other.
+pub(super) const MAX_GREETING_BYTES: u32 = 1 << 20;
+
+/// The longest after that. Most of it is `--hdr`'s histograms, a few kilobytes a second and thread.
+pub(super) const MAX_MESSAGE_BYTES: u32 = 1 << 30;
+
+/// A connection that sends this belongs to this run; others are closed.
+pub(super) type Secret = [u8; 16];
+
+/// How far a rank is, told once a second: what is left of one that dies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pulse {
+    /// Requests sent.
+    pub sent: u64,
+    /// Requests answered as expected.
+    pub completed: u64,
+    /// Requests that failed.
+    pub failed: u64,
+    /// Its idle connections.
+    pub idle: IdleReport,
+}
+
+/// Who a rank is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Introduction {
+    pub(super) secret: Secret,
+    pub(super) rank: u32,
+    pub(super) host: String,
+    pub(super) pid: u32,
+    pub(super) version: String,
+    /// All that must be the same on every rank, in words.
+    pub(super) task: String,
+}
+
+/// To rank 0.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Up {
+    Hello(Introduction),
+    /// What do your clocks say?
+    Ask,
+    /// All is set up; the start may come.
+    Ready(Pulse),
+    /// How the clocks stood when the start was told.
+    Started(Offset),
+    Pulse(Pulse),
+    /// The process by which the launcher knows this rank is gone since then, by rank 0's clock.
+    Orphaned {
+        since_ns: i64,
+    },
+    /// It cannot go on.
+    Failed(String),
+    /// What was measured, and how the clocks stand at the end.
+    Result {
+        offset: Offset,
+        interrupted: bool,
+        measured: Vec<u8>,
+    },
+}
+
+/// From rank 0.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Down {
+    Welcome,
+    /// The two were not started alike.
+    Unlike(String),
+    Clocks(Reading),
+    /// Begin when rank 0's monotonic clock says so.
+    Start {
+        at_ns: i64,
+    },
+    /// End now, and tell what was measured.
+    Stop,
+    /// There will be no run.
+    Abort(String),
+    /// All is said.
+    Bye,
+}
+
+/// Sends one message.
+///
+/// # Errors
+/// The connection's; a message above [`MAX_MESSAGE_BYTES`].
+pub(super) fn send(mut to: impl Write, message: &impl Serialize) -> Result<()> {
+    // One write for both parts: two would be two segments.
+    let mut bytes = vec![0; 4];
+    postcard::to_io(message, &mut bytes).context("writing a message between ranks")?;
+    let length = bytes.len() - 4;
+    ensure!(
+        length <= MAX_MESSAGE_BYTES as usize,
+        "{length} bytes for rank 0: more than {MAX_MESSAGE_BYTES}; leave out --hdr, or shorten the run"
+    );
+    bytes[..4].copy_from_slice(&(length as u32).to_le_bytes());
+    to.write_all(&bytes)?;
+    Ok(())
+}
+
+/// Receives one message of at most `limit` bytes; nothing when the other side has closed.
+///
+/// # Errors
+/// The connection's; what is no message.
+pub(super) fn receive<M: DeserializeOwned>(mut from: impl Read, limit: u32) -> Result<Option<M>> {
+    let mut length = [0; 4];
+    match from.read_exact(&mut length) {
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(None),
+        outcome => outcome?,
+    }
+    let length = u32::from_le_bytes(length);
+    ensure!(length <= limit, "a message of {length} bytes, above {limit}");
+    // Grows with what comes, not with what is announced.
+    let mut bytes = Vec::new();
+    from.take(length.into()).read_to_end(&mut bytes)?;
+    ensure!(bytes.len() == length as usize, "a message was cut off");
+    let (message, rest) = postcard::take_from_bytes(&bytes).context("no message between ranks")?;
+    ensure!(rest.is_empty(), "{} bytes after a message", rest.len());
+    Ok(Some(message))
+}
+
+/// Histograms go in their own compact form, HdrHistogram V2.
+pub(crate) mod histogram {
+    use hdrhistogram::{
+        Counter, Histogram,
+        serialization::{Deserializer as Reader, Serializer as _, V2Serializer},
+    };
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
+
+    pub(crate) fn serialize<T: Counter, S: Serializer>(
+        histogram: &Histogram<T>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        let mut bytes = Vec::new();
+        V2Serializer::new().serialize(histogram, &mut bytes).map_err(ser::Error::custom)?;
+        bytes.serialize(to)
+    }
+
+    pub(crate) fn deserialize<'de, T: Counter, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Histogram<T>, D::Error> {
+        let bytes = Vec::<u8>::deserialize(from)?;
+        Reader::new().deserialize(&mut &bytes[..]).map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_arrive_as_they_were_sent() {
+        let mut bytes = Vec::new();
+        send(&mut bytes, &Up::Failed("no ports".into())).unwrap();
+        send(&mut bytes, &Up::Pulse(Pulse { sent: 7, ..Pulse::default() })).unwrap();
+        let mut from = &bytes[..];
+        let first = receive::<Up>(&mut from, MAX_GREETING_BYTES).unwrap();
+        assert!(matches!(first, Some(Up::Failed(why)) if why == "no ports"));
+        let second = receive::<Up>(&mut from, MAX_GREETING_BYTES).unwrap();
+        assert!(matches!(second, Some(Up::Pulse(pulse)) if pulse.sent == 7));
+        assert!(receive::<Up>(&mut from, MAX_GREETING_BYTES).unwrap().is_none(), "the end");
+    }
+
+    #[test]
+    fn what_is_no_message_is_an_error_and_costs_no_memory() {
+        let long = [&u32::MAX.to_le_bytes()[..], b"x"].concat();
+        assert!(receive::<Up>(&long[..], MAX_GREETING_BYTES).is_err(), "too long");
+        let cut = [&1000u32.to_le_bytes()[..], b"x"].concat();
+        assert!(receive::<Up>(&cut[..], MAX_GREETING_BYTES).is_err(), "cut off");
+        let foreign = [&3u32.to_le_bytes()[..], b"GET"].concat();
+        assert!(receive::<Up>(&foreign[..], MAX_GREETING_BYTES).is_err(), "another protocol");
+    }
+
+    #[test]
+    fn a_histogram_keeps_every_count() {
+        #[derive(Serialize, Deserialize)]
+        struct Whole(#[serde(with = "histogram")] hdrhistogram::Histogram<u64>);
+        let mut before = crate::record::histogram();
+        for value in (0..5_000_000).step_by(777) {
+            before.saturating_record(value);
+        }
+        let bytes = postcard::to_stdvec(&Whole(before.clone())).unwrap();
+        let Whole(after) = postcard::from_bytes(&bytes).unwrap();
+        assert_eq!(before, after);
+    }
+}

@@ -1,0 +1,259 @@
+//! What is told of the ranks of a run.
+
+use super::{Ranks, clock::Offset, leader::Peer};
+use crate::{
+    idle::IdleReport,
+    report::{Report, Requests},
+};
+use serde::Serialize;
+use std::{
+    io::{self, Write},
+    time::Duration,
+};
+
+/// How a rank's clocks stand to rank 0's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Clock {
+    /// Its calendar is ahead of rank 0's by so much, before the start. No figure depends on it.
+    pub offset_us: f64,
+    /// The clocks could be compared within ± this: so far its part of the schedule may lie beside
+    /// the others'.
+    pub error_us: f64,
+    /// So much its clock gained on rank 0's by the end, within ± both comparisons' errors.
+    pub drift_us: f64,
+    /// The error of the comparison at the end.
+    pub end_error_us: f64,
+}
+
+impl Clock {
+    pub(super) fn new((start, end): (Offset, Offset)) -> Self {
+        let us = |ns: i64| ns as f64 / 1000.0;
+        Self {
+            // An offset is what is to be added to have rank 0's clock. Zero has no sign.
+            offset_us: us(-start.calendar_ns),
+            error_us: us(start.error_ns),
+            drift_us: us(start.monotonic_ns - end.monotonic_ns),
+            end_error_us: us(end.error_ns),
+        }
+    }
+
+    /// How far beside rank 0's its instants may have been, at most.
+    fn spread_us(&self) -> f64 {
+        self.error_us.max(self.drift_us.abs() - self.end_error_us)
+    }
+}
+
+/// One rank.
+#[derive(Clone, Debug, Serialize)]
+pub struct RankReport {
+    /// From 0.
+    pub rank: u32,
+    /// Its host's name.
+    pub host: String,
+    /// Its process there.
+    pub pid: u32,
+    /// Its requests; of a rank that was lost, what it told last.
+    pub requests: Requests,
+    /// The 99th percentile of its lag.
+    pub lag_p99_us: f64,
+    /// The part of the time in which its busiest thread had something to do.
+    pub busy_utilization: f64,
+    /// Its clocks.
+    pub clock: Clock,
+    /// Its idle connections.
+    pub idle: IdleReport,
+    /// Why its own figures say nothing about the server.
+    pub invalid_reason: Option<String>,
+    /// Why nothing was had of it but what it told last.
+    pub lost: Option<String>,
+}
+
+impl RankReport {
+    pub(super) fn new(rank: u32, host: &str, pid: u32, clock: Clock, report: &Report) -> Self {
+        Self {
+            rank,
+            host: host.to_owned(),
+            pid,
+            requests: report.requests,
+            lag_p99_us: report.generator.lag_us.p99,
+            busy_utilization: report.generator.busy_utilization,
+            clock,
+            idle: report.idle,
+            invalid_reason: report.invalid_reason.clone(),
+            lost: None,
+        }
+    }
+
+    /// Of a rank that only held idle connections.
+    pub(super) fn idle(rank: u32, host: &str, pid: u32, clock: Clock, idle: IdleReport) -> Self {
+        let none =
+            Requests { scheduled: 0, sent: 0, completed: 0, failed: 0, unsent: 0, unfinished: 0 };
+        Self {
+            rank,
+            host: host.to_owned(),
+            pid,
+            requests: none,
+            lag_p99_us: 0.0,
+            busy_utilization: 0.0,
+            clock,
+            idle,
+            invalid_reason: None,
+            lost: None,
+        }
+    }
+
+    /// Of a rank that was lost.
+    pub(super) fn lost(peer: &Peer) -> Self {
+        let (who, pulse) = (&peer.who, peer.pulse);
+        let requests = Requests {
+            scheduled: pulse.sent,
+            sent: pulse.sent,
+            completed: pulse.completed,
+            failed: pulse.failed,
+            unsent: 0,
+            unfinished: pulse.sent.saturating_sub(pulse.completed + pulse.failed),
+        };
+        let why = peer.lost.as_ref().map(|(why, _)| why.clone());
+        Self {
+            requests,
+            lost: Some(why.unwrap_or_default()),
+            ..Self::idle(who.rank, &who.host, who.pid, Clock::default(), pulse.idle)
+        }
+    }
+}
+
+/// The ranks of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct RanksReport {
+    /// What started them.
+    pub launcher: &'static str,
+    /// The MPI library through which they met.
+    pub library: String,
+    /// How many there were.
+    pub count: u32,
+    /// What ended the run before its time: the rank, and what became of it. What a lost rank had
+    /// measured is in no other figure.
+    pub fault: Option<String>,
+    /// Each of them.
+    pub members: Vec<RankReport>,
+}
+
+impl RanksReport {
+    pub(super) fn new(ranks: &Ranks, members: Vec<RankReport>, fault: Option<String>) -> Self {
+        Self {
+            launcher: ranks.launcher.name,
+            library: ranks.library.clone(),
+            count: ranks.size(),
+            fault,
+            members,
+        }
+    }
+
+    /// Why the run says nothing about the server, as far as one rank decides it: a slow one among
+    /// many hardly shows in the figures of all.
+    pub(super) fn invalid_reason(&self, max_lag: Duration) -> Option<String> {
+        if let Some(fault) = &self.fault {
+            return Some(format!("{fault}; the run ended there, and its part is missing"));
+        }
+        let max_lag_us = max_lag.as_nanos() as f64 / 1000.0;
+        self.members.iter().find_map(|member| {
+            let RankReport { rank, host, clock, .. } = member;
+            if let Some(reason) = &member.invalid_reason {
+                return Some(format!("rank {rank} ({host}): {reason}"));
+            }
+            (clock.spread_us() > max_lag_us).then(|| {
+                format!(
+                    "rank {rank} ({host}) may have been {:.0} µs beside rank 0's clock, above \
+                     --max-lag {max_lag_us:.0} µs: its part of the schedule was not where it belongs",
+                    clock.spread_us()
+                )
+            })
+        })
+    }
+
+    /// Writes a line for each.
+    ///
+    /// # Errors
+    /// The writer's.
+    pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        writeln!(out, "ranks        {} by {}, {}", self.count, self.launcher, self.library)?;
+        writeln!(
+            out,
+            "{:>4} {:<16}{:>9}{:>9}{:>7}{:>8}{:>10} clock",
+            "rank", "host", "sent", "done", "failed", "idle", "lag p99"
+        )?;
+        for member in &self.members {
+            let RankReport { rank, host, requests, clock, idle, .. } = member;
+            let host: String = host.chars().take(15).collect();
+            write!(
+                out,
+                "{rank:>4} {host:<16}{:>9}{:>9}{:>7}{:>8}",
+                requests.sent, requests.completed, requests.failed, idle.held
+            )?;
+            match &member.lost {
+                Some(why) => writeln!(out, "  LOST: {why}")?,
+                None => writeln!(
+                    out,
+                    "{:>8.0}µs {:+.0} ± {:.0} µs",
+                    member.lag_p99_us, clock.offset_us, clock.error_us
+                )?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(rank: u32) -> RankReport {
+        RankReport::idle(rank, "host", 7, Clock::default(), IdleReport::default())
+    }
+
+    fn ranks(members: Vec<RankReport>, fault: Option<&str>) -> RanksReport {
+        RanksReport {
+            launcher: "mpirun",
+            library: "MPI".into(),
+            count: members.len() as u32,
+            fault: fault.map(str::to_owned),
+            members,
+        }
+    }
+
+    #[test]
+    fn one_bad_rank_makes_the_run_invalid_and_is_named() {
+        let max_lag = Duration::from_millis(5);
+        let said = |ranks: RanksReport| ranks.invalid_reason(max_lag).unwrap_or_default();
+        assert_eq!(said(ranks(vec![member(0), member(1)], None)), "");
+        let slow = RankReport { invalid_reason: Some("too slow".into()), ..member(1) };
+        assert_eq!(said(ranks(vec![member(0), slow], None)), "rank 1 (host): too slow");
+        let far = Clock { error_us: 5001.0, ..Clock::default() };
+        let far = RankReport { clock: far, ..member(1) };
+        assert!(said(ranks(vec![member(0), far], None)).contains("5001 µs beside"));
+        // A drift that the comparison's own error explains is none.
+        let drift = |drift_us| Clock { drift_us, end_error_us: 2000.0, ..Clock::default() };
+        let drifted = |drift_us| RankReport { clock: drift(drift_us), ..member(1) };
+        assert_eq!(said(ranks(vec![drifted(6000.0)], None)), "");
+        assert!(said(ranks(vec![drifted(-8000.0)], None)).contains("6000 µs beside"));
+        assert!(said(ranks(vec![member(0)], Some("rank 1 was lost"))).contains("rank 1 was lost"));
+    }
+
+    #[test]
+    fn lines_fit_a_terminal() {
+        let requests = Requests {
+            scheduled: 12_345_678,
+            sent: 12_345_678,
+            completed: 12_345_678,
+            failed: 123_456,
+            unsent: 0,
+            unfinished: 0,
+        };
+        let wide = RankReport { requests, host: "a-very-long-host-name".into(), ..member(1023) };
+        let mut out = Vec::new();
+        ranks(vec![wide], None).write(&mut out).unwrap();
+        for line in String::from_utf8(out).unwrap().lines() {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+    }
+}

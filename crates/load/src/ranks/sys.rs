@@ -1,0 +1,156 @@
+//! The calls into an MPI library that is loaded at run time.
+#![allow(unsafe_code)]
+
+use anyhow::{Context, Result, ensure};
+use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+use std::ffi::{c_char, c_int, c_void};
+
+/// MPI_MAX_LIBRARY_VERSION_STRING is 8192 in MPICH and 256 in Open MPI.
+const VERSION_BYTES: usize = 8192;
+
+/// MPICH's handles, the same in all libraries of its ABI since 2014 (MPICH, Intel MPI, MVAPICH,
+/// Cray MPICH): MPI_COMM_WORLD and MPI_BYTE of its mpi.h.
+const MPICH_COMM_WORLD: c_int = 0x4400_0000;
+const MPICH_BYTE: c_int = 0x4c00_010d;
+
+/// The functions that are needed. What a handle is differs: in Open MPI a pointer to an object of
+/// the library, in MPICH an int. The functions' shapes are those of the MPI standard.
+struct Functions<H> {
+    init: unsafe extern "C" fn(*mut c_int, *mut *mut *mut c_char) -> c_int,
+    rank: unsafe extern "C" fn(H, *mut c_int) -> c_int,
+    size: unsafe extern "C" fn(H, *mut c_int) -> c_int,
+    broadcast: unsafe extern "C" fn(*mut c_void, c_int, H, c_int, H) -> c_int,
+    finalize: unsafe extern "C" fn() -> c_int,
+    world: H,
+    byte: H,
+}
+
+/// What the library told.
+#[derive(Debug)]
+pub(super) struct World {
+    pub(super) rank: u32,
+    pub(super) size: u32,
+    /// The first line of what the library says of its version.
+    pub(super) version: String,
+}
+
+/// An MPI library, loaded for good: its at-exit handlers and threads may outlive the last call.
+#[derive(Clone, Copy)]
+pub(super) struct Loaded(&'static Library);
+
+impl Loaded {
+    /// Loads the library `name`, a file or a name for the dynamic linker.
+    ///
+    /// # Errors
+    /// The dynamic linker's, which names what is missing.
+    pub(super) fn open(name: &str) -> Result<Self> {
+        // SAFETY: loading runs the library's constructors; it is the MPI library that the launcher
+        // or the user names, whose constructors are meant to run in any program. RTLD_GLOBAL: Open
+        // MPI's own plugins look for its symbols in the process.
+        let library = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_GLOBAL) }?;
+        Ok(Self(Box::leak(Box::new(library))))
+    }
+
+    /// Starts MPI, gives rank 0's `card` to all, and ends MPI. `make_card` is called on rank 0
+    /// alone. To be called once in a process.
+    ///
+    /// # Errors
+    /// The library is of an unknown ABI, or one of its calls failed. (Most failures of MPI end the
+    /// process: that is its default, and the launcher tells of it.)
+    pub(super) fn meet(
+        self,
+        card: &mut [u8],
+        make_card: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<World> {
+        let library = self.0;
+        let version = version(library)?;
+        let object = |symbol: &[u8]| {
+            // SAFETY: the symbols are variables; their addresses are what Open MPI's mpi.h takes as
+            // handles, and nothing is read through them here. No other ABI has them.
+            unsafe { library.get::<*mut c_void>(symbol) }.map(|object| object.as_raw_ptr())
+        };
+        if let (Ok(world), Ok(byte)) =
+            (object(b"ompi_mpi_comm_world\0"), object(b"ompi_mpi_byte\0"))
+        {
+            return functions(library, world, byte)?.meet(card, make_card, version);
+        }
+        let is_mpich =
+            ["MPICH", "Intel", "MVAPICH", "CRAY"].iter().any(|name| version.contains(name));
+        ensure!(is_mpich, "it is {version:?}: neither of Open MPI's ABI nor of MPICH's");
+        functions(library, MPICH_COMM_WORLD, MPICH_BYTE)?.meet(card, make_card, version)
+    }
+}
+
+fn version(library: &Library) -> Result<String> {
+    let mut text = vec![0u8; VERSION_BYTES];
+    let mut length: c_int = 0;
+    // SAFETY: MPI-3.0 §8.1.1: MPI_Get_library_version(char *, int *) may be called before
+    // MPI_Init; the buffer is as long as the longest that any of the libraries writes.
+    let code = unsafe {
+        let call = library
+            .get::<unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int>(
+                b"MPI_Get_library_version\0",
+            )
+            .context("no MPI library of version 3 or later")?;
+        call(text.as_mut_ptr().cast(), &raw mut length)
+    };
+    ensure!(code == 0, "MPI_Get_library_version failed with {code}");
+    text.truncate(usize::try_from(length).unwrap_or(0));
+    let text = String::from_utf8_lossy(&text);
+    // MPICH ends its text with a zero byte or not, by version.
+    let line = text.trim_matches('\0').lines().next().unwrap_or_default();
+    Ok(line.split(", ").next().unwrap_or_default().replace('\t', " ").trim().to_owned())
+}
+
+/// Looks the functions up.
+fn functions<H: Copy>(library: &'static Library, world: H, byte: H) -> Result<Functions<H>> {
+    // SAFETY: the types are those of the MPI standard's C binding, with the handle type of the ABI
+    // that the caller has found; the library is never unloaded.
+    unsafe {
+        Ok(Functions {
+            init: *library.get(b"MPI_Init\0")?,
+            rank: *library.get(b"MPI_Comm_rank\0")?,
+            size: *library.get(b"MPI_Comm_size\0")?,
+            broadcast: *library.get(b"MPI_Bcast\0")?,
+            finalize: *library.get(b"MPI_Finalize\0")?,
+            world,
+            byte,
+        })
+    }
+}
+
+impl<H: Copy> Functions<H> {
+    fn meet(
+        &self,
+        card: &mut [u8],
+        make_card: impl FnOnce(&mut [u8]) -> Result<()>,
+        version: String,
+    ) -> Result<World> {
+        let ok = |call: &str, code: c_int| {
+            ensure!(code == 0, "{call} of {version} failed with {code}");
+            Ok(())
+        };
+        let length = c_int::try_from(card.len()).context("the card is too long")?;
+        let (mut rank, mut size): (c_int, c_int) = (0, 0);
+        // SAFETY: MPI-2 allows null for both arguments; the process has not started MPI before.
+        ok("MPI_Init", unsafe { (self.init)(std::ptr::null_mut(), std::ptr::null_mut()) })?;
+        // SAFETY: MPI is running; `world` is its communicator, the integers are live.
+        ok("MPI_Comm_rank", unsafe { (self.rank)(self.world, &raw mut rank) })?;
+        // SAFETY: as above.
+        ok("MPI_Comm_size", unsafe { (self.size)(self.world, &raw mut size) })?;
+        // An error is told after the broadcast, in which all others wait for this rank.
+        let made = if rank == 0 { make_card(card) } else { Ok(()) };
+        // SAFETY: the buffer has `length` bytes, on every rank as many.
+        let code =
+            unsafe { (self.broadcast)(card.as_mut_ptr().cast(), length, self.byte, 0, self.world) };
+        ok("MPI_Bcast", code)?;
+        // SAFETY: every rank calls it once, and nothing of MPI is called after it.
+        ok("MPI_Finalize", unsafe { (self.finalize)() })?;
+        made?;
+        Ok(World {
+            rank: u32::try_from(rank).context("a negative rank")?,
+            size: u32::try_from(size).context("a negative size")?,
+            version,
+        })
+    }
+}

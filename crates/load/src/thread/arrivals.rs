@@ -1,0 +1,78 @@
+//! An open loop's arrivals: taken up at their instants, begun when there is a connection.
+
+use super::*;
+
+/// The arrivals of this thread's lane. Those below `started` were begun or failed, those from there
+/// to `due` wait for a connection. A queue of any length in two numbers, for the order is the
+/// schedule's.
+pub(super) struct Arrivals {
+    pub(super) started: u64,
+    pub(super) due: u64,
+    pub(super) total: u64,
+    /// When arrival `due` is to be taken up; `u64::MAX` after the last.
+    pub(super) next_due_ns: u64,
+}
+
+impl Arrivals {
+    pub(super) fn new(plan: &Plan, lane: Lane) -> Self {
+        let total = plan.schedule.as_ref().map_or(0, |schedule| lane.share(schedule.len()));
+        Self { started: 0, due: 0, total, next_due_ns: u64::MAX }
+    }
+}
+
+impl Worker<'_> {
+    /// The instant of arrival `index` of this lane; never, after the last.
+    #[inline]
+    pub(super) fn arrival_ns(&self, index: u64) -> u64 {
+        let Some(schedule) = &self.plan.schedule else { return u64::MAX };
+        match schedule.at(self.lane.global(index)) {
+            Some(offset_ns) => self.start_ns + offset_ns,
+            None => u64::MAX,
+        }
+    }
+
+    /// Takes up the requests whose instant has come, as many as one burst holds.
+    #[inline]
+    pub(crate) fn take_up_due(&mut self, mut now_ns: u64) {
+        let mut burst = 0;
+        while self.arrivals.next_due_ns <= now_ns && burst < MAX_BURST {
+            if now_ns > self.end_ns() + GRACE_NS {
+                // Too late: the rest counts as unsent.
+                self.arrivals.total = self.arrivals.due;
+                self.arrivals.next_due_ns = u64::MAX;
+                return;
+            }
+            let scheduled_ns = self.arrivals.next_due_ns;
+            if scheduled_ns >= self.measured_ns {
+                self.recorder.lag.saturating_record(now_ns - scheduled_ns);
+            }
+            self.arrivals.due += 1;
+            self.arrivals.next_due_ns = self.arrival_ns(self.arrivals.due);
+            self.start_waiting(now_ns);
+            burst += 1;
+            now_ns = self.plan.now_ns();
+        }
+    }
+
+    /// Begins the requests that wait, for as long as connections can be had.
+    #[inline]
+    pub(crate) fn start_waiting(&mut self, now_ns: u64) {
+        while self.arrivals.started < self.arrivals.due {
+            let free = self.pool.pop_free();
+            if free.is_none() && !self.pool.has_room() {
+                return;
+            }
+            let scheduled_ns = self.arrival_ns(self.arrivals.started);
+            let number = self.first_number(self.arrivals.started);
+            self.arrivals.started += 1;
+            self.begin(free, scheduled_ns, number, now_ns);
+        }
+    }
+
+    /// The number, among all requests of the run, of the one that arrival `index` of this lane
+    /// begins with.
+    #[inline]
+    pub(super) fn first_number(&self, index: u64) -> u64 {
+        self.lane.global(index) * self.plan.session.map_or(1, |session| session.requests)
+    }
+}

@@ -1,0 +1,92 @@
+//! Waiting until something is to be done, and what of it was time to spare.
+
+use super::*;
+
+/// How this thread waits, and what it has waited.
+pub(super) struct Waiting {
+    /// The kernel has epoll_pwait2, as far as is known.
+    is_precise: bool,
+    /// What the thread had used at the start of the measured part.
+    pub(super) cpu_before: Option<OwnCpu>,
+    /// What was waited since then while there was nothing to do.
+    pub(super) spare_ns: u64,
+}
+
+impl Default for Waiting {
+    fn default() -> Self {
+        Self { is_precise: true, cpu_before: None, spare_ns: 0 }
+    }
+}
+
+impl Worker<'_> {
+    /// Waits for events, at most until the next instant at which something is to be done.
+    ///
+    /// What is waited while there is nothing to do counts as time to spare. Of a long wait that ends
+    /// with an event nobody knows when the event came; the CPU time tells that the thread slept. In a
+    /// short one falling asleep and waking up may take all the time there is, so it is looked first
+    /// whether there is an event at all: a system call more, made by none but those with nothing to do.
+    #[inline]
+    pub(super) fn wait(&mut self, now_ns: u64) -> Result<()> {
+        let until_ns = self.next_instant_ns(now_ns);
+        let begun_ns = self.plan.now_ns();
+        let left_ns = until_ns.saturating_sub(begun_ns);
+        let is_short = left_ns < SHORT_WAIT_NS;
+        if is_short {
+            let ready = self.set.wait(Some(Duration::ZERO)).context("looking for replies")?;
+            if ready > 0 || left_ns == 0 {
+                return Ok(());
+            }
+        }
+        let waited = if self.waiting.is_precise {
+            self.set.wait_precisely(Duration::from_nanos(left_ns))
+        } else {
+            // Whole milliseconds, and the rest in waits that return at once.
+            self.set.wait(Some(Duration::from_millis(left_ns / 1_000_000)))
+        };
+        match waited {
+            Err(error) if self.waiting.is_precise && error.raw_os_error() == Some(libc::ENOSYS) => {
+                self.waiting.is_precise = false;
+                tracing::warn!(
+                    "no epoll_pwait2 here (Linux 5.11 has it): the generator polls during the \
+                     last millisecond before each request, which its CPU time shows"
+                );
+            }
+            waited => {
+                let ready = waited.context("waiting for replies")?;
+                if is_short || ready == 0 {
+                    self.waiting.spare_ns += self.plan.now_ns() - begun_ns;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn next_instant_ns(&mut self, now_ns: u64) -> u64 {
+        if !self.lists.unread.is_empty() {
+            return now_ns;
+        }
+        let mut until_ns = self.arrivals.next_due_ns.min(now_ns + LONGEST_WAIT_NS);
+        if let Some(fd) = self.lists.replies.first() {
+            until_ns = until_ns.min(self.reply_deadline_ns(fd));
+        }
+        if let Some(fd) = self.lists.handshakes.first() {
+            until_ns = until_ns.min(self.handshake_deadline_ns(fd));
+        }
+        if self.arrivals.started < self.arrivals.due {
+            let deadline_ns =
+                self.arrival_ns(self.arrivals.started).saturating_add(self.plan.timeout_ns);
+            until_ns = until_ns.min(deadline_ns);
+        }
+        if let Some(thought_ns) = self.next_thought_ns() {
+            until_ns = until_ns.min(thought_ns);
+        }
+        if self.closed.missing > 0 {
+            until_ns = until_ns.min(self.closed.reconnect_ns);
+        }
+        if self.plan.schedule.is_none() && self.end_ns() > now_ns {
+            until_ns = until_ns.min(self.end_ns());
+        }
+        until_ns
+    }
+}

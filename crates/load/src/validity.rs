@@ -1,0 +1,198 @@
+//! Whether a run says something about the server, or about the generator.
+//!
+//! Two questions, for two kinds of figures:
+//!
+//! - `of_run`: was the generator the bottleneck? Then nothing in the report is the server's. It
+//!   never sent a part of the schedule, or its lag was beyond `--max-lag`, or it was busy all the
+//!   time; or, in a closed loop, which has no schedule to be late for, it could have run and had no
+//!   CPU for more than `--max-starved` of the time.
+//! - `of_latency`: are the latencies the server's? Latency runs from the scheduled instant, so each
+//!   has the generator's lag in it. What is a small lag depends on what is measured: of a median of
+//!   10 ms one of 1 ms is a tenth, of a median of 200 µs it is all. The rule: neither at the median
+//!   nor at the 99th percentile may the lag be more than `--max-lag-share` of the latency (failures
+//!   counted as the timeout). Rate, errors and the server's CPU time are not touched by it.
+
+use crate::{
+    config::{Config, Pace},
+    generator::Generator,
+    report::{Requests, Times},
+};
+
+/// A thread that is busy for more of its time than this has none left: what it measures is itself.
+///
+/// Busy is not the same as on its CPU. Between two instants that are a few microseconds apart all
+/// of the time goes into falling asleep and waking up, or into polling; then the CPU is full although
+/// the thread has time to spare. [`Generator::busy_utilization`] leaves that time out.
+pub const MAX_BUSY_UTILIZATION: f64 = 0.95;
+
+/// A run shorter than this is not judged by its CPU time: start and end are most of it.
+pub const MIN_JUDGED_S: f64 = 0.1;
+
+/// The default of `--max-starved`: of 100 ms of waiting for a CPU in a second a closed loop loses a
+/// tenth of its requests.
+pub const MAX_STARVED: f64 = 0.1;
+
+/// The default of `--max-lag-share`: at most half of a quantile of the latency is the generator's.
+pub const MAX_LAG_SHARE: f64 = 0.5;
+
+/// Why the run says nothing about the server, if so.
+pub(crate) fn of_run(
+    config: &Config,
+    generator: &Generator,
+    lag: &Times,
+    requests: &Requests,
+    elapsed_s: f64,
+    interrupted: bool,
+) -> Option<String> {
+    let remedy = match config.pace {
+        Pace::Open { .. } => "lower --rate, or add CPUs with --threads and --pin",
+        Pace::Closed => "add CPUs with --threads and --pin",
+    };
+    if requests.unsent > 0 && !interrupted {
+        return Some(format!(
+            "the generator was the bottleneck: it never sent {} of {} requests; {remedy}",
+            requests.unsent, requests.scheduled
+        ));
+    }
+    let max_lag_us = config.max_lag.as_nanos() as f64 / 1000.0;
+    if lag.p99 > max_lag_us {
+        return Some(format!(
+            "the generator was the bottleneck: the 99th percentile of its own lag was {:.0} µs, \
+             above --max-lag {:.0} µs; {remedy}",
+            lag.p99, max_lag_us
+        ));
+    }
+    if elapsed_s < MIN_JUDGED_S {
+        return None;
+    }
+    if generator.busy_utilization > MAX_BUSY_UTILIZATION {
+        return Some(format!(
+            "the generator was the bottleneck: it was busy for {:.0} % of the time; {remedy}",
+            generator.busy_utilization * 100.0
+        ));
+    }
+    let starved = generator.run_delay_share.unwrap_or(0.0);
+    if config.pace == Pace::Closed && starved > config.max_starved {
+        return Some(format!(
+            "the generator was the bottleneck: for {:.0} % of the time it waited for a CPU that \
+             others had, above --max-starved {:.0}%; stop what else runs, or give it a CPU of its \
+             own with --pin",
+            starved * 100.0,
+            config.max_starved * 100.0
+        ));
+    }
+    None
+}
+
+/// Why the latencies are the generator's rather than the server's, if so.
+pub(crate) fn of_latency(config: &Config, lag: &Times, latency: &Times) -> Option<String> {
+    if lag.count == 0 || latency.count == 0 {
+        return None;
+    }
+    for (name, lag_us, latency_us) in
+        [("median", lag.p50, latency.p50), ("99th percentile", lag.p99, latency.p99)]
+    {
+        let share = lag_us / latency_us.max(f64::MIN_POSITIVE);
+        if share > config.max_lag_share {
+            return Some(format!(
+                "at the {name} the generator's own lag, {lag_us:.0} µs, is {:.0} % of the latency, \
+                 {latency_us:.0} µs, above --max-lag-share {:.0}%: give it a CPU of its own with \
+                 --pin, or judge by the service time",
+                share * 100.0,
+                config.max_lag_share * 100.0
+            ));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::Url;
+    use std::time::Duration;
+
+    fn config(pace: Pace) -> Config {
+        let url: Url = "http://h/".parse().unwrap();
+        Config { pace, ..Config::new(url, 1.0, Duration::from_secs(1)) }
+    }
+
+    const OPEN: Pace = Pace::Open { rate_rps: 1.0, arrivals: crate::schedule::Arrivals::Constant };
+
+    struct Signs {
+        lag_p99_us: f64,
+        busy: f64,
+        starved: Option<f64>,
+        unsent: u64,
+        interrupted: bool,
+    }
+
+    const GOOD: Signs = Signs {
+        lag_p99_us: 4_999.0,
+        busy: 0.94,
+        starved: Some(0.09),
+        unsent: 0,
+        interrupted: false,
+    };
+
+    fn judge(pace: Pace, signs: &Signs) -> Option<String> {
+        let lag = Times { p99: signs.lag_p99_us, ..Times::default() };
+        let generator = Generator {
+            lag_us: lag,
+            cpu_us_per_request: 5.0,
+            // Full of polling, which says nothing.
+            cpu_utilization: 1.0,
+            busy_utilization: signs.busy,
+            run_delay_share: signs.starved,
+            threads: 1,
+        };
+        let requests = Requests {
+            scheduled: 10,
+            sent: 10 - signs.unsent,
+            completed: 10 - signs.unsent,
+            failed: 0,
+            unsent: signs.unsent,
+            unfinished: 0,
+        };
+        of_run(&config(pace), &generator, &lag, &requests, 1.0, signs.interrupted)
+    }
+
+    #[test]
+    fn each_sign_of_a_slow_generator_is_named() {
+        for pace in [OPEN, Pace::Closed] {
+            assert_eq!(judge(pace, &GOOD), None);
+            let late = judge(pace, &Signs { lag_p99_us: 5_001.0, ..GOOD }).unwrap();
+            assert!(late.contains("lag was 5001 µs"), "{late}");
+            let busy = judge(pace, &Signs { busy: 0.96, ..GOOD }).unwrap();
+            assert!(busy.contains("busy for 96 %"), "{busy}");
+            let unsent = judge(pace, &Signs { unsent: 3, ..GOOD }).unwrap();
+            assert!(unsent.contains("never sent 3 of 10"), "{unsent}");
+            let stopped = Signs { unsent: 3, interrupted: true, ..GOOD };
+            assert_eq!(judge(pace, &stopped), None, "an interrupt leaves requests unsent");
+        }
+    }
+
+    #[test]
+    fn a_closed_loop_that_is_kept_from_its_cpu_is_invalid() {
+        let starved = Signs { starved: Some(0.11), busy: 0.0, ..GOOD };
+        let reason = judge(Pace::Closed, &starved).unwrap();
+        assert!(reason.contains("for 11 %") && reason.contains("--max-starved 10%"), "{reason}");
+        assert_eq!(judge(OPEN, &starved), None, "its lag tells");
+        assert_eq!(judge(Pace::Closed, &Signs { starved: None, ..GOOD }), None, "not counted here");
+    }
+
+    #[test]
+    fn latencies_that_are_mostly_lag_are_told() {
+        let times = |p50, p99| Times { count: 9, p50, p99, ..Times::default() };
+        let judge = |lag, latency| of_latency(&config(OPEN), &lag, &latency);
+        assert_eq!(judge(times(50.0, 500.0), times(100.0, 1_000.0)), None);
+        let tail = judge(times(50.0, 501.0), times(100.0, 1_000.0)).unwrap();
+        assert!(tail.contains("99th percentile") && tail.contains("50 %"), "{tail}");
+        let median = judge(times(51.0, 52.0), times(100.0, 1_000.0)).unwrap();
+        assert!(median.contains("median") && median.contains("51 µs"), "{median}");
+        // A lag of 4 ms is nothing where answers take a second.
+        assert_eq!(judge(times(100.0, 4_000.0), times(900_000.0, 1e6)), None);
+        assert_eq!(judge(Times::default(), times(1.0, 1.0)), None, "a closed loop has no lag");
+        assert_eq!(judge(times(1.0, 1.0), Times::default()), None, "nothing was answered");
+    }
+}

@@ -1,0 +1,356 @@
+//! The front end's side of the cache: who asks it, who waits, and what it is told.
+
+use super::{
+    Exchange, Frontend, Going,
+    exchange::{State, Step},
+};
+use crate::{
+    application::{Flow, Page, Turn},
+    local::Answer as Logged,
+    outbox::{Content, Outbox},
+    outside::{ExchangeId, Outside},
+};
+use pollux_cache::{
+    Answer, Ask, Conditions, Decision, Fetch, Handle, Hit, Store, Ticket, put_304_fields,
+    put_status_line,
+};
+use pollux_http::{
+    Status,
+    reply::ReplyHead,
+    request::{Parsed, Request, parse},
+};
+use std::{collections::HashMap, ops::ControlFlow};
+
+/// What keys begin with: there is no other scheme here.
+const SITE: &[u8] = b"http://";
+/// Who waits for another one's fetch looks after his mail so often: that of other workers rings no bell.
+const LOOK_TICKS: u32 = 2;
+/// And goes on by himself after so many looks: 5 s.
+const LOOKS_MAX: u8 = 25;
+/// What an exchange is woken with when its waiting is over.
+pub(super) const WOKEN: u64 = u64::MAX;
+
+/// A worker's way into the cache.
+#[derive(Debug)]
+pub(super) struct Caching {
+    handle: Handle,
+    /// Who waits, by the number that the cache knows him by.
+    waiting: HashMap<u64, ExchangeId>,
+    next: u64,
+}
+
+/// What an exchange has to do with the cache.
+#[derive(Debug, Default)]
+pub(super) struct Cached {
+    /// What the outcome is told with, until it is told.
+    ticket: Option<Ticket>,
+    /// The lines instead of the client's own conditions.
+    pub(super) conditions: Option<Vec<u8>>,
+    /// What came is being stored.
+    keeps: bool,
+    /// The client has its answer: what still comes is not for it.
+    pub(super) is_answered: bool,
+    /// It is asked for with GET, whatever the client's method.
+    pub(super) is_refresh: bool,
+    pub(super) asked_at: u64,
+    number: u64,
+    looks: u8,
+}
+
+/// What becomes of an origin's reply.
+pub(super) enum Told {
+    /// It is passed on, with these lines added.
+    PassOn(Vec<u8>),
+    /// The client has been answered; the content is still wanted, or there is none.
+    Answered,
+    /// The client has been answered, and the content is of no use.
+    Over,
+    /// Another question has to be asked.
+    AskAgain,
+}
+
+impl Caching {
+    pub(super) fn new(store: &Store) -> Self {
+        Self { handle: store.handle(), waiting: HashMap::new(), next: 0 }
+    }
+
+    /// Wakes those whose waiting is over.
+    fn deliver(&mut self, outside: &mut Outside) {
+        while let Some(number) = self.handle.next_woken() {
+            if let Some(exchange) = self.waiting.remove(&number) {
+                outside.wake(exchange, WOKEN);
+            }
+        }
+    }
+
+    /// The head of the origin's final reply.
+    pub(super) fn head(
+        &mut self,
+        turn: &mut Turn<'_>,
+        state: &mut State,
+        reply: &ReplyHead<'_>,
+        outbox: &mut Outbox,
+    ) -> Told {
+        let Some(ticket) = state.cached.ticket else { return Told::PassOn(Vec::new()) };
+        let head = std::mem::take(&mut state.head);
+        let told = match parse(&head, &turn.rules.limits) {
+            Ok(Parsed::Complete { request, .. }) => {
+                self.judge(turn, state, &request, ticket, reply, outbox)
+            }
+            _ => Told::PassOn(Vec::new()),
+        };
+        state.head = head;
+        self.deliver(turn.outside);
+        told
+    }
+
+    fn judge(
+        &mut self,
+        turn: &mut Turn<'_>,
+        state: &mut State,
+        request: &Request<'_>,
+        ticket: Ticket,
+        reply: &ReplyHead<'_>,
+        outbox: &mut Outbox,
+    ) -> Told {
+        let now = turn.local.clock.date().unix_second();
+        let verdict = self.handle.head(ticket, request, reply, state.cached.asked_at, now);
+        state.cached.keeps = verdict.keep;
+        if !verdict.keep && !matches!(verdict.answer, Answer::AskAgain(_)) {
+            state.cached.ticket = None;
+        }
+        let was_answered = state.cached.is_answered;
+        match verdict.answer {
+            Answer::AskAgain(fetch) => {
+                state.cached.start(fetch);
+                return Told::AskAgain;
+            }
+            Answer::Reply if !was_answered => {
+                let mut lines = Vec::new();
+                verdict.cache_status.put(&mut lines);
+                return Told::PassOn(lines);
+            }
+            Answer::Stored(hit) if !was_answered => put(turn, state, request, &hit, outbox),
+            Answer::NotModified if !was_answered => {
+                let out = outbox.bytes();
+                put_status_line(304, out);
+                put_304_fields(reply, out);
+                verdict.cache_status.put(out);
+                out.extend_from_slice(&turn.rules.added_fields);
+                out.extend_from_slice(turn.keep().line());
+                out.extend_from_slice(b"\r\n");
+                state.reply.stands_for(304, 0);
+                state.cached.is_answered = true;
+            }
+            _ => {}
+        }
+        let has_content = reply.content != pollux_http::reply::Content::None;
+        if has_content && !verdict.keep { Told::Over } else { Told::Answered }
+    }
+
+    /// Content of the origin's reply.
+    pub(super) fn content(&mut self, turn: &mut Turn<'_>, cached: &mut Cached, octets: &[u8]) {
+        if !cached.keeps {
+            return;
+        }
+        let Some(ticket) = cached.ticket else { return };
+        if !self.handle.append(ticket, octets) {
+            (cached.keeps, cached.ticket) = (false, None);
+            self.deliver(turn.outside);
+        }
+    }
+
+    /// The origin's reply is whole.
+    pub(super) fn finish(&mut self, turn: &mut Turn<'_>, cached: &mut Cached) {
+        if let Some(ticket) = cached.ticket.take() {
+            self.handle.finish(ticket);
+            self.deliver(turn.outside);
+        }
+    }
+
+    /// Nothing more comes of it.
+    pub(super) fn abort(&mut self, turn: &mut Turn<'_>, cached: &mut Cached) {
+        self.waiting.remove(&cached.number);
+        if let Some(ticket) = cached.ticket.take() {
+            self.handle.abort(ticket);
+            self.deliver(turn.outside);
+        }
+    }
+}
+
+impl Cached {
+    fn start(&mut self, fetch: Fetch) {
+        self.ticket = Some(fetch.ticket);
+        self.is_refresh = fetch.is_refresh;
+        self.conditions = match fetch.conditions {
+            Conditions::Own => None,
+            Conditions::Replaced(lines) => Some(lines),
+        };
+    }
+}
+
+/// Answers `request` from the store.
+fn put(
+    turn: &mut Turn<'_>,
+    state: &mut State,
+    request: &Request<'_>,
+    hit: &Hit,
+    outbox: &mut Outbox,
+) {
+    let (status, len) = put_hit(turn, request, hit, outbox);
+    state.reply.stands_for(status, len);
+    state.cached.is_answered = true;
+}
+
+fn put_hit(
+    turn: &mut Turn<'_>,
+    request: &Request<'_>,
+    hit: &Hit,
+    outbox: &mut Outbox,
+) -> (u16, u64) {
+    let reply = hit.reply(request, turn.local.clock.date().unix_second());
+    let out = outbox.bytes();
+    reply.put_head(out);
+    out.extend_from_slice(&turn.rules.added_fields);
+    out.extend_from_slice(turn.keep().line());
+    out.extend_from_slice(b"\r\n");
+    for (piece, range) in reply.content() {
+        outbox.push(Content::Pooled(piece, range));
+    }
+    (reply.status(), reply.content_length())
+}
+
+impl Frontend {
+    /// Asks the cache first. `state` is that of an exchange that has waited.
+    pub(super) fn consult(
+        &mut self,
+        turn: &mut Turn<'_>,
+        request: &Request<'_>,
+        state: Result<Box<State>, super::RouteId>,
+        outbox: &mut Outbox,
+    ) -> Going {
+        let now = turn.local.clock.date().unix_second();
+        let tick = turn.local.clock.tick();
+        let state_of = |spare: &mut Vec<Box<State>>, state: Result<Box<State>, _>| {
+            state.unwrap_or_else(|route| {
+                let mut state = spare.pop().unwrap_or_default();
+                state.begin(request, route, tick);
+                state
+            })
+        };
+        let Some(caching) = &mut self.cache else {
+            let state = state_of(&mut self.spare, state);
+            return self.seek(turn, state, Some(request), outbox);
+        };
+        let has_waited = state.is_ok();
+        caching.next = caching.next.wrapping_add(1);
+        let number = caching.next;
+        let ask = Ask { request, site: SITE, waiter: Some(number), has_waited };
+        let decision = caching.handle.lookup(&ask, now);
+        caching.deliver(turn.outside);
+        match decision {
+            Decision::Answer(hit) => {
+                let (status, len) = put_hit(turn, request, &hit, outbox);
+                match state {
+                    Ok(mut state) => {
+                        state.reply.stands_for(status, len);
+                        self.end(turn, state, status);
+                    }
+                    Err(_) => turn.local.log_code(request.line, status, len),
+                }
+                ControlFlow::Break(Flow::Done)
+            }
+            Decision::OnlyIfCached => {
+                let status = Status::GatewayTimeout;
+                let page = Page { status, reason: "it is not in the cache", fields: b"" };
+                let Logged { len, .. } =
+                    page.put(turn.rules, turn.local, outbox, request.method, turn.keep());
+                turn.local.log_code(request.line, status.code(), len);
+                ControlFlow::Break(Flow::<Exchange>::Done)
+            }
+            Decision::Wait => {
+                caching.waiting.insert(number, turn.id());
+                let mut state = state_of(&mut self.spare, state);
+                state.step = Step::Wait;
+                state.cached.number = number;
+                self.arm(turn, &mut state, LOOK_TICKS);
+                ControlFlow::Continue(state)
+            }
+            Decision::Fetch(fetch) => {
+                let mut state = state_of(&mut self.spare, state);
+                state.cached.start(fetch);
+                self.seek(turn, state, Some(request), outbox)
+            }
+            Decision::AnswerAndRefresh(hit, fetch) => {
+                let mut state = state_of(&mut self.spare, state);
+                put(turn, &mut state, request, &hit, outbox);
+                state.cached.start(fetch);
+                state.is_head = false;
+                self.seek(turn, state, Some(request), outbox)
+            }
+        }
+    }
+
+    /// The waiting is over: the exchange asks again.
+    pub(super) fn has_waited(
+        &mut self,
+        turn: &mut Turn<'_>,
+        mut state: Box<State>,
+        outbox: &mut Outbox,
+    ) -> Going {
+        if let Some(alarm) = state.alarm.take() {
+            turn.outside.cancel(alarm);
+        }
+        if let Some(caching) = &mut self.cache {
+            caching.waiting.remove(&state.cached.number);
+        }
+        state.step = Step::Place;
+        let head = state.head.clone();
+        match parse(&head, &turn.rules.limits) {
+            Ok(Parsed::Complete { request, .. }) => self.consult(turn, &request, Ok(state), outbox),
+            _ => self.fail(turn, state, super::failure::Failure::Request, outbox),
+        }
+    }
+
+    /// Looks whether the waiting is over, or takes too long.
+    pub(super) fn look(
+        &mut self,
+        turn: &mut Turn<'_>,
+        mut state: Box<State>,
+        outbox: &mut Outbox,
+    ) -> Going {
+        if let Some(caching) = &mut self.cache {
+            caching.deliver(turn.outside);
+        }
+        state.cached.looks += 1;
+        if state.cached.looks > LOOKS_MAX {
+            return self.has_waited(turn, state, outbox);
+        }
+        self.arm(turn, &mut state, LOOK_TICKS);
+        ControlFlow::Continue(state)
+    }
+
+    /// The origin cannot be had. Whether the client is answered from the store, or was before.
+    pub(super) fn stands_in(
+        &mut self,
+        turn: &mut Turn<'_>,
+        state: &mut State,
+        outbox: &mut Outbox,
+    ) -> bool {
+        let Some(caching) = &mut self.cache else { return false };
+        if state.reply.has_begun() {
+            caching.abort(turn, &mut state.cached);
+            return state.cached.is_answered;
+        }
+        let Some(ticket) = state.cached.ticket.take() else { return false };
+        let hit = caching.handle.fail(ticket, turn.local.clock.date().unix_second());
+        caching.deliver(turn.outside);
+        let Some(hit) = hit else { return false };
+        let head = std::mem::take(&mut state.head);
+        if let Ok(Parsed::Complete { request, .. }) = parse(&head, &turn.rules.limits) {
+            put(turn, state, &request, &hit, outbox);
+        }
+        state.head = head;
+        state.cached.is_answered
+    }
+}

@@ -1,0 +1,142 @@
+//! What an origin is told of the client: `Forwarded` (RFC 7239) and the older `X-Forwarded-*`.
+
+use super::hop::{is_alias, starts_as};
+use crate::config::ForwardedPolicy;
+use pollux_http::{fields::Field, request::Request};
+use std::{io::Write, net::IpAddr};
+
+/// Who asked, as far as an origin is told.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Client {
+    /// Its address; none of a UNIX socket.
+    pub(super) address: Option<IpAddr>,
+}
+
+/// Whether a field of the request tells of clients, and is therefore not passed on as it is.
+pub(super) fn is_taken(policy: ForwardedPolicy, name: &[u8]) -> bool {
+    policy != ForwardedPolicy::Keep
+        && (starts_as(name, b"x-forwarded-")
+            || is_alias(name, b"forwarded")
+            || is_alias(name, b"x-real-ip"))
+}
+
+/// Hands the fields that take their place to `put`, as name and value. `scratch` is overwritten.
+///
+/// # Errors
+/// What `put` says.
+pub(super) fn fields<E>(
+    policy: ForwardedPolicy,
+    request: &Request<'_>,
+    client: Client,
+    scratch: &mut Vec<u8>,
+    mut put: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    let appends = match policy {
+        ForwardedPolicy::Keep | ForwardedPolicy::Remove => return Ok(()),
+        ForwardedPolicy::Replace => false,
+        ForwardedPolicy::Append => true,
+    };
+    // Into a Vec nothing is written in vain.
+    scratch.clear();
+    if appends {
+        gather(scratch, request, b"forwarded");
+    }
+    let _ = match client.address {
+        Some(IpAddr::V4(address)) => write!(scratch, "for={address}"),
+        Some(IpAddr::V6(address)) => write!(scratch, "for=\"[{address}]\""),
+        None => write!(scratch, "for=unknown"),
+    };
+    if let Some(host) = request.host {
+        scratch.extend_from_slice(b";host=\"");
+        scratch.extend_from_slice(host);
+        scratch.push(b'"');
+    }
+    scratch.extend_from_slice(b";proto=http");
+    put(b"Forwarded", scratch)?;
+
+    scratch.clear();
+    if appends {
+        gather(scratch, request, b"x-forwarded-for");
+    }
+    let _ = match client.address {
+        Some(address) => write!(scratch, "{address}"),
+        None => write!(scratch, "unknown"),
+    };
+    put(b"X-Forwarded-For", scratch)?;
+
+    // What the first of several proxies was asked is what counts.
+    let came = |name: &[u8]| request.field(name).filter(|_| appends);
+    if let Some(host) = came(b"x-forwarded-host").or(request.host) {
+        put(b"X-Forwarded-Host", host)?;
+    }
+    put(b"X-Forwarded-Proto", came(b"x-forwarded-proto").unwrap_or(b"http"))?;
+    if let Some(address) = came(b"x-real-ip") {
+        put(b"X-Real-IP", address)?;
+    }
+    Ok(())
+}
+
+/// The values of all lines of a field, each with a comma behind it.
+fn gather(out: &mut Vec<u8>, request: &Request<'_>, name: &[u8]) {
+    let is_meant = |field: &Field<'_>| field.is(name) && !field.value.is_empty();
+    for field in request.fields().filter(is_meant) {
+        out.extend_from_slice(field.value);
+        out.extend_from_slice(b", ");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pollux_http::{
+        Limits,
+        request::{Parsed, parse},
+    };
+
+    fn told(policy: ForwardedPolicy, address: Option<&str>, fields: &str) -> String {
+        let head = format!("GET / HTTP/1.1\r\nHost: a.example:8080\r\n{fields}\r\n");
+        let Ok(Parsed::Complete { request, .. }) = parse(head.as_bytes(), &Limits::DEFAULT) else {
+            panic!("{head}")
+        };
+        let client = Client { address: address.map(|text| text.parse().unwrap()) };
+        let mut out = String::new();
+        let mut put = |name: &[u8], value: &[u8]| {
+            out.push_str(&format!("{}: {}\n", name.escape_ascii(), value.escape_ascii()));
+            Ok::<(), ()>(())
+        };
+        super::fields(policy, &request, client, &mut Vec::new(), &mut put).unwrap();
+        out.replace("\\\"", "\"")
+    }
+
+    #[test]
+    fn what_the_client_says_of_itself_is_replaced_or_appended_to() {
+        let spoofed = "X-Forwarded-For: 10.0.0.1\r\nX-Forwarded-For: 10.0.0.2\r\n\
+                       Forwarded: for=x\r\nX-Forwarded-Proto: https\r\nX-Real-IP: 10.0.0.1\r\n";
+        assert_eq!(
+            told(ForwardedPolicy::Replace, Some("192.0.2.1"), spoofed),
+            "Forwarded: for=192.0.2.1;host=\"a.example:8080\";proto=http\n\
+             X-Forwarded-For: 192.0.2.1\nX-Forwarded-Host: a.example:8080\n\
+             X-Forwarded-Proto: http\n"
+        );
+        assert_eq!(
+            told(ForwardedPolicy::Append, Some("2001:db8::1"), spoofed),
+            "Forwarded: for=x, for=\"[2001:db8::1]\";host=\"a.example:8080\";proto=http\n\
+             X-Forwarded-For: 10.0.0.1, 10.0.0.2, 2001:db8::1\n\
+             X-Forwarded-Host: a.example:8080\nX-Forwarded-Proto: https\nX-Real-IP: 10.0.0.1\n"
+        );
+        for policy in [ForwardedPolicy::Keep, ForwardedPolicy::Remove] {
+            assert_eq!(told(policy, Some("192.0.2.1"), spoofed), "");
+        }
+        assert!(told(ForwardedPolicy::Replace, None, "").starts_with("Forwarded: for=unknown;"));
+    }
+
+    #[test]
+    fn spellings_that_programs_take_for_the_same_are_taken_too() {
+        for name in ["X-Forwarded-For", "x_forwarded_for", "X-FORWARDED_PREFIX", "Forwarded"] {
+            assert!(is_taken(ForwardedPolicy::Replace, name.as_bytes()), "{name}");
+            assert!(is_taken(ForwardedPolicy::Remove, name.as_bytes()), "{name}");
+            assert!(!is_taken(ForwardedPolicy::Keep, name.as_bytes()), "{name}");
+        }
+        assert!(!is_taken(ForwardedPolicy::Replace, b"X-Forward"));
+    }
+}

@@ -1,0 +1,144 @@
+//! What of a message's fields is about one connection, and is not passed on (RFC 9110 §7.6.1).
+
+use pollux_http::fields::Field;
+
+/// The most `Connection` lines of one message; with more it is refused. One is usual.
+const CONNECTION_LINES: usize = 8;
+
+/// The fields that a message's `Connection` names.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Named<'b> {
+    lines: [&'b [u8]; CONNECTION_LINES],
+    count: usize,
+}
+
+/// More than [`CONNECTION_LINES`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TooManyLines;
+
+impl<'b> Named<'b> {
+    /// Those of a message with these fields.
+    ///
+    /// # Errors
+    /// There are more `Connection` lines than anybody needs.
+    pub(super) fn of(fields: impl Iterator<Item = Field<'b>>) -> Result<Self, TooManyLines> {
+        let mut named = Self { lines: [b""; CONNECTION_LINES], count: 0 };
+        for field in fields.filter(|field| field.is(b"connection")) {
+            *named.lines.get_mut(named.count).ok_or(TooManyLines)? = field.value;
+            named.count += 1;
+        }
+        Ok(named)
+    }
+
+    /// Whether it names this field.
+    pub(super) fn has(&self, name: &[u8]) -> bool {
+        self.lines[..self.count]
+            .iter()
+            .flat_map(|line| members(line))
+            .any(|member| member.eq_ignore_ascii_case(name))
+    }
+}
+
+/// The members of a list of tokens.
+pub(super) fn members(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|member| !member.is_empty())
+}
+
+/// Whether a field is always about one connection. `Transfer-Encoding` and `Content-Length` are too:
+/// who passes a message on frames it anew.
+pub(super) fn is_hop_by_hop(name: &[u8]) -> bool {
+    const ALWAYS: [&[u8]; 9] = [
+        b"connection",
+        b"content-length",
+        b"keep-alive",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+        b"http2-settings",
+    ];
+    ALWAYS.iter().any(|always| is_alias(name, always))
+}
+
+/// Whether `name` is the field `lower`, also where it is written with underscores: programs that
+/// read fields as CGI does take both for the same one.
+pub(super) fn is_alias(name: &[u8], lower: &[u8]) -> bool {
+    name.len() == lower.len() && starts_as(name, lower)
+}
+
+/// Whether `name` begins with `lower`, in the same sense.
+pub(super) fn starts_as(name: &[u8], lower: &[u8]) -> bool {
+    name.len() >= lower.len()
+        && name.iter().zip(lower).all(|(&byte, &wanted)| match byte {
+            b'_' => wanted == b'-',
+            _ => byte.to_ascii_lowercase() == wanted,
+        })
+}
+
+/// Appends the trailer fields that may be passed on, each a line: none that would frame, route or
+/// authorise the message, which would come too late to be looked at (RFC 9110 §6.5.1).
+pub(super) fn put_trailers<'b>(out: &mut Vec<u8>, trailers: impl Iterator<Item = Field<'b>>) {
+    const NEVER: [&[u8]; 9] = [
+        b"host",
+        b"authorization",
+        b"proxy-authorization",
+        b"cookie",
+        b"set-cookie",
+        b"cache-control",
+        b"max-forwards",
+        b"expect",
+        b"proxy",
+    ];
+    for field in trailers {
+        let is_passed = !is_hop_by_hop(field.name)
+            && !NEVER.iter().any(|never| is_alias(field.name, never))
+            && !starts_as(field.name, b"content-")
+            && !starts_as(field.name, b"x-forwarded-")
+            && !is_alias(field.name, b"forwarded");
+        if is_passed {
+            put_line(out, field.name, field.value);
+        }
+    }
+}
+
+/// Appends a field that was parsed: its name is a token, and its value holds no end of a line.
+pub(super) fn put_line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    out.extend_from_slice(name);
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pollux_http::fields::Fields;
+
+    #[test]
+    fn what_connection_names_is_found_on_every_line() {
+        let section = b"Connection: close, X-A\r\nX-A: 1\r\nconnection:, ,x-b\r\n";
+        let named = Named::of(Fields::new(section)).unwrap();
+        assert!(named.has(b"x-a") && named.has(b"X-B") && named.has(b"close"));
+        assert!(!named.has(b"x") && !named.has(b""));
+        let many = b"Connection: a\r\n".repeat(CONNECTION_LINES + 1);
+        assert_eq!(Named::of(Fields::new(&many)).unwrap_err(), TooManyLines);
+    }
+
+    #[test]
+    fn underscores_hide_nothing() {
+        assert!(is_hop_by_hop(b"Transfer_Encoding") && is_hop_by_hop(b"CONTENT-LENGTH"));
+        assert!(!is_hop_by_hop(b"Content-Type") && !is_hop_by_hop(b"_e"));
+        assert!(starts_as(b"X_Forwarded-For", b"x-forwarded-"));
+        assert!(!is_alias(b"a-b", b"a_b"));
+    }
+
+    #[test]
+    fn trailers_that_come_too_late_are_dropped() {
+        let section =
+            b"X-Sum: 1\r\nHost: evil\r\nContent_Length: 3\r\nForwarded: for=x\r\nExpires: 0\r\n";
+        let mut out = Vec::new();
+        put_trailers(&mut out, Fields::new(section));
+        assert_eq!(out, b"X-Sum: 1\r\nExpires: 0\r\n");
+    }
+}

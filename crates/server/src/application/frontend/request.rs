@@ -1,0 +1,336 @@
+//! A request's head as an origin gets it.
+
+use super::{
+    forwarded::{self, Client},
+    hop::{self, Named, TooManyLines},
+};
+use crate::config::{FrontendConfig, HostPolicy};
+use pollux_http::{
+    fields::Fields,
+    request::{Framing, Known, Method, Request, Target, Unwritable, Version, Writer},
+};
+
+/// Why a request cannot be passed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Unpassable;
+
+impl From<Unwritable> for Unpassable {
+    fn from(_: Unwritable) -> Self {
+        Self
+    }
+}
+
+impl From<TooManyLines> for Unpassable {
+    fn from(_: TooManyLines) -> Self {
+        Self
+    }
+}
+
+/// Everything that a head is made of besides the request.
+#[derive(Debug)]
+pub(super) struct Letter<'a> {
+    pub(super) config: &'a FrontendConfig,
+    /// What the origin's URL says.
+    pub(super) authority: &'a str,
+    pub(super) client: Client,
+    /// Lines instead of the fields that make the request conditional or ask for a part.
+    pub(super) conditions: Option<&'a [u8]>,
+    /// It is a GET, whatever the client asked.
+    pub(super) is_refresh: bool,
+    /// Overwritten; kept for its memory.
+    pub(super) scratch: &'a mut Vec<u8>,
+}
+
+/// What was passed on, as far as it changes what the reply may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Passed {
+    /// `Upgrade`: 101 is an answer.
+    pub(super) upgrade: bool,
+    /// `TE: trailers`.
+    pub(super) trailers: bool,
+}
+
+impl Letter<'_> {
+    /// Appends the head of `request`.
+    ///
+    /// # Errors
+    /// Something in it cannot be written, or `Connection` is given too often; then nothing is appended.
+    pub(super) fn put(
+        mut self,
+        out: &mut Vec<u8>,
+        request: &Request<'_>,
+    ) -> Result<Passed, Unpassable> {
+        let start = out.len();
+        let outcome = self.write(out, request);
+        if outcome.is_err() {
+            out.truncate(start);
+        }
+        outcome
+    }
+
+    fn write(&mut self, out: &mut Vec<u8>, request: &Request<'_>) -> Result<Passed, Unpassable> {
+        let Self { config, authority, client, conditions, is_refresh, scratch } = self;
+        let named = Named::of(request.fields())?;
+        let target = target(request, scratch);
+        let host = match &config.host {
+            HostPolicy::Client => request.host.unwrap_or(authority.as_bytes()),
+            HostPolicy::Origin => authority.as_bytes(),
+            HostPolicy::Named(name) => name.as_bytes(),
+        };
+        let left = forwards_left(request);
+        let method = if *is_refresh { b"GET" } else { request.method.as_bytes() };
+        let mut writer = Writer::new(out, method, target)?;
+        writer = writer.field(b"Host", host)?;
+        for field in request.fields() {
+            if !is_passed(field.name)
+                || named.has(field.name)
+                || conditions.is_some() && pollux_cache::is_condition(field.name)
+                || forwarded::is_taken(config.forwarded, field.name)
+            {
+                continue;
+            }
+            writer = match left {
+                Some(left) if field.is(b"max-forwards") => {
+                    let left = left.saturating_sub(1).to_string();
+                    writer.field(field.name, left.as_bytes())?
+                }
+                _ => writer.field(field.name, field.value)?,
+            };
+        }
+        for field in Fields::new(conditions.unwrap_or_default()) {
+            writer = writer.field(field.name, field.value)?;
+        }
+        let mut writer = Some(writer);
+        forwarded::fields(config.forwarded, request, *client, scratch, |name, value| {
+            if let Some(before) = writer.take() {
+                writer = Some(before.field(name, value)?);
+            }
+            Ok::<(), Unwritable>(())
+        })?;
+        let Some(mut writer) = writer else { return Err(Unpassable) };
+        if let Some(via) = &config.via {
+            scratch.clear();
+            let version: &[u8] = if request.version == Version::Http10 { b"1.0 " } else { b"1.1 " };
+            scratch.extend_from_slice(version);
+            scratch.extend_from_slice(via.as_bytes());
+            writer = writer.field(b"Via", scratch)?;
+        }
+        let upgrade = upgrade(request, &named);
+        let passed = Passed { upgrade: upgrade.is_some(), trailers: takes_trailers(request) };
+        let connection: Option<&[u8]> = match passed {
+            Passed { upgrade: true, trailers: true } => Some(b"upgrade, TE"),
+            Passed { upgrade: true, trailers: false } => Some(b"upgrade"),
+            Passed { upgrade: false, trailers: true } => Some(b"TE"),
+            Passed { upgrade: false, trailers: false } => None,
+        };
+        if let Some(options) = connection {
+            writer = writer.field(b"Connection", options)?;
+        }
+        if let Some(protocols) = upgrade {
+            writer = writer.field(b"Upgrade", protocols)?;
+        }
+        if passed.trailers {
+            writer = writer.field(b"TE", b"trailers")?;
+        }
+        if request.expect_continue {
+            writer = writer.field(b"Expect", b"100-continue")?;
+        }
+        let writer = match request.framing {
+            Framing::Chunked => writer.chunked(),
+            Framing::Length(length) => writer.content_length(length),
+            Framing::None if announces_content(request) => writer.content_length(0),
+            Framing::None => writer,
+        };
+        writer.end();
+        Ok(passed)
+    }
+}
+
+/// The target as it came, or what an absolute-form one stands for (RFC 9112 §3.2.1).
+fn target<'t>(request: &Request<'t>, scratch: &'t mut Vec<u8>) -> &'t [u8] {
+    let Target::Path { path, query } = request.target else { return b"*" };
+    let word = request.line.split(|&byte| byte == b' ').nth(1).unwrap_or_default();
+    if word.starts_with(b"/") {
+        return word;
+    }
+    scratch.clear();
+    scratch.extend_from_slice(path);
+    if let Some(query) = query {
+        scratch.push(b'?');
+        scratch.extend_from_slice(query);
+    }
+    scratch
+}
+
+/// Whether a field is passed on, unless `Connection` names it. What is not is written anew, or is
+/// nobody's business: `Proxy` would become the variable HTTP_PROXY of a CGI program.
+fn is_passed(name: &[u8]) -> bool {
+    const NOT: [&[u8]; 4] = [b"host", b"expect", b"proxy", b"proxy-authorization"];
+    !hop::is_hop_by_hop(name) && !NOT.iter().any(|not| hop::is_alias(name, not))
+}
+
+/// How many further recipients a request may have, where it says so and its method is one that may
+/// (RFC 9110 §7.6.2).
+pub(super) fn forwards_left(request: &Request<'_>) -> Option<u64> {
+    let is_counted = matches!(request.method, Method::Trace | Method::Options);
+    let field = is_counted.then(|| request.field(b"max-forwards")).flatten()?;
+    let digits = std::str::from_utf8(field).ok()?;
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
+}
+
+/// The protocols that may be switched to. Not another HTTP, which would pass by all that is checked
+/// here, and not TLS; not where there is content, which would have to come first.
+fn upgrade<'b>(request: &Request<'b>, named: &Named<'_>) -> Option<&'b [u8]> {
+    if request.version == Version::Http10
+        || request.framing != Framing::None
+        || !named.has(b"upgrade")
+    {
+        return None;
+    }
+    let mut lines = request.fields().filter(|field| field.is(b"upgrade"));
+    let protocols = lines.next()?.value;
+    let is_hidden_http = |protocol: &[u8]| {
+        let name = protocol.split(|&byte| byte == b'/').next().unwrap_or_default();
+        [&b"h2c"[..], b"h2", b"http", b"tls"].iter().any(|not| name.eq_ignore_ascii_case(not))
+    };
+    let mut members = hop::members(protocols).peekable();
+    let is_taken = members.peek().is_some() && lines.next().is_none();
+    (is_taken && !members.any(is_hidden_http)).then_some(protocols)
+}
+
+/// Whether the client takes trailer fields (RFC 9110 §10.1.4).
+fn takes_trailers(request: &Request<'_>) -> bool {
+    request.version == Version::Http11
+        && request
+            .fields()
+            .filter(|field| field.is(b"te"))
+            .any(|field| hop::members(field.value).any(|m| m.eq_ignore_ascii_case(b"trailers")))
+}
+
+/// Whether an origin may want to be told that there is no content (RFC 9110 §8.6).
+fn announces_content(request: &Request<'_>) -> bool {
+    matches!(request.method, Method::Post | Method::Put | Method::Patch)
+        || request.has(Known::ContentType)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ForwardedPolicy;
+    use pollux_http::{
+        Limits,
+        request::{Parsed, parse},
+    };
+
+    fn config() -> FrontendConfig {
+        let mut config = FrontendConfig::new(vec!["http://origin:81".parse().unwrap()]);
+        config.forwarded = ForwardedPolicy::Remove;
+        config.via = None;
+        config
+    }
+
+    fn put(config: &FrontendConfig, head: &str) -> Result<(String, Passed), Unpassable> {
+        let Ok(Parsed::Complete { request, .. }) = parse(head.as_bytes(), &Limits::DEFAULT) else {
+            panic!("{head}")
+        };
+        let client = Client { address: Some([192, 0, 2, 1].into()) };
+        let letter = Letter {
+            config,
+            authority: "origin:81",
+            client,
+            conditions: None,
+            is_refresh: false,
+            scratch: &mut Vec::new(),
+        };
+        let mut out = Vec::new();
+        let passed = letter.put(&mut out, &request)?;
+        assert!(matches!(parse(&out, &Limits::DEFAULT), Ok(Parsed::Complete { .. })));
+        Ok((String::from_utf8(out).unwrap(), passed))
+    }
+
+    fn passed(head: &str) -> String {
+        put(&config(), head).unwrap().0
+    }
+
+    #[test]
+    fn what_is_about_the_connection_stays_here() {
+        assert_eq!(
+            passed(
+                "GET /a%2Fb?c=d HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, X-Secret\r\n\
+                 Keep-Alive: timeout=5\r\nX-Secret: 1\r\nTE: gzip\r\nCookie: a=b\r\n\
+                 Proxy: http://evil\r\nProxy-Connection: close\r\nTransfer_Encoding: chunked\r\n\
+                 Upgrade: websocket\r\nX-Forwarded-For: 1.2.3.4\r\n\r\n"
+            ),
+            "GET /a%2Fb?c=d HTTP/1.1\r\nHost: h\r\nCookie: a=b\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn the_target_and_the_host_are_those_that_were_meant() {
+        let head = "GET http://real:80/x?y HTTP/1.1\r\nHost: other\r\n\r\n";
+        assert_eq!(passed(head), "GET /x?y HTTP/1.1\r\nHost: real:80\r\n\r\n");
+        assert_eq!(
+            passed("GET http://real?y HTTP/1.1\r\nHost: other\r\n\r\n"),
+            "GET /?y HTTP/1.1\r\nHost: real\r\n\r\n"
+        );
+        let old = "GET / HTTP/1.0\r\n\r\n";
+        assert_eq!(passed(old), "GET / HTTP/1.1\r\nHost: origin:81\r\n\r\n");
+        let star = "OPTIONS * HTTP/1.1\r\nHost: h\r\nMax-Forwards: 3\r\n\r\n";
+        assert_eq!(passed(star), "OPTIONS * HTTP/1.1\r\nHost: h\r\nMax-Forwards: 2\r\n\r\n");
+        let mut config = config();
+        config.host = HostPolicy::Origin;
+        assert!(put(&config, head).unwrap().0.contains("Host: origin:81\r\n"));
+        config.host = HostPolicy::Named("name".into());
+        assert!(put(&config, head).unwrap().0.contains("Host: name\r\n"));
+    }
+
+    #[test]
+    fn a_body_is_framed_once() {
+        let chunked = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\
+                       Content_Length: 5\r\nExpect: 100-continue\r\n\r\n";
+        assert_eq!(
+            passed(chunked),
+            "POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n"
+        );
+        let length = "PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 0005\r\n\r\n";
+        assert_eq!(passed(length), "PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n");
+        let none = "POST / HTTP/1.1\r\nHost: h\r\n\r\n";
+        assert_eq!(passed(none), "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n");
+    }
+
+    #[test]
+    fn only_protocols_that_are_no_http_are_switched_to() {
+        let ask = |fields: &str| {
+            put(&config(), &format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n")).unwrap()
+        };
+        let (head, passed) = ask("Connection: Upgrade\r\nUpgrade: websocket\r\nTE: trailers\r\n");
+        assert_eq!(passed, Passed { upgrade: true, trailers: true });
+        assert!(
+            head.ends_with("Connection: upgrade, TE\r\nUpgrade: websocket\r\nTE: trailers\r\n\r\n")
+        );
+        for fields in [
+            "Upgrade: websocket\r\n",
+            "Connection: upgrade\r\n",
+            "Connection: upgrade\r\nUpgrade: ,\r\n",
+            "Connection: upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: x\r\n",
+            "Connection: upgrade\r\nUpgrade: websocket, H2C\r\n",
+            "Connection: upgrade\r\nUpgrade: TLS/1.0, HTTP/1.1\r\n",
+            "Connection: upgrade\r\nUpgrade: a\r\nUpgrade: b\r\n",
+            "Connection: upgrade\r\nUpgrade: websocket\r\nContent-Length: 1\r\n",
+        ] {
+            let (head, passed) = ask(fields);
+            assert!(!passed.upgrade && !head.contains("pgrade"), "{fields}: {head}");
+            assert!(!head.contains("HTTP2"), "{head}");
+        }
+    }
+
+    #[test]
+    fn via_is_written_behind_what_came_and_floods_are_refused() {
+        let mut config = config();
+        config.via = Some("p".into());
+        let head = "GET / HTTP/1.0\r\nHost: h\r\nVia: 1.1 a\r\n\r\n";
+        assert!(put(&config, head).unwrap().0.ends_with("Via: 1.1 a\r\nVia: 1.0 p\r\n\r\n"));
+        let flood = format!("GET / HTTP/1.1\r\nHost: h\r\n{}\r\n", "Connection: a\r\n".repeat(20));
+        assert_eq!(put(&config, &flood).unwrap_err(), Unpassable);
+    }
+}

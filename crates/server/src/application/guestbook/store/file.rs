@@ -1,0 +1,131 @@
+//! The guestbook's file, and the thread that waits for its disk.
+
+use super::{super::Opening, Outcome, Ticket};
+use crate::{
+    application::Wake,
+    outside::{Endpoint, LinkId, Made, Outside, To},
+};
+use anyhow::Context;
+use pollux_guestbook::{
+    Request, StoreError,
+    file::{File, Keeper},
+};
+use std::{
+    collections::HashMap,
+    io::Write,
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+};
+
+/// A bell is connected from the start: any time will do.
+const BELL_TIMEOUT: u32 = 100;
+
+/// The files that this process has open: each of them once, however many workers there are. A
+/// forked child opens them anew ([`std::process::id`] tells).
+static OPEN: Mutex<Option<(u32, HashMap<PathBuf, File>)>> = Mutex::new(None);
+
+/// A worker's way to the file. The thread answers over a link like any other: a pair of sockets, so
+/// that whoever drives the worker needs to know nothing new.
+#[derive(Debug)]
+pub(in crate::application::guestbook) struct FileStore {
+    path: PathBuf,
+    /// `None` until something is asked: many units of an architecture may never be.
+    open: Option<Open>,
+    answers: Vec<Outcome>,
+}
+
+#[derive(Debug)]
+struct Open {
+    keeper: Keeper<Ticket>,
+    /// Our end of the bell, until it becomes a link.
+    bell: Option<OwnedFd>,
+    link: Option<LinkId>,
+}
+
+impl FileStore {
+    /// Opens the file and starts the thread, or does so when something is asked.
+    ///
+    /// # Errors
+    /// The file cannot be the store; there are no descriptors or threads.
+    pub(super) fn open(path: &Path, opening: Opening) -> anyhow::Result<Self> {
+        let open = match opening {
+            Opening::Now => Some(Open::new(path)?),
+            Opening::AtFirstUse => None,
+        };
+        Ok(Self { path: path.to_owned(), open, answers: Vec::new() })
+    }
+
+    pub(super) fn answers(&mut self) -> &mut Vec<Outcome> {
+        &mut self.answers
+    }
+
+    pub(super) fn ask(&mut self, outside: &mut Outside, ticket: Ticket, request: Request) {
+        if self.open.is_none() {
+            match Open::new(&self.path) {
+                Ok(open) => self.open = Some(open),
+                Err(error) => {
+                    let why = StoreError::Unreachable(format!("{error:#}"));
+                    return self.answers.push((ticket, Err(why)));
+                }
+            }
+        }
+        let Some(open) = &mut self.open else { return };
+        if let Some(bell) = open.bell.take() {
+            let endpoint = Endpoint::Made(Made::new(bell));
+            open.link = Some(outside.dial(endpoint, BELL_TIMEOUT, To::Application));
+        }
+        if let Err(why) = open.keeper.begin(ticket, request) {
+            self.answers.push((ticket, Err(why)));
+        }
+    }
+
+    pub(super) fn event(&mut self, outside: &mut Outside, wake: Wake<'_>) {
+        let Some(open) = &mut self.open else { return };
+        match wake {
+            Wake::Received(link, _) if Some(link) == open.link => {
+                open.keeper.take(&mut self.answers);
+            }
+            Wake::Ended(link) | Wake::Failed(link, _) if Some(link) == open.link => {
+                tracing::error!("the guestbook's thread has ended");
+                outside.close(link);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Open {
+    fn new(path: &Path) -> anyhow::Result<Self> {
+        let file = open_once(path)?;
+        let (bell, far_end) = UnixStream::pair().context("a bell for the guestbook's thread")?;
+        bell.set_nonblocking(true)?;
+        far_end.set_nonblocking(true)?;
+        // When it is full, it has rung already.
+        let ring = move || drop((&far_end).write(&[1]));
+        let keeper = Keeper::start(file, ring).context("a thread for the guestbook's file")?;
+        Ok(Self { keeper, bell: Some(bell.into()), link: None })
+    }
+}
+
+fn open_once(path: &Path) -> anyhow::Result<File> {
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let me = std::process::id();
+    let files = match &mut *open {
+        Some((process, files)) if *process == me => files,
+        other => {
+            // What the parent has open must not be used here, and closing it would take the
+            // parent's place among the readers away: it is forgotten.
+            if let Some((_, parents)) = other.take() {
+                std::mem::forget(parents);
+            }
+            &mut other.insert((me, HashMap::new())).1
+        }
+    };
+    if let Some(file) = files.get(path) {
+        return Ok(file.clone());
+    }
+    let file = File::open(path)?;
+    files.insert(path.to_owned(), file.clone());
+    Ok(file)
+}

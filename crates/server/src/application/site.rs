@@ -1,0 +1,114 @@
+//! The static site: files below one directory, answered at once.
+
+mod answer;
+mod files;
+
+pub(crate) use files::OPEN_FILES_MAX;
+
+use super::{Application, Flow, Part, Turn, Wake};
+use crate::{config::SiteConfig, outbox::Outbox};
+use files::{Files, Miss};
+use pollux_http::{
+    Status,
+    request::{Framing, Method, Parsed, Request, Target, parse},
+};
+use std::path::Path;
+
+/// Serves the files of one directory.
+#[derive(Debug)]
+pub(crate) struct Site {
+    files: Files,
+}
+
+/// No resource here reads a body, but a request is answered only when all of it has come: then what
+/// is malformed behind the head is refused like any other malformed request, and how the input was
+/// cut makes no difference. The head's octets are kept meanwhile, the body is not.
+#[derive(Debug)]
+pub(crate) struct Head(Box<[u8]>);
+
+impl Site {
+    /// Opens `directory`. `common_fields` go into every head: lines with CRLF.
+    ///
+    /// # Errors
+    /// When it is no directory that can be read, or openat2(2) is missing and links are to be
+    /// checked.
+    pub(crate) fn open(
+        directory: &Path,
+        config: &SiteConfig,
+        common_fields: Vec<u8>,
+    ) -> anyhow::Result<Self> {
+        Ok(Self { files: Files::open(directory, config, common_fields)? })
+    }
+
+    /// Whether it has what a request asks for: a file, or an answer that says more than that there
+    /// is none.
+    pub(crate) fn has(&mut self, request: &Request<'_>, now_tick: u32) -> bool {
+        let (Method::Get | Method::Head, Target::Path { path, .. }) =
+            (request.method, request.target)
+        else {
+            return false;
+        };
+        // What is no path of a file may well be one of an origin.
+        const NOT_HERE: [Status; 2] = [Status::NotFound, Status::BadRequest];
+        match self.files.find(path, now_tick) {
+            Err(Miss::Status(status)) => !NOT_HERE.contains(&status),
+            Err(Miss::NoIndex) => false,
+            Ok(_) | Err(Miss::NeedsSlash) => true,
+        }
+    }
+}
+
+impl Application for Site {
+    type Exchange = Head;
+
+    #[inline]
+    fn begin(
+        &mut self,
+        turn: &mut Turn<'_>,
+        request: &Request<'_>,
+        outbox: &mut Outbox,
+    ) -> Flow<Head> {
+        // Who asks first whether a body is wanted is told at once that it is not, but for the
+        // methods that there are (RFC 9110 §10.1.1).
+        let reads_body = request.framing != Framing::None
+            && (!request.expect_continue || matches!(request.method, Method::Get | Method::Head));
+        if reads_body {
+            return Flow::NeedBody(Head(request.to_head().into()));
+        }
+        answer::answer(&mut self.files, turn, outbox, request);
+        Flow::Done
+    }
+
+    fn body(
+        &mut self,
+        turn: &mut Turn<'_>,
+        head: Head,
+        part: Part<'_>,
+        outbox: &mut Outbox,
+    ) -> Flow<Head> {
+        if let Part::Octets(_) = part {
+            return Flow::NeedBody(head);
+        }
+        match parse(&head.0, &turn.rules.limits) {
+            Ok(Parsed::Complete { request, .. }) => {
+                answer::answer(&mut self.files, turn, outbox, &request);
+                Flow::Done
+            }
+            // It was parsed before; should it be none now, nothing sensible can be said.
+            _ => Flow::Cut,
+        }
+    }
+
+    /// The site waits for bodies only.
+    fn resume(
+        &mut self,
+        _turn: &mut Turn<'_>,
+        head: Head,
+        _wake: Wake<'_>,
+        _outbox: &mut Outbox,
+    ) -> Flow<Head> {
+        Flow::NeedBody(head)
+    }
+
+    fn cancel(&mut self, _turn: &mut Turn<'_>, _head: Head) {}
+}

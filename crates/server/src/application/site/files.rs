@@ -1,0 +1,189 @@
+//! The files that are served: paths to representations, through a bounded cache.
+//!
+//! Each worker has a site of its own, so that a lookup takes no lock and a hit touches no memory
+//! that another CPU writes. The price is memory: a file that is asked of every worker is held once
+//! by each; `cache_bytes` is per worker.
+
+mod load;
+mod representation;
+mod tree;
+
+pub(crate) use representation::{Representation, SIBLINGS};
+
+use crate::config::SiteConfig;
+use pollux_http::{
+    Status,
+    accept_encoding::{Coding, Preferences},
+    path::SafePath,
+    request::{Known, Request},
+};
+use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter, unsync};
+use std::{cell::Cell, ffi::CString, path::Path, rc::Rc};
+use tree::{Stamp, Tree};
+
+/// A cached file is compared with the one on disk when it was last so long ago, in ticks: well
+/// within the second in which a change is to be seen.
+const REVALIDATE_TICKS: u32 = 5;
+/// Files up to this length are held in memory; longer ones are held open and sent by sendfile(2).
+pub(crate) const MEMORY_FILE_MAX: u64 = 256 << 10;
+/// The most files that the cache of one worker holds open.
+pub(crate) const OPEN_FILES_MAX: u64 = 256;
+/// Expected size of a cached resource, from which the cache sizes its first table.
+const EXPECTED_BYTES: u64 = 16 << 10;
+
+/// What is found at a path: a file with its precompressed siblings.
+#[derive(Debug)]
+pub(crate) struct Resource {
+    /// The file itself.
+    pub(crate) identity: Rc<Representation>,
+    /// Its siblings, in the order of [`SIBLINGS`].
+    pub(crate) encoded: Vec<(Coding, Rc<Representation>)>,
+    /// The files that it depends on, as they were; also those that were not there.
+    sources: Vec<(CString, Option<Stamp>)>,
+    /// Its path, decoded, holds a `%`; as a request's path the same octets mean another.
+    key_has_percent: bool,
+    /// The tick of the last comparison with the disk.
+    checked_at: Cell<u32>,
+    /// A source was modified just before it was read: a second change within the grain of the
+    /// file system's clock would leave the same stamp, so it is read once more.
+    is_young: bool,
+}
+
+/// Why there is no resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Miss {
+    /// A directory, asked for without its slash.
+    NeedsSlash,
+    /// A directory without an index: there is nothing to show.
+    NoIndex,
+    /// Answer with this.
+    Status(Status),
+}
+
+/// The files below one directory.
+#[derive(Debug)]
+pub(crate) struct Files {
+    tree: Tree,
+    config: SiteConfig,
+    common_fields: Vec<u8>,
+    cache: unsync::Cache<Box<[u8]>, Rc<Resource>, Weight>,
+}
+
+/// Bytes of memory; and such a share of the capacity for each open file that no more than
+/// [`OPEN_FILES_MAX`] are open.
+#[derive(Clone, Debug)]
+struct Weight {
+    of_open_file: u64,
+}
+
+impl Weighter<Box<[u8]>, Rc<Resource>> for Weight {
+    fn weight(&self, key: &Box<[u8]>, resource: &Rc<Resource>) -> u64 {
+        let all = std::iter::once(&resource.identity)
+            .chain(resource.encoded.iter().map(|(_, representation)| representation));
+        let own = size_of::<Resource>() + key.len();
+        let sources: usize = resource.sources.iter().map(|(path, _)| path.count_bytes() + 64).sum();
+        (own + sources) as u64
+            + all
+                .map(|representation| {
+                    let open = if representation.is_in_memory() { 0 } else { self.of_open_file };
+                    representation.memory_bytes() + open
+                })
+                .sum::<u64>()
+    }
+}
+
+impl Resource {
+    /// The representation that `request` prefers.
+    #[inline]
+    pub(crate) fn select(&self, request: &Request<'_>) -> &Rc<Representation> {
+        if self.encoded.is_empty() || !request.has(Known::AcceptEncoding) {
+            return &self.identity;
+        }
+        self.negotiate(request)
+    }
+
+    fn negotiate(&self, request: &Request<'_>) -> &Rc<Representation> {
+        let preferences = Preferences::parse(request.values(Known::AcceptEncoding));
+        let codings = self.encoded.iter().map(|(coding, _)| *coding);
+        let chosen = preferences.choose(codings.chain([Coding::Identity]));
+        self.encoded
+            .iter()
+            .find(|(coding, _)| Some(*coding) == chosen)
+            // Also where nothing is taken: better the file than a 406 (RFC 9110 §12.5.3).
+            .map_or(&self.identity, |(_, representation)| representation)
+    }
+}
+
+impl Files {
+    /// Opens `directory`. `common_fields` go into every head: lines with CRLF.
+    ///
+    /// # Errors
+    /// As [`Tree::open`].
+    pub(crate) fn open(
+        directory: &Path,
+        config: &SiteConfig,
+        common_fields: Vec<u8>,
+    ) -> anyhow::Result<Self> {
+        let capacity = config.cache_bytes;
+        let options = OptionsBuilder::new()
+            .estimated_items_capacity((capacity / EXPECTED_BYTES).clamp(1, 1 << 16) as usize)
+            .weight_capacity(capacity)
+            .build()?;
+        Ok(Self {
+            tree: Tree::open(directory, config.symlinks, config.dotfiles)?,
+            config: config.clone(),
+            common_fields,
+            cache: unsync::Cache::with_options(
+                options,
+                Weight { of_open_file: capacity.div_ceil(OPEN_FILES_MAX) },
+                DefaultHashBuilder::default(),
+                Default::default(),
+            ),
+        })
+    }
+
+    /// What is at `path`, which begins with a slash and is still percent-encoded.
+    ///
+    /// # Errors
+    /// [`Miss`] says how to answer.
+    #[inline]
+    pub(crate) fn find(&mut self, path: &[u8], now_tick: u32) -> Result<Rc<Resource>, Miss> {
+        // Keys are decoded paths: one that holds no `%` is its own decoding, or is no key.
+        if let Some(resource) = self.cache.get(path)
+            && !resource.key_has_percent
+            && now_tick.wrapping_sub(resource.checked_at.get()) < REVALIDATE_TICKS
+        {
+            return Ok(resource.clone());
+        }
+        self.find_slowly(path, now_tick)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find_slowly(&mut self, path: &[u8], now_tick: u32) -> Result<Rc<Resource>, Miss> {
+        let mut scratch = Vec::new();
+        let path =
+            SafePath::new(path, &mut scratch).map_err(|reject| Miss::Status(reject.status))?;
+        let key = path.as_bytes();
+        if let Some(resource) = self.cache.get(key) {
+            let is_fresh = now_tick.wrapping_sub(resource.checked_at.get()) < REVALIDATE_TICKS;
+            if is_fresh || self.is_current(resource) {
+                if !is_fresh {
+                    resource.checked_at.set(now_tick);
+                }
+                return Ok(resource.clone());
+            }
+            self.cache.remove(key);
+        }
+        let mut resource = self.load(&path, now_tick)?;
+        resource.key_has_percent = key.contains(&b'%');
+        let resource = Rc::new(resource);
+        self.cache.insert(key.into(), resource.clone());
+        Ok(resource)
+    }
+
+    fn is_current(&self, resource: &Resource) -> bool {
+        !resource.is_young
+            && resource.sources.iter().all(|(path, stamp)| self.tree.stamp(path) == *stamp)
+    }
+}

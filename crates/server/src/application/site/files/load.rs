@@ -1,0 +1,194 @@
+//! From a path to a resource: what a cache miss does.
+
+use super::{
+    Files, MEMORY_FILE_MAX, Miss, Representation, Resource, SIBLINGS,
+    representation::{Content, Parts},
+    tree::{Entry, Stamp, stamp_of},
+};
+use pollux_http::{Status, accept_encoding::Coding, path::SafePath};
+use pollux_sys::{Call, count};
+use rustix::io::Errno;
+use std::{
+    cell::Cell,
+    ffi::CString,
+    os::fd::OwnedFd,
+    rc::Rc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+/// How often a file is read again that changed while it was read.
+const READ_TRIES: usize = 4;
+/// A file modified within this time before it was read may change again without its stamp showing
+/// it: the coarsest clocks of Linux file systems that count nanoseconds step by 10 ms (HZ=100), of
+/// others by one or two seconds.
+const YOUNG: Duration = Duration::from_secs(2);
+
+const NOT_FOUND: Miss = Miss::Status(Status::NotFound);
+
+impl Files {
+    /// Loads what is at `path`.
+    pub(super) fn load(&self, path: &SafePath<'_>, now_tick: u32) -> Result<Resource, Miss> {
+        let relative = path.relative();
+        if path.has_dotfile() && !self.config.dotfiles {
+            return Err(NOT_FOUND);
+        }
+        let mut sources = Vec::new();
+        let (name, file, stamp) = if path.is_directory() {
+            self.open_index(relative, &mut sources)?
+        } else {
+            match self.tree.entry(&c_string(relative)?).map_err(miss)? {
+                Entry::Directory => return Err(Miss::NeedsSlash),
+                Entry::File(file, stamp) => (relative.to_vec(), file, stamp),
+            }
+        };
+        let mut siblings = Vec::new();
+        if self.config.precompressed {
+            for (coding, suffix) in SIBLINGS {
+                let name = c_string(&[&name[..], suffix.as_bytes()].concat())?;
+                match self.tree.entry(&name) {
+                    Ok(Entry::File(file, stamp)) => {
+                        siblings.push((coding, suffix, name, file, stamp))
+                    }
+                    _ => sources.push((name.clone(), self.tree.stamp(&name))),
+                }
+            }
+        }
+        let varies = !siblings.is_empty();
+        let content_type = content_type(&name);
+        let (identity, stamp) =
+            self.represent(file, stamp, &content_type, (Coding::Identity, ""), varies)?;
+        sources.push((c_string(&name)?, Some(stamp)));
+        let mut encoded = Vec::new();
+        for (coding, suffix, name, file, stamp) in siblings {
+            let (representation, stamp) =
+                self.represent(file, stamp, &content_type, (coding, suffix), varies)?;
+            sources.push((name, Some(stamp)));
+            encoded.push((coding, representation));
+        }
+        let now = SystemTime::now();
+        let is_young = sources.iter().filter_map(|(_, stamp)| stamp.as_ref()).any(|stamp| {
+            now.duration_since(UNIX_EPOCH + stamp.modified).is_ok_and(|age| age < YOUNG)
+        });
+        Ok(Resource {
+            identity,
+            encoded,
+            sources,
+            key_has_percent: false,
+            checked_at: Cell::new(now_tick),
+            is_young,
+        })
+    }
+
+    /// The first index file that there is in `directory`.
+    fn open_index(
+        &self,
+        directory: &[u8],
+        sources: &mut Vec<(CString, Option<Stamp>)>,
+    ) -> Result<(Vec<u8>, OwnedFd, Stamp), Miss> {
+        for index in &self.config.index {
+            let name = [directory, index.as_bytes()].concat();
+            let path = c_string(&name)?;
+            match self.tree.entry(&path) {
+                Ok(Entry::File(file, stamp)) => return Ok((name, file, stamp)),
+                Ok(Entry::Directory) | Err(Errno::NOENT) => {}
+                Err(error) => return Err(miss(error)),
+            }
+            sources.push((path.clone(), self.tree.stamp(&path)));
+        }
+        // Without an index there is nothing to show: no listing is ever made.
+        let directory = if directory.is_empty() { b"." } else { directory };
+        match self.tree.entry(&c_string(directory)?) {
+            Ok(_) => Err(Miss::NoIndex),
+            Err(error) => Err(miss(error)),
+        }
+    }
+
+    /// Reads a file into memory, or keeps it open when it is long.
+    fn represent(
+        &self,
+        file: OwnedFd,
+        mut stamp: Stamp,
+        content_type: &str,
+        (coding, suffix): (Coding, &str),
+        varies: bool,
+    ) -> Result<(Rc<Representation>, Stamp), Miss> {
+        let mut content = None;
+        for _ in 0..READ_TRIES {
+            if stamp.len > MEMORY_FILE_MAX {
+                break;
+            }
+            let bytes = read_all(&file, stamp.len as usize).map_err(miss)?;
+            let after = stamp_of(&file).map_err(miss)?;
+            let is_whole = after == stamp && bytes.len() as u64 == stamp.len;
+            stamp = after;
+            content = Some(Content::Memory(bytes));
+            if is_whole {
+                break;
+            }
+        }
+        let content = content.unwrap_or_else(|| Content::Open(file, stamp.len));
+        let len = match &content {
+            Content::Memory(bytes) => bytes.len() as u64,
+            Content::Open(_, len) => *len,
+        };
+        let etag = format!("{len:x}-{:x}{suffix}", stamp.modified.as_nanos());
+        // RFC 9110 §8.8.2.1: never later than the response's Date.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let modified = stamp.modified.min(now).as_secs();
+        let representation = Representation::new(Parts {
+            common_fields: &self.common_fields,
+            etag,
+            modified,
+            content_type: content_type.to_owned(),
+            coding,
+            varies,
+            content,
+        });
+        Ok((Rc::new(representation), stamp))
+    }
+}
+
+/// Reads up to `len` octets from the start.
+fn read_all(file: &OwnedFd, len: usize) -> Result<Vec<u8>, Errno> {
+    let mut bytes = vec![0; len];
+    let mut filled = 0;
+    while filled < len {
+        let place = &mut bytes[filled..];
+        match count(Call::Read, || rustix::io::pread(file, place, filled as u64)) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
+}
+
+fn c_string(path: &[u8]) -> Result<CString, Miss> {
+    CString::new(path).map_err(|_| NOT_FOUND)
+}
+
+/// The Content-Type of a file by its name's ending; text is taken to be UTF-8.
+fn content_type(name: &[u8]) -> String {
+    let name = String::from_utf8_lossy(name);
+    let Some(guess) = mime_guess::from_path(&*name).first() else {
+        return "application/octet-stream".into();
+    };
+    let is_text =
+        guess.type_() == mime_guess::mime::TEXT || guess.essence_str() == "application/javascript";
+    if is_text { format!("{}; charset=utf-8", guess.essence_str()) } else { guess.to_string() }
+}
+
+/// How to answer what the kernel said.
+fn miss(error: Errno) -> Miss {
+    Miss::Status(match error {
+        Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::INVAL => Status::NotFound,
+        // XDEV and LOOP: a link that is not to be followed.
+        Errno::ACCESS | Errno::PERM | Errno::XDEV | Errno::LOOP => Status::Forbidden,
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS | Errno::AGAIN => {
+            Status::ServiceUnavailable
+        }
+        _ => Status::InternalServerError,
+    })
+}

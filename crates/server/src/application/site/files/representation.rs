@@ -1,0 +1,254 @@
+//! One file's content and the head of its 200 response, laid out beforehand.
+
+use crate::{outbox::Content as Output, protocol::Keep};
+use pollux_http::{
+    Status,
+    accept_encoding::Coding,
+    conditional::Validators,
+    date::{self, DateCache},
+    etag::ETag,
+    response::Head,
+};
+use std::{ops::Range, os::fd::OwnedFd, rc::Rc};
+
+/// The codings of precompressed siblings and what their files' names end in; the smallest results
+/// first, for where a client takes several alike.
+pub(crate) const SIBLINGS: [(Coding, &str); 3] =
+    [(Coding::Zstd, ".zst"), (Coding::Brotli, ".br"), (Coding::Gzip, ".gz")];
+
+/// A representation (RFC 9110 §3.2): a file's content, in memory or open, with its metadata.
+#[derive(Debug)]
+pub(crate) struct Representation {
+    /// The head of the 200 response without its empty line, CRLF and, if in memory, the content.
+    wire: Rc<[u8]>,
+    layout: Layout,
+    open: Option<Rc<OwnedFd>>,
+    len: u64,
+    /// The strong entity tag's octets between the quotes.
+    etag: String,
+    /// The Unix second of the last change.
+    modified: u64,
+    content_type: String,
+}
+
+/// Where in `wire` things are.
+#[derive(Clone, Copy, Debug, Default)]
+struct Layout {
+    /// The Date line.
+    date: usize,
+    date_end: usize,
+    /// The end of what a 304 repeats.
+    validators_end: usize,
+    /// The end of what a 206 repeats: all but Content-Type and Content-Length.
+    metadata_end: usize,
+    /// The end of the last field.
+    head_end: usize,
+}
+
+/// What a representation is made of.
+#[derive(Debug)]
+pub(crate) struct Parts<'a> {
+    /// `Server` and the configured fields, each line with its CRLF.
+    pub(crate) common_fields: &'a [u8],
+    /// The strong entity tag's octets between the quotes.
+    pub(crate) etag: String,
+    /// The Unix second of the last change.
+    pub(crate) modified: u64,
+    /// The Content-Type field's value.
+    pub(crate) content_type: String,
+    /// How the content is coded.
+    pub(crate) coding: Coding,
+    /// Whether there are siblings, so that the response depends on Accept-Encoding.
+    pub(crate) varies: bool,
+    /// The content.
+    pub(crate) content: Content,
+}
+
+/// Where the content is.
+#[derive(Debug)]
+pub(crate) enum Content {
+    /// In memory.
+    Memory(Vec<u8>),
+    /// In an open file of this length.
+    Open(OwnedFd, u64),
+}
+
+impl Representation {
+    /// Lays out the head.
+    pub(crate) fn new(parts: Parts<'_>) -> Self {
+        let Parts { common_fields, etag, modified, content_type, coding, varies, content } = parts;
+        let (memory, open, len) = match content {
+            Content::Memory(bytes) => {
+                let len = bytes.len() as u64;
+                (bytes, None, len)
+            }
+            Content::Open(file, len) => (Vec::new(), Some(Rc::new(file)), len),
+        };
+        let mut metadata = Vec::new();
+        let mut wire = Vec::with_capacity(512 + memory.len());
+        let mut layout = Layout::default();
+        let mut head = Head::new(&mut wire, Status::Ok);
+        layout.date = Status::Ok.line().len();
+        let date = DateCache::new(0);
+        layout.date_end = layout.date + date.line().len();
+        // What a 304 repeats, then what a 206 repeats too, then the rest.
+        metadata.extend_from_slice(common_fields);
+        metadata.extend_from_slice(format!("ETag: \"{etag}\"\r\n").as_bytes());
+        metadata.extend_from_slice(b"Last-Modified: ");
+        metadata.extend_from_slice(&date::format(modified));
+        metadata.extend_from_slice(b"\r\n");
+        if varies {
+            metadata.extend_from_slice(b"Vary: Accept-Encoding\r\n");
+        }
+        layout.validators_end = layout.date_end + metadata.len();
+        if coding != Coding::Identity {
+            metadata
+                .extend_from_slice(format!("Content-Encoding: {}\r\n", coding.name()).as_bytes());
+        }
+        metadata.extend_from_slice(b"Accept-Ranges: bytes\r\n");
+        layout.metadata_end = layout.date_end + metadata.len();
+        head = head.date(&date).lines(&metadata);
+        head = head.field("Content-Type", content_type.as_bytes()).content_length(len);
+        head.end();
+        layout.head_end = wire.len() - 2;
+        wire.extend_from_slice(&memory);
+        Self { wire: wire.into(), layout, open, len, etag, modified, content_type }
+    }
+
+    /// The content's length in octets.
+    #[allow(clippy::len_without_is_empty)]
+    #[inline]
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// The Content-Type field's value.
+    pub(crate) fn content_type(&self) -> &[u8] {
+        self.content_type.as_bytes()
+    }
+
+    /// What preconditions are compared with.
+    pub(crate) fn validators(&self, now: u64) -> Validators<'_> {
+        Validators {
+            etag: Some(ETag { weak: false, opaque: self.etag.as_bytes() }),
+            last_modified: Some(self.modified),
+            now,
+        }
+    }
+
+    /// Whether the content is in memory; else it is in an open file.
+    #[inline]
+    pub(crate) fn is_in_memory(&self) -> bool {
+        self.open.is_none()
+    }
+
+    /// These octets of the content, to be sent from where they are.
+    pub(crate) fn content(&self, range: Range<u64>) -> Output {
+        match &self.open {
+            Some(file) => Output::File(file.clone(), range),
+            None => {
+                let start = self.layout.head_end + 2;
+                let range = start + range.start as usize..start + range.end as usize;
+                Output::Shared(self.wire.clone(), range)
+            }
+        }
+    }
+
+    /// What it costs to keep.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        (size_of::<Self>() + self.wire.len() + self.etag.len() + self.content_type.len()) as u64
+    }
+
+    /// Appends a 200: its head with the empty line and, if `content` (and it is in memory), the
+    /// content.
+    #[inline]
+    pub(crate) fn put_ok(&self, out: &mut Vec<u8>, date: &DateCache, keep: Keep, content: bool) {
+        let date_at = out.len() + self.layout.date;
+        let end = if content { self.wire.len() } else { self.layout.head_end + 2 };
+        let line = keep.line();
+        if line.is_empty() {
+            out.extend_from_slice(&self.wire[..end]);
+        } else {
+            out.extend_from_slice(&self.wire[..self.layout.head_end]);
+            out.extend_from_slice(line);
+            out.extend_from_slice(&self.wire[self.layout.head_end..end]);
+        }
+        let date_line = date.line();
+        out[date_at..date_at + date_line.len()].copy_from_slice(date_line);
+    }
+
+    /// Appends a 304.
+    pub(crate) fn put_not_modified(&self, out: &mut Vec<u8>, date: &DateCache, keep: Keep) {
+        Head::new(out, Status::NotModified)
+            .date(date)
+            .lines(&self.wire[self.layout.date_end..self.layout.validators_end])
+            .lines(keep.line())
+            .end();
+    }
+
+    /// Begins a 206; Content-Type, Content-Range and Content-Length are to follow.
+    pub(crate) fn begin_partial<'o>(
+        &self,
+        out: &'o mut Vec<u8>,
+        date: &DateCache,
+        keep: Keep,
+    ) -> Head<'o, Vec<u8>> {
+        Head::new(out, Status::PartialContent)
+            .date(date)
+            .lines(&self.wire[self.layout.date_end..self.layout.metadata_end])
+            .lines(keep.line())
+    }
+
+    /// One with this content, for tests.
+    #[cfg(test)]
+    pub(crate) fn in_memory(content: &[u8]) -> Self {
+        Self::new(Parts {
+            common_fields: b"Server: test\r\n",
+            etag: "1-2".into(),
+            modified: 0,
+            content_type: "text/plain".into(),
+            coding: Coding::Gzip,
+            varies: true,
+            content: Content::Memory(content.to_vec()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pollux_http::request::Version;
+
+    #[test]
+    fn the_laid_out_heads_are_whole() {
+        let file = Representation::in_memory(b"body");
+        let date = DateCache::new(784_111_777);
+        let common = "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\nServer: test\r\nETag: \"1-2\"\r\n\
+                      Last-Modified: Thu, 01 Jan 1970 00:00:00 GMT\r\nVary: Accept-Encoding\r\n";
+        let coding = "Content-Encoding: gzip\r\nAccept-Ranges: bytes\r\n";
+        let head = format!(
+            "HTTP/1.1 200 OK\r\n{common}{coding}Content-Type: text/plain\r\nContent-Length: 4\r\n"
+        );
+        let text = |write: &dyn Fn(&mut Vec<u8>)| {
+            let mut out = b"before".to_vec();
+            write(&mut out);
+            String::from_utf8(out).unwrap().strip_prefix("before").unwrap().to_owned()
+        };
+        let keep = Keep { alive: true, version: Version::Http11 };
+        let close = Keep { alive: false, version: Version::Http11 };
+        let keep_old = Keep { alive: true, version: Version::Http10 };
+        let ok = |keep, content| text(&|out| file.put_ok(out, &date, keep, content));
+        assert_eq!(ok(keep, true), format!("{head}\r\nbody"));
+        assert_eq!(ok(keep, false), format!("{head}\r\n"));
+        assert_eq!(ok(close, true), format!("{head}Connection: close\r\n\r\nbody"));
+        assert_eq!(ok(keep_old, false), format!("{head}Connection: keep-alive\r\n\r\n"));
+        assert_eq!(
+            text(&|out| file.put_not_modified(out, &date, keep)),
+            format!("HTTP/1.1 304 Not Modified\r\n{common}\r\n")
+        );
+        assert_eq!(
+            text(&|out| file.begin_partial(out, &date, keep).end()),
+            format!("HTTP/1.1 206 Partial Content\r\n{common}{coding}\r\n")
+        );
+    }
+}

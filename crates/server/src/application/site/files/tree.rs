@@ -1,0 +1,295 @@
+//! The directory: opens and examines files so that no path leads out of it.
+
+use crate::config::Symlinks;
+use anyhow::Context;
+use pollux_sys::{Call, count};
+use rustix::{
+    fs::{
+        AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, readlink,
+        statat,
+    },
+    io::Errno,
+};
+use std::{
+    ffi::CStr,
+    os::fd::{AsRawFd, OwnedFd},
+    path::Path,
+    time::Duration,
+};
+
+/// An open directory and the rule for links in it.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    root: OwnedFd,
+    /// `None` follows every link, with plain openat(2).
+    resolve: Option<ResolveFlags>,
+    /// Links may lead to names that begin with a dot.
+    dotfiles: bool,
+}
+
+/// What tells one state of a file from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    device: u64,
+    inode: u64,
+    /// The length in octets.
+    pub(crate) len: u64,
+    /// Since the epoch; times before it count as the epoch.
+    pub(crate) modified: Duration,
+    changed: Duration,
+}
+
+impl From<&Stat> for Stamp {
+    fn from(stat: &Stat) -> Self {
+        let time = |seconds: i64, nanoseconds: u64| {
+            u64::try_from(seconds).map_or(Duration::ZERO, |s| Duration::new(s, nanoseconds as u32))
+        };
+        Self {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            len: stat.st_size as u64,
+            modified: time(stat.st_mtime, stat.st_mtime_nsec),
+            changed: time(stat.st_ctime, stat.st_ctime_nsec),
+        }
+    }
+}
+
+/// What a path leads to.
+#[derive(Debug)]
+pub(crate) enum Entry {
+    /// A regular file, opened for reading.
+    File(OwnedFd, Stamp),
+    /// A directory.
+    Directory,
+}
+
+/// How often openat2(2) is tried again when it says EAGAIN: something was renamed during the
+/// resolution, so that it could not be sure.
+const RESOLVE_TRIES: usize = 16;
+
+impl Tree {
+    /// Opens `directory`.
+    ///
+    /// # Errors
+    /// When it is not a directory that can be read, or when openat2(2) is missing (Linux 5.6;
+    /// some containers forbid it) and links are to be checked.
+    ///
+    /// `dotfiles` says whether links within the directory may lead to names that begin with a dot.
+    pub(crate) fn open(
+        directory: &Path,
+        symlinks: Symlinks,
+        dotfiles: bool,
+    ) -> anyhow::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = openat(CWD, directory, flags, Mode::empty())
+            .with_context(|| format!("cannot serve {}", directory.display()))?;
+        let resolve = match symlinks {
+            Symlinks::Deny => Some(ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS),
+            Symlinks::Within => Some(ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS),
+            Symlinks::Follow => None,
+        };
+        let tree = Self { root, resolve, dotfiles };
+        let place = directory.display();
+        tree.open_at(c".", OFlags::PATH).map_err(|error| match error {
+            // The root was opened without asking for any right.
+            Errno::ACCESS => anyhow::anyhow!(
+                "cannot look into {place}: permission denied (EACCES) for user {}: a directory that \
+                 is served needs r and x for whom the server runs as (chmod, chown), and its parents x",
+                rustix::process::geteuid().as_raw()
+            ),
+            Errno::NOSYS | Errno::PERM => anyhow::Error::new(error).context(format!(
+                "cannot look into {place}: openat2 is needed to keep links from leading out of it \
+                 (Linux 5.6, and allowed by the container's seccomp profile); --symlinks follow \
+                 does without, and follows links everywhere"
+            )),
+            _ => anyhow::Error::new(error).context(format!("cannot look into {place}")),
+        })?;
+        Ok(tree)
+    }
+
+    /// Opens what `path`, relative to the directory and without dot segments, leads to.
+    ///
+    /// Only regular files are opened for reading: to open a FIFO could wait for ever, to open a
+    /// device could do anything.
+    ///
+    /// # Errors
+    /// As openat2(2): EXDEV and ELOOP for links that are not to be followed; EACCES also for what
+    /// is neither file nor directory.
+    pub(crate) fn entry(&self, path: &CStr) -> Result<Entry, Errno> {
+        // The type comes first, from a descriptor that opens nothing.
+        let (place, by_link) = self.open_place(path)?;
+        if by_link && !self.dotfiles && self.is_hidden(&place) {
+            return Err(Errno::LOOP);
+        }
+        let stat = count(Call::Stat, || fstat(&place))?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => return Ok(Entry::Directory),
+            FileType::RegularFile => {}
+            _ => return Err(Errno::ACCESS),
+        }
+        let file = self.open_at(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
+        let stat = count(Call::Stat, || fstat(&file))?;
+        // It may have been replaced since, or the link turned.
+        if by_link && !self.dotfiles && self.is_hidden(&file) {
+            return Err(Errno::LOOP);
+        }
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Ok(Entry::File(file, Stamp::from(&stat))),
+            _ => Err(Errno::ACCESS),
+        }
+    }
+
+    /// The present state of what `path` leads to, or `None` where it leads nowhere. Only for
+    /// comparison with another: links are followed.
+    pub(crate) fn stamp(&self, path: &CStr) -> Option<Stamp> {
+        count(Call::Stat, || statat(&self.root, path, AtFlags::empty()))
+            .ok()
+            .map(|stat| Stamp::from(&stat))
+    }
+
+    /// Opens nothing, and tells whether a symbolic link was on the way. Where every link is followed
+    /// nobody asks.
+    fn open_place(&self, path: &CStr) -> Result<(OwnedFd, bool), Errno> {
+        let Some(resolve) = self.resolve else {
+            return self.open_at(path, OFlags::PATH).map(|place| (place, false));
+        };
+        let strict = Some(resolve | ResolveFlags::NO_SYMLINKS);
+        match self.open_resolved(path, OFlags::PATH, strict) {
+            Err(Errno::LOOP) => self.open_at(path, OFlags::PATH).map(|place| (place, true)),
+            outcome => outcome.map(|place| (place, false)),
+        }
+    }
+
+    /// Whether the kernel's name for `file`, below the directory, has a part that begins with a dot.
+    /// What it cannot name (no /proc here) is taken to be hidden.
+    fn is_hidden(&self, file: &OwnedFd) -> bool {
+        // Of this thread: a worker may have a file table of its own, and self/fd is the first thread's.
+        let name = |fd: &OwnedFd| {
+            count(Call::Stat, || {
+                readlink(format!("/proc/thread-self/fd/{}", fd.as_raw_fd()), Vec::new())
+            })
+        };
+        let (Ok(root), Ok(file)) = (name(&self.root), name(file)) else { return true };
+        let Some(below) = file.as_bytes().strip_prefix(root.as_bytes()) else { return true };
+        let mut parts = below.split(|byte| *byte == b'/').filter(|part| !part.is_empty());
+        let mut is_first = true;
+        parts.any(|part| {
+            let is_well_known = std::mem::take(&mut is_first) && part == b".well-known";
+            part.starts_with(b".") && !is_well_known
+        })
+    }
+
+    fn open_at(&self, path: &CStr, flags: OFlags) -> Result<OwnedFd, Errno> {
+        self.open_resolved(path, flags, self.resolve)
+    }
+
+    fn open_resolved(
+        &self,
+        path: &CStr,
+        flags: OFlags,
+        resolve: Option<ResolveFlags>,
+    ) -> Result<OwnedFd, Errno> {
+        let flags = flags | OFlags::CLOEXEC;
+        for _ in 0..RESOLVE_TRIES {
+            let opened = count(Call::Open, || match resolve {
+                Some(resolve) => openat2(&self.root, path, flags, Mode::empty(), resolve),
+                None => openat(&self.root, path, flags, Mode::empty()),
+            });
+            match opened {
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                outcome => return outcome,
+            }
+        }
+        Err(Errno::AGAIN)
+    }
+}
+
+/// The state of an open file.
+pub(crate) fn stamp_of(file: &OwnedFd) -> Result<Stamp, Errno> {
+    count(Call::Stat, || fstat(file)).map(|stat| Stamp::from(&stat))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{ffi::CString, fs, os::unix::fs::symlink};
+
+    fn at(tree: &Tree, path: &str) -> Result<&'static str, Errno> {
+        tree.entry(&CString::new(path).unwrap()).map(|entry| match entry {
+            Entry::File(..) => "file",
+            Entry::Directory => "directory",
+        })
+    }
+
+    #[test]
+    fn nothing_leads_out_unless_links_may() {
+        let above = tempfile::tempdir().unwrap();
+        let root = above.path().join("root");
+        fs::create_dir_all(root.join("sub")).unwrap();
+        fs::write(above.path().join("secret"), "s").unwrap();
+        fs::write(root.join("file"), "f").unwrap();
+        symlink("../secret", root.join("out")).unwrap();
+        symlink(above.path().join("secret"), root.join("absolute")).unwrap();
+        symlink("..", root.join("up")).unwrap();
+        symlink("../file", root.join("sub/in")).unwrap();
+        for (rule, out, within) in [
+            (Symlinks::Deny, Err(Errno::LOOP), Err(Errno::LOOP)),
+            (Symlinks::Within, Err(Errno::XDEV), Ok("file")),
+            (Symlinks::Follow, Ok("file"), Ok("file")),
+        ] {
+            let tree = Tree::open(&root, rule, false).unwrap();
+            for link in ["out", "absolute", "up/secret"] {
+                assert_eq!(at(&tree, link), out, "{link} under {rule:?}");
+            }
+            assert_eq!(at(&tree, "sub/in"), within, "{rule:?}");
+            assert_eq!(at(&tree, "file"), Ok("file"));
+            assert_eq!(at(&tree, "sub"), Ok("directory"));
+            assert_eq!(at(&tree, "file/x"), Err(Errno::NOTDIR));
+            assert_eq!(at(&tree, "none"), Err(Errno::NOENT));
+            if rule != Symlinks::Follow {
+                assert_eq!(at(&tree, "../secret"), Err(Errno::XDEV));
+            }
+        }
+    }
+
+    #[test]
+    fn a_link_within_leads_to_no_dotfile() {
+        let root = tempfile::tempdir().unwrap();
+        for name in [".hidden", ".git/config", ".well-known/text", "plain"] {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "x").unwrap();
+        }
+        for (link, target) in [
+            ("to-hidden", ".hidden"),
+            ("to-git", ".git"),
+            ("to-config", ".git/config"),
+            ("to-text", ".well-known/text"),
+            ("to-plain", "plain"),
+            ("twice", "to-hidden"),
+        ] {
+            symlink(target, root.path().join(link)).unwrap();
+        }
+        let tree = |dotfiles| Tree::open(root.path(), Symlinks::Within, dotfiles).unwrap();
+        for path in ["to-hidden", "to-git", "to-git/config", "to-config", "twice"] {
+            assert_eq!(at(&tree(false), path), Err(Errno::LOOP), "{path}");
+            assert!(at(&tree(true), path).is_ok(), "{path} where dotfiles are served");
+        }
+        for path in ["to-text", "to-plain", "plain"] {
+            assert_eq!(at(&tree(false), path), Ok("file"), "{path}");
+        }
+    }
+
+    #[test]
+    fn fifos_sockets_and_devices_are_not_opened() {
+        let root = tempfile::tempdir().unwrap();
+        let fifo = root.path().join("fifo");
+        rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        let _listener = std::os::unix::net::UnixListener::bind(root.path().join("socket")).unwrap();
+        symlink("/dev/zero", root.path().join("zero")).unwrap();
+        let tree = Tree::open(root.path(), Symlinks::Follow, false).unwrap();
+        for name in ["fifo", "socket", "zero"] {
+            assert_eq!(at(&tree, name), Err(Errno::ACCESS), "{name}");
+        }
+    }
+}

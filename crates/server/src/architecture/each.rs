@@ -1,0 +1,141 @@
+//! The assignment is exactly one connection: a unit is started for each.
+
+use super::{Plan, thread::Unit};
+use crate::{
+    board::{Board, Seat},
+    local::Local,
+    log::LogSource,
+    worker::{WorkerInfo, pin},
+};
+use std::{
+    io,
+    os::fd::OwnedFd,
+    sync::{Arc, Condvar, Mutex, PoisonError, mpsc::Sender},
+    thread,
+};
+
+/// Accepts, and starts a thread for each connection, until a stop has been asked for and all threads
+/// have ended.
+///
+/// # Errors
+/// What kept it from being ready, or from waiting for connections.
+pub(super) fn run(unit: &Unit, ready: &Sender<WorkerInfo>) -> anyhow::Result<()> {
+    let mut engine = unit.begin(ready)?;
+    let running = Arc::new(Running::default());
+    let board = &unit.plan.board;
+    let mut has_said = false;
+    let mut say = |what: &str| {
+        if !std::mem::replace(&mut has_said, true) {
+            tracing::warn!("{what}; who connects waits meanwhile. (Said once.)");
+        }
+    };
+    loop {
+        // First the seat: whom nobody can serve yet waits in the kernel's queue.
+        let seat = loop {
+            if let Some(seat) = board.take_seat() {
+                break Some(seat);
+            }
+            say(&format!(
+                "all {} threads that --max-connections or the limit of open files allows are busy",
+                unit.plan.max_connections
+            ));
+            if !engine.pause(board.room()) {
+                break None;
+            }
+            board.hear_of_room();
+        };
+        let Some(seat) = seat else { break };
+        let index = seat.index();
+        let Some(socket) = engine.accept(unit.plan.queues.of(0))? else {
+            board.leave(index);
+            break;
+        };
+        // A thread that cannot be started would take the socket with it: it is handed over when the
+        // thread runs.
+        let parcel = Arc::new(Mutex::new(Some((socket, seat))));
+        while let Err(error) = start(&unit.plan, unit.log.clone(), &parcel, &running, index) {
+            say(&format!(
+                "a thread cannot be started: {error} (`ulimit -u`, pids.max of the cgroup, memory)"
+            ));
+            if !engine.rest() {
+                board.leave(index);
+                break;
+            }
+        }
+    }
+    running.wait();
+    engine.finish();
+    Ok(())
+}
+
+fn start(
+    plan: &Arc<Plan>,
+    log: Option<LogSource>,
+    parcel: &Arc<Mutex<Option<(OwnedFd, Seat)>>>,
+    running: &Arc<Running>,
+    index: usize,
+) -> io::Result<()> {
+    let (plan, parcel, count) = (plan.clone(), parcel.clone(), running.clone());
+    running.add();
+    let started = thread::Builder::new().name("connection".into()).spawn(move || {
+        let _end = End { board: plan.board.clone(), index, running: count };
+        let parcel = parcel.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some((socket, seat)) = parcel else { return };
+        let engine = pin(&plan.config, index)
+            .and_then(|_| plan.engine(seat, Local::new(log.map(|log| log.writer()))));
+        match engine {
+            Ok(mut engine) => {
+                engine.serve(socket);
+                engine.finish();
+            }
+            Err(error) => tracing::error!("a connection is closed unserved: {error:#}"),
+        }
+    });
+    if started.is_err() {
+        running.remove();
+    }
+    started.map(drop)
+}
+
+/// A thread's end, also when it panics.
+struct End {
+    board: Arc<Board>,
+    index: usize,
+    running: Arc<Running>,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.board.leave(self.index);
+        self.running.remove();
+    }
+}
+
+/// How many threads serve.
+#[derive(Debug, Default)]
+struct Running {
+    count: Mutex<usize>,
+    none: Condvar,
+}
+
+impl Running {
+    fn add(&self) {
+        *self.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+    }
+
+    fn remove(&self) {
+        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        *count -= 1;
+        if *count == 0 {
+            self.none.notify_all();
+        }
+    }
+
+    /// Until there is none. They end by themselves: each heeds the bell.
+    fn wait(&self) {
+        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        while *count > 0 {
+            count = self.none.wait(count).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! What all units of a server are given.
+
+use super::Assignment;
+use crate::{
+    application::{Opening, Routes},
+    board::{Board, Seat},
+    config::Config,
+    engine::blocking::Blocking,
+    local::Local,
+    queue::Queues,
+    rules::Rules,
+};
+use pollux_sys as sys;
+use std::sync::Arc;
+
+/// What all units of a server are given.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) config: Config,
+    pub(crate) rules: Arc<Rules>,
+    pub(crate) assignment: Assignment,
+    /// Where connections come from.
+    pub(crate) queues: Queues,
+    /// The most units at a time that are assigned one connection each.
+    pub(crate) max_connections: usize,
+    pub(crate) board: Arc<Board>,
+}
+
+impl Plan {
+    /// An engine for the thread that calls, with an application of its own.
+    ///
+    /// # Errors
+    /// As [`Routes::open`].
+    pub(crate) fn engine(&self, seat: Seat, local: Local) -> anyhow::Result<Blocking<Routes>> {
+        let before = sys::counters();
+        sys::set_timing(self.config.time_system_calls);
+        let opening = match self.assignment {
+            Assignment::Pool(_) => Opening::Now,
+            Assignment::One => Opening::AtFirstUse,
+        };
+        let application = Routes::open_when(&self.config, &self.rules, opening)?;
+        let own = (self.rules.clone(), local);
+        Ok(Blocking::new(&self.config, application, own, seat, before))
+    }
+
+    /// Shows that connections can be served at all, in a process or thread that serves none.
+    ///
+    /// # Errors
+    /// As [`Routes::open`].
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        Routes::open(&self.config, &self.rules).map(drop)
+    }
+
+    /// How many units there are from the start.
+    pub(crate) fn units(&self) -> usize {
+        match self.assignment {
+            Assignment::Pool(size) => size,
+            Assignment::One => 1,
+        }
+    }
+}

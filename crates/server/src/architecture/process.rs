@@ -1,0 +1,486 @@
+//! The unit is a process.
+//!
+//! The process that was started looks after its children and serves nobody: it has one thread, so
+//! that it can be forked at any time, and waits for signals (signalfd(2)), for what is due, and for
+//! connections where each is to have a process of its own. SIGCHLD is blocked and read like any other
+//! signal, and after each all children that have ended are taken: so none is missed, however many end
+//! at once. Children are told of a stop by the board's bells; who does not end in time is killed.
+
+mod back_off;
+mod child;
+mod door;
+
+use super::{Assignment, Plan};
+use crate::{
+    board::Seat,
+    clock::Clock,
+    log::LogProcess,
+    statistics::Statistics,
+    worker::{WorkerInfo, pin},
+};
+use anyhow::Context;
+use back_off::BackOff;
+use child::{Life, wait_until_ready};
+use door::Door;
+use pollux_sys::{
+    self as sys, Ending, OwnFileTables, PollFd, ProcessId, QueuedSignal, Signal, SignalSet,
+};
+use std::{
+    collections::{HashMap, VecDeque},
+    io,
+    os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
+    time::{Duration, Instant},
+};
+
+/// What arrives by the descriptor.
+const SIGNALS: [Signal; 5] =
+    [libc::SIGTERM, libc::SIGINT, libc::SIGUSR1, libc::SIGHUP, libc::SIGCHLD];
+/// Signals that one read takes.
+const SIGNALS_AT_ONCE: usize = 8;
+/// Connections that are given a process before signals are looked after again.
+const LET_IN_AT_ONCE: usize = 16;
+/// How long after a stop's time is over a process is killed that should have ended by itself.
+const LATE_MS: u64 = 1_000;
+/// How long the log's process may take to write what is left.
+const LOG_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The processes of a server.
+#[derive(Debug)]
+pub(crate) struct Processes {
+    plan: Plan,
+    promise: OwnFileTables,
+    signals: OwnedFd,
+    taken: Vec<QueuedSignal>,
+    arrived: VecDeque<Signal>,
+    children: HashMap<ProcessId, Child>,
+    /// Those of the pool.
+    places: Vec<Place>,
+    /// Where each connection is to have a process of its own.
+    door: Option<Door>,
+    /// The number of the next such connection.
+    number: usize,
+    log: Option<LogProcess>,
+    log_place: Place,
+    infos: Vec<WorkerInfo>,
+    has_said: bool,
+    polled: Vec<PollFd>,
+}
+
+#[derive(Debug)]
+struct Child {
+    role: Role,
+    started_at: Instant,
+    is_killed: bool,
+}
+
+impl Child {
+    fn new(role: Role) -> Self {
+        Self { role, started_at: Instant::now(), is_killed: false }
+    }
+}
+
+/// What a child is for, and which seat of the board it has.
+#[derive(Clone, Copy, Debug)]
+enum Role {
+    /// It has this place of the pool.
+    Place { index: usize, seat: usize },
+    /// It has one connection.
+    One { seat: usize },
+    /// It writes the access log.
+    Log,
+}
+
+/// Where one process is wanted at all times.
+#[derive(Debug, Default)]
+struct Place {
+    back_off: BackOff,
+    /// Nobody is there; somebody is to be from then on.
+    due: Option<Instant>,
+}
+
+impl Processes {
+    /// Starts those that are there from the start, and returns when they are ready to accept. The
+    /// caller's is the only thread of this process, and has blocked the signals that it wants to be
+    /// told of.
+    ///
+    /// # Errors
+    /// Whatever kept one of them from being ready; none runs then.
+    pub(crate) fn start(plan: Plan, log: Option<LogProcess>) -> anyhow::Result<Self> {
+        let promise = plan.config.own_file_tables.with_context(|| {
+            let name = plan.config.architecture;
+            format!("--architecture {name} needs the promise of Config::own_file_tables")
+        })?;
+        sys::hear_of_children().context("SIGCHLD")?;
+        let signals = sys::signalfd(&SignalSet::of(&SIGNALS)).context("signalfd")?;
+        let mut all = Self {
+            plan,
+            promise,
+            signals,
+            taken: Vec::with_capacity(SIGNALS_AT_ONCE),
+            arrived: VecDeque::new(),
+            children: HashMap::new(),
+            places: Vec::new(),
+            door: None,
+            number: 0,
+            log,
+            log_place: Place::default(),
+            infos: Vec::new(),
+            has_said: false,
+            polled: Vec::new(),
+        };
+        all.start_log().context("a process for the access log")?;
+        match all.plan.assignment {
+            Assignment::Pool(size) => {
+                for index in 0..size {
+                    all.places.push(Place::default());
+                    all.start_in_pool(index, true)
+                        .with_context(|| format!("process {index} of {size} (fewer: --pool)"))?;
+                }
+            }
+            Assignment::One => {
+                // Who accepts for the others runs where the first of them does.
+                pin(&all.plan.config, 0)?;
+                all.try_one()?;
+                all.door = Some(Door::new(&all.plan.board).context("there is no seat")?);
+            }
+        }
+        Ok(all)
+    }
+
+    /// The processes that are there from the start.
+    pub(crate) fn infos(&self) -> &[WorkerInfo] {
+        &self.infos
+    }
+
+    /// The figures of all units together.
+    pub(crate) fn statistics(&self) -> Statistics {
+        self.plan.board.statistics()
+    }
+
+    /// Tells all units to stop; a second call may shorten the time.
+    pub(crate) fn begin_stop(&self, grace: Duration) {
+        self.plan.board.stop(grace);
+        self.plan.queues.begin_stop();
+    }
+
+    /// Has the access log opened anew.
+    pub(crate) fn reopen_log(&self) -> bool {
+        self.log.as_ref().inspect(|log| log.reopen()).is_some()
+    }
+
+    /// How many units there are, and whoever could start one.
+    pub(crate) fn running(&self) -> usize {
+        let units = self.children.values().filter(|child| !matches!(child.role, Role::Log));
+        units.count() + usize::from(self.door.as_ref().is_some_and(|door| !door.is_shut()))
+    }
+
+    /// Looks after the children until a signal comes that is for somebody else, which is returned;
+    /// `None` when a stop was asked for and all units have ended.
+    ///
+    /// # Errors
+    /// When nothing can be waited for.
+    pub(crate) fn next_signal(&mut self) -> anyhow::Result<Option<Signal>> {
+        loop {
+            while let Some(signal) = self.arrived.pop_front() {
+                match signal {
+                    libc::SIGCHLD => self.take_ended()?,
+                    other => return Ok(Some(other)),
+                }
+            }
+            let now = Instant::now();
+            self.attend_stop();
+            self.fill_places(now);
+            self.let_in(now);
+            if self.plan.board.stop_at_ms().is_some() && self.running() == 0 {
+                return Ok(None);
+            }
+            self.wait_for_something(now)?;
+        }
+    }
+
+    /// Waits until all have ended, the log's too.
+    ///
+    /// # Errors
+    /// As [`Processes::next_signal`].
+    pub(crate) fn wait(mut self) -> anyhow::Result<Statistics> {
+        while self.next_signal()?.is_some() {}
+        // Nobody is left who could send: when this end is closed, what is under way is the last.
+        self.log = None;
+        let until = Instant::now() + LOG_PATIENCE;
+        while !self.children.is_empty() && Instant::now() < until {
+            self.wait_for_something(Instant::now())?;
+            self.arrived.clear();
+            self.take_ended()?;
+        }
+        if !self.children.is_empty() {
+            tracing::warn!("access log: it is not written in time; its last lines are lost");
+        }
+        Ok(self.statistics())
+    }
+
+    /// Starts a process of the pool. The first in each place says when it is ready.
+    fn start_in_pool(&mut self, index: usize, is_first: bool) -> anyhow::Result<()> {
+        let seat = self.plan.board.take_seat().context("there are more processes than seats")?;
+        let role = Role::Place { index, seat: seat.index() };
+        let (said, mut tell) = if is_first { Some(sys::pipe()?) } else { None }.unzip();
+        let (plan, log) = (&self.plan, self.log.as_ref());
+        let mut kept = kept_by_all(plan, log);
+        kept.extend(plan.queues.of(index).sockets.iter().map(AsRawFd::as_raw_fd));
+        kept.extend(tell.as_ref().map(AsRawFd::as_raw_fd));
+        let child = sys::fork(self.promise, &kept, || {
+            Life { plan, index, seat, log: log.map(LogProcess::source) }.in_a_pool(tell.take())
+        });
+        let child = self.note(child, role)?;
+        if let Some(said) = said {
+            // This process' copy: else it would never be the last one.
+            drop(tell);
+            wait_until_ready(&said)?;
+            let pinned = &self.plan.config.pin;
+            let cpu = pinned.get(index % pinned.len().max(1)).copied();
+            self.infos.push(WorkerInfo { tid: child, cpu, listens: Vec::new() });
+        }
+        Ok(())
+    }
+
+    /// Shows in a process that ends at once that connections can be served at all.
+    fn try_one(&mut self) -> anyhow::Result<()> {
+        let seat = self.plan.board.take_seat().context("there is no seat")?;
+        let role = Role::One { seat: seat.index() };
+        let (said, tell) = sys::pipe()?;
+        let plan = &self.plan;
+        let mut kept = kept_by_all(plan, None);
+        kept.push(tell.as_raw_fd());
+        let child = sys::fork(self.promise, &kept, || {
+            Life { plan, index: 0, seat, log: None }.for_trial(&tell)
+        });
+        self.note(child, role)?;
+        drop(tell);
+        wait_until_ready(&said)
+    }
+
+    /// Starts a process for a connection. The parcel is empty then; else it is as it was.
+    fn start_one(&mut self, parcel: &mut Option<(OwnedFd, Seat)>) -> io::Result<()> {
+        let Some((socket, seat)) = parcel.as_ref() else { return Ok(()) };
+        let role = Role::One { seat: seat.index() };
+        let (plan, log, index) = (&self.plan, self.log.as_ref(), self.number);
+        let mut kept = kept_by_all(plan, log);
+        kept.push(socket.as_raw_fd());
+        let child = sys::fork(self.promise, &kept, || {
+            let Some((socket, seat)) = parcel.take() else { return 1 };
+            Life { plan, index, seat, log: log.map(LogProcess::source) }.of_one(socket)
+        })?;
+        // This process' copy of the socket is closed: else the connection would not end with it.
+        *parcel = None;
+        self.number = self.number.wrapping_add(1);
+        self.children.insert(child, Child::new(role));
+        Ok(())
+    }
+
+    fn start_log(&mut self) -> anyhow::Result<()> {
+        let Some(log) = &self.log else { return Ok(()) };
+        let child = sys::fork(self.promise, &[log.far().as_raw_fd()], || log.write());
+        self.note(child, Role::Log)?;
+        self.log_place.due = None;
+        Ok(())
+    }
+
+    /// Remembers a child; where there is none, its seat is free again.
+    fn note(&mut self, child: io::Result<ProcessId>, role: Role) -> io::Result<ProcessId> {
+        match &child {
+            Ok(child) => {
+                self.children.insert(*child, Child::new(role));
+            }
+            Err(_) => self.leave(role),
+        }
+        child
+    }
+
+    fn leave(&self, role: Role) {
+        if let Role::Place { seat, .. } | Role::One { seat } = role {
+            self.plan.board.leave(seat);
+        }
+    }
+
+    /// Takes all children that have ended.
+    fn take_ended(&mut self) -> anyhow::Result<()> {
+        let now = Instant::now();
+        let is_stopping = self.plan.board.stop_at_ms().is_some();
+        while let Some((id, ending)) = sys::take_ended_child().context("waitpid")? {
+            // A process may have children from before it became this program.
+            let Some(Child { role, started_at, .. }) = self.children.remove(&id) else { continue };
+            self.leave(role);
+            let lived = now.saturating_duration_since(started_at);
+            match role {
+                Role::Place { index, .. } => {
+                    if !is_stopping {
+                        tracing::warn!(
+                            "process {id} has ended ({ending}); another takes its place"
+                        );
+                        let place = &mut self.places[index];
+                        place.due = Some(place.back_off.next(now, lived));
+                    }
+                }
+                Role::One { .. } => {
+                    if ending != Ending::Exit(0) {
+                        tracing::warn!("process {id} has ended ({ending}), and its connection");
+                    }
+                    if let Some(door) = &mut self.door {
+                        door.a_place_is_free();
+                    }
+                }
+                Role::Log if self.log.is_some() => {
+                    tracing::warn!("process {id}, of the access log, has ended ({ending})");
+                    let place = &mut self.log_place;
+                    place.due = Some(place.back_off.next(now, lived));
+                }
+                Role::Log => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts whom a place waits for.
+    fn fill_places(&mut self, now: Instant) {
+        if self.log_place.due.is_some_and(|due| due <= now)
+            && let Err(error) = self.start_log()
+        {
+            self.say(&error);
+            self.log_place.due = Some(self.log_place.back_off.next(now, Duration::ZERO));
+        }
+        if self.plan.board.stop_at_ms().is_some() {
+            return;
+        }
+        for index in 0..self.places.len() {
+            if self.places[index].due.is_none_or(|due| due > now) {
+                continue;
+            }
+            self.places[index].due = None;
+            if let Err(error) = self.start_in_pool(index, false) {
+                self.say(&error);
+                let place = &mut self.places[index];
+                place.due = Some(place.back_off.next(now, Duration::ZERO));
+                // Nor could the next one be.
+                break;
+            }
+        }
+    }
+
+    /// Gives connections a process each.
+    fn let_in(&mut self, now: Instant) {
+        let Some(mut door) = self.door.take() else { return };
+        for _ in 0..LET_IN_AT_ONCE {
+            let mut parcel = door.take(&self.plan, now);
+            if parcel.is_none() {
+                break;
+            }
+            if let Err(error) = self.start_one(&mut parcel) {
+                door.put_back(parcel, &error, now);
+                break;
+            }
+        }
+        self.door = Some(door);
+    }
+
+    /// What a stop asks of this process.
+    fn attend_stop(&mut self) {
+        let Some(stop_at) = self.plan.board.stop_at_ms() else { return };
+        // Whoever waits in a queue is served by those who share it; where nobody is there who could,
+        // somebody comes for that.
+        if !self.plan.queues.of(0).sockets.is_empty() && self.door.is_none() {
+            for index in 0..self.places.len() {
+                if self.places[index].due.take().is_some() {
+                    let _ = self.start_in_pool(index, false);
+                }
+            }
+            self.plan.queues.close();
+        }
+        if self.door.as_ref().is_some_and(Door::is_shut) {
+            self.plan.queues.close();
+        }
+        let now = Clock::now_ms();
+        if now >= stop_at
+            && let Some(door) = &mut self.door
+        {
+            door.shut();
+        }
+        if now >= stop_at.saturating_add(LATE_MS) {
+            for (&id, child) in &mut self.children {
+                if !matches!(child.role, Role::Log)
+                    && !std::mem::replace(&mut child.is_killed, true)
+                {
+                    tracing::warn!("process {id} has not ended in time: it is killed");
+                    sys::kill_child(id);
+                }
+            }
+        }
+    }
+
+    /// Waits for a signal, a connection, or what is due.
+    fn wait_for_something(&mut self, now: Instant) -> anyhow::Result<()> {
+        self.polled.clear();
+        let listeners = self.door.iter().flat_map(|door| door.wanted(&self.plan));
+        for fd in [self.signals.as_raw_fd()].into_iter().chain(listeners) {
+            self.polled.push(PollFd { fd, events: libc::POLLIN, revents: 0 });
+        }
+        let timeout = self.next_due(now);
+        if let Some(door) = &mut self.door {
+            door.show();
+        }
+        match sys::ppoll(&mut self.polled, timeout) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => {
+                return Err(error).context("waiting for signals");
+            }
+            _ => {}
+        }
+        sys::take_many(self.signals.as_fd(), &mut self.taken).context("signalfd")?;
+        self.arrived.extend(self.taken.iter().map(|signal| signal.ssi_signo as Signal));
+        Ok(())
+    }
+
+    /// How long it is until something is due.
+    fn next_due(&self, now: Instant) -> Option<Duration> {
+        let places = self.places.iter().chain([&self.log_place]).filter_map(|place| place.due);
+        let door = self.door.as_ref().and_then(Door::retry_at);
+        let due = places.chain(door).min().map(|due| due.saturating_duration_since(now));
+        let stop = self.plan.board.stop_at_ms().map(|stop_at| {
+            let now = Clock::now_ms();
+            let next = if now < stop_at { stop_at } else { stop_at.saturating_add(LATE_MS) };
+            // Those that are killed take a moment to end.
+            Duration::from_millis(next.saturating_sub(now).max(10))
+        });
+        due.into_iter().chain(stop).min()
+    }
+
+    fn say(&mut self, error: &anyhow::Error) {
+        if !std::mem::replace(&mut self.has_said, true) {
+            tracing::warn!(
+                "a process that has ended cannot be replaced yet: {error:#} (`ulimit -u`, pids.max of \
+                 the cgroup, memory). (Said once.)"
+            );
+        }
+    }
+}
+
+/// What every unit keeps open: what tells of a stop, and the way to the log.
+fn kept_by_all(plan: &Plan, log: Option<&LogProcess>) -> Vec<RawFd> {
+    let bells = plan.board.bells();
+    bells.iter().map(AsRawFd::as_raw_fd).chain(log.map(|log| log.near().as_raw_fd())).collect()
+}
+
+/// Leaves nobody behind, also where the start has failed half way.
+impl Drop for Processes {
+    fn drop(&mut self) {
+        self.log = None;
+        for &id in self.children.keys() {
+            sys::kill_child(id);
+        }
+        let until = Instant::now() + LOG_PATIENCE;
+        while !self.children.is_empty() && Instant::now() < until {
+            match sys::take_ended_child() {
+                Ok(Some((id, _))) => drop(self.children.remove(&id)),
+                Ok(None) => std::thread::sleep(Duration::from_millis(1)),
+                Err(_) => break,
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! What a child process does from its first to its last moment.
+
+use super::super::Plan;
+use crate::{
+    application::Routes, board::Seat, engine::blocking::Blocking, local::Local, log::LogSource,
+    worker::pin,
+};
+use anyhow::Context;
+use pollux_sys::{self as sys, PollFd};
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+};
+
+/// What a child says when it is ready. Anything else is why it is not.
+const READY: &[u8] = b"ready";
+/// The most of a reason that is read.
+const REASON_BYTES: usize = 4096;
+
+/// What a child is given.
+pub(super) struct Life<'p> {
+    pub(super) plan: &'p Plan,
+    /// Its place in the pool, or the number of its connection: what says on which CPU it runs.
+    pub(super) index: usize,
+    pub(super) seat: Seat,
+    pub(super) log: Option<LogSource>,
+}
+
+impl Life<'_> {
+    /// Takes one connection after the other, until a stop is asked for.
+    pub(super) fn in_a_pool(self, ready: Option<OwnedFd>) -> u8 {
+        let (plan, index) = (self.plan, self.index);
+        let mut engine = match (self.begin(), &ready) {
+            (Ok(engine), Some(ready)) => {
+                tell(ready, READY);
+                engine
+            }
+            (Ok(engine), None) => engine,
+            (Err(error), Some(ready)) => {
+                tell(ready, format!("{error:#}").as_bytes());
+                return 1;
+            }
+            (Err(error), None) => return failed(&error),
+        };
+        drop(ready);
+        let queue = plan.queues.of(index);
+        let outcome = loop {
+            match engine.accept(queue) {
+                Ok(Some(socket)) => engine.serve(socket),
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        engine.finish();
+        outcome.map_or_else(|error| failed(&error.into()), |()| 0)
+    }
+
+    /// Serves one connection.
+    pub(super) fn of_one(self, socket: OwnedFd) -> u8 {
+        match self.begin() {
+            Ok(mut engine) => {
+                engine.serve(socket);
+                engine.finish();
+                0
+            }
+            Err(error) => failed(&error.context("a connection is closed unserved")),
+        }
+    }
+
+    /// Tells whether it could serve.
+    pub(super) fn for_trial(self, ready: &OwnedFd) -> u8 {
+        match self.plan.check() {
+            Ok(()) => tell(ready, READY),
+            Err(error) => tell(ready, format!("{error:#}").as_bytes()),
+        }
+        0
+    }
+
+    fn begin(self) -> anyhow::Result<Blocking<Routes>> {
+        let Self { plan, index, seat, log } = self;
+        pin(&plan.config, index)?;
+        plan.engine(seat, Local::new(log.map(|log| log.writer())))
+    }
+}
+
+fn failed(error: &anyhow::Error) -> u8 {
+    tracing::error!("a process ends: {error:#}");
+    1
+}
+
+fn tell(ready: &OwnedFd, what: &[u8]) {
+    let _ = sys::write(ready.as_fd(), &what[..what.len().min(REASON_BYTES)]);
+}
+
+/// Waits until a child has said that it is ready; `said` is the other end, which no other process
+/// holds.
+///
+/// # Errors
+/// Why it is not.
+pub(super) fn wait_until_ready(said: &OwnedFd) -> anyhow::Result<()> {
+    let mut all = Vec::new();
+    let mut buffer = [0; REASON_BYTES];
+    loop {
+        let mut polled = [PollFd { fd: said.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
+        sys::ppoll(&mut polled, None).context("waiting for a process to be ready")?;
+        match sys::read(said.as_fd(), &mut buffer) {
+            Ok(0) => break,
+            Ok(count) => all.extend_from_slice(&buffer[..count]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error.into()),
+        }
+        if all == READY {
+            return Ok(());
+        }
+    }
+    match &all[..] {
+        [] => anyhow::bail!("a process ended before it was ready"),
+        reason => Err(anyhow::anyhow!("{}", String::from_utf8_lossy(reason).into_owned())),
+    }
+}

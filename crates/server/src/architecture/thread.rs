@@ -1,0 +1,128 @@
+//! The unit is a thread.
+
+use super::{Assignment, Plan, each, pool};
+use crate::{
+    application::Routes,
+    engine::blocking::Blocking,
+    local::Local,
+    log::Log,
+    statistics::Statistics,
+    worker::{End, Ends, WorkerInfo, pin},
+};
+use anyhow::Context;
+use std::{
+    sync::{
+        Arc,
+        mpsc::{Sender, channel},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+/// The threads of a server: those of the pool, or the one that starts the others.
+#[derive(Debug)]
+pub(crate) struct Threads {
+    threads: Vec<JoinHandle<anyhow::Result<()>>>,
+    infos: Vec<WorkerInfo>,
+    plan: Arc<Plan>,
+}
+
+impl Threads {
+    /// Starts them, and returns when they are ready to accept.
+    ///
+    /// # Errors
+    /// Whatever kept one of them from being ready; none runs then.
+    pub(crate) fn start(plan: Plan, log: Option<&Log>, ends: &Ends) -> anyhow::Result<Self> {
+        let plan = Arc::new(plan);
+        let mut all = Self { threads: Vec::new(), infos: Vec::new(), plan: plan.clone() };
+        let count = plan.units();
+        for index in 0..count {
+            // Each thread that serves needs an end of the log: those to come take theirs from it.
+            let unit = Unit { plan: plan.clone(), index, log: log.map(Log::source) };
+            if let Err(error) = all.start_one(unit, ends.clone()) {
+                all.begin_stop(Duration::ZERO);
+                let _ = all.wait();
+                return Err(error.context(format!("thread {index} of {count} (fewer: --pool)")));
+            }
+        }
+        Ok(all)
+    }
+
+    fn start_one(&mut self, unit: Unit, ends: Ends) -> anyhow::Result<()> {
+        let (ready, is_ready) = channel();
+        let thread =
+            thread::Builder::new().name(format!("unit-{}", unit.index)).spawn(move || {
+                let _end = End(ends);
+                match unit.plan.assignment {
+                    Assignment::Pool(_) => pool::run(&unit, &ready),
+                    Assignment::One => each::run(&unit, &ready),
+                }
+            })?;
+        match is_ready.recv() {
+            Ok(info) => {
+                self.infos.push(info);
+                self.threads.push(thread);
+                Ok(())
+            }
+            Err(_) => Err(match join(thread) {
+                Ok(()) => anyhow::anyhow!("a thread ended before it was ready"),
+                Err(error) => error,
+            }),
+        }
+    }
+
+    /// The threads that are there from the start.
+    pub(crate) fn infos(&self) -> &[WorkerInfo] {
+        &self.infos
+    }
+
+    /// The figures of all units together.
+    pub(crate) fn statistics(&self) -> Statistics {
+        self.plan.board.statistics()
+    }
+
+    /// Tells all units to stop.
+    pub(crate) fn begin_stop(&self, grace: Duration) {
+        self.plan.board.stop(grace);
+        self.plan.queues.begin_stop();
+    }
+
+    /// Waits until all have ended.
+    ///
+    /// # Errors
+    /// What ended one of them before it was told to stop.
+    pub(crate) fn wait(self) -> anyhow::Result<Statistics> {
+        let mut outcome = Ok(());
+        for thread in self.threads {
+            outcome = join(thread).and(outcome);
+        }
+        outcome.map(|()| self.plan.board.statistics())
+    }
+}
+
+fn join(thread: JoinHandle<anyhow::Result<()>>) -> anyhow::Result<()> {
+    thread.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a thread panicked")))
+}
+
+/// What a thread is given.
+pub(super) struct Unit {
+    pub(super) plan: Arc<Plan>,
+    pub(super) index: usize,
+    pub(super) log: Option<crate::log::LogSource>,
+}
+
+impl Unit {
+    /// Makes this thread's engine and tells that it is ready.
+    pub(super) fn begin(&self, ready: &Sender<WorkerInfo>) -> anyhow::Result<Blocking<Routes>> {
+        let cpu = pin(&self.plan.config, self.index)?;
+        let seat = self.plan.board.take_seat().context("there are more threads than seats")?;
+        let local = Local::new(self.log.as_ref().map(|log| log.writer()));
+        if self.plan.assignment == Assignment::One {
+            self.plan.check()?;
+        }
+        let engine = self.plan.engine(seat, local)?;
+        let tid = rustix::thread::gettid().as_raw_nonzero().get();
+        let _ = ready.send(WorkerInfo { tid, cpu, listens: Vec::new() });
+        Ok(engine)
+    }
+}

@@ -1,0 +1,303 @@
+//! What a front end is told: which origins there are, and how they are asked.
+
+use anyhow::ensure;
+use pollux_http::host::Authority;
+use std::{fmt, net::IpAddr, num::NonZeroUsize, path::PathBuf, str::FromStr, time::Duration};
+
+/// A reverse proxy: which requests go to which origins. [`FrontendConfig::new`] has the defaults of
+/// the command line.
+#[derive(Clone, Debug)]
+pub struct FrontendConfig {
+    /// Origins and the paths that are theirs. Those with the same prefix have their turns.
+    pub routes: Vec<RouteConfig>,
+    /// The `Host` that an origin is told.
+    pub host: HostPolicy,
+    /// What an origin is told of the client.
+    pub forwarded: ForwardedPolicy,
+    /// The name of this proxy in `Via` and in `Proxy-Status`: a token. `None` leaves `Via` out.
+    pub via: Option<String>,
+    /// How long connecting to an origin may take, and waiting for a place or a name.
+    pub connect_timeout: Duration,
+    /// How long an origin may be silent: before its reply, between two pieces of it, and while it
+    /// takes nothing of a request's body.
+    pub timeout: Duration,
+    /// The most connections to origins at a time, kept ones included, for each worker. Tunnels
+    /// are not counted: their clients are.
+    pub connections: NonZeroUsize,
+    /// The most connections to one origin that each worker keeps for further requests.
+    pub keep: usize,
+    /// How long it keeps them.
+    pub keep_timeout: Duration,
+    /// Where replies are kept, for all workers; `None` keeps none.
+    pub cache: Option<pollux_cache::Store>,
+}
+
+/// An origin, and which paths are its.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteConfig {
+    /// What is at this path and below it goes there, whatever files there are; without one, what no
+    /// other route and no file has.
+    pub prefix: Option<String>,
+    /// Where to.
+    pub origin: Origin,
+}
+
+/// A server that is asked for what is not here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// `http://HOST:PORT`.
+    Tcp {
+        /// A name or an address; without the brackets of an IPv6 address.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// `unix:PATH`.
+    Unix(PathBuf),
+}
+
+/// The `Host` that an origin is told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum HostPolicy {
+    /// What the client asked for.
+    #[default]
+    Client,
+    /// What the origin's URL says.
+    Origin,
+    /// This one.
+    Named(String),
+}
+
+/// What becomes of `Forwarded` (RFC 7239), `X-Forwarded-*` and `X-Real-IP`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ForwardedPolicy {
+    /// What the client says of itself is thrown away, and what is known of it takes its place.
+    #[default]
+    Replace,
+    /// What is known is put behind what came: for a proxy that stands behind trusted ones.
+    Append,
+    /// They are passed on as they came.
+    Keep,
+    /// They are thrown away, and origins are told nothing.
+    Remove,
+}
+
+/// The most routes.
+const ROUTES_MAX: usize = 64;
+
+impl FrontendConfig {
+    /// A front end of these routes.
+    pub fn new(routes: Vec<RouteConfig>) -> Self {
+        Self {
+            routes,
+            host: HostPolicy::default(),
+            forwarded: ForwardedPolicy::default(),
+            via: Some("pollux".into()),
+            connect_timeout: Duration::from_secs(5),
+            timeout: Duration::from_secs(60),
+            connections: const { NonZeroUsize::new(1024).expect("1024 is not 0") },
+            keep: 32,
+            keep_timeout: Duration::from_secs(60),
+            cache: None,
+        }
+    }
+
+    /// # Errors
+    /// There is no route or there are too many, or a name is none.
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        let count = self.routes.len();
+        ensure!(count > 0, "a front end without an origin");
+        ensure!(count <= ROUTES_MAX, "{count} origins: {ROUTES_MAX} are the most");
+        if let HostPolicy::Named(name) = &self.host {
+            ensure!(
+                Authority::parse(name.as_bytes()).is_some(),
+                "--origin-host {name:?} is no host name (HOST or HOST:PORT)"
+            );
+        }
+        if let Some(via) = &self.via {
+            let is_token =
+                |byte: u8| byte.is_ascii_alphanumeric() || b"-._~!$&'*+^|%".contains(&byte);
+            ensure!(
+                via.starts_with(|first: char| first.is_ascii_alphabetic())
+                    && via.bytes().all(is_token),
+                "--via {via:?}: a name of letters, digits and -._ that begins with a letter"
+            );
+        }
+        let shortest = Duration::from_millis(1);
+        ensure!(
+            self.connect_timeout >= shortest && self.timeout >= shortest,
+            "an origin's timeout of 0 would end every request"
+        );
+        Ok(())
+    }
+}
+
+impl FromStr for RouteConfig {
+    type Err = String;
+
+    /// `URL` or `/PREFIX=URL`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        if !text.starts_with('/') {
+            return Ok(Self { prefix: None, origin: text.parse()? });
+        }
+        let (prefix, url) = text.split_once('=').ok_or("wants /PREFIX=URL")?;
+        let is_path = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte);
+        if !prefix.bytes().all(is_path) || prefix.contains("//") || prefix.contains("/.") {
+            return Err(format!("the prefix {prefix:?} has other than letters, digits and /-._~"));
+        }
+        // `/api/` is `/api`: both it and what is below it.
+        let prefix = prefix.trim_end_matches('/');
+        Ok(Self { prefix: Some(prefix.into()), origin: url.parse()? })
+    }
+}
+
+impl FromStr for Origin {
+    type Err = String;
+
+    /// `http://HOST[:PORT]` or `unix:PATH`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return match path {
+                "" => Err("unix: wants a path after it".into()),
+                path => Ok(Self::Unix(path.into())),
+            };
+        }
+        if text.starts_with("https://") {
+            return Err("https is not spoken to origins: http://HOST:PORT or unix:PATH".into());
+        }
+        let rest = text
+            .strip_prefix("http://")
+            .ok_or_else(|| format!("{text:?}: wants http://HOST:PORT or unix:PATH"))?;
+        let authority = rest.strip_suffix('/').unwrap_or(rest);
+        if authority.contains(['/', '?', '#']) {
+            return Err("an origin's URL has no path: requests keep their own".into());
+        }
+        let parsed = Authority::parse(authority.as_bytes())
+            .ok_or_else(|| format!("{authority:?} is no HOST:PORT"))?;
+        let host = String::from_utf8_lossy(parsed.host);
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        match parsed.port.unwrap_or(80) {
+            0 => Err("port 0 is nobody's".into()),
+            port => Ok(Self::Tcp { host, port }),
+        }
+    }
+}
+
+impl Origin {
+    /// Its `Host`: what its URL says (RFC 9110 §7.2: without the scheme's own port).
+    pub(crate) fn authority(&self) -> String {
+        match self {
+            Self::Tcp { host, port } => {
+                let host = match host.parse::<IpAddr>() {
+                    Ok(IpAddr::V6(address)) => format!("[{address}]"),
+                    _ => host.clone(),
+                };
+                if *port == 80 { host } else { format!("{host}:{port}") }
+            }
+            Self::Unix(_) => "localhost".into(),
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { .. } => write!(f, "http://{}", self.authority()),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl fmt::Display for RouteConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(prefix) = &self.prefix {
+            write!(f, "{}=", if prefix.is_empty() { "/" } else { prefix })?;
+        }
+        self.origin.fmt(f)
+    }
+}
+
+impl FromStr for HostPolicy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Ok(match text {
+            "client" => Self::Client,
+            "origin" => Self::Origin,
+            name => Self::Named(name.into()),
+        })
+    }
+}
+
+impl FromStr for ForwardedPolicy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "replace" => Ok(Self::Replace),
+            "append" => Ok(Self::Append),
+            "keep" => Ok(Self::Keep),
+            "remove" => Ok(Self::Remove),
+            _ => Err("wants replace, append, keep or remove".into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn routes_are_read_and_shown() {
+        for (text, shown) in [
+            ("http://a:8080", "http://a:8080"),
+            ("http://a", "http://a"),
+            ("http://a:80/", "http://a"),
+            ("http://[::1]:9", "http://[::1]:9"),
+            ("unix:/run/app.sock", "unix:/run/app.sock"),
+            ("/api=http://a:1", "/api=http://a:1"),
+            ("/api/=unix:/x=y", "/api=unix:/x=y"),
+            ("/=http://a:1", "/=http://a:1"),
+        ] {
+            let route: RouteConfig = text.parse().unwrap();
+            assert_eq!(route.to_string(), shown);
+            FrontendConfig::new(vec![route]).check().unwrap();
+        }
+        for (text, told) in [
+            ("", "wants http://"),
+            ("a:80", "wants http://"),
+            ("https://a", "https is not spoken"),
+            ("http://a/b", "no path"),
+            ("http://a?b", "no path"),
+            ("http://", "no HOST:PORT"),
+            ("http://u@a", "no HOST:PORT"),
+            ("http://a:0", "port 0"),
+            ("http://a:99999", "no HOST:PORT"),
+            ("unix:", "wants a path"),
+            ("/api", "/PREFIX=URL"),
+            ("/a b=http://a", "prefix"),
+            ("/a/../b=http://a", "prefix"),
+            ("//a=http://a", "prefix"),
+        ] {
+            let error = text.parse::<RouteConfig>().unwrap_err();
+            assert!(error.contains(told), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn names_that_would_break_a_field_are_refused() {
+        let mut config = FrontendConfig::new(vec!["http://a".parse().unwrap()]);
+        for name in ["", "a b", "a\r\nX: y", "1", "a,b", "\"a\""] {
+            config.via = Some(name.into());
+            assert!(config.check().is_err(), "{name:?}");
+        }
+        config.via = None;
+        config.check().unwrap();
+        for name in ["", "a b", "a\r\n", "a/b"] {
+            config.host = name.parse().unwrap();
+            assert!(config.check().is_err(), "{name:?}");
+        }
+        assert_eq!("keep".parse(), Ok(ForwardedPolicy::Keep));
+        assert!("off".parse::<ForwardedPolicy>().is_err());
+    }
+}

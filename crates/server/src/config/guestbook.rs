@@ -1,0 +1,161 @@
+//! What a guestbook is told.
+
+use anyhow::{Context, ensure};
+use pollux_guestbook::{Template, limits, redis::Url};
+use std::{fs, num::NonZeroUsize, path::PathBuf, str::FromStr};
+
+/// A guestbook at one path of a site.
+#[derive(Clone, Debug)]
+pub struct GuestbookConfig {
+    /// The path, with its slash.
+    pub path: String,
+    /// A file with the page ([`Template`]); without one, the page that is built in.
+    pub template: Option<PathBuf>,
+    /// Where the remarks are.
+    pub store: Store,
+    /// How connections to a Redis server are kept.
+    pub connections: StoreConnections,
+    /// How many remarks a page shows: the newest.
+    pub shown: u32,
+}
+
+/// Where a guestbook's remarks are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Store {
+    /// In a file of this host: `file:PATH`.
+    File(PathBuf),
+    /// On a Redis server: `redis://…` or `unix:///…`.
+    Redis(Url),
+}
+
+/// How connections to a Redis server are kept. ZeroHTTPd's iterative and preforked servers keep
+/// one; its others open one a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreConnections {
+    /// One for each request, closed after it.
+    PerRequest,
+    /// So many for each worker, each with as many requests under way as come.
+    Pooled(NonZeroUsize),
+}
+
+/// The most connections that one worker keeps.
+const POOL_MAX: usize = 1024;
+
+impl GuestbookConfig {
+    /// A guestbook at `path` with these remarks.
+    pub fn new(path: impl Into<String>, store: Store) -> Self {
+        Self {
+            path: path.into(),
+            template: None,
+            store,
+            connections: StoreConnections::default(),
+            shown: limits::SHOWN,
+        }
+    }
+
+    /// # Errors
+    /// The path is none, or more remarks are to be shown than can be.
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        let path = &self.path;
+        ensure!(
+            path.starts_with('/') && !path.starts_with("//"),
+            "the guestbook's path {path:?} does not begin with one slash"
+        );
+        ensure!(
+            path.bytes().all(|b| b.is_ascii_alphanumeric() || b"/-._~".contains(&b)),
+            "the guestbook's path {path:?} has other characters than letters, digits and /-._~"
+        );
+        ensure!(
+            (1..=limits::SHOWN_MAX).contains(&self.shown),
+            "a page shows from 1 to {} remarks",
+            limits::SHOWN_MAX
+        );
+        self.open_template().map(drop)
+    }
+
+    /// Reads the template.
+    ///
+    /// # Errors
+    /// It cannot be read, or is none.
+    pub(crate) fn open_template(&self) -> anyhow::Result<Template> {
+        let Some(path) = &self.template else { return Ok(Template::default()) };
+        let told = || format!("the guestbook's template {}", path.display());
+        Template::parse(&fs::read(path).with_context(told)?).with_context(told)
+    }
+}
+
+impl FromStr for Store {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("file:") {
+            Some("") => Err("file: names no file: file:PATH".to_owned()),
+            Some(path) => Ok(Self::File(path.into())),
+            None => {
+                text.parse().map(Self::Redis).map_err(|error: pollux_guestbook::redis::UrlError| {
+                    format!("{error}; a file of this host is file:PATH")
+                })
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "file:{}", path.display()),
+            Self::Redis(url) => write!(f, "{url}"),
+        }
+    }
+}
+
+impl Default for StoreConnections {
+    fn default() -> Self {
+        Self::Pooled(const { NonZeroUsize::new(8).expect("8 is not 0") })
+    }
+}
+
+impl FromStr for StoreConnections {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let pooled =
+            |count: usize| NonZeroUsize::new(count).filter(|count| count.get() <= POOL_MAX);
+        let read = match text.split_once(':') {
+            None if text == "per-request" => Some(Self::PerRequest),
+            None if text == "one" => pooled(1).map(Self::Pooled),
+            Some(("pooled", count)) => count.parse().ok().and_then(pooled).map(Self::Pooled),
+            _ => None,
+        };
+        read.ok_or_else(|| {
+            format!("wants per-request, one, or pooled:N with N from 1 to {POOL_MAX}")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stores_and_policies_are_read() {
+        assert_eq!("file:/a".parse(), Ok(Store::File("/a".into())));
+        assert!(matches!("redis://a".parse(), Ok(Store::Redis(_))));
+        assert!("file:".parse::<Store>().is_err());
+        assert!("/a".parse::<Store>().unwrap_err().contains("file:PATH"));
+        assert_eq!("per-request".parse(), Ok(StoreConnections::PerRequest));
+        assert_eq!("pooled:8".parse(), Ok(StoreConnections::default()));
+        for wrong in ["", "pooled", "pooled:0", "pooled:1025", "one:1", "many"] {
+            assert!(wrong.parse::<StoreConnections>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn paths_that_no_request_could_have_are_refused() {
+        let check = |path: &str| GuestbookConfig::new(path, Store::File("x".into())).check();
+        assert!(check("/guestbook").is_ok() && check("/a/b_c.d~e-").is_ok() && check("/").is_ok());
+        for path in ["", "guestbook", "//a", "/a b", "/%41", "/a?b", "/\r\nx"] {
+            assert!(check(path).is_err(), "{path:?}");
+        }
+    }
+}

@@ -1,0 +1,451 @@
+//! The blocking engine: one connection at a time, from its first octet to its end.
+//!
+//! It blocks in ppoll(2) over the few descriptors that the connection may wait for: the client, the
+//! bell that tells of a stop, and the links that the application has dialled. So a slow client costs
+//! whoever runs the engine its time, but no longer than the timeouts allow; that is what the
+//! architectures that use it have in common, and what the event engine is without.
+
+mod accept;
+mod links;
+mod tunnel;
+
+use super::transmit::{Sent, transmit};
+use crate::{
+    application::{Application, Stage, Wake},
+    board::Seat,
+    clock::ticks,
+    config::{Config, LargeFile, SEND_PROGRESS_BYTES},
+    listener,
+    local::Local,
+    outbox::Outbox,
+    outside::{AlarmId, ClientId, Outside},
+    protocol::{Awaits, Connection, Need, Round},
+    rules::Rules,
+    statistics::{ConnectionCounts, Statistics},
+};
+use accept::Acceptor;
+pub(crate) use accept::{RETRY, Refusal};
+use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT};
+use links::LinkSocket;
+use pollux_sys::{self as sys, Counters, PollFd};
+use socket2::SockRef;
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
+    sync::Arc,
+    time::Duration,
+};
+use tunnel::Tunnel;
+
+/// The receive buffer. Most requests are far shorter.
+const INPUT_BYTES: usize = 16 << 10;
+/// How long a connection may take to close after we have closed our side.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// One unit's engine: a thread's or a process'.
+pub(crate) struct Blocking<A: Application> {
+    application: A,
+    rules: Arc<Rules>,
+    local: Local,
+    /// What the application has asked for.
+    outside: Outside,
+    links: Vec<LinkSocket>,
+    alarms: Vec<(u32, AlarmId)>,
+    client: Option<Client<A::Exchange>>,
+    acceptor: Acceptor,
+    input: Box<[u8]>,
+    link_input: Vec<u8>,
+    outbox: Outbox,
+    polled: Vec<PollFd>,
+    large_file: LargeFile,
+    seat: Seat,
+    generation: u32,
+    connections: ConnectionCounts,
+    bytes_sent: u64,
+    waits: u64,
+    events: u64,
+    /// The system calls of this thread before it became this unit's: a child's begin with its
+    /// parent's.
+    calls_before: Counters,
+    /// The tick at which a stop no longer waits.
+    stop_at: Option<u32>,
+}
+
+/// Whose connection it is.
+struct Client<X> {
+    socket: OwnedFd,
+    id: ClientId,
+    connection: Connection<X>,
+    /// Sending or receiving has failed: nobody is there any more.
+    is_broken: bool,
+    /// HTTP is over: octets go from the client to a link and back.
+    tunnel: Option<Tunnel>,
+    /// What has a deadline, and which.
+    timer: Option<(Class, u32, u32)>,
+}
+
+/// What a deadline is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    Header,
+    KeepAlive,
+    Send,
+    Linger,
+}
+
+impl<A: Application> Blocking<A> {
+    /// For one unit, whose figures go to `seat`.
+    pub(crate) fn new(
+        config: &Config,
+        application: A,
+        (rules, local): (Arc<Rules>, Local),
+        seat: Seat,
+        calls_before: Counters,
+    ) -> Self {
+        Self {
+            application,
+            rules,
+            local,
+            outside: Outside::default(),
+            links: Vec::new(),
+            alarms: Vec::new(),
+            client: None,
+            acceptor: Acceptor::default(),
+            input: vec![0; INPUT_BYTES].into_boxed_slice(),
+            link_input: Vec::new(),
+            outbox: Outbox::default(),
+            polled: Vec::new(),
+            large_file: config.large_file,
+            seat,
+            generation: 0,
+            connections: ConnectionCounts::default(),
+            bytes_sent: 0,
+            waits: 0,
+            events: 0,
+            calls_before,
+            stop_at: None,
+        }
+    }
+
+    /// Serves a connection to its end.
+    pub(crate) fn serve(&mut self, socket: OwnedFd) {
+        self.begin(socket);
+        // Whoever was just accepted has sent its request already, as a rule.
+        self.receive();
+        while !self.is_over() {
+            let Some(client) = self.client.as_mut().filter(|client| !client.is_broken) else {
+                break;
+            };
+            if let Some(tunnel) = client.tunnel.take() {
+                self.run_tunnel(tunnel);
+                break;
+            }
+            match client.connection.need() {
+                Need::Close => break,
+                Need::Linger => self.linger(),
+                Need::Receive(awaits) => {
+                    if !self.receive_next(awaits) {
+                        break;
+                    }
+                }
+                Need::Send => {
+                    if self.wait_for_client(Some(Class::Send), POLLOUT) != 0 {
+                        self.send_rest();
+                    }
+                }
+                Need::Application => self.wait_for_application(),
+                Need::Turn => {
+                    self.wait_until(&[], Some(self.local.clock.tick()));
+                    self.turn(|round, rules, stage, _| round.go_on(rules, stage));
+                }
+            }
+        }
+        self.end();
+    }
+
+    fn begin(&mut self, socket: OwnedFd) {
+        self.local.clock.update();
+        if let Some(log) = &mut self.local.log {
+            log.peer = listener::peer(socket.as_fd());
+        }
+        self.generation = self.generation.wrapping_add(1);
+        let id = ClientId { fd: socket.as_raw_fd(), generation: self.generation };
+        self.connections.accepted += 1;
+        self.client = Some(Client {
+            socket,
+            id,
+            connection: Connection::default(),
+            is_broken: false,
+            tunnel: None,
+            timer: None,
+        });
+    }
+
+    fn end(&mut self) {
+        let Some(mut client) = self.client.take() else { return };
+        let Self { application, rules, local, outside, .. } = self;
+        let (id, socket) = (client.id, None);
+        let mut stage = Stage { application, rules, local, outside, client: id, socket };
+        client.connection.abandon(&mut stage);
+        sys::close(client.socket);
+        self.connections.closed += 1;
+        // What was asked in passing away.
+        self.perform();
+        self.show();
+    }
+
+    /// Ends with what is left of the unit: its figures, its log.
+    pub(crate) fn finish(mut self) {
+        self.show();
+    }
+
+    /// Waits for input and takes it. Returns whether the connection goes on.
+    fn receive_next(&mut self, awaits: Awaits) -> bool {
+        let is_idle = self.client.as_ref().is_some_and(|client| client.connection.is_idle());
+        if self.local.is_stopping && is_idle {
+            // A request may lie in the socket already: it is in flight, too.
+            return self.receive();
+        }
+        let class = match awaits {
+            Awaits::Request => Class::Header,
+            Awaits::Next => Class::KeepAlive,
+            Awaits::End => Class::Linger,
+        };
+        if self.wait_for_client(Some(class), POLLIN) != 0 {
+            self.receive();
+        }
+        true
+    }
+
+    /// Receives what has come, once, and answers. Returns whether there was anything.
+    fn receive(&mut self) -> bool {
+        let Some(client) = &mut self.client else { return false };
+        match sys::recv(client.socket.as_fd(), &mut self.input) {
+            Ok(0) => self.end_of_input(),
+            Ok(received) => self.turn(|round, rules, stage, input| {
+                round.receive(rules, stage, &input[..received]);
+            }),
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock => return false,
+                io::ErrorKind::Interrupted => {}
+                _ => client.is_broken = true,
+            },
+        }
+        true
+    }
+
+    fn end_of_input(&mut self) {
+        let Some(client) = &mut self.client else { return };
+        let is_first = !client.connection.has_ended();
+        client.connection.end_of_input();
+        if is_first && client.connection.need() == Need::Application {
+            self.wake(Wake::ClientEnded);
+        }
+    }
+
+    /// The exchange waits for something that the application has asked for.
+    fn wait_for_application(&mut self) {
+        let Some(client) = &mut self.client else { return };
+        if client.connection.round(&mut self.outbox).takes_owed_room() {
+            return self.wake(Wake::Room);
+        }
+        let events = if client.connection.takes_input() { POLLIN } else { 0 };
+        let happened = self.wait_for_client(None, events);
+        let Some(client) = &mut self.client else { return };
+        if happened & (POLLHUP | POLLERR) != 0 {
+            // Nobody is there any more whom an answer could reach.
+            client.is_broken = true;
+        } else if happened & POLLIN != 0 && client.connection.takes_input() {
+            self.receive();
+        }
+    }
+
+    /// Calls the application for the exchange of the connection.
+    fn wake(&mut self, wake: Wake<'_>) {
+        self.turn(|round, rules, stage, _| {
+            round.resume(rules, stage, |stage, terms, exchange, outbox| {
+                stage.wake(terms, exchange, wake, outbox)
+            });
+        });
+    }
+
+    /// One turn of the connection: `act`, then what is to be sent is sent, as far as that goes.
+    fn turn(
+        &mut self,
+        act: impl FnOnce(&mut Round<'_, A::Exchange>, &Rules, &mut Stage<'_, A>, &[u8]),
+    ) {
+        let Self { application, rules, local, outside, client, outbox, input, .. } = self;
+        let Some(client) = client else { return };
+        let (id, socket) = (client.id, Some(client.socket.as_fd()));
+        let mut stage = Stage { application, rules, local, outside, client: id, socket };
+        let mut round = client.connection.round(outbox);
+        act(&mut round, rules, &mut stage, input);
+        let output = round.output();
+        if output.is_empty() {
+            return;
+        }
+        let (outcome, sent) = transmit(client.socket.as_fd(), output, self.large_file);
+        self.bytes_sent += sent;
+        client.is_broken |= outcome.is_err();
+    }
+
+    /// Sends what was kept, and when all of it has left goes on with the input.
+    fn send_rest(&mut self) {
+        let Some(client) = &mut self.client else { return };
+        let mut round = client.connection.round(&mut self.outbox);
+        let (outcome, sent) = transmit(client.socket.as_fd(), round.output(), self.large_file);
+        self.bytes_sent += sent;
+        let has_progressed = round.record_sent(sent, SEND_PROGRESS_BYTES);
+        let has_room = round.takes_owed_room();
+        drop(round);
+        match outcome {
+            Err(_) => return client.is_broken = true,
+            Ok(Sent::All) => {}
+            Ok(_) if has_progressed => client.timer = None,
+            Ok(_) => {}
+        }
+        if has_room {
+            self.wake(Wake::Room);
+        } else if matches!(outcome, Ok(Sent::All)) {
+            self.turn(|round, rules, stage, _| round.go_on(rules, stage));
+        }
+    }
+
+    fn linger(&mut self) {
+        let Some(client) = &mut self.client else { return };
+        client.connection.linger();
+        client.is_broken |= sys::shutdown_write(client.socket.as_fd()).is_err();
+    }
+
+    /// Waits for `events` of the client until its time is over, and does what there is to do then.
+    /// Returns what has happened to it.
+    fn wait_for_client(&mut self, class: Option<Class>, events: i16) -> i16 {
+        let Some(client) = &mut self.client else { return 0 };
+        let fd = client.socket.as_raw_fd();
+        let requests = client.connection.requests();
+        // Only a new request moves the deadline on, or a good piece of a body, not each octet that
+        // comes or leaves.
+        let has_moved = class == Some(Class::Header) && client.connection.takes_progress();
+        let timer = class.map(|class| match client.timer {
+            Some(timer) if (timer.0, timer.1) == (class, requests) && !has_moved => timer,
+            _ => {
+                let timeouts = &self.rules.timeouts;
+                let timeout = match class {
+                    Class::Header => timeouts.header,
+                    Class::KeepAlive => timeouts.keep_alive,
+                    Class::Send => timeouts.send,
+                    Class::Linger => ticks(LINGER),
+                };
+                (class, requests, self.local.clock.after(timeout))
+            }
+        });
+        client.timer = timer;
+        if let Some((class, _, deadline)) = timer
+            && self.local.clock.tick() >= deadline
+        {
+            self.time_is_over(class);
+            return 0;
+        }
+        self.wait_until(&[(fd, events)], timer.map(|(.., deadline)| deadline));
+        self.polled[1].revents
+    }
+
+    #[cold]
+    fn time_is_over(&mut self, class: Class) {
+        let Some(client) = &mut self.client else { return };
+        client.timer = None;
+        if class == Class::Send {
+            let unsent = sys::unacknowledged(client.socket.as_fd());
+            if unsent.is_ok_and(|unsent| client.connection.has_taken(unsent, SEND_PROGRESS_BYTES)) {
+                return;
+            }
+        }
+        match class {
+            Class::Linger => return client.is_broken = true,
+            Class::KeepAlive => client.is_broken = true,
+            Class::Header => self.turn(|round, _, stage, _| round.time_is_over(stage)),
+            Class::Send => {
+                // What the kernel has may still leave, but for no longer than the timeout.
+                let timeout = crate::clock::TICK * self.rules.timeouts.send;
+                let socket = SockRef::from(&client.socket);
+                if socket.set_tcp_user_timeout(Some(timeout)).is_err() {
+                    let _ = sys::reset_on_close(client.socket.as_fd());
+                }
+                client.is_broken = true;
+            }
+        }
+        self.connections.timed_out += 1;
+    }
+
+    /// Waits until something has happened to one of `wanted`, to a link or an alarm, or until the
+    /// tick. What concerns links, alarms and a stop is dealt with; the rest is in `polled`, from the
+    /// second place on.
+    fn wait_until(&mut self, wanted: &[(RawFd, i16)], deadline: Option<u32>) {
+        self.perform();
+        self.polled.clear();
+        let bell = self.seat.bell(self.local.is_stopping).as_raw_fd();
+        for &(fd, events) in [(bell, POLLIN)].iter().chain(wanted) {
+            self.polled.push(PollFd { fd, events, revents: 0 });
+        }
+        self.add_links();
+        let timeout = if self.outside.asks() > 0 {
+            Some(Duration::ZERO)
+        } else {
+            let ticks = [deadline, self.stop_at, self.next_deadline()];
+            ticks.into_iter().flatten().min().map(|tick| self.local.clock.until(tick))
+        };
+        if timeout != Some(Duration::ZERO) {
+            self.show();
+        }
+        let outcome = sys::ppoll(&mut self.polled, timeout);
+        self.waits += 1;
+        self.local.clock.update();
+        match outcome {
+            Ok(ready) => self.events += ready as u64,
+            Err(error) => {
+                // Interrupted, or the kernel is short of memory: what was asked for is not told.
+                self.polled.iter_mut().for_each(|polled| polled.revents = 0);
+                if error.kind() != io::ErrorKind::Interrupted {
+                    std::thread::sleep(crate::clock::TICK);
+                }
+            }
+        }
+        if self.polled[0].revents != 0 {
+            self.heed_bell();
+        }
+        self.attend_links(1 + wanted.len());
+        self.attend_alarms();
+        self.perform();
+    }
+
+    /// A stop was asked for, or its time is over.
+    #[cold]
+    fn heed_bell(&mut self) {
+        let left = if self.local.is_stopping { Duration::ZERO } else { self.seat.time_left() };
+        self.local.is_stopping = true;
+        self.stop_at = Some(self.local.clock.tick().saturating_add(ticks(left)));
+    }
+
+    /// Whether a stop leaves no more time.
+    fn is_over(&self) -> bool {
+        self.stop_at.is_some_and(|at| self.local.clock.tick() >= at)
+    }
+
+    /// Shows the figures, and hands the log's lines over.
+    fn show(&mut self) {
+        if let Some(log) = &mut self.local.log {
+            log.hand_over();
+        }
+        self.seat.show(&Statistics {
+            connections: self.connections,
+            requests: self.local.requests,
+            bytes_sent: self.bytes_sent,
+            waits: self.waits,
+            events: self.events,
+            accept_pauses: self.acceptor.pauses(),
+            log_lines_dropped: self.local.log.as_ref().map_or(0, |log| log.dropped()),
+            system_calls: sys::counters().since(&self.calls_before),
+            mechanism: Default::default(),
+        });
+    }
+}

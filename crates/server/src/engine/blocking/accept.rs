@@ -1,0 +1,249 @@
+//! Waiting for the next connection.
+//!
+//! A unit waits in the way that is chosen for its pool ([`Accepting`]). One that has links of its own
+//! (to a store) looks after them while it waits, where the way allows: with ppoll(2), in place of
+//! epoll. Where it does not, because the unit blocks in accept(2) or for the lock, they are looked
+//! after as soon as a connection is there, before it is served.
+
+use super::Blocking;
+use crate::{
+    application::Application,
+    clock::ticks,
+    config::Accepting,
+    queue::{Queue, shut_down},
+};
+use libc::{EPOLLEXCLUSIVE, EPOLLIN, POLLIN};
+use pollux_sys::{self as sys, EpollEvent, EpollOp};
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    time::Duration,
+};
+
+/// After which time accepting is tried again where a descriptor or memory was wanting.
+pub(crate) const RETRY: Duration = Duration::from_secs(1);
+
+/// How this unit waits for connections.
+#[derive(Debug, Default)]
+pub(super) struct Acceptor {
+    /// The listeners and the bell, and room for events.
+    epoll: Option<(OwnedFd, Vec<EpollEvent>)>,
+    /// Listeners that listen no more.
+    given_up: Vec<RawFd>,
+    pauses: u64,
+    has_said: bool,
+}
+
+impl Acceptor {
+    /// How often accepting was paused.
+    pub(super) fn pauses(&self) -> u64 {
+        self.pauses
+    }
+}
+
+/// Why there is no connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// None waits; or it is an error of the new connection (accept(2)), and none of ours.
+    None,
+    /// A descriptor or memory is wanting, or somebody forbids it who may change his mind.
+    Exhausted,
+    /// It is no listener any more, and would say so at each call.
+    Gone,
+}
+
+impl Refusal {
+    /// What an error of accept(2) means.
+    pub(crate) fn of(error: &io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => Self::Exhausted,
+            Some(libc::EPERM | libc::EACCES | libc::EOPNOTSUPP) => Self::Exhausted,
+            Some(libc::EINVAL | libc::EBADF | libc::ENOTSOCK) => Self::Gone,
+            _ => Self::None,
+        }
+    }
+}
+
+impl<A: Application> Blocking<A> {
+    /// Waits for the next connection. `None` when a stop was asked for and all that waited by then
+    /// have been handed out: then nobody listens any more, also in other units.
+    ///
+    /// # Errors
+    /// When nothing can be waited for at all.
+    pub(crate) fn accept(&mut self, queue: Queue<'_>) -> io::Result<Option<OwnedFd>> {
+        let outcome = match (queue.way, queue.lock) {
+            (Accepting::Blocking, _) => Ok(self.block(queue.sockets)),
+            (_, Some(lock)) => {
+                self.show();
+                let held = lock.hold()?;
+                self.local.clock.update();
+                let outcome = self.wait_for_one(queue.sockets);
+                drop(held);
+                outcome
+            }
+            (_, None) => self.wait_for_one(queue.sockets),
+        };
+        match &outcome {
+            Ok(Some(_)) if queue.way == Accepting::Blocking || queue.lock.is_some() => {
+                self.catch_up();
+            }
+            Ok(None) => queue.sockets.iter().for_each(|socket| shut_down(socket.as_fd())),
+            _ => {}
+        }
+        outcome
+    }
+
+    /// Waits until one of the listeners has a connection, the bell rings, or a link wants something.
+    fn wait_for_one(&mut self, listeners: &[OwnedFd]) -> io::Result<Option<OwnedFd>> {
+        loop {
+            if self.is_over() {
+                return Ok(None);
+            }
+            for listener in listeners {
+                if let Some(socket) = self.accept_from(listener) {
+                    return Ok(Some(socket));
+                }
+            }
+            if self.local.is_stopping {
+                return Ok(None);
+            }
+            self.wait_for_listeners(listeners)?;
+        }
+    }
+
+    /// Blocks in accept(2). A stop makes the listeners such that nobody blocks any more.
+    fn block(&mut self, listeners: &[OwnedFd]) -> Option<OwnedFd> {
+        loop {
+            if !self.local.is_stopping && self.seat.is_stop_asked() {
+                self.heed_bell();
+            }
+            if self.is_over() {
+                return None;
+            }
+            if self.acceptor.given_up.len() == listeners.len() {
+                if self.local.is_stopping {
+                    return None;
+                }
+                // Nothing would block any more. A stop is what is left to wait for.
+                self.wait_until(&[], None);
+                continue;
+            }
+            self.perform();
+            self.show();
+            // There is one: else it would have to wait for one of several.
+            let found = listeners.iter().find_map(|listener| self.accept_from(listener));
+            self.waits += 1;
+            self.local.clock.update();
+            if found.is_some() || self.local.is_stopping {
+                return found;
+            }
+        }
+    }
+
+    /// Looks after links and alarms, after a wait in which nobody could.
+    fn catch_up(&mut self) {
+        self.local.clock.update();
+        if !self.links.is_empty() || !self.alarms.is_empty() || self.outside.asks() > 0 {
+            self.wait_until(&[], Some(self.local.clock.tick()));
+        }
+    }
+
+    /// Waits until `room` is readable. Returns false, and that at once, when a stop was asked for.
+    pub(crate) fn pause(&mut self, room: BorrowedFd<'_>) -> bool {
+        if !self.local.is_stopping {
+            self.acceptor.pauses += 1;
+            self.wait_until(&[(room.as_raw_fd(), POLLIN)], None);
+        }
+        !self.local.is_stopping
+    }
+
+    /// Waits a moment. Returns false when a stop leaves no more time.
+    pub(crate) fn rest(&mut self) -> bool {
+        self.acceptor.pauses += 1;
+        let until = self.local.clock.after(1);
+        self.wait_until(&[], Some(until));
+        !self.is_over()
+    }
+
+    fn accept_from(&mut self, listener: &OwnedFd) -> Option<OwnedFd> {
+        if self.acceptor.given_up.contains(&listener.as_raw_fd()) {
+            return None;
+        }
+        let error = match sys::accept(listener.as_fd()) {
+            Ok(socket) => return Some(socket),
+            Err(error) => error,
+        };
+        match Refusal::of(&error) {
+            Refusal::None => {}
+            Refusal::Exhausted => {
+                if !std::mem::replace(&mut self.acceptor.has_said, true) {
+                    tracing::warn!(
+                        "accepting pauses: {error}; who connects waits in the kernel's queue. (Said \
+                         once.) Raise the limit with `ulimit -n`, or lower --pool"
+                    );
+                }
+                self.acceptor.pauses += 1;
+                let until = self.local.clock.after(ticks(RETRY));
+                while self.local.clock.tick() < until && !self.local.is_stopping {
+                    self.wait_until(&[], Some(until));
+                }
+            }
+            Refusal::Gone => {
+                // At a stop it is the first unit to find the queue empty that ends it for all.
+                if !self.seat.is_stop_asked() {
+                    tracing::error!("a listener is given up, it does not listen any more: {error}");
+                }
+                if let Some((epoll, _)) = &self.acceptor.epoll {
+                    let fd = listener.as_raw_fd();
+                    let _ = sys::epoll_ctl(epoll.as_fd(), EpollOp::Remove, fd, 0, 0);
+                }
+                self.acceptor.given_up.push(listener.as_raw_fd());
+            }
+        }
+        None
+    }
+
+    fn wait_for_listeners(&mut self, listeners: &[OwnedFd]) -> io::Result<()> {
+        self.perform();
+        if !self.links.is_empty() || !self.alarms.is_empty() || self.outside.asks() > 0 {
+            let given_up = &self.acceptor.given_up;
+            let wanted: Vec<_> = listeners
+                .iter()
+                .map(AsRawFd::as_raw_fd)
+                .filter(|fd| !given_up.contains(fd))
+                .map(|fd| (fd, POLLIN))
+                .collect();
+            self.wait_until(&wanted, None);
+            return Ok(());
+        }
+        if self.acceptor.epoll.is_none() {
+            let epoll = sys::epoll_create()?;
+            let bell = self.seat.bell(false).as_raw_fd();
+            sys::epoll_ctl(epoll.as_fd(), EpollOp::Add, bell, EPOLLIN as u32, 1)?;
+            let events = (EPOLLIN | EPOLLEXCLUSIVE) as u32;
+            for listener in listeners {
+                let fd = listener.as_raw_fd();
+                if !self.acceptor.given_up.contains(&fd) {
+                    sys::epoll_ctl(epoll.as_fd(), EpollOp::Add, fd, events, 0)?;
+                }
+            }
+            // One at a time: more would be taken from those who wait beside.
+            self.acceptor.epoll = Some((epoll, Vec::with_capacity(2)));
+        }
+        self.show();
+        let Some((epoll, events)) = &mut self.acceptor.epoll else { return Ok(()) };
+        let outcome = sys::epoll_wait(epoll.as_fd(), events, -1);
+        let rings = outcome.is_ok() && events.iter().any(|event| event.u64 == 1);
+        self.waits += 1;
+        self.local.clock.update();
+        match outcome {
+            Ok(ready) => self.events += ready as u64,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        if rings {
+            self.heed_bell();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,109 @@
+//! A tunnel: the client and a link tied together. What one sends is sent to the other.
+
+use super::Blocking;
+use crate::{application::Application, engine::transmit::transmit, outbox::Outbox};
+use libc::{POLLIN, POLLOUT};
+use pollux_sys as sys;
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+};
+
+/// The far end of a tunnel, and what each end is still to be sent.
+pub(super) struct Tunnel {
+    far: OwnedFd,
+    /// For the client, and for the far end.
+    kept: [Outbox; 2],
+    /// Whether the client, and the far end, have closed their sides.
+    has_ended: [bool; 2],
+}
+
+impl Tunnel {
+    pub(super) fn new(far: OwnedFd, to_client: Outbox, to_far: Outbox) -> Self {
+        Self { far, kept: [to_client, to_far], has_ended: [false; 2] }
+    }
+
+    /// What to wait for at an end. Nothing is received for an end that does not take what it has.
+    fn wanted(&self, end: usize, fd: RawFd) -> (RawFd, i16) {
+        let mut events = 0;
+        if !self.has_ended[end] && self.kept[1 - end].is_empty() {
+            events |= POLLIN;
+        }
+        if !self.kept[end].is_empty() {
+            events |= POLLOUT;
+        }
+        // One of which nothing is wanted would tell of its end again and again.
+        (if events == 0 { -1 } else { fd }, events)
+    }
+
+    fn is_over(&self) -> bool {
+        self.has_ended == [true; 2] && self.kept.iter().all(Outbox::is_empty)
+    }
+}
+
+impl<A: Application> Blocking<A> {
+    /// Passes octets on until both ends have closed, or one of them has broken.
+    pub(super) fn run_tunnel(&mut self, mut tunnel: Tunnel) {
+        let Some(client) = &self.client else { return };
+        let fds = [client.socket.as_raw_fd(), tunnel.far.as_raw_fd()];
+        let mut buffer = vec![0; super::INPUT_BYTES];
+        for end in 0..2 {
+            if self.send_kept(&mut tunnel, end).is_err() {
+                return;
+            }
+        }
+        while !tunnel.is_over() && !self.is_over() {
+            let wanted = [tunnel.wanted(0, fds[0]), tunnel.wanted(1, fds[1])];
+            self.wait_until(&wanted, None);
+            let happened = [self.polled[1].revents, self.polled[2].revents];
+            for end in 0..2 {
+                let outcome = if happened[end] == 0 {
+                    Ok(())
+                } else if wanted[end].1 & POLLOUT != 0 && happened[end] != POLLIN {
+                    self.send_kept(&mut tunnel, end)
+                } else {
+                    self.pass_on(&mut tunnel, end, &mut buffer)
+                };
+                if outcome.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn socket<'s>(&'s self, tunnel: &'s Tunnel, end: usize) -> io::Result<BorrowedFd<'s>> {
+        match (end, &self.client) {
+            (0, Some(client)) => Ok(client.socket.as_fd()),
+            (0, None) => Err(io::ErrorKind::NotConnected.into()),
+            _ => Ok(tunnel.far.as_fd()),
+        }
+    }
+
+    /// Receives from this end for the other.
+    fn pass_on(&mut self, tunnel: &mut Tunnel, end: usize, buffer: &mut [u8]) -> io::Result<()> {
+        match sys::recv(self.socket(tunnel, end)?, buffer) {
+            Ok(0) => tunnel.has_ended[end] = true,
+            Ok(received) => tunnel.kept[1 - end].bytes().extend_from_slice(&buffer[..received]),
+            Err(error) => {
+                let is_early =
+                    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted);
+                return if is_early { Ok(()) } else { Err(error) };
+            }
+        }
+        self.send_kept(tunnel, 1 - end)
+    }
+
+    /// Sends what this end is to be sent, and then its end if the other has closed.
+    fn send_kept(&mut self, tunnel: &mut Tunnel, end: usize) -> io::Result<()> {
+        let mut kept = std::mem::take(&mut tunnel.kept[end]);
+        let (outcome, sent) = transmit(self.socket(tunnel, end)?, &mut kept, self.large_file);
+        self.bytes_sent += sent;
+        tunnel.kept[end] = kept;
+        outcome?;
+        if tunnel.kept[end].is_empty() && tunnel.has_ended[1 - end] {
+            // Twice does no harm.
+            return sys::shutdown_write(self.socket(tunnel, end)?);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,460 @@
+//! Every way in which an application can answer later, over real sockets, on every mechanism.
+
+mod application;
+mod budget;
+mod faults;
+mod seam;
+
+use super::{blocking::Blocking, readiness::Engine};
+use crate::{
+    board::Board,
+    config::{Config, Discipline},
+    control::{Inbox, Remote},
+    listener,
+    local::Local,
+    queue::Queues,
+    rules::Rules,
+};
+use application::Tester;
+use pollux_event::{
+    Mechanism, MechanismSpec,
+    registry::{self, Visitor, with_mechanism},
+};
+use pollux_testkit::http::{Client, PATIENCE};
+use std::{
+    io::{Read, Write},
+    net::{Shutdown, SocketAddr, TcpListener},
+    os::unix::net::{UnixListener, UnixStream},
+    sync::{Arc, Mutex, PoisonError},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+/// An engine on a thread, with what it dials.
+struct Running {
+    address: SocketAddr,
+    name: String,
+    stop: Stop,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// How it is told to end.
+enum Stop {
+    Remote(Remote),
+    Board(Arc<Board>),
+}
+
+struct Start {
+    spec: MechanismSpec,
+    config: Config,
+    application: Tester,
+    listener: std::os::fd::OwnedFd,
+    inbox: Inbox,
+}
+
+impl Visitor for Start {
+    type Output = ();
+
+    fn visit<M: Mechanism>(self) {
+        let rules = Arc::new(Rules::new(&self.config));
+        Engine::<M, _>::new(
+            &self.config,
+            &self.spec.options(),
+            self.application,
+            (rules, Local::new(None)),
+            (vec![self.listener], 1000),
+            self.inbox,
+        )
+        .unwrap()
+        .run()
+        .unwrap();
+    }
+}
+
+impl Running {
+    fn start(spec: &MechanismSpec, interest: Discipline, application: Tester) -> Self {
+        let mut config = Config::new(".");
+        config.interest = interest;
+        config.limits.body = u64::MAX;
+        let listener = listener::tcp("127.0.0.1:0".parse().unwrap(), 64, false).unwrap();
+        let crate::config::Listen::Tcp(address) = listener::address_of(&listener).unwrap() else {
+            panic!("a TCP address")
+        };
+        let (remote, far_end) = Remote::pair().unwrap();
+        let inbox = Inbox::new(far_end);
+        let name = format!("{spec}, {interest:?}");
+        let start = Start { spec: spec.clone(), config, application, listener, inbox };
+        let thread = thread::Builder::new().name(name.clone());
+        let thread = thread
+            .spawn(move || {
+                let mechanism = start.spec.name.clone();
+                with_mechanism(&mechanism, start).unwrap();
+            })
+            .unwrap();
+        Self { address, name, stop: Stop::Remote(remote), thread: Some(thread) }
+    }
+
+    /// The engine that serves one connection after the other.
+    fn start_blocking(application: Tester) -> Self {
+        let mut config = Config::new(".");
+        config.limits.body = u64::MAX;
+        let (queues, _) = Queues::open(&config, 1).unwrap();
+        let crate::config::Listen::Tcp(address) = queues.addresses().unwrap()[0] else {
+            panic!("a TCP address")
+        };
+        let board = Arc::new(Board::new(1).unwrap());
+        let seat = board.take_seat().unwrap();
+        let thread = thread::spawn(move || {
+            let own = (Arc::new(Rules::new(&config)), Local::new(None));
+            let before = pollux_sys::counters();
+            let mut engine = Blocking::new(&config, application, own, seat, before);
+            while let Some(socket) = engine.accept(queues.of(0)).unwrap() {
+                engine.serve(socket);
+            }
+        });
+        Self { address, name: "blocking".into(), stop: Stop::Board(board), thread: Some(thread) }
+    }
+
+    fn client(&self) -> Client {
+        Client::connect(self.address)
+    }
+
+    /// The content of the answer to a GET, chunked or not.
+    fn get(&self, path: &str) -> String {
+        let mut client = self.client();
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"));
+        content(&client.read_to_the_end())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        match &self.stop {
+            Stop::Remote(remote) => remote.stop(Duration::ZERO),
+            Stop::Board(board) => board.stop(Duration::ZERO),
+        }
+        let outcome = self.thread.take().unwrap().join();
+        assert!(outcome.is_ok() || thread::panicking(), "{}: the engine panicked", self.name);
+    }
+}
+
+/// Status and content of a whole answer.
+fn content(reply: &[u8]) -> String {
+    let text = String::from_utf8_lossy(reply);
+    let (head, mut rest) =
+        text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no head: {text:?}"));
+    let status = &head[9..12];
+    if !head.contains("Transfer-Encoding: chunked") {
+        return format!("{status} {rest}");
+    }
+    let mut content = String::new();
+    loop {
+        let Some((size, more)) = rest.split_once("\r\n") else {
+            return format!("{status} {content} (cut)");
+        };
+        let size = usize::from_str_radix(size, 16).unwrap();
+        if size == 0 {
+            return format!("{status} {content}");
+        }
+        content.push_str(&more[..size]);
+        rest = &more[size + 2..];
+    }
+}
+
+/// Echoes what comes on each connection until its end; `pace` is slept between two reads.
+fn echo(mut stream: impl Read + Write, pace: Duration) -> usize {
+    let mut buffer = vec![0; 64 << 10];
+    let mut all = 0;
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) | Err(_) => return all,
+            Ok(count) => {
+                all += count;
+                if stream.write_all(&buffer[..count]).is_err() {
+                    return all;
+                }
+            }
+        }
+        thread::sleep(pace);
+    }
+}
+
+/// What the tests' applications dial: echoes on TCP and at a path.
+fn upstreams(directory: &std::path::Path) -> (SocketAddr, std::path::PathBuf) {
+    let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = upstream.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in upstream.incoming() {
+            thread::spawn(move || echo(stream.unwrap(), Duration::ZERO));
+        }
+    });
+    let path = directory.join("echo");
+    let unix = UnixListener::bind(&path).unwrap();
+    thread::spawn(move || {
+        for stream in unix.incoming() {
+            thread::spawn(move || echo(stream.unwrap(), Duration::ZERO));
+        }
+    });
+    (address, path)
+}
+
+/// Runs `test`, which has one connection at a time, for the blocking engine too.
+fn on_every_engine(test: impl Fn(&Running) + Sync) {
+    let directory = tempfile::tempdir().unwrap();
+    let (address, path) = upstreams(directory.path());
+    let running = Running::start_blocking(Tester::new(address, path));
+    thread::scope(|scope| {
+        scope.spawn(|| test(&running));
+        on_every_mechanism(&test);
+    });
+}
+
+/// Runs `test` for each mechanism in each discipline, all at once: they mostly wait.
+fn on_every_mechanism(test: impl Fn(&Running) + Sync) {
+    let directory = tempfile::tempdir().unwrap();
+    let (address, path) = upstreams(directory.path());
+    // All share this process's descriptors, and select holds those below FD_SETSIZE only: it goes
+    // first, and one test at a time.
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let all = registry::ALL.iter().map(|description| description.name);
+    let (first, rest): (Vec<_>, Vec<_>) = all.partition(|name| *name == "select");
+    let mut tested = 0;
+    for names in [first, rest] {
+        thread::scope(|scope| {
+            for name in names {
+                let spec: MechanismSpec = name.parse().unwrap();
+                if let Err(reason) = registry::probe(&spec) {
+                    eprintln!("skipped: {spec}: {reason}");
+                    continue;
+                }
+                for interest in [Discipline::Eager, Discipline::PerState] {
+                    tested += 1;
+                    let tester = Tester::new(address, path.clone());
+                    let running = Running::start(&spec, interest, tester);
+                    let test = &test;
+                    let thread = thread::Builder::new().name(running.name.clone());
+                    thread.spawn_scoped(scope, move || test(&running)).unwrap();
+                }
+            }
+        });
+    }
+    assert!(tested >= 8, "only {tested} could be tested");
+}
+
+static TURN: Mutex<()> = Mutex::new(());
+
+#[test]
+fn an_upstream_answers_for_the_application() {
+    on_every_engine(|running| {
+        for path in ["/echo/hello", "/unix/hello"] {
+            for _ in 0..3 {
+                assert_eq!(running.get(path), "200 hello", "{}", running.name);
+            }
+        }
+        // On one connection, and with a request behind each.
+        let mut client = running.client();
+        client
+            .send("GET /echo/a HTTP/1.1\r\nHost: t\r\n\r\nGET /late/1 HTTP/1.1\r\nHost: t\r\n\r\n");
+        client.send("GET /echo/b HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n");
+        let all = client.read_to_the_end();
+        let text = String::from_utf8_lossy(&all);
+        assert_eq!(text.matches("HTTP/1.1 200").count(), 3, "{}: {text}", running.name);
+        let (a, late, b) = (text.find("\r\na\r\n"), text.find("late"), text.find("\r\nb\r\n"));
+        assert!(a.is_some() && a < late && late < b, "{}: {text}", running.name);
+    });
+}
+
+#[test]
+fn alarms_come_neither_early_nor_never() {
+    on_every_engine(|running| {
+        let started_at = Instant::now();
+        assert_eq!(running.get("/late/3"), "200 late", "{}", running.name);
+        assert!(started_at.elapsed() >= Duration::from_millis(300), "{}", running.name);
+        // One that is cancelled never comes.
+        assert_eq!(running.get("/cancelled-alarm"), "200 second", "{}", running.name);
+    });
+}
+
+#[test]
+fn a_dial_that_fails_is_told_with_its_reason() {
+    on_every_engine(|running| {
+        assert!(running.get("/refused").starts_with("502"), "{}", running.name);
+        assert!(running.get("/refused").contains("connection refused"), "{}", running.name);
+        assert!(running.get("/no-socket").contains("entity not found"), "{}", running.name);
+        let started_at = Instant::now();
+        assert!(running.get("/unanswered").contains("timed out"), "{}", running.name);
+        assert!(started_at.elapsed() >= Duration::from_millis(200), "{}", running.name);
+    });
+}
+
+#[test]
+fn a_stream_waits_for_its_reader_and_loses_nothing() {
+    on_every_engine(|running| {
+        let mut client = running.client();
+        client.send("GET /stream/100 HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n");
+        // The buffers fill.
+        thread::sleep(Duration::from_millis(300));
+        let all = client.read_to_the_end();
+        assert!(all.ends_with(b"\r\n0\r\n\r\n"), "{}: {} octets", running.name, all.len());
+        assert_eq!(all.iter().filter(|byte| **byte == b'~').count(), 100 << 16, "{}", running.name);
+        let most: usize = running.get("/most")[4..].parse().unwrap();
+        assert!(most <= 3 << 16, "{}: {most} octets were held at once", running.name);
+    });
+}
+
+#[test]
+fn an_upload_waits_for_its_taker_and_loses_nothing() {
+    on_every_engine(|running| {
+        let len = 4 << 20;
+        let mut client = running.client();
+        client.send(format!(
+            "POST /upload HTTP/1.1\r\nHost: t\r\nConnection: close\r\nContent-Length: {len}\r\n\r\n"
+        ));
+        let mut writer = client.socket().try_clone().unwrap();
+        let writing = thread::spawn(move || writer.write_all(&vec![b'~'; len]));
+        let all = client.read_to_the_end();
+        writing.join().unwrap().unwrap();
+        let octets = all.iter().filter(|byte| **byte == b'~').count();
+        assert_eq!(octets, len, "{}: the echo of the upload", running.name);
+        assert!(all.ends_with(b"0\r\n\r\n"), "{}", running.name);
+        let most: usize = running.get("/most")[4..].parse().unwrap();
+        assert!(most <= 3 << 16, "{}: {most} octets were held at once", running.name);
+    });
+}
+
+#[test]
+fn many_who_wait_are_woken_by_one() {
+    on_every_mechanism(|running| {
+        let mut waiting: Vec<Client> = (0..40).map(|_| running.client()).collect();
+        for client in &mut waiting {
+            client.send("GET /wait HTTP/1.1\r\nHost: t\r\n\r\n");
+        }
+        let started_at = Instant::now();
+        while running.get("/waiting") != "200 40" {
+            assert!(
+                started_at.elapsed() < PATIENCE,
+                "{}: {}",
+                running.name,
+                running.get("/waiting")
+            );
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(running.get("/wake"), "200 40", "{}", running.name);
+        for client in &mut waiting {
+            assert_eq!(client.reply().text(), "woken", "{}", running.name);
+            assert_eq!(client.get("/most").status, 200, "{}", running.name);
+        }
+    });
+}
+
+#[test]
+fn a_link_of_the_application_serves_many_exchanges() {
+    on_every_mechanism(|running| {
+        let mut clients: Vec<Client> = (0..20).map(|_| running.client()).collect();
+        for _ in 0..5 {
+            for client in &mut clients {
+                client.send("GET /pooled HTTP/1.1\r\nHost: t\r\n\r\n".repeat(3));
+            }
+            for client in &mut clients {
+                for _ in 0..3 {
+                    assert_eq!(client.reply().text(), "pooled 112", "{}", running.name);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn who_waits_for_a_client_that_has_gone_is_told() {
+    on_every_mechanism(|running| {
+        let mut reset = running.client();
+        reset.send("GET /wait HTTP/1.1\r\nHost: t\r\n\r\n");
+        let started_at = Instant::now();
+        while running.get("/waiting") != "200 1" {
+            assert!(started_at.elapsed() < PATIENCE, "{}", running.name);
+            thread::sleep(Duration::from_millis(5));
+        }
+        // Half a close is told as that, and whoever waits may answer still.
+        let mut half = running.client();
+        half.send("GET /until-end HTTP/1.1\r\nHost: t\r\n\r\n");
+        thread::sleep(Duration::from_millis(20));
+        half.socket().shutdown(Shutdown::Write).unwrap();
+        assert_eq!(half.reply().text(), "ended", "{}", running.name);
+        assert!(half.is_closed(), "{}", running.name);
+        socket2::SockRef::from(reset.socket()).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(reset);
+        while running.get("/gone") != "200 1" {
+            assert!(started_at.elapsed() < PATIENCE, "{}: {}", running.name, running.get("/gone"));
+            thread::sleep(Duration::from_millis(5));
+        }
+        // Who pipelines without end while he waits is not read without end, nor is it spun.
+        let mut flood = running.client();
+        flood.send("GET /late/5 HTTP/1.1\r\nHost: t\r\n\r\n");
+        flood.send("GET /most HTTP/1.1\r\nHost: t\r\n\r\n".repeat(2000));
+        for _ in 0..2001 {
+            assert_eq!(flood.reply().status, 200, "{}", running.name);
+        }
+    });
+}
+
+#[test]
+fn a_tunnel_carries_both_ways_until_both_have_ended() {
+    on_every_engine(|running| {
+        let mut client = running.client();
+        client.send("GET /tunnel HTTP/1.1\r\nHost: t\r\n\r\nearly");
+        let mut stream = client.socket().try_clone().unwrap();
+        let head = b"HTTP/1.1 101 Switching Protocols\r\n\r\nearly";
+        let mut seen = vec![0; head.len()];
+        stream.read_exact(&mut seen).unwrap();
+        assert_eq!(seen, head, "{}", running.name);
+        stream.write_all(b"ping").unwrap();
+        stream.read_exact(&mut seen[..4]).unwrap();
+        assert_eq!(&seen[..4], b"ping", "{}", running.name);
+        // More than all buffers hold, and the end behind it.
+        let mut writer = stream.try_clone().unwrap();
+        let writing = thread::spawn(move || {
+            writer.write_all(&vec![b't'; 4 << 20]).unwrap();
+            writer.shutdown(Shutdown::Write).unwrap();
+        });
+        thread::sleep(Duration::from_millis(100));
+        let mut all = Vec::new();
+        stream.read_to_end(&mut all).unwrap();
+        writing.join().unwrap();
+        assert!(
+            all.len() == 4 << 20 && all.iter().all(|byte| *byte == b't'),
+            "{}: {}",
+            running.name,
+            all.len()
+        );
+        assert_eq!(running.get("/late/0"), "200 late", "{}", running.name);
+    });
+}
+
+#[test]
+fn names_are_resolved_beside_the_loop() {
+    on_every_engine(|running| {
+        assert_eq!(running.get("/resolve/127.0.0.7"), "200 127.0.0.7:80", "{}", running.name);
+        let local = running.get("/resolve/localhost");
+        assert!(
+            local.contains("127.0.0.1:80") || local.contains("[::1]:80"),
+            "{}: {local}",
+            running.name
+        );
+        // A label longer than a name may have (RFC 1035 §2.3.4): no server of names is asked, who
+        // may be one that never answers.
+        let none = running.get(&format!("/resolve/{}.invalid", "a".repeat(64)));
+        assert!(none.contains("cannot be resolved"), "{}: {none}", running.name);
+    });
+}
+
+/// The control of [`echo`]: it echoes, and counts.
+#[test]
+fn the_upstream_echoes() {
+    let (near, far) = UnixStream::pair().unwrap();
+    let thread = thread::spawn(move || echo(far, Duration::ZERO));
+    (&near).write_all(b"abc").unwrap();
+    near.shutdown(Shutdown::Write).unwrap();
+    let mut all = String::new();
+    (&near).read_to_string(&mut all).unwrap();
+    assert_eq!((all.as_str(), thread.join().unwrap()), ("abc", 3));
+}

@@ -1,0 +1,206 @@
+//! A worker on a mechanism that fails as a test says, and that counts what is answered between two
+//! waits.
+
+use super::application::Tester;
+use crate::{
+    application::{Application, Flow, Part, Turn, Wake, World},
+    config::Config,
+    control::{Inbox, Remote},
+    engine::readiness::Engine,
+    listener,
+    local::Local,
+    outbox::Outbox,
+    rules::Rules,
+    statistics::Statistics,
+};
+use pollux_event::{
+    Description, Error, Event, Interest, Mechanism, Options, Token, Waker,
+    mechanism::epoll::EpollLevel,
+};
+use pollux_http::request::Request;
+use std::{
+    cell::Cell,
+    io,
+    net::SocketAddr,
+    os::fd::{BorrowedFd, OwnedFd},
+    sync::Arc,
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+/// Where a call can be made to fail.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum FaultAt {
+    Wait,
+    Add,
+    Modify,
+}
+
+thread_local! {
+    /// Calls of this thread that are still to fail, and how, by [`FaultAt`].
+    static FAULTS: [Cell<(u32, i32)>; 3] = const { [const { Cell::new((0, 0)) }; 3] };
+    /// Requests begun since the last wait, and the most there were between two waits.
+    static BEGUN: Cell<u32> = const { Cell::new(0) };
+    static MOST_BEGUN: Cell<u32> = const { Cell::new(0) };
+}
+
+/// This thread's next `count` calls there fail with `errno`.
+pub(super) fn fail(at: FaultAt, count: u32, errno: i32) {
+    FAULTS.with(|faults| faults[at as usize].set((count, errno)));
+}
+
+fn pass(at: FaultAt, call: &'static str) -> Result<(), Error> {
+    FAULTS.with(|faults| {
+        let (left, errno) = faults[at as usize].get();
+        if left == 0 {
+            return Ok(());
+        }
+        faults[at as usize].set((left - 1, errno));
+        Err(Error::Io { call, source: io::Error::from_raw_os_error(errno) })
+    })
+}
+
+/// epoll, but that calls fail as the thread says.
+struct Seam(EpollLevel);
+
+impl Mechanism for Seam {
+    const DESCRIPTION: &'static Description = EpollLevel::DESCRIPTION;
+
+    fn open(options: &Options) -> Result<Self, Error> {
+        EpollLevel::open(options).map(Self)
+    }
+    fn add(&mut self, fd: BorrowedFd<'_>, interest: Interest) -> Result<Token, Error> {
+        pass(FaultAt::Add, "epoll_ctl")?;
+        self.0.add(fd, interest)
+    }
+    fn modify(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
+        pass(FaultAt::Modify, "epoll_ctl")?;
+        self.0.modify(token, interest)
+    }
+    fn remove(&mut self, token: Token) -> Result<(), Error> {
+        self.0.remove(token)
+    }
+    fn close(&mut self, token: Token, fd: OwnedFd) -> Result<(), Error> {
+        self.0.close(token, fd)
+    }
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<usize, Error> {
+        MOST_BEGUN.set(MOST_BEGUN.get().max(BEGUN.take()));
+        pass(FaultAt::Wait, "epoll_wait")?;
+        self.0.wait(timeout)
+    }
+    fn next_event(&mut self) -> Option<Event> {
+        self.0.next_event()
+    }
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+    fn waker(&mut self) -> Result<Waker, Error> {
+        self.0.waker()
+    }
+    fn reopen_after_fork(&mut self) -> Result<(), Error> {
+        self.0.reopen_after_fork()
+    }
+}
+
+/// An application whose requests are counted.
+struct Counted<A>(A);
+
+impl<A: Application> Application for Counted<A> {
+    type Exchange = A::Exchange;
+
+    fn begin(
+        &mut self,
+        turn: &mut Turn<'_>,
+        request: &Request<'_>,
+        outbox: &mut Outbox,
+    ) -> Flow<A::Exchange> {
+        BEGUN.set(BEGUN.get() + 1);
+        self.0.begin(turn, request, outbox)
+    }
+    fn body(
+        &mut self,
+        turn: &mut Turn<'_>,
+        exchange: A::Exchange,
+        part: Part<'_>,
+        outbox: &mut Outbox,
+    ) -> Flow<A::Exchange> {
+        self.0.body(turn, exchange, part, outbox)
+    }
+    fn resume(
+        &mut self,
+        turn: &mut Turn<'_>,
+        exchange: A::Exchange,
+        wake: Wake<'_>,
+        outbox: &mut Outbox,
+    ) -> Flow<A::Exchange> {
+        self.0.resume(turn, exchange, wake, outbox)
+    }
+    fn cancel(&mut self, turn: &mut Turn<'_>, exchange: A::Exchange) {
+        self.0.cancel(turn, exchange);
+    }
+    fn event(&mut self, world: &mut World<'_>, wake: Wake<'_>) {
+        self.0.event(world, wake);
+    }
+}
+
+/// What a worker leaves.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) statistics: Statistics,
+    /// The most requests that were begun between two waits.
+    pub(super) most_begun: u32,
+}
+
+pub(super) struct Worker {
+    pub(super) address: SocketAddr,
+    remote: Remote,
+    thread: JoinHandle<anyhow::Result<Ended>>,
+}
+
+impl Worker {
+    /// An engine on a thread, with the tests' application; `spoil` is called there before it runs.
+    pub(super) fn start(spoil: impl FnOnce() + Send + 'static) -> Self {
+        Self::start_with(Config::new("."), spoil)
+    }
+
+    pub(super) fn start_with(config: Config, spoil: impl FnOnce() + Send + 'static) -> Self {
+        let application =
+            |_: &Config, _: &Rules, address| Tester::new(address, "/nonexistent".into());
+        Self::serve(config, application, spoil)
+    }
+
+    /// The same with the application that `open` opens; it gets the address of the worker, too.
+    pub(super) fn serve<A: Application>(
+        config: Config,
+        open: impl FnOnce(&Config, &Rules, SocketAddr) -> A + Send + 'static,
+        spoil: impl FnOnce() + Send + 'static,
+    ) -> Self {
+        let listener = listener::tcp("127.0.0.1:0".parse().unwrap(), 64, false).unwrap();
+        let address = socket2::SockRef::from(&listener).local_addr().unwrap().as_socket().unwrap();
+        let (remote, far_end) = Remote::pair().unwrap();
+        let thread = thread::spawn(move || {
+            let rules = Arc::new(Rules::new(&config));
+            let application = Counted(open(&config, &rules, address));
+            let own = (rules, Local::new(None));
+            let inbox = Inbox::new(far_end);
+            let listeners = (vec![listener], 100);
+            let options = Options::default();
+            let engine =
+                Engine::<Seam, _>::new(&config, &options, application, own, listeners, inbox)?;
+            spoil();
+            let statistics = engine.run()?;
+            Ok(Ended { statistics, most_begun: MOST_BEGUN.get() })
+        });
+        Self { address, remote, thread }
+    }
+
+    pub(super) fn stop(self) -> anyhow::Result<Ended> {
+        self.remote.stop(Duration::ZERO);
+        let asked_at = Instant::now();
+        while !self.thread.is_finished() {
+            assert!(asked_at.elapsed() < Duration::from_secs(20), "a stop is not heard");
+            thread::sleep(Duration::from_millis(5));
+        }
+        self.thread.join().unwrap()
+    }
+}

@@ -1,0 +1,173 @@
+//! The access log of processes: one of them writes, all others send it their lines.
+//!
+//! Over a pair of sockets that keep messages apart, so that lines of different processes never mix.
+//! The queue is the kernel's; when it is full, lines are dropped and counted, as with a thread. So is
+//! a single line that is longer than a message can be (some 200 KB): a request's head of that length
+//! has to be allowed first (`--max-header`).
+
+use super::{LogSource, Message, Way, open, write_each};
+use crate::config::LogTarget;
+use rustix::{
+    io::Errno,
+    net::{RecvFlags, SendFlags, recv, send as send_message},
+};
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::Arc,
+};
+
+/// A message that is no lines: none begin with it.
+const REOPEN: &[u8] = b"\0";
+/// Longer messages are not sent: the kernel's default for a socket's queue is less.
+const MESSAGE_BYTES: usize = 256 << 10;
+
+/// The access log, seen from who looks after the processes.
+#[derive(Debug)]
+pub(crate) struct LogProcess {
+    target: LogTarget,
+    /// Where lines arrive. Held here too, so that nothing is lost when the writer is replaced.
+    far: OwnedFd,
+    near: Arc<OwnedFd>,
+}
+
+impl LogProcess {
+    /// Nobody writes yet; but it is known that the target can be written to.
+    ///
+    /// # Errors
+    /// When the file cannot be opened for appending, or there are no sockets left.
+    pub(crate) fn new(target: &LogTarget) -> anyhow::Result<Self> {
+        drop(open(target)?);
+        let (far, near) = pollux_sys::packet_pair()?;
+        Ok(Self { target: target.clone(), far, near: Arc::new(near) })
+    }
+
+    /// Where processes get their ends from. They keep [`LogProcess::near`] open.
+    pub(crate) fn source(&self) -> LogSource {
+        LogSource(Way::Process(self.near.clone()))
+    }
+
+    /// The end to send on.
+    pub(crate) fn near(&self) -> BorrowedFd<'_> {
+        self.near.as_fd()
+    }
+
+    /// The end that the writer keeps open.
+    pub(crate) fn far(&self) -> BorrowedFd<'_> {
+        self.far.as_fd()
+    }
+
+    /// The life of the process that writes: until nobody is left who could send.
+    pub(crate) fn write(&self) -> u8 {
+        let file = match open(&self.target) {
+            Ok(file) => file,
+            Err(error) => {
+                tracing::error!("{error:#}; lines wait, and are lost when too many do");
+                return 1;
+            }
+        };
+        let mut buffer = vec![0; MESSAGE_BYTES];
+        write_each(|| receive(&self.far, &mut buffer), &self.target, file);
+        0
+    }
+
+    /// Has the file opened anew, behind all lines that were handed over before.
+    pub(crate) fn reopen(&self) {
+        if !send(&self.near, REOPEN) {
+            tracing::warn!("access log: the writer is behind, so it is not reopened; ask again");
+        }
+    }
+}
+
+/// Sends whole lines. Returns whether they were taken.
+pub(super) fn send(socket: &OwnedFd, lines: &[u8]) -> bool {
+    // Not counted, as what a thread is handed is not.
+    send_message(socket, lines, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_ok()
+}
+
+fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> Option<Message> {
+    loop {
+        let received = match recv(socket, &mut *buffer, RecvFlags::empty()) {
+            Ok((received, _)) => received,
+            Err(Errno::INTR) => continue,
+            Err(error) => {
+                tracing::error!("access log: {}", io::Error::from(error));
+                return None;
+            }
+        };
+        return match &buffer[..received] {
+            [] => None,
+            message if message == REOPEN => Some(Message::Reopen),
+            lines => Some(Message::Lines(lines.to_vec())),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use std::thread;
+
+    #[test]
+    fn lines_of_several_never_mix_and_all_arrive() {
+        let directory = tempfile::tempdir().unwrap();
+        let target = LogTarget::File(directory.path().join("log"));
+        let log = LogProcess::new(&target).unwrap();
+        let moved = directory.path().join("moved");
+        thread::scope(|scope| {
+            let (source, far) = (log.source(), log.far().try_clone_to_owned().unwrap());
+            let file = open(&target).unwrap();
+            let writer = scope.spawn(move || {
+                let mut buffer = vec![0; MESSAGE_BYTES];
+                write_each(|| receive(&far, &mut buffer), &target, file);
+            });
+            let LogTarget::File(path) = &log.target else { unreachable!() };
+            for round in 0..2 {
+                let senders: Vec<_> = (0..4)
+                    .map(|_| {
+                        let mut end = source.writer();
+                        scope.spawn(move || {
+                            let line = format!("GET /{} HTTP/1.1", "x".repeat(1000));
+                            for _ in 0..50 {
+                                end.write(Clock::start().date(), line.as_bytes(), 200, 1);
+                                end.hand_over();
+                                // Not faster than it is written, here: then none is dropped.
+                                thread::sleep(std::time::Duration::from_millis(1));
+                            }
+                            end.dropped()
+                        })
+                    })
+                    .collect();
+                let dropped: u64 = senders.into_iter().map(|sender| sender.join().unwrap()).sum();
+                assert_eq!(dropped, 0);
+                if round == 0 {
+                    std::fs::rename(path, &moved).unwrap();
+                    log.reopen();
+                }
+            }
+            let LogProcess { near, target, .. } = log;
+            drop((source, near));
+            writer.join().unwrap();
+            let LogTarget::File(path) = target else { unreachable!() };
+            for path in [&moved, &path] {
+                let text = std::fs::read_to_string(path).unwrap();
+                assert_eq!(text.lines().count(), 200, "{}", path.display());
+                assert!(text.lines().all(|line| line.ends_with("x HTTP/1.1\" 200 1")));
+            }
+        });
+    }
+
+    #[test]
+    fn who_does_not_read_costs_lines_and_no_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let log = LogProcess::new(&LogTarget::File(directory.path().join("log"))).unwrap();
+        let mut end = log.source().writer();
+        let line = "x".repeat(10_000);
+        for _ in 0..1_000 {
+            end.write(Clock::start().date(), line.as_bytes(), 200, 1);
+            end.hand_over();
+        }
+        assert!((900..1_000).contains(&end.dropped()), "{}", end.dropped());
+    }
+}

@@ -1,0 +1,289 @@
+//! What is kept of a connection between two turns, and what it needs next.
+
+use super::{Host, Round, Terms};
+use crate::{config::RECEIVE_PROGRESS_BYTES, outbox::Outbox};
+use pollux_http::{body::Decoder, request::Resume};
+
+/// The most input that is read and thrown away after the last response, so that the peer can read
+/// it before he is reset.
+const LINGER_BYTES: u64 = 4 << 20;
+
+/// So many octets are kept of what comes behind a request that is not answered yet; then nothing
+/// more is read. That much is read at all so that a client's end of stream is noticed.
+const KEPT_INPUT: usize = 16 << 10;
+
+/// A connection. Between requests it owns nothing: 16 octets.
+#[derive(Debug)]
+pub(crate) struct Connection<X> {
+    pub(super) ongoing: Option<Box<Ongoing<X>>>,
+    /// Requests that have come.
+    pub(super) requests: u32,
+    pub(super) phase: Phase,
+    pub(super) flags: Flags,
+}
+
+/// How far a connection's life has gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Requests are taken.
+    Open,
+    /// No further request is taken; when the output is gone, the connection ends.
+    Closing,
+    /// We have closed our side and wait for the peer to close his.
+    Lingering,
+}
+
+bitflags::bitflags! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(super) struct Flags: u8 {
+        /// The peer may still be sending: closing at once would turn into a reset, which can
+        /// overtake the response (RFC 9112 §9.6).
+        const UNREAD = 1;
+        /// The peer has closed his side.
+        const INPUT_ENDED = 1 << 1;
+    }
+}
+
+/// A request or a response that is under way.
+#[derive(Debug)]
+pub(super) struct Ongoing<X> {
+    /// Input not yet dealt with: a part of a head, or what must wait.
+    pub(super) input: Vec<u8>,
+    /// How far `input` has been looked at.
+    pub(super) resume: Resume,
+    /// `input` holds requests that could be answered but for the output before them, or for others
+    /// whose turn it is.
+    pub(super) has_more: bool,
+    /// The body that is still to come, or is being read past.
+    pub(super) body: Option<Decoder>,
+    /// Octets of it that came since [`Connection::takes_progress`] last said so.
+    pub(super) received: u64,
+    /// The exchange.
+    pub(super) exchange: Option<Running<X>>,
+    /// What a send did not take.
+    pub(super) output: Outbox,
+    /// Octets of `output` that the peer has taken since the send timeout began.
+    pub(super) sent: u64,
+    /// What the kernel held of the output when [`Connection::has_taken`] was last asked, and what
+    /// it was given since.
+    pub(super) held: Option<u64>,
+    pub(super) given: u64,
+    /// Octets discarded while lingering.
+    pub(super) discarded: u64,
+}
+
+/// An exchange that was not answered at once.
+#[derive(Debug)]
+pub(super) struct Running<X> {
+    pub(super) state: X,
+    pub(super) terms: Terms,
+    /// The body goes to it as it comes.
+    pub(super) wants_body: bool,
+    /// Something of the answer has been written.
+    pub(super) has_begun: bool,
+    /// The outbox was full when it last had its say: it is told when the outbox is low.
+    pub(super) is_owed_room: bool,
+}
+
+/// What a connection needs next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// Octets from the peer.
+    Receive(Awaits),
+    /// The output to leave ([`Round::output`]). Octets may be received meanwhile.
+    Send,
+    /// Whoever answers to go on ([`Round::resume`]). Octets may be received meanwhile, for as long
+    /// as [`Connection::takes_input`].
+    Application,
+    /// Another turn, when the others have had theirs ([`Round::go_on`]).
+    Turn,
+    /// Our side to be closed, and then [`Connection::linger`].
+    Linger,
+    /// To be closed.
+    Close,
+}
+
+/// What is to be received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Awaits {
+    /// The first request, or the rest of one that has begun.
+    Request,
+    /// The next request.
+    Next,
+    /// The end of the stream, after we have closed our side.
+    End,
+}
+
+impl<X> Default for Connection<X> {
+    fn default() -> Self {
+        Self { ongoing: None, requests: 0, phase: Phase::Open, flags: Flags::empty() }
+    }
+}
+
+impl<X> Default for Ongoing<X> {
+    fn default() -> Self {
+        Self {
+            input: Vec::new(),
+            resume: Resume::new(),
+            has_more: false,
+            body: None,
+            received: 0,
+            exchange: None,
+            output: Outbox::default(),
+            sent: 0,
+            held: None,
+            given: 0,
+            discarded: 0,
+        }
+    }
+}
+
+impl<X> Connection<X> {
+    /// A turn. What is not sent in it, of `scratch` too, is kept.
+    #[inline]
+    pub(crate) fn round<'r>(&'r mut self, scratch: &'r mut Outbox) -> Round<'r, X> {
+        Round::new(self, scratch)
+    }
+
+    /// The peer has closed his side. What he asked before is still answered.
+    pub(crate) fn end_of_input(&mut self) {
+        self.flags |= Flags::INPUT_ENDED;
+    }
+
+    /// Whether the peer has closed his side.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.flags.contains(Flags::INPUT_ENDED)
+    }
+
+    /// Whether there is room for more input while something else is waited for.
+    pub(crate) fn takes_input(&self) -> bool {
+        !self.has_ended()
+            && self.ongoing.as_ref().is_none_or(|ongoing| ongoing.input.len() < KEPT_INPUT)
+    }
+
+    /// What it needs next, where all output of the turn has left or is kept.
+    #[inline]
+    pub(crate) fn need(&self) -> Need {
+        if self.ongoing.is_none() && self.phase == Phase::Open && self.flags.is_empty() {
+            let awaits = if self.requests == 0 { Awaits::Request } else { Awaits::Next };
+            return Need::Receive(awaits);
+        }
+        self.special_need()
+    }
+
+    #[cold]
+    fn special_need(&self) -> Need {
+        let ongoing = self.ongoing.as_deref();
+        if ongoing.is_some_and(|ongoing| !ongoing.output.is_empty()) {
+            return Need::Send;
+        }
+        let ended = self.has_ended();
+        match self.phase {
+            Phase::Closing if ended || !self.flags.contains(Flags::UNREAD) => Need::Close,
+            Phase::Closing => Need::Linger,
+            Phase::Lingering => {
+                let discarded = ongoing.map_or(0, |ongoing| ongoing.discarded);
+                if ended || discarded > LINGER_BYTES {
+                    Need::Close
+                } else {
+                    Need::Receive(Awaits::End)
+                }
+            }
+            Phase::Open => match ongoing {
+                Some(Ongoing { exchange: Some(exchange), .. }) if !exchange.wants_body => {
+                    Need::Application
+                }
+                Some(ongoing) if ongoing.has_more => Need::Turn,
+                // Whatever is kept can never become whole.
+                _ if ended => Need::Close,
+                _ => Need::Receive(Awaits::Request),
+            },
+        }
+    }
+
+    /// Our side has been closed: from now on input is discarded.
+    pub(crate) fn linger(&mut self) {
+        self.phase = Phase::Lingering;
+        if let Some(ongoing) = &mut self.ongoing {
+            ongoing.forget_input();
+        }
+    }
+
+    /// The connection is about to go: who was answering is told.
+    pub(crate) fn abandon<H: Host<Exchange = X>>(&mut self, host: &mut H) {
+        if let Some(ongoing) = &mut self.ongoing
+            && let Some(exchange) = ongoing.exchange.take()
+        {
+            host.cancelled(&exchange.terms, exchange.state);
+        }
+    }
+
+    /// Whether the exchange of this number is still waiting for something.
+    pub(crate) fn is_running(&self, number: u32) -> bool {
+        self.ongoing
+            .as_ref()
+            .and_then(|ongoing| ongoing.exchange.as_ref())
+            .is_some_and(|exchange| exchange.terms.number == number)
+    }
+
+    /// Whether the peer has taken `step` octets since this was last asked; the first time it is so.
+    /// `unacknowledged` is how much the kernel still holds for it.
+    pub(crate) fn has_taken(&mut self, unacknowledged: u64, step: u64) -> bool {
+        let Some(ongoing) = &mut self.ongoing else { return false };
+        let given = ongoing.held.map(|held| held + ongoing.given);
+        ongoing.held = Some(unacknowledged);
+        ongoing.given = 0;
+        given.is_none_or(|given| given.saturating_sub(unacknowledged) >= step)
+    }
+
+    /// Whether [`RECEIVE_PROGRESS_BYTES`] of a body have come since that was last so. A body may be as
+    /// long as the limits allow: its time is for so much of it.
+    pub(crate) fn takes_progress(&mut self) -> bool {
+        let Some(ongoing) = &mut self.ongoing else { return false };
+        let has_progressed = ongoing.received >= RECEIVE_PROGRESS_BYTES;
+        if has_progressed {
+            ongoing.received = 0;
+        }
+        has_progressed
+    }
+
+    /// HTTP is over on this connection: what was received behind the last request, and what is still
+    /// to be sent. The exchange is not told.
+    pub(crate) fn take_raw(&mut self) -> (Vec<u8>, Outbox) {
+        let ongoing = self.ongoing.take();
+        ongoing.map_or_else(Default::default, |ongoing| (ongoing.input, ongoing.output))
+    }
+
+    /// Whether nothing is under way: no part of a request, no part of a response.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.ongoing.is_none() && self.phase == Phase::Open && self.flags.is_empty()
+    }
+
+    /// Requests that have come so far.
+    #[inline]
+    pub(crate) fn requests(&self) -> u32 {
+        self.requests
+    }
+
+    /// Gives the memory back when nothing is under way.
+    pub(super) fn tidy(&mut self) {
+        let is_over = self.ongoing.as_ref().is_some_and(|ongoing| {
+            ongoing.input.is_empty()
+                && ongoing.body.is_none()
+                && ongoing.exchange.is_none()
+                && ongoing.output.is_empty()
+        });
+        if is_over && self.phase != Phase::Lingering {
+            self.ongoing = None;
+        }
+    }
+}
+
+impl<X> Ongoing<X> {
+    /// Forgets what came and is not answered.
+    pub(super) fn forget_input(&mut self) {
+        self.input = Vec::new();
+        self.body = None;
+        self.has_more = false;
+    }
+}

@@ -1,0 +1,124 @@
+//! What a connection tells, and what it is told in return.
+
+use crate::outbox::Outbox;
+use pollux_http::{
+    Reject,
+    request::{Method, Request, Version},
+};
+
+/// How an exchange goes on: what whoever answers returns from each call.
+///
+/// `X` is the state of an exchange that is not answered at once. It is handed over and handed back,
+/// so that an exchange that is over has none.
+#[derive(Debug)]
+pub(crate) enum Flow<X> {
+    /// The answer is whole. What has not come of the request's body is read past.
+    Done,
+    /// The request's body is wanted, or more of it.
+    NeedBody(X),
+    /// Something else is waited for. No more of the body is handed over until
+    /// [`Flow::NeedBody`] is returned again, and no further request.
+    Waiting(X),
+    /// The answer has begun and cannot be finished: the connection ends after what there is of it,
+    /// so that nobody takes it for whole.
+    Cut,
+}
+
+impl<X> Flow<X> {
+    /// The same with another state.
+    #[inline]
+    pub(crate) fn map<Y>(self, change: impl FnOnce(X) -> Y) -> Flow<Y> {
+        match self {
+            Self::Done => Flow::Done,
+            Self::NeedBody(state) => Flow::NeedBody(change(state)),
+            Self::Waiting(state) => Flow::Waiting(change(state)),
+            Self::Cut => Flow::Cut,
+        }
+    }
+}
+
+/// What has come of a request's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part<'b> {
+    /// Content; not empty.
+    Octets(&'b [u8]),
+    /// The body is whole. The field lines of its trailer section, each with CRLF; none as a rule
+    /// (RFC 9110 §6.5).
+    End {
+        /// Their octets, for [`pollux_http::fields`].
+        trailers: &'b [u8],
+    },
+}
+
+/// What becomes of the connection after a response, and to whom it must be said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Keep {
+    /// The connection is kept.
+    pub(crate) alive: bool,
+    /// What the client speaks.
+    pub(crate) version: Version,
+}
+
+impl Keep {
+    /// Closed after an answer to what is no request: the peer may speak anything.
+    pub(crate) const CLOSE: Self = Self { alive: false, version: Version::Http11 };
+
+    /// The `Connection` line where one is needed (RFC 9112 §9.3).
+    #[inline]
+    pub(crate) fn line(self) -> &'static [u8] {
+        match (self.alive, self.version) {
+            (true, Version::Http11) => b"",
+            (true, Version::Http10) => b"Connection: keep-alive\r\n",
+            (false, _) => b"Connection: close\r\n",
+        }
+    }
+}
+
+/// On which terms an exchange runs; kept for as long as it does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    /// Which of its connection's requests it answers, from 1.
+    pub(crate) number: u32,
+    /// Whether the connection may be kept. Whoever answers may set `alive` to false before it
+    /// writes the response's head, never to true.
+    pub(crate) keep: Keep,
+    /// The request is a HEAD: a refusal of its body has no content either.
+    pub(super) is_head: bool,
+    /// The client wants to go on, and may have sent more by now.
+    pub(super) wants_more: bool,
+    /// The client waits for `100 Continue`, which has not been sent.
+    pub(super) expects_continue: bool,
+}
+
+/// Whoever answers.
+pub(crate) trait Host {
+    /// The state of an exchange that is not answered at once.
+    type Exchange;
+
+    /// Whether connections may be kept at all: not while the server stops.
+    fn keeps_connections(&self) -> bool;
+
+    /// A request's head has come.
+    fn head(
+        &mut self,
+        terms: &mut Terms,
+        request: &Request<'_>,
+        outbox: &mut Outbox,
+    ) -> Flow<Self::Exchange>;
+
+    /// Some of the body that [`Flow::NeedBody`] asked for.
+    fn body(
+        &mut self,
+        terms: &mut Terms,
+        exchange: Self::Exchange,
+        part: Part<'_>,
+        outbox: &mut Outbox,
+    ) -> Flow<Self::Exchange>;
+
+    /// What came is no request, or none that is taken. To be answered with the status of `reject`;
+    /// the connection is closed after it. `method` is the request's, as far as it is known.
+    fn refused(&mut self, reject: &Reject, method: Method<'_>, outbox: &mut Outbox);
+
+    /// The exchange has ended without an answer: the client has gone, or sent a malformed body.
+    fn cancelled(&mut self, terms: &Terms, exchange: Self::Exchange);
+}

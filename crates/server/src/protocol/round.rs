@@ -1,0 +1,422 @@
+//! One turn of a connection.
+
+use super::{
+    Connection, Flow, Host, Keep, Part, Terms,
+    connection::{Flags, Ongoing, Phase, Running},
+};
+use crate::{outbox::Outbox, rules::Rules};
+use pollux_http::{
+    Reject, Status,
+    body::Decoder,
+    request::{self, Framing, Method, Parsed, Request},
+    response::CONTINUE,
+};
+
+/// The most requests that one turn answers before other connections have theirs: to answer one may
+/// mean to open a file.
+pub(crate) const REPLIES_A_TURN: u32 = 64;
+
+/// One turn of a connection, with the worker's scratch outbox.
+///
+/// # How an engine drives it
+///
+/// - Received octets go to [`Round::receive`], all of them; the end of the stream to
+///   [`Connection::end_of_input`].
+/// - Send [`Round::output`], and say what left with [`Round::record_sent`].
+/// - When the round ends, what has not left is kept; [`Connection::need`] says what to do next.
+///
+/// Any call is allowed at any time: answers leave in the order of their requests, and nothing that
+/// came or is to be sent gets lost. What is received while something else is waited for is kept
+/// ([`Connection::takes_input`] says for how long that makes sense).
+#[derive(Debug)]
+pub(crate) struct Round<'r, X> {
+    connection: &'r mut Connection<X>,
+    /// Empty at the beginning, and used only while the connection keeps no output of its own.
+    scratch: &'r mut Outbox,
+}
+
+impl<X> Drop for Round<'_, X> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.scratch.is_empty() || self.connection.ongoing.is_some() {
+            self.put_away();
+        }
+    }
+}
+
+impl<'r, X> Round<'r, X> {
+    #[inline]
+    pub(super) fn new(connection: &'r mut Connection<X>, scratch: &'r mut Outbox) -> Self {
+        debug_assert!(scratch.is_empty());
+        Self { connection, scratch }
+    }
+
+    /// Takes received octets, and answers the requests that they complete.
+    #[inline]
+    pub(crate) fn receive<H: Host<Exchange = X>>(
+        &mut self,
+        rules: &Rules,
+        host: &mut H,
+        input: &[u8],
+    ) {
+        if self.connection.ongoing.is_some() || self.connection.phase != Phase::Open {
+            return self.receive_more(rules, host, input);
+        }
+        let mut at = 0;
+        let mut replies = 0;
+        while at < input.len() {
+            if !self.scratch.takes_more() || replies == REPLIES_A_TURN {
+                return self.keep(input[at..].to_vec(), true);
+            }
+            replies += 1;
+            match request::parse(&input[at..], &rules.limits) {
+                // Borrowed: a request is some 300 bytes, and to move it out would copy them.
+                Ok(Parsed::Complete { ref request, len }) => {
+                    at += len;
+                    self.begin(rules, host, request);
+                    if self.connection.ongoing.is_some() || self.connection.phase != Phase::Open {
+                        return self.receive_more(rules, host, &input[at..]);
+                    }
+                }
+                Ok(Parsed::Partial) => return self.keep(input[at..].to_vec(), false),
+                Err(reject) => return self.refuse_head(host, &reject, &input[at..]),
+            }
+        }
+    }
+
+    /// Goes on with what was received before and could not be dealt with then.
+    pub(crate) fn go_on<H: Host<Exchange = X>>(&mut self, rules: &Rules, host: &mut H) {
+        if self.connection.ongoing.is_some() {
+            self.receive_more(rules, host, b"");
+        }
+    }
+
+    /// Lets whoever answers go on with the exchange that is waiting, if there is one, and then with
+    /// the requests behind it.
+    pub(crate) fn resume<H: Host<Exchange = X>>(
+        &mut self,
+        rules: &Rules,
+        host: &mut H,
+        call: impl FnOnce(&mut H, &mut Terms, X, &mut Outbox) -> Flow<X>,
+    ) {
+        self.call(host, call);
+        self.go_on(rules, host);
+    }
+
+    /// What is to be sent now.
+    #[inline]
+    pub(crate) fn output(&mut self) -> &mut Outbox {
+        match &mut self.connection.ongoing {
+            Some(ongoing) if !ongoing.output.is_empty() => &mut ongoing.output,
+            _ => self.scratch,
+        }
+    }
+
+    /// What left of the output is told here where not all of it did. Returns whether the peer has
+    /// taken `step` octets since that was last so.
+    pub(crate) fn record_sent(&mut self, sent: u64, step: u64) -> bool {
+        let ongoing = self.ongoing();
+        ongoing.sent += sent;
+        ongoing.given += sent;
+        let is_progress = ongoing.sent >= step;
+        if is_progress {
+            ongoing.sent = 0;
+        }
+        is_progress
+    }
+
+    /// Whether an exchange that had filled the outbox is to be told that there is room again.
+    pub(crate) fn takes_owed_room(&mut self) -> bool {
+        if !self.output().is_low() {
+            return false;
+        }
+        let exchange = self.connection.ongoing.as_mut().and_then(|o| o.exchange.as_mut());
+        exchange.is_some_and(|exchange| std::mem::take(&mut exchange.is_owed_room))
+    }
+
+    /// The time for the head or the body is over. Says so if a request had begun.
+    pub(crate) fn time_is_over<H: Host<Exchange = X>>(&mut self, host: &mut H) {
+        const REASON: &str = "the request did not come in time";
+        let reject = Reject { status: Status::RequestTimeout, reason: REASON };
+        if let Some(ongoing) = &mut self.connection.ongoing {
+            let input = std::mem::take(&mut ongoing.input);
+            let has_body = ongoing.body.is_some();
+            ongoing.forget_input();
+            if has_body {
+                self.refuse_body(host, &reject);
+            } else if input.iter().any(|byte| !byte.is_ascii_whitespace()) {
+                self.refuse_head(host, &reject, &input);
+            }
+        }
+        self.connection.phase = Phase::Closing;
+    }
+
+    /// [`Round::receive`], where something is under way or over.
+    #[cold]
+    #[inline(never)]
+    fn receive_more<H: Host<Exchange = X>>(&mut self, rules: &Rules, host: &mut H, input: &[u8]) {
+        match self.connection.phase {
+            Phase::Open => {}
+            Phase::Closing if input.is_empty() => return,
+            Phase::Closing => return self.connection.flags |= Flags::UNREAD,
+            Phase::Lingering => return self.ongoing().discarded += input.len() as u64,
+        }
+        let mut buffer = std::mem::take(&mut self.ongoing().input);
+        if buffer.is_empty() {
+            // Nothing is kept: what comes can be taken from where it is.
+            let (at, has_more) = self.run(rules, host, input);
+            self.keep(input[at..].to_vec(), has_more);
+        } else {
+            buffer.extend_from_slice(input);
+            let (at, has_more) = self.run(rules, host, &buffer);
+            buffer.drain(..at);
+            self.keep(buffer, has_more);
+        }
+    }
+
+    /// Keeps input that is not dealt with; `has_more` says whether a further turn could.
+    fn keep(&mut self, input: Vec<u8>, has_more: bool) {
+        if self.connection.phase != Phase::Open {
+            if !input.is_empty() {
+                self.connection.flags |= Flags::UNREAD;
+            }
+            return;
+        }
+        let ongoing = self.ongoing();
+        ongoing.has_more = has_more;
+        ongoing.input = input;
+    }
+
+    /// Deals with as many of `bytes` as can be. Returns how many, and whether a further turn could
+    /// deal with more.
+    fn run<H: Host<Exchange = X>>(
+        &mut self,
+        rules: &Rules,
+        host: &mut H,
+        bytes: &[u8],
+    ) -> (usize, bool) {
+        let mut at = 0;
+        let mut replies = 0;
+        while self.connection.phase == Phase::Open {
+            let rest = &bytes[at..];
+            let ongoing = self.ongoing();
+            if ongoing.exchange.as_ref().is_some_and(|exchange| !exchange.wants_body) {
+                return (at, false);
+            }
+            if let Some(body) = &ongoing.body {
+                if body.is_done() {
+                    self.end_body(host);
+                } else if rest.is_empty() {
+                    return (at, false);
+                } else {
+                    at += self.read_body(rules, host, rest);
+                }
+                continue;
+            }
+            if rest.is_empty() {
+                return (at, false);
+            }
+            if replies == REPLIES_A_TURN || !self.output().takes_more() {
+                return (at, true);
+            }
+            replies += 1;
+            match self.ongoing().resume.parse(rest, &rules.limits) {
+                Ok(Parsed::Complete { request, len }) => {
+                    self.begin(rules, host, &request);
+                    at += len;
+                }
+                Ok(Parsed::Partial) => return (at, false),
+                Err(reject) => {
+                    self.refuse_head(host, &reject, rest);
+                    at = bytes.len();
+                }
+            }
+        }
+        (at, false)
+    }
+
+    /// Takes a request.
+    #[inline]
+    fn begin<H: Host<Exchange = X>>(&mut self, rules: &Rules, host: &mut H, request: &Request<'_>) {
+        let connection = &mut *self.connection;
+        connection.requests = connection.requests.saturating_add(1);
+        let alive = request.keep_alive
+            && host.keeps_connections()
+            && connection.requests < rules.max_requests;
+        let mut terms = Terms {
+            number: connection.requests,
+            keep: Keep { alive, version: request.version },
+            is_head: request.method == Method::Head,
+            wants_more: request.keep_alive,
+            expects_continue: request.expect_continue,
+        };
+        let outbox = self.output();
+        let before = outbox.bytes().len();
+        let flow = host.head(&mut terms, request, outbox);
+        if matches!(flow, Flow::Done) && request.framing == Framing::None {
+            if !terms.keep.alive {
+                self.close_after(&terms);
+            }
+            return;
+        }
+        let has_begun = self.output().bytes().len() != before;
+        self.follow_head(flow, terms, has_begun, request.framing);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn follow_head(&mut self, flow: Flow<X>, terms: Terms, has_begun: bool, framing: Framing) {
+        if framing != Framing::None || matches!(flow, Flow::NeedBody(_)) {
+            self.ongoing().body = Some(Decoder::with_trailers(framing));
+        }
+        self.follow(flow, terms, has_begun);
+    }
+
+    /// Does what whoever answers has said.
+    fn follow(&mut self, flow: Flow<X>, mut terms: Terms, has_begun: bool) {
+        let (state, is_for_body) = match flow {
+            Flow::Done => return self.end_exchange(&terms),
+            Flow::Cut => {
+                terms.keep.alive = false;
+                return self.end_exchange(&terms);
+            }
+            Flow::NeedBody(state) => (state, true),
+            Flow::Waiting(state) => (state, false),
+        };
+        if is_for_body && std::mem::take(&mut terms.expects_continue) && !has_begun {
+            self.output().bytes().extend_from_slice(CONTINUE);
+        }
+        let is_owed_room = self.output().is_full();
+        let ongoing = self.ongoing();
+        // Where the body is over, there is nothing more to be had: then it is waited for a wake.
+        let wants_body = is_for_body && ongoing.body.is_some();
+        ongoing.exchange = Some(Running { state, terms, wants_body, has_begun, is_owed_room });
+    }
+
+    /// The answer is whole, or all that there will be of it.
+    fn end_exchange(&mut self, terms: &Terms) {
+        let has_body = self.connection.ongoing.as_ref().is_some_and(|o| o.body.is_some());
+        // Whether a body follows that was only announced nobody can tell (RFC 9110 §10.1.1).
+        if !terms.keep.alive || has_body && terms.expects_continue {
+            self.close_after(terms);
+            if has_body {
+                self.connection.flags |= Flags::UNREAD;
+            }
+        }
+    }
+
+    #[inline]
+    fn close_after(&mut self, terms: &Terms) {
+        self.connection.phase = Phase::Closing;
+        // Who asked to go on may have sent more by now.
+        self.connection.flags.set(Flags::UNREAD, terms.wants_more);
+        if let Some(ongoing) = &mut self.connection.ongoing {
+            if !ongoing.input.is_empty() {
+                self.connection.flags |= Flags::UNREAD;
+            }
+            ongoing.forget_input();
+        }
+    }
+
+    /// Hands some of the body over, or reads it past. Returns how many octets it was.
+    fn read_body<H: Host<Exchange = X>>(
+        &mut self,
+        rules: &Rules,
+        host: &mut H,
+        bytes: &[u8],
+    ) -> usize {
+        let Some(body) = &mut self.ongoing().body else { return 0 };
+        match body.decode(bytes, &rules.limits) {
+            Ok(step) => {
+                self.ongoing().received += step.consumed as u64;
+                if !step.data.is_empty() {
+                    let octets = &bytes[step.data];
+                    self.call(host, |host, terms, state, outbox| {
+                        host.body(terms, state, Part::Octets(octets), outbox)
+                    });
+                }
+                step.consumed
+            }
+            Err(reject) => {
+                self.refuse_body(host, &reject);
+                bytes.len()
+            }
+        }
+    }
+
+    /// The whole body has come.
+    fn end_body<H: Host<Exchange = X>>(&mut self, host: &mut H) {
+        let Some(body) = self.ongoing().body.take() else { return };
+        let trailers = body.trailers();
+        self.call(host, |host, terms, state, outbox| {
+            host.body(terms, state, Part::End { trailers }, outbox)
+        });
+    }
+
+    /// Calls whoever answers for the exchange under way, if there is one.
+    fn call<H: Host<Exchange = X>>(
+        &mut self,
+        host: &mut H,
+        call: impl FnOnce(&mut H, &mut Terms, X, &mut Outbox) -> Flow<X>,
+    ) {
+        let Some(running) = self.connection.ongoing.as_mut().and_then(|o| o.exchange.take()) else {
+            return;
+        };
+        let Running { state, mut terms, has_begun, .. } = running;
+        let outbox = self.output();
+        let before = outbox.len();
+        let flow = call(host, &mut terms, state, outbox);
+        let has_begun = has_begun || self.output().len() != before;
+        self.follow(flow, terms, has_begun);
+    }
+
+    /// Answers that what came is no request, or none that is taken.
+    #[cold]
+    fn refuse_head<H: Host<Exchange = X>>(&mut self, host: &mut H, reject: &Reject, head: &[u8]) {
+        self.connection.requests = self.connection.requests.saturating_add(1);
+        let method = if request::is_head(head) { Method::Head } else { Method::Get };
+        self.refuse(host, reject, method);
+    }
+
+    /// The body is malformed, or does not come: the exchange ends, with a refusal if nothing of an
+    /// answer has been written.
+    #[cold]
+    fn refuse_body<H: Host<Exchange = X>>(&mut self, host: &mut H, reject: &Reject) {
+        let exchange = self.connection.ongoing.as_mut().and_then(|o| o.exchange.take());
+        if let Some(exchange) = exchange {
+            host.cancelled(&exchange.terms, exchange.state);
+            if !exchange.has_begun {
+                let method = if exchange.terms.is_head { Method::Head } else { Method::Get };
+                return self.refuse(host, reject, method);
+            }
+        }
+        self.connection.phase = Phase::Closing;
+        self.connection.flags |= Flags::UNREAD;
+    }
+
+    fn refuse<H: Host<Exchange = X>>(&mut self, host: &mut H, reject: &Reject, method: Method<'_>) {
+        host.refused(reject, method, self.output());
+        self.connection.phase = Phase::Closing;
+        self.connection.flags |= Flags::UNREAD;
+    }
+
+    fn ongoing(&mut self) -> &mut Ongoing<X> {
+        self.connection.ongoing.get_or_insert_default()
+    }
+
+    /// Keeps what has not left, and gives back the memory of what is over.
+    #[cold]
+    fn put_away(&mut self) {
+        if !self.scratch.is_empty() {
+            let rest = self.scratch.take_rest();
+            // The scratch is used only while this one is empty.
+            self.ongoing().output = rest;
+        }
+        if self.connection.phase != Phase::Open
+            && let Some(ongoing) = &mut self.connection.ongoing
+        {
+            ongoing.forget_input();
+        }
+        self.connection.tidy();
+    }
+}

@@ -1,0 +1,557 @@
+//! However the octets are cut, however slowly the peer takes the output and in whatever order the
+//! calls come, the output is the same.
+
+use super::*;
+use crate::{
+    application::{Application, Page, Routes, Stage, Turn, Wake},
+    config::Config,
+    local::{Answer, Local},
+    outbox::{Content, Next, OUTBOX_FULL, Outbox},
+    outside::{ClientId, Outside},
+    rules::Rules,
+};
+use pollux_http::{
+    Status,
+    request::{Request, Target},
+    response::{self, Head, LAST_CHUNK},
+};
+use proptest::prelude::*;
+use std::{os::unix::fs::FileExt, rc::Rc};
+
+/// A connection, all that serves it, and what has left.
+struct Bench<A: Application> {
+    connection: Connection<A::Exchange>,
+    application: A,
+    rules: Rules,
+    local: Local,
+    outside: Outside,
+    scratch: Outbox,
+    sent: Vec<u8>,
+    directory: Rc<tempfile::TempDir>,
+}
+
+impl<A: Application> Bench<A> {
+    fn new(
+        directory: Rc<tempfile::TempDir>,
+        application: impl FnOnce(&Config, &Rules) -> A,
+    ) -> Self {
+        let mut config = Config::new(directory.path());
+        config.max_requests = None;
+        let rules = Rules::new(&config);
+        Self {
+            connection: Connection::default(),
+            application: application(&config, &rules),
+            rules,
+            local: Local::new(None),
+            outside: Outside::default(),
+            scratch: Outbox::default(),
+            sent: Vec::new(),
+            directory,
+        }
+    }
+
+    fn round<R>(
+        &mut self,
+        act: impl FnOnce(&mut Round<'_, A::Exchange>, &Rules, &mut Stage<'_, A>) -> R,
+    ) -> R {
+        let Self { connection, application, rules, local, outside, scratch, .. } = self;
+        let client = ClientId { fd: 3, generation: 1 };
+        let mut stage = Stage { application, rules, local, outside, client, socket: None };
+        act(&mut connection.round(scratch), rules, &mut stage)
+    }
+
+    fn receive(&mut self, input: impl AsRef<[u8]>) {
+        self.round(|round, rules, stage| round.receive(rules, stage, input.as_ref()));
+        assert!(self.scratch.is_empty(), "what has not left is kept");
+    }
+
+    fn wake(&mut self, wake: Wake<'_>) {
+        self.round(|round, rules, stage| {
+            round.resume(rules, stage, |stage, terms, exchange, outbox| {
+                stage.wake(terms, exchange, wake, outbox)
+            });
+        });
+    }
+
+    /// Sends up to `limit` octets of what is to be sent.
+    fn send(&mut self, limit: usize) {
+        let mut sent = std::mem::take(&mut self.sent);
+        self.round(|round, _, _| take(round.output(), limit, &mut sent));
+        self.sent = sent;
+    }
+
+    /// Does what is needed until octets must come or the application must go on.
+    fn work(&mut self, mut limits: impl Iterator<Item = usize>) -> Need {
+        loop {
+            match self.connection.need() {
+                Need::Send => self.send(limits.next().unwrap()),
+                Need::Turn => self.round(|round, rules, stage| round.go_on(rules, stage)),
+                Need::Application if self.round(|round, _, _| round.takes_owed_room()) => {
+                    self.wake(Wake::Room);
+                }
+                need => return need,
+            }
+        }
+    }
+
+    fn work_fast(&mut self) -> Need {
+        self.work(std::iter::repeat(usize::MAX >> 1))
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.sent).into_owned()
+    }
+}
+
+/// Takes up to `limit` octets.
+fn take(outbox: &mut Outbox, limit: usize, sent: &mut Vec<u8>) {
+    let mut left = limit;
+    while left > 0 {
+        let start = sent.len();
+        match outbox.next() {
+            Next::Nothing => return,
+            Next::Bytes(bytes) | Next::BytesBeforeFile(bytes) => sent.extend_from_slice(bytes),
+            Next::Two(first, second) => sent.extend([first, second].concat()),
+            Next::File { file, offset, len } => {
+                let file = std::fs::File::from(file.try_clone_to_owned().unwrap());
+                sent.resize(start + len as usize, 0);
+                file.read_exact_at(&mut sent[start..], offset).unwrap();
+            }
+        }
+        sent.truncate(start + left.min(sent.len() - start));
+        let taken = sent.len() - start;
+        left -= taken;
+        outbox.advance(taken);
+    }
+}
+
+/// A directory with a short, a long and an open file.
+fn files() -> Rc<tempfile::TempDir> {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, len) in [("short", 1), ("long", 40_000), ("open", 300_000)] {
+        let content: Vec<u8> = (0..len).map(|i| (i / 5) as u8).collect();
+        std::fs::write(directory.path().join(name), content).unwrap();
+    }
+    directory.into()
+}
+
+fn site() -> Bench<Routes> {
+    site_of(files())
+}
+
+fn site_of(directory: Rc<tempfile::TempDir>) -> Bench<Routes> {
+    Bench::new(directory, |config, rules| Routes::open(config, rules).unwrap())
+}
+
+/// `bytes` cut at these places.
+fn cut<'b>(bytes: &'b [u8], places: &[usize]) -> Vec<&'b [u8]> {
+    let mut places: Vec<usize> = places.iter().map(|place| place % (bytes.len() + 1)).collect();
+    places.push(0);
+    places.push(bytes.len());
+    places.sort_unstable();
+    places.windows(2).map(|pair| &bytes[pair[0]..pair[1]]).filter(|p| !p.is_empty()).collect()
+}
+
+const REQUESTS: [&str; 9] = [
+    "GET /short HTTP/1.1\r\nHost: test\r\n\r\n",
+    "GET /long HTTP/1.1\r\nHost: test\r\n\r\n",
+    "GET /open HTTP/1.1\r\nHost: test\r\nRange: bytes=5-200004\r\n\r\n",
+    "HEAD /open HTTP/1.1\r\nHost: test\r\n\r\n",
+    "GET /none HTTP/1.1\r\nHost: test\r\n\r\n",
+    "POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 30\r\n\r\nGET / HTTP/1.1\r\nHost: test\r\n\r\n",
+    "PUT / HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nGET /\r\n0\r\n\r\n",
+    "GET /short HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n",
+    "GET /short HTTP/1.1\r\n\r\n",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+    #[test]
+    fn any_cut_any_pace_and_any_order_give_the_same_output(
+        // The last two end the connection: rarer than the others.
+        requests in prop::collection::vec(prop_oneof![60 => 0..7usize, 1 => 7..9usize], 1..120),
+        places in prop::collection::vec(any::<usize>(), 0..40),
+        takes in prop::collection::vec(1..200_000usize, 1..12),
+        // How much is done between two pieces: nothing, some sending, a turn, or all.
+        between in prop::collection::vec(0..4u8, 1..8),
+    ) {
+        let all: String = requests.iter().map(|&index| REQUESTS[index]).collect();
+        let mut whole = site();
+        whole.receive(&all);
+        let end = whole.work_fast();
+        let mut pieces = site_of(whole.directory.clone());
+        // One clock for both: the Date is the same.
+        pieces.local = whole.local;
+        let mut takes = takes.iter().copied().cycle();
+        let mut between = between.iter().copied().cycle();
+        for piece in cut(all.as_bytes(), &places) {
+            pieces.receive(piece);
+            match between.next().unwrap() {
+                0 => {}
+                1 => pieces.send(takes.next().unwrap()),
+                2 => pieces.round(|round, rules, stage| round.go_on(rules, stage)),
+                _ => drop(pieces.work(&mut takes)),
+            }
+        }
+        pieces.connection.end_of_input();
+        let need = pieces.work(&mut takes);
+        // Without the wall of numbers that prop_assert_eq would print.
+        prop_assert!(
+            whole.sent == pieces.sent,
+            "{} octets became {}", whole.sent.len(), pieces.sent.len()
+        );
+        prop_assert_eq!(need, Need::Close);
+        let is_over = requests.iter().any(|&index| index >= 7);
+        prop_assert_eq!(matches!(end, Need::Close | Need::Linger), is_over);
+    }
+}
+
+/// Before, the end of the stream ended a connection that still had requests to answer.
+#[test]
+fn requests_that_wait_are_answered_after_the_end_of_the_stream() {
+    let mut bench = site();
+    bench.receive(REQUESTS[1].repeat(5));
+    bench.connection.end_of_input();
+    assert_eq!(bench.work_fast(), Need::Close);
+    assert_eq!(bench.text().matches("HTTP/1.1 200 OK").count(), 5);
+}
+
+/// Before, an answer overtook the output that was kept, or took its place.
+#[test]
+fn what_is_received_while_output_is_kept_is_answered_behind_it() {
+    let mut bench = site();
+    bench.receive(REQUESTS[1]);
+    assert_eq!(bench.connection.need(), Need::Send);
+    bench.send(100);
+    for _ in 0..3 {
+        bench.receive(REQUESTS[0]);
+    }
+    bench.receive(REQUESTS[4]);
+    assert_eq!(bench.work_fast(), Need::Receive(Awaits::Next));
+    let text = bench.text();
+    let statuses: Vec<&str> =
+        text.match_indices("HTTP/1.1 ").map(|(at, _)| &text[at + 9..][..3]).collect();
+    assert_eq!(statuses, ["200", "200", "200", "200", "404"]);
+    assert!(text.len() > 40_000);
+}
+
+#[test]
+fn one_turn_answers_so_many_requests_and_no_more() {
+    let mut bench = site();
+    bench.receive(REQUESTS[0].repeat(200));
+    for turn in 1..=3 {
+        bench.send(usize::MAX >> 1);
+        assert_eq!(bench.local.requests, 64 * turn);
+        assert_eq!(bench.connection.need(), Need::Turn);
+        bench.round(|round, rules, stage| round.go_on(rules, stage));
+    }
+    assert_eq!(bench.work_fast(), Need::Receive(Awaits::Next));
+    assert_eq!(bench.local.requests, 200);
+}
+
+#[test]
+fn nothing_is_owned_between_requests() {
+    let mut bench = site();
+    assert_eq!(bench.connection.need(), Need::Receive(Awaits::Request));
+    for request in &REQUESTS[..7] {
+        for piece in request.as_bytes().chunks(7) {
+            bench.receive(piece);
+            bench.work_fast();
+        }
+        assert!(bench.connection.is_idle() && bench.connection.ongoing.is_none(), "{request}");
+        assert_eq!(bench.connection.need(), Need::Receive(Awaits::Next));
+    }
+    bench.receive("GET /");
+    assert_eq!(bench.connection.need(), Need::Receive(Awaits::Request));
+    assert_eq!(bench.connection.requests(), 7);
+}
+
+#[test]
+fn a_connection_is_sixteen_octets() {
+    assert_eq!(size_of::<Connection<[u64; 9]>>(), 16);
+}
+
+/// Does what the path says, in the order in which it says it, a letter a call.
+#[derive(Default)]
+struct Scripted {
+    cancelled: usize,
+    seen: String,
+}
+
+/// What is still to be done, and the body so far.
+struct Script(Vec<u8>);
+
+impl Scripted {
+    fn go_on(&mut self, mut script: Script, outbox: &mut Outbox) -> Flow<Script> {
+        if script.0.is_empty() {
+            return Flow::Done;
+        }
+        match script.0.remove(0) {
+            b'w' => Flow::Waiting(script),
+            b'b' => Flow::NeedBody(script),
+            b'x' => Flow::Cut,
+            b'h' => {
+                let ok = Head::new(outbox.bytes(), Status::Ok);
+                ok.chunked().end();
+                self.go_on(script, outbox)
+            }
+            b'f' => {
+                let memory: Rc<[u8]> = vec![b'f'; OUTBOX_FULL].into();
+                response::chunk(outbox.bytes(), b"before");
+                outbox.bytes().extend_from_slice(b"10000\r\n");
+                outbox.push(Content::Shared(memory, 0..OUTBOX_FULL));
+                outbox.bytes().extend_from_slice(b"\r\n");
+                assert!(outbox.is_full());
+                Flow::Waiting(script)
+            }
+            b'e' => {
+                outbox.bytes().extend_from_slice(LAST_CHUNK);
+                self.go_on(script, outbox)
+            }
+            letter => {
+                response::chunk(outbox.bytes(), &[letter]);
+                self.go_on(script, outbox)
+            }
+        }
+    }
+}
+
+impl Application for Scripted {
+    type Exchange = Script;
+
+    fn begin(
+        &mut self,
+        _: &mut Turn<'_>,
+        request: &Request<'_>,
+        outbox: &mut Outbox,
+    ) -> Flow<Script> {
+        let Target::Path { path, .. } = request.target else { panic!("{:?}", request.target) };
+        self.go_on(Script(path[1..].to_vec()), outbox)
+    }
+
+    fn body(
+        &mut self,
+        turn: &mut Turn<'_>,
+        script: Script,
+        part: Part<'_>,
+        outbox: &mut Outbox,
+    ) -> Flow<Script> {
+        match part {
+            Part::Octets(octets) => {
+                self.seen.push_str(std::str::from_utf8(octets).unwrap());
+                Flow::NeedBody(script)
+            }
+            Part::End { trailers } => {
+                self.seen.push_str(&format!("|{}", String::from_utf8_lossy(trailers)));
+                turn.log(b"-", Answer { status: Status::Ok, len: 0 });
+                self.go_on(script, outbox)
+            }
+        }
+    }
+
+    fn resume(
+        &mut self,
+        _: &mut Turn<'_>,
+        script: Script,
+        wake: Wake<'_>,
+        outbox: &mut Outbox,
+    ) -> Flow<Script> {
+        match wake {
+            Wake::Room => self.seen.push('R'),
+            Wake::ClientEnded => self.seen.push('E'),
+            other => panic!("{other:?} was not asked for"),
+        }
+        self.go_on(script, outbox)
+    }
+
+    fn cancel(&mut self, _: &mut Turn<'_>, _: Script) {
+        self.cancelled += 1;
+    }
+}
+
+fn scripted() -> Bench<Scripted> {
+    Bench::new(files(), |_, _| Scripted::default())
+}
+
+fn get(script: &str) -> String {
+    format!("GET /{script} HTTP/1.1\r\nHost: test\r\n\r\n")
+}
+
+/// What was answered: `<` for a head, the chunks, `>` for the last one.
+fn content(mut text: &str) -> String {
+    let mut content = String::new();
+    while !text.is_empty() {
+        if let Some(rest) =
+            text.strip_prefix("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        {
+            content.push('<');
+            text = rest;
+        } else if let Some(rest) = text.strip_prefix("0\r\n\r\n") {
+            content.push('>');
+            text = rest;
+        } else {
+            let (size, rest) = text.split_once("\r\n").unwrap();
+            let size = usize::from_str_radix(size, 16).unwrap();
+            content.push_str(&rest[..size]);
+            text = &rest[size + 2..];
+        }
+    }
+    content
+}
+
+#[test]
+fn who_waits_is_answered_later_and_those_behind_after_him() {
+    let mut bench = scripted();
+    bench.receive(get("h1w2we") + &get("h3e") + &get("wh4e"));
+    assert_eq!(bench.work_fast(), Need::Application);
+    assert_eq!(content(&bench.text()), "<1");
+    bench.wake(Wake::ClientEnded);
+    assert_eq!(bench.work_fast(), Need::Application);
+    assert_eq!(content(&bench.text()), "<12");
+    // The third begins by itself, and waits.
+    bench.wake(Wake::ClientEnded);
+    assert_eq!(bench.work_fast(), Need::Application);
+    assert_eq!(content(&bench.text()), "<12><3>");
+    bench.connection.end_of_input();
+    assert_eq!(bench.work_fast(), Need::Application, "he who has asked is still answered");
+    bench.wake(Wake::ClientEnded);
+    assert_eq!(bench.work_fast(), Need::Close);
+    assert_eq!(content(&bench.text()), "<12><3><4>");
+}
+
+#[test]
+fn who_fills_the_outbox_is_told_once_when_it_is_low() {
+    let mut bench = scripted();
+    bench.receive(get("hffwe"));
+    bench.send(1000);
+    assert!(!bench.round(|round, _, _| round.takes_owed_room()));
+    // All leaves; the second portion, and then nothing more is owed.
+    assert_eq!(bench.work_fast(), Need::Application);
+    assert_eq!(bench.application.seen, "RR");
+    assert!(bench.sent.len() > 2 * OUTBOX_FULL && !bench.text().ends_with("0\r\n\r\n"));
+    bench.wake(Wake::ClientEnded);
+    assert_eq!(bench.work_fast(), Need::Receive(Awaits::Next));
+    assert!(bench.text().ends_with("0\r\n\r\n") && bench.connection.is_idle());
+}
+
+#[test]
+fn a_body_is_handed_over_when_it_is_wanted() {
+    let body = "5\r\nhello\r\n3\r\nyou\r\n0\r\nX: y\r\n\r\n";
+    let post = |script| {
+        format!("POST /{script} HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n{body}")
+    };
+    let next = get("h2e");
+    for (script, wakes, seen, answered) in [
+        ("bh1e", 0, "helloyou|X: y\r\n", "<1><2>"),
+        // First something else, then the body.
+        ("wbh1e", 1, "Ehelloyou|X: y\r\n", "<1><2>"),
+        // After the body something else, though more of it is asked for.
+        ("bbh1e", 1, "helloyou|X: y\r\nE", "<1><2>"),
+        // Not wanted: read past.
+        ("h1e", 0, "", "<1><2>"),
+        ("wh1e", 1, "E", "<1><2>"),
+    ] {
+        for piece in [1, 7, 1000] {
+            let mut bench = scripted();
+            for piece in (post(script) + &next).as_bytes().chunks(piece) {
+                bench.receive(piece);
+                bench.work_fast();
+            }
+            for _ in 0..wakes {
+                assert_eq!(bench.connection.need(), Need::Application, "{script}");
+                bench.wake(Wake::ClientEnded);
+                bench.work_fast();
+            }
+            assert_eq!(bench.application.seen, seen, "{script} in pieces of {piece}");
+            assert_eq!(content(&bench.text()), answered, "{script} in pieces of {piece}");
+            assert!(bench.connection.is_idle());
+        }
+    }
+}
+
+#[test]
+fn continue_is_said_when_the_body_is_wanted_and_not_before() {
+    let post = |script| {
+        format!(
+            "POST /{script} HTTP/1.1\r\nHost: test\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"
+        )
+    };
+    let mut bench = scripted();
+    bench.receive(post("wbh1e"));
+    assert_eq!(bench.work_fast(), Need::Application);
+    assert_eq!(bench.text(), "");
+    bench.wake(Wake::ClientEnded);
+    assert_eq!(bench.work_fast(), Need::Receive(Awaits::Request));
+    assert_eq!(bench.text(), "HTTP/1.1 100 Continue\r\n\r\n");
+    bench.receive("ab");
+    assert_eq!(bench.work_fast(), Need::Receive(Awaits::Next));
+    // Answered without it: whether it follows nobody can tell.
+    let mut bench = scripted();
+    bench.receive(post("h1e"));
+    assert_eq!(bench.work_fast(), Need::Linger);
+    assert_eq!(content(&bench.text()), "<1>");
+}
+
+#[test]
+fn who_was_answering_is_told_that_it_is_over() {
+    // The client is gone.
+    let mut bench = scripted();
+    bench.receive(get("w"));
+    bench.round(|_, _, _| ());
+    let Bench { connection, application, rules, local, outside, .. } = &mut bench;
+    let client = ClientId { fd: 3, generation: 1 };
+    connection.abandon(&mut Stage { application, rules, local, outside, client, socket: None });
+    assert_eq!(bench.application.cancelled, 1);
+    // Its body is malformed: a refusal, or the end where an answer has begun.
+    for (script, answered) in [("b", "HTTP/1.1 400"), ("hb", "HTTP/1.1 200")] {
+        let mut bench = scripted();
+        bench.receive(format!(
+            "POST /{script} HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\nnonsense"
+        ));
+        assert_eq!(bench.work_fast(), Need::Linger);
+        assert_eq!(bench.application.cancelled, 1, "{script}");
+        assert!(bench.text().starts_with(answered), "{script}: {}", bench.text());
+    }
+    // It does not come in time.
+    let mut bench = scripted();
+    bench.receive("POST /b HTTP/1.1\r\nHost: test\r\nContent-Length: 3\r\n\r\na");
+    bench.round(|round, _, stage| round.time_is_over(stage));
+    assert_eq!(bench.work_fast(), Need::Linger);
+    assert_eq!(bench.application.cancelled, 1);
+    assert!(bench.text().starts_with("HTTP/1.1 408"));
+    // It can never come.
+    let mut bench = scripted();
+    bench.receive("POST /b HTTP/1.1\r\nHost: test\r\nContent-Length: 3\r\n\r\na");
+    bench.connection.end_of_input();
+    assert_eq!(bench.work_fast(), Need::Close);
+}
+
+#[test]
+fn an_answer_that_is_cut_ends_the_connection() {
+    let mut bench = scripted();
+    bench.receive(get("h1wx") + &get("h2e"));
+    bench.work_fast();
+    bench.wake(Wake::ClientEnded);
+    assert_eq!(bench.work_fast(), Need::Linger);
+    assert_eq!(content(&bench.text()), "<1");
+}
+
+/// The page of a refusal is as long as its head says.
+#[test]
+fn a_refusal_has_the_content_that_it_announces() {
+    let rules = Rules::new(&Config::new("."));
+    let mut outbox = Outbox::default();
+    let page = Page { status: Status::NotFound, reason: "none", fields: b"" };
+    let answer = page.put(
+        &rules,
+        &Local::new(None),
+        &mut outbox,
+        pollux_http::request::Method::Get,
+        Keep::CLOSE,
+    );
+    let mut sent = Vec::new();
+    take(&mut outbox, 10_000, &mut sent);
+    let text = String::from_utf8(sent).unwrap();
+    let (_, body) = text.split_once("\r\n\r\n").unwrap();
+    assert_eq!(body.len() as u64, answer.len);
+}

@@ -1,0 +1,147 @@
+//! Where the units of an architecture take their connections from: the kernel's queues, and whose
+//! turn it is.
+
+use crate::{
+    config::{Accepting, Config, Listen},
+    listener,
+};
+use anyhow::Context;
+use libc::POLLIN;
+use pollux_sys::{self as sys, PollFd, SharedLock};
+use socket2::SockRef;
+use std::{
+    net::Shutdown,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    path::PathBuf,
+    thread,
+    time::Duration,
+};
+
+/// How often a stop looks whether a queue is empty that units block on, and how long it waits between
+/// two looks: a second in all.
+const LOOKS: (u32, Duration) = (100, Duration::from_millis(10));
+
+/// The queues of all units.
+#[derive(Debug)]
+pub(crate) struct Queues {
+    /// One set for all units, or one for each.
+    sets: Vec<Vec<OwnedFd>>,
+    way: Accepting,
+    lock: Option<SharedLock>,
+}
+
+/// The queues of one unit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Queue<'q> {
+    /// Listeners.
+    pub(crate) sockets: &'q [OwnedFd],
+    /// How it waits for them.
+    pub(crate) way: Accepting,
+    /// To be held by who waits.
+    pub(crate) lock: Option<&'q SharedLock>,
+}
+
+impl Queues {
+    /// Listens wherever `config` says, for so many units; and the paths of sockets, which are to be
+    /// removed at the end.
+    ///
+    /// # Errors
+    /// Says which address is at fault.
+    pub(crate) fn open(config: &Config, units: usize) -> anyhow::Result<(Self, Vec<PathBuf>)> {
+        let way = config.accepting.unwrap_or_default();
+        let mut paths = Vec::new();
+        let mut first = Vec::new();
+        let shares = way == Accepting::Reuseport;
+        for listen in &config.listen {
+            first.push(match listen {
+                Listen::Tcp(address) => {
+                    if shares {
+                        listener::check_free(*address)?;
+                    }
+                    listener::tcp(*address, config.backlog, shares)?
+                }
+                Listen::Unix(path) => {
+                    paths.push(path.clone());
+                    listener::unix(path, config.backlog)?
+                }
+            });
+        }
+        if way == Accepting::Blocking {
+            for socket in &first {
+                SockRef::from(socket).set_nonblocking(false)?;
+            }
+        }
+        let mut sets = vec![first];
+        while shares && sets.len() < units {
+            // At the addresses of the first set, whose ports are known.
+            let mut set = Vec::new();
+            for listen in sets[0].iter().map(listener::address_of) {
+                if let Listen::Tcp(address) = listen? {
+                    set.push(listener::tcp(address, config.backlog, true).with_context(|| {
+                        format!("listener {} of {units} (fewer: --pool)", sets.len())
+                    })?);
+                }
+            }
+            sets.push(set);
+        }
+        let lock = match way {
+            Accepting::Mutex => Some(SharedLock::new().context("a lock that units share")?),
+            _ => None,
+        };
+        Ok((Self { sets, way, lock }, paths))
+    }
+
+    /// Those of unit `index`.
+    pub(crate) fn of(&self, index: usize) -> Queue<'_> {
+        // The first set is everybody's where there is no other; none is left after a stop.
+        let sockets = self.sets.get(index % self.sets.len().max(1)).map_or(&[][..], Vec::as_slice);
+        Queue { sockets, way: self.way, lock: self.lock.as_ref() }
+    }
+
+    /// Where units listen.
+    ///
+    /// # Errors
+    /// As getsockname(2).
+    pub(crate) fn addresses(&self) -> anyhow::Result<Vec<Listen>> {
+        self.of(0).sockets.iter().map(listener::address_of).collect()
+    }
+
+    /// Nobody listens here any more; who has a listener still, in another process, does.
+    pub(crate) fn close(&mut self) {
+        self.sets.clear();
+    }
+
+    /// Has units that block in accept(2) hear of a stop, after the board tells of it: they hear no
+    /// bell.
+    ///
+    /// From now on accept(2) does not block, and who finds a queue empty shuts it down
+    /// ([`shut_down`]), which wakes all who block on it. Where a unit blocks, the queue is empty or
+    /// the unit about to be woken; in a queue that stays full nobody blocks.
+    pub(crate) fn begin_stop(&self) {
+        if self.way != Accepting::Blocking {
+            return;
+        }
+        for socket in self.sets.iter().flatten() {
+            let _ = SockRef::from(socket).set_nonblocking(true);
+            for _ in 0..LOOKS.0 {
+                if !has_connections(socket.as_fd()) {
+                    shut_down(socket.as_fd());
+                    break;
+                }
+                thread::sleep(LOOKS.1);
+            }
+        }
+    }
+}
+
+fn has_connections(socket: BorrowedFd<'_>) -> bool {
+    let mut polled = [PollFd { fd: socket.as_raw_fd(), events: POLLIN, revents: 0 }];
+    sys::ppoll(&mut polled, Some(Duration::ZERO)).is_ok_and(|ready| ready > 0)
+}
+
+/// Ends a listener for all who share it: whoever connects from now on is refused, and accept(2) says
+/// EINVAL.
+pub(crate) fn shut_down(listener: BorrowedFd<'_>) {
+    // Another unit may have been first.
+    let _ = SockRef::from(&listener).shutdown(Shutdown::Read);
+}

@@ -1,0 +1,197 @@
+//! Bodies of requests, interim replies and trailers.
+
+use super::*;
+use pollux_testkit::origin::Origin;
+use std::io::Write;
+
+#[test]
+fn a_body_that_is_too_long_is_refused_and_never_whole() {
+    let origin = Origin::start(|asked| {
+        let body = asked.body();
+        asked.ok(body.len().to_string())
+    });
+    let fixture = Fixture::new(&[&origin.url()], |config, _| config.limits.body = 100_000);
+    let mut client = fixture.client();
+    client.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 100001\r\n\r\n");
+    assert_eq!(client.reply().status, 413);
+    assert_eq!(origin.requests(), 0, "it is known beforehand");
+    let mut client = fixture.client();
+    client.send("POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n");
+    let chunk = format!("7530\r\n{}\r\n", "x".repeat(0x7530));
+    for _ in 0..4 {
+        client.send(&chunk);
+    }
+    assert_eq!(client.reply().status, 413);
+    until("the origin is left alone", || origin.ended() == 1);
+    // What is malformed is neither: the origin gets no end of it.
+    let mut client = fixture.client();
+    client.send("POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nnonsense\r\n");
+    assert_eq!(client.reply().status, 400);
+    until("the origin is left alone", || origin.ended() == 2);
+    let mut client = fixture.client();
+    client.send(format!(
+        "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 100000\r\n\r\n{}",
+        "x".repeat(100_000)
+    ));
+    assert_eq!(client.reply().text(), "100000");
+    fixture.stop();
+}
+
+#[test]
+fn a_body_is_passed_on_as_it_comes_and_no_faster_than_it_is_taken() {
+    const LEN: usize = 24 << 20;
+    on_every_engine(|engine| {
+        let origin = Origin::start(|asked| {
+            // Slow at first: what comes meanwhile has to wait with the client.
+            thread::sleep(Duration::from_millis(300));
+            let body = asked.body();
+            let is_right = body.iter().enumerate().all(|(i, &byte)| byte == (i / 7) as u8);
+            asked.ok(format!("{} {is_right}", body.len()))
+        });
+        let fixture = Fixture::new(&[&origin.url()], |config, _| {
+            serve_with(config, engine);
+            config.limits.body = u64::MAX;
+        });
+        let mut client = fixture.client();
+        let mut stream = client.socket().try_clone().unwrap();
+        let sending = thread::spawn(move || {
+            let body: Vec<u8> = (0..LEN).map(|i| (i / 7) as u8).collect();
+            write!(stream, "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: {LEN}\r\n\r\n").unwrap();
+            stream.write_all(&body).unwrap();
+        });
+        assert_eq!(client.reply().text(), format!("{LEN} true"), "{engine}");
+        sending.join().unwrap();
+        assert_eq!(client.get("/").status, 200, "{engine}");
+        assert_eq!(origin.connections(), 1, "{engine}");
+        fixture.stop();
+    });
+}
+
+#[test]
+fn the_origin_says_whether_a_body_is_wanted() {
+    on_every_engine(|engine| {
+        let origin = Origin::start(|asked| {
+            assert_eq!(asked.field("expect"), Some("100-continue"));
+            match asked.target() {
+                "/wanted" => {
+                    asked.say("HTTP/1.1 100 Continue\r\n\r\n");
+                }
+                "/hinted" => {
+                    asked.say("HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n");
+                }
+                "/unwanted" => {
+                    asked.say("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n");
+                    return false;
+                }
+                // It knows of no such thing.
+                _ => {}
+            }
+            let body = asked.body();
+            asked.ok(body)
+        });
+        let fixture = Fixture::new(&[&origin.url()], |config, _| serve_with(config, engine));
+        let ask = |path: &str| {
+            let mut client = fixture.client();
+            client.send(format!(
+                "PUT {path} HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n"
+            ));
+            client
+        };
+        for (path, interim) in
+            [("/wanted", &[100][..]), ("/hinted", &[103, 100]), ("/ignored", &[100])]
+        {
+            let start = Instant::now();
+            let mut client = ask(path);
+            for &status in interim {
+                assert_eq!(client.reply().status, status, "{engine}: {path}");
+            }
+            // Who ignores it is waited for, but not for long.
+            assert_eq!(
+                path == "/ignored",
+                start.elapsed() >= Duration::from_millis(900),
+                "{engine}: {path}"
+            );
+            client.send("hello");
+            assert_eq!(client.reply().text(), "hello", "{engine}: {path}");
+            assert_eq!(client.get("/file").status, 200, "{engine}: {path}");
+        }
+        let mut client = ask("/unwanted");
+        let reply = client.reply();
+        assert_eq!((reply.status, reply.field("connection")), (403, Some("close")), "{engine}");
+        assert!(client.is_closed(), "{engine}");
+        fixture.stop();
+    });
+}
+
+#[test]
+fn an_answer_before_the_whole_request_is_passed_on_at_once() {
+    let origin = Origin::start(|asked| {
+        asked.say("HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno");
+        !asked.waits_for_the_end()
+    });
+    let fixture = Fixture::before(&origin.url());
+    let mut client = fixture.client();
+    client.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 100000\r\n\r\nthe first of it");
+    let reply = client.reply();
+    assert_eq!((reply.status, &*reply.text()), (401, "no"));
+    // The rest is read past here; the origin's connection is in the middle of a request.
+    client.send(vec![b'x'; 100_000 - "the first of it".len()]);
+    assert_eq!(client.get("/file").text(), "of the site");
+    until("the connection is not kept", || origin.ended() == 1);
+    fixture.stop();
+}
+
+#[test]
+fn trailers_go_both_ways_to_those_who_take_them() {
+    let origin = Origin::start(|asked| {
+        let takes = asked.field("te") == Some("trailers");
+        let body = asked.body();
+        asked.say(format!(
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nX-Takes: {takes}\r\n\r\n{:x}\r\n",
+            body.len()
+        ));
+        asked.say(body);
+        asked.say("\r\n0\r\nX-Sum: 7\r\nSet-Cookie: late=1\r\n\r\n")
+    });
+    let fixture = Fixture::before(&origin.url());
+    let mut client = fixture.client();
+    let post = "Host: t\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX-T: 1\r\nHost: evil\r\n\r\n";
+    client.send(format!("POST / HTTP/1.1\r\nConnection: TE\r\nTE: trailers\r\n{post}"));
+    let reply = client.reply();
+    assert_eq!((reply.field("x-takes"), reply.field("x-sum")), (Some("true"), Some("7")));
+    assert_eq!((&*reply.text(), reply.field("set-cookie")), ("hello", None));
+    client.send(format!("POST / HTTP/1.1\r\n{post}"));
+    let reply = client.reply();
+    assert_eq!((reply.field("x-takes"), reply.field("x-sum")), (Some("false"), None));
+    fixture.stop();
+}
+
+/// Before, a body had the time of a head, however long it was.
+#[test]
+fn a_long_body_has_its_time_for_each_piece() {
+    on_every_engine(|engine| {
+        let origin = Origin::start(|asked| {
+            let body = asked.body();
+            asked.ok(body.len().to_string())
+        });
+        let fixture = Fixture::new(&[&origin.url()], |config, _| {
+            serve_with(config, engine);
+            config.timeouts.header = Duration::from_millis(800);
+        });
+        let mut client = fixture.client();
+        client.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 200000\r\n\r\n");
+        for _ in 0..10 {
+            thread::sleep(Duration::from_millis(150));
+            client.send([b'x'; 20_000]);
+        }
+        assert_eq!(client.reply().text(), "200000", "{engine}");
+        // Who sends next to nothing has it once.
+        client.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 200000\r\n\r\n");
+        for _ in 0..4 {
+            client.send("x");
+            thread::sleep(Duration::from_millis(100));
+        }
+        assert_eq!(client.reply().status, 408, "{engine}");
+        fixture.stop();
+    });
+}

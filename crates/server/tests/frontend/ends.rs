@@ -1,0 +1,128 @@
+//! Clients and origins that go away.
+
+use super::*;
+use pollux_testkit::origin::Origin;
+use std::net::Shutdown;
+
+#[test]
+fn a_client_that_goes_away_ends_what_was_asked_for_it() {
+    on_every_engine(|engine| {
+        for begins in [false, true] {
+            let origin = Origin::start(move |asked| {
+                if begins {
+                    asked.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n");
+                }
+                !asked.waits_for_the_end()
+            });
+            let fixture = Fixture::new(&[&origin.url()], |config, _| serve_with(config, engine));
+            let mut client = fixture.client();
+            client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+            until("the origin is asked", || origin.requests() == 1);
+            socket2::SockRef::from(client.socket()).set_linger(Some(Duration::ZERO)).unwrap();
+            drop(client);
+            until("the origin is told", || origin.ended() == 1);
+            assert_eq!(fixture.get("/file").text(), "of the site", "{engine}");
+            fixture.stop();
+        }
+    });
+}
+
+#[test]
+fn a_client_that_has_closed_its_side_may_still_read() {
+    on_every_engine(|engine| {
+        let origin = Origin::start(|asked| {
+            if asked.target() == "/never" {
+                return !asked.waits_for_the_end();
+            }
+            thread::sleep(Duration::from_millis(200));
+            asked.ok("late")
+        });
+        let fixture = Fixture::new(&[&origin.url()], |config, _| serve_with(config, engine));
+        let ask = |path: &str| {
+            let mut client = fixture.client();
+            client.send(format!("GET {path} HTTP/1.1\r\nHost: t\r\n\r\n"));
+            client.socket().shutdown(Shutdown::Write).unwrap();
+            client
+        };
+        let mut never = ask("/never");
+        let mut client = ask("/");
+        assert_eq!(client.reply().text(), "late", "{engine}");
+        assert!(client.is_closed(), "{engine}");
+        // Where nothing comes for seconds it is taken for gone.
+        assert!(never.is_closed(), "{engine}");
+        until("the origin is told", || origin.ended() >= 1);
+        fixture.stop();
+    });
+}
+
+#[test]
+fn a_stop_lets_requests_end_that_an_origin_is_answering() {
+    let origin = Origin::start(|asked| {
+        asked.say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nla");
+        thread::sleep(Duration::from_millis(400));
+        asked.say("te")
+    });
+    let fixture = Fixture::before(&origin.url());
+    let mut client = fixture.client();
+    client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+    until("the origin is asked", || origin.requests() == 1);
+    let stopping = thread::spawn(move || fixture.stop());
+    assert_eq!(client.reply().text(), "late");
+    stopping.join().unwrap();
+}
+
+/// An origin that resets its connections at random places, and is asked all the while: every answer
+/// is either whole and the right one, or an error, or cut.
+#[test]
+fn no_reply_is_ever_anothers() {
+    let origin = Origin::start(|asked| {
+        let number: usize = asked.target()[1..].parse().unwrap();
+        let content = format!("{number}.").repeat(1 + number % 5000);
+        match number % 7 {
+            0 => {
+                asked.reset();
+                false
+            }
+            1 => {
+                asked.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", content.len()));
+                asked.say(&content[..content.len() / 2]);
+                false
+            }
+            2 => {
+                asked.ok(&content);
+                false
+            }
+            _ => asked.ok(&content),
+        }
+    });
+    let fixture = Fixture::new(&[&origin.url()], |config, _| config.workers = 2);
+    thread::scope(|scope| {
+        for thread in 0..4 {
+            let fixture = &fixture;
+            scope.spawn(move || {
+                let mut client = fixture.client();
+                for number in (thread..1200).step_by(4) {
+                    let text = format!("GET /{number} HTTP/1.1\r\nHost: t\r\n\r\n");
+                    if number % 7 == 1 {
+                        let mut other = fixture.client();
+                        other.send(&text);
+                        let all = String::from_utf8(other.read_to_the_end()).unwrap();
+                        let (_, got) = all.split_once("\r\n\r\n").unwrap();
+                        assert!(format!("{number}.").repeat(5000).starts_with(got), "{number}");
+                        continue;
+                    }
+                    client.send(&text);
+                    let reply = client.reply();
+                    match number % 7 {
+                        0 => assert_eq!(reply.status, 502, "{number}"),
+                        _ => {
+                            let wanted = format!("{number}.").repeat(1 + number % 5000);
+                            assert!(reply.status == 200 && reply.text() == wanted, "{number}");
+                        }
+                    }
+                }
+            });
+        }
+    });
+    fixture.stop();
+}

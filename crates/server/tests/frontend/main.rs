@@ -1,0 +1,107 @@
+//! The front end over real sockets: what is passed on, what is refused, and what becomes of it when
+//! an origin misbehaves.
+
+mod bodies;
+mod cache;
+mod ends;
+mod misbehaving;
+mod passing;
+mod places;
+mod tunnels;
+
+use pollux_server::{
+    Config, Server,
+    config::{Architecture, FrontendConfig, Listen, MechanismChoice},
+};
+use pollux_testkit::http::{Client, PATIENCE, Reply};
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+/// What serves: mechanisms of every kind (level, edge, scanning, ring), and the engine that blocks.
+const ENGINES: [&str; 5] = ["epoll", "epoll-et", "poll", "uring-poll", "prethreaded"];
+
+/// A front end with a file of its own.
+struct Fixture {
+    directory: TempDir,
+    server: Server,
+}
+
+impl Fixture {
+    /// Before these origins, each `[/PREFIX=]URL`.
+    fn new(origins: &[&str], change: impl FnOnce(&mut Config, &mut FrontendConfig)) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("file"), "of the site").unwrap();
+        let mut config = Config::new(directory.path());
+        let mut frontend =
+            FrontendConfig::new(origins.iter().map(|origin| origin.parse().unwrap()).collect());
+        change(&mut config, &mut frontend);
+        config.frontend = Some(Arc::new(frontend));
+        Self { directory, server: Server::start(config).unwrap() }
+    }
+
+    /// With one origin and nothing else that is special.
+    fn before(origin: &str) -> Self {
+        Self::new(&[origin], |_, _| {})
+    }
+
+    fn address(&self) -> SocketAddr {
+        match &self.server.addresses()[0] {
+            Listen::Tcp(address) => *address,
+            other => panic!("{other} is no TCP address"),
+        }
+    }
+
+    fn client(&self) -> Client {
+        Client::connect(self.address())
+    }
+
+    fn get(&self, path: &str) -> Reply {
+        self.client().get(path)
+    }
+
+    fn stop(self) -> pollux_server::Statistics {
+        self.server.stop(Duration::from_secs(10)).unwrap()
+    }
+}
+
+/// Lets an engine of [`ENGINES`] serve.
+fn serve_with(config: &mut Config, engine: &str) {
+    match engine.parse::<Architecture>() {
+        Ok(architecture) => {
+            config.architecture = architecture;
+            config.pool = architecture.has_pool().then_some(4);
+        }
+        Err(_) => config.mechanism = MechanismChoice::Named(engine.parse().unwrap()),
+    }
+}
+
+/// Runs `test` with each engine, all at once: they mostly wait.
+fn on_every_engine(test: impl Fn(&str) + Sync) {
+    thread::scope(|scope| {
+        for engine in ENGINES {
+            let test = &test;
+            let thread = thread::Builder::new().name(engine.into());
+            thread.spawn_scoped(scope, move || test(engine)).unwrap();
+        }
+    });
+}
+
+/// Waits until something is so.
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "never: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Why a reply is an error of the front end.
+fn error(reply: &Reply) -> (u16, String) {
+    let told = reply.field("proxy-status").unwrap_or_default();
+    (reply.status, told.split("error=").nth(1).unwrap_or_default().to_owned())
+}

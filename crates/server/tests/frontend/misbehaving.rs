@@ -1,0 +1,223 @@
+//! Origins that misbehave: what a client is told, and what becomes of the connection.
+
+use super::*;
+use pollux_testkit::origin::Origin;
+use std::net::TcpListener;
+
+/// An origin that says this to each request, and then closes or not.
+fn saying(reply: Vec<u8>, keeps: bool) -> Origin {
+    Origin::start(move |asked| {
+        asked.body();
+        asked.say(&reply);
+        keeps
+    })
+}
+
+#[test]
+fn what_is_no_reply_or_no_safe_one_is_a_502() {
+    let long = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "y".repeat(70_000));
+    let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "Connection: a\r\n".repeat(9));
+    let flood = "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(30)
+        + "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+    for (reply, why) in [
+        ("", "connection_terminated"),
+        ("HTTP/1.1 200 OK\r\nContent-", "http_response_incomplete"),
+        ("SSH-2.0-OpenSSH\r\n", "http_protocol_error"),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+            "http_protocol_error",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            "http_protocol_error",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+            "http_protocol_error",
+        ),
+        ("HTTP/1.1 200 OK\r\nX: a\r\n b\r\n\r\n", "http_protocol_error"),
+        ("HTTP/1.1 200 OK\nContent-Length: 0\n\n", "http_protocol_error"),
+        ("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n", "http_protocol_error"),
+        (&many, "http_protocol_error"),
+        (&long, "http_response_header_section_size"),
+    ] {
+        let origin = saying(reply.into(), false);
+        let fixture = Fixture::before(&origin.url());
+        let mut client = fixture.client();
+        let answer = client.get("/");
+        assert_eq!(error(&answer), (502, why.into()), "{reply:.60}");
+        // The client's connection is as good as before.
+        assert_eq!(client.get("/file").text(), "of the site");
+        assert_eq!(origin.requests(), 1, "nothing new was to be had: {reply:.60}");
+        fixture.stop();
+    }
+    let origin = saying(flood.into(), true);
+    let fixture = Fixture::before(&origin.url());
+    let mut client = fixture.client();
+    client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+    let mut interim = 0;
+    let last = loop {
+        match client.reply() {
+            reply if reply.status == 103 => interim += 1,
+            reply => break reply,
+        }
+    };
+    assert_eq!((error(&last), interim), ((502, "http_protocol_error".into()), 16));
+    fixture.stop();
+}
+
+/// A reply that is not whole must not look whole, however the client finds the end.
+#[test]
+fn a_truncated_reply_stays_truncated() {
+    on_every_engine(|engine| {
+        for reply in [
+            "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhalf",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalfnonsense\r\n",
+        ] {
+            let origin = saying(reply.into(), false);
+            let fixture = Fixture::new(&[&origin.url()], |config, _| serve_with(config, engine));
+            let mut client = fixture.client();
+            client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+            let all = String::from_utf8(client.read_to_the_end()).unwrap();
+            // Else the server would wait for it to close, too.
+            drop(client);
+            assert!(all.starts_with("HTTP/1.1 200 OK\r\n"), "{engine}: {all}");
+            assert!(all.contains("half") && !all.ends_with("0\r\n\r\n"), "{engine}: {all}");
+            assert!(!all.contains("nonsense"), "{engine}: {all}");
+            assert_eq!(origin.requests(), 1, "{engine}");
+            fixture.stop();
+        }
+    });
+}
+
+#[test]
+fn octets_behind_a_reply_end_the_connection_and_answer_nobody() {
+    let extra = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";
+    let mine = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood";
+    for (reply, pause) in [
+        (format!("{mine}{extra}"), 0),
+        (mine.to_owned(), 30),
+        ("HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\nhello".to_owned(), 0),
+    ] {
+        let origin = Origin::start(move |asked| {
+            asked.say(&reply);
+            if pause > 0 {
+                thread::sleep(Duration::from_millis(pause));
+                asked.say(extra);
+            }
+            true
+        });
+        let fixture = Fixture::before(&origin.url());
+        let mut client = fixture.client();
+        for round in 1..=3 {
+            let answer = client.get("/");
+            assert!(matches!(answer.status, 200 | 204) && answer.text() != "evil");
+            until("it is closed", || origin.ended() == round);
+            assert_eq!(origin.connections(), round, "none is used twice");
+        }
+        fixture.stop();
+    }
+}
+
+#[test]
+fn a_kept_connection_that_was_closed_costs_no_request() {
+    // Answers once, and closes when the next request comes.
+    let closing = || {
+        Origin::start(|asked| {
+            if asked.number == 2 {
+                return false;
+            }
+            let body = asked.body();
+            asked.ok(format!("{}", body.len()))
+        })
+    };
+    on_every_engine(|engine| {
+        let origin = closing();
+        let fixture = Fixture::new(&[&origin.url()], |config, _| serve_with(config, engine));
+        let mut client = fixture.client();
+        assert_eq!(client.get("/").text(), "0");
+        // Sent once more, since that is safe.
+        assert_eq!(client.get("/").text(), "0", "{engine}");
+        assert_eq!((origin.connections(), origin.requests()), (2, 3), "{engine}");
+        // Nobody knows whether it was done: it is not done twice.
+        client.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 2\r\n\r\nab");
+        let answer = client.reply();
+        assert_eq!(error(&answer), (502, "connection_terminated".into()), "{engine}");
+        assert_eq!(origin.requests(), 4, "{engine}");
+        fixture.stop();
+    });
+    // Not for ever.
+    let origin =
+        Origin::start(|asked| asked.number == 1 && asked.target() == "/first" && asked.ok("x"));
+    let fixture = Fixture::before(&origin.url());
+    let mut client = fixture.client();
+    assert_eq!(client.get("/first").text(), "x");
+    assert_eq!(error(&client.get("/")), (502, "connection_terminated".into()));
+    assert_eq!(origin.requests(), 3, "once, and once more");
+    fixture.stop();
+}
+
+#[test]
+fn an_origin_that_is_silent_is_a_504_and_one_that_is_slow_is_waited_for() {
+    on_every_engine(|engine| {
+        let origin = Origin::start(|asked| match asked.target() {
+            "/silent" => !asked.waits_for_the_end(),
+            "/stalls" => {
+                asked.say("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf");
+                !asked.waits_for_the_end()
+            }
+            _ => {
+                asked.say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n");
+                "hello".chars().all(|letter| {
+                    thread::sleep(Duration::from_millis(300));
+                    asked.say(letter.to_string())
+                })
+            }
+        });
+        let fixture = Fixture::new(&[&origin.url()], |config, frontend| {
+            serve_with(config, engine);
+            frontend.timeout = Duration::from_millis(1000);
+        });
+        let start = Instant::now();
+        assert_eq!(error(&fixture.get("/silent")), (504, "http_response_timeout".into()));
+        assert!(start.elapsed() >= Duration::from_millis(1000), "{engine}");
+        let mut client = fixture.client();
+        client.send("GET /stalls HTTP/1.1\r\nHost: t\r\n\r\n");
+        assert!(client.read_to_the_end().ends_with(b"half"), "{engine}");
+        assert_eq!(fixture.get("/slow").text(), "hello", "{engine}");
+        until("the origin sees that nobody waits", || origin.ended() >= 2);
+        fixture.stop();
+    });
+}
+
+#[test]
+fn who_is_not_there_is_told_of_and_others_take_his_place() {
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobody = format!("http://{nobody}");
+    let fixture = Fixture::before(&nobody);
+    assert_eq!(error(&fixture.get("/")), (502, "connection_refused".into()));
+    assert_eq!(fixture.get("/file").text(), "of the site");
+    fixture.stop();
+    let fixture = Fixture::before("http://no-such-host.invalid");
+    assert_eq!(error(&fixture.get("/")), (502, "dns_error".into()));
+    fixture.stop();
+    on_every_engine(|engine| {
+        let there = Origin::start(|asked| {
+            let body = asked.body();
+            asked.ok(body)
+        });
+        let fixture =
+            Fixture::new(&[&nobody, &there.url()], |config, _| serve_with(config, engine));
+        let mut client = fixture.client();
+        for _ in 0..4 {
+            client.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 2\r\n\r\nab");
+            assert_eq!(
+                client.reply().text(),
+                "ab",
+                "{engine}: nothing of it was sent to the other"
+            );
+        }
+        fixture.stop();
+    });
+}

@@ -1,0 +1,79 @@
+//! Limits: connections to origins, and who waits for one.
+
+use super::*;
+use pollux_testkit::origin::Origin;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+#[test]
+fn who_finds_all_connections_in_use_waits_for_one() {
+    static NOW: AtomicUsize = AtomicUsize::new(0);
+    static MOST: AtomicUsize = AtomicUsize::new(0);
+    let origin = Origin::start(|asked| {
+        let now = NOW.fetch_add(1, SeqCst) + 1;
+        MOST.fetch_max(now, SeqCst);
+        thread::sleep(Duration::from_millis(20));
+        NOW.fetch_sub(1, SeqCst);
+        asked.ok("done")
+    });
+    let fixture = Fixture::new(&[&origin.url()], |_, frontend| {
+        frontend.connections = 3.try_into().unwrap();
+        frontend.connect_timeout = Duration::from_secs(60);
+    });
+    let mut clients: Vec<Client> = (0..30).map(|_| fixture.client()).collect();
+    for client in &mut clients {
+        client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+    }
+    // Some give up while they wait.
+    clients.truncate(25);
+    for client in &mut clients {
+        assert_eq!(client.reply().text(), "done");
+    }
+    assert!(MOST.load(SeqCst) <= 3 && origin.connections() <= 3 + 5, "{}", origin.connections());
+    fixture.stop();
+}
+
+#[test]
+fn who_waits_for_too_long_is_told_so() {
+    let origin = Origin::start(|asked| {
+        if asked.target() == "/long" {
+            thread::sleep(Duration::from_millis(1500));
+        }
+        asked.ok("done")
+    });
+    let fixture = Fixture::new(&[&origin.url()], |_, frontend| {
+        frontend.connections = 1.try_into().unwrap();
+        frontend.connect_timeout = Duration::from_millis(300);
+    });
+    let mut first = fixture.client();
+    first.send("GET /long HTTP/1.1\r\nHost: t\r\n\r\n");
+    until("the origin is asked", || origin.requests() == 1);
+    let refused = fixture.get("/");
+    assert_eq!(error(&refused), (503, "connection_limit_reached".into()));
+    assert_eq!(refused.field("retry-after"), Some("1"));
+    assert_eq!(first.reply().text(), "done");
+    assert_eq!(fixture.get("/").text(), "done");
+    fixture.stop();
+}
+
+#[test]
+fn connections_are_kept_as_many_and_as_long_as_it_says() {
+    let origin = Origin::start(|asked| {
+        thread::sleep(Duration::from_millis(50));
+        asked.ok("done")
+    });
+    let fixture = Fixture::new(&[&origin.url()], |_, frontend| {
+        frontend.keep = 2;
+        frontend.keep_timeout = Duration::from_millis(500);
+    });
+    let mut clients: Vec<Client> = (0..6).map(|_| fixture.client()).collect();
+    for client in &mut clients {
+        client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+    }
+    for client in &mut clients {
+        assert_eq!(client.reply().text(), "done");
+    }
+    assert_eq!(origin.connections(), 6);
+    until("four too many are closed", || origin.ended() == 4);
+    until("the others are closed, too", || origin.ended() == 6);
+    fixture.stop();
+}

@@ -1,0 +1,79 @@
+//! Upgrades: from HTTP to another protocol, and octets to and fro from then on.
+
+use super::*;
+use pollux_testkit::origin::Origin;
+use std::io::{Read, Write};
+
+const ASK: &str = "GET /chat HTTP/1.1\r\nHost: t\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\n\r\n";
+const SWITCHED: &str =
+    "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n";
+
+/// Switches, greets, and echoes.
+fn echoing() -> Origin {
+    Origin::start(|asked| {
+        assert_eq!(asked.field("upgrade"), Some("websocket"));
+        assert_eq!(asked.field("connection"), Some("upgrade"));
+        asked.say(format!("{SWITCHED}welcome"));
+        let mut buffer = [0; 4096];
+        while let Ok(received @ 1..) = asked.reader().read(&mut buffer) {
+            if !asked.say(&buffer[..received]) {
+                break;
+            }
+        }
+        false
+    })
+}
+
+fn expect(client: &mut Client, wanted: &[u8]) {
+    let mut got = vec![0; wanted.len()];
+    client.socket().read_exact(&mut got).unwrap();
+    assert_eq!(String::from_utf8_lossy(&got), String::from_utf8_lossy(wanted));
+}
+
+/// The head of the switch, octet by octet, so that nothing behind it is lost.
+fn switched(client: &mut Client) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut octet = [0];
+        client.socket().read_exact(&mut octet).unwrap();
+        head.push(octet[0]);
+    }
+    String::from_utf8(head).unwrap()
+}
+
+#[test]
+fn an_upgrade_is_a_tunnel() {
+    on_every_engine(|engine| {
+        let origin = echoing();
+        let fixture = Fixture::new(&[&origin.url()], |config, _| serve_with(config, engine));
+        let mut client = fixture.client();
+        client.send(format!("{ASK}early"));
+        let head = switched(&mut client);
+        assert!(head.starts_with("HTTP/1.1 101 "), "{engine}: {head}");
+        assert!(
+            head.contains("Upgrade: websocket\r\n") && head.contains("Connection: upgrade\r\n")
+        );
+        expect(&mut client, b"welcomeearly");
+        for _ in 0..3 {
+            client.socket().write_all(b"ping").unwrap();
+            expect(&mut client, b"ping");
+        }
+        client.socket().shutdown(std::net::Shutdown::Write).unwrap();
+        assert!(client.is_closed(), "{engine}");
+        until("both ends are closed", || origin.ended() == 1);
+        // It was none of the connections that are limited or kept.
+        assert_eq!(fixture.get("/file").text(), "of the site", "{engine}");
+        fixture.stop();
+    });
+}
+
+#[test]
+fn an_upgrade_may_be_declined() {
+    let origin = Origin::start(|asked| asked.ok("no"));
+    let fixture = Fixture::before(&origin.url());
+    let mut client = fixture.client();
+    client.send(ASK);
+    assert_eq!(client.reply().text(), "no");
+    assert_eq!(client.get("/").text(), "no");
+    fixture.stop();
+}

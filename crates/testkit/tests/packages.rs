@@ -1,0 +1,146 @@
+//! What is meant to be published can be: cargo makes a package of each such crate, and each has in
+//! it what it is built from.
+
+use serde_json::Value;
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Component, Path, PathBuf},
+    process::{Command, Output},
+};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
+}
+
+fn cargo(at: &Path, arguments: &[&str]) -> Output {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    Command::new(cargo).args(arguments).current_dir(at).output().expect("cargo starts")
+}
+
+/// Everything is compiled elsewhere in the tests: this asks only what a registry would refuse.
+fn package(at: &Path, packages: &[&str]) -> Result<(), String> {
+    let target = tempfile::tempdir().expect("a folder");
+    let target = target.path().to_str().expect("its name is text");
+    let mut arguments = vec!["package", "--offline", "--no-verify", "--allow-dirty", "--quiet"];
+    arguments.extend(["--target-dir", target]);
+    arguments.extend(packages.iter().flat_map(|name| ["--package", *name]));
+    let output = cargo(at, &arguments);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.success() { Ok(()) } else { Err(said) }
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or("")
+}
+
+/// The workspace's packages by name, as cargo describes them.
+fn described() -> BTreeMap<String, Value> {
+    let output = cargo(&root(), &["metadata", "--no-deps", "--offline", "--format-version", "1"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let all: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let packages = all["packages"].as_array().expect("packages").iter();
+    packages.map(|package| (text(package, "name").to_owned(), package.clone())).collect()
+}
+
+/// `publish = false` is an empty list of registries.
+fn is_published(package: &Value) -> bool {
+    package["publish"].as_array().is_none_or(|registries| !registries.is_empty())
+}
+
+/// What `package` needs and nobody could get: what is not published of `all`.
+fn unpublished_needs(package: &Value, all: &BTreeMap<String, Value>) -> Vec<String> {
+    let needs = package["dependencies"].as_array().expect("dependencies").iter();
+    needs
+        .filter(|need| need["kind"] != "dev")
+        .filter_map(|need| all.get(text(need, "name")))
+        .filter(|need| !is_published(need))
+        .map(|need| format!("{} needs {}", text(package, "name"), text(need, "name")))
+        .collect()
+}
+
+#[test]
+fn what_is_published_can_be_packaged() {
+    let all = described();
+    let published: Vec<_> = all.values().filter(|package| is_published(package)).collect();
+    let names: Vec<_> = published.iter().map(|package| text(package, "name")).collect();
+    for name in ["pollux", "pollux-event", "pollux-http", "pollux-sys"] {
+        assert!(names.contains(&name), "{name} is meant to be published: {names:?}");
+    }
+    let mut wrong = Vec::new();
+    for package in published {
+        wrong.extend(unpublished_needs(package, &all));
+        for key in ["description", "license", "rust_version"] {
+            if text(package, key).is_empty() {
+                wrong.push(format!("{} has no {key}", text(package, "name")));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    package(&root(), &names).unwrap_or_else(|said| panic!("{said}"));
+}
+
+/// The files that sources below `folder` build in, as `("source", "what it names")`.
+fn built_in(folder: &Path) -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten() {
+        let path = entry.expect("the folder can be read").path();
+        if path.is_dir() {
+            found.extend(built_in(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let source = fs::read_to_string(&path).expect("a source");
+            for call in ["include_str!(\"", "include_bytes!(\""] {
+                let names = source.split(call).skip(1).filter_map(|rest| rest.split_once('"'));
+                found.extend(names.map(|(name, _)| (path.clone(), name.to_owned())));
+            }
+        }
+    }
+    found
+}
+
+/// Whether `name`, as the source `at` of the package in `folder` writes it, leaves the package.
+fn leaves(folder: &Path, at: &Path, name: &str) -> bool {
+    let mut depth =
+        at.parent().unwrap().strip_prefix(folder).unwrap().components().count() as isize;
+    Path::new(name).components().any(|part| {
+        depth += if part == Component::ParentDir { -1 } else { 1 };
+        depth < 0
+    })
+}
+
+#[test]
+fn what_is_built_in_is_in_the_package() {
+    let mut count = 0;
+    for package in described().values().filter(|package| is_published(package)) {
+        let folder = Path::new(text(package, "manifest_path")).parent().unwrap().to_owned();
+        for (source, name) in built_in(&folder.join("src")) {
+            assert!(!leaves(&folder, &source, &name), "{}: {name}", source.display());
+            count += 1;
+        }
+    }
+    assert!(count >= 20, "only {count} files are built in");
+    let (folder, source) = (Path::new("/a"), Path::new("/a/src/b/c.rs"));
+    assert!(!leaves(folder, source, "../../README.md"));
+    assert!(leaves(folder, source, "../../../README.md"));
+}
+
+/// A registry knows no paths, so a dependency needs a version; and what it does not have nobody gets.
+#[test]
+fn the_checks_of_packages_can_fail() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, dependency) in
+        [("one", ""), ("two", "[dependencies]\none = { path = \"../one\" }\n")]
+    {
+        let source = folder.path().join(name).join("src");
+        fs::create_dir_all(&source).expect("a folder");
+        fs::write(source.join("lib.rs"), "").expect("a source");
+        let manifest = format!("[package]\nname = \"{name}\"\nversion = \"0.1.0\"\n{dependency}");
+        fs::write(folder.path().join(name).join("Cargo.toml"), manifest).expect("a manifest");
+    }
+    let said = package(&folder.path().join("two"), &["two"]).expect_err("one has no version");
+    assert!(said.contains("version"), "{said}");
+    let all = described();
+    let kit = serde_json::json!({ "name": "pollux-testkit", "kind": null });
+    let needs = serde_json::json!({ "name": "two", "dependencies": [kit] });
+    assert_eq!(unpublished_needs(&needs, &all), ["two needs pollux-testkit"]);
+}

@@ -1,0 +1,84 @@
+//! The newest kernel that Debian offers: from the backports to the stable release, wherever this
+//! system's own sources end. Its modules are built by the compiler that built it, in a file system
+//! of that release: unpacked into the cache, never installed, and entered for the build alone.
+
+use super::{Kernel, stock, uncompressed};
+use crate::{
+    apt::{Apt, KernelPackages},
+    cache::Cache,
+    process::Supervisor,
+};
+use std::{fs, os::unix::fs::symlink, path::Path};
+
+/// The stable release, for the compiler and its libraries, and its backports, for the kernel.
+const SUITES: &[&str] = &["trixie", "trixie-updates", "trixie-backports"];
+const NOTE: &str = "newest.json";
+const MEMORY_MIB: u32 = 1024;
+
+/// Besides the headers, which bring the compiler and the programs of the kernel's build system: what
+/// its makefiles call, and what is there wherever Debian is installed, so that nothing depends on it.
+const TOOLS: &[&str] = &[
+    "base-files",
+    "bash",
+    "binutils",
+    "coreutils",
+    "dash",
+    "diffutils",
+    "dpkg",
+    "findutils",
+    "gawk",
+    "grep",
+    "gzip",
+    "make",
+    "perl-base",
+    "sed",
+    "tar",
+    "xz-utils",
+];
+
+/// # Errors
+/// The mirror that this system uses does not have the suites, or has no kernel there.
+pub(super) fn obtain(
+    refresh: bool,
+    cache: &Cache,
+    supervisor: &Supervisor,
+) -> anyhow::Result<Kernel> {
+    let archive = || Apt::of_suites("newest", SUITES, cache, supervisor);
+    let packages = stock::chosen(NOTE, refresh, cache, || archive()?.newest_of_all())?;
+    let (image, modules) = stock::image(&packages, cache, supervisor, archive)?;
+    let image = uncompressed::image(image, &packages.release, cache, supervisor)?;
+    let release = packages.release.clone();
+    let root = cache.entry(supervisor, &format!("roots/{release}"), |folder| {
+        make_root(&mut archive()?, &packages, folder)
+    })?;
+    Ok(Kernel {
+        image,
+        modules: Some(modules),
+        headers: Path::new("/usr/src").join(format!("linux-headers-{release}")),
+        root: Some(root),
+        memory_mib: MEMORY_MIB,
+        arguments: "",
+        release,
+    })
+}
+
+fn make_root(
+    archive: &mut Apt<'_>,
+    packages: &KernelPackages,
+    folder: &Path,
+) -> anyhow::Result<()> {
+    let mut wanted: Vec<String> = TOOLS.iter().map(|&tool| tool.to_owned()).collect();
+    wanted.extend(packages.headers.iter().cloned());
+    let what = format!("what builds modules for {} (once)", packages.release);
+    archive.unpack_with_needs(&what, &wanted, folder)?;
+    // What packages leave to their scripts.
+    for (link, target) in [("usr/bin/awk", "gawk"), ("usr/bin/cc", "gcc-14")] {
+        if !folder.join(link).exists() {
+            symlink(target, folder.join(link))?;
+        }
+    }
+    for place in ["dev", "proc", "tmp", "mnt"] {
+        fs::create_dir_all(folder.join(place))?;
+    }
+    Ok(())
+}

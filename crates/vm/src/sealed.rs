@@ -1,0 +1,194 @@
+//! A sealed guest: what it needs is in its memory, and nothing of the host reaches it while the command
+//! runs, so that two runs are the same, instruction by instruction.
+//!
+//! What the host's file tree costs is not only time: the guest's clock leaps while it waits for a
+//! file, by what the host took for it, and every timer after that has another phase.
+
+use crate::{
+    environment,
+    initramfs::Initramfs,
+    process::{Supervisor, command, find_program},
+};
+use anyhow::{Context, ensure};
+use std::{
+    collections::BTreeSet,
+    fs::{self, File},
+    io::Read,
+    path::{Component, Path, PathBuf},
+    str::FromStr,
+    time::Duration,
+};
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// The environment of a sealed guest's command: the same on every machine, for every user.
+pub(crate) const ENVIRONMENT: [(&str, &str); 3] =
+    [("PATH", environment::DEFAULT_PATH), ("HOME", "/"), ("LANG", "C.UTF-8")];
+
+/// A file of the host that a sealed guest has in its memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Carried {
+    /// Where it is on the host.
+    pub from: PathBuf,
+    /// Where it is in the guest: an absolute path.
+    pub place: PathBuf,
+}
+
+impl FromStr for Carried {
+    type Err = String;
+
+    /// `FILE` or `FILE:PLACE`.
+    fn from_str(text: &str) -> Result<Carried, String> {
+        let (from, place) = text.split_once(':').unwrap_or((text, text));
+        let from = std::path::absolute(from).map_err(|error| format!("{text:?}: {error}"))?;
+        let place = if text.contains(':') { PathBuf::from(place) } else { from.clone() };
+        let plain = |part| matches!(part, Component::RootDir | Component::Normal(_));
+        if !place.is_absolute() || !place.components().all(plain) {
+            return Err(format!("{text:?}: the guest's path is to be absolute, without . and .."));
+        }
+        Ok(Carried { from, place })
+    }
+}
+
+/// What a sealed guest has, and what is taken from it.
+#[derive(Clone, Debug, Default)]
+pub struct Sealed {
+    /// Files; programs have their shared libraries with them.
+    pub carried: Vec<Carried>,
+    /// A folder of the guest whose contents are copied to one of the host's when the command has ended.
+    pub fetch: Option<(PathBuf, PathBuf)>,
+}
+
+impl Sealed {
+    /// Puts the files into the guest's memory.
+    pub(crate) fn put(
+        &self,
+        archive: &mut Initramfs,
+        supervisor: &Supervisor,
+    ) -> anyhow::Result<()> {
+        let mut files: Vec<(PathBuf, PathBuf)> = Vec::new();
+        let mut add = |from: PathBuf, place: PathBuf| {
+            if !files.iter().any(|(_, other)| *other == place) {
+                files.push((from, place));
+            }
+        };
+        for Carried { from, place } in &self.carried {
+            for library in libraries(from, supervisor)? {
+                add(library.clone(), library);
+            }
+            add(from.clone(), place.clone());
+        }
+        let mut folders = BTreeSet::new();
+        for (_, place) in &files {
+            folders.extend(place.ancestors().skip(1).map(Path::to_owned));
+        }
+        // A folder comes before what lies in it, which the order of paths sees to.
+        for folder in folders {
+            let name = inside(&folder)?;
+            if !name.is_empty() {
+                archive.folder(&name)?;
+            }
+        }
+        for (from, place) in &files {
+            archive.program(&inside(place)?, &stripped(from, supervisor)?.path)?;
+        }
+        Ok(())
+    }
+}
+
+/// A path's name in the archive, which knows no root.
+fn inside(path: &Path) -> anyhow::Result<String> {
+    let text = path.to_str().with_context(|| format!("{}: not UTF-8", path.display()))?;
+    Ok(text.trim_start_matches('/').to_owned())
+}
+
+fn is_elf(file: &Path) -> anyhow::Result<bool> {
+    let mut magic = [0; 4];
+    let mut open = File::open(file).with_context(|| format!("read {}", file.display()))?;
+    Ok(open.read_exact(&mut magic).is_ok() && magic == *b"\x7fELF")
+}
+
+/// The shared libraries that a program needs, the loader among them; none for what is no program.
+fn libraries(program: &Path, supervisor: &Supervisor) -> anyhow::Result<Vec<PathBuf>> {
+    if !is_elf(program)? {
+        return Ok(Vec::new());
+    }
+    let mut list = command(find_program("ldd", "libc-bin")?);
+    list.arg(program);
+    let text = match supervisor.run(list, LIMIT) {
+        Ok(text) => text,
+        // What ldd says of a static program, with a status of 1.
+        Err(error) if format!("{error}").contains("not a dynamic executable") => {
+            return Ok(Vec::new());
+        }
+        Err(error) => return Err(error),
+    };
+    let text = String::from_utf8_lossy(&text);
+    ensure!(!text.contains("not found"), "{} lacks a library here:\n{text}", program.display());
+    Ok(paths(&text))
+}
+
+/// The paths in what ldd(1) prints: `NAME => PATH (ADDRESS)`, and the loader's `PATH (ADDRESS)`.
+fn paths(text: &str) -> Vec<PathBuf> {
+    let lines = text.lines().filter_map(|line| line.trim().rsplit_once(" ("));
+    let paths = lines.map(|(line, _)| line.rsplit_once(" => ").map_or(line, |(_, path)| path));
+    paths.filter(|path| path.starts_with('/')).map(PathBuf::from).collect()
+}
+
+/// A file to be copied, and a folder that goes with it.
+struct Copy {
+    path: PathBuf,
+    _folder: Option<tempfile::TempDir>,
+}
+
+/// A program without its debugging information, which is most of one that was built to be debugged and
+/// which the guest would unpack for seconds; anything else as it is.
+fn stripped(file: &Path, supervisor: &Supervisor) -> anyhow::Result<Copy> {
+    if !is_elf(file)? {
+        return Ok(Copy { path: file.to_owned(), _folder: None });
+    }
+    let folder = tempfile::tempdir().context("a folder for a stripped program")?;
+    let path = folder.path().join("stripped");
+    // A copy first: strip(1) refuses nothing then, and the owner's file is only read.
+    fs::copy(file, &path).with_context(|| format!("copy {}", file.display()))?;
+    let mut strip = command(find_program("strip", "binutils")?);
+    strip.arg("--strip-debug").arg(&path);
+    supervisor.run(strip, LIMIT).with_context(|| format!("strip {}", file.display()))?;
+    Ok(Copy { path, _folder: Some(folder) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ldd_prints_is_read() {
+        let text = "\tlinux-vdso.so.1 (0x00007ffc)\n\
+            \tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f)\n\
+            \t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n\tstatically linked\n";
+        let expected = ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"];
+        assert_eq!(paths(text), expected.map(PathBuf::from));
+    }
+
+    #[test]
+    fn a_program_has_its_libraries_and_a_text_none() {
+        let supervisor = Supervisor::new().unwrap();
+        let found = libraries(&std::env::current_exe().unwrap(), &supervisor).unwrap();
+        assert!(found.iter().any(|path| path.ends_with("libc.so.6")), "{found:?}");
+        let folder = tempfile::tempdir().unwrap();
+        let text = folder.path().join("text");
+        fs::write(&text, "a").unwrap();
+        assert_eq!(libraries(&text, &supervisor).unwrap(), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn a_place_is_absolute() {
+        let carried: Carried = "/a/b:/c".parse().unwrap();
+        assert_eq!(carried, Carried { from: "/a/b".into(), place: "/c".into() });
+        let same: Carried = "/a/b".parse().unwrap();
+        assert_eq!(same.place, Path::new("/a/b"));
+        for wrong in ["/a:b", "/a:/b/../c", "/a:"] {
+            assert!(wrong.parse::<Carried>().is_err(), "{wrong}");
+        }
+    }
+}
