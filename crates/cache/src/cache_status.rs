@@ -64,6 +64,27 @@ impl CacheStatus {
         }
     }
 
+    /// Appends the line of a response that is neither a stored one nor an origin's, but a page of the
+    /// server itself: why the request was to go on, if it was; what there is to say of it, a token (§2.8).
+    pub fn put_of_page(
+        name: &str,
+        forward: Option<Forward>,
+        detail: Option<&str>,
+        out: &mut impl Output,
+    ) {
+        out.put(b"Cache-Status: ");
+        out.put(name.as_bytes());
+        for (key, value) in [("fwd", forward.map(Forward::name)), ("detail", detail)] {
+            if let Some(value) = value {
+                out.put(b"; ");
+                out.put(key.as_bytes());
+                out.put(b"=");
+                out.put(value.as_bytes());
+            }
+        }
+        out.put(b"\r\n");
+    }
+
     /// Why the request went on; nothing for a hit.
     pub fn forward(&self) -> Option<Forward> {
         self.forward
@@ -147,6 +168,13 @@ mod tests {
             line(&status),
             "Pollux; fwd=stale; fwd-status=304; ttl=60; stored; collapsed; \
              key=\"http://a/\\\"\\\\\"; detail=no-store"
+        );
+        let mut page = Vec::new();
+        CacheStatus::put_of_page("Pollux", None, Some("only-if-cached"), &mut page);
+        CacheStatus::put_of_page("Pollux", Some(Forward::Miss), None, &mut page);
+        assert_eq!(
+            page,
+            b"Cache-Status: Pollux; detail=only-if-cached\r\nCache-Status: Pollux; fwd=miss\r\n"
         );
         for forward in [
             Forward::Bypass,

@@ -38,6 +38,8 @@ pub(crate) struct Fetching {
     pub(crate) is_doomed: bool,
     /// What is being validated.
     pub(crate) candidate: Option<Object>,
+    /// The client wants nothing that the origin has not confirmed (RFC 9111 §5.2.1.4).
+    pub(crate) wants_confirmed: bool,
     /// What comes may be stored.
     pub(crate) may_keep: bool,
     /// The client's own conditions and range were left out of what was sent.
@@ -57,6 +59,7 @@ impl Fetching {
             is_refresh: false,
             is_doomed: false,
             candidate: None,
+            wants_confirmed: false,
             may_keep: false,
             is_stripped: false,
             kept: None,

@@ -245,6 +245,7 @@ impl Engine {
         let conditions = Conditions::Replaced(conditions_of(&object));
         let fetching = Fetching {
             candidate: Some(object),
+            wants_confirmed: seen.wants.no_cache,
             may_keep: ask.request.method == Method::Get,
             is_stripped: true,
             ..Fetching::new(Some((key.hash, Arc::from(key.text))), forward, now)

@@ -78,6 +78,7 @@ impl Engine {
         };
         let (forward, was_collapsed) = (fetching.forward, fetching.was_collapsed);
         let (may_keep, candidate) = (fetching.may_keep, fetching.candidate.clone());
+        let wants_confirmed = fetching.wants_confirmed;
         let key = fetching.key.clone();
         let mut status =
             self.status(Some(forward), key.as_ref().map_or(&[][..], |(_, key)| &key[..]));
@@ -98,7 +99,8 @@ impl Engine {
                 self.statistics.failures += 1;
                 self.notes.failed(hash, sent.now, self.config.back_off_max);
             }
-            if let Some(hit) = self.stand_in(candidate.as_ref(), forward, &status, sent.now) {
+            let other = candidate.as_ref().filter(|_| !wants_confirmed);
+            if let Some(hit) = self.stand_in(other, forward, &status, sent.now) {
                 self.end(ticket);
                 return Verdict { answer: Answer::Stored(hit), keep: false, cache_status: status };
             }
@@ -252,10 +254,17 @@ impl Engine {
         self.notes.failed(*hash, now, self.config.back_off_max);
         let mut status = self.status(Some(fetching.forward), key);
         status.is_collapsed = fetching.was_collapsed;
-        self.stand_in(fetching.candidate.as_ref(), fetching.forward, &status, now)
+        if fetching.is_refresh {
+            // Its client has been answered.
+            return None;
+        }
+        let candidate = fetching.candidate.as_ref().filter(|_| !fetching.wants_confirmed);
+        self.stand_in(candidate, fetching.forward, &status, now)
     }
 
-    /// A stale response for an origin that fails. Not for a client that wanted to know better.
+    /// A stale response for an origin that fails, "regardless of other freshness information" (RFC 5861
+    /// §4): also for a client that wanted a younger one (`max-age`, `min-fresh`), as a browser's reload
+    /// does. Not for one that said `no-cache`, which is about confirmation and not about freshness.
     fn stand_in(
         &mut self,
         candidate: Option<&Object>,
@@ -263,7 +272,8 @@ impl Engine {
         status: &CacheStatus,
         now: u64,
     ) -> Option<Hit> {
-        let object = candidate.filter(|_| forward == Forward::Stale)?;
+        let object =
+            candidate.filter(|_| matches!(forward, Forward::Stale | Forward::Request))?;
         let numbers = object.numbers();
         let lateness = -numbers.time_left(now);
         if numbers.stale_if_error == 0 || lateness > i64::from(numbers.stale_if_error) {

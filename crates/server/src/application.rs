@@ -10,7 +10,7 @@ mod page;
 mod routes;
 pub(crate) mod site;
 
-pub(crate) use crate::protocol::{Flow, Keep, Part};
+pub(crate) use crate::protocol::{Flow, Keep, Part, Terms};
 pub(crate) use guestbook::Opening;
 pub(crate) use page::Page;
 pub(crate) use routes::Routes;
@@ -20,7 +20,7 @@ use crate::{
     local::{Answer, Local},
     outbox::Outbox,
     outside::{AlarmId, ClientId, ExchangeId, LinkId, Outside},
-    protocol::{Host, Terms},
+    protocol::Host,
     rules::Rules,
 };
 use pollux_http::{
@@ -73,6 +73,13 @@ pub(crate) trait Application {
     /// body was malformed.
     fn cancel(&mut self, turn: &mut Turn<'_>, exchange: Self::Exchange);
 
+    /// Something has come that an errand waited for: an exchange of the application's own, which no
+    /// client owns ([`Outside::begin_errand`]). Returns whether it is still there.
+    fn errand(&mut self, world: &mut World<'_>, errand: ExchangeId, wake: Wake<'_>) -> bool {
+        let _ = (world, errand, wake);
+        false
+    }
+
     /// Something that the application itself waited for has come
     /// ([`To::Application`](crate::outside::To)): what several exchanges share.
     fn event(&mut self, world: &mut World<'_>, wake: Wake<'_>) {
@@ -121,13 +128,29 @@ pub(crate) struct Turn<'a> {
 
 /// What an application may do and know that is called for itself, and for no exchange.
 pub(crate) struct World<'a> {
+    /// What all workers go by.
+    pub(crate) rules: &'a Rules,
     /// What this worker has of its own.
     pub(crate) local: &'a mut Local,
     /// Where to ask for what is elsewhere.
     pub(crate) outside: &'a mut Outside,
 }
 
+impl World<'_> {
+    /// A call for an errand.
+    pub(crate) fn turn<'t>(&'t mut self, errand: ExchangeId, terms: &'t mut Terms) -> Turn<'t> {
+        let Self { rules, local, outside } = self;
+        Turn { rules, local, outside, client: errand.client, socket: None, terms }
+    }
+}
+
 impl Turn<'_> {
+    /// A call for an errand in this one.
+    pub(crate) fn of<'t>(&'t mut self, errand: ExchangeId, terms: &'t mut Terms) -> Turn<'t> {
+        let Self { rules, local, outside, .. } = self;
+        Turn { rules, local, outside, client: errand.client, socket: None, terms }
+    }
+
     /// Who the exchange is, to be woken or told of something later.
     pub(crate) fn id(&self) -> ExchangeId {
         ExchangeId { client: self.client, number: self.terms.number }

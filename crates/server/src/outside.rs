@@ -23,6 +23,14 @@ pub(crate) struct ExchangeId {
     pub(crate) number: u32,
 }
 
+impl ExchangeId {
+    /// Whether it is an errand: an exchange of an application's own ([`Outside::begin_errand`]).
+    #[inline]
+    pub(crate) fn is_errand(self) -> bool {
+        self.client.fd < 0
+    }
+}
+
 /// A client's connection, as its driver knows it: a descriptor and the generation of its use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClientId {
@@ -35,7 +43,7 @@ pub(crate) struct ClientId {
 /// Who is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum To {
-    /// One exchange, by `Application::resume`.
+    /// One exchange, by `Application::resume`; an errand, by `Application::errand`.
     Exchange(ExchangeId),
     /// The application itself, by `Application::event`: for what many exchanges share.
     Application,
@@ -77,9 +85,31 @@ pub(crate) struct Outside {
     /// Their timers.
     pub(crate) alarms: Alarms,
     asks: VecDeque<Ask>,
+    /// Errands under way, and how many there were.
+    errands: usize,
+    last_errand: u32,
 }
 
 impl Outside {
+    /// An exchange that no client owns begins: what it asks for is told to `Application::errand`. To be
+    /// ended with [`Outside::end_errand`].
+    pub(crate) fn begin_errand(&mut self) -> ExchangeId {
+        self.errands += 1;
+        self.last_errand = self.last_errand.wrapping_add(1);
+        ExchangeId { client: ClientId { fd: -1, generation: self.last_errand }, number: 0 }
+    }
+
+    /// One that began is over.
+    pub(crate) fn end_errand(&mut self) {
+        debug_assert!(self.errands > 0, "more errands have ended than begun");
+        self.errands -= 1;
+    }
+
+    /// Errands under way.
+    pub(crate) fn errands(&self) -> usize {
+        self.errands
+    }
+
     /// Dials `endpoint`. `to` is told `Connected`, or `Failed` after at most `timeout` ticks. What is
     /// to be sent may be put into [`Outside::send`] at once.
     pub(crate) fn dial(&mut self, endpoint: Endpoint, timeout: u32, to: To) -> LinkId {

@@ -207,11 +207,12 @@ impl Model {
         }
         let Some(says) = says else {
             self.fail(wants.path, now);
-            let is_stale = usable == Some(Err(true));
+            // RFC 5861 §4: whatever freshness the client wishes for.
+            let may_stand_in = usable.is_some() && !wants.is("no-cache");
             let stands_in = stored.filter(|stored| {
                 let late = stored.late(now);
                 let sie = stored.says.sie.unwrap_or(0);
-                is_stale && !stored.is_strict() && sie > 0 && late <= sie.into()
+                may_stand_in && !stored.is_strict() && sie > 0 && late <= sie.into()
             });
             return match stands_in {
                 Some(stored) => Self::answer(wants, &stored.says, stored.version, true),

@@ -6,7 +6,9 @@
 //! it. Both sides are strict: what could be read in two ways is passed on in neither.
 
 mod asking;
+mod bell;
 mod caching;
+mod errands;
 mod exchange;
 mod failure;
 mod forwarded;
@@ -22,7 +24,7 @@ pub(crate) use exchange::Exchange;
 pub(crate) use routes::RouteId;
 
 use super::{Application, Flow, Part, Turn, Wake, World};
-use crate::{clock::ticks, config::FrontendConfig, outbox::Outbox};
+use crate::{clock::ticks, config::FrontendConfig, outbox::Outbox, outside::ExchangeId};
 use exchange::{State, Step, Upload};
 use pollux_http::request::{Framing, Request, Target};
 use std::{ops::ControlFlow, sync::Arc};
@@ -45,14 +47,17 @@ pub(crate) struct Frontend {
     spare: Vec<Box<State>>,
     cache: Option<caching::Caching>,
     scratch: Vec<u8>,
+    errands: errands::Errands,
+    /// Where errands write; nothing, as a rule.
+    nowhere: Outbox,
 }
 
 /// Whether an exchange goes on or is over.
 type Going = ControlFlow<Flow<Exchange>, Box<State>>;
 
 impl Frontend {
-    /// For one worker.
-    pub(crate) fn new(config: &Arc<FrontendConfig>) -> Self {
+    /// For one worker, which may have a file table of its own.
+    pub(crate) fn new(config: &Arc<FrontendConfig>, has_own_table: bool) -> Self {
         Self {
             config: config.clone(),
             name: config.via.clone().unwrap_or_else(|| "pollux".into()),
@@ -60,8 +65,10 @@ impl Frontend {
             upstream: Upstream::new(config),
             timeout: ticks(config.timeout),
             spare: Vec::new(),
-            cache: config.cache.as_ref().map(caching::Caching::new),
+            cache: config.cache.as_ref().map(|store| caching::Caching::new(store, has_own_table)),
             scratch: Vec::new(),
+            errands: errands::Errands::default(),
+            nowhere: Outbox::default(),
         }
     }
 
@@ -78,7 +85,7 @@ impl Frontend {
 
     /// Whether what has happened to the application is about an origin.
     pub(crate) fn is_meant(&self, wake: &Wake<'_>) -> bool {
-        self.upstream.is_meant(wake)
+        self.upstream.is_meant(wake) || self.cache.as_ref().is_some_and(|cache| cache.is_bell(wake))
     }
 
     /// Passes a request on.
@@ -107,7 +114,10 @@ impl Frontend {
     fn go_on(&mut self, turn: &mut Turn<'_>, going: Going, outbox: &Outbox) -> Flow<Exchange> {
         let mut state = match going {
             ControlFlow::Break(flow) => return flow,
-            ControlFlow::Continue(state) => state,
+            ControlFlow::Continue(state) => match self.detach(turn, state) {
+                ControlFlow::Break(()) => return Flow::Done,
+                ControlFlow::Continue(state) => state,
+            },
         };
         let (Step::Talk, Some(link)) = (state.step, state.link) else {
             return Flow::Waiting(Exchange(state));
@@ -133,7 +143,10 @@ impl Frontend {
         if let Some(alarm) = state.alarm {
             turn.outside.cancel(alarm);
         }
-        turn.local.log_code(state.line(), status, state.reply.sent);
+        // An errand's client was told, and logged, before.
+        if !state.is_errand {
+            turn.local.log_code(state.line(), status, state.reply.sent);
+        }
         if self.spare.len() < SPARE && state.is_small() {
             self.spare.push(state);
         }
@@ -211,9 +224,15 @@ impl Application for Frontend {
         self.go_on(turn, going, outbox)
     }
 
-    /// Nobody is there any more whom an answer could reach: the origin need not give one.
+    /// Nobody is there any more whom an answer could reach: the origin need not give one, unless
+    /// others want it too.
     fn cancel(&mut self, turn: &mut Turn<'_>, exchange: Exchange) {
         let mut state = exchange.0;
+        if !state.reply.has_begun() {
+            state.reply.stands_for(passing::CLIENT_GONE, 0);
+        }
+        let Err(adoptable) = self.adopt(turn, state) else { return };
+        state = adoptable;
         if let Some(cache) = &mut self.cache {
             cache.abort(turn, &mut state.cached);
         }
@@ -223,13 +242,30 @@ impl Application for Frontend {
             (_, Some(link)) => self.upstream.close(turn.outside, link),
             (_, None) => self.upstream.forget(turn.outside, turn.id()),
         }
-        let status =
-            if state.reply.has_begun() { state.reply.status } else { passing::CLIENT_GONE };
+        let status = state.reply.status;
         self.end(turn, state, status);
     }
 
+    fn errand(&mut self, world: &mut World<'_>, errand: ExchangeId, wake: Wake<'_>) -> bool {
+        self.run_errand(world, errand, wake)
+    }
+
     fn event(&mut self, world: &mut World<'_>, wake: Wake<'_>) {
-        self.upstream.event(world.outside, world.local.clock.tick(), wake);
+        match &mut self.cache {
+            Some(cache) if cache.is_bell(&wake) => cache.rung(world.outside, wake),
+            _ => self.upstream.event(world.outside, world.local.clock.tick(), wake),
+        }
+    }
+}
+
+impl Drop for Frontend {
+    /// Whoever waits for an errand in another worker waits no more.
+    fn drop(&mut self) {
+        for state in self.errands.drain() {
+            if let Some(cache) = &mut self.cache {
+                cache.give_up(&state.cached);
+            }
+        }
     }
 }
 

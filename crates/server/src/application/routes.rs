@@ -6,7 +6,7 @@ use super::{
     guestbook::{self, Guestbook, Opening},
     site::Site,
 };
-use crate::{config::Config, outbox::Outbox, rules::Rules};
+use crate::{config::Config, outbox::Outbox, outside::ExchangeId, rules::Rules};
 use pollux_http::request::Request;
 
 /// Every application that there is. A type of its own and no trait object, so that an engine is
@@ -59,7 +59,9 @@ impl Routes {
                 .map(|config| Guestbook::open(config, opening))
                 .transpose()?
                 .map(Box::new),
-            frontend: config.frontend.as_ref().map(|config| Box::new(Frontend::new(config))),
+            frontend: config.frontend.as_ref().map(|frontend| {
+                Box::new(Frontend::new(frontend, config.own_file_tables.is_some()))
+            }),
         })
     }
 
@@ -173,6 +175,11 @@ impl Application for Routes {
             }
             _ => {}
         }
+    }
+
+    /// Only the front end has errands.
+    fn errand(&mut self, world: &mut World<'_>, errand: ExchangeId, wake: Wake<'_>) -> bool {
+        self.frontend.as_mut().is_some_and(|frontend| frontend.errand(world, errand, wake))
     }
 
     /// Whoever asked for something for itself is told.

@@ -194,8 +194,18 @@ impl<A: Application> Blocking<A> {
         self.show();
     }
 
-    /// Ends with what is left of the unit: its figures, its log.
+    /// Goes on with the application's errands until none is left, a stop has been asked for, or their
+    /// own time is over: before the unit does what would keep it from looking after them.
+    pub(crate) fn finish_errands(&mut self) {
+        self.perform();
+        while self.outside.errands() > 0 && !self.local.is_stopping {
+            self.wait_until(&[], None);
+        }
+    }
+
+    /// Ends with what is left of the unit: its errands, its figures, its log.
     pub(crate) fn finish(mut self) {
+        self.finish_errands();
         self.show();
     }
 

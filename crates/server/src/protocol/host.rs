@@ -90,6 +90,17 @@ pub(crate) struct Terms {
     pub(super) expects_continue: bool,
 }
 
+impl Terms {
+    /// Of an exchange that no client has asked for.
+    pub(crate) const NOBODYS: Self = Self {
+        number: 0,
+        keep: Keep::CLOSE,
+        is_head: false,
+        wants_more: false,
+        expects_continue: false,
+    };
+}
+
 /// Whoever answers.
 pub(crate) trait Host {
     /// The state of an exchange that is not answered at once.

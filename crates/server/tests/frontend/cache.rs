@@ -3,7 +3,10 @@
 use super::*;
 use pollux_cache::Store;
 use pollux_testkit::origin::Origin;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{
+    Mutex,
+    atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+};
 
 fn cached(origin: &Origin, change: impl FnOnce(&mut Config)) -> (Fixture, Store) {
     let store = Store::new(pollux_cache::Config::default());
@@ -141,6 +144,7 @@ fn a_client_that_goes_away_takes_nobody_with_it() {
     thread::sleep(Duration::from_millis(50));
     drop(first);
     assert_eq!(second.reply().text(), "x");
+    assert_eq!(origin.requests(), 1, "it went on for him");
     fixture.stop();
 }
 
@@ -205,4 +209,188 @@ fn a_304_freshens_and_a_client_with_what_came_gets_one() {
     assert_eq!(client.get("/").text(), "body");
     assert_eq!(origin.requests(), 2);
     fixture.stop();
+}
+
+fn reset(client: Client) {
+    socket2::SockRef::from(client.socket()).set_linger(Some(Duration::ZERO)).unwrap();
+}
+
+/// An origin whose first answer is stale from the start, and whose later ones to `/` come when they are
+/// let go.
+fn held_back() -> (Origin, Arc<AtomicBool>) {
+    let is_free = Arc::new(AtomicBool::new(false));
+    let (count, gate) = (AtomicUsize::new(0), is_free.clone());
+    let origin = Origin::start(move |asked| {
+        if asked.target() != "/" {
+            return asked.ok("other");
+        }
+        let number = count.fetch_add(1, SeqCst);
+        if number > 0 {
+            until("it is let go", || gate.load(SeqCst));
+        }
+        let fields = "Cache-Control: max-age=10, stale-while-revalidate=600\r\n";
+        let age = if number == 0 { "Age: 50\r\n" } else { "" };
+        asked.say(reply(&format!("{fields}{age}"), &number.to_string()))
+    });
+    (origin, is_free)
+}
+
+#[test]
+fn a_refresh_keeps_its_clients_next_request_from_nothing() {
+    on_every_engine(|engine| {
+        let (origin, is_free) = held_back();
+        let (fixture, _) = cached(&origin, |config| serve_with(config, engine));
+        let mut client = fixture.client();
+        assert_eq!((client.get("/").text(), client.get("/").text()), ("0".into(), "0".into()));
+        // The refresh has not even been answered.
+        assert_eq!(client.get("/other").text(), "other", "{engine}");
+        assert_eq!(client.get("/").text(), "0", "{engine}");
+        is_free.store(true, SeqCst);
+        until("refreshed", || client.get("/").text() == "1");
+        assert_eq!(origin.requests(), 3, "{engine}: one refresh");
+        fixture.stop();
+    });
+}
+
+#[test]
+fn a_client_that_resets_does_not_end_the_refresh() {
+    on_every_engine(|engine| {
+        let (origin, is_free) = held_back();
+        let (fixture, store) = cached(&origin, |config| serve_with(config, engine));
+        let mut client = fixture.client();
+        assert_eq!((client.get("/").text(), client.get("/").text()), ("0".into(), "0".into()));
+        until("the refresh is asked for", || origin.requests() == 2);
+        reset(client);
+        until("it is noticed", || fixture.server.statistics().connections.open == 0);
+        is_free.store(true, SeqCst);
+        until("refreshed", || store.statistics().stored == 2);
+        assert_eq!((&*fixture.get("/").text(), origin.requests()), ("1", 2), "{engine}");
+        fixture.stop();
+    });
+}
+
+/// A stop does not wait for a refresh, and what others share is as if it had failed.
+#[test]
+fn a_stop_ends_a_refresh() {
+    on_every_engine(|engine| {
+        let (origin, is_free) = held_back();
+        let (fixture, store) = cached(&origin, |config| serve_with(config, engine));
+        let mut client = fixture.client();
+        assert_eq!((client.get("/").text(), client.get("/").text()), ("0".into(), "0".into()));
+        until("the refresh is asked for", || origin.requests() == 2);
+        drop(client);
+        let start = Instant::now();
+        fixture.server.stop(Duration::from_secs(100)).unwrap();
+        assert!(start.elapsed() < Duration::from_secs(50), "{engine}");
+        assert_eq!(store.statistics().fetching, 0, "{engine}");
+        is_free.store(true, SeqCst);
+    });
+}
+
+/// An origin that fails to refresh what is stale is left alone for a while.
+#[test]
+fn a_refresh_that_fails_is_not_tried_with_each_request() {
+    let origin = Origin::start(|asked| {
+        asked.number == 1
+            && asked.say(reply(
+                "Cache-Control: max-age=10, stale-while-revalidate=600\r\nAge: 50\r\n",
+                "x",
+            ))
+    });
+    let (fixture, store) = cached(&origin, |_| {});
+    let mut client = fixture.client();
+    assert_eq!(client.get("/").text(), "x");
+    let start = Instant::now();
+    for _ in 0..200 {
+        assert_eq!(client.get("/").text(), "x");
+    }
+    until("nothing is under way", || store.statistics().fetching == 0);
+    // A second, then two, then four: each is tried on a kept connection, and on a new one.
+    let most = 3 + 2 * start.elapsed().as_secs() as usize;
+    assert!(origin.requests() <= most + 2, "{} requests", origin.requests());
+    fixture.stop();
+}
+
+/// Who waits for what another worker fetches is woken by it. The best of many rounds counts: a machine
+/// may be busy for one, but who looks only now and then is late in each.
+#[test]
+fn another_workers_fetch_wakes_who_waits_at_once() {
+    for has_own_tables in [false, true] {
+        another_workers_fetch_wakes(has_own_tables);
+    }
+}
+
+fn another_workers_fetch_wakes(has_own_tables: bool) {
+    let ended = Arc::new(Mutex::new(Instant::now()));
+    let told = ended.clone();
+    let origin = Origin::start(move |asked| {
+        thread::sleep(Duration::from_millis(30));
+        *told.lock().unwrap() = Instant::now();
+        asked.say(reply("Cache-Control: max-age=60\r\n", asked.target()))
+    });
+    let (fixture, store) = cached(&origin, |config| {
+        config.workers = 3;
+        config.own_file_tables = has_own_tables.then(pollux_testkit::own_file_tables);
+    });
+    let mut clients: Vec<_> = (0..12).map(|_| fixture.client()).collect();
+    let mut best = Duration::MAX;
+    for round in 0..15 {
+        let path = format!("/{round}");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n");
+        clients.iter_mut().for_each(|client| client.send(&request));
+        clients.iter_mut().for_each(|client| assert_eq!(client.reply().text(), path));
+        best = best.min(ended.lock().unwrap().elapsed());
+    }
+    assert!(best < Duration::from_millis(100), "{best:?} after the fetch");
+    assert_eq!((origin.requests(), store.statistics().collapsed), (15, 15 * 11));
+    fixture.stop();
+}
+
+/// RFC 9211 §2: whoever gets an answer is told what the cache had to do with it.
+#[test]
+fn pages_say_what_the_cache_did_too() {
+    let origin = Origin::start(|_| false);
+    let (fixture, _) = cached(&origin, |_| {});
+    let mut client = fixture.client();
+    let reply = client.get("/");
+    assert_eq!(error(&reply), (502, "connection_terminated".into()));
+    assert_eq!(reply.field("cache-status"), Some("Pollux; fwd=uri-miss"));
+    let reply = client.request("DELETE", "/", &[]);
+    assert_eq!((reply.status, reply.field("cache-status")), (502, Some("Pollux; fwd=method")));
+    let reply = client.request("GET", "/", &["Cache-Control: only-if-cached"]);
+    let told = reply.field("cache-status");
+    assert_eq!((reply.status, told), (504, Some("Pollux; detail=only-if-cached")));
+    fixture.stop();
+    let fixture = Fixture::before(&origin.url());
+    assert_eq!(fixture.get("/").field("cache-status"), None, "there is no cache");
+    fixture.stop();
+}
+
+/// RFC 5861 §4 leaves freshness out of account where an origin fails, a client's wish for it too; that
+/// nothing be used which the origin has not confirmed is another wish (RFC 9111 §5.2.1.4).
+#[test]
+fn a_wish_for_something_younger_is_none_for_an_error() {
+    for is_down in [false, true] {
+        let count = AtomicUsize::new(0);
+        let origin = Origin::start(move |asked| match count.fetch_add(1, SeqCst) {
+            0 => asked.say(reply("Cache-Control: max-age=600, stale-if-error=600\r\nAge: 5\r\n", "old")),
+            _ if is_down => false,
+            _ => asked.say("HTTP/1.1 503 X\r\nContent-Length: 6\r\n\r\nfailed"),
+        });
+        let (fixture, _) = cached(&origin, |_| {});
+        let mut client = fixture.client();
+        assert_eq!(client.get("/").text(), "old");
+        for wish in ["max-age=0", "min-fresh=1000"] {
+            let reply = client.request("GET", "/", &[&format!("Cache-Control: {wish}")]);
+            assert_eq!((reply.status, &*reply.text()), (200, "old"), "{wish}");
+            let told = reply.field("cache-status").unwrap();
+            assert!(told.contains("fwd=request") && told.contains("stale-if-error"), "{told}");
+        }
+        for wish in ["Cache-Control: no-cache", "Pragma: no-cache"] {
+            let reply = client.request("GET", "/", &[wish]);
+            assert_eq!(reply.status, if is_down { 502 } else { 503 }, "{wish}");
+        }
+        assert_eq!(client.get("/").text(), "old");
+        fixture.stop();
+    }
 }

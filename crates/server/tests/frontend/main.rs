@@ -92,7 +92,7 @@ fn on_every_engine(test: impl Fn(&str) + Sync) {
 }
 
 /// Waits until something is so.
-fn until(what: &str, is_so: impl Fn() -> bool) {
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
         assert!(start.elapsed() < PATIENCE, "never: {what}");

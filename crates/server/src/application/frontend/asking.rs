@@ -207,7 +207,11 @@ impl Frontend {
             // What is left of the body may be long, and nobody wants it.
             turn.close_after();
         }
-        let answer = failure.put(turn, outbox, state.method(), &self.name);
+        let mut fields = Vec::new();
+        if let Some(cache) = &self.cache {
+            cache.put_status_of_page(&state.cached, &mut fields);
+        }
+        let answer = failure.put(turn, outbox, state.method(), &self.name, fields);
         state.reply.sent = answer.len;
         self.end(turn, state, answer.status.code());
         ControlFlow::Break(Flow::<Exchange>::Done)

@@ -1,17 +1,17 @@
 //! The front end's side of the cache: who asks it, who waits, and what it is told.
 
 use super::{
-    Exchange, Frontend, Going,
+    Exchange, Frontend, Going, bell,
     exchange::{State, Step},
 };
 use crate::{
-    application::{Flow, Page, Turn},
+    application::{Flow, Page, Turn, Wake},
     local::Answer as Logged,
     outbox::{Content, Outbox},
-    outside::{ExchangeId, Outside},
+    outside::{ExchangeId, LinkId, Outside},
 };
 use pollux_cache::{
-    Answer, Ask, Conditions, Decision, Fetch, Handle, Hit, Store, Ticket, put_304_fields,
+    Answer, Ask, CacheStatus, Conditions, Decision, Fetch, Forward, Handle, Hit, Store, Ticket, put_304_fields,
     put_status_line,
 };
 use pollux_http::{
@@ -23,10 +23,10 @@ use std::{collections::HashMap, ops::ControlFlow};
 
 /// What keys begin with: there is no other scheme here.
 const SITE: &[u8] = b"http://";
-/// Who waits for another one's fetch looks after his mail so often: that of other workers rings no bell.
+/// Who waits for another one's fetch goes on by himself after so many ticks: 5 s.
+const WAIT_TICKS: u32 = 50;
+/// Where there can be no bell, he looks so often whether another worker has told him something.
 const LOOK_TICKS: u32 = 2;
-/// And goes on by himself after so many looks: 5 s.
-const LOOKS_MAX: u8 = 25;
 /// What an exchange is woken with when its waiting is over.
 pub(super) const WOKEN: u64 = u64::MAX;
 
@@ -37,6 +37,18 @@ pub(super) struct Caching {
     /// Who waits, by the number that the cache knows him by.
     waiting: HashMap<u64, ExchangeId>,
     next: u64,
+    bell: Bell,
+    has_own_table: bool,
+}
+
+/// What tells that another worker has ended what somebody waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bell {
+    /// Nobody has had to wait yet.
+    None,
+    At(LinkId),
+    /// There can be none.
+    Missing,
 }
 
 /// What an exchange has to do with the cache.
@@ -54,7 +66,10 @@ pub(super) struct Cached {
     pub(super) is_refresh: bool,
     pub(super) asked_at: u64,
     number: u64,
-    looks: u8,
+    /// The tick at which the waiting is over in any case.
+    wait_until: u32,
+    /// Why it was sent on; nothing if there is no cache.
+    pub(super) forward: Option<Forward>,
 }
 
 /// What becomes of an origin's reply.
@@ -70,8 +85,75 @@ pub(super) enum Told {
 }
 
 impl Caching {
-    pub(super) fn new(store: &Store) -> Self {
-        Self { handle: store.handle(), waiting: HashMap::new(), next: 0 }
+    pub(super) fn new(store: &Store, has_own_table: bool) -> Self {
+        let (waiting, bell) = (HashMap::new(), Bell::None);
+        Self { handle: store.handle(), waiting, next: 0, bell, has_own_table }
+    }
+
+    /// Whether it is about the bell.
+    pub(super) fn is_bell(&self, wake: &Wake<'_>) -> bool {
+        match wake {
+            Wake::Connected(link)
+            | Wake::Received(link, _)
+            | Wake::Ended(link)
+            | Wake::LinkRoom(link)
+            | Wake::Failed(link, _) => self.bell == Bell::At(*link),
+            _ => false,
+        }
+    }
+
+    /// The bell has been rung, or has broken.
+    pub(super) fn rung(&mut self, outside: &mut Outside, wake: Wake<'_>) {
+        match wake {
+            Wake::Ended(link) => {
+                outside.close(link);
+                self.bell = Bell::Missing;
+            }
+            Wake::Failed(..) => self.bell = Bell::Missing,
+            _ => {}
+        }
+        self.deliver(outside);
+    }
+
+    /// Sees to it that there is a bell where somebody begins to wait. Returns after how many ticks he
+    /// is to look by himself.
+    fn hang_bell(&mut self, outside: &mut Outside) -> u32 {
+        if self.bell == Bell::None {
+            self.bell = match bell::hang(&self.handle, outside, self.has_own_table) {
+                Ok(link) => Bell::At(link),
+                Err(error) => {
+                    tracing::warn!("no bell between the workers' caches: {error}");
+                    Bell::Missing
+                }
+            };
+            // What came before it hung has not been rung.
+            self.deliver(outside);
+        }
+        if self.bell == Bell::Missing { LOOK_TICKS } else { WAIT_TICKS }
+    }
+
+    /// The line of a page that says why there is no answer.
+    pub(super) fn put_status_of_page(&self, cached: &Cached, out: &mut Vec<u8>) {
+        let name = &self.handle.store().config().name;
+        CacheStatus::put_of_page(name, cached.forward, None, out);
+    }
+
+    /// Whether others want what comes, too.
+    pub(super) fn is_wanted(&self, cached: &Cached) -> bool {
+        cached.ticket.is_some_and(|ticket| self.handle.is_wanted(ticket))
+    }
+
+    /// There is nobody who could do this.
+    pub(super) fn refuse(&mut self, turn: &mut Turn<'_>, fetch: &Fetch) {
+        self.handle.abort(fetch.ticket);
+        self.deliver(turn.outside);
+    }
+
+    /// The worker ends.
+    pub(super) fn give_up(&mut self, cached: &Cached) {
+        if let Some(ticket) = cached.ticket {
+            self.handle.abort(ticket);
+        }
     }
 
     /// Wakes those whose waiting is over.
@@ -148,16 +230,20 @@ impl Caching {
         if has_content && !verdict.keep { Told::Over } else { Told::Answered }
     }
 
-    /// Content of the origin's reply.
-    pub(super) fn content(&mut self, turn: &mut Turn<'_>, cached: &mut Cached, octets: &[u8]) {
-        if !cached.keeps {
-            return;
-        }
-        let Some(ticket) = cached.ticket else { return };
-        if !self.handle.append(ticket, octets) {
+    /// Content of the origin's reply. Whether anybody wants more of it.
+    pub(super) fn content(
+        &mut self,
+        turn: &mut Turn<'_>,
+        cached: &mut Cached,
+        octets: &[u8],
+    ) -> bool {
+        if let Some(ticket) = cached.ticket.filter(|_| cached.keeps)
+            && !self.handle.append(ticket, octets)
+        {
             (cached.keeps, cached.ticket) = (false, None);
             self.deliver(turn.outside);
         }
+        cached.keeps || !cached.is_answered
     }
 
     /// The origin's reply is whole.
@@ -179,8 +265,9 @@ impl Caching {
 }
 
 impl Cached {
-    fn start(&mut self, fetch: Fetch) {
+    pub(super) fn start(&mut self, fetch: Fetch) {
         self.ticket = Some(fetch.ticket);
+        self.forward = Some(fetch.forward);
         self.is_refresh = fetch.is_refresh;
         self.conditions = match fetch.conditions {
             Conditions::Own => None,
@@ -262,7 +349,10 @@ impl Frontend {
             }
             Decision::OnlyIfCached => {
                 let status = Status::GatewayTimeout;
-                let page = Page { status, reason: "it is not in the cache", fields: b"" };
+                let mut fields = Vec::new();
+                let name = &caching.handle.store().config().name;
+                CacheStatus::put_of_page(name, None, Some("only-if-cached"), &mut fields);
+                let page = Page { status, reason: "it is not in the cache", fields: &fields };
                 let Logged { len, .. } =
                     page.put(turn.rules, turn.local, outbox, request.method, turn.keep());
                 turn.local.log_code(request.line, status.code(), len);
@@ -270,10 +360,12 @@ impl Frontend {
             }
             Decision::Wait => {
                 caching.waiting.insert(number, turn.id());
+                let ticks = caching.hang_bell(turn.outside);
                 let mut state = state_of(&mut self.spare, state);
                 state.step = Step::Wait;
                 state.cached.number = number;
-                self.arm(turn, &mut state, LOOK_TICKS);
+                state.cached.wait_until = tick.saturating_add(WAIT_TICKS);
+                self.arm(turn, &mut state, ticks);
                 ControlFlow::Continue(state)
             }
             Decision::Fetch(fetch) => {
@@ -282,11 +374,20 @@ impl Frontend {
                 self.seek(turn, state, Some(request), outbox)
             }
             Decision::AnswerAndRefresh(hit, fetch) => {
-                let mut state = state_of(&mut self.spare, state);
-                put(turn, &mut state, request, &hit, outbox);
-                state.cached.start(fetch);
-                state.is_head = false;
-                self.seek(turn, state, Some(request), outbox)
+                let (status, len) = put_hit(turn, request, &hit, outbox);
+                let route = match &state {
+                    Ok(state) => state.route,
+                    Err(route) => *route,
+                };
+                match state {
+                    Ok(mut state) => {
+                        state.reply.stands_for(status, len);
+                        self.end(turn, state, status);
+                    }
+                    Err(_) => turn.local.log_code(request.line, status, len),
+                }
+                self.refresh(turn, request, route, fetch);
+                ControlFlow::Break(Flow::Done)
             }
         }
     }
@@ -322,11 +423,12 @@ impl Frontend {
         if let Some(caching) = &mut self.cache {
             caching.deliver(turn.outside);
         }
-        state.cached.looks += 1;
-        if state.cached.looks > LOOKS_MAX {
+        let now = turn.local.clock.tick();
+        if now >= state.cached.wait_until {
             return self.has_waited(turn, state, outbox);
         }
-        self.arm(turn, &mut state, LOOK_TICKS);
+        let left = state.cached.wait_until - now;
+        self.arm(turn, &mut state, left.min(LOOK_TICKS));
         ControlFlow::Continue(state)
     }
 
@@ -339,7 +441,17 @@ impl Frontend {
     ) -> bool {
         let Some(caching) = &mut self.cache else { return false };
         if state.reply.has_begun() {
-            caching.abort(turn, &mut state.cached);
+            // Nobody is to be answered, but that it failed is remembered.
+            match state.cached.ticket.take() {
+                Some(ticket) if state.cached.is_refresh && !state.cached.keeps => {
+                    caching.handle.fail(ticket, turn.local.clock.date().unix_second());
+                }
+                ticket => {
+                    state.cached.ticket = ticket;
+                    caching.abort(turn, &mut state.cached);
+                }
+            }
+            caching.deliver(turn.outside);
             return state.cached.is_answered;
         }
         let Some(ticket) = state.cached.ticket.take() else { return false };

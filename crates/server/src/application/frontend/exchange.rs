@@ -53,6 +53,9 @@ pub(super) struct State {
     pub(super) reader: Reader,
     pub(super) reply: Reply,
     pub(super) cached: Cached,
+    /// No client owns it, and it is over at this tick at the latest.
+    pub(super) is_errand: bool,
+    pub(super) until: u32,
 }
 
 /// How far it has come.
@@ -111,6 +114,8 @@ impl Default for State {
             reader: Reader::new(Reader::LIMITS),
             reply: Reply::default(),
             cached: Cached::default(),
+            is_errand: false,
+            until: 0,
         }
     }
 }

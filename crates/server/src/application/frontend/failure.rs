@@ -6,7 +6,10 @@ use crate::{
     outbox::Outbox,
 };
 use pollux_http::{Status, reply::BadReply, request::Method};
-use std::{fmt, io::ErrorKind};
+use std::{
+    fmt,
+    io::{ErrorKind, Write},
+};
 
 /// Why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,20 +88,21 @@ impl Failure {
         }
     }
 
-    /// Answers with a page. `name` is that of this proxy.
+    /// Answers with a page. `name` is that of this proxy, `fields` are lines besides ours.
     pub(super) fn put(
         self,
         turn: &Turn<'_>,
         outbox: &mut Outbox,
         method: Method<'_>,
         name: &str,
+        mut fields: Vec<u8>,
     ) -> Answer {
         let (status, error, reason) = self.told();
-        let mut fields = format!("Proxy-Status: {name}; error={error}\r\n");
+        let _ = write!(fields, "Proxy-Status: {name}; error={error}\r\n");
         if status == Status::ServiceUnavailable {
-            fields.push_str("Retry-After: 1\r\n");
+            fields.extend_from_slice(b"Retry-After: 1\r\n");
         }
-        let page = Page { status, reason, fields: fields.as_bytes() };
+        let page = Page { status, reason, fields: &fields };
         page.put(turn.rules, turn.local, outbox, method, turn.keep())
     }
 

@@ -200,7 +200,11 @@ impl Frontend {
         if !is_waiting {
             state.stamp = now;
         }
-        let left = state.stamp.saturating_add(self.patience(&state)).saturating_sub(now);
+        let mut until = state.stamp.saturating_add(self.patience(&state));
+        if state.is_errand {
+            until = until.min(state.until);
+        }
+        let left = until.saturating_sub(now);
         if left > 0 {
             self.arm(turn, &mut state, left);
             return ControlFlow::Continue(state);
@@ -283,10 +287,11 @@ fn read_with(
             if !state.cached.is_answered {
                 state.reply.content(outbox, octets);
             }
-            if let Some(cache) = cache {
-                cache.content(turn, &mut state.cached, octets);
-            }
-            Found::More
+            let is_of_use = match cache {
+                Some(cache) => cache.content(turn, &mut state.cached, octets),
+                None => true,
+            };
+            if is_of_use { Found::More } else { Found::Over }
         }
         Event::Head(head) => {
             if state.upload == Upload::Asked {

@@ -72,8 +72,12 @@ impl<A: Application> Blocking<A> {
     /// When nothing can be waited for at all.
     pub(crate) fn accept(&mut self, queue: Queue<'_>) -> io::Result<Option<OwnedFd>> {
         let outcome = match (queue.way, queue.lock) {
-            (Accepting::Blocking, _) => Ok(self.block(queue.sockets)),
+            (Accepting::Blocking, _) => {
+                self.finish_errands();
+                Ok(self.block(queue.sockets))
+            }
             (_, Some(lock)) => {
+                self.finish_errands();
                 self.show();
                 let held = lock.hold()?;
                 self.local.clock.update();

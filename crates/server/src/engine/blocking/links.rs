@@ -70,9 +70,13 @@ impl<A: Application> Blocking<A> {
     fn tell(&mut self, to: To, wake: Wake<'_>) -> bool {
         match to {
             To::Application => {
-                let Self { application, local, outside, .. } = self;
-                application.event(&mut World { local, outside }, wake);
+                let Self { application, rules, local, outside, .. } = self;
+                application.event(&mut World { rules, local, outside }, wake);
                 true
+            }
+            To::Exchange(id) if id.is_errand() => {
+                let Self { application, rules, local, outside, .. } = self;
+                application.errand(&mut World { rules, local, outside }, id, wake)
             }
             To::Exchange(id) => {
                 let is_there = self.is_running(id);
