@@ -272,8 +272,7 @@ impl Engine {
         status: &CacheStatus,
         now: u64,
     ) -> Option<Hit> {
-        let object =
-            candidate.filter(|_| matches!(forward, Forward::Stale | Forward::Request))?;
+        let object = candidate.filter(|_| matches!(forward, Forward::Stale | Forward::Request))?;
         let numbers = object.numbers();
         let lateness = -numbers.time_left(now);
         if numbers.stale_if_error == 0 || lateness > i64::from(numbers.stale_if_error) {

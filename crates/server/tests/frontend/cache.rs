@@ -373,7 +373,8 @@ fn a_wish_for_something_younger_is_none_for_an_error() {
     for is_down in [false, true] {
         let count = AtomicUsize::new(0);
         let origin = Origin::start(move |asked| match count.fetch_add(1, SeqCst) {
-            0 => asked.say(reply("Cache-Control: max-age=600, stale-if-error=600\r\nAge: 5\r\n", "old")),
+            0 => asked
+                .say(reply("Cache-Control: max-age=600, stale-if-error=600\r\nAge: 5\r\n", "old")),
             _ if is_down => false,
             _ => asked.say("HTTP/1.1 503 X\r\nContent-Length: 6\r\n\r\nfailed"),
         });

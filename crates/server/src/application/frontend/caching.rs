@@ -11,8 +11,8 @@ use crate::{
     outside::{ExchangeId, LinkId, Outside},
 };
 use pollux_cache::{
-    Answer, Ask, CacheStatus, Conditions, Decision, Fetch, Forward, Handle, Hit, Store, Ticket, put_304_fields,
-    put_status_line,
+    Answer, Ask, CacheStatus, Conditions, Decision, Fetch, Forward, Handle, Hit, Store, Ticket,
+    put_304_fields, put_status_line,
 };
 use pollux_http::{
     Status,
