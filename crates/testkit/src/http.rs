@@ -156,10 +156,13 @@ impl Client {
         }
     }
 
-    /// Reads until the end, whatever it is: an end of stream or a reset.
+    /// Reads until the end: an end of stream or a reset. Panics if none comes within the read timeout.
     pub fn read_to_the_end(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let _ = self.stream.read_to_end(&mut bytes);
+        if let Err(error) = self.stream.read_to_end(&mut bytes) {
+            let text = String::from_utf8_lossy(&bytes);
+            assert_ne!(error.kind(), ErrorKind::WouldBlock, "no end of stream behind {text:?}");
+        }
         bytes
     }
 }

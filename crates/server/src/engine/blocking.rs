@@ -57,6 +57,8 @@ pub(crate) struct Blocking<A: Application> {
     link_input: Vec<u8>,
     outbox: Outbox,
     polled: Vec<PollFd>,
+    /// How often the connection was worked on: what it needs may be another thing since.
+    turns: u64,
     large_file: LargeFile,
     seat: Seat,
     generation: u32,
@@ -115,6 +117,7 @@ impl<A: Application> Blocking<A> {
             link_input: Vec::new(),
             outbox: Outbox::default(),
             polled: Vec::new(),
+            turns: 0,
             large_file: config.large_file,
             seat,
             generation: 0,
@@ -286,6 +289,7 @@ impl<A: Application> Blocking<A> {
     ) {
         let Self { application, rules, local, outside, client, outbox, input, .. } = self;
         let Some(client) = client else { return };
+        self.turns += 1;
         let (id, socket) = (client.id, Some(client.socket.as_fd()));
         let mut stage = Stage { application, rules, local, outside, client: id, socket };
         let mut round = client.connection.round(outbox);
@@ -391,11 +395,17 @@ impl<A: Application> Blocking<A> {
     /// tick. What concerns links, alarms and a stop is dealt with; the rest is in `polled`, from the
     /// second place on.
     fn wait_until(&mut self, wanted: &[(RawFd, i16)], deadline: Option<u32>) {
+        let turns = self.turns;
         self.perform();
         self.polled.clear();
         let bell = self.seat.bell(self.local.is_stopping).as_raw_fd();
         for &(fd, events) in [(bell, POLLIN)].iter().chain(wanted) {
             self.polled.push(PollFd { fd, events, revents: 0 });
+        }
+        if self.turns != turns {
+            // What was asked for was done at once, and the exchange has gone on: what it waited for a
+            // moment ago may never come.
+            return;
         }
         self.add_links();
         let timeout = if self.outside.asks() > 0 {

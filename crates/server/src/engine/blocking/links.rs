@@ -107,6 +107,7 @@ impl<A: Application> Blocking<A> {
     /// Ties the client of an exchange and a link together. Where one of them is gone, so is the
     /// other.
     fn tie(&mut self, exchange: ExchangeId, id: LinkId) {
+        self.turns += 1;
         let is_open =
             self.outside.links.get(id).is_some_and(|l| matches!(l.stage, LinkStage::Open(_)));
         let place = self.links.iter().position(|link| link.id == id);
