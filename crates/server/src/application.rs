@@ -19,7 +19,7 @@ use crate::{
     listener,
     local::{Answer, Local},
     outbox::Outbox,
-    outside::{AlarmId, ClientId, ExchangeId, LinkId, Outside},
+    outside::{AlarmId, ClientId, ExchangeId, LinkId, NotTaken, Outside},
     protocol::Host,
     rules::Rules,
 };
@@ -111,6 +111,8 @@ pub(crate) enum Wake<'b> {
     Resolved(u64, Result<Vec<SocketAddr>, String>),
     /// The application itself has woken the exchange, with this note.
     Note(u64),
+    /// The client could not be handed over.
+    NotTaken(NotTaken),
 }
 
 /// What an application may do and know in one call.

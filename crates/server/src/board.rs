@@ -30,7 +30,7 @@ const STOP_AT: usize = 0;
 /// Words before the seats.
 const HEADER: usize = 1;
 /// Words of a seat before those of its system calls.
-const FIGURES: usize = 10;
+const FIGURES: usize = 11;
 /// Words of a seat.
 const SEAT: usize = FIGURES + Counters::WORDS;
 
@@ -164,12 +164,19 @@ impl Board {
     fn figures(&self, index: usize) -> Statistics {
         let mut words = self.seat(index).iter().map(|word| word.load(Relaxed));
         let mut next = || words.next().unwrap_or_default();
-        let [accepted, closed, refused, timed_out] = std::array::from_fn(|_| next());
+        let [accepted, closed, refused, timed_out, handed_over] = std::array::from_fn(|_| next());
         let [requests, bytes_sent, waits, events] = std::array::from_fn(|_| next());
         let [accept_pauses, log_lines_dropped] = std::array::from_fn(|_| next());
         let open = accepted.saturating_sub(closed);
         Statistics {
-            connections: ConnectionCounts { accepted, open, closed, refused, timed_out },
+            connections: ConnectionCounts {
+                accepted,
+                open,
+                closed,
+                refused,
+                timed_out,
+                handed_over,
+            },
             requests,
             bytes_sent,
             waits,
@@ -197,12 +204,14 @@ impl Seat {
 
     /// Shows these figures, in place of those before.
     pub(crate) fn show(&self, figures: &Statistics) {
-        let ConnectionCounts { accepted, closed, refused, timed_out, .. } = figures.connections;
+        let ConnectionCounts { accepted, closed, refused, timed_out, handed_over, .. } =
+            figures.connections;
         let first: [u64; FIGURES] = [
             accepted,
             closed,
             refused,
             timed_out,
+            handed_over,
             figures.requests,
             figures.bytes_sent,
             figures.waits,

@@ -4,7 +4,9 @@ mod frontend;
 mod guestbook;
 
 pub use crate::architecture::{Accepting, Architecture, POOL_DEFAULT, POOL_MAX, PROCESSES_DEFAULT};
-pub use frontend::{ForwardedPolicy, FrontendConfig, HostPolicy, Origin, RouteConfig};
+pub use frontend::{
+    ForwardedPolicy, FrontendConfig, HandoverConfig, HostPolicy, Origin, RouteConfig,
+};
 pub use guestbook::{GuestbookConfig, Store, StoreConnections};
 use pollux_event::MechanismSpec;
 use pollux_http::Limits;
@@ -317,7 +319,8 @@ impl Config {
         }
         ensure!(
             self.site.directory.is_some() || self.frontend.is_some(),
-            "there is nothing to serve: name a directory, or an origin (--origin URL)"
+            "there is nothing to serve: name a directory, an origin (--origin URL) or a \
+             process that has what is asked for (--handover unix:PATH)"
         );
         for index in &self.site.index {
             ensure!(

@@ -2,7 +2,10 @@
 
 pub(crate) mod blocking;
 mod dial;
+mod handover;
 pub(crate) mod readiness;
 #[cfg(test)]
 mod tests;
 mod transmit;
+
+pub(crate) use handover::Receivers;

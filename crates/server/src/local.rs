@@ -2,6 +2,7 @@
 
 use crate::{clock::Clock, log::LogWriter};
 use pollux_http::Status;
+use std::net::IpAddr;
 
 /// A worker's own state that answering a request reads and writes. Knows neither the engine nor
 /// the application.
@@ -30,6 +31,15 @@ impl Local {
     /// For a worker that begins.
     pub(crate) fn new(log: Option<LogWriter>) -> Self {
         Self { clock: Clock::start(), is_stopping: false, requests: 0, log }
+    }
+
+    /// Writes the line of a client of this address that another process answers: nobody here knows
+    /// with which status.
+    pub(crate) fn log_hand_over(&mut self, peer: Option<IpAddr>, request: &[u8]) {
+        if let Some(log) = &mut self.log {
+            log.peer = peer;
+            log.write(self.clock.date(), request, 0, 0);
+        }
     }
 
     /// Writes a line of the access log, if there is one. `request` is the request line.

@@ -171,7 +171,7 @@ struct Date {
 
 impl LogWriter {
     /// Adds a line. `request` is the request line: visible ASCII and spaces; `len` counts the
-    /// octets of content.
+    /// octets of content. A status of 0 is written as 000.
     pub(crate) fn write(&mut self, date: &DateCache, request: &[u8], status: u16, len: u64) {
         if date.unix_second() != self.date.unix_second {
             let text = clf_date(date.value());
@@ -190,7 +190,7 @@ impl LogWriter {
             }
             self.buffer.push(byte);
         }
-        let _ = writeln!(self.buffer, "\" {status} {len}");
+        let _ = writeln!(self.buffer, "\" {status:03} {len}");
         self.lines += 1;
         if self.buffer.len() >= BUFFER_BYTES {
             self.hand_over();

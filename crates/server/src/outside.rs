@@ -6,12 +6,14 @@
 //! serial number: one whose subject is gone does no harm.
 
 mod alarms;
+mod handover;
 mod links;
 
 pub(crate) use alarms::{AlarmId, Alarms};
+pub(crate) use handover::{HandOver, NotTaken};
 pub(crate) use links::{Endpoint, Link, LinkId, LinkStage, Links, Made};
 
-use crate::outbox::Outbox;
+use crate::{engine::Receivers, outbox::Outbox};
 use std::collections::VecDeque;
 
 /// An exchange that waits, or waited once.
@@ -73,6 +75,8 @@ pub(crate) enum Ask {
     Wake(ExchangeId, u64),
     /// Resolve a name.
     Resolve(Question),
+    /// Give the exchange's client to another process.
+    HandOver(Box<HandOver>),
     /// Tie the exchange's client and the link together: from now on octets go from one to the other.
     Tunnel(ExchangeId, LinkId),
 }
@@ -84,6 +88,8 @@ pub(crate) struct Outside {
     pub(crate) links: Links,
     /// Their timers.
     pub(crate) alarms: Alarms,
+    /// The driver's: to whom clients are handed over.
+    pub(crate) receivers: Receivers,
     asks: VecDeque<Ask>,
     /// Errands under way, and how many there were.
     errands: usize,
@@ -185,6 +191,13 @@ impl Outside {
     /// The exchange is over with that, and has nothing more to say; until then it must wait.
     pub(crate) fn tunnel(&mut self, exchange: ExchangeId, link: LinkId) {
         self.asks.push_back(Ask::Tunnel(exchange, link));
+    }
+
+    /// Gives the client of an exchange to another process, with what it has sent from that request on.
+    /// The exchange is over with that, and not told; or it is told [`NotTaken`] and why. Until then it
+    /// must wait.
+    pub(crate) fn hand_over(&mut self, what: HandOver) {
+        self.asks.push_back(Ask::HandOver(Box::new(what)));
     }
 
     /// The next thing that was asked for.

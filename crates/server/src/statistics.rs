@@ -21,6 +21,9 @@ pub struct ConnectionCounts {
     pub refused: u64,
     /// Closed because a timeout was over (counted in `closed` too).
     pub timed_out: u64,
+    /// Handed over to another process (counted in `closed` too).
+    #[serde(default)]
+    pub handed_over: u64,
 }
 
 /// One worker's counts, or those of several added up.
@@ -55,6 +58,7 @@ impl Statistics {
         ours.closed += theirs.closed;
         ours.refused += theirs.refused;
         ours.timed_out += theirs.timed_out;
+        ours.handed_over += theirs.handed_over;
         self.requests += other.requests;
         self.bytes_sent += other.bytes_sent;
         self.waits += other.waits;
@@ -160,10 +164,15 @@ impl Statistics {
 
     /// The same for people, a line a thing.
     pub fn to_text(&self) -> String {
-        let ConnectionCounts { accepted, open, closed, refused, timed_out } = self.connections;
+        let ConnectionCounts { accepted, open, closed, refused, timed_out, handed_over } =
+            self.connections;
+        let handed_over = match handed_over {
+            0 => String::new(),
+            count => format!(", {count} handed over"),
+        };
         let mut text = format!(
             "connections: {accepted} accepted, {open} open, {closed} closed ({timed_out} timed \
-             out), {refused} refused\nrequests: {}, {} octets sent\nwaits: {}, {} events\n",
+             out{handed_over}), {refused} refused\nrequests: {}, {} octets sent\nwaits: {}, {} events\n",
             self.requests, self.bytes_sent, self.waits, self.events
         );
         for (call, count, time) in self.system_calls.iter() {
@@ -207,6 +216,7 @@ mod tests {
                 closed: 3,
                 refused: 4,
                 timed_out: 5,
+                handed_over: 13,
             },
             requests: 6,
             bytes_sent: 1 << 60,

@@ -18,6 +18,7 @@ mod file_table;
 mod lock;
 mod poll;
 mod process;
+mod rights;
 #[cfg(feature = "io_uring")]
 mod ring;
 mod shared;
@@ -37,6 +38,7 @@ pub use file_table::*;
 pub use lock::*;
 pub use poll::*;
 pub use process::*;
+pub use rights::*;
 #[cfg(feature = "io_uring")]
 pub use ring::*;
 pub use shared::*;

@@ -9,8 +9,8 @@ use pollux_server::{
     Config, Report,
     config::{
         Accepting, Architecture, Discipline, ForwardedPolicy, FrontendConfig, GuestbookConfig,
-        HostPolicy, LargeFile, Listen, LogTarget, MechanismChoice, RouteConfig, Store,
-        StoreConnections, Symlinks,
+        HandoverConfig, HostPolicy, LargeFile, Listen, LogTarget, MechanismChoice, RouteConfig,
+        Store, StoreConnections, Symlinks,
     },
 };
 use std::{
@@ -42,6 +42,8 @@ Examples:
                                   /api and below to two in turn
   pollux serve --origin http://app:8000 --forwarded append --max-body 100M
   pollux serve --origin http://127.0.0.1:8000 --cache 256M --cache-stale 1h
+  pollux serve public --handover unix:/run/app.sock
+                                  Files first; for others the connection
   pollux serve public --json --listen 127.0.0.1:0 --pin 0 --time-system-calls
 
 Signals:
@@ -57,8 +59,8 @@ Exit status: 0 after a stop that was asked for, 1 when it cannot start or go on
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The directory to serve; may be left out where there is an --origin
-    #[arg(value_name = "DIR", required_unless_present = "origin")]
+    /// The directory to serve; may be left out where there is an --origin or a --handover
+    #[arg(value_name = "DIR", required_unless_present_any = ["origin", "handover"])]
     directory: Option<PathBuf>,
 
     /// Where to listen: ADDRESS:PORT, [IPV6]:PORT, :PORT (every address) or unix:PATH; may be
@@ -208,6 +210,12 @@ pub(crate) struct Args {
     /// have their turns, and who fails is left aside for a while. Paths are passed on as they are
     #[arg(long, value_name = "[/PREFIX=]URL", action = ArgAction::Append, help_heading = "Origins")]
     origin: Vec<RouteConfig>,
+
+    /// Give the connections of clients who ask for what is not here to a process on this host, which
+    /// listens on a SOCK_SEQPACKET socket at PATH: each message is a connection (SCM_RIGHTS) and what
+    /// has been read of it. With a prefix, all that is at it and below. See docs/handover.md
+    #[arg(long, value_name = "[/PREFIX=]unix:PATH", action = ArgAction::Append, help_heading = "Origins")]
+    handover: Vec<HandoverConfig>,
 
     /// The Host that an origin is told: client (what was asked for), origin (what its URL says), or
     /// a name
@@ -462,10 +470,11 @@ fn config(args: Box<Args>) -> anyhow::Result<Config> {
 }
 
 fn frontend(args: &Args) -> anyhow::Result<Option<FrontendConfig>> {
-    if args.origin.is_empty() {
+    if args.origin.is_empty() && args.handover.is_empty() {
         return Ok(None);
     }
     let mut config = FrontendConfig::new(args.origin.clone());
+    config.handovers.clone_from(&args.handover);
     config.host.clone_from(&args.origin_host);
     config.forwarded = args.forwarded;
     config.via = (args.via != "off").then(|| args.via.clone());

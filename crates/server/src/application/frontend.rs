@@ -12,6 +12,7 @@ mod errands;
 mod exchange;
 mod failure;
 mod forwarded;
+mod handover;
 mod hop;
 mod own;
 mod passing;
@@ -99,7 +100,10 @@ impl Frontend {
         if own::answer(turn, outbox, request) {
             return Flow::Done;
         }
-        let going = self.consult(turn, request, Err(route), outbox);
+        let going = match self.routes.receiver(route).cloned() {
+            Some(path) => self.begin_hand_over(turn, request, route, &path),
+            None => self.consult(turn, request, Err(route), outbox),
+        };
         self.go_on(turn, going, outbox)
     }
 
@@ -212,6 +216,10 @@ impl Application for Frontend {
                 state.alarm = None;
                 self.look(turn, state, outbox)
             }
+            Wake::Time(alarm) if state.alarm == Some(alarm) && state.step == Step::HandOver => {
+                self.hand_over_again(turn, state, outbox)
+            }
+            Wake::NotTaken(why) => self.not_taken(turn, state, why, outbox),
             Wake::Time(alarm) if state.alarm == Some(alarm) => {
                 self.time_is_over(turn, state, outbox)
             }
@@ -238,6 +246,7 @@ impl Application for Frontend {
         }
         match (state.step, state.link.take()) {
             // No connection of ours any more, and logged.
+            (Step::HandOver, _) => {}
             (Step::Tunnel, link) => return link.map_or((), |link| turn.outside.close(link)),
             (_, Some(link)) => self.upstream.close(turn.outside, link),
             (_, None) => self.upstream.forget(turn.outside, turn.id()),

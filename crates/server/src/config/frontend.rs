@@ -10,6 +10,8 @@ use std::{fmt, net::IpAddr, num::NonZeroUsize, path::PathBuf, str::FromStr, time
 pub struct FrontendConfig {
     /// Origins and the paths that are theirs. Those with the same prefix have their turns.
     pub routes: Vec<RouteConfig>,
+    /// Processes on this host that are given the connections of clients whose requests are theirs.
+    pub handovers: Vec<HandoverConfig>,
     /// The `Host` that an origin is told.
     pub host: HostPolicy,
     /// What an origin is told of the client.
@@ -40,6 +42,15 @@ pub struct RouteConfig {
     pub prefix: Option<String>,
     /// Where to.
     pub origin: Origin,
+}
+
+/// Who is given connections, and for which paths; as [`RouteConfig`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HandoverConfig {
+    /// As [`RouteConfig::prefix`].
+    pub prefix: Option<String>,
+    /// Where that process listens: a UNIX socket of the kind SOCK_SEQPACKET.
+    pub path: PathBuf,
 }
 
 /// A server that is asked for what is not here.
@@ -90,6 +101,7 @@ impl FrontendConfig {
     pub fn new(routes: Vec<RouteConfig>) -> Self {
         Self {
             routes,
+            handovers: Vec::new(),
             host: HostPolicy::default(),
             forwarded: ForwardedPolicy::default(),
             via: Some("pollux".into()),
@@ -105,9 +117,31 @@ impl FrontendConfig {
     /// # Errors
     /// There is no route or there are too many, or a name is none.
     pub(super) fn check(&self) -> anyhow::Result<()> {
-        let count = self.routes.len();
+        let count = self.routes.len() + self.handovers.len();
         ensure!(count > 0, "a front end without an origin");
         ensure!(count <= ROUTES_MAX, "{count} origins: {ROUTES_MAX} are the most");
+        for (index, handover) in self.handovers.iter().enumerate() {
+            let prefix = &handover.prefix;
+            let (of, what) = match prefix {
+                Some(prefix) if prefix.is_empty() => ("what is at ", "/"),
+                Some(prefix) => ("what is at ", &**prefix),
+                None => ("what is no file", ""),
+            };
+            ensure!(
+                !self.handovers[..index].iter().any(|other| other.prefix == *prefix),
+                "--handover is given twice for {of}{what}: one process can be given a connection"
+            );
+            ensure!(
+                !self.routes.iter().any(|route| route.prefix == *prefix),
+                "--handover and --origin are both given for {of}{what}: a request goes one way; \
+                 give one of them another prefix (--handover /PREFIX=unix:PATH)"
+            );
+        }
+        ensure!(
+            self.cache.is_none() || !self.routes.is_empty(),
+            "--cache keeps replies of origins, and there is no --origin: what is handed over is \
+             answered elsewhere"
+        );
         if let HostPolicy::Named(name) = &self.host {
             ensure!(
                 Authority::parse(name.as_bytes()).is_some(),
@@ -141,13 +175,38 @@ impl FromStr for RouteConfig {
             return Ok(Self { prefix: None, origin: text.parse()? });
         }
         let (prefix, url) = text.split_once('=').ok_or("wants /PREFIX=URL")?;
-        let is_path = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte);
-        if !prefix.bytes().all(is_path) || prefix.contains("//") || prefix.contains("/.") {
-            return Err(format!("the prefix {prefix:?} has other than letters, digits and /-._~"));
+        Ok(Self { prefix: Some(read_prefix(prefix)?), origin: url.parse()? })
+    }
+}
+
+/// `/api/` is `/api`: both it and what is below it.
+fn read_prefix(prefix: &str) -> Result<String, String> {
+    let is_path = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte);
+    if !prefix.bytes().all(is_path) || prefix.contains("//") || prefix.contains("/.") {
+        return Err(format!("the prefix {prefix:?} has other than letters, digits and /-._~"));
+    }
+    Ok(prefix.trim_end_matches('/').into())
+}
+
+impl FromStr for HandoverConfig {
+    type Err = String;
+
+    /// `unix:PATH` or `/PREFIX=unix:PATH`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        const WANTED: &str = "wants unix:PATH or /PREFIX=unix:PATH: only to a process on this host can \
+                              an open connection be handed over";
+        let (prefix, rest) = match text.split_once('=') {
+            Some((prefix, rest)) if text.starts_with('/') => (Some(read_prefix(prefix)?), rest),
+            _ => (None, text),
+        };
+        // 107 octets is what an address has room for (unix(7)).
+        match rest.strip_prefix("unix:") {
+            Some(path) if (1..=107).contains(&path.len()) && !path.contains('\0') => {
+                Ok(Self { prefix, path: path.into() })
+            }
+            Some(path) if path.len() > 107 => Err("the path is longer than 107 octets".into()),
+            _ => Err(WANTED.into()),
         }
-        // `/api/` is `/api`: both it and what is below it.
-        let prefix = prefix.trim_end_matches('/');
-        Ok(Self { prefix: Some(prefix.into()), origin: url.parse()? })
     }
 }
 
@@ -282,6 +341,33 @@ mod tests {
             let error = text.parse::<RouteConfig>().unwrap_err();
             assert!(error.contains(told), "{text:?}: {error}");
         }
+    }
+
+    #[test]
+    fn handovers_have_a_way_of_their_own() {
+        let read = |text: &str| text.parse::<HandoverConfig>();
+        let at = |prefix: Option<&str>| {
+            Ok(HandoverConfig { prefix: prefix.map(Into::into), path: "/run/a=b".into() })
+        };
+        assert_eq!(read("unix:/run/a=b"), at(None));
+        assert_eq!(read("/api/=unix:/run/a=b"), at(Some("/api")));
+        for text in ["", "unix:", "/run/a", "http://a", "/api=http://a", "/a b=unix:/x", "unix:\0"]
+        {
+            assert!(read(text).is_err(), "{text:?}");
+        }
+        assert!(read(&format!("unix:/{}", "x".repeat(107))).unwrap_err().contains("107"));
+        let check = |origins: &[&str], handovers: &[&str]| {
+            let mut config =
+                FrontendConfig::new(origins.iter().map(|one| one.parse().unwrap()).collect());
+            config.handovers = handovers.iter().map(|one| read(one).unwrap()).collect();
+            config.check().map_err(|error| error.to_string())
+        };
+        check(&[], &["unix:/a"]).unwrap();
+        check(&["http://a"], &["/x=unix:/a"]).unwrap();
+        check(&["/x=http://a"], &["unix:/a"]).unwrap();
+        assert!(check(&["http://a"], &["unix:/a"]).unwrap_err().contains("what is no file"));
+        assert!(check(&["/x=http://a"], &["/x/=unix:/a"]).unwrap_err().contains("at /x"));
+        assert!(check(&[], &["/x=unix:/a", "/x=unix:/b"]).unwrap_err().contains("twice"));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! architectures that use it have in common, and what the event engine is without.
 
 mod accept;
+mod handover;
 mod links;
 mod tunnel;
 
@@ -258,7 +259,9 @@ impl<A: Application> Blocking<A> {
 
     /// The exchange waits for something that the application has asked for.
     fn wait_for_application(&mut self) {
-        let Some(client) = &mut self.client else { return };
+        // It may not be ours any more.
+        self.perform();
+        let Some(client) = self.client.as_mut().filter(|client| !client.is_broken) else { return };
         if client.connection.round(&mut self.outbox).takes_owed_room() {
             return self.wake(Wake::Room);
         }

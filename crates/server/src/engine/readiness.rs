@@ -16,6 +16,8 @@
 
 mod accept;
 mod client;
+mod failed_wait;
+mod handover;
 mod links;
 mod resolver;
 mod stop;
@@ -38,7 +40,7 @@ use crate::{
     timers::{self, Nodes, Timer, Wheel},
 };
 use accept::Acceptor;
-use pollux_event::{Capabilities, Error, Event, Interest, Mechanism, Options, Readiness, Token};
+use pollux_event::{Capabilities, Event, Interest, Mechanism, Options, Readiness, Token};
 use pollux_sys as sys;
 use resolver::Resolver;
 use socket2::SockRef;
@@ -56,11 +58,6 @@ const INPUT_BYTES: usize = 16 << 10;
 const READS_PER_EVENT: usize = 4;
 /// How long a connection may take to close after we have closed our side.
 const LINGER: Duration = Duration::from_secs(5);
-
-/// So many waits in a row may fail for want of memory or the like, with such a pause after each:
-/// five seconds.
-const FAILED_WAITS: u32 = 100;
-const FAILED_WAIT_PAUSE: Duration = Duration::from_millis(50);
 
 /// One worker's loop.
 pub(crate) struct Engine<M, A: Application> {
@@ -168,28 +165,6 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
                 return Ok(self.statistics());
             }
         }
-    }
-
-    /// A wait that failed for want of something that may come back (ENOMEM, EAGAIN or EBUSY of a
-    /// ring) is tried again, for some seconds.
-    #[cold]
-    fn bear_failed_wait(&mut self, error: Error) -> Result<(), Error> {
-        let passes = matches!(
-            &error,
-            Error::Io { source, .. } if matches!(
-                source.raw_os_error(),
-                Some(libc::ENOMEM | libc::EAGAIN | libc::EBUSY | libc::EINTR | libc::ENOBUFS)
-            )
-        );
-        self.failed_waits += 1;
-        if !passes || self.failed_waits > FAILED_WAITS {
-            return Err(error);
-        }
-        if self.failed_waits == 1 {
-            tracing::warn!("a wait failed and is tried again for some seconds: {error}");
-        }
-        std::thread::sleep(FAILED_WAIT_PAUSE);
-        Ok(())
     }
 
     fn timeout(&self) -> Option<Duration> {

@@ -247,6 +247,13 @@ impl<X> Connection<X> {
         has_progressed
     }
 
+    /// What was received behind the request that is being answered, octet by octet; nothing where
+    /// output for the client is still to leave.
+    pub(crate) fn raw(&self) -> Option<&[u8]> {
+        let Some(ongoing) = self.ongoing.as_deref() else { return Some(&[]) };
+        ongoing.output.is_empty().then_some(&ongoing.input)
+    }
+
     /// HTTP is over on this connection: what was received behind the last request, and what is still
     /// to be sent. The exchange is not told.
     pub(crate) fn take_raw(&mut self) -> (Vec<u8>, Outbox) {

@@ -184,9 +184,11 @@ impl Frontend {
                 Failure::Ended | Failure::Reply(_) => {
                     state.can_be_sent_again() && (state.is_reused || has_other)
                 }
-                Failure::NameTimeout | Failure::NoPlace | Failure::Silent | Failure::Request => {
-                    false
-                }
+                Failure::NameTimeout
+                | Failure::NoPlace
+                | Failure::Silent
+                | Failure::Request
+                | Failure::NotTaken(_) => false,
             };
             if may_try && state.tries < TRIES && !state.reply.has_begun() {
                 state.is_retried |= was_sent;

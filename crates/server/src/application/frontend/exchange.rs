@@ -73,6 +73,8 @@ pub(super) enum Step {
     Talk,
     /// It is a tunnel.
     Tunnel,
+    /// The client is being handed over.
+    HandOver,
 }
 
 /// How far the request's body is sent.

@@ -30,6 +30,8 @@ pub(super) enum Failure {
     Reply(BadReply),
     /// The request cannot be passed on as it is.
     Request,
+    /// Who was to be given the client is not there, or takes no more.
+    NotTaken(ErrorKind),
 }
 
 impl Failure {
@@ -84,6 +86,16 @@ impl Failure {
             Self::Reply(_) => {
                 (BadGateway, "http_protocol_error", "the origin's answer is not valid HTTP")
             }
+            Self::NotTaken(ErrorKind::WouldBlock) => (
+                ServiceUnavailable,
+                "destination_unavailable",
+                "the process that answers this is busy; please try again",
+            ),
+            Self::NotTaken(_) => (
+                ServiceUnavailable,
+                "destination_unavailable",
+                "the process that answers this is not there; please try again",
+            ),
             Self::Request => (BadRequest, "http_request_error", "the request cannot be passed on"),
         }
     }
@@ -109,7 +121,9 @@ impl Failure {
     /// Whether it says something about the origin, and not about this server or the request.
     pub(super) fn is_the_origins(self) -> bool {
         match self {
-            Self::Name | Self::NameTimeout | Self::NoPlace | Self::Request => false,
+            Self::Name | Self::NameTimeout | Self::NoPlace | Self::Request | Self::NotTaken(_) => {
+                false
+            }
             Self::Connect(kind) => matches!(
                 kind,
                 ErrorKind::TimedOut

@@ -189,7 +189,9 @@ impl Frontend {
                 return self.fail(turn, state, failure, outbox);
             }
             // What dials has a timeout of its own.
-            Step::Dial | Step::Tunnel | Step::Wait => return ControlFlow::Continue(state),
+            Step::Dial | Step::Tunnel | Step::Wait | Step::HandOver => {
+                return ControlFlow::Continue(state);
+            }
             Step::Talk if state.upload == Upload::Asked => {
                 // It is not against it, at least.
                 state.upload = Upload::Going;

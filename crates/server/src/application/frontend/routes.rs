@@ -2,15 +2,17 @@
 
 use crate::config::FrontendConfig;
 use pollux_http::{path::SafePath, request::Target};
+use std::{path::Path, sync::Arc};
 
 /// All routes, those with the longest prefixes first.
 #[derive(Debug)]
 pub(super) struct Routes(Vec<Route>);
 
-/// The origins of one prefix.
+/// The origins of one prefix; or who is given its clients.
 #[derive(Debug)]
 struct Route {
     prefix: Option<Box<[u8]>>,
+    receiver: Option<Arc<Path>>,
     origins: Vec<u32>,
     /// Whose turn it is.
     next: usize,
@@ -29,8 +31,15 @@ impl Routes {
             let index = index as u32;
             match routes.iter_mut().find(|known| known.prefix == prefix) {
                 Some(known) => known.origins.push(index),
-                None => routes.push(Route { prefix, origins: vec![index], next: 0 }),
+                None => {
+                    routes.push(Route { prefix, receiver: None, origins: vec![index], next: 0 });
+                }
             }
+        }
+        for handover in &config.handovers {
+            let prefix = handover.prefix.as_ref().map(|prefix| prefix.as_bytes().into());
+            let receiver = Some(Arc::from(&*handover.path));
+            routes.push(Route { prefix, receiver, origins: Vec::new(), next: 0 });
         }
         // The one without a prefix is the last: it has what no other has.
         routes.sort_by_key(|route| {
@@ -66,6 +75,11 @@ impl Routes {
     /// Whether files come before the origins.
     pub(super) fn is_behind_files(&self, route: RouteId) -> bool {
         self.0[route.0 as usize].prefix.is_none()
+    }
+
+    /// Where the process listens that is given the clients of a route, if it is not origins'.
+    pub(super) fn receiver(&self, route: RouteId) -> Option<&Arc<Path>> {
+        self.0[route.0 as usize].receiver.as_ref()
     }
 
     /// The origins of a route, beginning with the one whose turn it is.

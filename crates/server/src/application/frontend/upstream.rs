@@ -252,7 +252,7 @@ impl Upstream {
             | Wake::Failed(link, _) => self.find(*link).is_some(),
             Wake::Time(alarm) => self.sweep == Some(*alarm),
             Wake::Resolved(note, _) => note & OURS != 0,
-            Wake::Room | Wake::ClientEnded | Wake::Note(_) => false,
+            Wake::Room | Wake::ClientEnded | Wake::Note(_) | Wake::NotTaken(_) => false,
         }
     }
 

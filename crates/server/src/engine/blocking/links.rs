@@ -60,6 +60,7 @@ impl<A: Application> Blocking<A> {
                         self.tell(To::Exchange(exchange), Wake::Note(note));
                     }
                     Ask::Resolve(question) => self.resolve(question),
+                    Ask::HandOver(what) => self.hand_over(&what),
                     Ask::Tunnel(exchange, link) => self.tie(exchange, link),
                 }
             }
@@ -67,7 +68,7 @@ impl<A: Application> Blocking<A> {
     }
 
     /// Tells somebody something. Returns whether he is still there.
-    fn tell(&mut self, to: To, wake: Wake<'_>) -> bool {
+    pub(super) fn tell(&mut self, to: To, wake: Wake<'_>) -> bool {
         match to {
             To::Application => {
                 let Self { application, rules, local, outside, .. } = self;
@@ -88,7 +89,7 @@ impl<A: Application> Blocking<A> {
         }
     }
 
-    fn is_running(&self, id: ExchangeId) -> bool {
+    pub(super) fn is_running(&self, id: ExchangeId) -> bool {
         self.client
             .as_ref()
             .is_some_and(|client| client.id == id.client && client.connection.is_running(id.number))

@@ -49,6 +49,7 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
                         self.tell(To::Exchange(exchange), Wake::Note(note));
                     }
                     Ask::Resolve(question) => self.resolve(question),
+                    Ask::HandOver(what) => self.hand_over(&what),
                     Ask::Tunnel(exchange, link) => self.tunnel(exchange, link),
                 }
             }

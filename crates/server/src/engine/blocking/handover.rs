@@ -1,0 +1,38 @@
+//! The client's connection becomes another process'.
+
+use super::Blocking;
+use crate::{
+    application::{Application, Wake},
+    outside::{HandOver, NotTaken, To},
+};
+use std::os::fd::AsFd;
+
+impl<A: Application> Blocking<A> {
+    /// Hands the connection over, and has nothing more to do with it; or tells why not.
+    #[cold]
+    pub(super) fn hand_over(&mut self, what: &HandOver) {
+        if !self.is_running(what.exchange) {
+            return;
+        }
+        let Some(client) = &mut self.client else { return };
+        let outcome = match client.connection.raw() {
+            None => Err(NotTaken::OutputFirst),
+            Some(input) => {
+                let outcome = self.outside.receivers.pass(what, client.socket.as_fd(), input);
+                outcome.map_err(|error| NotTaken::Error(error.kind()))
+            }
+        };
+        match outcome {
+            Ok(()) => {
+                client.connection.take_raw();
+                client.is_broken = true;
+                let peer = self.local.log.as_ref().and_then(|log| log.peer);
+                self.local.log_hand_over(peer, what.line());
+                self.connections.handed_over += 1;
+            }
+            Err(why) => {
+                self.tell(To::Exchange(what.exchange), Wake::NotTaken(why));
+            }
+        }
+    }
+}
