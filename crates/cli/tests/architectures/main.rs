@@ -2,6 +2,7 @@
 //! cannot do; what becomes of processes.
 
 mod attacks;
+mod frontend;
 mod guestbook;
 mod limits;
 mod pools;

@@ -203,7 +203,9 @@ impl<A: Application> Blocking<A> {
     pub(crate) fn finish_errands(&mut self) {
         self.perform();
         while self.outside.errands() > 0 && !self.local.is_stopping {
-            self.wait_until(&[], None);
+            // The last one may end before there is anything to wait for.
+            let soon = self.local.clock.after(ticks(RETRY));
+            self.wait_until(&[], Some(soon));
         }
     }
 

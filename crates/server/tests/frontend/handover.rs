@@ -12,7 +12,7 @@ use std::{
 
 #[path = "../../examples/handover_receiver.rs"]
 #[allow(dead_code, unreachable_pub, reason = "it is a program of its own, too")]
-mod receiver;
+pub(crate) mod receiver;
 
 type Given = Receiver<(Vec<u8>, TcpStream)>;
 

@@ -4,6 +4,7 @@
 mod bodies;
 mod cache;
 mod ends;
+mod every;
 mod handover;
 mod misbehaving;
 mod passing;
