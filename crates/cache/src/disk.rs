@@ -15,6 +15,7 @@ mod index;
 mod worker;
 
 pub use folder::{Folder, RealFolder};
+pub(crate) use index::OnDisk;
 pub(crate) use worker::{Disk, Job, Worker};
 
 /// Octets of content that may wait to be written; what comes while there are more is not.

@@ -151,6 +151,7 @@ impl Engine {
             entries: self.shelf.len() as u64,
             octets: self.shelf.octets() + self.gathering,
             fetching: self.flights.len() as u64,
+            evicted: self.shelf.evicted(),
             ..self.statistics
         }
     }

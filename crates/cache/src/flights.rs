@@ -3,7 +3,9 @@
 //! A flight is the one fetch of a key that others wait for. Fetches that nobody may wait for have a
 //! ticket too, so that every request that goes on is treated alike.
 
-use crate::{cache_status::Forward, config::WAITERS_MAX, gather::Gather, record::Object};
+use crate::{
+    cache_status::Forward, config::WAITERS_MAX, engine::Key, gather::Gather, record::Object,
+};
 use std::{
     collections::{HashMap, VecDeque},
     sync::Arc,
@@ -48,9 +50,9 @@ pub(crate) struct Fetching {
 }
 
 impl Fetching {
-    pub(crate) fn new(key: Option<(u64, Arc<[u8]>)>, forward: Forward, now: u64) -> Self {
+    pub(crate) fn new(key: Option<Key<'_>>, forward: Forward, now: u64) -> Self {
         Self {
-            key,
+            key: key.map(|key| (key.hash, Arc::from(key.text))),
             flight: None,
             began: now,
             forward,

@@ -19,6 +19,32 @@ pub(crate) fn put(site: &[u8], request: &Request<'_>, out: &mut Vec<u8>) -> bool
     true
 }
 
+/// The key of an absolute URL as people write it: scheme and host in any case, `:80` or not, with or
+/// without a path, a fragment left out. Nothing for what is no `http` URL with a host.
+pub fn of_url(url: &[u8]) -> Option<Vec<u8>> {
+    const SCHEME: &[u8] = b"http://";
+    let rest = url.get(SCHEME.len()..).filter(|_| url[..7].eq_ignore_ascii_case(SCHEME))?;
+    let rest = rest.split(|&b| b == b'#').next().unwrap_or(b"");
+    let end = rest.iter().position(|b| matches!(b, b'/' | b'?')).unwrap_or(rest.len());
+    let (host, path) = rest.split_at(end);
+    let host = host.strip_suffix(b":80").or(host.strip_suffix(b":")).unwrap_or(host);
+    if host.is_empty() {
+        return None;
+    }
+    let slash: &[u8] = if path.first() == Some(&b'/') { b"" } else { b"/" };
+    Some([SCHEME, &host.to_ascii_lowercase(), slash, path].concat())
+}
+
+/// What keys begin with whose URLs begin with `prefix`. In a host it may end anywhere.
+pub(crate) fn of_prefix(prefix: &[u8]) -> Vec<u8> {
+    let host = prefix.iter().position(|&b| b == b':').map_or(0, |colon| colon + 3);
+    let has_path = prefix.get(host..).is_some_and(|rest| rest.contains(&b'/'));
+    match of_url(prefix) {
+        Some(key) if has_path => key,
+        _ => prefix.to_ascii_lowercase(),
+    }
+}
+
 /// The key of `reference` (`Location`, `Content-Location`) in a response to `request`, whose key is
 /// `key`, if it is of the same origin (RFC 9111 §4.4): an absolute path, or a URI with the same scheme
 /// and authority. Relative paths are resolved (RFC 3986 §5.2) as far as that takes no dot segments.
@@ -89,6 +115,33 @@ mod tests {
             let mut key = Vec::new();
             assert!(with(target, host, |request| put(b"http://", request, &mut key)));
             assert_eq!(String::from_utf8(key).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn people_write_urls_in_many_ways() {
+        for (url, key) in [
+            ("http://a/", Some("http://a/")),
+            ("HTTP://A:80", Some("http://a/")),
+            ("http://a?x", Some("http://a/?x")),
+            ("http://a:8080/B?c#d", Some("http://a:8080/B?c")),
+            ("http://[::1]:80/", Some("http://[::1]/")),
+            ("https://a/", None),
+            ("http:///a", None),
+            ("http://:80/", None),
+            ("a/b", None),
+            ("", None),
+        ] {
+            let expected = key.map(|key| key.as_bytes().to_vec());
+            assert_eq!(of_url(url.as_bytes()), expected, "{url}");
+        }
+        for (prefix, start) in [
+            ("", ""),
+            ("http://EXAM", "http://exam"),
+            ("http://A:80/B", "http://a/B"),
+            ("HTTP://a/b?", "http://a/b?"),
+        ] {
+            assert_eq!(of_prefix(prefix.as_bytes()), start.as_bytes(), "{prefix}");
         }
     }
 

@@ -51,6 +51,7 @@
 //!
 //! Section numbers are those of RFC 9111 where no other document is named.
 
+mod browse;
 mod cache_status;
 mod config;
 mod directives;
@@ -63,6 +64,7 @@ mod hit;
 mod key;
 mod lookup;
 mod notes;
+mod purge;
 mod receive;
 mod record;
 mod rules;
@@ -72,13 +74,16 @@ mod store;
 mod targeted;
 mod vary;
 
+pub use browse::{Entry, Shown, Tier, Walk};
 pub use cache_status::{CacheStatus, Forward};
 pub use config::{Config, FIELDS_MAX, KEY_MAX, VARIANTS_MAX, WAITERS_MAX};
 pub use disk::{Folder, RealFolder};
 pub use flights::Ticket;
 pub use hit::{Hit, Reply, put_status_line};
+pub use key::of_url as key_of_url;
 pub use lookup::{Ask, Conditions, Decision, Fetch, is_condition};
+pub use purge::Purge;
 pub use receive::{Answer, Verdict, put_304_fields};
 pub use record::ContentPieces;
 pub use statistics::Statistics;
-pub use store::{Handle, Listed, Purge, Store};
+pub use store::{Handle, Store};

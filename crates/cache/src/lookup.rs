@@ -16,10 +16,7 @@ use pollux_http::{
     date,
     request::{Framing, Known, KnownSet, Method, Request},
 };
-use std::{
-    hash::{BuildHasher, BuildHasherDefault, DefaultHasher},
-    sync::Arc,
-};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 /// A request, and who asks.
 #[derive(Clone, Copy, Debug)]
@@ -141,7 +138,6 @@ impl Engine {
             return self.only_if_cached();
         }
         self.statistics.bypasses += 1;
-        let key = key.map(|key| (key.hash, Arc::from(key.text)));
         let ticket = self.flights.begin(Fetching::new(key, forward, now));
         Decision::Fetch(Fetch { ticket, conditions: Conditions::Own, is_refresh: false, forward })
     }
@@ -157,10 +153,9 @@ impl Engine {
             return self.flights.wait(ticket, waiter);
         }
         let Some(file) = disk.find(key.hash, key.text, ask.request) else { return false };
-        let owned = Some((key.hash, Arc::from(key.text)));
         let ticket = self.flights.begin(Fetching {
             flight: Some(flight),
-            ..Fetching::new(owned, Forward::UriMiss, now)
+            ..Fetching::new(Some(key), Forward::UriMiss, now)
         });
         disk.load(key.hash, file, ticket);
         self.flights.wait(ticket, waiter)
@@ -217,13 +212,12 @@ impl Engine {
         self.statistics.refreshes += 1;
         let forward = Forward::Stale;
         let conditions = Conditions::Replaced(conditions_of(&object));
-        let owned = Some((key.hash, Arc::from(key.text)));
         let ticket = self.flights.begin(Fetching {
             flight: Some(flight),
             candidate: Some(object),
             may_keep: true,
             is_refresh: true,
-            ..Fetching::new(owned, forward, now)
+            ..Fetching::new(Some(key), forward, now)
         });
         Fetch { ticket, conditions, is_refresh: true, forward }
     }
@@ -238,9 +232,6 @@ impl Engine {
         forward: Forward,
         now: u64,
     ) -> Decision {
-        if seen.wants.only_if_cached {
-            return self.only_if_cached();
-        }
         let flight = flight_of(key.hash, object.vary(), ask.request);
         let conditions = Conditions::Replaced(conditions_of(&object));
         let fetching = Fetching {
@@ -248,7 +239,7 @@ impl Engine {
             wants_confirmed: seen.wants.no_cache,
             may_keep: ask.request.method == Method::Get,
             is_stripped: true,
-            ..Fetching::new(Some((key.hash, Arc::from(key.text))), forward, now)
+            ..Fetching::new(Some(key), forward, now)
         };
         self.start(ask, seen, flight, fetching, conditions, now)
     }
@@ -262,9 +253,6 @@ impl Engine {
         forward: Forward,
         now: u64,
     ) -> Decision {
-        if seen.wants.only_if_cached {
-            return self.only_if_cached();
-        }
         let request = ask.request;
         let is_get = request.method == Method::Get;
         // A part is fetched as a part: the whole may be a thousand times as long.
@@ -272,7 +260,7 @@ impl Engine {
         let fetching = Fetching {
             may_keep: is_get,
             is_stripped,
-            ..Fetching::new(Some((key.hash, Arc::from(key.text))), forward, now)
+            ..Fetching::new(Some(key), forward, now)
         };
         let is_conditional =
             request.has_any(const { KnownSet::new(&[Known::IfNoneMatch, Known::IfModifiedSince]) });
@@ -284,7 +272,8 @@ impl Engine {
         self.start(ask, seen, flight, fetching, conditions, now)
     }
 
-    /// Joins a flight, or begins one, or goes alone.
+    /// Joins a flight, or begins one, or goes alone; nothing of these for a client that wants what is
+    /// stored, or nothing.
     fn start(
         &mut self,
         ask: Asked<'_, '_>,
@@ -294,6 +283,9 @@ impl Engine {
         conditions: Conditions,
         now: u64,
     ) -> Decision {
+        if seen.wants.only_if_cached {
+            return self.only_if_cached();
+        }
         let worker = ask.worker;
         let hash = fetching.key.as_ref().map_or(0, |(hash, _)| *hash);
         let may_share = fetching.is_stripped

@@ -47,6 +47,27 @@ pub(crate) struct Numbers {
     pub(crate) stale_if_error: Seconds,
 }
 
+/// Those that tell how old a response is, and how old it may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Life {
+    pub(crate) status: u16,
+    came_at: u64,
+    initial_age: Seconds,
+    lifetime: Seconds,
+}
+
+impl Life {
+    /// §4.2.3
+    pub(crate) fn age(&self, now: u64) -> u64 {
+        u64::from(self.initial_age) + now.saturating_sub(self.came_at)
+    }
+
+    /// How long it is fresh yet, negative when it is stale.
+    pub(crate) fn time_left(&self, now: u64) -> i64 {
+        i64::from(self.lifetime) - self.age(now).min(1 << 40) as i64
+    }
+}
+
 macro_rules! numbers {
     ($($field:ident : $type:ty),*) => {
         fn put(&self, block: &mut Vec<u8>) {
@@ -77,14 +98,19 @@ impl Numbers {
         initial_age: u32, lifetime: u32, stale_while_revalidate: u32, stale_if_error: u32
     }
 
-    /// §4.2.3
-    pub(crate) fn age(&self, now: u64) -> u64 {
-        u64::from(self.initial_age) + now.saturating_sub(self.came_at)
+    pub(crate) fn life(&self) -> Life {
+        let Self { status, came_at, initial_age, lifetime, .. } = *self;
+        Life { status, came_at, initial_age, lifetime }
     }
 
-    /// How long it is fresh yet, negative when it is stale.
+    /// As [`Life::age`].
+    pub(crate) fn age(&self, now: u64) -> u64 {
+        self.life().age(now)
+    }
+
+    /// As [`Life::time_left`].
     pub(crate) fn time_left(&self, now: u64) -> i64 {
-        i64::from(self.lifetime) - self.age(now).min(1 << 40) as i64
+        self.life().time_left(now)
     }
 
     /// Only to be used after validation (`no-cache`).

@@ -10,7 +10,7 @@ use std::{
 
 /// What an entry takes in the table beside the object itself: a place in a slab that may be twice as
 /// long as what is in it, and in the index likewise. `tests/memory.rs` measures it.
-const ENTRY_COST: u64 = 120;
+const ENTRY_COST: u64 = 136;
 
 /// The representations of one URL, the latest first. Mostly there is one.
 #[derive(Clone, Debug)]
@@ -37,12 +37,20 @@ impl Slot {
     }
 }
 
+/// What the table has for one URL.
+#[derive(Debug)]
+struct Entry {
+    slot: Slot,
+    /// Requests that found it since it was stored.
+    hits: Cell<u32>,
+}
+
 #[derive(Clone, Debug)]
 struct ByMemory;
 
-impl Weighter<u64, Slot> for ByMemory {
-    fn weight(&self, _: &u64, slot: &Slot) -> u64 {
-        ENTRY_COST + slot.objects().iter().map(|object| object.weight() + 16).sum::<u64>()
+impl Weighter<u64, Entry> for ByMemory {
+    fn weight(&self, _: &u64, entry: &Entry) -> u64 {
+        ENTRY_COST + entry.slot.objects().iter().map(|object| object.weight() + 16).sum::<u64>()
     }
 }
 
@@ -64,11 +72,13 @@ impl Hasher for AsItIs {
     }
 }
 
-type Table = unsync::Cache<u64, Slot, ByMemory, BuildHasherDefault<AsItIs>>;
+type Table = unsync::Cache<u64, Entry, ByMemory, BuildHasherDefault<AsItIs>>;
 
 /// The store.
 pub(crate) struct Shelf {
     table: Table,
+    /// URLs that went for want of room.
+    evicted: u64,
     scratch: Vec<u8>,
 }
 
@@ -93,20 +103,24 @@ impl Shelf {
         let (hasher, lifecycle) = Default::default();
         Self {
             table: Table::with_options(options, ByMemory, hasher, lifecycle),
+            evicted: 0,
             scratch: Vec::new(),
         }
     }
 
     /// The latest response that answers `request`.
     pub(crate) fn find(&mut self, hash: u64, key: &[u8], request: &Request<'_>) -> Found {
-        let Some(slot) = self.table.get(&hash) else { return Found::Nothing };
-        let objects = slot.objects();
+        let Some(entry) = self.table.get(&hash) else { return Found::Nothing };
+        let objects = entry.slot.objects();
         if objects[0].key() != key {
             return Found::Nothing;
         }
         let scratch = &mut self.scratch;
         match objects.iter().find(|object| vary::matches(object.vary(), request, scratch)) {
-            Some(object) => Found::Object(object.clone()),
+            Some(object) => {
+                entry.hits.set(entry.hits.get().saturating_add(1));
+                Found::Object(object.clone())
+            }
             None => Found::OtherVariants(objects[0].clone()),
         }
     }
@@ -115,7 +129,7 @@ impl Shelf {
     /// go: the origin has changed its mind.
     pub(crate) fn put(&mut self, hash: u64, object: Object) {
         let mut objects = vec![object];
-        if let Some(slot) = self.table.peek(&hash) {
+        if let Some(Entry { slot, .. }) = self.table.peek(&hash) {
             let is_other = |other: &&Object| {
                 let object = &objects[0];
                 other.key() == object.key()
@@ -125,27 +139,30 @@ impl Shelf {
             let others: Vec<_> = slot.objects().iter().filter(is_other).cloned().collect();
             objects.extend(others.into_iter().take(VARIANTS_MAX - 1));
         }
-        if let Some(slot) = Slot::of(objects) {
-            self.table.insert(hash, slot);
-        }
+        self.insert(hash, objects, 0);
+    }
+
+    fn insert(&mut self, hash: u64, objects: Vec<Object>, hits: u32) {
+        let Some(slot) = Slot::of(objects) else { return };
+        let before = self.table.len() + usize::from(!self.table.contains_key(&hash));
+        self.table.insert(hash, Entry { slot, hits: Cell::new(hits) });
+        self.evicted += (before - self.table.len()) as u64;
     }
 
     /// Puts `new` where `old` is; nowhere if that has gone meanwhile.
     pub(crate) fn replace(&mut self, hash: u64, old: &Object, new: Object) -> bool {
-        let Some(slot) = self.table.peek(&hash) else { return false };
-        let mut objects = slot.objects().to_vec();
+        let Some(Entry { slot, hits }) = self.table.peek(&hash) else { return false };
+        let (mut objects, hits) = (slot.objects().to_vec(), hits.get());
         let same = |object: &&mut Object| object.key() == old.key() && object.vary() == old.vary();
         let Some(place) = objects.iter_mut().find(same) else { return false };
         *place = new;
-        if let Some(slot) = Slot::of(objects) {
-            self.table.insert(hash, slot);
-        }
+        self.insert(hash, objects, hits);
         true
     }
 
     /// Every representation of the URL.
     pub(crate) fn objects(&self, hash: u64, key: &[u8]) -> &[Object] {
-        let objects = self.table.peek(&hash).map_or(&[][..], Slot::objects);
+        let objects = self.at(hash).map_or(&[][..], |(objects, _)| objects);
         if objects.first().is_some_and(|object| object.key() == key) { objects } else { &[] }
     }
 
@@ -161,27 +178,38 @@ impl Shelf {
     /// Removes the representation that `object` is.
     pub(crate) fn remove_one(&mut self, hash: u64, object: &Object) {
         let objects = self.objects(hash, object.key());
-        let others = objects.iter().filter(|other| other.vary() != object.vary()).cloned();
-        match Slot::of(others.collect()) {
-            Some(slot) => self.table.insert(hash, slot),
-            None => drop(self.remove(hash, object.key())),
+        let is_other = |other: &&Object| other.vary() != object.vary();
+        let others: Vec<_> = objects.iter().filter(is_other).cloned().collect();
+        if others.is_empty() {
+            self.remove(hash, object.key());
+        } else if others.len() < objects.len() {
+            let hits = self.at(hash).map_or(0, |(_, hits)| hits);
+            self.insert(hash, others, hits);
         }
     }
 
-    /// Removes what `is_gone` says of one of its representations; how many objects went.
-    pub(crate) fn purge(&mut self, is_gone: impl Fn(&Object) -> bool) -> usize {
-        let count = Cell::new(0);
-        self.table.retain(|_, slot| {
-            let goes = slot.objects().iter().any(&is_gone);
-            count.set(count.get() + if goes { slot.objects().len() } else { 0 });
-            !goes
-        });
-        count.get()
+    /// Removes what is stored under `hash` if `goes` says so of one of its representations; how many
+    /// objects went.
+    pub(crate) fn remove_if(&mut self, hash: u64, goes: impl Fn(&Object) -> bool) -> usize {
+        let removed = self.table.remove_if(&hash, |entry| entry.slot.objects().iter().any(goes));
+        removed.map_or(0, |(_, entry)| entry.slot.objects().len())
     }
 
-    /// All that is stored.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Object> {
-        self.table.iter().flat_map(|(_, slot)| slot.objects())
+    /// What is stored under `hash`, and how many requests found it.
+    pub(crate) fn at(&self, hash: u64) -> Option<(&[Object], u32)> {
+        self.table.peek(&hash).map(|entry| (entry.slot.objects(), entry.hits.get()))
+    }
+
+    /// Under which something is stored now, in no order. That is a small part of what it takes itself.
+    pub(crate) fn hashes(&self) -> Vec<u64> {
+        let mut hashes = Vec::with_capacity(self.table.len());
+        hashes.extend(self.table.iter().map(|(hash, _)| *hash));
+        hashes
+    }
+
+    /// URLs that went for want of room so far.
+    pub(crate) fn evicted(&self) -> u64 {
+        self.evicted
     }
 
     /// URLs.

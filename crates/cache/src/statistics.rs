@@ -57,6 +57,8 @@ statistics! {
     invalidated,
     /// Stored responses that were purged.
     purged,
+    /// URLs that went from memory for want of room.
+    evicted,
     /// URLs in the store now.
     entries,
     /// Octets that they take, metadata included.

@@ -13,10 +13,8 @@ use crate::{
     key,
     lookup::{Ask, Asked, Decision, Fetch},
     receive::{Answer, Sent, Verdict},
-    record::Object,
 };
 use pollux_http::{
-    fields::Fields,
     reply::ReplyHead,
     request::{Method, Request},
 };
@@ -38,13 +36,13 @@ const SHARD_LIMIT_MIN: u64 = 32 << 20;
 /// A cache that several workers share. Clones are the same store.
 #[derive(Clone)]
 pub struct Store {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
-struct Inner {
-    config: Arc<Config>,
-    disk: Option<Arc<Disk>>,
-    shards: Box<[Mutex<Engine>]>,
+pub(crate) struct Inner {
+    pub(crate) config: Arc<Config>,
+    pub(crate) disk: Option<Arc<Disk>>,
+    pub(crate) shards: Box<[Mutex<Engine>]>,
     hasher: quick_cache::DefaultHashBuilder,
     workers: RwLock<Vec<Option<Arc<Mailbox>>>>,
 }
@@ -57,41 +55,7 @@ struct Mailbox {
     bell: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
-/// What to remove.
-#[derive(Clone, Copy, Debug)]
-pub enum Purge<'p> {
-    /// This URL, in all its representations.
-    Url(&'p [u8]),
-    /// Every URL that begins like this.
-    Prefix(&'p [u8]),
-    /// Every response that has this member in one of [`Config::tag_fields`].
-    Tag(&'p [u8]),
-    /// All.
-    Everything,
-}
-
-/// A stored response, for people to read.
-#[derive(Clone, Debug)]
-pub struct Listed {
-    /// Its key.
-    pub url: Vec<u8>,
-    /// Its status code.
-    pub status: u16,
-    /// Its age in seconds.
-    pub age: u64,
-    /// For how many seconds it is fresh yet; negative when it is stale.
-    pub ttl: i64,
-    /// Octets of content.
-    pub content_length: u64,
-    /// Octets of memory.
-    pub octets: u64,
-    /// What requests said in its varying fields: `name:value LF`.
-    pub vary: Vec<u8>,
-    /// Its fields, each line with its CRLF.
-    pub fields: Vec<u8>,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Who panicked while it held the lock left no half-made change that matters: at worst an object is
     // missing.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -176,73 +140,6 @@ impl Store {
         }
         sum
     }
-
-    /// Removes what `purge` names, and keeps what is on its way from being stored; how many responses
-    /// went, from that tier that had more. By URL it is one look-up; otherwise all that is stored is
-    /// looked at, shard by shard.
-    pub fn purge(&self, purge: Purge<'_>) -> usize {
-        // First, so that what is removed from memory is not loaded again; and once more, for what was
-        // stored in between.
-        let on_disk = self.purge_disk(purge);
-        let url = if let Purge::Url(url) = purge { Some(url) } else { None };
-        let shards = match url {
-            Some(url) => {
-                std::slice::from_ref(&self.inner.shards[self.inner.shard(self.inner.hash(url))])
-            }
-            None => &self.inner.shards,
-        };
-        let in_memory = shards.iter().fold(0, |sum, shard| {
-            let mut engine = locked(shard);
-            engine.flights.doom(url);
-            let count = self.purge_shelf(purge, &mut engine);
-            engine.statistics.purged += count as u64;
-            sum + count
-        });
-        in_memory.max(on_disk + self.purge_disk(purge))
-    }
-
-    fn purge_shelf(&self, purge: Purge<'_>, engine: &mut Engine) -> usize {
-        let tag_fields = &self.inner.config.tag_fields;
-        match purge {
-            Purge::Url(url) => engine.shelf.remove(self.inner.hash(url), url),
-            Purge::Prefix(prefix) => engine.shelf.purge(|object| object.key().starts_with(prefix)),
-            Purge::Tag(tag) => engine.shelf.purge(|object| has_tag(object, tag_fields, tag)),
-            Purge::Everything => engine.shelf.purge(|_| true),
-        }
-    }
-
-    fn purge_disk(&self, purge: Purge<'_>) -> usize {
-        let Some(disk) = &self.inner.disk else { return 0 };
-        match purge {
-            Purge::Url(url) => disk.remove(self.inner.hash(url), url),
-            Purge::Prefix(prefix) => disk.purge(|key, _| key.starts_with(prefix)),
-            Purge::Tag(tag) => disk.purge(|_, tags| tags.iter().any(|other| **other == *tag)),
-            Purge::Everything => disk.purge(|_, _| true),
-        }
-    }
-
-    /// At most `max` of the stored responses whose URLs begin with `prefix`, in no order.
-    pub fn list(&self, prefix: &[u8], max: usize, now: u64) -> Vec<Listed> {
-        let mut listed = Vec::new();
-        for shard in &self.inner.shards {
-            let engine = locked(shard);
-            let objects = engine.shelf.iter().filter(|object| object.key().starts_with(prefix));
-            listed.extend(objects.take(max - listed.len()).map(|object| {
-                let numbers = object.numbers();
-                Listed {
-                    url: object.key().to_vec(),
-                    status: numbers.status,
-                    age: numbers.age(now),
-                    ttl: numbers.time_left(now),
-                    content_length: numbers.content_len,
-                    octets: object.weight(),
-                    vary: object.vary().to_vec(),
-                    fields: object.fields().to_vec(),
-                }
-            }));
-        }
-        listed
-    }
 }
 
 impl Inner {
@@ -258,13 +155,13 @@ impl Inner {
         Self { config, disk, shards, hasher: Default::default(), workers: RwLock::default() }
     }
 
-    fn hash(&self, key: &[u8]) -> u64 {
+    pub(crate) fn hash(&self, key: &[u8]) -> u64 {
         let mut hasher = self.hasher.build_hasher();
         hasher.write(key);
         hasher.finish()
     }
 
-    fn shard(&self, hash: u64) -> usize {
+    pub(crate) fn shard(&self, hash: u64) -> usize {
         // Neither the lowest bits nor the highest, which the tables use.
         (hash >> 32) as usize % self.shards.len()
     }
@@ -308,23 +205,6 @@ impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Store").field("shards", &self.inner.shards.len()).finish_non_exhaustive()
     }
-}
-
-/// The members of the fields with tags.
-pub(crate) fn tags_of(lines: &[u8], fields: &[Box<str>]) -> Vec<Box<[u8]>> {
-    members(lines, fields).map(Box::from).collect()
-}
-
-/// Members are parted by white space (`Surrogate-Key`, `xkey`) or commas (`Cache-Tag`).
-fn members<'f>(lines: &'f [u8], fields: &'f [Box<str>]) -> impl Iterator<Item = &'f [u8]> {
-    Fields::new(lines)
-        .filter(|field| fields.iter().any(|name| field.is(name.as_bytes())))
-        .flat_map(|field| field.value.split(|b| matches!(b, b' ' | b'\t' | b',')))
-        .filter(|member| !member.is_empty())
-}
-
-fn has_tag(object: &Object, fields: &[Box<str>], tag: &[u8]) -> bool {
-    members(object.fields(), fields).any(|member| member == tag)
 }
 
 /// One worker's way into a [`Store`].

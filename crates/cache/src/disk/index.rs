@@ -1,6 +1,9 @@
 //! Which object is in which file, in memory, and which file goes when there is no room.
 
-use crate::{record::Object, vary};
+use crate::{
+    record::{Life, Object},
+    vary,
+};
 use pollux_http::request::Request;
 use std::collections::{HashMap, VecDeque};
 
@@ -12,8 +15,20 @@ struct Entry {
     key: Box<[u8]>,
     vary: Box<[u8]>,
     tags: Box<[Box<[u8]>]>,
+    life: Life,
     /// It was asked for since it was last looked at, and so gets a second chance.
     was_used: bool,
+}
+
+/// The files of one URL.
+#[derive(Clone, Debug)]
+pub(crate) struct OnDisk {
+    pub(crate) hash: u64,
+    pub(crate) key: Vec<u8>,
+    pub(crate) variants: usize,
+    pub(crate) octets: u64,
+    /// Of the latest one.
+    pub(crate) latest: Life,
 }
 
 /// The files by the hash of their keys, and in the order in which they came.
@@ -46,6 +61,7 @@ impl Index {
             key: object.key().into(),
             vary: object.vary().into(),
             tags: tags.into(),
+            life: object.numbers().life(),
             was_used: false,
         });
         self.order.push_back((hash, number));
@@ -87,11 +103,43 @@ impl Index {
         self.take(hash, |entry| entry.number == number)
     }
 
-    /// Takes out what `goes` says of key and tags.
-    pub(super) fn purge(&mut self, goes: impl Fn(&[u8], &[Box<[u8]>]) -> bool) -> Vec<u64> {
-        let hashes: Vec<_> = self.entries.keys().copied().collect();
-        let take = |hash| self.take(hash, |entry| goes(&entry.key, &entry.tags));
-        hashes.into_iter().flat_map(take).collect()
+    /// Takes out what is at `hash` and `goes` says so of, by key and tags.
+    pub(super) fn purge(
+        &mut self,
+        hash: u64,
+        goes: impl Fn(&[u8], &[Box<[u8]>]) -> bool,
+    ) -> Vec<u64> {
+        self.take(hash, |entry| goes(&entry.key, &entry.tags))
+    }
+
+    /// Under which something is there now.
+    pub(super) fn hashes(&self) -> Vec<u64> {
+        self.entries.keys().copied().collect()
+    }
+
+    /// What is at `hash`, if its key begins with `prefix`.
+    pub(super) fn at(&self, hash: u64, prefix: &[u8]) -> Option<OnDisk> {
+        let entries = self.entries.get(&hash)?;
+        let latest = entries.last().filter(|entry| entry.key.starts_with(prefix))?;
+        Some(OnDisk {
+            hash,
+            key: latest.key.to_vec(),
+            variants: entries.len(),
+            octets: entries.iter().map(|entry| entry.octets).sum(),
+            latest: latest.life,
+        })
+    }
+
+    /// Whether something is there for the URL.
+    pub(super) fn has(&self, hash: u64, key: &[u8]) -> bool {
+        self.entries.get(&hash).is_some_and(|entries| entries.iter().any(|e| *e.key == *key))
+    }
+
+    /// The files of a URL, the latest first, with what requests said in its varying fields.
+    pub(super) fn files_of(&self, hash: u64, key: &[u8]) -> Vec<(Box<[u8]>, u64)> {
+        let entries = self.entries.get(&hash).into_iter().flatten().rev();
+        let own = entries.filter(|entry| *entry.key == *key);
+        own.map(|entry| (entry.vary.clone(), entry.number)).collect()
     }
 
     /// Takes files out until all are at most `limit` octets: the oldest, unless it was asked for

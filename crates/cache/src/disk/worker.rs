@@ -3,9 +3,9 @@
 use super::{
     Folder, LOADS_MAX, QUEUE_OCTETS_MAX,
     file::{HEADER, Header, header},
-    index::Index,
+    index::{Index, OnDisk},
 };
-use crate::{config::FIELDS_MAX, config::KEY_MAX, flights::Ticket, record::Object, store::tags_of};
+use crate::{config::FIELDS_MAX, config::KEY_MAX, flights::Ticket, record::Object, purge::{BATCH, make_way, tags_of}};
 use pollux_http::request::Request;
 use std::{
     io,
@@ -14,6 +14,7 @@ use std::{
         atomic::{AtomicU64, AtomicUsize, Ordering},
         mpsc::{Receiver, Sender, channel},
     },
+    time::Duration,
 };
 
 /// Groups of keys: a removal in one costs nothing that waits to be written in another.
@@ -26,6 +27,8 @@ pub(crate) enum Job {
     Write { hash: u64, object: Object, removals: u64 },
     /// Read it and tell the store.
     Load { hash: u64, number: u64, ticket: Ticket },
+    /// Read it for somebody who only looks.
+    Read { number: u64, reader: Sender<Option<Object>> },
     /// Remove these files, which are in no index any more.
     Remove(Vec<u64>),
     /// End.
@@ -109,8 +112,46 @@ impl Disk {
         for group in &self.removals {
             group.fetch_add(1, Ordering::SeqCst);
         }
-        let gone = self.index().purge(goes);
-        self.discard(gone)
+        let hashes = self.hashes();
+        let mut count = 0;
+        for batch in hashes.chunks(BATCH) {
+            let gone = {
+                let mut index = self.index();
+                batch.iter().flat_map(|&hash| index.purge(hash, &goes)).collect()
+            };
+            count += self.discard(gone);
+            make_way();
+        }
+        count
+    }
+
+    /// Under which something is there now.
+    pub(crate) fn hashes(&self) -> Vec<u64> {
+        self.index().hashes()
+    }
+
+    /// What is at these hashes, where keys begin with `prefix`.
+    pub(crate) fn list(&self, hashes: &[u64], prefix: &[u8]) -> Vec<OnDisk> {
+        let index = self.index();
+        hashes.iter().filter_map(|&hash| index.at(hash, prefix)).collect()
+    }
+
+    /// Those that are here too.
+    pub(crate) fn which_of<'k>(&self, keys: impl Iterator<Item = (u64, &'k [u8])>) -> Vec<u64> {
+        let index = self.index();
+        keys.filter(|(hash, key)| index.has(*hash, key)).map(|(hash, _)| hash).collect()
+    }
+
+    /// The files of a URL, the latest first, with what requests said in its varying fields.
+    pub(crate) fn files_of(&self, hash: u64, key: &[u8]) -> Vec<(Box<[u8]>, u64)> {
+        self.index().files_of(hash, key)
+    }
+
+    /// What is in a file, for somebody who may wait, but not for longer than `patience`.
+    pub(crate) fn read(&self, number: u64, patience: Duration) -> Option<Object> {
+        let (reader, read) = channel();
+        self.jobs.send(Job::Read { number, reader }).ok()?;
+        read.recv_timeout(patience).ok().flatten()
     }
 
     fn discard(&self, gone: Vec<u64>) -> usize {
@@ -225,6 +266,9 @@ impl<F: Folder> Worker<F> {
                 }
                 disk.queued_loads.fetch_sub(1, Ordering::Relaxed);
                 loaded(hash, ticket, object);
+            }
+            Job::Read { number, reader } => {
+                let _ = reader.send(self.load(number));
             }
             Job::Remove(numbers) => self.remove(&numbers),
             Job::Stop => {}

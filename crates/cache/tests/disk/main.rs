@@ -5,7 +5,7 @@
 mod bench;
 
 use bench::{Bench, reply, request};
-use pollux_cache::{Config, Decision, Folder, Purge, RealFolder, Store};
+use pollux_cache::{Config, Decision, Folder, Purge, RealFolder, Store, Tier};
 use proptest::prelude::*;
 use std::{
     collections::BTreeMap,
@@ -189,6 +189,39 @@ fn a_load_tells_that_it_was_no_fetch() {
     let mut line = Vec::new();
     hit.cache_status().put(&mut line);
     assert_eq!(line, b"Cache-Status: Pollux; hit; ttl=600; detail=disk\r\n");
+}
+
+#[test]
+fn walks_and_looks_reach_the_disk() {
+    let folder = Simulated::default();
+    let mut bench = started(folder.clone(), LIMIT);
+    for number in 0..3 {
+        get(&mut bench, &format!("/{number}"), "", &wire(number));
+    }
+    bench.cache.store().flush();
+    let walk = |bench: &Bench| {
+        let mut walk = bench.cache.store().walk(b"http://a/");
+        let batches = std::iter::from_fn(|| walk.next_batch(bench.now));
+        let mut met: Vec<_> = batches
+            .flatten()
+            .map(|entry| (String::from_utf8(entry.url).unwrap(), entry.tier, entry.ttl))
+            .collect();
+        met.sort_by(|one, other| one.0.cmp(&other.0));
+        met
+    };
+    let both = |number: usize| (format!("http://a/{number}"), Tier::Both, 600);
+    assert_eq!(walk(&bench), [both(0), both(1), both(2)]);
+    assert_eq!(bench.cache.store().show(b"http://a/1", bench.now)[0].tier, Tier::Both);
+    let mut bench = started(folder, LIMIT);
+    bench.now += 100;
+    assert!(matches!(bench.ask(&request("GET /1", ""), Some(1), false), Decision::Wait));
+    bench.cache.store().flush();
+    let disk = |number: usize| (format!("http://a/{number}"), Tier::Disk, 500);
+    assert_eq!(walk(&bench), [disk(0), ("http://a/1".into(), Tier::Both, 500), disk(2)]);
+    let shown = bench.cache.store().show(b"http://a/2", bench.now);
+    assert_eq!((shown.len(), shown[0].tier, shown[0].age), (1, Tier::Disk, 100));
+    assert_eq!(shown[0].content_length, body(2).len() as u64);
+    assert!(matches!(bench.ask(&request("GET /2", ""), Some(1), false), Decision::Wait), "loads");
 }
 
 #[test]

@@ -98,6 +98,13 @@ impl Bench {
         Self { cache: Store::new(config).handle(), now: START }
     }
 
+    /// How many responses are stored for URLs that begin with `prefix`.
+    pub(crate) fn stored(&self, prefix: &str) -> usize {
+        let mut walk = self.cache.store().walk(prefix.as_bytes());
+        let batches = std::iter::from_fn(|| walk.next_batch(self.now));
+        batches.flatten().map(|entry| entry.variants).sum()
+    }
+
     pub(crate) fn ask(&mut self, head: &str, waiter: Option<u64>, has_waited: bool) -> Decision {
         let request = &parsed(head);
         self.cache.lookup(&Ask { request, site: b"http://", waiter, has_waited }, self.now)

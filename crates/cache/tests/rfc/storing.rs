@@ -1,5 +1,5 @@
 use crate::bench::{Bench, START, at, reply, request};
-use pollux_cache::Config;
+use pollux_cache::{Config, Purge, Tier};
 
 const FRESH: &str = "Cache-Control: max-age=60\r\n";
 
@@ -124,7 +124,7 @@ fn rfc_9111_4_1_variants() {
         assert!(got.is_hit());
         assert_eq!(got.text(), body);
     }
-    assert_eq!(bench.cache.store().list(b"http://a/", 10, bench.now).len(), 3);
+    assert_eq!(bench.stored("http://a/"), 3);
     // The origin varies by something else now: the old ones would match what they must not.
     bench.get("/", "Accept-Encoding: zstd\r\n", &reply(200, &format!("{FRESH}Vary: X\r\n"), "x"));
     assert_eq!(bench.get("/", "Accept-Encoding: gzip\r\n", "").text(), "x");
@@ -137,7 +137,7 @@ fn rfc_9111_4_1_so_many_variants_and_no_more() {
         let wire = reply(200, &format!("{FRESH}Vary: X\r\n"), "x");
         bench.get("/", &format!("X: {number}\r\n"), &wire);
     }
-    assert_eq!(bench.cache.store().list(b"", 1000, bench.now).len(), pollux_cache::VARIANTS_MAX);
+    assert_eq!(bench.stored(""), pollux_cache::VARIANTS_MAX);
 }
 
 #[test]
@@ -201,7 +201,9 @@ fn purges_by_url_prefix_and_tag() {
     for (purge, count) in [
         (Url(b"http://a/a/1"), 2),
         (Url(b"http://a/a"), 0),
+        (Url(b"HTTP://A:80/a/1#x"), 2),
         (Prefix(b"http://a/a/"), 3),
+        (Prefix(b"HTTP://A:80/b"), 1),
         (Prefix(b"http://a"), 4),
         (Tag(b"one"), 2),
         (Tag(b"both"), 3),
@@ -209,9 +211,65 @@ fn purges_by_url_prefix_and_tag() {
         (Everything, 4),
     ] {
         fill(&mut bench);
-        let before = bench.cache.store().list(b"", 100, bench.now).len();
+        let before = bench.stored("");
         assert_eq!(before, 4);
         assert_eq!(bench.cache.store().purge(purge), count, "{purge:?}");
-        assert_eq!(bench.cache.store().list(b"", 100, bench.now).len(), 4 - count);
+        assert_eq!(bench.stored(""), 4 - count);
     }
+}
+
+#[test]
+fn a_walk_meets_each_url_once_with_its_figures() {
+    const COUNT: usize = 1000;
+    let mut bench = Bench::new(Config { limit: 256 << 20, ..Config::default() });
+    let wire = reply(200, &format!("{FRESH}Age: 5\r\nVary: X\r\n"), "content");
+    for number in 0..COUNT {
+        bench.get(&format!("/{number}"), "", &wire);
+    }
+    bench.get("/7", "X: 1\r\n", &wire);
+    for _ in 0..3 {
+        assert!(bench.get("/7", "", "").is_hit());
+    }
+    bench.now += 10;
+    let mut walk = bench.cache.store().walk(b"");
+    let mut entries = Vec::new();
+    let mut longest = 0;
+    while let Some(batch) = walk.next_batch(bench.now) {
+        longest = longest.max(batch.len());
+        if entries.is_empty() {
+            // What comes and goes meanwhile hurts nobody.
+            bench.get("/new", "", &wire);
+            bench.cache.store().purge(Purge::Url(b"http://a/0"));
+        }
+        entries.extend(batch);
+    }
+    assert!(longest < COUNT / 2, "{longest} at once");
+    entries.sort_by(|one, other| one.url.cmp(&other.url));
+    let urls: Vec<_> = entries.iter().map(|entry| &entry.url).collect();
+    for number in 1..COUNT {
+        let url = format!("http://a/{number}").into_bytes();
+        assert_eq!(urls.iter().filter(|other| ***other == url).count(), 1, "{number}");
+    }
+    let seven = entries.iter().find(|entry| entry.url == b"http://a/7").unwrap();
+    assert_eq!((seven.variants, seven.hits, seven.age), (2, 3, 15));
+    assert_eq!((seven.status, seven.tier), (200, Tier::Memory));
+    let seven = bench.cache.store().show(b"http://A/7", bench.now);
+    assert_eq!(seven.len(), 2);
+    assert_eq!((seven[0].vary.as_slice(), seven[1].vary.as_slice()), (&b"x:1\n"[..], &b"x\n"[..]));
+    let first = &seven[0];
+    assert_eq!((first.initial_age, first.age, first.came_at), (5, 15, START));
+    assert_eq!(first.ttl, first.lifetime as i64 - 15);
+    assert_eq!((first.content_length, first.is_heuristic), (7, false));
+    assert!(bench.cache.store().show(b"http://a/none", bench.now).is_empty());
+}
+
+#[test]
+fn what_goes_for_want_of_room_is_counted() {
+    let mut bench = Bench::new(Config { limit: 1 << 20, ..Config::default() });
+    for number in 0..400 {
+        bench.get(&format!("/{number}"), "", &reply(200, FRESH, &"x".repeat(8000)));
+    }
+    let counted = bench.cache.store().statistics();
+    assert!(counted.evicted > 200, "{counted:?}");
+    assert_eq!(counted.stored, counted.entries + counted.evicted);
 }

@@ -1,0 +1,118 @@
+//! Removing what an operator names.
+//!
+//! By URL that is one look-up. Otherwise all that is stored is looked at, some at a time, so that no
+//! worker waits for longer than that takes: what is stored meanwhile was asked for meanwhile, and stays.
+
+use crate::{
+    Store, key,
+    record::Object,
+    store::locked,
+};
+use pollux_http::fields::Fields;
+use std::{thread, time::Duration};
+
+/// So many URLs are looked at while a lock is held.
+pub(crate) const BATCH: usize = 256;
+
+/// Between two times, so that those who wait for the lock get it: it knows no order.
+pub(crate) fn make_way() {
+    thread::sleep(Duration::from_micros(50));
+}
+
+/// What to remove.
+#[derive(Clone, Copy, Debug)]
+pub enum Purge<'p> {
+    /// This URL, in all its representations.
+    Url(&'p [u8]),
+    /// Every URL that begins like this.
+    Prefix(&'p [u8]),
+    /// Every response that has this member in one of [`Config::tag_fields`](crate::Config::tag_fields).
+    Tag(&'p [u8]),
+    /// All.
+    Everything,
+}
+
+impl Store {
+    /// Removes what `purge` names, from both tiers, and keeps what is on its way from being stored; how
+    /// many responses went, from that tier that had more.
+    pub fn purge(&self, purge: Purge<'_>) -> usize {
+        let owned;
+        let purge = match purge {
+            Purge::Url(url) => {
+                owned = key::of_url(url).unwrap_or_else(|| url.to_vec());
+                Purge::Url(&owned)
+            }
+            Purge::Prefix(prefix) => {
+                owned = key::of_prefix(prefix);
+                Purge::Prefix(&owned)
+            }
+            purge => purge,
+        };
+        // First, so that what is removed from memory is not loaded again; and once more, for what was
+        // stored in between.
+        let on_disk = self.purge_disk(purge);
+        let in_memory = self.purge_memory(purge);
+        in_memory.max(on_disk + self.purge_disk(purge))
+    }
+
+    fn purge_memory(&self, purge: Purge<'_>) -> usize {
+        if let Purge::Url(url) = purge {
+            let hash = self.inner.hash(url);
+            let mut engine = locked(&self.inner.shards[self.inner.shard(hash)]);
+            engine.flights.doom(Some(url));
+            let count = engine.shelf.remove(hash, url);
+            engine.statistics.purged += count as u64;
+            return count;
+        }
+        let goes = |object: &Object| match purge {
+            Purge::Prefix(prefix) => object.key().starts_with(prefix),
+            Purge::Tag(tag) => has_tag(object, &self.inner.config.tag_fields, tag),
+            Purge::Url(_) | Purge::Everything => true,
+        };
+        let mut sum = 0;
+        for shard in &self.inner.shards {
+            let hashes = {
+                let mut engine = locked(shard);
+                engine.flights.doom(None);
+                engine.shelf.hashes()
+            };
+            for batch in hashes.chunks(BATCH) {
+                let mut engine = locked(shard);
+                let gone = batch.iter().map(|&hash| engine.shelf.remove_if(hash, goes));
+                let count: usize = gone.sum();
+                engine.statistics.purged += count as u64;
+                sum += count;
+                drop(engine);
+                make_way();
+            }
+        }
+        sum
+    }
+
+    fn purge_disk(&self, purge: Purge<'_>) -> usize {
+        let Some(disk) = &self.inner.disk else { return 0 };
+        match purge {
+            Purge::Url(url) => disk.remove(self.inner.hash(url), url),
+            Purge::Prefix(prefix) => disk.purge(|key, _| key.starts_with(prefix)),
+            Purge::Tag(tag) => disk.purge(|_, tags| tags.iter().any(|other| **other == *tag)),
+            Purge::Everything => disk.purge(|_, _| true),
+        }
+    }
+}
+
+/// The members of the fields with tags.
+pub(crate) fn tags_of(lines: &[u8], fields: &[Box<str>]) -> Vec<Box<[u8]>> {
+    members(lines, fields).map(Box::from).collect()
+}
+
+/// Members are parted by white space (`Surrogate-Key`, `xkey`) or commas (`Cache-Tag`).
+fn members<'f>(lines: &'f [u8], fields: &'f [Box<str>]) -> impl Iterator<Item = &'f [u8]> {
+    Fields::new(lines)
+        .filter(|field| fields.iter().any(|name| field.is(name.as_bytes())))
+        .flat_map(|field| field.value.split(|b| matches!(b, b' ' | b'\t' | b',')))
+        .filter(|member| !member.is_empty())
+}
+
+fn has_tag(object: &Object, fields: &[Box<str>], tag: &[u8]) -> bool {
+    members(object.fields(), fields).any(|member| member == tag)
+}
