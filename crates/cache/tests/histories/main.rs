@@ -7,3 +7,4 @@ mod bench;
 mod model;
 mod nonsense;
 mod second_opinion;
+mod wire;

@@ -1,0 +1,309 @@
+//! Replies as they come over a wire that anything may have happened to: what is made of them does not
+//! depend on the pieces in which they come, nothing is longer than its framing says, and nothing that is
+//! not whole is stored.
+
+use crate::bench::{Bench, parsed, request};
+use pollux_cache::Decision;
+use pollux_http::reply::{Asked, Content, Event, Reader};
+use proptest::{prelude::*, sample::Index};
+
+/// What came of a reply.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Outcome {
+    status: Option<u16>,
+    content: Vec<u8>,
+    is_whole: bool,
+    /// What the next request is answered with from the store.
+    stored: Option<Vec<u8>>,
+}
+
+/// Reads `wire` in pieces that end at `cuts`, then the connection closes; tells a cache of it as the front
+/// end does.
+fn read(wire: &[u8], cuts: &[usize]) -> Outcome {
+    let mut bench = Bench::default();
+    let head = request("GET /", "");
+    let Decision::Fetch(fetch) = bench.ask(&head, None, false) else { panic!("it is empty") };
+    let now = bench.now;
+    let mut reader = Reader::new(Reader::LIMITS);
+    reader.begin(Asked::default());
+    let mut outcome = Outcome::default();
+    let (mut keeps, mut limit) = (false, 0);
+    let mut start = 0;
+    'wire: for end in cuts.iter().copied().chain([wire.len()]) {
+        while let Ok(step) = reader.read(&wire[start..end]) {
+            start += step.consumed;
+            match step.event {
+                Event::NeedMore => continue 'wire,
+                Event::Interim(_) => {}
+                Event::Head(reply) => {
+                    outcome.status = Some(reply.status);
+                    limit = match reply.content {
+                        Content::None => 0,
+                        Content::Length(length) => length,
+                        Content::Chunked | Content::UntilClose => u64::MAX,
+                    };
+                    let verdict = bench.cache.head(fetch.ticket, &parsed(&head), &reply, now, now);
+                    keeps = verdict.keep;
+                }
+                Event::Content(octets) => {
+                    outcome.content.extend_from_slice(octets);
+                    assert!(outcome.content.len() as u64 <= limit, "longer than its head says");
+                    keeps = keeps && bench.cache.append(fetch.ticket, octets);
+                }
+                Event::End { .. } => {
+                    outcome.is_whole = true;
+                    break 'wire;
+                }
+            }
+        }
+        if !outcome.is_whole {
+            // Refused: the front end drops the connection.
+            bench.cache.abort(fetch.ticket);
+            break;
+        }
+    }
+    outcome.is_whole = outcome.is_whole || reader.finish().is_ok();
+    if outcome.is_whole && keeps {
+        bench.cache.finish(fetch.ticket);
+    } else {
+        bench.cache.abort(fetch.ticket);
+    }
+    if let Decision::Answer(hit) = bench.ask(&head, None, true) {
+        outcome.stored = Some(bench.answered(&head, &hit).body);
+    }
+    outcome
+}
+
+/// What a reply's framing says, read by other eyes.
+#[derive(Debug, PartialEq, Eq)]
+enum Framed {
+    Whole(Vec<u8>),
+    Partial,
+    /// It means two things, or nothing that these eyes understand.
+    Odd,
+}
+
+fn framed(wire: &[u8]) -> Framed {
+    let Some(end) = wire.windows(4).position(|window| window == b"\r\n\r\n") else {
+        return Framed::Partial;
+    };
+    let (head, rest) = (&wire[..end], &wire[end + 4..]);
+    let Ok(head) = std::str::from_utf8(head) else { return Framed::Odd };
+    let mut lines = head.split("\r\n");
+    if lines.next().is_none_or(|line| !line.starts_with("HTTP/1.1 200")) {
+        return Framed::Odd;
+    }
+    let (mut length, mut is_chunked) = (None, false);
+    for line in lines {
+        let Some((name, value)) = line.split_once(':') else { return Framed::Odd };
+        if name.eq_ignore_ascii_case("content-length") {
+            let digits = value.trim();
+            if length.is_some() || digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit())
+            {
+                return Framed::Odd;
+            }
+            let Ok(number) = digits.parse::<usize>() else { return Framed::Odd };
+            length = Some(number);
+        } else if name.eq_ignore_ascii_case("transfer-encoding") {
+            if is_chunked || !value.trim().eq_ignore_ascii_case("chunked") {
+                return Framed::Odd;
+            }
+            is_chunked = true;
+        }
+    }
+    match (length, is_chunked) {
+        (Some(_), true) => Framed::Odd,
+        (Some(length), false) if rest.len() < length => Framed::Partial,
+        (Some(length), false) => Framed::Whole(rest[..length].to_vec()),
+        (None, true) => chunks(rest),
+        (None, false) => Framed::Whole(rest.to_vec()),
+    }
+}
+
+fn chunks(mut rest: &[u8]) -> Framed {
+    let mut content = Vec::new();
+    loop {
+        let Some(end) = rest.windows(2).position(|window| window == b"\r\n") else {
+            return Framed::Partial;
+        };
+        let line = String::from_utf8_lossy(&rest[..end]).into_owned();
+        let Ok(size) = usize::from_str_radix(&line, 16) else { return Framed::Odd };
+        rest = &rest[end + 2..];
+        if size == 0 {
+            let has_end = rest.starts_with(b"\r\n") || rest.windows(4).any(|w| w == b"\r\n\r\n");
+            return if has_end { Framed::Whole(content) } else { Framed::Partial };
+        }
+        let Some(after) = rest.get(size..) else { return Framed::Partial };
+        content.extend_from_slice(&rest[..size]);
+        match after {
+            [b'\r', b'\n', later @ ..] => rest = later,
+            [] | [b'\r'] => return Framed::Partial,
+            _ => return Framed::Odd,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Mutation {
+    Flip(Index, u8),
+    Remove(Index, usize),
+    Repeat(Index, usize),
+    Insert(Index, &'static str),
+    Cut(Index),
+}
+
+fn mutation() -> impl Strategy<Value = Mutation> {
+    const PIECES: &[&str] = &[
+        "\r\n",
+        "\r",
+        "\n",
+        " ",
+        "\t",
+        ",",
+        ":",
+        "0",
+        "f",
+        "\0",
+        "\r\n\r\n",
+        "0\r\n\r\n",
+        "5\r\n",
+        "ffffffffffffffff\r\n",
+        "+",
+        ";a=b",
+        "\r\nContent-Length: 5",
+        "\r\nContent-Length: 18446744073709551615",
+        "\r\nTransfer-Encoding: chunked",
+        "\r\nTransfer-Encoding: gzip, chunked",
+        "\r\nConnection: close",
+        "\r\nConnection: content-length",
+        "HTTP/1.1 200 OK\r\n",
+        "HTTP/1.1 100 Continue\r\n\r\n",
+        "HTTP/1.0 200 OK\r\n",
+    ];
+    prop_oneof![
+        1 => (any::<Index>(), any::<u8>()).prop_map(|(at, mask)| Mutation::Flip(at, mask)),
+        1 => (any::<Index>(), 1usize..20).prop_map(|(at, len)| Mutation::Remove(at, len)),
+        1 => (any::<Index>(), 1usize..40).prop_map(|(at, len)| Mutation::Repeat(at, len)),
+        3 => (any::<Index>(), prop::sample::select(PIECES))
+            .prop_map(|(at, piece)| Mutation::Insert(at, piece)),
+        1 => any::<Index>().prop_map(Mutation::Cut),
+    ]
+}
+
+fn mutate(wire: &mut Vec<u8>, mutation: &Mutation) {
+    let place = |at: &Index| at.index(wire.len() + 1);
+    match mutation {
+        Mutation::Flip(at, mask) => {
+            let at = place(at);
+            if let Some(octet) = wire.get_mut(at) {
+                *octet ^= mask;
+            }
+        }
+        Mutation::Remove(at, len) => {
+            let at = place(at);
+            wire.drain(at..wire.len().min(at + len));
+        }
+        Mutation::Repeat(at, len) => {
+            let at = place(at);
+            let piece = wire[at..wire.len().min(at + len)].to_vec();
+            wire.splice(at..at, piece);
+        }
+        Mutation::Insert(at, piece) => {
+            let at = place(at);
+            wire.splice(at..at, piece.bytes());
+        }
+        Mutation::Cut(at) => {
+            let at = place(at);
+            wire.truncate(at);
+        }
+    }
+}
+
+/// Replies that mean one thing: by length, in chunks, up to the end.
+fn valid() -> impl Strategy<Value = Vec<u8>> {
+    let framing = prop::sample::select(vec![0u8, 1, 2]);
+    (framing, prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40), 0..5)).prop_map(
+        |(framing, parts)| {
+            const HEAD: &str = "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nETag: \"a\"\r\n";
+            let whole = parts.concat();
+            match framing {
+                0 => {
+                    let head = format!("{HEAD}Content-Length: {}\r\n\r\n", whole.len());
+                    [head.as_bytes(), &whole].concat()
+                }
+                1 => {
+                    let head = format!("{HEAD}Transfer-Encoding: chunked\r\n\r\n");
+                    let mut wire = head.into_bytes();
+                    for part in parts {
+                        wire.extend(format!("{:x}\r\n", part.len()).bytes());
+                        wire.extend(part);
+                        wire.extend(b"\r\n");
+                    }
+                    wire.extend(b"0\r\nX-Trailer: 1\r\n\r\n");
+                    wire
+                }
+                _ => [format!("{HEAD}\r\n").as_bytes(), &whole].concat(),
+            }
+        },
+    )
+}
+
+fn check(wire: &[u8], cuts: &[Index]) -> Outcome {
+    let whole = read(wire, &[]);
+    let each: Vec<usize> = (1..wire.len()).collect();
+    assert_eq!(read(wire, &each), whole, "octet by octet");
+    let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(wire.len() + 1)).collect();
+    cuts.sort_unstable();
+    assert_eq!(read(wire, &cuts), whole, "in pieces that end at {cuts:?}");
+    if let Some(stored) = &whole.stored {
+        assert_eq!(stored, &whole.content, "what is stored is what was passed on");
+        match framed(wire) {
+            Framed::Whole(content) => assert_eq!(*stored, content),
+            Framed::Partial => panic!("stored, and not whole"),
+            Framed::Odd => assert!(stored.len() <= wire.len()),
+        }
+    }
+    whole
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_mutated_is_read_alike_and_never_stored_in_part(
+        wire in valid(),
+        mutations in prop::collection::vec(mutation(), 0..4),
+        cuts in prop::collection::vec(any::<Index>(), 0..6),
+    ) {
+        let mut wire = wire;
+        mutations.iter().for_each(|mutation| mutate(&mut wire, mutation));
+        check(&wire, &cuts);
+    }
+
+    #[test]
+    fn what_is_valid_is_stored_and_what_is_cut_off_is_not(wire in valid(), cut in any::<Index>()) {
+        let whole = check(&wire, &[cut]);
+        prop_assert_eq!(whole.stored.map(Framed::Whole), Some(framed(&wire)));
+        let is_until_close = !wire.windows(10).any(|w| w == b"Content-Le" || w == b"Transfer-E");
+        let part = &wire[..cut.index(wire.len())];
+        let stored = check(part, &[cut]).stored;
+        // Nobody can tell where that ends.
+        prop_assert_eq!(stored.is_some(), is_until_close && part.windows(4).any(|w| w == b"\r\n\r\n"));
+    }
+}
+
+/// The eyes that judge see a difference.
+#[test]
+fn the_judge_knows_whole_from_partial() {
+    let head = "HTTP/1.1 200 OK\r\n";
+    for (rest, expected) in [
+        ("Content-Length: 2\r\n\r\nhi", Framed::Whole(b"hi".to_vec())),
+        ("Content-Length: 3\r\n\r\nhi", Framed::Partial),
+        ("Content-Length: 3\r\nContent-Length: 2\r\n\r\nhi", Framed::Odd),
+        ("Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n", Framed::Whole(b"hi".to_vec())),
+        ("Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n", Framed::Partial),
+        ("Transfer-Encoding: chunked\r\n\r\n2\r\nhi!", Framed::Odd),
+    ] {
+        assert_eq!(framed(format!("{head}{rest}").as_bytes()), expected, "{rest}");
+    }
+}
