@@ -257,11 +257,8 @@ impl Engine {
         let is_get = request.method == Method::Get;
         // A part is fetched as a part: the whole may be a thousand times as long.
         let is_stripped = is_get && !request.has(Known::Range);
-        let fetching = Fetching {
-            may_keep: is_get,
-            is_stripped,
-            ..Fetching::new(Some(key), forward, now)
-        };
+        let fetching =
+            Fetching { may_keep: is_get, is_stripped, ..Fetching::new(Some(key), forward, now) };
         let is_conditional =
             request.has_any(const { KnownSet::new(&[Known::IfNoneMatch, Known::IfModifiedSince]) });
         let conditions = if is_stripped && is_conditional {

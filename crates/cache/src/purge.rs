@@ -3,11 +3,7 @@
 //! By URL that is one look-up. Otherwise all that is stored is looked at, some at a time, so that no
 //! worker waits for longer than that takes: what is stored meanwhile was asked for meanwhile, and stays.
 
-use crate::{
-    Store, key,
-    record::Object,
-    store::locked,
-};
+use crate::{Store, key, record::Object, store::locked};
 use pollux_http::fields::Fields;
 use std::{thread, time::Duration};
 

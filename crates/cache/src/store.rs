@@ -27,6 +27,7 @@ use std::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 /// The most shards; a smaller store has fewer, so that each has this much.
@@ -98,11 +99,10 @@ impl Store {
         Ok(Self { inner })
     }
 
-    /// Waits until what was stored so far is in the second tier, if there is one.
-    pub fn flush(&self) {
-        if let Some(disk) = &self.inner.disk {
-            disk.flush();
-        }
+    /// Waits until what was stored so far is in the second tier, if there is one, but not for longer than
+    /// `patience`. False when it is not.
+    pub fn flush(&self, patience: Duration) -> bool {
+        self.inner.disk.as_ref().is_none_or(|disk| disk.flush(patience))
     }
 
     /// For one more worker.

@@ -50,6 +50,8 @@ struct Cli {
 enum Command {
     /// Serve the files below a directory over HTTP/1.1
     Serve(Box<command::serve::Args>),
+    /// Look at what a running server has in its cache, and remove it
+    Cache(command::cache::Args),
     /// Drive a server with open-loop (or closed-loop) load
     Load(Box<command::load::Args>),
     /// Hold idle connections to a server, re-opening those that die
@@ -71,6 +73,7 @@ fn main() -> ExitCode {
     message::init();
     let outcome = match cli.command {
         Command::Serve(args) => command::serve::run(args),
+        Command::Cache(args) => command::cache::run(args),
         Command::Load(args) => command::load::run(*args),
         Command::Idle(args) => command::idle::run(args),
         Command::Lab(args) => command::lab::run(args),

@@ -38,6 +38,7 @@ mod limits;
 mod listener;
 mod local;
 mod log;
+pub mod operator;
 mod outbox;
 #[allow(dead_code, reason = "no application yet half-closes a link or makes one of a socket")]
 mod outside;
@@ -53,7 +54,7 @@ mod worker;
 
 pub use config::Config;
 pub use pollux_sys::OwnFileTables;
-pub use run::{Report, run};
+pub use run::{Report, hold_signals, run};
 pub use server::Server;
 pub use statistics::Statistics;
 pub use worker::WorkerInfo;

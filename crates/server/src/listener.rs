@@ -8,7 +8,7 @@ use std::{
     net::{IpAddr, SocketAddr},
     os::{
         fd::{BorrowedFd, OwnedFd},
-        unix::net::UnixStream,
+        unix::{fs::FileTypeExt, net::UnixStream},
     },
     path::Path,
 };
@@ -56,21 +56,34 @@ pub(crate) fn check_free(address: SocketAddr) -> anyhow::Result<()> {
 pub(crate) fn unix(path: &Path, backlog: u32) -> anyhow::Result<OwnedFd> {
     let open = || -> io::Result<OwnedFd> {
         let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
-        let address = SockAddr::unix(path)?;
-        if let Err(error) = socket.bind(&address) {
-            let is_stale = error.kind() == io::ErrorKind::AddrInUse
-                && UnixStream::connect(path)
-                    .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
-            if !is_stale {
-                return Err(error);
-            }
-            std::fs::remove_file(path)?;
-            socket.bind(&address)?;
-        }
+        bind_path(&socket, path)?;
         socket.listen(backlog.min(i32::MAX as u32) as i32)?;
         Ok(socket.into())
     };
     open().with_context(|| advise(&format!("unix:{}", path.display())))
+}
+
+/// Binds to `path`; a socket there that nobody listens on any more is replaced.
+///
+/// # Errors
+/// Those of bind(2), such as that somebody listens there; that the file is no socket.
+pub(crate) fn bind_path(socket: &Socket, path: &Path) -> io::Result<()> {
+    let address = SockAddr::unix(path)?;
+    let Err(error) = socket.bind(&address) else { return Ok(()) };
+    if error.kind() != io::ErrorKind::AddrInUse {
+        return Err(error);
+    }
+    // To connect to a file of another kind is refused as well, but that one is somebody's data.
+    if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the file there is no socket"));
+    }
+    let is_stale = UnixStream::connect(path)
+        .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
+    if !is_stale {
+        return Err(error);
+    }
+    std::fs::remove_file(path)?;
+    socket.bind(&address)
 }
 
 fn advise(address: &str) -> String {

@@ -21,15 +21,25 @@ const WORKER_ENDED: libc::c_int = libc::SIGUSR2;
 const SIGNALS: [libc::c_int; 5] =
     [libc::SIGTERM, libc::SIGINT, libc::SIGUSR1, libc::SIGHUP, WORKER_ENDED];
 
+/// Keeps the signals that [`run`] takes for it. What starts a thread before that, such as a cache with a
+/// folder, comes after this: a signal to the process would go to that thread, and end both.
+///
+/// # Errors
+/// As pthread_sigmask(3).
+pub fn hold_signals() -> std::io::Result<()> {
+    sys::block_signals(&SIGNALS)
+}
+
 /// Runs a server until SIGTERM or SIGINT, then stops within the grace time; a second one stops at
 /// once. SIGUSR1 prints the statistics, SIGHUP reopens the access log (and so a terminal that goes
-/// away does not end it). Must be called by the only thread of the process.
+/// away does not end it). Must be called by the only thread of the process, but for those
+/// that [`hold_signals`] speaks of.
 ///
 /// # Errors
 /// As [`Server::start`]; and what ended a worker.
 pub fn run(config: Config, report: Report) -> anyhow::Result<Statistics> {
     // The workers inherit this: no signal ever interrupts them.
-    sys::block_signals(&SIGNALS)?;
+    hold_signals()?;
     sys::ignore_sigpipe();
     if let Some(most) = config.signal_queue {
         limit_signal_queue(most)?;

@@ -3,10 +3,14 @@
 use crate::{
     architecture::{Assignment, Plan, Processes, Threads},
     board::Board,
-    config::{Architecture, Config, Listen, MechanismChoice, POOL_DEFAULT, PROCESSES_DEFAULT},
+    config::{
+        Architecture, Config, FrontendConfig, Listen, MechanismChoice, POOL_DEFAULT,
+        PROCESSES_DEFAULT,
+    },
     control::Asked,
     limits, listener,
     log::{Log, LogProcess},
+    operator::Operator,
     queue::Queues,
     rules::Rules,
     statistics::Statistics,
@@ -32,6 +36,8 @@ pub struct Server {
     /// UNIX sockets' paths, to be removed at the end.
     paths: Vec<PathBuf>,
     ends: Ends,
+    /// The control socket, which is there for as long as the server.
+    _operator: Option<Operator>,
 }
 
 /// Who serves.
@@ -65,9 +71,16 @@ impl Server {
     /// [`Server::next_signal`].
     pub(crate) fn start_watched(config: Config, at_end: Option<fn()>) -> anyhow::Result<Self> {
         config.check()?;
+        let operator = match config.frontend.as_deref() {
+            Some(FrontendConfig { control: Some(path), cache: Some(store), .. }) => {
+                Some(Operator::start(path, store.clone())?)
+            }
+            _ => None,
+        };
         let pool = config.pool.unwrap_or(POOL_DEFAULT);
         if let Some(assignment) = config.architecture.assignment(pool) {
-            return Self::start_units(config, assignment, at_end);
+            let server = Self::start_units(config, assignment, at_end)?;
+            return Ok(Self { _operator: operator, ..server });
         }
         let mechanism = choose(&config.mechanism)?;
         let open_files = limits::raise_open_files();
@@ -98,6 +111,7 @@ impl Server {
             log,
             paths,
             ends: Ends::new(at_end),
+            _operator: operator,
         };
         for index in 0..config.workers {
             let task = Task {
@@ -177,7 +191,17 @@ impl Server {
             (Units::Threads(threads), infos, log)
         };
         let mechanism = "poll".parse()?;
-        Ok(Self { units, architecture, infos, addresses, mechanism, log, paths, ends })
+        Ok(Self {
+            units,
+            architecture,
+            infos,
+            addresses,
+            mechanism,
+            log,
+            paths,
+            ends,
+            _operator: None,
+        })
     }
 
     /// Who serves which connection.

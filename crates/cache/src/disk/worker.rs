@@ -5,7 +5,13 @@ use super::{
     file::{HEADER, Header, header},
     index::{Index, OnDisk},
 };
-use crate::{config::FIELDS_MAX, config::KEY_MAX, flights::Ticket, record::Object, purge::{BATCH, make_way, tags_of}};
+use crate::{
+    config::FIELDS_MAX,
+    config::KEY_MAX,
+    flights::Ticket,
+    purge::{BATCH, make_way, tags_of},
+    record::Object,
+};
 use pollux_http::request::Request;
 use std::{
     io,
@@ -14,7 +20,7 @@ use std::{
         atomic::{AtomicU64, AtomicUsize, Ordering},
         mpsc::{Receiver, Sender, channel},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Groups of keys: a removal in one costs nothing that waits to be written in another.
@@ -162,12 +168,10 @@ impl Disk {
         count
     }
 
-    /// Waits until all that was asked for is done.
-    pub(crate) fn flush(&self) {
+    /// Waits until all that was asked for is done, but not for longer than `patience`.
+    pub(crate) fn flush(&self, patience: Duration) -> bool {
         let (done, wait) = channel();
-        if self.jobs.send(Job::Flush(done)).is_ok() {
-            let _ = wait.recv();
-        }
+        self.jobs.send(Job::Flush(done)).is_ok() && wait.recv_timeout(patience).is_ok()
     }
 
     /// Ends the thread, after what was asked for before.
@@ -186,7 +190,13 @@ impl Disk {
 pub(crate) struct Worker<F> {
     folder: F,
     next: u64,
+    /// When writing failed last, if that has been told and is not over.
+    failed_at: Option<Instant>,
 }
+
+/// A full disk takes short files for a while where it takes long ones no more: so long nothing must fail
+/// before it is told that files are written again.
+const QUIET: Duration = Duration::from_secs(60);
 
 const ENDING: &str = ".object";
 const UNREAD: &str = ".new";
@@ -197,7 +207,7 @@ fn name(number: u64) -> String {
 
 impl<F: Folder> Worker<F> {
     pub(crate) fn new(folder: F) -> Self {
-        Self { folder, next: 0 }
+        Self { folder, next: 0, failed_at: None }
     }
 
     /// Enters what is there, oldest first, and removes what is not whole.
@@ -252,9 +262,11 @@ impl<F: Folder> Worker<F> {
     ) {
         match job {
             Job::Write { hash, object, removals } => {
-                if let Err(_error) = self.write(disk, hash, &object, removals) {
+                let written = self.write(disk, hash, &object, removals);
+                if written.is_err() {
                     disk.failures.fetch_add(1, Ordering::Relaxed);
                 }
+                self.tell(written);
                 disk.queued_octets.fetch_sub(object.weight(), Ordering::Relaxed);
             }
             Job::Load { hash, number, ticket } => {
@@ -275,6 +287,25 @@ impl<F: Folder> Worker<F> {
             Job::Flush(done) => {
                 let _ = done.send(());
             }
+        }
+    }
+
+    /// Says once that files cannot be written, and once that they can.
+    fn tell(&mut self, written: io::Result<()>) {
+        match (written, self.failed_at) {
+            (Err(error), before) => {
+                self.failed_at = Some(Instant::now());
+                if before.is_none() {
+                    tracing::warn!(
+                        "the cache's folder: {error}; what cannot be written there is kept in memory alone"
+                    );
+                }
+            }
+            (Ok(()), Some(at)) if at.elapsed() > QUIET => {
+                self.failed_at = None;
+                tracing::info!("the cache's folder: files are written again");
+            }
+            (Ok(()), _) => {}
         }
     }
 

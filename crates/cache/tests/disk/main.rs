@@ -16,6 +16,7 @@ use std::{
 
 const FRESH: &str = "Cache-Control: max-age=600\r\nSurrogate-Key: all\r\nVary: X\r\n";
 const LIMIT: u64 = 1 << 20;
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What happens to a folder.
 #[derive(Debug, Default)]
@@ -154,9 +155,9 @@ fn what_was_stored_is_there_after_a_restart() {
         get(&mut bench, &format!("/{number}"), "", &wire(number));
     }
     get(&mut bench, "/1", "X: 1\r\n", &reply(200, FRESH, "variant"));
-    bench.cache.store().flush();
+    bench.cache.store().flush(PATIENCE);
     bench.exchange(&request("POST /4", ""), Some(&reply(200, "", "")));
-    bench.cache.store().flush();
+    bench.cache.store().flush(PATIENCE);
     drop(bench);
 
     let mut bench = started(open(), LIMIT);
@@ -179,12 +180,12 @@ fn a_load_tells_that_it_was_no_fetch() {
     let folder = Simulated::default();
     let mut bench = started(folder.clone(), LIMIT);
     get(&mut bench, "/1", "", &wire(1));
-    bench.cache.store().flush();
+    bench.cache.store().flush(PATIENCE);
     let mut bench = started(folder, LIMIT);
     let head = request("GET /1", "");
     assert!(matches!(bench.ask(&head, Some(1), false), Decision::Wait));
     assert!(matches!(bench.ask(&head, Some(2), false), Decision::Wait | Decision::Answer(_)));
-    bench.cache.store().flush();
+    bench.cache.store().flush(PATIENCE);
     let Decision::Answer(hit) = bench.ask(&head, None, true) else { panic!() };
     let mut line = Vec::new();
     hit.cache_status().put(&mut line);
@@ -198,7 +199,7 @@ fn walks_and_looks_reach_the_disk() {
     for number in 0..3 {
         get(&mut bench, &format!("/{number}"), "", &wire(number));
     }
-    bench.cache.store().flush();
+    bench.cache.store().flush(PATIENCE);
     let walk = |bench: &Bench| {
         let mut walk = bench.cache.store().walk(b"http://a/");
         let batches = std::iter::from_fn(|| walk.next_batch(bench.now));
@@ -215,7 +216,7 @@ fn walks_and_looks_reach_the_disk() {
     let mut bench = started(folder, LIMIT);
     bench.now += 100;
     assert!(matches!(bench.ask(&request("GET /1", ""), Some(1), false), Decision::Wait));
-    bench.cache.store().flush();
+    bench.cache.store().flush(PATIENCE);
     let disk = |number: usize| (format!("http://a/{number}"), Tier::Disk, 500);
     assert_eq!(walk(&bench), [disk(0), ("http://a/1".into(), Tier::Both, 500), disk(2)]);
     let shown = bench.cache.store().show(b"http://a/2", bench.now);
@@ -238,15 +239,15 @@ fn purges_reach_the_disk() {
         for number in 0..3 {
             get(&mut bench, &format!("/{number}"), "", &wire(number));
         }
-        bench.cache.store().flush();
+        bench.cache.store().flush(PATIENCE);
         assert_eq!(folder.0.lock().unwrap().files.len(), 3);
         assert_eq!(bench.cache.store().purge(purge), 3 - left, "{purge:?}");
-        bench.cache.store().flush();
+        bench.cache.store().flush(PATIENCE);
         assert_eq!(folder.0.lock().unwrap().files.len(), left);
         // Also what waits to be written goes.
         get(&mut bench, "/1", "", &wire(1));
         bench.cache.store().purge(purge);
-        bench.cache.store().flush();
+        bench.cache.store().flush(PATIENCE);
         assert_eq!(folder.0.lock().unwrap().files.len(), left);
     }
 }
@@ -257,7 +258,7 @@ fn the_bound_holds_and_what_is_asked_for_stays() {
     let mut bench = started(folder.clone(), LIMIT);
     for number in 0..60 {
         get(&mut bench, &format!("/{}", number * 3), "", &wire(number * 3));
-        bench.cache.store().flush();
+        bench.cache.store().flush(PATIENCE);
         assert!(folder.used() as u64 <= LIMIT, "{}", folder.used());
         assert_eq!(folder.used() as u64, bench.cache.store().statistics().disk_octets);
     }
@@ -272,7 +273,7 @@ fn a_full_disk_costs_what_could_not_be_written() {
     for number in 0..20 {
         get(&mut bench, &format!("/{number}"), "", &wire(number));
         assert_eq!(stored(&mut bench, &format!("/{number}"), ""), Some(body(number)));
-        bench.cache.store().flush();
+        bench.cache.store().flush(PATIENCE);
     }
     assert!(bench.cache.store().statistics().disk_failures > 0);
     assert!(folder.0.lock().unwrap().files.keys().all(|name| name.ends_with(".object")));
@@ -296,7 +297,7 @@ proptest! {
         for number in &numbers {
             get(&mut bench, &format!("/{number}"), "", &wire(*number));
         }
-        bench.cache.store().flush();
+        bench.cache.store().flush(PATIENCE);
         drop(bench);
 
         folder.0.lock().unwrap().calls = None;
@@ -320,7 +321,7 @@ proptest! {
         let folder = Simulated::default();
         let mut bench = started(folder.clone(), LIMIT);
         get(&mut bench, "/", "", &wire(number));
-        bench.cache.store().flush();
+        bench.cache.store().flush(PATIENCE);
         {
             let mut disk = folder.0.lock().unwrap();
             let file = disk.files.values_mut().next().unwrap();
@@ -329,7 +330,7 @@ proptest! {
         }
         let mut bench = started(folder.clone(), LIMIT);
         prop_assert_eq!(stored(&mut bench, "/", ""), None);
-        bench.cache.store().flush();
+        bench.cache.store().flush(PATIENCE);
         prop_assert!(folder.0.lock().unwrap().files.is_empty());
         prop_assert_eq!(get(&mut bench, "/", "", &wire(1)).0, body(1));
     }

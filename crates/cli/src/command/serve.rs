@@ -44,6 +44,8 @@ Examples:
   pollux serve --origin http://127.0.0.1:8000 --cache 256M --cache-stale 1h
   pollux serve public --handover unix:/run/app.sock
                                   Files first; for others the connection
+  pollux serve --origin http://app:8000 --cache 1G --control /run/pollux.ctl
+                                  See pollux cache --help
   pollux serve public --json --listen 127.0.0.1:0 --pin 0 --time-system-calls
 
 Signals:
@@ -296,6 +298,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", requires = "cache_dir", default_value = "1G", value_parser = bytes::parse, help_heading = "Origins")]
     cache_dir_size: u64,
 
+    /// A socket, for you alone, on which `pollux cache` looks at what is kept and purges it
+    #[arg(long, value_name = "PATH", requires = "cache", help_heading = "Origins")]
+    control: Option<PathBuf>,
+
     /// Write an access log in Common Log Format to FILE, or to standard output (-)
     #[arg(long, value_name = "FILE")]
     access_log: Option<PathBuf>,
@@ -364,6 +370,9 @@ fn parse_body_size(text: &str) -> Result<u64, String> {
 /// Below this there is hardly room for a reply of usual length.
 const MIN_CACHE: u64 = 1 << 20;
 
+/// How long a server that was stopped writes what it has yet to write to --cache-dir.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(10);
+
 fn parse_cache(text: &str) -> Result<u64, String> {
     let size = bytes::parse(text)?;
     if size >= MIN_CACHE { Ok(size) } else { Err("wants a size from 1M".into()) }
@@ -395,6 +404,8 @@ fn parse_header(text: &str) -> Result<(String, String), String> {
 /// Runs the command.
 pub(crate) fn run(args: Box<Args>) -> anyhow::Result<ExitCode> {
     let report = if args.json { Report::Json } else { Report::Human };
+    // The cache's folder has a thread of its own, which must not be the one that a signal ends.
+    pollux_server::hold_signals().context("signals")?;
     let config = config(args)?;
     if report == Report::Json && config.access_log == Some(LogTarget::Stdout) {
         let both = "--json and --access-log - would both write to standard output: \
@@ -402,14 +413,17 @@ pub(crate) fn run(args: Box<Args>) -> anyhow::Result<ExitCode> {
         return Err(UsageError::new(both).into());
     }
     let listens = config.listen.clone();
-    pollux_server::run(config, report).map_err(|error| {
-        match cannot_listen::advice(&error, &listens) {
-            Some(advice) => {
-                let advice = terminal::wrap(&advice, terminal::WIDTH, "  ");
-                anyhow::anyhow!("{error:#}\n{advice}")
-            }
-            None => error,
+    let store = config.frontend.as_ref().and_then(|frontend| frontend.cache.clone());
+    let outcome = pollux_server::run(config, report);
+    if store.is_some_and(|store| !store.flush(FLUSH_PATIENCE)) {
+        tracing::warn!("--cache-dir: not all was written within {FLUSH_PATIENCE:?}");
+    }
+    outcome.map_err(|error| match cannot_listen::advice(&error, &listens) {
+        Some(advice) => {
+            let advice = terminal::wrap(&advice, terminal::WIDTH, "  ");
+            anyhow::anyhow!("{error:#}\n{advice}")
         }
+        None => error,
     })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -492,6 +506,7 @@ fn frontend(args: &Args) -> anyhow::Result<Option<FrontendConfig>> {
         );
     }
     config.cache = args.cache.map(|limit| cache(args, limit)).transpose()?;
+    config.control.clone_from(&args.control);
     Ok(Some(config))
 }
 

@@ -1,0 +1,211 @@
+//! `pollux cache`.
+
+mod client;
+mod text;
+
+use client::{Client, Refused};
+use pollux_server::operator::{ErrorKind, Event, Request, What, text_of};
+use std::{
+    ffi::OsString,
+    io::{self, BufWriter, Write},
+    os::unix::ffi::OsStrExt,
+    path::PathBuf,
+    process::ExitCode,
+};
+
+const EXAMPLES: &str = "\
+The server has to run with `--cache SIZE --control PATH`. What it says on that
+socket is documented: a line of JSON for each request, lines of JSON for each
+answer.
+
+Exit status: 0 when it was done, 1 when the URL of `show` is not stored, 2 for a
+command line that is not understood, 3 when the server cannot be asked.";
+
+const LIST_EXAMPLES: &str = "\
+Examples:
+  pollux cache list --control /run/pollux.ctl
+  pollux cache list --control /run/pollux.ctl --prefix http://a.example/img/
+  pollux cache list --control /run/pollux.ctl --json --limit 1000
+
+Columns: AGE, and how long it is fresh yet (LEFT, negative when it is stale), of
+the latest variant; HITS since it came into memory; representations (VAR);
+octets that all take, metadata included; MEMORY, DISK or BOTH.
+The order is none: the server sends what it meets.";
+
+const SHOW_EXAMPLES: &str = "\
+Example:
+  pollux cache show --control /run/pollux.ctl http://a.example/
+
+Exit status: 1 when it is not stored, 3 when the server cannot be asked.";
+
+const PURGE_USAGE: &str = "\
+pollux cache purge --control <PATH> [--json] <URL>
+       pollux cache purge --control <PATH> [--json] --prefix <URL>
+       pollux cache purge --control <PATH> [--json] --surrogate-key <KEY>
+       pollux cache purge --control <PATH> [--json] --all";
+
+const PURGE_EXAMPLES: &str = "\
+Examples:
+  pollux cache purge --control /run/pollux.ctl http://a.example/a
+  pollux cache purge --control /run/pollux.ctl --prefix http://a.example/img/
+  pollux cache purge --control /run/pollux.ctl --surrogate-key article-7
+  pollux cache purge --control /run/pollux.ctl --all
+
+What goes, goes from memory and from the folder (--cache-dir). What is on its
+way from an origin meanwhile is not stored either. A URL without a path is that
+of /; a query is a part of a URL, a fragment is not.
+
+Surrogate keys are the members of a response's Surrogate-Key (Fastly's) or xkey
+(Varnish's), parted by spaces, or of its Cache-Tag, parted by commas.
+
+Exit status: 0 also when there was nothing to remove, 3 when the server cannot
+be asked.";
+
+const STATS_EXAMPLES: &str = "\
+Examples:
+  pollux cache stats --control /run/pollux.ctl
+  pollux cache stats --control /run/pollux.ctl --json
+
+Counted since the server started. What each counter counts stands beside it.";
+
+/// The command's arguments.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// List the URLs that are stored
+    #[command(after_help = LIST_EXAMPLES)]
+    List {
+        #[command(flatten)]
+        control: Control,
+        /// Only URLs that begin like this
+        #[arg(long, value_name = "URL", default_value = "")]
+        prefix: OsString,
+        /// So many and no more
+        #[arg(long, value_name = "N")]
+        limit: Option<u64>,
+    },
+    /// Show what is stored for a URL: fields, variants, and how its freshness is reckoned
+    #[command(after_help = SHOW_EXAMPLES)]
+    Show {
+        #[command(flatten)]
+        control: Control,
+        /// The URL
+        url: OsString,
+    },
+    /// Remove what is stored: for a URL, below a prefix, with a surrogate key, or all
+    #[command(after_help = PURGE_EXAMPLES, override_usage = PURGE_USAGE)]
+    Purge {
+        #[command(flatten)]
+        control: Control,
+        #[command(flatten)]
+        what: PurgeArgs,
+    },
+    /// Print the counters by outcome
+    #[command(after_help = STATS_EXAMPLES)]
+    Stats {
+        #[command(flatten)]
+        control: Control,
+    },
+}
+
+#[derive(clap::Args)]
+struct Control {
+    /// The server's control socket
+    #[arg(long, value_name = "PATH")]
+    control: PathBuf,
+    /// Print the server's lines of JSON as they come
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+#[group(required = true, multiple = false)]
+struct PurgeArgs {
+    /// A URL, in all its variants
+    url: Option<OsString>,
+    /// All URLs that begin like this
+    #[arg(long, value_name = "URL")]
+    prefix: Option<OsString>,
+    /// All responses that have this surrogate key
+    #[arg(long, value_name = "KEY")]
+    surrogate_key: Option<OsString>,
+    /// Everything
+    #[arg(long)]
+    all: bool,
+}
+
+/// The server cannot be asked.
+const NO_SERVER: u8 = 3;
+
+/// Runs the command.
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let (control, request) = match args.what {
+        Command::List { control, prefix, limit } => {
+            (control, Request::List { prefix: octets(&prefix), limit })
+        }
+        Command::Show { control, url } => (control, Request::Show { url: octets(&url) }),
+        Command::Purge { control, what } => (control, Request::Purge { what: what.what() }),
+        Command::Stats { control } => (control, Request::Statistics),
+    };
+    match ask(&control, &request) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        // Whoever read it has had enough.
+        Err(Refused::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(Refused::Output(error)) => Err(anyhow::Error::new(error).context("standard output")),
+        Err(Refused::Told(ErrorKind::NotStored, message)) => anyhow::bail!(message),
+        Err(Refused::Told(ErrorKind::BadRequest, message)) => {
+            Err(crate::usage::UsageError::new(message).into())
+        }
+        Err(refused) => {
+            crate::message::say(format_args!("pollux: {refused}"));
+            Ok(ExitCode::from(NO_SERVER))
+        }
+    }
+}
+
+/// Arguments are octets and need not be UTF-8, as URLs in a cache need not.
+fn octets(argument: &OsString) -> String {
+    text_of(argument.as_bytes())
+}
+
+impl PurgeArgs {
+    fn what(self) -> What {
+        let Self { url, prefix, surrogate_key, .. } = self;
+        let url = url.map(|url| What::Url(octets(&url)));
+        let prefix = prefix.map(|prefix| What::Prefix(octets(&prefix)));
+        let key = surrogate_key.map(|key| What::SurrogateKey(octets(&key)));
+        url.or(prefix).or(key).unwrap_or(What::All)
+    }
+}
+
+fn ask(control: &Control, request: &Request) -> Result<(), Refused> {
+    let mut client = Client::connect(&control.control)?;
+    client.send(request)?;
+    let mut out = BufWriter::new(io::stdout().lock());
+    let mut shown = 0;
+    loop {
+        let (line, event) = client.event()?;
+        if control.json {
+            out.write_all(line.as_bytes()).map_err(Refused::Output)?;
+        }
+        match &event {
+            Event::End { .. } => break,
+            Event::Error { kind, message } => {
+                out.flush().map_err(Refused::Output)?;
+                return Err(Refused::Told(*kind, text::printable(message)));
+            }
+            _ if control.json => {}
+            event => text::put(event, shown, &mut out).map_err(Refused::Output)?,
+        }
+        shown += 1;
+    }
+    out.flush().map_err(Refused::Output)
+}

@@ -1,0 +1,90 @@
+//! The other end of a server's control socket.
+
+use pollux_server::operator::{ErrorKind, Event, Request};
+use std::{
+    fmt,
+    io::{self, BufRead, BufReader, Read, Write},
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// How long a server may be silent: it may have to walk through all that it has.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// The longest line that is one: a response has at most 64 KiB of fields, and JSON at most six octets
+/// for one.
+const LINE_MAX: u64 = 1 << 20;
+
+/// Why there is no answer, or not the whole.
+pub(super) enum Refused {
+    /// Nobody is there.
+    Absent(PathBuf, io::Error),
+    /// The connection broke, or what came makes no sense.
+    Broken(String),
+    /// The server refuses.
+    Told(ErrorKind, String),
+    /// It cannot be written.
+    Output(io::Error),
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absent(path, error) => {
+                let why = match error.kind() {
+                    io::ErrorKind::NotFound => "there is no such socket",
+                    io::ErrorKind::ConnectionRefused => "no server listens there any more",
+                    io::ErrorKind::PermissionDenied => "it is its owner's, who started the server",
+                    _ => return write!(f, "--control {}: {error}", path.display()),
+                };
+                let remedy = "`pollux serve --cache SIZE --control PATH` makes one";
+                write!(f, "--control {}: {why} ({remedy})", path.display())
+            }
+            Self::Broken(why) => write!(f, "the server's answer is not whole: {why}"),
+            Self::Told(_, message) => f.write_str(message),
+            Self::Output(error) => write!(f, "standard output: {error}"),
+        }
+    }
+}
+
+/// A connection.
+pub(super) struct Client {
+    stream: BufReader<UnixStream>,
+}
+
+impl Client {
+    pub(super) fn connect(path: &Path) -> Result<Self, Refused> {
+        let open = || {
+            let stream = UnixStream::connect(path)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_write_timeout(Some(PATIENCE))?;
+            Ok(stream)
+        };
+        let stream = open().map_err(|error| Refused::Absent(path.into(), error))?;
+        Ok(Self { stream: BufReader::new(stream) })
+    }
+
+    pub(super) fn send(&mut self, request: &Request) -> Result<(), Refused> {
+        let mut line = serde_json::to_vec(request).map_err(|error| broken(&error))?;
+        line.push(b'\n');
+        // A server that refuses closes without having read: what it said comes first.
+        let _ = self.stream.get_mut().write_all(&line);
+        Ok(())
+    }
+
+    /// The next event, and its line.
+    pub(super) fn event(&mut self) -> Result<(String, Event), Refused> {
+        let mut line = String::new();
+        let mut limited = self.stream.by_ref().take(LINE_MAX);
+        limited.read_line(&mut line).map_err(|error| broken(&error))?;
+        if !line.ends_with('\n') {
+            return Err(Refused::Broken("it ends too early".into()));
+        }
+        let event = serde_json::from_str(&line).map_err(|error| broken(&error))?;
+        Ok((line, event))
+    }
+}
+
+fn broken(error: &dyn fmt::Display) -> Refused {
+    Refused::Broken(error.to_string())
+}

@@ -1,0 +1,32 @@
+//! The control socket: what an operator asks a running server, and what it answers.
+//!
+//! A UNIX socket (`--control PATH`) that its owner alone may open (mode 0600). Whoever opens it sends
+//! requests, a line of JSON each ([`Request`]), and gets lines of JSON for each ([`Event`]), of which the
+//! last one is `end` or `error`:
+//!
+//! ```text
+//! → {"command":"list","prefix":"http://example.org/img/","limit":100}
+//! ← {"event":"entry","url":"http://example.org/img/a","variants":1,"status":200,…}
+//! ← {"event":"end","count":1}
+//! → {"command":"purge","what":{"surrogate_key":"article-7"}}
+//! ← {"event":"purged","responses":12}
+//! ← {"event":"end","count":1}
+//! → {"command":"show","url":"http://example.org/none"}
+//! ← {"event":"error","kind":"not-stored","message":"http://example.org/none is not stored"}
+//! ```
+//!
+//! Texts that come from requests and replies are octets and may be no UTF-8: each octet is one character,
+//! U+0000 to U+00FF ([`text_of`], [`octets_of`]).
+//!
+//! A thread accepts, and one more for each client does what is asked, so that no worker is kept from its
+//! work: the store is looked at some hundred URLs at a time, and nothing is gathered: a client that does
+//! not read what it is sent waits, and nobody else does.
+
+mod answer;
+mod protocol;
+mod socket;
+
+pub use protocol::{
+    Entry, ErrorKind, Event, REQUEST_MAX, Request, Response, Tier, What, octets_of, text_of,
+};
+pub(crate) use socket::Operator;

@@ -1,0 +1,149 @@
+//! Doing what is asked.
+
+use super::protocol::{Entry, ErrorKind, Event, Request, Response, Tier, What, octets_of, text_of};
+use pollux_cache::{Purge, Shown, Store};
+use pollux_http::fields::Fields;
+use std::{
+    io,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+/// Why an answer is not whole.
+pub(super) enum Trouble {
+    /// The client hears no more.
+    Gone,
+    /// It is told.
+    Told(ErrorKind, String),
+}
+
+impl From<io::Error> for Trouble {
+    fn from(_: io::Error) -> Self {
+        Self::Gone
+    }
+}
+
+/// Answers `request`: each event is given to `send`. Returns how many there were.
+pub(super) fn answer(
+    store: &Store,
+    request: &Request,
+    mut send: impl FnMut(&Event) -> io::Result<()>,
+) -> Result<u64, Trouble> {
+    match request {
+        Request::List { prefix, limit } => list(store, &octets(prefix)?, *limit, send),
+        Request::Show { url } => {
+            let shown = store.show(&url_octets(url)?, now());
+            if shown.is_empty() {
+                return Err(Trouble::Told(ErrorKind::NotStored, format!("{url} is not stored")));
+            }
+            for one in &shown {
+                send(&Event::Response(response(one)))?;
+            }
+            Ok(shown.len() as u64)
+        }
+        Request::Purge { what } => {
+            let count = purge(store, what)?;
+            tracing::info!("purged from the cache: {count} responses, {what:?}");
+            send(&Event::Purged { responses: count as u64 })?;
+            Ok(1)
+        }
+        Request::Statistics => {
+            let counters =
+                store.statistics().iter().map(|(name, value)| (name.into(), value)).collect();
+            send(&Event::Statistics { counters })?;
+            Ok(1)
+        }
+    }
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+fn octets(text: &str) -> Result<Vec<u8>, Trouble> {
+    let no_octets = || "a character above U+00FF stands for no octet".into();
+    octets_of(text).ok_or_else(|| Trouble::Told(ErrorKind::BadRequest, no_octets()))
+}
+
+fn url_octets(url: &str) -> Result<Vec<u8>, Trouble> {
+    let octets = octets(url)?;
+    if pollux_cache::key_of_url(&octets).is_none() {
+        let message = format!("{url} is no URL of this cache: they are http://HOST[:PORT]/PATH");
+        return Err(Trouble::Told(ErrorKind::BadRequest, message));
+    }
+    Ok(octets)
+}
+
+fn list(
+    store: &Store,
+    prefix: &[u8],
+    limit: Option<u64>,
+    mut send: impl FnMut(&Event) -> io::Result<()>,
+) -> Result<u64, Trouble> {
+    let mut count = 0;
+    let mut walk = store.walk(prefix);
+    while let Some(batch) = walk.next_batch(now()) {
+        for entry in batch {
+            if limit.is_some_and(|limit| count >= limit) {
+                return Ok(count);
+            }
+            send(&Event::Entry(Entry {
+                url: text_of(&entry.url),
+                variants: entry.variants as u64,
+                status: entry.status,
+                octets: entry.octets,
+                age: entry.age,
+                ttl: entry.ttl,
+                hits: entry.hits.into(),
+                tier: tier(entry.tier),
+            }))?;
+            count += 1;
+        }
+    }
+    Ok(count)
+}
+
+fn purge(store: &Store, what: &What) -> Result<usize, Trouble> {
+    Ok(match what {
+        What::Url(url) => store.purge(Purge::Url(&url_octets(url)?)),
+        What::Prefix(prefix) => store.purge(Purge::Prefix(&octets(prefix)?)),
+        What::SurrogateKey(key) => store.purge(Purge::Tag(&octets(key)?)),
+        What::All => store.purge(Purge::Everything),
+    })
+}
+
+fn tier(tier: pollux_cache::Tier) -> Tier {
+    match tier {
+        pollux_cache::Tier::Memory => Tier::Memory,
+        pollux_cache::Tier::Disk => Tier::Disk,
+        pollux_cache::Tier::Both => Tier::Both,
+    }
+}
+
+fn response(shown: &Shown) -> Response {
+    let lines = shown.vary.split(|&b| b == b'\n').filter(|line| !line.is_empty());
+    let vary = lines.map(|line| match line.iter().position(|&b| b == b':') {
+        Some(colon) => (text_of(&line[..colon]), Some(text_of(&line[colon + 1..]))),
+        None => (text_of(line), None),
+    });
+    let fields = Fields::new(&shown.fields);
+    Response {
+        url: text_of(&shown.url),
+        tier: tier(shown.tier),
+        status: shown.status,
+        fields: fields.map(|field| (text_of(field.name), text_of(field.value))).collect(),
+        vary: vary.collect(),
+        came_at: shown.came_at,
+        initial_age: shown.initial_age,
+        age: shown.age,
+        lifetime: shown.lifetime,
+        is_heuristic: shown.is_heuristic,
+        ttl: shown.ttl,
+        no_cache: shown.is_no_cache,
+        forbids_stale: shown.forbids_stale,
+        stale_while_revalidate: shown.stale_while_revalidate,
+        stale_if_error: shown.stale_if_error,
+        content_length: shown.content_length,
+        octets: shown.octets,
+        hits: shown.hits.into(),
+    }
+}
