@@ -5,7 +5,7 @@
 
 use std::{
     cell::Cell,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
 };
 
 /// The system's allocator, with counters. To be a test's `#[global_allocator]`:
@@ -31,6 +31,7 @@ enum Kind {
 }
 
 static OF_NEW: AtomicU64 = AtomicU64::new(0);
+static HELD: AtomicI64 = AtomicI64::new(0);
 static IS_WATCHING: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
@@ -53,8 +54,19 @@ pub fn allocations_of_new_threads() -> u64 {
     OF_NEW.load(Ordering::SeqCst)
 }
 
-/// Called at each allocation, so that it must not allocate itself.
-pub(crate) fn note() {
+/// Octets that are allocated and not given back, by all threads.
+pub fn octets_held() -> i64 {
+    HELD.load(Ordering::SeqCst)
+}
+
+/// Called where memory is given back.
+pub(crate) fn note_free(octets: i64) {
+    HELD.fetch_sub(octets, Ordering::SeqCst);
+}
+
+/// Called at each allocation of so many octets more, so that it must not allocate itself.
+pub(crate) fn note(octets: i64) {
+    HELD.fetch_add(octets, Ordering::SeqCst);
     // A thread that is ending has no cells any more; what it allocates then counts for nobody.
     let _ = HERE.try_with(|here| here.set(here.get() + 1));
     let kind = KIND.try_with(|kind| {

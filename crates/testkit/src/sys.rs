@@ -56,24 +56,25 @@ pub(crate) fn signal_thread(process: Pid, thread: Pid, signal: i32) {
 // allocates nor panics.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        allocations::note();
+        allocations::note(layout.size() as i64);
         // SAFETY: as the caller promised.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        allocations::note();
+        allocations::note(layout.size() as i64);
         // SAFETY: as the caller promised.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        allocations::note();
+        allocations::note(size as i64 - layout.size() as i64);
         // SAFETY: as the caller promised.
         unsafe { System.realloc(block, layout, size) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        allocations::note_free(layout.size() as i64);
         // SAFETY: as the caller promised.
         unsafe { System.dealloc(block, layout) }
     }
