@@ -12,7 +12,7 @@
 
 use crate::{
     clock::Clock,
-    statistics::{ConnectionCounts, Statistics},
+    statistics::{ConnectionCounts, OriginCounts, Statistics},
 };
 use pollux_sys::{self as sys, Counters, SharedWords};
 use std::{
@@ -30,7 +30,7 @@ const STOP_AT: usize = 0;
 /// Words before the seats.
 const HEADER: usize = 1;
 /// Words of a seat before those of its system calls.
-const FIGURES: usize = 11;
+const FIGURES: usize = 15;
 /// Words of a seat.
 const SEAT: usize = FIGURES + Counters::WORDS;
 
@@ -167,6 +167,7 @@ impl Board {
         let [accepted, closed, refused, timed_out, handed_over] = std::array::from_fn(|_| next());
         let [requests, bytes_sent, waits, events] = std::array::from_fn(|_| next());
         let [accept_pauses, log_lines_dropped] = std::array::from_fn(|_| next());
+        let [opened, reused, failures, retries] = std::array::from_fn(|_| next());
         let open = accepted.saturating_sub(closed);
         Statistics {
             connections: ConnectionCounts {
@@ -183,6 +184,8 @@ impl Board {
             events,
             accept_pauses,
             log_lines_dropped,
+            origins: OriginCounts { opened, reused, failures, retries },
+            cache: None,
             system_calls: Counters::from_words(words),
             mechanism: Default::default(),
         }
@@ -218,6 +221,10 @@ impl Seat {
             figures.events,
             figures.accept_pauses,
             figures.log_lines_dropped,
+            figures.origins.opened,
+            figures.origins.reused,
+            figures.origins.failures,
+            figures.origins.retries,
         ];
         let all = first.into_iter().chain(figures.system_calls.words());
         for (word, value) in self.board.seat(self.index).iter().zip(all) {

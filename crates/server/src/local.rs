@@ -1,6 +1,6 @@
 //! What one worker has of its own besides its connections: the clock, the counts, the log.
 
-use crate::{clock::Clock, log::LogWriter};
+use crate::{clock::Clock, log::LogWriter, statistics::OriginCounts};
 use pollux_http::Status;
 use std::net::IpAddr;
 
@@ -14,6 +14,8 @@ pub(crate) struct Local {
     pub(crate) is_stopping: bool,
     /// Responses begun.
     pub(crate) requests: u64,
+    /// What became of those that were passed on.
+    pub(crate) origins: OriginCounts,
     /// The access log, if there is one.
     pub(crate) log: Option<LogWriter>,
 }
@@ -30,7 +32,13 @@ pub(crate) struct Answer {
 impl Local {
     /// For a worker that begins.
     pub(crate) fn new(log: Option<LogWriter>) -> Self {
-        Self { clock: Clock::start(), is_stopping: false, requests: 0, log }
+        Self {
+            clock: Clock::start(),
+            is_stopping: false,
+            requests: 0,
+            origins: OriginCounts::default(),
+            log,
+        }
     }
 
     /// Writes the line of a client of this address that another process answers: nobody here knows

@@ -36,6 +36,8 @@ pub struct Server {
     /// UNIX sockets' paths, to be removed at the end.
     paths: Vec<PathBuf>,
     ends: Ends,
+    /// What all of them keep replies in.
+    cache: Option<pollux_cache::Store>,
     /// The control socket, which is there for as long as the server.
     _operator: Option<Operator>,
 }
@@ -71,6 +73,7 @@ impl Server {
     /// [`Server::next_signal`].
     pub(crate) fn start_watched(config: Config, at_end: Option<fn()>) -> anyhow::Result<Self> {
         config.check()?;
+        let cache = config.frontend.as_ref().and_then(|frontend| frontend.cache.clone());
         let operator = match config.frontend.as_deref() {
             Some(FrontendConfig { control: Some(path), cache: Some(store), .. }) => {
                 Some(Operator::start(path, store.clone())?)
@@ -80,7 +83,7 @@ impl Server {
         let pool = config.pool.unwrap_or(POOL_DEFAULT);
         if let Some(assignment) = config.architecture.assignment(pool) {
             let server = Self::start_units(config, assignment, at_end)?;
-            return Ok(Self { _operator: operator, ..server });
+            return Ok(Self { cache, _operator: operator, ..server });
         }
         let mechanism = choose(&config.mechanism)?;
         let open_files = limits::raise_open_files();
@@ -111,6 +114,7 @@ impl Server {
             log,
             paths,
             ends: Ends::new(at_end),
+            cache,
             _operator: operator,
         };
         for index in 0..config.workers {
@@ -200,6 +204,7 @@ impl Server {
             log,
             paths,
             ends,
+            cache: None,
             _operator: None,
         })
     }
@@ -227,13 +232,14 @@ impl Server {
 
     /// The present figures of all workers together.
     pub fn statistics(&self) -> Statistics {
+        let cache = self.cache.as_ref().map(pollux_cache::Store::statistics);
         let workers = match &self.units {
             Units::Workers(workers) => workers,
-            Units::Threads(threads) => return threads.statistics(),
+            Units::Threads(threads) => return Statistics { cache, ..threads.statistics() },
             Units::Processes(processes) => return processes.statistics(),
         };
         let asked: Vec<_> = workers.iter().map(|worker| worker.remote().ask()).collect();
-        let mut all = Statistics::default();
+        let mut all = Statistics { cache, ..Statistics::default() };
         for one in asked.into_iter().filter_map(Asked::answer) {
             all.merge(&one);
         }
@@ -316,7 +322,8 @@ impl Server {
         for path in self.paths {
             let _ = std::fs::remove_file(path);
         }
-        outcome.context("a worker failed")
+        let cache = self.cache.as_ref().map(pollux_cache::Store::statistics);
+        outcome.map(|all| Statistics { cache, ..all }).context("a worker failed")
     }
 }
 

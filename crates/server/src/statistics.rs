@@ -26,6 +26,20 @@ pub struct ConnectionCounts {
     pub handed_over: u64,
 }
 
+/// Connections to origins, and what became of requests on them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OriginCounts {
+    /// Connections that were made.
+    pub opened: u64,
+    /// Requests for which a kept one was taken.
+    pub reused: u64,
+    /// Origins that could not be reached, did not answer in time, or answered what is no reply. A kept
+    /// connection that was closed meanwhile is none of these.
+    pub failures: u64,
+    /// Requests that were tried again: at another address or origin, or on a new connection.
+    pub retries: u64,
+}
+
 /// One worker's counts, or those of several added up.
 #[derive(Clone, Debug, Default)]
 pub struct Statistics {
@@ -43,6 +57,10 @@ pub struct Statistics {
     pub accept_pauses: u64,
     /// Access-log lines that were dropped because the log's writer was behind.
     pub log_lines_dropped: u64,
+    /// Connections to origins.
+    pub origins: OriginCounts,
+    /// The cache's counters, which all workers share; nothing without one, or of a single worker.
+    pub cache: Option<pollux_cache::Statistics>,
     /// System calls of the workers' threads.
     pub system_calls: Counters,
     /// What only this mechanism counts.
@@ -65,6 +83,12 @@ impl Statistics {
         self.events += other.events;
         self.accept_pauses += other.accept_pauses;
         self.log_lines_dropped += other.log_lines_dropped;
+        let (ours, theirs) = (&mut self.origins, &other.origins);
+        ours.opened += theirs.opened;
+        ours.reused += theirs.reused;
+        ours.failures += theirs.failures;
+        ours.retries += theirs.retries;
+        self.cache = self.cache.or(other.cache);
         self.system_calls.merge(&other.system_calls);
         for (name, value) in &other.mechanism {
             let ours = self.mechanism.entry(name).or_default();
@@ -97,6 +121,8 @@ impl Statistics {
             events: u64,
             accept_pauses: u64,
             log_lines_dropped: u64,
+            #[serde(default)]
+            origins: OriginCounts,
             system_calls: BTreeMap<String, Calls>,
             details: BTreeMap<String, u64>,
         }
@@ -115,6 +141,8 @@ impl Statistics {
             events: line.events,
             accept_pauses: line.accept_pauses,
             log_lines_dropped: line.log_lines_dropped,
+            origins: line.origins,
+            cache: None,
             system_calls,
             mechanism: line.details.into_iter().map(|(name, n)| (interned(name), n)).collect(),
         })
@@ -138,6 +166,9 @@ impl Statistics {
             events: u64,
             accept_pauses: u64,
             log_lines_dropped: u64,
+            origins: OriginCounts,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            cache: Option<BTreeMap<&'static str, u64>>,
             system_calls: BTreeMap<&'static str, Calls>,
             details: &'a BTreeMap<&'static str, u64>,
         }
@@ -156,6 +187,8 @@ impl Statistics {
             events: self.events,
             accept_pauses: self.accept_pauses,
             log_lines_dropped: self.log_lines_dropped,
+            origins: self.origins,
+            cache: self.cache.map(|cache| cache.iter().collect()),
             system_calls,
             details: &self.mechanism,
         })
@@ -175,6 +208,19 @@ impl Statistics {
              out{handed_over}), {refused} refused\nrequests: {}, {} octets sent\nwaits: {}, {} events\n",
             self.requests, self.bytes_sent, self.waits, self.events
         );
+        if self.origins != OriginCounts::default() {
+            let OriginCounts { opened, reused, failures, retries } = self.origins;
+            text.push_str(&format!(
+                "origins: {opened} connections opened, {reused} reused, {failures} failures, \
+                 {retries} retries\n"
+            ));
+        }
+        if let Some(cache) = &self.cache {
+            text.push_str("cache:\n");
+            for (name, value) in cache.iter().filter(|(_, value)| *value > 0) {
+                text.push_str(&format!("  {name}: {value}\n"));
+            }
+        }
         for (call, count, time) in self.system_calls.iter() {
             let time = if time.is_zero() { String::new() } else { format!(", {time:?}") };
             text.push_str(&format!("  {}: {count}{time}\n", call.name()));
@@ -224,6 +270,8 @@ mod tests {
             events: 9,
             accept_pauses: 10,
             log_lines_dropped: 11,
+            origins: OriginCounts { opened: 14, reused: 15, failures: 16, retries: 17 },
+            cache: None,
             system_calls: calls,
             mechanism: BTreeMap::from([("hints", 12)]),
         };

@@ -172,3 +172,45 @@ fn a_control_socket_that_is_taken_or_left_behind() {
     assert!(said.contains("no socket"), "{said}");
     assert_eq!(fs::read(&file).unwrap(), b"precious");
 }
+
+/// The server's own statistics tell of the cache and of the origins, under either kind of engine.
+#[test]
+fn the_servers_statistics_count_outcomes_and_connections_to_origins() {
+    let (origin, _) = origin();
+    // Nobody listens there.
+    let dead = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        format!("http://{}", listener.local_addr().unwrap())
+    };
+    let dead = ["--origin", &*dead];
+    for architecture in [&["--architecture", "prethreaded", "--pool", "1"][..], &[]] {
+        let mut server = serve(&origin, architecture);
+        assert_eq!(server.statistics()["origins"]["opened"], 0);
+        let mut client = server.client();
+        for target in ["/1", "/2", "/3", "/1", "/1"] {
+            assert_eq!(client.get(target).status, 200);
+        }
+        drop(client);
+        let is_counted = |s: &serde_json::Value| s["connections"]["closed"] == 1;
+        let counted = server.wait_until("the client to be gone", is_counted);
+        let origins = &counted["origins"];
+        assert_eq!((&origins["opened"], &origins["reused"]), (&1.into(), &2.into()), "{counted}");
+        assert_eq!((&origins["failures"], &origins["retries"]), (&0.into(), &0.into()));
+        let cache = &counted["cache"];
+        assert_eq!((&cache["misses"], &cache["hits"]), (&3.into(), &2.into()), "{counted}");
+        assert_eq!(cache["entries"], 3);
+        let (status, last) = server.stop();
+        assert!(status.success());
+        assert_eq!((&last["origins"], &last["cache"]["hits"]), (origins, &2.into()));
+
+        // One of two origins is dead: whoever's turn is its is tried again at the other.
+        let server = serve(&origin, &[architecture, &dead].concat());
+        let mut client = server.client();
+        for target in ["/1", "/2", "/3", "/4"] {
+            assert_eq!(client.get(target).status, 200);
+        }
+        let (_, last) = server.stop();
+        let count = |name: &str| last["origins"][name].as_u64().unwrap();
+        assert!(count("failures") >= 1 && count("failures") == count("retries"), "{last}");
+    }
+}

@@ -469,6 +469,8 @@ impl<A: Application> Blocking<A> {
             events: self.events,
             accept_pauses: self.acceptor.pauses(),
             log_lines_dropped: self.local.log.as_ref().map_or(0, |log| log.dropped()),
+            origins: self.local.origins,
+            cache: None,
             system_calls: sys::counters().since(&self.calls_before),
             mechanism: Default::default(),
         });

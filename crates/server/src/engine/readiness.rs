@@ -552,6 +552,8 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
             events: self.events,
             accept_pauses: self.acceptor.pauses(),
             log_lines_dropped: self.local.log.as_ref().map_or(0, |log| log.dropped()),
+            origins: self.local.origins,
+            cache: None,
             system_calls: sys::counters(),
             mechanism: self.mechanism.statistics().into_iter().collect(),
         }

@@ -93,6 +93,9 @@ impl Frontend {
             client,
             scratch: &mut self.scratch,
         };
+        let counts = &mut turn.local.origins;
+        let count = if state.is_reused { &mut counts.reused } else { &mut counts.opened };
+        *count += 1;
         let out = turn.outside.send(link).bytes();
         let outcome = match request {
             Some(request) => letter.put(out, request).ok(),
@@ -171,6 +174,7 @@ impl Frontend {
             // Whoever closes what is kept says nothing about himself.
             if !is_stale {
                 state.tried |= 1 << origin;
+                turn.local.origins.failures += u64::from(failure.is_the_origins());
                 self.upstream.failed(turn.local.clock.tick(), origin, failure);
             }
             state.tries += 1;
@@ -192,6 +196,7 @@ impl Frontend {
             };
             if may_try && state.tries < TRIES && !state.reply.has_begun() {
                 state.is_retried |= was_sent;
+                turn.local.origins.retries += 1;
                 return self.seek(turn, state, None, outbox);
             }
         }
