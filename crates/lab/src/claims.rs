@@ -343,4 +343,6 @@ pub fn p_text(p: f64) -> String {
 }
 
 #[cfg(test)]
+mod table_tests;
+#[cfg(test)]
 mod tests;

@@ -4,16 +4,22 @@
 //! field where it uses it. Unknown fields are errors, and [`Experiment::parse`] checks what types
 //! alone cannot (see `validate`).
 
+mod around;
+mod built_in;
 mod clients;
 mod guest;
 #[cfg(test)]
 mod tests;
 mod validate;
 
+pub use around::{
+    Core, LeftOut, Origin, REQUEST, Redis, RedisBenchmark, Request, Storm, filled_in,
+};
+pub use built_in::{find, ids, text};
 pub use clients::{CLIENTS, Clients, SESSION, Where};
 pub use guest::Guest;
 
-use crate::statistics::Compare;
+use crate::{peer::Peer, plan::Point, statistics::Compare};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt};
 
@@ -52,8 +58,21 @@ pub struct Experiment {
     /// ([`crate::kernel_calls`]). It slows them, so that times of such a server say little.
     #[serde(default)]
     pub kernel_calls: Vec<String>,
+    /// The server's context switches are counted ([`crate::switches`]). It costs each of them a little.
+    #[serde(default)]
+    pub context_switches: bool,
+    /// The axis that says how many connections are open at a time: with so many of them the server's
+    /// memory is read in the middle of a window.
+    pub memory_per: Option<String>,
     /// What is served; for `subject = "server"`.
     pub workload: Option<Workload>,
+    /// The Redis that a guestbook stands on.
+    pub redis: Option<Redis>,
+    /// The server behind the one that is measured.
+    pub origin: Option<Origin>,
+    /// What is asked for, by name; the values of an axis called [`REQUEST`].
+    #[serde(default)]
+    pub request: Vec<Request>,
     /// Flags of `pollux serve` for every variant.
     #[serde(default)]
     pub server: Flags,
@@ -78,6 +97,9 @@ pub struct Experiment {
     /// What is varied beside the variant; the cells are the product of all.
     #[serde(default)]
     pub axis: Vec<Axis>,
+    /// Where nothing is measured, and why.
+    #[serde(default)]
+    pub left_out: Vec<LeftOut>,
     /// What one server meets, one after the other; an axis called [`PHASE`].
     #[serde(default)]
     pub phase: Vec<Phase>,
@@ -145,29 +167,60 @@ pub enum Workload {
     /// in each of eight directories, all of which the server's cache holds.
     #[serde(rename = "specweb99-like")]
     Specweb99Like,
+    /// The page of a guestbook, which the server makes for each request (zerohttpd).
+    Guestbook,
 }
 
 /// One of the things compared.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Variant {
     /// Name in tables and figures.
     pub name: String,
-    /// `--mechanism`, with options: `devpoll:results=mmap`.
+    /// `--mechanism`, with options: `devpoll:results=mmap`. Empty for an architecture that waits in a
+    /// way of its own, and for a peer.
+    #[serde(default)]
     pub mechanism: String,
+    /// `--architecture`, where it is not the event loop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub architecture: Option<String>,
+    /// Another server in place of `pollux serve`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<Peer>,
+    /// Redis' own benchmark in place of `pollux serve`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redis_benchmark: Option<RedisBenchmark>,
     /// Further flags of `pollux serve`; they win over the experiment's.
     #[serde(default)]
     pub server: Flags,
     /// Further flags of `pollux lab wait-cost`; they win over the experiment's.
     #[serde(default)]
     pub wait: Flags,
+    /// The values of axes at which it runs, by the axis' name; at all where nothing stands here.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub only: BTreeMap<String, Vec<Value>>,
+    /// The largest values of axes at which it runs.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub at_most: BTreeMap<String, f64>,
+    /// Why it does not run elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub because: Option<String>,
 }
 
 impl Variant {
     /// The mechanism `name` as it is by default, under its own name.
     pub fn of_mechanism(name: &str) -> Self {
-        let (server, wait) = (Flags::new(), Flags::new());
-        Self { name: name.into(), mechanism: name.into(), server, wait }
+        Self { name: name.into(), mechanism: name.into(), ..Self::default() }
+    }
+
+    /// Why it does not run at `point`, if it does not.
+    pub fn left_out(&self, point: &Point) -> Option<String> {
+        let elsewhere = point.iter().any(|(axis, value)| {
+            let only = self.only.get(axis).is_some_and(|values| !values.contains(value));
+            let above = self.at_most.get(axis).zip(value.number()).is_some_and(|(m, v)| v > *m);
+            only || above
+        });
+        elsewhere.then(|| self.because.clone().unwrap_or_else(|| "it is not made for this".into()))
     }
 }
 
@@ -321,6 +374,21 @@ pub struct Figure {
     /// Values of the other axes. An axis that is neither here nor `x` gets one figure per value.
     #[serde(default)]
     pub at: BTreeMap<String, Select>,
+    /// What the paper itself measured, drawn thin beside the variants of the same names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paper: Vec<PaperLine>,
+}
+
+/// A column of a paper's table.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct PaperLine {
+    /// Its name there.
+    pub name: String,
+    /// The variant here that it belongs to.
+    pub variant: String,
+    /// Where on the axis, and what was measured.
+    pub points: Vec<[f64; 2]>,
 }
 
 /// One claim of a paper, as a predicate over the data.
@@ -354,6 +422,9 @@ pub struct Claim {
     /// paper share one error, and an experiment goes on until they are decided.
     #[serde(default)]
     pub primary: bool,
+    /// Whether it speaks of what the quick form does not measure.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub full_form_only: bool,
 }
 
 /// The papers, as `source` of a claim names them.
@@ -480,57 +551,4 @@ pub fn arguments(flags: &Flags) -> Vec<String> {
         }
     }
     arguments
-}
-
-/// The experiments that are part of the program.
-const BUILT_IN: &[(&str, &str)] = &[
-    ("idle", include_str!("../experiments/idle.toml")),
-    ("capacity", include_str!("../experiments/capacity.toml")),
-    ("wait-cost", include_str!("../experiments/wait-cost.toml")),
-    ("provos-fig4-9", include_str!("../experiments/provos-fig4-9.toml")),
-    ("provos-fig10", include_str!("../experiments/provos-fig10.toml")),
-    ("provos-fig11-13", include_str!("../experiments/provos-fig11-13.toml")),
-    ("provos-fig14", include_str!("../experiments/provos-fig14.toml")),
-    ("provos-overflow", include_str!("../experiments/provos-overflow.toml")),
-    ("provos-hybrid", include_str!("../experiments/provos-hybrid.toml")),
-    ("provos-hybrid-quiet", include_str!("../experiments/provos-hybrid-quiet.toml")),
-    ("provos-ablation", include_str!("../experiments/provos-ablation.toml")),
-    ("mail-hints", include_str!("../experiments/mail-hints.toml")),
-    ("gammo-fig1-2", include_str!("../experiments/gammo-fig1-2.toml")),
-    ("gammo-fig3-4", include_str!("../experiments/gammo-fig3-4.toml")),
-    ("gammo-fig5-6", include_str!("../experiments/gammo-fig5-6.toml")),
-    ("gammo-fig7", include_str!("../experiments/gammo-fig7.toml")),
-    ("gammo-specweb99", include_str!("../experiments/gammo-specweb99.toml")),
-    ("gammo-wan", include_str!("../experiments/gammo-wan.toml")),
-    ("gammo-table1", include_str!("../experiments/gammo-table1.toml")),
-];
-
-/// The ids of the built-in experiments, in the order of `pollux lab list`.
-pub fn ids() -> impl Iterator<Item = &'static str> {
-    BUILT_IN.iter().map(|(id, _)| *id)
-}
-
-/// The text of a built-in experiment.
-pub fn text(id: &str) -> Option<&'static str> {
-    BUILT_IN.iter().find(|(known, _)| *known == id).map(|(_, text)| *text)
-}
-
-/// Reads a built-in experiment, or the file when `id` ends in `.toml`.
-///
-/// # Errors
-/// An unknown id (with those that exist), an unreadable file, or what is wrong in it and where.
-pub fn find(id: &str) -> anyhow::Result<Experiment> {
-    use anyhow::Context as _;
-    if let Some(text) = text(id) {
-        return Experiment::parse(text).with_context(|| format!("built-in experiment {id}"));
-    }
-    if id.ends_with(".toml") {
-        let text = std::fs::read_to_string(id).with_context(|| format!("cannot read {id}"))?;
-        return Experiment::parse(&text).with_context(|| format!("experiment file {id}"));
-    }
-    let known: Vec<_> = ids().collect();
-    anyhow::bail!(
-        "no experiment is called {id:?}; there are {} (a path that ends in .toml works too)",
-        known.join(", ")
-    )
 }

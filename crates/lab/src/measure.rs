@@ -143,6 +143,21 @@ pub struct Raw {
     /// What the idle connections took, where there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
+    /// What many connections took in the middle of the load, where that is asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loaded: Option<Held>,
+    /// The server's context switches between the two, where they are counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub switches: Option<u64>,
+    /// The CPU time of the Redis behind the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redis_cpu_ns: Option<u64>,
+    /// Another load was there, and what the server did is not of the measured one alone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_beside_others: bool,
+    /// Requests that came to the origin behind the server, from before the load to its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin_requests: Option<u64>,
     /// How many connections the server had open at instants between the two, where that is asked.
     #[serde(default)]
     pub open: Vec<u64>,
@@ -206,7 +221,10 @@ impl Raw {
         let share = |part: Option<f64>, whole: Option<f64>| {
             Some(part? / whole.filter(|&whole| whole > 0.0)?)
         };
-        let requests = self.delta(&["requests"]).filter(|&requests| requests > 0.0);
+        // A peer does not tell: it is measured from before the load to its end.
+        let of_load = || self.after.is_null().then(|| load(&["requests", "completed"])).flatten();
+        let requests = self.delta(&["requests"]).or_else(of_load);
+        let requests = requests.filter(|&requests| requests > 0.0 && !self.is_beside_others);
         let cpu_us = self.cpu.run_ns as f64 / 1e3;
         let wall = Some(self.wall_ns as f64);
         put("server_cpu_us_per_request", share(Some(cpu_us), requests));
@@ -234,6 +252,17 @@ impl Raw {
                 put("kernel_bytes_per_connection", of_one(memory.kernel_bytes as f64));
             }
         }
+        let loaded = self.loaded.filter(|loaded| loaded.connections >= LEAST_CONNECTIONS);
+        if let Some(Held { connections, memory, .. }) = loaded {
+            let of_one = |bytes: i64| Some(bytes as f64 / connections as f64);
+            put("user_bytes_per_loaded_connection", of_one(memory.user_bytes));
+            put("kernel_bytes_per_loaded_connection", of_one(memory.kernel_bytes));
+        }
+        let per_request = |amount: Option<u64>| share(amount.map(|amount| amount as f64), requests);
+        put("context_switches_per_request", per_request(self.switches));
+        put("redis_cpu_us_per_request", per_request(self.redis_cpu_ns).map(|ns| ns / 1e3));
+        put("origin_requests", self.origin_requests.map(|requests| requests as f64));
+        put("origin_requests_per_request", per_request(self.origin_requests));
         let open = self.open.iter().sum::<u64>() as f64;
         put("open_connections", Some(open / self.open.len() as f64));
         // Over the time that the generator was asked to send, which is shorter than the whole by its
@@ -246,7 +275,10 @@ impl Raw {
             put(&format!("reply_rate_{point}_rps"), load(&["reply_rate_rps", point]));
         }
         let scheduled = load(&["requests", "scheduled"]);
-        put("offered_rps", share(scheduled, load(&["duration_s"])));
+        // A closed loop offers no rate: it asks again when it is answered.
+        let is_closed = self.load.get("mode").and_then(Json::as_str) == Some("closed");
+        let offered = share(scheduled, load(&["duration_s"]));
+        put("offered_rps", offered.filter(|_| !is_closed));
         for count in ["scheduled", "completed", "failed"] {
             put(&format!("requests_{count}"), load(&["requests", count]));
         }

@@ -46,10 +46,17 @@ pub struct Held {
 /// When a process is gone, or /proc does not tell.
 pub fn now(pids: &[u32]) -> anyhow::Result<Memory> {
     let mut user = 0;
-    for pid in pids {
+    for (index, pid) in pids.iter().enumerate() {
         let path = format!("/proc/{pid}/smaps_rollup");
-        let text = fs::read_to_string(&path).with_context(|| path.clone())?;
-        user += kibibytes(&text, "Anonymous").with_context(|| format!("{path}: no Anonymous"))?;
+        let text = match fs::read_to_string(&path) {
+            // A process of one connection ends with it.
+            Err(_) if index > 0 => continue,
+            read => read.with_context(|| path.clone())?,
+        };
+        // Its share of pages that processes have in common: else a forked one has all of its parent's.
+        user += kibibytes(&text, "Pss_Anon")
+            .or_else(|| kibibytes(&text, "Anonymous"))
+            .with_context(|| format!("{path}: no Anonymous"))?;
     }
     let text = fs::read_to_string("/proc/meminfo").context("/proc/meminfo")?;
     Ok(Memory { user_bytes: user * 1024, kernel_bytes: kernel_kibibytes(&text)? * 1024 })

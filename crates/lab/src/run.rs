@@ -1,5 +1,6 @@
 //! Carries an experiment out.
 
+mod cpus;
 pub mod executable;
 mod ground;
 pub mod interrupt;
@@ -7,6 +8,7 @@ pub mod journal;
 pub mod process;
 pub mod progress;
 pub mod rates;
+pub mod redis;
 pub mod server;
 pub mod site;
 pub mod trial;
@@ -37,8 +39,6 @@ use std::{
 };
 use trial::{Bench, Cpus, Drive, Programs, Step, Trial};
 
-/// A share of the server's time on the CPU's queue above which its CPU was not its own.
-const SHARED_CPU: f64 = 0.05;
 /// Windows are so long that this many blocks fit into the time, if the experiment has as many.
 const AIMED_AT: u32 = 10;
 /// The shortest warm-up where there is one: the connections of the first requests open.
@@ -90,7 +90,7 @@ pub fn run(settings: &Settings<'_>) -> anyhow::Result<Outcome> {
     }
     let mut outcome = conduct.outcome;
     if outcome.environment.guest_mips.is_none() {
-        outcome.notes.extend(shared_cpu(&outcome));
+        outcome.notes.extend(cpus::shared_cpu(&outcome));
     }
     outcome.elapsed_s = conduct.started_at.elapsed().as_secs_f64();
     outcome.conclude();
@@ -103,6 +103,7 @@ struct Conduct<'a> {
     started_at: Instant,
     variants: Vec<Variant>,
     site: Option<Site>,
+    redis: Option<redis::Running>,
     cpus: Cpus,
     outcome: Outcome,
     journal: Option<Journal>,
@@ -125,7 +126,7 @@ impl<'a> Conduct<'a> {
             .iter()
             .map(|variant| VariantOutcome {
                 name: variant.name.clone(),
-                mechanism: variant.mechanism.clone(),
+                mechanism: what_it_is(variant),
                 unavailable: unavailable(variant),
             })
             .collect();
@@ -138,13 +139,14 @@ impl<'a> Conduct<'a> {
                 .filter_map(|v| v.unavailable.as_ref())
                 .fold(String::new(), |text, reason| { format!("{text}\n  {reason}") })
         );
-        let cpus = cpus()?;
+        let (cpus, redis_cpu) = cpus::beside(experiment, cpus::cpus()?)?;
         let mut notes = Vec::new();
         let receive_cpu = ground::prepare(experiment, cpus, &mut notes)?;
         // After it: a network namespace has sysctls of its own.
         let environment = Environment { receive_cpu, ..Environment::look(cpus) };
         notes.extend(ground::of_guest(experiment, &environment));
         if cpus.server == cpus.generator
+            && redis_cpu.is_none()
             && experiment.subject == Subject::Server
             && environment.guest_mips.is_none()
         {
@@ -153,6 +155,13 @@ impl<'a> Conduct<'a> {
                  figures are not those of a server with a CPU of its own."
                     .into(),
             );
+        }
+        let redis = experiment.redis.as_ref().zip(redis_cpu);
+        let redis = redis
+            .map(|(redis, cpu)| redis::Running::start(redis, cpu, &settings.interrupt))
+            .transpose()?;
+        if let Some(redis) = &redis {
+            notes.push(cpus::where_redis_runs(cpus, redis));
         }
         Ok(Self {
             outcome: Outcome {
@@ -180,6 +189,7 @@ impl<'a> Conduct<'a> {
             started_at,
             variants: all,
             site: experiment.workload.map(Site::new).transpose()?,
+            redis,
             cpus,
             journal: None,
             not_held: Vec::new(),
@@ -195,6 +205,7 @@ impl<'a> Conduct<'a> {
             programs: &self.settings.programs,
             cpus: self.cpus,
             site: self.site.as_ref(),
+            redis: self.redis.as_ref(),
             interrupt: &self.settings.interrupt,
             generator_turn: if self.is_deterministic() { Turn::First } else { Turn::Fair },
             mips: self.outcome.environment.guest_mips,
@@ -259,6 +270,13 @@ impl<'a> Conduct<'a> {
         }
         let names: Vec<String> = self.available().map(|variant| variant.name.clone()).collect();
         let cells = plan::cells(names.iter().map(String::as_str), &self.outcome.dimensions)?;
+        for cell in &cells {
+            let variant = self.variants.iter().find(|variant| variant.name == cell.variant);
+            let experiment = self.settings.experiment;
+            if let Some(reason) = variant.and_then(|v| experiment.left_out(v, &cell.point)) {
+                self.not_held.push((without_rate(cell), reason));
+            }
+        }
         // What one server meets: the phases, which are the last axis, or one cell.
         let courses: Vec<&[Cell]> = cells.chunks(self.outcome.phase_rps.len().max(1)).collect();
         let budget = *self.settings.experiment.budget(self.settings.quick);
@@ -271,7 +289,8 @@ impl<'a> Conduct<'a> {
         // One length for all: a server that is slow is not to be measured for a shorter time, nor a
         // later block.
         let windows = self.windows_of_a_run();
-        let all_windows = courses.len() * self.aimed_at() as usize * windows;
+        let runnable = courses.iter().filter(|course| self.not_held(&course[0]).is_none()).count();
+        let all_windows = runnable * self.aimed_at() as usize * windows;
         let for_runs = self.left_s() * (1.0 - SPARE);
         let window = self.window_before().unwrap_or_else(|| {
             plan::window_seconds(&budget, for_runs, all_windows, self.overhead() / windows as f64)
@@ -500,33 +519,6 @@ impl<'a> Conduct<'a> {
     }
 }
 
-/// A note when the server was kept from its CPU: what else ran there may have changed the figures.
-fn shared_cpu(outcome: &Outcome) -> Option<String> {
-    let share = |run: &Run| run.metric("server_queue_share");
-    let counted = outcome.runs.iter().filter(|run| share(run).is_some()).count();
-    let mut shared: Vec<(&Run, f64)> = outcome
-        .runs
-        .iter()
-        .filter_map(|run| Some((run, share(run).filter(|&share| share > SHARED_CPU)?)))
-        .collect();
-    shared.sort_by(|a, b| b.1.total_cmp(&a.1));
-    let (worst, most) = shared.first()?;
-    let (why, advice) = match outcome.environment.receive_cpu {
-        // A thread of the kernel's does it beside the server when there is much of it.
-        Some(_) => ("the network's receive work, or something else,", ""),
-        None => ("something else", " Run it again on a quiet machine."),
-    };
-    Some(format!(
-        "In {} of {counted} runs the server waited for its CPU during more than {:.0} % of the \
-         time (most: {:.0} %, {}): {why} ran on CPU {}.{advice}",
-        shared.len(),
-        SHARED_CPU * 100.0,
-        most * 100.0,
-        name(&worst.cell),
-        outcome.environment.pinned.map_or(0, |cpus| cpus.server),
-    ))
-}
-
 fn without_rate(cell: &Cell) -> Cell {
     let mut cell = cell.clone();
     cell.point.remove(RATE);
@@ -542,18 +534,26 @@ fn variants(experiment: &Experiment) -> Vec<Variant> {
     registry::ALL.iter().map(|entry| Variant::of_mechanism(entry.name)).collect()
 }
 
-/// Why this kernel does not have the variant's mechanism.
-fn unavailable(variant: &Variant) -> Option<String> {
-    let tried = variant.mechanism.parse::<MechanismSpec>().and_then(|spec| registry::probe(&spec));
-    tried.err().map(|error| error.to_string())
+/// The mechanism of a variant, its architecture, or the version of another server.
+fn what_it_is(variant: &Variant) -> String {
+    match (&variant.architecture, variant.peer) {
+        (Some(architecture), _) => format!("architecture {architecture}"),
+        (None, Some(peer)) => peer.version(),
+        (None, None) if variant.redis_benchmark.is_some() => "redis-benchmark".into(),
+        _ => variant.mechanism.clone(),
+    }
 }
 
-/// The first two CPUs that this process may use.
-fn cpus() -> anyhow::Result<Cpus> {
-    let set = rustix::thread::sched_getaffinity(None).context("sched_getaffinity")?;
-    let mut usable = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu));
-    let server = usable.next().context("this process may use no CPU")? as u32;
-    Ok(Cpus { server, generator: usable.next().map_or(server, |cpu| cpu as u32) })
+/// Why this kernel does not have the variant's mechanism.
+fn unavailable(variant: &Variant) -> Option<String> {
+    if let Some(peer) = variant.peer {
+        return peer.program().err().map(|error| error.to_string());
+    }
+    if variant.mechanism.is_empty() {
+        return None;
+    }
+    let tried = variant.mechanism.parse::<MechanismSpec>().and_then(|spec| registry::probe(&spec));
+    tried.err().map(|error| error.to_string())
 }
 
 /// A cell in words: `poll, idle 8000, rate 500`.

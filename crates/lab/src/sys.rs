@@ -3,7 +3,7 @@
 
 mod perf;
 
-pub use perf::count_calls;
+pub use perf::{count_calls, count_switches};
 
 use std::{io, os::unix::process::CommandExt, process::Command, time::Duration};
 

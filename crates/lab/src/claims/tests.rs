@@ -519,6 +519,9 @@ fn every_built_in_claim_can_hold_and_can_fail() {
         for (claim, quick) in
             experiment.claim.iter().flat_map(|claim| [(claim, false), (claim, true)])
         {
+            if quick && claim.full_form_only {
+                continue;
+            }
             let (holding, failing) = match claim.holds {
                 Threshold::Above(limit) => (limit + step(limit), limit - step(limit)),
                 Threshold::Below(limit) => (limit - step(limit), limit + step(limit)),

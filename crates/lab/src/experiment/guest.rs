@@ -116,9 +116,10 @@ impl Experiment {
         self
     }
 
-    /// The experiment with the variants of its quick form alone.
+    /// The experiment with the variants and the claims of its quick form alone.
     #[must_use]
     pub fn in_quick_form(mut self) -> Self {
+        self.claim.retain(|claim| !claim.full_form_only);
         let names = std::mem::take(&mut self.quick_variants);
         if !names.is_empty() {
             self.keep_variants(&names);

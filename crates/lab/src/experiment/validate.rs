@@ -1,8 +1,8 @@
 //! What the types of an experiment cannot say.
 
 use super::{
-    Axis, Budget, CLIENTS, Claim, Experiment, IDLE, PAPERS, PHASE, RATE, RelativeTo, SaturationOf,
-    Side, Subject, Threshold, Value,
+    Axis, Budget, CLIENTS, Claim, Experiment, IDLE, PAPERS, PHASE, RATE, REQUEST, RelativeTo,
+    SaturationOf, Side, Subject, Threshold, Value,
 };
 use crate::{kernel_calls::MAX_FUNCTIONS, metric, statistics::Compare};
 use anyhow::{Context as _, bail, ensure};
@@ -77,6 +77,7 @@ impl Experiment {
         self.full.check().context("[full]")?;
         self.quick.check().context("[quick]")?;
         self.check_clients()?;
+        self.check_around()?;
         let mut axes = BTreeSet::new();
         for axis in &self.axis {
             axis.check(self.subject).with_context(|| format!("[[axis]] {:?}", axis.name))?;
@@ -113,10 +114,12 @@ impl Experiment {
         }
         let mut names = BTreeSet::new();
         for variant in &self.variant {
-            variant
-                .mechanism
-                .parse::<MechanismSpec>()
-                .with_context(|| format!("[[variant]] {:?}: mechanism", variant.name))?;
+            if !variant.mechanism.is_empty() {
+                variant
+                    .mechanism
+                    .parse::<MechanismSpec>()
+                    .with_context(|| format!("[[variant]] {:?}: mechanism", variant.name))?;
+            }
             let name = variant.name.as_str();
             ensure!(names.insert(name), "[[variant]] {name:?} is there twice");
         }
@@ -127,6 +130,10 @@ impl Experiment {
             let place = || format!("[[figure]] {:?}", figure.id);
             metric::check(&figure.y).with_context(place)?;
             ensure!(axes.contains(figure.x.as_str()), "{}: no axis {:?}", place(), figure.x);
+            for line in &figure.paper {
+                let known = names.contains(line.variant.as_str());
+                ensure!(known, "{}: paper: no variant {:?}", place(), line.variant);
+            }
             for name in figure.at.keys() {
                 ensure!(axes.contains(name.as_str()), "{}: no axis {name:?}", place());
             }
@@ -201,7 +208,8 @@ impl Experiment {
         }
         for (letter, side) in [("a", Some(&claim.a)), ("b", claim.b.as_ref())] {
             if let Some(side) = side {
-                self.check_side(side, names, axes).with_context(|| letter.to_owned())?;
+                self.check_side(side, claim.full_form_only, names, axes)
+                    .with_context(|| letter.to_owned())?;
             }
         }
         Ok(())
@@ -210,6 +218,7 @@ impl Experiment {
     fn check_side(
         &self,
         side: &Side,
+        full_form_only: bool,
         names: &BTreeSet<&str>,
         axes: &BTreeSet<&str>,
     ) -> anyhow::Result<()> {
@@ -226,6 +235,7 @@ impl Experiment {
         let phases = (!phases.is_empty()).then_some((PHASE, &phases, None));
         let axes = self.axis.iter().map(|a| (a.name.as_str(), &a.values, a.quick_values.as_ref()));
         for (axis, values, quick_values) in axes.chain(phases) {
+            let quick_values = quick_values.filter(|_| !full_form_only);
             for values in [Some(values), quick_values].into_iter().flatten() {
                 let chosen = side.at.get(axis);
                 let free = side.over.iter().any(|over| over == axis) || values.len() == 1;
@@ -268,6 +278,7 @@ impl Axis {
             Subject::Server => ensure!(
                 self.name == IDLE
                     || self.name == CLIENTS
+                    || self.name == REQUEST
                     || self.server_flag.is_some()
                     || self.load_flag.is_some(),
                 "it changes nothing: give server-flag or load-flag"

@@ -6,7 +6,7 @@ mod dark;
 use super::{Panel, format};
 use crate::{
     claims,
-    experiment::{RATE, Value},
+    experiment::{PaperLine, RATE, Value},
     metric,
     result::Outcome,
     statistics::Estimate,
@@ -54,6 +54,8 @@ const COLOURS: [RGBColor; 14] = [
 /// On and off lengths in pixels; empty for a solid line.
 const DASHES: [&[i32]; 5] = [&[], &[9, 4], &[2, 3], &[9, 3, 2, 3], &[14, 3]];
 const MARKERS: usize = 7;
+/// How strong the lines of a paper are beside those of this run.
+const PAPER: f64 = 0.5;
 const GRID: RGBColor = RGBColor(225, 225, 225);
 const GUIDE: RGBColor = RGBColor(150, 150, 150);
 const TEXT: RGBColor = RGBColor(40, 40, 40);
@@ -74,14 +76,16 @@ struct Series {
 }
 
 /// A mechanism looks the same in every report: as its place in the registry has it. Further variants of
-/// one mechanism take the looks behind those.
+/// one mechanism, architectures and other servers take the looks behind those.
 fn look(outcome: &Outcome, variant: usize) -> usize {
     let base = |index: usize| outcome.variants[index].mechanism.split(':').next().unwrap_or("");
     let is_further = |index: usize| (0..index).any(|other| base(other) == base(index));
-    let place = registry::ALL.iter().position(|entry| entry.name == base(variant));
+    let named = |index: usize| registry::ALL.iter().position(|entry| entry.name == base(index));
+    let is_other = |index: usize| named(index).is_none() || is_further(index);
+    let place = named(variant);
     match place {
         Some(place) if !is_further(variant) => place,
-        _ => registry::ALL.len() + (0..variant).filter(|&other| is_further(other)).count(),
+        _ => registry::ALL.len() + (0..variant).filter(|&other| is_other(other)).count(),
     }
 }
 
@@ -165,6 +169,27 @@ fn series(outcome: &Outcome, panel: &Panel<'_>, places: &[f64]) -> Vec<Series> {
     all
 }
 
+/// What the paper measured, in the coordinates of the axes, with the look of the variant here: the points
+/// between the first and the last value of this run.
+fn paper(outcome: &Outcome, panel: &Panel<'_>, places: &[f64]) -> Vec<(usize, Vec<(f64, f64)>)> {
+    if !panel.x.values.iter().all(|value| value.number().is_some()) {
+        return Vec::new();
+    }
+    let (first, last) = (places[0] - 1e-9, places[places.len() - 1] + 1e-9);
+    let line = |line: &PaperLine| {
+        let index = outcome.variants.iter().position(|v| v.name == line.variant)?;
+        let at = |x: f64| if panel.figure.log_x { x.log10() } else { x };
+        let points: Vec<(f64, f64)> = line
+            .points
+            .iter()
+            .map(|[x, y]| (at(*x), *y))
+            .filter(|(x, y)| (first..=last).contains(x) && (!panel.figure.log_y || *y > 0.0))
+            .collect();
+        (points.len() > 1).then(|| (look(outcome, index), points))
+    };
+    panel.figure.paper.iter().filter_map(line).collect()
+}
+
 type Failure<DB> = DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>;
 
 fn paint<DB: DrawingBackend>(
@@ -189,6 +214,7 @@ fn paint<DB: DrawingBackend>(
         .flat_map(|(_, e)| [Some(e.value), e.low, e.high])
         .flatten()
         .chain(series.iter().flat_map(|series| &series.blocks).map(|(_, y)| *y))
+        .chain(paper(outcome, panel, places).into_iter().flat_map(|(_, line)| line).map(|(_, y)| y))
         .filter(|&y| !panel.figure.log_y || y > 0.0)
         .collect();
     let low = ends.iter().copied().fold(f64::INFINITY, f64::min);
@@ -318,6 +344,11 @@ where
         .draw()?;
     let shift = |index: usize| (index as i32 - (outcome.variants.len() as i32 - 1) / 2) * SHIFT;
     ceiling(root, &chart, panel)?;
+    for (look, points) in paper(outcome, panel, &places) {
+        let colour = COLOURS[look % COLOURS.len()].mix(PAPER);
+        let path: Vec<(i32, i32)> = points.iter().map(|point| chart.backend_coord(point)).collect();
+        root.draw(&PathElement::new(path, colour.stroke_width(1)))?;
+    }
     for line in series {
         let colour = COLOURS[line.look % COLOURS.len()].mix(0.35);
         for (x, y) in &line.blocks {

@@ -3,7 +3,7 @@
 use super::interrupt::Interrupt;
 use crate::sys;
 use anyhow::{Context as _, bail};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::{
     collections::VecDeque,
     ffi::OsString,
@@ -45,7 +45,20 @@ pub struct Process {
     lines: Receiver<std::io::Result<String>>,
     stderr: Arc<Mutex<VecDeque<String>>>,
     stderr_reader: Option<thread::JoinHandle<()>>,
+    ending: Ending,
 }
+
+/// How a child is ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// At once.
+    Killed,
+    /// It is asked, so that it ends its own children, and killed with its process group when it does not.
+    Asked,
+}
+
+/// How long a child may take to end when it was asked.
+const END: Duration = Duration::from_secs(5);
 
 impl Process {
     /// Starts `program` (its first element is the executable). `what` names it in errors.
@@ -65,14 +78,39 @@ impl Process {
         program: &[OsString],
         turn: Turn,
     ) -> anyhow::Result<Self> {
+        Self::begin(what, program, turn, Ending::Killed, &[])
+    }
+
+    /// Starts a server that has workers of its own and ends them when it is asked to end. `environment` is
+    /// beside that of this process.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn spawn_peer(
+        what: &'static str,
+        program: &[OsString],
+        environment: &[(&'static str, OsString)],
+    ) -> anyhow::Result<Self> {
+        Self::begin(what, program, Turn::Fair, Ending::Asked, environment)
+    }
+
+    fn begin(
+        what: &'static str,
+        program: &[OsString],
+        turn: Turn,
+        ending: Ending,
+        environment: &[(&'static str, OsString)],
+    ) -> anyhow::Result<Self> {
         let line = command_line(program);
         let (executable, arguments) = program.split_first().context("an empty command line")?;
         let mut command = Command::new(executable);
         command.args(arguments);
+        command.envs(environment.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // A process group of its own: on Ctrl-C the laboratory decides in which order things end.
         command.process_group(0);
-        pollux_sys::end_with_parent(&mut command, Signal::KILL.as_raw());
+        let at_our_end = if ending == Ending::Asked { Signal::TERM } else { Signal::KILL };
+        pollux_sys::end_with_parent(&mut command, at_our_end.as_raw());
         if turn == Turn::First {
             sys::goes_first(&mut command);
         }
@@ -84,7 +122,7 @@ impl Process {
         let kept = Arc::clone(&stderr);
         let source = child.stderr.take().context("no stderr")?;
         let stderr_reader = Some(thread::spawn(move || keep_last_lines(source, &kept)));
-        Ok(Self { child, what, command: line, lines, stderr, stderr_reader })
+        Ok(Self { child, what, command: line, lines, stderr, stderr_reader, ending })
     }
 
     /// The process id.
@@ -180,6 +218,19 @@ impl Process {
 
     /// Kills and reaps.
     fn end(&mut self) {
+        if self.ending == Ending::Asked {
+            let _ = self.signal(Signal::TERM);
+            let deadline = Instant::now() + END;
+            while self.ended().is_none() && Instant::now() < deadline {
+                // What it still has to say must not keep it.
+                while self.lines.try_recv().is_ok() {}
+                thread::sleep(Duration::from_millis(2));
+            }
+            // While it lives the group is its own.
+            if let (None, Some(group)) = (self.ended(), Pid::from_raw(self.child.id() as i32)) {
+                let _ = kill_process_group(group, Signal::KILL);
+            }
+        }
         // Both fail only when it has been reaped already.
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -1,12 +1,14 @@
 //! The server under test, as a process.
 
 use super::{interrupt::Interrupt, process::Process};
-use crate::environment::guest;
+use crate::{environment::guest, peer::SetUp};
 use anyhow::{Context as _, bail};
 use rustix::process::Signal;
 use serde_json::Value as Json;
 use std::{
     ffi::OsString,
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
     time::{Duration, Instant},
 };
 
@@ -34,6 +36,8 @@ pub struct Server {
     pub address: String,
     /// The mechanism that really runs, with its options.
     pub mechanism: String,
+    /// Whether it answers questions about itself, as Pollux does.
+    tells: bool,
 }
 
 impl Server {
@@ -57,7 +61,62 @@ impl Server {
             .or_else(|| listening["mechanism"].as_str())
             .with_context(|| format!("no mechanism in {line}"))?
             .to_owned();
-        Ok(Self { process, listening, address, mechanism })
+        Ok(Self { process, listening, address, mechanism, tells: true })
+    }
+
+    /// Starts a peer on `cpu` and waits until it answers a request for `path`.
+    ///
+    /// # Errors
+    /// When it ends, or does not answer with status 200 in time; the message holds what it wrote.
+    pub fn start_peer(
+        name: &'static str,
+        set_up: &SetUp,
+        cpu: u32,
+        path: &str,
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<Self> {
+        let mut program: Vec<OsString> =
+            vec!["taskset".into(), "-c".into(), cpu.to_string().into()];
+        program.extend(set_up.program.iter().cloned());
+        let process = Process::spawn_peer(name, &program, &set_up.environment)?;
+        let address = set_up.address.to_string();
+        let mut server =
+            Self { process, listening: Json::Null, address, mechanism: name.into(), tells: false };
+        let started_at = Instant::now();
+        while let Err(error) = answers(set_up.address, path) {
+            interrupt.check()?;
+            if server.process.ended().is_some() {
+                server.process.drain_stderr();
+                bail!("{}", server.process.complaint("ended before it listened"));
+            }
+            if started_at.elapsed() > START {
+                let trouble = format!("did not answer within {START:?}: {error:#}");
+                bail!("{}", server.process.complaint(&trouble));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(server)
+    }
+
+    /// Whether it answers questions about itself.
+    pub fn tells(&self) -> bool {
+        self.tells
+    }
+
+    /// Asks it for `path`, on a connection of its own.
+    ///
+    /// # Errors
+    /// When the answer has another status than 200.
+    pub fn ask(&self, path: &str) -> anyhow::Result<()> {
+        answers(self.address.parse().context("its address")?, path)
+    }
+
+    /// Stops it where it stands, or lets it go on (SIGSTOP, SIGCONT).
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn hold(&self, is_held: bool) -> anyhow::Result<()> {
+        self.process.signal(if is_held { Signal::STOP } else { Signal::CONT })
     }
 
     /// The process id.
@@ -84,11 +143,14 @@ impl Server {
         Ok(())
     }
 
-    /// Its statistics as they stand (SIGUSR1).
+    /// Its statistics as they stand (SIGUSR1); null of one that does not tell.
     ///
     /// # Errors
     /// When it has ended or does not answer.
     pub fn statistics(&self, interrupt: &Interrupt) -> anyhow::Result<Json> {
+        if !self.tells {
+            return Ok(Json::Null);
+        }
         self.process.signal(Signal::USR1)?;
         match self.process.line(ANSWER, interrupt)? {
             Some(line) => event(&line, "statistics"),
@@ -111,6 +173,9 @@ impl Server {
         let (mut most, mut grew_at) = (0, started_at);
         let each = u32::try_from(wanted).unwrap_or(u32::MAX);
         let fill = FILL + FILL_EACH.saturating_mul(each);
+        if !self.tells {
+            return await_held(wanted, fill, holder, interrupt);
+        }
         loop {
             let statistics = self.statistics(interrupt)?;
             let open = statistics["connections"]["open"]
@@ -138,6 +203,51 @@ impl Server {
         }
     }
 }
+
+/// Waits until the holder says that it has them all: of a server that does not tell.
+fn await_held(
+    wanted: u64,
+    limit: Duration,
+    holder: &mut Process,
+    interrupt: &Interrupt,
+) -> anyhow::Result<()> {
+    let not_held = |held, said| Err(NotHeld { wanted, held, said }.into());
+    match holder.line(limit, interrupt) {
+        Ok(Some(line)) => match event(&line, "holding")?["held"].as_u64() {
+            Some(held) if held >= wanted => Ok(()),
+            held => not_held(held.unwrap_or(0), holder.stderr()),
+        },
+        Ok(None) => {
+            holder.drain_stderr();
+            not_held(0, holder.stderr())
+        }
+        Err(error) if error.is::<super::interrupt::Interrupted>() => Err(error),
+        Err(error) => not_held(0, format!("{error:#}")),
+    }
+}
+
+/// # Errors
+/// When `path` is not answered with status 200.
+fn answers(address: SocketAddr, path: &str) -> anyhow::Result<()> {
+    let mut stream = TcpStream::connect_timeout(&address, ANSWER)?;
+    stream.set_read_timeout(Some(ANSWER))?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
+    let mut head = [0; 12];
+    stream.read_exact(&mut head)?;
+    anyhow::ensure!(
+        &head == b"HTTP/1.1 200",
+        "{path} was answered {:?}",
+        String::from_utf8_lossy(&head)
+    );
+    // To its end, so that it is kept whole.
+    let mut rest = Vec::new();
+    stream.take(MAX_ANSWER).read_to_end(&mut rest)?;
+    Ok(())
+}
+
+/// The most that is read of an answer.
+const MAX_ANSWER: u64 = 16 << 20;
 
 /// The server does not hold as many connections as the experiment wants.
 #[derive(Debug, thiserror::Error)]

@@ -35,6 +35,8 @@ impl Site {
         };
         let (path, urls) = match workload {
             Workload::OneByte => one("/one-byte.txt", 1)?,
+            // The page is made for each request; the folder is empty.
+            Workload::Guestbook => (GUESTBOOK, None),
             Workload::SixKb => one("/document.html", 6 * 1024)?,
             Workload::Specweb99Like => {
                 specweb99::write(&root)?;
@@ -57,11 +59,37 @@ impl Site {
         self.path
     }
 
+    /// Writes a list of so many documents: the one with as many queries, of which nobody takes notice. It is
+    /// the generator's `--url-file`.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn distinct(&self, number: u32, name: &str) -> anyhow::Result<PathBuf> {
+        let path = self.directory.path().join(format!("{name}-{number}.txt"));
+        if !path.exists() {
+            let lines: String =
+                (0..number).map(|n| format!("{}?{name}={n}\n", self.path)).collect();
+            fs::write(&path, lines).with_context(|| path.display().to_string())?;
+        }
+        Ok(path)
+    }
+
+    /// A folder beside the document root.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn scratch(&self, name: &str) -> anyhow::Result<TempDir> {
+        let folder = tempfile::Builder::new().prefix(name).tempdir_in(self.directory.path());
+        folder.with_context(|| self.directory.path().display().to_string())
+    }
+
     /// The generator's `--url-file`, when it asks for several documents.
     pub fn urls(&self) -> Option<&Path> {
         self.urls.as_deref()
     }
 }
 
+/// The path of the guestbook.
+pub const GUESTBOOK: &str = "/guestbook";
 /// The document root, below the temporary directory.
 const ROOT: &str = "site";

@@ -1,23 +1,30 @@
 //! One run: a server, its idle connections, a load (or several, one after the other); everything
 //! ended at its end.
 
+mod around;
+
 use super::{
     interrupt::Interrupt,
     process::{Process, Turn},
+    redis,
     server::Server,
-    site::Site,
+    site::{GUESTBOOK, Site},
 };
 use crate::{
     experiment::{
-        Experiment, Flags, IDLE, RATE, SESSION, Subject, Value, Variant, Where, arguments,
+        Experiment, Flags, IDLE, RATE, REQUEST, RedisBenchmark, Request, SESSION, Subject, Value,
+        Variant, Where, Workload, arguments, filled_in,
     },
     kernel_calls::KernelCalls,
     measure::{self, Raw},
-    memory::{self, Held, Memory},
+    memory::{self, Held, LEAST_CONNECTIONS, Memory},
     network::Distance,
+    peer::{Place, Role},
     plan::Cell,
+    switches::Switches,
 };
 use anyhow::Context as _;
+use around::Around;
 use pollux_event::MechanismSpec;
 use std::{
     collections::BTreeMap,
@@ -106,6 +113,14 @@ struct Reading {
     cpu: measure::CpuTime,
     statistics: serde_json::Value,
     kernel_calls: BTreeMap<String, u64>,
+    switches: Option<u64>,
+    redis_cpu_ns: Option<u64>,
+}
+
+/// What counts while a server is measured.
+struct Counters {
+    calls: KernelCalls,
+    switches: Option<Switches>,
 }
 
 /// Everything that the runs of an experiment share.
@@ -119,6 +134,8 @@ pub struct Bench<'a> {
     pub cpus: Cpus,
     /// What is served, if anything is.
     pub site: Option<&'a Site>,
+    /// The Redis behind the guestbook.
+    pub redis: Option<&'a redis::Running>,
     /// Ctrl-C.
     pub interrupt: &'a Interrupt,
     /// When the generator and the idle holder have the CPU, which the server may share.
@@ -169,52 +186,92 @@ impl Bench<'_> {
             (Where::Far, Some(clients)) => Some(Distance::put(clients)?),
             _ => None,
         };
-        let server = Server::start(&self.serve(site, variant, first.cell), self.interrupt)?;
+        if let Some(benchmark) = &variant.redis_benchmark {
+            return self.benchmark_redis(benchmark, &mut trials[0]);
+        }
+        let request = first.cell.point.get(REQUEST).and_then(|name| self.experiment.request(name));
+        let origin = self.start_origin(site, request)?;
+        let around = Around { origin: origin.as_ref(), request };
+        let before_load = self.memory_per(first.cell).map(|_| memory::now(&[])).transpose()?;
+        let scratch = site.scratch("peer-")?;
+        let server = self.start_server(site, variant, first.cell, &around, scratch.path())?;
         for trial in &mut *trials {
             trial.commands.push(server.command().to_owned());
             trial.mechanism.clone_from(&server.mechanism);
             trial.raw.listening = server.listening.clone();
         }
-        same_mechanism(variant, &server.mechanism)?;
+        same_server(variant, &server)?;
+        if request.is_some_and(|request| request.prepared) {
+            server.ask(site.path())?;
+        }
         let _holder = self.hold_idle(&server, first.cell, trials)?;
         if let Some(length) = self.experiment.signal_queue_when_held {
             server.limit_signal_queue(length)?;
         }
 
         let url = format!("http://{}{}", server.address, site.path());
-        let calls = KernelCalls::of_process(&self.experiment.kernel_calls, server.pid())?;
-        let mut earlier = self.reading(&server, &calls)?;
+        let counters = Counters {
+            calls: KernelCalls::of_process(&self.experiment.kernel_calls, server.pid())?,
+            switches: (self.experiment.context_switches)
+                .then(|| Switches::of(server.pid()))
+                .transpose()?,
+        };
+        let storm = self.storm(site, &url, &around, first, &mut trials[0])?;
+        trials[0].raw.is_beside_others = storm.is_some();
+        let asked_of_origin = around.asked(self.interrupt)?;
+        let held_s = request.and_then(|request| request.origin_held_seconds);
+        if let (Some(origin), Some(_)) = (&origin, held_s) {
+            origin.hold(true)?;
+        }
+        let mut earlier = self.reading(&server, &counters)?;
         let mut generators = Vec::with_capacity(steps.len());
         for (step, trial) in steps.iter().zip(&mut *trials) {
-            let load = self.load(url.clone(), step, seed);
+            let load = self.load(url.clone(), step, seed, request)?;
             let mut generator = Process::spawn_with("the generator", &load, self.generator_turn)?;
             trial.commands.push(generator.command().to_owned());
+            if let (Some(origin), Some(held_s)) = (&origin, held_s) {
+                self.sleep_until(Instant::now() + Duration::from_secs_f64(held_s))?;
+                origin.hold(false)?;
+            }
             let settle_s = self.settle_s(step);
             if settle_s > 0.0 {
                 self.await_requests(&server, &earlier)?;
                 self.sleep_until(Instant::now() + Duration::from_secs_f64(settle_s))?;
-                earlier = self.reading(&server, &calls)?;
-                trial.raw.open = self.open_until(&server, earlier.at, step.window_s)?;
+                earlier = self.reading(&server, &counters)?;
+                if before_load.is_none() {
+                    trial.raw.open = self.open_until(&server, earlier.at, step.window_s)?;
+                } else {
+                    trial.raw.loaded = self.loaded(&server, before_load, earlier.at, step)?;
+                    self.sleep_until(earlier.at + Duration::from_secs_f64(step.window_s))?;
+                }
             } else if generators.len() + 1 < steps.len() {
                 self.sleep_until(earlier.at + Duration::from_secs_f64(step.window_s))?;
             } else {
+                trial.raw.loaded = self.loaded(&server, before_load, earlier.at, step)?;
                 trial.raw.load = self.result_of(&mut generator, step.window_s)?;
             }
             generators.push(generator);
-            let later = self.reading(&server, &calls)?;
+            let later = self.reading(&server, &counters)?;
             trial.raw.wall_ns = (later.at - earlier.at).as_nanos() as u64;
             trial.raw.cpu = later.cpu - earlier.cpu;
             for (function, count) in &later.kernel_calls {
                 let before = earlier.kernel_calls.get(function).copied().unwrap_or(0);
                 trial.raw.kernel_calls.insert(function.clone(), count.saturating_sub(before));
             }
+            let between = |a: Option<u64>, b: Option<u64>| Some(b?.saturating_sub(a?));
+            trial.raw.switches = between(earlier.switches, later.switches);
+            trial.raw.redis_cpu_ns = between(earlier.redis_cpu_ns, later.redis_cpu_ns);
             trial.raw.before = std::mem::replace(&mut earlier, later).statistics;
             trial.raw.after = earlier.statistics.clone();
         }
-        for ((generator, trial), step) in generators.iter_mut().zip(trials).zip(steps) {
+        for ((generator, trial), step) in generators.iter_mut().zip(&mut *trials).zip(steps) {
             if trial.raw.load.is_null() {
                 trial.raw.load = self.result_of(generator, step.window_s)?;
             }
+        }
+        drop(storm);
+        if let (Some(before), Some(after)) = (asked_of_origin, around.asked(self.interrupt)?) {
+            trials[0].raw.origin_requests = Some(after.saturating_sub(before));
         }
         Ok(())
     }
@@ -230,11 +287,13 @@ impl Bench<'_> {
     }
 
     /// The server's figures now. What it costs to ask for them is in the next.
-    fn reading(&self, server: &Server, calls: &KernelCalls) -> anyhow::Result<Reading> {
+    fn reading(&self, server: &Server, counters: &Counters) -> anyhow::Result<Reading> {
         let (at, cpu) = (Instant::now(), measure::cpu_time(server.pid())?);
-        let kernel_calls = calls.read()?;
+        let kernel_calls = counters.calls.read()?;
+        let switches = counters.switches.as_ref().map(Switches::read).transpose()?;
+        let redis_cpu_ns = self.redis.map(redis::Running::cpu_ns).transpose()?;
         let statistics = server.statistics(self.interrupt)?;
-        Ok(Reading { at, cpu, statistics, kernel_calls })
+        Ok(Reading { at, cpu, statistics, kernel_calls, switches, redis_cpu_ns })
     }
 
     /// Waits until the load has begun: its first request is there.
@@ -331,7 +390,13 @@ impl Bench<'_> {
         same_mechanism(variant, &trial.mechanism)
     }
 
-    fn serve(&self, site: &Site, variant: &Variant, cell: &Cell) -> Vec<OsString> {
+    fn serve(
+        &self,
+        site: &Site,
+        variant: &Variant,
+        cell: &Cell,
+        around: &Around<'_>,
+    ) -> anyhow::Result<Vec<OsString>> {
         let mut flags: Flags = self.experiment.server.clone();
         flags.extend(variant.server.clone());
         for axis in &self.experiment.axis {
@@ -344,18 +409,45 @@ impl Bench<'_> {
             let workers = (idle / f64::from(most)).ceil().max(1.0);
             flags.insert("workers".into(), Value::Number(workers));
         }
-        flags.insert("mechanism".into(), Value::Word(variant.mechanism.clone()));
+        match &variant.architecture {
+            Some(name) => flags.insert("architecture".into(), Value::Word(name.clone())),
+            None => flags.insert("mechanism".into(), Value::Word(variant.mechanism.clone())),
+        };
         flags.insert("listen".into(), Value::Word("127.0.0.1:0".into()));
         flags.insert("pin".into(), Value::Number(f64::from(self.cpus.server)));
         flags.insert("json".into(), Value::Flag(true));
+        if self.experiment.workload == Some(Workload::Guestbook) {
+            flags.insert("guestbook".into(), Value::Word(GUESTBOOK.into()));
+        }
+        let mut known: BTreeMap<String, String> =
+            cell.point.iter().map(|(axis, value)| (axis.clone(), value.to_string())).collect();
+        known.extend(self.redis.map(|redis| ("redis".to_owned(), redis.url())));
+        known.extend(around.origin.map(|origin| ("origin".to_owned(), origin.address.clone())));
+        let flags = filled_in(&flags, &known)?;
         let mut program = with_flags(&self.programs.serve, &flags);
-        program.push(site.root().into());
-        program
+        // A front end without files of its own asks the origin for all.
+        if !flags.contains_key("origin") {
+            program.push(site.root().into());
+        }
+        Ok(program)
     }
 
-    fn load(&self, url: String, step: &Step<'_>, seed: u64) -> Vec<OsString> {
+    fn load(
+        &self,
+        url: String,
+        step: &Step<'_>,
+        seed: u64,
+        request: Option<&Request>,
+    ) -> anyhow::Result<Vec<OsString>> {
         let Step { cell, drive, window_s, .. } = *step;
         let mut flags: Flags = self.experiment.load.clone();
+        if let Some(request) = request {
+            flags.extend(request.load.clone());
+            if let (Some(site), 2..) = (self.site, request.distinct) {
+                let urls = site.distinct(request.distinct, &request.name)?;
+                flags.insert("url-file".into(), Value::Word(urls.display().to_string()));
+            }
+        }
         for axis in &self.experiment.axis {
             if let Some(flag) = &axis.load_flag {
                 flags.insert(flag.clone(), cell.point[&axis.name].clone());
@@ -395,7 +487,7 @@ impl Bench<'_> {
         flags.insert("json".into(), Value::Flag(true));
         let mut program = with_flags(&self.programs.load, &flags);
         program.push(url.into());
-        program
+        Ok(program)
     }
 
     /// Opens the cell's idle connections and waits until the server has them all.
@@ -459,6 +551,18 @@ impl Filling {
             memory: after.memory - self.memory,
         }
     }
+}
+
+/// # Errors
+/// When another mechanism or architecture ran than was asked for.
+fn same_server(variant: &Variant, server: &Server) -> anyhow::Result<()> {
+    if let Some(wanted) = &variant.architecture {
+        let ran = &server.listening["architecture"];
+        anyhow::ensure!(ran == wanted, "asked for architecture {wanted}, but {ran} runs");
+    } else if server.tells() {
+        same_mechanism(variant, &server.mechanism)?;
+    }
+    Ok(())
 }
 
 /// # Errors

@@ -18,7 +18,10 @@ impl Conduct<'_> {
         let mut longest: f64 = 0.0;
         for (done, name) in names.iter().enumerate() {
             // The courses of a variant stand in the order of the axes: its last is the heaviest.
-            let last = courses.iter().rev().find(|course| course[0].variant == *name);
+            let runs = |course: &&&[Cell]| {
+                course[0].variant == *name && self.not_held(&course[0]).is_none()
+            };
+            let last = courses.iter().rev().find(runs);
             let Some(cell) = last.map(|course| &course[0]) else { continue };
             self.settings.progress.running(
                 &format!("until it is steady: {}", self::name(cell)),

@@ -1,4 +1,4 @@
-//! perf_event_open(2), for counting with a kprobe.
+//! perf_event_open(2), for counting with a kprobe, and for counting context switches.
 
 use std::{
     ffi::CStr,
@@ -39,15 +39,28 @@ const NONE: libc::c_int = -1;
 /// ENOENT or EINVAL for a function that cannot be probed, EACCES or EPERM without CAP_PERFMON,
 /// ESRCH when the thread is gone.
 pub fn count_calls(kind: u32, function: &CStr, tid: u32) -> io::Result<OwnedFd> {
-    let attributes = Attributes {
-        kind,
-        size: size_of::<Attributes>() as u32,
-        flags: INHERIT,
-        function: function.as_ptr() as u64,
-        ..Attributes::default()
-    };
-    // SAFETY: the kernel reads `size` bytes of `attributes` and the name, which both outlive the
-    // call; all other arguments are numbers.
+    open(&Attributes { kind, function: function.as_ptr() as u64, ..Attributes::default() }, tid)
+}
+
+/// PERF_TYPE_SOFTWARE
+const SOFTWARE: u32 = 1;
+/// PERF_COUNT_SW_CONTEXT_SWITCHES
+const CONTEXT_SWITCHES: u64 = 3;
+
+/// Counts, from now on, how often thread `tid`, and what it starts later, leaves a CPU. Read as above.
+///
+/// # Errors
+/// EACCES or EPERM without CAP_PERFMON, ESRCH when the thread is gone.
+pub fn count_switches(tid: u32) -> io::Result<OwnedFd> {
+    open(&Attributes { kind: SOFTWARE, config: CONTEXT_SWITCHES, ..Attributes::default() }, tid)
+}
+
+/// What `attributes` say of thread `tid` and of what it starts later. A function in them is a C string.
+fn open(attributes: &Attributes, tid: u32) -> io::Result<OwnedFd> {
+    let size = size_of::<Attributes>() as u32;
+    let attributes = Attributes { size, flags: INHERIT, ..*attributes };
+    // SAFETY: the kernel reads `size` bytes of `attributes`, and the name that a caller's borrow keeps
+    // alive; all other arguments are numbers.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,

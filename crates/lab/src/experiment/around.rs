@@ -1,0 +1,245 @@
+//! What stands around the server under test: a store, an origin, and requests of several kinds.
+
+use super::{Experiment, Flags, Value, Variant, Workload};
+use crate::plan::Point;
+use anyhow::{Context as _, ensure};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The axis of [`Request`].
+pub const REQUEST: &str = "request";
+
+/// The most remarks that a store is filled with.
+const MAX_REMARKS: u32 = 10_000;
+/// The most documents that a request chooses among.
+const MAX_DISTINCT: u32 = 1_000_000;
+
+/// A real Redis, which the laboratory starts, fills and ends. Nothing of it is written to disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Redis {
+    /// So many remarks of guests are in it.
+    pub remarks: u32,
+    /// On which CPU it runs where there are two; where there are more it has one of its own.
+    pub core: Core,
+}
+
+/// Redis' own benchmark in place of a server: what the commands of a page cost Redis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct RedisBenchmark {
+    /// Connections to Redis.
+    pub connections: u32,
+    /// Commands that are on their way on each at a time.
+    pub pipeline: u32,
+    /// How many of each command are sent.
+    pub requests: u32,
+}
+
+/// Who shares a CPU where there are two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Core {
+    /// Redis and the server: all of a request's work is on one CPU, the generator has the other.
+    Server,
+    /// Server and generator: Redis has the other, and can be driven to its limit.
+    Own,
+}
+
+/// The server behind a front end: a `pollux serve` of the same files on the generator's CPU.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Origin {
+    /// Its flags.
+    #[serde(default)]
+    pub server: Flags,
+}
+
+/// A kind of request, and what the origin says of what it is answered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Request {
+    /// Its value on the axis.
+    pub name: String,
+    /// Among how many documents it chooses: as many values of a query, of which the origin takes no
+    /// notice. Of 1 there is none.
+    #[serde(default = "one")]
+    pub distinct: u32,
+    /// Whether the server is asked for it once before it is measured.
+    #[serde(default)]
+    pub prepared: bool,
+    /// Flags of the origin that take the place of the experiment's.
+    #[serde(default)]
+    pub origin: Flags,
+    /// Flags of `pollux load` that take the place of the experiment's.
+    #[serde(default)]
+    pub load: Flags,
+    /// The origin is stopped when the load begins, and goes on so many seconds later.
+    pub origin_held_seconds: Option<f64>,
+    /// Another load on the same server meanwhile.
+    pub storm: Option<Storm>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// Points at which nothing is measured: those that have one of the values of each axis named.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct LeftOut {
+    /// The values, by the axis' name.
+    pub at: BTreeMap<String, Vec<Value>>,
+    /// Why.
+    pub because: String,
+}
+
+/// Requests beside those that are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Storm {
+    /// So many a second.
+    pub rps: f64,
+    /// Among how many documents they choose.
+    pub distinct: u32,
+}
+
+/// The flags with what stands in braces in their words filled in: `pool = "{concurrency}"`.
+///
+/// # Errors
+/// A name in braces that is none of `known`.
+pub fn filled_in(flags: &Flags, known: &BTreeMap<String, String>) -> anyhow::Result<Flags> {
+    let fill = |word: &str| -> anyhow::Result<String> {
+        let mut text = String::new();
+        let mut rest = word;
+        while let Some((before, after)) = rest.split_once('{') {
+            let (name, after) = after.split_once('}').with_context(|| format!("{word}: no }}"))?;
+            let value = known.get(name).with_context(|| format!("{word}: what is {name:?}?"))?;
+            text.push_str(before);
+            text.push_str(value);
+            rest = after;
+        }
+        text.push_str(rest);
+        Ok(text)
+    };
+    flags
+        .iter()
+        .map(|(name, value)| {
+            Ok((
+                name.clone(),
+                match value {
+                    Value::Word(word) => Value::Word(fill(word)?),
+                    other => other.clone(),
+                },
+            ))
+        })
+        .collect()
+}
+
+impl Experiment {
+    /// The request of this name.
+    pub fn request(&self, name: &Value) -> Option<&Request> {
+        let Value::Word(name) = name else { return None };
+        self.request.iter().find(|request| request.name == *name)
+    }
+
+    /// Why nothing is measured of `variant` at `point`, if nothing is.
+    pub fn left_out(&self, variant: &Variant, point: &Point) -> Option<String> {
+        let is_in = |left: &&LeftOut| {
+            left.at
+                .iter()
+                .all(|(axis, values)| point.get(axis).is_some_and(|value| values.contains(value)))
+        };
+        let general = self.left_out.iter().find(is_in).map(|left| left.because.clone());
+        general.or_else(|| variant.left_out(point))
+    }
+
+    /// # Errors
+    /// When store, origin and requests do not fit to the rest.
+    pub(super) fn check_around(&self) -> anyhow::Result<()> {
+        if let Some(redis) = &self.redis {
+            ensure!(redis.remarks <= MAX_REMARKS, "[redis] remarks: at most {MAX_REMARKS}");
+        }
+        let axis = self.axis.iter().find(|axis| axis.name == REQUEST);
+        ensure!(
+            axis.is_some() != self.request.is_empty(),
+            "[[request]] and an axis called {REQUEST:?} belong together"
+        );
+        let mut names = BTreeSet::new();
+        for request in &self.request {
+            let place = || format!("[[request]] {:?}", request.name);
+            ensure!(names.insert(request.name.as_str()), "{} is there twice", place());
+            let storm = request.storm.map_or(1, |storm| storm.distinct);
+            for distinct in [request.distinct, storm] {
+                let fits = (1..=MAX_DISTINCT).contains(&distinct);
+                ensure!(fits, "{}: distinct: 1 to {MAX_DISTINCT}", place());
+            }
+            let fits = |rps: f64| (0.1..=1e6).contains(&rps);
+            ensure!(request.storm.is_none_or(|s| fits(s.rps)), "{}: storm: rps", place());
+            let fits = |seconds: f64| (0.01..=60.0).contains(&seconds);
+            ensure!(
+                request.origin_held_seconds.is_none_or(fits),
+                "{}: origin-held-seconds: 0.01 to 60",
+                place()
+            );
+            let held = request.origin_held_seconds.is_some() || !request.origin.is_empty();
+            ensure!(!held || self.origin.is_some(), "{}: there is no [origin]", place());
+        }
+        for value in
+            axis.iter().flat_map(|a| a.values.iter().chain(a.quick_values.iter().flatten()))
+        {
+            ensure!(self.request(value).is_some(), "[[axis]] {REQUEST:?}: no [[request]] {value}");
+        }
+        for name in self.left_out.iter().flat_map(|left| left.at.keys()) {
+            let axis = self.axis.iter().any(|axis| axis.name == *name);
+            ensure!(axis, "[[left-out]] at: no axis {name:?}");
+        }
+        if let Some(name) = &self.memory_per {
+            let axis = self.axis.iter().any(|axis| axis.name == *name);
+            ensure!(axis, "memory-per: no axis {name:?}");
+        }
+        for variant in &self.variant {
+            let place = || format!("[[variant]] {:?}", variant.name);
+            let kinds = [
+                variant.peer.is_some(),
+                variant.architecture.is_some(),
+                variant.redis_benchmark.is_some(),
+                !variant.mechanism.is_empty(),
+            ];
+            ensure!(
+                kinds.into_iter().filter(|&is| is).count() == 1,
+                "{}: wants one of mechanism, architecture, peer and redis-benchmark",
+                place()
+            );
+            let benchmark = variant.redis_benchmark.is_some();
+            ensure!(!benchmark || self.redis.is_some(), "{}: there is no [redis]", place());
+            if variant.peer.is_some() || benchmark {
+                ensure!(
+                    self.full.warmup_seconds == 0.0 && self.quick.warmup_seconds == 0.0,
+                    "{}: it does not tell how much it has answered at the end of a warm-up: \
+                     warmup-seconds = 0",
+                    place()
+                );
+                ensure!(variant.server.is_empty(), "{}: server is for Pollux", place());
+                ensure!(
+                    self.kernel_calls.is_empty() && self.phase.is_empty() && self.rate.is_none(),
+                    "{}: no calls of it are counted, and it has no [rate] and no phases",
+                    place()
+                );
+                let guestbook = self.workload == Some(Workload::Guestbook);
+                ensure!(benchmark || !guestbook, "{}: a peer has no guestbook", place());
+            }
+            let limited = variant.only.keys().chain(variant.at_most.keys());
+            for name in limited.clone() {
+                let axis = self.axis.iter().any(|axis| axis.name == *name);
+                ensure!(axis, "{}: no axis {name:?}", place());
+            }
+            ensure!(
+                variant.because.is_some() == (limited.count() > 0),
+                "{}: only, at-most and because belong together",
+                place()
+            );
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,253 @@
+//! Other servers, as their documentation advises to set them up: one worker, no access log, connections
+//! kept for as many requests as they allow.
+//!
+//! The one home of such configurations: the laboratory's experiments and the bench (`pollux-bench`) start
+//! the same ones. A peer that is not installed is told, and nothing stands in for it.
+
+mod apache;
+mod h2o;
+mod haproxy;
+mod lighttpd;
+mod nginx;
+mod squid;
+#[cfg(test)]
+mod tests;
+mod traffic_server;
+mod varnish;
+
+use anyhow::{Context as _, bail};
+use serde::{Deserialize, Serialize};
+use std::{
+    ffi::OsString,
+    fs,
+    net::{SocketAddr, TcpListener},
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// One of the servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Peer {
+    /// nginx; as a front end with proxy_cache.
+    Nginx,
+    /// h2o, for files.
+    H2o,
+    /// lighttpd, for files.
+    Lighttpd,
+    /// Apache with a process for each connection (mpm_prefork).
+    ApachePrefork,
+    /// Apache with a thread for each connection (mpm_worker).
+    ApacheWorker,
+    /// Apache with a thread for each request (mpm_event); as a front end with mod_cache.
+    ApacheEvent,
+    /// Varnish, a front end.
+    Varnish,
+    /// HAProxy with its cache, a front end.
+    Haproxy,
+    /// Squid, a front end.
+    Squid,
+    /// Apache Traffic Server, a front end.
+    TrafficServer,
+}
+
+/// What it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It serves the files of [`Place::documents`].
+    Files,
+    /// It caches what an origin answers, over connections that are kept.
+    Front {
+        /// The origin.
+        origin: SocketAddr,
+    },
+}
+
+/// Where it runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// The document root.
+    pub documents: &'a Path,
+    /// A folder of its own, for configuration, logs and process ids.
+    pub scratch: &'a Path,
+}
+
+/// A peer that is ready to be started: its files are written.
+#[derive(Clone, Debug)]
+pub struct SetUp {
+    /// The program with its arguments. It stays in the foreground, and ends with its workers at SIGTERM.
+    pub program: Vec<OsString>,
+    /// What its environment has beside that of this process.
+    pub environment: Vec<(&'static str, OsString)>,
+    /// Where it will listen.
+    pub address: SocketAddr,
+}
+
+impl Peer {
+    /// Every one.
+    pub const ALL: [Self; 10] = [
+        Self::Nginx,
+        Self::H2o,
+        Self::Lighttpd,
+        Self::ApachePrefork,
+        Self::ApacheWorker,
+        Self::ApacheEvent,
+        Self::Varnish,
+        Self::Haproxy,
+        Self::Squid,
+        Self::TrafficServer,
+    ];
+
+    /// The name in experiments, tables and raw data.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nginx => "nginx",
+            Self::H2o => "h2o",
+            Self::Lighttpd => "lighttpd",
+            Self::ApachePrefork => "apache-prefork",
+            Self::ApacheWorker => "apache-worker",
+            Self::ApacheEvent => "apache-event",
+            Self::Varnish => "varnish",
+            Self::Haproxy => "haproxy",
+            Self::Squid => "squid",
+            Self::TrafficServer => "traffic-server",
+        }
+    }
+
+    /// The name of its program.
+    fn program_name(self) -> &'static str {
+        match self {
+            Self::Nginx => "nginx",
+            Self::H2o => "h2o",
+            Self::Lighttpd => "lighttpd",
+            Self::ApachePrefork | Self::ApacheWorker | Self::ApacheEvent => "apache2",
+            Self::Varnish => "varnishd",
+            Self::Haproxy => "haproxy",
+            Self::Squid => "squid",
+            Self::TrafficServer => "traffic_server",
+        }
+    }
+
+    /// Its program. Debian keeps some in sbin, which is not on everyone's PATH.
+    ///
+    /// # Errors
+    /// When it is not installed; with what installs it.
+    pub fn program(self) -> anyhow::Result<PathBuf> {
+        let name = self.program_name();
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+        folders.push("/usr/sbin".into());
+        match folders.iter().map(|folder| folder.join(name)).find(|path| path.is_file()) {
+            Some(path) => Ok(path),
+            None => bail!("{name} is not installed: run `scripts/setup peers`"),
+        }
+    }
+
+    /// The first line that the program prints of its version.
+    pub fn version(self) -> String {
+        let flag = match self {
+            Self::Varnish => "-V",
+            Self::TrafficServer => "--version",
+            _ => "-v",
+        };
+        let Ok(output) = self.program().and_then(|p| Ok(Command::new(p).arg(flag).output()?))
+        else {
+            return "not found".into();
+        };
+        let text = [output.stdout, output.stderr].concat();
+        String::from_utf8_lossy(&text).lines().next().unwrap_or("").trim().to_owned()
+    }
+
+    /// Writes its configuration.
+    ///
+    /// # Errors
+    /// When it is not installed, is not made for the role, or its files cannot be written.
+    pub fn set_up(self, role: Role, place: Place<'_>) -> anyhow::Result<SetUp> {
+        let executable = self.program()?;
+        let address = free_address()?;
+        let making = Making { peer: self, executable, address, role, place };
+        match self {
+            Self::Nginx => nginx::set_up(&making),
+            Self::H2o => h2o::set_up(&making),
+            Self::Lighttpd => lighttpd::set_up(&making),
+            Self::ApachePrefork | Self::ApacheWorker | Self::ApacheEvent => apache::set_up(&making),
+            Self::Varnish => varnish::set_up(&making),
+            Self::Haproxy => haproxy::set_up(&making),
+            Self::Squid => squid::set_up(&making),
+            Self::TrafficServer => traffic_server::set_up(&making),
+        }
+    }
+}
+
+/// What a configuration is made from.
+struct Making<'a> {
+    peer: Peer,
+    executable: PathBuf,
+    address: SocketAddr,
+    role: Role,
+    place: Place<'a>,
+}
+
+impl Making<'_> {
+    fn write(&self, name: &str, text: &str) -> anyhow::Result<PathBuf> {
+        let path = self.place.scratch.join(name);
+        fs::write(&path, text).with_context(|| path.display().to_string())?;
+        Ok(path)
+    }
+
+    /// A folder below the scratch.
+    fn folder(&self, name: &str) -> anyhow::Result<PathBuf> {
+        let path = self.place.scratch.join(name);
+        fs::create_dir_all(&path).with_context(|| path.display().to_string())?;
+        Ok(path)
+    }
+
+    /// A folder below the scratch that any user may write to.
+    fn shared_folder(&self, name: &str) -> anyhow::Result<PathBuf> {
+        let path = self.folder(name)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o777))?;
+        Ok(path)
+    }
+
+    /// Lets other users into the temporary folders: workers are not root where root starts them.
+    fn open_to_workers(&self) -> anyhow::Result<()> {
+        let temporary = std::env::temp_dir();
+        for folder in [self.place.documents, self.place.scratch] {
+            for part in folder.ancestors().take_while(|part| *part != temporary) {
+                if !part.starts_with(&temporary) {
+                    break;
+                }
+                let mode = fs::metadata(part)?.permissions().mode() | 0o055;
+                fs::set_permissions(part, fs::Permissions::from_mode(mode))
+                    .with_context(|| part.display().to_string())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn origin(&self) -> anyhow::Result<SocketAddr> {
+        match self.role {
+            Role::Front { origin } => Ok(origin),
+            Role::Files => bail!("{} serves no files here", self.peer.name()),
+        }
+    }
+
+    fn only_files(&self) -> anyhow::Result<()> {
+        match self.role {
+            Role::Files => Ok(()),
+            Role::Front { .. } => bail!("{} has no cache for an origin", self.peer.name()),
+        }
+    }
+
+    fn started_with<const N: usize>(&self, arguments: [&str; N]) -> SetUp {
+        let arguments = arguments.iter().map(OsString::from);
+        let program = std::iter::once(self.executable.clone().into()).chain(arguments).collect();
+        SetUp { program, environment: Vec::new(), address: self.address }
+    }
+}
+
+/// A loopback address whose port was free a moment ago.
+pub fn free_address() -> anyhow::Result<SocketAddr> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+}

@@ -1,0 +1,73 @@
+//! Apache: as many connections at a time as Debian's own configuration of each MPM has, 150, which is what
+//! its users have; all processes from the start, since it adds few a second;
+//! <https://httpd.apache.org/docs/2.4/mod/>.
+
+use super::{Making, Peer, Role, SetUp};
+use anyhow::bail;
+
+/// Where Debian has its modules.
+const MODULES: &str = "/usr/lib/apache2/modules";
+
+pub(super) fn set_up(making: &Making<'_>) -> anyhow::Result<SetUp> {
+    // A front end is to hold thousands of idle clients, which Debian's 150 workers do not.
+    let front = matches!(making.role, Role::Front { .. });
+    let (mpm, pool) = match making.peer {
+        Peer::ApachePrefork => (
+            "prefork",
+            "StartServers 150\nMinSpareServers 10\nMaxSpareServers 150\nMaxRequestWorkers 150\n",
+        ),
+        Peer::ApacheWorker => (
+            "worker",
+            "StartServers 6\nMinSpareThreads 25\nMaxSpareThreads 150\nThreadLimit 64\n\
+             ThreadsPerChild 25\nMaxRequestWorkers 150\n",
+        ),
+        Peer::ApacheEvent if front => (
+            "event",
+            "StartServers 1\nServerLimit 1\nThreadLimit 64\nThreadsPerChild 64\n\
+             MinSpareThreads 1\nMaxSpareThreads 64\nMaxRequestWorkers 64\n\
+             AsyncRequestWorkerFactor 300\n",
+        ),
+        Peer::ApacheEvent => (
+            "event",
+            "StartServers 6\nMinSpareThreads 25\nMaxSpareThreads 150\nThreadLimit 64\n\
+             ThreadsPerChild 25\nMaxRequestWorkers 150\n",
+        ),
+        other => bail!("{} is no Apache", other.name()),
+    };
+    let mut modules = vec![format!("mpm_{mpm}"), "authz_core".into(), "mime".into()];
+    let scratch = making.place.scratch.display();
+    let documents = making.place.documents.display();
+    let served = match making.role {
+        Role::Files => format!("DocumentRoot \"{documents}\"\n"),
+        Role::Front { origin } => {
+            let more = ["proxy", "proxy_http", "cache", "cache_socache", "socache_shmcb"];
+            modules.extend(more.map(str::to_owned));
+            format!(
+                "ProxyPass \"/\" \"http://{origin}/\" keepalive=On ttl=600\nProxyPreserveHost On\n\
+                 CacheSocache \"shmcb:{scratch}/socache(67108864)\"\nCacheEnable socache /\n\
+                 CacheQuickHandler on\nCacheLock on\nCacheLockPath {scratch}/lock\n"
+            )
+        }
+    };
+    let loaded: String = modules
+        .iter()
+        .map(|name| format!("LoadModule {name}_module {MODULES}/mod_{name}.so\n"))
+        .collect();
+    making.write("mime.types", "text/plain txt\n")?;
+    let path = making.write(
+        &format!("apache-{mpm}.conf"),
+        &format!(
+            "{loaded}ServerRoot \"{scratch}\"\nServerName localhost\nListen {address}\n\
+             ListenBacklog 4096\nPidFile {scratch}/apache.pid\nErrorLog {scratch}/apache.err\n\
+             LogLevel crit\nMutex file:{scratch} default\nTypesConfig {scratch}/mime.types\n\
+             User www-data\nGroup www-data\n\
+             {pool}MaxConnectionsPerChild 0\nKeepAlive On\nKeepAliveTimeout 600\n\
+             MaxKeepAliveRequests 0\nTimeout 600\nAcceptFilter http none\nEnableSendfile On\n\
+             <Directory />\nAllowOverride None\nRequire all granted\n</Directory>\n{served}",
+            address = making.address,
+        ),
+    )?;
+    making.shared_folder("lock")?;
+    making.open_to_workers()?;
+    Ok(making.started_with(["-D", "FOREGROUND", "-f", &path.display().to_string()]))
+}

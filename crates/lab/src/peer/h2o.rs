@@ -1,0 +1,21 @@
+//! h2o: <https://h2o.examp1e.net/configure.html>.
+
+use super::{Making, SetUp};
+
+pub(super) fn set_up(making: &Making<'_>) -> anyhow::Result<SetUp> {
+    making.only_files()?;
+    let scratch = making.place.scratch.display();
+    let documents = making.place.documents.display();
+    let path = making.write(
+        "h2o.yaml",
+        &format!(
+            "num-threads: 1\nmax-connections: 16000\nhttp1-request-timeout: 600\n\
+             user: {user}\npid-file: {scratch}/h2o.pid\nerror-log: {scratch}/h2o.err\n\
+             hosts:\n  default:\n    listen:\n      host: 127.0.0.1\n      port: {port}\n\
+             \x20   paths:\n      /:\n        file.dir: {documents}\n",
+            user = std::env::var("USER").unwrap_or_else(|_| "root".into()),
+            port = making.address.port(),
+        ),
+    )?;
+    Ok(making.started_with(["-c", &path.display().to_string()]))
+}

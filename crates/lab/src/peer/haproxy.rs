@@ -1,0 +1,21 @@
+//! HAProxy: <https://docs.haproxy.org/2.6/configuration.html#6>.
+
+use super::{Making, SetUp};
+
+pub(super) fn set_up(making: &Making<'_>) -> anyhow::Result<SetUp> {
+    let origin = making.origin()?;
+    let address = making.address;
+    let path = making.write(
+        "haproxy.cfg",
+        &format!(
+            "global\n maxconn 9000\n nbthread 1\n\
+             defaults\n mode http\n timeout client 600s\n timeout server 600s\n timeout connect 5s\n\
+             \x20timeout http-keep-alive 600s\n timeout http-request 600s\n http-reuse always\n\
+             cache front\n total-max-size 256\n max-age 3600\n process-vary off\n\
+             frontend clients\n bind {address} backlog 4096\n default_backend origin\n\
+             backend origin\n http-request cache-use front\n http-response cache-store front\n\
+             \x20server origin {origin} maxconn 1000\n"
+        ),
+    )?;
+    Ok(making.started_with(["-db", "-f", &path.display().to_string()]))
+}

@@ -1,0 +1,31 @@
+//! Squid as an accelerator: <http://www.squid-cache.org/Doc/config/>.
+
+use super::{Making, SetUp};
+use std::os::unix::fs::PermissionsExt as _;
+
+pub(super) fn set_up(making: &Making<'_>) -> anyhow::Result<SetUp> {
+    let origin = making.origin()?;
+    let scratch = making.place.scratch.display();
+    let path = making.write(
+        "squid.conf",
+        &format!(
+            "http_port {address} accel defaultsite=localhost no-vhost\n\
+             cache_peer {host} parent {port} 0 no-query originserver name=origin\n\
+             http_access allow all\ncache_mem 256 MB\nmemory_replacement_policy lru\n\
+             collapsed_forwarding on\naccess_log none\ncache_log {scratch}/squid.log\n\
+             cache_store_log none\npid_filename none\ncoredump_dir {scratch}\nworkers 1\n\
+             max_filedescriptors 16000\nclient_idle_pconn_timeout 600 seconds\n\
+             request_timeout 600 seconds\nshutdown_lifetime 0 seconds\nicp_port 0\n\
+             pinger_enable off\nclient_db off\nvisible_hostname localhost\n\
+             cache_effective_user proxy\n",
+            address = making.address,
+            host = origin.ip(),
+            port = origin.port(),
+        ),
+    )?;
+    // Its log is written by the user proxy when root starts it.
+    let log = making.write("squid.log", "")?;
+    std::fs::set_permissions(log, std::fs::Permissions::from_mode(0o666))?;
+    making.open_to_workers()?;
+    Ok(making.started_with(["-N", "-f", &path.display().to_string()]))
+}

@@ -1,0 +1,29 @@
+//! Varnish: <https://varnish-cache.org/docs/7.1/reference/varnishd.html>.
+
+use super::{Making, SetUp};
+
+pub(super) fn set_up(making: &Making<'_>) -> anyhow::Result<SetUp> {
+    let origin = making.origin()?;
+    let folder = making.folder("varnish")?;
+    Ok(making.started_with([
+        "-F",
+        "-j",
+        "none",
+        "-n",
+        &folder.display().to_string(),
+        "-a",
+        &making.address.to_string(),
+        "-b",
+        &origin.to_string(),
+        "-s",
+        "malloc,256m",
+        "-T",
+        "none",
+        "-p",
+        "thread_pools=1",
+        "-p",
+        "timeout_idle=600",
+        "-p",
+        "listen_depth=4096",
+    ]))
+}

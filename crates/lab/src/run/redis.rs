@@ -1,0 +1,200 @@
+//! A Redis of the experiment's own.
+
+use super::{interrupt::Interrupt, process::Process};
+use crate::{experiment::Redis, measure, peer};
+use anyhow::{Context as _, bail, ensure};
+use std::{
+    ffi::OsString,
+    io::{BufRead, BufReader, Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+/// How long it may take to answer.
+const ANSWER: Duration = Duration::from_secs(30);
+/// The keys of the guestbook (`pollux-guestbook`).
+const REMARKS: &str = "guestbook_remarks";
+const VISITORS: &str = "visitor_count";
+/// As many clients as RLIMIT_NOFILE has room for, or Redis itself lowers it.
+const MAX_CLIENTS: &str = "19000";
+
+/// A Redis that runs; it ends with the value.
+#[derive(Debug)]
+pub struct Running {
+    process: Process,
+    address: SocketAddr,
+    cpu: u32,
+    _directory: TempDir,
+}
+
+/// Where one of Redis' programs is.
+fn program(name: &str) -> anyhow::Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|p| p.is_file());
+    found.with_context(|| format!("{name} is not installed: run `scripts/setup test`"))
+}
+
+impl Running {
+    /// Starts it on `cpu`, without persistence, and fills it.
+    ///
+    /// # Errors
+    /// When it is not installed, or does not answer.
+    pub fn start(redis: &Redis, cpu: u32, interrupt: &Interrupt) -> anyhow::Result<Self> {
+        let address = peer::free_address()?;
+        let directory = tempfile::Builder::new().prefix("pollux-lab-redis-").tempdir()?;
+        let executable = program("redis-server")?;
+        let mut words: Vec<OsString> = ["taskset", "-c"].map(OsString::from).into();
+        words.push(cpu.to_string().into());
+        words.push(executable.into());
+        let port = address.port().to_string();
+        let options = [
+            "--bind",
+            "127.0.0.1",
+            "--port",
+            &port,
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+            "--daemonize",
+            "no",
+            "--maxclients",
+            MAX_CLIENTS,
+            "--tcp-backlog",
+            "4096",
+            "--loglevel",
+            "warning",
+            "--dir",
+        ];
+        words.extend(options.map(OsString::from));
+        words.push(directory.path().into());
+        let mut process = Process::spawn("Redis", &words)?;
+        let started_at = Instant::now();
+        while TcpStream::connect(address).is_err() {
+            interrupt.check()?;
+            if process.ended().is_some() || started_at.elapsed() > ANSWER {
+                process.drain_stderr();
+                bail!("{}", process.complaint("does not answer"));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let running = Self { process, address, cpu, _directory: directory };
+        running.fill(redis.remarks)?;
+        Ok(running)
+    }
+
+    fn fill(&self, remarks: u32) -> anyhow::Result<()> {
+        for number in 0..remarks {
+            let remark = format!("Remark {number} of a guest who liked the place - Guest {number}");
+            let said = self.command(&["RPUSH", REMARKS, &remark])?;
+            ensure!(said == format!(":{}", number + 1), "Redis said {said:?} to RPUSH");
+        }
+        Ok(())
+    }
+
+    fn command(&self, words: &[&str]) -> anyhow::Result<String> {
+        let mut stream = TcpStream::connect(self.address)?;
+        stream.set_read_timeout(Some(ANSWER))?;
+        let mut text = format!("*{}\r\n", words.len());
+        for word in words {
+            text.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+        }
+        stream.write_all(text.as_bytes())?;
+        let mut line = String::new();
+        BufReader::new(&stream).take(4096).read_line(&mut line)?;
+        Ok(line.trim_end().to_owned())
+    }
+
+    /// Its URL for `--store`.
+    pub fn url(&self) -> String {
+        format!("redis://{}/0", self.address)
+    }
+
+    /// The CPU that it runs on.
+    pub fn cpu(&self) -> u32 {
+        self.cpu
+    }
+
+    /// Its command line.
+    pub fn command_line(&self) -> &str {
+        self.process.command()
+    }
+
+    /// Its CPU time so far, in nanoseconds.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn cpu_ns(&self) -> anyhow::Result<u64> {
+        Ok(measure::cpu_time(self.process.pid())?.run_ns)
+    }
+
+    /// The command line of Redis' own benchmark for one of the two commands of a page.
+    ///
+    /// # Errors
+    /// When it is not installed.
+    pub fn benchmark(
+        &self,
+        cpu: u32,
+        connections: u32,
+        pipeline: u32,
+        requests: u64,
+        shown: Option<u32>,
+    ) -> anyhow::Result<Vec<OsString>> {
+        let mut words: Vec<OsString> = ["taskset", "-c"].map(OsString::from).into();
+        words.push(cpu.to_string().into());
+        words.push(program("redis-benchmark")?.into());
+        let port = self.address.port().to_string();
+        let text = [connections, pipeline].map(|number| number.to_string());
+        let requests = requests.to_string();
+        let options = [
+            "-h",
+            "127.0.0.1",
+            "-p",
+            &port,
+            "-c",
+            &text[0],
+            "-P",
+            &text[1],
+            "-n",
+            &requests,
+            "--csv",
+        ];
+        words.extend(options.map(OsString::from));
+        match shown {
+            Some(shown) => {
+                let first = format!("-{shown}");
+                words.extend(["LRANGE", REMARKS, &first, "-1"].map(OsString::from));
+            }
+            None => words.extend(["INCR", VISITORS].map(OsString::from)),
+        }
+        Ok(words)
+    }
+}
+
+/// The requests a second in what the benchmark wrote with `--csv`.
+///
+/// # Errors
+/// When there is no such column.
+pub fn rate_rps(csv: &str) -> anyhow::Result<f64> {
+    let line = csv.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
+    // The name of the test may hold commas; it is in quotes, as all fields are.
+    let fields: Vec<&str> = line.trim().trim_matches('"').split("\",\"").collect();
+    let rate = fields.get(1).and_then(|field| field.parse::<f64>().ok());
+    rate.filter(|rate| *rate > 0.0).with_context(|| format!("redis-benchmark wrote {csv:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_in_the_benchmarks_table() {
+        let csv =
+            "\"test\",\"rps\",\"avg_latency_ms\"\n\"LRANGE a -100, -1\",\"41666.67\",\"1.0\"\n";
+        assert_eq!(rate_rps(csv).unwrap(), 41_666.67);
+        assert!(rate_rps("").is_err());
+        assert!(rate_rps("\"test\",\"rps\"\n").is_err());
+    }
+}

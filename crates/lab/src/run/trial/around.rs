@@ -1,0 +1,147 @@
+//! What a run has around its server: an origin, another load, another server in its place, Redis' benchmark.
+
+use super::*;
+
+/// How many remarks a page shows when nothing else is said (`pollux serve --guestbook-shown`).
+const DEFAULT_SHOWN: u32 = 100;
+
+/// What stands behind the server, and what it is asked for.
+pub(super) struct Around<'a> {
+    pub(super) origin: Option<&'a Server>,
+    pub(super) request: Option<&'a Request>,
+}
+
+impl Around<'_> {
+    /// How many requests have come to the origin.
+    pub(super) fn asked(&self, interrupt: &Interrupt) -> anyhow::Result<Option<u64>> {
+        let Some(origin) = self.origin else { return Ok(None) };
+        Ok(origin.statistics(interrupt)?["requests"].as_u64())
+    }
+}
+
+impl Bench<'_> {
+    /// Starts what is behind a front end.
+    pub(super) fn start_origin(
+        &self,
+        site: &Site,
+        request: Option<&Request>,
+    ) -> anyhow::Result<Option<Server>> {
+        let Some(origin) = &self.experiment.origin else { return Ok(None) };
+        let mut flags = origin.server.clone();
+        flags.extend(request.map(|request| request.origin.clone()).unwrap_or_default());
+        flags.insert("listen".into(), Value::Word("127.0.0.1:0".into()));
+        flags.insert("pin".into(), Value::Number(f64::from(self.cpus.generator)));
+        flags.insert("json".into(), Value::Flag(true));
+        let mut program = with_flags(&self.programs.serve, &flags);
+        program.push(site.root().into());
+        Server::start(&program, self.interrupt).context("the origin").map(Some)
+    }
+
+    /// Starts what is measured.
+    pub(super) fn start_server(
+        &self,
+        site: &Site,
+        variant: &Variant,
+        cell: &Cell,
+        around: &Around<'_>,
+        scratch: &Path,
+    ) -> anyhow::Result<Server> {
+        let Some(peer) = variant.peer else {
+            return Server::start(&self.serve(site, variant, cell, around)?, self.interrupt);
+        };
+        let role = match around.origin {
+            Some(origin) => Role::Front { origin: origin.address.parse().context("the origin")? },
+            None => Role::Files,
+        };
+        let place = Place { documents: &site.root(), scratch };
+        // Another document than the ones that are measured, to a cache.
+        let path = format!("{}?is-there", site.path());
+        let set_up = peer.set_up(role, place)?;
+        Server::start_peer(peer.name(), &set_up, self.cpus.server, &path, self.interrupt)
+    }
+
+    /// Starts the load beside the one that is measured, and waits until it has come through to the origin;
+    /// it ends with the value.
+    pub(super) fn storm(
+        &self,
+        site: &Site,
+        url: &str,
+        around: &Around<'_>,
+        step: &Step<'_>,
+        trial: &mut Trial,
+    ) -> anyhow::Result<Option<Process>> {
+        let Some(storm) = around.request.and_then(|request| request.storm) else { return Ok(None) };
+        let mut flags = self.experiment.load.clone();
+        flags.insert("rate".into(), Value::Number(storm.rps));
+        let urls = site.distinct(storm.distinct, "storm")?;
+        flags.insert("url-file".into(), Value::Word(urls.display().to_string()));
+        let longest_s = step.window_s + LOAD_GRACE.as_secs_f64();
+        flags.insert("duration".into(), Value::Word(format!("{longest_s}s")));
+        flags.insert("pin".into(), Value::Number(f64::from(self.cpus.generator)));
+        flags.insert("json".into(), Value::Flag(true));
+        let mut program = with_flags(&self.programs.load, &flags);
+        program.push(url.into());
+        let process = Process::spawn_with("the storm", &program, self.generator_turn)?;
+        trial.commands.push(process.command().to_owned());
+        let before = around.asked(self.interrupt)?;
+        let deadline = Instant::now() + LOAD_GRACE;
+        while around.asked(self.interrupt)? == before {
+            anyhow::ensure!(Instant::now() < deadline, "{}", process.complaint("did not begin"));
+            self.sleep_until(Instant::now() + INTERRUPT_GRAIN)?;
+        }
+        Ok(Some(process))
+    }
+
+    /// Lets Redis' own benchmark send the commands of a page, one kind after the other: together they
+    /// say how many pages Redis has in it.
+    pub(super) fn benchmark_redis(
+        &self,
+        benchmark: &RedisBenchmark,
+        trial: &mut Trial,
+    ) -> anyhow::Result<()> {
+        let redis = self.redis.context("an experiment with its benchmark has a Redis")?;
+        let shown = self.experiment.server.get("guestbook-shown").and_then(Value::number);
+        let shown = shown.map_or(DEFAULT_SHOWN, |shown| shown as u32);
+        let started_at = Instant::now();
+        let mut page_s = 0.0;
+        for shown in [Some(shown), None] {
+            let RedisBenchmark { connections, pipeline, requests } = *benchmark;
+            let cpu = self.cpus.server;
+            let program = redis.benchmark(cpu, connections, pipeline, requests.into(), shown)?;
+            let mut process = Process::spawn("redis-benchmark", &program)?;
+            trial.commands.push(process.command().to_owned());
+            let (status, text) = process.output(LOAD_GRACE, self.interrupt)?;
+            anyhow::ensure!(status.success(), "{}", process.complaint("failed"));
+            page_s += 1.0 / redis::rate_rps(&text)?;
+        }
+        trial.raw.wall_ns = started_at.elapsed().as_nanos() as u64;
+        trial.mechanism = "redis-benchmark".into();
+        trial.raw.load = serde_json::json!({
+            "valid": true, "mode": "closed", "reply_rate_rps": { "mean": 1.0 / page_s },
+        });
+        Ok(())
+    }
+
+    /// The connections by which the server's memory is divided, where that is asked and they are many.
+    pub(super) fn memory_per(&self, cell: &Cell) -> Option<u64> {
+        let number = cell.point.get(self.experiment.memory_per.as_ref()?)?.number()?;
+        Some(number as u64).filter(|&connections| connections >= LEAST_CONNECTIONS)
+    }
+
+    /// What the server takes in the middle of a window that began at `start`, above what the kernel had
+    /// in use before there was a server: all of it, and so the pool of one that has a pool.
+    pub(super) fn loaded(
+        &self,
+        server: &Server,
+        before: Option<Memory>,
+        start: Instant,
+        step: &Step<'_>,
+    ) -> anyhow::Result<Option<Held>> {
+        let Some((before, connections)) = before.zip(self.memory_per(step.cell)) else {
+            return Ok(None);
+        };
+        self.sleep_until(start + Duration::from_secs_f64(step.window_s / 2.0))?;
+        let memory = memory::now(&measure::processes(server.pid())?)? - before;
+        Ok(Some(Held { connections, memory, ..Held::default() }))
+    }
+}
