@@ -18,6 +18,12 @@ demo: ## build, then measure what idle connections cost under every mechanism (9
 	@./target/release/pollux lab run idle --quick $(if $(OUT),--out $(OUT))
 	@printf '\nServe a directory of your own:\n  ./target/release/pollux serve DIR --listen 127.0.0.1:8080\n'
 
+.PHONY: demo-frontend
+demo-frontend: ## Pollux before Debian's Apache: a load through it, Apache stopped, and still every request answered (half a minute)
+	@scripts/setup build peers
+	$(CARGO) build --release --locked --bin pollux
+	@scripts/demo-frontend
+
 .PHONY: test
 test: ## everything that CI runs: format, lints, documentation, all tests, test-kmod
 	@scripts/setup build test guest mpi
@@ -118,7 +124,7 @@ bench-kmod: ## instructions per wait of /dev/poll beside epoll, in deterministic
 
 .PHONY: publish
 publish: ## run every experiment's quick form and keep it under docs/runs, with docs/papers.md (an hour, on a quiet machine)
-	@scripts/setup build test guest
+	@scripts/setup build test guest peers
 	$(CARGO) build --release --locked --bin pollux
 	scripts/publish host
 	scripts/publish deterministic
