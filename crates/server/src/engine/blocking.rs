@@ -261,14 +261,7 @@ impl<A: Application> Blocking<A> {
 
     /// The exchange waits for something that the application has asked for.
     fn wait_for_application(&mut self) {
-        let turns = self.turns;
-        self.perform();
-        if self.turns != turns {
-            // It has gone on already, and may need something else.
-            return;
-        }
-        // It may not be ours any more.
-        let Some(client) = self.client.as_mut().filter(|client| !client.is_broken) else { return };
+        let Some(client) = &mut self.client else { return };
         if client.connection.round(&mut self.outbox).takes_owed_room() {
             return self.wake(Wake::Room);
         }

@@ -26,6 +26,7 @@ impl<A: Application> Blocking<A> {
             Ok(()) => {
                 client.connection.take_raw();
                 client.is_broken = true;
+                self.turns += 1;
                 let peer = self.local.log.as_ref().and_then(|log| log.peer);
                 self.local.log_hand_over(peer, what.line());
                 self.connections.handed_over += 1;
