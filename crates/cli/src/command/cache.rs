@@ -14,9 +14,15 @@ use std::{
 };
 
 const EXAMPLES: &str = "\
-The server has to run with `--cache SIZE --control PATH`. What it says on that
-socket is documented: a line of JSON for each request, lines of JSON for each
-answer.
+The server has to run with `--cache SIZE --control PATH`. Other programs may
+speak on that socket too: a line of JSON asks, lines of JSON answer, of which
+the last one has the event \"end\" or \"error\". To ask:
+  {\"command\":\"list\",\"prefix\":\"http://a.example/img/\",\"limit\":100}
+  {\"command\":\"show\",\"url\":\"http://a.example/\"}
+  {\"command\":\"purge\",\"what\":{\"surrogate_key\":\"article-7\"}}
+  {\"command\":\"purge\",\"what\":\"all\"}            (or {\"url\":…}, {\"prefix\":…})
+  {\"command\":\"statistics\"}
+where an octet of a URL or a field is a character, U+0000 to U+00FF.
 
 Exit status: 0 when it was done, 1 when the URL of `show` is not stored, 2 for a
 command line that is not understood, 3 when the server cannot be asked.";
