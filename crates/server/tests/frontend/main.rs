@@ -8,6 +8,7 @@ mod every;
 mod handover;
 mod misbehaving;
 mod passing;
+mod peers;
 mod places;
 mod tunnels;
 
