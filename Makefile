@@ -25,7 +25,7 @@ demo-frontend: ## Pollux before Debian's Apache: a load through it, Apache stopp
 	@scripts/demo-frontend
 
 .PHONY: test
-test: ## everything that CI runs: format, lints, documentation, all tests, test-kmod
+test: ## everything that CI runs: format, lints, documentation, all tests, /dev/poll in guests
 	@scripts/setup build test guest mpi
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
@@ -33,7 +33,7 @@ test: ## everything that CI runs: format, lints, documentation, all tests, test-
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked --workspace --no-deps --document-private-items
 	POLLUX_VM_REQUIRED=1 POLLUX_MPI_REQUIRED=1 POLLUX_REDIS_REQUIRED=1 \
 		$(CARGO) test --locked --workspace --no-fail-fast
-	kmod/test
+	kmod/test brief
 
 .PHONY: test-fresh
 test-fresh: ## `make test` and `make demo` on bare Debian 12 and 13 (as root; an hour or more); OUT=FOLDER keeps what they said
@@ -46,7 +46,7 @@ test-install: ## `cargo install` of the program, into a folder of its own
 	target/installed/bin/pollux --version
 
 .PHONY: test-kmod
-test-kmod: ## /dev/poll in guests, stock kernels and the newest: selftests, contract suite, races widened
+test-kmod: ## the same at length, and the newest kernel: all combinations of options, races widened
 	@scripts/setup build guest
 	kmod/test
 	kmod/test newest
