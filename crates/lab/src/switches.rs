@@ -25,7 +25,7 @@ impl Switches {
     /// Counts, from now on, those of `pid`, of its descendants, and of what they start.
     ///
     /// # Errors
-    /// When the kernel does not allow it, or there are more threads than [`MAX_THREADS`].
+    /// When the kernel does not allow it, or there are more threads than `MAX_THREADS`.
     pub fn of(pid: u32) -> anyhow::Result<Self> {
         let mut counters = Vec::new();
         for pid in measure::processes(pid)? {
