@@ -5,7 +5,7 @@ use pollux_http::{
     output::Counter,
     request::{Unwritable, Writer},
 };
-use std::{fmt, net::SocketAddr, net::ToSocketAddrs, str::FromStr};
+use std::{fmt, net::SocketAddr, str::FromStr};
 
 /// An absolute `http` URL, split where a request needs it (RFC 9110 §4.2.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,10 +110,8 @@ pub fn check_authority(authority: &str) -> Result<()> {
 /// A name that does not resolve.
 pub fn resolve(host: &str, port: u16) -> Result<SocketAddr> {
     const PATIENCE: std::time::Duration = std::time::Duration::from_secs(1);
-    let addresses: Vec<_> = (host, port)
-        .to_socket_addrs()
-        .with_context(|| format!("the host {host:?} cannot be resolved"))?
-        .collect();
+    let addresses = pollux_sys::resolve(host, port)
+        .with_context(|| format!("the host {host:?} cannot be resolved"))?;
     let first = *addresses.first().with_context(|| format!("{host:?} has no address"))?;
     if addresses.len() == 1 {
         return Ok(first); // no connection that the server would count

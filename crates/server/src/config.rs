@@ -12,13 +12,7 @@ use pollux_event::MechanismSpec;
 use pollux_http::Limits;
 use pollux_sys::OwnFileTables;
 use std::{
-    fmt,
-    net::{SocketAddr, ToSocketAddrs},
-    num::NonZeroU32,
-    path::PathBuf,
-    str::FromStr,
-    sync::Arc,
-    time::Duration,
+    fmt, net::SocketAddr, num::NonZeroU32, path::PathBuf, str::FromStr, sync::Arc, time::Duration,
 };
 
 /// A server's configuration. [`Config::new`] has the defaults of the command line.
@@ -106,10 +100,15 @@ impl FromStr for Listen {
             };
         }
         let full = if text.starts_with(':') { format!("[::]{text}") } else { text.to_owned() };
-        let mut found = full.to_socket_addrs().map_err(|error| {
-            format!("{error}; wanted ADDRESS:PORT, [IPV6]:PORT, :PORT or unix:PATH")
-        })?;
-        found.next().map(Self::Tcp).ok_or_else(|| format!("{text:?} has no address"))
+        if let Ok(address) = full.parse() {
+            return Ok(Self::Tcp(address));
+        }
+        let wanted = "wanted ADDRESS:PORT, [IPV6]:PORT, :PORT or unix:PATH";
+        let (name, port) = full.rsplit_once(':').unwrap_or((&full, ""));
+        let port = port.parse().map_err(|_| format!("invalid socket address; {wanted}"))?;
+        let found =
+            pollux_sys::resolve(name, port).map_err(|error| format!("{error}; {wanted}"))?;
+        found.first().copied().map(Self::Tcp).ok_or_else(|| format!("{text:?} has no address"))
     }
 }
 

@@ -18,6 +18,7 @@ mod file_table;
 mod lock;
 mod poll;
 mod process;
+mod resolve;
 mod rights;
 #[cfg(feature = "io_uring")]
 mod ring;
@@ -38,6 +39,7 @@ pub use file_table::*;
 pub use lock::*;
 pub use poll::*;
 pub use process::*;
+pub use resolve::resolve;
 pub use rights::*;
 #[cfg(feature = "io_uring")]
 pub use ring::*;

@@ -17,7 +17,6 @@ use pollux_sys::{self as sys, PollFd};
 use socket2::SockRef;
 use std::{
     io,
-    net::ToSocketAddrs,
     os::fd::{AsFd, AsRawFd, OwnedFd},
 };
 
@@ -97,9 +96,7 @@ impl<A: Application> Blocking<A> {
 
     fn resolve(&mut self, question: Question) {
         let Question { name, port, to, note } = question;
-        let found = (name.as_str(), port).to_socket_addrs();
-        let answer = found
-            .map(Iterator::collect)
+        let answer = sys::resolve(&name, port)
             .map_err(|error| format!("{name} cannot be resolved: {error}"));
         self.local.clock.update();
         self.tell(to, Wake::Resolved(note, answer));

@@ -10,7 +10,7 @@ use anyhow::Context;
 use pollux_event::{Interest, Mechanism};
 use pollux_sys as sys;
 use std::{
-    net::{IpAddr, SocketAddr, ToSocketAddrs},
+    net::{IpAddr, SocketAddr},
     os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
     sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel},
     thread,
@@ -95,9 +95,7 @@ fn resolve_all(
     bell: &OwnedFd,
 ) {
     while let Ok(question) = questions.recv() {
-        let found = (question.name.as_str(), question.port).to_socket_addrs();
-        let answer = found
-            .map(Iterator::collect)
+        let answer = sys::resolve(&question.name, question.port)
             .map_err(|error| format!("{} cannot be resolved: {error}", question.name));
         if answers.send((question, answer)).is_err() {
             return;
