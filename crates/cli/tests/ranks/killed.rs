@@ -4,13 +4,22 @@ use crate::{Launcher, document, finish};
 use std::{
     fs,
     net::TcpListener,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
     time::{Duration, Instant},
 };
 
-/// Answers at once, for ever.
-fn server() -> String {
+/// Requests a second, of all ranks.
+const RATE: usize = 300;
+
+/// Answers at once, for ever. Its address, and how many it has answered.
+fn server() -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
+    let answered = Arc::new(AtomicUsize::new(0));
+    let count = answered.clone();
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
             use std::io::{Read, Write};
@@ -18,9 +27,10 @@ fn server() -> String {
             let mut head = [0; 4096];
             let _ = stream.read(&mut head);
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+            count.fetch_add(1, SeqCst);
         }
     });
-    format!("http://{address}/")
+    (format!("http://{address}/"), answered)
 }
 
 /// The process with these variables in its environment, or without, where the value is none.
@@ -42,10 +52,19 @@ fn find(variables: &[(&str, Option<&str>)]) -> Option<i32> {
 }
 
 fn kill_one(launcher: Launcher, tag: &str, is_stand_in: bool) {
-    let url = server();
+    let (url, answered) = server();
     let tag = format!("{tag}-{}", std::process::id());
-    let arguments =
-        ["load", &url, "--rate", "300", "--duration", "60s", "--max-lag", "1h", "--json"];
+    let arguments = [
+        "load",
+        &url,
+        "--rate",
+        &RATE.to_string(),
+        "--duration",
+        "60s",
+        "--max-lag",
+        "1h",
+        "--json",
+    ];
     let since = Instant::now();
     let child = launcher.start(3, &tag, &arguments);
     let mut variables =
@@ -72,8 +91,12 @@ fn kill_one(launcher: Launcher, tag: &str, is_stand_in: bool) {
         assert!(since.elapsed() < Duration::from_secs(30), "no rank 2");
         std::thread::sleep(Duration::from_millis(20));
     };
-    // Until it has met the others and sent some requests.
-    std::thread::sleep(Duration::from_secs(6));
+    // Until they have met, sent requests for three seconds, and told of some.
+    while answered.load(SeqCst) < 3 * RATE {
+        assert!(since.elapsed() < Duration::from_secs(90), "they send nothing");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let killed_at = Instant::now();
     rustix::process::kill_process(
         rustix::process::Pid::from_raw(pid).unwrap(),
         rustix::process::Signal::KILL,
@@ -81,7 +104,7 @@ fn kill_one(launcher: Launcher, tag: &str, is_stand_in: bool) {
     .unwrap();
     let output = finish(child);
     assert!(!output.status.success(), "a run that lost a rank is no success");
-    assert!(since.elapsed() < Duration::from_secs(50), "it went on");
+    assert!(killed_at.elapsed() < Duration::from_secs(40), "it went on");
     let report = document(&output);
     let reason = report["invalid_reason"].as_str().unwrap();
     assert!(reason.contains("rank 2 (") && reason.contains("was lost"), "{reason}");
