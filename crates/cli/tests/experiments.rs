@@ -83,6 +83,10 @@ fn hurried(id: &str) -> String {
         if id == "capacity" {
             axis["quick-values"] = vec![Value::Integer(10), Value::Integer(1500)].into();
         }
+        // The paper's 10,000 take a second each time.
+        if (id.starts_with("gammo") || id == "idle") && axis["name"].as_str() == Some("idle") {
+            axis.insert("quick-values".into(), vec![Value::Integer(0), Value::Integer(300)].into());
+        }
         if axis["name"].as_str() == Some("watched") {
             axis["quick-values"] = vec![Value::Integer(10), Value::Integer(60)].into();
         }
@@ -277,6 +281,41 @@ fn assert_distance(run: &Json, clients: &Json) {
         let wanted = rate * round_trip_s * 3.0 / 4.0;
         assert!(open >= wanted.floor(), "{open} open, {wanted} wanted");
     }
+}
+
+#[test]
+fn idle() {
+    runs_and_judges("idle");
+}
+
+#[test]
+fn gammo_fig1_2() {
+    runs_and_judges("gammo-fig1-2");
+}
+
+#[test]
+fn gammo_fig3_4() {
+    runs_and_judges("gammo-fig3-4");
+}
+
+#[test]
+fn gammo_fig5_6() {
+    runs_and_judges("gammo-fig5-6");
+}
+
+#[test]
+fn gammo_fig7() {
+    runs_and_judges("gammo-fig7");
+}
+
+#[test]
+fn gammo_specweb99() {
+    runs_and_judges("gammo-specweb99");
+}
+
+#[test]
+fn gammo_table1() {
+    runs_and_judges("gammo-table1");
 }
 
 #[test]

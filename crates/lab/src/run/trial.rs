@@ -464,7 +464,12 @@ impl Bench<'_> {
                     flags.remove("think-time");
                     flags.insert("requests-per-connection".into(), requests);
                 }
-                flags.insert("connections".into(), Value::Number(f64::from(connections)));
+                // It has all of its connections open from the beginning: a limit is their number.
+                let connections = match flags.remove("max-connections") {
+                    Some(Value::Number(most)) => most.min(f64::from(connections)),
+                    _ => f64::from(connections),
+                };
+                flags.insert("connections".into(), Value::Number(connections));
             }
             Drive::Rate(rps) => {
                 flags.insert("rate".into(), Value::Number(rps));
