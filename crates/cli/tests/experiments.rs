@@ -84,7 +84,7 @@ fn hurried(id: &str) -> String {
             axis["quick-values"] = vec![Value::Integer(10), Value::Integer(1500)].into();
         }
         // The paper's 10,000 take a second each time.
-        if (id.starts_with("gammo") || id == "idle") && axis["name"].as_str() == Some("idle") {
+        if ["gammo-specweb99", "idle"].contains(&id) && axis["name"].as_str() == Some("idle") {
             axis.insert("quick-values".into(), vec![Value::Integer(0), Value::Integer(300)].into());
         }
         if axis["name"].as_str() == Some("watched") {

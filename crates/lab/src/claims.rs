@@ -230,6 +230,11 @@ fn judge_part(outcome: &Outcome, claim: &Claim, variant: &str) -> Part {
         note: None,
     };
     let sides = Sides::of(outcome, claim, variant);
+    if let Some(reason) = sides.nothing_to_compare() {
+        part.verdict = Verdict::NotApplicable;
+        part.note = Some(reason);
+        return part;
+    }
     let Some(sample) = sides.sample() else {
         let (verdict, why) = why_missing(outcome, claim, variant, &sides);
         part.verdict = verdict;

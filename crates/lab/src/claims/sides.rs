@@ -57,6 +57,25 @@ impl<'a> Sides<'a> {
         })
     }
 
+    /// Why there is nothing to compare in this form of the experiment, which may have fewer values of an
+    /// axis than the claim speaks of.
+    pub(super) fn nothing_to_compare(&self) -> Option<String> {
+        let dimensions = &self.outcome.dimensions;
+        let absent = self.arms().flat_map(|arm| &arm.side.at).find(|(name, select)| {
+            let dimension = dimensions.iter().find(|dimension| dimension.name == **name);
+            dimension.is_some_and(|dimension| select.among(&dimension.values).is_none())
+        });
+        if let Some((name, select)) = absent {
+            return Some(format!("this form of the experiment has no {name} {}", select.0));
+        }
+        let b = self.b.as_ref()?;
+        let of = |arm: &Arm<'_>| (arm.variant.to_owned(), arm.metric.to_owned(), arm.points.clone());
+        let is_same = of(&self.a) == of(b)
+            && self.a.side.minus == b.side.minus
+            && self.a.side.take == b.side.take;
+        is_same.then(|| "both sides are the same in this form of the experiment".to_owned())
+    }
+
     fn pairs(&self) -> Vec<(Option<f64>, Option<f64>)> {
         let blocks = self.outcome.blocks();
         let a = self.a.values(self.outcome, blocks);

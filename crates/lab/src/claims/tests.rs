@@ -226,6 +226,28 @@ fn a_claim_over_several_is_not_applicable_when_one_is_missing() {
     assert_eq!(claim.parts[1].note.as_deref(), Some("it would not"));
 }
 
+/// A quick form may have one value of an axis where the full one has two.
+#[test]
+fn a_form_without_the_values_of_a_claim_judges_nothing() {
+    let judged = |a: &str, b: &str| {
+        let claim = format!(
+            "compare = \"ratio\"\neach = [\"one\"]\nholds = {{ below = 2.0 }}\n\
+             a = {{ at = {{ idle = {a}, rate = \"min\" }} }}\n\
+             b = {{ at = {{ idle = {b}, rate = \"min\" }} }}"
+        );
+        let mut outcome = outcome(&claim, |_, _, _, block| Some(1.0 + f64::from(block) / 100.0));
+        assert_eq!(outcome.claims[0].verdict, Verdict::Holds);
+        outcome.dimensions[0].values.pop();
+        outcome.runs.retain(|run| run.cell.point["idle"] == Value::Number(0.0));
+        outcome.conclude();
+        let part = &outcome.claims[0].parts[0];
+        assert_eq!(part.verdict, Verdict::NotApplicable);
+        part.note.clone().unwrap()
+    };
+    assert_eq!(judged("\"max\"", "\"min\""), "both sides are the same in this form of the experiment");
+    assert_eq!(judged("\"min\"", "100"), "this form of the experiment has no idle 100");
+}
+
 #[test]
 fn a_block_that_lacks_one_side_does_not_count() {
     let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { above = 2.0 }\n\
