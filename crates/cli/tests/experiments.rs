@@ -71,7 +71,8 @@ fn hurried(id: &str) -> String {
         slow(&mut phase["fraction"]);
         phase.get_mut("seconds").into_iter().for_each(|seconds| *seconds = 0.2.into());
     }
-    for axis in experiment["axis"].as_array_mut().unwrap() {
+    let axes = experiment.get_mut("axis").and_then(Value::as_array_mut);
+    for axis in axes.into_iter().flatten() {
         // The largest set that is not the paper's own.
         if axis.get("quick-values").and_then(|values| values[0].as_integer()) == Some(2000) {
             axis["quick-values"][0] = 300.into();
@@ -83,13 +84,24 @@ fn hurried(id: &str) -> String {
         if id == "capacity" {
             axis["quick-values"] = vec![Value::Integer(10), Value::Integer(1500)].into();
         }
-        // The paper's 10,000 take a second each time.
-        if ["gammo-specweb99", "idle"].contains(&id) && axis["name"].as_str() == Some("idle") {
-            axis.insert("quick-values".into(), vec![Value::Integer(0), Value::Integer(300)].into());
+        // Thousands take a second each time.
+        let few = match id {
+            "gammo-specweb99" => 300,
+            "idle" | "frontend" => 1000,
+            _ => 0,
+        };
+        if few > 0 && axis["name"].as_str() == Some("idle") {
+            let values = vec![Value::Integer(0), Value::Integer(few)];
+            axis.as_table_mut().unwrap().insert("quick-values".into(), values.into());
         }
         if axis["name"].as_str() == Some("watched") {
             axis["quick-values"] = vec![Value::Integer(10), Value::Integer(60)].into();
         }
+    }
+    for request in experiment.get_mut("request").into_iter().flat_map(|r| r.as_array_mut().unwrap())
+    {
+        let rate = request.get_mut("load").and_then(|load| load.get_mut("rate"));
+        rate.into_iter().filter(|rate| rate.is_integer()).for_each(|rate| *rate = 1000.into());
     }
     if let Some(load) = experiment.get_mut("load").and_then(Value::as_table_mut) {
         load.insert("max-lag".into(), "1m".into());
@@ -154,7 +166,9 @@ fn assert_measured_and_judged(id: &str, result: &Json) {
     let meant: Vec<Json> =
         places.into_iter().flatten().flatten().map(|it| it["because"].clone()).collect();
     for run in runs {
-        let is_meant = meant.contains(&run["reason"]);
+        // Where FD_SETSIZE ends it, the server says so.
+        let is_full = run["reason"].as_str().is_some_and(|it| it.contains("accepting stops at"));
+        let is_meant = meant.contains(&run["reason"]) || is_full;
         assert!(
             run["status"] != "failed" || is_meant,
             "{id}: {} {}",

@@ -69,7 +69,8 @@ impl<'a> Sides<'a> {
             return Some(format!("this form of the experiment has no {name} {}", select.0));
         }
         let b = self.b.as_ref()?;
-        let of = |arm: &Arm<'_>| (arm.variant.to_owned(), arm.metric.to_owned(), arm.points.clone());
+        let of =
+            |arm: &Arm<'_>| (arm.variant.to_owned(), arm.metric.to_owned(), arm.points.clone());
         let is_same = of(&self.a) == of(b)
             && self.a.side.minus == b.side.minus
             && self.a.side.take == b.side.take;

@@ -244,7 +244,10 @@ fn a_form_without_the_values_of_a_claim_judges_nothing() {
         assert_eq!(part.verdict, Verdict::NotApplicable);
         part.note.clone().unwrap()
     };
-    assert_eq!(judged("\"max\"", "\"min\""), "both sides are the same in this form of the experiment");
+    assert_eq!(
+        judged("\"max\"", "\"min\""),
+        "both sides are the same in this form of the experiment"
+    );
     assert_eq!(judged("\"min\"", "100"), "this form of the experiment has no idle 100");
 }
 
