@@ -213,6 +213,9 @@ fn what_could_mean_two_things_is_refused() {
         format!("{ok}Content-Length: 0\n\n"),
         "HTTP/1.1 200 OK\nContent-Length: 0\r\n\r\n".into(),
         "HTTP/2 200 OK\r\n\r\n".into(),
+        // What could not be passed on in three digits.
+        "HTTP/1.1 000 X\r\nContent-Length: 0\r\n\r\n".into(),
+        "HTTP/1.1 099 X\r\nContent-Length: 0\r\n\r\n".into(),
         "\r\nHTTP/1.1 200 OK\r\n\r\n".into(),
         // Chunks.
         format!("{chunked}\r\n0\r\n\r\n"),

@@ -46,7 +46,7 @@ pub enum Content {
 #[derive(Clone, Debug)]
 pub struct ReplyHead<'b> {
     /// 100 to 599, or what a server sends that is none, up to 999, which is to be taken for a 5xx
-    /// (RFC 9110 §15).
+    /// (RFC 9110 §15). Never less: without its three digits it could not be passed on.
     pub status: u16,
     /// The version of the status line.
     pub version: Version,
@@ -358,6 +358,10 @@ impl Found {
     /// Reads the head at the start of `octets`; nothing while it is not whole.
     fn parse(octets: &[u8], asked: Asked, limits: &Limits) -> Result<Option<Self>, BadReply> {
         let Some(line) = StatusLine::parse(octets, limits.request_line)? else { return Ok(None) };
+        // Written as a number it would have fewer digits than a status line has.
+        if line.status < 100 {
+            return Err(BadReply::StatusLine);
+        }
         let mut hop = Hop::new();
         let section = &octets[line.len..];
         let bounds = Bounds::of_header(limits);

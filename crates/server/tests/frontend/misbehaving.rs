@@ -23,6 +23,10 @@ fn what_is_no_reply_or_no_safe_one_is_a_502() {
         ("", "connection_terminated"),
         ("HTTP/1.1 200 OK\r\nContent-", "http_response_incomplete"),
         ("SSH-2.0-OpenSSH\r\n", "http_protocol_error"),
+        // Fewer than three digits would be left of these; and behind the first one, which was taken for
+        // none yet, a second head came.
+        ("HTTP/1.1 000 X\r\nContent-Length: 5\r\n\r\nab", "http_protocol_error"),
+        ("HTTP/1.1 099 X\r\nContent-Length: 2\r\n\r\nab", "http_protocol_error"),
         (
             "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
             "http_protocol_error",
