@@ -4,7 +4,7 @@
 //! lines, a line that begins with a space) and control characters in values. It forgives a bare LF
 //! for a CRLF, which some recipients take for a line's end and some don't: a way to smuggle.
 
-use crate::{Limits, Reject, Status, limits::MAX_FIELDS};
+use crate::{Limits, Reject, Status, limits::MAX_FIELDS, syntax};
 use httparse::EMPTY_HEADER;
 
 /// One field line.
@@ -114,8 +114,9 @@ fn parse_many<'b>(
     check(bytes, bounds, outcome, visit)
 }
 
-/// As [`parse`], for a client: lines may be folded, which it has to undo (§5.2), and fields beyond
-/// [`MAX_FIELDS`] cost an allocation instead of a refusal. For sections that [`parse`] has refused.
+/// As [`parse`], for a client: lines may be folded, which it has to undo (§5.2), there may be white
+/// space before a colon (§5.1), and fields beyond [`MAX_FIELDS`] cost an allocation instead of a
+/// refusal. For sections that [`parse`] has refused.
 #[cold]
 #[inline(never)]
 pub(crate) fn parse_generously(
@@ -125,12 +126,45 @@ pub(crate) fn parse_generously(
 ) -> Result<Option<usize>, Reject> {
     let is_cut = bytes.len() > bounds.octets;
     let mut section = bytes[..bytes.len().min(bounds.octets)].to_vec();
+    // Before lines are unfolded: what begins like the rest of a line is no field.
+    let readable = tighten(&mut section);
+    section.truncate(readable);
     unfold(&mut section);
     let lines = memchr::memchr_iter(b'\n', &section).count();
     let mut headers = vec![EMPTY_HEADER; (lines + 1).min(bounds.fields)];
     let outcome = httparse::parse_headers(&section, &mut headers);
     let len = check(&section, bounds, outcome, visit)?;
     if len.is_none() && is_cut { Err(TOO_LONG) } else { Ok(len) }
+}
+
+/// Removes the white space between each name and its colon, as who passes a reply on has to (RFC 9112
+/// §5.1): the colon and the white space change their places, so that nothing else moves.
+///
+/// Returns how many octets can be read now. A last line that has only come up to the white space is
+/// not among them: the colon may follow.
+#[cold]
+#[inline(never)]
+pub(crate) fn tighten(section: &mut [u8]) -> usize {
+    let mut at = 0;
+    while at < section.len() && !section[at..].starts_with(b"\r\n") {
+        let lf = memchr::memchr(b'\n', &section[at..]);
+        let end = lf.map_or(section.len(), |lf| at + lf + 1);
+        let line = &mut section[at..end];
+        let name = syntax::span(syntax::TOKEN, line);
+        let gap = line[name..].iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+        if name > 0 && gap > 0 {
+            match line.get(name + gap) {
+                Some(b':') => {
+                    line[name] = b':';
+                    line[name + 1..=name + gap].fill(b' ');
+                }
+                None => return at,
+                Some(_) => {}
+            }
+        }
+        at = end;
+    }
+    section.len()
 }
 
 /// Writes spaces for the CRLF of each folded line, so that nothing moves, up to the empty line.
@@ -212,10 +246,8 @@ impl<'b> Iterator for Fields<'b> {
     fn next(&mut self) -> Option<Field<'b>> {
         let end = memchr::memchr(b'\r', self.rest).filter(|&end| end > 0)?;
         let colon = memchr::memchr(b':', &self.rest[..end])?;
-        let field = Field {
-            name: &self.rest[..colon],
-            value: crate::syntax::trim(&self.rest[colon + 1..end]),
-        };
+        let field =
+            Field { name: &self.rest[..colon], value: syntax::trim(&self.rest[colon + 1..end]) };
         self.rest = &self.rest[end + 2..];
         Some(field)
     }

@@ -206,8 +206,10 @@ fn what_could_mean_two_things_is_refused() {
         format!("{ok} X: a\r\nContent-Length: 0\r\n\r\n"),
         format!("{ok}X: a\nContent-Length: 0\r\n\r\n"),
         format!("{ok}X: a\rContent-Length: 0\r\n\r\n"),
-        format!("{ok}Content-Length : 0\r\n\r\n"),
+        format!("{ok}Content-Length \r\n: 0\r\n\r\n"),
+        format!("{ok}Content Length : 0\r\n\r\n"),
         format!("{ok}Content-Length\r\n\r\n"),
+        format!("{ok} : 0\r\n\r\n"),
         format!("{ok}: 0\r\n\r\n"),
         format!("{ok}X: a\0b\r\nContent-Length: 0\r\n\r\n"),
         format!("{ok}Content-Length: 0\n\n"),
@@ -233,6 +235,7 @@ fn what_could_mean_two_things_is_refused() {
         format!("{chunked}0\r\nConnection: close\r\n\r\n"),
         format!("{chunked}0\r\nA: b\r\n c\r\n\r\n"),
         format!("{chunked}0\r\nA\r\n\r\n"),
+        format!("{chunked}0\r\nA : b\r\n\r\n"),
         // Too much.
         format!("{ok}{many}\r\n"),
         format!("{ok}X: {long}\r\nContent-Length: 0\r\n\r\n"),
@@ -247,6 +250,39 @@ fn what_could_mean_two_things_is_refused() {
             assert!(outcome.is_err(), "taken: {shown:?}: {said:?}");
             assert!(said.end.is_none(), "{shown:?}");
         }
+    }
+}
+
+/// RFC 9112 §5.1: it is removed, and what then is a field counts as one. However the head is cut.
+#[test]
+fn white_space_before_a_colon_is_removed() {
+    let early = "HTTP/1.1 103 Early\r\nLink : </a>\r\n\r\n";
+    let wire = format!(
+        "{early}HTTP/1.1 200 OK\r\nA : b\r\nC \t: d : e\r\nF\t:\r\nG: h\r\nContent-Length : 5\r\n\
+         \r\nA : b"
+    );
+    let fields = [("A", "b"), ("C", "d : e"), ("F", ""), ("G", "h"), ("Content-Length", "5")];
+    let fields = fields.map(|(name, value)| pair(name, value)).to_vec();
+    for step in 1..=wire.len() {
+        let cuts: Vec<usize> = (step..wire.len()).step_by(step).collect();
+        let (said, outcome) = read(wire.as_bytes(), Asked::default(), Reader::LIMITS, &cuts);
+        assert_eq!(outcome, Ok(()), "{step}");
+        assert_eq!(said.interim, [(103, vec![pair("Link", "</a>")])], "{step}");
+        assert_eq!(said.head, Some((200, Content::Length(5), fields.clone())), "{step}");
+        assert_eq!((&*said.content, said.consumed), (&b"A : b"[..], wire.len()), "{step}");
+        assert_eq!(said.end, Some((vec![], Next::Request)), "{step}");
+    }
+    // What it says of the framing counts.
+    let ok = "HTTP/1.1 200 OK\r\n";
+    let said = whole(&format!("{ok}Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n")).unwrap();
+    assert_eq!(said.head.unwrap().1, Content::Chunked);
+    let said = whole(&format!("{ok}Connection\t: close\r\nContent-Length: 0\r\n\r\n")).unwrap();
+    assert_eq!(said.end.unwrap().1, Next::Close);
+    for both in [
+        "Content-Length: 1\r\nContent-Length : 1\r\n\r\nx",
+        "Content-Length : 1\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+    ] {
+        assert!(matches!(whole(&format!("{ok}{both}")), Err(BadReply::Syntax(_))), "{both}");
     }
 }
 
@@ -344,6 +380,7 @@ const CORPUS: &[&str] = &[
     "HTTP/1.1 304 Not Modified\r\nETag: \"x\"\r\nContent-Length: 9\r\n\r\n",
     "HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nrest",
     "HTTP/1.1 999\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nHTTP/1.1 200",
+    "HTTP/1.1 200 OK\r\nA  : b\r\nContent-Length : 5\r\nB\t:\r\n\r\nhello",
 ];
 
 const SPICE: &[&str] = &[
@@ -353,6 +390,7 @@ const SPICE: &[&str] = &[
     "\r\n\r\n",
     " ",
     ":",
+    " :",
     ",",
     ";",
     "\0",

@@ -127,6 +127,15 @@ fn folded_lines_are_unfolded_rfc_9112_5_2() {
     is(&format!("{ok}A: b\r\n Content-Length: 9\r\nContent-Length: 1\r\n\r\nx"), 200, 1, true);
 }
 
+/// As browsers take it, and as the strict reader mends it (§5.1).
+#[test]
+fn white_space_before_a_colon_is_no_part_of_a_name() {
+    let ok = "HTTP/1.1 200 OK\r\n";
+    is(&format!("{ok}A : b\r\nContent-Length\t : 5\r\n\r\nA : b"), 200, 5, true);
+    is(&format!("{ok}Transfer-Encoding : chunked\r\n\r\n1\r\na\r\n0\r\n\r\n"), 200, 1, true);
+    is(&format!("{ok}Connection : close,\r\n b\r\nContent-Length: 0\r\n\r\n"), 200, 0, false);
+}
+
 #[test]
 fn contradictions_and_broken_syntax_are_refused() {
     for rest in [
@@ -134,7 +143,8 @@ fn contradictions_and_broken_syntax_are_refused() {
         "Content-Length: 1\r\nContent-Length: 2\r\n\r\nab",
         "Content-Length: 1, 1\r\n\r\na",
         "Content-Length: +1\r\n\r\na",
-        "Content-Length : 1\r\n\r\na",
+        "Content-Length \r\n: 1\r\n\r\na",
+        "Content Length : 1\r\n\r\na",
         "Content-Length: 1\n\r\na",
         "Content-Length: 1\r\n\na",
         " A: b\r\n\r\n",

@@ -59,6 +59,16 @@ impl Gather {
         found
     }
 
+    /// What [`Gather::offer`] gave, in memory that may be changed: a copy where it was none yet.
+    #[cold]
+    pub(super) fn take_in(&mut self, bytes: &[u8], max: usize) -> &mut [u8] {
+        if !self.is_taken {
+            self.partial.extend_from_slice(&bytes[..bytes.len().min(max + 1)]);
+            self.is_taken = true;
+        }
+        &mut self.partial
+    }
+
     /// The head is not whole: `bytes`, which were offered, are kept.
     ///
     /// # Errors

@@ -3,6 +3,10 @@
 //! What an origin sends is hostile: whoever stands between it and others must not let a reply mean
 //! two things. So everything in which recipients differ is refused, though a browser takes it: folded
 //! lines, lengths given twice, transfer codings nobody asked for, content where there can be none.
+//!
+//! One thing is mended instead, because RFC 9112 §5.1 asks whoever passes replies on to do so: white space
+//! between a name and its colon is removed. The field then counts as the one that it names, for the framing
+//! too. In trailers it is refused: they are read as those of requests are, where it must be (§5.1).
 
 use super::{
     BadReply, MAX_INTERIM,
@@ -287,7 +291,10 @@ impl Reader {
             // Nothing came, or nothing that could be the end.
             None => return self.gathered.keep(bytes, max).map(|()| need_more(bytes.len())),
             Some([]) => return Ok(need_more(0)),
-            Some(octets) => Found::parse(octets, self.asked, &self.limits)?,
+            Some(octets) => match Found::parse(octets, self.asked, &self.limits) {
+                Err(BadReply::Syntax(_)) => self.parse_tightened(bytes, max)?,
+                found => found?,
+            },
         };
         let Some(found) = found else {
             return self.gathered.keep(bytes, max).map(|()| need_more(bytes.len()));
@@ -301,8 +308,9 @@ impl Reader {
         } else {
             self.stage = found.stage();
         }
-        let whole = if before == 0 { &bytes[..found.len] } else { self.gathered.kept(found.len) };
         self.is_spent = true;
+        let is_in_place = self.gathered.is_empty();
+        let whole = if is_in_place { &bytes[..found.len] } else { self.gathered.kept(found.len) };
         let head = ReplyHead {
             status: found.line.status,
             version: found.line.version,
@@ -311,6 +319,18 @@ impl Reader {
         };
         let event = if is_interim { Event::Interim(head) } else { Event::Head(head) };
         Ok(Step { consumed: found.len - before, event })
+    }
+
+    /// Reads once more what was refused, without the white space before colons. That may have been the
+    /// only fault; if not, it is refused as before.
+    #[cold]
+    fn parse_tightened(&mut self, bytes: &[u8], max: usize) -> Result<Option<Found>, BadReply> {
+        let octets = self.gathered.take_in(bytes, max);
+        let Some(line) = StatusLine::parse(octets, self.limits.request_line)? else {
+            return Ok(None);
+        };
+        let len = line.len + fields::tighten(&mut octets[line.len..]);
+        Found::parse(&octets[..len], self.asked, &self.limits)
     }
 
     fn read_framed<'b>(&'b mut self, bytes: &'b [u8]) -> Result<Step<'b>, BadReply> {

@@ -162,6 +162,26 @@ fn old_clients_are_served_as_they_can_be() {
     fixture.stop();
 }
 
+/// RFC 9112 §5.1: it is removed before a reply is passed on, and refused in a request.
+#[test]
+fn white_space_before_a_colon_is_not_passed_on() {
+    let origin = Origin::start(|asked| {
+        asked.say("HTTP/1.1 200 OK\r\nX-A : 1\r\nServer\t: o\r\nContent-Length : 5\r\n\r\nhello")
+    });
+    let fixture = Fixture::before(&origin.url());
+    let mut client = fixture.client();
+    for _ in 0..2 {
+        client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+        let reply = client.reply();
+        assert_eq!((reply.status, &*reply.text()), (200, "hello"));
+        for (name, value) in [("x-a", "1"), ("server", "o"), ("content-length", "5")] {
+            assert_eq!(reply.field(name), Some(value), "{reply:?}");
+        }
+    }
+    assert_eq!(origin.connections(), 1);
+    fixture.stop();
+}
+
 /// Servers that people have: another Pollux, and Python's.
 #[test]
 fn real_origins_are_passed_on_unchanged() {
