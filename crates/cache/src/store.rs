@@ -266,7 +266,8 @@ impl Handle {
 
     /// The head of the origin's final response to what was sent on for `request` at `asked_at`.
     ///
-    /// Invalidates what an unsafe method may have changed (RFC 9111 §4.4).
+    /// Invalidates what an unsafe method may have changed (RFC 9111 §4.4). A 304 to what had no conditions
+    /// when it was sent, or a 206 to what had no `Range`, is no answer: tell [`Handle::fail`] instead.
     pub fn head(
         &mut self,
         ticket: Ticket,

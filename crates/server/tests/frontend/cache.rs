@@ -350,7 +350,52 @@ fn another_workers_fetch_wakes(has_own_tables: bool) {
     fixture.stop();
 }
 
-/// RFC 9211 §2: whoever gets an answer is told what the cache had to do with it.
+/// 304 and 206 are for who has something, or wants a part (RFC 9110 §15.4.5, §15.3.7). The cache asks for
+/// the whole without conditions, to store it: then neither is an answer, whatever the client has.
+#[test]
+fn what_was_not_asked_for_is_no_answer() {
+    let count = AtomicUsize::new(0);
+    let origin = Origin::start(move |asked| {
+        let part = "HTTP/1.1 206 X\r\nContent-Range: bytes 0-1/9\r\nContent-Length: 2\r\n\r\nab";
+        match asked.target() {
+            "/206" => asked.say(part),
+            "/old" if count.fetch_add(1, SeqCst) == 0 => {
+                let fields = "ETag: \"a\"\r\nCache-Control: max-age=0, stale-if-error=60\r\n";
+                asked.say(reply(fields, "old"))
+            }
+            // Of another one than the cache has.
+            _ => asked.say("HTTP/1.1 304 X\r\nETag: \"b\"\r\n\r\n"),
+        }
+    });
+    let (fixture, store) = cached(&origin, |_| {});
+    let mut client = fixture.client();
+    for path in ["/304", "/206"] {
+        let reply = client.get(path);
+        assert_eq!(error(&reply), (502, "http_protocol_error".into()), "{path}");
+        assert_eq!(reply.field("cache-status"), Some("Pollux; fwd=uri-miss"), "{path}");
+    }
+    let part = client.request("GET", "/206", &["Range: bytes=0-1"]);
+    assert_eq!((part.status, &*part.text()), (206, "ab"), "here it was asked for");
+    let own = ["If-None-Match: \"b\"", "Cache-Control: no-store"];
+    assert_eq!(client.request("GET", "/304", &own).status, 304, "and here");
+    assert_eq!(client.request("POST", "/304", &["Content-Length: 0"]).status, 304);
+    // What is stale is confirmed by nothing of that kind either, and the cache asks without conditions
+    // when it hears of something else than it has.
+    assert_eq!(client.get("/old").text(), "old");
+    let before = origin.requests();
+    let reply = client.get("/old");
+    assert_eq!(error(&reply), (502, "http_protocol_error".into()));
+    assert_eq!(origin.requests(), before + 2);
+    assert_eq!(store.statistics().fetching, 0);
+    fixture.stop();
+    // Without a cache nothing is left out, and who asked for what is the client's affair.
+    let fixture = Fixture::before(&origin.url());
+    assert_eq!(fixture.get("/304").status, 304);
+    fixture.stop();
+}
+
+/// RFC 9211 §2: whoever gets an answer is told what the cache had to do with it. Who is answered before a
+/// cache is asked is told nothing: see the front end's `own.rs`.
 #[test]
 fn pages_say_what_the_cache_did_too() {
     let origin = Origin::start(|_| false);

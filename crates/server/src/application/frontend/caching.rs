@@ -3,6 +3,7 @@
 use super::{
     Exchange, Frontend, Going, bell,
     exchange::{State, Step},
+    request::Passed,
 };
 use crate::{
     application::{Flow, Page, Turn, Wake},
@@ -17,7 +18,7 @@ use pollux_cache::{
 use pollux_http::{
     Status,
     reply::ReplyHead,
-    request::{Parsed, Request, parse},
+    request::{Method, Parsed, Request, parse},
 };
 use std::{collections::HashMap, ops::ControlFlow};
 
@@ -82,6 +83,8 @@ pub(super) enum Told {
     Over,
     /// Another question has to be asked.
     AskAgain,
+    /// It answers no question that was asked.
+    Unasked,
 }
 
 impl Caching {
@@ -195,6 +198,9 @@ impl Caching {
         reply: &ReplyHead<'_>,
         outbox: &mut Outbox,
     ) -> Told {
+        if is_unasked(request, reply.status, state.passed) {
+            return Told::Unasked;
+        }
         let now = turn.local.clock.date().unix_second();
         let verdict = self.handle.head(ticket, request, reply, state.cached.asked_at, now);
         state.cached.keeps = verdict.keep;
@@ -274,6 +280,20 @@ impl Cached {
             Conditions::Replaced(lines) => Some(lines),
         };
     }
+}
+
+/// Whether a reply speaks of something that the origin was not asked for: 304 is for who has something
+/// already, 206 for who wanted a part (RFC 9110 §15.4.5, §15.3.7). What the client said counts for less
+/// than what was passed on: the cache may have left its conditions out, in order to store what comes, and
+/// then neither reply has what it wants.
+fn is_unasked(request: &Request<'_>, status: u16, passed: Passed) -> bool {
+    let is_read = matches!(request.method, Method::Get | Method::Head);
+    is_read
+        && match status {
+            304 => !passed.conditional,
+            206 => !passed.range,
+            _ => false,
+        }
 }
 
 /// Answers `request` from the store.

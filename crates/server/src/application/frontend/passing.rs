@@ -314,6 +314,7 @@ fn read_with(
                 Told::Answered => Found::Head,
                 Told::Over => Found::Over,
                 Told::AskAgain => Found::AskAgain,
+                Told::Unasked => return Err(BadReply::Unasked),
             }
         }
         Event::Interim(head) if head.status == 100 => {

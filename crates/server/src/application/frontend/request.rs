@@ -7,7 +7,7 @@ use super::{
 use crate::config::{FrontendConfig, HostPolicy};
 use pollux_http::{
     fields::Fields,
-    request::{Framing, Known, Method, Request, Target, Unwritable, Version, Writer},
+    request::{Framing, Known, KnownSet, Method, Request, Target, Unwritable, Version, Writer},
 };
 
 /// Why a request cannot be passed on.
@@ -48,6 +48,10 @@ pub(super) struct Passed {
     pub(super) upgrade: bool,
     /// `TE: trailers`.
     pub(super) trailers: bool,
+    /// `If-None-Match` or `If-Modified-Since`: 304 is an answer.
+    pub(super) conditional: bool,
+    /// `Range`: 206 is an answer.
+    pub(super) range: bool,
 }
 
 impl Letter<'_> {
@@ -116,12 +120,25 @@ impl Letter<'_> {
             writer = writer.field(b"Via", scratch)?;
         }
         let upgrade = upgrade(request, &named);
-        let passed = Passed { upgrade: upgrade.is_some(), trailers: takes_trailers(request) };
-        let connection: Option<&[u8]> = match passed {
-            Passed { upgrade: true, trailers: true } => Some(b"upgrade, TE"),
-            Passed { upgrade: true, trailers: false } => Some(b"upgrade"),
-            Passed { upgrade: false, trailers: true } => Some(b"TE"),
-            Passed { upgrade: false, trailers: false } => None,
+        let passed = Passed {
+            upgrade: upgrade.is_some(),
+            trailers: takes_trailers(request),
+            conditional: match conditions {
+                Some(lines) => has_any(lines, &[b"if-none-match", b"if-modified-since"]),
+                None => request.has_any(
+                    const { KnownSet::new(&[Known::IfNoneMatch, Known::IfModifiedSince]) },
+                ),
+            },
+            range: match conditions {
+                Some(lines) => has_any(lines, &[b"range"]),
+                None => request.has(Known::Range),
+            },
+        };
+        let connection: Option<&[u8]> = match (passed.upgrade, passed.trailers) {
+            (true, true) => Some(b"upgrade, TE"),
+            (true, false) => Some(b"upgrade"),
+            (false, true) => Some(b"TE"),
+            (false, false) => None,
         };
         if let Some(options) = connection {
             writer = writer.field(b"Connection", options)?;
@@ -196,6 +213,11 @@ fn upgrade<'b>(request: &Request<'b>, named: &Named<'_>) -> Option<&'b [u8]> {
     let mut members = hop::members(protocols).peekable();
     let is_taken = members.peek().is_some() && lines.next().is_none();
     (is_taken && !members.any(is_hidden_http)).then_some(protocols)
+}
+
+/// Whether one of these fields is among `lines`.
+fn has_any(lines: &[u8], names: &[&[u8]]) -> bool {
+    Fields::new(lines).any(|field| names.iter().any(|name| field.is(name)))
 }
 
 /// Whether the client takes trailer fields (RFC 9110 §10.1.4).
@@ -304,7 +326,8 @@ mod tests {
             put(&config(), &format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n")).unwrap()
         };
         let (head, passed) = ask("Connection: Upgrade\r\nUpgrade: websocket\r\nTE: trailers\r\n");
-        assert_eq!(passed, Passed { upgrade: true, trailers: true });
+        let all = Passed { upgrade: true, trailers: true, ..Passed::default() };
+        assert_eq!(passed, all);
         assert!(
             head.ends_with("Connection: upgrade, TE\r\nUpgrade: websocket\r\nTE: trailers\r\n\r\n")
         );
