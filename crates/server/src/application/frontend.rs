@@ -209,7 +209,9 @@ impl Application for Frontend {
             Wake::Note(caching::WOKEN) if state.step == Step::Wait => {
                 self.has_waited(turn, state, outbox)
             }
-            Wake::Note(_) if matches!(state.step, Step::Place | Step::Name) => {
+            // Not every note: who has waited for another's fetch may still be told that it is over. If he
+            // took that for a place, he would stand in the queue twice, and others wait for nothing.
+            Wake::Note(upstream::GO_ON) if matches!(state.step, Step::Place | Step::Name) => {
                 self.seek(turn, state, None, outbox)
             }
             Wake::Time(alarm) if state.alarm == Some(alarm) && state.step == Step::Wait => {
@@ -282,3 +284,6 @@ impl Drop for Frontend {
 fn has_body(framing: Framing) -> bool {
     framing != Framing::None
 }
+
+#[cfg(test)]
+mod tests;

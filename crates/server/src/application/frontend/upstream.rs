@@ -329,6 +329,12 @@ impl Upstream {
         }
     }
 
+    /// Exchanges that wait for a connection.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
     /// Connections to origins that there are.
     #[cfg(test)]
     pub(super) fn open(&self) -> usize {

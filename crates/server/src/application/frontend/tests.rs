@@ -1,0 +1,86 @@
+use super::*;
+use crate::{
+    application::Terms,
+    config::Config,
+    local::Local,
+    outside::{ClientId, ExchangeId, Outside},
+    rules::Rules,
+};
+use pollux_http::{
+    Limits,
+    request::{Parsed, parse},
+};
+
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+
+/// A front end without an engine: what it asks for is not done.
+struct Bench {
+    frontend: Frontend,
+    rules: Rules,
+    local: Local,
+    outside: Outside,
+    outbox: Outbox,
+}
+
+impl Bench {
+    fn new(change: impl FnOnce(&mut FrontendConfig)) -> Self {
+        let mut config = FrontendConfig::new(vec!["http://127.0.0.1:1".parse().unwrap()]);
+        change(&mut config);
+        Self {
+            frontend: Frontend::new(&Arc::new(config), false),
+            rules: Rules::new(&Config::new(".")),
+            local: Local::new(None),
+            outside: Outside::default(),
+            outbox: Outbox::default(),
+        }
+    }
+
+    /// Lets the front end have its say about the client with this descriptor.
+    fn call<T>(
+        &mut self,
+        fd: i32,
+        act: impl FnOnce(&mut Frontend, &mut Turn<'_>, &mut Outbox) -> T,
+    ) -> T {
+        let Self { frontend, rules, local, outside, outbox } = self;
+        let exchange = ExchangeId { client: ClientId { fd, generation: 1 }, number: 0 };
+        let mut world = World { rules, local, outside };
+        let mut terms = Terms::NOBODYS;
+        act(frontend, &mut world.turn(exchange, &mut terms), outbox)
+    }
+
+    fn begin(&mut self, fd: i32) -> Exchange {
+        let Ok(Parsed::Complete { request, .. }) = parse(REQUEST, &Limits::DEFAULT) else {
+            panic!("a request")
+        };
+        waiting(self.call(fd, |frontend, turn, outbox| frontend.begin(turn, &request, outbox)))
+    }
+
+    fn wake(&mut self, fd: i32, exchange: Exchange, note: u64) -> Exchange {
+        waiting(self.call(fd, |frontend, turn, outbox| {
+            frontend.resume(turn, exchange, Wake::Note(note), outbox)
+        }))
+    }
+}
+
+fn waiting(flow: Flow<Exchange>) -> Exchange {
+    match flow {
+        Flow::Waiting(exchange) => exchange,
+        _ => panic!("it is over, or wants a body"),
+    }
+}
+
+/// Whoever has waited in vain for another's fetch asks for himself, and may find no place. That the fetch
+/// is over may only be told then: it is no place that has become free.
+#[test]
+fn who_waits_for_a_place_stands_in_the_queue_once() {
+    let mut bench = Bench::new(|config| config.connections = 1.try_into().unwrap());
+    let first = bench.begin(3);
+    let second = bench.begin(4);
+    assert_eq!((first.0.step, second.0.step), (Step::Dial, Step::Place));
+    let second = bench.wake(4, second, caching::WOKEN);
+    assert_eq!((second.0.step, bench.frontend.upstream.waiting()), (Step::Place, 1));
+    // The place that becomes free is his, and nobody is left behind him.
+    bench.call(3, |frontend, turn, _| frontend.cancel(turn, first));
+    let second = bench.wake(4, second, upstream::GO_ON);
+    assert_eq!((second.0.step, bench.frontend.upstream.waiting()), (Step::Dial, 0));
+}
