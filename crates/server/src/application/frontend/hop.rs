@@ -79,7 +79,7 @@ pub(super) fn starts_as(name: &[u8], lower: &[u8]) -> bool {
 /// Appends the trailer fields that may be passed on, each a line: none that would frame, route or
 /// authorise the message, which would come too late to be looked at (RFC 9110 §6.5.1).
 pub(super) fn put_trailers<'b>(out: &mut Vec<u8>, trailers: impl Iterator<Item = Field<'b>>) {
-    const NEVER: [&[u8]; 9] = [
+    const NEVER: [&[u8]; 10] = [
         b"host",
         b"authorization",
         b"proxy-authorization",
@@ -89,6 +89,7 @@ pub(super) fn put_trailers<'b>(out: &mut Vec<u8>, trailers: impl Iterator<Item =
         b"max-forwards",
         b"expect",
         b"proxy",
+        b"x-real-ip",
     ];
     for field in trailers {
         let is_passed = !is_hop_by_hop(field.name)
@@ -135,8 +136,8 @@ mod tests {
 
     #[test]
     fn trailers_that_come_too_late_are_dropped() {
-        let section =
-            b"X-Sum: 1\r\nHost: evil\r\nContent_Length: 3\r\nForwarded: for=x\r\nExpires: 0\r\n";
+        let section = b"X-Sum: 1\r\nHost: evil\r\nContent_Length: 3\r\nForwarded: for=x\r\n\
+                        X-Real-IP: ::1\r\nX-REAL_IP: ::2\r\nExpires: 0\r\n";
         let mut out = Vec::new();
         put_trailers(&mut out, Fields::new(section));
         assert_eq!(out, b"X-Sum: 1\r\nExpires: 0\r\n");
