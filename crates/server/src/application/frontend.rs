@@ -200,6 +200,12 @@ impl Application for Frontend {
                 self.received(turn, state, link, octets, outbox)
             }
             Wake::Connected(link) if is_ours(link) => self.speak(turn, state, None, outbox),
+            // Who ties the two together sees to the end of either.
+            Wake::Ended(link) | Wake::Failed(link, _)
+                if is_ours(link) && state.step == Step::Tunnel =>
+            {
+                ControlFlow::Continue(state)
+            }
             Wake::Ended(link) if is_ours(link) => self.ended(turn, state, link, outbox),
             Wake::Failed(link, kind) if is_ours(link) => self.broken(turn, state, kind, outbox),
             Wake::LinkRoom(link) if is_ours(link) => {

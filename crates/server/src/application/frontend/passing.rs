@@ -131,9 +131,6 @@ impl Frontend {
         link: LinkId,
         outbox: &mut Outbox,
     ) -> Going {
-        if state.step == Step::Tunnel {
-            return ControlFlow::Continue(state);
-        }
         match state.reader.finish() {
             Ok(step) => {
                 if let Event::End { trailers, .. } = step.event
@@ -155,9 +152,6 @@ impl Frontend {
         kind: ErrorKind,
         outbox: &mut Outbox,
     ) -> Going {
-        if state.step == Step::Tunnel {
-            return ControlFlow::Continue(state);
-        }
         state.link = None;
         self.upstream.is_gone(turn.outside);
         let failure = match state.step {
