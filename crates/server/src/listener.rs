@@ -2,8 +2,13 @@
 
 use crate::config::Listen;
 use anyhow::{Context, bail};
+use rustix::{
+    fs::{FlockOperation, flock},
+    io::Errno,
+};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 use std::{
+    fs::File,
     io,
     net::{IpAddr, SocketAddr},
     os::{
@@ -11,7 +16,14 @@ use std::{
         unix::{fs::FileTypeExt, net::UnixStream},
     },
     path::Path,
+    thread,
+    time::{Duration, Instant},
 };
+
+/// How long a server that starts waits for others that bind a socket in the same folder, each of which
+/// takes far less than a millisecond; and how long between two looks.
+const TURN_PATIENCE: Duration = Duration::from_secs(2);
+const TURN_PAUSE: Duration = Duration::from_millis(5);
 
 /// Opens a TCP listener. With `shares` the port may be listened on by several workers, each with
 /// a queue of its own (SO_REUSEPORT, socket(7)).
@@ -56,18 +68,44 @@ pub(crate) fn check_free(address: SocketAddr) -> anyhow::Result<()> {
 pub(crate) fn unix(path: &Path, backlog: u32) -> anyhow::Result<OwnedFd> {
     let open = || -> io::Result<OwnedFd> {
         let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
-        bind_path(&socket, path)?;
-        socket.listen(backlog.min(i32::MAX as u32) as i32)?;
+        listen_at(&socket, path, backlog.min(i32::MAX as u32) as i32)?;
         Ok(socket.into())
     };
     open().with_context(|| advise(&format!("unix:{}", path.display())))
 }
 
-/// Binds to `path`; a socket there that nobody listens on any more is replaced.
+/// Binds to `path` and listens; a socket there that nobody listens on any more is replaced.
 ///
 /// # Errors
 /// Those of bind(2), such as that somebody listens there; that the file is no socket.
-pub(crate) fn bind_path(socket: &Socket, path: &Path) -> io::Result<()> {
+pub(crate) fn listen_at(socket: &Socket, path: &Path, backlog: i32) -> io::Result<()> {
+    // Servers that start at once take turns. A socket that is bound and does not listen yet looks like a
+    // dead server's; and what is removed after a look at it may be another one's by then, who has replaced
+    // it meanwhile. Either would take a running server's socket away.
+    let _turn = take_turn_in(path);
+    bind_path(socket, path)?;
+    socket.listen(backlog)
+}
+
+/// Whoever binds a socket in a folder holds this lock on it until he listens: flock(2), which leaves no
+/// file behind and ends with its holder. Nothing where the folder cannot be locked (who may not read it;
+/// NFS), or where somebody has it locked for long for reasons of his own, as tmpfiles.d(5) suggests: then
+/// only servers that start at the same moment are in each other's way.
+fn take_turn_in(path: &Path) -> Option<File> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = File::open(folder.unwrap_or(Path::new("."))).ok()?;
+    let start = Instant::now();
+    while start.elapsed() < TURN_PATIENCE {
+        match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Some(folder),
+            Err(Errno::WOULDBLOCK | Errno::INTR) => thread::sleep(TURN_PAUSE),
+            Err(_) => return None,
+        }
+    }
+    None
+}
+
+fn bind_path(socket: &Socket, path: &Path) -> io::Result<()> {
     let address = SockAddr::unix(path)?;
     let Err(error) = socket.bind(&address) else { return Ok(()) };
     if error.kind() != io::ErrorKind::AddrInUse {

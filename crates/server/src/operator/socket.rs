@@ -77,13 +77,12 @@ fn listen(path: &Path) -> io::Result<Socket> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM.cloexec(), None)?;
     // bind(2) takes the file's mode from the socket: at no time may others open it.
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-    listener::bind_path(&socket, path).map_err(|error| match error.kind() {
+    listener::listen_at(&socket, path, CLIENTS_MAX as i32).map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => {
             io::Error::new(error.kind(), "a running server listens there: take another path")
         }
         _ => error,
     })?;
-    socket.listen(CLIENTS_MAX as i32)?;
     Ok(socket)
 }
 

@@ -67,6 +67,45 @@ fn its_owner_alone_may_open_it_and_it_goes_with_the_server() {
     drop(other);
 }
 
+/// One of those that start at once on a dead server's file has it, and nobody takes it away again.
+#[test]
+fn of_servers_that_start_at_once_one_has_the_socket() {
+    const SERVERS: usize = 4;
+    let folder = tempfile::tempdir().unwrap();
+    for round in 0..50 {
+        let path = folder.path().join(round.to_string());
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        let together = std::sync::Barrier::new(SERVERS);
+        let servers: Vec<_> = thread::scope(|scope| {
+            let start = || {
+                together.wait();
+                started(&path)
+            };
+            let threads: Vec<_> = (0..SERVERS).map(|_| scope.spawn(start)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let running = servers.iter().filter(|server| server.is_ok()).count();
+        assert_eq!(running, 1, "round {round}");
+        assert_eq!(Client::new(&path).ask(&Request::Statistics).len(), 2, "round {round}");
+        for error in servers.into_iter().filter_map(Result::err) {
+            let said = format!("{error:#}");
+            assert!(said.contains("a running server listens"), "{said}");
+        }
+        assert!(!path.exists(), "round {round}: it goes with its server");
+    }
+}
+
+/// A lock that somebody holds for reasons of his own keeps no server from starting.
+#[test]
+fn a_folder_that_is_locked_for_long_is_used_all_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let lock = fs::File::open(folder.path()).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockShared).unwrap();
+    let path = folder.path().join("control");
+    let _operator = started(&path).unwrap();
+    assert_eq!(Client::new(&path).ask(&Request::Statistics).len(), 2);
+}
+
 #[test]
 fn a_file_that_is_no_socket_stays() {
     let folder = tempfile::tempdir().unwrap();
