@@ -247,6 +247,7 @@ impl<A: Application> Host for Stage<'_, A> {
 
     fn refused(&mut self, reject: &Reject, method: Method<'_>, outbox: &mut Outbox) {
         self.local.requests += 1;
+        // Without `Cache-Status` also where there is a cache: it has not been asked (RFC 9211 §2).
         let page = Page { status: reject.status, reason: reject.reason, fields: b"" };
         let answer = page.put(self.rules, self.local, outbox, method, Keep::CLOSE);
         self.local.log(b"-", answer);

@@ -409,6 +409,18 @@ fn pages_say_what_the_cache_did_too() {
     let reply = client.request("GET", "/", &["Cache-Control: only-if-cached"]);
     let told = reply.field("cache-status");
     assert_eq!((reply.status, told), (504, Some("Pollux; detail=only-if-cached")));
+    let last = client.request("OPTIONS", "/", &["Max-Forwards: 0"]);
+    assert_eq!((last.status, last.field("cache-status")), (204, None));
+    for (request, status) in [
+        ("CONNECT a:80 HTTP/1.1\r\nHost: a:80\r\n\r\n", 405),
+        ("GET / HTTP/1.1\r\nHost : a\r\n\r\n", 400),
+    ] {
+        let mut client = fixture.client();
+        client.send(request);
+        let reply = client.reply();
+        assert_eq!((reply.status, reply.field("cache-status")), (status, None));
+        assert_eq!(reply.field("via"), None);
+    }
     fixture.stop();
     let fixture = Fixture::before(&origin.url());
     assert_eq!(fixture.get("/").field("cache-status"), None, "there is no cache");
