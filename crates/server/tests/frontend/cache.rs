@@ -131,18 +131,21 @@ fn who_waits_in_vain_gets_his_own_answer() {
 
 #[test]
 fn a_client_that_goes_away_takes_nobody_with_it() {
-    let origin = Origin::start(|asked| {
-        thread::sleep(Duration::from_millis(300));
+    let is_free = Arc::new(AtomicBool::new(false));
+    let gate = is_free.clone();
+    let origin = Origin::start(move |asked| {
+        until("it is let go", || gate.load(SeqCst));
         asked.say(reply("Cache-Control: max-age=60\r\n", "x"))
     });
-    let (fixture, _) = cached(&origin, |_| {});
+    let (fixture, store) = cached(&origin, |_| {});
     let mut first = fixture.client();
     first.send("GET /x HTTP/1.1\r\nHost: test\r\n\r\n");
     until("asked", || origin.requests() == 1);
     let mut second = fixture.client();
     second.send("GET /x HTTP/1.1\r\nHost: test\r\n\r\n");
-    thread::sleep(Duration::from_millis(50));
+    until("it waits", || store.statistics().collapsed == 1);
     drop(first);
+    is_free.store(true, SeqCst);
     assert_eq!(second.reply().text(), "x");
     assert_eq!(origin.requests(), 1, "it went on for him");
     fixture.stop();

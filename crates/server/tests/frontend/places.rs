@@ -2,7 +2,7 @@
 
 use super::*;
 use pollux_testkit::origin::Origin;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 #[test]
 fn who_finds_all_connections_in_use_waits_for_one() {
@@ -34,15 +34,18 @@ fn who_finds_all_connections_in_use_waits_for_one() {
 
 #[test]
 fn who_waits_for_too_long_is_told_so() {
-    let origin = Origin::start(|asked| {
+    let is_free = Arc::new(AtomicBool::new(false));
+    let gate = is_free.clone();
+    let origin = Origin::start(move |asked| {
         if asked.target() == "/long" {
-            thread::sleep(Duration::from_millis(1500));
+            until("it is let go", || gate.load(SeqCst));
         }
         asked.ok("done")
     });
     let fixture = Fixture::new(&[&origin.url()], |_, frontend| {
         frontend.connections = 1.try_into().unwrap();
-        frontend.connect_timeout = Duration::from_millis(300);
+        // How long he waits; a dial may take as long.
+        frontend.connect_timeout = Duration::from_secs(3);
     });
     let mut first = fixture.client();
     first.send("GET /long HTTP/1.1\r\nHost: t\r\n\r\n");
@@ -50,6 +53,7 @@ fn who_waits_for_too_long_is_told_so() {
     let refused = fixture.get("/");
     assert_eq!(error(&refused), (503, "connection_limit_reached".into()));
     assert_eq!(refused.field("retry-after"), Some("1"));
+    is_free.store(true, SeqCst);
     assert_eq!(first.reply().text(), "done");
     assert_eq!(fixture.get("/").text(), "done");
     fixture.stop();
