@@ -32,6 +32,14 @@ fn counting(fields: &'static str) -> Origin {
     })
 }
 
+/// All ask for this at once, and each gets that.
+#[track_caller]
+fn all_get(clients: &mut [Client], path: &str, body: &str) {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n");
+    clients.iter_mut().for_each(|client| client.send(&request));
+    clients.iter_mut().for_each(|client| assert_eq!(client.reply().text(), body));
+}
+
 #[test]
 fn what_is_stored_is_not_asked_for_on_every_engine() {
     on_every_engine(|engine| {
@@ -105,10 +113,7 @@ fn clients_that_miss_at_once_make_one_request() {
     });
     let (fixture, store) = cached(&origin, |config| config.workers = 3);
     let mut clients: Vec<_> = (0..300).map(|_| fixture.client()).collect();
-    clients.iter_mut().for_each(|client| client.send("GET /x HTTP/1.1\r\nHost: test\r\n\r\n"));
-    for client in &mut clients {
-        assert_eq!(client.reply().text(), "/x");
-    }
+    all_get(&mut clients, "/x", "/x");
     assert_eq!(origin.requests(), 1, "{:?}", store.statistics());
     fixture.stop();
 }
@@ -121,10 +126,7 @@ fn who_waits_in_vain_gets_his_own_answer() {
     });
     let (fixture, _) = cached(&origin, |config| config.workers = 2);
     let mut clients: Vec<_> = (0..20).map(|_| fixture.client()).collect();
-    clients.iter_mut().for_each(|client| client.send("GET /x HTTP/1.1\r\nHost: test\r\n\r\n"));
-    for client in &mut clients {
-        assert_eq!(client.reply().text(), "mine");
-    }
+    all_get(&mut clients, "/x", "mine");
     assert_eq!(origin.requests(), 20);
     fixture.stop();
 }
@@ -238,13 +240,19 @@ fn held_back() -> (Origin, Arc<AtomicBool>) {
     (origin, is_free)
 }
 
+/// Before [`held_back`], with a client that was answered with what is stale: a refresh is on its way.
+fn refreshing(engine: &str) -> (Origin, Arc<AtomicBool>, Fixture, Store, Client) {
+    let (origin, is_free) = held_back();
+    let (fixture, store) = cached(&origin, |config| serve_with(config, engine));
+    let mut client = fixture.client();
+    assert_eq!((&*client.get("/").text(), &*client.get("/").text()), ("0", "0"), "{engine}");
+    (origin, is_free, fixture, store, client)
+}
+
 #[test]
 fn a_refresh_keeps_its_clients_next_request_from_nothing() {
     on_every_engine(|engine| {
-        let (origin, is_free) = held_back();
-        let (fixture, _) = cached(&origin, |config| serve_with(config, engine));
-        let mut client = fixture.client();
-        assert_eq!((client.get("/").text(), client.get("/").text()), ("0".into(), "0".into()));
+        let (origin, is_free, fixture, _, mut client) = refreshing(engine);
         // The refresh has not even been answered.
         assert_eq!(client.get("/other").text(), "other", "{engine}");
         assert_eq!(client.get("/").text(), "0", "{engine}");
@@ -258,10 +266,7 @@ fn a_refresh_keeps_its_clients_next_request_from_nothing() {
 #[test]
 fn a_client_that_resets_does_not_end_the_refresh() {
     on_every_engine(|engine| {
-        let (origin, is_free) = held_back();
-        let (fixture, store) = cached(&origin, |config| serve_with(config, engine));
-        let mut client = fixture.client();
-        assert_eq!((client.get("/").text(), client.get("/").text()), ("0".into(), "0".into()));
+        let (origin, is_free, fixture, store, client) = refreshing(engine);
         until("the refresh is asked for", || origin.requests() == 2);
         reset(client);
         until("it is noticed", || fixture.server.statistics().connections.open == 0);
@@ -276,10 +281,7 @@ fn a_client_that_resets_does_not_end_the_refresh() {
 #[test]
 fn a_stop_ends_a_refresh() {
     on_every_engine(|engine| {
-        let (origin, is_free) = held_back();
-        let (fixture, store) = cached(&origin, |config| serve_with(config, engine));
-        let mut client = fixture.client();
-        assert_eq!((client.get("/").text(), client.get("/").text()), ("0".into(), "0".into()));
+        let (origin, is_free, fixture, store, client) = refreshing(engine);
         until("the refresh is asked for", || origin.requests() == 2);
         drop(client);
         let start = Instant::now();
@@ -343,9 +345,7 @@ fn another_workers_fetch_wakes(has_own_tables: bool) {
         let round = rounds;
         rounds += 1;
         let path = format!("/{round}");
-        let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n");
-        clients.iter_mut().for_each(|client| client.send(&request));
-        clients.iter_mut().for_each(|client| assert_eq!(client.reply().text(), path));
+        all_get(&mut clients, &path, &path);
         best = best.min(ended.lock().unwrap().elapsed());
     }
     assert!(!is_late(best), "{best:?} after the fetch");
