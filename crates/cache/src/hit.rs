@@ -145,7 +145,7 @@ impl Reply {
         match self.shape {
             Shape::Whole | Shape::Part(_) => out.put(self.object.fields()),
             Shape::NotModified => put_not_modified_fields(self.object.fields(), out),
-            Shape::Unsatisfiable => {}
+            Shape::Unsatisfiable => put_unsatisfiable_fields(self.object.fields(), out),
         }
         if let Shape::Part(part) = self.shape {
             out.put(b"Content-Range: bytes ");
@@ -192,6 +192,16 @@ pub fn put_status_line(status: u16, out: &mut impl Output) {
 /// Appends the lines of `fields` that belong into a 304 (RFC 9110 §15.4.5).
 pub(crate) fn put_not_modified_fields(fields: &[u8], out: &mut impl Output) {
     for field in Fields::new(fields).filter(|field| !describes_content(field.name)) {
+        put_field(field.name, field.value, out);
+    }
+}
+
+/// Appends the lines of `fields` that belong into a 416: when it was made (RFC 9110 §6.6.1), which
+/// representation it speaks of, and what that was chosen by. Not `Cache-Control`, and nothing else that would
+/// let another cache keep it: under its URL it would be the answer to requests without that range.
+fn put_unsatisfiable_fields(fields: &[u8], out: &mut impl Output) {
+    const KEPT: [&[u8]; 3] = [b"date", b"etag", b"vary"];
+    for field in Fields::new(fields).filter(|field| KEPT.iter().any(|name| field.is(name))) {
         put_field(field.name, field.value, out);
     }
 }

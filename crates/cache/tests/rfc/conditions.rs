@@ -77,7 +77,7 @@ fn rfc_9110_14_2_ranges_of_what_is_stored() {
     let changed = at(START - 100);
     let fields = format!("{FRESH}ETag: \"a\"\r\nLast-Modified: {changed}\r\n");
     bench.get("/", "", &reply(200, &fields, "0123456789"));
-    let since = format!("If-Range: {changed}\r\n");
+    let (since, came) = (format!("If-Range: {changed}\r\n"), at(START));
     for (range, condition, status, body) in [
         ("bytes=0-1", "", 206, "01"),
         ("bytes=8-", "", 206, "89"),
@@ -98,7 +98,11 @@ fn rfc_9110_14_2_ranges_of_what_is_stored() {
         assert_eq!((got.status, got.text()), (status, body), "{range} {condition}");
         match status {
             206 => assert!(got.field("content-range").unwrap().ends_with("/10")),
-            416 => assert_eq!(got.field("content-range"), Some("bytes */10")),
+            416 => {
+                assert_eq!(got.field("content-range"), Some("bytes */10"));
+                assert_eq!((got.field("date"), got.field("etag")), (Some(&*came), Some("\"a\"")));
+                assert_eq!((got.field("cache-control"), got.field("last-modified")), (None, None));
+            }
             _ => assert_eq!(got.field("content-range"), None),
         }
     }
