@@ -16,7 +16,9 @@ pub const KEY_MAX: usize = 16 << 10;
 pub struct Config {
     /// Octets of memory for all that is stored, metadata included.
     pub limit: u64,
-    /// The longest content that is stored, in octets.
+    /// The longest content that is stored, in octets. A small store takes less, an eighth of a shard: an eighth
+    /// of a `limit` below 32 MiB, at least 4 MiB from there on, 1/128 of it from 512 MiB on
+    /// ([`Store::max_object`](crate::Store::max_object)).
     pub max_object: u64,
     /// The name in `Cache-Status`, a token (RFC 9211 §2).
     pub name: Arc<str>,

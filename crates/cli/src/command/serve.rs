@@ -290,6 +290,16 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", requires = "cache", default_value = "0s", value_parser = duration::parse, help_heading = "Origins")]
     cache_stale: Duration,
 
+    /// The longest content that is kept. It needs room in --cache, too: an eighth of less than 32M,
+    /// at least 4M from there on, 1/128 from 512M on
+    #[arg(long, value_name = "SIZE", requires = "cache", default_value = "8M", value_parser = bytes::parse, help_heading = "Origins")]
+    cache_object: u64,
+
+    /// How long replies such as 404 and 301 are kept that do not say (negative caching); 0s keeps
+    /// none of them
+    #[arg(long, value_name = "TIME", requires = "cache", default_value = "0s", value_parser = duration::parse, help_heading = "Origins")]
+    cache_negative: Duration,
+
     /// Keep replies in this folder too, so that they survive a restart; for nobody else's files
     #[arg(long, value_name = "DIR", requires = "cache", help_heading = "Origins")]
     cache_dir: Option<PathBuf>,
@@ -511,9 +521,14 @@ fn frontend(args: &Args) -> anyhow::Result<Option<FrontendConfig>> {
 }
 
 fn cache(args: &Args, limit: u64) -> anyhow::Result<pollux_cache::Store> {
-    let seconds = args.cache_stale.as_secs();
-    let stale_if_error = u32::try_from(seconds).unwrap_or(u32::MAX);
-    let config = pollux_cache::Config { limit, stale_if_error, ..Default::default() };
+    let seconds = |time: Duration| u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
+    let config = pollux_cache::Config {
+        limit,
+        max_object: args.cache_object,
+        negative: seconds(args.cache_negative),
+        stale_if_error: seconds(args.cache_stale),
+        ..Default::default()
+    };
     let Some(path) = &args.cache_dir else { return Ok(pollux_cache::Store::new(config)) };
     pollux_cache::RealFolder::open(path.clone())
         .and_then(|folder| pollux_cache::Store::with_folder(config, folder, args.cache_dir_size))

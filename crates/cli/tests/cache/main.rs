@@ -2,6 +2,7 @@
 
 mod control;
 mod disk;
+mod kept;
 
 use pollux_testkit::{http::Reply, origin::Origin, serve::Serve};
 use std::{
