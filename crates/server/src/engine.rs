@@ -2,10 +2,14 @@
 
 pub(crate) mod blocking;
 mod dial;
+mod failed_wait;
 mod handover;
 pub(crate) mod readiness;
+mod refusal;
 #[cfg(test)]
 mod tests;
 mod transmit;
 
+pub(crate) use failed_wait::FailedWaits;
 pub(crate) use handover::Receivers;
+pub(crate) use refusal::Refusal;

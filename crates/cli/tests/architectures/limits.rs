@@ -1,14 +1,15 @@
-//! Where no further process or thread can be had.
+//! Where no further process or thread can be had, or none may be.
 
-use crate::{BINARY, LAST, in_each, site, stop, tree};
-use pollux_testkit::serve::Serve;
+use crate::{BINARY, LAST, in_each, serve, site, stop, tree};
+use pollux_testkit::{denied, serve::Serve};
 use std::{
     fs,
     io::Read,
     os::unix::fs::PermissionsExt,
     path::Path,
     process::{Command, Output},
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 /// `pollux serve` as a user who has no other process and may have so many (RLIMIT_NPROC does not
@@ -144,4 +145,32 @@ fn a_place_is_filled_when_it_can_be() {
     client.socket().read_to_string(&mut rest).unwrap();
     assert!(rest.ends_with("hello"));
     stop(server);
+}
+
+/// Before, an error that was not known was taken for an empty queue, and the next wait told of the
+/// connection at once.
+#[test]
+fn who_may_not_accept_does_not_spin() {
+    let site = site(0);
+    in_each(&["iterative", "forking", "preforked", "threaded", "prethreaded"], |architecture| {
+        let mut arguments = vec!["--grace", "1s"];
+        if architecture.starts_with("pre") {
+            arguments.extend(["--pool", "1"]);
+        }
+        let mut server = denied(libc::SYS_accept4, libc::ENOSYS, || {
+            serve(site.path(), architecture, &arguments)
+        });
+        let _client = server.client();
+        tree::until("it is said", || server.said().contains("accepting pauses"));
+        let count =
+            |now: serde_json::Value| now["system_calls"]["accept4"]["count"].as_u64().unwrap_or(0);
+        let before = count(server.statistics());
+        let started_at = Instant::now();
+        thread::sleep(Duration::from_millis(500));
+        let calls = count(server.statistics()) - before;
+        let most = 2 + started_at.elapsed().as_secs();
+        assert!(calls <= most, "{architecture}: {calls} calls of accept4 in a moment");
+        assert!(server.said().contains("seccomp"), "{architecture}: {}", server.said());
+        stop(server);
+    });
 }

@@ -1,14 +1,15 @@
 //! What becomes of processes: killed ones, their parent's end, what they have open.
 
 use crate::{BINARY, CONCURRENT, LAST, PROCESSES, in_each, serve, site, stop, tree};
-use pollux_testkit::{http::Client, serve::Serve};
+use pollux_testkit::{denied_where, http::Client, serve::Serve};
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
     collections::BTreeSet,
+    panic,
     process::Command,
     sync::atomic::{AtomicBool, Ordering::SeqCst},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 fn kill(pid: u32) {
@@ -199,6 +200,34 @@ fn the_logs_process_is_replaced() {
         let text = std::fs::read_to_string(&log).unwrap();
         assert_eq!(text.lines().count(), 3, "{text}{said}{last}");
     });
+}
+
+/// Memory is wanting for a moment where the parent waits. Before, the first time ended it, and with it
+/// all children.
+#[test]
+fn a_wait_of_the_parent_that_fails_ends_nothing() {
+    let site = site(0);
+    let started_at = Instant::now();
+    loop {
+        let tried_at = Instant::now();
+        // The parent alone waits for three: signals and two listeners.
+        let outcome = panic::catch_unwind(|| {
+            let arguments = ["--listen", "127.0.0.1:0"];
+            let server = denied_where((libc::SYS_ppoll, 1, 3), libc::ENOMEM, || {
+                serve(site.path(), "forking", &arguments)
+            });
+            let mut client = server.client();
+            client.send(LAST);
+            assert_eq!(client.reply().text(), "hello");
+            assert!(server.said().contains("is tried again"), "{}", server.said());
+            stop(server);
+        });
+        // What fails for some seconds does end it: then this machine had no time for the test.
+        let was_too_slow = outcome.is_err() && tried_at.elapsed() > Duration::from_secs(4);
+        if !was_too_slow || started_at.elapsed() > Duration::from_secs(30) {
+            return outcome.unwrap_or_else(|reason| panic::resume_unwind(reason));
+        }
+    }
 }
 
 /// A child has the standard descriptors, what it serves with, and nothing else: no connection of

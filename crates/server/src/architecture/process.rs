@@ -14,6 +14,7 @@ use super::{Assignment, Plan};
 use crate::{
     board::Seat,
     clock::Clock,
+    engine::FailedWaits,
     log::LogProcess,
     statistics::Statistics,
     worker::{WorkerInfo, pin},
@@ -64,6 +65,7 @@ pub(crate) struct Processes {
     infos: Vec<WorkerInfo>,
     has_said: bool,
     polled: Vec<PollFd>,
+    failed_waits: FailedWaits,
 }
 
 #[derive(Debug)]
@@ -127,6 +129,7 @@ impl Processes {
             infos: Vec::new(),
             has_said: false,
             polled: Vec::new(),
+            failed_waits: FailedWaits::default(),
         };
         all.start_log().context("a process for the access log")?;
         match all.plan.assignment {
@@ -427,11 +430,11 @@ impl Processes {
             door.show();
         }
         match sys::ppoll(&mut self.polled, timeout) {
-            Err(error) if error.kind() != io::ErrorKind::Interrupted => {
-                return Err(error).context("waiting for signals");
-            }
-            _ => {}
+            Ok(_) => self.failed_waits.forget(),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => self.failed_waits.bear_error(error).context("waiting for signals")?,
         }
+        // Also after a wait that failed: then the signals are what tells of a stop.
         sys::take_many(self.signals.as_fd(), &mut self.taken).context("signalfd")?;
         self.arrived.extend(self.taken.iter().map(|signal| signal.ssi_signo as Signal));
         Ok(())

@@ -3,7 +3,7 @@
 use super::{Assignment, Plan, each, pool};
 use crate::{
     application::Routes,
-    engine::blocking::Blocking,
+    engine::blocking::{Blocking, NO_SET},
     local::Local,
     log::Log,
     statistics::Statistics,
@@ -120,7 +120,8 @@ impl Unit {
         if self.plan.assignment == Assignment::One {
             self.plan.check()?;
         }
-        let engine = self.plan.engine(seat, local)?;
+        let mut engine = self.plan.engine(seat, local)?;
+        engine.prepare(self.plan.queues.of(self.index)).context(NO_SET)?;
         let tid = rustix::thread::gettid().as_raw_nonzero().get();
         let _ = ready.send(WorkerInfo { tid, cpu, listens: Vec::new() });
         Ok(engine)

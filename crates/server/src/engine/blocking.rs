@@ -25,7 +25,7 @@ use crate::{
     statistics::{ConnectionCounts, Statistics},
 };
 use accept::Acceptor;
-pub(crate) use accept::{RETRY, Refusal};
+pub(crate) use accept::{NO_SET, RETRY};
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT};
 use links::LinkSocket;
 use pollux_sys::{self as sys, Counters, PollFd};

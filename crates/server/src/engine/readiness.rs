@@ -16,14 +16,16 @@
 
 mod accept;
 mod client;
-mod failed_wait;
 mod handover;
 mod links;
 mod resolver;
 mod stop;
 mod tunnel;
 
-use super::transmit::{Sent, transmit};
+use super::{
+    FailedWaits,
+    transmit::{Sent, transmit},
+};
 use crate::{
     application::{Application, Stage, Wake},
     clock::ticks,
@@ -40,7 +42,7 @@ use crate::{
     timers::{self, Nodes, Timer, Wheel},
 };
 use accept::Acceptor;
-use pollux_event::{Capabilities, Event, Interest, Mechanism, Options, Readiness, Token};
+use pollux_event::{Capabilities, Error, Event, Interest, Mechanism, Options, Readiness, Token};
 use pollux_sys as sys;
 use resolver::Resolver;
 use socket2::SockRef;
@@ -90,7 +92,7 @@ pub(crate) struct Engine<M, A: Application> {
     connections: ConnectionCounts,
     bytes_sent: u64,
     waits: u64,
-    failed_waits: u32,
+    failed_waits: FailedWaits,
     events: u64,
     /// The tick at which a stop no longer waits for connections.
     stop_at: Option<u32>,
@@ -134,7 +136,7 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
             connections: ConnectionCounts::default(),
             bytes_sent: 0,
             waits: 0,
-            failed_waits: 0,
+            failed_waits: FailedWaits::default(),
             events: 0,
             stop_at: None,
         })
@@ -147,7 +149,7 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
             if let Err(error) = self.mechanism.wait(timeout) {
                 self.bear_failed_wait(error)?;
             } else {
-                self.failed_waits = 0;
+                self.failed_waits.forget();
             }
             self.waits += 1;
             self.local.clock.update();
@@ -165,6 +167,15 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
                 return Ok(self.statistics());
             }
         }
+    }
+
+    #[cold]
+    fn bear_failed_wait(&mut self, error: Error) -> Result<(), Error> {
+        let number = match &error {
+            Error::Io { source, .. } => source.raw_os_error(),
+            _ => None,
+        };
+        if self.failed_waits.bear(number, &error) { Ok(()) } else { Err(error) }
     }
 
     fn timeout(&self) -> Option<Duration> {

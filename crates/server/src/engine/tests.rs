@@ -108,6 +108,7 @@ impl Running {
             let own = (Arc::new(Rules::new(&config)), Local::new(None));
             let before = pollux_sys::counters();
             let mut engine = Blocking::new(&config, application, own, seat, before);
+            engine.prepare(queues.of(0)).unwrap();
             while let Some(socket) = engine.accept(queues.of(0)).unwrap() {
                 engine.serve(socket);
             }

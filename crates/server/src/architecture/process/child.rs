@@ -2,7 +2,11 @@
 
 use super::super::Plan;
 use crate::{
-    application::Routes, board::Seat, engine::blocking::Blocking, local::Local, log::LogSource,
+    application::Routes,
+    board::Seat,
+    engine::blocking::{Blocking, NO_SET},
+    local::Local,
+    log::LogSource,
     worker::pin,
 };
 use anyhow::Context;
@@ -30,7 +34,12 @@ impl Life<'_> {
     /// Takes one connection after the other, until a stop is asked for.
     pub(super) fn in_a_pool(self, ready: Option<OwnedFd>) -> u8 {
         let (plan, index) = (self.plan, self.index);
-        let mut engine = match (self.begin(), &ready) {
+        let queue = plan.queues.of(index);
+        let begun = self.begin().and_then(|mut engine| {
+            engine.prepare(queue).context(NO_SET)?;
+            Ok(engine)
+        });
+        let mut engine = match (begun, &ready) {
             (Ok(engine), Some(ready)) => {
                 tell(ready, READY);
                 engine
@@ -43,7 +52,6 @@ impl Life<'_> {
             (Err(error), None) => return failed(&error),
         };
         drop(ready);
-        let queue = plan.queues.of(index);
         let outcome = loop {
             match engine.accept(queue) {
                 Ok(Some(socket)) => engine.serve(socket),

@@ -3,7 +3,7 @@
 use super::super::Plan;
 use crate::{
     board::{Board, Seat},
-    engine::blocking::{RETRY, Refusal},
+    engine::{Refusal, blocking::RETRY},
     statistics::Statistics,
 };
 use pollux_sys::{self as sys, Counters};
@@ -96,12 +96,14 @@ impl Door {
                 Ok(connection) => return self.next.take().map(|seat| (connection, seat)),
                 Err(error) => error,
             };
-            match Refusal::of(&error) {
-                Refusal::None => {}
-                Refusal::Exhausted => {
+            let refusal = Refusal::of(&error);
+            match refusal {
+                Refusal::Empty | Refusal::Dead => {}
+                Refusal::Exhausted | Refusal::Forbidden => {
                     self.pauses += 1;
                     self.retry_at = Some(now + RETRY);
-                    self.say(&format!("accepting pauses: {error}"));
+                    let advice = refusal.advice();
+                    self.say(&format!("accepting pauses: accept4: {error} ({advice})"));
                     return None;
                 }
                 Refusal::Gone => {

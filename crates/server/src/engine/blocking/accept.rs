@@ -1,15 +1,17 @@
 //! Waiting for the next connection.
 //!
-//! A unit waits in the way that is chosen for its pool ([`Accepting`]). One that has links of its own
-//! (to a store) looks after them while it waits, where the way allows: with ppoll(2), in place of
-//! epoll. Where it does not, because the unit blocks in accept(2) or for the lock, they are looked
-//! after as soon as a connection is there, before it is served.
+//! A unit waits in the way that is chosen for its pool ([`Accepting`]), with epoll but for those who
+//! block in accept(2). One that has links of its own (to a store) looks after them while it waits,
+//! where the way allows: with ppoll(2), in place of epoll. Where it does not, because the unit blocks
+//! in accept(2) or for the lock, they are looked after as soon as a connection is there, before it is
+//! served.
 
 use super::Blocking;
 use crate::{
     application::Application,
     clock::ticks,
     config::Accepting,
+    engine::{FailedWaits, Refusal},
     queue::{Queue, shut_down},
 };
 use libc::{EPOLLEXCLUSIVE, EPOLLIN, POLLIN};
@@ -23,15 +25,20 @@ use std::{
 /// After which time accepting is tried again where a descriptor or memory was wanting.
 pub(crate) const RETRY: Duration = Duration::from_secs(1);
 
+/// What [`Blocking::prepare`] could not do; for messages.
+pub(crate) const NO_SET: &str = "no epoll set to wait for connections with";
+
 /// How this unit waits for connections.
 #[derive(Debug, Default)]
 pub(super) struct Acceptor {
-    /// The listeners and the bell, and room for events.
+    /// The listeners and the bell, and room for events; of a unit that is prepared.
     epoll: Option<(OwnedFd, Vec<EpollEvent>)>,
+    failed_waits: FailedWaits,
     /// Listeners that listen no more.
     given_up: Vec<RawFd>,
     pauses: u64,
     has_said: bool,
+    has_said_forbidden: bool,
 }
 
 impl Acceptor {
@@ -41,30 +48,28 @@ impl Acceptor {
     }
 }
 
-/// Why there is no connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// None waits; or it is an error of the new connection (accept(2)), and none of ours.
-    None,
-    /// A descriptor or memory is wanting, or somebody forbids it who may change his mind.
-    Exhausted,
-    /// It is no listener any more, and would say so at each call.
-    Gone,
-}
-
-impl Refusal {
-    /// What an error of accept(2) means.
-    pub(crate) fn of(error: &io::Error) -> Self {
-        match error.raw_os_error() {
-            Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => Self::Exhausted,
-            Some(libc::EPERM | libc::EACCES | libc::EOPNOTSUPP) => Self::Exhausted,
-            Some(libc::EINVAL | libc::EBADF | libc::ENOTSOCK) => Self::Gone,
-            _ => Self::None,
-        }
-    }
-}
-
 impl<A: Application> Blocking<A> {
+    /// Makes what it takes to wait for connections: before the unit is said to be ready, so that
+    /// nothing is wanting later.
+    ///
+    /// # Errors
+    /// No descriptor or no memory is left, or the user's watches are used up (ENOSPC).
+    pub(crate) fn prepare(&mut self, queue: Queue<'_>) -> io::Result<()> {
+        if queue.way == Accepting::Blocking {
+            return Ok(());
+        }
+        let epoll = sys::epoll_create()?;
+        let bell = self.seat.bell(false).as_raw_fd();
+        sys::epoll_ctl(epoll.as_fd(), EpollOp::Add, bell, EPOLLIN as u32, 1)?;
+        let events = (EPOLLIN | EPOLLEXCLUSIVE) as u32;
+        for listener in queue.sockets {
+            sys::epoll_ctl(epoll.as_fd(), EpollOp::Add, listener.as_raw_fd(), events, 0)?;
+        }
+        // One at a time: more would be taken from those who wait beside.
+        self.acceptor.epoll = Some((epoll, Vec::with_capacity(2)));
+        Ok(())
+    }
+
     /// Waits for the next connection. `None` when a stop was asked for and all that waited by then
     /// have been handed out: then nobody listens any more, also in other units.
     ///
@@ -177,13 +182,20 @@ impl<A: Application> Blocking<A> {
             Ok(socket) => return Some(socket),
             Err(error) => error,
         };
-        match Refusal::of(&error) {
-            Refusal::None => {}
-            Refusal::Exhausted => {
-                if !std::mem::replace(&mut self.acceptor.has_said, true) {
+        let refusal = Refusal::of(&error);
+        match refusal {
+            Refusal::Empty | Refusal::Dead => {}
+            Refusal::Exhausted | Refusal::Forbidden => {
+                let acceptor = &mut self.acceptor;
+                let has_said = match refusal {
+                    Refusal::Forbidden => &mut acceptor.has_said_forbidden,
+                    _ => &mut acceptor.has_said,
+                };
+                if !std::mem::replace(has_said, true) {
                     tracing::warn!(
-                        "accepting pauses: {error}; who connects waits in the kernel's queue. (Said \
-                         once.) Raise the limit with `ulimit -n`, or lower --pool"
+                        "accepting pauses: accept4: {error}; who connects waits in the kernel's \
+                         queue. (Said once.) {}",
+                        refusal.advice()
                     );
                 }
                 self.acceptor.pauses += 1;
@@ -209,7 +221,10 @@ impl<A: Application> Blocking<A> {
 
     fn wait_for_listeners(&mut self, listeners: &[OwnedFd]) -> io::Result<()> {
         self.perform();
-        if !self.links.is_empty() || !self.alarms.is_empty() || self.outside.asks() > 0 {
+        let is_prepared = self.acceptor.epoll.is_some();
+        let waits_for_more =
+            !self.links.is_empty() || !self.alarms.is_empty() || self.outside.asks() > 0;
+        if waits_for_more || !is_prepared {
             let given_up = &self.acceptor.given_up;
             let wanted: Vec<_> = listeners
                 .iter()
@@ -220,20 +235,6 @@ impl<A: Application> Blocking<A> {
             self.wait_until(&wanted, None);
             return Ok(());
         }
-        if self.acceptor.epoll.is_none() {
-            let epoll = sys::epoll_create()?;
-            let bell = self.seat.bell(false).as_raw_fd();
-            sys::epoll_ctl(epoll.as_fd(), EpollOp::Add, bell, EPOLLIN as u32, 1)?;
-            let events = (EPOLLIN | EPOLLEXCLUSIVE) as u32;
-            for listener in listeners {
-                let fd = listener.as_raw_fd();
-                if !self.acceptor.given_up.contains(&fd) {
-                    sys::epoll_ctl(epoll.as_fd(), EpollOp::Add, fd, events, 0)?;
-                }
-            }
-            // One at a time: more would be taken from those who wait beside.
-            self.acceptor.epoll = Some((epoll, Vec::with_capacity(2)));
-        }
         self.show();
         let Some((epoll, events)) = &mut self.acceptor.epoll else { return Ok(()) };
         let outcome = sys::epoll_wait(epoll.as_fd(), events, -1);
@@ -241,11 +242,15 @@ impl<A: Application> Blocking<A> {
         self.waits += 1;
         self.local.clock.update();
         match outcome {
-            Ok(ready) => self.events += ready as u64,
+            Ok(ready) => {
+                self.acceptor.failed_waits.forget();
+                self.events += ready as u64;
+            }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+            Err(error) => self.acceptor.failed_waits.bear_error(error)?,
         }
-        if rings {
+        // A wait that failed says nothing of the bell.
+        if rings || !self.local.is_stopping && self.seat.is_stop_asked() {
             self.heed_bell();
         }
         Ok(())

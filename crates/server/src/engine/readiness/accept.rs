@@ -2,7 +2,9 @@
 //! system has no descriptor left.
 
 use super::Engine;
-use crate::{application::Application, clock::ticks, protocol::Connection, table::Peer};
+use crate::{
+    application::Application, clock::ticks, engine::Refusal, protocol::Connection, table::Peer,
+};
 use anyhow::Context;
 use pollux_event::{Error, Interest, Mechanism, Token};
 use pollux_sys as sys;
@@ -196,48 +198,32 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
             Ok(socket) => return self.take_in(socket),
             Err(error) => error,
         };
-        match error.raw_os_error() {
-            Some(libc::EAGAIN) => Accepted::None,
-            Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
+        let refusal = Refusal::of(&error);
+        match refusal {
+            Refusal::Empty => Accepted::None,
+            Refusal::Dead => Accepted::Dead,
+            Refusal::Gone => {
+                tracing::error!("a listener is given up, it does not listen any more: {error}");
+                Accepted::Never
+            }
+            Refusal::Exhausted => {
                 if self.acceptor.has_said.is_news(Said::EXHAUSTED) {
                     tracing::warn!(
                         "accepting stops at {} connections: {error}; it goes on when one closes. \
-                         (Said once.) Raise the limit with `ulimit -n`, or lower --max-connections",
-                        self.clients
+                         (Said once.) {}",
+                        self.clients,
+                        refusal.advice()
                     );
                 }
                 self.acceptor.retry_at = Some(self.local.clock.after(ticks(RETRY)));
                 Accepted::Full
             }
-            // It is no listener any more (somebody who shares it has shut it down), and would say
-            // so at each call.
-            Some(libc::EINVAL | libc::EBADF | libc::ENOTSOCK) => {
-                tracing::error!("a listener is given up, it does not listen any more: {error}");
-                Accepted::Never
-            }
-            // accept(2), "Error handling": errors of the new connection are handed over here, and are
-            // none of ours. Not EOPNOTSUPP, which is this listener's own.
-            Some(
-                libc::ECONNABORTED
-                | libc::EINTR
-                | libc::ENETDOWN
-                | libc::EPROTO
-                | libc::ENOPROTOOPT
-                | libc::EHOSTDOWN
-                | libc::ENONET
-                | libc::EHOSTUNREACH
-                | libc::ENETUNREACH
-                | libc::ETIMEDOUT
-                | libc::ECONNRESET,
-            ) => Accepted::Dead,
-            // EPERM and EACCES of a firewall or a security module, EOPNOTSUPP: who refuses once
-            // refuses the next time, too, until somebody changes his mind.
-            _ => {
+            Refusal::Forbidden => {
                 if self.acceptor.has_said.is_news(Said::REFUSED) {
                     tracing::error!(
                         "no connection can be accepted: accept4: {error}; it is tried again each \
-                         second. (Said once.) Look for a seccomp filter, a firewall or a security \
-                         module that forbids it"
+                         second. (Said once.) {}",
+                        refusal.advice()
                     );
                 }
                 self.acceptor.retry_at = Some(self.local.clock.after(ticks(RETRY)));

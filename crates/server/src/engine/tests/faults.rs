@@ -1,17 +1,28 @@
 //! System calls of the loop that fail: what passes is borne, what stays is said, and a stop is
 //! always heard.
 
-use super::seam::{FaultAt, Worker, fail};
-use crate::config::{Config, Discipline};
+use super::{
+    application::Tester,
+    seam::{FaultAt, Worker, fail},
+};
+use crate::{
+    board::Board,
+    config::{Config, Discipline},
+    engine::blocking::Blocking,
+    local::Local,
+    queue::Queues,
+    rules::Rules,
+};
 use pollux_sys::Call;
-use pollux_testkit::http::Client;
+use pollux_testkit::http::{Client, PATIENCE};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 use std::{
     collections::BTreeMap,
     io::{Read, Write},
     net::TcpStream,
+    sync::Arc,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// From now on this thread's calls of the system call with this number fail so.
@@ -135,4 +146,84 @@ fn an_interest_that_cannot_be_set_ends_its_connection_and_nothing_else() {
         let connections = worker.stop().unwrap().statistics.connections;
         assert_eq!((connections.accepted, connections.closed), (2, 2));
     }
+}
+
+/// A unit that blocks, in whose thread these system calls fail so; what it counted after a stop that
+/// was asked for when `may_stop` said so, or why it ended before.
+fn blocking(
+    calls: &'static [i64],
+    errno: i32,
+    may_stop: impl Fn(&Board) -> bool,
+) -> std::io::Result<crate::Statistics> {
+    let config = Config::new(".");
+    let (queues, _) = Queues::open(&config, 1).unwrap();
+    let crate::config::Listen::Tcp(address) = queues.addresses().unwrap()[0] else {
+        panic!("a TCP address")
+    };
+    let board = Arc::new(Board::new(1).unwrap());
+    let seat = board.take_seat().unwrap();
+    let unit = thread::spawn(move || -> std::io::Result<()> {
+        let own = (Arc::new(Rules::new(&config)), Local::new(None));
+        let application = Tester::new(address, "/nonexistent".into());
+        let before = pollux_sys::counters();
+        let mut engine = Blocking::new(&config, application, own, seat, before);
+        engine.prepare(queues.of(0))?;
+        calls.iter().for_each(|&call| forbid(call, errno));
+        while let Some(socket) = engine.accept(queues.of(0))? {
+            engine.serve(socket);
+        }
+        engine.finish();
+        Ok(())
+    });
+    let _client = Client::connect(address);
+    let started_at = Instant::now();
+    while !unit.is_finished() && !may_stop(&board) {
+        assert!(started_at.elapsed() < PATIENCE, "{:?}", board.statistics());
+        thread::sleep(Duration::from_millis(5));
+    }
+    board.stop(Duration::ZERO);
+    unit.join().unwrap().map(|()| board.statistics())
+}
+
+/// Before, an error that was not known was taken for an empty queue: each wait told of the connection
+/// again, and so without end.
+#[test]
+fn a_unit_that_may_not_accept_does_not_spin_and_hears_a_stop() {
+    for errno in [libc::ENOSYS, libc::EIO, libc::EPERM, libc::EMFILE] {
+        let started_at = Instant::now();
+        let for_a_while = |_: &Board| started_at.elapsed() > Duration::from_millis(300);
+        let statistics = blocking(&[libc::SYS_accept4], errno, for_a_while).unwrap();
+        let calls = statistics.system_calls.of(Call::Accept);
+        let most = 4 + started_at.elapsed().as_secs();
+        assert!((1..=most).contains(&calls), "errno {errno}: {calls} calls of accept4");
+        assert_eq!(statistics.connections.accepted, 0);
+    }
+}
+
+/// What epoll_wait(3) calls.
+#[cfg(target_arch = "x86_64")]
+const WAITS: &[i64] = &[libc::SYS_epoll_wait, libc::SYS_epoll_pwait];
+#[cfg(not(target_arch = "x86_64"))]
+const WAITS: &[i64] = &[libc::SYS_epoll_pwait];
+
+/// Before, the first failure of this kind ended the unit, and with it the server.
+#[test]
+fn a_unit_bears_a_wait_that_fails_for_a_moment_and_hears_a_stop() {
+    let started_at = Instant::now();
+    loop {
+        let tried_at = Instant::now();
+        let outcome = blocking(WAITS, libc::ENOMEM, |board| board.statistics().waits >= 3);
+        // What fails for some seconds may end it: then this machine had no time for the test.
+        let was_too_slow = outcome.is_err() && tried_at.elapsed() > Duration::from_secs(4);
+        if !was_too_slow || started_at.elapsed() > PATIENCE {
+            assert!(outcome.unwrap().waits >= 3);
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_wait_that_fails_for_good_ends_the_unit_with_its_reason() {
+    let error = blocking(WAITS, libc::EBADF, |_| false).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EBADF));
 }

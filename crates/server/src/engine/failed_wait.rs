@@ -1,0 +1,68 @@
+//! Waits that fail: the same policy for all who wait.
+
+use std::{fmt::Display, io, thread, time::Duration};
+
+/// So many waits in a row may fail for want of memory or the like, with such a pause after each:
+/// five seconds.
+const FAILED_WAITS: u32 = 100;
+const FAILED_WAIT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How many waits have failed, one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct FailedWaits(u32);
+
+impl FailedWaits {
+    /// A wait went well.
+    #[inline]
+    pub(crate) fn forget(&mut self) {
+        self.0 = 0;
+    }
+
+    /// A wait has failed, with this number if the kernel said one. Where it was for want of something
+    /// that may come back (ENOMEM, EAGAIN or EBUSY of a ring), it is to be tried again: then this waits
+    /// a moment, and returns true. After some seconds of that, and after any other failure, it returns
+    /// false.
+    #[cold]
+    pub(crate) fn bear(&mut self, number: Option<i32>, error: &dyn Display) -> bool {
+        self.0 = self.0.saturating_add(1);
+        if !passes(number) || self.0 > FAILED_WAITS {
+            return false;
+        }
+        if self.0 == 1 {
+            tracing::warn!("a wait failed and is tried again for some seconds: {error}");
+        }
+        thread::sleep(FAILED_WAIT_PAUSE);
+        true
+    }
+
+    /// [`FailedWaits::bear`] for an error of a system call.
+    ///
+    /// # Errors
+    /// The error, where it is not to be tried again.
+    #[cold]
+    pub(crate) fn bear_error(&mut self, error: io::Error) -> io::Result<()> {
+        if self.bear(error.raw_os_error(), &error) { Ok(()) } else { Err(error) }
+    }
+}
+
+fn passes(number: Option<i32>) -> bool {
+    const PASSING: [i32; 5] = [libc::ENOMEM, libc::EAGAIN, libc::EBUSY, libc::EINTR, libc::ENOBUFS];
+    number.is_some_and(|number| PASSING.contains(&number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_come_back_is_waited_for_and_not_for_ever() {
+        let error = || io::Error::from_raw_os_error(libc::ENOMEM);
+        let mut waits = FailedWaits(FAILED_WAITS - 2);
+        assert!(waits.bear_error(error()).is_ok() && waits.bear_error(error()).is_ok());
+        assert_eq!(waits.bear_error(error()).unwrap_err().raw_os_error(), Some(libc::ENOMEM));
+        waits.forget();
+        assert!(waits.bear_error(error()).is_ok(), "one went well since");
+        assert!(!waits.bear(Some(libc::EBADF), &"bad"), "this stays");
+        assert!(!waits.bear(None, &"no number"));
+    }
+}
