@@ -202,6 +202,9 @@ pub struct SiteConfig {
     pub dotfiles: bool,
     /// Bytes of memory for cached files, per worker. 0 caches nothing.
     pub cache_bytes: u64,
+    /// The most files that the cache holds open, per worker: those that are too long to be held in
+    /// memory. Fewer where the limit of open files is small.
+    pub open_files: u64,
     /// Whether `FILE.zst`, `FILE.br` and `FILE.gz` are served in place of FILE to those who accept
     /// these codings.
     pub precompressed: bool,
@@ -248,6 +251,7 @@ impl Config {
                 symlinks: Symlinks::default(),
                 dotfiles: false,
                 cache_bytes: 64 << 20,
+                open_files: 256,
                 precompressed: true,
             },
             frontend: None,
@@ -280,7 +284,14 @@ impl Config {
         ensure!(self.workers > 0, "there must be at least one worker");
         ensure!(self.workers <= MAX_WORKERS, "more than {MAX_WORKERS} workers");
         self.check_architecture()?;
-        ensure!(self.max_connections != Some(0), "no connection would ever be accepted");
+        if let Some(all) = self.max_connections {
+            ensure!(all > 0, "no connection would ever be accepted");
+            ensure!(
+                all >= self.workers,
+                "--max-connections {all}: each of {} workers needs one at least (fewer: --workers)",
+                self.workers
+            );
+        }
         for (name, value) in &self.headers {
             ensure!(
                 !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-'),
@@ -406,6 +417,17 @@ mod tests {
         for wrong in ["", "127.0.0.1", "unix:", "127.0.0.1:99999"] {
             assert!(wrong.parse::<Listen>().is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn each_worker_has_a_connection_at_least() {
+        let mut config = Config::new(".");
+        config.workers = 3;
+        config.max_connections = Some(2);
+        let said = config.check().unwrap_err().to_string();
+        assert!(said.contains("--max-connections 2") && said.contains("3 workers"), "{said}");
+        config.max_connections = Some(3);
+        config.check().unwrap();
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A running server: its workers, seen from outside.
 
 use crate::{
+    application::site::Tree,
     architecture::{Assignment, Plan, Processes, Threads},
     board::Board,
     config::{
@@ -71,7 +72,7 @@ impl Server {
     /// As [`Server::start`]; `at_end` is called by each worker's thread when it ends. Of processes
     /// it must be the only thread that calls, which then looks after them with
     /// [`Server::next_signal`].
-    pub(crate) fn start_watched(config: Config, at_end: Option<fn()>) -> anyhow::Result<Self> {
+    pub(crate) fn start_watched(mut config: Config, at_end: Option<fn()>) -> anyhow::Result<Self> {
         config.check()?;
         let cache = config.frontend.as_ref().and_then(|frontend| frontend.cache.clone());
         let operator = match config.frontend.as_deref() {
@@ -87,7 +88,10 @@ impl Server {
         }
         let mechanism = choose(&config.mechanism)?;
         let open_files = limits::raise_open_files();
-        let max_connections = limits::connections_per_worker(&config, open_files);
+        let connections: Vec<_> = (0..config.workers)
+            .map(|index| limits::connections_of_worker(&config, open_files, index))
+            .collect();
+        config.site.open_files = limits::cached_files(&config, open_files);
         let log = config.access_log.as_ref().map(Log::start).transpose()?;
         let mut listens = config.listen.clone();
         let mut shared: Vec<OwnedFd> = Vec::new();
@@ -117,7 +121,7 @@ impl Server {
             cache,
             _operator: operator,
         };
-        for index in 0..config.workers {
+        for (index, max_connections) in connections.into_iter().enumerate() {
             let task = Task {
                 config: config.clone(),
                 rules: rules.clone(),
@@ -161,14 +165,30 @@ impl Server {
             // Each has a file table of its own.
             config.max_connections.unwrap_or(PROCESSES_DEFAULT)
         } else {
-            limits::connections_per_worker(&config, open_files)
+            config.max_connections.unwrap_or_else(|| limits::units(&config, open_files, assignment))
         };
         let assignment = match assignment {
             Assignment::Pool(size) => Assignment::Pool(match config.max_connections {
                 None if architecture.has_processes() => size,
+                None if size > max_connections => {
+                    tracing::warn!(
+                        "a pool of {size} has no room: the limit of open files ({open_files}) leaves \
+                         room for {max_connections} (`ulimit -Hn`, or --pool {max_connections})"
+                    );
+                    max_connections
+                }
                 _ => size.min(max_connections),
             }),
             Assignment::One => assignment,
+        };
+        let tree = if architecture.has_processes() {
+            None
+        } else {
+            // One descriptor for all of them, and the same share of the files that may be open.
+            if let Assignment::Pool(size) = assignment {
+                config.site.open_files = (config.site.open_files / size as u64).max(1);
+            }
+            Tree::of(&config.site)?
         };
         // Each unit has a cache of its own. That of one connection would be thrown away with it.
         let (seats, cache_bytes) = match assignment {
@@ -182,7 +202,7 @@ impl Server {
         let board = Arc::new(Board::new(seats).context("no memory that units share")?);
         let rules = Arc::new(Rules::new(&config));
         let target = config.access_log.clone();
-        let plan = Plan { config, rules, assignment, queues, max_connections, board };
+        let plan = Plan { config, rules, tree, assignment, queues, max_connections, board };
         let (units, infos, log) = if architecture.has_processes() {
             let log = target.as_ref().map(LogProcess::new).transpose()?;
             let processes = Processes::start(plan, log)?;

@@ -1,9 +1,10 @@
-//! Where no further process or thread can be had, or none may be.
+//! Where no further process, thread or descriptor can be had, or none may be.
 
 use crate::{BINARY, LAST, in_each, serve, site, stop, tree};
 use pollux_testkit::{denied, serve::Serve};
 use std::{
     fs,
+    fs::File,
     io::Read,
     os::unix::fs::PermissionsExt,
     path::Path,
@@ -144,6 +145,53 @@ fn a_place_is_filled_when_it_can_be() {
     client.send(LAST);
     client.socket().read_to_string(&mut rest).unwrap();
     assert!(rest.ends_with("hello"));
+    stop(server);
+}
+
+/// Before, each thread opened the directory for itself: at half of the limit connections were accepted
+/// and closed unserved.
+#[test]
+fn with_few_descriptors_who_connects_waits_and_is_not_lost() {
+    let site = site(0);
+    in_each(&["threaded", "prethreaded"], |architecture| {
+        let mut arguments = vec!["--architecture", architecture, "--header-timeout", "300s"];
+        if architecture == "prethreaded" {
+            // More than there is room for: an epoll set for each, and its connection.
+            arguments.extend(["--pool", "30"]);
+        }
+        let server = Serve::start_limited(80, BINARY, site.path(), &arguments);
+        let clients: Vec<_> = (0..40).map(|_| server.client()).collect();
+        for mut client in clients {
+            client.send(LAST);
+            assert_eq!(client.reply().text(), "hello", "{architecture}");
+        }
+        let said = server.said();
+        assert!(!said.contains("unserved"), "{architecture}: {said}");
+        let is_cut = said.contains("a pool of 30 has no room");
+        assert_eq!(is_cut, architecture == "prethreaded", "{said}");
+        assert_eq!(stop(server)["connections"]["accepted"], 40, "{architecture}");
+    });
+}
+
+/// Before, each unit of the pool held as many files open as all of them may: then no file could be
+/// opened any more, and what was not in a cache was refused for good.
+#[test]
+fn with_few_descriptors_a_pool_serves_more_files_than_it_can_hold_open() {
+    const FILES: usize = 100;
+    let site = site(0);
+    for number in 0..FILES {
+        // Too long to be held in memory.
+        File::create(site.path().join(number.to_string())).unwrap().set_len(300 << 10).unwrap();
+    }
+    let arguments = ["--architecture", "prethreaded", "--pool", "8"];
+    let server = Serve::start_limited(128, BINARY, site.path(), &arguments);
+    for round in 0..2 {
+        for number in 0..FILES {
+            let reply =
+                server.client().request("GET", &format!("/{number}"), &["Connection: close"]);
+            assert_eq!((reply.status, reply.body.len()), (200, 300 << 10), "{number}, {round}");
+        }
+    }
     stop(server);
 }
 

@@ -4,10 +4,11 @@ use super::{
     Application, Flow, Part, Turn, Wake, World,
     frontend::{self, Frontend, RouteId},
     guestbook::{self, Guestbook, Opening},
-    site::Site,
+    site::{Site, Tree},
 };
 use crate::{config::Config, outbox::Outbox, outside::ExchangeId, rules::Rules};
 use pollux_http::request::Request;
+use std::sync::Arc;
 
 /// Every application that there is. A type of its own and no trait object, so that an engine is
 /// monomorphised by its mechanism alone and a request's way has no dynamic call.
@@ -35,26 +36,25 @@ impl Routes {
     /// What `config` asks for, for one worker.
     ///
     /// # Errors
-    /// As [`Site::open`] and [`Guestbook::open`].
+    /// As [`Tree::of`] and [`Guestbook::open`].
     pub(crate) fn open(config: &Config, rules: &Rules) -> anyhow::Result<Self> {
-        Self::open_when(config, rules, Opening::Now)
+        Self::open_in(Tree::of(&config.site)?, config, rules, Opening::Now)
     }
 
-    /// As [`Routes::open`], but stores when `opening` says.
+    /// As [`Routes::open`], but with a directory that is open, and stores when `opening` says.
     ///
     /// # Errors
     /// As [`Routes::open`].
-    pub(crate) fn open_when(
+    pub(crate) fn open_in(
+        tree: Option<Arc<Tree>>,
         config: &Config,
         rules: &Rules,
         opening: Opening,
     ) -> anyhow::Result<Self> {
         let guestbook = config.guestbook.as_ref();
-        let open = |directory: &std::path::PathBuf| {
-            Site::open(directory, &config.site, rules.common_fields.clone())
-        };
+        let serve = |tree| Site::new(tree, &config.site, rules.common_fields.clone());
         Ok(Self {
-            site: config.site.directory.as_ref().map(open).transpose()?,
+            site: tree.map(serve).transpose()?,
             guestbook: guestbook
                 .map(|config| Guestbook::open(config, opening))
                 .transpose()?

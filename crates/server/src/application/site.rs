@@ -3,7 +3,7 @@
 mod answer;
 mod files;
 
-pub(crate) use files::OPEN_FILES_MAX;
+pub(crate) use files::Tree;
 
 use super::{Application, Flow, Part, Turn, Wake};
 use crate::{config::SiteConfig, outbox::Outbox};
@@ -12,7 +12,7 @@ use pollux_http::{
     Status,
     request::{Framing, Method, Parsed, Request, Target, parse},
 };
-use std::path::Path;
+use std::sync::Arc;
 
 /// Serves the files of one directory.
 #[derive(Debug)]
@@ -27,17 +27,16 @@ pub(crate) struct Site {
 pub(crate) struct Head(Box<[u8]>);
 
 impl Site {
-    /// Opens `directory`. `common_fields` go into every head: lines with CRLF.
+    /// Serves what is in `tree`. `common_fields` go into every head: lines with CRLF.
     ///
     /// # Errors
-    /// When it is no directory that can be read, or openat2(2) is missing and links are to be
-    /// checked.
-    pub(crate) fn open(
-        directory: &Path,
+    /// As [`Files::new`].
+    pub(crate) fn new(
+        tree: Arc<Tree>,
         config: &SiteConfig,
         common_fields: Vec<u8>,
     ) -> anyhow::Result<Self> {
-        Ok(Self { files: Files::open(directory, config, common_fields)? })
+        Ok(Self { files: Files::new(tree, config, common_fields)? })
     }
 
     /// Whether it has what a request asks for: a file, or an answer that says more than that there

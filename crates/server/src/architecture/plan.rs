@@ -2,7 +2,7 @@
 
 use super::Assignment;
 use crate::{
-    application::{Opening, Routes},
+    application::{Opening, Routes, site::Tree},
     board::{Board, Seat},
     config::Config,
     engine::blocking::Blocking,
@@ -18,6 +18,8 @@ use std::sync::Arc;
 pub(crate) struct Plan {
     pub(crate) config: Config,
     pub(crate) rules: Arc<Rules>,
+    /// The directory that is served, open for all units: those that share a file table.
+    pub(crate) tree: Option<Arc<Tree>>,
     pub(crate) assignment: Assignment,
     /// Where connections come from.
     pub(crate) queues: Queues,
@@ -38,7 +40,7 @@ impl Plan {
             Assignment::Pool(_) => Opening::Now,
             Assignment::One => Opening::AtFirstUse,
         };
-        let application = Routes::open_when(&self.config, &self.rules, opening)?;
+        let application = Routes::open_in(self.tree()?, &self.config, &self.rules, opening)?;
         let own = (self.rules.clone(), local);
         Ok(Blocking::new(&self.config, application, own, seat, before))
     }
@@ -48,7 +50,11 @@ impl Plan {
     /// # Errors
     /// As [`Routes::open`].
     pub(crate) fn check(&self) -> anyhow::Result<()> {
-        Routes::open(&self.config, &self.rules).map(drop)
+        Routes::open_in(self.tree()?, &self.config, &self.rules, Opening::Now).map(drop)
+    }
+
+    fn tree(&self) -> anyhow::Result<Option<Arc<Tree>>> {
+        self.tree.clone().map_or_else(|| Tree::of(&self.config.site), |tree| Ok(Some(tree)))
     }
 
     /// How many units there are from the start.

@@ -9,6 +9,7 @@ mod representation;
 mod tree;
 
 pub(crate) use representation::{Representation, SIBLINGS};
+pub(crate) use tree::Tree;
 
 use crate::config::SiteConfig;
 use pollux_http::{
@@ -18,16 +19,14 @@ use pollux_http::{
     request::{Known, Request},
 };
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter, unsync};
-use std::{cell::Cell, ffi::CString, path::Path, rc::Rc};
-use tree::{Stamp, Tree};
+use std::{cell::Cell, ffi::CString, rc::Rc, sync::Arc};
+use tree::Stamp;
 
 /// A cached file is compared with the one on disk when it was last so long ago, in ticks: well
 /// within the second in which a change is to be seen.
 const REVALIDATE_TICKS: u32 = 5;
 /// Files up to this length are held in memory; longer ones are held open and sent by sendfile(2).
 pub(crate) const MEMORY_FILE_MAX: u64 = 256 << 10;
-/// The most files that the cache of one worker holds open.
-pub(crate) const OPEN_FILES_MAX: u64 = 256;
 /// Expected size of a cached resource, from which the cache sizes its first table.
 const EXPECTED_BYTES: u64 = 16 << 10;
 
@@ -63,14 +62,14 @@ pub(crate) enum Miss {
 /// The files below one directory.
 #[derive(Debug)]
 pub(crate) struct Files {
-    tree: Tree,
+    tree: Arc<Tree>,
     config: SiteConfig,
     common_fields: Vec<u8>,
     cache: unsync::Cache<Box<[u8]>, Rc<Resource>, Weight>,
 }
 
-/// Bytes of memory; and such a share of the capacity for each open file that no more than
-/// [`OPEN_FILES_MAX`] are open.
+/// Bytes of memory; and such a share of the capacity for each open file that no more are open than
+/// [`SiteConfig::open_files`] says.
 #[derive(Clone, Debug)]
 struct Weight {
     of_open_file: u64,
@@ -93,6 +92,12 @@ impl Weighter<Box<[u8]>, Rc<Resource>> for Weight {
 }
 
 impl Resource {
+    /// Whether one of its files is held open.
+    fn holds_files(&self) -> bool {
+        let encoded = self.encoded.iter().map(|(_, representation)| representation);
+        encoded.chain([&self.identity]).any(|representation| !representation.is_in_memory())
+    }
+
     /// The representation that `request` prefers.
     #[inline]
     pub(crate) fn select(&self, request: &Request<'_>) -> &Rc<Representation> {
@@ -115,12 +120,12 @@ impl Resource {
 }
 
 impl Files {
-    /// Opens `directory`. `common_fields` go into every head: lines with CRLF.
+    /// Those of `tree`. `common_fields` go into every head: lines with CRLF.
     ///
     /// # Errors
-    /// As [`Tree::open`].
-    pub(crate) fn open(
-        directory: &Path,
+    /// When there can be no such cache.
+    pub(crate) fn new(
+        tree: Arc<Tree>,
         config: &SiteConfig,
         common_fields: Vec<u8>,
     ) -> anyhow::Result<Self> {
@@ -130,12 +135,12 @@ impl Files {
             .weight_capacity(capacity)
             .build()?;
         Ok(Self {
-            tree: Tree::open(directory, config.symlinks, config.dotfiles)?,
+            tree,
             config: config.clone(),
             common_fields,
             cache: unsync::Cache::with_options(
                 options,
-                Weight { of_open_file: capacity.div_ceil(OPEN_FILES_MAX) },
+                Weight { of_open_file: capacity.div_ceil(config.open_files.max(1)) },
                 DefaultHashBuilder::default(),
                 Default::default(),
             ),
@@ -175,11 +180,24 @@ impl Files {
             }
             self.cache.remove(key);
         }
-        let mut resource = self.load(&path, now_tick)?;
+        let mut resource = match self.load(&path, now_tick) {
+            // No descriptor is left, perhaps: the cache gives back those that it holds.
+            Err(Miss::Status(Status::ServiceUnavailable)) if self.let_go_of_open_files() => {
+                self.load(&path, now_tick)?
+            }
+            outcome => outcome?,
+        };
         resource.key_has_percent = key.contains(&b'%');
         let resource = Rc::new(resource);
         self.cache.insert(key.into(), resource.clone());
         Ok(resource)
+    }
+
+    /// Forgets what is sent from open files. Returns whether there was any.
+    fn let_go_of_open_files(&mut self) -> bool {
+        let before = self.cache.len();
+        self.cache.retain(|_, resource| !resource.holds_files());
+        self.cache.len() != before
     }
 
     fn is_current(&self, resource: &Resource) -> bool {

@@ -192,3 +192,47 @@ fn miss(error: Errno) -> Miss {
         _ => Status::InternalServerError,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        application::site::files::Tree,
+        config::Config,
+    };
+    use pollux_testkit::in_child;
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    use std::{fs, fs::File, path::Path};
+
+    fn files(directory: &Path) -> Files {
+        let config = Config::new(directory).site;
+        Files::new(Tree::of(&config).unwrap().unwrap(), &config, Vec::new()).unwrap()
+    }
+
+    /// Files that are held open are given back when no descriptor is left. Before, nothing was: what
+    /// was not in the cache was refused for good.
+    #[test]
+    fn the_cache_gives_back_descriptors_when_none_is_left() {
+        let directory = tempfile::tempdir().unwrap();
+        for number in 0..40 {
+            let long = vec![b'x'; MEMORY_FILE_MAX as usize + 1];
+            fs::write(directory.path().join(number.to_string()), long).unwrap();
+        }
+        in_child(|| {
+            let mut files = files(directory.path());
+            let limit = Rlimit { current: Some(256), ..getrlimit(Resource::Nofile) };
+            setrlimit(Resource::Nofile, limit).unwrap();
+            let mut others = Vec::new();
+            while let Ok(file) = File::open("/dev/null") {
+                others.push(file);
+            }
+            others.truncate(others.len() - 8);
+            for round in 0..2 {
+                for number in 0..40 {
+                    let found = files.find(format!("/{number}").as_bytes(), 0);
+                    assert!(found.is_ok(), "{number} in round {round}: {:?}", found.err());
+                }
+            }
+        });
+    }
+}

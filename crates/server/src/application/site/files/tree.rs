@@ -1,6 +1,6 @@
 //! The directory: opens and examines files so that no path leads out of it.
 
-use crate::config::Symlinks;
+use crate::config::{SiteConfig, Symlinks};
 use anyhow::Context;
 use pollux_sys::{Call, count};
 use rustix::{
@@ -14,6 +14,7 @@ use std::{
     ffi::CStr,
     os::fd::{AsRawFd, OwnedFd},
     path::Path,
+    sync::Arc,
     time::Duration,
 };
 
@@ -68,6 +69,18 @@ pub(crate) enum Entry {
 const RESOLVE_TRIES: usize = 16;
 
 impl Tree {
+    /// The directory that `config` names, if it names one. Whoever shares a file table can share it,
+    /// so that it costs one descriptor, and not one for each of them.
+    ///
+    /// # Errors
+    /// As [`Tree::open`].
+    pub(crate) fn of(config: &SiteConfig) -> anyhow::Result<Option<Arc<Self>>> {
+        let open = |directory: &std::path::PathBuf| {
+            Self::open(directory, config.symlinks, config.dotfiles).map(Arc::new)
+        };
+        config.directory.as_ref().map(open).transpose()
+    }
+
     /// Opens `directory`.
     ///
     /// # Errors
