@@ -2,7 +2,8 @@
 //!
 //! Workers gather lines in a buffer and hand whole buffers over. When the writer is behind (a slow
 //! disk, a pipe that nobody reads), buffers are dropped and their lines counted: a server must not
-//! wait for its log. Where units are processes, so is the writer ([`LogProcess`]).
+//! wait for its log. At its end it does, for a bounded time. Where units are processes, so is the
+//! writer ([`LogProcess`]).
 
 mod process;
 
@@ -13,20 +14,25 @@ use anyhow::Context;
 use pollux_http::date::DateCache;
 use std::{
     fs::OpenOptions,
-    io::Write,
+    io::{self, Write},
     net::IpAddr,
     os::fd::OwnedFd,
     sync::{
-        Arc,
-        mpsc::{SyncSender, sync_channel},
+        Arc, Mutex, PoisonError,
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel},
     },
-    thread::{self, JoinHandle},
+    thread,
+    time::Duration,
 };
 
 /// A buffer is handed over when it has grown to this.
 const BUFFER_BYTES: usize = 32 << 10;
 /// Buffers on the way to the writer, of all workers together; 8 MiB.
 const QUEUE_BUFFERS: usize = 256;
+/// How long a server that ends waits for what is left to be written.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+/// What is said when that was not enough.
+pub(crate) const LOST: &str = "access log: it is not written in time; its last lines are lost";
 
 /// What the thread that writes is sent.
 #[derive(Debug)]
@@ -41,7 +47,9 @@ enum Message {
 #[derive(Debug)]
 pub(crate) struct Log {
     sender: SyncSender<Message>,
-    thread: JoinHandle<()>,
+    /// Its other end is the thread's, which drops it when it ends. Nothing is ever sent. Behind a lock, so
+    /// that threads can share a server.
+    end: Mutex<Receiver<()>>,
 }
 
 impl Log {
@@ -53,10 +61,12 @@ impl Log {
         let file = open(target)?;
         let target = target.clone();
         let (sender, receiver) = sync_channel(QUEUE_BUFFERS);
-        let thread = thread::Builder::new()
-            .name("access-log".into())
-            .spawn(move || write_each(|| receiver.recv().ok(), &target, file))?;
-        Ok(Self { sender, thread })
+        let (until_here, end) = channel();
+        thread::Builder::new().name("access-log".into()).spawn(move || {
+            write_each(|| receiver.recv().ok(), &target, file);
+            drop(until_here);
+        })?;
+        Ok(Self { sender, end: Mutex::new(end) })
     }
 
     /// A worker's end.
@@ -76,11 +86,14 @@ impl Log {
         }
     }
 
-    /// Waits until everything that was handed over has been written. The workers' ends must be
-    /// gone.
-    pub(crate) fn finish(self) {
+    /// Waits until everything that was handed over has been written, and no longer than `patience`:
+    /// a write to a pipe that nobody reads never returns. The workers' ends must be gone.
+    pub(crate) fn finish(self, patience: Duration) {
         drop(self.sender);
-        let _ = self.thread.join();
+        let end = self.end.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if end.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!("{LOST}");
+        }
     }
 }
 
@@ -128,15 +141,19 @@ fn open(target: &LogTarget) -> anyhow::Result<Box<dyn Write + Send>> {
 fn write_each(
     mut next: impl FnMut() -> Option<Message>,
     target: &LogTarget,
-    mut file: Box<dyn Write + Send>,
+    file: Box<dyn Write + Send>,
 ) {
+    let mut file = LineFile { file, rest: Vec::new() };
     let mut has_failed = false;
     while let Some(message) = next() {
         let outcome = match message {
-            Message::Lines(lines) => file.write_all(&lines).and_then(|()| file.flush()),
+            Message::Lines(lines) => file.write(&lines),
             Message::Reopen => {
                 match open(target) {
-                    Ok(new) => (file, has_failed) = (new, false),
+                    Ok(new) => {
+                        file = LineFile { file: new, rest: Vec::new() };
+                        has_failed = false;
+                    }
                     Err(error) => tracing::error!("{error:#}; the one that was open stays in use"),
                 }
                 continue;
@@ -148,6 +165,44 @@ fn write_each(
             tracing::error!("access log: {error}; lines are being lost");
         }
     }
+}
+
+/// A file that gets whole lines, also where a write fails half way (a full disk).
+struct LineFile {
+    file: Box<dyn Write + Send>,
+    /// The rest of a line of which the beginning was written.
+    rest: Vec<u8>,
+}
+
+impl LineFile {
+    /// Writes these lines, or as many as can be written. One that is cut is written to its end as soon
+    /// as that is possible, before any other; those behind it are lost.
+    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+        let (written, outcome) = write_part(&mut *self.file, &self.rest);
+        self.rest.drain(..written);
+        outcome?;
+        let (written, outcome) = write_part(&mut *self.file, lines);
+        if outcome.is_err() && lines[..written].last().is_some_and(|byte| *byte != b'\n') {
+            let rest = lines[written..].split_inclusive(|byte| *byte == b'\n').next();
+            self.rest = rest.unwrap_or_default().to_vec();
+        }
+        outcome?;
+        self.file.flush()
+    }
+}
+
+/// Writes `bytes`, as far as that goes. Returns how many were written, and why not more.
+fn write_part(file: &mut dyn Write, bytes: &[u8]) -> (usize, io::Result<()>) {
+    let mut written = 0;
+    while written < bytes.len() {
+        match file.write(&bytes[written..]) {
+            Ok(0) => return (written, Err(io::ErrorKind::WriteZero.into())),
+            Ok(count) => written += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return (written, Err(error)),
+        }
+    }
+    (written, Ok(()))
 }
 
 /// A worker's end of the log.
@@ -244,7 +299,7 @@ mod tests {
         writer.write(&date, b"GET /\"\\ HTTP/1.1", 200, 2326);
         writer.hand_over();
         drop(writer);
-        log.finish();
+        log.finish(Duration::from_secs(60));
         assert_eq!(
             std::fs::read_to_string(path).unwrap(),
             "127.0.0.1 - - [06/Nov/1994:08:49:37 +0000] \"GET /a HTTP/1.0\" 200 2326\n\
@@ -255,13 +310,65 @@ mod tests {
     #[test]
     fn a_writer_that_is_behind_costs_lines_and_no_time() {
         let (sender, _receiver) = sync_channel(1);
-        let thread = thread::spawn(|| {});
-        let mut writer = Log { sender, thread }.writer();
+        let mut writer = Log { sender, end: Mutex::new(channel().1) }.writer();
         for _ in 0..3 {
             writer.write(&DateCache::new(0), b"-", 200, 0);
             writer.write(&DateCache::new(0), b"-", 200, 0);
             writer.hand_over();
         }
         assert_eq!(writer.dropped(), 4);
+    }
+
+    /// A writer that never comes back, as from a pipe that nobody reads. Before, this waited for ever.
+    #[test]
+    fn an_end_does_not_wait_for_ever() {
+        let (sender, _receiver) = sync_channel(1);
+        let (_never_dropped, end) = channel();
+        Log { sender, end: Mutex::new(end) }.finish(Duration::from_millis(1));
+    }
+
+    /// Takes so many octets, and then none until it is told to.
+    struct Disk {
+        written: Arc<Mutex<(Vec<u8>, usize)>>,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let mut guard = self.written.lock().unwrap();
+            let (written, room) = &mut *guard;
+            let count = bytes.len().min(*room);
+            if count == 0 && !bytes.is_empty() {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            *room -= count;
+            written.extend_from_slice(&bytes[..count]);
+            Ok(count)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Before, the next line began in the middle of the one that was cut.
+    #[test]
+    fn lines_are_whole_after_a_full_disk() {
+        for room in 0..40 {
+            let disk = Arc::new(Mutex::new((Vec::new(), room)));
+            let mut messages = ["first line\nsecond line\n", "lost\n", "third line\n"].into_iter();
+            let written = disk.clone();
+            let next = move || {
+                let message = messages.next()?;
+                if message.starts_with("third") {
+                    written.lock().unwrap().1 = usize::MAX;
+                }
+                Some(Message::Lines(message.into()))
+            };
+            write_each(next, &LogTarget::Stdout, Box::new(Disk { written: disk.clone() }));
+            let text = String::from_utf8(disk.lock().unwrap().0.clone()).unwrap();
+            assert!(text.ends_with("third line\n"), "{room}: {text:?}");
+            let whole = ["first line", "second line", "lost", "third line"];
+            assert!(text.lines().all(|line| whole.contains(&line)), "{room}: {text:?}");
+        }
     }
 }

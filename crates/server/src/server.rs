@@ -10,7 +10,7 @@ use crate::{
     },
     control::Asked,
     limits, listener,
-    log::{Log, LogProcess},
+    log::{self, Log, LogProcess},
     operator::Operator,
     queue::Queues,
     rules::Rules,
@@ -337,7 +337,7 @@ impl Server {
             Units::Processes(processes) => processes.wait(),
         };
         if let Some(log) = self.log {
-            log.finish();
+            log.finish(log::PATIENCE);
         }
         for path in self.paths {
             let _ = std::fs::remove_file(path);

@@ -202,6 +202,41 @@ fn the_logs_process_is_replaced() {
     });
 }
 
+/// Who writes the access log has died often, so that its place is empty for a while, and the server
+/// ends: what was sent to it is written still. Before, it was lost, and nobody said so.
+#[test]
+fn lines_that_wait_for_a_writer_are_written_at_the_end() {
+    let site = site(0);
+    in_each(&PROCESSES, |architecture| {
+        let log = site.path().join(format!("late-{architecture}"));
+        let server = serve(site.path(), architecture, &["--access-log", log.to_str().unwrap()]);
+        let who_writes = || {
+            tree::children(server.pid()).into_iter().find(|&pid| {
+                let log = log.to_str().unwrap();
+                tree::descriptors(pid).values().any(|name| name == log)
+            })
+        };
+        // After the sixth it takes 1.6 s until another comes.
+        for _ in 0..6 {
+            let mut writer = None;
+            tree::until("somebody writes", || {
+                writer = who_writes();
+                writer.is_some()
+            });
+            let writer = writer.unwrap();
+            kill(writer);
+            tree::until("it is dead", || !tree::is_alive(writer));
+        }
+        let mut client = server.client();
+        client.send(LAST);
+        assert_eq!(client.reply().text(), "hello");
+        assert!(client.is_closed());
+        stop(server);
+        let text = std::fs::read_to_string(&log).unwrap();
+        assert_eq!(text.lines().count(), 1, "{architecture}: {text}");
+    });
+}
+
 /// Memory is wanting for a moment where the parent waits. Before, the first time ended it, and with it
 /// all children.
 #[test]

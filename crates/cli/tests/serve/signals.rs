@@ -1,12 +1,12 @@
 //! Stopping, and asking how it goes.
 
 use crate::{BINARY, INDEX, assert_serves, content, serve, site};
-use pollux_testkit::serve::describe;
+use pollux_testkit::{http::Client, serve::describe};
 use rustix::process::Signal;
 use std::{
     io::{BufRead, BufReader, Read},
     net::TcpStream,
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -58,6 +58,56 @@ fn the_grace_time_ends_and_a_second_signal_ends_it_at_once() {
         assert!(status.success(), "{}", describe(status));
         assert_eq!(last["connections"]["open"], 1, "{last}");
     }
+}
+
+/// A server that is killed when a test ends.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Before, it waited for ever for its log to be written, and heard no signal any more.
+#[test]
+fn an_access_log_that_nobody_reads_does_not_keep_a_server_from_ending() {
+    let site = site(0);
+    let mut command = Command::new(BINARY);
+    command.arg("serve").arg(site.path()).args(["--listen", "127.0.0.1:0", "--access-log", "-"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut server = Killed(child);
+    let mut said = BufReader::new(server.0.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("http://") {
+        line.clear();
+        assert!(said.read_line(&mut line).unwrap() > 0, "it does not say where it listens");
+    }
+    let address = line.split("http://").nth(1).unwrap().split(' ').next().unwrap();
+    // Far more than a pipe holds.
+    let mut client = Client::connect(address);
+    for _ in 0..10 {
+        let request = format!("GET /{} HTTP/1.1\r\nHost: test\r\n\r\n", "a".repeat(500));
+        client.send(request.repeat(60));
+        for _ in 0..60 {
+            assert_eq!(client.reply().status, 404);
+        }
+    }
+    let pid = rustix::process::Pid::from_child(&server.0);
+    rustix::process::kill_process(pid, Signal::TERM).unwrap();
+    let asked_at = Instant::now();
+    let status = loop {
+        if let Some(status) = server.0.try_wait().unwrap() {
+            break status;
+        }
+        assert!(asked_at.elapsed() < Duration::from_secs(60), "it does not end");
+        thread::sleep(Duration::from_millis(20));
+    };
+    assert!(status.success(), "{}", describe(status));
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains("its last lines are lost"), "{rest}");
 }
 
 #[test]

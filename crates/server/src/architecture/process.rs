@@ -15,7 +15,7 @@ use crate::{
     board::Seat,
     clock::Clock,
     engine::FailedWaits,
-    log::LogProcess,
+    log::{self, LogProcess},
     statistics::Statistics,
     worker::{WorkerInfo, pin},
 };
@@ -42,8 +42,6 @@ const SIGNALS_AT_ONCE: usize = 8;
 const LET_IN_AT_ONCE: usize = 16;
 /// How long after a stop's time is over a process is killed that should have ended by itself.
 const LATE_MS: u64 = 1_000;
-/// How long the log's process may take to write what is left.
-const LOG_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The processes of a server.
 #[derive(Debug)]
@@ -207,16 +205,22 @@ impl Processes {
     /// As [`Processes::next_signal`].
     pub(crate) fn wait(mut self) -> anyhow::Result<Statistics> {
         while self.next_signal()?.is_some() {}
+        // If who writes has died and waits for its turn: what was sent is still in the queue.
+        if self.log_place.due.is_some()
+            && let Err(error) = self.start_log()
+        {
+            tracing::warn!("{}: {error:#}", log::LOST);
+        }
         // Nobody is left who could send: when this end is closed, what is under way is the last.
         self.log = None;
-        let until = Instant::now() + LOG_PATIENCE;
+        let until = Instant::now() + log::PATIENCE;
         while !self.children.is_empty() && Instant::now() < until {
             self.wait_for_something(Instant::now())?;
             self.arrived.clear();
             self.take_ended()?;
         }
         if !self.children.is_empty() {
-            tracing::warn!("access log: it is not written in time; its last lines are lost");
+            tracing::warn!("{}", log::LOST);
         }
         Ok(self.statistics())
     }
@@ -477,7 +481,7 @@ impl Drop for Processes {
         for &id in self.children.keys() {
             sys::kill_child(id);
         }
-        let until = Instant::now() + LOG_PATIENCE;
+        let until = Instant::now() + log::PATIENCE;
         while !self.children.is_empty() && Instant::now() < until {
             match sys::take_ended_child() {
                 Ok(Some((id, _))) => drop(self.children.remove(&id)),
