@@ -179,7 +179,13 @@ impl Turn<'_> {
     /// Writes a line of the access log, if there is one. `request` is the request line.
     #[inline]
     pub(crate) fn log(&mut self, request: &[u8], answer: Answer) {
-        self.local.log(request, answer);
+        self.local.log(self.socket, request, answer);
+    }
+
+    /// The same with a status that need not be one of ours, and the octets of content.
+    #[inline]
+    pub(crate) fn log_code(&mut self, request: &[u8], status: u16, len: u64) {
+        self.local.log_code(self.socket, request, status, len);
     }
 }
 
@@ -250,7 +256,7 @@ impl<A: Application> Host for Stage<'_, A> {
         // Without `Cache-Status` also where there is a cache: it has not been asked (RFC 9211 §2).
         let page = Page { status: reject.status, reason: reject.reason, fields: b"" };
         let answer = page.put(self.rules, self.local, outbox, method, Keep::CLOSE);
-        self.local.log(b"-", answer);
+        self.local.log(self.socket, b"-", answer);
     }
 
     fn cancelled(&mut self, terms: &Terms, exchange: A::Exchange) {

@@ -9,14 +9,14 @@ mod process;
 
 pub(crate) use process::LogProcess;
 
-use crate::config::LogTarget;
+use crate::{config::LogTarget, listener};
 use anyhow::Context;
 use pollux_http::date::DateCache;
 use std::{
     fs::OpenOptions,
     io::{self, Write},
     net::IpAddr,
-    os::fd::OwnedFd,
+    os::fd::{BorrowedFd, OwnedFd},
     sync::{
         Arc, Mutex, PoisonError,
         mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel},
@@ -118,7 +118,7 @@ impl LogSource {
             buffer: Vec::new(),
             lines: 0,
             dropped: 0,
-            peer: None,
+            peer: Peer::Unknown,
             date: Date { unix_second: u64::MAX, text: String::new() },
         }
     }
@@ -205,6 +205,15 @@ fn write_part(file: &mut dyn Write, bytes: &[u8]) -> (usize, io::Result<()>) {
     (written, Ok(()))
 }
 
+/// Whose requests are being answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Peer {
+    /// Nobody has asked yet: that costs a system call, and most turns of a connection write no line.
+    Unknown,
+    /// This one; `None` for UNIX sockets.
+    Known(Option<IpAddr>),
+}
+
 /// A worker's end of the log.
 #[derive(Debug)]
 pub(crate) struct LogWriter {
@@ -212,8 +221,8 @@ pub(crate) struct LogWriter {
     buffer: Vec<u8>,
     lines: u64,
     dropped: u64,
-    /// Whose requests are being answered; `None` for UNIX sockets.
-    pub(crate) peer: Option<IpAddr>,
+    /// Whose requests are being answered.
+    pub(crate) peer: Peer,
     date: Date,
 }
 
@@ -225,6 +234,15 @@ struct Date {
 }
 
 impl LogWriter {
+    /// Asks who is at the other end of this connection, where that is not known yet.
+    pub(crate) fn learn_peer(&mut self, socket: Option<BorrowedFd<'_>>) {
+        if self.peer == Peer::Unknown
+            && let Some(socket) = socket
+        {
+            self.peer = Peer::Known(listener::peer(socket));
+        }
+    }
+
     /// Adds a line. `request` is the request line: visible ASCII and spaces; `len` counts the
     /// octets of content. A status of 0 is written as 000.
     pub(crate) fn write(&mut self, date: &DateCache, request: &[u8], status: u16, len: u64) {
@@ -234,8 +252,8 @@ impl LogWriter {
         }
         // Nothing is lost in a Vec.
         let _ = match self.peer {
-            Some(peer) => write!(self.buffer, "{peer}"),
-            None => write!(self.buffer, "-"),
+            Peer::Known(Some(peer)) => write!(self.buffer, "{peer}"),
+            Peer::Known(None) | Peer::Unknown => write!(self.buffer, "-"),
         };
         let _ = write!(self.buffer, " - - [{}] \"", self.date.text);
         for &byte in request {
@@ -292,10 +310,10 @@ mod tests {
         let path = directory.path().join("log");
         let log = Log::start(&LogTarget::File(path.clone())).unwrap();
         let mut writer = log.writer();
-        writer.peer = Some("127.0.0.1".parse().unwrap());
+        writer.peer = Peer::Known(Some("127.0.0.1".parse().unwrap()));
         let date = DateCache::new(784_111_777);
         writer.write(&date, b"GET /a HTTP/1.0", 200, 2326);
-        writer.peer = None;
+        writer.peer = Peer::Known(None);
         writer.write(&date, b"GET /\"\\ HTTP/1.1", 200, 2326);
         writer.hand_over();
         drop(writer);

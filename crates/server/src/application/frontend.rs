@@ -149,7 +149,7 @@ impl Frontend {
         }
         // An errand's client was told, and logged, before.
         if !state.is_errand {
-            turn.local.log_code(state.line(), status, state.reply.sent);
+            turn.log_code(state.line(), status, state.reply.sent);
         }
         if self.spare.len() < SPARE && state.is_small() {
             self.spare.push(state);

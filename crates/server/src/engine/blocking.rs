@@ -18,6 +18,7 @@ use crate::{
     config::{Config, LargeFile, SEND_PROGRESS_BYTES},
     listener,
     local::Local,
+    log,
     outbox::Outbox,
     outside::{AlarmId, ClientId, Outside},
     protocol::{Awaits, Connection, Need, Round},
@@ -170,7 +171,8 @@ impl<A: Application> Blocking<A> {
     fn begin(&mut self, socket: OwnedFd) {
         self.local.clock.update();
         if let Some(log) = &mut self.local.log {
-            log.peer = listener::peer(socket.as_fd());
+            // Later the kernel may not know any more: it is asked once a connection.
+            log.peer = log::Peer::Known(listener::peer(socket.as_fd()));
         }
         self.generation = self.generation.wrapping_add(1);
         let id = ClientId { fd: socket.as_raw_fd(), generation: self.generation };

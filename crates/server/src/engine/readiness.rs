@@ -31,7 +31,6 @@ use crate::{
     clock::ticks,
     config::{Config, Discipline, LargeFile, SEND_PROGRESS_BYTES},
     control::{Command, Inbox},
-    listener,
     local::Local,
     outbox::Outbox,
     outside::{ClientId, ExchangeId, Outside},
@@ -391,10 +390,11 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
     fn close(&mut self, fd: RawFd) {
         let Some(slot) = self.table.get_mut(fd) else { return };
         let client = ClientId { fd, generation: slot.generation() };
-        let Peer::Client(connection) = &mut slot.peer else { return };
+        let Some((socket, Peer::Client(connection))) = slot.parts() else { return };
         if !connection.is_idle() {
+            self.local.begin_turn();
             let Self { application, rules, local, outside, .. } = self;
-            let socket = None;
+            let socket = Some(socket);
             connection.abandon(&mut Stage { application, rules, local, outside, client, socket });
         }
         self.close_socket(fd);

@@ -2,6 +2,7 @@
 //! request costs.
 
 mod costs;
+mod log;
 mod mechanisms;
 mod protocol;
 mod site;

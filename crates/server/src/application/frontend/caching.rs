@@ -363,7 +363,7 @@ impl Frontend {
                         state.reply.stands_for(status, len);
                         self.end(turn, state, status);
                     }
-                    Err(_) => turn.local.log_code(request.line, status, len),
+                    Err(_) => turn.log_code(request.line, status, len),
                 }
                 ControlFlow::Break(Flow::Done)
             }
@@ -375,7 +375,7 @@ impl Frontend {
                 let page = Page { status, reason: "it is not in the cache", fields: &fields };
                 let Logged { len, .. } =
                     page.put(turn.rules, turn.local, outbox, request.method, turn.keep());
-                turn.local.log_code(request.line, status.code(), len);
+                turn.log_code(request.line, status.code(), len);
                 ControlFlow::Break(Flow::<Exchange>::Done)
             }
             Decision::Wait => {
@@ -404,7 +404,7 @@ impl Frontend {
                         state.reply.stands_for(status, len);
                         self.end(turn, state, status);
                     }
-                    Err(_) => turn.local.log_code(request.line, status, len),
+                    Err(_) => turn.log_code(request.line, status, len),
                 }
                 self.refresh(turn, request, route, fetch);
                 ControlFlow::Break(Flow::Done)

@@ -86,7 +86,7 @@ impl Frontend {
         if let Some(alarm) = state.alarm.take() {
             turn.outside.cancel(alarm);
         }
-        turn.local.log_code(state.line(), state.reply.status, state.reply.sent);
+        turn.log_code(state.line(), state.reply.status, state.reply.sent);
         if std::mem::take(&mut state.is_paused) {
             turn.outside.go_on(link);
         }

@@ -119,7 +119,7 @@ impl Frontend {
         self.upstream.is_gone(turn.outside);
         let exchange = turn.id();
         turn.outside.tunnel(exchange, link);
-        turn.local.log_code(state.line(), state.reply.status, 0);
+        turn.log_code(state.line(), state.reply.status, 0);
         ControlFlow::Continue(state)
     }
 

@@ -27,8 +27,7 @@ impl<A: Application> Blocking<A> {
                 client.connection.take_raw();
                 client.is_broken = true;
                 self.turns += 1;
-                let peer = self.local.log.as_ref().and_then(|log| log.peer);
-                self.local.log_hand_over(peer, what.line());
+                self.local.log_hand_over(client.socket.as_fd(), what.line());
                 self.connections.handed_over += 1;
             }
             Err(why) => {

@@ -89,9 +89,7 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
         let Some(slot) = self.table.get_mut(fd) else { return false };
         let client = ClientId { fd, generation: slot.generation() };
         let Some((socket, Peer::Client(connection))) = slot.parts() else { return false };
-        if let Some(log) = &mut self.local.log {
-            log.peer = listener::peer(socket);
-        }
+        self.local.begin_turn();
         let mut stage = Stage {
             application: &mut self.application,
             rules: &self.rules,

@@ -8,7 +8,7 @@ use crate::{
 };
 use pollux_event::Mechanism;
 use pollux_sys as sys;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 impl<M: Mechanism, A: Application> Engine<M, A> {
     /// Hands a connection over, and has nothing more to do with it; or tells why not.
@@ -23,21 +23,21 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
         let outcome = match connection.raw() {
             None => Err(NotTaken::OutputFirst),
             Some(input) => {
-                let peer = self.local.log.is_some().then(|| crate::listener::peer(socket));
                 let outcome = self.outside.receivers.pass(what, socket, input);
-                outcome.map(|()| peer.flatten()).map_err(|error| NotTaken::Error(error.kind()))
+                outcome.map_err(|error| NotTaken::Error(error.kind()))
             }
         };
         match outcome {
-            Ok(peer) => {
+            Ok(()) => {
                 connection.take_raw();
                 if let Some((socket, token)) = self.table.remove(fd) {
                     debug_assert_eq!(socket.as_raw_fd(), fd);
                     // The other process keeps it open: closing alone would end no interest in it.
                     let _ = self.mechanism.remove(token);
+                    self.local.begin_turn();
+                    self.local.log_hand_over(socket.as_fd(), what.line());
                     sys::close(socket);
                 }
-                self.local.log_hand_over(peer, what.line());
                 self.connections.handed_over += 1;
                 self.client_has_gone();
             }
