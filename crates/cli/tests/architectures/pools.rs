@@ -82,6 +82,46 @@ fn a_stop_is_heard_however_it_waits() {
     });
 }
 
+/// As many are busy as may be, and a stop comes: who waits in the queue is served, within the grace.
+/// Before, `threaded` left the queue as it was, and all who waited in it were reset at the end.
+#[test]
+fn a_stop_serves_those_who_wait_for_a_place() {
+    let site = site(0);
+    in_each(&["threaded", "forking", "event"], |architecture| {
+        let arguments = ["--max-connections", "2", "--grace", "60s"];
+        let mut server = serve(site.path(), architecture, &arguments);
+        let mut held: Vec<_> = (0..2).map(|_| server.client()).collect();
+        for client in &mut held {
+            client.send("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 1\r\n\r\n");
+        }
+        if architecture == "event" {
+            // It accepts no more at a stop; but who is idle then leaves his place.
+            for client in &mut held {
+                client.send("x");
+                assert_eq!(client.reply_to("POST").status, 405);
+            }
+        }
+        server.wait_until("all places to be taken", |now| now["connections"]["open"] == 2);
+        let mut late: Vec<_> = (0..2).map(|_| server.client()).collect();
+        for client in &mut late {
+            client.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
+        }
+        server.signal(rustix::process::Signal::TERM);
+        if architecture != "event" {
+            thread::sleep(Duration::from_millis(50));
+            for client in &mut held {
+                client.send("x");
+                assert_eq!(client.reply_to("POST").status, 405, "{architecture}");
+            }
+        }
+        for client in &mut late {
+            assert_eq!(client.reply().text(), "hello", "{architecture}");
+        }
+        drop((held, late));
+        assert!(server.wait().0.success());
+    });
+}
+
 /// Who is killed while it holds the lock does not take it along.
 #[test]
 fn the_lock_outlives_its_holder() {

@@ -89,6 +89,32 @@ fn select_takes_as_many_as_it_can_and_the_others_wait() {
     assert_serves(&server);
 }
 
+/// A stop finds one connection that is accepted and held, for want of a small enough number. Who is idle
+/// leaves his, and so all who wait are served, at each listener.
+#[test]
+fn at_a_stop_select_serves_those_who_wait() {
+    if let Err(reason) = with_descriptors(1_300) {
+        eprintln!("skipped: {reason}");
+        return;
+    }
+    let site = site(0);
+    let arguments = ["--mechanism", "select", "--listen", "127.0.0.1:0", "--keep-alive", "300s"];
+    let mut server = serve(site.path(), &arguments);
+    let clients: Vec<Client> = (0..1_050).map(|_| server.client()).collect();
+    server.wait_until("accepting to stop", |s| s["accept_pauses"].as_u64() > Some(0));
+    let second = server.listening()["addresses"][1].as_str().unwrap();
+    let mut late = vec![server.client(), Client::connect(second)];
+    for client in &mut late {
+        client.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
+    }
+    server.signal(rustix::process::Signal::TERM);
+    for client in &mut late {
+        assert_eq!(client.reply().text(), INDEX);
+    }
+    drop((clients, late));
+    assert!(server.wait().0.success());
+}
+
 #[test]
 fn an_idle_connection_costs_at_most_64_bytes() {
     const IDLE: usize = 10_000;

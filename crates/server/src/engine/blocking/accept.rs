@@ -157,13 +157,12 @@ impl<A: Application> Blocking<A> {
         }
     }
 
-    /// Waits until `room` is readable. Returns false, and that at once, when a stop was asked for.
+    /// Waits until `room` is readable, or a stop is asked for: who waits in the queue by then has a
+    /// claim to be served still. Returns false when a stop leaves no more time.
     pub(crate) fn pause(&mut self, room: BorrowedFd<'_>) -> bool {
-        if !self.local.is_stopping {
-            self.acceptor.pauses += 1;
-            self.wait_until(&[(room.as_raw_fd(), POLLIN)], None);
-        }
-        !self.local.is_stopping
+        self.acceptor.pauses += 1;
+        self.wait_until(&[(room.as_raw_fd(), POLLIN)], None);
+        !self.is_over()
     }
 
     /// Waits a moment. Returns false when a stop leaves no more time.

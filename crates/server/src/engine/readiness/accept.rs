@@ -336,6 +336,8 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
                     _ => break,
                 }
             }
+            // For him there is still no place, and the other listeners have a queue, too.
+            self.acceptor.held = None;
         }
         for listener in std::mem::take(&mut self.acceptor.listeners) {
             let _ = self.mechanism.close(listener.token, listener.socket);

@@ -13,7 +13,13 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
             return;
         }
         self.local.is_stopping = true;
+        // Who is idle leaves his place to who waits for one; of those, too, some are idle.
+        self.close_idle();
         self.stop_accepting();
+        self.close_idle();
+    }
+
+    fn close_idle(&mut self) {
         for fd in self.table.descriptors() {
             // A request may lie in the socket already: it is in flight, too.
             if self.is_idle(fd) {
