@@ -62,12 +62,14 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
         let (near, far) = sys::stream_pair().context("no sockets to talk to a resolver with")?;
         let (questions, to_resolve) = sync_channel(QUESTIONS_MAX);
         let (answer, answers) = channel();
-        let token = self.mechanism.add(near.as_fd(), Interest::READ)?;
-        self.table.insert(near, token, Peer::Bell);
+        // The thread first, which can fail for want of one (EAGAIN): nothing is to be undone then. Where
+        // it is what follows that fails, the thread ends, since nobody is left who could ask.
         thread::Builder::new()
             .name("resolver".into())
             .spawn(move || resolve_all(&to_resolve, &answer, &far))
             .context("no thread to resolve names")?;
+        let token = self.mechanism.add(near.as_fd(), Interest::READ)?;
+        self.table.insert(near, token, Peer::Bell);
         Ok(Running { questions, answers })
     }
 
@@ -75,13 +77,24 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
     #[cold]
     pub(super) fn answers_have_come(&mut self, fd: RawFd) {
         let mut rings = [0; 64];
+        let mut has_ended = false;
         let slot = self.table.get_mut(fd);
         if let Some(socket) = slot.and_then(|slot| slot.socket()) {
             debug_assert_eq!(socket.as_raw_fd(), fd);
-            while sys::read(socket.as_fd(), &mut rings).is_ok_and(|count| count == rings.len()) {}
+            while let Ok(count) = sys::read(socket.as_fd(), &mut rings) {
+                has_ended = count == 0;
+                if has_ended {
+                    break;
+                }
+            }
         }
-        let Some(running) = &self.resolver.0 else { return };
-        let answers: Vec<_> = running.answers.try_iter().collect();
+        let running = self.resolver.0.as_ref();
+        let answers: Vec<_> = running.into_iter().flat_map(|one| one.answers.try_iter()).collect();
+        if has_ended {
+            // The thread is gone: its bell would ring for ever. The next question starts another.
+            self.close_socket(fd);
+            self.resolver.0 = None;
+        }
         for (question, answer) in answers {
             self.tell(question.to, Wake::Resolved(question.note, answer));
         }

@@ -63,6 +63,23 @@ fn connections_that_died_before_they_were_accepted_end_nothing() {
     }
 }
 
+/// Before, the sockets to talk to it with were left in the interest set, where they were reported at
+/// each wait from then on.
+#[test]
+fn a_resolver_that_cannot_be_started_leaves_nothing_behind() {
+    let worker = Worker::start(|| {
+        forbid(libc::SYS_clone3, libc::EAGAIN);
+        forbid(libc::SYS_clone, libc::EAGAIN);
+    });
+    for _ in 0..10 {
+        let reply = Client::connect(worker.address).get("/resolve/localhost");
+        assert!(reply.text().contains("no thread to resolve names"), "{}", reply.text());
+    }
+    thread::sleep(Duration::from_millis(300));
+    let waits = worker.stop().unwrap().statistics.waits;
+    assert!(waits < 200, "{waits} waits: a busy loop");
+}
+
 /// Before, the first failure of this kind ended the worker.
 #[test]
 fn a_wait_that_fails_for_a_moment_is_tried_again() {
