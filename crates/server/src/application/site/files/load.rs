@@ -47,10 +47,16 @@ impl Files {
                 let name = c_string(&[&name[..], suffix.as_bytes()].concat())?;
                 match self.tree.entry(&name) {
                     Ok(Entry::File(file, stamp)) => {
-                        siblings.push((coding, suffix, name, file, stamp))
+                        siblings.push((coding, suffix, name, file, stamp));
+                        continue;
                     }
-                    _ => sources.push((name.clone(), self.tree.stamp(&name))),
+                    Ok(Entry::Directory) => {}
+                    Err(error) if is_no_file(error) => {}
+                    // It may well be there: a resource without it would be taken for current until one
+                    // of its files changes.
+                    Err(error) => return Err(miss(error)),
                 }
+                sources.push((name.clone(), self.tree.stamp(&name)));
             }
         }
         let varies = !siblings.is_empty();
@@ -148,6 +154,11 @@ impl Files {
     }
 }
 
+/// Whether this says that there is no file that could be served, whatever else is wanting.
+fn is_no_file(error: Errno) -> bool {
+    matches!(miss(error), Miss::Status(Status::NotFound | Status::Forbidden))
+}
+
 /// Reads up to `len` octets from the start.
 fn read_all(file: &OwnedFd, len: usize) -> Result<Vec<u8>, Errno> {
     let mut bytes = vec![0; len];
@@ -197,7 +208,7 @@ fn miss(error: Errno) -> Miss {
 mod tests {
     use super::*;
     use crate::{
-        application::site::files::Tree,
+        application::site::files::{REVALIDATE_TICKS, Tree},
         config::Config,
     };
     use pollux_testkit::in_child;
@@ -207,6 +218,32 @@ mod tests {
     fn files(directory: &Path) -> Files {
         let config = Config::new(directory).site;
         Files::new(Tree::of(&config).unwrap().unwrap(), &config, Vec::new()).unwrap()
+    }
+
+    /// No descriptor is left when the sibling is opened. Before, the file was served without it until
+    /// one of the two changed.
+    #[test]
+    fn a_sibling_that_cannot_be_opened_for_a_moment_is_not_taken_for_missing() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("page.html"), "plain").unwrap();
+        fs::write(directory.path().join("page.html.gz"), "packed").unwrap();
+        // The limit is the whole process's.
+        in_child(|| {
+            let mut files = files(directory.path());
+            let limit = Rlimit { current: Some(256), ..getrlimit(Resource::Nofile) };
+            setrlimit(Resource::Nofile, limit).unwrap();
+            let mut others = Vec::new();
+            while let Ok(file) = File::open("/dev/null") {
+                others.push(file);
+            }
+            // As many as the file itself takes, and its sibling one more.
+            others.truncate(others.len() - 2);
+            let refused = files.find(b"/page.html", 0).err();
+            assert_eq!(refused, Some(Miss::Status(Status::ServiceUnavailable)));
+            drop(others);
+            let resource = files.find(b"/page.html", REVALIDATE_TICKS).unwrap();
+            assert_eq!(resource.encoded.len(), 1);
+        });
     }
 
     /// Files that are held open are given back when no descriptor is left. Before, nothing was: what
