@@ -2,7 +2,7 @@
 
 use super::{
     Files, MEMORY_FILE_MAX, Miss, Representation, Resource, SIBLINGS,
-    representation::{Content, Parts},
+    representation::{Content, Parts, Tag},
     tree::{Entry, Stamp, stamp_of},
 };
 use pollux_http::{Status, accept_encoding::Coding, path::SafePath};
@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use std::{
     cell::Cell,
     ffi::CString,
+    hash::{DefaultHasher, Hash, Hasher},
     os::fd::OwnedFd,
     rc::Rc,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -133,13 +134,9 @@ impl Files {
             }
         }
         let content = content.unwrap_or_else(|| Content::Open(file, stamp.len));
-        let len = match &content {
-            Content::Memory(bytes) => bytes.len() as u64,
-            Content::Open(_, len) => *len,
-        };
-        let etag = format!("{len:x}-{:x}{suffix}", stamp.modified.as_nanos());
         // RFC 9110 §8.8.2.1: never later than the response's Date.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let etag = entity_tag(&content, &stamp, now, suffix);
         let modified = stamp.modified.min(now).as_secs();
         let representation = Representation::new(Parts {
             common_fields: &self.common_fields,
@@ -152,6 +149,27 @@ impl Files {
         });
         Ok((Rc::new(representation), stamp))
     }
+}
+
+/// The entity tag of a file's content (RFC 9110 §8.8.3). Other octets have another tag, also where the
+/// times are those of before: what is in memory is tagged by its octets, and so alike on every machine.
+/// Of what is sent from the file the stamp tells; while that is young, the octets may change once more
+/// without it, so that the tag is weak, and another than later.
+fn entity_tag(content: &Content, stamp: &Stamp, now: Duration, suffix: &str) -> Tag {
+    // Its keys are fixed: all workers have the same tags.
+    let mut hasher = DefaultHasher::new();
+    let (len, is_weak) = match content {
+        Content::Memory(bytes) => {
+            hasher.write(bytes);
+            (bytes.len() as u64, false)
+        }
+        Content::Open(_, len) => {
+            stamp.hash(&mut hasher);
+            (*len, now.checked_sub(stamp.last_change()).is_none_or(|age| age < YOUNG))
+        }
+    };
+    let young = if is_weak { "-young" } else { "" };
+    Tag { opaque: format!("{len:x}-{:x}{suffix}{young}", hasher.finish()), is_weak }
 }
 
 /// Whether this says that there is no file that could be served, whatever else is wanting.
@@ -271,5 +289,43 @@ mod tests {
                 }
             }
         });
+    }
+
+    /// Of one length, and changed at the same time as far as the file says. Before, both had the same
+    /// strong tag: a 304 for what had changed, and ranges of two files in one.
+    #[test]
+    fn other_octets_have_another_tag() {
+        let directory = tempfile::tempdir().unwrap();
+        let times = fs::FileTimes::new().set_modified(UNIX_EPOCH + Duration::from_secs(1));
+        for len in [4, MEMORY_FILE_MAX as usize + 1] {
+            let mut tags = Vec::new();
+            for octet in [b'a', b'b'] {
+                let new = directory.path().join("new");
+                fs::write(&new, vec![octet; len]).unwrap();
+                File::options().write(true).open(&new).unwrap().set_times(times).unwrap();
+                fs::rename(new, directory.path().join("file")).unwrap();
+                let resource = files(directory.path()).find(b"/file", 0).unwrap();
+                let validators = resource.identity.validators(0);
+                tags.push(validators.etag.unwrap().opaque.to_vec());
+            }
+            assert_ne!(tags[0], tags[1], "{len} octets");
+        }
+        // The same octets, the same tag.
+        let tag = |name: &str| {
+            fs::write(directory.path().join(name), "same").unwrap();
+            let resource = files(directory.path()).find(format!("/{name}").as_bytes(), 0).unwrap();
+            resource.identity.validators(0).etag.unwrap().opaque.to_vec()
+        };
+        assert_eq!(tag("one"), tag("two"));
+    }
+
+    #[test]
+    fn a_file_that_is_old_has_a_strong_tag() {
+        let content = Content::Open(File::open("/dev/null").unwrap().into(), 7);
+        let directory = tempfile::tempdir().unwrap();
+        let stamp = stamp_of(&File::open(directory.path()).unwrap().into()).unwrap();
+        let at = |age| entity_tag(&content, &stamp, stamp.last_change() + age, "");
+        assert!(at(Duration::ZERO).is_weak && !at(YOUNG).is_weak);
+        assert_ne!(at(Duration::ZERO).opaque, at(YOUNG).opaque);
     }
 }

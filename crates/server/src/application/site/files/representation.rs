@@ -24,8 +24,7 @@ pub(crate) struct Representation {
     layout: Layout,
     open: Option<Rc<OwnedFd>>,
     len: u64,
-    /// The strong entity tag's octets between the quotes.
-    etag: String,
+    etag: Tag,
     /// The Unix second of the last change.
     modified: u64,
     content_type: String,
@@ -50,8 +49,8 @@ struct Layout {
 pub(crate) struct Parts<'a> {
     /// `Server` and the configured fields, each line with its CRLF.
     pub(crate) common_fields: &'a [u8],
-    /// The strong entity tag's octets between the quotes.
-    pub(crate) etag: String,
+    /// The entity tag.
+    pub(crate) etag: Tag,
     /// The Unix second of the last change.
     pub(crate) modified: u64,
     /// The Content-Type field's value.
@@ -62,6 +61,21 @@ pub(crate) struct Parts<'a> {
     pub(crate) varies: bool,
     /// The content.
     pub(crate) content: Content,
+}
+
+/// An entity tag.
+#[derive(Clone, Debug)]
+pub(crate) struct Tag {
+    /// The octets between the quotes.
+    pub(crate) opaque: String,
+    /// Two contents may have it.
+    pub(crate) is_weak: bool,
+}
+
+impl Tag {
+    fn etag(&self) -> ETag<'_> {
+        ETag { weak: self.is_weak, opaque: self.opaque.as_bytes() }
+    }
 }
 
 /// Where the content is.
@@ -93,7 +107,9 @@ impl Representation {
         layout.date_end = layout.date + date.line().len();
         // What a 304 repeats, then what a 206 repeats too, then the rest.
         metadata.extend_from_slice(common_fields);
-        metadata.extend_from_slice(format!("ETag: \"{etag}\"\r\n").as_bytes());
+        metadata.extend_from_slice(b"ETag: ");
+        etag.etag().write(&mut metadata);
+        metadata.extend_from_slice(b"\r\n");
         metadata.extend_from_slice(b"Last-Modified: ");
         metadata.extend_from_slice(&date::format(modified));
         metadata.extend_from_slice(b"\r\n");
@@ -129,11 +145,7 @@ impl Representation {
 
     /// What preconditions are compared with.
     pub(crate) fn validators(&self, now: u64) -> Validators<'_> {
-        Validators {
-            etag: Some(ETag { weak: false, opaque: self.etag.as_bytes() }),
-            last_modified: Some(self.modified),
-            now,
-        }
+        Validators { etag: Some(self.etag.etag()), last_modified: Some(self.modified), now }
     }
 
     /// Whether the content is in memory; else it is in an open file.
@@ -156,7 +168,8 @@ impl Representation {
 
     /// What it costs to keep.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        (size_of::<Self>() + self.wire.len() + self.etag.len() + self.content_type.len()) as u64
+        (size_of::<Self>() + self.wire.len() + self.etag.opaque.len() + self.content_type.len())
+            as u64
     }
 
     /// Appends a 200: its head with the empty line and, if `content` (and it is in memory), the
@@ -204,7 +217,7 @@ impl Representation {
     pub(crate) fn in_memory(content: &[u8]) -> Self {
         Self::new(Parts {
             common_fields: b"Server: test\r\n",
-            etag: "1-2".into(),
+            etag: Tag { opaque: "1-2".into(), is_weak: false },
             modified: 0,
             content_type: "text/plain".into(),
             coding: Coding::Gzip,

@@ -29,7 +29,7 @@ pub(crate) struct Tree {
 }
 
 /// What tells one state of a file from another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Stamp {
     device: u64,
     inode: u64,
@@ -38,6 +38,14 @@ pub(crate) struct Stamp {
     /// Since the epoch; times before it count as the epoch.
     pub(crate) modified: Duration,
     changed: Duration,
+}
+
+impl Stamp {
+    /// When the file last changed, since the epoch: its content, or what is known of it. Nobody can set
+    /// that to another time.
+    pub(crate) fn last_change(&self) -> Duration {
+        self.changed
+    }
 }
 
 impl From<&Stat> for Stamp {
