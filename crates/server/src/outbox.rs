@@ -135,6 +135,7 @@ impl Outbox {
     }
 
     /// Octets that are to be sent.
+    #[inline]
     pub(crate) fn len(&self) -> u64 {
         (self.bytes.len() - self.sent) as u64
             + self.tail.as_ref().map_or(0, Content::len)

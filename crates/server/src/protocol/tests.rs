@@ -304,6 +304,11 @@ impl Scripted {
                 assert!(outbox.is_full());
                 Flow::Waiting(script)
             }
+            b'p' => {
+                let chunk: Rc<[u8]> = Rc::from(&b"1\r\np\r\n"[..]);
+                outbox.push(Content::Shared(chunk, 0..6));
+                self.go_on(script, outbox)
+            }
             b'e' => {
                 outbox.bytes().extend_from_slice(LAST_CHUNK);
                 self.go_on(script, outbox)
@@ -503,7 +508,9 @@ fn who_was_answering_is_told_that_it_is_over() {
     connection.abandon(&mut Stage { application, rules, local, outside, client, socket: None });
     assert_eq!(bench.application.cancelled, 1);
     // Its body is malformed: a refusal, or the end where an answer has begun.
-    for (script, answered) in [("b", "HTTP/1.1 400"), ("hb", "HTTP/1.1 200")] {
+    for (script, answered) in
+        [("b", "HTTP/1.1 400"), ("hb", "HTTP/1.1 200"), ("hpb", "HTTP/1.1 200")]
+    {
         let mut bench = scripted();
         bench.receive(format!(
             "POST /{script} HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\nnonsense"
@@ -511,6 +518,7 @@ fn who_was_answering_is_told_that_it_is_over() {
         assert_eq!(bench.work_fast(), Need::Linger);
         assert_eq!(bench.application.cancelled, 1, "{script}");
         assert!(bench.text().starts_with(answered), "{script}: {}", bench.text());
+        assert_eq!(bench.text().matches("HTTP/1.1").count(), 1, "{script}: {}", bench.text());
     }
     // It does not come in time.
     let mut bench = scripted();
