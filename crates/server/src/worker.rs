@@ -246,8 +246,12 @@ impl Visitor for Job<'_> {
 mod tests {
     use super::*;
     use pollux_event::mechanism::{epoll::EpollLevel, poll::Poll};
+    use pollux_testkit::http::PATIENCE;
     use socket2::SockRef;
-    use std::{net::Shutdown, time::Duration};
+    use std::{
+        net::Shutdown,
+        time::{Duration, Instant},
+    };
 
     /// A worker whose listener somebody else has shut down, as who shares it can.
     fn without_a_listener<M: Mechanism>() {
@@ -268,7 +272,14 @@ mod tests {
                 .unwrap()
         });
         SockRef::from(&shared).shutdown(Shutdown::Both).unwrap();
-        thread::sleep(Duration::from_millis(300));
+        // First it has heard of it: else the one call would be that of the stop.
+        let started_at = Instant::now();
+        let calls = || remote.ask().answer().unwrap().system_calls.of(sys::Call::Accept);
+        while calls() == 0 {
+            assert!(started_at.elapsed() < PATIENCE, "it has not heard of it");
+            thread::sleep(Duration::from_millis(5));
+        }
+        thread::sleep(Duration::from_millis(100));
         // It is there, and stops when it is told.
         remote.stop(Duration::ZERO);
         let statistics = worker.join().unwrap();

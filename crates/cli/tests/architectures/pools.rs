@@ -47,10 +47,15 @@ fn a_stop_is_heard_however_it_waits() {
     let site = site(0);
     in_every_way(|architecture, way| {
         // Nobody busy: all of them wait.
-        let server = serve(site.path(), architecture, &["--accept", way, "--pool", "3"]);
+        let arguments = ["--accept", way, "--pool", "3", "--grace", "300s"];
+        let server = serve(site.path(), architecture, &arguments);
         let started_at = Instant::now();
         stop(server);
-        assert!(started_at.elapsed() < Duration::from_secs(8), "{architecture}, {way}: idle");
+        let took = started_at.elapsed();
+        assert!(
+            took < Duration::from_secs(30),
+            "{architecture}, {way}: {took:?} to stop when idle"
+        );
         let arguments = ["--accept", way, "--pool", "2", "--grace", "60s"];
         let mut server = serve(site.path(), architecture, &arguments);
         let mut held: Vec<_> = (0..2).map(|_| server.client()).collect();

@@ -45,15 +45,21 @@ fn a_server_that_ends_a_kept_connection_does_not_reset_it() {
 #[test]
 fn a_body_that_does_not_come_is_given_up() {
     let site = Site::new();
-    let server = serve(&site, &["--header-timeout", "300ms"]);
-    for (request, has_content) in [
+    // Long enough for a client on a busy machine to connect and send.
+    let server = serve(&site, &["--header-timeout", "3s"]);
+    let cases = [
         ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nabc", true),
         ("HEAD / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nabc", false),
         ("GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabc", true),
         ("HEAD / HTTP/1.1\r\nHost", false),
-    ] {
+    ];
+    // All at once: each waits for the timeout.
+    let clients = cases.map(|(request, _)| {
         let mut client = server.client();
         client.send(request);
+        client
+    });
+    for (client, (request, has_content)) in clients.into_iter().zip(cases) {
         let text = read_all(&client, request);
         assert!(text.starts_with("HTTP/1.1 408 "), "{request:?}: {text}");
         assert_eq!(!text.ends_with("\r\n\r\n"), has_content, "{request:?}: {text}");

@@ -205,3 +205,27 @@ impl Files {
             && resource.sources.iter().all(|(path, stamp)| self.tree.stamp(path) == *stamp)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{clock::TICK, config::Config};
+    use std::{fs, time::Duration};
+
+    #[test]
+    fn changes_are_seen_within_a_second() {
+        assert!(TICK * (REVALIDATE_TICKS + 1) < Duration::from_secs(1));
+        let directory = tempfile::tempdir().unwrap();
+        let config = Config::new(directory.path()).site;
+        let tree = Tree::of(&config).unwrap().unwrap();
+        let mut files = Files::new(tree, &config, Vec::new()).unwrap();
+        let mut len = |tick| files.find(b"/file", tick).map(|found| found.identity.len()).ok();
+        fs::write(directory.path().join("file"), "first").unwrap();
+        assert_eq!(len(10), Some(5));
+        fs::write(directory.path().join("file"), "second").unwrap();
+        assert_eq!(len(10 + REVALIDATE_TICKS - 1), Some(5), "the disk is not asked each time");
+        assert_eq!(len(10 + REVALIDATE_TICKS), Some(6));
+        fs::remove_file(directory.path().join("file")).unwrap();
+        assert_eq!(len(10 + 2 * REVALIDATE_TICKS), None);
+    }
+}
