@@ -215,7 +215,8 @@ pub struct SiteConfig {
 pub enum Symlinks {
     /// None.
     Deny,
-    /// Those that stay within the directory (openat2(2), RESOLVE_BENEATH).
+    /// Relative ones that stay within the directory (openat2(2), RESOLVE_BENEATH). An absolute one is
+    /// refused wherever it leads.
     #[default]
     Within,
     /// All, wherever they lead.
@@ -364,7 +365,8 @@ impl Config {
             ] {
                 ensure!(
                     is_default,
-                    "{flag} is of --architecture event; {name} waits with ppoll(2)"
+                    "{flag} is of --architecture event alone; {name} has one client at a time, for \
+                     which it blocks in ppoll(2)"
                 );
             }
         }

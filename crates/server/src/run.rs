@@ -1,6 +1,9 @@
 //! The server as a process: signals, and what is printed.
 
-use crate::{Config, Server, Statistics, config::Architecture};
+use crate::{
+    Config, Server, Statistics,
+    config::{Accepting, Architecture},
+};
 use anyhow::Context;
 use pollux_sys as sys;
 use serde::Serialize;
@@ -142,6 +145,7 @@ fn listening(server: &Server) -> anyhow::Result<String> {
         architecture: &'static str,
         mechanism: &'a str,
         mechanism_spec: String,
+        accept: Option<&'static str>,
         pid: u32,
         workers: &'a [crate::WorkerInfo],
     }
@@ -151,6 +155,7 @@ fn listening(server: &Server) -> anyhow::Result<String> {
         architecture: server.architecture().name(),
         mechanism: &server.mechanism().name,
         mechanism_spec: server.mechanism().to_string(),
+        accept: server.accepting().map(Accepting::name),
         pid: std::process::id(),
         workers: server.workers(),
     })?)

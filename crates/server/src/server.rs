@@ -5,7 +5,7 @@ use crate::{
     architecture::{Assignment, Plan, Processes, Threads},
     board::Board,
     config::{
-        Architecture, Config, FrontendConfig, Listen, MechanismChoice, POOL_DEFAULT,
+        Accepting, Architecture, Config, FrontendConfig, Listen, MechanismChoice, POOL_DEFAULT,
         PROCESSES_DEFAULT,
     },
     control::Asked,
@@ -30,6 +30,7 @@ const AUTO: [&str; 3] = ["epoll-et", "epoll", "poll"];
 pub struct Server {
     units: Units,
     architecture: Architecture,
+    accepting: Option<Accepting>,
     infos: Vec<WorkerInfo>,
     addresses: Vec<Listen>,
     mechanism: MechanismSpec,
@@ -112,6 +113,7 @@ impl Server {
         let mut server = Self {
             units: Units::Workers(Vec::new()),
             architecture: Architecture::Event,
+            accepting: None,
             infos: Vec::new(),
             addresses: Vec::new(),
             mechanism,
@@ -167,6 +169,7 @@ impl Server {
         } else {
             config.max_connections.unwrap_or_else(|| limits::units(&config, open_files, assignment))
         };
+        config.site.open_files = limits::cached_files(&config, open_files);
         let assignment = match assignment {
             Assignment::Pool(size) => Assignment::Pool(match config.max_connections {
                 None if architecture.has_processes() => size,
@@ -196,6 +199,7 @@ impl Server {
             Assignment::One => (max_connections + 1, 0),
         };
         config.site.cache_bytes = cache_bytes;
+        let way = config.accepting.unwrap_or_default();
         let (queues, paths) = Queues::open(&config, seats)?;
         let addresses = queues.addresses()?;
         let ends = Ends::new(at_end);
@@ -215,9 +219,12 @@ impl Server {
             (Units::Threads(threads), infos, log)
         };
         let mechanism = "poll".parse()?;
+        // Who forks waits for signals as well, and so with ppoll(2).
+        let accepting = (architecture != Architecture::Forking).then_some(way);
         Ok(Self {
             units,
             architecture,
+            accepting,
             infos,
             addresses,
             mechanism,
@@ -239,10 +246,16 @@ impl Server {
         &self.addresses
     }
 
-    /// The mechanism that really runs. Engines that block wait with ppoll(2) for one connection: that
-    /// is `poll`.
+    /// The mechanism that really runs. Engines that block wait with ppoll(2) for their one client: that
+    /// is `poll`. How they wait for the next one is another matter ([`Server::accepting`]).
     pub fn mechanism(&self) -> &MechanismSpec {
         &self.mechanism
+    }
+
+    /// How units that block wait for connections; `None` where connections are waited for with
+    /// [`Server::mechanism`], as everything else.
+    pub fn accepting(&self) -> Option<Accepting> {
+        self.accepting
     }
 
     /// The workers.

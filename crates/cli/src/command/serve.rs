@@ -150,7 +150,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", default_value = "index.html", action = ArgAction::Append)]
     index: Vec<String>,
 
-    /// Which symbolic links in DIR are followed: none, those that stay within DIR, or all
+    /// Which symbolic links in DIR are followed: none, relative ones that stay within DIR, or all
     #[arg(long, value_name = "RULE", default_value = "within")]
     symlinks: SymlinksArg,
 
