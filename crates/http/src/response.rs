@@ -97,14 +97,6 @@ impl<'o, O: Output> Head<'o, O> {
         self
     }
 
-    /// `Content-Range` of a 416: how long the representation is.
-    pub fn unsatisfied_range(self, size: u64) -> Self {
-        self.out.put(b"Content-Range: bytes */");
-        put_decimal(self.out, size);
-        self.out.put(b"\r\n");
-        self
-    }
-
     /// `ETag`. `opaque` is what stands between the quotes.
     pub fn etag(self, tag: &crate::etag::ETag<'_>) -> Self {
         self.out.put(b"ETag: ");
@@ -199,7 +191,6 @@ mod tests {
             (written(|h| h.content_length(0)), "Content-Length: 0\r\n"),
             (written(|h| h.number("Age", 7)), "Age: 7\r\n"),
             (written(|h| h.content_range(range, 1234)), "Content-Range: bytes 0-499/1234\r\n"),
-            (written(|h| h.unsatisfied_range(47)), "Content-Range: bytes */47\r\n"),
             (written(|h| h.etag(&ETag { weak: true, opaque: b"x" })), "ETag: W/\"x\"\r\n"),
             (written(|h| h.chunked()), "Transfer-Encoding: chunked\r\n"),
             (written(|h| h.connection(true, Version::Http11)), ""),
