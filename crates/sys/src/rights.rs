@@ -19,6 +19,10 @@ union Control {
 const SPACE: usize = unsafe { libc::CMSG_SPACE(size_of::<RawFd>() as u32) } as usize;
 const _: () = assert!(SPACE <= size_of::<Control>());
 
+/// CMSG_LEN of one descriptor. On 64-bit systems CMSG_SPACE, which is rounded up, is room for two.
+// SAFETY: it computes with a number.
+const LENGTH: usize = unsafe { libc::CMSG_LEN(size_of::<RawFd>() as u32) } as usize;
+
 /// sendmsg(2) of `parts`, one after the other, with a copy of `descriptor`; MSG_NOSIGNAL and
 /// MSG_DONTWAIT. Of a socket that keeps messages apart all of it leaves, or none.
 ///
@@ -43,7 +47,7 @@ pub fn send_with_descriptor(
         let header = libc::CMSG_FIRSTHDR(&message);
         (*header).cmsg_level = libc::SOL_SOCKET;
         (*header).cmsg_type = libc::SCM_RIGHTS;
-        (*header).cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as _;
+        (*header).cmsg_len = LENGTH as _;
         libc::CMSG_DATA(header).cast::<RawFd>().write_unaligned(descriptor.as_raw_fd());
     }
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
@@ -56,8 +60,8 @@ pub fn send_with_descriptor(
 /// recvmsg(2) into `buffer`, with the descriptor that came with it, if one did; it is close-on-exec.
 ///
 /// # Errors
-/// As recvmsg(2). InvalidData when something had to be cut off: the buffer is too small, or there
-/// was no room for a further descriptor.
+/// As recvmsg(2). InvalidData when something had to be cut off: the buffer is too small, or a
+/// further descriptor came. Then no descriptor of the message is left open.
 pub fn receive_with_descriptor(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
@@ -69,7 +73,7 @@ pub fn receive_with_descriptor(
     message.msg_iov = parts.as_mut_ptr().cast();
     message.msg_iovlen = 1;
     message.msg_control = (&raw mut control).cast();
-    message.msg_controllen = SPACE as _;
+    message.msg_controllen = LENGTH as _;
     // SAFETY: the message and all that it points to live through the call.
     let received = count(Call::Recvmsg, || unsafe {
         check_len(libc::recvmsg(socket.as_raw_fd(), &mut message, libc::MSG_CMSG_CLOEXEC))
@@ -81,7 +85,7 @@ pub fn receive_with_descriptor(
         let is_rights = !header.is_null()
             && (*header).cmsg_level == libc::SOL_SOCKET
             && (*header).cmsg_type == libc::SCM_RIGHTS
-            && (*header).cmsg_len as usize >= libc::CMSG_LEN(size_of::<RawFd>() as u32) as usize;
+            && (*header).cmsg_len as usize >= LENGTH;
         is_rights
             .then(|| OwnedFd::from_raw_fd(libc::CMSG_DATA(header).cast::<RawFd>().read_unaligned()))
     };
@@ -94,10 +98,11 @@ pub fn receive_with_descriptor(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{packet_pair, send};
+    use crate::{PollFd, packet_pair, ppoll, send};
     use std::{
         io::{Read, Write},
         os::fd::AsFd,
+        time::Duration,
     };
 
     #[test]
@@ -123,6 +128,39 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
         drop(near);
         assert_eq!(receive_with_descriptor(far.as_fd(), &mut buffer).unwrap().0, 0);
+    }
+
+    /// The second was installed, and nobody knew of it: a peer could use up all numbers.
+    #[test]
+    fn a_second_descriptor_is_refused_and_none_is_left_open() {
+        let (near, far) = packet_pair().unwrap();
+        let (there, here) = std::io::pipe().unwrap();
+        let mut control = Control { octets: [0; 64] };
+        let mut parts = [IoSlice::new(b"two")];
+        let two = [here.as_raw_fd(); 2];
+        // SAFETY: all-zero is a valid msghdr; `control` is aligned and has room for the header and
+        // two descriptors; all that the message points to lives through the call.
+        unsafe {
+            let mut message: libc::msghdr = mem::zeroed();
+            message.msg_iov = parts.as_mut_ptr().cast();
+            message.msg_iovlen = 1;
+            message.msg_control = (&raw mut control).cast();
+            message.msg_controllen = libc::CMSG_SPACE(size_of_val(&two) as u32) as _;
+            let header = libc::CMSG_FIRSTHDR(&message);
+            (*header).cmsg_level = libc::SOL_SOCKET;
+            (*header).cmsg_type = libc::SCM_RIGHTS;
+            (*header).cmsg_len = libc::CMSG_LEN(size_of_val(&two) as u32) as _;
+            libc::CMSG_DATA(header).cast::<[RawFd; 2]>().write_unaligned(two);
+            assert_eq!(libc::sendmsg(near.as_raw_fd(), &message, 0), 3);
+        }
+        drop(here);
+        let mut buffer = [0; 8];
+        let error = receive_with_descriptor(far.as_fd(), &mut buffer).map(drop).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        // Nobody can write into the pipe any more.
+        let mut entry = [PollFd { fd: there.as_raw_fd(), events: 0, revents: 0 }];
+        assert_eq!(ppoll(&mut entry, Some(Duration::from_secs(20))).unwrap(), 1, "one is open");
+        assert_eq!(entry[0].revents, libc::POLLHUP);
     }
 
     #[test]
