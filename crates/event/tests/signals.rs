@@ -205,6 +205,42 @@ fn an_overflow_without_a_partner_leaves_the_set_hearing() {
     });
 }
 
+/// Where there is room for one event the partner named none, and the wait went round for ever.
+#[test]
+fn a_partner_tells_one_event_at_a_time_beside_the_waker() {
+    let _alone = alone();
+    struct One;
+    impl registry::Visitor for One {
+        type Output = ();
+        fn visit<M: Mechanism>(self) {
+            let spec: MechanismSpec = "rtsig:overflow=handoff".parse().unwrap();
+            let mut set = M::open(&spec.options().with_max_events(1)).expect("open");
+            let waker = set.waker().expect("waker");
+            let pairs: Vec<_> = (0..3).map(|_| Pair::unix()).collect();
+            let add = |pair: &Pair| set.add(pair.near.as_fd(), Interest::READ).unwrap();
+            let tokens: Vec<_> = pairs.iter().map(add).collect();
+            assert_eq!(events(&mut set, Duration::from_millis(10)), []);
+            {
+                let _queue = ShortQueue::of(8);
+                (0..100).for_each(|number| pairs[number % 3].send(b"x"));
+                events(&mut set, Duration::ZERO);
+            }
+            assert_eq!(figure(&set, "handed_over"), 3);
+            // All stay readable, and the waker is used at each wait: each has its turn.
+            let mut missing = tokens.clone();
+            let until = Instant::now() + PATIENCE;
+            while !missing.is_empty() {
+                assert!(Instant::now() < until, "{missing:?} of {tokens:?} lost");
+                waker.wake();
+                let told = events(&mut set, Duration::from_millis(100));
+                assert!(told.len() <= 1, "{told:?}");
+                missing.retain(|&token| told.iter().all(|event| event.token != token));
+            }
+        }
+    }
+    registry::with_mechanism("rtsig", One).unwrap();
+}
+
 /// Two sets of one thread share SIGIO: whoever takes it, both recover.
 #[test]
 fn overflow_concerns_every_set_of_the_thread() {

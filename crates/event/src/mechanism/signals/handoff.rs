@@ -71,8 +71,14 @@ const ANSWER_BYTES: usize = 12;
 /// The token of the waker's pipe; no descriptor has this number.
 const WAKER: u64 = u64::MAX;
 
-/// The most answers in one message, which must fit into the socket's buffer: 48 KiB.
+/// The most descriptors that one message names, which must fit into the socket's buffer: 48 KiB.
 const MOST_ANSWERS: usize = 4096;
+
+/// The length of a message that names so many descriptors, and the waker beside them: where there is
+/// room for one event only, the waker must not take it.
+const fn answers_bytes(most: usize) -> usize {
+    (most + 1) * ANSWER_BYTES
+}
 
 /// The owner's side.
 #[derive(Debug)]
@@ -103,7 +109,7 @@ impl Handoff {
             socket: Some(ours),
             partner: Some(partner),
             asked: false,
-            answers: Vec::with_capacity(most * ANSWER_BYTES),
+            answers: Vec::with_capacity(answers_bytes(most)),
             cursor: 0,
             handed_over: 0,
             hand_over_ns: 0,
@@ -321,7 +327,7 @@ impl Partner {
 
     /// Sends what is ready; false at the end.
     fn answer(&mut self) -> bool {
-        let mut bytes = Vec::with_capacity(self.most * ANSWER_BYTES);
+        let mut bytes = Vec::with_capacity(answers_bytes(self.most));
         let mut put = |token: u64, found: u32| {
             bytes.extend_from_slice(&token.to_ne_bytes());
             bytes.extend_from_slice(&found.to_ne_bytes());
@@ -333,7 +339,7 @@ impl Partner {
         let count = self.entries.len() - OWN_ENTRIES;
         let mut named = 0;
         for step in 0..count {
-            if named == self.most - 1 {
+            if named == self.most {
                 break;
             }
             let index = OWN_ENTRIES + (self.start + step) % count;
@@ -341,7 +347,7 @@ impl Partner {
             if found != 0 {
                 put(self.tokens[index], found);
                 named += 1;
-                if named == self.most - 1 {
+                if named == self.most {
                     self.start = index - OWN_ENTRIES + 1;
                 }
             }
