@@ -88,6 +88,9 @@ impl SignalQueue {
             signal
         };
         let set = SignalSet::of(&[signal, sys::SIGIO]);
+        // First what may fail: the number stays taken until a `SignalQueue` is dropped, and without
+        // one it would be for the life of the thread.
+        let signalfd = sys::signalfd(&set).map_err(Error::io("signalfd4"))?;
         sys::block(&set).map_err(Error::io("rt_sigprocmask"))?;
         IN_USE.set(IN_USE.get() | bit(signal));
         let one = options.own.get("dequeue").is_some_and(|value| value == "one");
@@ -97,7 +100,7 @@ impl SignalQueue {
             set,
             own: SignalSet::of(&[signal]),
             thread: sys::thread_number(),
-            signalfd: sys::signalfd(&set).map_err(Error::io("signalfd4"))?,
+            signalfd,
             batches: !one,
             batch: Vec::with_capacity(batch),
             singles_left: 0,
