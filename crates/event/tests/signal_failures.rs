@@ -1,9 +1,13 @@
 //! What sets told of by signals leave behind where a descriptor is not to be had. The limit on them
 //! is a process's, so each test has a process of its own.
 
-use pollux_event::{Error, Mechanism, MechanismSpec, registry};
+use pollux_event::{Error, Interest, Mechanism, MechanismSpec, registry};
 use pollux_sys as sys;
+use pollux_testkit::Pair;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::{os::fd::AsFd, time::Duration};
+
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Runs `body` while no further descriptor is to be had.
 fn without_descriptors<T>(body: impl FnOnce() -> T) -> T {
@@ -52,5 +56,46 @@ fn a_failed_open_takes_no_signal() {
             open(&spec).expect("open");
             assert_eq!(blocked(), before, "{spec}");
         }
+    });
+}
+
+/// Whether events of it send signals (fcntl(2), F_GETFL).
+fn sends_signals(pair: &Pair) -> bool {
+    let flags = rustix::fs::fcntl_getfl(&pair.near).expect("F_GETFL");
+    flags.bits() & libc::O_ASYNC as u32 != 0
+}
+
+/// What cannot be watched for room is not in the set, and must send nothing to it either; and when
+/// it can be, it is.
+#[test]
+fn who_cannot_be_watched_for_room_is_not_armed() {
+    struct Add<'a>(&'a Pair);
+    impl registry::Visitor for Add<'_> {
+        type Output = ();
+        fn visit<M: Mechanism>(self) {
+            let spec: MechanismSpec = "rtsig".parse().unwrap();
+            let mut set = M::open(&spec.options()).expect("open");
+            let token = without_descriptors(|| {
+                let added = set.add(self.0.near.as_fd(), Interest::WRITE);
+                let error = added.expect_err("no epoll set is to be had");
+                assert_eq!(error.raw_os_error(), Some(libc::EMFILE), "{error}");
+                assert!(!sends_signals(self.0), "armed, and in no set");
+                assert_eq!(set.len(), 0);
+                // Nor does it pass for one that needs no watching.
+                let token = set.add(self.0.near.as_fd(), Interest::READ).expect("add");
+                set.modify(token, Interest::WRITE).expect_err("no epoll set is to be had");
+                token
+            });
+            let before = sys::counters().of(sys::Call::EpollCtl);
+            set.modify(token, Interest::WRITE).expect("modify");
+            let calls = sys::counters().of(sys::Call::EpollCtl) - before;
+            assert_eq!(calls, 1, "it is watched for room");
+            set.wait(Some(PATIENCE)).expect("wait");
+            let event = set.next_event().expect("an event");
+            assert!(event.token == token && event.readiness.is_writable());
+        }
+    }
+    pollux_testkit::in_child(|| {
+        registry::with_mechanism("rtsig", Add(&Pair::unix())).unwrap();
     });
 }

@@ -97,7 +97,10 @@ impl SignalledSet {
     #[inline]
     pub(crate) fn arm(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
         self.queue.arm(token.fd)?;
-        self.writability.begin(token, interest)?;
+        self.writability.begin(token, interest).inspect_err(|_| {
+            // Not registered, it would go on filling the queue.
+            let _ = self.queue.disarm(token.fd);
+        })?;
         let index = token.fd as usize;
         if index >= self.added_in.len() {
             self.added_in.resize((index + 1).next_multiple_of(1024), 0);

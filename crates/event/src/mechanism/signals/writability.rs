@@ -72,8 +72,9 @@ impl Writability {
             Err(error) if error.raw_os_error() == Some(libc::ENOTSOCK) => true,
             Err(source) => return Err(Error::Io { call: "getsockopt(SO_PROTOCOL)", source }),
         };
-        self.kinds[index] = Kind::Told;
-        if !is_told {
+        if is_told {
+            self.kinds[index] = Kind::Told;
+        } else {
             if self.epoll.is_none() {
                 self.epoll = Some(sys::epoll_create().map_err(Error::io("epoll_create1"))?);
                 self.events.reserve_exact(BATCH);
