@@ -241,6 +241,34 @@ fn a_partner_tells_one_event_at_a_time_beside_the_waker() {
     registry::with_mechanism("rtsig", One).unwrap();
 }
 
+/// Room that is made where nobody wants it, as between two responses, ends no wait.
+#[test]
+fn room_that_nobody_wants_ends_no_wait() {
+    struct Wait<'a>(&'a MechanismSpec);
+    impl registry::Visitor for Wait<'_> {
+        type Output = ();
+        fn visit<M: Mechanism>(self) {
+            const TIME: Duration = Duration::from_millis(100);
+            let (mut set, pair) = (M::open(&self.0.options()).expect("open"), Pair::unix());
+            let token = set.add(pair.near.as_fd(), Interest::WRITE).expect("add");
+            assert_eq!(events(&mut set, PATIENCE).len(), 1, "{}", self.0);
+            set.modify(token, Interest::READ).expect("modify");
+            // This wait looks at what was modified; the next has nothing of its own to do.
+            assert_eq!(events(&mut set, Duration::ZERO), [], "{}", self.0);
+            rustix::io::write(&pair.near, b"a response").expect("write");
+            drain(&pair.far);
+            let started_at = Instant::now();
+            assert_eq!(events(&mut set, TIME), [], "{}", self.0);
+            let waited = started_at.elapsed();
+            assert!(waited >= TIME, "{}: {waited:?}", self.0);
+        }
+    }
+    let _alone = alone();
+    for spec in specs() {
+        on(&spec, Wait(&spec));
+    }
+}
+
 /// Two sets of one thread share SIGIO: whoever takes it, both recover.
 #[test]
 fn overflow_concerns_every_set_of_the_thread() {

@@ -3,7 +3,11 @@
 //!
 //! The module documentation of [`super::rtsig`] says why nothing is lost and nothing is stale.
 
-use super::{queue::SignalQueue, recheck::Recheck, writability::Writability};
+use super::{
+    queue::SignalQueue,
+    recheck::Recheck,
+    writability::{Ended, Writability},
+};
 use crate::{
     Error, Event, Interest, Options, Readiness, Token, Waker, mechanism::ALWAYS,
     registration::Registrations,
@@ -199,17 +203,20 @@ impl SignalledSet {
         let mut waited = timeout != zero;
         if self.writability.is_used() {
             let recheck = &mut self.recheck;
-            let interrupted = self.writability.wait(self.queue.as_fd(), timeout, |token| {
+            let ended = self.writability.wait(self.queue.as_fd(), timeout, |token| {
                 let interest = registrations.interest(token);
                 if interest.is_some_and(|interest| interest.contains(Interest::WRITE)) {
                     recheck.list(token);
                 }
             })?;
-            if interrupted {
-                return Ok(Round::Done(Waited { found: 0, overflowed: false }));
+            match ended {
+                Ended::Interrupted => {
+                    return Ok(Round::Done(Waited { found: 0, overflowed: false }));
+                }
+                Ended::TimeOver => {}
+                // No reason to end the wait: perhaps it is room that nobody wants.
+                Ended::News => waited = false,
             }
-            // Room that was made is no reason to end the wait, until poll(2) says so, too.
-            waited &= !self.recheck.is_due();
             timeout = zero;
         }
         let waker = self.waker.as_ref().map_or(-1, |(_, read)| read.as_raw_fd());

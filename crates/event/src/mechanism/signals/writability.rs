@@ -25,6 +25,17 @@ enum Kind {
     Watched,
 }
 
+/// How [`Writability::wait`] ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// The time is over, and there is nothing.
+    TimeOver,
+    /// There are signals, or there is room somewhere.
+    News,
+    /// A signal handler ran.
+    Interrupted,
+}
+
 /// The most events of one look; others wait for the next.
 const BATCH: usize = 64;
 
@@ -102,21 +113,23 @@ impl Writability {
         self.epoll.is_some()
     }
 
-    /// Waits until there are signals or there is room, and names those where there is. Whether
-    /// the wait was interrupted.
+    /// Waits until there are signals or there is room, and names those where there is.
     #[cold]
     pub(crate) fn wait(
         &mut self,
         signals: BorrowedFd<'_>,
         timeout: Option<Duration>,
         mut room: impl FnMut(Token),
-    ) -> Result<bool, Error> {
-        let Some(epoll) = &self.epoll else { return Ok(false) };
+    ) -> Result<Ended, Error> {
+        let Some(epoll) = &self.epoll else { return Ok(Ended::TimeOver) };
         let entry = |fd| PollFd { fd, events: libc::POLLIN, revents: 0 };
         let mut entries = [entry(signals.as_raw_fd()), entry(epoll.as_raw_fd())];
         match sys::ppoll(&mut entries, timeout) {
+            Ok(0) => return Ok(Ended::TimeOver),
             Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                return Ok(Ended::Interrupted);
+            }
             Err(source) => return Err(Error::Io { call: "ppoll", source }),
         }
         if entries[1].revents != 0 {
@@ -125,7 +138,7 @@ impl Writability {
                 room(Token::from_bits(token));
             }
         }
-        Ok(false)
+        Ok(Ended::News)
     }
 
     /// After fork(2), in the child: the instance is the parent's.
