@@ -197,15 +197,20 @@ mod tests {
 
     #[test]
     fn a_precise_wait_is_never_early_and_not_rounded_to_a_millisecond() {
+        const PATIENCE: Duration = Duration::from_secs(20);
         let mut set = EpollEdge::open(&Options::default()).unwrap();
         let mut shortest = Duration::MAX;
-        for _ in 0..50 {
+        let until = Instant::now() + PATIENCE;
+        let mut waits = 0;
+        // A busy machine makes a wait long, however short it was to be; one in many is not.
+        while waits < 50 || shortest >= Duration::from_millis(1) {
+            assert!(Instant::now() < until, "{shortest:?}: a millisecond's grain");
             let started_at = Instant::now();
             assert_eq!(set.wait_precisely(Duration::from_micros(200)).unwrap(), 0);
             let waited = started_at.elapsed();
             assert!(waited >= Duration::from_micros(200), "{waited:?}");
             shortest = shortest.min(waited);
+            waits += 1;
         }
-        assert!(shortest < Duration::from_millis(1), "{shortest:?}: a millisecond's grain");
     }
 }
