@@ -14,7 +14,7 @@ pub const POLL_REMOVE: i16 = 0x1000;
 /// Poll every entry at every scan; to be set while the set is empty.
 pub const DEVPOLL_NO_HINTS: i32 = 0x2;
 
-/// Walk the whole set at every scan, as the paper did; to be set while the set is empty.
+/// Walk the whole set at every scan, as the paper did.
 pub const DEVPOLL_TABLE: i32 = 0x4;
 
 const DP_POLL: libc::c_ulong = 0xD001;
