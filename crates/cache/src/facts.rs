@@ -180,7 +180,7 @@ pub(crate) fn is_heuristic(status: u16) -> bool {
 }
 
 /// The statuses whose caching this cache knows all about (§3, §5.2.2.3). Not 206 and 304, which are
-/// parts of something else.
+/// parts of something else, and not 416, which is about one request's range.
 pub(crate) fn is_understood(status: u16) -> bool {
     is_heuristic(status) && status != 206
         || matches!(
@@ -191,7 +191,8 @@ pub(crate) fn is_understood(status: u16) -> bool {
                 | 400..=403
                 | 406..=409
                 | 411..=413
-                | 415..=417
+                | 415
+                | 417
                 | 421..=422
                 | 426
                 | 429

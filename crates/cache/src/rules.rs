@@ -57,8 +57,9 @@ pub(crate) fn judge(
     if is_secret || directives.no_store && !overrides {
         return Err(Refusal::NoStore);
     }
-    // 206 and 304 are parts: a part is not stored by itself.
-    if matches!(facts.status, 0..200 | 206 | 304 | 600..)
+    // 206 and 304 are parts: a part is not stored by itself. 416 is about the range of one request
+    // (RFC 9110 §15.5.17), and would answer all of them.
+    if matches!(facts.status, 0..200 | 206 | 304 | 416 | 600..)
         || directives.must_understand && !is_understood(facts.status)
         || !(facts.is_explicit() || is_heuristic(facts.status))
     {
@@ -122,6 +123,7 @@ mod tests {
             (200, "Cache-Control: max-age=9\r\nVary: *\r\n", Err(Refusal::VaryAnything)),
             (206, "Cache-Control: max-age=9\r\n", Err(Refusal::Status)),
             (304, "Cache-Control: max-age=9\r\n", Err(Refusal::Status)),
+            (416, "Cache-Control: max-age=9\r\n", Err(Refusal::Status)),
             (302, "ETag: \"a\"\r\n", Err(Refusal::Status)),
             (302, "Cache-Control: max-age=9\r\n", Ok(())),
             (599, "Cache-Control: max-age=9\r\n", Ok(())),

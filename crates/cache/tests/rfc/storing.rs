@@ -49,6 +49,9 @@ fn rfc_9111_3_what_is_not_stored() {
             "Range: bytes=0-0\r\n",
             reply(206, &format!("{FRESH}Content-Range: bytes 0-0/9\r\n"), "x"),
         ),
+        // RFC 9110 §15.5.17: it is about this request's range.
+        ("Range: bytes=99-\r\n", reply(416, FRESH, "")),
+        ("", reply(416, FRESH, "")),
     ] {
         assert!(!is_stored(request, &wire), "{request}{wire}");
     }
