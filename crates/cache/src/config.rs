@@ -26,6 +26,10 @@ pub struct Config {
     pub tells_key: bool,
     /// The targeted fields that count here, the first one before the others (RFC 9213 §2.2).
     pub targeted: Vec<Box<str>>,
+    /// Fields of requests that reach origins with other values than clients sent: what is known of a
+    /// client, and what is about one hop. A response that varies by one of them answers no other
+    /// request, as with `Vary: *`, for its value is not known here. In lower case.
+    pub rewritten: Vec<Box<str>>,
     /// The fields whose members are keys to purge by.
     pub tag_fields: Vec<Box<str>>,
     /// Seconds for which the statuses that are cacheable by heuristics, other than 200, 203 and 206,
@@ -54,6 +58,7 @@ impl Default for Config {
             name: "Pollux".into(),
             tells_key: false,
             targeted: vec!["pollux-cache-control".into(), "cdn-cache-control".into()],
+            rewritten: ["forwarded", "x-forwarded-for", "via", "te"].map(Into::into).into(),
             tag_fields: vec!["surrogate-key".into(), "cache-tag".into(), "xkey".into()],
             negative: 0,
             heuristic_max: 86_400,

@@ -32,7 +32,8 @@ pub(crate) struct Facts<'b> {
 /// `Vary`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Varies {
-    /// `*`, or what is no field name: nothing that is known of a request will match.
+    /// `*`, or what is no field name, or a field whose value only the origin has seen
+    /// ([`Config::rewritten`]): nothing that is known of a request will match.
     pub(crate) by_anything: bool,
     /// Names in lower case, sorted, each once.
     pub(crate) names: Vec<Vec<u8>>,
@@ -88,6 +89,9 @@ impl<'b> Facts<'b> {
         }
         facts.varies.names.sort_unstable();
         facts.varies.names.dedup();
+        let is_rewritten =
+            |name: &Vec<u8>| config.rewritten.iter().any(|other| *other.as_bytes() == **name);
+        facts.varies.by_anything |= facts.varies.names.iter().any(is_rewritten);
         facts
     }
 
@@ -306,6 +310,7 @@ mod tests {
             assert!(varies(&format!("Vary: {star}\r\n")).by_anything, "{star}");
         }
         assert!(varies("Vary: \r\nVary: *\r\n").by_anything);
+        assert!(varies("Vary: a, X-Forwarded-For\r\n").by_anything);
         let named = varies("Vary: b, A,,B\r\nVary: c\r\n");
         assert!(!named.by_anything);
         assert_eq!(named.names, [b"a", b"b", b"c"]);

@@ -4,8 +4,14 @@
 //! `name:value LF`, or `name LF` for a field that was absent. Values are compared after they were
 //! normalised in ways that change no meaning: several lines are one list, whitespace around commas
 //! does not count; in `Accept-Encoding` neither case nor order does, nor how a weight is written.
+//!
+//! A field that the request's `Connection` names is not sent on (RFC 9110 §7.6.1). The origin has
+//! chosen its response without it, so here it counts as absent.
 
-use pollux_http::{fields::Field, request::Request};
+use pollux_http::{
+    fields::Field,
+    request::{Known, Request},
+};
 
 /// Appends the lines of `request` for the fields `names`, in lower case.
 pub(crate) fn put_lines<'n>(
@@ -21,11 +27,17 @@ pub(crate) fn put_lines<'n>(
 fn put_line(name: &[u8], request: &Request<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(name);
     let lines = || request.fields().filter(|field| field.is(name));
-    if lines().next().is_some() {
+    if lines().next().is_some() && !is_for_this_hop(name, request) {
         out.push(b':');
         if name == b"accept-encoding" { put_codings(lines(), out) } else { put_list(lines(), out) }
     }
     out.push(b'\n');
+}
+
+/// Whether `Connection` names the field.
+fn is_for_this_hop(name: &[u8], request: &Request<'_>) -> bool {
+    let options = request.values(Known::Connection).flat_map(|line| line.split(|&b| b == b','));
+    options.map(<[u8]>::trim_ascii).any(|option| option.eq_ignore_ascii_case(name))
 }
 
 /// Whether `request` says the same as `lines` in their fields. `scratch` is written over.
@@ -140,6 +152,19 @@ mod tests {
         }
         assert!(!same(&["a", "b"], "A: x\r\nB: y\r\n", "A: x\r\n"));
         assert!(!same(&["a", "b"], "A: x\r\n", "B: x\r\n"));
+    }
+
+    /// RFC 9110 §7.6.1: what the origin has not seen it has not answered.
+    #[test]
+    fn what_connection_names_is_as_good_as_absent() {
+        for (one, two, expected) in [
+            ("Foo: 1\r\nConnection: foo\r\n", "Foo: 1\r\n", false),
+            ("Foo: 1\r\nConnection: close , FOO\r\n", "", true),
+            ("Foo: 1\r\nConnection: close\r\nConnection: foo\r\n", "", true),
+            ("Foo: 1\r\nConnection: keep-alive, fo\r\n", "Foo: 1\r\n", true),
+        ] {
+            assert_eq!(same(&["foo"], one, two), expected, "{one:?} {two:?}");
+        }
     }
 
     #[test]

@@ -133,6 +133,26 @@ fn rfc_9111_4_1_variants() {
     assert_eq!(bench.get("/", "Accept-Encoding: gzip\r\n", "").text(), "x");
 }
 
+/// A client must not be able to have what it did not ask for stored for others: `Connection` takes
+/// fields out of what the origin is sent.
+#[test]
+fn rfc_9111_4_1_what_the_origin_was_not_sent_is_not_what_it_answered() {
+    let mut bench = Bench::default();
+    let wire = |body: &str| reply(200, &format!("{FRESH}Vary: Accept-Language\r\n"), body);
+    let hidden = "Accept-Language: de\r\nConnection: accept-language\r\n";
+    bench.get("/", hidden, &wire("any"));
+    let got = bench.get("/", "Accept-Language: de\r\n", &wire("de"));
+    assert_eq!((got.asked, got.text()), (1, "de"));
+    for (fields, body) in [("", "any"), (hidden, "any"), ("Accept-Language: de\r\n", "de")] {
+        let got = bench.get("/", fields, "");
+        assert_eq!((got.is_hit(), got.text()), (true, body), "{fields}");
+    }
+    // What a proxy writes anew says nothing about the client's own fields.
+    for field in ["Forwarded", "X-Forwarded-For", "Via", "TE"] {
+        assert!(!is_stored("", &reply(200, &format!("{FRESH}Vary: {field}\r\n"), "x")), "{field}");
+    }
+}
+
 #[test]
 fn rfc_9111_4_1_so_many_variants_and_no_more() {
     let mut bench = Bench::default();

@@ -522,13 +522,17 @@ fn frontend(args: &Args) -> anyhow::Result<Option<FrontendConfig>> {
 
 fn cache(args: &Args, limit: u64) -> anyhow::Result<pollux_cache::Store> {
     let seconds = |time: Duration| u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
-    let config = pollux_cache::Config {
+    let mut config = pollux_cache::Config {
         limit,
         max_object: args.cache_object,
         negative: seconds(args.cache_negative),
         stale_if_error: seconds(args.cache_stale),
         ..Default::default()
     };
+    if matches!(args.forwarded, ForwardedPolicy::Keep | ForwardedPolicy::Remove) {
+        // Origins are told what clients say, or nothing.
+        config.rewritten.retain(|name| !name.contains("forwarded"));
+    }
     let Some(path) = &args.cache_dir else { return Ok(pollux_cache::Store::new(config)) };
     pollux_cache::RealFolder::open(path.clone())
         .and_then(|folder| pollux_cache::Store::with_folder(config, folder, args.cache_dir_size))

@@ -75,6 +75,23 @@ fn what_is_stored_is_not_asked_for_on_every_engine() {
     });
 }
 
+/// A client that takes a field out of what the origin is sent does not choose what others get.
+#[test]
+fn a_field_that_connection_names_chooses_no_variant() {
+    let origin = Origin::start(|asked| {
+        let body = asked.field("accept-language").unwrap_or("none");
+        asked.say(reply("Cache-Control: max-age=60\r\nVary: Accept-Language\r\n", body))
+    });
+    let (fixture, _) = cached(&origin, |_| {});
+    let mut client = fixture.client();
+    let fields = ["Accept-Language: de", "Connection: Accept-Language"];
+    for (count, body) in [(2, "none"), (1, "de"), (0, "none"), (1, "de")] {
+        assert_eq!(client.request("GET", "/", &fields[..count]).text(), body, "{count}");
+    }
+    assert_eq!(origin.requests(), 2);
+    fixture.stop();
+}
+
 #[test]
 fn long_content_comes_whole_from_the_store() {
     let body: String = (0..300_000).map(|at| format!("{at} ")).collect();
