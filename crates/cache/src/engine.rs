@@ -11,6 +11,7 @@ use crate::{
     notes::Notes,
     record::Object,
     shelf::Shelf,
+    vary,
 };
 use pollux_http::request::Request;
 use std::sync::Arc;
@@ -125,10 +126,17 @@ impl Engine {
     pub(crate) fn loaded(&mut self, hash: u64, ticket: Ticket, object: Option<Object>) {
         let Some(fetching) = self.flights.get(ticket) else { return };
         let (is_doomed, began) = (fetching.is_doomed, fetching.began);
-        if let Some(object) = object.filter(|_| !is_doomed) {
+        let is_meant =
+            |object: &Object| fetching.key.as_ref().is_some_and(|(_, key)| **key == *object.key());
+        if let Some(object) = object.filter(|object| !is_doomed && is_meant(object)) {
             let stored = self.shelf.objects(hash, object.key());
-            // What came from the origin meanwhile is newer.
-            if !stored.iter().any(|other| other.vary() == object.vary()) {
+            // What came from the origin meanwhile is newer: the same representation, or one that shows
+            // that the origin varies by other fields now.
+            let is_newer = |other: &Object| {
+                other.vary() == object.vary()
+                    || !vary::names(other.vary()).eq(vary::names(object.vary()))
+            };
+            if !stored.iter().any(is_newer) {
                 self.shelf.put(hash, object);
                 self.notes.loaded(hash, began);
                 self.statistics.loaded += 1;

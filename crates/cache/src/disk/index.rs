@@ -51,9 +51,12 @@ impl Index {
         object: &Object,
         tags: Vec<Box<[u8]>>,
     ) -> Vec<u64> {
+        // Those that vary by other fields go, as from memory: the origin has changed its mind, and the
+        // old ones would match what they must not.
         let gone = self.take(hash, |entry| {
-            *entry.key == *object.key() && *entry.vary == *object.vary()
-                || *entry.key != *object.key()
+            *entry.key != *object.key()
+                || *entry.vary == *object.vary()
+                || !vary::names(&entry.vary).eq(vary::names(object.vary()))
         });
         self.entries.entry(hash).or_default().push(Entry {
             number,

@@ -192,6 +192,29 @@ fn a_load_tells_that_it_was_no_fetch() {
     assert_eq!(line, b"Cache-Status: Pollux; hit; ttl=600; detail=disk\r\n");
 }
 
+/// The origin varies by a field now that it did not look at before. What it said before would match
+/// every request.
+#[test]
+fn what_a_new_vary_has_replaced_does_not_come_back() {
+    let fields = "Cache-Control: max-age=600\r\n";
+    let varying = |body: &str| reply(200, &format!("{fields}Vary: X\r\n"), body);
+    let folder = Simulated::default();
+    let mut bench = started(folder.clone(), LIMIT);
+    get(&mut bench, "/", "", &reply(200, fields, "old"));
+    bench.cache.store().flush(PATIENCE);
+    get(&mut bench, "/", "X: 1\r\nCache-Control: no-cache\r\n", &varying("one"));
+    let asked = get(&mut bench, "/", "X: 2\r\n", &varying("two"));
+    assert_eq!(asked, ("two".into(), true), "not yet written");
+    bench.cache.store().flush(PATIENCE);
+    let asked = get(&mut bench, "/", "X: 3\r\n", &varying("three"));
+    assert_eq!(asked, ("three".into(), true), "written");
+    bench.cache.store().flush(PATIENCE);
+    let mut bench = started(folder, LIMIT);
+    assert_eq!(bench.cache.store().statistics().disk_files, 3);
+    assert_eq!(stored(&mut bench, "/", "X: 1\r\n").as_deref(), Some("one"));
+    assert_eq!(stored(&mut bench, "/", ""), None);
+}
+
 #[test]
 fn walks_and_looks_reach_the_disk() {
     let folder = Simulated::default();
