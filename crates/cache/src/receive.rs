@@ -174,6 +174,7 @@ impl Engine {
         // What is there now must not be stored, and what is stored is not there now.
         if let Some(candidate) = candidate
             && matches!(reply.status, 200..=299 | 404 | 410)
+            && refusal.is_none_or(Refusal::is_of_what_is_stored)
         {
             self.remove_one(hash, candidate);
         }
@@ -372,10 +373,11 @@ impl Engine {
         let seen = self.see(request);
         let judged =
             rules::judge(&facts, seen.is_authorized, seen.wants.no_store, sent.now, &self.config);
-        if judged.is_err() || is_doomed || fields.len() > FIELDS_MAX {
-            self.remove_one(hash, old);
-        } else {
-            self.replace(hash, old, &new);
+        let is_too_long = fields.len() > FIELDS_MAX;
+        match judged {
+            Ok(()) if !is_doomed && !is_too_long => self.replace(hash, old, &new),
+            Err(refusal) if !is_doomed && !refusal.is_of_what_is_stored() => {}
+            _ => self.remove_one(hash, old),
         }
         new
     }

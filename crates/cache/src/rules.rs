@@ -36,8 +36,15 @@ impl Refusal {
     }
 
     /// Whether the next response will probably be refused too, so that nobody should wait for it.
+    /// `Authorization` is of one request, and those who have it never wait.
     pub(crate) const fn is_lasting(self) -> bool {
-        !matches!(self, Self::Status)
+        !matches!(self, Self::Status | Self::Authorization)
+    }
+
+    /// Whether what is stored must go too. That one client's response is for it alone (§3.5) says
+    /// nothing of what was stored for all.
+    pub(crate) fn is_of_what_is_stored(self) -> bool {
+        self != Self::Authorization
     }
 }
 

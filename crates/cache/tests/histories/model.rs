@@ -259,7 +259,11 @@ impl Model {
                 old.path == other.path && old.says.varies == other.says.varies && old.x == other.x
             })
         };
-        if !may {
+        // §3.5 is about one client's response, and not about what is stored for all.
+        let is_its_own =
+            wants.is_authorized && !is_for_all && !says.is("no-store") && !says.is("private");
+        if is_its_own {
+        } else if !may {
             self.stored.retain(|other| !is_old(other));
         } else if is_304 {
             let old = old.expect("a 304 is about something").clone();

@@ -71,6 +71,15 @@ fn what_is_not_shared_is_not_waited_for_the_next_time() {
     assert_eq!(asks(&mut bench, &head, 10).len(), 1, "that may have changed");
 }
 
+/// Authorization is a matter of one request, not of the URL.
+#[test]
+fn one_clients_authorization_sends_the_others_nowhere() {
+    let mut bench = Bench::default();
+    let head = request("GET /", "");
+    bench.get("/", "Authorization: x\r\n", &reply(200, FRESH, "mine"));
+    assert_eq!(asks(&mut bench, &head, 10).len(), 1);
+}
+
 #[test]
 fn they_are_let_go_as_soon_as_the_head_shows_that_they_wait_in_vain() {
     let mut bench = Bench::default();

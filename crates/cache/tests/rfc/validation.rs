@@ -108,6 +108,20 @@ fn rfc_9111_4_3_3_any_other_answer_replaces_what_is_stored() {
 }
 
 #[test]
+fn rfc_9111_3_5_one_clients_response_leaves_what_is_stored_for_all() {
+    let with_token = "Authorization: x\r\nCache-Control: no-cache\r\n";
+    let fields = format!("{FRESH}ETag: \"a\"\r\n");
+    for wire in [reply(200, FRESH, "mine"), reply(304, &fields, "")] {
+        let mut bench = Bench::default();
+        bench.get("/", "", &reply(200, &fields, "all"));
+        bench.now += 10;
+        assert_eq!(bench.get("/", with_token, &wire).asked, 1);
+        let got = bench.get("/", "", "");
+        assert_eq!((got.is_hit(), got.text(), got.field("age")), (true, "all", Some("10")));
+    }
+}
+
+#[test]
 fn rfc_9111_4_3_5_head_freshens() {
     let head = request("HEAD /", "");
     let etag = "ETag: \"a\"\r\n";
