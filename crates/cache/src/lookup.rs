@@ -255,12 +255,14 @@ impl Engine {
     ) -> Decision {
         let request = ask.request;
         let is_get = request.method == Method::Get;
-        // A part is fetched as a part: the whole may be a thousand times as long.
-        let is_stripped = is_get && !request.has(Known::Range);
-        let fetching =
-            Fetching { may_keep: is_get, is_stripped, ..Fetching::new(Some(key), forward, now) };
         let is_conditional =
             request.has_any(const { KnownSet::new(&[Known::IfNoneMatch, Known::IfModifiedSince]) });
+        // A part is fetched as a part: the whole may be a thousand times as long. And what was not
+        // to be stored lately is not fetched whole for a client that may have it already.
+        let is_for_the_store = !(is_conditional && self.notes.is_apart(key.hash, now));
+        let is_stripped = is_get && !request.has(Known::Range) && is_for_the_store;
+        let fetching =
+            Fetching { may_keep: is_get, is_stripped, ..Fetching::new(Some(key), forward, now) };
         let conditions = if is_stripped && is_conditional {
             Conditions::Replaced(Vec::new())
         } else {

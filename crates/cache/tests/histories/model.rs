@@ -129,6 +129,8 @@ struct Model {
     versions: [u32; 2],
     /// Of each path: failures in a row, and until when nobody asks.
     trouble: [(u32, u64); 2],
+    /// Until then, a client's conditions are passed on: what came lately was of no use to others.
+    apart_until: [u64; 2],
 }
 
 /// What is expected: the status, which version, whether the origin was asked.
@@ -219,8 +221,18 @@ impl Model {
                 None => Expected { status: 502, version: None, is_asked: true },
             };
         };
+        let answer = Self::answer(wants, says, self.versions[wants.path], true);
+        let is_apart = self.apart_until[wants.path] > now && wants.has_version.is_some();
+        if stored.is_none() && is_apart && answer.status == 304 {
+            // The origin says that the client has it already, and nothing else.
+            self.trouble[wants.path] = (0, 0);
+            if says.is("no-store") {
+                self.apart_until[wants.path] = now + 10;
+            }
+            return answer;
+        }
         self.receive(wants, says, stored.as_ref(), now);
-        Self::answer(wants, says, self.versions[wants.path], true)
+        answer
     }
 
     fn pass(&mut self, wants: &Wants, says: Option<&Says>, now: u64) -> Expected {
@@ -254,14 +266,18 @@ impl Model {
             && (lifetime > 0 && !says.is("no-cache")
                 || says.has_etag
                 || may_be_stale && !says.is("no-cache"));
+        // §3.5 is about one client's response, and not about what is stored for all.
+        let is_its_own =
+            wants.is_authorized && !is_for_all && !says.is("no-store") && !says.is("private");
+        let is_of_no_use_at_once = new.late(now) >= 0 || says.is("no-cache");
+        if !may && !is_its_own && !is_304 || (may || is_304) && is_of_no_use_at_once {
+            self.apart_until[wants.path] = now + 10;
+        }
         let is_old = |other: &Stored| {
             old.is_some_and(|old| {
                 old.path == other.path && old.says.varies == other.says.varies && old.x == other.x
             })
         };
-        // §3.5 is about one client's response, and not about what is stored for all.
-        let is_its_own =
-            wants.is_authorized && !is_for_all && !says.is("no-store") && !says.is("private");
         if is_its_own {
         } else if !may {
             self.stored.retain(|other| !is_old(other));

@@ -71,6 +71,22 @@ fn rfc_9111_4_3_2_a_client_that_misses_with_what_it_has_gets_a_304() {
     assert_eq!(bench.get("/", "", "").text(), "body", "the whole was fetched for the store");
 }
 
+/// The whole would be sent for nothing, each time the client asks whether it has changed.
+#[test]
+fn conditions_are_passed_on_where_nothing_may_be_stored() {
+    let mut bench = Bench::default();
+    let private = "Cache-Control: private\r\nETag: \"a\"\r\n";
+    bench.get("/", "", &reply(200, private, "mine"));
+    let got = bench.get("/", "If-None-Match: \"a\"\r\n", &reply(304, private, ""));
+    assert_eq!((got.status, got.conditions.as_deref()), (304, None));
+    let got = bench.get("/", "If-None-Match: \"b\"\r\n", &reply(200, private, "new"));
+    assert_eq!((got.status, got.text(), got.conditions.as_deref()), (200, "new", None));
+    // It may be stored now, and is.
+    let shared = format!("{FRESH}ETag: \"a\"\r\n");
+    bench.get("/", "If-None-Match: \"b\"\r\n", &reply(200, &shared, "all"));
+    assert_eq!(bench.get("/", "", "").text(), "all");
+}
+
 #[test]
 fn rfc_9110_14_2_ranges_of_what_is_stored() {
     let mut bench = Bench::default();
