@@ -20,5 +20,7 @@ pub(crate) use worker::{Disk, Job, Worker};
 
 /// Octets of content that may wait to be written; what comes while there are more is not.
 const QUEUE_OCTETS_MAX: u64 = 16 << 20;
+/// Octets of memory that the index of the files may take: those of some 600,000 files with short URLs.
+const INDEX_OCTETS_MAX: u64 = 256 << 20;
 /// Loads that may wait; with more, the origin is asked instead.
 const LOADS_MAX: usize = 1024;

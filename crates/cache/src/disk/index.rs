@@ -1,6 +1,7 @@
 //! Which object is in which file, in memory, and which file goes when there is no room.
 
 use crate::{
+    config::VARIANTS_MAX,
     record::{Life, Object},
     vary,
 };
@@ -20,6 +21,20 @@ struct Entry {
     was_used: bool,
 }
 
+/// What an entry takes beside its own texts: places in the table, in the order and in the list of its
+/// URL, which may be twice as long as what is in them, and the heap's words.
+const ENTRY_COST: u64 = (2
+    * (size_of::<(u64, Vec<Entry>)>() + size_of::<(u64, u64)>() + size_of::<Entry>())
+    + 64) as u64;
+
+impl Entry {
+    /// Octets of memory that it takes, as near as can be told.
+    fn memory(&self) -> u64 {
+        let tags = self.tags.iter().map(|tag| tag.len() + size_of::<Box<[u8]>>() + 16);
+        ENTRY_COST + (self.key.len() + self.vary.len() + tags.sum::<usize>()) as u64
+    }
+}
+
 /// The files of one URL.
 #[derive(Clone, Debug)]
 pub(crate) struct OnDisk {
@@ -37,12 +52,15 @@ pub(super) struct Index {
     entries: HashMap<u64, Vec<Entry>>,
     order: VecDeque<(u64, u64)>,
     octets: u64,
+    /// Octets of memory.
+    memory: u64,
     count: usize,
     scratch: Vec<u8>,
 }
 
 impl Index {
-    /// Enters a file; the numbers of those that it replaces, which are to be removed.
+    /// Enters a file; the numbers of those that it replaces, and of the oldest where a URL has more than
+    /// [`VARIANTS_MAX`]: all of a URL are looked at while others wait. They are to be removed.
     pub(super) fn put(
         &mut self,
         hash: u64,
@@ -53,12 +71,12 @@ impl Index {
     ) -> Vec<u64> {
         // Those that vary by other fields go, as from memory: the origin has changed its mind, and the
         // old ones would match what they must not.
-        let gone = self.take(hash, |entry| {
+        let mut gone = self.take(hash, |entry| {
             *entry.key != *object.key()
                 || *entry.vary == *object.vary()
                 || !vary::names(&entry.vary).eq(vary::names(object.vary()))
         });
-        self.entries.entry(hash).or_default().push(Entry {
+        let entry = Entry {
             number,
             octets,
             key: object.key().into(),
@@ -66,10 +84,19 @@ impl Index {
             tags: tags.into(),
             life: object.numbers().life(),
             was_used: false,
-        });
+        };
+        self.memory += entry.memory();
+        // Mostly there is one variant, and a list that grew by itself would have room for four.
+        let entries = self.entries.entry(hash).or_insert_with(|| Vec::with_capacity(1));
+        entries.push(entry);
+        let oldest = entries.first().filter(|_| entries.len() > VARIANTS_MAX);
+        let oldest = oldest.map(|entry| entry.number);
         self.order.push_back((hash, number));
         self.octets += octets;
         self.count += 1;
+        if let Some(oldest) = oldest {
+            gone.extend(self.remove_file(hash, oldest));
+        }
         gone
     }
 
@@ -92,6 +119,7 @@ impl Index {
             self.entries.remove(&hash);
         }
         self.octets -= gone.iter().map(|entry| entry.octets).sum::<u64>();
+        self.memory -= gone.iter().map(Entry::memory).sum::<u64>();
         self.count -= gone.len();
         gone.iter().map(|entry| entry.number).collect()
     }
@@ -145,11 +173,11 @@ impl Index {
         own.map(|entry| (entry.vary.clone(), entry.number)).collect()
     }
 
-    /// Takes files out until all are at most `limit` octets: the oldest, unless it was asked for
-    /// meanwhile.
-    pub(super) fn shrink(&mut self, limit: u64) -> Vec<u64> {
+    /// Takes files out until all are at most `limit` octets, and the index at most `memory` octets: the
+    /// oldest, unless it was asked for meanwhile.
+    pub(super) fn shrink(&mut self, limit: u64, memory: u64) -> Vec<u64> {
         let mut gone = Vec::new();
-        while self.octets > limit {
+        while self.octets > limit || self.memory > memory {
             let Some((hash, number)) = self.order.pop_front() else { break };
             let entries = self.entries.get_mut(&hash).into_iter().flatten();
             match entries.into_iter().find(|entry| entry.number == number) {
@@ -178,5 +206,48 @@ impl Index {
 
     pub(super) fn count(&self) -> usize {
         self.count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Config,
+        facts::Facts,
+        record::{Texts, Times},
+    };
+    use pollux_http::fields::Fields;
+
+    fn object(key: &[u8]) -> Object {
+        let facts = Facts::read(200, Fields::new(b""), &Config::default());
+        let times = Times {
+            came_at: 1000,
+            initial_age: 0,
+            lifetime: 60,
+            stale_while_revalidate: 0,
+            stale_if_error: 0,
+        };
+        Object::new(&facts, times, Texts { key, vary: b"", fields: b"" }, b"x", None)
+    }
+
+    #[test]
+    fn the_index_has_a_bound_of_its_own_beside_that_of_the_files() {
+        const MEMORY: u64 = 100_000;
+        let mut index = Index::default();
+        let mut gone = 0;
+        for number in 0..10_000 {
+            let key = format!("http://a/{number}");
+            index.put(number, number, 100, &object(key.as_bytes()), Vec::new());
+            gone += index.shrink(u64::MAX, MEMORY).len();
+            assert!(index.memory <= MEMORY, "{}", index.memory);
+        }
+        assert!(index.count() > 100, "{} are left", index.count());
+        assert_eq!(index.count() + gone, 10_000);
+        assert_eq!(index.octets(), 100 * index.count() as u64);
+        for number in 0..10_000 {
+            index.remove_file(number, number);
+        }
+        assert_eq!((index.memory, index.octets(), index.count()), (0, 0, 0));
     }
 }

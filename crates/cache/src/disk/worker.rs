@@ -1,7 +1,7 @@
 //! The thread that reads and writes, and what the others know of it.
 
 use super::{
-    Folder, LOADS_MAX, QUEUE_OCTETS_MAX,
+    Folder, INDEX_OCTETS_MAX, LOADS_MAX, QUEUE_OCTETS_MAX,
     file::{HEADER, Header, header},
     index::{Index, OnDisk},
 };
@@ -241,7 +241,7 @@ impl<F: Folder> Worker<F> {
                 disk.index().put(hash(object.key()), number, header.file_len(), &object, tags);
             self.remove(&gone);
         }
-        let gone = disk.index().shrink(disk.limit);
+        let gone = disk.index().shrink(disk.limit, INDEX_OCTETS_MAX);
         self.remove(&gone);
         Ok(())
     }
@@ -320,7 +320,7 @@ impl<F: Folder> Worker<F> {
         let header = header(object);
         let octets = (header.len() + object.record().len()) as u64 + object.numbers().content_len;
         // Room is made before, so that the bound holds at any moment.
-        let gone = disk.index().shrink(disk.limit.saturating_sub(octets));
+        let gone = disk.index().shrink(disk.limit.saturating_sub(octets), INDEX_OCTETS_MAX);
         self.remove(&gone);
         let is_wanted = || disk.removals(hash).load(Ordering::SeqCst) == removals;
         if octets > disk.limit || !is_wanted() {

@@ -216,6 +216,24 @@ fn what_a_new_vary_has_replaced_does_not_come_back() {
 }
 
 #[test]
+fn so_many_variants_and_no_more_are_in_the_folder_too() {
+    let folder = Simulated::default();
+    let mut bench = started(folder.clone(), LIMIT);
+    let count = 3 * pollux_cache::VARIANTS_MAX;
+    for number in 0..count {
+        get(&mut bench, "/", &format!("X: {number}\r\n"), &reply(200, FRESH, &number.to_string()));
+    }
+    bench.cache.store().flush(PATIENCE);
+    let files = bench.cache.store().statistics().disk_files;
+    assert_eq!(files as usize, pollux_cache::VARIANTS_MAX);
+    assert_eq!(folder.0.lock().unwrap().files.len(), pollux_cache::VARIANTS_MAX);
+    let mut bench = started(folder, LIMIT);
+    let latest = format!("X: {}\r\n", count - 1);
+    assert_eq!(stored(&mut bench, "/", &latest), Some((count - 1).to_string()));
+    assert_eq!(stored(&mut bench, "/", "X: 0\r\n"), None);
+}
+
+#[test]
 fn walks_and_looks_reach_the_disk() {
     let folder = Simulated::default();
     let mut bench = started(folder.clone(), LIMIT);
