@@ -366,15 +366,27 @@ impl Engine {
             initial_age: of_reply.initial_age(sent.asked_at, sent.now),
             ..Times::of(&merged, sent.asked_at, sent.now, &self.config)
         };
-        let texts = Texts { key: old.key(), vary: old.vary(), fields: &fields };
+        // What else it varies by now, the request at hand tells (§4.1).
+        let names = || merged.varies.names.iter().map(Vec::as_slice);
+        let mut vary = old.vary().to_vec();
+        let varies_anew = !names().eq(vary::names(old.vary()));
+        if varies_anew {
+            vary.clear();
+            vary::put_lines(names(), request, &mut vary);
+        }
+        let texts = Texts { key: old.key(), vary: &vary, fields: &fields };
         let pieces = old.pieces().cloned();
         let facts = Facts { directives: merged.directives.clone(), ..facts };
         let new = Object::new(&facts, times, texts, old.inline_content(), pieces);
         let seen = self.see(request);
         let judged =
             rules::judge(&facts, seen.is_authorized, seen.wants.no_store, sent.now, &self.config);
-        let is_too_long = fields.len() > FIELDS_MAX;
+        let is_too_long = fields.len() > FIELDS_MAX || vary.len() > usize::from(u16::MAX);
         match judged {
+            Ok(()) if varies_anew && !is_doomed && !is_too_long => {
+                self.remove_one(hash, old);
+                self.put(hash, new.clone());
+            }
             Ok(()) if !is_doomed && !is_too_long => self.replace(hash, old, &new),
             Err(refusal) if !is_doomed && !refusal.is_of_what_is_stored() => {}
             _ => self.remove_one(hash, old),

@@ -254,7 +254,6 @@ impl Model {
     fn receive(&mut self, wants: &Wants, says: &Says, old: Option<&Stored>, now: u64) {
         self.trouble[wants.path] = (0, 0);
         let version = self.versions[wants.path];
-        // §4.3.4: a 304 changes nothing of what the old one varied by.
         let is_304 = says.has_etag && old.is_some_and(|o| o.says.has_etag && o.version == version);
         let new = Stored { path: wants.path, x: wants.x, says: *says, version, came_at: now };
         let is_for_all = says.is("public") || says.is("must-revalidate") || says.s_maxage.is_some();
@@ -282,10 +281,14 @@ impl Model {
         } else if !may {
             self.stored.retain(|other| !is_old(other));
         } else if is_304 {
+            // §3.2: a field that the 304 has not stays as it was. §4.1: what it varies by anew, the
+            // request at hand tells.
             let old = old.expect("a 304 is about something").clone();
-            let says = Says { varies: old.says.varies, ..*says };
+            let varies_anew = says.varies && !old.says.varies;
+            let x = if varies_anew { wants.x } else { old.x };
+            let says = Says { varies: says.varies || old.says.varies, ..*says };
             for other in self.stored.iter_mut().filter(|other| is_old(other)) {
-                *other = Stored { says, came_at: now, ..old.clone() };
+                *other = Stored { says, x, came_at: now, ..old.clone() };
             }
         } else {
             self.stored.retain(|other| {

@@ -87,6 +87,27 @@ fn rfc_9111_4_3_4_a_304_about_something_else_is_no_answer() {
     assert_eq!(bench.get("/", "", "").text(), "new");
 }
 
+/// §3.2 has the stored response say so from then on, and §4.1 does not let it answer who says another.
+#[test]
+fn rfc_9111_4_1_a_304_may_bring_another_vary() {
+    let wire = reply(304, &format!("{FRESH}ETag: \"a\"\r\nVary: X\r\n"), "");
+    let mut bench = with_stale("ETag: \"a\"\r\n");
+    assert_eq!(bench.get("/", "X: 1\r\n", &wire).text(), "old");
+    assert_eq!(bench.get("/", "X: 2\r\n", &reply(200, "", "new")).text(), "new");
+    let got = bench.get("/", "X: 1\r\n", "");
+    assert_eq!((got.is_hit(), got.field("vary")), (true, Some("X")));
+    // Of several variants those that vary by other fields go.
+    let mut bench = Bench::default();
+    for number in 1..=2 {
+        let wire = reply(200, &format!("{STALE}ETag: \"a\"\r\nVary: Y\r\n"), "old");
+        bench.get("/", &format!("Y: {number}\r\n"), &wire);
+    }
+    bench.now += 10;
+    bench.get("/", "X: 1\r\nY: 1\r\n", &wire);
+    assert_eq!(bench.stored(""), 1);
+    assert_eq!(bench.get("/", "X: 1\r\nY: 2\r\n", "").text(), "old");
+}
+
 #[test]
 fn rfc_9111_4_3_3_weak_tags_validate_too() {
     let mut bench = with_stale("ETag: W/\"a\"\r\n");
