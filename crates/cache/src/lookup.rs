@@ -175,7 +175,7 @@ impl Engine {
         now: u64,
     ) -> Decision {
         let backs_off = self.notes.backs_off(key.hash, now, self.config.back_off_max);
-        let usable = judge(&object.numbers(), seen, backs_off, now);
+        let usable = judge(&object.numbers(), seen, ask.has_waited, backs_off, now);
         if let Usable::Not(forward) = usable {
             return self.validate(ask, key, seen, object, forward, now);
         }
@@ -333,14 +333,18 @@ fn passes(request: &Request<'_>, seen: &Seen, key: Option<Key<'_>>) -> Option<Fo
 }
 
 /// §4, §4.2, §5.2.1
-fn judge(numbers: &Numbers, seen: &Seen, backs_off: bool, now: u64) -> Usable {
+fn judge(numbers: &Numbers, seen: &Seen, has_waited: bool, backs_off: bool, now: u64) -> Usable {
     let wants = &seen.wants;
     let left = numbers.time_left(now);
     let lateness = -left;
     if numbers.is_no_cache() {
         return Usable::Not(Forward::Stale);
     }
-    let is_too_old = wants.max_age.is_some_and(|max| numbers.age(now) > u64::from(max));
+    // An age of 0 is any below a second, which `max-age=0`, a browser's reload, does not want. Who has
+    // waited has waited for what came since.
+    let is_too_old = wants
+        .max_age
+        .is_some_and(|max| max == 0 && !has_waited || numbers.age(now) > u64::from(max));
     let is_too_late = wants.min_fresh.is_some_and(|min| left < i64::from(min));
     if wants.no_cache || is_too_old || is_too_late {
         return Usable::Not(Forward::Request);

@@ -152,6 +152,19 @@ fn validations_are_collapsed_too() {
     assert!(matches!(bench.ask(&head, Some(1), true), Decision::Answer(_)));
 }
 
+/// What came while a client waited is as young as it wanted it.
+#[test]
+fn reloads_are_collapsed_too() {
+    let mut bench = Bench::default();
+    bench.get("/", "", &reply(200, FRESH, "old"));
+    let head = request("GET /", "Cache-Control: max-age=0\r\n");
+    let mut fetches = asks(&mut bench, &head, 100);
+    assert_eq!(fetches.len(), 1);
+    bench.fetched(&head, fetches.remove(0), Some(&reply(200, FRESH, "new")));
+    assert_eq!(woken(&mut bench).len(), 99);
+    assert!(matches!(bench.ask(&head, Some(1), true), Decision::Answer(_)));
+}
+
 #[test]
 fn those_of_other_workers_wait_with_them() {
     let store = Store::new(Config::default());

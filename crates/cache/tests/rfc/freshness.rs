@@ -42,7 +42,10 @@ fn rfc_9111_5_2_1_what_clients_want() {
     for (request, after, expected) in [
         ("Cache-Control: max-age=10\r\n", 10, true),
         ("Cache-Control: max-age=10\r\n", 11, false),
+        ("Cache-Control: max-age=0\r\n", 0, false),
         ("Cache-Control: max-age=0\r\n", 1, false),
+        ("Cache-Control: max-age=1\r\n", 0, true),
+        ("Cache-Control: max-age=x\r\n", 0, false),
         ("Cache-Control: max-age=x\r\n", 1, false),
         ("Cache-Control: min-fresh=20\r\n", 40, true),
         ("Cache-Control: min-fresh=20\r\n", 41, false),
