@@ -26,9 +26,14 @@ use std::{
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, channel},
     },
+    thread::{self, ThreadId},
     time::Duration,
 };
+
+/// How long the end of a store waits for its folder to be let go: what is handed over by then is written.
+const FOLDER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The most shards; a smaller store has fewer, so that each has this much.
 const SHARDS_MAX: u64 = 16;
@@ -46,6 +51,8 @@ pub(crate) struct Inner {
     pub(crate) shards: Box<[Mutex<Engine>]>,
     hasher: quick_cache::DefaultHashBuilder,
     workers: RwLock<Vec<Option<Arc<Mailbox>>>>,
+    /// Closed at the other end when the second tier's thread has let its folder go.
+    disk_ended: OnceLock<(ThreadId, Mutex<Receiver<()>>)>,
 }
 
 /// The numbers of those of one worker who wait no more.
@@ -82,7 +89,11 @@ impl Store {
         let mut worker = Worker::new(folder);
         worker.enter(&disk, |key| inner.hash(key))?;
         let store = Arc::downgrade(&inner);
-        std::thread::Builder::new().name("cache-disk".into()).spawn(move || {
+        let (ends, ended) = channel::<()>();
+        let thread = thread::Builder::new().name("cache-disk".into()).spawn(move || {
+            // Dropped in the order of what is below: first the folder, then this end.
+            let _ends = ends;
+            let mut worker = worker;
             for job in queue {
                 if matches!(job, Job::Stop) {
                     break;
@@ -96,6 +107,7 @@ impl Store {
                 });
             }
         })?;
+        let _ = inner.disk_ended.set((thread.thread().id(), Mutex::new(ended)));
         Ok(Self { inner })
     }
 
@@ -152,7 +164,14 @@ impl Inner {
             Mutex::new(engine)
         };
         let shards = (0..count).map(shard).collect();
-        Self { config, disk, shards, hasher: Default::default(), workers: RwLock::default() }
+        Self {
+            config,
+            disk,
+            shards,
+            hasher: Default::default(),
+            workers: RwLock::default(),
+            disk_ended: OnceLock::new(),
+        }
     }
 
     pub(crate) fn hash(&self, key: &[u8]) -> u64 {
@@ -195,8 +214,14 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if let Some(disk) = &self.disk {
-            disk.stop();
+        let Some(disk) = &self.disk else { return };
+        disk.stop();
+        // So that the folder is free for who opens it next. The thread may be the last one to have known
+        // this store, and must not wait for itself.
+        if let Some((thread, ended)) = self.disk_ended.get()
+            && *thread != thread::current().id()
+        {
+            let _ = locked(ended).recv_timeout(FOLDER_PATIENCE);
         }
     }
 }

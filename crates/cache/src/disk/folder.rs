@@ -1,10 +1,14 @@
 //! Where files are: the one seam between the second tier and the system.
 
+use rustix::fs::{FlockOperation, flock};
 use std::{
     fs,
-    io::{self, Write},
+    io::{self, ErrorKind, Write},
     path::PathBuf,
 };
+
+/// Locked by whose folder it is.
+const LOCK: &str = "lock";
 
 /// A folder with nobody else's files in it. Names are plain.
 pub trait Folder: Send + 'static {
@@ -39,22 +43,38 @@ pub trait Folder: Send + 'static {
     fn remove(&mut self, name: &str) -> io::Result<()>;
 }
 
-/// A folder of the file system.
+/// A folder of the file system, of one store alone for as long as this is there: two would give
+/// different objects the same names.
 #[derive(Debug)]
 pub struct RealFolder {
     path: PathBuf,
+    /// The system forgets the lock with the last descriptor of the file, also after kill -9.
+    _lock: fs::File,
 }
 
 impl RealFolder {
     /// The folder at `path`; it is made, for its owner alone, if it is not there.
     ///
     /// # Errors
-    /// It cannot be made, or is none.
+    /// It cannot be made, or is none, or another one's.
     pub fn open(path: PathBuf) -> io::Result<Self> {
         use std::os::unix::fs::DirBuilderExt;
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
         fs::read_dir(&path)?;
-        Ok(Self { path })
+        let lock = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path.join(LOCK))?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Self { path, _lock: lock }),
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let path = path.display();
+                let told = format!("another server keeps its cache in {path}; give each its own");
+                Err(io::Error::new(ErrorKind::ResourceBusy, told))
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 }
 

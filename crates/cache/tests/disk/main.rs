@@ -176,6 +176,20 @@ fn what_was_stored_is_there_after_a_restart() {
 }
 
 #[test]
+fn a_folder_is_one_stores_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cache");
+    let mut bench = started(RealFolder::open(path.clone()).unwrap(), LIMIT);
+    get(&mut bench, "/", "", &wire(1));
+    let error = RealFolder::open(path.clone()).unwrap_err();
+    assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+    assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
+    drop(bench);
+    let mut bench = started(RealFolder::open(path).unwrap(), LIMIT);
+    assert_eq!(stored(&mut bench, "/", ""), Some(body(1)));
+}
+
+#[test]
 fn a_load_tells_that_it_was_no_fetch() {
     let folder = Simulated::default();
     let mut bench = started(folder.clone(), LIMIT);
