@@ -36,6 +36,8 @@ pub(crate) struct Fetching {
     pub(crate) waiters: Vec<Waiter>,
     /// Nobody waits for it: it replaces what is stale in the background.
     pub(crate) is_refresh: bool,
+    /// It comes from the second tier.
+    pub(crate) is_load: bool,
     /// The URL was invalidated meanwhile: what comes is not stored (§4.4).
     pub(crate) is_doomed: bool,
     /// What is being validated.
@@ -59,6 +61,7 @@ impl Fetching {
             was_collapsed: false,
             waiters: Vec::new(),
             is_refresh: false,
+            is_load: false,
             is_doomed: false,
             candidate: None,
             wants_confirmed: false,

@@ -150,11 +150,15 @@ impl Engine {
         }
         let waiter = Waiter { worker: ask.worker, number };
         if let Some(ticket) = self.flights.find(flight, now, self.config.flight_limit) {
-            return self.flights.wait(ticket, waiter);
+            // Whether to wait for what another one asks the origin is not decided here: not every
+            // request may.
+            let is_load = self.flights.get(ticket).is_some_and(|fetching| fetching.is_load);
+            return is_load && self.flights.wait(ticket, waiter);
         }
         let Some(file) = disk.find(key.hash, key.text, ask.request) else { return false };
         let ticket = self.flights.begin(Fetching {
             flight: Some(flight),
+            is_load: true,
             ..Fetching::new(Some(key), Forward::UriMiss, now)
         });
         disk.load(key.hash, file, ticket);

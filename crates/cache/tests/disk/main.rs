@@ -247,6 +247,28 @@ fn so_many_variants_and_no_more_are_in_the_folder_too() {
     assert_eq!(stored(&mut bench, "/", "X: 0\r\n"), None);
 }
 
+/// As without a folder: what has to ask for itself, or wants nothing but what is there, does not wait
+/// for what another one asks the origin.
+#[test]
+fn only_who_may_share_a_fetch_waits_for_one() {
+    let mut bench = started(Simulated::default(), LIMIT);
+    let get = request("GET /", "");
+    let Decision::Fetch(fetch) = bench.ask(&get, Some(1), false) else { panic!() };
+    for head in [
+        request("HEAD /", ""),
+        request("GET /", "Range: bytes=0-0\r\n"),
+        request("GET /", "Authorization: x\r\n"),
+    ] {
+        let decision = bench.ask(&head, Some(2), false);
+        assert!(matches!(decision, Decision::Fetch(_)), "{head}: {decision:?}");
+    }
+    let only = request("GET /", "Cache-Control: only-if-cached\r\n");
+    assert!(matches!(bench.ask(&only, Some(3), false), Decision::OnlyIfCached));
+    assert!(matches!(bench.ask(&get, Some(4), false), Decision::Wait), "the positive control");
+    bench.fetched(&get, fetch, Some(&wire(1)));
+    assert_eq!(bench.cache.next_woken(), Some(4));
+}
+
 #[test]
 fn walks_and_looks_reach_the_disk() {
     let folder = Simulated::default();
