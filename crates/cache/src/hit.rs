@@ -143,7 +143,14 @@ impl Reply {
         let numbers = self.object.numbers();
         put_status_line(self.status(), out);
         match self.shape {
-            Shape::Whole | Shape::Part(_) => out.put(self.object.fields()),
+            Shape::Whole => out.put(self.object.fields()),
+            // Which part this is is said below, and once.
+            Shape::Part(_) => {
+                let fields = Fields::new(self.object.fields());
+                for field in fields.filter(|field| !field.is(b"content-range")) {
+                    put_field(field.name, field.value, out);
+                }
+            }
             Shape::NotModified => put_not_modified_fields(self.object.fields(), out),
             Shape::Unsatisfiable => put_unsatisfiable_fields(self.object.fields(), out),
         }

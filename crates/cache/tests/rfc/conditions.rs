@@ -127,6 +127,17 @@ fn rfc_9110_14_2_ranges_of_what_is_stored() {
 }
 
 #[test]
+fn rfc_9110_14_4_a_part_says_once_which_it_is() {
+    let mut bench = Bench::default();
+    let fields = format!("{FRESH}Content-Range: bytes 0-1/9\r\n");
+    bench.get("/", "", &reply(200, &fields, "0123456789"));
+    let got = bench.get("/", "Range: bytes=2-3\r\n", "");
+    assert_eq!((got.status, got.text()), (206, "23"));
+    assert_eq!(got.head.to_lowercase().matches("content-range").count(), 1, "{}", got.head);
+    assert_eq!(got.field("content-range"), Some("bytes 2-3/10"));
+}
+
+#[test]
 fn rfc_9110_14_2_a_range_that_misses_is_asked_for_as_it_is() {
     let mut bench = Bench::default();
     let part = reply(206, &format!("{FRESH}Content-Range: bytes 0-1/10\r\n"), "01");
