@@ -56,24 +56,30 @@ pub(crate) fn parse(value: &[u8]) -> impl Iterator<Item = Directive<'_>> {
 }
 
 /// The members of a comma-separated list that may hold quoted strings, trimmed, without empty ones.
+/// From a quote on that nobody closes every comma counts: what stands behind it may be a prohibition.
 pub(crate) fn members(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = value;
+    let mut is_plain = false;
     std::iter::from_fn(move || {
         while !rest.is_empty() {
             let (mut quoted, mut escaped) = (false, false);
-            let end = rest.iter().position(|&b| {
+            let mut end = rest.iter().position(|&b| {
                 if escaped {
                     escaped = false;
                     return false;
                 }
                 match b {
-                    b'"' => quoted = !quoted,
+                    b'"' => quoted = !quoted && !is_plain,
                     b'\\' if quoted => escaped = true,
                     b',' => return !quoted,
                     _ => {}
                 }
                 false
             });
+            if quoted {
+                is_plain = true;
+                end = rest.iter().position(|&b| b == b',');
+            }
             let member = rest[..end.unwrap_or(rest.len())].trim_ascii();
             rest = end.map_or(&[][..], |end| &rest[end + 1..]);
             if !member.is_empty() {
@@ -179,9 +185,9 @@ impl OfResponse {
         }
     }
 
-    /// The fields that the argument names; false when it names none.
+    /// The fields that the argument names; false when it names none, or cannot be read.
     fn note_fields(&mut self, directive: &Directive<'_>) -> bool {
-        let names = directive.argument.unwrap_or(b"");
+        let names = directive.argument.filter(|names| !names.contains(&b'"')).unwrap_or(b"");
         let before = self.withheld.len();
         let names = names.split(|&b| b == b',').map(<[u8]>::trim_ascii).filter(|n| !n.is_empty());
         self.withheld.extend(names.map(<[u8]>::to_ascii_lowercase));
@@ -250,6 +256,23 @@ mod tests {
         ] {
             assert_eq!(of_response(value).max_age, expected, "{value}");
         }
+    }
+
+    /// Freshness may be lost by it, a prohibition may not.
+    #[test]
+    fn a_quote_that_nobody_closes_hides_nothing() {
+        assert!(of_response("max-age=60, x=\"abc, no-store").no_store);
+        assert!(of_response("x=\"abc, private").private);
+        assert!(of_response("private=\"a, b").private);
+        assert!(of_response("x=\"a\", y=\"\\\"b, no-cache").no_cache);
+        assert!(!of_response("x=\"abc, no-store\"").no_store);
+        let read = |value: &'static str| {
+            members(value.as_bytes()).map(|m| std::str::from_utf8(m).unwrap()).collect::<Vec<_>>()
+        };
+        let expected = ["a=\"1,2\"", "b=\"3", "c=\"4\"", "d"];
+        assert_eq!(read("a=\"1,2\", b=\"3, c=\"4\", d"), expected);
+        assert_eq!(read("a=\"1, b=2\", c=\"3"), ["a=\"1, b=2\"", "c=\"3"]);
+        assert_eq!(read("\"a,\"b\",c"), ["\"a", "\"b\"", "c"]);
     }
 
     #[test]
