@@ -151,7 +151,7 @@ impl Engine {
         if let Some(disk) = &self.disk {
             disk.remove(hash, key);
         }
-        self.flights.doom(Some(key));
+        self.flights.doom(Some((hash, key)));
     }
 
     pub(crate) fn statistics(&self) -> Statistics {

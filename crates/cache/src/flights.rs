@@ -89,6 +89,26 @@ pub(crate) struct Flights {
     free: Vec<u32>,
     flights: HashMap<u64, Ticket>,
     mail: VecDeque<Waiter>,
+    /// How many are on their way, for each group of keys: mostly nothing is for one that goes.
+    under_way: Groups,
+}
+
+/// A counter for each group of keys.
+#[derive(Debug)]
+struct Groups(Box<[u32; GROUPS]>);
+
+const GROUPS: usize = 1024;
+
+impl Default for Groups {
+    fn default() -> Self {
+        Self(Box::new([0; GROUPS]))
+    }
+}
+
+impl Groups {
+    fn of(&mut self, hash: u64) -> &mut u32 {
+        &mut self.0[hash as usize % GROUPS]
+    }
 }
 
 /// The lower bits of a ticket: where; above them which use of the place. The highest ones are the
@@ -109,6 +129,9 @@ impl Flights {
         let ticket = Ticket(u64::from(place.generation) << PLACE_BITS | u64::from(at));
         if let Some(flight) = fetching.flight {
             self.flights.insert(flight, ticket);
+        }
+        if let Some((hash, _)) = fetching.key {
+            *self.under_way.of(hash) += 1;
         }
         place.fetching = Some(Box::new(fetching));
         ticket
@@ -133,7 +156,11 @@ impl Flights {
         let place = &mut self.places[at];
         place.generation = place.generation.wrapping_add(1);
         self.free.push(at as u32);
-        place.fetching.take()
+        let ended = place.fetching.take();
+        if let Some((hash, _)) = ended.as_ref().and_then(|fetching| fetching.key.as_ref()) {
+            *self.under_way.of(*hash) -= 1;
+        }
+        ended
     }
 
     /// Lets all who wait for it go, and nobody wait for it any more. It goes on.
@@ -172,12 +199,17 @@ impl Flights {
         }
     }
 
-    /// What is on its way for `key` will not be stored: it may be older than what made it so.
-    /// Everything, for no key.
-    pub(crate) fn doom(&mut self, key: Option<&[u8]>) {
+    /// What is on its way for `key`, with its hash, will not be stored: it may be older than what made it
+    /// so. Everything, for no key.
+    pub(crate) fn doom(&mut self, key: Option<(u64, &[u8])>) {
+        if key.is_some_and(|(hash, _)| *self.under_way.of(hash) == 0) {
+            return;
+        }
         for fetching in self.places.iter_mut().filter_map(|place| place.fetching.as_deref_mut()) {
             let is_meant = match (key, &fetching.key) {
-                (Some(key), Some((_, other))) => **other == *key,
+                (Some((hash, key)), Some((other_hash, other))) => {
+                    hash == *other_hash && **other == *key
+                }
                 (None, _) => true,
                 (Some(_), None) => false,
             };
@@ -219,6 +251,31 @@ mod tests {
         assert!(!flights.wait(old, waiter(8)));
         assert_eq!((flights.next_mail(), flights.next_mail()), (Some(waiter(7)), None));
         assert_eq!((flights.find(1, 100, 60), flights.len()), (Some(new), 1));
+    }
+
+    #[test]
+    fn what_is_under_way_for_a_key_is_doomed_and_nothing_else() {
+        let mut flights = Flights::default();
+        let begin = |flights: &mut Flights, hash, text| {
+            flights.begin(Fetching::new(Some(Key { hash, text }), Forward::UriMiss, 100))
+        };
+        let group = GROUPS as u64;
+        let one = begin(&mut flights, 7, b"one");
+        let two = begin(&mut flights, 7 + group, b"two");
+        let doomed = |flights: &mut Flights| {
+            [one, two].map(|ticket| flights.get(ticket).is_some_and(|f| f.is_doomed))
+        };
+        flights.doom(Some((8, b"one")));
+        flights.doom(Some((7 + group, b"one")));
+        assert_eq!(doomed(&mut flights), [false, false]);
+        flights.doom(Some((7, b"one")));
+        assert_eq!(doomed(&mut flights), [true, false]);
+        flights.end(one);
+        flights.end(one);
+        flights.doom(Some((7 + group, b"two")));
+        assert_eq!(doomed(&mut flights), [false, true]);
+        flights.end(two);
+        assert_eq!(*flights.under_way.of(7), 0);
     }
 
     #[test]

@@ -46,8 +46,11 @@ pub(crate) fn of_prefix(prefix: &[u8]) -> Vec<u8> {
 }
 
 /// The key of `reference` (`Location`, `Content-Location`) in a response to `request`, whose key is
-/// `key`, if it is of the same origin (RFC 9111 §4.4): an absolute path, or a URI with the same scheme
-/// and authority. Relative paths are resolved (RFC 3986 §5.2) as far as that takes no dot segments.
+/// `key`, if it is of the same origin (RFC 9111 §4.4), resolved as RFC 3986 §5.2 says.
+///
+/// Of the origin the authority counts, and not the scheme: behind what ends TLS a site is `https` for
+/// itself and its clients, and `http` here. Nobody else's URLs are meant by that, which is what the
+/// rule is for.
 pub(crate) fn of_reference(key: &[u8], request: &Request<'_>, reference: &[u8]) -> Option<Vec<u8>> {
     let Target::Path { path, query } = request.target else { return None };
     let target_len = path.len() + query.map_or(0, |query| query.len() + 1);
@@ -55,32 +58,59 @@ pub(crate) fn of_reference(key: &[u8], request: &Request<'_>, reference: &[u8]) 
     let reference = reference.split(|&b| b == b'#').next().unwrap_or(b"");
     match reference {
         b"" => None,
-        [b'/', b'/', ..] => {
-            let scheme = origin.split(|&b| b == b':').next().unwrap_or(b"");
-            same_origin(origin, &[scheme, b":", reference].concat())
+        [b'/', b'/', rest @ ..] => at_authority(origin, rest, b":80"),
+        [b'/', ..] => Some(at(origin, reference)),
+        [b'?', ..] => Some([origin, path, reference].concat()),
+        _ if has_scheme(reference) => {
+            let colon = reference.iter().position(|&b| b == b':')?;
+            let (scheme, rest) = (&reference[..colon], reference[colon..].strip_prefix(b"://")?);
+            let port: &[u8] = match scheme {
+                scheme if scheme.eq_ignore_ascii_case(b"http") => b":80",
+                scheme if scheme.eq_ignore_ascii_case(b"https") => b":443",
+                _ => return None,
+            };
+            at_authority(origin, rest, port)
         }
-        [b'/', ..] => Some([origin, reference].concat()),
-        _ if has_scheme(reference) => same_origin(origin, reference),
         _ => {
             let folder = path.iter().rposition(|&b| b == b'/').unwrap_or(0);
-            Some([origin, &path[..=folder], reference].concat())
+            Some(at(origin, &[&path[..=folder], reference].concat()))
         }
     }
 }
 
-/// `reference` with the origin written as in keys, if it is `origin`.
-fn same_origin(origin: &[u8], reference: &[u8]) -> Option<Vec<u8>> {
-    let after_scheme = reference.windows(3).position(|window| window == b"://")? + 3;
-    let host_len = reference[after_scheme..].iter().position(|b| matches!(b, b'/' | b'?'));
-    let end = host_len.map_or(reference.len(), |len| after_scheme + len);
-    let host = &reference[..end];
-    let host = host.strip_suffix(b":80").unwrap_or(host);
-    if !host.eq_ignore_ascii_case(origin) {
+/// The key of what follows `//` in a reference, if its authority is that of `origin`. `port` goes without
+/// saying.
+fn at_authority(origin: &[u8], rest: &[u8], port: &[u8]) -> Option<Vec<u8>> {
+    let host_len = rest.iter().position(|b| matches!(b, b'/' | b'?')).unwrap_or(rest.len());
+    let (host, path) = rest.split_at(host_len);
+    let host = host.strip_suffix(port).or(host.strip_suffix(b":")).unwrap_or(host);
+    let own = origin.windows(3).position(|window| window == b"://").map_or(0, |colon| colon + 3);
+    if !host.eq_ignore_ascii_case(&origin[own..]) {
         return None;
     }
-    let path = &reference[end..];
     let slash: &[u8] = if path.first() == Some(&b'/') { b"" } else { b"/" };
-    Some([origin, slash, path].concat())
+    Some(at(origin, &[slash, path].concat()))
+}
+
+/// `origin` with a path, perhaps with a query, whose dot segments are removed (RFC 3986 §5.2.4).
+fn at(origin: &[u8], path: &[u8]) -> Vec<u8> {
+    let end = path.iter().position(|&b| b == b'?').unwrap_or(path.len());
+    let (path, query) = path.split_at(end);
+    let mut kept: Vec<&[u8]> = Vec::new();
+    let mut segments = path.split(|&b| b == b'/').skip(1).peekable();
+    while let Some(segment) = segments.next() {
+        if segment == b".." {
+            kept.pop();
+        } else if segment != b"." {
+            kept.push(segment);
+            continue;
+        }
+        if segments.peek().is_none() {
+            // What it leads to is a folder.
+            kept.push(b"");
+        }
+    }
+    [origin, b"/", &kept.join(&b'/'), query].concat()
 }
 
 fn has_scheme(reference: &[u8]) -> bool {
@@ -154,9 +184,20 @@ mod tests {
             ("http://a:80/b", Some("http://a/b")),
             ("HTTP://a?x", Some("http://a/?x")),
             ("//a/b", Some("http://a/b")),
+            ("https://a/b", Some("http://a/b")),
+            ("https://A:443", Some("http://a/")),
+            ("?c", Some("http://a/x/y?c")),
+            ("../b", Some("http://a/b")),
+            ("./b?c/../d", Some("http://a/x/b?c/../d")),
+            ("../../..", Some("http://a/")),
+            ("z/.", Some("http://a/x/z/")),
+            ("/b/./c/../d", Some("http://a/b/d")),
+            ("/b//c", Some("http://a/b//c")),
             ("http://a.evil/b", None),
-            ("https://a/b", None),
+            ("https://a:80/b", None),
+            ("http://a:443/b", None),
             ("http://a:81/b", None),
+            ("ftp://a/b", None),
             ("//b/b", None),
             ("mailto:x", None),
             ("#c", None),

@@ -55,7 +55,7 @@ impl Store {
         if let Purge::Url(url) = purge {
             let hash = self.inner.hash(url);
             let mut engine = locked(&self.inner.shards[self.inner.shard(hash)]);
-            engine.flights.doom(Some(url));
+            engine.flights.doom(Some((hash, url)));
             let count = engine.shelf.remove(hash, url);
             engine.statistics.purged += count as u64;
             return count;

@@ -35,11 +35,17 @@ fn rfc_9111_4_4_so_do_locations_of_the_same_origin() {
         ("Content-Location: http://A/b\r\n", vec!["/a", "/x/c"]),
         ("Location: c\r\n", vec!["/a", "/b"]),
         ("Location: /a\r\nContent-Location: /b\r\n", vec!["/x/c"]),
+        ("Location: https://a/b\r\n", vec!["/a", "/x/c"]),
+        ("Location: ../b\r\n", vec!["/a", "/x/c"]),
         ("Location: http://evil/b\r\n", vec!["/a", "/b", "/x/c"]),
     ] {
         assert_eq!(left("POST /x/form", &reply(201, location, "")), expected, "{location}");
     }
     assert_eq!(left("POST /x/form", &reply(500, "Location: /b\r\n", "")), ["/a", "/b", "/x/c"]);
+    let mut bench = Bench::default();
+    bench.get("/form?b", "", &reply(200, FRESH, "x"));
+    bench.exchange(&request("POST /form?a", ""), Some(&reply(201, "Location: ?b\r\n", "")));
+    assert!(!bench.get("/form?b", "", &reply(500, "", "")).is_hit());
 }
 
 #[test]
