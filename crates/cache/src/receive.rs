@@ -78,7 +78,7 @@ impl Engine {
         };
         let (forward, was_collapsed) = (fetching.forward, fetching.was_collapsed);
         let (may_keep, candidate) = (fetching.may_keep, fetching.candidate.clone());
-        let wants_confirmed = fetching.wants_confirmed;
+        let (wants_confirmed, is_refresh) = (fetching.wants_confirmed, fetching.is_refresh);
         let key = fetching.key.clone();
         let mut status =
             self.status(Some(forward), key.as_ref().map_or(&[][..], |(_, key)| &key[..]));
@@ -101,6 +101,8 @@ impl Engine {
             }
             let other = candidate.as_ref().filter(|_| !wants_confirmed);
             if let Some(hit) = self.stand_in(other, forward, &status, sent.now) {
+                // The client of a refresh has been answered.
+                self.statistics.stale_if_error += u64::from(!is_refresh);
                 self.end(ticket);
                 return Verdict { answer: Answer::Stored(hit), keep: false, cache_status: status };
             }
@@ -248,11 +250,13 @@ impl Engine {
     }
 
     /// No response came. What may be sent instead (RFC 5861 §4, RFC 9111 §4.2.4).
-    pub(crate) fn fail(&mut self, ticket: Ticket, now: u64) -> Option<Hit> {
+    pub(crate) fn fail(&mut self, ticket: Ticket, is_the_origins: bool, now: u64) -> Option<Hit> {
         let fetching = self.end(ticket)?;
         let (hash, key) = fetching.key.as_ref()?;
         self.statistics.failures += 1;
-        self.notes.failed(*hash, now, self.config.back_off_max);
+        if is_the_origins {
+            self.notes.failed(*hash, now, self.config.back_off_max);
+        }
         let mut status = self.status(Some(fetching.forward), key);
         status.is_collapsed = fetching.was_collapsed;
         if fetching.is_refresh {
@@ -260,14 +264,16 @@ impl Engine {
             return None;
         }
         let candidate = fetching.candidate.as_ref().filter(|_| !fetching.wants_confirmed);
-        self.stand_in(candidate, fetching.forward, &status, now)
+        let hit = self.stand_in(candidate, fetching.forward, &status, now)?;
+        self.statistics.stale_if_error += 1;
+        Some(hit)
     }
 
     /// A stale response for an origin that fails, "regardless of other freshness information" (RFC 5861
     /// §4): also for a client that wanted a younger one (`max-age`, `min-fresh`), as a browser's reload
     /// does. Not for one that said `no-cache`, which is about confirmation and not about freshness.
     fn stand_in(
-        &mut self,
+        &self,
         candidate: Option<&Object>,
         forward: Forward,
         status: &CacheStatus,
@@ -279,7 +285,6 @@ impl Engine {
         if numbers.stale_if_error == 0 || lateness > i64::from(numbers.stale_if_error) {
             return None;
         }
-        self.statistics.stale_if_error += 1;
         let mut hit = self.hit(object.clone(), status.clone(), now);
         hit.cache_status.detail = Some("stale-if-error");
         Some(hit)

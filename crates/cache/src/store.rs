@@ -360,9 +360,19 @@ impl Handle {
     }
 
     /// No response came: no connection, none in time, or none that makes sense. What may be sent instead.
+    /// The origin is left alone for a while where there is something to answer with.
     pub fn fail(&mut self, ticket: Ticket, now: u64) -> Option<Hit> {
+        self.fail_for(ticket, true, now)
+    }
+
+    /// As [`Handle::fail`], where the origin had no part in it: it is asked again the next time.
+    pub fn fail_unasked(&mut self, ticket: Ticket, now: u64) -> Option<Hit> {
+        self.fail_for(ticket, false, now)
+    }
+
+    fn fail_for(&mut self, ticket: Ticket, is_the_origins: bool, now: u64) -> Option<Hit> {
         let (mut engine, inner) = self.engine(ticket);
-        let hit = engine.fail(inner, now);
+        let hit = engine.fail(inner, is_the_origins, now);
         self.store.inner.deliver(engine, self.worker);
         hit
     }

@@ -102,6 +102,32 @@ fn an_origin_that_fails_is_not_asked_for_a_while() {
 }
 
 #[test]
+fn what_never_reached_the_origin_says_nothing_of_it() {
+    let mut bench = with("max-age=10, stale-if-error=1000", Config::default(), 15);
+    for _ in 0..3 {
+        let Decision::Fetch(fetch) = bench.ask(&request("GET /", ""), None, false) else {
+            panic!()
+        };
+        let hit = bench.cache.fail_unasked(fetch.ticket, bench.now);
+        assert!(hit.is_some(), "the client is answered all the same");
+    }
+    assert_eq!(bench.cache.store().statistics().stale_if_error, 3);
+}
+
+/// Nobody is answered by it.
+#[test]
+fn a_refresh_that_fails_stands_in_for_nothing() {
+    let control = "max-age=10, stale-while-revalidate=1000, stale-if-error=1000";
+    for wire in [None, Some(reply(503, "", ""))] {
+        let mut bench = with(control, Config::default(), 15);
+        let fetch = bench.get("/", "", "").refresh.unwrap();
+        bench.fetched(&request("GET /", ""), fetch, wire.as_deref());
+        assert_eq!(bench.cache.store().statistics().stale_if_error, 0);
+        assert_eq!(bench.get("/", "", "").text(), "old");
+    }
+}
+
+#[test]
 fn a_refresh_that_fails_is_not_repeated_for_each_client() {
     let mut bench = with("max-age=10, stale-while-revalidate=1000", Config::default(), 15);
     let mut refreshes = 0;

@@ -200,7 +200,7 @@ impl Frontend {
                 return self.seek(turn, state, None, outbox);
             }
         }
-        if self.stands_in(turn, &mut state, outbox) {
+        if self.stands_in(turn, &mut state, failure, outbox) {
             let status = state.reply.status;
             self.end(turn, state, status);
             return ControlFlow::Break(Flow::Done);

@@ -3,6 +3,7 @@
 use super::{
     Exchange, Frontend, Going, bell,
     exchange::{State, Step},
+    failure::Failure,
     request::Passed,
 };
 use crate::{
@@ -429,7 +430,7 @@ impl Frontend {
         let head = state.head.clone();
         match parse(&head, &turn.rules.limits) {
             Ok(Parsed::Complete { request, .. }) => self.consult(turn, &request, Ok(state), outbox),
-            _ => self.fail(turn, state, super::failure::Failure::Request, outbox),
+            _ => self.fail(turn, state, Failure::Request, outbox),
         }
     }
 
@@ -457,14 +458,20 @@ impl Frontend {
         &mut self,
         turn: &mut Turn<'_>,
         state: &mut State,
+        failure: Failure,
         outbox: &mut Outbox,
     ) -> bool {
         let Some(caching) = &mut self.cache else { return false };
+        let now = turn.local.clock.date().unix_second();
+        let mut fail = |ticket| match failure.keeps_from_the_origin() {
+            true => caching.handle.fail(ticket, now),
+            false => caching.handle.fail_unasked(ticket, now),
+        };
         if state.reply.has_begun() {
             // Nobody is to be answered, but that it failed is remembered.
             match state.cached.ticket.take() {
                 Some(ticket) if state.cached.is_refresh && !state.cached.keeps => {
-                    caching.handle.fail(ticket, turn.local.clock.date().unix_second());
+                    fail(ticket);
                 }
                 ticket => {
                     state.cached.ticket = ticket;
@@ -475,7 +482,7 @@ impl Frontend {
             return state.cached.is_answered;
         }
         let Some(ticket) = state.cached.ticket.take() else { return false };
-        let hit = caching.handle.fail(ticket, turn.local.clock.date().unix_second());
+        let hit = fail(ticket);
         caching.deliver(turn.outside);
         let Some(hit) = hit else { return false };
         let head = std::mem::take(&mut state.head);

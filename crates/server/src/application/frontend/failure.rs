@@ -100,6 +100,13 @@ impl Failure {
         }
     }
 
+    /// Whether asking it again at once would probably be in vain, too. Also without an address: it cannot
+    /// be asked. Not what was ours alone, or the request's, which its client could make as often as it
+    /// likes.
+    pub(super) fn keeps_from_the_origin(self) -> bool {
+        self.is_the_origins() || matches!(self, Self::Name | Self::NameTimeout)
+    }
+
     /// Answers with a page. `name` is that of this proxy, `fields` are lines besides ours.
     pub(super) fn put(
         self,
