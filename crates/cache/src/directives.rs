@@ -3,8 +3,6 @@
 //! Where a directive cannot be understood the careful reading is taken: freshness that nobody can
 //! read is none (§4.2.1), a prohibition with an argument nobody can read is the whole prohibition.
 
-use pollux_http::request::Request;
-
 /// Seconds. More than fit are as many as fit (§1.2.2).
 pub(crate) type Seconds = u32;
 
@@ -107,23 +105,34 @@ pub(crate) struct OfRequest {
     pub(crate) only_if_cached: bool,
 }
 
-impl OfRequest {
-    /// Reads `Cache-Control`, or `Pragma: no-cache` where there is none (§5.4).
-    pub(crate) fn read(request: &Request<'_>) -> Self {
-        let mut wanted = Self::default();
-        let (mut has_control, mut pragma) = (false, false);
-        for field in request.fields() {
-            if field.is(b"cache-control") {
-                has_control = true;
-                parse(field.value).for_each(|directive| wanted.note(&directive));
-            } else if field.is(b"pragma") {
-                pragma |= parse(field.value).any(|directive| directive.is(b"no-cache"));
-            }
-        }
-        wanted.no_cache |= pragma && !has_control;
-        wanted
+/// Reads what a client wants from its fields, one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Wishes {
+    wanted: OfRequest,
+    has_control: bool,
+    pragma: bool,
+}
+
+impl Wishes {
+    /// A line of `Cache-Control`.
+    pub(crate) fn note_control(&mut self, value: &[u8]) {
+        self.has_control = true;
+        parse(value).for_each(|directive| self.wanted.note(&directive));
     }
 
+    /// A line of `Pragma`: its `no-cache` counts where there is no `Cache-Control` (§5.4).
+    pub(crate) fn note_pragma(&mut self, value: &[u8]) {
+        self.pragma |= parse(value).any(|directive| directive.is(b"no-cache"));
+    }
+
+    /// All of it.
+    pub(crate) fn wanted(self) -> OfRequest {
+        let no_cache = self.wanted.no_cache || self.pragma && !self.has_control;
+        OfRequest { no_cache, ..self.wanted }
+    }
+}
+
+impl OfRequest {
     fn note(&mut self, directive: &Directive<'_>) {
         let at_most = |old: Option<Seconds>, new: Seconds| Some(old.unwrap_or(new).min(new));
         match directive {

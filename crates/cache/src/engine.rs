@@ -4,7 +4,7 @@
 use crate::{
     Config, Statistics,
     cache_status::{CacheStatus, Forward},
-    directives::OfRequest,
+    directives::{OfRequest, Wishes},
     disk::Disk,
     flights::{Fetching, Flights, Ticket},
     hit::Hit,
@@ -67,13 +67,23 @@ impl Engine {
     }
 
     pub(crate) fn see(&self, request: &Request<'_>) -> Seen {
-        let mut wants = OfRequest::read(request);
+        let mut wishes = Wishes::default();
+        let (mut is_authorized, mut has_upgrade) = (false, false);
+        for field in request.fields() {
+            match field.name.len() {
+                6 if field.is(b"pragma") => wishes.note_pragma(field.value),
+                7 => has_upgrade |= field.is(b"upgrade"),
+                13 if field.is(b"cache-control") => wishes.note_control(field.value),
+                13 => is_authorized |= field.is(b"authorization"),
+                _ => {}
+            }
+        }
+        let mut wants = wishes.wanted();
         if !self.config.obeys_clients {
             let OfRequest { no_store, only_if_cached, .. } = wants;
             wants = OfRequest { no_store, only_if_cached, ..OfRequest::default() };
         }
-        let has = |name: &[u8]| request.fields().any(|field| field.is(name));
-        Seen { wants, is_authorized: has(b"authorization"), has_upgrade: has(b"upgrade") }
+        Seen { wants, is_authorized, has_upgrade }
     }
 
     pub(crate) fn status(&self, forward: Option<Forward>, key: &[u8]) -> CacheStatus {

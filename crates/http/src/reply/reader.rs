@@ -70,11 +70,16 @@ impl<'b> ReplyHead<'b> {
     /// `Transfer-Encoding`, which is undone here.
     pub fn forwarded(&self) -> impl Iterator<Item = Field<'b>> + Clone + use<'b> {
         let section = self.section;
+        let lines = |section| Fields::new(section).filter(|field| field.is(b"connection"));
+        // Mostly there is one line, or none: then no field costs another walk.
+        let first = lines(section).next().map_or(&[][..], |line| line.value);
+        let rest = if lines(section).nth(1).is_some() { section } else { &[][..] };
         Fields::new(section).filter(move |field| {
             let is_named = || {
-                Fields::new(section)
-                    .filter(|other| other.is(b"connection"))
-                    .flat_map(|other| syntax::list(other.value))
+                let later = lines(rest).skip(1).map(|line| line.value);
+                std::iter::once(first)
+                    .chain(later)
+                    .flat_map(syntax::list)
                     .any(|option| option.eq_ignore_ascii_case(field.name))
             };
             !HOP_BY_HOP.iter().any(|name| field.is(name)) && !is_named()
