@@ -90,6 +90,17 @@ enum Usable {
     Not(Forward),
 }
 
+/// What the origin is to be asked for.
+struct Wanted<'k> {
+    key: Key<'k>,
+    /// Under which others find it.
+    flight: u64,
+    /// Why.
+    forward: Forward,
+    /// What is to be validated.
+    candidate: Option<Object>,
+}
+
 /// An [`Ask`] of a worker.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked<'a, 'b> {
@@ -125,10 +136,14 @@ impl Engine {
                 if self.loads(ask, key, flight, now) {
                     return Decision::Wait;
                 }
-                self.miss(ask, key, &seen, flight, Forward::VaryMiss, now)
+                let forward = Forward::VaryMiss;
+                self.fetch(ask, &seen, Wanted { key, flight, forward, candidate: None }, now)
             }
             Found::Nothing if self.loads(ask, key, key.hash, now) => Decision::Wait,
-            Found::Nothing => self.miss(ask, key, &seen, key.hash, Forward::UriMiss, now),
+            Found::Nothing => {
+                let (flight, forward) = (key.hash, Forward::UriMiss);
+                self.fetch(ask, &seen, Wanted { key, flight, forward, candidate: None }, now)
+            }
         }
     }
 
@@ -181,7 +196,9 @@ impl Engine {
         let backs_off = self.notes.backs_off(key.hash, now, self.config.back_off_max);
         let usable = judge(&object.numbers(), seen, ask.has_waited, backs_off, now);
         if let Usable::Not(forward) = usable {
-            return self.validate(ask, key, seen, object, forward, now);
+            let flight = flight_of(key.hash, object.vary(), ask.request);
+            let wanted = Wanted { key, flight, forward, candidate: Some(object) };
+            return self.fetch(ask, seen, wanted, now);
         }
         let mut status = self.status(None, key.text);
         if ask.has_waited && self.notes.was_loaded(key.hash, now) {
@@ -226,95 +243,54 @@ impl Engine {
         Fetch { ticket, conditions, is_refresh: true, forward }
     }
 
-    /// Asks whether `object` is still good (§4.3.1).
-    fn validate(
-        &mut self,
-        ask: Asked<'_, '_>,
-        key: Key<'_>,
-        seen: &Seen,
-        object: Object,
-        forward: Forward,
-        now: u64,
-    ) -> Decision {
-        let flight = flight_of(key.hash, object.vary(), ask.request);
-        let conditions = Conditions::Replaced(conditions_of(&object));
-        let fetching = Fetching {
-            candidate: Some(object),
-            wants_confirmed: seen.wants.no_cache,
-            may_keep: ask.request.method == Method::Get,
-            is_stripped: true,
-            ..Fetching::new(Some(key), forward, now)
-        };
-        self.start(ask, seen, flight, fetching, conditions, now)
-    }
-
-    fn miss(
-        &mut self,
-        ask: Asked<'_, '_>,
-        key: Key<'_>,
-        seen: &Seen,
-        flight: u64,
-        forward: Forward,
-        now: u64,
-    ) -> Decision {
+    /// Asks the origin (§4.3.1): joins a flight, or begins one, or goes alone; nothing of these for a
+    /// client that wants what is stored, or nothing.
+    fn fetch(&mut self, ask: Asked<'_, '_>, seen: &Seen, wanted: Wanted<'_>, now: u64) -> Decision {
+        if seen.wants.only_if_cached {
+            return self.only_if_cached();
+        }
+        let Wanted { key, flight, forward, candidate } = wanted;
         let request = ask.request;
         let is_get = request.method == Method::Get;
+        let is_apart = self.notes.is_apart(key.hash, now);
         let is_conditional =
             request.has_any(const { KnownSet::new(&[Known::IfNoneMatch, Known::IfModifiedSince]) });
         // A part is fetched as a part: the whole may be a thousand times as long. And what was not
         // to be stored lately is not fetched whole for a client that may have it already.
-        let is_for_the_store = !(is_conditional && self.notes.is_apart(key.hash, now));
-        let is_stripped = is_get && !request.has(Known::Range) && is_for_the_store;
-        let fetching =
-            Fetching { may_keep: is_get, is_stripped, ..Fetching::new(Some(key), forward, now) };
-        let conditions = if is_stripped && is_conditional {
-            Conditions::Replaced(Vec::new())
-        } else {
-            Conditions::Own
+        let is_for_the_store =
+            is_get && !request.has(Known::Range) && !(is_conditional && is_apart);
+        let is_stripped = candidate.is_some() || is_for_the_store;
+        let may_share = is_get && is_stripped && !seen.is_authorized && !is_apart;
+        let other = match may_share {
+            true => self.flights.find(flight, now, self.config.flight_limit),
+            false => None,
         };
-        self.start(ask, seen, flight, fetching, conditions, now)
-    }
-
-    /// Joins a flight, or begins one, or goes alone; nothing of these for a client that wants what is
-    /// stored, or nothing.
-    fn start(
-        &mut self,
-        ask: Asked<'_, '_>,
-        seen: &Seen,
-        flight: u64,
-        mut fetching: Fetching,
-        conditions: Conditions,
-        now: u64,
-    ) -> Decision {
-        if seen.wants.only_if_cached {
-            return self.only_if_cached();
+        if let Some(ticket) = other
+            && !ask.has_waited
+            && let Some(number) = ask.waiter
+            && self.flights.wait(ticket, Waiter { worker: ask.worker, number })
+        {
+            self.statistics.collapsed += 1;
+            return Decision::Wait;
         }
-        let worker = ask.worker;
-        let hash = fetching.key.as_ref().map_or(0, |(hash, _)| *hash);
-        let may_share = fetching.is_stripped
-            && fetching.may_keep
-            && !seen.is_authorized
-            && !self.notes.is_apart(hash, now);
-        if may_share {
-            match self.flights.find(flight, now, self.config.flight_limit) {
-                Some(ticket) => {
-                    if !ask.has_waited
-                        && let Some(waiter) = ask.waiter
-                        && self.flights.wait(ticket, Waiter { worker, number: waiter })
-                    {
-                        self.statistics.collapsed += 1;
-                        return Decision::Wait;
-                    }
-                }
-                None => fetching.flight = Some(flight),
-            }
-        }
-        fetching.was_collapsed = ask.has_waited;
-        match fetching.candidate {
+        let conditions = match &candidate {
+            Some(object) => Conditions::Replaced(conditions_of(object)),
+            None if is_stripped && is_conditional => Conditions::Replaced(Vec::new()),
+            None => Conditions::Own,
+        };
+        match candidate {
             Some(_) => self.statistics.validations += 1,
             None => self.statistics.misses += 1,
         }
-        let forward = fetching.forward;
+        let fetching = Fetching {
+            flight: (may_share && other.is_none()).then_some(flight),
+            wants_confirmed: candidate.is_some() && seen.wants.no_cache,
+            candidate,
+            may_keep: is_get,
+            is_stripped,
+            was_collapsed: ask.has_waited,
+            ..Fetching::new(Some(key), forward, now)
+        };
         let ticket = self.flights.begin(fetching);
         Decision::Fetch(Fetch { ticket, conditions, is_refresh: false, forward })
     }
