@@ -16,6 +16,8 @@ pub enum Forward {
     UriMiss,
     /// Something is stored for its URL, but not for its other fields.
     VaryMiss,
+    /// What is stored is a part that does not have what is asked for.
+    Partial,
     /// The client wanted it to.
     Request,
     /// What is stored is stale.
@@ -30,6 +32,7 @@ impl Forward {
             Self::Miss => "miss",
             Self::UriMiss => "uri-miss",
             Self::VaryMiss => "vary-miss",
+            Self::Partial => "partial",
             Self::Request => "request",
             Self::Stale => "stale",
         }

@@ -9,6 +9,7 @@ use crate::{
     flights::{Fetching, Flights, Ticket},
     hit::Hit,
     notes::Notes,
+    part::{self, PARTIAL},
     record::Object,
     shelf::Shelf,
     vary,
@@ -113,6 +114,25 @@ impl Engine {
             disk.write(hash, &object);
         }
         self.shelf.put(hash, object);
+    }
+
+    /// Stores a part (§3.3), together with what there is of the same representation.
+    pub(crate) fn put_part(&mut self, hash: u64, new: Object) {
+        let objects = self.shelf.objects(hash, new.key());
+        let old = objects.iter().find(|old| old.vary() == new.vary()).cloned();
+        if let Some(old) = old.as_ref().filter(|old| old.numbers().status == 200) {
+            // The whole came meanwhile, and is worth more.
+            if !part::supersedes(&new, old) {
+                return;
+            }
+            self.remove_one(hash, old);
+        }
+        let object = part::joined(old.as_ref(), new, self.max_object(), &self.config);
+        if object.numbers().status == PARTIAL {
+            self.shelf.put(hash, object);
+        } else {
+            self.put(hash, object);
+        }
     }
 
     /// Stores `new` instead of `old`, if that is still there.

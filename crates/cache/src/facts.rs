@@ -3,6 +3,7 @@
 use crate::{
     Config,
     directives::{self, OfResponse, Seconds, parse, seconds},
+    part::{PARTIAL, Part},
     targeted,
 };
 use pollux_http::{
@@ -27,6 +28,8 @@ pub(crate) struct Facts<'b> {
     pub(crate) content_length: Option<u64>,
     pub(crate) varies: Varies,
     pub(crate) sets_cookies: bool,
+    /// Which part it is, if it is one and nothing contradicts it (RFC 9110 §15.3.7).
+    pub(crate) part: Option<Part>,
 }
 
 /// `Vary`.
@@ -54,6 +57,7 @@ impl<'b> Facts<'b> {
             content_length: None,
             varies: Varies::default(),
             sets_cookies: false,
+            part: if status == PARTIAL { Part::of_fields(fields.clone()) } else { None },
         };
         let (mut has_age, mut has_targeted) = (false, false);
         for field in fields.clone() {
@@ -72,6 +76,9 @@ impl<'b> Facts<'b> {
                 13 if field.is(b"cache-control") => {
                     parse(field.value).for_each(|directive| facts.directives.note(&directive));
                 }
+                12 if field.is(b"content-type") && is_several_parts(field.value) => {
+                    facts.part = None;
+                }
                 13 if field.is(b"last-modified") && facts.last_modified.is_none() => {
                     facts.last_modified = date::parse(field.value);
                 }
@@ -87,6 +94,8 @@ impl<'b> Facts<'b> {
             facts.directives = directives;
             facts.is_targeted = true;
         }
+        let length = facts.content_length;
+        facts.part = facts.part.filter(|part| length.is_none_or(|len| len == part.range.len()));
         facts.varies.names.sort_unstable();
         facts.varies.names.dedup();
         let is_rewritten =
@@ -168,6 +177,12 @@ fn is_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'+-.^_`|~".contains(&byte)
 }
 
+/// `multipart/byteranges` (RFC 9110 §14.6).
+fn is_several_parts(content_type: &[u8]) -> bool {
+    let end = content_type.iter().position(|&b| b == b';').unwrap_or(content_type.len());
+    content_type[..end].trim_ascii().eq_ignore_ascii_case(b"multipart/byteranges")
+}
+
 /// `Age`: of a list the first member counts, what is no number does not (§5.1).
 fn age(value: &[u8]) -> Seconds {
     let first = value.split(|&b| b == b',').next().unwrap_or(b"");
@@ -183,10 +198,10 @@ pub(crate) fn is_heuristic(status: u16) -> bool {
     matches!(status, 200 | 203 | 204 | 206 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 501)
 }
 
-/// The statuses whose caching this cache knows all about (§3, §5.2.2.3). Not 206 and 304, which are
-/// parts of something else, and not 416, which is about one request's range.
+/// The statuses whose caching this cache knows all about (§3, §5.2.2.3). Not 304, which is
+/// about something else, and not 416, which is about one request's range.
 pub(crate) fn is_understood(status: u16) -> bool {
-    is_heuristic(status) && status != 206
+    is_heuristic(status)
         || matches!(
             status,
             201..=202

@@ -1,6 +1,6 @@
 //! Content on its way into the store.
 
-use crate::record::{INLINE_MAX, Object, PIECE, Pieces, Texts, Times};
+use crate::record::{ContentPieces, INLINE_MAX, Object, PIECE, Pieces, Texts, Times};
 use crate::{Config, facts::Facts};
 use pollux_http::fields::Fields;
 use std::sync::Arc;
@@ -51,6 +51,24 @@ impl Gather {
             }
         }
         true
+    }
+
+    /// Appends content that is stored, sharing its memory where that lies as it would here. Of `copies`
+    /// octets, what is copied is taken away; nothing if that is too little.
+    pub(crate) fn append_content(
+        &mut self,
+        content: ContentPieces,
+        copies: &mut u64,
+    ) -> Option<()> {
+        for (piece, range) in content {
+            if self.last.is_empty() && range == (0..PIECE) && piece.len() == PIECE {
+                self.pieces.push(piece);
+            } else {
+                *copies = copies.checked_sub(range.len() as u64)?;
+                self.append(&piece[range], u64::MAX);
+            }
+        }
+        Some(())
     }
 
     /// The object; nothing when it is shorter than its head said.

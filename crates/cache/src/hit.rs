@@ -2,6 +2,7 @@
 
 use crate::{
     cache_status::CacheStatus,
+    part::{PARTIAL, Part},
     record::{ContentPieces, Object},
 };
 use pollux_http::{
@@ -28,6 +29,9 @@ pub struct Reply {
     shape: Shape,
     is_head: bool,
     age: u64,
+    /// Octets of the whole representation, and where what is stored of it begins.
+    size: u64,
+    start: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,34 +72,32 @@ impl Hit {
     pub fn reply(&self, request: &Request<'_>, now: u64) -> Reply {
         let numbers = self.object.numbers();
         let is_head = request.method == Method::Head;
-        // Conditions are about representations, which other statuses than 200 do not send.
-        let shape = if numbers.status == 200 { self.shape(request, now) } else { Shape::Whole };
+        let (start, size) = match self.object.part() {
+            Some(Part { range, size }) => (range.first, size),
+            None => (0, numbers.content_len),
+        };
+        // Conditions are about representations, which other statuses do not send.
+        let is_representation = matches!(numbers.status, 200 | PARTIAL);
+        let shape = if is_representation { self.shape(request, size, now) } else { Shape::Whole };
         Reply {
             object: self.object.clone(),
             cache_status: self.cache_status.clone(),
             shape,
             is_head,
             age: numbers.age(now),
+            size,
+            start,
         }
     }
 
-    fn shape(&self, request: &Request<'_>, now: u64) -> Shape {
-        let numbers = self.object.numbers();
+    fn shape(&self, request: &Request<'_>, size: u64, now: u64) -> Shape {
         let etag = self.object.etag();
-        let modified = Some(numbers.modified_for_conditions());
+        let modified = Some(self.object.numbers().modified_for_conditions());
         let current = Validators { etag, last_modified: modified, now };
         if evaluate(request, Some(&current)) == Verdict::NotModified {
             return Shape::NotModified;
         }
-        let Some(range) = request.single(Known::Range) else { return Shape::Whole };
-        // A date says which octets these are only where the origin said so, and only a while later
-        // than the change (RFC 9110 §13.1.5, §8.8.2.2).
-        let last_modified = numbers.last_modified();
-        let current = Validators { etag, last_modified, now: numbers.came_at };
-        if request.method != Method::Get || !range_applies(request, &current) {
-            return Shape::Whole;
-        }
-        match select(range, numbers.content_len) {
+        match selected(&self.object, request, size) {
             Selection::Unsatisfiable => Shape::Unsatisfiable,
             Selection::Parts(parts) => match parts.as_slice() {
                 [part] => Shape::Part(*part),
@@ -104,6 +106,20 @@ impl Hit {
             Selection::Whole => Shape::Whole,
         }
     }
+}
+
+/// Which of the `size` octets that the representation in `object` has are asked for.
+pub(crate) fn selected(object: &Object, request: &Request<'_>, size: u64) -> Selection {
+    let Some(range) = request.single(Known::Range) else { return Selection::Whole };
+    let numbers = object.numbers();
+    // A date says which octets these are only where the origin said so, and only a while later than
+    // the change (RFC 9110 §13.1.5, §8.8.2.2).
+    let (etag, last_modified) = (object.etag(), numbers.last_modified());
+    let current = Validators { etag, last_modified, now: numbers.came_at };
+    if request.method != Method::Get || !range_applies(request, &current) {
+        return Selection::Whole;
+    }
+    select(range, size)
 }
 
 impl Reply {
@@ -132,7 +148,7 @@ impl Reply {
         match self.shape {
             _ if self.is_head => 0..0,
             Shape::Whole => 0..self.object.numbers().content_len,
-            Shape::Part(part) => part.first..part.last + 1,
+            Shape::Part(part) => part.first - self.start..part.last + 1 - self.start,
             Shape::NotModified | Shape::Unsatisfiable => 0..0,
         }
     }
@@ -154,17 +170,11 @@ impl Reply {
             Shape::NotModified => put_not_modified_fields(self.object.fields(), out),
             Shape::Unsatisfiable => put_unsatisfiable_fields(self.object.fields(), out),
         }
-        if let Shape::Part(part) = self.shape {
-            out.put(b"Content-Range: bytes ");
-            put_decimal(out, part.first);
-            out.put(b"-");
-            put_decimal(out, part.last);
-            out.put(b"/");
-            put_decimal(out, numbers.content_len);
-            out.put(b"\r\n");
+        if let Shape::Part(range) = self.shape {
+            Part { range, size: self.size }.put(out);
         }
         if self.shape == Shape::Unsatisfiable {
-            put_number(b"Content-Range: bytes */", numbers.content_len, out);
+            put_number(b"Content-Range: bytes */", self.size, out);
         }
         put_number(b"Age: ", self.age, out);
         let length = match self.shape {

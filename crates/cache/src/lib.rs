@@ -64,6 +64,7 @@ mod hit;
 mod key;
 mod lookup;
 mod notes;
+mod part;
 mod purge;
 mod receive;
 mod record;

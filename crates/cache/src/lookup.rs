@@ -8,6 +8,7 @@ use crate::{
     engine::{Engine, Key, Seen},
     flights::{Fetching, Ticket, Waiter},
     hit::put_field,
+    part::{self, PARTIAL},
     record::{Numbers, Object},
     shelf::Found,
     vary,
@@ -193,12 +194,22 @@ impl Engine {
         object: Object,
         now: u64,
     ) -> Decision {
+        let flight = flight_of(key.hash, object.vary(), ask.request);
+        let is_part = object.numbers().status == PARTIAL;
+        if is_part && !part::answers(&object, ask.request) {
+            let wanted = Wanted { key, flight, forward: Forward::Partial, candidate: None };
+            return self.fetch(ask, seen, wanted, now);
+        }
         let backs_off = self.notes.backs_off(key.hash, now, self.config.back_off_max);
         let usable = judge(&object.numbers(), seen, ask.has_waited, backs_off, now);
+        let usable = match usable {
+            Usable::WhileRevalidating if is_part => Usable::Not(Forward::Stale),
+            usable => usable,
+        };
         if let Usable::Not(forward) = usable {
-            let flight = flight_of(key.hash, object.vary(), ask.request);
-            let wanted = Wanted { key, flight, forward, candidate: Some(object) };
-            return self.fetch(ask, seen, wanted, now);
+            // A part is not validated but asked for again: that tells the same, and may make it grow.
+            let candidate = if is_part { None } else { Some(object) };
+            return self.fetch(ask, seen, Wanted { key, flight, forward, candidate }, now);
         }
         let mut status = self.status(None, key.text);
         if ask.has_waited && self.notes.was_loaded(key.hash, now) {
@@ -208,7 +219,6 @@ impl Engine {
             status.forward = Some(Forward::Miss);
             status.is_collapsed = true;
         }
-        let flight = flight_of(key.hash, object.vary(), ask.request);
         let mut hit = self.hit(object, status, now);
         match usable {
             Usable::Fresh => self.statistics.hits += 1,
@@ -237,6 +247,7 @@ impl Engine {
             flight: Some(flight),
             candidate: Some(object),
             may_keep: true,
+            is_stripped: true,
             is_refresh: true,
             ..Fetching::new(Some(key), forward, now)
         });

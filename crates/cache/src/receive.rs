@@ -9,6 +9,7 @@ use crate::{
     gather::Gather,
     hit::{Hit, put_field, put_not_modified_fields},
     lookup::{Conditions, Fetch},
+    part::PARTIAL,
     record::{Object, Texts, Times},
     rules::{self, Refusal},
     vary,
@@ -20,7 +21,7 @@ use pollux_http::{
     fields::{Field, Fields},
     output::Output,
     reply::ReplyHead,
-    request::{Method, Request},
+    request::{Known, Method, Request},
 };
 
 /// What becomes of a response.
@@ -145,8 +146,11 @@ impl Engine {
         };
         let judged =
             rules::judge(&facts, seen.is_authorized, seen.wants.no_store, sent.now, &self.config);
+        // A part that was not asked for may be one of anything.
+        let is_unasked = facts.part.is_some() && (is_stripped || !request.has(Known::Range));
+        let judged = judged.and(if is_unasked { Err(Refusal::Status) } else { Ok(()) });
         let room = self.max_object().min(self.gathering_max.saturating_sub(self.gathering));
-        let is_too_large = facts.content_length.is_some_and(|length| length > room);
+        let is_too_large = content_length(&facts).is_some_and(|length| length > room);
         let judged = judged.and(if is_too_large { Err(Refusal::TooLarge) } else { Ok(()) });
         let gather = judged.and_then(|()| self.gather(request, reply, &facts, sent));
         let refusal = match gather {
@@ -193,7 +197,7 @@ impl Engine {
     ) -> Result<Gather, Refusal> {
         let times = Times::of(facts, sent.asked_at, sent.now, &self.config);
         let mut gather = Gather::new(reply.status, times);
-        gather.expected = facts.content_length;
+        gather.expected = content_length(facts);
         let names = facts.varies.names.iter().map(Vec::as_slice);
         vary::put_lines(names, request, &mut gather.vary);
         put_stored_fields(reply, facts, sent.now, &mut gather.fields);
@@ -229,7 +233,11 @@ impl Engine {
         let key = fetching.key.clone();
         self.gathering -= gather.as_ref().map_or(0, Gather::len);
         let stored = gather.filter(|_| !is_doomed).zip(key).and_then(|(gather, (hash, key))| {
-            self.put(hash, gather.finish(&key, &self.config)?);
+            let object = gather.finish(&key, &self.config)?;
+            match object.numbers().status {
+                PARTIAL => self.put_part(hash, object),
+                _ => self.put(hash, object),
+            }
             Some(())
         });
         match stored {
@@ -418,19 +426,20 @@ impl Engine {
         let Some(old) = objects
             .iter()
             .find(|object| vary::matches(object.vary(), request, &mut scratch))
-            .filter(|object| object.numbers().status == 200)
+            .filter(|object| matches!(object.numbers().status, 200 | PARTIAL))
             .cloned()
         else {
             return;
         };
-        let numbers = old.numbers();
+        let (numbers, part) = (old.numbers(), old.part());
+        let size = part.map_or(numbers.content_len, |part| part.size);
         let differs = facts.etag.is_some_and(|new| Some(new) != old.etag())
             || facts.last_modified.is_some_and(|new| Some(new) != numbers.last_modified())
-            || facts.content_length.is_some_and(|new| new != numbers.content_len);
+            || facts.content_length.is_some_and(|new| new != size);
         if differs {
             self.remove_one(hash, &old);
             self.statistics.invalidated += 1;
-        } else {
+        } else if part.is_none() {
             self.freshen(hash, &old, request, reply, false, sent);
         }
     }
@@ -450,7 +459,8 @@ fn updates(field: &Field<'_>) -> bool {
 /// The fields that are kept: without those that no cache keeps, and those withheld from it. A response
 /// without a date gets that of its arrival (RFC 9110 §6.6.1).
 fn put_stored_fields(reply: &ReplyHead<'_>, facts: &Facts<'_>, now: u64, lines: &mut Vec<u8>) {
-    for field in reply.forwarded().filter(|field| !is_dropped(field)) {
+    let is_said_anew = |field: &Field<'_>| facts.part.is_some() && field.is(b"content-range");
+    for field in reply.forwarded().filter(|field| !is_dropped(field) && !is_said_anew(field)) {
         if !is_withheld(field.name, &facts.directives.withheld) {
             put_field(field.name, field.value, lines);
         }
@@ -460,13 +470,22 @@ fn put_stored_fields(reply: &ReplyHead<'_>, facts: &Facts<'_>, now: u64, lines: 
         *lines = without(&all, &[b"date".to_vec()]);
         put_field(b"Date", &date::format(now), lines);
     }
+    if let Some(part) = facts.part {
+        part.put(lines);
+    }
+}
+
+/// The length of the content, as far as the head tells.
+fn content_length(facts: &Facts<'_>) -> Option<u64> {
+    facts.part.map(|part| part.range.len()).or(facts.content_length)
 }
 
 fn is_withheld(name: &[u8], withheld: &[Vec<u8>]) -> bool {
     withheld.iter().any(|other| name.eq_ignore_ascii_case(other))
 }
 
-fn without(fields: &[u8], withheld: &[Vec<u8>]) -> Vec<u8> {
+/// The lines of `fields` without those of these names, in lower case.
+pub(crate) fn without(fields: &[u8], withheld: &[Vec<u8>]) -> Vec<u8> {
     let mut lines = Vec::with_capacity(fields.len());
     for field in Fields::new(fields).filter(|field| !is_withheld(field.name, withheld)) {
         put_field(field.name, field.value, &mut lines);

@@ -5,7 +5,12 @@
 //! HEADER (64) | key | lines of Vary | field lines | content, if it is short
 //! ```
 
-use crate::{Config, directives::Seconds, facts::Facts};
+use crate::{
+    Config,
+    directives::Seconds,
+    facts::Facts,
+    part::{PARTIAL, Part},
+};
 use pollux_http::{etag::ETag, fields::Fields};
 use std::{ops::Range, sync::Arc};
 
@@ -131,6 +136,21 @@ impl Numbers {
     /// What `If-Modified-Since` is compared with (§4.3.2).
     pub(crate) fn modified_for_conditions(&self) -> u64 {
         self.last_modified().unwrap_or(u64::from(self.date))
+    }
+
+    /// Whether the response is so many seconds younger than its last change.
+    pub(crate) fn changed_long_before(&self, seconds: u64) -> bool {
+        self.last_modified + seconds <= u64::from(self.date)
+    }
+
+    pub(crate) fn times(&self) -> Times {
+        Times {
+            came_at: self.came_at,
+            initial_age: self.initial_age,
+            lifetime: self.lifetime,
+            stale_while_revalidate: self.stale_while_revalidate,
+            stale_if_error: self.stale_if_error,
+        }
     }
 
     fn key(&self) -> Range<usize> {
@@ -271,6 +291,14 @@ impl Object {
         let numbers = self.numbers();
         let start = numbers.etag_at as usize;
         ETag::parse(&self.fields()[start..start + usize::from(numbers.etag_len)])
+    }
+
+    /// Which part it is, if it is one.
+    pub(crate) fn part(&self) -> Option<Part> {
+        if self.numbers().status != PARTIAL {
+            return None;
+        }
+        Part::of_fields(Fields::new(self.fields()))
     }
 
     pub(crate) fn pieces(&self) -> Option<&Arc<Pieces>> {

@@ -3,6 +3,7 @@
 use crate::{
     Config,
     facts::{Facts, is_heuristic, is_understood},
+    part::PARTIAL,
 };
 
 /// Why a response is not stored, for `detail` of `Cache-Status`.
@@ -64,9 +65,10 @@ pub(crate) fn judge(
     if is_secret || directives.no_store && !overrides {
         return Err(Refusal::NoStore);
     }
-    // 206 and 304 are parts: a part is not stored by itself. 416 is about the range of one request
-    // (RFC 9110 §15.5.17), and would answer all of them.
-    if matches!(facts.status, 0..200 | 206 | 304 | 416 | 600..)
+    // 304 is no representation. 416 is about the range of one request (RFC 9110 §15.5.17), and would
+    // answer all of them. Of a part it must be known which one it is (§3.3).
+    if matches!(facts.status, 0..200 | 304 | 416 | 600..)
+        || facts.status == PARTIAL && facts.part.is_none()
         || directives.must_understand && !is_understood(facts.status)
         || !(facts.is_explicit() || is_heuristic(facts.status))
     {
@@ -129,6 +131,12 @@ mod tests {
             (200, "Cache-Control: max-age=9, private=\"a\"\r\n", Ok(())),
             (200, "Cache-Control: max-age=9\r\nVary: *\r\n", Err(Refusal::VaryAnything)),
             (206, "Cache-Control: max-age=9\r\n", Err(Refusal::Status)),
+            (206, "Cache-Control: max-age=9\r\nContent-Range: bytes 0-4/10\r\n", Ok(())),
+            (
+                206,
+                "Cache-Control: max-age=9\r\nContent-Range: bytes 0-4/*\r\n",
+                Err(Refusal::Status),
+            ),
             (304, "Cache-Control: max-age=9\r\n", Err(Refusal::Status)),
             (416, "Cache-Control: max-age=9\r\n", Err(Refusal::Status)),
             (302, "ETag: \"a\"\r\n", Err(Refusal::Status)),

@@ -95,6 +95,21 @@ pub fn select(value: &[u8], size: u64) -> Selection {
     }
 }
 
+/// Reads the value of a `Content-Range` that says which octets of how many there are (§14.4), such as
+/// `bytes 0-4/10`. Nothing where the size is not told, for another unit, and for what makes no sense.
+pub fn content_range(value: &[u8]) -> Option<(ByteRange, u64)> {
+    let (unit, rest) = value.split_at_checked(b"bytes ".len())?;
+    if !unit.eq_ignore_ascii_case(b"bytes ") {
+        return None;
+    }
+    let (range, size) = rest.split_at(rest.iter().position(|&b| b == b'/')?);
+    let (first, last) = range.split_at(range.iter().position(|&b| b == b'-')?);
+    let (first, last, size) = (decimal(first)?, decimal(&last[1..])?, decimal(&size[1..])?);
+    // What does not fit into 64 bits was made smaller.
+    let is_sound = first <= last && last < size && size < u64::MAX;
+    is_sound.then_some((ByteRange { first, last }, size))
+}
+
 /// `range-unit "="`; units are case-insensitive (§14.1).
 fn strip_unit(value: &[u8]) -> Option<&[u8]> {
     let (unit, set) = value.split_at_checked(b"bytes=".len())?;
@@ -214,6 +229,36 @@ mod tests {
             assert_eq!(ranges(value, 10_000), None, "{value}");
         }
         assert_eq!(ranges("bytes=-5", 0), None);
+    }
+
+    #[test]
+    fn what_a_part_says_of_itself_rfc_9110_14_4() {
+        for (value, expected) in [
+            ("bytes 0-4/10", Some((0, 4, 10))),
+            ("BYTES 9-9/10", Some((9, 9, 10))),
+            ("bytes 0-4/*", None),
+            ("bytes */10", None),
+            ("bytes 4-3/10", None),
+            ("bytes 0-10/10", None),
+            ("bytes 0-4/99999999999999999999999", None),
+            ("bytes 0-4", None),
+            ("bytes=0-4/10", None),
+            ("bytes 0 - 4/10", None),
+            ("bytes  0-4/10", None),
+            ("bytes 0-4/10,", None),
+            ("bytes -4/10", None),
+            ("bytes 0-/10", None),
+            ("bytes +0-4/10", None),
+            ("lines 0-4/10", None),
+            ("", None),
+        ] {
+            let found = content_range(value.as_bytes());
+            assert_eq!(
+                found.map(|(range, size)| (range.first, range.last, size)),
+                expected,
+                "{value}"
+            );
+        }
     }
 
     #[test]

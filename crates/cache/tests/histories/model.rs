@@ -4,6 +4,19 @@ use crate::bench::{Bench, Got, reply, request};
 use pollux_cache::Config;
 use proptest::prelude::*;
 
+/// The first and the last octet of a part.
+type Span = (usize, usize);
+
+/// Octets of each version of a resource.
+const SIZE: usize = 10;
+const WHOLE: Span = (0, SIZE - 1);
+
+/// What a resource is at a version: no two have an octet in common at any place.
+fn body(version: u32, span: Span) -> String {
+    let octet = |at: usize| char::from(b'a' + ((version as usize + 2 * at) % 26) as u8);
+    (span.0..=span.1).map(octet).collect()
+}
+
 /// What the origin says of how its answer may be kept.
 #[derive(Clone, Copy, Debug)]
 struct Says {
@@ -52,10 +65,12 @@ struct Wants {
     control: usize,
     has_version: Option<u32>,
     is_authorized: bool,
+    range: Option<Span>,
 }
 
-const CONTROLS: [&str; 8] = [
+const CONTROLS: [&str; 9] = [
     "",
+    "max-age=0",
     "no-cache",
     "no-store",
     "only-if-cached",
@@ -79,6 +94,7 @@ impl Wants {
             + &line("Cache-Control", control.map(str::to_owned))
             + &line("If-None-Match", self.has_version.map(|version| format!("\"{version}\"")))
             + &line("Authorization", self.is_authorized.then(|| "Basic eA==".into()))
+            + &line("Range", self.range.map(|(first, last)| format!("bytes={first}-{last}")))
     }
 }
 
@@ -101,9 +117,29 @@ struct Stored {
     says: Says,
     version: u32,
     came_at: u64,
+    /// All of it, or a part.
+    span: Span,
 }
 
 impl Stored {
+    /// §3.3
+    fn has(&self, wants: &Wants) -> bool {
+        let (first, last) = wants.range.unwrap_or(WHOLE);
+        self.span == WHOLE || self.span.0 <= first && last <= self.span.1
+    }
+
+    /// It may not be used before the origin has been asked.
+    fn is_of_no_use_at_once(&self) -> bool {
+        self.late(self.came_at) >= 0 || self.says.is("no-cache")
+    }
+
+    /// The same variant of the same resource.
+    fn is_for_the_same_as(&self, other: &Self) -> bool {
+        self.path == other.path
+            && self.says.varies == other.says.varies
+            && (!self.says.varies || self.x == other.x)
+    }
+
     fn lifetime(&self) -> i64 {
         self.says.s_maxage.or(self.says.max_age).unwrap_or(0).into()
     }
@@ -133,12 +169,18 @@ struct Model {
     apart_until: [u64; 2],
 }
 
-/// What is expected: the status, which version, whether the origin was asked.
+/// What is expected: the status, the octets, whether the origin was asked.
 #[derive(Debug, PartialEq, Eq)]
 struct Expected {
     status: u16,
-    version: Option<u32>,
+    body: Option<String>,
     is_asked: bool,
+}
+
+impl Expected {
+    fn page(status: u16, is_asked: bool) -> Self {
+        Self { status, body: None, is_asked }
+    }
 }
 
 impl Model {
@@ -156,6 +198,7 @@ impl Model {
             return Err(true);
         }
         if wants.is("no-cache")
+            || wants.is("max-age=0")
             || wants.is("max-age=5") && stored.age(now) > 5
             || wants.is("min-fresh=5") && -late < 5
         {
@@ -178,12 +221,22 @@ impl Model {
         if backs_off && within(stored.says.sie) { Ok(false) } else { Err(true) }
     }
 
-    fn answer(wants: &Wants, says: &Says, version: u32, is_asked: bool) -> Expected {
-        let has_it = says.has_etag && wants.has_version == Some(version);
-        match has_it {
-            true => Expected { status: 304, version: None, is_asked },
-            false => Expected { status: 200, version: Some(version), is_asked },
+    /// What who has the whole, the origin or the store, answers; with a part if `takes_ranges`.
+    fn answer(
+        wants: &Wants,
+        says: &Says,
+        version: u32,
+        takes_ranges: bool,
+        is_asked: bool,
+    ) -> Expected {
+        if says.has_etag && wants.has_version == Some(version) {
+            return Expected::page(304, is_asked);
         }
+        let (status, span) = match wants.range.filter(|_| takes_ranges) {
+            Some(span) => (206, span),
+            None => (200, WHOLE),
+        };
+        Expected { status, body: Some(body(version, span)), is_asked }
     }
 
     fn get(&mut self, wants: &Wants, says: Option<&Says>, now: u64) -> Expected {
@@ -191,22 +244,31 @@ impl Model {
             return self.pass(wants, says, now);
         }
         let stored = self.find(wants);
-        let usable = stored.as_ref().map(|stored| self.usable(stored, wants, now));
+        let usable = stored.as_ref().map(|stored| match self.usable(stored, wants, now) {
+            // A part is not refreshed in the background.
+            Ok(true) if stored.span != WHOLE => Err(true),
+            _ if !stored.has(wants) => Err(true),
+            usable => usable,
+        });
         if let (Some(stored), Some(Ok(refreshes))) = (&stored, &usable) {
             // A refresh is answered at once, by an origin that says the same.
             let backs_off = self.trouble[wants.path].1 > now;
-            let answer = Self::answer(wants, &stored.says, stored.version, false);
+            let answer = Self::answer(wants, &stored.says, stored.version, true, false);
             if *refreshes && !backs_off {
                 match says {
-                    Some(says) => self.receive(wants, says, Some(stored), now),
+                    Some(says) => {
+                        self.receive(wants, says, Some(stored), now);
+                    }
                     None => self.fail(wants.path, now),
-                };
+                }
             }
             return answer;
         }
         if wants.is("only-if-cached") {
-            return Expected { status: 504, version: None, is_asked: false };
+            return Expected::page(504, false);
         }
+        // A part is not validated, and nothing to stand in.
+        let stored = stored.filter(|stored| stored.span == WHOLE);
         let Some(says) = says else {
             self.fail(wants.path, now);
             // RFC 5861 §4: whatever freshness the client wishes for.
@@ -217,31 +279,39 @@ impl Model {
                 may_stand_in && !stored.is_strict() && sie > 0 && late <= sie.into()
             });
             return match stands_in {
-                Some(stored) => Self::answer(wants, &stored.says, stored.version, true),
-                None => Expected { status: 502, version: None, is_asked: true },
+                Some(stored) => Self::answer(wants, &stored.says, stored.version, true, true),
+                None => Expected::page(502, true),
             };
         };
-        let answer = Self::answer(wants, says, self.versions[wants.path], true);
-        let is_apart = self.apart_until[wants.path] > now && wants.has_version.is_some();
-        if stored.is_none() && is_apart && answer.status == 304 {
-            // The origin says that the client has it already, and nothing else.
+        let version = self.versions[wants.path];
+        let is_apart = self.apart_until[wants.path] > now;
+        let is_conditional = wants.has_version.is_some();
+        if stored.is_none() && (wants.range.is_some() || is_conditional && is_apart) {
+            // As the client asks; the origin may say that it has it already, and nothing else.
+            let answer = Self::answer(wants, says, version, true, true);
             self.trouble[wants.path] = (0, 0);
-            if says.is("no-store") {
-                self.apart_until[wants.path] = now + 10;
+            match (answer.status, wants.range) {
+                (304, _) if says.is("no-store") => self.apart_until[wants.path] = now + 10,
+                (304, _) => {}
+                (_, Some(span)) => self.receive_part(wants, says, span, now),
+                (_, None) => {
+                    self.receive(wants, says, None, now);
+                }
             }
             return answer;
         }
-        self.receive(wants, says, stored.as_ref(), now);
-        answer
+        // What the store confirms it can part; what comes from the origin is passed on whole.
+        let is_304 = self.receive(wants, says, stored.as_ref(), now);
+        Self::answer(wants, says, version, is_304, true)
     }
 
     fn pass(&mut self, wants: &Wants, says: Option<&Says>, now: u64) -> Expected {
         let Some(says) = says else {
             self.fail(wants.path, now);
-            return Expected { status: 502, version: None, is_asked: true };
+            return Expected::page(502, true);
         };
         self.trouble[wants.path] = (0, 0);
-        Self::answer(wants, says, self.versions[wants.path], true)
+        Self::answer(wants, says, self.versions[wants.path], true, true)
     }
 
     fn fail(&mut self, path: usize, now: u64) {
@@ -250,53 +320,84 @@ impl Model {
         self.trouble[path] = (failures + 1, now + wait);
     }
 
-    /// §3: the origin's answer, stored or not. `old` is what the question was about.
-    fn receive(&mut self, wants: &Wants, says: &Says, old: Option<&Stored>, now: u64) {
+    /// §3, §3.5: why it is not stored, if it is not; whether that is a word about the URL.
+    fn refusal(wants: &Wants, new: &Stored) -> Option<bool> {
+        let says = &new.says;
+        let is_for_all = says.is("public") || says.is("must-revalidate") || says.s_maxage.is_some();
+        let may_be_stale = says.swr.is_some() || says.sie.unwrap_or(0) > 0;
+        let is_usable = new.lifetime() > 0 && !says.is("no-cache")
+            || says.has_etag
+            || may_be_stale && !says.is("no-cache");
+        if says.is("no-store") || says.is("private") {
+            Some(true)
+        } else if wants.is_authorized && !is_for_all {
+            Some(false)
+        } else {
+            (!is_usable).then_some(true)
+        }
+    }
+
+    /// §3: the origin's answer, whole, stored or not; or its 304, which is told. `old` is what the
+    /// question was about.
+    fn receive(&mut self, wants: &Wants, says: &Says, old: Option<&Stored>, now: u64) -> bool {
         self.trouble[wants.path] = (0, 0);
         let version = self.versions[wants.path];
         let is_304 = says.has_etag && old.is_some_and(|o| o.says.has_etag && o.version == version);
-        let new = Stored { path: wants.path, x: wants.x, says: *says, version, came_at: now };
-        let is_for_all = says.is("public") || says.is("must-revalidate") || says.s_maxage.is_some();
-        let lifetime = new.lifetime();
-        let may_be_stale = says.swr.is_some() || says.sie.unwrap_or(0) > 0;
-        let may = !says.is("no-store")
-            && !says.is("private")
-            && (!wants.is_authorized || is_for_all)
-            && (lifetime > 0 && !says.is("no-cache")
-                || says.has_etag
-                || may_be_stale && !says.is("no-cache"));
-        // §3.5 is about one client's response, and not about what is stored for all.
-        let is_its_own =
-            wants.is_authorized && !is_for_all && !says.is("no-store") && !says.is("private");
-        let is_of_no_use_at_once = new.late(now) >= 0 || says.is("no-cache");
-        if !may && !is_its_own && !is_304 || (may || is_304) && is_of_no_use_at_once {
-            self.apart_until[wants.path] = now + 10;
+        let (path, x) = (wants.path, wants.x);
+        let new = Stored { path, x, says: *says, version, came_at: now, span: WHOLE };
+        let is_old = |other: &Stored| old.is_some_and(|old| old.is_for_the_same_as(other));
+        let refusal = Self::refusal(wants, &new);
+        let is_refused = refusal == Some(true) && !is_304;
+        if is_refused || (refusal.is_none() || is_304) && new.is_of_no_use_at_once() {
+            self.apart_until[path] = now + 10;
         }
-        let is_old = |other: &Stored| {
-            old.is_some_and(|old| {
-                old.path == other.path && old.says.varies == other.says.varies && old.x == other.x
-            })
-        };
-        if is_its_own {
-        } else if !may {
-            self.stored.retain(|other| !is_old(other));
-        } else if is_304 {
-            // §3.2: a field that the 304 has not stays as it was. §4.1: what it varies by anew, the
-            // request at hand tells.
-            let old = old.expect("a 304 is about something").clone();
-            let varies_anew = says.varies && !old.says.varies;
-            let x = if varies_anew { wants.x } else { old.x };
-            let says = Says { varies: says.varies || old.says.varies, ..*says };
-            for other in self.stored.iter_mut().filter(|other| is_old(other)) {
-                *other = Stored { says, x, came_at: now, ..old.clone() };
+        match refusal {
+            Some(true) => self.stored.retain(|other| !is_old(other)),
+            Some(false) => {}
+            None if is_304 => {
+                // §3.2: a field that the 304 has not stays as it was. §4.1: what it varies by anew, the
+                // request at hand tells.
+                let old = old.expect("a 304 is about something").clone();
+                let varies_anew = says.varies && !old.says.varies;
+                let x = if varies_anew { wants.x } else { old.x };
+                let says = Says { varies: says.varies || old.says.varies, ..*says };
+                for other in self.stored.iter_mut().filter(|other| is_old(other)) {
+                    *other = Stored { says, x, came_at: now, ..old.clone() };
+                }
             }
-        } else {
-            self.stored.retain(|other| {
-                let is_same = !says.varies || other.x == new.x;
-                other.path != new.path || other.says.varies == says.varies && !is_same
-            });
-            self.stored.push(new);
+            None => self.put(new),
         }
+        is_304
+    }
+
+    /// §3.3, §3.4: a part, by itself or with that which is there.
+    fn receive_part(&mut self, wants: &Wants, says: &Says, span: Span, now: u64) {
+        let (path, x, version) = (wants.path, wants.x, self.versions[wants.path]);
+        let mut new = Stored { path, x, says: *says, version, came_at: now, span };
+        let refusal = Self::refusal(wants, &new);
+        if refusal == Some(true) || refusal.is_none() && new.is_of_no_use_at_once() {
+            self.apart_until[path] = now + 10;
+        }
+        if refusal.is_some() {
+            return;
+        }
+        if let Some(old) = self.stored.iter().find(|old| old.is_for_the_same_as(&new)) {
+            let has_same_tag = old.says.has_etag && says.has_etag && old.version == version;
+            let touches = span.0 <= old.span.1 + 1 && old.span.0 <= span.1 + 1;
+            if has_same_tag && touches {
+                new.span = (span.0.min(old.span.0), span.1.max(old.span.1));
+            }
+        }
+        self.put(new);
+    }
+
+    /// Instead of what is there for the same variant, and of what varies by other fields.
+    fn put(&mut self, new: Stored) {
+        self.stored.retain(|other| {
+            other.path != new.path
+                || other.says.varies == new.says.varies && !other.is_for_the_same_as(&new)
+        });
+        self.stored.push(new);
     }
 }
 
@@ -327,13 +428,16 @@ fn says() -> impl Strategy<Value = Says> {
 
 fn wants() -> impl Strategy<Value = Wants> {
     let x = prop::option::of(0..2u8);
-    (0..2usize, x, 0..16usize, prop::option::of(0..3u32), 0..8u8).prop_map(
-        |(path, x, control, has_version, authorized)| Wants {
+    let range = prop::sample::select(vec![(0, 4), (5, 9), (3, 6), (0, 6), (2, 2), (7, 9), WHOLE]);
+    let range = prop::option::weighted(0.4, range);
+    (0..2usize, x, 0..18usize, prop::option::weighted(0.4, 0..3u32), 0..8u8, range).prop_map(
+        |(path, x, control, has_version, authorized, range)| Wants {
             path,
             x,
             control: if control < CONTROLS.len() { control } else { 0 },
             has_version,
             is_authorized: authorized == 0,
+            range,
         },
     )
 }
@@ -352,11 +456,16 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 /// What an origin that is at `version` answers to the question.
 fn origin(conditions: Option<&str>, own: &str, says: &Says, version: u32) -> String {
     let asked = conditions.unwrap_or(own);
+    let fields = says.fields(version);
     if says.has_etag && asked.contains(&format!("If-None-Match: \"{version}\"\r\n")) {
-        reply(304, &says.fields(version), "")
-    } else {
-        reply(200, &says.fields(version), &version.to_string())
+        return reply(304, &fields, "");
     }
+    let range = asked.lines().find_map(|line| line.strip_prefix("Range: bytes="));
+    let Some((first, last)) = range.and_then(|range| range.split_once('-')) else {
+        return reply(200, &fields, &body(version, WHOLE));
+    };
+    let told = format!("{fields}Content-Range: bytes {first}-{last}/{SIZE}\r\n");
+    reply(206, &told, &body(version, (first.parse().unwrap(), last.parse().unwrap())))
 }
 
 /// Sends the request, and answers what goes on as an origin would; a refresh too.
@@ -418,11 +527,8 @@ proptest! {
             let version = model.versions[wants.path];
             let expected = model.get(wants, says, bench.now);
             let got = send(&mut bench, wants, says, version);
-            let got = Expected {
-                status: got.status,
-                version: got.text().parse().ok(),
-                is_asked: !got.is_hit(),
-            };
+            let body = Some(got.text().to_owned()).filter(|body| !body.is_empty());
+            let got = Expected { status: got.status, body, is_asked: !got.is_hit() };
             prop_assert_eq!(got, expected, "step {} of {:#?}", at, steps);
         }
         prop_assert_eq!(bench.cache.store().statistics().fetching, 0);

@@ -5,6 +5,7 @@ mod collapsing;
 mod conditions;
 mod freshness;
 mod invalidation;
+mod parts;
 mod stale;
 mod storing;
 mod validation;

@@ -1,0 +1,233 @@
+//! Parts (206): stored, put together, made whole (RFC 9111 §3.3, §3.4; RFC 9110 §14, §15.3.7).
+
+use crate::bench::{Bench, START, at, reply, request};
+use pollux_cache::Config;
+
+const WHOLE: &str = "0123456789";
+const TAG: &str = "Cache-Control: max-age=60\r\nETag: \"a\"\r\n";
+
+/// A 206 with the octets `first..=last` of [`WHOLE`].
+fn part(fields: &str, first: usize, last: usize) -> String {
+    let range = format!("Content-Range: bytes {first}-{last}/10\r\n");
+    reply(206, &format!("{fields}{range}"), &WHOLE[first..=last])
+}
+
+fn range(text: &str) -> String {
+    format!("Range: bytes={text}\r\n")
+}
+
+/// A bench that asked for these parts of `/`, one after the other.
+fn with_parts(fields: &str, parts: &[(usize, usize)]) -> Bench {
+    let mut bench = Bench::default();
+    for &(first, last) in parts {
+        bench.get("/", &range(&format!("{first}-{last}")), &part(fields, first, last));
+    }
+    bench
+}
+
+#[test]
+fn rfc_9111_3_3_a_part_answers_for_what_is_in_it() {
+    let mut bench = with_parts(TAG, &[(2, 6)]);
+    bench.now += 5;
+    for (wanted, expected) in [
+        ("2-6", Some("23456")),
+        ("3-5", Some("345")),
+        ("6-6", Some("6")),
+        ("1-3", None),
+        ("5-7", None),
+        ("5-", None),
+        ("-4", None),
+        ("0-", None),
+        ("3-4,5-5", None),
+        ("10-", None),
+        ("x", None),
+    ] {
+        let got = bench.get("/", &range(wanted), &reply(500, "", "asked"));
+        assert_eq!(got.is_hit(), expected.is_some(), "{wanted}");
+        let Some(expected) = expected else {
+            assert!(got.field("cache-status").unwrap().contains("fwd=partial"), "{}", got.head);
+            continue;
+        };
+        assert_eq!((got.status, got.text()), (206, expected), "{wanted}");
+        let (first, last) = (&expected[..1], &expected[expected.len() - 1..]);
+        let told = format!("bytes {first}-{last}/10");
+        assert_eq!(got.field("content-range"), Some(&told[..]));
+        assert_eq!(got.head.to_lowercase().matches("content-range").count(), 1, "{}", got.head);
+        assert_eq!(got.field("content-length"), Some(&expected.len().to_string()[..]));
+        assert_eq!((got.field("age"), got.field("etag")), (Some("5"), Some("\"a\"")));
+    }
+    // Nothing else has it.
+    let head = bench.exchange(&request("HEAD /", ""), Some("HTTP/1.1 200 X\r\n\r\n"));
+    assert_eq!(head.asked, 1);
+    let got = bench.get("/", "", &reply(200, TAG, WHOLE));
+    assert_eq!((got.asked, got.text()), (1, WHOLE));
+    assert_eq!(bench.get("/", "", "").text(), WHOLE);
+}
+
+#[test]
+fn rfc_9110_13_conditions_of_who_asks_for_a_part() {
+    for (condition, expected) in [
+        ("If-Range: \"a\"\r\n", Some(206)),
+        ("If-Range: \"b\"\r\n", None),
+        ("If-Range: W/\"a\"\r\n", None),
+        ("If-None-Match: \"a\"\r\n", Some(304)),
+        ("If-None-Match: \"b\"\r\n", Some(206)),
+        ("Cache-Control: no-cache\r\n", None),
+    ] {
+        let mut bench = with_parts(TAG, &[(0, 4)]);
+        let got = bench.get("/", &format!("{}{condition}", range("1-2")), &reply(500, "", ""));
+        assert_eq!(got.is_hit().then_some(got.status), expected, "{condition}");
+    }
+}
+
+#[test]
+fn rfc_9111_3_3_what_is_not_stored() {
+    let is_stored = |fields: &str, wire: &str| {
+        let mut bench = Bench::default();
+        bench.get("/", fields, wire);
+        bench.get("/", &range("1-1"), &reply(500, "", "")).is_hit()
+    };
+    let asked = range("0-4");
+    assert!(is_stored(&asked, &part(TAG, 0, 4)), "the positive control");
+    for fields in [
+        "Content-Range: bytes 0-4/*\r\n",
+        "Content-Range: bytes */10\r\n",
+        "Content-Range: bytes 0-3/10\r\n",
+        "Content-Range: bytes 0-5/10\r\n",
+        "Content-Range: bytes 0-4/10\r\nContent-Range: bytes 5-9/10\r\n",
+        "Content-Range: bytes 0-4/10\r\nContent-Type: multipart/byteranges; boundary=x\r\n",
+        "Content-Range: lines 0-4/10\r\n",
+        "",
+    ] {
+        assert!(!is_stored(&asked, &reply(206, &format!("{TAG}{fields}"), "01234")), "{fields}");
+    }
+    assert!(!is_stored("", &part(TAG, 0, 4)), "nobody asked for a part");
+    let private = "Cache-Control: private, max-age=60\r\n";
+    assert!(!is_stored(&asked, &part(private, 0, 4)));
+    assert!(!is_stored(&format!("{asked}Authorization: x\r\n"), &part(TAG, 0, 4)));
+    assert!(!is_stored(&format!("{asked}Cache-Control: no-store\r\n"), &part(TAG, 0, 4)));
+    let torn = part(TAG, 0, 4);
+    assert!(!is_stored(&asked, &torn[..torn.len() - 1]), "RFC 9111 §3.3: it could be, shorter");
+    // Too long: what counts is the part.
+    let mut bench = Bench::new(Config { max_object: 4, ..Config::default() });
+    bench.get("/", &asked, &part(TAG, 0, 4));
+    assert!(!bench.get("/", &range("1-1"), &part(TAG, 1, 1)).is_hit());
+    assert!(bench.get("/", &range("1-1"), "").is_hit());
+}
+
+#[test]
+fn rfc_9111_3_4_parts_that_touch_are_put_together() {
+    for parts in [&[(0, 4), (5, 9)][..], &[(5, 9), (0, 4)], &[(0, 2), (2, 5), (4, 9)], &[(0, 9)]] {
+        let mut bench = with_parts(TAG, parts);
+        assert_eq!(bench.stored(""), 1);
+        let got = bench.get("/", "", "");
+        assert_eq!((got.is_hit(), got.status, got.text()), (true, 200, WHOLE), "{parts:?}");
+        assert_eq!((got.field("content-range"), got.field("content-length")), (None, Some("10")));
+        assert_eq!(bench.get("/", &range("3-8"), "").text(), "345678");
+    }
+    let mut bench = with_parts(TAG, &[(1, 3), (4, 6)]);
+    let got = bench.get("/", &range("2-5"), "");
+    assert_eq!((got.status, got.text()), (206, "2345"));
+    // Of two with a gap the new one stays.
+    let mut bench = with_parts(TAG, &[(0, 2), (5, 9)]);
+    assert!(bench.get("/", &range("6-7"), "").is_hit());
+    assert!(!bench.get("/", &range("0-1"), &reply(500, "", "")).is_hit());
+}
+
+#[test]
+fn rfc_9111_3_4_only_parts_of_one_representation_are_put_together() {
+    let (late, early) = (at(START - 10), at(START - 1000));
+    for (fields, other, expected) in [
+        ("ETag: \"a\"\r\n".to_owned(), "ETag: \"a\"\r\n".to_owned(), true),
+        ("ETag: \"a\"\r\n".into(), "ETag: \"b\"\r\n".into(), false),
+        ("ETag: W/\"a\"\r\n".into(), "ETag: W/\"a\"\r\n".into(), false),
+        (String::new(), String::new(), false),
+        (format!("Last-Modified: {early}\r\n"), format!("Last-Modified: {early}\r\n"), true),
+        (format!("Last-Modified: {late}\r\n"), format!("Last-Modified: {late}\r\n"), false),
+    ] {
+        let with = |fields: &str| format!("Cache-Control: max-age=60\r\n{fields}");
+        let mut bench = with_parts(&with(&fields), &[(0, 4)]);
+        bench.get("/", &range("5-9"), &part(&with(&other), 5, 9));
+        let got = bench.get("/", "", &reply(500, "", ""));
+        assert_eq!(got.is_hit(), expected, "{fields}{other}");
+        assert!(bench.get("/", &range("5-6"), "").is_hit());
+        assert_eq!(bench.get("/", &range("1-2"), &reply(500, "", "")).is_hit(), expected);
+    }
+    // Another size is another representation.
+    let mut bench = with_parts(TAG, &[(0, 4)]);
+    let longer = reply(206, &format!("{TAG}Content-Range: bytes 5-9/11\r\n"), "56789");
+    bench.get("/", &range("5-9"), &longer);
+    assert!(!bench.get("/", &range("1-2"), &reply(500, "", "")).is_hit());
+}
+
+#[test]
+fn rfc_9111_3_4_the_new_fields_are_those_of_both() {
+    let fields = |life: u32, number: u32| {
+        format!("Cache-Control: max-age={life}\r\nETag: \"a\"\r\nX-A: {number}\r\n")
+    };
+    let mut bench = with_parts(&format!("{}X-B: 1\r\n", fields(60, 1)), &[(0, 4)]);
+    bench.now += 50;
+    bench.get("/", &range("5-9"), &part(&fields(30, 2), 5, 9));
+    bench.now += 20;
+    let got = bench.get("/", "", "");
+    assert_eq!((got.text(), got.field("age")), (WHOLE, Some("20")));
+    assert_eq!((got.field("x-a"), got.field("x-b")), (Some("2"), Some("1")));
+    bench.now += 10;
+    assert!(!bench.get("/", "", &reply(500, "", "")).is_hit());
+}
+
+#[test]
+fn a_part_that_is_stale_is_asked_for_again() {
+    let mut bench = with_parts(TAG, &[(0, 4)]);
+    bench.now += 60;
+    let got = bench.get("/", &range("1-2"), &part(TAG, 1, 2));
+    assert_eq!((got.asked, got.status, got.conditions), (1, 206, None));
+    assert!(got.head.contains("fwd=stale"), "{}", got.head);
+    assert!(bench.get("/", &range("0-4"), "").is_hit(), "it says that all of it is still good");
+}
+
+#[test]
+fn rfc_9111_4_1_parts_have_variants() {
+    let fields = format!("{TAG}Vary: X\r\n");
+    let mut bench = Bench::default();
+    let asked = |number: u32, text: &str| format!("X: {number}\r\n{}", range(text));
+    bench.get("/", &asked(1, "0-4"), &part(&fields, 0, 4));
+    bench.get("/", &asked(2, "5-9"), &part(&fields, 5, 9));
+    assert_eq!(bench.stored(""), 2);
+    assert_eq!(bench.get("/", &asked(1, "1-2"), "").text(), "12");
+    assert!(!bench.get("/", &asked(2, "1-2"), &reply(500, "", "")).is_hit());
+}
+
+#[test]
+fn a_whole_is_not_given_up_for_a_part_of_it() {
+    for (tag, is_kept) in [("\"a\"", true), ("\"b\"", false)] {
+        let mut bench = Bench::default();
+        let head = request("GET /", &range("0-4"));
+        let pollux_cache::Decision::Fetch(fetch) = bench.ask(&head, None, false) else { panic!() };
+        bench.get("/", "", &reply(200, TAG, WHOLE));
+        let fields = format!("Cache-Control: max-age=60\r\nETag: {tag}\r\n");
+        bench.fetched(&head, fetch, Some(&part(&fields, 0, 4)));
+        assert_eq!(bench.get("/", "", &reply(500, "", "")).is_hit(), is_kept, "{tag}");
+    }
+}
+
+#[test]
+fn rfc_9111_4_3_5_a_head_that_differs_ends_a_part() {
+    for (fields, is_kept) in [
+        ("ETag: \"a\"\r\nContent-Length: 10\r\n", true),
+        ("ETag: \"b\"\r\n", false),
+        ("Content-Length: 11\r\n", false),
+    ] {
+        let mut bench = with_parts(TAG, &[(0, 4)]);
+        bench.exchange(&request("HEAD /", ""), Some(&format!("HTTP/1.1 200 X\r\n{fields}\r\n")));
+        let got = bench.get("/", &range("1-2"), &reply(500, "", ""));
+        assert_eq!(got.is_hit(), is_kept, "{fields}");
+    }
+}
+
+#[test]
+fn rfc_9111_4_4_an_unsafe_method_ends_a_part() {
+    let mut bench = with_parts(TAG, &[(0, 4)]);
+    bench.exchange(&request("POST /", ""), Some(&reply(200, "", "")));
+    assert!(!bench.get("/", &range("1-2"), &reply(500, "", "")).is_hit());
+}
