@@ -96,7 +96,7 @@ impl Engine {
     /// An answer with `object`, as `status` tells.
     pub(crate) fn hit(&self, object: Object, mut cache_status: CacheStatus, now: u64) -> Hit {
         cache_status.ttl = Some(object.numbers().time_left(now));
-        Hit { object, cache_status }
+        Hit { object, cache_status, announced: None }
     }
 
     /// Ends a fetch, and gives back what it had gathered.

@@ -42,6 +42,8 @@ pub(crate) struct Fetching {
     pub(crate) is_doomed: bool,
     /// What is being validated.
     pub(crate) candidate: Option<Object>,
+    /// The beginning of what comes, of which the rest was asked for.
+    pub(crate) beginning: Option<Object>,
     /// The client wants nothing that the origin has not confirmed (RFC 9111 §5.2.1.4).
     pub(crate) wants_confirmed: bool,
     /// What comes may be stored.
@@ -64,6 +66,7 @@ impl Fetching {
             is_load: false,
             is_doomed: false,
             candidate: None,
+            beginning: None,
             wants_confirmed: false,
             may_keep: false,
             is_stripped: false,

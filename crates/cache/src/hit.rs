@@ -19,6 +19,8 @@ use pollux_http::{
 pub struct Hit {
     pub(crate) object: Object,
     pub(crate) cache_status: CacheStatus,
+    /// Octets of the whole, where more is to come than what is stored.
+    pub(crate) announced: Option<u64>,
 }
 
 /// What of a stored response is sent to one client.
@@ -74,7 +76,7 @@ impl Hit {
         let is_head = request.method == Method::Head;
         let (start, size) = match self.object.part() {
             Some(Part { range, size }) => (range.first, size),
-            None => (0, numbers.content_len),
+            None => (0, self.announced.unwrap_or(numbers.content_len)),
         };
         // Conditions are about representations, which other statuses do not send.
         let is_representation = matches!(numbers.status, 200 | PARTIAL);
@@ -133,7 +135,7 @@ impl Reply {
         }
     }
 
-    /// How many octets of content follow the head.
+    /// How many octets of content follow the head, as far as they are stored.
     pub fn content_length(&self) -> u64 {
         let range = self.range();
         range.end - range.start
@@ -179,7 +181,8 @@ impl Reply {
         put_number(b"Age: ", self.age, out);
         let length = match self.shape {
             Shape::NotModified => None,
-            Shape::Whole => (numbers.status != 204).then_some(numbers.content_len),
+            Shape::Whole if numbers.status == PARTIAL => Some(numbers.content_len),
+            Shape::Whole => (numbers.status != 204).then_some(self.size),
             Shape::Part(part) => Some(part.len()),
             Shape::Unsatisfiable => Some(0),
         };

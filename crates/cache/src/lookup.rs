@@ -100,6 +100,15 @@ struct Wanted<'k> {
     forward: Forward,
     /// What is to be validated.
     candidate: Option<Object>,
+    /// The beginning of what is asked for: the rest is to be fetched.
+    beginning: Option<Object>,
+}
+
+impl<'k> Wanted<'k> {
+    /// All of it.
+    fn new(key: Key<'k>, flight: u64, forward: Forward) -> Self {
+        Self { key, flight, forward, candidate: None, beginning: None }
+    }
 }
 
 /// An [`Ask`] of a worker.
@@ -137,13 +146,11 @@ impl Engine {
                 if self.loads(ask, key, flight, now) {
                     return Decision::Wait;
                 }
-                let forward = Forward::VaryMiss;
-                self.fetch(ask, &seen, Wanted { key, flight, forward, candidate: None }, now)
+                self.fetch(ask, &seen, Wanted::new(key, flight, Forward::VaryMiss), now)
             }
             Found::Nothing if self.loads(ask, key, key.hash, now) => Decision::Wait,
             Found::Nothing => {
-                let (flight, forward) = (key.hash, Forward::UriMiss);
-                self.fetch(ask, &seen, Wanted { key, flight, forward, candidate: None }, now)
+                self.fetch(ask, &seen, Wanted::new(key, key.hash, Forward::UriMiss), now)
             }
         }
     }
@@ -196,12 +203,16 @@ impl Engine {
     ) -> Decision {
         let flight = flight_of(key.hash, object.vary(), ask.request);
         let is_part = object.numbers().status == PARTIAL;
-        if is_part && !part::answers(&object, ask.request) {
-            let wanted = Wanted { key, flight, forward: Forward::Partial, candidate: None };
-            return self.fetch(ask, seen, wanted, now);
-        }
         let backs_off = self.notes.backs_off(key.hash, now, self.config.back_off_max);
         let usable = judge(&object.numbers(), seen, ask.has_waited, backs_off, now);
+        if is_part && !part::answers(&object, ask.request) {
+            let is_fresh = matches!(usable, Usable::Fresh);
+            let is_beginning =
+                is_fresh && part::is_beginning_for(&object, ask.request, self.max_object());
+            let beginning = is_beginning.then_some(object);
+            let wanted = Wanted { beginning, ..Wanted::new(key, flight, Forward::Partial) };
+            return self.fetch(ask, seen, wanted, now);
+        }
         let usable = match usable {
             Usable::WhileRevalidating if is_part => Usable::Not(Forward::Stale),
             usable => usable,
@@ -209,7 +220,8 @@ impl Engine {
         if let Usable::Not(forward) = usable {
             // A part is not validated but asked for again: that tells the same, and may make it grow.
             let candidate = if is_part { None } else { Some(object) };
-            return self.fetch(ask, seen, Wanted { key, flight, forward, candidate }, now);
+            let wanted = Wanted { candidate, ..Wanted::new(key, flight, forward) };
+            return self.fetch(ask, seen, wanted, now);
         }
         let mut status = self.status(None, key.text);
         if ask.has_waited && self.notes.was_loaded(key.hash, now) {
@@ -260,7 +272,7 @@ impl Engine {
         if seen.wants.only_if_cached {
             return self.only_if_cached();
         }
-        let Wanted { key, flight, forward, candidate } = wanted;
+        let Wanted { key, flight, forward, candidate, beginning } = wanted;
         let request = ask.request;
         let is_get = request.method == Method::Get;
         let is_apart = self.notes.is_apart(key.hash, now);
@@ -284,10 +296,11 @@ impl Engine {
             self.statistics.collapsed += 1;
             return Decision::Wait;
         }
-        let conditions = match &candidate {
-            Some(object) => Conditions::Replaced(conditions_of(object)),
-            None if is_stripped && is_conditional => Conditions::Replaced(Vec::new()),
-            None => Conditions::Own,
+        let conditions = match (&candidate, &beginning) {
+            (Some(object), _) => Conditions::Replaced(conditions_of(object)),
+            (None, Some(object)) => Conditions::Replaced(part::rest_of(object)),
+            (None, None) if is_stripped && is_conditional => Conditions::Replaced(Vec::new()),
+            (None, None) => Conditions::Own,
         };
         match candidate {
             Some(_) => self.statistics.validations += 1,
@@ -297,6 +310,7 @@ impl Engine {
             flight: (may_share && other.is_none()).then_some(flight),
             wants_confirmed: candidate.is_some() && seen.wants.no_cache,
             candidate,
+            beginning,
             may_keep: is_get,
             is_stripped,
             was_collapsed: ask.has_waited,

@@ -12,13 +12,13 @@ use crate::{
     gather::Gather,
     hit::{put_field, selected},
     receive::without,
-    record::{Object, Texts},
+    record::{Object, Texts, Times},
 };
 use pollux_http::{
     fields::{Field, Fields},
     output::{Output, put_decimal},
     range::{ByteRange, Selection, content_range},
-    request::Request,
+    request::{Known, KnownSet, Method, Request},
 };
 
 /// Partial Content.
@@ -83,6 +83,54 @@ pub(crate) fn answers(object: &Object, request: &Request<'_>) -> bool {
     }
 }
 
+/// Whether `object` is the beginning of the whole that `request` asks for, and the rest can be asked for
+/// safely: by its strong tag.
+pub(crate) fn is_beginning_for(object: &Object, request: &Request<'_>, max: u64) -> bool {
+    const SELECTING: KnownSet =
+        KnownSet::new(&[Known::Range, Known::IfRange, Known::IfNoneMatch, Known::IfModifiedSince]);
+    request.method == Method::Get
+        && !request.has_any(SELECTING)
+        && object.part().is_some_and(|part| part.range.first == 0 && part.size <= max)
+        && object.etag().is_some_and(|etag| !etag.weak)
+}
+
+/// The lines that ask for the rest of `object`, or for all where that is another representation now
+/// (RFC 9110 §13.1.5).
+pub(crate) fn rest_of(object: &Object) -> Vec<u8> {
+    let mut lines = Vec::new();
+    if let (Some(part), Some(etag)) = (object.part(), object.etag()) {
+        lines.extend_from_slice(b"Range: bytes=");
+        put_decimal(&mut lines, part.range.last + 1);
+        lines.extend_from_slice(b"-\r\nIf-Range: ");
+        etag.write(&mut lines);
+        lines.extend_from_slice(b"\r\n");
+    }
+    lines
+}
+
+/// The whole as far as it is there, when the rest comes: the octets of `beginning` with the fields of
+/// both, if a response with `facts` and the lines `fields` is the rest. Its length must be known, since
+/// the client is told that of the whole.
+pub(crate) fn begun(
+    beginning: &Object,
+    facts: &Facts<'_>,
+    fields: &[u8],
+    times: Times,
+    config: &Config,
+) -> Option<(Object, u64)> {
+    let (one, two) = (beginning.part()?, facts.part?);
+    let both = one.with(&two).filter(Part::is_whole)?;
+    let is_same = beginning.etag().zip(facts.etag).is_some_and(|(a, b)| a.strongly_equals(&b));
+    if two.range.first != one.range.last + 1 || !is_same || facts.content_length.is_none() {
+        return None;
+    }
+    let fields = combined_fields(beginning.fields(), fields, config);
+    let facts = Facts::read(200, Fields::new(&fields), config);
+    let texts = Texts { key: beginning.key(), vary: beginning.vary(), fields: &fields };
+    let (inline, pieces) = (beginning.inline_content(), beginning.pieces().cloned());
+    Some((Object::new(&facts, times, texts, inline, pieces), both.size))
+}
+
 /// What is to be stored where `old`, a part, was, now that `new` has come: both together, if they are of
 /// one representation and nothing is missing in between. A whole, if that is all of it.
 pub(crate) fn joined(old: Option<&Object>, new: Object, max: u64, config: &Config) -> Object {
@@ -109,7 +157,7 @@ fn combine(old: &Object, new: &Object, max: u64, config: &Config) -> Option<Obje
     let status = if both.is_whole() { 200 } else { PARTIAL };
     let mut gather = Gather::new(status, new.numbers().times());
     gather.vary = old.vary().to_vec();
-    gather.fields = combined_fields(old, new, config);
+    gather.fields = combined_fields(old.fields(), new.fields(), config);
     if status == PARTIAL {
         both.put(&mut gather.fields);
     }
@@ -126,11 +174,11 @@ fn combine(old: &Object, new: &Object, max: u64, config: &Config) -> Option<Obje
 }
 
 /// The fields of the old part with those of the new one in their place (RFC 9111 §3.2, §3.4).
-fn combined_fields(old: &Object, new: &Object, config: &Config) -> Vec<u8> {
+fn combined_fields(old: &[u8], new: &[u8], config: &Config) -> Vec<u8> {
     let mut fields = Vec::new();
-    let is_replaced = |field: &Field<'_>| Fields::new(new.fields()).any(|n| n.is(field.name));
-    let kept = Fields::new(old.fields()).filter(|field| !is_replaced(field));
-    for field in kept.chain(Fields::new(new.fields())) {
+    let is_replaced = |field: &Field<'_>| Fields::new(new).any(|other| other.is(field.name));
+    let kept = Fields::new(old).filter(|field| !is_replaced(field));
+    for field in kept.chain(Fields::new(new)) {
         put_field(field.name, field.value, &mut fields);
     }
     let facts = Facts::read(PARTIAL, Fields::new(&fields), config);
@@ -176,7 +224,6 @@ pub(crate) fn supersedes(new: &Object, old: &Object) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Times;
 
     const SIZE: u64 = 3_000_000;
 

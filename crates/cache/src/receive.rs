@@ -9,7 +9,7 @@ use crate::{
     gather::Gather,
     hit::{Hit, put_field, put_not_modified_fields},
     lookup::{Conditions, Fetch},
-    part::PARTIAL,
+    part::{self, PARTIAL},
     record::{Object, Texts, Times},
     rules::{self, Refusal},
     vary,
@@ -45,6 +45,8 @@ pub enum Answer {
     NotModified,
     /// A stored response; that of the origin is not needed.
     Stored(Hit),
+    /// A stored response, whose content that of the origin follows: it is the rest, and no more.
+    Continue(Hit),
     /// Nothing yet: the origin spoke of something that is not stored. Ask again, as told.
     AskAgain(Fetch),
 }
@@ -80,7 +82,7 @@ impl Engine {
         let (forward, was_collapsed) = (fetching.forward, fetching.was_collapsed);
         let (may_keep, candidate) = (fetching.may_keep, fetching.candidate.clone());
         let (wants_confirmed, is_refresh) = (fetching.wants_confirmed, fetching.is_refresh);
-        let key = fetching.key.clone();
+        let (key, beginning) = (fetching.key.clone(), fetching.beginning.clone());
         let mut status =
             self.status(Some(forward), key.as_ref().map_or(&[][..], |(_, key)| &key[..]));
         status.forward_status = Some(reply.status);
@@ -94,6 +96,12 @@ impl Engine {
             && let Some(candidate) = &candidate
         {
             return self.validated(ticket, request, reply, candidate, status, sent);
+        }
+        if let Some(beginning) = beginning
+            && matches!(reply.status, PARTIAL | 304 | 416)
+        {
+            self.notes.succeeded(hash);
+            return self.go_on(ticket, request, reply, &beginning, status, sent);
         }
         if is_failure(reply.status) {
             if may_keep || candidate.is_some() {
@@ -120,6 +128,49 @@ impl Engine {
         self.keep(ticket, request, reply, candidate.as_ref(), status, sent)
     }
 
+    /// A response to the question for the rest of `beginning` (§3.4), other than the whole.
+    fn go_on(
+        &mut self,
+        ticket: Ticket,
+        request: &Request<'_>,
+        reply: &ReplyHead<'_>,
+        beginning: &Object,
+        status: CacheStatus,
+        sent: Sent,
+    ) -> Verdict {
+        let facts = Facts::read(reply.status, reply.fields(), &self.config);
+        let times = Times::of(&facts, sent.asked_at, sent.now, &self.config);
+        let mut fields = Vec::new();
+        put_stored_fields(reply, &facts, sent.now, &mut fields);
+        let begun = part::begun(beginning, &facts, &fields, times, &self.config);
+        let Some((object, size)) = begun else {
+            // There is no such rest: the beginning is of nothing that there is now.
+            let Some(fetching) = self.flights.get(ticket) else { return self.passed_on(status) };
+            if let Some((hash, _)) = fetching.key {
+                self.remove_one(hash, beginning);
+            }
+            return self.ask_again(ticket, status);
+        };
+        let verdict = self.keep(ticket, request, reply, None, status, sent);
+        let mut hit = self.hit(object, verdict.cache_status.clone(), sent.now);
+        hit.announced = Some(size);
+        Verdict { answer: Answer::Continue(hit), ..verdict }
+    }
+
+    /// The same question once more, with no condition.
+    fn ask_again(&mut self, ticket: Ticket, status: CacheStatus) -> Verdict {
+        let Some(fetching) = self.flights.get(ticket) else { return self.passed_on(status) };
+        (fetching.candidate, fetching.beginning) = (None, None);
+        fetching.is_stripped = true;
+        let fetch = Fetch {
+            ticket,
+            conditions: Conditions::Replaced(Vec::new()),
+            is_refresh: fetching.is_refresh,
+            forward: fetching.forward,
+        };
+        Verdict { answer: Answer::AskAgain(fetch), keep: false, cache_status: status }
+    }
+
     fn passed_on(&self, cache_status: CacheStatus) -> Verdict {
         Verdict { answer: Answer::Reply, keep: false, cache_status }
     }
@@ -136,6 +187,7 @@ impl Engine {
     ) -> Verdict {
         let Some(fetching) = self.flights.get(ticket) else { return self.passed_on(status) };
         let (is_doomed, is_stripped) = (fetching.is_doomed, fetching.is_stripped);
+        let is_rest = fetching.beginning.is_some();
         let hash = fetching.key.as_ref().map_or(0, |(hash, _)| *hash);
         let seen = self.see(request);
         let facts = Facts::read(reply.status, reply.fields(), &self.config);
@@ -147,7 +199,8 @@ impl Engine {
         let judged =
             rules::judge(&facts, seen.is_authorized, seen.wants.no_store, sent.now, &self.config);
         // A part that was not asked for may be one of anything.
-        let is_unasked = facts.part.is_some() && (is_stripped || !request.has(Known::Range));
+        let is_asked = is_rest || !is_stripped && request.has(Known::Range);
+        let is_unasked = facts.part.is_some() && !is_asked;
         let judged = judged.and(if is_unasked { Err(Refusal::Status) } else { Ok(()) });
         let room = self.max_object().min(self.gathering_max.saturating_sub(self.gathering));
         let is_too_large = content_length(&facts).is_some_and(|length| length > room);
@@ -320,16 +373,7 @@ impl Engine {
             }
         };
         if !speaks_of(candidate) {
-            let Some(fetching) = self.flights.get(ticket) else { return self.passed_on(status) };
-            fetching.candidate = None;
-            fetching.is_stripped = true;
-            let fetch = Fetch {
-                ticket,
-                conditions: Conditions::Replaced(Vec::new()),
-                is_refresh: fetching.is_refresh,
-                forward: fetching.forward,
-            };
-            return Verdict { answer: Answer::AskAgain(fetch), keep: false, cache_status: status };
+            return self.ask_again(ticket, status);
         }
         self.statistics.revalidated += 1;
         let fetching = self.flights.get(ticket);

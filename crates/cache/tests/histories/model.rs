@@ -267,6 +267,12 @@ impl Model {
         if wants.is("only-if-cached") {
             return Expected::page(504, false);
         }
+        let beginning = stored.as_ref().map(|stored| {
+            let is_fresh = stored.late(now) < 0 && self.usable(stored, wants, now) == Ok(false);
+            let wants_all = wants.range.is_none() && wants.has_version.is_none();
+            let is_beginning = stored.span != WHOLE && stored.span.0 == 0 && stored.says.has_etag;
+            (stored.clone(), is_fresh && wants_all && is_beginning)
+        });
         // A part is not validated, and nothing to stand in.
         let stored = stored.filter(|stored| stored.span == WHOLE);
         let Some(says) = says else {
@@ -284,6 +290,15 @@ impl Model {
             };
         };
         let version = self.versions[wants.path];
+        // The beginning of a whole: only the rest is asked for, if that is still of the same.
+        if let Some((old, true)) = beginning
+            && says.has_etag
+            && old.version == version
+        {
+            self.trouble[wants.path] = (0, 0);
+            self.receive_part(wants, says, (old.span.1 + 1, SIZE - 1), now);
+            return Self::answer(wants, says, version, false, true);
+        }
         let is_apart = self.apart_until[wants.path] > now;
         let is_conditional = wants.has_version.is_some();
         if stored.is_none() && (wants.range.is_some() || is_conditional && is_apart) {
@@ -460,12 +475,15 @@ fn origin(conditions: Option<&str>, own: &str, says: &Says, version: u32) -> Str
     if says.has_etag && asked.contains(&format!("If-None-Match: \"{version}\"\r\n")) {
         return reply(304, &fields, "");
     }
-    let range = asked.lines().find_map(|line| line.strip_prefix("Range: bytes="));
+    let field = |name: &str| asked.lines().find_map(|line| line.strip_prefix(name));
+    let is_same = |tag: &str| says.has_etag && tag == format!("\"{version}\"");
+    let range = field("Range: bytes=").filter(|_| field("If-Range: ").is_none_or(is_same));
     let Some((first, last)) = range.and_then(|range| range.split_once('-')) else {
         return reply(200, &fields, &body(version, WHOLE));
     };
-    let told = format!("{fields}Content-Range: bytes {first}-{last}/{SIZE}\r\n");
-    reply(206, &told, &body(version, (first.parse().unwrap(), last.parse().unwrap())))
+    let span = (first.parse().unwrap(), last.parse().unwrap_or(SIZE - 1));
+    let told = format!("{fields}Content-Range: bytes {}-{}/{SIZE}\r\n", span.0, span.1);
+    reply(206, &told, &body(version, span))
 }
 
 /// Sends the request, and answers what goes on as an origin would; a refresh too.

@@ -187,6 +187,13 @@ impl Bench {
         }
         match verdict.answer {
             Answer::Stored(hit) => Got { asked: 1, conditions, ..self.answered(head, &hit) },
+            Answer::Continue(hit) => {
+                let got = self.answered(head, &hit);
+                let body = [got.body, content].concat();
+                assert_eq!(got.head.matches("Content-Length: ").count(), 1);
+                assert!(got.head.contains(&format!("Content-Length: {}\r\n", body.len())));
+                Got { asked: 1, conditions, body, ..got }
+            }
             Answer::AskAgain(again) => {
                 let got = self.fetched(head, again, Some(wire));
                 Got { asked: got.asked + 1, ..got }

@@ -1,9 +1,10 @@
 //! Parts (206): stored, put together, made whole (RFC 9111 §3.3, §3.4; RFC 9110 §14, §15.3.7).
 
-use crate::bench::{Bench, START, at, reply, request};
+use crate::bench::{Bench, START, at, parsed, read_reply, reply, request};
 use pollux_cache::Config;
 
 const WHOLE: &str = "0123456789";
+const FRESH: &str = "Cache-Control: max-age=60\r\n";
 const TAG: &str = "Cache-Control: max-age=60\r\nETag: \"a\"\r\n";
 
 /// A 206 with the octets `first..=last` of [`WHOLE`].
@@ -174,6 +175,82 @@ fn rfc_9111_3_4_the_new_fields_are_those_of_both() {
     assert_eq!((got.field("x-a"), got.field("x-b")), (Some("2"), Some("1")));
     bench.now += 10;
     assert!(!bench.get("/", "", &reply(500, "", "")).is_hit());
+}
+
+#[test]
+fn rfc_9111_3_4_of_a_whole_that_has_begun_the_rest_is_asked_for() {
+    let mut bench = with_parts(&format!("{TAG}X-A: 1\r\nX-B: 1\r\n"), &[(0, 4)]);
+    bench.now += 10;
+    let got = bench.get("/", "", &part(&format!("{TAG}X-A: 2\r\n"), 5, 9));
+    assert_eq!(got.conditions.as_deref(), Some("Range: bytes=5-\r\nIf-Range: \"a\"\r\n"));
+    assert_eq!((got.asked, got.status, got.text()), (1, 200, WHOLE));
+    assert_eq!((got.field("content-range"), got.field("age")), (None, Some("0")));
+    assert_eq!((got.field("x-a"), got.field("x-b")), (Some("2"), Some("1")));
+    let told = got.field("cache-status").unwrap();
+    assert_eq!(told, "Pollux; fwd=partial; fwd-status=206; ttl=60; stored");
+    let got = bench.get("/", "", "");
+    assert_eq!((got.is_hit(), got.status, got.text()), (true, 200, WHOLE));
+}
+
+#[test]
+fn rfc_9110_13_1_5_what_is_no_rest_of_it_is_not_put_behind_it() {
+    // Another representation: all of it comes, by the condition.
+    let mut bench = with_parts(TAG, &[(0, 4)]);
+    let other = "Cache-Control: max-age=60\r\nETag: \"b\"\r\n";
+    let got = bench.get("/", "", &reply(200, other, "ABCDEFGHIJ"));
+    assert_eq!((got.asked, got.text()), (1, "ABCDEFGHIJ"));
+    assert_eq!(bench.get("/", "", "").text(), "ABCDEFGHIJ");
+    // What makes no sense as an answer is asked for anew, as a whole.
+    let chunked = format!(
+        "HTTP/1.1 206 X\r\n{TAG}Content-Range: bytes 5-9/10\r\nTransfer-Encoding: chunked\r\n\r\n"
+    );
+    for wire in [
+        part(other, 5, 9),
+        part("Cache-Control: max-age=60\r\nETag: W/\"a\"\r\n", 5, 9),
+        part(TAG, 6, 9),
+        part(TAG, 5, 8),
+        part(TAG, 0, 9),
+        reply(206, &format!("{TAG}Content-Range: bytes 5-9/11\r\n"), "56789"),
+        chunked,
+        reply(416, "Content-Range: bytes */4\r\n", ""),
+        reply(304, TAG, ""),
+    ] {
+        let mut bench = with_parts(TAG, &[(0, 4)]);
+        let head = request("GET /", "");
+        let pollux_cache::Decision::Fetch(fetch) = bench.ask(&head, None, false) else { panic!() };
+        let (verdict, _) = read_reply(&wire, false, |reply| {
+            bench.cache.head(fetch.ticket, &parsed(&head), reply, START, START)
+        });
+        let pollux_cache::Answer::AskAgain(again) = verdict.answer else { panic!("{verdict:?}") };
+        let got = bench.fetched(&head, again, Some(&reply(200, other, "ABCDEFGHIJ")));
+        assert_eq!((got.conditions.as_deref(), got.text()), (Some(""), "ABCDEFGHIJ"), "{wire}");
+        assert_eq!(bench.get("/", "", "").text(), "ABCDEFGHIJ");
+    }
+    // Who has conditions of its own, and what has no strong tag, has no rest.
+    let weak = "Cache-Control: max-age=60\r\nETag: W/\"a\"\r\n";
+    for (fields, first, condition) in [
+        (TAG, 0, "If-None-Match: \"x\"\r\n"),
+        (TAG, 0, "Cache-Control: no-cache\r\n"),
+        (TAG, 1, ""),
+        (weak, 0, ""),
+        (FRESH, 0, ""),
+    ] {
+        let mut bench = with_parts(fields, &[(first, 4)]);
+        let got = bench.get("/", condition, &reply(200, TAG, WHOLE));
+        assert_eq!((got.asked, got.text()), (1, WHOLE));
+        assert!(got.conditions.unwrap_or_default().is_empty(), "{fields}{first}{condition}");
+    }
+}
+
+/// Only the next one's reply is stored; this client is answered all the same.
+#[test]
+fn a_rest_that_may_not_be_stored_is_the_clients() {
+    let mut bench = with_parts(TAG, &[(0, 4)]);
+    let private = "Cache-Control: private\r\nETag: \"a\"\r\n";
+    let got = bench.get("/", "", &part(private, 5, 9));
+    assert_eq!((got.status, got.text()), (200, WHOLE));
+    assert!(!bench.get("/", "", &reply(500, "", "")).is_hit());
+    assert_eq!(bench.cache.store().statistics().fetching, 0);
 }
 
 #[test]

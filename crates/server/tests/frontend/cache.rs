@@ -92,6 +92,55 @@ fn a_field_that_connection_names_chooses_no_variant() {
     fixture.stop();
 }
 
+/// An origin that knows ranges of one long text.
+fn in_parts(text: Arc<String>) -> Origin {
+    Origin::start(move |asked| {
+        let fields = "Cache-Control: max-age=60\r\nETag: \"a\"\r\n";
+        let Some(range) = asked.field("range").and_then(|range| range.strip_prefix("bytes="))
+        else {
+            return asked.say(reply(fields, &text));
+        };
+        let (first, last) = range.split_once('-').unwrap();
+        let first: usize = first.parse().unwrap();
+        let last = last.parse().unwrap_or(text.len() - 1);
+        let part = &text[first..=last];
+        let told = format!(
+            "HTTP/1.1 206 X\r\n{fields}Content-Range: bytes {first}-{last}/{}\r\n\
+             Content-Length: {}\r\n\r\n",
+            text.len(),
+            part.len()
+        );
+        asked.say(told) && asked.say(part)
+    })
+}
+
+/// RFC 9111 §3.3, §3.4: what is there is not asked for again, and what is missing alone is.
+#[test]
+fn parts_are_stored_and_made_whole_on_every_engine() {
+    let text: String = (0..30_000).map(|at| format!("{at} ")).collect();
+    let text = Arc::new(text);
+    on_every_engine(|engine| {
+        let origin = in_parts(text.clone());
+        let (fixture, store) = cached(&origin, |config| serve_with(config, engine));
+        let mut client = fixture.client();
+        for (range, span) in [("0-999", 0..1000), ("1000-69999", 1000..70_000), ("5-9", 5..10)] {
+            let part = client.request("GET", "/", &[&format!("Range: bytes={range}")]);
+            assert_eq!(part.status, 206, "{engine}");
+            assert!(part.text() == text[span], "{engine}: {range}");
+        }
+        assert_eq!(origin.requests(), 2, "{engine}");
+        for _ in 0..2 {
+            let whole = client.get("/");
+            assert_eq!((whole.status, whole.field("content-range")), (200, None), "{engine}");
+            assert!(whole.text() == *text, "{engine}");
+        }
+        assert_eq!(origin.requests(), 3, "{engine}");
+        assert!(origin.last_head().contains("bytes=70000-"), "{}", origin.last_head());
+        assert_eq!(store.statistics().fetching, 0, "{engine}");
+        fixture.stop();
+    });
+}
+
 #[test]
 fn long_content_comes_whole_from_the_store() {
     let body: String = (0..300_000).map(|at| format!("{at} ")).collect();

@@ -78,7 +78,7 @@ pub(super) struct Cached {
 pub(super) enum Told {
     /// It is passed on, with these lines added.
     PassOn(Vec<u8>),
-    /// The client has been answered; the content is still wanted, or there is none.
+    /// The client has been answered, or that has begun; the content is still wanted, or there is none.
     Answered,
     /// The client has been answered, and the content is of no use.
     Over,
@@ -218,6 +218,11 @@ impl Caching {
                 let mut lines = Vec::new();
                 verdict.cache_status.put(&mut lines);
                 return Told::PassOn(lines);
+            }
+            Answer::Continue(hit) if !was_answered => {
+                let (status, len) = put_hit(turn, request, &hit, outbox);
+                state.reply.continues(status, len);
+                return Told::Answered;
             }
             Answer::Stored(hit) if !was_answered => put(turn, state, request, &hit, outbox),
             Answer::NotModified if !was_answered => {

@@ -52,6 +52,13 @@ impl Reply {
         (self.status, self.sent) = (status, len);
     }
 
+    /// Another head has been written, of a content that has this length and begins with so many octets.
+    /// What comes follows them.
+    pub(super) fn continues(&mut self, status: u16, len: u64) {
+        self.stands_for(status, len);
+        self.framing = Framing::Length;
+    }
+
     /// Passes an interim reply on, to clients that know them.
     ///
     /// # Errors
