@@ -44,10 +44,9 @@
 //! - Content is never copied to be sent: [`Reply::content`] yields the store's own memory.
 //! - A second tier in a folder ([`Store::with_folder`]) survives a restart.
 //! - Where the RFC leaves a choice, the module that makes it says which and why.
-//!
-//! What is left out: parts (206) are not stored, and so not combined (RFC 9111 §3.4); a request for
-//! a part that misses is sent on as it is. A part is worth its book-keeping where the whole is long, and
-//! that is where a limit in memory is the least fit for it.
+//! - A part (206) is stored too, grows when the next one touches it, and is a whole when it has all
+//!   octets (RFC 9111 §3.4). One that is missed is fetched as it is asked for: the whole may be a
+//!   thousand times as long.
 //!
 //! Section numbers are those of RFC 9111 where no other document is named.
 
