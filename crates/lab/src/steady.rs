@@ -58,31 +58,35 @@ mod tests {
             .collect()
     }
 
+    /// Of twenty series so many are seen to become steady, at least: noise may end with a quiet half.
+    const MOST: usize = 16;
+
     #[test]
     fn what_is_steady_from_the_start_loses_little() {
-        for seed in 0..20 {
-            let skipped = settled_after(&series(seed, |_| 1000.0));
-            // Noise may begin with an outlier or end with a quiet half.
-            assert!(skipped.is_none_or(|skipped| skipped < 20), "{seed}: {skipped:?}");
-        }
+        let skipped = |seed| settled_after(&series(seed, |_| 1000.0));
+        // Noise may begin with an outlier.
+        let little = (0..20).filter(|&seed| skipped(seed).is_some_and(|skipped| skipped < 20));
+        let little = little.count();
+        assert!(little >= MOST, "{little} of 20");
         assert_eq!(settled_after(&[1000.0; 40]), Some(0));
     }
 
     #[test]
     fn a_start_that_differs_is_left_out() {
-        for seed in 0..20 {
-            // A queue fills for eight intervals, a rate decays to its steady one, a burst of retries.
-            let fills = |i: f64| if i < 8.0 { 100.0 * i } else { 800.0 };
-            let decays = |i: f64| 500.0 + 1500.0 * (-i / 3.0).exp();
-            let bursts = |i: f64| if i < 5.0 { 3000.0 } else { 1000.0 };
-            for (name, shape, least) in [
-                ("fills", &fills as &dyn Fn(f64) -> f64, 7),
-                ("decays", &decays, 5),
-                ("bursts", &bursts, 5),
-            ] {
-                let skipped = settled_after(&series(seed, shape));
-                assert!(skipped.is_none_or(|s| s >= least), "{name} {seed}: {skipped:?}");
-            }
+        // A queue fills for eight intervals, a rate decays to its steady one, a burst of retries.
+        let fills = |i: f64| if i < 8.0 { 100.0 * i } else { 800.0 };
+        let decays = |i: f64| 500.0 + 1500.0 * (-i / 3.0).exp();
+        let bursts = |i: f64| if i < 5.0 { 3000.0 } else { 1000.0 };
+        for (name, shape, least) in [
+            ("fills", &fills as &dyn Fn(f64) -> f64, 7),
+            ("decays", &decays, 5),
+            ("bursts", &bursts, 5),
+        ] {
+            let skipped: Vec<Option<usize>> =
+                (0..20).map(|seed| settled_after(&series(seed, shape))).collect();
+            assert!(skipped.iter().flatten().all(|&s| s >= least), "{name}: {skipped:?}");
+            let settled = skipped.iter().flatten().count();
+            assert!(settled >= MOST, "{name}: {settled} of 20");
         }
     }
 
