@@ -1,7 +1,7 @@
 //! Two results of one experiment, cell by cell: two kernels, two machines, two builds.
 //!
 //! Blocks of two runs are no pairs, so each cell is compared by Welch's test of the logarithms
-//! ([`crate::statistics::welch`]). Many cells are compared at once: what counts as changed is adjusted
+//! ([`crate::statistics::welch`]); where a value is 0, by that of their difference. Many cells are compared at once: what counts as changed is adjusted
 //! for that ([`crate::statistics::holm`]).
 
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
     plan::Point,
     report::format,
     result::{CellSummary, Outcome},
-    statistics::{ERROR, Estimate, MIN_BLOCKS, holm, welch},
+    statistics::{Compare, ERROR, Estimate, MIN_BLOCKS, holm, welch},
 };
 use anyhow::ensure;
 use comfy_table::{Cell as TableCell, CellAlignment, ContentArrangement, Table, presets};
@@ -28,8 +28,10 @@ pub struct Row {
     pub a: Estimate,
     /// The second's.
     pub b: Estimate,
-    /// The second divided by the first.
-    pub ratio: Estimate,
+    /// What [`Row::change`] is: the ratio, or where a value is 0 the difference.
+    pub compare: Compare,
+    /// The second divided by the first, or less the first.
+    pub change: Estimate,
     /// The probability of such a difference by chance, adjusted for all cells.
     pub p: f64,
 }
@@ -37,8 +39,18 @@ pub struct Row {
 impl Row {
     /// Whether it changed by more than chance. Nothing is said of fewer than six blocks.
     pub fn changed(&self) -> bool {
-        self.p <= ERROR && self.ratio.blocks >= MIN_BLOCKS
+        self.p <= ERROR && self.change.blocks >= MIN_BLOCKS
     }
+
+    /// Whether the second is less than the first.
+    fn is_less(&self) -> bool {
+        self.change.value < if self.compare == Compare::Ratio { 1.0 } else { 0.0 }
+    }
+}
+
+/// What the first result's figures show.
+fn metrics(outcome: &Outcome) -> BTreeSet<&str> {
+    outcome.experiment.figure.iter().map(|figure| figure.y.as_str()).collect()
 }
 
 /// Compares what the first result's figures show, in every cell that both have.
@@ -52,7 +64,7 @@ pub fn rows(a: &Outcome, b: &Outcome) -> anyhow::Result<Vec<Row>> {
         a.experiment.id,
         b.experiment.id
     );
-    let metrics: BTreeSet<&str> = a.experiment.figure.iter().map(|f| f.y.as_str()).collect();
+    let metrics = metrics(a);
     let mut rows = Vec::new();
     for cell in &a.cells {
         let Some(other) = b.cell(&cell.cell.variant, &cell.cell.point) else { continue };
@@ -79,23 +91,59 @@ fn row(
     other: &CellSummary,
     metric: &str,
 ) -> Option<Row> {
-    let values = |outcome: &Outcome| -> Vec<f64> {
-        let runs = outcome.runs.iter().filter(|run| run.cell == cell.cell);
-        runs.filter_map(|run| run.metric(metric)).collect()
-    };
-    let (ratio, p) = welch::ratio(&values(a), &values(b), ERROR)?;
+    let (of_a, of_b) = (values(a, cell, metric), values(b, cell, metric));
+    let ratio = welch::ratio(&of_a, &of_b, ERROR).map(|found| (Compare::Ratio, found));
+    let difference = || welch::difference(&of_a, &of_b, ERROR).map(|it| (Compare::Difference, it));
+    let (compare, (change, p)) = ratio.or_else(difference)?;
     Some(Row {
         metric: metric.to_owned(),
         variant: cell.cell.variant.clone(),
         point: cell.cell.point.clone(),
         a: *cell.metrics.get(metric)?,
         b: *other.metrics.get(metric)?,
-        ratio,
+        compare,
+        change,
         p,
     })
 }
 
-/// What differs between the machines, in lines.
+/// The figures of one cell, from the runs that count.
+fn values(outcome: &Outcome, cell: &CellSummary, metric: &str) -> Vec<f64> {
+    let runs = outcome.runs.iter().filter(|run| run.cell == cell.cell);
+    runs.filter_map(|run| run.metric(metric)).collect()
+}
+
+/// What is not compared, in lines: cells that one of them lacks, figures of too few runs.
+fn left_out(a: &Outcome, b: &Outcome) -> String {
+    let lacks = |one: &Outcome, other: &Outcome| {
+        let lacking = |cell: &&CellSummary| {
+            cell.valid > 0 && other.cell(&cell.cell.variant, &cell.cell.point).is_none()
+        };
+        one.cells.iter().filter(lacking).count()
+    };
+    let both = a
+        .cells
+        .iter()
+        .filter_map(|cell| b.cell(&cell.cell.variant, &cell.cell.point).map(|other| (cell, other)));
+    let metrics = metrics(a);
+    let few = |(cell, other): (&CellSummary, &CellSummary)| {
+        let runs = |metric: &str| [values(a, cell, metric).len(), values(b, other, metric).len()];
+        let few = |counts: &[usize; 2]| counts.iter().any(|&n| n < 2) && *counts != [0, 0];
+        metrics.iter().map(|metric| runs(metric)).filter(few).count()
+    };
+    let mut text = String::new();
+    let mut line = |count: usize, what: &str| {
+        if count > 0 {
+            text.push_str(&format!("{what}: {count}\n"));
+        }
+    };
+    line(lacks(a, b), "cells that only A has, not compared");
+    line(lacks(b, a), "cells that only B has, not compared");
+    line(both.map(few).sum(), "figures with fewer than two runs on one side, not compared");
+    text
+}
+
+/// What differs between the machines, and what only one of them has, in lines.
 pub fn conditions(a: &Outcome, b: &Outcome) -> String {
     let mut text = String::new();
     let mut line = |name: &str, a: &str, b: &str| {
@@ -110,7 +158,7 @@ pub fn conditions(a: &Outcome, b: &Outcome) -> String {
     let revision = |o: &Outcome| o.environment.revision.clone().unwrap_or_else(none);
     line("revision", &revision(a), &revision(b));
     line("measured", &a.started_at, &b.started_at);
-    text
+    text + &left_out(a, b)
 }
 
 /// The comparison as tables, one a metric.
@@ -124,23 +172,32 @@ pub fn text(a: &Outcome, rows: &[Row], width: Option<u16>) -> String {
         if let Some(width) = width {
             table.set_width(width);
         }
-        table.set_header(["variant", "where", "A", "B", "B ÷ A", "95 % interval", ""]);
-        for row in rows.iter().filter(|row| row.metric == name) {
+        let of_metric = || rows.iter().filter(|row| row.metric == name);
+        let any = |compare| of_metric().any(|row| row.compare == compare);
+        let change = match (any(Compare::Ratio), any(Compare::Difference)) {
+            (true, true) => "B ÷ A or ±(B − A)",
+            (false, _) => "B − A",
+            _ => "B ÷ A",
+        };
+        table.set_header(["variant", "where", "A", "B", change, "95 % interval", ""]);
+        for row in of_metric() {
             let right = |text: String| TableCell::new(text).set_alignment(CellAlignment::Right);
             let change = match (row.changed(), metric::find(name).and_then(|m| m.less_is_better)) {
-                (false, _) if row.ratio.blocks < MIN_BLOCKS => "too few blocks",
+                (false, _) if row.change.blocks < MIN_BLOCKS => "too few blocks",
                 (false, _) => "",
                 (true, None) => "changed",
-                (true, Some(less)) if less == (row.ratio.value < 1.0) => "better",
+                (true, Some(less)) if less == row.is_less() => "better",
                 (true, Some(_)) => "worse",
             };
+            let change_by = format::number(row.change.value);
+            let is_more = row.compare == Compare::Difference && row.change.value > 0.0;
             table.add_row([
                 TableCell::new(&row.variant),
                 TableCell::new(crate::report::point_text(a, &row.point)),
                 right(format::number(row.a.value)),
                 right(format::number(row.b.value)),
-                right(format::number(row.ratio.value)),
-                right(format::interval(&row.ratio)),
+                right(if is_more { format!("+{change_by}") } else { change_by }),
+                right(format::interval(&row.change)),
                 TableCell::new(change),
             ]);
         }
@@ -160,7 +217,8 @@ pub fn csv(rows: &[Row]) -> String {
         rows.iter().flat_map(|row| row.point.keys()).map(String::as_str).collect();
     let mut head = vec!["metric".to_owned(), "variant".to_owned()];
     head.extend(axes.iter().map(|axis| (*axis).to_owned()));
-    head.extend(["a", "b", "ratio", "low", "high", "p", "changed"].map(str::to_owned));
+    let figures = ["a", "b", "ratio", "difference", "low", "high", "p", "changed"];
+    head.extend(figures.map(str::to_owned));
     let mut text = crate::report::csv::line(&head);
     for row in rows {
         let mut fields = vec![row.metric.clone(), row.variant.clone()];
@@ -168,10 +226,11 @@ pub fn csv(rows: &[Row]) -> String {
             axes.iter()
                 .map(|axis| row.point.get(*axis).map_or_else(String::new, ToString::to_string)),
         );
-        let ends = [row.ratio.low, row.ratio.high]
-            .map(|end| end.map_or_else(String::new, |v| v.to_string()));
-        fields.extend([row.a.value, row.b.value, row.ratio.value].map(|value| value.to_string()));
-        fields.extend(ends);
+        let by = |compare| (row.compare == compare).then_some(row.change.value);
+        let (ratio, difference) = (by(Compare::Ratio), by(Compare::Difference));
+        fields.extend([row.a.value, row.b.value].map(|value| value.to_string()));
+        let changes = [ratio, difference, row.change.low, row.change.high];
+        fields.extend(changes.map(|it| it.map_or_else(String::new, |value| value.to_string())));
         fields.extend([row.p.to_string(), row.changed().to_string()]);
         text.push_str(&crate::report::csv::line(&fields));
     }

@@ -277,6 +277,28 @@ fn two_results_are_compared_cell_by_cell() {
     let text = compare::text(&a, &rows, Some(110));
     assert!(text.contains("worse") && text.contains("2 of 4 figures changed"), "{text}");
     assert_eq!(compare::csv(&rows).lines().count(), 5);
+    assert_eq!(compare::conditions(&a, &b), "");
+
+    // Nothing failed before, and now three of ten do: that has no ratio.
+    let (mut none, mut some) = (a.clone(), b.clone());
+    for (outcome, share) in [(&mut none, 0.0), (&mut some, 0.3)] {
+        outcome.experiment.figure[0].y = "error_share".into();
+        for run in &mut outcome.runs {
+            run.metrics.insert("error_share".into(), share);
+        }
+    }
+    some.runs
+        .retain(|run| run.cell.variant == "level" || run.cell.point["idle"].number() == Some(5.0));
+    none.conclude();
+    some.conclude();
+    let rows = compare::rows(&none, &some).unwrap();
+    assert!(rows.len() == 3 && rows.iter().all(compare::Row::changed), "{rows:?}");
+    let text = compare::text(&none, &rows, Some(110));
+    assert!(text.contains("+0.3") && text.contains("worse"), "{text}");
+    assert!(text.contains("3 of 3 figures changed"), "{text}");
+    assert!(compare::csv(&rows).contains(",0,0.3,,0.3,"), "{}", compare::csv(&rows));
+    let conditions = compare::conditions(&none, &some);
+    assert!(conditions.contains("cells that only A has, not compared: 1"), "{conditions}");
     b.experiment.id = "other".into();
     assert!(compare::rows(&a, &b).unwrap_err().to_string().contains("different experiments"));
 }

@@ -11,17 +11,34 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 /// and all are positive.
 pub fn ratio(a: &[f64], b: &[f64], error: f64) -> Option<(Estimate, f64)> {
     let logs = |values: &[f64]| -> Option<Vec<f64>> {
-        let positive = values.len() >= 2 && values.iter().all(|&value| value > 0.0);
-        positive.then(|| values.iter().map(|value| value.ln()).collect())
+        let is_positive = values.iter().all(|&value| value > 0.0);
+        is_positive.then(|| values.iter().map(|value| value.ln()).collect())
     };
-    let (a, b) = (logs(a)?, logs(b)?);
+    let (estimate, p) = difference(&logs(a)?, &logs(b)?, error)?;
+    let back = |value: Option<f64>| value.map(f64::exp);
+    let estimate = Estimate {
+        value: estimate.value.exp(),
+        low: back(estimate.low),
+        high: back(estimate.high),
+        rank_value: back(estimate.rank_value),
+        ..estimate
+    };
+    Some((estimate, p))
+}
+
+/// The difference of the means of two groups, `b` - `a`, with its interval and the two-sided probability
+/// of one so far from 0 by chance. `None` unless both have two values or more.
+pub fn difference(a: &[f64], b: &[f64], error: f64) -> Option<(Estimate, f64)> {
+    if a.len().min(b.len()) < 2 {
+        return None;
+    }
     let of = |values: &[f64]| {
         let n = values.len() as f64;
         let mean = values.iter().sum::<f64>() / n;
         let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0);
         (mean, variance / n, n)
     };
-    let ((mean_a, var_a, n_a), (mean_b, var_b, n_b)) = (of(&a), of(&b));
+    let ((mean_a, var_a, n_a), (mean_b, var_b, n_b)) = (of(a), of(b));
     let (difference, variance) = (mean_b - mean_a, var_a + var_b);
     let (half, p) = if variance > 0.0 {
         let freedom =
@@ -31,24 +48,32 @@ pub fn ratio(a: &[f64], b: &[f64], error: f64) -> Option<(Estimate, f64)> {
         let p = 2.0 * student.cdf(-(difference / standard_error).abs());
         (-student.inverse_cdf(error / 2.0) * standard_error, p)
     } else {
-        (0.0, if difference == 0.0 { 1.0 } else { 0.0 })
+        let p = if difference == 0.0 { 1.0 } else { apart_by_chance(a.len(), b.len()) };
+        (0.0, p)
     };
     // Hodges and Lehmann's shift: the median of all differences.
     let shifts: Vec<f64> = a.iter().flat_map(|x| b.iter().map(move |y| y - x)).collect();
     let estimate = Estimate {
-        value: difference.exp(),
-        low: Some((difference - half).exp()),
-        high: Some((difference + half).exp()),
+        value: difference,
+        low: Some(difference - half),
+        high: Some(difference + half),
         blocks: a.len().min(b.len()),
-        rank_value: super::median(&shifts).map(f64::exp),
+        rank_value: super::median(&shifts),
         rank: None,
     };
     Some((estimate, p))
 }
 
+/// The probability that of `a` + `b` values drawn into two groups at random all of one lie above all of
+/// the other (R. Fisher's exact test of a permutation): equal values have no spread to go by.
+fn apart_by_chance(a: usize, b: usize) -> f64 {
+    let ways = (1..=b).fold(1.0, |ways, i| ways * (a + i) as f64 / i as f64);
+    2.0 / ways
+}
+
 #[cfg(test)]
 mod tests {
-    use super::ratio;
+    use super::{difference, ratio};
 
     #[test]
     fn a_known_pair_of_groups() {
@@ -69,6 +94,18 @@ mod tests {
         assert!(ratio(&[1.0], &[1.0, 2.0], 0.05).is_none());
         assert!(ratio(&[0.0, 1.0], &[1.0, 2.0], 0.05).is_none());
         assert_eq!(ratio(&[2.0; 3], &[2.0; 3], 0.05).unwrap().1, 1.0);
-        assert_eq!(ratio(&[2.0; 3], &[3.0; 3], 0.05).unwrap().1, 0.0);
+        // One of the 20 ways to draw three of six, on either side.
+        let equal = ratio(&[2.0; 3], &[3.0; 3], 0.05).unwrap().1;
+        assert!((equal - 0.1).abs() < 1e-12, "{equal}");
+    }
+
+    #[test]
+    fn what_was_zero_is_compared_by_its_difference() {
+        let (estimate, p) = difference(&[0.0; 6], &[0.3; 6], 0.05).unwrap();
+        assert!((estimate.value - 0.3).abs() < 1e-12 && (p - 2.0 / 924.0).abs() < 1e-12, "{p}");
+        let (estimate, p) = difference(&[0.0; 6], &[0.2, 0.4, 0.3, 0.3, 0.2, 0.4], 0.05).unwrap();
+        assert!(p < 1e-3 && estimate.low.unwrap() > 0.1, "{estimate:?} {p}");
+        assert_eq!(difference(&[0.0; 6], &[0.0; 6], 0.05).unwrap().1, 1.0);
+        assert!(difference(&[0.0], &[0.0, 1.0], 0.05).is_none());
     }
 }
