@@ -93,18 +93,36 @@ struct Decided<'a> {
     claim: &'a ClaimOutcome,
     /// Adjusted for all primary claims of the paper, in all runs.
     p_with_all: Option<f64>,
+    /// Other runs that decided the opposite.
+    against: Vec<&'a Published>,
 }
 
-/// Of several runs that judge a claim the one that says most: decided before not, then more blocks.
+/// Of several runs that judge a claim the one that had most to judge by: the full form before the quick
+/// one, then more blocks, then the later one. Not the one that decided: of enough runs one decides by
+/// chance.
 fn decide<'a>(runs: &'a [Published], figure: &PaperFigure, id: &str) -> Option<Decided<'a>> {
-    runs.iter()
+    let judged: Vec<(&Published, &ClaimOutcome)> = runs
+        .iter()
         .filter(|run| figure.experiments.contains(&run.outcome.experiment.id))
         .filter_map(|run| Some((run, run.outcome.claims.iter().find(|claim| claim.id == id)?)))
-        .max_by_key(|(run, claim)| {
-            let there = claim.verdict != Verdict::NotApplicable;
-            (there, claim.verdict.is_decided(), run.outcome.blocks())
-        })
-        .map(|(run, claim)| Decided { run, claim, p_with_all: None })
+        .collect();
+    let &(run, claim) = judged.iter().max_by_key(|(run, claim)| {
+        let there = claim.verdict != Verdict::NotApplicable;
+        (there, !run.outcome.quick, run.outcome.blocks(), &run.outcome.started_at)
+    })?;
+    let opposite = |other: &ClaimOutcome| {
+        let both = claim.verdict.is_decided() && other.verdict.is_decided();
+        both && claim.verdict != other.verdict
+    };
+    let others = judged.iter().filter(|(_, other)| opposite(other));
+    let against = others.map(|(run, _)| *run).collect();
+    Some(Decided { run, claim, p_with_all: None, against })
+}
+
+/// The runs that decided otherwise, in words.
+fn contradiction(decided: &Decided<'_>) -> Option<String> {
+    let names: Vec<String> = decided.against.iter().map(|run| name(&run.directory)).collect();
+    (!names.is_empty()).then(|| format!("the opposite in {}", names.join(", ")))
 }
 
 /// Every claim of a paper, figure by figure, with the error of its primary ones shared.
@@ -146,6 +164,13 @@ fn with_all(decided: &Decided<'_>) -> String {
         let still = if p <= ERROR { "" } else { ": not decided with all of the paper" };
         format!("p {}{still}", p_text(p))
     })
+}
+
+/// What stands under a verdict.
+fn remarks(decided: &Decided<'_>) -> String {
+    let shared = Some(with_all(decided)).filter(|text| !text.is_empty());
+    let remarks: Vec<String> = shared.into_iter().chain(contradiction(decided)).collect();
+    remarks.join("; ")
 }
 
 fn name(directory: &Path) -> String {
@@ -244,7 +269,7 @@ fn row(page: &mut String, anchor: &str, id: &str, decided: Option<&Decided<'_>>)
         escape(&claim.statement),
         escape(&claim.paper_says),
         super::html::verdict(claim.verdict),
-        escape(&with_all(decided)),
+        escape(&remarks(decided)),
         escape(&figures_of(decided)),
         escape(&claim.threshold.to_string()),
         claim.paper.map_or_else(|| "–".into(), format::number),
@@ -341,11 +366,12 @@ fn markdown_row(text: &mut String, id: &str, decided: &Decided<'_>) {
     let shared = decided.p_with_all.is_none_or(|p| p <= ERROR) || !claim.verdict.is_decided();
     let _ = writeln!(
         text,
-        "| {id}{} | {} | {}{} | {} | {} | {} | [{}]({}/{}) |",
+        "| {id}{} | {} | {}{}{} | {} | {} | {} | [{}]({}/{}) |",
         if claim.primary { " ★" } else { "" },
         claim.statement,
         claim.verdict,
         if shared { "" } else { " (not with all claims of the paper)" },
+        contradiction(decided).map_or_else(String::new, |text| format!(" ({text})")),
         figures_of(decided),
         claim.threshold,
         claim.paper_says,
@@ -394,6 +420,58 @@ mod tests {
                 assert!(named.count() >= 1, "{} {}", paper.key, figure.name);
             }
         }
+    }
+
+    /// A run of `idle` with so many blocks, in which G3 has this verdict.
+    fn published(blocks: u32, quick: bool, verdict: Verdict) -> Published {
+        let form = if quick { "quick" } else { "full" };
+        let claim = serde_json::json!({
+            "id": "G3", "statement": "s", "verdict": verdict, "value": 2.0, "low": null, "high": null,
+            "paper": null, "paper_says": "p", "threshold": { "above": 1.5 }, "parts": [],
+        });
+        let run = serde_json::json!({
+            "variant": "poll", "point": {}, "block": blocks - 1, "started_s": 0.0, "window_s": 1.0,
+            "mechanism": "poll", "status": "valid", "reason": null, "metrics": {},
+            "raw": crate::measure::Raw::default(), "commands": [],
+        });
+        let outcome = serde_json::from_value(serde_json::json!({
+            "format": crate::result::FORMAT, "experiment": experiment::find("idle").unwrap(),
+            "quick": quick, "paper_rates": false, "seed": 1, "started_at": "", "elapsed_s": 1.0,
+            "interrupted": false, "notes": [],
+            "environment": crate::environment::Environment::default(),
+            "variants": [], "dimensions": [], "saturation": [], "claims": [claim], "cells": [],
+            "runs": [run],
+        }));
+        let directory = PathBuf::from(format!("runs/{form}-{blocks}"));
+        Published { given: directory.clone(), directory, outcome: outcome.unwrap() }
+    }
+
+    /// Of many runs one decides by chance: it is not chosen for that.
+    #[test]
+    fn the_run_that_had_most_to_judge_by_counts() {
+        let figure = papers().unwrap().paper.into_iter().flat_map(|paper| paper.figure);
+        let figure = figure
+            .filter(|figure| figure.experiments.iter().any(|id| id == "idle"))
+            .find(|figure| figure.claims.iter().any(|id| id == "G3"))
+            .unwrap();
+        let counts = |runs: &[Published]| {
+            let decided = decide(runs, &figure, "G3").unwrap();
+            (name(&decided.run.directory), decided.claim.verdict, contradiction(&decided))
+        };
+        let undecided = || published(40, false, Verdict::Undecided);
+        let by_chance = || published(6, false, Verdict::Holds);
+        for runs in [[undecided(), by_chance()], [by_chance(), undecided()]] {
+            assert_eq!(counts(&runs), ("full-40".into(), Verdict::Undecided, None));
+        }
+        let full = published(10, false, Verdict::DoesNotHold);
+        let runs = [published(40, true, Verdict::Holds), full];
+        let opposite = Some("the opposite in quick-40".to_owned());
+        assert_eq!(counts(&runs), ("full-10".into(), Verdict::DoesNotHold, opposite));
+        let text = markdown(&runs).unwrap();
+        assert!(text.contains("| does not hold (the opposite in quick-40) |"), "{text}");
+        assert!(page(&runs).unwrap().contains("the opposite in quick-40"));
+        let absent = published(40, false, Verdict::NotApplicable);
+        assert_eq!(counts(&[absent, by_chance()]).1, Verdict::Holds);
     }
 
     #[test]
