@@ -122,6 +122,11 @@ fn outcome_of(
     outcome
 }
 
+/// What differs between blocks, without a change of their mean.
+fn alternating(size: f64, block: u32) -> f64 {
+    if block.is_multiple_of(2) { size } else { -size }
+}
+
 #[test]
 fn a_peak_over_the_rates_is_compared_with_another_variants() {
     // "one" peaks at rate 10, "two" at rate 20: 0.75 to 1 in every block, however fast it was.
@@ -173,15 +178,34 @@ fn a_server_that_was_never_driven_to_its_limit_decides_nothing() {
     assert_eq!(verdict(below, 0.9, 1.0), Verdict::Holds);
 }
 
+/// Six windows with a second of nothing are 5 of 100 even if only six in ten have one.
+#[test]
+fn equal_blocks_are_no_certainty() {
+    let judged = |blocks: u32, planned: u32| {
+        let claim = "compare = \"value\"\neach = [\"one\"]\nholds = { below = 1.0 }\n\
+            a = { at = { idle = \"max\", rate = \"max\" } }";
+        let mut outcome = outcome_of(blocks, claim, "reply_rate_min_rps", |_, _, _, _| Some(0.0));
+        outcome.experiment.full.blocks = planned;
+        outcome.decided_early = blocks < planned;
+        outcome.conclude();
+        outcome.claims.remove(0)
+    };
+    let first_look = judged(6, 40);
+    assert_eq!(first_look.verdict, Verdict::Undecided, "{first_look:?}");
+    assert_eq!(judged(24, 40).verdict, Verdict::Holds);
+    let all = judged(6, 6);
+    assert_eq!((all.verdict, all.p), (Verdict::Holds, Some(2.0 / 64.0)));
+}
+
 #[test]
 fn the_variant_nearest_to_failing_decides() {
     let claim = "compare = \"ratio\"\neach = [\"one\", \"two\"]\nholds = { above = 2.0 }\n\
         a = { at = { idle = \"max\", rate = \"min\" } }\n\
         b = { at = { idle = \"min\", rate = \"min\" } }";
-    let measure = |variant: &str, idle: f64, _: f64, _: u32| match (variant, idle > 0.0) {
+    let measure = |variant: &str, idle: f64, _: f64, block: u32| match (variant, idle > 0.0) {
         (_, false) => Some(1.0),
         ("one", true) => Some(9.0),
-        _ => Some(1.5),
+        _ => Some(1.5 * alternating(0.001, block).exp()),
     };
     let outcome = outcome(claim, measure);
     let claim = &outcome.claims[0];
@@ -477,6 +501,7 @@ fn made_for(experiment: &Experiment, claim: &Claim, quick: bool, a: f64) -> Outc
         runs: Vec::new(),
     };
     for (block, name) in (0..6).flat_map(|block| names.iter().map(move |name| (block, name))) {
+        let a = a * (1.0 + alternating(0.002, block));
         for point in crate::plan::points(&outcome.dimensions) {
             let mut metrics = std::collections::BTreeMap::new();
             for (side, value) in sides_at(&outcome, claim, &point, name, a) {

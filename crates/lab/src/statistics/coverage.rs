@@ -188,3 +188,34 @@ fn looks_keep_the_error() {
     let naive = wrongly_decided(&[ERROR; 5], &LOOKS, Noise::Normal, 0.12);
     assert!(naive > 0.1, "{naive}");
 }
+
+/// The share of experiments that decide, at one of the looks, that figures which are 0 or 2, as often as
+/// not, are not 1 on average. `tail` says how surely values lie above or below 1.
+fn wrongly_decided_of_two_values(tail: impl Fn(&[f64]) -> f64) -> f64 {
+    let spending = levels(&LOOKS, LOOKS[LOOKS.len() - 1], ERROR, true);
+    let mut random = StdRng::seed_from_u64(6);
+    let wrong = (0..DRAWS)
+        .filter(|_| {
+            let values: Vec<f64> = (0..LOOKS[LOOKS.len() - 1])
+                .map(|_| if random.random::<bool>() { 2.0 } else { 0.0 })
+                .collect();
+            let decides = |(&look, &level): (&usize, &f64)| 2.0 * tail(&values[..look]) <= level;
+            LOOKS.iter().zip(&spending).any(decides)
+        })
+        .count();
+    wrong as f64 / DRAWS as f64
+}
+
+/// What counts something is often equal in all of six blocks: that is no certainty.
+#[test]
+fn equal_values_keep_the_error() {
+    let tail =
+        |values: &[f64]| student::tail_above(values, 1.0).min(student::tail_below(values, 1.0));
+    let error = wrongly_decided_of_two_values(tail);
+    assert!(error <= 0.058, "{error}");
+    // The control: values without a spread taken for values without noise.
+    let certain = wrongly_decided_of_two_values(|values| {
+        if values.iter().all(|value| *value == values[0]) { 0.0 } else { tail(values) }
+    });
+    assert!(certain > 0.07, "{certain}");
+}

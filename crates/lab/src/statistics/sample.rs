@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn none_of_many_is_not_zero() {
-        let none = Sample::of([(Some(0.0), None); 6], Compare::Value, true).unwrap();
+        let none = Sample::of([(Some(0.0), None); 40], Compare::Value, true).unwrap();
         let alone = none.clone().estimate();
         assert_eq!((alone.value, alone.high), (0.0, Some(0.0)), "what the blocks alone would say");
         let estimate = none.clone().counted(0, 12_267).estimate();

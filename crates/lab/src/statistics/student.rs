@@ -3,6 +3,9 @@
 use super::Interval;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
+/// Values that differ by no more than this share of the largest are equal: a logarithm or a ratio rounds.
+const ROUNDING: f64 = 1e-12;
+
 /// Mean and standard error of `values`; the error is `None` with one value.
 fn summary(values: &[f64]) -> (f64, Option<f64>) {
     let n = values.len() as f64;
@@ -44,16 +47,25 @@ pub fn interval(values: &[f64], error: f64) -> (f64, Option<Interval>) {
 }
 
 /// The probability of a mean so far above `limit`, or farther, if the true one were at `limit`: small
-/// where the values speak for *above*. 1 with fewer than two values.
+/// where the values speak for *above*. 1 with fewer than two values; never less than 2⁻ⁿ where all n are
+/// equal.
 pub fn tail_above(values: &[f64], limit: f64) -> f64 {
     let (mean, standard_error) = summary(values);
     let Some(standard_error) = standard_error else { return 1.0 };
     let distance = mean - limit;
-    // Equal values: no noise was seen at all.
-    if standard_error == 0.0 {
-        return if distance > 0.0 { 0.0 } else { 1.0 };
+    let largest = values.iter().fold(limit.abs(), |most, value| most.max(value.abs()));
+    let rounding = largest * ROUNDING;
+    if standard_error <= rounding {
+        return if distance > rounding { all_on_one_side(values.len()) } else { 1.0 };
     }
     student(values.len()).cdf(-distance / standard_error)
+}
+
+/// The probability that `n` values all lie above a limit, or all below, that has half of the values on
+/// each side: the sign test. Equal values have no spread to go by, and figures that count something are
+/// often equal by chance.
+fn all_on_one_side(n: usize) -> f64 {
+    0.5f64.powf(n as f64)
 }
 
 /// The same for *below*.
@@ -110,9 +122,14 @@ mod tests {
         assert!(tail_above(&values, 0.0) < 0.01 && tail_below(&values, 0.0) > 0.99);
     }
 
+    /// Six equal values were certainty itself.
     #[test]
     fn equal_values_and_one_value() {
-        assert_eq!((tail_above(&[2.0; 6], 1.0), tail_above(&[2.0; 6], 2.0)), (0.0, 1.0));
+        assert_eq!((tail_above(&[2.0; 6], 1.0), tail_above(&[2.0; 6], 2.0)), (1.0 / 64.0, 1.0));
+        assert_eq!((tail_below(&[0.0; 10], 1.0), tail_below(&[0.0; 10], 0.0)), (1.0 / 1024.0, 1.0));
+        // Equal but for the rounding of a logarithm.
+        let rounded = [1.0, 1.0 + 2e-16, 1.0, 1.0 - 1e-16, 1.0, 1.0].map(|v: f64| (2.0 * v).ln());
+        assert_eq!(tail_above(&rounded, 0.0), 1.0 / 64.0);
         assert_eq!((tail_above(&[2.0], 1.0), tail_below(&[2.0], 3.0)), (1.0, 1.0));
     }
 }
