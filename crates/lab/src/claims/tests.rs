@@ -178,6 +178,30 @@ fn a_server_that_was_never_driven_to_its_limit_decides_nothing() {
     assert_eq!(verdict(below, 0.9, 1.0), Verdict::Holds);
 }
 
+/// One run in which the generator was disturbed lifted the gate for all blocks.
+#[test]
+fn one_bad_run_is_not_the_limit_of_a_server() {
+    let judged = |bad_blocks: u32| {
+        let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { below = 1.1 }\n\
+            a = { at = { idle = \"max\", rate = \"max\" } }\n\
+            b = { variant = \"two\", at = { idle = \"max\", rate = \"max\" } }";
+        let answered = |variant: &str, block: u32| match variant {
+            "one" if block < bad_blocks => 0.97,
+            _ => 1.0,
+        };
+        let measured =
+            |variant: &str, _: f64, rate: f64, block: u32| Some(rate * answered(variant, block));
+        let mut outcome = outcome_of(10, claim, "throughput_rps", measured);
+        outcome.claims.remove(0)
+    };
+    for bad_blocks in [0, 1, 5] {
+        let claim = judged(bad_blocks);
+        assert_eq!(claim.verdict, Verdict::Undecided, "{bad_blocks}");
+        assert!(claim.parts[0].note.as_ref().unwrap().contains("answered all"), "{claim:?}");
+    }
+    assert_eq!(judged(6).verdict, Verdict::Holds, "it was driven to its limit in most blocks");
+}
+
 /// Six windows with a second of nothing are 5 of 100 even if only six in ten have one.
 #[test]
 fn equal_blocks_are_no_certainty() {
