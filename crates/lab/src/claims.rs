@@ -169,22 +169,43 @@ pub fn all_settled(outcome: &Outcome) -> bool {
         .all(ClaimOutcome::is_settled)
 }
 
-fn judge_one(outcome: &Outcome, claim: &Claim) -> ClaimOutcome {
-    let parts: Vec<Part> =
-        claim.each.iter().map(|variant| judge_part(outcome, claim, variant)).collect();
+/// The look that is judged at, and those before it.
+struct Plan {
+    looks: Vec<usize>,
+    blocks: usize,
+    is_last: bool,
+    /// What decides; none with too few blocks.
+    level: Option<f64>,
+}
+
+impl Plan {
+    fn of(outcome: &Outcome) -> Self {
+        let (made, planned) = (outcome.blocks() as usize, outcome.planned_blocks() as usize);
+        let looks = sequential::made(planned, made);
+        let (blocks, is_last) = (planned.max(made), !outcome.decided_early);
+        let level = sequential::level_of_last(planned, made, is_last);
+        Self { looks, blocks, is_last, level }
+    }
+
+    /// A p-value of this look, over all looks.
+    fn overall(&self, p: f64) -> f64 {
+        sequential::overall(&self.looks, self.blocks, self.is_last, p).max(f64::MIN_POSITIVE)
+    }
+}
+
+/// What is so if all of `parts` are to hold.
+fn of_all(parts: &[Part]) -> Verdict {
     let any = |verdict: Verdict| parts.iter().any(|part| part.verdict == verdict);
     // An arm that is missing might have failed, and one that failed might be the exception.
-    let verdict = if any(Verdict::NotApplicable) {
-        Verdict::NotApplicable
-    } else if any(Verdict::DoesNotHold) {
-        Verdict::DoesNotHold
-    } else if any(Verdict::Undecided) {
-        Verdict::Undecided
-    } else if any(Verdict::Seen) {
-        Verdict::Seen
-    } else {
-        Verdict::Holds
-    };
+    let worst = [Verdict::NotApplicable, Verdict::DoesNotHold, Verdict::Undecided, Verdict::Seen];
+    worst.into_iter().find(|&verdict| any(verdict)).unwrap_or(Verdict::Holds)
+}
+
+fn judge_one(outcome: &Outcome, claim: &Claim) -> ClaimOutcome {
+    let plan = Plan::of(outcome);
+    let parts: Vec<Part> =
+        claim.each.iter().map(|variant| judge_part(outcome, claim, variant, &plan)).collect();
+    let verdict = of_all(&parts);
     let deciding = parts
         .iter()
         .filter_map(|part| Some((part, part.estimate.as_ref()?)))
@@ -192,13 +213,9 @@ fn judge_one(outcome: &Outcome, claim: &Claim) -> ClaimOutcome {
     let estimate = deciding.map(|(_, estimate)| estimate);
     // It holds if each part does, so the least sure part says how sure it is; it fails with one.
     let all: Option<Vec<f64>> = parts.iter().map(|part| part.p).collect();
+    let failed = parts.iter().filter(|part| part.verdict == Verdict::DoesNotHold);
     let p = match verdict {
-        Verdict::DoesNotHold => parts
-            .iter()
-            .filter(|part| part.verdict == Verdict::DoesNotHold)
-            .filter_map(|part| part.p)
-            .min_by(f64::total_cmp)
-            .map(|p| (p * parts.len() as f64).min(1.0)),
+        Verdict::DoesNotHold => failed.filter_map(|part| part.p).min_by(f64::total_cmp),
         _ => all.and_then(|p| p.into_iter().max_by(f64::total_cmp)),
     };
     ClaimOutcome {
@@ -219,7 +236,7 @@ fn judge_one(outcome: &Outcome, claim: &Claim) -> ClaimOutcome {
     }
 }
 
-fn judge_part(outcome: &Outcome, claim: &Claim, variant: &str) -> Part {
+fn judge_part(outcome: &Outcome, claim: &Claim, variant: &str, plan: &Plan) -> Part {
     let mut part = Part {
         variant: variant.to_owned(),
         verdict: Verdict::Undecided,
@@ -230,30 +247,24 @@ fn judge_part(outcome: &Outcome, claim: &Claim, variant: &str) -> Part {
         note: None,
     };
     let sides = Sides::of(outcome, claim, variant);
+    let closed = |part: Part, verdict, note| Part { verdict, note, ..part };
     if let Some(reason) = sides.nothing_to_compare() {
-        part.verdict = Verdict::NotApplicable;
-        part.note = Some(reason);
-        return part;
+        return closed(part, Verdict::NotApplicable, Some(reason));
     }
     let Some(sample) = sides.sample() else {
         let (verdict, why) = why_missing(outcome, claim, variant, &sides);
-        part.verdict = verdict;
-        part.note = Some(why);
-        return part;
+        return closed(part, verdict, Some(why));
     };
     part.estimate = Some(sample.estimate());
     if let Some(reason) = not_its_own_network(outcome, claim) {
-        part.verdict = Verdict::NotApplicable;
-        part.note = Some(reason);
-        return part;
+        return closed(part, Verdict::NotApplicable, Some(reason));
     }
-    let (planned, made) = (outcome.planned_blocks() as usize, outcome.blocks() as usize);
-    let is_last = !outcome.decided_early;
-    let Some(level) = sequential::level_of_last(planned, made, is_last) else {
+    let Some(level) = plan.level else {
         part.verdict = Verdict::Seen;
         return part;
     };
     if sample.blocks() < MIN_BLOCKS {
+        let made = outcome.blocks();
         part.verdict = Verdict::Seen;
         part.note = Some(format!("only {} of {made} blocks have both sides", sample.blocks()));
         return part;
@@ -261,18 +272,15 @@ fn judge_part(outcome: &Outcome, claim: &Claim, variant: &str) -> Part {
     part.deciding = sample.interval(level);
     let limits = limit::of(outcome, &sides);
     part.bound = limits.bound();
-    let mut evidence = Evidence::of(&sample, claim.holds);
+    // One that fails is enough for the whole claim to fail: each has its share of the error for that.
+    let mut evidence = Evidence::of(&sample, claim.holds).of_several(claim.each.len());
     let unlimited = evidence.verdict(level);
     limits.apply(claim.holds, &mut evidence);
     part.verdict = evidence.verdict(level);
     if unlimited.is_decided() && !part.verdict.is_decided() {
         part.note = limits.note();
     }
-    let looks = sequential::made(planned, made);
-    part.p = Some(
-        sequential::overall(&looks, planned.max(made), is_last, evidence.p())
-            .max(f64::MIN_POSITIVE),
-    );
+    part.p = Some(plan.overall(evidence.p()));
     part
 }
 

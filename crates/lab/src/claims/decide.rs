@@ -39,6 +39,14 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
+    /// The same of one of `tested` things that are all to hold. That all do is as sure as the least sure
+    /// one; that one does not is what chance finds more easily, the more there are (C. Bonferroni's
+    /// inequality).
+    pub(super) fn of_several(self, tested: usize) -> Self {
+        let share = |p: f64| (p * tested as f64).min(1.0);
+        Self { fails_above: share(self.fails_above), fails_below: share(self.fails_below), ..self }
+    }
+
     pub(super) fn of(sample: &Sample, threshold: Threshold) -> Self {
         let above = |limit| (2.0 * sample.tail_above(limit)).min(1.0);
         let below = |limit| (2.0 * sample.tail_below(limit)).min(1.0);

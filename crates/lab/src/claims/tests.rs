@@ -202,6 +202,29 @@ fn one_bad_run_is_not_the_limit_of_a_server() {
     assert_eq!(judged(6).verdict, Verdict::Holds, "it was driven to its limit in most blocks");
 }
 
+/// With three variants at the threshold one of them lies below it, by more than chance, in 7 of 100.
+#[test]
+fn one_of_several_fails_at_a_share_of_the_error() {
+    let judged = |each: &str| {
+        let claim = format!(
+            "compare = \"ratio\"\neach = {each}\nholds = {{ above = 1.0 }}\n\
+             a = {{ at = {{ idle = \"max\", rate = \"min\" }} }}\n\
+             b = {{ at = {{ idle = \"min\", rate = \"min\" }} }}"
+        );
+        let mut outcome = outcome_of(6, &claim, "latency_p50_us", |variant, idle, _, block| {
+            let centre = if variant == "one" { -0.134 } else { 0.0 };
+            Some(if idle > 0.0 { (centre + alternating(0.1, block)).exp() } else { 1.0 })
+        });
+        outcome.claims.remove(0)
+    };
+    let alone = judged("[\"one\"]");
+    assert_eq!(alone.verdict, Verdict::DoesNotHold);
+    assert!((0.026..0.049).contains(&alone.p.unwrap()), "{alone:?}");
+    let one_of_two = judged("[\"one\", \"two\"]");
+    assert_eq!(one_of_two.verdict, Verdict::Undecided, "{one_of_two:?}");
+    assert!(one_of_two.p.unwrap() > ERROR);
+}
+
 /// Six windows with a second of nothing are 5 of 100 even if only six in ten have one.
 #[test]
 fn equal_blocks_are_no_certainty() {

@@ -219,3 +219,26 @@ fn equal_values_keep_the_error() {
     });
     assert!(certain > 0.07, "{certain}");
 }
+
+/// A claim about three variants fails with one of them: each has a third of the error for that.
+#[test]
+fn a_claim_about_several_fails_no_more_often_than_about_one() {
+    let failed = |level: f64| {
+        let mut random = StdRng::seed_from_u64(7);
+        let wrong = (0..DRAWS)
+            .filter(|_| {
+                (0..3).any(|_| {
+                    let logs: Vec<f64> = (0..10).map(|_| normal(&mut random)).collect();
+                    2.0 * student::tail_below(&logs, 0.0) <= level
+                })
+            })
+            .count();
+        wrong as f64 / DRAWS as f64
+    };
+    // Of the 5 % one half is for *holds*.
+    let shared = failed(ERROR / 3.0);
+    assert!((0.018..=0.031).contains(&shared), "{shared}");
+    // The control: each by itself.
+    let alone = failed(ERROR);
+    assert!(alone > 0.06, "{alone}");
+}
