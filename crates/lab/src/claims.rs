@@ -3,8 +3,8 @@
 //! A claim compares two sides of the experiment inside each block (`sides`) and holds what the blocks
 //! say (`crate::statistics`) against a threshold (`decide`). What does not decide it: fewer blocks
 //! than [`crate::statistics::MIN_BLOCKS`], an interval that lies across the threshold, a reply rate
-//! where all that was offered was answered, a cost where the server had no idle CPU (`limit`), and an
-//! arm that is not there.
+//! where all that was offered was answered, a cost where the server had no idle CPU (`limit`), an
+//! arm that is not there, and too many blocks that lost one (`sides`).
 
 mod decide;
 mod limit;
@@ -81,8 +81,11 @@ pub struct Part {
     /// When the figure is a bound: the server was at the limit of its CPU.
     #[serde(default)]
     pub bound: Option<Bound>,
-    /// Why there are no data, or why they do not decide.
+    /// Why there are no data, why they do not decide, or what to know of them.
     pub note: Option<String>,
+    /// More blocks would change nothing: it lies at a limit, or something is not there.
+    #[serde(skip)]
+    is_final: bool,
 }
 
 /// A claim as judged.
@@ -126,7 +129,7 @@ impl ClaimOutcome {
     /// Whether more blocks would change nothing: it is decided, or a limit or an absence keeps it from
     /// being so.
     fn is_settled(&self) -> bool {
-        let settled = |part: &Part| part.verdict != Verdict::Seen && part.note.is_some();
+        let settled = |part: &Part| part.verdict != Verdict::Seen && part.is_final;
         match self.verdict {
             Verdict::Undecided => {
                 self.parts.iter().all(|part| part.verdict.is_decided() || settled(part))
@@ -245,9 +248,10 @@ fn judge_part(outcome: &Outcome, claim: &Claim, variant: &str, plan: &Plan) -> P
         p: None,
         bound: None,
         note: None,
+        is_final: false,
     };
     let sides = Sides::of(outcome, claim, variant);
-    let closed = |part: Part, verdict, note| Part { verdict, note, ..part };
+    let closed = |part: Part, verdict, note| Part { verdict, note, is_final: true, ..part };
     if let Some(reason) = sides.nothing_to_compare() {
         return closed(part, Verdict::NotApplicable, Some(reason));
     }
@@ -271,15 +275,30 @@ fn judge_part(outcome: &Outcome, claim: &Claim, variant: &str, plan: &Plan) -> P
     }
     part.deciding = sample.interval(level);
     let limits = limit::of(outcome, &sides);
-    part.bound = limits.bound();
+    part.bound = limits.bound().or((sample.endless() > 0).then_some(Bound::AtLeast));
     // One that fails is enough for the whole claim to fail: each has its share of the error for that.
     let mut evidence = Evidence::of(&sample, claim.holds).of_several(claim.each.len());
     let unlimited = evidence.verdict(level);
     limits.apply(claim.holds, &mut evidence);
-    part.verdict = evidence.verdict(level);
-    if unlimited.is_decided() && !part.verdict.is_decided() {
-        part.note = limits.note();
+    let mut notes = Vec::new();
+    if unlimited.is_decided() && !evidence.verdict(level).is_decided() {
+        notes.extend(limits.note());
+        part.is_final = true;
     }
+    if sample.endless() > 0 {
+        notes.push(format!(
+            "in {} of {} blocks side b is 0: its ratio counts as above every limit",
+            sample.endless(),
+            sample.blocks()
+        ));
+    }
+    let lost = sides.lost();
+    notes.extend(lost.note());
+    if lost.are_too_many() {
+        evidence = Evidence::NONE;
+    }
+    part.verdict = evidence.verdict(level);
+    part.note = (!notes.is_empty()).then(|| notes.join("; "));
     part.p = Some(plan.overall(evidence.p()));
     part
 }

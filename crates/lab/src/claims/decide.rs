@@ -39,6 +39,9 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
+    /// None, for anything.
+    pub(super) const NONE: Self = Self { holds: 1.0, fails_above: 1.0, fails_below: 1.0 };
+
     /// The same of one of `tested` things that are all to hold. That all do is as sure as the least sure
     /// one; that one does not is what chance finds more easily, the more there are (C. Bonferroni's
     /// inequality).

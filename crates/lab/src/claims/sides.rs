@@ -18,6 +18,9 @@ const COUNTED: &[(&str, &str, &str)] = &[
     ("completed_share", "requests_completed", "requests_scheduled"),
 ];
 
+/// The largest share of the blocks that may lack a side.
+const MOST_LOST: f64 = 0.2;
+
 /// One side, with the runs that it speaks of.
 pub(super) struct Arm<'a> {
     pub(super) side: &'a Side,
@@ -114,6 +117,57 @@ impl<'a> Sides<'a> {
         };
         Some((sum(hits)? as u64, sum(trials)? as u64))
     }
+
+    /// The blocks that lack a side.
+    pub(super) fn lost(&self) -> Lost {
+        let blocks = self.outcome.blocks();
+        let mut lost = Lost::default();
+        for (block, (a, b)) in (0..blocks).zip(self.pairs()) {
+            let compare = self.claim.compare;
+            let compared = |a| compare.is_endless(a, b) || compare.of(a, b).is_some();
+            if a.is_some_and(compared) {
+                lost.of += 1;
+                continue;
+            }
+            let lacks_b = self.b.as_ref().filter(|_| b.is_none());
+            let lacking = Some(&self.a).filter(|_| a.is_none()).into_iter().chain(lacks_b);
+            let runs: Vec<&Run> = lacking.flat_map(|arm| arm.tried(self.outcome, block)).collect();
+            // The last block may have ended before it came to them; what ended it did not choose.
+            if block + 1 < blocks || a.is_some() && b.is_some() || !runs.is_empty() {
+                lost.of += 1;
+                lost.blocks += 1;
+                let is_latency = self.claim.metric.starts_with("latency_");
+                let why = |run: &&Run| {
+                    let doubt = run.raw.latency_doubt().filter(|_| is_latency);
+                    run.reason.clone().or(doubt.map(str::to_owned))
+                };
+                lost.reason = runs.iter().rev().find_map(why).or(lost.reason);
+            }
+        }
+        lost
+    }
+}
+
+/// Blocks that lack a side although the experiment came to it: the server died, the generator was kept
+/// from its work. They are not lost by chance alone: what is left may be the better part.
+#[derive(Debug, Default)]
+pub(super) struct Lost {
+    blocks: usize,
+    of: usize,
+    reason: Option<String>,
+}
+
+impl Lost {
+    /// Whether what is left decides nothing.
+    pub(super) fn are_too_many(&self) -> bool {
+        self.blocks as f64 > MOST_LOST * self.of as f64
+    }
+
+    /// In words, if there are any.
+    pub(super) fn note(&self) -> Option<String> {
+        let why = self.reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"));
+        (self.blocks > 0).then(|| format!("{} of {} blocks lack a side{why}", self.blocks, self.of))
+    }
 }
 
 impl Arm<'_> {
@@ -141,6 +195,20 @@ impl Arm<'_> {
         (0..blocks)
             .map(|block| self.value(outcome, chosen[half(outcome.blocks(), block)]?, block))
             .collect()
+    }
+
+    /// The runs of `block` where it is read, whether they count or not.
+    fn tried<'o>(&'o self, outcome: &'o Outcome, block: u32) -> impl Iterator<Item = &'o Run> {
+        let read = self.at(outcome, block);
+        outcome.runs.iter().filter(move |run| {
+            let name = run.cell.variant.as_str();
+            let is_read = match self.side.take {
+                Take::Median => self.points.contains(&run.cell.point),
+                _ => read.is_none_or(|point| run.cell.point == *point),
+            };
+            let is_named = name == self.variant || Some(name) == self.side.minus.as_deref();
+            run.block == block && is_named && is_read
+        })
     }
 
     /// The point at which `block` is read.

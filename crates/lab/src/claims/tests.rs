@@ -244,6 +244,57 @@ fn equal_blocks_are_no_certainty() {
     assert_eq!((all.verdict, all.p), (Verdict::Holds, Some(2.0 / 64.0)));
 }
 
+/// What is left when the server dies in most blocks are the blocks that it survived.
+#[test]
+fn blocks_that_are_lost_are_told_and_not_too_many() {
+    let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { below = 0.5 }\n\
+        a = { at = { idle = \"max\", rate = \"min\" } }\n\
+        b = { at = { idle = \"min\", rate = \"min\" } }";
+    let measured = |blocks: u32, lost: u32| {
+        outcome_of(blocks, claim, "latency_p50_us", |_, idle, _, block| {
+            let a = (block >= lost).then_some(0.4 + alternating(0.01, block));
+            if idle > 0.0 { a } else { Some(1.0) }
+        })
+    };
+    let part = |outcome: &Outcome| {
+        let part = &outcome.claims[0].parts[0];
+        (part.verdict, part.note.clone())
+    };
+    assert_eq!(part(&measured(20, 0)), (Verdict::Holds, None));
+    let note = |blocks| Some(format!("{blocks} of 20 blocks lack a side (it would not)"));
+    assert_eq!(part(&measured(20, 4)), (Verdict::Holds, note(4)));
+    assert_eq!(part(&measured(20, 5)), (Verdict::Undecided, note(5)));
+    assert_eq!(part(&measured(20, 14)), (Verdict::Undecided, note(14)));
+    // What the time or a person cut short did not choose.
+    let mut cut = measured(7, 0);
+    cut.runs.retain(|run| run.block < 6 || run.cell.point["idle"] == Value::Number(0.0));
+    cut.conclude();
+    assert_eq!(part(&cut), (Verdict::Holds, None));
+}
+
+#[test]
+fn a_ratio_to_nothing_is_not_left_out() {
+    let judged = |holds: &str, zeros: u32| {
+        let claim = format!(
+            "compare = \"ratio\"\neach = [\"one\"]\nholds = {holds}\n\
+             a = {{ at = {{ idle = \"max\", rate = \"min\" }} }}\n\
+             b = {{ at = {{ idle = \"min\", rate = \"min\" }} }}"
+        );
+        let mut outcome = outcome_of(10, &claim, "latency_p50_us", |_, idle, _, block| {
+            let b = if block < zeros { 0.0 } else { 1.0 };
+            Some(if idle > 0.0 { 0.4 + alternating(0.01, block) } else { b })
+        });
+        outcome.claims.remove(0)
+    };
+    let below = "{ below = 0.5 }";
+    assert_eq!(judged(below, 0).verdict, Verdict::Holds);
+    let claim = judged(below, 4);
+    assert_eq!((claim.verdict, claim.bound), (Verdict::Undecided, Some(Bound::AtLeast)));
+    assert!(claim.parts[0].note.as_ref().unwrap().contains("in 4 of 10 blocks"), "{claim:?}");
+    assert_eq!(judged(below, 9).verdict, Verdict::DoesNotHold);
+    assert_eq!(judged("{ above = 0.5 }", 9).verdict, Verdict::Holds);
+}
+
 #[test]
 fn the_variant_nearest_to_failing_decides() {
     let claim = "compare = \"ratio\"\neach = [\"one\", \"two\"]\nholds = { above = 2.0 }\n\

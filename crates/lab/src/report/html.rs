@@ -120,7 +120,7 @@ fn measured(value: Option<f64>, low: Option<f64>, high: Option<f64>) -> String {
         || "–".to_owned(),
         |value| {
             let interval = format::ends(low, high);
-            let interval = if interval.is_empty() { "one block".into() } else { interval };
+            let interval = if interval.is_empty() { "no interval".into() } else { interval };
             format!("{}<small>{interval}</small>", format::number(value))
         },
     )

@@ -2,7 +2,7 @@
 
 use super::format;
 use crate::{
-    claims::Bound,
+    claims::{Bound, Verdict},
     metric, plan,
     result::{CellSummary, Outcome, VariantOutcome},
     statistics::Estimate,
@@ -164,9 +164,16 @@ pub fn notes(outcome: &Outcome, width: u16) -> String {
         ));
     }
     for claim in &outcome.claims {
-        let undecided = claim.parts.iter().filter(|part| part.estimate.is_some());
-        for why in undecided.filter_map(|part| part.note.as_ref()) {
-            note(format!("{} is undecided: {why}", claim.id));
+        let measured = claim.parts.iter().filter(|part| part.estimate.is_some());
+        for (part, why) in measured.filter_map(|part| Some((part, part.note.as_ref()?))) {
+            let verdict = match part.verdict {
+                Verdict::Undecided => "is undecided",
+                Verdict::Holds => "holds",
+                Verdict::DoesNotHold => "does not hold",
+                Verdict::Seen => "is seen, not decided",
+                Verdict::NotApplicable => "is not applicable here",
+            };
+            note(format!("{} {verdict}: {why}", claim.id));
         }
     }
     for text in &outcome.notes {

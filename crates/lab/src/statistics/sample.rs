@@ -24,6 +24,11 @@ impl Compare {
             Self::Ratio => Some(a / b.filter(|&b| b != 0.0)?),
         }
     }
+
+    /// Whether it is a ratio above every limit: something to nothing.
+    pub fn is_endless(self, a: f64, b: Option<f64>) -> bool {
+        self == Self::Ratio && a > 0.0 && b == Some(0.0)
+    }
 }
 
 /// On which scale values are summed up.
@@ -41,29 +46,31 @@ pub struct Sample {
     /// On the scale.
     values: Vec<f64>,
     scale: Scale,
+    /// So many blocks have a ratio above every limit beside these.
+    endless: usize,
     /// Hits and trials, where the values are shares of counted things.
     counts: Option<(u64, u64)>,
 }
 
 impl Sample {
-    /// The comparison inside each block that has both sides. `None` when no block has. On a
-    /// logarithmic scale if `may_be_log`, it is no difference, and all values are positive.
+    /// The comparison inside each block that has both sides. `None` when no block has one with an end. On
+    /// a logarithmic scale if `may_be_log`, it is no difference, and all values are positive.
     pub fn of(
         pairs: impl IntoIterator<Item = (Option<f64>, Option<f64>)>,
         compare: Compare,
         may_be_log: bool,
     ) -> Option<Self> {
-        let mut values: Vec<f64> = pairs
-            .into_iter()
-            .filter_map(|(a, b)| compare.of(a?, b))
-            .filter(|x| x.is_finite())
-            .collect();
+        let pairs: Vec<(f64, Option<f64>)> =
+            pairs.into_iter().filter_map(|(a, b)| Some((a?, b))).collect();
+        let endless = pairs.iter().filter(|&&(a, b)| compare.is_endless(a, b)).count();
+        let compared = pairs.into_iter().filter_map(|(a, b)| compare.of(a, b));
+        let mut values: Vec<f64> = compared.filter(|x| x.is_finite()).collect();
         let log = may_be_log && compare != Compare::Difference && values.iter().all(|&x| x > 0.0);
         let scale = if log { Scale::Log } else { Scale::Linear };
         if log {
             values.iter_mut().for_each(|value| *value = value.ln());
         }
-        (!values.is_empty()).then_some(Self { values, scale, counts: None })
+        (!values.is_empty()).then_some(Self { values, scale, endless, counts: None })
     }
 
     /// Says that the values are shares: so many hits of so many trials in all blocks together.
@@ -79,7 +86,12 @@ impl Sample {
 
     /// How many blocks have both sides.
     pub fn blocks(&self) -> usize {
-        self.values.len()
+        self.values.len() + self.endless
+    }
+
+    /// How many of them have a ratio above every limit.
+    pub fn endless(&self) -> usize {
+        self.endless
     }
 
     fn back(&self, value: f64) -> f64 {
@@ -99,8 +111,12 @@ impl Sample {
     }
 
     /// The interval that misses the true value with probability `error`: Student's; of counted shares
-    /// the wider of that and the exact one. None with one block, but of counted shares.
+    /// the wider of that and the exact one. None with one block, but of counted shares; none where a
+    /// block has a ratio without end.
     pub fn interval(&self, error: f64) -> Option<Interval> {
+        if self.endless > 0 {
+            return None;
+        }
         let (_, interval) = student::interval(&self.values, error);
         let interval =
             interval.map(|i| Interval { low: self.back(i.low), high: self.back(i.high) });
@@ -112,7 +128,8 @@ impl Sample {
         }))
     }
 
-    /// The mean, its interval, and the ranks' beside it.
+    /// The mean, its interval, and the ranks' beside it. Where blocks have ratios without end the mean is
+    /// that of the others, and no interval is known.
     pub fn estimate(&self) -> Estimate {
         let (mean, _) = student::interval(&self.values, ERROR);
         let value = match self.counts {
@@ -120,14 +137,14 @@ impl Sample {
             _ => self.back(mean),
         };
         let interval = self.interval(1.0 - CONFIDENCE);
-        let rank = rank::estimate(&self.values, ERROR);
+        let rank = rank::estimate(&self.values, ERROR).filter(|_| self.endless == 0);
         let rank_interval = rank.and_then(|(_, interval)| interval);
         Estimate {
             value,
             // The way to the logarithm and back costs the last digits.
             low: interval.map(|i| i.low.min(value)),
             high: interval.map(|i| i.high.max(value)),
-            blocks: self.values.len(),
+            blocks: self.blocks(),
             rank_value: rank.filter(|_| self.values.len() > 1).map(|(v, _)| self.back(v)),
             rank: rank_interval
                 .map(|i| Interval { low: self.back(i.low), high: self.back(i.high) }),
@@ -135,15 +152,24 @@ impl Sample {
     }
 
     /// The probability of figures so far above `limit` if the truth were at it: small where they speak
-    /// for *above*.
+    /// for *above*. Where blocks have ratios without end, which have no mean, by the number of blocks on
+    /// each side of the limit: the sign test.
     pub fn tail_above(&self, limit: f64) -> f64 {
+        if self.endless > 0 {
+            let above = self.values.iter().filter(|&&value| value > self.forth(limit)).count();
+            let above = (above + self.endless) as u64;
+            return binomial::tail_above(above, self.blocks() as u64, 0.5);
+        }
         let blocks = student::tail_above(&self.values, self.forth(limit));
         let exact = self.counts.map(|(hits, trials)| binomial::tail_above(hits, trials, limit));
         blocks.max(exact.unwrap_or(0.0))
     }
 
-    /// The same for *below*.
+    /// The same for *below*, for which a ratio without end never speaks.
     pub fn tail_below(&self, limit: f64) -> f64 {
+        if self.endless > 0 {
+            return 1.0;
+        }
         let blocks = student::tail_below(&self.values, self.forth(limit));
         let exact = self.counts.map(|(hits, trials)| binomial::tail_below(hits, trials, limit));
         blocks.max(exact.unwrap_or(0.0))
@@ -174,6 +200,24 @@ mod tests {
         let pairs = [(Some(4.0), Some(2.0)), (None, Some(1.0)), (Some(9.0), None)];
         assert_eq!(paired(pairs, Compare::Ratio).unwrap().blocks, 1);
         assert_eq!(paired([(Some(1.0), Some(0.0))], Compare::Ratio), None);
+    }
+
+    /// They were left out, which speaks for *below*.
+    #[test]
+    fn a_ratio_to_nothing_is_above_every_limit() {
+        let pairs = |endless: usize| {
+            (0..10).map(move |block| (Some(0.4), Some(if block < endless { 0.0 } else { 1.0 })))
+        };
+        let sample = |endless| Sample::of(pairs(endless), Compare::Ratio, true).unwrap();
+        let four = sample(4);
+        assert_eq!((four.blocks(), four.endless(), four.tail_below(0.5)), (10, 4, 1.0));
+        assert!(four.tail_above(0.5) > 0.5 && four.interval(0.05).is_none());
+        let estimate = four.estimate();
+        assert!((estimate.value - 0.4).abs() < 1e-12 && estimate.high.is_none());
+        assert!((sample(9).tail_above(0.5) - 11.0 / 1024.0).abs() < 1e-9);
+        // Nothing to nothing is no ratio.
+        let nothing = [(Some(0.0), Some(0.0)), (Some(1.0), Some(2.0))];
+        assert_eq!(Sample::of(nothing, Compare::Ratio, true).unwrap().blocks(), 1);
     }
 
     #[test]
