@@ -239,7 +239,41 @@ fn judge_one(outcome: &Outcome, claim: &Claim) -> ClaimOutcome {
     }
 }
 
+/// Judges a claim for one variant: where it speaks of each of several points, at each, and the worst is
+/// what it comes to.
 fn judge_part(outcome: &Outcome, claim: &Claim, variant: &str, plan: &Plan) -> Part {
+    let points = Sides::of(outcome, claim, variant).each_point();
+    // One that fails is enough for the whole claim to fail: each has its share of the error for that.
+    let tested = claim.each.len() * points.len();
+    let mut judged: Vec<Part> = points
+        .iter()
+        .map(|sides| judge_sides(outcome, claim, variant, sides, tested, plan))
+        .collect();
+    let verdict = of_all(&judged);
+    let p = |index: &usize| judged[*index].p.unwrap_or(1.0);
+    let worst = (0..judged.len()).filter(|&index| judged[index].verdict == verdict);
+    let worst = match verdict {
+        Verdict::DoesNotHold => worst.min_by(|a, b| p(a).total_cmp(&p(b))),
+        _ => worst.max_by(|a, b| p(a).total_cmp(&p(b))),
+    };
+    let worst = worst.expect("a claim speaks of one point at least");
+    let mut part = judged.swap_remove(worst);
+    if points.len() > 1 && matches!(verdict, Verdict::DoesNotHold | Verdict::Undecided) {
+        let place = crate::report::point_text(outcome, &points[worst].a.points[0]);
+        part.note =
+            Some(part.note.map_or(format!("at {place}"), |why| format!("at {place}: {why}")));
+    }
+    part
+}
+
+fn judge_sides(
+    outcome: &Outcome,
+    claim: &Claim,
+    variant: &str,
+    sides: &Sides<'_>,
+    tested: usize,
+    plan: &Plan,
+) -> Part {
     let mut part = Part {
         variant: variant.to_owned(),
         verdict: Verdict::Undecided,
@@ -250,13 +284,12 @@ fn judge_part(outcome: &Outcome, claim: &Claim, variant: &str, plan: &Plan) -> P
         note: None,
         is_final: false,
     };
-    let sides = Sides::of(outcome, claim, variant);
     let closed = |part: Part, verdict, note| Part { verdict, note, is_final: true, ..part };
     if let Some(reason) = sides.nothing_to_compare() {
         return closed(part, Verdict::NotApplicable, Some(reason));
     }
     let Some(sample) = sides.sample() else {
-        let (verdict, why) = why_missing(outcome, claim, variant, &sides);
+        let (verdict, why) = why_missing(outcome, claim, variant, sides);
         return closed(part, verdict, Some(why));
     };
     part.estimate = Some(sample.estimate());
@@ -274,10 +307,11 @@ fn judge_part(outcome: &Outcome, claim: &Claim, variant: &str, plan: &Plan) -> P
         return part;
     }
     part.deciding = sample.interval(level);
-    let limits = limit::of(outcome, &sides);
+    let limits = limit::of(outcome, sides);
     part.bound = limits.bound().or((sample.endless() > 0).then_some(Bound::AtLeast));
-    // One that fails is enough for the whole claim to fail: each has its share of the error for that.
-    let mut evidence = Evidence::of(&sample, claim.holds).of_several(claim.each.len());
+    let here = sides.sample_here();
+    let against = here.as_ref().map(|here| Evidence::of(here, claim.holds));
+    let mut evidence = Evidence::of(&sample, claim.holds).against(against).of_several(tested);
     let unlimited = evidence.verdict(level);
     limits.apply(claim.holds, &mut evidence);
     let mut notes = Vec::new();
@@ -298,6 +332,9 @@ fn judge_part(outcome: &Outcome, claim: &Claim, variant: &str, plan: &Plan) -> P
         evidence = Evidence::NONE;
     }
     part.verdict = evidence.verdict(level);
+    if let (Verdict::DoesNotHold, Some(here)) = (part.verdict, here) {
+        part.estimate = Some(here.estimate());
+    }
     part.note = (!notes.is_empty()).then(|| notes.join("; "));
     part.p = Some(plan.overall(evidence.p()));
     part

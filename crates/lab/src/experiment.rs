@@ -470,6 +470,9 @@ pub enum Take {
     Min,
     /// The median.
     Median,
+    /// None of them: each is judged by itself, and the claim holds if it holds at each. For what is said
+    /// of all points, such as that nothing fails anywhere.
+    Each,
 }
 
 /// When a claim holds: the figures lie there by more than chance. It does not hold when they lie on

@@ -42,6 +42,11 @@ impl Evidence {
     /// None, for anything.
     pub(super) const NONE: Self = Self { holds: 1.0, fails_above: 1.0, fails_below: 1.0 };
 
+    /// The same, with what `other` says against the claim.
+    pub(super) fn against(self, other: Option<Self>) -> Self {
+        other.map_or(self, |other| Self { holds: self.holds, ..other })
+    }
+
     /// The same of one of `tested` things that are all to hold. That all do is as sure as the least sure
     /// one; that one does not is what chance finds more easily, the more there are (C. Bonferroni's
     /// inequality).

@@ -22,11 +22,14 @@ const COUNTED: &[(&str, &str, &str)] = &[
 const MOST_LOST: f64 = 0.2;
 
 /// One side, with the runs that it speaks of.
+#[derive(Clone)]
 pub(super) struct Arm<'a> {
     pub(super) side: &'a Side,
     pub(super) variant: &'a str,
     pub(super) metric: &'a str,
     pub(super) points: Vec<Point>,
+    /// Where each point is judged by itself: all of them, this one too.
+    all: Vec<Point>,
 }
 
 /// Both sides of a claim for one variant.
@@ -44,8 +47,24 @@ impl<'a> Sides<'a> {
             variant: side.variant.as_deref().unwrap_or(variant),
             metric: side.metric.as_deref().unwrap_or(&claim.metric),
             points: points(outcome, side),
+            all: Vec::new(),
         };
         Self { outcome, claim, a: arm(&claim.a), b: claim.b.as_ref().map(arm) }
+    }
+
+    /// The comparisons that it is made of: one for each point of side a, where the claim speaks of each.
+    pub(super) fn each_point(self) -> Vec<Self> {
+        if self.a.side.take != Take::Each || self.a.points.len() < 2 {
+            return vec![self];
+        }
+        let Self { outcome, claim, a, b } = self;
+        let at = |point: &Point| Self {
+            outcome,
+            claim,
+            a: Arm { points: vec![point.clone()], all: a.points.clone(), ..a },
+            b: b.clone(),
+        };
+        a.points.iter().map(at).collect()
     }
 
     pub(super) fn arms(&self) -> impl Iterator<Item = &Arm<'a>> {
@@ -92,27 +111,43 @@ impl<'a> Sides<'a> {
         self.pairs().iter().any(|(a, b)| a.is_some() && (b.is_some() || self.b.is_none()))
     }
 
-    /// What the blocks say. `None` when none has both sides.
+    /// What the blocks say. `None` when none has both sides. Of a share that is judged at each of several
+    /// points the requests are counted at all of them: that none of few fails says little.
     pub(super) fn sample(&self) -> Option<Sample> {
+        self.counted(&self.a.all)
+    }
+
+    /// The same with the requests of this point alone, where that is another thing: what fails at one of
+    /// many points is not to drown in all requests.
+    pub(super) fn sample_here(&self) -> Option<Sample> {
+        if self.a.all.is_empty() { None } else { self.counted(&[]) }
+    }
+
+    /// What the blocks say, with the counts of `points`, or of those that are read.
+    fn counted(&self, points: &[Point]) -> Option<Sample> {
         let sample = Sample::of(self.pairs(), self.claim.compare, self.claim.holds.is_positive())?;
-        Some(match self.counts() {
+        Some(match self.counts(points) {
             Some((hits, trials)) => sample.counted(hits, trials),
             None => sample,
         })
     }
 
     /// Hits and trials of all blocks, when a share of counted things is compared with nothing.
-    fn counts(&self) -> Option<(u64, u64)> {
+    fn counts(&self, points: &[Point]) -> Option<(u64, u64)> {
         let (_, hits, trials) =
             COUNTED.iter().find(|(share, ..)| self.b.is_none() && *share == self.a.metric)?;
         if self.a.side.minus.is_some() {
             return None;
         }
         let sum = |name: &str| -> Option<f64> {
-            let arm = Arm { metric: name, points: self.a.points.clone(), ..self.a };
-            let chosen = |block| self.a.at(self.outcome, block);
+            let arm = Arm { metric: name, ..self.a.clone() };
+            let of_block = |block| -> Vec<&Point> {
+                let read = || self.a.at(self.outcome, block).into_iter().collect();
+                if points.is_empty() { read() } else { points.iter().collect() }
+            };
             (0..self.outcome.blocks())
-                .filter_map(|block| arm.value(self.outcome, chosen(block)?, block))
+                .flat_map(|block| of_block(block).into_iter().map(move |point| (block, point)))
+                .filter_map(|(block, point)| arm.value(self.outcome, point, block))
                 .reduce(|a, b| a + b)
         };
         Some((sum(hits)? as u64, sum(trials)? as u64))

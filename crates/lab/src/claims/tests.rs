@@ -202,6 +202,48 @@ fn one_bad_run_is_not_the_limit_of_a_server() {
     assert_eq!(judged(6).verdict, Verdict::Holds, "it was driven to its limit in most blocks");
 }
 
+/// A fault that wanders from rate to rate was read where it was not: what is said of every rate is
+/// judged at every rate.
+#[test]
+fn a_claim_about_every_rate_sees_each_of_them() {
+    let judged = |take: &str, per_run: f64, failed: &dyn Fn(f64, u32) -> f64| {
+        let claim = format!(
+            "compare = \"value\"\neach = [\"one\"]\nholds = {{ below = 0.0001 }}\n\
+             a = {{ at = {{ idle = \"max\" }}, over = [\"rate\"], take = \"{take}\" }}"
+        );
+        let mut outcome =
+            outcome_of(6, &claim, "error_share", |_, _, rate, block| Some(failed(rate, block)));
+        for run in &mut outcome.runs {
+            let hits = run.metrics["error_share"] * per_run;
+            run.metrics.insert("requests_scheduled".into(), per_run);
+            run.metrics.insert("requests_failed".into(), hits);
+        }
+        outcome.conclude();
+        outcome.claims.remove(0)
+    };
+    let wandering = |rate: f64, block: u32| {
+        let at = if [2, 3].contains(&block) { 20.0 } else { 10.0 };
+        if rate == at { 0.05 } else { 0.0 }
+    };
+    assert_eq!(judged("max", 20_000.0, &wandering).verdict, Verdict::Holds, "the fault");
+    let claim = judged("each", 20_000.0, &wandering);
+    assert_ne!(claim.verdict, Verdict::Holds, "{claim:?}");
+    assert!(claim.value.unwrap() > 0.01, "{claim:?}");
+
+    let steady =
+        |rate: f64, block: u32| if rate == 20.0 { 0.05 + alternating(0.01, block) } else { 0.0 };
+    let claim = judged("each", 20_000.0, &steady);
+    assert_eq!(claim.verdict, Verdict::DoesNotHold);
+    assert_eq!(claim.parts[0].note.as_deref(), Some("at idle 100, rate 20"));
+    assert!((claim.value.unwrap() - 0.05).abs() < 1e-4, "of that rate: {claim:?}");
+    let once = |rate: f64, block: u32| if rate == 20.0 && block == 4 { 0.05 } else { 0.0 };
+    assert_eq!(judged("each", 20_000.0, &once).verdict, Verdict::Undecided);
+    // 24,000 at a rate are too few to say it of that rate; of 48,000 in all it can be said.
+    let none = |_: f64, _: u32| 0.0;
+    assert_eq!(judged("each", 4_000.0, &none).verdict, Verdict::Holds);
+    assert_eq!(judged("each", 2_000.0, &none).verdict, Verdict::Undecided);
+}
+
 /// With three variants at the threshold one of them lies below it, by more than chance, in 7 of 100.
 #[test]
 fn one_of_several_fails_at_a_share_of_the_error() {

@@ -49,6 +49,16 @@ fn mistakes_are_named() {
 }
 
 #[test]
+fn each_point_is_for_the_side_that_is_compared() {
+    let said = said_of(
+        "gammo-fig1-2",
+        "b = { variant = \"epoll\", over = [\"rate\"], take = \"max\" }",
+        "b = { variant = \"epoll\", over = [\"rate\"], take = \"each\" }",
+    );
+    assert!(said.contains("is for side a"), "{said}");
+}
+
+#[test]
 fn margins_primaries_and_quick_forms() {
     for (id, old, new, expected) in [
         ("idle", "within = [0.9, 1.1]", "within = [1.1, 0.9]", "the lower limit comes first"),

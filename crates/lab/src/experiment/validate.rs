@@ -2,7 +2,7 @@
 
 use super::{
     Axis, Budget, CLIENTS, Claim, Experiment, IDLE, PAPERS, PHASE, RATE, REQUEST, RelativeTo,
-    SaturationOf, Side, Subject, Threshold, Value,
+    SaturationOf, Side, Subject, Take, Threshold, Value,
 };
 use crate::{kernel_calls::MAX_FUNCTIONS, metric, statistics::Compare};
 use anyhow::{Context as _, bail, ensure};
@@ -206,6 +206,10 @@ impl Experiment {
             }
             _ => {}
         }
+        ensure!(
+            claim.b.as_ref().is_none_or(|b| b.take != Take::Each),
+            "b: take = \"each\" is for side a, whose points are then each compared with b"
+        );
         for (letter, side) in [("a", Some(&claim.a)), ("b", claim.b.as_ref())] {
             if let Some(side) = side {
                 self.check_side(side, claim.full_form_only, names, axes)
