@@ -15,7 +15,7 @@ pub(crate) use limit::{COST, is_saturated};
 
 use crate::{
     experiment::{Claim, ReceiveOn, Threshold},
-    result::{Outcome, Status},
+    result::{Look, Outcome, Status},
     statistics::{ERROR, Estimate, Interval, MIN_BLOCKS, holm, sequential},
 };
 use decide::Evidence;
@@ -142,6 +142,38 @@ impl ClaimOutcome {
 
 /// Judges every claim of the experiment.
 pub fn judge(outcome: &Outcome) -> Vec<ClaimOutcome> {
+    match spent_after(outcome) {
+        Some(blocks) => judge_first(outcome, blocks),
+        None => judge_all(outcome),
+    }
+}
+
+/// After how many blocks an earlier part of this run had spent all of the error, since it was then to be
+/// its end.
+fn spent_after(outcome: &Outcome) -> Option<u32> {
+    let now = outcome.blocks();
+    // With fewer blocks nothing could be decided, and nothing was spent.
+    let spent = |look: &&Look| look.is_last && (MIN_BLOCKS as u32..now).contains(&look.blocks);
+    outcome.looks.iter().filter(spent).map(|look| look.blocks).min()
+}
+
+/// Judges by the first blocks alone. Who has seen the verdict and goes on for want of a better one would
+/// spend the error twice.
+fn judge_first(outcome: &Outcome, blocks: u32) -> Vec<ClaimOutcome> {
+    let mut first = outcome.clone();
+    first.runs.retain(|run| run.block < blocks);
+    let mut judged = judge_all(&first);
+    let why = format!(
+        "judged by the first {blocks} blocks: then the time was over, and with it the error was spent"
+    );
+    for part in judged.iter_mut().flat_map(|claim| &mut claim.parts) {
+        part.is_final = true;
+        part.note = Some(part.note.take().map_or_else(|| why.clone(), |note| note + "; " + &why));
+    }
+    judged
+}
+
+fn judge_all(outcome: &Outcome) -> Vec<ClaimOutcome> {
     let experiment = &outcome.experiment;
     let mut judged: Vec<ClaimOutcome> =
         experiment.claim.iter().map(|claim| judge_one(outcome, claim)).collect();
@@ -163,8 +195,13 @@ pub fn judge(outcome: &Outcome) -> Vec<ClaimOutcome> {
 }
 
 /// Whether nothing is left that more blocks could decide: of the primary claims, or of all where none
-/// is primary.
+/// is primary. Never between two planned looks: a run that is gone on from has all its blocks of before
+/// from its first block on.
 pub fn all_settled(outcome: &Outcome) -> bool {
+    let looks = sequential::planned(outcome.planned_blocks() as usize);
+    if !looks.contains(&(outcome.blocks() as usize)) {
+        return false;
+    }
     let any_primary = outcome.experiment.claim.iter().any(|claim| claim.primary);
     judge(outcome)
         .iter()
@@ -183,10 +220,12 @@ struct Plan {
 
 impl Plan {
     fn of(outcome: &Outcome) -> Self {
-        let (made, planned) = (outcome.blocks() as usize, outcome.planned_blocks() as usize);
-        let looks = sequential::made(planned, made);
-        let (blocks, is_last) = (planned.max(made), !outcome.decided_early);
-        let level = sequential::level_of_last(planned, made, is_last);
+        let made = outcome.blocks() as usize;
+        let planned = outcome.planned_blocks() as usize;
+        let shown: Vec<usize> = outcome.looks.iter().map(|look| look.blocks as usize).collect();
+        let looks = sequential::made(planned, &shown, made);
+        let (blocks, is_last) = (planned.max(made), outcome.is_at_its_end());
+        let level = sequential::level_of_last(&looks, blocks, is_last);
         Self { looks, blocks, is_last, level }
     }
 

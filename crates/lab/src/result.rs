@@ -113,6 +113,17 @@ pub struct CellSummary {
     pub reason: Option<String>,
 }
 
+/// That what was measured was judged and shown: the end of a run, or of a part of one that was gone on
+/// from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Look {
+    /// After so many blocks.
+    pub blocks: u32,
+    /// It was to be the last, since the time was over or all blocks were made: it spent all that was left
+    /// of the error.
+    pub is_last: bool,
+}
+
 /// All of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Outcome {
@@ -135,6 +146,10 @@ pub struct Outcome {
     /// It ended at a look at which all was decided, before its last block.
     #[serde(default)]
     pub decided_early: bool,
+    /// When it was judged and shown. Whoever goes on from it hands them on: each look that is forgotten
+    /// spends a part of the error again.
+    #[serde(default)]
+    pub looks: Vec<Look>,
     /// What a reader should know: shortened runs, invalid runs, a shared CPU.
     pub notes: Vec<String>,
     /// The machine.
@@ -173,7 +188,24 @@ impl Outcome {
     /// Computes [`Outcome::cells`] and [`Outcome::claims`] from the runs.
     pub fn conclude(&mut self) {
         self.cells = self.summaries();
+        self.note_look();
         self.claims = claims::judge(self);
+    }
+
+    /// Whether nothing is to follow: neither a person nor a plan ended it, so that what was seen has
+    /// nothing to do with its end.
+    pub(crate) fn is_at_its_end(&self) -> bool {
+        let blocks = self.blocks();
+        let was = self.looks.iter().any(|look| look.blocks == blocks && look.is_last);
+        was || !(self.interrupted || self.decided_early)
+    }
+
+    fn note_look(&mut self) {
+        let look = Look { blocks: self.blocks(), is_last: self.is_at_its_end() };
+        if look.blocks > 0 {
+            self.looks.retain(|earlier| earlier.blocks != look.blocks);
+            self.looks.push(look);
+        }
     }
 
     fn summaries(&self) -> Vec<CellSummary> {

@@ -174,6 +174,7 @@ impl<'a> Conduct<'a> {
                 elapsed_s: 0.0,
                 interrupted: false,
                 decided_early: false,
+                looks: Vec::new(),
                 phase_rps: Vec::new(),
                 warmup_s: 0.0,
                 notes,
@@ -250,6 +251,7 @@ impl<'a> Conduct<'a> {
         self.outcome.phase_rps = earlier.phase_rps;
         self.outcome.warmup_s = earlier.warmup_s;
         self.outcome.started_at = earlier.started_at;
+        self.outcome.looks = earlier.looks;
         let made = self.outcome.runs.len();
         self.outcome.notes.push(format!("Resumed after {made} runs."));
         Ok(())

@@ -5,7 +5,7 @@ use pollux_lab::{
     compare,
     experiment::Experiment,
     report,
-    result::{Outcome, Status},
+    result::{Look, Outcome, Status},
     run::{Settings, interrupt::Interrupt, journal, progress::Progress, run, trial::Programs},
 };
 use std::{ffi::OsString, fs, path::Path, thread, time::Duration};
@@ -194,6 +194,19 @@ fn a_server_that_dies_is_quoted() {
         dead.reason.as_deref(),
         Some("the server ended before it listened; it wrote: no ring for you")
     );
+}
+
+#[test]
+fn looks_of_before_are_handed_on() {
+    let earlier = outcome(&["FAKE_HELD=5"]);
+    assert_eq!(earlier.looks, [Look { blocks: 6, is_last: true }]);
+    let looks = vec![Look { blocks: 3, is_last: false }];
+    let mut earlier = Outcome { looks, ..earlier };
+    earlier.runs.retain(|run| run.block < 3);
+    let experiment = Experiment::parse(SMALL).unwrap();
+    let again = Settings { resume: Some(earlier), ..settings(&experiment, &["FAKE_HELD=5"]) };
+    let looks: Vec<u32> = run(&again).unwrap().looks.iter().map(|look| look.blocks).collect();
+    assert_eq!(looks, [3, 6]);
 }
 
 #[test]

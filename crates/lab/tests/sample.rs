@@ -52,6 +52,7 @@ fn sample() -> Outcome {
         elapsed_s: 77.0,
         interrupted: false,
         decided_early: false,
+        looks: Vec::new(),
         phase_rps: Vec::new(),
         warmup_s: 0.0,
         notes: vec!["The time of 80 s was over after 6 of at most 40 blocks.".into()],

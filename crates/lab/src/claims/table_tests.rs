@@ -58,6 +58,7 @@ fn planted(
         elapsed_s: 1.0,
         interrupted: false,
         decided_early: false,
+        looks: Vec::new(),
         phase_rps: Vec::new(),
         warmup_s: 0.0,
         notes: Vec::new(),

@@ -107,6 +107,7 @@ fn outcome_of(
         elapsed_s: 1.0,
         interrupted: false,
         decided_early: false,
+        looks: Vec::new(),
         phase_rps: Vec::new(),
         warmup_s: 0.0,
         notes: Vec::new(),
@@ -276,6 +277,7 @@ fn equal_blocks_are_no_certainty() {
         let mut outcome = outcome_of(blocks, claim, "reply_rate_min_rps", |_, _, _, _| Some(0.0));
         outcome.experiment.full.blocks = planned;
         outcome.decided_early = blocks < planned;
+        outcome.looks.clear();
         outcome.conclude();
         outcome.claims.remove(0)
     };
@@ -284,6 +286,48 @@ fn equal_blocks_are_no_certainty() {
     assert_eq!(judged(24, 40).verdict, Verdict::Holds);
     let all = judged(6, 6);
     assert_eq!((all.verdict, all.p), (Verdict::Holds, Some(2.0 / 64.0)));
+}
+
+/// Who interrupts a run has seen it: he ends it for what he saw, as a clock does not.
+#[test]
+fn an_interrupt_spends_no_more_than_a_look() {
+    let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { above = 1.0 }\n\
+        a = { at = { idle = \"max\", rate = \"min\" } }\n\
+        b = { at = { idle = \"min\", rate = \"min\" } }";
+    let measured = |blocks: u32, later: f64| {
+        let mut outcome = outcome_of(blocks, claim, "latency_p50_us", |_, idle, _, block| {
+            let centre = if block < 10 { 0.0858 } else { later };
+            Some(if idle > 0.0 { (centre + alternating(0.1, block)).exp() } else { 1.0 })
+        });
+        outcome.experiment.full.blocks = 40;
+        outcome.looks.clear();
+        outcome
+    };
+    let judged = |mut outcome: Outcome, interrupted: bool| {
+        outcome.interrupted = interrupted;
+        outcome.conclude();
+        (outcome.claims.remove(0), outcome.looks)
+    };
+    let (by_hand, looks) = judged(measured(10, 0.0), true);
+    assert_eq!(by_hand.verdict, Verdict::Undecided, "{by_hand:?}");
+    assert_eq!(looks, [Look { blocks: 10, is_last: false }]);
+    let (by_clock, looks) = judged(measured(10, 0.0), false);
+    assert_eq!(by_clock.verdict, Verdict::Holds, "{by_clock:?}");
+    assert_eq!(looks, [Look { blocks: 10, is_last: true }]);
+
+    // Gone on from the end that the clock made: it decided then, whatever came later.
+    let mut resumed = measured(20, -0.4);
+    resumed.looks = looks;
+    let (again, looks) = judged(resumed, false);
+    assert_eq!((again.verdict, again.value), (Verdict::Holds, by_clock.value));
+    assert!(again.parts[0].note.as_ref().unwrap().contains("first 10 blocks"), "{again:?}");
+    assert_eq!(looks.len(), 2);
+    // And from an interrupt: the next look knows of it.
+    let mut resumed = measured(20, 0.0858);
+    let (fresh, _) = judged(resumed.clone(), true);
+    resumed.looks = vec![Look { blocks: 19, is_last: false }];
+    let (resumed, _) = judged(resumed, true);
+    assert!(resumed.p.unwrap() > fresh.p.unwrap(), "{:?} {:?}", resumed.p, fresh.p);
 }
 
 /// What is left when the server dies in most blocks are the blocks that it survived.
@@ -593,6 +637,7 @@ fn an_early_look_decides_what_is_plain() {
         });
         outcome.experiment.full.blocks = 40;
         outcome.decided_early = true;
+        outcome.looks.clear();
         outcome.conclude();
         (outcome.claims[0].verdict, all_settled(&outcome))
     };
@@ -629,6 +674,7 @@ fn made_for(experiment: &Experiment, claim: &Claim, quick: bool, a: f64) -> Outc
         elapsed_s: 1.0,
         interrupted: false,
         decided_early: false,
+        looks: Vec::new(),
         phase_rps: Vec::new(),
         warmup_s: 0.0,
         notes: Vec::new(),

@@ -189,6 +189,21 @@ fn looks_keep_the_error() {
     assert!(naive > 0.1, "{naive}");
 }
 
+/// An interrupt is a look of a person's own: it costs the later ones, or the error is spent twice.
+#[test]
+fn looks_beside_the_plan_keep_the_error() {
+    let interrupted = [MIN_BLOCKS, 10, 13, 16, 24, 29, 40];
+    let spending = levels(&interrupted, 40, ERROR, true);
+    let error = wrongly_decided(&spending, &interrupted, Noise::Normal, 0.12);
+    assert!((0.038..=0.058).contains(&error), "{error}");
+    // The control: shown after 10 blocks at all that was left, and gone on from as if it had not been.
+    let looks = [MIN_BLOCKS, 10, 16, 20];
+    let mut forgotten = levels(&looks, 40, ERROR, true);
+    forgotten[1] = levels(&looks[..2], 40, ERROR, true)[1];
+    let error = wrongly_decided(&forgotten, &looks, Noise::Normal, 0.12);
+    assert!(error > 0.065, "{error}");
+}
+
 /// The share of experiments that decide, at one of the looks, that figures which are 0 or 2, as often as
 /// not, are not 1 on average. `tail` says how surely values lie above or below 1.
 fn wrongly_decided_of_two_values(tail: impl Fn(&[f64]) -> f64) -> f64 {

@@ -31,12 +31,19 @@ pub fn planned(blocks: usize) -> Vec<usize> {
 }
 
 /// The looks that were made by an experiment that ended after `made` of `blocks` blocks: the planned
-/// ones before its end, and its end.
-pub fn made(blocks: usize, made: usize) -> Vec<usize> {
+/// ones before its end, those at which it was `shown` beside the plan, and its end.
+pub fn made(blocks: usize, shown: &[usize], made: usize) -> Vec<usize> {
     if made < MIN_BLOCKS {
         return Vec::new();
     }
-    planned(blocks.max(made)).into_iter().filter(|&look| look < made).chain([made]).collect()
+    let planned = planned(blocks.max(made)).into_iter();
+    // What was shown with fewer blocks decided nothing.
+    let before = |look: &usize| (MIN_BLOCKS..made).contains(look);
+    let mut looks: Vec<usize> = planned.chain(shown.iter().copied()).filter(before).collect();
+    looks.push(made);
+    looks.sort_unstable();
+    looks.dedup();
+    looks
 }
 
 /// The part of `error`, of both sides together, that is spent when the share `time` of all blocks is
@@ -139,11 +146,13 @@ pub fn overall(looks: &[usize], blocks: usize, is_last: bool, p: f64) -> f64 {
     }
 }
 
-/// The level of the last look of an experiment that ended, or stands, after `made` of `blocks` blocks.
-/// `None` when these are too few to decide.
-pub fn level_of_last(blocks: usize, made: usize, is_last: bool) -> Option<f64> {
-    let looks = self::made(blocks, made);
-    levels(&looks, blocks.max(made), ERROR, is_last).pop()
+/// The level of the last of `looks`, of an experiment of at most `blocks` blocks. `None` without looks:
+/// these are too few blocks to decide.
+///
+/// # Panics
+/// When the looks do not ascend, or go beyond `blocks`.
+pub fn level_of_last(looks: &[usize], blocks: usize, is_last: bool) -> Option<f64> {
+    levels(looks, blocks, ERROR, is_last).pop()
 }
 
 #[cfg(test)]
@@ -157,9 +166,12 @@ mod tests {
         assert_eq!(planned(12), [6, 10, 12]);
         assert_eq!(planned(100), [6, 10, 16, 24, 40, 100]);
         assert!(planned(5).is_empty());
-        assert_eq!(made(40, 12), [6, 10, 12]);
-        assert_eq!(made(40, 10), [6, 10]);
-        assert!(made(40, 5).is_empty());
+        assert_eq!(made(40, &[], 12), [6, 10, 12]);
+        assert_eq!(made(40, &[], 10), [6, 10]);
+        assert!(made(40, &[], 5).is_empty());
+        // It was interrupted after 4, after 10 and after 13 blocks.
+        assert_eq!(made(40, &[4, 10, 13], 17), [6, 10, 13, 16, 17]);
+        assert_eq!(made(40, &[13], 13), [6, 10, 13]);
     }
 
     #[test]
@@ -183,10 +195,16 @@ mod tests {
 
     #[test]
     fn who_runs_out_of_time_spends_what_is_left() {
-        let planned = level_of_last(40, 10, false).unwrap();
-        let over = level_of_last(40, 10, true).unwrap();
+        let planned = level_of_last(&[6, 10], 40, false).unwrap();
+        let over = level_of_last(&[6, 10], 40, true).unwrap();
         assert!(planned < 1e-4 && over > 0.045 && over < 0.0501, "{planned} {over}");
-        assert!(level_of_last(40, 5, true).is_none());
+        assert!(level_of_last(&[], 40, true).is_none());
+    }
+
+    #[test]
+    fn a_look_beside_the_plan_costs_the_later_ones() {
+        let level = |looks: &[usize]| level_of_last(looks, 40, false).unwrap();
+        assert!(level(&[6, 10, 14, 16]) < level(&[6, 10, 16]));
     }
 
     #[test]
