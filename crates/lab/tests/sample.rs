@@ -75,6 +75,7 @@ fn one(variant: &str, point: Point, cost: f64, block: u32) -> Run {
     let metrics = [
         ("server_cpu_us_per_request", cost),
         ("latency_p50_us", cost + 30.0),
+        ("latency_with_failures_p50_us", cost + 30.0),
         ("latency_p99_us", 4.0 * cost + 60.0),
         ("throughput_rps", 2_000.0),
         ("calls_per_request", 7.0),

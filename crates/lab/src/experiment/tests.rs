@@ -48,6 +48,22 @@ fn mistakes_are_named() {
     }
 }
 
+/// A server that lets one request in fifty time out has the better percentiles of its replies.
+#[test]
+fn no_claim_is_about_the_latency_of_replies_alone() {
+    for (id, _) in BUILT_IN {
+        for claim in find(id).unwrap().claim {
+            let sides = std::iter::once(&claim.a).chain(&claim.b);
+            let own = sides.filter_map(|side| side.metric.as_ref());
+            for metric in own.chain([&claim.metric]) {
+                let of_replies = metric.starts_with("latency_") || metric.starts_with("service_");
+                let all = metric.starts_with("latency_with_failures_");
+                assert!(all || !of_replies, "{id}, {}: {metric}", claim.id);
+            }
+        }
+    }
+}
+
 #[test]
 fn each_point_is_for_the_side_that_is_compared() {
     let said = said_of(

@@ -137,8 +137,9 @@ fn claims(page: &mut String, outcome: &Outcome) {
          below it Hodges and Lehmann's estimate with its exact interval, which outliers hardly move. A \
          verdict takes six blocks and an error of 5 % over all looks at the data; a claim about several \
          variants holds if it does for each, and fails with one that is surely on the other side though \
-         there were several to find it among. p: how often figures would speak so clearly if the truth were \
-         at the threshold; the second is for all claims with ★ together. \
+         there were several to find it among. A latency counts a request that failed as its timeout. p: how \
+         often figures would speak so clearly if the truth were at the threshold; the second is for all \
+         claims with ★ together. \
          Undecided is also what lies at a limit: a reply rate where all was answered, a cost where the server \
          had no idle CPU.</p>\n<div class=\"scroll\"><table>\n\
          <tr><th>Claim</th><th>Statement</th><th>Verdict</th><th class=\"number\">Measured</th>\
