@@ -146,8 +146,11 @@ fn a_small_experiment_from_end_to_end() {
     let here = directory.path().to_str().unwrap();
     assert!(!shown.contains(here), "no place of this machine: {shown}");
     let packed = fs::read(kept.join("result.json.gz")).unwrap();
+    // Judged by another program, whose verdicts this one does not share.
+    fs::write(kept.join("README.md"), "| T1 | holds |").unwrap();
     let output = run(&["lab", "report", "kept"], directory.path());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(fs::read_to_string(kept.join("README.md")).unwrap(), shown);
     assert_eq!(fs::read_to_string(kept.join("report.html")).unwrap(), first);
     assert_eq!(fs::read(kept.join("result.json.gz")).unwrap(), packed);
 }

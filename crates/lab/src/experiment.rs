@@ -8,6 +8,7 @@ mod around;
 mod built_in;
 mod clients;
 mod guest;
+mod kept;
 #[cfg(test)]
 mod tests;
 mod validate;
@@ -15,6 +16,7 @@ mod validate;
 pub use around::{
     Core, LeftOut, Origin, REQUEST, Redis, RedisBenchmark, Request, Storm, filled_in,
 };
+pub(crate) use built_in::find_built_in;
 pub use built_in::{find, ids, text};
 pub use clients::{CLIENTS, Clients, SESSION, Where};
 pub use guest::Guest;

@@ -2,8 +2,9 @@
 //! mechanism that is not there.
 
 use pollux_lab::{
+    claims::Verdict,
     environment::Environment,
-    experiment::{self, Value},
+    experiment::{self, Threshold, Value},
     measure::Raw,
     plan::{Cell, Point, points, rate_dimension},
     report,
@@ -166,4 +167,55 @@ fn points_of_figures_follow_the_file() {
     assert_eq!(panels[0].subtitle(&outcome), "offered rate (requests/s): 2,000");
     let point = panels[0].point(&Value::Number(1000.0));
     assert_eq!(outcome.cell("epoll", &point).unwrap().valid, 6);
+}
+
+/// A claim that asked too little is mended in its experiment's file, and what is kept is judged by that.
+#[test]
+fn what_is_kept_is_judged_by_todays_claims() {
+    let today = experiment::find("idle").unwrap().in_quick_form();
+    let mut kept = sample();
+    kept.experiment = today.clone();
+    for claim in &mut kept.experiment.claim {
+        claim.metric = "latency_p50_us".into();
+        claim.holds = Threshold::Below(0.1);
+    }
+    kept.experiment.quick.seconds += 5.0;
+    kept.runs[0].raw.load = serde_json::json!({ "reply_rate_rps": { "mean": 7.0 } });
+    kept.conclude();
+    assert_eq!(kept.claims[0].verdict, Verdict::DoesNotHold);
+
+    let directory = tempfile::tempdir().unwrap();
+    let reread = |kept: &Outcome| {
+        kept.write(directory.path()).unwrap();
+        let path = directory.path().join("result.json");
+        let mut text: serde_json::Value =
+            serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+        // As the files of yesterday are.
+        text.as_object_mut().unwrap().remove("looks").unwrap();
+        fs::write(&path, text.to_string()).unwrap();
+        Outcome::read(directory.path()).unwrap()
+    };
+    let read = reread(&kept);
+    assert_eq!(read.experiment.claim, today.claim);
+    assert_eq!(read.claims.len(), today.claim.len());
+    let g3 = read.claims.iter().find(|claim| claim.id == "G3").unwrap();
+    assert_eq!(g3.verdict, Verdict::Holds, "{g3:?}");
+    assert_eq!(read.notes, kept.notes);
+    assert_eq!(read.runs[0].metrics["throughput_rps"], 7.0, "from the raw data");
+    assert_eq!(read.runs[1].metrics, kept.runs[1].metrics, "which others do not have here");
+
+    // Who runs a file has claims of his own.
+    kept.environment.command = "pollux lab run my-idle.toml --quick".into();
+    assert_eq!(reread(&kept).experiment.claim, kept.experiment.claim);
+    kept.environment.command = "pollux lab run idle --quick".into();
+
+    // What asks for other data has other claims.
+    kept.experiment.load.insert("session-requests".into(), Value::Number(3.0));
+    let read = reread(&kept);
+    assert_eq!(read.experiment.claim, kept.experiment.claim);
+    assert_eq!(read.claims[0].verdict, Verdict::DoesNotHold);
+    let notes = |outcome: &Outcome| {
+        outcome.notes.iter().filter(|note| note.contains("kept with it")).count()
+    };
+    assert_eq!((notes(&read), notes(&reread(&read))), (1, 1));
 }

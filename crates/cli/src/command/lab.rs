@@ -233,7 +233,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             let mut outcome = Outcome::read(directory)?;
             outcome.conclude();
             if archive::is_packed(directory) {
-                archive::write_packed(&outcome, directory)?;
+                archive::keep(&outcome, directory)?;
             } else {
                 outcome.write(directory)?;
             }

@@ -39,6 +39,12 @@ pub fn text(id: &str) -> Option<&'static str> {
     BUILT_IN.iter().find(|(known, _)| *known == id).map(|(_, text)| *text)
 }
 
+/// The built-in experiment of this name.
+pub(crate) fn find_built_in(id: &str) -> Option<Experiment> {
+    // A test reads them all.
+    text(id).and_then(|text| Experiment::parse(text).ok())
+}
+
 /// Reads a built-in experiment, or the file when `id` ends in `.toml`.
 ///
 /// # Errors

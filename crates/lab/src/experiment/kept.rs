@@ -1,0 +1,85 @@
+//! An experiment that was run and kept, and the built-in one of its name as it is today.
+//!
+//! What is kept is judged by today's claims: a claim that asked too little, or read the wrong metric, is
+//! mended in the file of the experiment. That is right only where the data are those that the file asks
+//! for.
+
+use super::{Budget, Experiment, Place, SaturationOf};
+
+/// No time at all.
+const NO_BUDGET: Budget = Budget {
+    seconds: 0.0,
+    blocks: 0,
+    min_window_seconds: 0.0,
+    max_window_seconds: 0.0,
+    warmup_seconds: 0.0,
+    saturation_seconds: 0.0,
+    saturation_of: SaturationOf::All,
+};
+
+impl Experiment {
+    /// The form in which `kept` was run.
+    pub(crate) fn in_the_form_of(mut self, kept: &Self, in_guest: bool, quick: bool) -> Self {
+        if in_guest {
+            self = self.in_guest();
+            if kept.place == Place::DeterministicGuest {
+                self = self.in_deterministic_guest();
+                if quick {
+                    self = self.with_fewer_rates();
+                }
+            }
+        }
+        if quick { self.in_quick_form() } else { self }
+    }
+
+    /// Whether both ask for the same data: they may differ in texts, claims, figures and the time that
+    /// they take.
+    pub(crate) fn has_the_design_of(&self, other: &Self) -> bool {
+        self.design() == other.design()
+    }
+
+    fn design(&self) -> Self {
+        Self {
+            title: String::new(),
+            source: String::new(),
+            summary: String::new(),
+            quick_variants: Vec::new(),
+            full: NO_BUDGET,
+            quick: NO_BUDGET,
+            guest: None,
+            figure: Vec::new(),
+            claim: Vec::new(),
+            ..self.clone()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::experiment::{Value, find, ids};
+
+    #[test]
+    fn every_form_of_an_experiment_is_known_again() {
+        for id in ids() {
+            let built_in = || find(id).unwrap();
+            let mut forms = vec![
+                (built_in(), false, false),
+                (built_in().in_quick_form(), false, true),
+                (built_in().in_guest(), true, false),
+                (built_in().in_guest().in_quick_form(), true, true),
+                (built_in().in_guest().in_deterministic_guest(), true, false),
+            ];
+            let few = built_in().in_guest().in_deterministic_guest().with_fewer_rates();
+            forms.push((few.in_quick_form(), true, true));
+            for (mut kept, in_guest, quick) in forms {
+                let claims = std::mem::take(&mut kept.claim);
+                kept.budget_mut(quick).seconds = 7.0;
+                let again = built_in().in_the_form_of(&kept, in_guest, quick);
+                assert!(again.has_the_design_of(&kept), "{id} {in_guest} {quick}");
+                assert_eq!(again.claim, claims, "{id} {in_guest} {quick}");
+                kept.server.insert("accept-limit".into(), Value::Number(3.0));
+                assert!(!again.has_the_design_of(&kept), "{id}");
+            }
+        }
+    }
+}
