@@ -175,8 +175,15 @@ void dp_unhook(struct dp_set *set, struct dp_entry *entry)
 	}
 	/* The queue's lock orders this after every dp_hint() that is under way. */
 	remove_wait_queue(entry->wait.private, &entry->wait);
-	if (test_bit(DP_HINTED, &entry->posted))
+	if (test_bit(DP_HINTED, &entry->posted)) {
 		dp_take_hints(set);
+		/*
+		 * All hints were taken, and a scan may be under way (a DP_HPOLL that forgets this
+		 * entry) that has passed the others: it must not sleep before it has looked again.
+		 * Nobody who sleeps already need be woken: the hints have done that.
+		 */
+		WRITE_ONCE(set->changed, set->changed + 1);
+	}
 	list_del_init(&entry->link);
 	entry->hooked = false;
 	entry->watch_heads = false;

@@ -169,7 +169,8 @@ struct dp_user;
  * @table: entry by descriptor
  * @recent: entries that were looked up last, by the low bits of their descriptors
  * @recent_mask: those bits
- * @changed: how often a change asked for another look; read without the lock by sleepers
+ * @changed: how often a change asked for another look, or hints were taken off @hints other than
+ *	     at the beginning of a scan; read without the lock by sleepers
  * @taken: how often hints were taken off @hints; read likewise
  * @options: DP_OPTION_*
  * @entries: in @table

@@ -226,6 +226,109 @@ TEST(hpoll_one_call_at_a_time)
 	CHECK_EQ(OK(set_hpoll(hpoller.set, fds, 1, 0)), 0);
 }
 
+/*
+ * Another thread's data, which comes while a DP_HPOLL walks its array: for a socket that the walk
+ * has passed, then for one that the array of the call before named and this one does not.
+ */
+enum { WALK = 20000 };
+
+struct intruder {
+	pthread_t thread;
+	int set, passed_peer, forgotten_peer;
+	long polls;
+	bool in_time;
+};
+
+/* As it stands now: DP_GETSTATISTICS would wait until the walk is over. */
+static long driver_polls(int set)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", set);
+	return number_after(path, "driver_polls:");
+}
+
+static void *intrude(void *context)
+{
+	struct intruder *intruder = context;
+
+	while (driver_polls(intruder->set) < intruder->polls + WALK / 100)
+		;
+	make_readable(intruder->passed_peer);
+	make_readable(intruder->forgotten_peer);
+	intruder->in_time = driver_polls(intruder->set) < intruder->polls + WALK;
+	return NULL;
+}
+
+static void raise_descriptor_limit(rlim_t wanted)
+{
+	struct rlimit limit;
+
+	OK(getrlimit(RLIMIT_NOFILE, &limit));
+	if (limit.rlim_cur >= wanted)
+		return;
+	limit.rlim_cur = wanted;
+	if (limit.rlim_max < wanted)
+		limit.rlim_max = wanted;
+	if (setrlimit(RLIMIT_NOFILE, &limit))
+		test_skip("needs the right to raise RLIMIT_NOFILE");
+}
+
+/* @used_again: the call names the other socket's number, which is now another file's. */
+static void sees_what_came_during_its_walk(bool used_again)
+{
+	struct pair passed = unix_pair(SOCK_STREAM), forgotten = unix_pair(SOCK_STREAM);
+	struct pair other = unix_pair(SOCK_STREAM);
+	struct pollfd *fds = calloc(WALK + 2, sizeof(*fds));
+	const long end = now_ms() + LONG_MS;
+	int number = OK(dup(forgotten.a));
+	int ends[2], set = set_open(), in_time = 0;
+
+	OK(pipe2(ends, O_CLOEXEC));
+	while (in_time < 3) {
+		struct intruder intruder = { .set = set, .passed_peer = passed.b,
+					     .forgotten_peer = forgotten.b };
+		long begun;
+
+		if (now_ms() > end)
+			test_fail(__FILE__, __LINE__, "%d writes fell into a walk", in_time);
+		OK(dup2(forgotten.a, number));
+		fds[0] = (struct pollfd){ passed.a, POLLIN, 0 };
+		fds[1] = (struct pollfd){ number, POLLIN, 0 };
+		CHECK_EQ(OK(set_hpoll(set, fds, 2, 0)), 0);
+
+		for (int i = 1; i <= WALK; i++)
+			fds[i] = (struct pollfd){ ends[0], POLLIN, 0 };
+		fds[WALK + 1] = (struct pollfd){ number, POLLIN, 0 };
+		if (used_again)
+			OK(dup2(other.a, number));
+		intruder.polls = driver_polls(set);
+		CHECK_EQ(pthread_create(&intruder.thread, NULL, intrude, &intruder), 0);
+		begun = now_ms();
+		CHECK_EQ(OK(set_hpoll(set, fds, WALK + 1 + used_again, 2 * LONG_MS)), 1);
+		CHECK_EQ(fds[0].revents, POLLIN);
+		/* Not only when the time is over, after which it looks once more. */
+		CHECK(now_ms() - begun < LONG_MS);
+		CHECK_EQ(pthread_join(intruder.thread, NULL), 0);
+		in_time += intruder.in_time;
+		drain(passed.a);
+		drain(forgotten.a);
+	}
+	free(fds);
+}
+
+TEST(hpoll_sees_what_came_while_it_forgot_another)
+{
+	raise_descriptor_limit(WALK + 100);
+	sees_what_came_during_its_walk(false);
+}
+
+TEST(hpoll_sees_what_came_while_it_met_a_number_used_again)
+{
+	raise_descriptor_limit(WALK + 100);
+	sees_what_came_during_its_walk(true);
+}
+
 TEST(hpoll_does_not_mix_with_write)
 {
 	struct pair pair = unix_pair(SOCK_STREAM);
