@@ -56,7 +56,7 @@ static long dp_compat_update_poll(struct dp_set *set, const struct dp_update_arg
 
 	if (copy_from_user(&args, user, sizeof(args)))
 		return -EFAULT;
-	if (args.flags)
+	if (args.flags || args.nfds < 0)
 		return -EINVAL;
 	result = dp_apply(set, compat_ptr(args.changes), args.nchanges);
 	if (result)

@@ -336,7 +336,8 @@ static int dp_get_update_args(struct dp_update_args *args, struct dp_update_args
 {
 	if (copy_from_user(args, user, sizeof(*args)))
 		return -EFAULT;
-	return args->flags ? -EINVAL : 0;
+	/* What no wait would take is refused before the changes are made. */
+	return args->flags || args->nfds < 0 ? -EINVAL : 0;
 }
 
 /* Not inlined: its signal mask would be a part of every caller's stack. */
@@ -380,7 +381,8 @@ static noinline_for_stack long dp_update_wait_longer(struct dp_set *set,
  * If not all changes could be applied there is no wait. If a signal ends the call, they were: who
  * is told -EINTR must know which, and only a fatal signal keeps them from being applied.
  *
- * Return: as dp_apply() if that is an error, else as dp_wait(); -EINVAL for unknown flags; -EFAULT.
+ * Return: as dp_apply() if that is an error, else as dp_wait(); -EINVAL for unknown flags or a
+ * negative du_nfds, before any change is applied; -EFAULT.
  */
 long dp_update_wait_user(struct dp_set *set, struct dp_update_args __user *user)
 {
@@ -400,7 +402,7 @@ long dp_update_wait_user(struct dp_set *set, struct dp_update_args __user *user)
 	unsafe_get_user(nfds, &user->nfds, fault);
 	unsafe_get_user(flags, &user->flags, fault);
 	user_access_end();
-	if (unlikely(sigmask || flags || nchanges < 0 || nchanges > DP_CHUNK))
+	if (unlikely(sigmask || flags || nfds < 0 || nchanges < 0 || nchanges > DP_CHUNK))
 		return dp_update_wait_slowly(set, user);
 	/* Few changes: they and the scan under one lock. */
 	if (mutex_lock_killable(&set->lock))

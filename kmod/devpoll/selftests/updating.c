@@ -40,6 +40,34 @@ TEST(updating_errors)
 	CHECK_ERRNO(set_update_poll(set, NULL, 0, results, -1, 0), EINVAL);
 }
 
+/* A call that is refused for what it asks has changed nothing: its caller's books stay right. */
+TEST(updating_refused_changes_nothing)
+{
+	enum { COUNT = 100 };
+	struct pair pair = tcp_pair();
+	struct pollfd changes[COUNT], results[4];
+	struct dvpoll_update update = { .du_changes = changes, .du_fds = results };
+	int set = set_open();
+	sigset_t mask;
+
+	sigemptyset(&mask);
+	for (int i = 0; i < COUNT; i++)
+		changes[i] = (struct pollfd){ pair.a, POLLOUT, 0 };
+	/* Few changes, many, and with a mask: three ways in the kernel. */
+	for (int way = 0; way < 3; way++) {
+		update.du_nchanges = way == 1 ? COUNT : 1;
+		update.du_setp = way == 2 ? &mask : NULL;
+		update.du_nfds = -1;
+		CHECK_ERRNO(ioctl(set, DP_UPDATE_POLL, &update), EINVAL);
+		update.du_nfds = 4;
+		update.du_flags = 1;
+		CHECK_ERRNO(ioctl(set, DP_UPDATE_POLL, &update), EINVAL);
+		update.du_flags = 0;
+		CHECK_EQ(OK(ioctl(set, DP_ISPOLLED, changes)), 0);
+		CHECK_EQ(set_statistics(set).ds_changes, 0);
+	}
+}
+
 TEST(updating_with_a_large_batch)
 {
 	enum { COUNT = 500 };
