@@ -71,7 +71,7 @@ static int dp_scan_unhinted(struct dp_set *set, struct dp_sink *sink, poll_table
 static int dp_scan_one(struct dp_set *set, struct dp_sink *sink, struct dp_entry *entry,
 		       poll_table *arm)
 {
-	__poll_t mask;
+	__poll_t mask = 0;
 
 	if (sink->found == sink->room)
 		return 1;
@@ -80,9 +80,10 @@ static int dp_scan_one(struct dp_set *set, struct dp_sink *sink, struct dp_entry
 		entry->cached = mask != 0;
 		if (!mask && entry->hooked)
 			list_del_init(&entry->link);
-	} else {
-		mask = dp_look_unhinted(set, entry, sink->found ? NULL : arm);
 	}
+	/* Asked only now: it may have lost its hook just now, and this walk does not come back. */
+	if (!entry->hooked)
+		mask = dp_look_unhinted(set, entry, sink->found ? NULL : arm);
 	if (mask && dp_put(set, sink, entry->fd, entry->events, mangle_poll(mask)))
 		return -EFAULT;
 	cond_resched();

@@ -153,6 +153,43 @@ TEST(files_smc_falls_back)
 	CHECK_EQ(set_poll_one(set, pair.b, LONG_MS), POLLIN);
 }
 
+/* A wait of 0 that finds out that there are no hints any more still reports what is ready. */
+static void smc_is_seen_at_once(int options)
+{
+	struct sockaddr_in address = {
+		.sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+	};
+	socklen_t length = sizeof(address);
+	int listener, set = set_open_with(options);
+	struct pollfd ready;
+	struct pair pair;
+
+	listener = OK(socket(AF_SMC, SOCK_STREAM | SOCK_CLOEXEC, 0));
+	OK(bind(listener, (struct sockaddr *)&address, length));
+	OK(listen(listener, 8));
+	OK(getsockname(listener, (struct sockaddr *)&address, &length));
+	pair.a = OK(socket(AF_SMC, SOCK_STREAM | SOCK_CLOEXEC, 0));
+	set_write(set, pair.a, POLLIN);
+	CHECK_EQ(set_statistics(set).ds_hinted, 1);
+	OK(connect(pair.a, (struct sockaddr *)&address, length));
+	pair.b = OK(accept4(listener, NULL, NULL, SOCK_CLOEXEC));
+	make_readable(pair.b);
+	ready = (struct pollfd){ pair.a, POLLIN, 0 };
+	CHECK_EQ(OK(poll(&ready, 1, LONG_MS)), 1);
+	CHECK_EQ(set_poll_one(set, pair.a, 0), POLLIN);
+	CHECK_EQ(set_statistics(set).ds_hinted, 0);
+	close(set);
+}
+
+TEST(files_smc_falls_back_and_is_seen_at_once)
+{
+	if (system("modprobe -q smc"))
+		test_skip("no SMC here");
+	smc_is_seen_at_once(0);
+	smc_is_seen_at_once(DP_OPTION_TABLE);
+}
+
 /* setsockopt(TCP_ULP, "smc") puts another socket into the file, with another inode. */
 TEST(files_smc_takes_a_tcp_socket)
 {
