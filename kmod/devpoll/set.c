@@ -76,7 +76,8 @@ static void dp_set_fit_recent(struct dp_set *set)
 	if (2 * set->entries > slots && slots < DP_RECENT_MAX)
 		dp_set_resize_recent(set, 2 * slots);
 	else if (set->entries < slots / DP_RECENT_SHARE && slots > DP_RECENT)
-		dp_set_resize_recent(set, slots / (DP_RECENT_SHARE / 2));
+		dp_set_resize_recent(set, max_t(unsigned int, DP_RECENT,
+						slots / (DP_RECENT_SHARE / 2)));
 }
 
 /**
