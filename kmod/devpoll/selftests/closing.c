@@ -127,6 +127,23 @@ TEST(closing_and_using_the_number_again_ends_old_events_even_with_or)
 	set_poll_none(set, 0);
 }
 
+/* What has no hints goes by its number: for a set that adds, the write adds to what was there. */
+TEST(closing_and_using_a_pipes_number_again_keeps_old_events_with_or)
+{
+	int first[2], second[2], set = set_open_with(DP_OPTION_OR);
+	struct pollfd question;
+
+	OK(pipe2(first, O_CLOEXEC));
+	OK(pipe2(second, O_CLOEXEC));
+	question = (struct pollfd){ first[1], 0, 0 };
+	set_write(set, first[1], POLLOUT);
+	OK(dup2(second[1], first[1]));
+	set_write(set, first[1], POLLPRI);
+	OK(ioctl(set, DP_ISPOLLED, &question));
+	CHECK_EQ(question.revents, POLLOUT | POLLPRI);
+	CHECK_EQ(set_poll_one(set, first[1], 0), POLLOUT);
+}
+
 TEST(closing_and_using_the_number_again_without_write)
 {
 	struct pair first = tcp_pair(), second = tcp_pair();
