@@ -12,6 +12,8 @@
  * before there was anywhere to give way, others had one.
  */
 #define TURNS 2
+/* Of a guest whose host has no time for it, a call may see fewer. */
+#define CALLS 10
 
 static void raise_descriptor_limit(void)
 {
@@ -90,7 +92,7 @@ TEST(fairness_of_a_wait_that_finds_much)
 	struct pollfd *fds;
 	pthread_t rival;
 	int set = set_open();
-	long turns;
+	long turns = 0;
 
 	raise_descriptor_limit();
 	fds = duplicates(pair.a);
@@ -99,7 +101,8 @@ TEST(fairness_of_a_wait_that_finds_much)
 	/* Its pages are there from now on: a page fault would let others run, too. */
 	CHECK_EQ(OK(set_poll(set, fds, DUPLICATES, 0)), DUPLICATES);
 	rival = compete();
-	turns = turns_given(set, DP_POLL, fds, DUPLICATES, DUPLICATES);
+	for (int call = 0; call < CALLS && turns < TURNS; call++)
+		turns = turns_given(set, DP_POLL, fds, DUPLICATES, DUPLICATES);
 	compete_no_more(rival);
 	if (turns < TURNS)
 		test_fail(__FILE__, __LINE__, "others had %ld turns during the call", turns);
@@ -112,15 +115,17 @@ TEST(fairness_of_a_hinting_poll_that_forgets_much)
 	struct pollfd *fds;
 	pthread_t rival;
 	int set = set_open();
-	long turns;
+	long turns = 0;
 
 	raise_descriptor_limit();
 	fds = duplicates(pair.a);
 	wait.dp_fds = fds;
-	CHECK_EQ(OK(ioctl(set, DP_HPOLL, &wait)), 0);
-	CHECK_EQ(set_statistics(set).ds_entries, DUPLICATES);
 	rival = compete();
-	turns = turns_given(set, DP_HPOLL, fds, 0, 0);
+	for (int call = 0; call < CALLS && turns < TURNS; call++) {
+		CHECK_EQ(OK(ioctl(set, DP_HPOLL, &wait)), 0);
+		CHECK_EQ(set_statistics(set).ds_entries, DUPLICATES);
+		turns = turns_given(set, DP_HPOLL, fds, 0, 0);
+	}
 	compete_no_more(rival);
 	CHECK_EQ(set_statistics(set).ds_entries, 0);
 	if (turns < TURNS)

@@ -146,11 +146,12 @@ TEST(signals_kill_a_waiter)
 
 	sigfillset(&all);
 	for (int kind = 0; kind < 3; kind++) {
+		/* Opened here: the first thing in which the child may sleep is the wait. */
+		set = set_open();
 		pid = OK(fork());
 		if (!pid) {
 			struct pollfd result;
 
-			set = set_open();
 			set_write(set, pair.a, POLLIN);
 			if (kind == 0)
 				set_poll(set, &result, 1, -1);
@@ -160,23 +161,25 @@ TEST(signals_kill_a_waiter)
 				set_ppoll(set, &result, 1, -1, &all);
 			_exit(1);
 		}
-		sleep_ms(SHORT_MS);
+		process_is_asleep(pid);
 		OK(kill(pid, SIGKILL));
 		OK(waitpid(pid, &status, 0));
+		close(set);
 		CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 	}
 }
 
+/* While it waits, and until it waits again. */
 static void stop_and_continue(pid_t pid)
 {
 	int status;
 
-	sleep_ms(SHORT_MS);
+	process_is_asleep(pid);
 	OK(kill(pid, SIGSTOP));
 	OK(waitpid(pid, &status, WUNTRACED));
 	CHECK(WIFSTOPPED(status));
 	OK(kill(pid, SIGCONT));
-	sleep_ms(SHORT_MS);
+	process_is_asleep(pid);
 }
 
 /*
@@ -190,12 +193,14 @@ TEST(signals_stop_and_continue)
 	int status;
 
 	for (int kind = 0; kind < 4; kind++) {
+		/* Opened here: the first thing in which the child may sleep is the wait. */
+		int set = set_open();
 		pid_t pid = OK(fork());
 
 		if (!pid) {
 			struct pollfd change = { pair.a, POLLIN, 0 }, result = { 0 };
-			int set = set_open(), got;
 			sigset_t mask;
+			int got;
 
 			sigfillset(&mask);
 			set_write(set, pair.a, POLLIN);
@@ -215,17 +220,18 @@ TEST(signals_stop_and_continue)
 		CHECK(WIFEXITED(status));
 		CHECK_EQ(WEXITSTATUS(status), 0);
 		drain(pair.a);
+		close(set);
 	}
 }
 
 /* Only sleeping is waiting, too. */
 TEST(signals_stop_and_continue_without_room)
 {
+	int status, set = set_open();
 	pid_t pid = OK(fork());
-	int status;
 
 	if (!pid) {
-		set_poll(set_open(), NULL, 0, -1);
+		set_poll(set, NULL, 0, -1);
 		_exit(1);
 	}
 	stop_and_continue(pid);

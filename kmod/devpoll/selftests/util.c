@@ -205,12 +205,11 @@ void waiter_start_with_room(struct waiter *waiter, int set, int room, int timeou
 	CHECK_EQ(pthread_create(&waiter->thread, NULL, waiter_run, waiter), 0);
 }
 
-void thread_is_asleep(pid_t tid)
+static void is_asleep(const char *path)
 {
 	long end = now_ms() + LONG_MS;
-	char path[64], state = 0;
+	char state = 0;
 
-	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
 	/* Twice in a row: a lock on the way may make it sleep for a moment. */
 	for (int asleep = 0; asleep < 2;) {
 		FILE *file = fopen(path, "re");
@@ -222,6 +221,22 @@ void thread_is_asleep(pid_t tid)
 		CHECK(now_ms() < end);
 		sleep_ms(2);
 	}
+}
+
+void thread_is_asleep(pid_t tid)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
+	is_asleep(path);
+}
+
+void process_is_asleep(pid_t pid)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	is_asleep(path);
 }
 
 void waiter_is_asleep(struct waiter *waiter)

@@ -45,8 +45,9 @@ struct waiter {
 };
 void waiter_start(struct waiter *waiter, int set, int timeout);
 void waiter_start_with_room(struct waiter *waiter, int set, int room, int timeout);
-/* Returns once a thread of this process, or a waiter's, sleeps in the kernel. */
+/* Returns once a thread of this process, a child, or a waiter's thread sleeps in the kernel. */
 void thread_is_asleep(pid_t tid);
+void process_is_asleep(pid_t pid);
 void waiter_is_asleep(struct waiter *waiter);
 int waiter_join(struct waiter *waiter);
 
