@@ -2,6 +2,9 @@
 /*
  * Runs the tests: devpoll_test [-l] [NAME-PREFIX...]. Exit code 0: all passed or were skipped;
  * 1: some failed; 77: all were skipped; 2: wrong use.
+ *
+ * DEVPOLL_ALL=1: to be unable to see what a test leaves behind is a failure.
+ * DEVPOLL_SKIPS="NAME-PREFIX...": any other test that is skipped has failed.
  */
 #include "harness.h"
 
@@ -97,6 +100,23 @@ static bool selected(const struct test *test, int count, char **prefixes)
 	return false;
 }
 
+/* Whether a test may be skipped where it is said which may. */
+static bool may_skip(const struct test *test)
+{
+	const char *prefix = getenv("DEVPOLL_SKIPS");
+
+	if (!prefix)
+		return true;
+	while (*(prefix += strspn(prefix, " "))) {
+		size_t length = strcspn(prefix, " ");
+
+		if (!strncmp(test->name, prefix, length))
+			return true;
+		prefix += length;
+	}
+	return false;
+}
+
 enum outcome { PASSED, FAILED, SKIPPED };
 
 static enum outcome run(const struct test *test, char *why, size_t size)
@@ -177,11 +197,26 @@ int main(int argc, char **argv)
 		printf("Bail out! no /dev/poll here: load devpoll.ko\n");
 		return EXIT_SKIP;
 	}
+	if (leaks_unseen() && getenv("DEVPOLL_ALL")) {
+		printf("Bail out! DEVPOLL_ALL wants all of it looked at: run as root\n");
+		return 1;
+	}
 	for (struct test *test = tests; test; test = test->next) {
+		enum outcome outcome;
+
 		if (!selected(test, argc, argv))
 			continue;
 		number++;
-		switch (run(test, why, sizeof(why))) {
+		outcome = run(test, why, sizeof(why));
+		if (outcome == SKIPPED && !may_skip(test)) {
+			static const char missing[] = "skipped, and DEVPOLL_SKIPS does not name it: ";
+
+			memmove(why + sizeof(missing) - 1, why, sizeof(why) - sizeof(missing));
+			memcpy(why, missing, sizeof(missing) - 1);
+			why[sizeof(why) - 1] = 0;
+			outcome = FAILED;
+		}
+		switch (outcome) {
 		case PASSED:
 			printf("ok %d - %s\n", number, test->name);
 			break;

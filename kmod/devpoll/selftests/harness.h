@@ -103,5 +103,7 @@ void snapshot_take(struct snapshot *snapshot);
 bool snapshot_settles(const struct snapshot *before, char *why, size_t size);
 bool kernel_log_is_clean(char *line, size_t size);
 void kernel_log_skip(void);
+/* Of what is looked at after each test, names what cannot be read here: how many. */
+int leaks_unseen(void);
 
 #endif /* HARNESS_H */

@@ -54,10 +54,31 @@ bool snapshot_settles(const struct snapshot *before, char *why, size_t size)
 
 static int kmsg = -1;
 
-void kernel_log_skip(void)
+static void kernel_log_open(void)
 {
 	if (kmsg < 0)
 		kmsg = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+}
+
+int leaks_unseen(void)
+{
+	struct snapshot now;
+	int count = 0;
+
+	kernel_log_open();
+	if (kmsg < 0 && ++count)
+		printf("# not looked at after the tests: the kernel's log (/dev/kmsg)\n");
+	snapshot_take(&now);
+	if ((now.sets < 0 || now.entries < 0) && ++count)
+		printf("# not looked at after the tests: sets and entries (/proc/devpoll)\n");
+	if (now.sockets < 0 && ++count)
+		printf("# not looked at after the tests: sockets (/proc/net/sockstat)\n");
+	return count;
+}
+
+void kernel_log_skip(void)
+{
+	kernel_log_open();
 	if (kmsg >= 0)
 		lseek(kmsg, 0, SEEK_END);
 }
