@@ -159,6 +159,7 @@ static int dp_hpoll_scan(struct dp_set *set, void *context, poll_table *arm)
 		found += mask != 0;
 		cond_resched();
 	}
+	dp_widen_race();
 	if (first)
 		dp_hpoll_forget(set, call);
 	set->statistics.ds_results += found;
