@@ -402,7 +402,9 @@ long dp_update_wait_user(struct dp_set *set, struct dp_update_args __user *user)
 	unsafe_get_user(nfds, &user->nfds, fault);
 	unsafe_get_user(flags, &user->flags, fault);
 	user_access_end();
-	if (unlikely(sigmask || flags || nfds < 0 || nchanges < 0 || nchanges > DP_CHUNK))
+	/* One look at two that are nearly always 0. */
+	if (unlikely((unsigned long)sigmask | (unsigned int)flags || nfds < 0 || nchanges < 0 ||
+		     nchanges > DP_CHUNK))
 		return dp_update_wait_slowly(set, user);
 	/* Few changes: they and the scan under one lock. */
 	if (mutex_lock_killable(&set->lock))
