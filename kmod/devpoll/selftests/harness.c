@@ -209,7 +209,7 @@ int main(int argc, char **argv)
 		number++;
 		outcome = run(test, why, sizeof(why));
 		if (outcome == SKIPPED && !may_skip(test)) {
-			static const char missing[] = "skipped, and DEVPOLL_SKIPS does not name it: ";
+			static const char missing[] = "skipped, and not one of DEVPOLL_SKIPS: ";
 
 			memmove(why + sizeof(missing) - 1, why, sizeof(why) - sizeof(missing));
 			memcpy(why, missing, sizeof(missing) - 1);
