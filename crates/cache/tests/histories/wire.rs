@@ -96,6 +96,8 @@ fn framed(wire: &[u8]) -> Framed {
     let (mut length, mut is_chunked) = (None, false);
     for line in lines {
         let Some((name, value)) = line.split_once(':') else { return Framed::Odd };
+        // White space before the colon is no part of a name (RFC 9112 §5.1).
+        let name = name.trim_end_matches([' ', '\t']);
         if name.eq_ignore_ascii_case("content-length") {
             let digits = value.trim();
             if length.is_some() || digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit())
@@ -301,6 +303,7 @@ fn the_judge_knows_whole_from_partial() {
         ("Content-Length: 3\r\n\r\nhi", Framed::Partial),
         ("Content-Length: 3\r\nContent-Length: 2\r\n\r\nhi", Framed::Odd),
         ("Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n", Framed::Whole(b"hi".to_vec())),
+        ("Transfer-Encoding\t : chunked\r\n\r\n0\r\n\r\n", Framed::Whole(Vec::new())),
         ("Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n", Framed::Partial),
         ("Transfer-Encoding: chunked\r\n\r\n2\r\nhi!", Framed::Odd),
     ] {
