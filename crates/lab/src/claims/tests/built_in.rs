@@ -1,0 +1,139 @@
+//! The control of every built-in claim.
+
+use super::*;
+use crate::claims::sides::points;
+
+/// The experiment with data that were made for one claim: its side b is 1 everywhere, and side a
+/// what `a` makes of it.
+fn made_for(experiment: &Experiment, claim: &Claim, quick: bool, a: f64) -> Outcome {
+    let mut dimensions = experiment.dimensions(quick);
+    if !experiment.phase.is_empty() {
+        dimensions.push(crate::plan::phase_dimension(&experiment.phase));
+    } else if experiment.rate.is_some() {
+        dimensions.push(crate::plan::rate_dimension(&[10.0, 20.0, 30.0]));
+    }
+    let names: Vec<String> = if experiment.variant.is_empty() {
+        pollux_event::registry::ALL.iter().map(|entry| entry.name.into()).collect()
+    } else {
+        experiment.variant.iter().map(|variant| variant.name.clone()).collect()
+    };
+    let variants = names.iter().map(|name| VariantOutcome {
+        name: name.clone(),
+        mechanism: name.clone(),
+        unavailable: None,
+    });
+    let mut outcome = Outcome {
+        format: FORMAT.into(),
+        experiment: experiment.clone(),
+        quick,
+        paper_rates: false,
+        seed: 1,
+        started_at: String::new(),
+        elapsed_s: 1.0,
+        interrupted: false,
+        decided_early: false,
+        looks: Vec::new(),
+        phase_rps: Vec::new(),
+        warmup_s: 0.0,
+        notes: Vec::new(),
+        environment: Environment::default(),
+        variants: variants.collect(),
+        dimensions,
+        saturation: Vec::new(),
+        claims: Vec::new(),
+        cells: Vec::new(),
+        runs: Vec::new(),
+    };
+    for (block, name) in (0..6).flat_map(|block| names.iter().map(move |name| (block, name))) {
+        let a = a * (1.0 + alternating(0.002, block));
+        for point in crate::plan::points(&outcome.dimensions) {
+            let mut metrics = std::collections::BTreeMap::new();
+            for (side, value) in sides_at(&outcome, claim, &point, name, a) {
+                metrics.insert(side.metric.as_ref().unwrap_or(&claim.metric).clone(), value);
+            }
+            outcome.runs.push(Run {
+                cell: Cell { variant: name.clone(), point },
+                block,
+                started_s: 0.0,
+                window_s: 1.0,
+                mechanism: name.clone(),
+                status: Status::Valid,
+                reason: None,
+                metrics,
+                raw: Default::default(),
+                commands: Vec::new(),
+            });
+        }
+    }
+    outcome
+}
+
+/// The sides that speak of `name` at `point`, with its value there: side a is to be worth `a`, side
+/// b 1. A variant that is only taken off is worth 10, and what it is taken from so much more.
+fn sides_at<'a>(
+    outcome: &Outcome,
+    claim: &'a Claim,
+    point: &Point,
+    name: &str,
+    a: f64,
+) -> Vec<(&'a Side, f64)> {
+    let sides = [(Some(&claim.a), a), (claim.b.as_ref(), 1.0)];
+    let here = sides
+        .into_iter()
+        .filter_map(|(side, value)| Some((side?, value)))
+        .filter(|(side, _)| points(outcome, side).contains(point));
+    let mut found = Vec::new();
+    for (side, value) in here {
+        let variant = side.variant.as_ref();
+        if variant.map_or(claim.each.iter().any(|each| each == name), |variant| variant == name) {
+            let taken_off = side.minus.as_ref().map_or(0.0, |minus| {
+                let known = sides_at(outcome, claim, point, minus, a);
+                known.last().map_or(10.0, |(_, value)| *value)
+            });
+            found.push((side, taken_off + value));
+        } else if side.minus.as_deref() == Some(name) {
+            found.insert(0, (side, 10.0));
+        }
+    }
+    found
+}
+
+/// Far enough from a limit to be beyond it.
+fn step(limit: f64) -> f64 {
+    0.1 * limit.abs().max(if limit == 0.0 { 1.0 } else { 0.0 })
+}
+
+/// The control of every claim that is built in: there are data by which it holds and data by which
+/// it does not, in the full form and in the quick one.
+#[test]
+fn every_built_in_claim_can_hold_and_can_fail() {
+    let mut judged = 0;
+    for id in crate::experiment::ids() {
+        let experiment = crate::experiment::find(id).unwrap();
+        for (claim, quick) in
+            experiment.claim.iter().flat_map(|claim| [(claim, false), (claim, true)])
+        {
+            if quick && claim.full_form_only {
+                continue;
+            }
+            let (holding, failing) = match claim.holds {
+                Threshold::Above(limit) => (limit + step(limit), limit - step(limit)),
+                Threshold::Below(limit) => (limit - step(limit), limit + step(limit)),
+                Threshold::Within([low, high]) => ((low + high) / 2.0, high + step(high)),
+            };
+            let offset = match claim.compare {
+                statistics::Compare::Difference => 1.0,
+                statistics::Compare::Ratio | statistics::Compare::Value => 0.0,
+            };
+            let verdict = |a: f64| {
+                let outcome = made_for(&experiment, claim, quick, offset + a);
+                judge_one(&outcome, claim).verdict
+            };
+            let place = format!("{id}, {}, quick: {quick}", claim.id);
+            assert_eq!(verdict(holding), Verdict::Holds, "{place}");
+            assert_eq!(verdict(failing), Verdict::DoesNotHold, "{place}");
+            judged += 1;
+        }
+    }
+    assert!(judged > 50, "only {judged} claims");
+}

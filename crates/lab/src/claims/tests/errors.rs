@@ -1,0 +1,206 @@
+//! What would be decided too easily: by one bad run, by equal blocks, by a look too many, by what was lost.
+
+use super::*;
+use crate::result::Look;
+
+/// One run in which the generator was disturbed lifted the gate for all blocks.
+#[test]
+fn one_bad_run_is_not_the_limit_of_a_server() {
+    let judged = |bad_blocks: u32| {
+        let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { below = 1.1 }\n\
+            a = { at = { idle = \"max\", rate = \"max\" } }\n\
+            b = { variant = \"two\", at = { idle = \"max\", rate = \"max\" } }";
+        let answered = |variant: &str, block: u32| match variant {
+            "one" if block < bad_blocks => 0.97,
+            _ => 1.0,
+        };
+        let measured =
+            |variant: &str, _: f64, rate: f64, block: u32| Some(rate * answered(variant, block));
+        let mut outcome = outcome_of(10, claim, "throughput_rps", measured);
+        outcome.claims.remove(0)
+    };
+    for bad_blocks in [0, 1, 5] {
+        let claim = judged(bad_blocks);
+        assert_eq!(claim.verdict, Verdict::Undecided, "{bad_blocks}");
+        assert!(claim.parts[0].note.as_ref().unwrap().contains("answered all"), "{claim:?}");
+    }
+    assert_eq!(judged(6).verdict, Verdict::Holds, "it was driven to its limit in most blocks");
+}
+
+/// A fault that wanders from rate to rate was read where it was not: what is said of every rate is
+/// judged at every rate.
+#[test]
+fn a_claim_about_every_rate_sees_each_of_them() {
+    let judged = |take: &str, per_run: f64, failed: &dyn Fn(f64, u32) -> f64| {
+        let claim = format!(
+            "compare = \"value\"\neach = [\"one\"]\nholds = {{ below = 0.0001 }}\n\
+             a = {{ at = {{ idle = \"max\" }}, over = [\"rate\"], take = \"{take}\" }}"
+        );
+        let mut outcome =
+            outcome_of(6, &claim, "error_share", |_, _, rate, block| Some(failed(rate, block)));
+        for run in &mut outcome.runs {
+            let hits = run.metrics["error_share"] * per_run;
+            run.metrics.insert("requests_scheduled".into(), per_run);
+            run.metrics.insert("requests_failed".into(), hits);
+        }
+        outcome.conclude();
+        outcome.claims.remove(0)
+    };
+    let wandering = |rate: f64, block: u32| {
+        let at = if [2, 3].contains(&block) { 20.0 } else { 10.0 };
+        if rate == at { 0.05 } else { 0.0 }
+    };
+    assert_eq!(judged("max", 20_000.0, &wandering).verdict, Verdict::Holds, "the fault");
+    let claim = judged("each", 20_000.0, &wandering);
+    assert_ne!(claim.verdict, Verdict::Holds, "{claim:?}");
+    assert!(claim.value.unwrap() > 0.01, "{claim:?}");
+
+    let steady =
+        |rate: f64, block: u32| if rate == 20.0 { 0.05 + alternating(0.01, block) } else { 0.0 };
+    let claim = judged("each", 20_000.0, &steady);
+    assert_eq!(claim.verdict, Verdict::DoesNotHold);
+    assert_eq!(claim.parts[0].note.as_deref(), Some("at idle 100, rate 20"));
+    assert!((claim.value.unwrap() - 0.05).abs() < 1e-4, "of that rate: {claim:?}");
+    let once = |rate: f64, block: u32| if rate == 20.0 && block == 4 { 0.05 } else { 0.0 };
+    assert_eq!(judged("each", 20_000.0, &once).verdict, Verdict::Undecided);
+    // 24,000 at a rate are too few to say it of that rate; of 48,000 in all it can be said.
+    let none = |_: f64, _: u32| 0.0;
+    assert_eq!(judged("each", 4_000.0, &none).verdict, Verdict::Holds);
+    assert_eq!(judged("each", 2_000.0, &none).verdict, Verdict::Undecided);
+}
+
+/// With three variants at the threshold one of them lies below it, by more than chance, in 7 of 100.
+#[test]
+fn one_of_several_fails_at_a_share_of_the_error() {
+    let judged = |each: &str| {
+        let claim = format!(
+            "compare = \"ratio\"\neach = {each}\nholds = {{ above = 1.0 }}\n\
+             a = {{ at = {{ idle = \"max\", rate = \"min\" }} }}\n\
+             b = {{ at = {{ idle = \"min\", rate = \"min\" }} }}"
+        );
+        let mut outcome = outcome_of(6, &claim, "latency_p50_us", |variant, idle, _, block| {
+            let centre = if variant == "one" { -0.134 } else { 0.0 };
+            Some(if idle > 0.0 { (centre + alternating(0.1, block)).exp() } else { 1.0 })
+        });
+        outcome.claims.remove(0)
+    };
+    let alone = judged("[\"one\"]");
+    assert_eq!(alone.verdict, Verdict::DoesNotHold);
+    assert!((0.026..0.049).contains(&alone.p.unwrap()), "{alone:?}");
+    let one_of_two = judged("[\"one\", \"two\"]");
+    assert_eq!(one_of_two.verdict, Verdict::Undecided, "{one_of_two:?}");
+    assert!(one_of_two.p.unwrap() > ERROR);
+}
+
+/// Six windows with a second of nothing are 5 of 100 even if only six in ten have one.
+#[test]
+fn equal_blocks_are_no_certainty() {
+    let judged = |blocks: u32, planned: u32| {
+        let claim = "compare = \"value\"\neach = [\"one\"]\nholds = { below = 1.0 }\n\
+            a = { at = { idle = \"max\", rate = \"max\" } }";
+        let mut outcome = outcome_of(blocks, claim, "reply_rate_min_rps", |_, _, _, _| Some(0.0));
+        outcome.experiment.full.blocks = planned;
+        outcome.decided_early = blocks < planned;
+        outcome.looks.clear();
+        outcome.conclude();
+        outcome.claims.remove(0)
+    };
+    let first_look = judged(6, 40);
+    assert_eq!(first_look.verdict, Verdict::Undecided, "{first_look:?}");
+    assert_eq!(judged(24, 40).verdict, Verdict::Holds);
+    let all = judged(6, 6);
+    assert_eq!((all.verdict, all.p), (Verdict::Holds, Some(2.0 / 64.0)));
+}
+
+/// Who interrupts a run has seen it: he ends it for what he saw, as a clock does not.
+#[test]
+fn an_interrupt_spends_no_more_than_a_look() {
+    let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { above = 1.0 }\n\
+        a = { at = { idle = \"max\", rate = \"min\" } }\n\
+        b = { at = { idle = \"min\", rate = \"min\" } }";
+    let measured = |blocks: u32, later: f64| {
+        let mut outcome = outcome_of(blocks, claim, "latency_p50_us", |_, idle, _, block| {
+            let centre = if block < 10 { 0.0858 } else { later };
+            Some(if idle > 0.0 { (centre + alternating(0.1, block)).exp() } else { 1.0 })
+        });
+        outcome.experiment.full.blocks = 40;
+        outcome.looks.clear();
+        outcome
+    };
+    let judged = |mut outcome: Outcome, interrupted: bool| {
+        outcome.interrupted = interrupted;
+        outcome.conclude();
+        (outcome.claims.remove(0), outcome.looks)
+    };
+    let (by_hand, looks) = judged(measured(10, 0.0), true);
+    assert_eq!(by_hand.verdict, Verdict::Undecided, "{by_hand:?}");
+    assert_eq!(looks, [Look { blocks: 10, is_last: false }]);
+    let (by_clock, looks) = judged(measured(10, 0.0), false);
+    assert_eq!(by_clock.verdict, Verdict::Holds, "{by_clock:?}");
+    assert_eq!(looks, [Look { blocks: 10, is_last: true }]);
+
+    // Gone on from the end that the clock made: it decided then, whatever came later.
+    let mut resumed = measured(20, -0.4);
+    resumed.looks = looks;
+    let (again, looks) = judged(resumed, false);
+    assert_eq!((again.verdict, again.value), (Verdict::Holds, by_clock.value));
+    assert!(again.parts[0].note.as_ref().unwrap().contains("first 10 blocks"), "{again:?}");
+    assert_eq!(looks.len(), 2);
+    // And from an interrupt: the next look knows of it.
+    let mut resumed = measured(20, 0.0858);
+    let (fresh, _) = judged(resumed.clone(), true);
+    resumed.looks = vec![Look { blocks: 19, is_last: false }];
+    let (resumed, _) = judged(resumed, true);
+    assert!(resumed.p.unwrap() > fresh.p.unwrap(), "{:?} {:?}", resumed.p, fresh.p);
+}
+
+/// What is left when the server dies in most blocks are the blocks that it survived.
+#[test]
+fn blocks_that_are_lost_are_told_and_not_too_many() {
+    let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { below = 0.5 }\n\
+        a = { at = { idle = \"max\", rate = \"min\" } }\n\
+        b = { at = { idle = \"min\", rate = \"min\" } }";
+    let measured = |blocks: u32, lost: u32| {
+        outcome_of(blocks, claim, "latency_p50_us", |_, idle, _, block| {
+            let a = (block >= lost).then_some(0.4 + alternating(0.01, block));
+            if idle > 0.0 { a } else { Some(1.0) }
+        })
+    };
+    let part = |outcome: &Outcome| {
+        let part = &outcome.claims[0].parts[0];
+        (part.verdict, part.note.clone())
+    };
+    assert_eq!(part(&measured(20, 0)), (Verdict::Holds, None));
+    let note = |blocks| Some(format!("{blocks} of 20 blocks lack a side (it would not)"));
+    assert_eq!(part(&measured(20, 4)), (Verdict::Holds, note(4)));
+    assert_eq!(part(&measured(20, 5)), (Verdict::Undecided, note(5)));
+    assert_eq!(part(&measured(20, 14)), (Verdict::Undecided, note(14)));
+    // What the time or a person cut short did not choose.
+    let mut cut = measured(7, 0);
+    cut.runs.retain(|run| run.block < 6 || run.cell.point["idle"] == Value::Number(0.0));
+    cut.conclude();
+    assert_eq!(part(&cut), (Verdict::Holds, None));
+}
+
+#[test]
+fn a_ratio_to_nothing_is_not_left_out() {
+    let judged = |holds: &str, zeros: u32| {
+        let claim = format!(
+            "compare = \"ratio\"\neach = [\"one\"]\nholds = {holds}\n\
+             a = {{ at = {{ idle = \"max\", rate = \"min\" }} }}\n\
+             b = {{ at = {{ idle = \"min\", rate = \"min\" }} }}"
+        );
+        let mut outcome = outcome_of(10, &claim, "latency_p50_us", |_, idle, _, block| {
+            let b = if block < zeros { 0.0 } else { 1.0 };
+            Some(if idle > 0.0 { 0.4 + alternating(0.01, block) } else { b })
+        });
+        outcome.claims.remove(0)
+    };
+    let below = "{ below = 0.5 }";
+    assert_eq!(judged(below, 0).verdict, Verdict::Holds);
+    let claim = judged(below, 4);
+    assert_eq!((claim.verdict, claim.bound), (Verdict::Undecided, Some(Bound::AtLeast)));
+    assert!(claim.parts[0].note.as_ref().unwrap().contains("in 4 of 10 blocks"), "{claim:?}");
+    assert_eq!(judged(below, 9).verdict, Verdict::DoesNotHold);
+    assert_eq!(judged("{ above = 0.5 }", 9).verdict, Verdict::Holds);
+}
