@@ -39,3 +39,22 @@ fn negative_replies_and_long_ones_are_kept_as_it_says() {
     assert_eq!(hits(&[]), [false, true, true]);
     assert_eq!(hits(&["--cache-negative", "60s", "--cache-object", "4K"]), [true, true, false]);
 }
+
+/// An origin that is told of clients what they do not say themselves may vary by what nobody here knows.
+#[test]
+fn what_varies_by_the_client_is_kept_where_clients_say_who_they_are() {
+    for (policy, expected) in
+        [("replace", false), ("append", false), ("keep", true), ("remove", true)]
+    {
+        let origin = Origin::start(|asked| {
+            let fields = "Cache-Control: max-age=60\r\nVary: X-Forwarded-For\r\n";
+            asked.say(format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: 1\r\n\r\nx"))
+        });
+        let server = serve(&origin, &["--forwarded", policy]);
+        let mut client = server.client();
+        assert!(!is_hit(&client.get("/")), "{policy}");
+        assert_eq!(is_hit(&client.get("/")), expected, "{policy}");
+        drop(client);
+        assert!(server.stop().0.success());
+    }
+}
