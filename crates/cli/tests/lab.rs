@@ -305,6 +305,21 @@ fn a_reader_of_the_list_who_has_seen_enough_is_no_error() {
 }
 
 #[test]
+fn output_that_nobody_reads_changes_no_exit_status() {
+    let directory = tempfile::tempdir().unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let lost = |arguments: &[&str]| {
+        let mut command = pollux(arguments, directory.path());
+        command.stdout(writer.try_clone().unwrap()).stderr(writer.try_clone().unwrap());
+        command.status().unwrap().code()
+    };
+    let wait = ["lab", "wait-cost", "--mechanism", "epoll", "--watched", "5", "--duration", "20ms"];
+    assert_eq!(lost(&wait), Some(0));
+    assert_eq!(lost(&["lab", "report", "nowhere", "nor-here"]), Some(1), "both are left out");
+}
+
+#[test]
 fn the_doctor_speaks_to_people_and_to_programs() {
     let directory = tempfile::tempdir().unwrap();
     let output = run(&["doctor"], directory.path());

@@ -224,6 +224,18 @@ fn what_cannot_be_run_names_its_cause_and_exits_with_1_or_2() {
     }
 }
 
+#[test]
+fn a_lost_standard_error_changes_no_exit_status() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    for arguments in
+        [&["load", "http://127.0.0.1:9/", "--rate", "0"][..], &["idle", "nowhere", "-c", "1"]]
+    {
+        let status = pollux(arguments).stderr(writer.try_clone().unwrap()).status().unwrap();
+        assert_eq!(status.code(), Some(2), "{arguments:?}");
+    }
+}
+
 /// In an example of oha's or hey's flags.
 #[test]
 fn the_flags_of_other_generators_mean_the_same() {

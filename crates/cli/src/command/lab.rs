@@ -221,7 +221,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
                 seed: args.seed,
                 cpu: args.pin,
             })?;
-            println!("{document}");
+            print_all(&format!("{document}\n"))?;
             Ok(ExitCode::SUCCESS)
         }
         Subcommand::Compare { a, b, csv } => compare(&a, &b, csv.as_deref()),
@@ -238,14 +238,14 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
                 outcome.write(directory)?;
             }
             let page = report::write(&outcome, directory)?;
-            println!("{}", page.display());
+            print_all(&format!("{}\n", page.display()))?;
             Ok(ExitCode::SUCCESS)
         }
         Subcommand::Archive { directory, to } => {
             let mut outcome = Outcome::read(&directory)?;
             outcome.conclude();
             archive::keep(&outcome, &to)?;
-            println!("{}", to.join(archive::PAGE).display());
+            print_all(&format!("{}\n", to.join(archive::PAGE).display()))?;
             Ok(ExitCode::SUCCESS)
         }
     }
@@ -281,7 +281,7 @@ fn overview(directories: &[PathBuf], out: &Path) -> anyhow::Result<ExitCode> {
                 runs.push(overview::Published { given: given.clone(), directory, outcome });
             }
             // A bench's result stands among them, too.
-            Err(error) => eprintln!("left out: {error:#}"),
+            Err(error) => say(format_args!("left out: {error:#}")),
         }
     }
     anyhow::ensure!(
@@ -293,7 +293,7 @@ fn overview(directories: &[PathBuf], out: &Path) -> anyhow::Result<ExitCode> {
     {
         let path = out.join(file);
         fs::write(&path, text).with_context(|| path.display().to_string())?;
-        println!("{}", path.display());
+        print_all(&format!("{}\n", path.display()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -412,7 +412,7 @@ fn measure(args: &RunArgs) -> anyhow::Result<ExitCode> {
     }
     let counts = outcome.runs.iter().any(|run| run.status == Status::Valid);
     if !counts {
-        eprintln!("{}", report::in_words(&outcome));
+        say(format_args!("{}", report::in_words(&outcome)));
     }
     Ok(match (outcome.interrupted, counts) {
         (true, _) => ExitCode::from(INTERRUPTED),

@@ -430,7 +430,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
 
 /// Says what is wrong with the command line; the exit status is clap's own.
 pub(super) fn usage_error(error: &anyhow::Error) -> ExitCode {
-    eprintln!("pollux: {error:#}");
+    say(format_args!("pollux: {error:#}"));
     ExitCode::from(2)
 }
 
