@@ -1,11 +1,13 @@
 //! `pollux lab`.
 
+mod guest;
+
 use crate::{duration, message::say, names, terminal, usage::UsageError};
 use anyhow::Context as _;
 use pollux_event::MechanismSpec;
 use pollux_lab::{
     archive, compare, environment,
-    experiment::{self, Budget, Experiment, Place, Subject},
+    experiment::{self, Budget, Experiment, Place},
     report::{self, overview},
     result::{Outcome, Status},
     run::{
@@ -18,9 +20,8 @@ use pollux_vm::Mips;
 use std::{
     fs,
     io::{self, Write},
-    os::unix::process::CommandExt,
     path::{Path, PathBuf},
-    process::{Command, ExitCode},
+    process::ExitCode,
     time::Duration,
 };
 
@@ -198,12 +199,6 @@ const INTERRUPTED: u8 = 130;
 /// Exit code when no run counts.
 const NOTHING_COUNTS: u8 = 4;
 
-/// How much longer than its budget an experiment may take in a guest: one pass over all cells is
-/// made in any case, and an emulated machine is slow.
-const GUEST_PATIENCE: f64 = 4.0;
-/// Seconds for the guest's boot, the module's build included.
-const GUEST_BOOT_S: f64 = 300.0;
-
 /// Runs the command.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
@@ -365,7 +360,7 @@ fn measure(args: &RunArgs) -> anyhow::Result<ExitCode> {
                 }
             }
         }
-        None if wants_guest => return in_guest(args, &experiment),
+        None if wants_guest => return guest::run(args, &experiment),
         None => {}
     }
     if args.quick {
@@ -421,67 +416,6 @@ fn measure(args: &RunArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Where a sealed guest has this program, an experiment of the user's own, and the results.
-const SEALED: [&str; 3] = ["/bin/pollux", "/experiment.toml", "/results"];
-/// The time after which a sealed guest is ended, in the host's own seconds, when nothing else is said.
-const SEALED_S: f64 = 4.0 * 3600.0;
-
-/// Runs the experiment in the guest, on this file tree or sealed, by the program that runs now.
-fn in_guest(args: &RunArgs, experiment: &Experiment) -> anyhow::Result<ExitCode> {
-    let program = std::env::current_exe().context("the path of this program")?;
-    let directory = args.out.clone().unwrap_or_else(|| run::default_directory(&experiment.id));
-    let directory = std::path::absolute(&directory)?;
-    let mut command = Command::new(&program);
-    command.arg("vm");
-    let flags =
-        [("--quick", args.quick), ("--paper-rates", args.paper_rates), ("--json", args.json)];
-    let mut inner = vec!["lab".to_owned(), "run".to_owned()];
-    if args.deterministic || experiment.place == Place::DeterministicGuest {
-        let [place, file, results] = SEALED;
-        let mips = args.mips.unwrap_or(match experiment.subject {
-            Subject::Server => Mips::PAPERS,
-            Subject::Wait => Mips::NANOSECOND,
-        });
-        command.args(["--deterministic", "--mips", &mips.to_string()]);
-        let patience = args.time.map_or(SEALED_S, |time| time.as_secs_f64());
-        command.arg("--timeout").arg(format!("{patience:.0}"));
-        command.arg("--carry").arg(format!("{}:{place}", program.display()));
-        command.args(["--carry", "/etc/os-release"]);
-        let is_file = args.experiment.ends_with(".toml");
-        if is_file {
-            command.arg("--carry").arg(format!("{}:{file}", args.experiment));
-        }
-        command.arg("--fetch").arg(format!("{results}:{}", directory.display()));
-        let revision = environment::revision().unwrap_or_default();
-        command.arg("--env").arg(format!("{}={revision}", environment::REVISION));
-        command.args(["--", place]);
-        inner.push(if is_file { file } else { &args.experiment }.to_owned());
-        inner.extend(["--deterministic", "--out", results].map(str::to_owned));
-        say(format_args!(
-            "pollux lab: a sealed guest runs it; nothing is seen of it until it ends \
-             ({patience:.0} s at most)"
-        ));
-    } else {
-        // The budget is the guest's own time, and boot and end come on top; one that hangs is ended.
-        let planned = experiment.clone().in_guest().budget(args.quick).seconds;
-        let seconds = args.time.map_or(planned, |time| time.as_secs_f64());
-        let patience = seconds.max(planned) * GUEST_PATIENCE + GUEST_BOOT_S;
-        command.arg("--timeout").arg(format!("{patience:.0}")).arg("--").arg(&program);
-        inner.push(args.experiment.clone());
-        inner.extend(["--here".to_owned(), "--time".to_owned(), format!("{seconds}")]);
-        inner.extend(["--out".to_owned(), directory.display().to_string()]);
-        if let Some(earlier) = &args.rates_of {
-            let earlier = std::path::absolute(earlier)?;
-            inner.extend(["--rates-of".to_owned(), earlier.display().to_string()]);
-        }
-    }
-    inner.extend(flags.iter().filter(|(_, on)| *on).map(|(flag, _)| (*flag).to_owned()));
-    inner.extend(["--seed".to_owned(), args.seed.to_string()]);
-    command.args(inner);
-    // In place of this process: signals then reach the one that can end the guest.
-    Err(command.exec()).with_context(|| program.display().to_string())
-}
-
 fn show(outcome: &Outcome, directory: &Path, page: &Path) -> anyhow::Result<()> {
     let width = terminal::width();
     let mut parts = vec![
@@ -490,7 +424,7 @@ fn show(outcome: &Outcome, directory: &Path, page: &Path) -> anyhow::Result<()> 
         report::terminal::notes(outcome, width),
     ];
     // A sealed guest does not know where its results will be; the host has said it.
-    if directory != Path::new(SEALED[2]) || outcome.environment.guest_mips.is_none() {
+    if directory != Path::new(guest::RESULTS) || outcome.environment.guest_mips.is_none() {
         let data = directory.join(pollux_lab::result::FILE);
         parts.push(format!("\nraw data  {}\nreport    {}\n", data.display(), page.display()));
     }

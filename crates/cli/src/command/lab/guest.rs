@@ -1,0 +1,159 @@
+//! `pollux lab run` in the guest of `pollux vm`.
+
+use super::RunArgs;
+use crate::{message::say, usage::UsageError};
+use anyhow::Context as _;
+use pollux_lab::{
+    environment,
+    experiment::{Experiment, Place, Subject},
+    run::{self, journal},
+};
+use pollux_vm::Mips;
+use std::{
+    os::unix::process::CommandExt,
+    path::Path,
+    process::{Command, ExitCode},
+};
+
+/// How much longer than its budget an experiment may take in a guest: one pass over all cells is
+/// made in any case, and an emulated machine is slow.
+const GUEST_PATIENCE: f64 = 4.0;
+/// Seconds for the guest's boot, the module's build included.
+const GUEST_BOOT_S: f64 = 300.0;
+
+/// Where a sealed guest has this program, an experiment of the user's own, and the results.
+const PROGRAM: &str = "/bin/pollux";
+const EXPERIMENT: &str = "/experiment.toml";
+pub(super) const RESULTS: &str = "/results";
+/// The time after which a sealed guest is ended, in the host's own seconds, when nothing else is said.
+const SEALED_S: f64 = 4.0 * 3600.0;
+
+/// Runs the experiment in the guest, on this file tree or sealed, by the program that runs now.
+pub(super) fn run(args: &RunArgs, experiment: &Experiment) -> anyhow::Result<ExitCode> {
+    let program = std::env::current_exe().context("the path of this program")?;
+    let mut command = command(&program, args, experiment)?;
+    // In place of this process: signals then reach the one that can end the guest.
+    Err(command.exec()).with_context(|| program.display().to_string())
+}
+
+/// The command that does.
+fn command(program: &Path, args: &RunArgs, experiment: &Experiment) -> anyhow::Result<Command> {
+    let directory = args.out.clone().unwrap_or_else(|| run::default_directory(&experiment.id));
+    let directory = std::path::absolute(&directory)?;
+    let mut command = Command::new(program);
+    command.arg("vm");
+    let flags =
+        [("--quick", args.quick), ("--paper-rates", args.paper_rates), ("--json", args.json)];
+    let mut inner = vec!["lab".to_owned(), "run".to_owned()];
+    if args.deterministic || experiment.place == Place::DeterministicGuest {
+        if args.resume.is_some() {
+            return Err(UsageError::new(
+                "a sealed guest sees nothing of what was measured before: leave --resume out",
+            )
+            .into());
+        }
+        let mips = args.mips.unwrap_or(match experiment.subject {
+            Subject::Server => Mips::PAPERS,
+            Subject::Wait => Mips::NANOSECOND,
+        });
+        command.args(["--deterministic", "--mips", &mips.to_string()]);
+        let patience = args.time.map_or(SEALED_S, |time| time.as_secs_f64());
+        command.arg("--timeout").arg(format!("{patience:.0}"));
+        command.arg("--carry").arg(format!("{}:{PROGRAM}", program.display()));
+        command.args(["--carry", "/etc/os-release"]);
+        let is_file = args.experiment.ends_with(".toml");
+        if is_file {
+            command.arg("--carry").arg(format!("{}:{EXPERIMENT}", args.experiment));
+        }
+        command.arg("--fetch").arg(format!("{RESULTS}:{}", directory.display()));
+        let revision = environment::revision().unwrap_or_default();
+        command.arg("--env").arg(format!("{}={revision}", environment::REVISION));
+        command.args(["--", PROGRAM]);
+        inner.push(if is_file { EXPERIMENT } else { &args.experiment }.to_owned());
+        inner.extend(["--deterministic", "--out", RESULTS].map(str::to_owned));
+        say(format_args!(
+            "pollux lab: a sealed guest runs it; nothing is seen of it until it ends \
+             ({patience:.0} s at most)"
+        ));
+    } else {
+        // The budget is the guest's own time, and boot and end come on top; one that hangs is ended.
+        let planned = experiment.clone().in_guest().budget(args.quick).seconds;
+        let (seconds, where_to) = match &args.resume {
+            // In the time that it had.
+            Some(earlier) => {
+                let had = journal::read(earlier)?.experiment.budget(args.quick).seconds;
+                let earlier = std::path::absolute(earlier)?.display().to_string();
+                (had, vec!["--resume".to_owned(), earlier])
+            }
+            None => {
+                let seconds = args.time.map_or(planned, |time| time.as_secs_f64());
+                let [time, out] = ["--time", "--out"].map(str::to_owned);
+                let directory = directory.display().to_string();
+                (seconds, vec![time, format!("{seconds}"), out, directory])
+            }
+        };
+        let patience = seconds.max(planned) * GUEST_PATIENCE + GUEST_BOOT_S;
+        command.arg("--timeout").arg(format!("{patience:.0}")).arg("--").arg(program);
+        inner.extend([args.experiment.clone(), "--here".to_owned()]);
+        inner.extend(where_to);
+        if let Some(earlier) = &args.rates_of {
+            let earlier = std::path::absolute(earlier)?;
+            inner.extend(["--rates-of".to_owned(), earlier.display().to_string()]);
+        }
+    }
+    inner.extend(flags.iter().filter(|(_, on)| *on).map(|(flag, _)| (*flag).to_owned()));
+    inner.extend(["--seed".to_owned(), args.seed.to_string()]);
+    command.args(inner);
+    Ok(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use pollux_lab::{environment::Environment, experiment, result};
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        run: RunArgs,
+    }
+
+    fn arguments(line: &[&str]) -> anyhow::Result<Vec<String>> {
+        let line = [&["run"][..], line].concat();
+        let args = Cli::try_parse_from(line)?.run;
+        let experiment = experiment::find(&args.experiment)?;
+        let command = command(Path::new("/bin/pollux"), &args, &experiment)?;
+        Ok(command.get_args().map(|word| word.to_string_lossy().into_owned()).collect())
+    }
+
+    #[test]
+    fn a_guest_goes_on_with_what_was_measured_where_it_sees_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let earlier = directory.path().to_str().unwrap();
+        let mut experiment = experiment::find("mail-hints").unwrap().in_guest();
+        experiment.budget_mut(false).seconds = 5_000.0;
+        let begun = serde_json::json!({
+            "format": result::FORMAT, "experiment": experiment, "quick": false, "paper_rates": false,
+            "seed": 1, "started_at": "", "elapsed_s": 0.0, "interrupted": true, "notes": [],
+            "environment": Environment::default(), "variants": [], "dimensions": [],
+            "saturation": [], "claims": [], "cells": [], "runs": [],
+        });
+        std::fs::write(directory.path().join(result::FILE), begun.to_string()).unwrap();
+        let said = arguments(&["mail-hints", "--resume", earlier]).unwrap();
+        assert!(said.windows(2).any(|pair| pair == ["--resume", earlier]), "{said:?}");
+        assert!(said.iter().all(|word| word != "--out" && word != "--time"), "{said:?}");
+        let patience = 5_000.0 * GUEST_PATIENCE + GUEST_BOOT_S;
+        let timeout = ["--timeout".to_owned(), format!("{patience:.0}")];
+        assert!(said.windows(2).any(|pair| pair == timeout), "{said:?}");
+
+        let said = arguments(&["mail-hints", "--time", "60s"]).unwrap();
+        assert!(said.windows(2).any(|pair| pair == ["--time", "60"]), "{said:?}");
+        assert!(said.iter().any(|word| word == "--out"), "{said:?}");
+
+        // Sealed, by the experiment's own place.
+        let refused = arguments(&["provos-ablation", "--resume", earlier]).unwrap_err();
+        assert!(refused.is::<UsageError>(), "{refused:#}");
+        assert!(refused.to_string().contains("leave --resume out"), "{refused:#}");
+    }
+}
