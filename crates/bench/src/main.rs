@@ -18,6 +18,10 @@ use anyhow::Context;
 use clap::Parser;
 use goal::Goal;
 use peer::{DOCUMENTS, Peer, Place};
+use pollux_lab::{
+    environment::{self, Environment},
+    run::trial::Cpus,
+};
 use serde_json::json;
 use std::{fs, path::PathBuf, process::ExitCode, time::Duration};
 
@@ -122,9 +126,13 @@ fn main() -> anyhow::Result<ExitCode> {
         .chain(before)
         .map(|peer| (peer.name().to_owned(), peer::version(peer, &setup.place).into()))
         .collect();
+    // `pollux 0.1.0 (COMMIT DATE, …)`: what is measured, wherever this program was started.
+    let version = peer::version(Peer::Pollux, &setup.place);
+    let built = version.split_once('(').and_then(|(_, build)| environment::commit(build));
+    let cpus = Cpus { server: args.server_cpu, generator: args.generator_cpu };
     let result = json!({
         "command": std::env::args().collect::<Vec<_>>(),
-        "environment": pollux_lab::environment::Environment::look(pollux_lab::run::trial::Cpus { server: args.server_cpu, generator: args.generator_cpu }),
+        "environment": Environment::look(cpus, built),
         "versions": versions,
         "rounds": args.rounds,
         "seconds": args.seconds,

@@ -88,6 +88,17 @@ fn directory_with_experiment() -> tempfile::TempDir {
 #[test]
 fn a_small_experiment_from_end_to_end() {
     let directory = directory_with_experiment();
+    // The folder of another project.
+    for arguments in [&["init", "--quiet"][..], &["add", "."], &["commit", "--quiet", "-m", "one"]]
+    {
+        let identity = ["-c", "user.name=A", "-c", "user.email=a@example.org"];
+        let git = Command::new("git")
+            .args(identity)
+            .args(arguments)
+            .current_dir(directory.path())
+            .status();
+        assert!(git.unwrap().success(), "git {arguments:?}");
+    }
     let output = run(&["lab", "run", "small.toml", "--quick", "--out", "out"], directory.path());
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
@@ -98,6 +109,10 @@ fn a_small_experiment_from_end_to_end() {
 
     let result = fs::read_to_string(directory.path().join("out/result.json")).unwrap();
     let result: Value = serde_json::from_str(&result).unwrap();
+    let version = String::from_utf8(run(&["--version"], directory.path()).stdout).unwrap();
+    let (_, build) = version.trim_end().split_once('(').unwrap();
+    let revision = result["environment"]["revision"].as_str();
+    assert_eq!(revision, pollux_lab::environment::commit(build), "the program's, not the folder's");
     let runs = result["runs"].as_array().unwrap();
     assert_eq!(runs.len(), 4);
     for run in runs {

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, fs, process::Command};
 pub struct Environment {
     /// The version of this program.
     pub pollux: String,
-    /// The revision of the source tree, when it was run from one, with `+` if it was changed.
+    /// The commit that this program was built from, as [`revision`] tells it.
     pub revision: Option<String>,
     /// The command line.
     pub command: String,
@@ -116,8 +116,9 @@ pub fn kernel() -> String {
 }
 
 impl Environment {
-    /// Looks at this machine. What cannot be found out is left out.
-    pub fn look(pinned: Cpus) -> Self {
+    /// Looks at this machine, for a program that was built from the commit `built`. What cannot be found
+    /// out is left out.
+    pub fn look(pinned: Cpus, built: Option<&str>) -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let field = |name: &str| {
             cpuinfo.lines().find_map(|line| {
@@ -128,7 +129,7 @@ impl Environment {
         let words: Vec<_> = std::env::args_os().collect();
         Self {
             pollux: env!("CARGO_PKG_VERSION").into(),
-            revision: revision(),
+            revision: revision(built),
             command: crate::run::process::command_line(&words),
             kernel: kernel(),
             system: fs::read_to_string("/etc/os-release").ok().and_then(|text| {
@@ -157,21 +158,118 @@ impl Environment {
                 .collect(),
         }
     }
+
+    /// The first thing that is not now as it was in `self`, of those that decide what is measured: runs
+    /// made before and after it belong into two results.
+    pub fn difference(&self, now: &Self) -> Option<String> {
+        let or = |value: Option<String>, none: &str| value.unwrap_or_else(|| none.to_owned());
+        let things = |one: &Self| {
+            let pinned = one.pinned.map(|cpus| format!("{} and {}", cpus.server, cpus.generator));
+            let build = one.revision.as_ref().map(|revision| revision.trim_end_matches('+'));
+            [
+                ("version", one.pollux.clone()),
+                // Files that were changed after the build are another matter.
+                ("build", or(build.map(str::to_owned), "not known")),
+                ("kernel", one.kernel.clone()),
+                ("CPU", or(one.cpu.clone(), "not known")),
+                ("CPUs of server and generator", or(pinned, "any")),
+                (
+                    "CPU to which the network's receive work is led",
+                    or(one.receive_cpu.map(|cpu| cpu.to_string()), "none"),
+                ),
+                ("guest", or(one.guest.clone(), "none")),
+                (
+                    "million instructions in a second of the guest",
+                    or(one.guest_mips.map(|mips| mips.to_string()), "not counted"),
+                ),
+            ]
+        };
+        let (before, now) = (things(self), things(now));
+        let mut pairs = before.into_iter().zip(now);
+        let ((what, before), (_, now)) = pairs.find(|((_, before), (_, now))| before != now)?;
+        Some(format!("{what}: {before} then, {now} now"))
+    }
 }
 
-/// The revision of the source tree, for a guest that does not see it.
+/// What [`revision`] is, for a guest that does not see the source tree.
 pub const REVISION: &str = "POLLUX_REVISION";
 
-/// `git rev-parse` of the directory where the program was started, or what [`REVISION`] says.
-pub fn revision() -> Option<String> {
+/// The commit that this program was built from (`built`, which its build knows), with `+` where it was
+/// started in a checkout of that commit whose files were changed; or what [`REVISION`] says. A folder
+/// that holds another commit, or another project, tells nothing about the program.
+pub fn revision(built: Option<&str>) -> Option<String> {
     if let Ok(revision) = std::env::var(REVISION) {
         return Some(revision).filter(|revision| !revision.is_empty());
     }
+    let built = built?;
     let git = |arguments: &[&str]| {
         let output = Command::new("git").args(arguments).output().ok()?;
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
-    let revision = git(&["rev-parse", "--short=12", "HEAD"])?;
-    let changed = git(&["status", "--porcelain", "--untracked-files=no"])?;
-    Some(if changed.is_empty() { revision } else { format!("{revision}+") })
+    let is_its_checkout = git(&["rev-parse", "HEAD"]).is_some_and(|head| head.starts_with(built));
+    let changes = || git(&["status", "--porcelain", "--untracked-files=no"]);
+    let is_changed = is_its_checkout && changes().is_some_and(|changes| !changes.is_empty());
+    Some(if is_changed { format!("{built}+") } else { built.to_owned() })
+}
+
+/// The commit in what a build says of itself: `32b38f2 2026-11-21, release build, …`, or a packager's own
+/// name for it; `None` when the build does not know it.
+pub fn commit(build: &str) -> Option<&str> {
+    let (commit, _) = build.split_once(", ").unwrap_or((build, ""));
+    let first = commit.split(' ').next().unwrap_or_default();
+    let is_hash = first.len() >= 7 && first.chars().all(|c| c.is_ascii_hexdigit());
+    match commit {
+        "" | UNKNOWN_COMMIT => None,
+        _ if is_hash => Some(first),
+        given => Some(given),
+    }
+}
+
+/// What a build says that does not know its commit.
+const UNKNOWN_COMMIT: &str = "commit not known";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_build_tells_its_commit_or_nothing() {
+        let rest = "release build, x86_64-unknown-linux-gnu";
+        for (build, found) in [
+            ("32b38f2a11 2026-11-21", Some("32b38f2a11")),
+            ("1.0-3", Some("1.0-3")),
+            ("Debian 1.0 of today", Some("Debian 1.0 of today")),
+            ("commit not known", None),
+            ("", None),
+        ] {
+            assert_eq!(commit(&format!("{build}, {rest}")), found);
+            assert_eq!(commit(build), found);
+        }
+    }
+
+    #[test]
+    fn what_differs_between_two_machines_is_named() {
+        let there = Environment {
+            kernel: "Linux 6.1".into(),
+            pinned: Some(Cpus { server: 0, generator: 1 }),
+            receive_cpu: None,
+            ..Environment::default()
+        };
+        // A busy or an idle machine, started by another command line, is still the same one.
+        let load_average = Some(9.0);
+        let later = Environment { command: "another".into(), load_average, ..there.clone() };
+        assert_eq!(there.difference(&later), None);
+        let said = |now: Environment| there.difference(&now).unwrap();
+        let kernel = said(Environment { kernel: "Linux 6.12".into(), ..there.clone() });
+        assert_eq!(kernel, "kernel: Linux 6.1 then, Linux 6.12 now");
+        let build = said(Environment { revision: Some("abc".into()), ..there.clone() });
+        assert_eq!(build, "build: not known then, abc now");
+        let network = said(Environment { receive_cpu: Some(0), ..there.clone() });
+        assert!(network.contains("none then, 0 now"), "{network}");
+        let alone = Some(Cpus { server: 0, generator: 0 });
+        let pinned = said(Environment { pinned: alone, ..there.clone() });
+        assert!(pinned.contains("0 and 1 then, 0 and 0 now"), "{pinned}");
+        let guest = said(Environment { guest: Some("6.1.0".into()), ..there.clone() });
+        assert!(guest.starts_with("guest: "), "{guest}");
+    }
 }

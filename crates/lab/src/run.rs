@@ -75,6 +75,8 @@ pub struct Settings<'a> {
     pub keep_in: Option<&'a Path>,
     /// What was measured before, to go on from ([`journal::read`]).
     pub resume: Option<Outcome>,
+    /// The commit that this program was built from, if its build knows it.
+    pub built: Option<&'a str>,
 }
 
 /// Runs the experiment. An interrupt is no error: the outcome holds what was measured and says so.
@@ -143,7 +145,7 @@ impl<'a> Conduct<'a> {
         let mut notes = Vec::new();
         let receive_cpu = ground::prepare(experiment, cpus, &mut notes)?;
         // After it: a network namespace has sysctls of its own.
-        let environment = Environment { receive_cpu, ..Environment::look(cpus) };
+        let environment = Environment { receive_cpu, ..Environment::look(cpus, settings.built) };
         notes.extend(ground::of_guest(experiment, &environment));
         if cpus.server == cpus.generator
             && redis_cpu.is_none()

@@ -91,6 +91,7 @@ fn settings<'a>(experiment: &'a Experiment, variables: &[&str]) -> Settings<'a> 
         progress: Progress::hidden(),
         keep_in: None,
         resume: None,
+        built: None,
     }
 }
 

@@ -339,6 +339,11 @@ fn times(experiment: &Experiment) -> String {
     }
 }
 
+/// The commit that this program was built from, if the build knew it.
+fn built() -> Option<&'static str> {
+    environment::commit(env!("POLLUX_BUILD"))
+}
+
 fn measure(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let mut experiment = experiment::find(&args.experiment)?;
     let directory = match args.out.as_ref().or(args.resume.as_ref()) {
@@ -393,6 +398,7 @@ fn measure(args: &RunArgs) -> anyhow::Result<ExitCode> {
         progress: Progress::shown(terminal::shows_progress()),
         keep_in: Some(&directory),
         resume,
+        built: built(),
     };
     let outcome = run::run(&settings);
     settings.progress.finish();

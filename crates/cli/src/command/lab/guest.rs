@@ -66,7 +66,7 @@ fn command(program: &Path, args: &RunArgs, experiment: &Experiment) -> anyhow::R
             command.arg("--carry").arg(format!("{}:{EXPERIMENT}", args.experiment));
         }
         command.arg("--fetch").arg(format!("{RESULTS}:{}", directory.display()));
-        let revision = environment::revision().unwrap_or_default();
+        let revision = environment::revision(super::built()).unwrap_or_default();
         command.arg("--env").arg(format!("{}={revision}", environment::REVISION));
         command.args(["--", PROGRAM]);
         inner.push(if is_file { EXPERIMENT } else { &args.experiment }.to_owned());
