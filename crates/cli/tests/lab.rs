@@ -233,6 +233,34 @@ fn the_processes_die_with_a_laboratory_that_is_killed() {
 }
 
 #[test]
+fn what_a_killed_laboratory_had_measured_is_reported() {
+    let directory = directory_with_experiment();
+    let arguments = ["lab", "run", "small.toml", "--time", "30s", "--out", "out"];
+    let mut lab = pollux(&arguments, directory.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let journal = directory.path().join("out/runs.jsonl");
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while !fs::read_to_string(&journal).is_ok_and(|text| text.ends_with('\n')) {
+        assert!(Instant::now() < deadline, "no run was written");
+        assert!(lab.try_wait().unwrap().is_none(), "it ended");
+        thread::sleep(Duration::from_millis(10));
+    }
+    lab.kill().unwrap();
+    lab.wait().unwrap();
+    let output = run(&["lab", "report", "out"], directory.path());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let result = fs::read_to_string(directory.path().join("out/result.json")).unwrap();
+    let result: Value = serde_json::from_str(&result).unwrap();
+    assert!(!result["runs"].as_array().unwrap().is_empty() && result["interrupted"] == true);
+    let page = fs::read_to_string(directory.path().join("out/report.html")).unwrap();
+    assert!(page.contains("Interrupted."));
+    assert!(journal.exists(), "for --resume");
+}
+
+#[test]
 fn the_cost_of_a_wait_is_one_document() {
     let directory = tempfile::tempdir().unwrap();
     let arguments =

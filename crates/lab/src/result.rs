@@ -11,11 +11,12 @@ use crate::{
     experiment::{self, Experiment, RATE, Value},
     measure::Raw,
     plan::{Cell, Dimension, Point},
+    run::journal,
     statistics::{self, Estimate},
 };
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{collections::BTreeMap, path::Path};
 
 /// The version of the file's layout.
 pub const FORMAT: &str = "pollux-lab-result/1";
@@ -290,11 +291,8 @@ impl Outcome {
     /// # Errors
     /// When the directory cannot be written to; the message names the file.
     pub fn write(&self, directory: &Path) -> anyhow::Result<()> {
-        let path = directory.join(FILE);
-        let unfinished = directory.join(format!("{FILE}.part"));
         let text = serde_json::to_string_pretty(self).context("result.json")?;
-        fs::write(&unfinished, text).with_context(|| unfinished.display().to_string())?;
-        fs::rename(&unfinished, &path).with_context(|| path.display().to_string())
+        journal::replace(&directory.join(FILE), text.as_bytes())
     }
 
     /// Reads `result.json` from `directory`, and judges it anew: by the claims of the built-in experiment

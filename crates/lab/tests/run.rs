@@ -8,7 +8,14 @@ use pollux_lab::{
     result::{Look, Outcome, Status},
     run::{Settings, interrupt::Interrupt, journal, progress::Progress, run, trial::Programs},
 };
-use std::{ffi::OsString, fs, path::Path, thread, time::Duration};
+use std::{
+    ffi::OsString,
+    fs,
+    os::unix::fs::symlink,
+    path::Path,
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
 
 const SMALL: &str = r#"
 id = "small"
@@ -93,6 +100,44 @@ fn settings<'a>(experiment: &'a Experiment, variables: &[&str]) -> Settings<'a> 
         resume: None,
         built: None,
     }
+}
+
+/// The small experiment in so many blocks.
+fn of_blocks(blocks: u32) -> Experiment {
+    Experiment::parse(&SMALL.replace("blocks = 6", &format!("blocks = {blocks}"))).unwrap()
+}
+
+/// Raises `interrupt` as soon as `is_time`, or after two minutes, so that a test ends.
+fn interrupt_when(
+    interrupt: &Interrupt,
+    is_time: impl Fn() -> bool + Send + 'static,
+) -> JoinHandle<()> {
+    let interrupt = interrupt.clone();
+    thread::spawn(move || {
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while !is_time() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(2));
+        }
+        interrupt.raise();
+    })
+}
+
+/// Runs with a journal until it has so many lines; as a kill would have it, nobody writes the result at
+/// the end, and the last line is cut short.
+fn killed_after(lines: usize, settings: Settings<'_>, directory: &Path) {
+    let path = directory.join(journal::FILE);
+    let watched = path.clone();
+    let has_lines = move || {
+        let text = fs::read_to_string(&watched).unwrap_or_default();
+        text.lines().count() >= lines
+    };
+    let alarm = interrupt_when(&settings.interrupt, has_lines);
+    let outcome = run(&Settings { keep_in: Some(directory), ..settings }).unwrap();
+    alarm.join().unwrap();
+    assert!(outcome.interrupted, "it ended before it was killed");
+    let mut cut = fs::read_to_string(&path).unwrap();
+    cut.push_str("{\"variant\":\"le");
+    fs::write(&path, cut).unwrap();
 }
 
 fn outcome(variables: &[&str]) -> Outcome {
@@ -241,38 +286,47 @@ fn an_interrupt_keeps_what_was_measured_and_leaves_no_process() {
 }
 
 #[test]
-fn what_was_measured_before_a_stop_is_kept_and_gone_on_from() {
-    let experiment = Experiment::parse(SMALL).unwrap();
+fn what_was_measured_before_each_stop_is_kept_and_gone_on_from() {
+    let experiment = of_blocks(3);
     let directory = tempfile::tempdir().unwrap();
-    let stopped = settings(&experiment, &["FAKE_HELD=5", "FAKE_SLOW=0.3"]);
-    let interrupt = stopped.interrupt.clone();
-    let alarm = thread::spawn(move || {
-        thread::sleep(Duration::from_millis(3_000));
-        interrupt.raise();
-    });
-    // As a kill would have it: nobody writes the result at the end.
-    drop(run(&Settings { keep_in: Some(directory.path()), ..stopped }).unwrap());
-    alarm.join().unwrap();
-    let journal = directory.path().join(journal::FILE);
-    let mut cut = fs::read_to_string(&journal).unwrap();
-    assert!(cut.lines().count() > 0, "runs are written as they come");
-    // The last line was not finished.
-    cut.push_str("{\"variant\":\"le");
-    fs::write(&journal, cut).unwrap();
+    let slow = || settings(&experiment, &["FAKE_HELD=5", "FAKE_SLOW=0.1"]);
+    killed_after(2, slow(), directory.path());
+    let once = journal::read(directory.path()).unwrap();
+    let made = once.runs.len();
+    assert!((2..10).contains(&made), "{made}");
 
-    let earlier = journal::read(directory.path()).unwrap();
-    let made = earlier.runs.len();
-    assert!(made > 0 && made < 24, "{made}");
-    let first = earlier.runs[0].started_s;
+    let resumed = Settings { resume: Some(once.clone()), ..slow() };
+    killed_after(made + 2, resumed, directory.path());
+    let twice = journal::read(directory.path()).unwrap();
+    assert!(twice.runs.len() >= made + 2, "the runs of both: {} and {made}", twice.runs.len());
+    assert!(twice.interrupted, "so that a report of it says so");
+
     let again = settings(&experiment, &["FAKE_HELD=5"]);
-    let outcome = run(&Settings { resume: Some(earlier.clone()), ..again }).unwrap();
-    assert_eq!(outcome.runs.len(), 24, "each cell once in each block");
-    assert_eq!(outcome.runs[0].started_s, first, "what was there is not made again");
-    assert_eq!(outcome.values("rate"), earlier.values("rate"), "at the same rates");
+    let outcome = run(&Settings { resume: Some(twice.clone()), ..again }).unwrap();
+    assert_eq!(outcome.runs.len(), 12, "each cell once in each block");
+    for (run, earlier) in outcome.runs.iter().zip(&twice.runs) {
+        assert_eq!(run.started_s, earlier.started_s, "what was there is not made again");
+    }
+    assert_eq!(outcome.values("rate"), once.values("rate"), "at the same rates");
     assert!(!outcome.interrupted);
 
-    let other = Settings { seed: 2, resume: Some(earlier), ..settings(&experiment, &[]) };
+    let other = Settings { seed: 2, resume: Some(twice), ..settings(&experiment, &[]) };
     assert!(run(&other).unwrap_err().to_string().contains("another experiment, form or seed"));
+}
+
+#[test]
+fn a_result_keeps_its_runs_when_its_journal_cannot_be_written() {
+    let outcome = run(&settings(&of_blocks(1), &["FAKE_HELD=5"])).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    outcome.write(directory.path()).unwrap();
+    // A full disk at the moment at which the runs move from the result into the journal.
+    let path = directory.path().join(journal::FILE);
+    symlink("/dev/full", &path).unwrap();
+    let _ = journal::Journal::begin(directory.path(), &outcome);
+    if path.is_symlink() {
+        fs::remove_file(&path).unwrap();
+    }
+    assert_eq!(journal::read(directory.path()).unwrap().runs.len(), 4);
 }
 
 #[test]

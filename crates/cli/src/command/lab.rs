@@ -225,7 +225,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         Subcommand::Report { directories, .. } => {
             let directory = &directories[0];
-            let mut outcome = Outcome::read(directory)?;
+            let mut outcome = journal::read(directory)?;
             outcome.conclude();
             if archive::is_packed(directory) {
                 archive::keep(&outcome, directory)?;
@@ -237,7 +237,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Subcommand::Archive { directory, to } => {
-            let mut outcome = Outcome::read(&directory)?;
+            let mut outcome = journal::read(&directory)?;
             outcome.conclude();
             archive::keep(&outcome, &to)?;
             print_all(&format!("{}\n", to.join(archive::PAGE).display()))?;
@@ -248,7 +248,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 fn compare(a: &Path, b: &Path, csv: Option<&Path>) -> anyhow::Result<ExitCode> {
     let read = |directory: &Path| -> anyhow::Result<Outcome> {
-        let mut outcome = Outcome::read(directory)?;
+        let mut outcome = journal::read(directory)?;
         outcome.conclude();
         Ok(outcome)
     };
@@ -269,7 +269,7 @@ fn overview(directories: &[PathBuf], out: &Path) -> anyhow::Result<ExitCode> {
     fs::create_dir_all(out).with_context(|| out.display().to_string())?;
     let mut runs = Vec::new();
     for given in directories {
-        match Outcome::read(given) {
+        match journal::read(given) {
             Ok(mut outcome) => {
                 outcome.conclude();
                 let directory = overview::link(given, out)?;

@@ -1,13 +1,14 @@
 //! Runs as they come, one JSON line each: a full disk, a kill or a power cut loses the current run at most.
 //!
 //! The file stands beside `result.json`, which is written without runs when the rates are known and whole
-//! at the end; then the journal goes.
+//! at the end; then the journal goes. Each run is on the disk before the next one begins, so that a power
+//! cut loses no more than a kill.
 
 use crate::result::{Outcome, Run};
 use anyhow::Context as _;
 use std::{
     fs::{self, File},
-    io::Write as _,
+    io::{self, ErrorKind, Write as _},
     path::{Path, PathBuf},
 };
 
@@ -22,20 +23,21 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens it in `directory` and puts `outcome` beside it, as it stands but for the runs.
+    /// Opens it in `directory` with the runs of `outcome`, and puts that beside it, as it stands but for
+    /// the runs.
     ///
     /// # Errors
     /// When the directory cannot be written to.
     pub fn begin(directory: &Path, outcome: &Outcome) -> anyhow::Result<Self> {
         let path = directory.join(FILE);
-        let file = File::options().create(true).append(true).open(&path);
-        let file = file.with_context(|| path.display().to_string())?;
-        let mut journal = Self { path, file };
+        let lines: anyhow::Result<Vec<String>> = outcome.runs.iter().map(line).collect();
+        // Written anew: behind a line that was cut short the next run could not be read. And before the
+        // result loses its runs, so that at each instant one of the two files has all of them.
+        replace(&path, lines?.concat().as_bytes())?;
         Outcome { runs: Vec::new(), interrupted: true, ..outcome.clone() }.write(directory)?;
-        if fs::metadata(&journal.path).is_ok_and(|metadata| metadata.len() == 0) {
-            outcome.runs.iter().try_for_each(|run| journal.add(run))?;
-        }
-        Ok(journal)
+        let file = File::options().append(true).open(&path);
+        let file = file.with_context(|| path.display().to_string())?;
+        Ok(Self { path, file })
     }
 
     /// Adds a run.
@@ -43,8 +45,8 @@ impl Journal {
     /// # Errors
     /// When it cannot be written; what was written before is safe.
     pub fn add(&mut self, run: &Run) -> anyhow::Result<()> {
-        let line = serde_json::to_string(run).context("a run")? + "\n";
-        self.file.write_all(line.as_bytes()).with_context(|| {
+        let written = self.file.write_all(line(run)?.as_bytes());
+        written.and_then(|()| to_disk(&self.file)).with_context(|| {
             format!(
                 "{}: all runs before this one are in it; `--resume` goes on",
                 self.path.display()
@@ -53,19 +55,60 @@ impl Journal {
     }
 }
 
-/// What was measured before, to go on from: the result without its conclusions, and every whole line of
-/// the journal.
+fn line(run: &Run) -> anyhow::Result<String> {
+    Ok(serde_json::to_string(run).context("a run")? + "\n")
+}
+
+/// Puts `content` in the place of the file at `path`: whole or not at all, also when the power fails.
 ///
 /// # Errors
-/// When there is no result in `directory`.
+/// When the directory cannot be written to; the message names the file.
+pub(crate) fn replace(path: &Path, content: &[u8]) -> anyhow::Result<()> {
+    let mut unfinished = path.as_os_str().to_owned();
+    unfinished.push(".part");
+    let unfinished = PathBuf::from(unfinished);
+    let written = File::create(&unfinished).and_then(|mut file| {
+        file.write_all(content)?;
+        to_disk(&file)
+    });
+    written.with_context(|| unfinished.display().to_string())?;
+    fs::rename(&unfinished, path).with_context(|| path.display().to_string())?;
+    // The new name is the directory's. Some file systems keep it without being asked, and refuse.
+    if let Some(Ok(directory)) = path.parent().map(File::open) {
+        let _ = directory.sync_all();
+    }
+    Ok(())
+}
+
+/// Waits until what was written to `file` survives a power cut, where its file system can promise that.
+fn to_disk(file: &File) -> io::Result<()> {
+    match file.sync_data() {
+        Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => {
+            Ok(())
+        }
+        synced => synced,
+    }
+}
+
+/// What was measured, also before a stop: the result, with the runs that are in the journal only.
+///
+/// # Errors
+/// When there is no result in `directory`, or its journal cannot be read.
 pub fn read(directory: &Path) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::read(directory)?;
     let path = directory.join(FILE);
-    if let Ok(text) = fs::read_to_string(&path) {
-        // The last line may have been cut short.
-        outcome.runs = text.lines().map_while(|line| serde_json::from_str(line).ok()).collect();
+    let bytes = match fs::read(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(outcome),
+        read => read.with_context(|| path.display().to_string())?,
+    };
+    // A line that was cut short is no run. One in the middle is of an earlier version, which went on
+    // behind it.
+    let lines = bytes.split(|&byte| byte == b'\n');
+    let runs: Vec<Run> = lines.filter_map(|line| serde_json::from_slice(line).ok()).collect();
+    // An empty one was begun, and its result was not yet put beside it.
+    if !runs.is_empty() {
+        outcome.runs = runs;
     }
-    outcome.interrupted = false;
     Ok(outcome)
 }
 
