@@ -363,6 +363,17 @@ fn output_that_nobody_reads_changes_no_exit_status() {
 }
 
 #[test]
+fn what_contradicts_itself_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = run(&["lab", "run", "idle", "--resume", "out", "--time", "1m"], directory.path());
+    assert_eq!(output.status.code(), Some(2), "it goes on in the time that it had");
+    let output = run(&["lab", "run", "provos-ablation", "--resume", "out"], directory.path());
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("leave --resume out"), "{said}");
+}
+
+#[test]
 fn the_doctor_speaks_to_people_and_to_programs() {
     let directory = tempfile::tempdir().unwrap();
     let output = run(&["doctor"], directory.path());

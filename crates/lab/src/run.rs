@@ -9,6 +9,7 @@ pub mod process;
 pub mod progress;
 pub mod rates;
 pub mod redis;
+mod resume;
 pub mod server;
 pub mod site;
 pub mod trial;
@@ -90,10 +91,11 @@ pub fn run(settings: &Settings<'_>) -> anyhow::Result<Outcome> {
         Err(error) if error.is::<Interrupted>() => conduct.outcome.interrupted = true,
         other => other?,
     }
-    let mut outcome = conduct.outcome;
-    if outcome.environment.guest_mips.is_none() {
-        outcome.notes.extend(cpus::shared_cpu(&outcome));
+    let shared = cpus::shared_cpu(&conduct.outcome);
+    if let (Some(note), None) = (shared, conduct.outcome.environment.guest_mips) {
+        conduct.note(note);
     }
+    let mut outcome = conduct.outcome;
     outcome.elapsed_s = conduct.started_at.elapsed().as_secs_f64();
     outcome.conclude();
     Ok(outcome)
@@ -239,31 +241,20 @@ impl<'a> Conduct<'a> {
         budget.seconds - REPORT_S - self.started_at.elapsed().as_secs_f64()
     }
 
-    /// Takes over what was measured before: at the same rates, after the same warm-up.
-    fn resume(&mut self, earlier: &Outcome) -> anyhow::Result<()> {
-        let same = earlier.quick == self.settings.quick && earlier.seed == self.settings.seed;
-        anyhow::ensure!(
-            same && earlier.experiment == self.outcome.experiment,
-            "what is to be resumed is another experiment, form or seed"
-        );
-        let earlier = earlier.clone();
-        self.outcome.runs = earlier.runs;
-        self.outcome.saturation = earlier.saturation;
-        self.outcome.dimensions = earlier.dimensions;
-        self.outcome.phase_rps = earlier.phase_rps;
-        self.outcome.warmup_s = earlier.warmup_s;
-        self.outcome.started_at = earlier.started_at;
-        self.outcome.looks = earlier.looks;
-        let made = self.outcome.runs.len();
-        self.outcome.notes.push(format!("Resumed after {made} runs."));
-        Ok(())
+    /// Adds a note, once.
+    fn note(&mut self, note: String) {
+        if !self.outcome.notes.contains(&note) {
+            self.outcome.notes.push(note);
+        }
     }
 
     fn measure(&mut self) -> anyhow::Result<()> {
-        let settings = self.settings;
-        if let Some(earlier) = &settings.resume {
+        if let Some(earlier) = &self.settings.resume {
             self.resume(earlier)?;
-        } else if let Some(rates) = self.rates()? {
+        }
+        if !resume::has_rates(&self.outcome)
+            && let Some(rates) = self.rates()?
+        {
             let phases = &self.settings.experiment.phase;
             self.outcome.dimensions.push(if phases.is_empty() {
                 plan::rate_dimension(&rates)
@@ -284,7 +275,8 @@ impl<'a> Conduct<'a> {
         // What one server meets: the phases, which are the last axis, or one cell.
         let courses: Vec<&[Cell]> = cells.chunks(self.outcome.phase_rps.len().max(1)).collect();
         let budget = *self.settings.experiment.budget(self.settings.quick);
-        if self.settings.resume.is_none() {
+        // What was measured before had its warm-up.
+        if self.outcome.runs.is_empty() {
             self.outcome.warmup_s = self.warm_up(&courses)?;
         }
         if let Some(directory) = self.settings.keep_in {

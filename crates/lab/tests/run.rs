@@ -309,6 +309,8 @@ fn what_was_measured_before_each_stop_is_kept_and_gone_on_from() {
     }
     assert_eq!(outcome.values("rate"), once.values("rate"), "at the same rates");
     assert!(!outcome.interrupted);
+    let notes = outcome.notes.concat();
+    assert!(notes.contains(&format!("Resumed after {made} runs.")), "{notes}");
 
     let other = Settings { seed: 2, resume: Some(twice), ..settings(&experiment, &[]) };
     assert!(run(&other).unwrap_err().to_string().contains("another experiment, form or seed"));
@@ -327,6 +329,68 @@ fn a_result_keeps_its_runs_when_its_journal_cannot_be_written() {
         fs::remove_file(&path).unwrap();
     }
     assert_eq!(journal::read(directory.path()).unwrap().runs.len(), 4);
+}
+
+#[test]
+fn what_was_stopped_before_its_rates_were_drawn_draws_them() {
+    let experiment = of_blocks(1);
+    let directory = tempfile::tempdir().unwrap();
+    let mark = directory.path().join("probing");
+    let probing = format!("FAKE_PROBING={}", mark.display());
+    let stopped = settings(&experiment, &["FAKE_HELD=5", &probing]);
+    let alarm = interrupt_when(&stopped.interrupt, move || mark.exists());
+    let earlier = run(&stopped).unwrap();
+    alarm.join().unwrap();
+    assert!(earlier.interrupted && earlier.runs.is_empty() && earlier.values("rate").is_none());
+
+    let again = settings(&experiment, &["FAKE_HELD=5"]);
+    let outcome = run(&Settings { resume: Some(earlier), ..again }).unwrap();
+    assert_eq!(outcome.values("rate").unwrap()[0].number(), Some(500.0));
+    assert_eq!(outcome.runs.len(), 4);
+    assert!(outcome.runs.iter().all(|run| run.offered_rps() == Some(500.0)), "{:?}", outcome.runs);
+}
+
+#[test]
+fn what_was_stopped_before_its_first_run_is_warmed_up_and_keeps_its_rates() {
+    let warmed = SMALL.replace("blocks = 6", "blocks = 1\nwarmup-seconds = 0.1");
+    let experiment = Experiment::parse(&warmed).unwrap();
+    let mut earlier = run(&settings(&experiment, &["FAKE_HELD=5"])).unwrap();
+    earlier.runs.clear();
+    earlier.warmup_s = 0.0;
+    let directory = tempfile::tempdir().unwrap();
+    let mark = directory.path().join("probing");
+    let probing = format!("FAKE_PROBING={}", mark.display());
+    let again = settings(&experiment, &["FAKE_HELD=5", &probing]);
+    let outcome = run(&Settings { resume: Some(earlier), ..again }).unwrap();
+    assert_eq!((outcome.warmup_s, outcome.runs.len()), (0.1, 4));
+    assert_eq!(outcome.values("rate").unwrap()[0].number(), Some(500.0));
+    assert!(!mark.exists() && outcome.saturation.len() == 2, "nothing is probed again");
+}
+
+#[test]
+fn runs_of_another_kernel_are_not_gone_on_from_and_notes_are_kept() {
+    let experiment = of_blocks(1);
+    let mut earlier = run(&settings(&experiment, &["FAKE_HELD=5"])).unwrap();
+    earlier.notes.push("level was not steady.".into());
+    earlier.paper_rates = true;
+    let resumed = |earlier: Outcome| {
+        run(&Settings { resume: Some(earlier), ..settings(&experiment, &["FAKE_HELD=5"]) })
+    };
+    let outcome = resumed(earlier.clone()).unwrap();
+    assert!(outcome.notes.contains(&"level was not steady.".into()), "{:?}", outcome.notes);
+    for note in &outcome.notes {
+        let count = outcome.notes.iter().filter(|other| *other == note).count();
+        assert_eq!(count, 1, "{note} is said twice");
+    }
+    assert!(outcome.paper_rates, "that of the runs, not of the new command line");
+
+    earlier.environment.kernel = "Linux 1.0".into();
+    let error = resumed(earlier.clone()).unwrap_err().to_string();
+    assert!(error.contains("kernel: Linux 1.0 then"), "{error}");
+    earlier.paper_rates = false;
+    let at_papers = Settings { paper_rates: true, ..settings(&experiment, &[]) };
+    let error = run(&Settings { resume: Some(earlier), ..at_papers }).unwrap_err().to_string();
+    assert!(error.contains("the paper's own rates"), "{error}");
 }
 
 #[test]

@@ -150,8 +150,8 @@ struct RunArgs {
     #[arg(value_parser = names::Experiment, hide_possible_values = true)]
     experiment: String,
     /// Go on with what was measured in this directory before it was stopped or killed: the same
-    /// experiment, form and seed
-    #[arg(long, value_name = "DIR", conflicts_with = "out")]
+    /// experiment, form, seed and time, by the same build on the same machine
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "time"])]
     resume: Option<PathBuf>,
     /// The short form: fewer repetitions, shorter windows
     #[arg(long)]

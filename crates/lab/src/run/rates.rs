@@ -38,7 +38,7 @@ impl Conduct<'_> {
             );
             return Ok(Some(rates.clone()));
         }
-        if self.settings.paper_rates {
+        if self.outcome.paper_rates {
             return Ok(Some(self.settings.experiment.paper_rates()?.to_vec()));
         }
         if !rate.rps.is_empty() {

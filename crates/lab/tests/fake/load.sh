@@ -8,6 +8,11 @@ for word in "$@"; do
 done
 [ -n "$FAKE_SLOW" ] && sleep "$FAKE_SLOW"
 valid=true reason=null
+# A probe for the saturation, which is the only closed loop, that does not end.
+if [ -n "$FAKE_PROBING" ] && [ -n "$connections" ]; then
+    : >"$FAKE_PROBING"
+    exec sleep 20
+fi
 if [ -n "$FAKE_INVALID" ] && [ -z "$connections" ]; then
     valid=false reason='"the generator was late by 9 ms"'
 fi

@@ -1,0 +1,60 @@
+//! Going on with what was measured before a stop.
+
+use super::*;
+
+/// Whether the rates of a run are known. They are drawn after a run has begun.
+pub(super) fn has_rates(outcome: &Outcome) -> bool {
+    [RATE, PHASE].iter().any(|axis| outcome.values(axis).is_some())
+}
+
+impl Conduct<'_> {
+    /// Takes over what was measured before: at the same rates, after the same warm-up. Where the stop came
+    /// before the first run there is no warm-up to take over, and where it came before the rates were
+    /// drawn nothing at all.
+    ///
+    /// # Errors
+    /// When the runs of both would not be of one experiment.
+    pub(super) fn resume(&mut self, earlier: &Outcome) -> anyhow::Result<()> {
+        let settings = self.settings;
+        let same = earlier.quick == settings.quick && earlier.seed == settings.seed;
+        anyhow::ensure!(
+            same && earlier.experiment == self.outcome.experiment,
+            "what is to be resumed is another experiment, form or seed"
+        );
+        anyhow::ensure!(
+            earlier.paper_rates || !settings.paper_rates,
+            "what is to be resumed was not begun at the paper's own rates"
+        );
+        self.outcome.paper_rates = earlier.paper_rates;
+        let has_runs = !earlier.runs.is_empty();
+        if !has_runs && !has_rates(earlier) {
+            return Ok(());
+        }
+        if let Some(difference) = earlier.environment.difference(&self.outcome.environment) {
+            anyhow::bail!(
+                "what is to be resumed was measured elsewhere ({difference}): begin anew, in another \
+                 directory"
+            );
+        }
+        let Outcome { saturation, dimensions, phase_rps, .. } = earlier.clone();
+        self.outcome.saturation = saturation;
+        self.outcome.dimensions = dimensions;
+        self.outcome.phase_rps = phase_rps;
+        if !has_runs {
+            self.note("The rates were drawn before a stop.".into());
+            return Ok(());
+        }
+        let Outcome { runs, warmup_s, started_at, looks, mut notes, .. } = earlier.clone();
+        // This one is made again, of all runs.
+        let shared = cpus::shared_cpu(earlier);
+        notes.retain(|note| Some(note) != shared.as_ref());
+        notes.push(format!("Resumed after {} runs.", runs.len()));
+        let own = std::mem::replace(&mut self.outcome.notes, notes);
+        own.into_iter().for_each(|note| self.note(note));
+        self.outcome.runs = runs;
+        self.outcome.warmup_s = warmup_s;
+        self.outcome.started_at = started_at;
+        self.outcome.looks = looks;
+        Ok(())
+    }
+}
