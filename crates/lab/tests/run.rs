@@ -394,6 +394,21 @@ fn runs_of_another_kernel_are_not_gone_on_from_and_notes_are_kept() {
 }
 
 #[test]
+fn a_probe_in_which_the_generator_was_the_bottleneck_is_made_again() {
+    let experiment = of_blocks(1);
+    let directory = tempfile::tempdir().unwrap();
+    let once = format!("FAKE_STARVED_ONCE={}", directory.path().join("was").display());
+    let outcome = run(&settings(&experiment, &["FAKE_HELD=5", &once])).unwrap();
+    assert_eq!(outcome.values("rate").unwrap()[0].number(), Some(500.0), "half of 1,000");
+    assert!(!outcome.notes.concat().contains("probes"), "{:?}", outcome.notes);
+
+    let outcome = run(&settings(&experiment, &["FAKE_HELD=5", "FAKE_STARVED=1"])).unwrap();
+    assert_eq!(outcome.values("rate").unwrap()[0].number(), Some(50.0), "half of what was seen");
+    let notes = outcome.notes.concat();
+    assert!(notes.contains("Of 3 probes of what level can serve none was valid"), "{notes}");
+}
+
+#[test]
 fn two_results_are_compared_cell_by_cell() {
     let a = outcome(&["FAKE_HELD=5"]);
     let mut b = a.clone();

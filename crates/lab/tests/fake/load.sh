@@ -13,6 +13,11 @@ if [ -n "$FAKE_PROBING" ] && [ -n "$connections" ]; then
     : >"$FAKE_PROBING"
     exec sleep 20
 fi
+# Probes in which the generator is the bottleneck: all, or the first only.
+if [ -n "$connections" ] && { [ -n "$FAKE_STARVED" ] ||
+    { [ -n "$FAKE_STARVED_ONCE" ] && mkdir "$FAKE_STARVED_ONCE" 2>/dev/null; }; }; then
+    rate=100 valid=false reason='"the generator waited for a CPU"'
+fi
 if [ -n "$FAKE_INVALID" ] && [ -z "$connections" ]; then
     valid=false reason='"the generator was late by 9 ms"'
 fi
