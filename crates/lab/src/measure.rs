@@ -161,6 +161,9 @@ pub struct Raw {
     /// How many connections the server had open at instants between the two, where that is asked.
     #[serde(default)]
     pub open: Vec<u64>,
+    /// Why not all of the idle connections were there to the end, if so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_lost: Option<String>,
 }
 
 /// Calls that say what is waited for: io_uring_enter carries the interest changes of `epoll-ctlv`.
@@ -178,11 +181,15 @@ impl Raw {
         Some(number(&self.after, path)? - number(&self.before, path).unwrap_or(0.0))
     }
 
-    /// Whether the generator calls its result valid; if not, why.
+    /// Whether what was to be measured was measured: the idle connections were there, and the generator
+    /// calls its result valid.
     ///
     /// # Errors
-    /// The generator's reason, or what is missing in what it wrote.
+    /// What was missing, or the generator's reason.
     pub fn validity(&self) -> Result<(), String> {
+        if let Some(reason) = &self.idle_lost {
+            return Err(reason.clone());
+        }
         match self.load.get("valid").and_then(Json::as_bool) {
             Some(true) => Ok(()),
             Some(false) => Err(self

@@ -30,7 +30,7 @@ pub const FILE: &str = "result.json";
 pub enum Status {
     /// It counts.
     Valid,
-    /// It was measured but does not count: the generator was the bottleneck.
+    /// It was measured but does not count: the generator was the bottleneck, or idle connections were lost.
     Invalid,
     /// It could not be measured: the mechanism cannot hold the connections, the server died.
     Failed,

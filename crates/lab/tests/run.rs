@@ -107,6 +107,13 @@ fn of_blocks(blocks: u32) -> Experiment {
     Experiment::parse(&SMALL.replace("blocks = 6", &format!("blocks = {blocks}"))).unwrap()
 }
 
+/// The small experiment with idle connections in all runs, in one block.
+fn with_idle() -> Experiment {
+    let (text, _) = SMALL.split_once("[[figure]]").unwrap();
+    let text = text.replace("values = [0, 5]", "values = [5]").replace("blocks = 6", "blocks = 1");
+    Experiment::parse(&text).unwrap()
+}
+
 /// Raises `interrupt` as soon as `is_time`, or after two minutes, so that a test ends.
 fn interrupt_when(
     interrupt: &Interrupt,
@@ -406,6 +413,27 @@ fn a_probe_in_which_the_generator_was_the_bottleneck_is_made_again() {
     assert_eq!(outcome.values("rate").unwrap()[0].number(), Some(50.0), "half of what was seen");
     let notes = outcome.notes.concat();
     assert!(notes.contains("Of 3 probes of what level can serve none was valid"), "{notes}");
+}
+
+#[test]
+fn a_run_that_lost_its_idle_connections_does_not_count() {
+    let experiment = with_idle();
+    let outcome = run(&settings(&experiment, &["FAKE_HELD=5", "FAKE_LOSES=1"])).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let holder = format!("FAKE_IDLE_PID={}", directory.path().join("pid").display());
+    let killed = run(&settings(&experiment, &["FAKE_HELD=5", &holder])).unwrap();
+    for (outcome, said) in [
+        (outcome, "of 5 idle connections 2 were left at the end of the measurement"),
+        (killed, "the idle holder ended before the measurement did (signal: 9"),
+    ] {
+        assert!(outcome.runs.len() >= 2, "{:?}", outcome.runs);
+        for run in &outcome.runs {
+            assert_eq!(run.status, Status::Invalid, "{:?}", run.cell);
+            assert!(run.reason.as_ref().unwrap().starts_with(said), "{:?}", run.reason);
+        }
+    }
+    let outcome = run(&settings(&experiment, &["FAKE_HELD=5"])).unwrap();
+    assert!(outcome.runs.iter().all(|run| run.status == Status::Valid), "{:?}", outcome.runs);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! ended at its end.
 
 mod around;
+mod idle;
 
 use super::{
     interrupt::Interrupt,
@@ -12,12 +13,12 @@ use super::{
 };
 use crate::{
     experiment::{
-        Experiment, Flags, IDLE, RATE, REQUEST, RedisBenchmark, Request, SESSION, Subject, Value,
-        Variant, Where, Workload, arguments, filled_in,
+        Experiment, Flags, IDLE, RATE, REQUEST, RedisBenchmark, Request, Subject, Value, Variant,
+        Where, Workload, arguments, filled_in,
     },
     kernel_calls::KernelCalls,
     measure::{self, Raw},
-    memory::{self, Held, LEAST_CONNECTIONS, Memory},
+    memory,
     network::Distance,
     peer::{Place, Role},
     plan::Cell,
@@ -204,7 +205,7 @@ impl Bench<'_> {
         if request.is_some_and(|request| request.prepared) {
             server.ask(site.path())?;
         }
-        let _holder = self.hold_idle(&server, first.cell, trials)?;
+        let mut holder = self.hold_idle(&server, first.cell, trials)?;
         if let Some(length) = self.experiment.signal_queue_when_held {
             server.limit_signal_queue(length)?;
         }
@@ -270,6 +271,10 @@ impl Bench<'_> {
             }
         }
         drop(storm);
+        if let Some(holder) = &mut holder {
+            let lost = self.idle_lost(holder, &server, trials)?;
+            trials.iter_mut().for_each(|trial| trial.raw.idle_lost.clone_from(&lost));
+        }
         if let (Some(before), Some(after)) = (asked_of_origin, around.asked(self.interrupt)?) {
             trials[0].raw.origin_requests = Some(after.saturating_sub(before));
         }
@@ -493,68 +498,6 @@ impl Bench<'_> {
         let mut program = with_flags(&self.programs.load, &flags);
         program.push(url.into());
         Ok(program)
-    }
-
-    /// Opens the cell's idle connections and waits until the server has them all.
-    fn hold_idle(
-        &self,
-        server: &Server,
-        cell: &Cell,
-        trials: &mut [Trial],
-    ) -> anyhow::Result<Option<Process>> {
-        let number = |axis| cell.point.get(axis).and_then(Value::number);
-        let wanted = match (Where::at(&cell.point), &self.experiment.clients) {
-            (Where::Idle, Some(clients)) => {
-                let requests = self.experiment.load.get(SESSION).and_then(Value::number);
-                number(RATE).zip(requests).map(|(rps, requests)| clients.kept_open(rps, requests))
-            }
-            _ => number(IDLE),
-        };
-        let wanted = wanted.unwrap_or(0.0) as u64;
-        if wanted == 0 {
-            return Ok(None);
-        }
-        let mut flags = self.experiment.idle.clone();
-        flags.insert("connections".into(), Value::Number(wanted as f64));
-        flags.insert("pin".into(), Value::Number(f64::from(self.cpus.generator)));
-        flags.insert("json".into(), Value::Flag(true));
-        let mut program = with_flags(&self.programs.idle, &flags);
-        program.push(server.address.clone().into());
-        let before = Filling::look(server)?;
-        let mut holder = Process::spawn_with("the idle holder", &program, self.generator_turn)?;
-        for trial in &mut *trials {
-            trial.commands.push(holder.command().to_owned());
-        }
-        server.await_open(wanted, &mut holder, self.interrupt)?;
-        let after = Filling::look(server)?;
-        for trial in trials {
-            trial.raw.held = Some(before.until(&after, wanted));
-        }
-        Ok(Some(holder))
-    }
-}
-
-/// What is looked at before and after the idle connections come.
-struct Filling {
-    at: Instant,
-    cpu: measure::CpuTime,
-    memory: Memory,
-}
-
-impl Filling {
-    fn look(server: &Server) -> anyhow::Result<Self> {
-        let cpu = measure::cpu_time(server.pid())?;
-        let memory = memory::now(&measure::processes(server.pid())?)?;
-        Ok(Self { at: Instant::now(), cpu, memory })
-    }
-
-    fn until(&self, after: &Self, connections: u64) -> Held {
-        Held {
-            connections,
-            fill_ns: (after.at - self.at).as_nanos() as u64,
-            fill_cpu_ns: (after.cpu - self.cpu).run_ns,
-            memory: after.memory - self.memory,
-        }
     }
 }
 

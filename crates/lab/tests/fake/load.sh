@@ -18,6 +18,18 @@ if [ -n "$connections" ] && { [ -n "$FAKE_STARVED" ] ||
     { [ -n "$FAKE_STARVED_ONCE" ] && mkdir "$FAKE_STARVED_ONCE" 2>/dev/null; }; }; then
     rate=100 valid=false reason='"the generator waited for a CPU"'
 fi
+# The idle holder is killed while its run is measured, not while a probe is. Half a minute at most.
+if [ -n "$FAKE_IDLE_PID" ]; then
+    i=0
+    until mv "$FAKE_IDLE_PID" "$FAKE_IDLE_PID.taken" 2>/dev/null || [ $((i += 1)) -gt 600 ]; do
+        sleep 0.05
+    done
+    holder=$(cat "$FAKE_IDLE_PID.taken")
+    [ -z "$connections" ] && kill -KILL "$holder"
+    until [ -n "$connections" ] || grep -q '^State:.*Z' "/proc/$holder/status" || [ $((i += 1)) -gt 600 ]; do
+        sleep 0.05
+    done
+fi
 if [ -n "$FAKE_INVALID" ] && [ -z "$connections" ]; then
     valid=false reason='"the generator was late by 9 ms"'
 fi

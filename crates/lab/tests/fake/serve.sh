@@ -1,7 +1,7 @@
 #!/bin/sh
 # Stands in for `pollux serve --json`: one line when it "listens", one at each SIGUSR1. Its
 # statistics grow at each; it believes in as many open connections as $FAKE_HELD says, in three
-# under the mechanism $FAKE_SHORT.
+# under the mechanism $FAKE_SHORT; with $FAKE_LOSES it has two left once the load has been there.
 for word in "$@"; do
     [ "$previous" = --mechanism ] && mechanism=$word
     previous=$word
@@ -12,6 +12,8 @@ done
 count=0
 statistics() {
     count=$((count + 1))
+    # Asked for the first time when the holder has come, for the second before the load.
+    [ -n "$FAKE_LOSES" ] && [ $count -gt 2 ] && FAKE_HELD=2
     printf '{"event":"statistics","mechanism":"%s","connections":{"accepted":0,"open":%s,"closed":0,"refused":0,"timed_out":0},' \
         "$mechanism" "${FAKE_HELD:-0}"
     printf '"requests":%s,"bytes_sent":0,"waits":%s,"events":%s,' $((count * 100)) $((count * 50)) $((count * 100))

@@ -1,6 +1,7 @@
 //! What a run has around its server: an origin, another load, another server in its place, Redis' benchmark.
 
 use super::*;
+use crate::memory::{Held, LEAST_CONNECTIONS, Memory};
 
 /// How many remarks a page shows when nothing else is said (`pollux serve --guestbook-shown`).
 const DEFAULT_SHOWN: u32 = 100;

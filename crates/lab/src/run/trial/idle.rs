@@ -1,0 +1,148 @@
+//! Idle connections beside a load: held from before it until after it.
+
+use super::*;
+use crate::{
+    experiment::SESSION,
+    memory::{Held, Memory},
+};
+use rustix::process::Signal;
+use serde_json::Value as Json;
+
+/// How long the holder may take to say what it held, when it is asked to end.
+const LAST_WORD: Duration = Duration::from_secs(30);
+
+/// The process that holds idle connections.
+pub(super) struct Holder {
+    process: Process,
+    wanted: u64,
+}
+
+impl Bench<'_> {
+    /// Opens the cell's idle connections and waits until the server has them all.
+    pub(super) fn hold_idle(
+        &self,
+        server: &Server,
+        cell: &Cell,
+        trials: &mut [Trial],
+    ) -> anyhow::Result<Option<Holder>> {
+        let number = |axis| cell.point.get(axis).and_then(Value::number);
+        let wanted = match (Where::at(&cell.point), &self.experiment.clients) {
+            (Where::Idle, Some(clients)) => {
+                let requests = self.experiment.load.get(SESSION).and_then(Value::number);
+                number(RATE).zip(requests).map(|(rps, requests)| clients.kept_open(rps, requests))
+            }
+            _ => number(IDLE),
+        };
+        let wanted = wanted.unwrap_or(0.0) as u64;
+        if wanted == 0 {
+            return Ok(None);
+        }
+        let mut flags = self.experiment.idle.clone();
+        flags.insert("connections".into(), Value::Number(wanted as f64));
+        flags.insert("pin".into(), Value::Number(f64::from(self.cpus.generator)));
+        flags.insert("json".into(), Value::Flag(true));
+        let mut program = with_flags(&self.programs.idle, &flags);
+        program.push(server.address.clone().into());
+        let before = Filling::look(server)?;
+        let mut process = Process::spawn_with("the idle holder", &program, self.generator_turn)?;
+        for trial in &mut *trials {
+            trial.commands.push(process.command().to_owned());
+        }
+        server.await_open(wanted, &mut process, self.interrupt)?;
+        let after = Filling::look(server)?;
+        for trial in trials {
+            trial.raw.held = Some(before.until(&after, wanted));
+        }
+        Ok(Some(Holder { process, wanted }))
+    }
+
+    /// Why not all of the idle connections were there to the end of the `trials`, if so. Fewer of them are
+    /// another measurement: a scan of a hundred costs as little with `poll` as with `epoll`.
+    ///
+    /// To be asked when the loads are over, whose connections the server counts among its open ones.
+    ///
+    /// # Errors
+    /// When the server has ended; on Ctrl-C.
+    pub(super) fn idle_lost(
+        &self,
+        holder: &mut Holder,
+        server: &Server,
+        trials: &[Trial],
+    ) -> anyhow::Result<Option<String>> {
+        let wanted = holder.wanted;
+        let process = &mut holder.process;
+        if let Some(status) = process.ended() {
+            process.drain_stderr();
+            let trouble = format!("ended before the measurement did ({status})");
+            return Ok(Some(process.complaint(&trouble)));
+        }
+        let left = if server.tells() {
+            let now = server.statistics(self.interrupt)?;
+            let at_ends = trials.iter().map(|trial| &trial.raw.after).chain([&now]);
+            at_ends.filter_map(|figures| figures["connections"]["open"].as_u64()).min()
+        } else {
+            Some(last_word(process, self.interrupt)?)
+        };
+        Ok(left.filter(|&left| left < wanted).map(|left| {
+            format!("of {wanted} idle connections {left} were left at the end of the measurement")
+        }))
+    }
+}
+
+/// How many connections the holder has to the end, as it says when it is asked to stop: none when it says
+/// nothing.
+fn last_word(holder: &Process, interrupt: &Interrupt) -> anyhow::Result<u64> {
+    holder.signal(Signal::TERM)?;
+    while let Some(line) = holder.line(LAST_WORD, interrupt)? {
+        let said: Json = serde_json::from_str(&line).unwrap_or_default();
+        if said["event"] == "statistics" {
+            return Ok(said["held"].as_u64().unwrap_or(0));
+        }
+    }
+    Ok(0)
+}
+
+/// What is looked at before and after the idle connections come.
+struct Filling {
+    at: Instant,
+    cpu: measure::CpuTime,
+    memory: Memory,
+}
+
+impl Filling {
+    fn look(server: &Server) -> anyhow::Result<Self> {
+        let cpu = measure::cpu_time(server.pid())?;
+        let memory = memory::now(&measure::processes(server.pid())?)?;
+        Ok(Self { at: Instant::now(), cpu, memory })
+    }
+
+    fn until(&self, after: &Self, connections: u64) -> Held {
+        Held {
+            connections,
+            fill_ns: (after.at - self.at).as_nanos() as u64,
+            fill_cpu_ns: (after.cpu - self.cpu).run_ns,
+            memory: after.memory - self.memory,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sh(script: &str) -> Process {
+        let words = ["sh", "-c", script].map(OsString::from);
+        Process::spawn("the idle holder", &words).unwrap()
+    }
+
+    #[test]
+    fn a_holder_says_at_its_end_what_it_held() {
+        let holder = sh(r#"trap 'echo "{\"event\":\"statistics\",\"held\":3}"; exit 0' TERM
+                           echo "{\"event\":\"holding\",\"held\":5}"
+                           while :; do sleep 0.05; done"#);
+        let interrupt = Interrupt::never();
+        assert!(holder.line(LAST_WORD, &interrupt).unwrap().is_some(), "it listens for the end");
+        assert_eq!(last_word(&holder, &interrupt).unwrap(), 3);
+        assert_eq!(last_word(&sh("exec sleep 60"), &interrupt).unwrap(), 0, "without a word");
+    }
+}
