@@ -144,7 +144,8 @@ second. Ctrl-C ends the run; what was measured so far is written and marked as
 interrupted.
 
 Exit status: 0 when it was measured, 1 when it could not be, 2 for a usage
-error, 130 after Ctrl-C; in a guest also those of `pollux vm`.")]
+error, 4 when none of its runs counts, 130 after Ctrl-C; in a guest also those
+of `pollux vm`.")]
 struct RunArgs {
     /// Name of a built-in experiment (see `pollux lab list`), or path of a .toml file
     #[arg(value_parser = names::Experiment, hide_possible_values = true)]
@@ -157,7 +158,8 @@ struct RunArgs {
     #[arg(long)]
     quick: bool,
     /// The time to spend, all in, instead of the form's own; one pass over all cells is made in any
-    /// case [default: see `pollux lab list`]
+    /// case. With --deterministic the time after which the guest is ended, and what it measured is lost
+    /// [default: see `pollux lab list`; with --deterministic 4h]
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     time: Option<Duration>,
     /// Where to write result.json and report.html [default: results/ID-DATE-TIME]
