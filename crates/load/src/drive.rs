@@ -48,10 +48,14 @@ impl Worker<'_> {
         connection.requests_left -= 1;
         request.last = connection.requests_left == 0;
         connection.number = number;
-        connection.state = State::Busy;
+        let was = std::mem::replace(&mut connection.state, State::Busy);
         connection.request = Some(request);
         connection.decoder.begin(self.plan.is_head);
-        self.lists.replies.push(fd);
+        if was == State::Thinking {
+            self.lists.replies.push_follow_up(fd);
+        } else {
+            self.lists.replies.push(fd);
+        }
         if let Err(kind) = self.send(fd, now_ns) {
             self.fail(fd, kind, now_ns);
         }

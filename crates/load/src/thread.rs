@@ -4,6 +4,7 @@
 mod arrivals;
 mod closed_loop;
 mod finish;
+mod replies;
 mod waiting;
 
 use crate::{
@@ -14,6 +15,7 @@ use anyhow::{Context, Result, bail};
 use arrivals::Arrivals;
 use closed_loop::ClosedLoop;
 use pollux_event::{Mechanism, Options, Token, mechanism::epoll::EpollEdge};
+use replies::Replies;
 use std::{
     collections::VecDeque,
     os::fd::RawFd,
@@ -120,7 +122,7 @@ pub(super) struct Lists {
     /// Handshakes, of opening and of closing, by their start.
     pub(super) handshakes: Deadlines,
     /// Requests on connections, by their scheduled instant.
-    pub(super) replies: Deadlines,
+    pub(super) replies: Replies,
     /// Connections whose clients think, by the reply that they think about.
     pub(super) thinking: Deadlines,
     /// Connections with more to read than one event's share.
@@ -287,8 +289,8 @@ impl<'a> Worker<'a> {
     /// Fails what has run out of time.
     #[inline]
     pub(super) fn expire(&mut self, now_ns: u64) {
-        while let Some(fd) = self.lists.replies.first() {
-            if self.reply_deadline_ns(fd) > now_ns {
+        while let Some((fd, deadline_ns)) = self.next_reply_due() {
+            if deadline_ns > now_ns {
                 break;
             }
             self.fail(fd, Failure::Timeout, now_ns);
@@ -311,13 +313,6 @@ impl<'a> Worker<'a> {
             self.record_failure(Failure::Timeout, scheduled_ns, now_ns);
             self.end_session(now_ns, |sessions| &mut sessions.broken);
         }
-    }
-
-    #[inline]
-    fn reply_deadline_ns(&mut self, fd: RawFd) -> u64 {
-        let connection = self.pool.get(fd).expect("a listed descriptor has its connection");
-        let request = connection.request.expect("a connection in this list has a request");
-        request.scheduled_ns.saturating_add(self.plan.timeout_ns)
     }
 
     #[inline]

@@ -67,8 +67,8 @@ impl Worker<'_> {
             return now_ns;
         }
         let mut until_ns = self.arrivals.next_due_ns.min(now_ns + LONGEST_WAIT_NS);
-        if let Some(fd) = self.lists.replies.first() {
-            until_ns = until_ns.min(self.reply_deadline_ns(fd));
+        if let Some((_, deadline_ns)) = self.next_reply_due() {
+            until_ns = until_ns.min(deadline_ns);
         }
         if let Some(fd) = self.lists.handshakes.first() {
             until_ns = until_ns.min(self.handshake_deadline_ns(fd));

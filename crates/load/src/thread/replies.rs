@@ -1,0 +1,63 @@
+//! Which requests on connections run out of time next.
+
+use super::*;
+
+/// The requests on connections, by their scheduled instant.
+///
+/// All have the same time limit. Arrivals are begun in the order of the schedule, and what follows them in
+/// sessions in the order in which it comes due; but an arrival that waited for a connection is begun after
+/// follow-ups that were scheduled later. So each kind has a list of its own, which is in order by itself.
+#[derive(Default)]
+pub(crate) struct Replies {
+    arrivals: Deadlines,
+    follow_ups: Deadlines,
+}
+
+impl Replies {
+    /// Enters the request on `fd`, which is the first of its connection or came by the schedule.
+    #[inline]
+    pub(crate) fn push(&mut self, fd: RawFd) {
+        self.arrivals.push(fd);
+    }
+
+    /// Enters the request on `fd`, which follows another in its session.
+    #[inline]
+    pub(crate) fn push_follow_up(&mut self, fd: RawFd) {
+        self.follow_ups.push(fd);
+    }
+
+    /// Takes the request on `fd` out, if it is there.
+    #[inline]
+    pub(crate) fn remove(&mut self, fd: RawFd) {
+        self.arrivals.remove(fd);
+        self.follow_ups.remove(fd);
+    }
+
+    /// How many there are.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.arrivals.len() + self.follow_ups.len()
+    }
+}
+
+impl Worker<'_> {
+    /// The connection whose request runs out of time next, and when it does.
+    #[inline]
+    pub(super) fn next_reply_due(&mut self) -> Option<(RawFd, u64)> {
+        let arrival = self.lists.replies.arrivals.first();
+        let follow_up = self.lists.replies.follow_ups.first();
+        let arrival = arrival.map(|fd| (fd, self.reply_deadline_ns(fd)));
+        let follow_up = follow_up.map(|fd| (fd, self.reply_deadline_ns(fd)));
+        match (arrival, follow_up) {
+            (Some(arrival), Some(follow_up)) if follow_up.1 < arrival.1 => Some(follow_up),
+            (arrival, follow_up) => arrival.or(follow_up),
+        }
+    }
+
+    #[inline]
+    fn reply_deadline_ns(&mut self, fd: RawFd) -> u64 {
+        let connection = self.pool.get(fd).expect("a listed descriptor has its connection");
+        let request = connection.request.expect("a connection in these lists has a request");
+        request.scheduled_ns.saturating_add(self.plan.timeout_ns)
+    }
+}
