@@ -1,4 +1,4 @@
-//! `pollux load` and `pollux idle` as programs: exit statuses, JSON, signals, files.
+//! `pollux load` as a program: exit statuses, JSON, signals, files.
 
 // One server for the generator's tests, here and in its crate.
 #[allow(dead_code)]
@@ -426,41 +426,6 @@ fn a_url_file_is_drawn_by_weight() {
     assert_eq!(a + b, 200);
     assert!(a > 5 * b && b > 0, "{a} {b}");
     assert!(heads.iter().all(|head| head.contains("X-From: test\r\n")));
-}
-
-#[test]
-fn idle_holds_and_tells() {
-    let server = Server::good("hello");
-    let address = server.address.to_string();
-    let out = run(&[
-        "idle",
-        &address,
-        "--connections",
-        "40",
-        "--kind",
-        "after-request",
-        "--duration",
-        "300ms",
-        "--json",
-    ]);
-    assert!(out.status.success(), "{}", text(&out.stderr));
-    let lines: Vec<Value> =
-        text(&out.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(lines.len(), 2);
-    assert_eq!((&lines[0]["event"], &lines[0]["held"]), (&"holding".into(), &40.into()));
-    assert_eq!((&lines[1]["event"], &lines[1]["held"]), (&"statistics".into(), &40.into()));
-    assert_eq!(lines[1]["interrupted"], false);
-    assert_eq!(server.seen.heads().len(), 40);
-
-    let out = run(&["idle", "127.0.0.1", "--connections", "1"]);
-    assert_eq!(out.status.code(), Some(2));
-    assert!(text(&out.stderr).contains("HOST:PORT"), "{}", text(&out.stderr));
-
-    let url = format!("http://{address}/of/the/url");
-    let kept = ["--kind", "after-request", "-c", "1", "-z", "100ms"];
-    let out = run(&[&["idle", &url], &kept[..]].concat());
-    assert!(out.status.success(), "{}", text(&out.stderr));
-    assert!(server.seen.heads()[40].starts_with("GET /of/the/url HTTP/1.1\r\n"));
 }
 
 #[test]

@@ -214,12 +214,7 @@ impl IdlePool {
                 most = held;
                 progressed_at = Instant::now();
             }
-            if let Some(at) = self.keepers.iter().position(JoinHandle::is_finished) {
-                let keeper = self.keepers.swap_remove(at);
-                self.stop.store(true, Relaxed);
-                join(keeper)?;
-                bail!("a thread that holds idle connections ended");
-            }
+            self.check()?;
             if progressed_at.elapsed() > SETUP_PATIENCE {
                 bail!(
                     "only {most} of {} idle connections to {} could be held{}",
@@ -230,6 +225,20 @@ impl IdlePool {
             }
             std::thread::sleep(Duration::from_millis(2));
         }
+    }
+
+    /// Whether all threads still hold their connections; to be asked now and then.
+    ///
+    /// # Errors
+    /// What made one of them end before its time. The others then let go of theirs.
+    pub fn check(&mut self) -> Result<()> {
+        let Some(at) = self.keepers.iter().position(JoinHandle::is_finished) else {
+            return Ok(());
+        };
+        let keeper = self.keepers.swap_remove(at);
+        self.stop.store(true, Relaxed);
+        join(keeper)?;
+        bail!("a thread that holds idle connections ended");
     }
 
     fn last_failure(&self) -> String {
@@ -286,5 +295,40 @@ fn join(keeper: JoinHandle<Result<()>>) -> Result<()> {
     match keeper.join() {
         Ok(outcome) => outcome.context("holding idle connections"),
         Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_keeper_that_fails_is_noticed_at_once() {
+        let held = |keeper: fn(&AtomicBool) -> Result<()>| {
+            let stop: Arc<AtomicBool> = Arc::default();
+            let stopped = stop.clone();
+            let keepers = vec![std::thread::spawn(move || keeper(&stopped))];
+            let destination = ([127, 0, 0, 1], 9).into();
+            IdlePool { wanted: 1, destination, counts: Arc::default(), stop, keepers }
+        };
+        let waits = |stop: &AtomicBool| -> Result<()> {
+            while !stop.load(Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok(())
+        };
+        let mut pool = held(waits);
+        pool.check().unwrap();
+        drop(pool);
+        let mut pool = held(|_| bail!("no memory"));
+        let since = Instant::now();
+        let error = loop {
+            match pool.check() {
+                Err(error) => break error,
+                Ok(()) => assert!(since.elapsed() < Duration::from_secs(60), "nobody noticed"),
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        assert!(format!("{error:#}").contains("no memory"), "{error:#}");
     }
 }

@@ -260,10 +260,10 @@ pub fn stop_on_signals() -> Result<Arc<AtomicBool>> {
 }
 
 /// Holds idle connections until `duration` is over or `stop` is set; calls `on_held` once,
-/// when all are there.
+/// when all are there. Whether all were held to the end is in the report.
 ///
 /// # Errors
-/// As [`IdlePool::start`] and [`IdlePool::wait_until_held`].
+/// As [`IdlePool::start`], [`IdlePool::wait_until_held`] and [`IdlePool::check`].
 pub fn hold_idle(
     plan: &IdlePlan,
     duration: Option<Duration>,
@@ -282,6 +282,7 @@ pub fn hold_idle(
         on_held(pool.report());
         let until = duration.map(|duration| std::time::Instant::now() + duration);
         while !stop.load(Relaxed) && until.is_none_or(|until| std::time::Instant::now() < until) {
+            pool.check()?;
             std::thread::sleep(Progress::PERIOD);
         }
     }

@@ -34,8 +34,9 @@ Connections that the server drops are re-opened. More than the limit on
 descriptors (`ulimit -Hn`) are held by several threads, each with a file table
 of its own.
 
-Exit status: 0 when all were held, until --duration or the first SIGINT or
-SIGTERM; 1 when they could not be; 2 when the command line was not understood.";
+Exit status: 0 when all were held at the end, which is --duration or the first
+SIGINT or SIGTERM; 1 when they were not; 2 when the command line was not
+understood.";
 
 /// The command's arguments.
 #[derive(clap::Args)]
@@ -124,7 +125,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         let report = load::hold_idle(&plan, args.duration, !args.json, &stop, on_held)?;
         show("statistics", report, started_at, stop.load(Ordering::Relaxed), None, args.json)
             .context("standard output")?;
-        return Ok(ExitCode::SUCCESS);
+        return all_held(&report);
     };
     let held = ranks::hold_idle(&plan, args.duration, !args.json, &mut ranks, &stop, on_held)?;
     // Rank 0 reports for all.
@@ -133,8 +134,17 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         .context("standard output")?;
     match ranks.fault {
         Some(fault) => bail!("{fault}"),
-        None => Ok(ExitCode::SUCCESS),
+        None => all_held(&idle),
     }
+}
+
+/// Success, when all connections were there at the end.
+fn all_held(report: &IdleReport) -> Result<ExitCode> {
+    let IdleReport { wanted, held, .. } = report;
+    if held < wanted {
+        bail!("{held} of {wanted} idle connections were held at the end");
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn show(

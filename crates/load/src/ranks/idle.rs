@@ -78,6 +78,7 @@ fn try_hold(
     // The others wait for rank 0's word, so that all hold until the last moment.
     let until = duration.filter(|_| ranks.is_first()).map(|duration| Instant::now() + duration);
     while !stop.load(Relaxed) && until.is_none_or(|until| Instant::now() < until) {
+        pool.check()?;
         std::thread::sleep(Progress::PERIOD);
     }
     let interrupted = stop.load(Relaxed);
