@@ -52,6 +52,15 @@ pub fn task(config: &Config) -> String {
 struct Outcome {
     threads: Vec<Measured>,
     idle: IdleReport,
+    /// By how much it missed the common start.
+    late_ns: u64,
+}
+
+/// From `now_ns` to the common start at `at_ns`, by the same clock: what is left and, where that instant is
+/// over, how long it has been.
+fn until_start(at_ns: i64, now_ns: i64) -> (u64, u64) {
+    let left_ns = at_ns.saturating_sub(now_ns);
+    (left_ns.max(0).unsigned_abs(), left_ns.min(0).unsigned_abs())
 }
 
 /// Does this rank's part of `config`. Rank 0 reports for all; nothing at the others.
@@ -69,16 +78,19 @@ fn try_run(config: &Config, ranks: &mut Ranks, stop: &AtomicBool) -> Result<Opti
     config.check()?;
     let own = share::config(config, ranks.rank(), ranks.size())?;
     warn_of_binding(config.threads);
+    let mut late_ns = 0;
     let Run { plan, threads, idle } = run::measure(&own, stop, |plan, gauges, idle| {
         let gauges = gauges.clone();
         ranks.pulse(move || pulse(&gauges, idle()));
         let (_, at_ns) = ranks.ready(Pulse::default())?;
-        let left_ns = u64::try_from(at_ns - Reading::now().monotonic_ns).unwrap_or(0);
+        let (left_ns, missed_ns) = until_start(at_ns, Reading::now().monotonic_ns);
+        late_ns = missed_ns;
         Ok(plan.now_ns() + left_ns)
     })?;
     let interrupted = stop.load(Relaxed);
     let measured_ns = threads.iter().map(|thread| thread.measured_ns).max().unwrap_or(0);
-    let measured = postcard::to_stdvec(&Outcome { threads, idle }).context("what was measured")?;
+    let outcome = Outcome { threads, idle, late_ns };
+    let measured = postcard::to_stdvec(&outcome).context("what was measured")?;
     let Some(Gathered { peers, fault }) = ranks.finish(interrupted, measured.clone())? else {
         return Ok(None);
     };
@@ -90,7 +102,7 @@ fn try_run(config: &Config, ranks: &mut Ranks, stop: &AtomicBool) -> Result<Opti
         let read = || -> Result<Outcome> {
             let mut outcome: Outcome = postcard::from_bytes(measured)
                 .with_context(|| format!("what rank {rank} ({host}) measured"))?;
-            // From rank 0's origin, as all began at the same instant.
+            // From rank 0's origin: all began at the same instant, but for what is told as lateness.
             outcome.threads.iter_mut().for_each(|thread| thread.measured_ns = measured_ns);
             Ok(outcome)
         };
@@ -99,7 +111,9 @@ fn try_run(config: &Config, ranks: &mut Ranks, stop: &AtomicBool) -> Result<Opti
         threads.extend(outcome.threads);
         let alone = read()?;
         let report = Report::new(config, &plan, alone.threads, alone.idle, interrupted);
-        members.push(RankReport::new(rank, host, pid, Clock::new(clock), &report));
+        let late_us = alone.late_ns as f64 / 1000.0;
+        let member = RankReport::new(rank, host, pid, Clock::new(clock), &report);
+        members.push(RankReport { late_us, ..member });
         Ok(())
     };
     let handed = Handed { clock: OWN_CLOCK, interrupted, measured: &measured };
@@ -154,7 +168,16 @@ fn warn_of_binding(threads: usize) {
 
 #[cfg(test)]
 mod tests {
+    use super::until_start;
     use crate::record::{Recorder, Reply};
+
+    #[test]
+    fn a_start_that_is_over_is_missed_by_so_much() {
+        assert_eq!(until_start(7_000, 4_000), (3_000, 0));
+        assert_eq!(until_start(7_000, 7_000), (0, 0));
+        assert_eq!(until_start(7_000, 9_500), (0, 2_500));
+        assert_eq!(until_start(-1, 1), (0, 2), "the clock of a host that has just started");
+    }
 
     const SECOND_NS: u64 = 1_000_000_000;
 

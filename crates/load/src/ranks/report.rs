@@ -60,6 +60,8 @@ pub struct RankReport {
     pub busy_utilization: f64,
     /// Its clocks.
     pub clock: Clock,
+    /// It began so much later than all were to begin, for it heard of the start too late.
+    pub late_us: f64,
     /// Its idle connections.
     pub idle: IdleReport,
     /// Why its own figures say nothing about the server.
@@ -78,6 +80,7 @@ impl RankReport {
             lag_p99_us: report.generator.lag_us.p99,
             busy_utilization: report.generator.busy_utilization,
             clock,
+            late_us: 0.0,
             idle: report.idle,
             invalid_reason: report.invalid_reason.clone(),
             lost: None,
@@ -96,6 +99,7 @@ impl RankReport {
             lag_p99_us: 0.0,
             busy_utilization: 0.0,
             clock,
+            late_us: 0.0,
             idle,
             invalid_reason: None,
             lost: None,
@@ -157,9 +161,15 @@ impl RanksReport {
         }
         let max_lag_us = max_lag.as_nanos() as f64 / 1000.0;
         self.members.iter().find_map(|member| {
-            let RankReport { rank, host, clock, .. } = member;
+            let RankReport { rank, host, clock, late_us, .. } = member;
             if let Some(reason) = &member.invalid_reason {
                 return Some(format!("rank {rank} ({host}): {reason}"));
+            }
+            if *late_us > max_lag_us {
+                return Some(format!(
+                    "rank {rank} ({host}) began {late_us:.0} µs after the common start, above --max-lag \
+                     {max_lag_us:.0} µs: it heard of it too late"
+                ));
             }
             (clock.spread_us() > max_lag_us).then(|| {
                 format!(
@@ -228,6 +238,10 @@ mod tests {
         assert_eq!(said(ranks(vec![member(0), member(1)], None)), "");
         let slow = RankReport { invalid_reason: Some("too slow".into()), ..member(1) };
         assert_eq!(said(ranks(vec![member(0), slow], None)), "rank 1 (host): too slow");
+        let late = |late_us| RankReport { late_us, ..member(1) };
+        assert_eq!(said(ranks(vec![member(0), late(5000.0)], None)), "");
+        let missed = said(ranks(vec![member(0), late(5001.0)], None));
+        assert!(missed.starts_with("rank 1 (host) began 5001 µs after"), "{missed}");
         let far = Clock { error_us: 5001.0, ..Clock::default() };
         let far = RankReport { clock: far, ..member(1) };
         assert!(said(ranks(vec![member(0), far], None)).contains("5001 µs beside"));
