@@ -132,34 +132,44 @@ fn slow() -> Server {
 #[test]
 fn a_known_delay_makes_a_known_rate() {
     let server = slow();
-    let rate = |window_ms, warmup_ms| {
+    let report_of = |window_ms, warmup_ms| {
         let mut config = open(&server, 1);
         config.pace = Pace::Open { rate_rps: 100.0, arrivals: Arrivals::Constant };
         config.length = Length::Duration(Duration::from_millis(window_ms));
         config.warmup = Duration::from_millis(warmup_ms);
         let report = run(&config);
         assert_eq!(report.requests.completed, window_ms / 10, "{:?}", report.errors);
-        assert_eq!(report.reply_rate_rps.over_s, window_ms as f64 / 1e3);
+        let rate = &report.reply_rate_rps;
+        assert_eq!(rate.over_s, window_ms as f64 / 1e3);
+        let expected = rate.replies as f64 * 1e3 / window_ms as f64;
+        assert!((rate.mean - expected).abs() < 1e-9, "{rate:?}");
         report
     };
-    // Requests 0, 10, … ms are answered at 500, 510, … ms: a busy machine answers a few too late.
-    for (window_ms, replies) in [(1_200, 70), (900, 40), (400, 0)] {
-        let found = rate(window_ms, 0).reply_rate_rps;
-        assert!(found.replies <= replies && found.replies + 5 >= replies, "{window_ms}: {found:?}");
-        let expected = found.replies as f64 * 1e3 / window_ms as f64;
-        assert!((found.mean - expected).abs() < 1e-9, "{found:?}");
+    // Never too many, for no reply comes before its time. That hardly any comes late is asked of one run
+    // in five: how long the machine keeps everybody waiting is not known.
+    let in_time = |replies: u64, wanted: u64| {
+        assert!(replies <= wanted, "{replies} of {wanted}");
+        replies + 5 >= wanted
+    };
+    // Requests 0, 10, … ms are answered at 500, 510, … ms.
+    for (window_ms, wanted) in [(1_200, 70), (900, 40), (400, 0)] {
+        let is_known = || in_time(report_of(window_ms, 0).reply_rate_rps.replies, wanted);
+        assert!((0..5).any(|_| is_known()), "never {wanted} within {window_ms} ms");
     }
     // After a warm-up of the delay's length the rate is the schedule's, also in a short window.
-    let warmed = rate(600, 700);
-    assert!((55..=60).contains(&warmed.reply_rate_rps.replies), "{:?}", warmed.reply_rate_rps);
-    let series = &warmed.series;
-    assert_eq!(series.start_s.len(), 13);
-    assert_eq!((series.start_s[0], series.start_s[7]), (-0.7, 0.0));
-    assert_eq!(series.replies[..5], [0, 0, 0, 0, 0], "{series:?}");
-    assert!(series.replies[7..].iter().all(|&count| count > 0), "{series:?}");
-    assert!(series.sent.iter().sum::<u64>() > 120, "{series:?}");
-    let median_us = series.latency_p50_us[9];
-    assert!((450_000.0..900_000.0).contains(&median_us), "{median_us}");
+    let is_warm = || {
+        let warmed = report_of(600, 700);
+        let series = &warmed.series;
+        assert_eq!(series.start_s.len(), 13);
+        assert_eq!((series.start_s[0], series.start_s[7]), (-0.7, 0.0));
+        assert_eq!(series.replies[..5], [0, 0, 0, 0, 0], "{series:?}");
+        let median_us = series.latency_p50_us[9];
+        in_time(warmed.reply_rate_rps.replies, 60)
+            && series.replies[7..].iter().all(|&count| count > 0)
+            && series.sent.iter().sum::<u64>() > 120
+            && (450_000.0..900_000.0).contains(&median_us)
+    };
+    assert!((0..5).any(|_| is_warm()), "never the schedule's rate after a warm-up");
 }
 
 #[test]
@@ -201,8 +211,10 @@ fn a_closed_loop_that_stalls_says_what_it_left_out() {
         }
     });
     let report = run(&closed(&server, 1, 200));
-    // Of some 2 ms each: a busy machine has longer medians, and fewer of them in the stall.
-    assert!((20..1_000).contains(&report.omitted_requests), "{}", report.omitted_requests);
+    // Of some 2 ms each. A busy machine has longer ones, and other stalls beside this one; but none is
+    // shorter than 1 ms, so that no more can be missing than milliseconds have passed.
+    let most = (report.elapsed_s * 1e3) as u64;
+    assert!((20..most).contains(&report.omitted_requests), "{}", report.omitted_requests);
     let said = report.notes.concat();
     assert!(said.contains("stalled") && said.contains("--rate"), "{said}");
 
