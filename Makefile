@@ -9,7 +9,7 @@ OUT ?=
 
 .PHONY: help
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
 
 .PHONY: demo
 demo: ## build, then measure what idle connections cost under every mechanism (90 s after the build)

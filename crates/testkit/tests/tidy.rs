@@ -218,3 +218,19 @@ fn nothing_names_a_machine_or_a_host_of_packages() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+#[test]
+fn make_help_lists_every_target() {
+    let text = fs::read_to_string(root().join("Makefile")).unwrap();
+    let output = Command::new("make").args(["-s", "help"]).current_dir(root()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8(output.stdout).unwrap();
+    let described =
+        text.lines().filter(|line| !line.starts_with(['\t', '#']) && line.contains("## "));
+    let targets: Vec<_> = described.filter_map(|line| Some(line.split_once(':')?.0)).collect();
+    assert!(targets.len() > 10, "{targets:?}");
+    for target in targets {
+        let is_said = said.lines().any(|line| line.split_whitespace().nth(1) == Some(target));
+        assert!(is_said, "make help does not list {target}:\n{said}");
+    }
+}
