@@ -234,3 +234,12 @@ fn make_help_lists_every_target() {
         assert!(is_said, "make help does not list {target}:\n{said}");
     }
 }
+
+/// A marker that stays keeps each package's service from its start, from then on: whatever ends the
+/// script must take it away.
+#[test]
+fn setup_arranges_to_take_its_marker_away_before_it_makes_it() {
+    let text = fs::read_to_string(root().join("scripts/setup")).unwrap();
+    let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part} is not there"));
+    assert!(at("\ntrap 'rm -f \"$log\" ${policy:-}' EXIT") < at(">$marker"));
+}
