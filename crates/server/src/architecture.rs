@@ -56,12 +56,11 @@ pub(crate) enum Assignment {
 }
 
 /// How the units of a pool come by their connections.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accepting {
     /// Each blocks in accept(2) on the one listener; the kernel wakes one of them at a time.
     Blocking,
     /// Each waits with epoll and EPOLLEXCLUSIVE, so that a connection wakes one unit, or few.
-    #[default]
     Exclusive,
     /// Each has a listener of its own (SO_REUSEPORT), to which the kernel gives connections by their
     /// addresses, whether the unit is busy or not.

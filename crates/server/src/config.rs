@@ -24,7 +24,8 @@ pub struct Config {
     pub architecture: Architecture,
     /// Units of an architecture that has a pool; `None` is [`POOL_DEFAULT`].
     pub pool: Option<usize>,
-    /// How the units of a pool come by their connections; `None` is the default of [`Accepting`].
+    /// How the units of a pool come by their connections; `None` is
+    /// [`Accepting::Blocking`] with one listener, [`Accepting::Exclusive`] with several.
     pub accepting: Option<Accepting>,
     /// The way to wait; of [`Architecture::Event`] alone.
     pub mechanism: MechanismChoice,
@@ -375,6 +376,19 @@ impl Config {
 }
 
 impl Config {
+    /// How units come by their connections.
+    ///
+    /// Where nothing is said, a pool blocks in accept(2), which costs least when connections are short
+    /// (claim A-accept of the experiment `zerohttpd-static`); nobody can block on two listeners.
+    pub(crate) fn way_to_accept(&self) -> Accepting {
+        let by_default = if self.architecture.has_pool() && self.listen.len() == 1 {
+            Accepting::Blocking
+        } else {
+            Accepting::Exclusive
+        };
+        self.accepting.unwrap_or(by_default)
+    }
+
     /// Whether units can come by their connections in the way that is set.
     fn check_accepting(&self) -> anyhow::Result<()> {
         use anyhow::ensure;

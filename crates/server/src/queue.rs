@@ -48,7 +48,7 @@ impl Queues {
     /// # Errors
     /// Says which address is at fault.
     pub(crate) fn open(config: &Config, units: usize) -> anyhow::Result<(Self, Vec<PathBuf>)> {
-        let way = config.accepting.unwrap_or_default();
+        let way = config.way_to_accept();
         let mut paths = Vec::new();
         let mut first = Vec::new();
         let shares = way == Accepting::Reuseport;

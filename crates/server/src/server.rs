@@ -199,7 +199,7 @@ impl Server {
             Assignment::One => (max_connections + 1, 0),
         };
         config.site.cache_bytes = cache_bytes;
-        let way = config.accepting.unwrap_or_default();
+        let way = config.way_to_accept();
         let (queues, paths) = Queues::open(&config, seats)?;
         let addresses = queues.addresses()?;
         let ends = Ends::new(at_end);

@@ -83,7 +83,7 @@ pub(crate) struct Args {
 
     /// How a pool shares connections out: blocking (all block in accept), exclusive (epoll with
     /// EPOLLEXCLUSIVE), reuseport (a listener each, SO_REUSEPORT) or mutex (who waits holds a lock)
-    /// [default: exclusive]
+    /// [default: blocking; exclusive where there are several listeners]
     #[arg(long, value_name = "WAY")]
     accept: Option<Accepting>,
 
