@@ -6,6 +6,7 @@ mod failed_wait;
 mod handover;
 pub(crate) mod readiness;
 mod refusal;
+mod resolver;
 #[cfg(test)]
 mod tests;
 mod transmit;

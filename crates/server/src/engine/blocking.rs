@@ -8,6 +8,7 @@
 mod accept;
 mod handover;
 mod links;
+mod names;
 mod tunnel;
 
 use super::transmit::{Sent, transmit};
@@ -29,6 +30,7 @@ use accept::Acceptor;
 pub(crate) use accept::{NO_SET, RETRY};
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT};
 use links::LinkSocket;
+use names::Names;
 use pollux_sys::{self as sys, Counters, PollFd};
 use socket2::SockRef;
 use std::{
@@ -53,6 +55,7 @@ pub(crate) struct Blocking<A: Application> {
     outside: Outside,
     links: Vec<LinkSocket>,
     alarms: Vec<(u32, AlarmId)>,
+    names: Names,
     client: Option<Client<A::Exchange>>,
     acceptor: Acceptor,
     input: Box<[u8]>,
@@ -113,6 +116,7 @@ impl<A: Application> Blocking<A> {
             outside: Outside::default(),
             links: Vec::new(),
             alarms: Vec::new(),
+            names: Names::default(),
             client: None,
             acceptor: Acceptor::default(),
             input: vec![0; INPUT_BYTES].into_boxed_slice(),
@@ -413,6 +417,7 @@ impl<A: Application> Blocking<A> {
             return;
         }
         self.add_links();
+        let names = self.add_names();
         let timeout = if self.outside.asks() > 0 {
             Some(Duration::ZERO)
         } else {
@@ -439,6 +444,7 @@ impl<A: Application> Blocking<A> {
             self.heed_bell();
         }
         self.attend_links(1 + wanted.len());
+        self.attend_names(names);
         self.attend_alarms();
         self.perform();
     }

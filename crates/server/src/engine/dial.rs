@@ -8,6 +8,17 @@ use std::{
     os::fd::{AsFd, OwnedFd},
 };
 
+/// What kind of failure an application is told of. What this host itself lacks, a descriptor or
+/// memory, is one kind: it says nothing about who was dialled.
+pub(super) fn kind_of(error: &io::Error) -> io::ErrorKind {
+    match error.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
+            io::ErrorKind::QuotaExceeded
+        }
+        _ => error.kind(),
+    }
+}
+
 /// A socket on its way to `endpoint`, non-blocking.
 pub(super) fn connect(endpoint: &Endpoint) -> io::Result<OwnedFd> {
     match endpoint {

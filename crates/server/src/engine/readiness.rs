@@ -18,12 +18,13 @@ mod accept;
 mod client;
 mod handover;
 mod links;
-mod resolver;
+mod names;
 mod stop;
 mod tunnel;
 
 use super::{
     FailedWaits,
+    resolver::Desk,
     transmit::{Sent, transmit},
 };
 use crate::{
@@ -43,7 +44,6 @@ use crate::{
 use accept::Acceptor;
 use pollux_event::{Capabilities, Error, Event, Interest, Mechanism, Options, Readiness, Token};
 use pollux_sys as sys;
-use resolver::Resolver;
 use socket2::SockRef;
 use std::{
     collections::VecDeque,
@@ -70,7 +70,7 @@ pub(crate) struct Engine<M, A: Application> {
     local: Local,
     /// What the application has asked for.
     outside: Outside,
-    resolver: Resolver,
+    names: Option<Desk>,
     acceptor: Acceptor,
     inbox: Inbox,
     inbox_token: Token,
@@ -119,7 +119,7 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
             rules,
             local,
             outside: Outside::default(),
-            resolver: Resolver::default(),
+            names: None,
             acceptor,
             inbox,
             inbox_token,

@@ -5,7 +5,7 @@ mod budget;
 mod faults;
 mod seam;
 
-use super::{blocking::Blocking, readiness::Engine};
+use super::{blocking::Blocking, readiness::Engine, resolver::silence};
 use crate::{
     board::Board,
     config::{Config, Discipline},
@@ -446,6 +446,25 @@ fn names_are_resolved_beside_the_loop() {
         let none = running.get(&format!("/resolve/{}.invalid", "a".repeat(64)));
         assert!(none.contains("cannot be resolved"), "{}: {none}", running.name);
     });
+}
+
+/// A server of names that is silent holds up neither alarms nor a stop, in a unit that blocks either.
+#[test]
+fn a_silent_server_of_names_holds_up_nobody() {
+    let directory = tempfile::tempdir().unwrap();
+    let (address, path) = upstreams(directory.path());
+    let running = Running::start_blocking(Tester::new(address, path));
+    let started_at = Instant::now();
+    let mut client = running.client();
+    client.send(format!("GET /resolve/{} HTTP/1.1\r\nHost: t\r\n\r\n", silence::NAME));
+    // It is not known from outside when the question has been put: a pause for it makes the test no
+    // weaker, and too short a one lets it pass.
+    thread::sleep(Duration::from_millis(200));
+    drop(running);
+    let took = started_at.elapsed();
+    silence::end();
+    assert!(took < silence::LONGEST, "the stop has waited for a name: {took:?}");
+    assert!(client.read_to_the_end().is_empty());
 }
 
 /// The control of [`echo`]: it echoes, and counts.

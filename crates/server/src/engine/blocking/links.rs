@@ -1,16 +1,15 @@
 //! What the application asks for from elsewhere, done for one connection at a time: links are
-//! dialled, received and sent on, alarms rung. A name is resolved in place: to block is what this
-//! engine does.
+//! dialled, received and sent on, alarms rung.
 
 use super::{Blocking, tunnel::Tunnel};
 use crate::{
     application::{Application, Wake, World},
     engine::{
-        dial::connect,
+        dial::{connect, kind_of},
         transmit::{Sent, transmit},
     },
     outbox::Outbox,
-    outside::{Ask, Endpoint, ExchangeId, LinkId, LinkStage, Question, To},
+    outside::{Ask, Endpoint, ExchangeId, LinkId, LinkStage, To},
 };
 use libc::{POLLIN, POLLOUT};
 use pollux_sys::{self as sys, PollFd};
@@ -92,14 +91,6 @@ impl<A: Application> Blocking<A> {
         self.client
             .as_ref()
             .is_some_and(|client| client.id == id.client && client.connection.is_running(id.number))
-    }
-
-    fn resolve(&mut self, question: Question) {
-        let Question { name, port, to, note } = question;
-        let answer = sys::resolve(&name, port)
-            .map_err(|error| format!("{name} cannot be resolved: {error}"));
-        self.local.clock.update();
-        self.tell(to, Wake::Resolved(note, answer));
     }
 
     /// Ties the client of an exchange and a link together. Where one of them is gone, so is the
@@ -221,7 +212,7 @@ impl<A: Application> Blocking<A> {
             _ if link.is_closed => self.end_link(id),
             LinkStage::Asked(endpoint, timeout) => {
                 if let Err(error) = self.dial(id, &endpoint, timeout) {
-                    self.fail_link(id, error.kind());
+                    self.fail_link(id, kind_of(&error));
                 }
             }
             LinkStage::Connecting(_) => {}

@@ -4,7 +4,7 @@
 use super::{Engine, READS_PER_EVENT, Sent, transmit};
 use crate::{
     application::{Application, Wake, World},
-    engine::dial::connect,
+    engine::dial::{connect, kind_of},
     outside::{Ask, Endpoint, LinkId, LinkStage, To},
     table::{Class, Marks, Peer},
     timers,
@@ -89,7 +89,7 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
             _ if link.is_closed => self.end_link(id),
             LinkStage::Asked(endpoint, timeout) => {
                 if let Err(error) = self.dial(id, &endpoint, timeout) {
-                    self.fail_link(id, error.kind());
+                    self.fail_link(id, kind_of(&error));
                 }
             }
             LinkStage::Connecting(_) => {}

@@ -1,0 +1,60 @@
+//! Names are resolved by a thread that all units of the process share: to wait for it is to wait for
+//! one descriptor more, so that alarms ring and a stop is heard meanwhile.
+
+use super::Blocking;
+use crate::{
+    application::{Application, Wake},
+    engine::resolver::{Desk, hear_out, known},
+    outside::Question,
+};
+use libc::POLLIN;
+use pollux_sys::PollFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+/// Names that may wait to be resolved, of all units of the process together; more are refused.
+const QUESTIONS_MAX: usize = 16 << 10;
+
+/// What a unit has asked for, once it has, and its bell.
+#[derive(Default)]
+pub(super) struct Names(Option<(Desk, OwnedFd)>);
+
+impl<A: Application> Blocking<A> {
+    /// Resolves a name; who asked is told later, or at once if it is an address or cannot be asked.
+    pub(super) fn resolve(&mut self, question: Question) {
+        let (to, note) = (question.to, question.note);
+        if let Some(answer) = known(&question) {
+            self.tell(to, Wake::Resolved(note, answer));
+        } else if let Err(reason) = self.ask_for_name(question) {
+            self.tell(to, Wake::Resolved(note, Err(reason)));
+        }
+    }
+
+    fn ask_for_name(&mut self, question: Question) -> Result<(), String> {
+        let (desk, _) = match &mut self.names.0 {
+            Some(open) => open,
+            none => {
+                let open = Desk::open_shared(QUESTIONS_MAX);
+                none.insert(open.map_err(|error| format!("no thread to resolve names: {error}"))?)
+            }
+        };
+        desk.ask(question)
+    }
+
+    /// Adds the bell to what is waited for, while an answer is to come. Returns its place.
+    pub(super) fn add_names(&mut self) -> Option<usize> {
+        let (_, bell) = self.names.0.as_ref().filter(|(desk, _)| desk.is_asked())?;
+        self.polled.push(PollFd { fd: bell.as_raw_fd(), events: POLLIN, revents: 0 });
+        Some(self.polled.len() - 1)
+    }
+
+    /// Tells of the answers that have come. `place` is what [`Blocking::add_names`] returned.
+    pub(super) fn attend_names(&mut self, place: Option<usize>) {
+        let has_rung =
+            place.and_then(|place| self.polled.get(place)).is_some_and(|p| p.revents != 0);
+        let Some((desk, bell)) = self.names.0.as_mut().filter(|_| has_rung) else { return };
+        hear_out(bell.as_fd());
+        for (question, answer) in desk.take() {
+            self.tell(question.to, Wake::Resolved(question.note, answer));
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Names are resolved by a thread of the worker's own.
+
+use super::Engine;
+use crate::{
+    application::{Application, Wake},
+    engine::resolver::{Desk, hear_out, known},
+    outside::Question,
+    table::Peer,
+};
+use anyhow::Context;
+use pollux_event::{Interest, Mechanism};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+
+/// Names that wait to be resolved, besides the one that is; more are refused.
+const QUESTIONS_MAX: usize = 64;
+
+impl<M: Mechanism, A: Application> Engine<M, A> {
+    /// Resolves a name; who asked is told later, or at once if it is an address or cannot be asked.
+    pub(super) fn resolve(&mut self, question: Question) {
+        let (to, note) = (question.to, question.note);
+        if let Some(answer) = known(&question) {
+            self.tell(to, Wake::Resolved(note, answer));
+        } else if let Err(reason) = self.ask_for_name(question) {
+            self.tell(to, Wake::Resolved(note, Err(reason)));
+        }
+    }
+
+    fn ask_for_name(&mut self, question: Question) -> Result<(), String> {
+        if self.names.is_none() {
+            let desk = self.open_desk().map_err(|error| format!("{error:#}"))?;
+            self.names = Some(desk);
+        }
+        let Some(desk) = &mut self.names else { return Ok(()) };
+        let outcome = desk.ask(question);
+        if desk.has_ended() {
+            // The next question starts another thread. With this one goes the other end of its bell.
+            self.names = None;
+        }
+        outcome
+    }
+
+    fn open_desk(&mut self) -> anyhow::Result<Desk> {
+        let (desk, bell) = Desk::open(QUESTIONS_MAX).context("no thread to resolve names")?;
+        let token = self.mechanism.add(bell.as_fd(), Interest::READ)?;
+        self.table.insert(bell, token, Peer::Bell);
+        Ok(desk)
+    }
+
+    /// The resolver has rung.
+    #[cold]
+    pub(super) fn answers_have_come(&mut self, fd: RawFd) {
+        let slot = self.table.get_mut(fd);
+        let Some(bell) = slot.and_then(|slot| slot.socket()) else { return };
+        debug_assert_eq!(bell.as_raw_fd(), fd);
+        if hear_out(bell.as_fd()) {
+            self.close_socket(fd);
+        }
+        let answers = self.names.as_mut().map(Desk::take).unwrap_or_default();
+        for (question, answer) in answers {
+            self.tell(question.to, Wake::Resolved(question.note, answer));
+        }
+    }
+}
