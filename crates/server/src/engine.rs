@@ -4,6 +4,7 @@ pub(crate) mod blocking;
 mod dial;
 mod failed_wait;
 mod handover;
+mod links;
 pub(crate) mod readiness;
 mod refusal;
 mod resolver;

@@ -11,7 +11,10 @@ mod links;
 mod names;
 mod tunnel;
 
-use super::transmit::{Sent, transmit};
+use super::{
+    links::Links as _,
+    transmit::{Sent, transmit},
+};
 use crate::{
     application::{Application, Stage, Wake},
     board::Seat,

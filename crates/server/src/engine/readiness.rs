@@ -24,6 +24,7 @@ mod tunnel;
 
 use super::{
     FailedWaits,
+    links::Links as _,
     resolver::Desk,
     transmit::{Sent, transmit},
 };

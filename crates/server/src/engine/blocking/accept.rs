@@ -11,7 +11,7 @@ use crate::{
     application::Application,
     clock::ticks,
     config::Accepting,
-    engine::{FailedWaits, Refusal},
+    engine::{FailedWaits, Refusal, links::Links as _},
     queue::{Queue, shut_down},
 };
 use libc::{EPOLLEXCLUSIVE, EPOLLIN, POLLIN};

@@ -3,6 +3,7 @@
 use super::Blocking;
 use crate::{
     application::{Application, Wake},
+    engine::links::Links as _,
     outside::{HandOver, NotTaken, To},
 };
 use std::os::fd::AsFd;

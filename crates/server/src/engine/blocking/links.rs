@@ -1,29 +1,18 @@
-//! What the application asks for from elsewhere, done for one connection at a time: links are
-//! dialled, received and sent on, alarms rung.
+//! The links and alarms of applications, for one connection at a time.
 
 use super::{Blocking, tunnel::Tunnel};
 use crate::{
     application::{Application, Wake, World},
-    engine::{
-        dial::{connect, kind_of},
-        transmit::{Sent, transmit},
-    },
-    outbox::Outbox,
-    outside::{Ask, Endpoint, ExchangeId, LinkId, LinkStage, To},
+    config::LargeFile,
+    engine::links::{LINK_INPUT_BYTES, Links},
+    outside::{AlarmId, ExchangeId, HandOver, Link, LinkId, LinkStage, Question},
 };
 use libc::{POLLIN, POLLOUT};
 use pollux_sys::{self as sys, PollFd};
-use socket2::SockRef;
 use std::{
     io,
-    os::fd::{AsFd, AsRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
 };
-
-/// How often what was asked for leads to further questions that are seen to at once; then the
-/// client has its turn.
-const PASSES: usize = 4;
-/// The receive buffer of all links.
-const LINK_INPUT_BYTES: usize = 16 << 10;
 
 /// The socket of a link.
 pub(super) struct LinkSocket {
@@ -33,69 +22,44 @@ pub(super) struct LinkSocket {
     deadline: Option<u32>,
 }
 
-impl<A: Application> Blocking<A> {
-    /// Does what the application has asked for.
+impl<A: Application> Links for Blocking<A> {
+    type Application = A;
+
     #[inline]
-    pub(super) fn perform(&mut self) {
-        if self.outside.asks() > 0 {
-            self.perform_asks();
-        }
+    fn parts(&mut self) -> (&mut A, World<'_>) {
+        let Self { application, rules, local, outside, .. } = self;
+        (application, World { rules, local, outside })
     }
 
-    #[cold]
-    fn perform_asks(&mut self) {
-        for _ in 0..PASSES {
-            for _ in 0..self.outside.asks() {
-                let Some(ask) = self.outside.next_ask() else { return };
-                match ask {
-                    Ask::Link(id) => self.attend(id),
-                    Ask::Alarm(id) => {
-                        if let Some((_, ticks)) = self.outside.alarms.get(id) {
-                            self.alarms.push((self.local.clock.after(ticks), id));
-                        }
-                    }
-                    Ask::Wake(exchange, note) => {
-                        self.tell(To::Exchange(exchange), Wake::Note(note));
-                    }
-                    Ask::Resolve(question) => self.resolve(question),
-                    Ask::HandOver(what) => self.hand_over(&what),
-                    Ask::Tunnel(exchange, link) => self.tie(exchange, link),
-                }
-            }
-        }
+    fn link(&mut self, id: LinkId) -> Option<(&mut Link, BorrowedFd<'_>)> {
+        let link = self.outside.links.get_mut(id)?;
+        let found = self.links.iter().find(|link| link.id == id)?;
+        Some((link, found.socket.as_fd()))
     }
 
-    /// Tells somebody something. Returns whether he is still there.
-    pub(super) fn tell(&mut self, to: To, wake: Wake<'_>) -> bool {
-        match to {
-            To::Application => {
-                let Self { application, rules, local, outside, .. } = self;
-                application.event(&mut World { rules, local, outside }, wake);
-                true
-            }
-            To::Exchange(id) if id.is_errand() => {
-                let Self { application, rules, local, outside, .. } = self;
-                application.errand(&mut World { rules, local, outside }, id, wake)
-            }
-            To::Exchange(id) => {
-                let is_there = self.is_running(id);
-                if is_there {
-                    self.wake(wake);
-                }
-                is_there
-            }
+    fn wake_exchange(&mut self, id: ExchangeId, wake: Wake<'_>) -> bool {
+        let is_there = self.is_running(id);
+        if is_there {
+            self.wake(wake);
         }
+        is_there
     }
 
-    pub(super) fn is_running(&self, id: ExchangeId) -> bool {
-        self.client
-            .as_ref()
-            .is_some_and(|client| client.id == id.client && client.connection.is_running(id.number))
+    fn arm_alarm(&mut self, id: AlarmId, tick: u32) {
+        self.alarms.push((tick, id));
+    }
+
+    fn resolve_name(&mut self, question: Question) {
+        self.resolve(question);
+    }
+
+    fn pass_on_client(&mut self, what: &HandOver) {
+        self.hand_over(what);
     }
 
     /// Ties the client of an exchange and a link together. Where one of them is gone, so is the
     /// other.
-    fn tie(&mut self, exchange: ExchangeId, id: LinkId) {
+    fn make_tunnel(&mut self, exchange: ExchangeId, id: LinkId) {
         self.turns += 1;
         let is_open =
             self.outside.links.get(id).is_some_and(|l| matches!(l.stage, LinkStage::Open(_)));
@@ -118,6 +82,39 @@ impl<A: Application> Blocking<A> {
                 self.outside.close(id);
             }
         }
+    }
+
+    fn hold(&mut self, id: LinkId, socket: OwnedFd, deadline: u32) -> io::Result<()> {
+        self.links.push(LinkSocket { id, socket, deadline: Some(deadline) });
+        Ok(())
+    }
+
+    fn set_connected(&mut self, id: LinkId, _: RawFd) {
+        if let Some(found) = self.links.iter_mut().find(|link| link.id == id) {
+            found.deadline = None;
+        }
+    }
+
+    fn close_link(&mut self, id: LinkId, _: RawFd) {
+        if let Some(place) = self.links.iter().position(|link| link.id == id) {
+            sys::close(self.links.swap_remove(place).socket);
+        }
+    }
+
+    fn large_file(&self) -> LargeFile {
+        self.large_file
+    }
+
+    fn count_sent(&mut self, octets: u64) {
+        self.bytes_sent += octets;
+    }
+}
+
+impl<A: Application> Blocking<A> {
+    pub(super) fn is_running(&self, id: ExchangeId) -> bool {
+        self.client
+            .as_ref()
+            .is_some_and(|client| client.id == id.client && client.connection.is_running(id.number))
     }
 
     /// Adds the links to what is waited for.
@@ -164,9 +161,9 @@ impl<A: Application> Blocking<A> {
 
     fn attend_link(&mut self, id: LinkId, happened: i16) {
         let Some(link) = self.outside.links.get(id) else { return };
-        if let LinkStage::Connecting(_) = link.stage {
+        if let LinkStage::Connecting(fd) = link.stage {
             if happened != 0 {
-                return self.see_whether_connected(id);
+                return self.see_whether_connected(id, fd);
             }
             let now = self.local.clock.tick();
             let is_late =
@@ -205,50 +202,6 @@ impl<A: Application> Blocking<A> {
         }
     }
 
-    /// Looks after a link about which something was asked.
-    fn attend(&mut self, id: LinkId) {
-        let Some(link) = self.outside.links.get(id) else { return };
-        match link.stage.clone() {
-            _ if link.is_closed => self.end_link(id),
-            LinkStage::Asked(endpoint, timeout) => {
-                if let Err(error) = self.dial(id, &endpoint, timeout) {
-                    self.fail_link(id, kind_of(&error));
-                }
-            }
-            LinkStage::Connecting(_) => {}
-            LinkStage::Open(_) => self.send_on_link(id),
-        }
-    }
-
-    fn dial(&mut self, id: LinkId, endpoint: &Endpoint, timeout: u32) -> io::Result<()> {
-        let socket = connect(endpoint)?;
-        if let Some(link) = self.outside.links.get_mut(id) {
-            link.stage = LinkStage::Connecting(socket.as_raw_fd());
-        }
-        let deadline = Some(self.local.clock.after(timeout));
-        self.links.push(LinkSocket { id, socket, deadline });
-        Ok(())
-    }
-
-    fn see_whether_connected(&mut self, id: LinkId) {
-        let Some(found) = self.links.iter_mut().find(|link| link.id == id) else { return };
-        if let Err(error) = sys::take_socket_error(found.socket.as_fd()) {
-            return self.fail_link(id, error.kind());
-        }
-        if SockRef::from(&found.socket).peer_addr().is_err() {
-            return;
-        }
-        found.deadline = None;
-        let fd = found.socket.as_raw_fd();
-        let Some(link) = self.outside.links.get_mut(id) else { return };
-        link.stage = LinkStage::Open(fd);
-        let to = link.to;
-        if !self.tell(to, Wake::Connected(id)) {
-            return self.end_link(id);
-        }
-        self.attend(id);
-    }
-
     fn receive_on_link(&mut self, id: LinkId) {
         let Some(link) = self.outside.links.get_mut(id) else { return };
         let Some(found) = self.links.iter().find(|link| link.id == id) else { return };
@@ -275,47 +228,6 @@ impl<A: Application> Blocking<A> {
         self.link_input = buffer;
         if !is_there {
             self.end_link(id);
-        }
-    }
-
-    fn send_on_link(&mut self, id: LinkId) {
-        let Some(link) = self.outside.links.get_mut(id) else { return };
-        let Some(found) = self.links.iter().find(|link| link.id == id) else { return };
-        let (socket, output): (_, &mut Outbox) = (found.socket.as_fd(), &mut link.output);
-        link.is_owed_room |= output.is_full();
-        let (outcome, sent) = transmit(socket, output, self.large_file);
-        self.bytes_sent += sent;
-        let outcome = match outcome {
-            Ok(Sent::All) if link.is_finished && !link.has_shut => {
-                link.has_shut = true;
-                sys::shutdown_write(socket)
-            }
-            outcome => outcome.map(drop),
-        };
-        if let Err(error) = outcome {
-            return self.fail_link(id, error.kind());
-        }
-        if link.output.is_low() && std::mem::take(&mut link.is_owed_room) {
-            let to = link.to;
-            if !self.tell(to, Wake::LinkRoom(id)) {
-                self.end_link(id);
-            }
-        }
-    }
-
-    /// A link is over, and who is told of it is told why.
-    fn fail_link(&mut self, id: LinkId, why: io::ErrorKind) {
-        let Some(to) = self.outside.links.get(id).map(|link| link.to) else { return };
-        self.end_link(id);
-        self.tell(to, Wake::Failed(id, why));
-    }
-
-    fn end_link(&mut self, id: LinkId) {
-        if self.outside.links.remove(id).is_none() {
-            return;
-        }
-        if let Some(place) = self.links.iter().position(|link| link.id == id) {
-            sys::close(self.links.swap_remove(place).socket);
         }
     }
 }

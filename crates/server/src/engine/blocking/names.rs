@@ -4,7 +4,10 @@
 use super::Blocking;
 use crate::{
     application::{Application, Wake},
-    engine::resolver::{Desk, hear_out, known},
+    engine::{
+        links::Links as _,
+        resolver::{Desk, hear_out, known},
+    },
     outside::Question,
 };
 use libc::POLLIN;

@@ -3,6 +3,7 @@
 use super::Engine;
 use crate::{
     application::{Application, Wake},
+    engine::links::Links as _,
     outside::{HandOver, NotTaken, To},
     table::Peer,
 };

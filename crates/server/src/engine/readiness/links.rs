@@ -1,107 +1,62 @@
-//! What applications ask for from elsewhere: links are dialled, received and sent on, alarms armed,
-//! exchanges woken.
+//! The links of applications, as a mechanism tells of them.
 
-use super::{Engine, READS_PER_EVENT, Sent, transmit};
+use super::{Engine, READS_PER_EVENT};
 use crate::{
     application::{Application, Wake, World},
-    engine::dial::{connect, kind_of},
-    outside::{Ask, Endpoint, LinkId, LinkStage, To},
+    config::LargeFile,
+    engine::links::{LINK_INPUT_BYTES, Links},
+    outside::{AlarmId, ExchangeId, HandOver, Link, LinkId, LinkStage, Question},
     table::{Class, Marks, Peer},
     timers,
 };
 use pollux_event::{Interest, Mechanism, Readiness};
 use pollux_sys as sys;
-use socket2::SockRef;
 use std::{
     io,
-    os::fd::{AsFd, AsRawFd, RawFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
 };
 
-/// How often what was asked for leads to further questions that are seen to at once; then
-/// connections have their turn.
-const PASSES: usize = 4;
-/// The receive buffer of all links of a worker.
-const LINK_INPUT_BYTES: usize = 16 << 10;
+impl<M: Mechanism, A: Application> Links for Engine<M, A> {
+    type Application = A;
 
-impl<M: Mechanism, A: Application> Engine<M, A> {
-    /// Does what applications have asked for.
     #[inline]
-    pub(super) fn perform(&mut self) {
-        if self.outside.asks() > 0 {
-            self.perform_asks();
-        }
+    fn parts(&mut self) -> (&mut A, World<'_>) {
+        let Self { application, rules, local, outside, .. } = self;
+        (application, World { rules, local, outside })
     }
 
-    #[cold]
-    fn perform_asks(&mut self) {
-        for _ in 0..PASSES {
-            for _ in 0..self.outside.asks() {
-                let Some(ask) = self.outside.next_ask() else { return };
-                match ask {
-                    Ask::Link(id) => self.attend(id),
-                    Ask::Alarm(id) => {
-                        if let Some((_, ticks)) = self.outside.alarms.get(id) {
-                            let deadline = self.local.clock.after(ticks);
-                            self.arm(timers::ALARM | id.index(), deadline);
-                        }
-                    }
-                    Ask::Wake(exchange, note) => {
-                        self.tell(To::Exchange(exchange), Wake::Note(note));
-                    }
-                    Ask::Resolve(question) => self.resolve(question),
-                    Ask::HandOver(what) => self.hand_over(&what),
-                    Ask::Tunnel(exchange, link) => self.tunnel(exchange, link),
-                }
-            }
-        }
+    fn link(&mut self, id: LinkId) -> Option<(&mut Link, BorrowedFd<'_>)> {
+        let link = self.outside.links.get_mut(id)?;
+        let (LinkStage::Connecting(fd) | LinkStage::Open(fd)) = link.stage else { return None };
+        let socket = self.table.get_mut(fd)?.socket()?;
+        Some((link, socket.as_fd()))
     }
 
-    /// Tells somebody something. Returns whether he is still there.
-    pub(super) fn tell(&mut self, to: To, wake: Wake<'_>) -> bool {
-        match to {
-            To::Application => {
-                let Self { application, rules, local, outside, .. } = self;
-                application.event(&mut World { rules, local, outside }, wake);
-                true
-            }
-            To::Exchange(id) if id.is_errand() => {
-                let Self { application, rules, local, outside, .. } = self;
-                application.errand(&mut World { rules, local, outside }, id, wake)
-            }
-            To::Exchange(id) => {
-                let slot = self.table.get_mut(id.client.fd);
-                let is_there = slot.is_some_and(|slot| {
-                    slot.generation() == id.client.generation
-                        && slot.client().is_some_and(|client| client.is_running(id.number))
-                });
-                if is_there {
-                    self.wake(id.client.fd, wake);
-                }
-                is_there
-            }
+    fn wake_exchange(&mut self, id: ExchangeId, wake: Wake<'_>) -> bool {
+        let is_there = self.is_running(id);
+        if is_there {
+            self.wake(id.client.fd, wake);
         }
+        is_there
     }
 
-    /// Looks after a link about which something was asked.
-    pub(super) fn attend(&mut self, id: LinkId) {
-        let Some(link) = self.outside.links.get_mut(id) else { return };
-        match link.stage.clone() {
-            _ if link.is_closed => self.end_link(id),
-            LinkStage::Asked(endpoint, timeout) => {
-                if let Err(error) = self.dial(id, &endpoint, timeout) {
-                    self.fail_link(id, kind_of(&error));
-                }
-            }
-            LinkStage::Connecting(_) => {}
-            LinkStage::Open(fd) => {
-                self.send_on_link(id, fd);
-                self.watch_link(id, fd);
-            }
-        }
+    fn arm_alarm(&mut self, id: AlarmId, tick: u32) {
+        self.arm(timers::ALARM | id.index(), tick);
     }
 
-    fn dial(&mut self, id: LinkId, endpoint: &Endpoint, timeout: u32) -> io::Result<()> {
-        let socket = connect(endpoint)?;
+    fn resolve_name(&mut self, question: Question) {
+        self.resolve(question);
+    }
+
+    fn pass_on_client(&mut self, what: &HandOver) {
+        self.hand_over(what);
+    }
+
+    fn make_tunnel(&mut self, exchange: ExchangeId, link: LinkId) {
+        self.tunnel(exchange, link);
+    }
+
+    fn hold(&mut self, id: LinkId, socket: OwnedFd, deadline: u32) -> io::Result<()> {
         let fd = socket.as_raw_fd();
         let (interest, marks) = if self.registers_once() {
             (Interest::READ | Interest::WRITE, Marks::READS | Marks::WRITES)
@@ -112,14 +67,43 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
         let slot = self.table.insert(socket, token, Peer::Link(id.index()));
         slot.marks = marks;
         slot.class = Class::Dial;
-        if let Some(link) = self.outside.links.get_mut(id) {
-            link.stage = LinkStage::Connecting(fd);
-        }
-        let deadline = self.local.clock.after(timeout);
         self.arm(fd as u32, deadline);
         Ok(())
     }
 
+    fn set_connected(&mut self, _: LinkId, fd: RawFd) {
+        if let Some(slot) = self.table.get_mut(fd) {
+            slot.timer.disarm();
+            slot.class = Class::Link;
+        }
+    }
+
+    fn after_connect(&mut self, id: LinkId, fd: RawFd) {
+        // An edge-triggered mechanism may have told of input in the same event.
+        self.receive_on_link(id, fd);
+    }
+
+    fn after_send(&mut self, id: LinkId, fd: RawFd, is_paused: bool) {
+        if is_paused {
+            self.come_back_to(fd);
+        }
+        self.watch_link(id, fd);
+    }
+
+    fn close_link(&mut self, _: LinkId, fd: RawFd) {
+        self.close_socket(fd);
+    }
+
+    fn large_file(&self) -> LargeFile {
+        self.large_file
+    }
+
+    fn count_sent(&mut self, octets: u64) {
+        self.bytes_sent += octets;
+    }
+}
+
+impl<M: Mechanism, A: Application> Engine<M, A> {
     /// A link's descriptor has an event.
     #[cold]
     pub(super) fn on_link_event(&mut self, fd: RawFd, index: u32, readiness: Readiness) {
@@ -146,29 +130,6 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
     pub(super) fn come_back_to_link(&mut self, fd: RawFd, index: u32) {
         let Some(id) = self.outside.links.at(index) else { return };
         self.attend(id);
-        self.receive_on_link(id, fd);
-    }
-
-    fn see_whether_connected(&mut self, id: LinkId, fd: RawFd) {
-        let Some(slot) = self.table.get_mut(fd) else { return };
-        let Some(socket) = slot.socket() else { return };
-        if let Err(error) = sys::take_socket_error(socket.as_fd()) {
-            return self.fail_link(id, error.kind());
-        }
-        // The event may have been spurious.
-        if SockRef::from(socket).peer_addr().is_err() {
-            return;
-        }
-        slot.timer.disarm();
-        slot.class = Class::Link;
-        let Some(link) = self.outside.links.get_mut(id) else { return };
-        link.stage = LinkStage::Open(fd);
-        let to = link.to;
-        if !self.tell(to, Wake::Connected(id)) {
-            return self.end_link(id);
-        }
-        self.attend(id);
-        // An edge-triggered mechanism may have told of input in the same event.
         self.receive_on_link(id, fd);
     }
 
@@ -224,33 +185,6 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
         self.come_back_to(fd);
     }
 
-    fn send_on_link(&mut self, id: LinkId, fd: RawFd) {
-        let Some(link) = self.outside.links.get_mut(id) else { return };
-        let Some(slot) = self.table.get_mut(fd) else { return };
-        let Some(socket) = slot.socket() else { return };
-        link.is_owed_room |= link.output.is_full();
-        let (outcome, sent) = transmit(socket.as_fd(), &mut link.output, self.large_file);
-        self.bytes_sent += sent;
-        match outcome {
-            Ok(Sent::All) if link.is_finished && !link.has_shut => {
-                link.has_shut = true;
-                if let Err(error) = sys::shutdown_write(socket.as_fd()) {
-                    return self.fail_link(id, error.kind());
-                }
-            }
-            Ok(Sent::All | Sent::Blocked) => {}
-            Ok(Sent::Paused) => self.come_back_to(fd),
-            Err(error) => return self.fail_link(id, error.kind()),
-        }
-        let Some(link) = self.outside.links.get_mut(id) else { return };
-        if link.output.is_low() && std::mem::take(&mut link.is_owed_room) {
-            let to = link.to;
-            if !self.tell(to, Wake::LinkRoom(id)) {
-                self.end_link(id);
-            }
-        }
-    }
-
     /// Sees to it that the mechanism tells of what a link waits for, and of nothing else.
     fn watch_link(&mut self, id: LinkId, fd: RawFd) {
         let Some(link) = self.outside.links.get(id) else { return };
@@ -265,21 +199,6 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
             && self.table.get_mut(fd).is_some_and(|slot| slot.marks.contains(Marks::INPUT_WAITS))
         {
             self.come_back_to(fd);
-        }
-    }
-
-    /// A link is over, and who is told of it is told why.
-    pub(super) fn fail_link(&mut self, id: LinkId, why: io::ErrorKind) {
-        let Some(to) = self.outside.links.get(id).map(|link| link.to) else { return };
-        self.end_link(id);
-        self.tell(to, Wake::Failed(id, why));
-    }
-
-    /// A link is over.
-    fn end_link(&mut self, id: LinkId) {
-        let Some(link) = self.outside.links.remove(id) else { return };
-        if let LinkStage::Connecting(fd) | LinkStage::Open(fd) = link.stage {
-            self.close_socket(fd);
         }
     }
 }

@@ -3,7 +3,10 @@
 use super::Engine;
 use crate::{
     application::{Application, Wake},
-    engine::resolver::{Desk, hear_out, known},
+    engine::{
+        links::Links as _,
+        resolver::{Desk, hear_out, known},
+    },
     outside::Question,
     table::Peer,
 };
