@@ -1,5 +1,8 @@
 //! Text to HTML.
 
+/// An octet becomes at most so many (`&quot;`).
+pub(crate) const ESCAPED_MOST: usize = 6;
+
 /// Appends `text` so that nothing in it is markup, neither in content nor in an attribute's value
 /// (HTML Standard, 13.3). What is no UTF-8 becomes U+FFFD; a line's end becomes `<br>`.
 pub(crate) fn put_text(out: &mut Vec<u8>, text: &[u8]) {
@@ -56,6 +59,7 @@ mod tests {
         fn no_octets_make_a_tag_or_end_an_attribute(text: Vec<u8>) {
             let html = escaped(&text).replace("<br>", "");
             prop_assert!(!html.contains(['<', '>', '"', '\'']));
+            prop_assert!(escaped(&text).len() <= text.len() * ESCAPED_MOST);
         }
     }
 }

@@ -15,6 +15,10 @@ pub const SHOWN: u32 = 100;
 /// The most remarks that a page may be told to show.
 pub const SHOWN_MAX: u32 = 10_000;
 
+/// The most octets of HTML that the remarks of a page come to. Where the newest remarks are more, a
+/// page shows fewer of them: what a client does not read stays in memory until it leaves.
+pub const PAGE_BYTES: usize = 256 << 10;
+
 /// The longest reply that is taken from a Redis server, in octets.
 pub const REPLY_BYTES: usize = 64 << 20;
 

@@ -1,11 +1,18 @@
 //! The page, laid out beforehand.
 
-use crate::{escape::put_text, limits};
+use crate::{
+    escape::{ESCAPED_MOST, put_text},
+    limits,
+};
 
 /// The paper's variable for the remarks.
 const REMARKS: &[u8] = b"$GUEST_REMARKS$";
 /// The paper's variable for the number of the visit.
 const VISITORS: &[u8] = b"$VISITOR_COUNT$";
+
+/// What stands before and after each remark.
+const BEFORE: &[u8] = b"<p class=\"guest-entry\">";
+const AFTER: &[u8] = b"</p>\n";
 
 /// A page with variables.
 ///
@@ -73,22 +80,52 @@ impl Template {
         Ok(Self { pieces })
     }
 
-    /// Appends the page that shows these remarks, in this order, and the number of the visit.
+    /// Appends the page that shows these remarks, in this order, and the number of the visit. Where
+    /// they are more than [`limits::PAGE_BYTES`] as HTML, the newest of them, which are the last.
     pub fn put_page<R: AsRef<[u8]>>(&self, out: &mut Vec<u8>, remarks: &[R], visitor: i64) {
+        let remarks = newest_that_fit(remarks);
         for piece in &self.pieces {
             match piece {
                 Piece::Text(text) => out.extend_from_slice(text),
                 Piece::Visitors => out.extend_from_slice(visitor.to_string().as_bytes()),
                 Piece::Remarks => {
                     for remark in remarks {
-                        out.extend_from_slice(b"<p class=\"guest-entry\">");
+                        out.extend_from_slice(BEFORE);
                         put_text(out, remark.as_ref());
-                        out.extend_from_slice(b"</p>\n");
+                        out.extend_from_slice(AFTER);
                     }
                 }
             }
         }
     }
+}
+
+/// The last remarks, as many as are together no more HTML than a page takes.
+fn newest_that_fit<R: AsRef<[u8]>>(remarks: &[R]) -> &[R] {
+    let around = BEFORE.len() + AFTER.len();
+    let octets: usize = remarks.iter().map(|remark| remark.as_ref().len()).sum();
+    // The path of nearly every page: they fit whatever is in them.
+    if octets * ESCAPED_MOST + remarks.len() * around <= limits::PAGE_BYTES {
+        return remarks;
+    }
+    let mut room = limits::PAGE_BYTES;
+    let mut html = Vec::new();
+    let too_long = |remark: &R| {
+        let remark = remark.as_ref();
+        // One that somebody else has put into the store may be of any length: it is not even escaped.
+        if remark.len() > room {
+            return true;
+        }
+        html.clear();
+        put_text(&mut html, remark);
+        match room.checked_sub(html.len() + around) {
+            Some(left) => room = left,
+            None => return true,
+        }
+        false
+    };
+    let first = remarks.iter().rposition(too_long).map_or(0, |last_left_out| last_left_out + 1);
+    &remarks[first..]
 }
 
 impl Default for Template {
@@ -144,5 +181,23 @@ mod tests {
         {
             assert!(html.contains(part), "no {part}");
         }
+    }
+
+    /// A remark of quotation marks is six times as long on the page.
+    #[test]
+    fn a_page_is_bounded_by_what_is_sent_and_shows_the_newest() {
+        let remarks: Vec<_> = (0..100).map(|n| format!("{n} {}", "\"".repeat(4000))).collect();
+        let remarks: Vec<_> = remarks.iter().map(String::as_str).collect();
+        let all = page("$GUEST_REMARKS$", &remarks, 1);
+        assert!(
+            (limits::PAGE_BYTES / 2..=limits::PAGE_BYTES).contains(&all.len()),
+            "{}",
+            all.len()
+        );
+        assert!(all.contains(">99 ") && all.find(">98 ") < all.find(">99 "));
+        assert!(!all.contains(">0 "));
+        let huge = "x".repeat(limits::PAGE_BYTES);
+        let shown = page("$GUEST_REMARKS$", &["old", &huge, "new"], 1);
+        assert_eq!(shown, "<p class=\"guest-entry\">new</p>\n");
     }
 }
