@@ -25,6 +25,9 @@ pub enum StoreError {
     /// It wants a password, or another one (`-NOAUTH`, `-WRONGPASS`, `-NOPERM`).
     #[error("the store refuses this user: {0}")]
     Refused(String),
+    /// It is of a kind that is not spoken with: a Redis Cluster (`-MOVED`, `-ASK`).
+    #[error("the store is part of a Redis Cluster, which is not spoken with: {0}")]
+    Cluster(String),
     /// Too many requests wait for it already.
     #[error("too many requests wait for the store")]
     Busy,
@@ -39,7 +42,7 @@ impl StoreError {
         Duration::from_secs(match self {
             Self::Busy | Self::TimedOut | Self::Unreachable(_) => 1,
             Self::Loading | Self::Nonsense(_) => 5,
-            Self::ReadOnly(_) | Self::Full(_) | Self::Refused(_) => 30,
+            Self::ReadOnly(_) | Self::Full(_) | Self::Refused(_) | Self::Cluster(_) => 30,
         })
     }
 }

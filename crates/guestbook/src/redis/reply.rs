@@ -25,13 +25,15 @@ impl<'a> Reply<'a> {
     /// What an error says, where this is one.
     fn refusal(&self) -> Option<StoreError> {
         let RangeFrame::Error((from, to)) = self.frame else { return None };
-        let text = String::from_utf8_lossy(&self.bytes[from..to]).into_owned();
+        let text = printable(&self.bytes[from..to]);
         let code = text.split(' ').next().unwrap_or_default();
         Some(match code {
             "LOADING" | "BUSY" | "MASTERDOWN" | "TRYAGAIN" | "CLUSTERDOWN" => StoreError::Loading,
             "READONLY" | "MISCONF" | "NOREPLICAS" => StoreError::ReadOnly(text),
             "OOM" => StoreError::Full(text),
-            "NOAUTH" | "WRONGPASS" | "NOPERM" => StoreError::Refused(text),
+            "MOVED" | "ASK" => StoreError::Cluster(text),
+            "NOAUTH" | "WRONGPASS" | "NOPERM" | "DENIED" => StoreError::Refused(text),
+            _ if text.contains("max number of clients") => StoreError::Unreachable(text),
             // Redis says `-ERR` of many things; of those that a login can meet this is one.
             _ if text.contains("AUTH") || text.contains("invalid password") => {
                 StoreError::Refused(text)
@@ -65,12 +67,28 @@ impl<'a> Reply<'a> {
             (RangeFrame::Array(elements), _) => elements,
             _ => return Err(nonsense("no list")),
         };
-        let strings = elements.iter().map(|element| match *element {
-            RangeFrame::BulkString((from, to)) => Ok(self.bytes[from..to].to_vec()),
-            _ => Err(nonsense("a list of something else than strings")),
-        });
-        strings.collect()
+        let mut strings = Vec::with_capacity(elements.len());
+        for element in elements {
+            let RangeFrame::BulkString((from, to)) = *element else {
+                return Err(nonsense("a list of something else than strings"));
+            };
+            strings.push(self.bytes[from..to].to_vec());
+        }
+        Ok(strings)
     }
+}
+
+/// What a server says, as a terminal and a log may show it: control characters are written out.
+fn printable(text: &[u8]) -> String {
+    let mut printable = String::with_capacity(text.len());
+    for character in String::from_utf8_lossy(text).chars() {
+        if character.is_control() {
+            printable.extend(character.escape_default());
+        } else {
+            printable.push(character);
+        }
+    }
+    printable
 }
 
 fn nonsense(what: &str) -> StoreError {

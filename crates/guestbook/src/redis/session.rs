@@ -21,10 +21,18 @@ enum Awaited<T> {
 ///
 /// Requests are pipelined: each may be begun while others are under way, and Redis answers in
 /// order. A visit's two commands leave together.
+///
+/// Until the login is through, nothing else leaves: Redis goes on with what stands behind a refused
+/// `AUTH` or `SELECT`, as another user or in another database. A connection without a login asks at
+/// once.
 #[derive(Debug)]
 pub struct Session<T> {
     output: Vec<u8>,
     sent: usize,
+    /// What leaves once the login is through.
+    held: Vec<u8>,
+    /// Replies of the login that are still awaited.
+    logins: usize,
     input: Vec<u8>,
     /// Octets of `input` that are dealt with.
     taken: usize,
@@ -41,6 +49,8 @@ impl<T: Copy> Session<T> {
         let mut session = Self {
             output: Vec::new(),
             sent: 0,
+            held: Vec::new(),
+            logins: 0,
             input: Vec::new(),
             taken: 0,
             bounds: Bounds::default(),
@@ -48,13 +58,14 @@ impl<T: Copy> Session<T> {
             answers: VecDeque::new(),
             under_way: 0,
         };
-        if let Some(password) = &url.password {
+        if url.user.is_some() || url.password.is_some() {
+            let password = url.password.as_deref().unwrap_or_default();
             command::put_auth(&mut session.output, url.user.as_deref(), password);
-            session.awaited.push_back(Awaited::Login);
+            session.await_login();
         }
         if url.database != 0 {
             command::put_select(&mut session.output, url.database);
-            session.awaited.push_back(Awaited::Login);
+            session.await_login();
         }
         session
     }
@@ -65,16 +76,31 @@ impl<T: Copy> Session<T> {
             return self.answers.push_back((ticket, Err(StoreError::Busy)));
         }
         self.under_way += 1;
+        let output = if self.logins == 0 { &mut self.output } else { &mut self.held };
         match request {
             Request::Visit { shown } => {
-                command::put_newest(&mut self.output, *shown);
-                command::put_visit(&mut self.output);
+                command::put_newest(output, *shown);
+                command::put_visit(output);
                 self.awaited.push_back(Awaited::Remarks(ticket));
             }
             Request::Post { remark } => {
-                command::put_remark(&mut self.output, remark);
+                command::put_remark(output, remark);
                 self.awaited.push_back(Awaited::Posted(ticket));
             }
+        }
+    }
+
+    fn await_login(&mut self) {
+        self.awaited.push_back(Awaited::Login);
+        self.logins += 1;
+    }
+
+    /// One reply of the login is a good one. After the last, what was begun meanwhile may leave.
+    fn is_let_in(&mut self) {
+        self.logins -= 1;
+        if self.logins == 0 {
+            self.output.append(&mut self.held);
+            self.held = Vec::new();
         }
     }
 
@@ -93,10 +119,15 @@ impl<T: Copy> Session<T> {
     where
         T: PartialEq,
     {
-        self.awaited.iter().any(|awaited| match awaited {
-            Awaited::Login => false,
-            Awaited::Remarks(other) | Awaited::Visitor(other, _) | Awaited::Posted(other) => {
-                *other == ticket
+        self.tickets().any(|other| other == ticket)
+    }
+
+    /// The requests that are under way, in order.
+    pub fn tickets(&self) -> impl Iterator<Item = T> + '_ {
+        self.awaited.iter().filter_map(|awaited| match awaited {
+            Awaited::Login => None,
+            Awaited::Remarks(ticket) | Awaited::Visitor(ticket, _) | Awaited::Posted(ticket) => {
+                Some(*ticket)
             }
         })
     }
@@ -106,7 +137,7 @@ impl<T: Copy> Session<T> {
         !self.awaited.is_empty()
     }
 
-    /// What is to be sent.
+    /// What is to be sent now. After [`Session::receive`] there may be more.
     pub fn output(&self) -> &[u8] {
         &self.output[self.sent..]
     }
@@ -142,7 +173,10 @@ impl<T: Copy> Session<T> {
                 return Err(StoreError::Nonsense("a reply that nobody asked for".to_owned()));
             };
             match awaited {
-                Awaited::Login => reply.ok()?,
+                Awaited::Login => {
+                    reply.ok()?;
+                    self.is_let_in();
+                }
                 Awaited::Remarks(ticket) => {
                     let remarks = reply.strings();
                     self.awaited.push_front(Awaited::Visitor(ticket, remarks));
@@ -150,6 +184,7 @@ impl<T: Copy> Session<T> {
                 Awaited::Visitor(ticket, remarks) => {
                     let visitor = reply.number();
                     let answer = remarks.and_then(|remarks| {
+                        let remarks = remarks.into();
                         visitor.map(|visitor| Answer::Visit { remarks, visitor })
                     });
                     self.answer(ticket, answer);
@@ -174,8 +209,10 @@ impl<T: Copy> Session<T> {
         for awaited in std::mem::take(&mut self.awaited) {
             match awaited {
                 Awaited::Login => {}
+                // What the server said before it hung up is the better reason.
+                Awaited::Visitor(ticket, Err(said)) => self.answer(ticket, Err(said)),
                 Awaited::Remarks(ticket)
-                | Awaited::Visitor(ticket, _)
+                | Awaited::Visitor(ticket, Ok(_))
                 | Awaited::Posted(ticket) => {
                     self.answer(ticket, Err(why.clone()));
                 }
@@ -183,6 +220,8 @@ impl<T: Copy> Session<T> {
         }
         self.output.clear();
         self.sent = 0;
+        self.held = Vec::new();
+        self.logins = 0;
         self.input = Vec::new();
         self.taken = 0;
     }
@@ -219,19 +258,55 @@ mod tests {
 
     const VISIT: Request = Request::Visit { shown: 2 };
 
+    const ASKED: &str =
+        "*4 $6 LRANGE $17 guestbook_remarks $2 -2 $2 -1 *2 $4 INCR $13 visitor_count ";
+
     #[test]
-    fn a_new_connection_logs_in_and_asks_without_waiting() {
+    fn nothing_leaves_before_the_login_is_through() {
         let mut session = session("redis://ada:pw@a/3");
         session.begin(1, &VISIT);
-        assert_eq!(
-            output(&mut session),
-            "*3 $4 AUTH $3 ada $2 pw *2 $6 SELECT $1 3 \
-             *4 $6 LRANGE $17 guestbook_remarks $2 -2 $2 -1 *2 $4 INCR $13 visitor_count "
-        );
-        session.receive(b"+OK\r\n+OK\r\n*2\r\n$1\r\na\r\n$2\r\nb\n\r\n:7\r\n").unwrap();
-        let remarks = vec![b"a".to_vec(), b"b\n".to_vec()];
+        assert_eq!(output(&mut session), "*3 $4 AUTH $3 ada $2 pw *2 $6 SELECT $1 3 ");
+        session.receive(b"+OK\r\n").unwrap();
+        assert_eq!(output(&mut session), "");
+        session.receive(b"+OK\r\n").unwrap();
+        assert_eq!(output(&mut session), ASKED);
+        session.receive(b"*2\r\n$1\r\na\r\n$2\r\nb\n\r\n:7\r\n").unwrap();
+        let remarks = vec![b"a".to_vec(), b"b\n".to_vec()].into();
         assert_eq!(answers(&mut session), [(1, Ok(Answer::Visit { remarks, visitor: 7 }))]);
         assert!(!session.is_waiting() && session.under_way() == 0);
+        // On from there, and without a login, a request leaves at once.
+        session.begin(2, &VISIT);
+        assert_eq!(output(&mut session), ASKED);
+    }
+
+    #[test]
+    fn a_refused_login_takes_what_waits_behind_it_along() {
+        let mut session = session("redis://a/99");
+        session.begin(1, &Request::Post { remark: b"x".to_vec() });
+        output(&mut session);
+        let refused = session.receive(b"-ERR DB index is out of range\r\n").unwrap_err();
+        session.fail(&refused);
+        assert_eq!(output(&mut session), "");
+        assert_eq!(answers(&mut session), [(1, Err(refused))]);
+    }
+
+    #[test]
+    fn a_user_without_a_password_logs_in_with_an_empty_one() {
+        let mut session = session("redis://ada@a");
+        assert_eq!(output(&mut session), "*3 $4 AUTH $3 ada $0  ");
+    }
+
+    #[test]
+    fn what_a_server_says_before_it_hangs_up_is_the_reason() {
+        let mut session = session("redis://a");
+        session.begin(1, &VISIT);
+        session.begin(2, &VISIT);
+        session.receive(b"-ERR max number of \x1b[31mclients reached\r\n").unwrap();
+        session.fail(&StoreError::TimedOut);
+        let said = r"ERR max number of \u{1b}[31mclients reached".to_owned();
+        let all = answers(&mut session);
+        assert_eq!(all[0], (1, Err(StoreError::Nonsense(said))));
+        assert_eq!(all[1], (2, Err(StoreError::TimedOut)));
     }
 
     #[test]
@@ -246,7 +321,7 @@ mod tests {
             [
                 (1, Err(StoreError::Full("OOM full".to_owned()))),
                 (2, Ok(Answer::Posted)),
-                (3, Ok(Answer::Visit { remarks: Vec::new(), visitor: 9 })),
+                (3, Ok(Answer::Visit { remarks: Vec::new().into(), visitor: 9 })),
             ]
         );
     }
@@ -281,6 +356,9 @@ mod tests {
             ("READONLY You can't write", |e| matches!(e, StoreError::ReadOnly(_))),
             ("MISCONF disk", |e| matches!(e, StoreError::ReadOnly(_))),
             ("NOAUTH x", |e| matches!(e, StoreError::Refused(_))),
+            ("DENIED Redis is running in protected mode", |e| matches!(e, StoreError::Refused(_))),
+            ("MOVED 1 a:1", |e| matches!(e, StoreError::Cluster(_))),
+            ("ERR max number of clients reached", |e| matches!(e, StoreError::Unreachable(_))),
             ("WRONGTYPE x", |e| matches!(e, StoreError::Nonsense(_))),
         ] {
             let mut session = session("redis://a");

@@ -5,6 +5,9 @@ use std::{borrow::Cow, path::PathBuf, str::FromStr};
 /// The port of Redis.
 const PORT: u16 = 6379;
 
+/// The longest path of a socket (`sun_path` of unix(7), less the NUL at its end).
+const UNIX_PATH_MAX: usize = 107;
+
 /// A Redis server as Redis URLs name it: `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]`, or
 /// `unix:///PATH[?db=DB&user=USER&password=PASSWORD]` (also written `redis+unix://`).
 #[derive(Clone, PartialEq, Eq)]
@@ -13,7 +16,7 @@ pub struct Url {
     pub address: Address,
     /// The ACL user; without one, `default`.
     pub user: Option<String>,
-    /// The password.
+    /// The password. A user without one logs in with an empty one, as an ACL's `nopass` has it.
     pub password: Option<String>,
     /// The number of the database.
     pub database: u32,
@@ -44,6 +47,9 @@ pub enum UrlError {
     /// A part cannot be read.
     #[error("the Redis URL has no valid {0}: {1}")]
     Invalid(&'static str, String),
+    /// The user or the password cannot be read. Neither is shown.
+    #[error("the Redis URL has no valid {0}: / ? # @ and % in it are percent-encoded")]
+    Login(&'static str),
 }
 
 impl std::fmt::Debug for Url {
@@ -84,6 +90,10 @@ impl FromStr for Url {
 
 fn tcp(rest: &str) -> Result<Url, UrlError> {
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    // What seems to be the path is a part of a password then, and the port another.
+    if path.contains('@') {
+        return Err(UrlError::Login("password"));
+    }
     if authority.contains(['?', '#']) || path.contains(['?', '#', '/']) {
         return Err(UrlError::Invalid("database", path.to_owned()));
     }
@@ -93,7 +103,7 @@ fn tcp(rest: &str) -> Result<Url, UrlError> {
         None => (None, authority),
     };
     let (user, password) = match login.map(|login| login.split_once(':').unwrap_or((login, ""))) {
-        Some((user, password)) => (decoded("user", user)?, decoded("password", password)?),
+        Some((user, password)) => (login_part("user", user)?, login_part("password", password)?),
         None => (None, None),
     };
     let (host, port) = host_and_port(place)?;
@@ -136,7 +146,11 @@ fn unix(rest: &str) -> Result<Url, UrlError> {
     if !path.starts_with('/') {
         return Err(UrlError::Invalid("path", format!("{path} (write three slashes: unix:///…)")));
     }
-    let path = decoded("path", path)?.unwrap_or_default();
+    let path = decoded(path).ok_or_else(|| UrlError::Invalid("path", path.to_owned()))?;
+    if path.len() > UNIX_PATH_MAX {
+        let why = format!("{path} is longer than {UNIX_PATH_MAX} octets");
+        return Err(UrlError::Invalid("path", why));
+    }
     let mut url =
         Url { address: Address::Unix(path.into()), user: None, password: None, database: 0 };
     for (key, value) in form_urlencoded::parse(query.as_bytes()) {
@@ -154,11 +168,15 @@ fn number(text: &str) -> Result<u32, UrlError> {
     text.parse().map_err(|_| UrlError::Invalid("database", text.to_owned()))
 }
 
-/// Percent-decodes; nothing becomes `None`.
-fn decoded(what: &'static str, text: &str) -> Result<Option<String>, UrlError> {
-    let decoded = percent_encoding::percent_decode_str(text).decode_utf8();
-    let decoded = decoded.map_err(|_| UrlError::Invalid(what, text.to_owned()))?;
-    Ok(Some(decoded).filter(|text| !text.is_empty()).map(Cow::into_owned))
+/// Percent-decodes a part of the login; nothing becomes `None`.
+fn login_part(what: &'static str, text: &str) -> Result<Option<String>, UrlError> {
+    let decoded = decoded(text).ok_or(UrlError::Login(what))?;
+    Ok(Some(decoded).filter(|text| !text.is_empty()))
+}
+
+/// Percent-decodes; what is no UTF-8 is none.
+fn decoded(text: &str) -> Option<String> {
+    percent_encoding::percent_decode_str(text).decode_utf8().ok().map(Cow::into_owned)
 }
 
 #[cfg(test)]
@@ -204,7 +222,26 @@ mod tests {
     }
 
     #[test]
+    fn a_user_may_have_no_password() {
+        for text in ["redis://ada@a", "redis://ada:@a", "unix:///a?user=ada"] {
+            let url = url(text);
+            assert_eq!((url.user.as_deref(), url.password), (Some("ada"), None), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_socket_whose_path_is_too_long_is_told() {
+        let longest = format!("unix:///{}", "a".repeat(UNIX_PATH_MAX - 1));
+        assert!(longest.parse::<Url>().is_ok());
+        assert!(format!("{longest}a").parse::<Url>().is_err());
+    }
+
+    #[test]
     fn a_password_is_never_shown() {
+        for text in ["redis://:secret%ff@a", "redis://ada:sec/ret@a", "redis://:secret/1@a/0"] {
+            let error = text.parse::<Url>().unwrap_err().to_string();
+            assert!(error.contains("password") && !error.contains("ret"), "{text}: {error}");
+        }
         let url = url("redis://ada:secret@a:1/2");
         assert_eq!(url.to_string(), "redis://a:1/2");
         assert!(!format!("{url:?}").contains("secret"));

@@ -165,7 +165,16 @@ impl RedisStore {
             Wake::Received(link, octets) => {
                 let Some(connection) = self.get_mut(link) else { return };
                 match connection.session.receive(octets) {
-                    Ok(()) => self.collect(link),
+                    Ok(()) => {
+                        // What a login has held back leaves now.
+                        let output = connection.session.output();
+                        if !output.is_empty() {
+                            outside.send(link).bytes().extend_from_slice(output);
+                            let len = output.len();
+                            connection.session.sent(len);
+                        }
+                        self.collect(link);
+                    }
                     Err(why) => {
                         // A server that does not let us in is asked again later, not at once.
                         self.back_off.extend(now);
