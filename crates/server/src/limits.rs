@@ -1,8 +1,13 @@
 //! RLIMIT_NOFILE: raised as far as it goes, and what follows from it.
 
-use crate::{architecture::Assignment, config::Config};
+use crate::{
+    architecture::Assignment,
+    config::{Config, Store, StoreConnections},
+};
+use pollux_guestbook::redis::Address;
 use pollux_sys as sys;
 use rustix::process::{Resource, getrlimit};
+use std::net::IpAddr;
 
 /// Descriptors of one file table that are no connections: standard ones, listeners, the
 /// mechanism's own, files that are just being opened.
@@ -31,7 +36,33 @@ pub(crate) fn connections_of_worker(config: &Config, open_files: usize, index: u
         // What does not divide goes to the first ones, so that all together have as many as were
         // asked for and no more.
         Some(all) => all / config.workers + usize::from(index < all % config.workers),
-        None => room(config, share(config, open_files)),
+        None => {
+            let (pool, of_client) = links_to_store(config);
+            (room(config, share(config, open_files), pool) / of_client).max(1)
+        }
+    }
+}
+
+/// A worker's connections to the store of a guestbook: those that it keeps, and the descriptors of a
+/// client, which may have a connection of its own there.
+fn links_to_store(config: &Config) -> (usize, usize) {
+    match config.guestbook.as_ref().map(|guestbook| (&guestbook.store, guestbook.connections)) {
+        Some((Store::Redis(_), StoreConnections::Pooled(most))) => (most.get(), 1),
+        Some((Store::Redis(_), StoreConnections::PerRequest)) => (0, 2),
+        Some((Store::File(_), _)) | None => (0, 1),
+    }
+}
+
+/// Descriptors that a unit may have open for its store besides a link: the other end of a file's bell,
+/// or both of the bell that tells of a name.
+fn more_for_store(config: &Config) -> usize {
+    match config.guestbook.as_ref().map(|guestbook| &guestbook.store) {
+        Some(Store::File(_)) => 1,
+        Some(Store::Redis(url)) => match &url.address {
+            Address::Tcp(host, _) if host.parse::<IpAddr>().is_err() => 2,
+            Address::Tcp(..) | Address::Unix(_) => 0,
+        },
+        None => 0,
     }
 }
 
@@ -41,7 +72,7 @@ pub(crate) fn units(config: &Config, open_files: usize, assignment: Assignment) 
         Assignment::Pool(_) => OF_POOL,
         Assignment::One => OF_ONE,
     };
-    (room(config, open_files) / each).max(1)
+    (room(config, open_files, 0) / (each + more_for_store(config))).max(1)
 }
 
 /// The files that the cache of each worker may hold open.
@@ -56,11 +87,11 @@ fn share(config: &Config, open_files: usize) -> usize {
     open_files / tables
 }
 
-/// What is left of `mine` for connections.
-fn room(config: &Config, mine: usize) -> usize {
+/// What is left of `mine` for connections, where so many more are needed.
+fn room(config: &Config, mine: usize, pool: usize) -> usize {
     let cached = usize::try_from(config.site.open_files).unwrap_or(usize::MAX);
     let upstream = config.frontend.as_ref().map_or(0, |frontend| frontend.connections.get());
-    let reserved = RESERVED.saturating_add(cached).saturating_add(upstream);
+    let reserved = RESERVED.saturating_add(cached).saturating_add(upstream).saturating_add(pool);
     // A small limit is shared out: better few files open in the cache than no connection.
     mine.saturating_sub(reserved).max(mine / 2).max(1)
 }
@@ -68,6 +99,8 @@ fn room(config: &Config, mine: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::GuestbookConfig;
+    use std::sync::Arc;
 
     #[test]
     fn something_is_left_for_the_files() {
@@ -101,6 +134,26 @@ mod tests {
                 let units = units(&config, all, assignment);
                 assert!(units * each < all && units * each + each > all / 2, "{units} of {all}");
             }
+        }
+    }
+
+    #[test]
+    fn connections_to_a_store_have_descriptors() {
+        let with = |store: &str, connections: &str| {
+            let mut config = Config::new(".");
+            let mut guestbook = GuestbookConfig::new("/g", store.parse().unwrap());
+            guestbook.connections = connections.parse().unwrap();
+            config.guestbook = Some(Arc::new(guestbook));
+            config
+        };
+        let pooled = with("redis://a", "pooled:1000");
+        assert_eq!(connections_of_worker(&pooled, 20_000, 0), 20_000 - 320 - 1000);
+        let per_request = with("redis://a", "per-request");
+        assert_eq!(connections_of_worker(&per_request, 20_000, 0), (20_000 - 320) / 2);
+        assert_eq!(connections_of_worker(&per_request, 100, 0), 25);
+        for (store, each) in [("redis://127.0.0.1", 2), ("redis://a", 4), ("file:x", 3)] {
+            let config = with(store, "one");
+            assert_eq!(units(&config, 20_000, Assignment::One), (20_000 - 320) / each, "{store}");
         }
     }
 

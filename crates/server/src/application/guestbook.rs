@@ -253,6 +253,7 @@ impl Application for Guestbook {
         if let Step::Store(ticket, alarm) = exchange.0.step {
             turn.outside.cancel(alarm);
             self.tickets.take(ticket);
+            self.store.is_gone(turn.outside, ticket);
         }
     }
 

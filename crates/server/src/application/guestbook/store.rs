@@ -74,6 +74,15 @@ impl Store {
         }
     }
 
+    /// Nobody waits for the answer to this one any more.
+    pub(super) fn is_gone(&mut self, outside: &mut Outside, ticket: Ticket) {
+        match self {
+            Self::Redis(store) => store.is_gone(outside, ticket),
+            // Its thread answers in any case.
+            Self::File(_) => {}
+        }
+    }
+
     /// Hands over the answers that have come, and wakes who waits for them.
     pub(super) fn deliver(&mut self, tickets: &mut Tickets, outside: &mut Outside) {
         let answers = match self {

@@ -29,6 +29,13 @@ struct Waiting {
     answer: Option<Result<Answer, StoreError>>,
 }
 
+impl Ticket {
+    /// The number of its place: small, and used again.
+    pub(super) fn index(self) -> usize {
+        self.index as usize
+    }
+}
+
 impl Tickets {
     /// A ticket for an exchange that is about to wait.
     pub(super) fn insert(&mut self, exchange: ExchangeId) -> Ticket {
