@@ -31,7 +31,7 @@ pub const REPLY_DEPTH: usize = 4;
 /// Requests that may be on their way on one connection to Redis; further ones wait elsewhere.
 pub const PIPELINE: usize = 1024;
 
-/// The most octets that the file of remarks may grow to; it is sparse until then.
+/// The most octets that the file of remarks may grow to. It is as long as what it has needed so far.
 pub const FILE_BYTES: usize = 1 << 30;
 
 /// Requests that may wait for the file's thread; further ones are told to come back.

@@ -1,5 +1,7 @@
 //! What a store is asked, and what it answers.
 
+use std::sync::Arc;
+
 /// A request to a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
@@ -21,8 +23,8 @@ pub enum Answer {
     /// To a visit.
     Visit {
         /// The newest remarks, the oldest of them first. Whoever else writes into the store decides
-        /// what they are: any octets.
-        remarks: Vec<Vec<u8>>,
+        /// what they are: any octets. Several visits that were answered together have one list.
+        remarks: Arc<[Vec<u8>]>,
         /// The number of this visit.
         visitor: i64,
     },

@@ -90,26 +90,26 @@ fn keep<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{
-        collections::BTreeSet,
-        sync::mpsc::channel,
-        time::{Duration, Instant},
-    };
+    use std::{collections::BTreeSet, sync::mpsc::channel, time::Duration};
 
     #[test]
     fn every_request_is_answered_once_and_the_bell_rings() {
         let directory = tempfile::tempdir().unwrap();
         let file = File::open(&directory.path().join("guestbook")).unwrap();
         let (bell, rings) = channel();
-        let keeper = Keeper::start(file, move || bell.send(()).expect("the test listens")).unwrap();
+        let ring = move || bell.send(()).expect("the test listens");
+        // Nobody commits while the test holds the file: what is begun meanwhile waits.
+        let held = file.hold();
+        let keeper = Keeper::start(file.clone(), ring).unwrap();
         for ticket in 0..500_u32 {
             keeper.begin(ticket, Request::Visit { shown: 1 }).unwrap();
         }
+        drop(held);
         let mut answers = Vec::new();
-        let start = Instant::now();
+        let mut commits = 0;
         while answers.len() < 500 {
-            assert!(start.elapsed() < Duration::from_secs(60));
             rings.recv_timeout(Duration::from_secs(60)).unwrap();
+            commits += 1;
             keeper.take(&mut answers);
         }
         let mut visitors = BTreeSet::new();
@@ -119,7 +119,7 @@ mod tests {
             visitors.insert(visitor);
         }
         assert_eq!(visitors, (1..=500).collect());
-        // Fewer commits than requests: they share them.
-        assert!(rings.try_iter().count() < 400);
+        // Those that were there when the thread looked, and all others.
+        assert!(commits <= 2, "{commits} commits");
     }
 }

@@ -1,6 +1,9 @@
 //! Requests to the file, one batch a commit.
 
-use super::sys;
+use super::{
+    snapshot::{self, Snapshot},
+    sys,
+};
 use crate::{Answer, Request, StoreError, limits};
 use heed::{
     CommitOrAbort, Database, Env, MdbError, RwTxn, WithoutTls,
@@ -8,11 +11,16 @@ use heed::{
     types::{Bytes, I64, Str, U64},
 };
 use std::{
-    fs::OpenOptions,
+    collections::BTreeMap,
+    fs::{self, OpenOptions},
     io,
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
+    sync::Arc,
 };
+
+/// The number of the error of a disk that fails (errno.h), which has no name in the standard library.
+const EIO: i32 = 5;
 
 /// The key of the counter.
 const VISITORS: &str = "visitor_count";
@@ -23,7 +31,11 @@ pub struct File {
     env: Env<WithoutTls>,
     remarks: Database<'static, U64<BigEndian>, Bytes>,
     counters: Database<'static, Str, I64<BigEndian>>,
+    has_lost_its_end: bool,
 }
+
+/// The pages of one batch: how many remarks at most, and which.
+type Pages = BTreeMap<u32, Arc<[Vec<u8>]>>;
 
 /// Why a file cannot be the store.
 #[derive(Debug, thiserror::Error)]
@@ -37,26 +49,34 @@ impl File {
     /// Opens the file, and makes it where there is none, for its owner alone.
     ///
     /// # Errors
-    /// It cannot be opened or made, or is something else than a guestbook.
+    /// It cannot be opened or made, is something else than a guestbook, or has been cut so short that
+    /// neither of its two last commits is whole.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         Self::open_bounded(path, limits::FILE_BYTES)
     }
 
+    /// Whether the file had lost its end when it was opened, so that what the last commit kept is not
+    /// there: it goes on with the one before.
+    pub fn has_lost_its_end(&self) -> bool {
+        self.has_lost_its_end
+    }
+
     fn open_bounded(path: &Path, most_bytes: usize) -> Result<Self, OpenError> {
         let failed = |why: String| OpenError { path: path.to_owned(), why };
-        // LMDB would make it readable for everybody.
-        let made = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .open(path)
-            .and_then(|file| file.metadata());
-        let kind = made.map_err(|error| failed(error.to_string()))?.file_type();
+        let file = open_or_make(path).map_err(|error| failed(error.to_string()))?;
+        let kind = file.metadata().map_err(|error| failed(error.to_string()))?.file_type();
         if !kind.is_file() {
             return Err(failed("it is no regular file".to_owned()));
         }
-        let opened = sys::open(path, most_bytes).and_then(|env| {
+        let snapshot = snapshot::newest_whole(&file).map_err(|error| failed(error.to_string()))?;
+        let snapshot = snapshot.ok_or_else(|| {
+            failed(
+                "it has been cut short, and what is missing is needed; bring a copy back, or move it \
+                 away to begin anew"
+                    .to_owned(),
+            )
+        })?;
+        let opened = sys::open(path, most_bytes, snapshot).and_then(|env| {
             // Places of readers that have died are free again.
             env.clear_stale_readers()?;
             let transaction = env.write_txn()?;
@@ -66,7 +86,12 @@ impl File {
                 Ok::<_, heed::Error>(CommitOrAbort::<_, ()>::Commit((remarks, counters)))
             })?;
             let (remarks, counters) = made.unwrap_commit();
-            Ok(Self { env, remarks, counters })
+            let has_lost_its_end = snapshot == Snapshot::Previous;
+            let opened = Self { env, remarks, counters, has_lost_its_end };
+            if has_lost_its_end {
+                opened.commit_anew()?;
+            }
+            Ok(opened)
         });
         opened.map_err(|error| {
             failed(match error {
@@ -78,9 +103,21 @@ impl File {
         })
     }
 
-    /// Answers requests, in order, with one commit for all: either each of them came to something,
-    /// or none did and all have the same error. Blocks for the disk, and for other processes that
-    /// write.
+    /// Commits what the previous snapshot has, in the place of the damaged one: from then on it is the
+    /// newest, and other processes may open the file.
+    fn commit_anew(&self) -> heed::Result<()> {
+        let mut transaction = self.env.write_txn()?;
+        let visitors = self.counters.get(&transaction, VISITORS)?.unwrap_or(0);
+        self.counters.put(&mut transaction, VISITORS, &visitors)?;
+        transaction.commit()?;
+        self.env.force_sync()
+    }
+
+    /// Answers requests with one commit for all: either each of them came to something, or none did
+    /// and all have the same error. Where only the last synchronisation failed, the remarks can be
+    /// seen, although their guests are told that it is not sure whether they stay. All of them being
+    /// under way at once, each visit sees the remarks of all. Blocks for the disk, and for other
+    /// processes that write.
     pub fn serve<'a>(
         &self,
         requests: impl Iterator<Item = &'a Request> + Clone,
@@ -99,7 +136,16 @@ impl File {
         requests: impl Iterator<Item = &'a Request> + Clone,
     ) -> heed::Result<Vec<Answer>> {
         let mut transaction = self.env.write_txn()?;
-        let answers = requests.clone().map(|request| self.apply(&mut transaction, request));
+        for request in requests.clone() {
+            if let Request::Post { remark } = request {
+                self.keep(&mut transaction, remark)?;
+            }
+        }
+        let mut pages = Pages::new();
+        let answers = requests.clone().map(|request| match request {
+            Request::Post { .. } => Ok(Answer::Posted),
+            Request::Visit { shown } => self.visit(&mut transaction, *shown, &mut pages),
+        });
         let answers = answers.collect::<heed::Result<Vec<_>>>()?;
         transaction.commit()?;
         if requests.clone().any(|request| matches!(request, Request::Post { .. })) {
@@ -108,24 +154,66 @@ impl File {
         Ok(answers)
     }
 
-    fn apply(&self, transaction: &mut RwTxn<'_>, request: &Request) -> heed::Result<Answer> {
-        match request {
-            Request::Post { remark } => {
-                let last = self.remarks.last(transaction)?.map_or(0, |(number, _)| number);
-                self.remarks.put(transaction, &(last + 1), remark)?;
-                Ok(Answer::Posted)
-            }
-            Request::Visit { shown } => {
-                let visitor = self.counters.get(transaction, VISITORS)?.unwrap_or(0) + 1;
-                self.counters.put(transaction, VISITORS, &visitor)?;
-                let newest = self.remarks.rev_iter(transaction)?.take(*shown as usize);
-                let newest = newest.map(|entry| entry.map(|(_, remark)| remark.to_vec()));
-                let mut remarks = newest.collect::<heed::Result<Vec<_>>>()?;
-                remarks.reverse();
-                Ok(Answer::Visit { remarks, visitor })
-            }
-        }
+    /// Takes the place of who writes, for tests: nobody commits until it is dropped.
+    #[cfg(test)]
+    pub(super) fn hold(&self) -> RwTxn<'_> {
+        self.env.write_txn().unwrap()
     }
+
+    fn keep(&self, transaction: &mut RwTxn<'_>, remark: &[u8]) -> heed::Result<()> {
+        let last = self.remarks.last(transaction)?.map_or(0, |(number, _)| number);
+        self.remarks.put(transaction, &(last + 1), remark)
+    }
+
+    fn visit(
+        &self,
+        transaction: &mut RwTxn<'_>,
+        shown: u32,
+        pages: &mut Pages,
+    ) -> heed::Result<Answer> {
+        let visitor = self.counters.get(transaction, VISITORS)?.unwrap_or(0) + 1;
+        self.counters.put(transaction, VISITORS, &visitor)?;
+        let remarks = match pages.get(&shown) {
+            Some(remarks) => remarks.clone(),
+            None => {
+                let remarks = self.newest(transaction, shown)?;
+                pages.entry(shown).or_insert(remarks).clone()
+            }
+        };
+        Ok(Answer::Visit { remarks, visitor })
+    }
+
+    /// The newest remarks, the oldest of them first; no more than a page takes.
+    fn newest(&self, transaction: &RwTxn<'_>, shown: u32) -> heed::Result<Arc<[Vec<u8>]>> {
+        let mut remarks = Vec::new();
+        let mut octets = 0;
+        for entry in self.remarks.rev_iter(transaction)?.take(shown as usize) {
+            let (_, remark) = entry?;
+            octets += remark.len();
+            if octets > limits::PAGE_BYTES {
+                break;
+            }
+            remarks.push(remark.to_vec());
+        }
+        remarks.reverse();
+        Ok(remarks.into())
+    }
+}
+
+/// Opens the file. One that is made has its place in the directory before it is used: else a remark
+/// could be on the disk, and the file that it is in could not.
+fn open_or_make(path: &Path) -> io::Result<fs::File> {
+    let mut options = OpenOptions::new();
+    options.read(true).append(true);
+    match options.open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        other => return other,
+    }
+    // Another process may make it at the same time.
+    let file = options.create(true).mode(0o600).open(path)?;
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    fs::File::open(directory.unwrap_or(Path::new(".")))?.sync_all()?;
+    Ok(file)
 }
 
 fn explain(error: heed::Error) -> StoreError {
@@ -133,12 +221,18 @@ fn explain(error: heed::Error) -> StoreError {
         heed::Error::Mdb(MdbError::MapFull) => {
             StoreError::Full(format!("the file has {} octets", limits::FILE_BYTES))
         }
-        heed::Error::Io(error) if error.kind() == io::ErrorKind::StorageFull => {
-            StoreError::Full("the disk is full".to_owned())
-        }
-        heed::Error::Io(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
-            StoreError::ReadOnly(error.to_string())
-        }
+        heed::Error::Io(error) => match error.kind() {
+            io::ErrorKind::StorageFull => StoreError::Full("the disk is full".to_owned()),
+            io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+                StoreError::Full(error.to_string())
+            }
+            io::ErrorKind::ReadOnlyFilesystem => StoreError::ReadOnly(error.to_string()),
+            // LMDB's word for a write that was cut short, as the last one on a full disk is.
+            _ if error.raw_os_error() == Some(EIO) => {
+                StoreError::ReadOnly(format!("the disk is full or damaged: {error}"))
+            }
+            _ => StoreError::Unreachable(error.to_string()),
+        },
         other => StoreError::Unreachable(other.to_string()),
     }
 }
@@ -155,7 +249,7 @@ mod tests {
     fn visit(file: &File, shown: u32) -> (Vec<String>, i64) {
         match file.serve([Request::Visit { shown }].iter()).remove(0).unwrap() {
             Answer::Visit { remarks, visitor } => {
-                (remarks.into_iter().map(|r| String::from_utf8(r).unwrap()).collect(), visitor)
+                (remarks.iter().map(|r| String::from_utf8(r.clone()).unwrap()).collect(), visitor)
             }
             other => panic!("{other:?}"),
         }
@@ -205,6 +299,83 @@ mod tests {
         assert!(error.contains("No such file"), "{error}");
     }
 
+    /// Remarks of several lengths, some of them on pages of their own.
+    fn remark_of(number: usize) -> String {
+        format!("{number} {}", "x".repeat([10, 1000, 3000][number % 3]))
+    }
+
+    /// A file that has lost its end, of any length: it goes on with what is whole or is refused by its
+    /// name, and never ends the process.
+    #[test]
+    fn a_file_that_was_cut_short_keeps_a_prefix_or_is_refused() {
+        const REMARKS: usize = 150;
+        let directory = tempfile::tempdir().unwrap();
+        let whole = directory.path().join("whole");
+        {
+            let file = File::open(&whole).unwrap();
+            for number in 0..REMARKS {
+                file.serve([post(&remark_of(number))].iter()).remove(0).unwrap();
+            }
+        }
+        let octets = fs::read(&whole).unwrap();
+        let page = 4096;
+        let all: Vec<_> = (0..REMARKS).map(remark_of).collect();
+        let (mut went_on, mut refused) = (0, 0);
+        let lost = [1, 100, page, page + 1, 2 * page, 3 * page, 10 * page];
+        let lost =
+            lost.into_iter().chain([octets.len() / 2, octets.len() - page, octets.len() - 1]);
+        for (number, lost) in lost.enumerate() {
+            let path = directory.path().join(format!("cut-{number}"));
+            fs::write(&path, &octets[..octets.len() - lost]).unwrap();
+            match File::open(&path) {
+                Ok(file) => {
+                    went_on += 1;
+                    let kept = newest(&file, usize::MAX);
+                    assert!(all.starts_with(&kept), "{lost} octets less: {} remarks", kept.len());
+                    assert!(kept.len() + 2 > REMARKS, "{lost} octets less: {} remarks", kept.len());
+                    assert_eq!(file.has_lost_its_end(), kept.len() < REMARKS);
+                    // It goes on from there, and others see it.
+                    assert!(file.serve([post("afterwards")].iter())[0].is_ok());
+                    assert_eq!(newest(&file, 1), ["afterwards"]);
+                }
+                Err(error) => {
+                    refused += 1;
+                    assert!(error.to_string().contains("cut-"), "{error}");
+                }
+            }
+        }
+        assert!(went_on > 0 && refused > 0, "{went_on} went on, {refused} were refused");
+    }
+
+    /// The newest remarks, however long they are together.
+    fn newest(file: &File, shown: usize) -> Vec<String> {
+        let transaction = file.env.read_txn().unwrap();
+        let all = file.remarks.iter(&transaction).unwrap();
+        let all = all.map(|entry| String::from_utf8(entry.unwrap().1.to_vec()).unwrap());
+        let all: Vec<_> = all.collect();
+        all[all.len().saturating_sub(shown)..].to_vec()
+    }
+
+    /// What a batch of visits holds in memory is one page, whatever stands in the book.
+    #[test]
+    fn visits_of_one_batch_share_a_page_that_is_bounded() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = File::open(&directory.path().join("guestbook")).unwrap();
+        let posts = vec![post(&"x".repeat(limits::REMARK_BYTES)); 100];
+        assert!(file.serve(posts.iter()).iter().all(Result::is_ok));
+        let answers = file.serve(vec![Request::Visit { shown: 100 }; 1000].iter());
+        let pages: Vec<_> = answers
+            .into_iter()
+            .map(|answer| match answer.unwrap() {
+                Answer::Visit { remarks, .. } => remarks,
+                Answer::Posted => panic!("a visit was asked for"),
+            })
+            .collect();
+        assert!(pages.iter().all(|page| Arc::ptr_eq(page, &pages[0])));
+        let octets: usize = pages[0].iter().map(Vec::len).sum();
+        assert!((limits::PAGE_BYTES / 2..=limits::PAGE_BYTES).contains(&octets), "{octets}");
+    }
+
     /// What the children of the next test do: `POLLUX_GUESTBOOK_CHILD` names the file.
     #[test]
     fn child_that_posts_until_it_is_killed() {
@@ -249,7 +420,7 @@ mod tests {
         }
         assert!(acknowledged.len() >= 60);
         let file = File::open(&path).unwrap();
-        let (remarks, _) = visit(&file, u32::MAX);
+        let remarks = newest(&file, usize::MAX);
         for remark in &acknowledged {
             assert!(remarks.contains(remark), "{remark} was acknowledged and is not there");
         }

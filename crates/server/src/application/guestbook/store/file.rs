@@ -126,6 +126,12 @@ fn open_once(path: &Path) -> anyhow::Result<File> {
         return Ok(file.clone());
     }
     let file = File::open(path)?;
+    if file.has_lost_its_end() {
+        tracing::warn!(
+            "the guestbook's file {} has lost its end: what was kept last is not there",
+            path.display()
+        );
+    }
     files.insert(path.to_owned(), file.clone());
     Ok(file)
 }
