@@ -259,7 +259,12 @@ impl Application for Guestbook {
 
     fn event(&mut self, world: &mut World<'_>, wake: Wake<'_>) {
         let now = world.local.clock.tick();
-        self.store.event(world.outside, now, wake);
+        let is_over = self.store.event(world.outside, now, wake);
         self.store.deliver(&mut self.tickets, world.outside);
+        if let Some(why) = is_over {
+            for exchange in self.tickets.fail_all(&why) {
+                world.outside.wake(exchange, 0);
+            }
+        }
     }
 }

@@ -4,6 +4,7 @@ mod application;
 mod budget;
 mod faults;
 mod seam;
+mod stores;
 
 use super::{blocking::Blocking, readiness::Engine, resolver::silence};
 use crate::{

@@ -57,10 +57,19 @@ impl Store {
         }
     }
 
-    /// Something has come of what was asked from elsewhere.
-    pub(super) fn event(&mut self, outside: &mut Outside, now: u32, wake: Wake<'_>) {
+    /// Something has come of what was asked from elsewhere. Returns why nothing that was asked before
+    /// will be answered, where that is so.
+    pub(super) fn event(
+        &mut self,
+        outside: &mut Outside,
+        now: u32,
+        wake: Wake<'_>,
+    ) -> Option<StoreError> {
         match self {
-            Self::Redis(store) => store.event(outside, now, wake),
+            Self::Redis(store) => {
+                store.event(outside, now, wake);
+                None
+            }
             Self::File(store) => store.event(outside, wake),
         }
     }

@@ -62,6 +62,18 @@ impl Tickets {
         Some(waiting.exchange)
     }
 
+    /// All that are not answered are, with this error. Returns whom to wake.
+    pub(super) fn fail_all(&mut self, why: &StoreError) -> Vec<ExchangeId> {
+        let waiting = self.places.iter_mut().filter_map(|place| place.waiting.as_mut());
+        let unanswered = waiting.filter(|waiting| waiting.answer.is_none());
+        unanswered
+            .map(|waiting| {
+                waiting.answer = Some(Err(why.clone()));
+                waiting.exchange
+            })
+            .collect()
+    }
+
     /// Ends a ticket. Returns the answer, if it has come.
     pub(super) fn take(&mut self, ticket: Ticket) -> Option<Result<Answer, StoreError>> {
         let place = self.places.get_mut(ticket.index as usize)?;

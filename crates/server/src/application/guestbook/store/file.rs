@@ -80,18 +80,27 @@ impl FileStore {
         }
     }
 
-    pub(super) fn event(&mut self, outside: &mut Outside, wake: Wake<'_>) {
-        let Some(open) = &mut self.open else { return };
-        match wake {
+    /// Something has come. Returns why nothing that was asked before will be answered, where that is
+    /// so: then the thread and its bell are given up, and the next who asks gets others.
+    pub(super) fn event(&mut self, outside: &mut Outside, wake: Wake<'_>) -> Option<StoreError> {
+        let open = self.open.as_mut()?;
+        let (link, why) = match wake {
             Wake::Received(link, _) if Some(link) == open.link => {
                 open.keeper.take(&mut self.answers);
+                return None;
             }
-            Wake::Ended(link) | Wake::Failed(link, _) if Some(link) == open.link => {
-                tracing::error!("the guestbook's thread has ended");
-                outside.close(link);
+            Wake::Ended(link) if Some(link) == open.link => (link, "it has ended".to_owned()),
+            Wake::Failed(link, why) if Some(link) == open.link => {
+                (link, format!("its bell is broken: {}", std::io::Error::from(why)))
             }
-            _ => {}
+            _ => return None,
+        };
+        open.keeper.take(&mut self.answers);
+        outside.close(link);
+        if let Some(open) = self.open.take() {
+            open.retire();
         }
+        Some(StoreError::Unreachable(format!("the guestbook's thread: {why}")))
     }
 }
 
@@ -105,6 +114,13 @@ impl Open {
         let ring = move || drop((&far_end).write(&[1]));
         let keeper = Keeper::start(file, ring).context("a thread for the guestbook's file")?;
         Ok(Self { keeper, bell: Some(bell.into()), link: None })
+    }
+
+    /// Ends the thread without waiting for it here: it may be waiting for the disk. Where there is no
+    /// thread to wait in, it is waited for here after all.
+    fn retire(self) {
+        let keeper = self.keeper;
+        let _ = std::thread::Builder::new().spawn(move || drop(keeper));
     }
 }
 
