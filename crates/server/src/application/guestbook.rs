@@ -236,10 +236,13 @@ impl Application for Guestbook {
         let answer = match wake {
             Wake::Note(_) => self.tickets.take(ticket),
             Wake::Time(late) if late == alarm => {
-                self.tickets.take(ticket);
-                self.store.is_late(turn.outside, ticket);
-                self.store.deliver(&mut self.tickets, turn.outside);
-                Some(Err(StoreError::TimedOut))
+                // The answer may have come in the same pass of the loop.
+                let answer = self.tickets.take(ticket);
+                if answer.is_none() {
+                    self.store.is_late(turn.outside, ticket);
+                    self.store.deliver(&mut self.tickets, turn.outside);
+                }
+                answer.or(Some(Err(StoreError::TimedOut)))
             }
             _ => None,
         };
