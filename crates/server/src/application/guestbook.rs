@@ -10,6 +10,9 @@
 mod answer;
 mod store;
 mod tickets;
+mod trouble;
+
+pub(crate) use trouble::Trouble;
 
 use super::{Application, Flow, Part, Turn, Wake, World};
 use crate::{
@@ -37,7 +40,7 @@ const ALLOW: &[u8] = b"Allow: GET, HEAD, POST, OPTIONS\r\n";
 #[derive(Debug)]
 pub(crate) struct Guestbook {
     config: Arc<GuestbookConfig>,
-    template: Template,
+    template: Arc<Template>,
     store: Store,
     tickets: Tickets,
 }
@@ -248,6 +251,7 @@ impl Application for Guestbook {
         };
         let Some(answer) = answer else { return Flow::Waiting(exchange) };
         turn.outside.cancel(alarm);
+        self.config.trouble.note(&answer);
         reader.answer(turn, outbox, &self.config, &self.template, answer);
         Flow::Done
     }

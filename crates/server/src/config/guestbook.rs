@@ -1,15 +1,24 @@
 //! What a guestbook is told.
 
+use crate::application::guestbook::Trouble;
 use anyhow::{Context, ensure};
 use pollux_guestbook::{Template, limits, redis::Url};
-use std::{fs, num::NonZeroUsize, path::PathBuf, str::FromStr};
+use std::{
+    fs,
+    io::Read,
+    num::NonZeroUsize,
+    path::PathBuf,
+    str::FromStr,
+    sync::{Arc, OnceLock},
+};
 
 /// A guestbook at one path of a site.
 #[derive(Clone, Debug)]
 pub struct GuestbookConfig {
     /// The path, with its slash.
     pub path: String,
-    /// A file with the page ([`Template`]); without one, the page that is built in.
+    /// A file with the page ([`Template`]); without one, the page that is built in. It is read once,
+    /// at the start: who edits it while the server runs breaks nothing.
     pub template: Option<PathBuf>,
     /// Where the remarks are.
     pub store: Store,
@@ -17,6 +26,10 @@ pub struct GuestbookConfig {
     pub connections: StoreConnections,
     /// How many remarks a page shows: the newest.
     pub shown: u32,
+    /// The template, once it has been read, and the file that it was.
+    read: OnceLock<(Option<PathBuf>, Arc<Template>)>,
+    /// What the log has been told of the store.
+    pub(crate) trouble: Arc<Trouble>,
 }
 
 /// Where a guestbook's remarks are.
@@ -50,6 +63,8 @@ impl GuestbookConfig {
             store,
             connections: StoreConnections::default(),
             shown: limits::SHOWN,
+            read: OnceLock::new(),
+            trouble: Arc::default(),
         }
     }
 
@@ -67,20 +82,48 @@ impl GuestbookConfig {
         );
         ensure!(
             (1..=limits::SHOWN_MAX).contains(&self.shown),
-            "a page shows from 1 to {} remarks",
+            "--guestbook-shown wants a number from 1 to {}",
             limits::SHOWN_MAX
         );
-        self.open_template().map(drop)
+        self.load()
     }
 
-    /// Reads the template.
+    /// Reads the template now: a server that is started with this configuration has it as it is. Else
+    /// it is read when the server starts.
     ///
     /// # Errors
     /// It cannot be read, or is none.
-    pub(crate) fn open_template(&self) -> anyhow::Result<Template> {
+    pub fn load(&self) -> anyhow::Result<()> {
+        self.open_template().map(drop)
+    }
+
+    /// The template. It is read when it is asked for first, which is when the configuration is
+    /// checked, and not by every unit that serves.
+    ///
+    /// # Errors
+    /// It cannot be read, or is none.
+    pub(crate) fn open_template(&self) -> anyhow::Result<Arc<Template>> {
+        if let Some((path, template)) = self.read.get()
+            && *path == self.template
+        {
+            return Ok(template.clone());
+        }
+        let template = Arc::new(self.read_template()?);
+        // Where the setting was changed since, it is read each time.
+        let _ = self.read.set((self.template.clone(), template.clone()));
+        Ok(template)
+    }
+
+    fn read_template(&self) -> anyhow::Result<Template> {
         let Some(path) = &self.template else { return Ok(Template::default()) };
         let told = || format!("the guestbook's template {}", path.display());
-        Template::parse(&fs::read(path).with_context(told)?).with_context(told)
+        let mut text = Vec::new();
+        // One octet more than there may be: that much is too long, and a device has no end.
+        let most = limits::TEMPLATE_BYTES as u64 + 1;
+        fs::File::open(path)
+            .and_then(|file| file.take(most).read_to_end(&mut text))
+            .with_context(told)?;
+        Template::parse(&text).with_context(told)
     }
 }
 
@@ -157,5 +200,19 @@ mod tests {
         for path in ["", "guestbook", "//a", "/a b", "/%41", "/a?b", "/\r\nx"] {
             assert!(check(path).is_err(), "{path:?}");
         }
+    }
+
+    #[test]
+    fn a_template_is_read_once_and_never_without_end() {
+        let file = std::env::temp_dir().join(format!("pollux-template-{}", std::process::id()));
+        fs::write(&file, "$GUEST_REMARKS$").unwrap();
+        let mut config = GuestbookConfig::new("/g", Store::File("x".into()));
+        config.template = Some(file.clone());
+        config.check().unwrap();
+        fs::remove_file(&file).unwrap();
+        assert!(config.clone().open_template().is_ok());
+        config.template = Some("/dev/zero".into());
+        let error = format!("{:#}", config.check().unwrap_err());
+        assert!(error.contains("longer than"), "{error}");
     }
 }

@@ -113,7 +113,6 @@ impl Reader {
                 turn.log(&self.line, Logged { status, len: 0 });
             }
             Err(error) => {
-                tracing::warn!("the guestbook's store: {error}");
                 let seconds = error.retry_after().as_secs();
                 let retry = format!("Retry-After: {seconds}\r\n");
                 let reason = "the guestbook's store does not answer; please try again";
