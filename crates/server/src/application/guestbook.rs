@@ -24,6 +24,7 @@ use answer::Reader;
 use pollux_guestbook::{Request as Asked, StoreError, Template, form, limits};
 use pollux_http::{
     Status,
+    path::SafePath,
     request::{Framing, Known, Method, Request, Target},
 };
 use std::sync::Arc;
@@ -82,6 +83,10 @@ struct Refusal {
     fields: &'static [u8],
 }
 
+/// A form that is longer than any remark: the rest of it is not waited for.
+const TOO_LONG: Refusal =
+    Refusal { status: Status::ContentTooLarge, reason: "the form is too long", fields: b"" };
+
 impl Guestbook {
     /// Opens the template and the store of one worker.
     ///
@@ -96,10 +101,14 @@ impl Guestbook {
         })
     }
 
-    /// Whether a request is for the guestbook.
+    /// Whether a request is for the guestbook. Paths are compared as they are meant, as those of
+    /// origins and files are: `/%67uestbook` and `/x/../guestbook` are `/guestbook`.
     #[inline]
     pub(crate) fn has(&self, target: &Target<'_>) -> bool {
-        matches!(target, Target::Path { path, .. } if *path == self.config.path.as_bytes())
+        let Target::Path { path, .. } = target else { return false };
+        let mine = self.config.path.as_bytes();
+        *path == mine
+            || SafePath::new(path, &mut Vec::new()).is_ok_and(|path| path.as_bytes() == mine)
     }
 
     fn ask(&mut self, turn: &mut Turn<'_>, reader: Reader, request: Asked) -> Flow<Exchange> {
@@ -137,6 +146,9 @@ impl Guestbook {
     fn refusal(request: &Request<'_>) -> Option<Refusal> {
         let (status, reason) = match request.method {
             Method::Get | Method::Head => return None,
+            Method::Post if request.field(b"content-encoding").is_some() => {
+                (Status::UnsupportedMediaType, "a form is taken without a content coding")
+            }
             Method::Post if is_form(request) => return None,
             Method::Post => {
                 let status = Status::UnsupportedMediaType;
@@ -159,6 +171,18 @@ fn is_form(request: &Request<'_>) -> bool {
     })
 }
 
+/// Refuses a request whose body is not read to its end: the connection cannot go on behind it.
+fn refuse_and_close(
+    turn: &mut Turn<'_>,
+    reader: &Reader,
+    outbox: &mut Outbox,
+    refusal: Refusal,
+) -> Flow<Exchange> {
+    turn.close_after();
+    reader.refuse(turn, outbox, refusal.status, refusal.reason, refusal.fields);
+    Flow::Done
+}
+
 impl Application for Guestbook {
     type Exchange = Exchange;
 
@@ -169,6 +193,12 @@ impl Application for Guestbook {
         outbox: &mut Outbox,
     ) -> Flow<Exchange> {
         let reader = Reader::of(request);
+        let is_too_long = |len: u64| len > limits::FORM_BYTES as u64;
+        if request.method == Method::Post
+            && matches!(request.framing, Framing::Length(len) if is_too_long(len))
+        {
+            return refuse_and_close(turn, &reader, outbox, TOO_LONG);
+        }
         let step = match Self::refusal(request) {
             Some(refusal) if request.framing == Framing::None || request.expect_continue => {
                 reader.refuse(turn, outbox, refusal.status, refusal.reason, refusal.fields);
@@ -197,10 +227,7 @@ impl Application for Guestbook {
             (Step::Form(form), Part::Octets(octets)) => {
                 if reader.is_post() {
                     if form.len() + octets.len() > limits::FORM_BYTES {
-                        let reason = "the form is too long";
-                        turn.close_after();
-                        reader.refuse(turn, outbox, Status::ContentTooLarge, reason, b"");
-                        return Flow::Done;
+                        return refuse_and_close(turn, reader, outbox, TOO_LONG);
                     }
                     form.extend_from_slice(octets);
                 }
