@@ -23,23 +23,43 @@ impl Redis {
     /// Starts one, with further arguments. `None` where Debian's package is not installed; `make
     /// test` installs it, and sets `POLLUX_REDIS_REQUIRED`, which makes that an error.
     pub fn start(arguments: &[&str]) -> Option<Self> {
-        // Somebody else may take the port in between; then the start fails, loudly.
+        // Somebody else may take the port in between: it is looked whether it is this one that answers.
         let port =
             TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
         let directory = tempfile::tempdir().unwrap();
         let arguments: Vec<_> = arguments.iter().map(|&argument| argument.to_owned()).collect();
         let child = spawn(port, &directory, &arguments)?;
-        let redis = Self { child, port, directory, arguments };
-        redis.wait_until_it_answers();
+        let mut redis = Self { child, port, directory, arguments };
+        redis.wait_until_it_listens();
         Some(redis)
     }
 
-    fn wait_until_it_answers(&self) {
+    /// Waits until it is this process that listens at the port: one that cannot have it ends.
+    fn wait_until_it_listens(&mut self) {
         let start = Instant::now();
-        while TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_err() {
+        while !self.is_listening() {
+            let ended = self.child.try_wait().unwrap();
+            assert!(ended.is_none(), "Redis does not start: {ended:?}");
             assert!(start.elapsed() < Duration::from_secs(30), "Redis does not start");
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// Whether one of its descriptors is the socket that listens at the port (proc_pid_net(5)). It
+    /// may want a password before it says anything of itself.
+    fn is_listening(&self) -> bool {
+        const LISTEN: &str = "0A";
+        let address = format!("0100007F:{:04X}", self.port);
+        let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+        let inode = table.lines().find_map(|line| {
+            let columns: Vec<_> = line.split_whitespace().collect();
+            let is_it = columns.len() > 9 && columns[1] == address && columns[3] == LISTEN;
+            is_it.then(|| format!("socket:[{}]", columns[9]))
+        });
+        let descriptors = std::fs::read_dir(format!("/proc/{}/fd", self.child.id()));
+        let (Some(inode), Ok(descriptors)) = (inode, descriptors) else { return false };
+        let links = descriptors.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok());
+        links.into_iter().any(|link| link.as_os_str() == inode.as_str())
     }
 
     /// Ends it at once.
@@ -51,7 +71,7 @@ impl Redis {
     /// Starts it again, on its port, after it was ended.
     pub fn start_again(&mut self) {
         self.child = spawn(self.port, &self.directory, &self.arguments).expect("it was there");
-        self.wait_until_it_answers();
+        self.wait_until_it_listens();
     }
 
     /// Stops it from answering, or lets it go on. Its sockets stay open.

@@ -1,8 +1,8 @@
 //! On a real Redis: every policy, every way in, and what it says when it cannot.
 
 use super::*;
-use pollux_testkit::redis::Redis;
-use std::{num::NonZeroUsize, time::Instant};
+use pollux_testkit::{http::PATIENCE, redis::Redis};
+use std::{io::ErrorKind, num::NonZeroUsize, time::Instant};
 
 fn at(url: &str) -> Store {
     url.parse().unwrap()
@@ -12,7 +12,7 @@ fn pooled(count: usize) -> StoreConnections {
     StoreConnections::Pooled(NonZeroUsize::new(count).unwrap())
 }
 
-/// The next visit, tried again until it is answered, within ten seconds.
+/// The next visit, tried again until it is answered, as long as a test may.
 fn recovers(fixture: &Fixture) -> Reply {
     let start = Instant::now();
     loop {
@@ -21,7 +21,7 @@ fn recovers(fixture: &Fixture) -> Reply {
             return reply;
         }
         assert_eq!(reply.status, 503);
-        assert!(start.elapsed() < Duration::from_secs(10), "it does not recover");
+        assert!(start.elapsed() < PATIENCE, "it does not recover");
         std::thread::sleep(Duration::from_millis(100));
     }
 }
@@ -38,8 +38,7 @@ fn every_mechanism_and_policy_has_a_guestbook() {
             let fixture =
                 Fixture::new(mechanism, at(&format!("redis://127.0.0.1:{}", redis.port)), policy);
             let before = redis.info("total_connections_received");
-            is_a_guestbook(&fixture);
-            counts_each_visit_once(&fixture);
+            has_a_guestbook(&fixture);
             let made = redis.info("total_connections_received") - before - 1;
             match policy {
                 StoreConnections::PerRequest => assert!(made > 200, "{made} connections"),
@@ -61,10 +60,7 @@ fn names_passwords_databases_and_unix_sockets_lead_to_it() {
         return;
     };
     let port = redis.port;
-    for url in [
-        format!("redis://localhost:{port}/0?").replace('?', ""),
-        format!("redis://:wrong@127.0.0.1:{port}"),
-    ] {
+    for url in [format!("redis://localhost:{port}/0"), format!("redis://:wrong@127.0.0.1:{port}")] {
         let fixture = Fixture::new("epoll-et", at(&url), StoreConnections::default());
         let refused = visit(&mut fixture.client());
         assert_eq!((refused.status, refused.field("retry-after")), (503, Some("30")), "{url}");
@@ -78,8 +74,94 @@ fn names_passwords_databases_and_unix_sockets_lead_to_it() {
         let fixture = Fixture::new("epoll-et", at(&url), StoreConnections::default());
         // Each in a database of its own: the first visit there.
         assert_eq!(visitor(&visit(&mut fixture.client())), 1, "{url}");
-        is_a_guestbook(&fixture);
+        has_a_guestbook(&fixture);
         fixture.stop();
+    }
+}
+
+/// What stands behind a login that is refused is not executed, as another user or elsewhere.
+#[test]
+fn nothing_is_done_behind_a_login_that_is_refused() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    assert_eq!(redis.command("ACL SETUSER ada on >right ~* +@all"), "+OK");
+    let port = redis.port;
+    for url in [
+        format!("redis://127.0.0.1:{port}/99"),
+        format!("redis://ada:wrong@127.0.0.1:{port}"),
+        format!("redis://ada@127.0.0.1:{port}"),
+        format!("redis://nobody@127.0.0.1:{port}"),
+    ] {
+        for policy in [StoreConnections::PerRequest, pooled(1)] {
+            let fixture = Fixture::new("epoll-et", at(&url), policy);
+            assert_eq!(post(&mut fixture.client(), "guest-remarks=x").status, 503, "{url}");
+            assert_eq!(visit(&mut fixture.client()).status, 503, "{url}");
+            assert_eq!(redis.command("EXISTS guestbook_remarks visitor_count"), ":0", "{url}");
+            fixture.stop();
+        }
+    }
+    let url = format!("redis://ada:right@127.0.0.1:{port}/1");
+    let fixture = Fixture::new("epoll-et", at(&url), StoreConnections::default());
+    has_a_guestbook(&fixture);
+    fixture.stop();
+}
+
+/// An ACL's user whom everybody may be (`nopass`) is that user, and not the default one.
+#[test]
+fn a_user_without_a_password_is_that_user() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    for command in ["ACL SETUSER ada on nopass ~* +@all", "ACL SETUSER default off"] {
+        assert_eq!(redis.command(command), "+OK");
+    }
+    for url in ["redis://ada@", "redis://ada:@", "redis://"] {
+        let store = at(&format!("{url}127.0.0.1:{}", redis.port));
+        let fixture = Fixture::new("epoll-et", store, StoreConnections::default());
+        let wanted = if url.contains("ada") { 200 } else { 503 };
+        assert_eq!(visit(&mut fixture.client()).status, wanted, "{url}");
+        fixture.stop();
+    }
+}
+
+/// Clients that reset while Redis is silent leave no connections to it behind.
+#[test]
+fn clients_that_reset_leave_no_connections_to_redis() {
+    const CLIENTS: usize = 50;
+    let Some(redis) = Redis::start(&[]) else { return };
+    let store = at(&format!("redis://127.0.0.1:{}", redis.port));
+    let fixture = Fixture::new("epoll-et", store, StoreConnections::PerRequest);
+    redis.pause(true);
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| fixture.client()).collect();
+    for client in &mut clients {
+        client.send("GET /guestbook HTTP/1.1\r\nHost: test\r\n\r\n");
+    }
+    until("a connection for each", || established_to(redis.port) == CLIENTS);
+    for client in clients {
+        socket2::SockRef::from(client.socket()).set_linger(Some(Duration::ZERO)).unwrap();
+    }
+    until("none is left", || established_to(redis.port) == 0);
+    redis.pause(false);
+    recovers(&fixture);
+    fixture.stop();
+}
+
+/// Connections of this host that are open to a port of it (proc_pid_net(5)).
+fn established_to(port: u16) -> usize {
+    const ESTABLISHED: &str = "01";
+    let remote = format!(":{port:04X}");
+    let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+    let is_one = |line: &&str| {
+        let mut columns = line.split_whitespace().skip(2);
+        columns.next().is_some_and(|address| address.ends_with(&remote))
+            && columns.next() == Some(ESTABLISHED)
+    };
+    table.lines().skip(1).filter(is_one).count()
+}
+
+/// Waits for it, as long as a test may.
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -92,13 +174,8 @@ fn a_redis_that_dies_is_told_of_and_found_again() {
         assert_eq!(visit(&mut fixture.client()).status, 200);
         redis.kill();
         for _ in 0..5 {
-            let start = Instant::now();
             let reply = visit(&mut fixture.client());
             assert_eq!((reply.status, reply.field("retry-after")), (503, Some("1")));
-            assert!(
-                start.elapsed() < Duration::from_secs(4),
-                "nobody is there: that is known soon"
-            );
         }
         assert_eq!(fixture.client().get("/").text(), "static");
         redis.start_again();
@@ -119,15 +196,20 @@ fn a_redis_that_is_silent_holds_up_nobody_for_long() {
     for client in &mut waiting {
         client.send("GET /guestbook HTTP/1.1\r\nHost: test\r\n\r\n");
     }
-    // The loop goes on meanwhile.
+    // The loop goes on meanwhile: this is answered, and none of them is.
     assert_eq!(fixture.client().get("/").text(), "static");
-    assert!(start.elapsed() < Duration::from_secs(4));
+    for client in &waiting {
+        client.socket().set_nonblocking(true).unwrap();
+        let early = client.socket().peek(&mut [0]).map_err(|error| error.kind());
+        client.socket().set_nonblocking(false).unwrap();
+        // Unless the machine is so busy that their time is over by now.
+        assert!(early == Err(ErrorKind::WouldBlock) || start.elapsed() > Duration::from_secs(4));
+    }
     // One of them goes away while it waits.
     waiting.pop();
     for client in &mut waiting {
         assert_eq!(client.reply().status, 503);
     }
-    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     redis.pause(false);
     recovers(&fixture);
     fixture.stop();

@@ -1,0 +1,68 @@
+//! What every guestbook has to do, whoever serves it and wherever it is kept.
+
+use crate::http::{Client, Reply};
+use std::thread;
+
+/// Visits.
+pub fn visit(client: &mut Client) -> Reply {
+    client.get("/guestbook")
+}
+
+/// Posts a form.
+pub fn post(client: &mut Client, form: &str) -> Reply {
+    client.send(format!(
+        "POST /guestbook HTTP/1.1\r\nHost: test\r\nContent-Length: {}\r\n\
+         Content-Type: application/x-www-form-urlencoded\r\n\r\n{form}",
+        form.len()
+    ));
+    client.reply_to("POST")
+}
+
+/// The number of the visit that a page shows.
+pub fn visitor(page: &Reply) -> u64 {
+    let text = page.text();
+    let number = text.split("visitor number ").nth(1).and_then(|rest| rest.split('.').next());
+    number.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no number in {text}"))
+}
+
+/// Visits, posts, and finds what was posted; `connect` makes a client, and the page at `/` is
+/// `index`. Nobody else may visit meanwhile.
+pub fn is_a_guestbook(connect: &dyn Fn() -> Client, index: &str) {
+    let mut client = connect();
+    let page = visit(&mut client);
+    assert_eq!(page.status, 200, "{}", page.text());
+    assert_eq!(page.field("cache-control"), Some("no-store"));
+    assert_eq!(page.field("content-type"), Some("text/html; charset=utf-8"));
+    let first = visitor(&page);
+    let posted = post(&mut client, "guest-remarks=%3Cb%3Ehello%3C%2Fb%3E&guest-name=Ada");
+    assert_eq!((posted.status, posted.field("location")), (303, Some("/guestbook")));
+    // Who serves one connection at a time has the next one then, in another process perhaps.
+    drop(client);
+    let mut client = connect();
+    let page = visit(&mut client);
+    assert_eq!(visitor(&page), first + 1);
+    assert!(page.text().contains("&lt;b&gt;hello&lt;/b&gt; - Ada"), "{}", page.text());
+    assert!(!page.text().contains("<b>hello"));
+    // Pipelined requests are answered in order, those that wait and those that do not.
+    client.send(
+        "GET /guestbook HTTP/1.1\r\nHost: t\r\n\r\nGET / HTTP/1.1\r\nHost: t\r\n\r\n\
+         HEAD /guestbook HTTP/1.1\r\nHost: t\r\n\r\nGET / HTTP/1.1\r\nHost: t\r\n\r\n",
+    );
+    assert_eq!(visitor(&client.reply()), first + 2);
+    assert_eq!(client.reply().text(), index);
+    assert_eq!(client.reply_to("HEAD").status, 200);
+    assert_eq!(client.reply().text(), index);
+}
+
+/// So many clients at once, each with so many visits on connections of their own: each visit has a
+/// number of its own.
+pub fn counts_each_visit_once(connect: &(dyn Fn() -> Client + Sync), clients: u64, each: u64) {
+    let first = visitor(&visit(&mut connect()));
+    let mut seen: Vec<u64> = thread::scope(|scope| {
+        let visits = || (0..each).map(|_| visitor(&visit(&mut connect()))).collect::<Vec<_>>();
+        let clients: Vec<_> = (0..clients).map(|_| scope.spawn(visits)).collect();
+        clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
+    });
+    seen.sort_unstable();
+    assert_eq!(seen, (first + 1..=first + clients * each).collect::<Vec<_>>());
+}
