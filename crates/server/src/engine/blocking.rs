@@ -430,7 +430,12 @@ impl<A: Application> Blocking<A> {
         if timeout != Some(Duration::ZERO) {
             self.show();
         }
-        let outcome = sys::ppoll(&mut self.polled, timeout);
+        let mut outcome = sys::ppoll(&mut self.polled, timeout);
+        if outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::Interrupted) {
+            // After a stop of the process (SIGSTOP) deadlines are over: what has come meanwhile is
+            // looked at first.
+            outcome = sys::ppoll(&mut self.polled, Some(Duration::ZERO));
+        }
         self.waits += 1;
         self.local.clock.update();
         match outcome {

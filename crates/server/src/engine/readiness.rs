@@ -58,6 +58,8 @@ use std::{
 const INPUT_BYTES: usize = 16 << 10;
 /// How often one connection is read for one event before the others have their turn.
 const READS_PER_EVENT: usize = 4;
+/// Who finds a deadline that has been over for so long stood still, in ticks: 0.2 s.
+const STOOD_STILL: u32 = 2;
 /// How long a connection may take to close after we have closed our side.
 const LINGER: Duration = Duration::from_secs(5);
 
@@ -144,13 +146,19 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
 
     /// Runs until a stop has been asked for and is done. Returns the last figures.
     pub(crate) fn run(mut self) -> anyhow::Result<Statistics> {
+        let mut looks_again = false;
         loop {
             let timeout = self.timeout();
-            if let Err(error) = self.mechanism.wait(timeout) {
-                self.bear_failed_wait(error)?;
-            } else {
-                self.failed_waits.forget();
-            }
+            let happened = match self.mechanism.wait(timeout) {
+                Err(error) => {
+                    self.bear_failed_wait(error)?;
+                    0
+                }
+                Ok(happened) => {
+                    self.failed_waits.forget();
+                    happened
+                }
+            };
             self.waits += 1;
             self.local.clock.update();
             while let Some(event) = self.mechanism.next_event() {
@@ -158,7 +166,12 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
                 self.dispatch(event);
             }
             self.come_back();
-            self.expire();
+            // A process that stood still (SIGSTOP) finds its wait interrupted and its deadlines long
+            // over: what has come meanwhile is looked at first.
+            looks_again = happened == 0 && !looks_again && self.is_overdue();
+            if !looks_again {
+                self.expire();
+            }
             self.perform();
             if let Some(log) = &mut self.local.log {
                 log.hand_over();
@@ -176,6 +189,12 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
             _ => None,
         };
         if self.failed_waits.bear(number, &error) { Ok(()) } else { Err(error) }
+    }
+
+    /// Whether somebody's time has been over for so long that nobody can have looked.
+    fn is_overdue(&self) -> bool {
+        let now = self.local.clock.tick();
+        self.timers.next().is_some_and(|tick| tick.saturating_add(STOOD_STILL) <= now)
     }
 
     fn timeout(&self) -> Option<Duration> {
