@@ -193,7 +193,8 @@ pub const SEND_PROGRESS_BYTES: u64 = 16 << 10;
 /// The files and how they are served.
 #[derive(Clone, Debug)]
 pub struct SiteConfig {
-    /// The directory that is served; `None` serves no files, but what a front end's origins have.
+    /// The directory that is served; `None` serves no files, but what a front end's origins have, or a
+    /// guestbook.
     pub directory: Option<PathBuf>,
     /// File names tried for a directory, in order.
     pub index: Vec<String>,
@@ -201,7 +202,8 @@ pub struct SiteConfig {
     pub symlinks: Symlinks,
     /// Whether names that begin with a dot are served. `/.well-known/` always is (RFC 8615).
     pub dotfiles: bool,
-    /// Bytes of memory for cached files, per worker. 0 caches nothing.
+    /// Bytes of memory for cached files: of each worker, or of all units of a pool together. Units of
+    /// one connection cache nothing. 0 caches nothing.
     pub cache_bytes: u64,
     /// The most files that the cache holds open, per worker: those that are too long to be held in
     /// memory. Fewer where the limit of open files is small.
@@ -330,9 +332,9 @@ impl Config {
             frontend.check()?;
         }
         ensure!(
-            self.site.directory.is_some() || self.frontend.is_some(),
-            "there is nothing to serve: name a directory, an origin (--origin URL) or a \
-             process that has what is asked for (--handover unix:PATH)"
+            self.site.directory.is_some() || self.frontend.is_some() || self.guestbook.is_some(),
+            "there is nothing to serve: name a directory, an origin (--origin URL), a process that \
+             has what is asked for (--handover unix:PATH), or a guestbook (--guestbook)"
         );
         for index in &self.site.index {
             ensure!(

@@ -50,7 +50,8 @@ pub fn run(config: Config, report: Report) -> anyhow::Result<Statistics> {
     let grace = config.grace;
     let what = match &config.site.directory {
         Some(directory) => directory.display().to_string(),
-        None => "what its origins have".to_owned(),
+        None if config.frontend.is_some() => "what its origins have".to_owned(),
+        None => "a guestbook".to_owned(),
     };
     let frontend = config.frontend.clone();
     let guestbook = config.guestbook.clone();

@@ -15,6 +15,7 @@ use pollux_server::{
 };
 use std::{
     num::{NonZeroU32, NonZeroUsize},
+    os::unix::fs::DirBuilderExt,
     path::PathBuf,
     process::ExitCode,
     sync::Arc,
@@ -34,6 +35,7 @@ Examples:
   pollux serve public --listen unix:/run/site.sock --access-log -
   pollux serve public --guestbook             Remarks of guests, in a file
   pollux serve public --guestbook /book --store redis://127.0.0.1:6379/0
+  pollux serve --guestbook                    A guestbook and nothing else
   pollux serve --origin http://127.0.0.1:8000 --listen :80
                                   All goes to the origin (a reverse proxy)
   pollux serve public --origin unix:/run/app.sock
@@ -54,6 +56,13 @@ Signals:
   USR1        print the statistics
   HUP         open the access log anew, after it was moved away; serve on
 
+Guestbook: a remark is posted as a form (application/x-www-form-urlencoded, at
+most 16 KiB) with the field guest-remarks and, if wanted, guest-name: 4 KiB
+together. A page shows at most 256 KiB of remarks. In Redis they are the list
+guestbook_remarks, and visits the number visitor_count. In a file, a remark that
+was acknowledged is on the disk. Pages of other sites can post remarks in their
+readers' browsers (CSRF): there are no sessions whose rights they could use.
+
 Exit status: 0 after a stop that was asked for, 1 when it cannot start or go on
 (the reason is on standard error), 2 for a usage error.";
 
@@ -61,8 +70,9 @@ Exit status: 0 after a stop that was asked for, 1 when it cannot start or go on
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The directory to serve; may be left out where there is an --origin or a --handover
-    #[arg(value_name = "DIR", required_unless_present_any = ["origin", "handover"])]
+    /// The directory to serve; may be left out where there is an --origin, a --handover or a
+    /// --guestbook
+    #[arg(value_name = "DIR", required_unless_present_any = ["origin", "handover", "guestbook"])]
     directory: Option<PathBuf>,
 
     /// Where to listen: ADDRESS:PORT, [IPV6]:PORT, :PORT (every address) or unix:PATH; may be
@@ -97,11 +107,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "WHEN", default_value = "eager")]
     interest: InterestArg,
 
-    /// Worker threads, each with its own listeners, connections and cache
+    /// Worker threads, each with its own listeners, connections and cache of files (--cache is one
+    /// for all)
     #[arg(long, short, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: u16,
 
-    /// Pin worker i to the i-th of these CPUs
+    /// CPUs: worker i runs on the i-th, counted round
     #[arg(long, value_name = "CPU", value_delimiter = ',')]
     pin: Vec<usize>,
 
@@ -142,7 +153,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", default_value = "16K", value_parser = parse_header_size)]
     max_header: usize,
 
-    /// Memory for cached files, per worker; 0 caches nothing
+    /// The longest body of a request, or inf; longer ones are answered with 413. A guestbook's form is
+    /// at most 16K in any case
+    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = parse_body_size)]
+    max_body: u64,
+
+    /// Memory for cached files: of each worker (event), or of all units of a pool together
+    /// (preforked, prethreaded). Units of one connection (forking, threaded) cache nothing. 0: none
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = bytes::parse)]
     cache_size: u64,
 
@@ -174,38 +191,36 @@ pub(crate) struct Args {
     #[arg(long)]
     no_server_header: bool,
 
-    /// A guestbook at this path: remarks of guests and a count of visits
-    #[arg(long, value_name = "PATH", num_args = 0..=1, default_missing_value = "/guestbook", help_heading = "Guestbook")]
+    /// A guestbook at this path: remarks of guests and a count of visits. DIR stands before it
+    /// [default path: /guestbook]
+    #[arg(long, value_name = "PATH", num_args = 0..=1, default_missing_value = "/guestbook", value_parser = parse_guestbook, help_heading = "Guestbook")]
     guestbook: Option<String>,
 
-    /// Its page: HTML with $GUEST_REMARKS$ and $VISITOR_COUNT$ [default: one that is built in]
+    /// Its page: HTML with $GUEST_REMARKS$ and $VISITOR_COUNT$, read at the start [default: one that
+    /// is built in]
     #[arg(long, value_name = "FILE", requires = "guestbook", help_heading = "Guestbook")]
     guestbook_template: Option<PathBuf>,
 
-    /// How many remarks the page shows: the newest
+    /// How many remarks the page shows, the newest: from 1 to 10000
     #[arg(
         long,
         value_name = "N",
         requires = "guestbook",
         default_value_t = 100,
+        value_parser = clap::value_parser!(u32).range(1..=10_000),
         help_heading = "Guestbook"
     )]
     guestbook_shown: u32,
 
     /// Where the remarks are: file:PATH, redis://[USER:PASSWORD@]HOST:PORT/DB or
-    /// unix:///PATH?db=DB [default: file:$XDG_STATE_HOME/pollux/guestbook]
+    /// unix:///PATH?db=DB (or redis+unix://) [default: file:$XDG_STATE_HOME/pollux/guestbook, or
+    /// below ~/.local/state: one for all sites of a user]
     #[arg(long, value_name = "STORE", requires = "guestbook", help_heading = "Guestbook")]
     store: Option<Store>,
 
-    /// Connections to Redis: per-request, one, or pooled:N for each worker
-    #[arg(
-        long,
-        value_name = "HOW",
-        requires = "guestbook",
-        default_value = "pooled:8",
-        help_heading = "Guestbook"
-    )]
-    store_connections: StoreConnections,
+    /// Connections to Redis: per-request, one, or pooled:N for each worker [default: pooled:8]
+    #[arg(long, value_name = "HOW", requires = "guestbook", help_heading = "Guestbook")]
+    store_connections: Option<StoreConnections>,
 
     /// Pass on what is not here: to http://HOST[:PORT] or unix:PATH what is no file in DIR; with a
     /// prefix, /PREFIX=URL, all that is at it and below. May be repeated: origins of one prefix
@@ -250,10 +265,6 @@ pub(crate) struct Args {
         help_heading = "Origins"
     )]
     via: String,
-
-    /// The longest body of a request, or inf; longer ones are answered with 413
-    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = parse_body_size, help_heading = "Origins")]
-    max_body: u64,
 
     /// How long connecting to an origin may take; also waiting for a connection to become free
     #[arg(long, value_name = "TIME", requires = "origin", default_value = "5s", value_parser = duration::parse, help_heading = "Origins")]
@@ -388,6 +399,14 @@ fn parse_cache(text: &str) -> Result<u64, String> {
     if size >= MIN_CACHE { Ok(size) } else { Err("wants a size from 1M".into()) }
 }
 
+fn parse_guestbook(text: &str) -> Result<String, String> {
+    if text.starts_with('/') {
+        Ok(text.to_owned())
+    } else {
+        Err("the guestbook's path begins with a slash; DIR stands before --guestbook".into())
+    }
+}
+
 fn parse_queue(text: &str) -> Result<u64, String> {
     text.parse::<u64>().ok().filter(|&n| n > 0).ok_or_else(|| "wants a number from 1".into())
 }
@@ -417,6 +436,11 @@ pub(crate) fn run(args: Box<Args>) -> anyhow::Result<ExitCode> {
     // The cache's folder has a thread of its own, which must not be the one that a signal ends.
     pollux_server::hold_signals().context("signals")?;
     let config = config(args)?;
+    // What is wrong with a file is no error of usage.
+    if let Some(guestbook) = &config.guestbook {
+        guestbook.load()?;
+    }
+    config.check().map_err(|error| UsageError::new(format!("{error:#}")))?;
     if report == Report::Json && config.access_log == Some(LogTarget::Stdout) {
         let both = "--json and --access-log - would both write to standard output: \
                     name a file for the log";
@@ -510,10 +534,11 @@ fn frontend(args: &Args) -> anyhow::Result<Option<FrontendConfig>> {
     if args.cache.is_some()
         && matches!(args.architecture, Architecture::Forking | Architecture::Preforked)
     {
-        anyhow::bail!(
+        return Err(UsageError::new(
             "--cache is one for all who serve, and processes share none: take --architecture event, \
-             threaded or prethreaded with it"
-        );
+             iterative, threaded or prethreaded with it",
+        )
+        .into());
     }
     config.cache = args.cache.map(|limit| cache(args, limit)).transpose()?;
     config.control.clone_from(&args.control);
@@ -545,10 +570,14 @@ fn guestbook(args: &Args) -> anyhow::Result<Option<GuestbookConfig>> {
         Some(store) => store.clone(),
         None => Store::File(default_store()?),
     };
+    if matches!((&store, args.store_connections), (Store::File(_), Some(_))) {
+        let none = "--store-connections: a file has no connections; it is of --store redis://…";
+        return Err(UsageError::new(none).into());
+    }
     let mut config = GuestbookConfig::new(path, store);
     config.template.clone_from(&args.guestbook_template);
     config.shown = args.guestbook_shown;
-    config.connections = args.store_connections;
+    config.connections = args.store_connections.unwrap_or_default();
     Ok(Some(config))
 }
 
@@ -560,7 +589,11 @@ fn default_store() -> anyhow::Result<PathBuf> {
         .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
         .context("neither XDG_STATE_HOME nor HOME is set: say --store file:PATH")?;
     let folder = state.join("pollux");
-    std::fs::create_dir_all(&folder)
+    // For the user alone, as the specification has it.
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true).mode(0o700);
+    builder
+        .create(&folder)
         .with_context(|| format!("cannot make {} (or say --store file:PATH)", folder.display()))?;
     Ok(folder.join("guestbook"))
 }

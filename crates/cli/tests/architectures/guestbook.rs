@@ -3,79 +3,24 @@
 
 use crate::{ALL, CONCURRENT, in_each, serve, site, stop};
 use pollux_testkit::{
-    http::{Client, Reply},
+    guestbook::{counts_each_visit_once, is_a_guestbook, visit, visitor},
     redis::Redis,
     serve::Serve,
 };
+use rustix::process::Signal;
 use std::{
+    fs,
     net::TcpListener,
+    os::unix::fs::PermissionsExt,
+    process::Command,
     thread,
     time::{Duration, Instant},
 };
 
-fn visit(client: &mut Client) -> Reply {
-    client.get("/guestbook")
-}
-
-fn post(client: &mut Client, form: &str) -> Reply {
-    client.send(format!(
-        "POST /guestbook HTTP/1.1\r\nHost: test\r\nContent-Length: {}\r\n\
-         Content-Type: application/x-www-form-urlencoded\r\n\r\n{form}",
-        form.len()
-    ));
-    client.reply_to("POST")
-}
-
-/// The number of the visit that a page shows.
-fn visitor(page: &Reply) -> u64 {
-    let text = page.text();
-    let number = text.split("visitor number ").nth(1).and_then(|rest| rest.split('.').next());
-    number.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no number in {text}"))
-}
-
 /// What every store has to do, and everybody who serves.
-fn is_a_guestbook(server: &Serve) {
-    let mut client = server.client();
-    let page = visit(&mut client);
-    assert_eq!(page.status, 200, "{}", page.text());
-    let first = visitor(&page);
-    let posted = post(&mut client, "guest-remarks=%3Cb%3Ehello%3C%2Fb%3E&guest-name=Ada");
-    assert_eq!((posted.status, posted.field("location")), (303, Some("/guestbook")));
-    drop(client);
-    // Somebody else's process, perhaps.
-    let mut client = server.client();
-    let page = visit(&mut client);
-    assert_eq!(visitor(&page), first + 1);
-    assert!(page.text().contains("&lt;b&gt;hello&lt;/b&gt; - Ada"), "{}", page.text());
-    // Pipelined requests are answered in order, those that wait and those that do not.
-    client.send(
-        "GET /guestbook HTTP/1.1\r\nHost: t\r\n\r\nGET / HTTP/1.1\r\nHost: t\r\n\r\n\
-         HEAD /guestbook HTTP/1.1\r\nHost: t\r\n\r\nGET / HTTP/1.1\r\nHost: t\r\n\r\n",
-    );
-    assert_eq!(visitor(&client.reply()), first + 2);
-    assert_eq!(client.reply().text(), "hello");
-    assert_eq!(client.reply_to("HEAD").status, 200);
-    assert_eq!(client.reply().text(), "hello");
-}
-
-/// Many clients at once: each visit has a number of its own.
-fn counts_each_visit_once(server: &Serve) {
-    const CLIENTS: u64 = 6;
-    const EACH: u64 = 4;
-    let first = visitor(&visit(&mut server.client()));
-    let mut seen: Vec<u64> = thread::scope(|scope| {
-        let clients: Vec<_> = (0..CLIENTS)
-            .map(|_| {
-                scope.spawn(|| {
-                    let one = |_| visitor(&visit(&mut server.client()));
-                    (0..EACH).map(one).collect::<Vec<_>>()
-                })
-            })
-            .collect();
-        clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
-    });
-    seen.sort_unstable();
-    assert_eq!(seen, (first + 1..=first + CLIENTS * EACH).collect::<Vec<_>>());
+fn has_a_guestbook(server: &Serve) {
+    is_a_guestbook(&|| server.client(), "hello");
+    counts_each_visit_once(&|| server.client(), 6, 4);
 }
 
 #[test]
@@ -84,8 +29,7 @@ fn every_architecture_has_a_guestbook_in_a_file() {
     in_each(&ALL, |architecture| {
         let store = format!("file:{}", site.path().join(format!("book-{architecture}")).display());
         let server = serve(site.path(), architecture, &["--guestbook", "--store", &store]);
-        is_a_guestbook(&server);
-        counts_each_visit_once(&server);
+        has_a_guestbook(&server);
         stop(server);
     });
 }
@@ -117,8 +61,7 @@ fn every_architecture_has_a_guestbook_on_redis() {
             let store = format!("redis://127.0.0.1:{}/{database}", redis.port);
             let arguments = ["--guestbook", "--store", &store, "--store-connections", policy];
             let server = serve(site.path(), architecture, &arguments);
-            is_a_guestbook(&server);
-            counts_each_visit_once(&server);
+            has_a_guestbook(&server);
             stop(server);
         }
     });
@@ -176,6 +119,121 @@ fn a_store_that_is_not_there_is_a_503_in_every_architecture() {
         let reply = visit(&mut server.client());
         assert_eq!((reply.status, reply.field("retry-after")), (503, Some("1")), "{architecture}");
         assert_eq!(server.client().get("/").text(), "hello");
+        stop(server);
+    });
+}
+
+/// An outage is said once, and its end, however many requests it meets.
+#[test]
+fn an_outage_of_the_store_is_said_once() {
+    let site = site(0);
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for architecture in ["event", "threaded"] {
+        let store = format!("redis://{nobody}/0");
+        let server = serve(site.path(), architecture, &["--guestbook", "--store", &store]);
+        for _ in 0..100 {
+            assert_eq!(visit(&mut server.client()).status, 503);
+        }
+        let said = server.said();
+        let lines = said.lines().filter(|line| line.contains("the guestbook's store")).count();
+        assert_eq!(lines, 1, "{architecture}: {said}");
+        stop(server);
+    }
+}
+
+/// Who edits the template, or takes it away, while the server runs breaks nothing.
+#[test]
+fn the_template_is_read_at_the_start() {
+    let site = site(0);
+    in_each(&["threaded", "forking", "preforked"], |architecture| {
+        let template = site.path().join(format!("template-{architecture}"));
+        fs::write(&template, "visitor number $VISITOR_COUNT$. $GUEST_REMARKS$").unwrap();
+        let store = format!("file:{}", site.path().join(format!("t-{architecture}")).display());
+        let template_text = template.to_str().unwrap();
+        let server = serve(
+            site.path(),
+            architecture,
+            &["--guestbook", "--store", &store, "--guestbook-template", template_text],
+        );
+        fs::remove_file(&template).unwrap();
+        assert_eq!(server.client().get("/").text(), "hello", "{architecture}");
+        assert_eq!(visitor(&visit(&mut server.client())), 1, "{architecture}");
+        stop(server);
+    });
+}
+
+/// Where each request has a connection of its own to Redis there is a descriptor for each.
+#[test]
+fn as_many_clients_as_have_descriptors_have_connections_to_redis() {
+    const CLIENTS: usize = 400;
+    let site = site(0);
+    let Some(redis) = Redis::start(&[]) else { return };
+    let store = format!("redis://127.0.0.1:{}/0", redis.port);
+    let arguments = ["--guestbook", "--store", &store, "--store-connections", "per-request"];
+    let server = Serve::start_limited(600, crate::BINARY, site.path(), &arguments);
+    redis.pause(true);
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| server.client()).collect();
+    for client in &mut clients {
+        client.send("GET /guestbook HTTP/1.1\r\nHost: test\r\n\r\n");
+    }
+    // Those that are served have their connections by now, as a rule: the others wait outside.
+    thread::sleep(Duration::from_millis(300));
+    redis.pause(false);
+    for mut client in clients {
+        assert_eq!(client.reply().status, 200);
+    }
+    stop(server);
+}
+
+/// A server that stood still gives the answer that came meanwhile, although the time for it is over.
+#[test]
+fn an_answer_that_has_come_is_given_although_it_is_late() {
+    in_each(&["epoll-et", "poll", "threaded"], |how| {
+        let site = site(0);
+        let Some(redis) = Redis::start(&[]) else { return };
+        let store = format!("redis://127.0.0.1:{}/0", redis.port);
+        let mut arguments = vec!["--guestbook", "--store", &store];
+        let architecture = if how == "threaded" { how } else { "event" };
+        if architecture == "event" {
+            arguments.extend(["--mechanism", how]);
+        }
+        let mut server = serve(site.path(), architecture, &arguments);
+        let mut client = server.client();
+        assert_eq!(visit(&mut client).status, 200);
+        redis.pause(true);
+        client.send(
+            "POST /guestbook HTTP/1.1\r\nHost: test\r\nContent-Length: 18\r\n\
+             Content-Type: application/x-www-form-urlencoded\r\n\r\nguest-remarks=late",
+        );
+        server.wait_until("the post", |statistics| statistics["requests"] == 2);
+        // What a pass of the loop has asked for leaves before the next one answers.
+        server.statistics();
+        server.statistics();
+        server.signal(Signal::STOP);
+        redis.pause(false);
+        // Longer than a store may be silent (5 s).
+        thread::sleep(Duration::from_secs(6));
+        server.signal(Signal::CONT);
+        assert_eq!(client.reply_to("POST").status, 303, "{how}");
+        stop(server);
+    });
+}
+
+/// A guestbook alone: nothing is set up for it, and nothing else is there.
+#[test]
+fn a_guestbook_needs_no_directory() {
+    let state = tempfile::tempdir().unwrap();
+    in_each(&["event", "preforked", "iterative"], |architecture| {
+        let mut command = Command::new(crate::BINARY);
+        command.env("XDG_STATE_HOME", state.path().join(architecture));
+        command.args(["serve", "--architecture", architecture, "--json"]);
+        command.args(["--listen", "127.0.0.1:0", "--guestbook"]);
+        let server = Serve::start_command(command);
+        let page = visit(&mut server.client());
+        assert_eq!((page.status, visitor(&page)), (200, 1), "{architecture}: {}", page.text());
+        assert_eq!(server.client().get("/").status, 404, "{architecture}");
+        let folder = fs::metadata(state.path().join(architecture).join("pollux")).unwrap();
+        assert_eq!(folder.permissions().mode() & 0o777, 0o700);
         stop(server);
     });
 }

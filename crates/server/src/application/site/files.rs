@@ -2,7 +2,8 @@
 //!
 //! Each worker has a site of its own, so that a lookup takes no lock and a hit touches no memory
 //! that another CPU writes. The price is memory: a file that is asked of every worker is held once
-//! by each; `cache_bytes` is per worker.
+//! by each; `cache_bytes` is of each worker. The units of a pool are given a part each, and a unit that
+//! lives for one connection has none: it would be thrown away with the unit.
 
 mod load;
 mod representation;
