@@ -196,13 +196,14 @@ impl Config {
             "--threads {}: from 1 to {MAX_THREADS}",
             self.threads
         );
+        let longest = Duration::from_secs(crate::record::MAX_SAMPLES as u64);
+        let days = longest.as_secs() / 86_400;
+        ensure!(self.warmup <= longest, "--warm-up: at most {days} days");
         if let Length::Duration(duration) = self.length {
-            let longest = Duration::from_secs(crate::record::MAX_SAMPLES as u64);
             ensure!(!duration.is_zero(), "--duration 0: nothing would be measured");
             ensure!(
-                duration + self.warmup <= longest,
-                "--duration: at most {} days with the warm-up",
-                longest.as_secs() / 86_400
+                duration.saturating_add(self.warmup) <= longest,
+                "--duration: at most {days} days with the warm-up"
             );
         }
         ensure!(self.length != Length::Requests(0), "--requests 0: nothing would be measured");

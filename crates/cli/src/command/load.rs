@@ -58,9 +58,11 @@ when it is answered; with neither 100 requests a second are sent. -q is the rate
 of all connections together, as oha has it (hey: of each).
 
 Exit status:
-  0  the run was valid and some request succeeded; those that failed are counted
+  0  the run was valid and some request succeeded, those that failed are counted;
+     or it was interrupted before any was answered or had failed
   1  it could not be made, or was interrupted before it began
-  2  the command line was not understood, or contradicts itself
+  2  the command line was not understood, contradicts itself, or names a file
+     that cannot be read
   3  the generator, not the server, was the bottleneck: it never sent a part of
      the schedule, the 99th percentile of its lag was above --max-lag, its
      busiest thread had something to do for more than 95 % of the time
@@ -83,7 +85,8 @@ pub(crate) struct Args {
     /// shares
     #[arg(required_unless_present = "url_file")]
     urls: Vec<Url>,
-    /// More URLs, or paths of the first URL's server: one a line, with an optional weight after it
+    /// More URLs, or paths of the first URL's server: one a line, with an optional weight after it.
+    /// A single URL beside it names that server only and is not asked for
     #[arg(long, value_name = "FILE")]
     url_file: Option<PathBuf>,
 
@@ -158,7 +161,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", help_heading = "Connections")]
     idle: Option<usize>,
     /// What idle connections have done before they fall silent
-    #[arg(long, value_enum, default_value = "connect", help_heading = "Connections")]
+    #[arg(
+        long,
+        value_enum,
+        default_value = "connect",
+        requires = "idle",
+        help_heading = "Connections"
+    )]
     idle_kind: IdleKindName,
 
     /// The request method
@@ -202,7 +211,8 @@ pub(crate) struct Args {
     /// Print one JSON document instead of the summary
     #[arg(long, help_heading = "Output")]
     json: bool,
-    /// Write an HdrHistogram log with a latency histogram for each second
+    /// Write an HdrHistogram log with two histograms for each second: latencies from the scheduled
+    /// instant, and, with the tag `service`, from the send
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     hdr: Option<PathBuf>,
 }
@@ -320,6 +330,15 @@ impl Args {
             None => Vec::new(),
             Some(path) => fs::read(path).with_context(|| format!("--body {}", path.display()))?,
         };
+        // A closed loop has no schedule.
+        if self.rate.is_none() && self.connections.is_some() {
+            if self.burst != 1 {
+                bail!("--burst: a closed loop has no bursts; give --rate");
+            }
+            if matches!(self.arrivals, ArrivalsName::Poisson) {
+                bail!("--arrivals: a closed loop has no arrivals; give --rate");
+            }
+        }
         let arrivals = match self.arrivals {
             ArrivalsName::Constant => Arrivals::Constant,
             ArrivalsName::Poisson => Arrivals::Poisson,
