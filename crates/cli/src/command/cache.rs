@@ -24,8 +24,9 @@ the last one has the event \"end\" or \"error\". To ask:
   {\"command\":\"statistics\"}
 where an octet of a URL or a field is a character, U+0000 to U+00FF.
 
-Exit status: 0 when it was done, 1 when the URL of `show` is not stored, 2 for a
-command line that is not understood, 3 when the server cannot be asked.";
+Exit status: 0 when it was done, 1 when the URL of `show` is not stored or what
+was answered cannot be written, 2 for a command line that is not understood, 3
+when the server cannot be asked or is busy.";
 
 const LIST_EXAMPLES: &str = "\
 Examples:
@@ -42,7 +43,11 @@ const SHOW_EXAMPLES: &str = "\
 Example:
   pollux cache show --control /run/pollux.ctl http://a.example/
 
-Exit status: 1 when it is not stored, 3 when the server cannot be asked.";
+The fields are those of each variant; how many requests have found it is counted
+for the URL.
+
+Exit status: 1 when it is not stored, 3 when the server cannot be asked or is
+busy.";
 
 const PURGE_USAGE: &str = "\
 pollux cache purge --control <PATH> [--json] <URL>
@@ -65,7 +70,7 @@ Surrogate keys are the members of a response's Surrogate-Key (Fastly's) or xkey
 (Varnish's), parted by spaces, or of its Cache-Tag, parted by commas.
 
 Exit status: 0 also when there was nothing to remove, 3 when the server cannot
-be asked.";
+be asked or is busy.";
 
 const STATS_EXAMPLES: &str = "\
 Examples:

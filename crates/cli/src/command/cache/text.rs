@@ -72,7 +72,7 @@ fn put_response(response: &Response, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "  status {status}, {} octets of content", response.content_length)?;
     let hits = response.hits;
     let (tier, takes) = (name(response.tier), size(response.octets));
-    writeln!(out, "  in {tier}, takes {takes}, found by {hits} requests")?;
+    writeln!(out, "  in {tier}, takes {takes}, its URL found by {hits} requests")?;
     let guess = if response.is_heuristic { " (a guess: it does not say)" } else { "" };
     writeln!(out, "  fresh up to an age of {}{guess}", span(*lifetime as i64))?;
     let since = age - initial_age;
