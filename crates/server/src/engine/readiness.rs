@@ -21,6 +21,7 @@ mod links;
 mod names;
 mod stop;
 mod tunnel;
+mod wait;
 
 use super::{
     FailedWaits,
@@ -43,7 +44,7 @@ use crate::{
     timers::{self, Nodes, Timer, Wheel},
 };
 use accept::Acceptor;
-use pollux_event::{Capabilities, Error, Event, Interest, Mechanism, Options, Readiness, Token};
+use pollux_event::{Capabilities, Event, Interest, Mechanism, Options, Readiness, Token};
 use pollux_sys as sys;
 use socket2::SockRef;
 use std::{
@@ -58,8 +59,6 @@ use std::{
 const INPUT_BYTES: usize = 16 << 10;
 /// How often one connection is read for one event before the others have their turn.
 const READS_PER_EVENT: usize = 4;
-/// Who finds a deadline that has been over for so long stood still, in ticks: 0.2 s.
-const STOOD_STILL: u32 = 2;
 /// How long a connection may take to close after we have closed our side.
 const LINGER: Duration = Duration::from_secs(5);
 
@@ -149,16 +148,7 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
         let mut looks_again = false;
         loop {
             let timeout = self.timeout();
-            let happened = match self.mechanism.wait(timeout) {
-                Err(error) => {
-                    self.bear_failed_wait(error)?;
-                    0
-                }
-                Ok(happened) => {
-                    self.failed_waits.forget();
-                    happened
-                }
-            };
+            let happened = self.wait(timeout)?;
             self.waits += 1;
             self.local.clock.update();
             while let Some(event) = self.mechanism.next_event() {
@@ -180,21 +170,6 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
                 return Ok(self.statistics());
             }
         }
-    }
-
-    #[cold]
-    fn bear_failed_wait(&mut self, error: Error) -> Result<(), Error> {
-        let number = match &error {
-            Error::Io { source, .. } => source.raw_os_error(),
-            _ => None,
-        };
-        if self.failed_waits.bear(number, &error) { Ok(()) } else { Err(error) }
-    }
-
-    /// Whether somebody's time has been over for so long that nobody can have looked.
-    fn is_overdue(&self) -> bool {
-        let now = self.local.clock.tick();
-        self.timers.next().is_some_and(|tick| tick.saturating_add(STOOD_STILL) <= now)
     }
 
     fn timeout(&self) -> Option<Duration> {
