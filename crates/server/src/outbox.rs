@@ -105,6 +105,12 @@ impl Outbox {
         if self.is_all_bytes() { &mut self.bytes } else { self.later_bytes() }
     }
 
+    /// Where what comes next will stand: as long as nothing is appended it stays the same.
+    #[inline]
+    pub(crate) fn end(&mut self) -> (usize, usize) {
+        (self.bytes().len(), self.later.len())
+    }
+
     #[cold]
     fn later_bytes(&mut self) -> &mut Vec<u8> {
         if !matches!(self.later.back(), Some(Piece::Owned(_))) {

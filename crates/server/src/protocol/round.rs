@@ -251,7 +251,7 @@ impl<'r, X> Round<'r, X> {
             expects_continue: request.expect_continue,
         };
         let outbox = self.output();
-        let before = outbox.len();
+        let before = outbox.end();
         let flow = host.head(&mut terms, request, outbox);
         if matches!(flow, Flow::Done) && request.framing == Framing::None {
             if !terms.keep.alive {
@@ -259,7 +259,7 @@ impl<'r, X> Round<'r, X> {
             }
             return;
         }
-        let has_begun = self.output().len() != before;
+        let has_begun = self.output().end() != before;
         self.follow_head(flow, terms, has_begun, request.framing);
     }
 
