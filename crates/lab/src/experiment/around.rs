@@ -42,8 +42,8 @@ pub struct RedisBenchmark {
 pub enum Core {
     /// Redis and the server: all of a request's work is on one CPU, the generator has the other.
     Server,
-    /// Server and generator: Redis has the other, and can be driven to its limit.
-    Own,
+    /// Redis and the generator: the server has the other.
+    Generator,
 }
 
 /// The server behind a front end: a `pollux serve` of the same files on the generator's CPU.

@@ -29,7 +29,7 @@ pub(super) fn beside(experiment: &Experiment, cpus: Cpus) -> anyhow::Result<(Cpu
     }
     Ok(match redis.core {
         Core::Server => (cpus, Some(cpus.server)),
-        Core::Own => (Cpus { server: cpus.generator, ..cpus }, Some(cpus.server)),
+        Core::Generator => (cpus, Some(cpus.generator)),
     })
 }
 
@@ -41,9 +41,7 @@ pub(super) fn where_redis_runs(cpus: Cpus, redis: &redis::Running) -> String {
         _ if cpu == cpus.server => {
             "with the server: a server cannot use that CPU alone, and what it answers is limited by both"
         }
-        _ if cpus.server == cpus.generator => {
-            "alone; server and generator share the other CPU, as there are two"
-        }
+        _ if cpu == cpus.generator => "with the generator; the server has the other CPU alone",
         _ => "alone",
     };
     format!("Redis runs on CPU {cpu} {with}. It was started as: {}", redis.command_line())
