@@ -153,6 +153,15 @@ fn outcome(variables: &[&str]) -> Outcome {
 }
 
 #[test]
+fn a_probe_in_a_closed_loop_is_given_nothing_that_needs_a_schedule() {
+    let load = "[load]\narrivals = \"poisson\"\nburst = 4\nmax-connections = 4\n[rate]";
+    let text = SMALL.replace("blocks = 6", "blocks = 1").replace("[rate]", load);
+    let experiment = Experiment::parse(&text).unwrap();
+    let outcome = run(&settings(&experiment, &["FAKE_HELD=5"])).unwrap();
+    assert!(outcome.runs.iter().all(|run| run.status == Status::Valid), "{:?}", outcome.runs);
+}
+
+#[test]
 fn every_cell_is_measured_in_every_block_and_the_claim_is_judged() {
     let outcome = outcome(&["FAKE_HELD=5"]);
     assert_eq!(outcome.runs.len(), 2 * 2 * 6, "variants × points × blocks");

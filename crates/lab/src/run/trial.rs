@@ -485,6 +485,12 @@ impl Bench<'_> {
                 }
             }
         }
+        let has_schedule = flags.get("rate").is_some_and(|rate| *rate != Value::Flag(false));
+        if flags.contains_key("connections") && !has_schedule {
+            // A closed loop has neither, and `pollux load` refuses what would do nothing.
+            flags.remove("burst");
+            flags.remove("arrivals");
+        }
         let settle_s = self.settle_s(step);
         if settle_s > 0.0 {
             // It is measured from the first request that the server sees.

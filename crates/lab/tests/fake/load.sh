@@ -6,6 +6,18 @@ for word in "$@"; do
     [ "$previous" = --connections ] && connections=$word
     previous=$word
 done
+# A closed loop refuses what needs a schedule, as the real one does.
+case " $* " in
+*" --rate "*) ;;
+*" --connections "*)
+    case " $* " in
+    *" --burst "* | *" --arrivals "* | *" --max-connections "*)
+        echo "a closed loop has no schedule" >&2
+        exit 2
+        ;;
+    esac
+    ;;
+esac
 [ -n "$FAKE_SLOW" ] && sleep "$FAKE_SLOW"
 valid=true reason=null
 # A probe for the saturation, which is the only closed loop, that does not end.
