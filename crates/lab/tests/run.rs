@@ -245,7 +245,8 @@ fn connections_that_the_server_cannot_hold_are_said_once_and_not_tried_again() {
     let held: Vec<_> = outcome.runs.iter().filter(|run| run.status == Status::Failed).collect();
     assert_eq!(held.len(), 1, "tried in one block only");
     assert_eq!(held[0].cell.variant, "edge");
-    assert_eq!(held[0].reason.as_deref(), Some("the server held 3 of 5 idle connections"));
+    let why = "the server held 3 of 5 idle connections: accepting stops at 3";
+    assert_eq!(held[0].reason.as_deref(), Some(why));
 }
 
 #[test]

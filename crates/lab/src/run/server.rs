@@ -19,8 +19,10 @@ const ANSWER: Duration = Duration::from_secs(15);
 /// How long it may take until all idle connections are open, and how much longer for each.
 const FILL: Duration = Duration::from_secs(30);
 const FILL_EACH: Duration = Duration::from_micros(300);
-/// How long their number may stand still before they count as refused.
+/// How long their number may stand still before they count as refused, where the server says something.
 const STALL: Duration = Duration::from_secs(2);
+/// The same where it says nothing: it, or who opens them, may only wait for a CPU.
+const SILENT_STALL: Duration = Duration::from_secs(12);
 /// How much longer both may take in a guest, whose CPU is emulated.
 const GUEST_FACTOR: u32 = 8;
 /// How often their number is asked for.
@@ -191,8 +193,11 @@ impl Server {
             // Before the first connection the holder itself may still be starting, which takes an
             // emulated or a busy machine seconds.
             let factor = if guest().is_some() { GUEST_FACTOR } else { 1 };
-            let patience = if most == 0 { START } else { STALL * factor };
-            if ended || grew_at.elapsed() > patience || started_at.elapsed() > fill * factor {
+            let stood_still = grew_at.elapsed();
+            let has_stalled = stood_still > STALL * factor
+                && (stood_still > SILENT_STALL * factor || !self.process.stderr().is_empty());
+            let is_refused = if most == 0 { stood_still > START } else { has_stalled };
+            if ended || is_refused || started_at.elapsed() > fill * factor {
                 let mut said = self.process.stderr();
                 if said.is_empty() {
                     said = holder.stderr();

@@ -7,7 +7,7 @@ for word in "$@"; do
     previous=$word
 done
 [ "$mechanism" = "$FAKE_DIES" ] && { echo "no ring for you" >&2; exit 1; }
-[ "$mechanism" = "$FAKE_SHORT" ] && FAKE_HELD=3
+[ "$mechanism" = "$FAKE_SHORT" ] && { FAKE_HELD=3; echo "accepting stops at 3" >&2; }
 [ "$mechanism" = "$FAKE_SUBSTITUTED" ] && mechanism=poll
 count=0
 statistics() {
