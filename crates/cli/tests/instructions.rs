@@ -29,8 +29,9 @@ use std::{
 
 /// The share by which a figure may be above the committed one under the same conditions.
 const MARGIN: f64 = 0.01;
-/// The same for its ratio to the floor, where compiler, kernel or machine are others.
-const MARGIN_OF_RATIO: f64 = 0.15;
+/// The same for its ratio to the floor, where compiler, kernel or machine are others. Two compilers' code
+/// that is not optimised has differed by a fifth.
+const MARGIN_OF_RATIO: f64 = 0.3;
 /// Requests before those that are counted, and those.
 const WARM_UP: usize = 100;
 const REQUESTS: usize = 1_000;
