@@ -29,9 +29,11 @@ use std::{
 
 /// The share by which a figure may be above the committed one under the same conditions.
 const MARGIN: f64 = 0.01;
-/// The same for its ratio to the floor, where compiler, kernel or machine are others. Two compilers' code
-/// that is not optimised has differed by a fifth.
-const MARGIN_OF_RATIO: f64 = 0.3;
+/// The same for its ratio to the floor, where compiler, kernel or machine are others.
+const MARGIN_OF_RATIO: f64 = 0.15;
+/// The same for mechanisms whose kernel code is another part than the floor's, which sends no signals: under
+/// 6.12 a wait of theirs takes a fifth more of it than under 6.1.
+const MARGIN_OF_SIGNALS: f64 = 0.3;
 /// Requests before those that are counted, and those.
 const WARM_UP: usize = 100;
 const REQUESTS: usize = 1_000;
@@ -70,7 +72,11 @@ struct Figures {
 fn judge(name: &str, now: f64, committed: f64, floors: Option<(f64, f64)>) -> Result<(), String> {
     let (ratio, margin) = match floors {
         None => (now / committed, MARGIN),
-        Some((floor, old)) => ((now / floor) / (committed / old), MARGIN_OF_RATIO),
+        Some((floor, old)) => {
+            let of_signals = name.ends_with("rtsig") || name.ends_with("hybrid");
+            let margin = if of_signals { MARGIN_OF_SIGNALS } else { MARGIN_OF_RATIO };
+            ((now / floor) / (committed / old), margin)
+        }
     };
     if ratio <= 1.0 + margin {
         return Ok(());
@@ -96,6 +102,8 @@ fn a_figure_is_judged_by_its_margin() {
     // Everything doubles with another compiler: nothing has become slower.
     assert!(judge("x", 2000.0, 1000.0, Some((200.0, 100.0))).is_ok());
     assert!(judge("x", 2400.0, 1000.0, Some((200.0, 100.0))).is_err());
+    assert!(judge("wait rtsig", 2400.0, 1000.0, Some((200.0, 100.0))).is_ok());
+    assert!(judge("wait rtsig", 2700.0, 1000.0, Some((200.0, 100.0))).is_err());
 }
 
 fn committed_file() -> PathBuf {
