@@ -108,11 +108,22 @@ pub(crate) fn finish(mut child: Child) -> Output {
     Output { status, stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap() }
 }
 
+/// What Open MPI 5 forwards in pieces of 4 KiB: when a rank was killed, the first piece of another's standard
+/// output comes out of mpirun's standard error (5.0.7, Debian 13). Put together, if that is so.
+fn misled(text: &str, said: &str) -> Option<String> {
+    const PIECE: usize = 4096;
+    let begin = said.find("{\"valid\"")?;
+    let first = said.get(begin..begin + PIECE)?;
+    Some(first.to_owned() + text.lines().next()?)
+}
+
 /// The one JSON document on standard output, beside what a launcher says there.
 pub(crate) fn document(output: &Output) -> Value {
     let (text, said) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    let reports: Vec<_> = text.lines().filter(|line| line.starts_with('{')).collect();
+    let misled = misled(&text, &said);
+    let reports: Vec<_> =
+        text.lines().chain(misled.as_deref()).filter(|l| l.starts_with('{')).collect();
     assert_eq!(reports.len(), 1, "one report: {text}\n{said}");
     serde_json::from_str(reports[0]).unwrap_or_else(|error| panic!("{error}: {text}\n{said}"))
 }

@@ -127,6 +127,11 @@ pub(crate) fn unlike(launcher: Launcher) {
     let output = finish(spawn(command));
     assert!(!output.status.success());
     let said = String::from_utf8_lossy(&output.stderr);
+    let signal = std::os::unix::process::ExitStatusExt::signal(&output.status);
+    if signal == Some(libc::SIGSEGV) && said.is_empty() && launcher == Launcher::OpenMpi {
+        // Open MPI 5.0.7 (Debian 13) where a rank ends of itself with an error.
+        return eprintln!("skipped: mpirun itself crashed");
+    }
     assert!(said.contains("was started with other arguments than rank 0"), "{said}");
     assert!(said.contains("seed: 2") && said.contains("seed: 1"), "{said}");
 }
