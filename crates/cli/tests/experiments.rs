@@ -86,7 +86,7 @@ fn hurried(id: &str) -> String {
         }
         // Thousands take a second each time.
         let few = match id {
-            "gammo-specweb99" => 300,
+            "gammo-fig5-6" | "gammo-specweb99" => 300,
             "idle" | "frontend" => 1000,
             _ => 0,
         };
