@@ -498,8 +498,9 @@ mod tests {
 
     #[test]
     fn a_child_that_has_ended_is_in_its_parents_account() {
-        // The parent only waits; its child counts to 50,000.
-        let script = "sh -c 'i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done'; read line";
+        // The parent only waits; its child counts to 50,000, and ends when it is told to.
+        let script =
+            "sh -c 'i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done; read line'; read line";
         let mut parent = std::process::Command::new("sh")
             .args(["-c", script])
             .stdin(std::process::Stdio::piped())
@@ -507,20 +508,20 @@ mod tests {
             .unwrap();
         let children = format!("/proc/{0}/task/{0}/children", parent.id());
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-        let (mut had_child, mut most) = (false, 0);
-        while std::time::Instant::now() < deadline {
-            let alone = std::fs::read_to_string(&children).unwrap().trim().is_empty();
-            if had_child && alone {
-                break;
+        let mut most = 0;
+        for has_child in [true, false] {
+            while std::fs::read_to_string(&children).unwrap().trim().is_empty() == has_child {
+                assert!(std::time::Instant::now() < deadline, "has a child: {}", !has_child);
+                most = most.max(cpu_time(parent.id()).unwrap().run_ns);
+                std::thread::sleep(std::time::Duration::from_millis(1));
             }
-            had_child |= !alone;
-            most = most.max(cpu_time(parent.id()).unwrap().run_ns);
-            std::thread::sleep(std::time::Duration::from_millis(1));
+            if has_child {
+                std::io::Write::write_all(parent.stdin.as_mut().unwrap(), b"\n").unwrap();
+            }
         }
         let after = cpu_time(parent.id()).unwrap().run_ns;
         parent.kill().unwrap();
         parent.wait().unwrap();
-        assert!(had_child, "the child was never seen");
         // Two clock ticks of rounding: user and system time.
         assert!(after + 20_000_000 >= most, "{after} ns after, {most} ns before");
         assert!(after > 0);

@@ -103,11 +103,14 @@ mod tests {
     #[test]
     fn memory_that_is_used_is_seen() {
         let own = [std::process::id()];
-        let before = now(&own).unwrap();
-        // Every page touched.
-        let pages = std::hint::black_box(vec![1_u8; 32 << 20]);
-        let grown = now(&own).unwrap() - before;
-        assert!(pages.len() as i64 <= grown.user_bytes, "{grown:?}");
+        let is_seen = || {
+            let before = now(&own).unwrap();
+            // Every page touched.
+            let pages = std::hint::black_box(vec![1_u8; 32 << 20]);
+            pages.len() as i64 <= (now(&own).unwrap() - before).user_bytes
+        };
+        // Other tests of this process may give some back meanwhile, but not each time.
+        assert!((0..20).any(|_| is_seen()), "32 MiB were never seen");
         assert!(now(&own).unwrap().kernel_bytes > 0);
     }
 

@@ -38,14 +38,14 @@ fractions = [0.5]
 paper-rps = [500, 600]
 saturation-connections = 8
 [full]
-seconds = 60
+seconds = 600
 blocks = 2
 min-window-seconds = 0.1
 max-window-seconds = 0.1
 saturation-seconds = 0.1
 saturation-of = "all"
 [quick]
-seconds = 60
+seconds = 600
 blocks = 6
 min-window-seconds = 0.1
 max-window-seconds = 0.1
@@ -129,19 +129,20 @@ fn interrupt_when(
     })
 }
 
+/// Whether the journal in `directory` has so many lines.
+fn has_lines(directory: &Path, lines: usize) -> impl Fn() -> bool + Send + use<> {
+    let path = directory.join(journal::FILE);
+    move || fs::read_to_string(&path).unwrap_or_default().lines().count() >= lines
+}
+
 /// Runs with a journal until it has so many lines; as a kill would have it, nobody writes the result at
 /// the end, and the last line is cut short.
 fn killed_after(lines: usize, settings: Settings<'_>, directory: &Path) {
-    let path = directory.join(journal::FILE);
-    let watched = path.clone();
-    let has_lines = move || {
-        let text = fs::read_to_string(&watched).unwrap_or_default();
-        text.lines().count() >= lines
-    };
-    let alarm = interrupt_when(&settings.interrupt, has_lines);
+    let alarm = interrupt_when(&settings.interrupt, has_lines(directory, lines));
     let outcome = run(&Settings { keep_in: Some(directory), ..settings }).unwrap();
     alarm.join().unwrap();
     assert!(outcome.interrupted, "it ended before it was killed");
+    let path = directory.join(journal::FILE);
     let mut cut = fs::read_to_string(&path).unwrap();
     cut.push_str("{\"variant\":\"le");
     fs::write(&path, cut).unwrap();
@@ -286,17 +287,13 @@ fn the_papers_rates_replace_the_measured_ones() {
 #[test]
 fn an_interrupt_keeps_what_was_measured_and_leaves_no_process() {
     let experiment = Experiment::parse(SMALL).unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let settings = settings(&experiment, &["FAKE_HELD=5", "FAKE_SLOW=0.3"]);
-    let interrupt = settings.interrupt.clone();
-    let alarm = thread::spawn(move || {
-        thread::sleep(Duration::from_millis(2_500));
-        interrupt.raise();
-    });
-    let outcome = run(&settings).unwrap();
+    let alarm = interrupt_when(&settings.interrupt, has_lines(directory.path(), 1));
+    let outcome = run(&Settings { keep_in: Some(directory.path()), ..settings }).unwrap();
     alarm.join().unwrap();
     assert!(outcome.interrupted);
-    assert!(outcome.runs.len() < 24, "it ended before its end");
-    let directory = tempfile::tempdir().unwrap();
+    assert!((1..24).contains(&outcome.runs.len()), "it ended before its end");
     let page = fs::read_to_string(report::write(&outcome, directory.path()).unwrap()).unwrap();
     assert!(page.contains("Interrupted."));
     assert!(report::terminal::notes(&outcome, 1000).starts_with("INTERRUPTED"));
@@ -306,7 +303,7 @@ fn an_interrupt_keeps_what_was_measured_and_leaves_no_process() {
 fn what_was_measured_before_each_stop_is_kept_and_gone_on_from() {
     let experiment = of_blocks(3);
     let directory = tempfile::tempdir().unwrap();
-    let slow = || settings(&experiment, &["FAKE_HELD=5", "FAKE_SLOW=0.1"]);
+    let slow = || settings(&experiment, &["FAKE_HELD=5", "FAKE_SLOW=0.3"]);
     killed_after(2, slow(), directory.path());
     let once = journal::read(directory.path()).unwrap();
     let made = once.runs.len();

@@ -14,6 +14,8 @@ use std::{
 
 /// How long the server may take until it listens.
 const START: Duration = Duration::from_secs(15);
+/// The same of a peer: Varnish has its configuration compiled first.
+const PEER_START: Duration = Duration::from_secs(60);
 /// How long it may take to write its statistics.
 const ANSWER: Duration = Duration::from_secs(15);
 /// How long it may take until all idle connections are open, and how much longer for each.
@@ -91,8 +93,8 @@ impl Server {
                 server.process.drain_stderr();
                 bail!("{}", server.process.complaint("ended before it listened"));
             }
-            if started_at.elapsed() > START {
-                let trouble = format!("did not answer within {START:?}: {error:#}");
+            if started_at.elapsed() > PEER_START {
+                let trouble = format!("did not answer within {PEER_START:?}: {error:#}");
                 bail!("{}", server.process.complaint(&trouble));
             }
             std::thread::sleep(Duration::from_millis(10));
