@@ -451,6 +451,8 @@ pub fn p_text(p: f64) -> String {
 }
 
 #[cfg(test)]
+mod made;
+#[cfg(test)]
 mod table_tests;
 #[cfg(test)]
 mod tests;

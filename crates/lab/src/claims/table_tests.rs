@@ -3,10 +3,8 @@
 
 use super::*;
 use crate::{
-    environment::Environment,
     experiment::{Experiment, find},
     plan::{self, Point},
-    result::{FORMAT, Run, Status, VariantOutcome},
 };
 
 /// What differs between the blocks of one cell.
@@ -19,55 +17,19 @@ fn planted(
     measured: impl Fn(&str, &Point) -> Option<f64>,
 ) -> Outcome {
     let dimensions = experiment.dimensions(false);
-    let names = experiment.variant.iter().map(|variant| variant.name.as_str());
-    let cells = plan::cells(names.clone(), &dimensions).unwrap();
+    let names: Vec<String> =
+        experiment.variant.iter().map(|variant| variant.name.clone()).collect();
+    let cells = plan::cells(names.iter().map(String::as_str), &dimensions).unwrap();
     let runs = cells.iter().flat_map(|cell| {
         let value = measured(&cell.variant, &cell.point);
         NOISE.iter().enumerate().filter_map(move |(block, noise)| {
-            Some(Run {
-                cell: cell.clone(),
-                block: block as u32,
-                started_s: 0.0,
-                window_s: 1.0,
-                mechanism: String::new(),
-                status: Status::Valid,
-                reason: None,
-                metrics: [(metric.to_owned(), value? * noise)].into(),
-                raw: Default::default(),
-                commands: Vec::new(),
-            })
+            let metrics = [(metric.to_owned(), value? * noise)].into();
+            Some(made::run(cell.clone(), block as u32, metrics))
         })
     });
     let mut experiment = experiment.clone();
     experiment.full.blocks = NOISE.len() as u32;
-    Outcome {
-        format: FORMAT.into(),
-        runs: runs.collect(),
-        variants: names
-            .map(|name| VariantOutcome {
-                name: name.into(),
-                mechanism: String::new(),
-                unavailable: None,
-            })
-            .collect(),
-        experiment,
-        quick: false,
-        paper_rates: false,
-        seed: 1,
-        started_at: String::new(),
-        elapsed_s: 1.0,
-        interrupted: false,
-        decided_early: false,
-        looks: Vec::new(),
-        phase_rps: Vec::new(),
-        warmup_s: 0.0,
-        notes: Vec::new(),
-        environment: Environment::default(),
-        dimensions,
-        saturation: Vec::new(),
-        claims: Vec::new(),
-        cells: Vec::new(),
-    }
+    made::outcome(experiment, false, dimensions, &names, runs.collect())
 }
 
 /// The paper's own table as data: what it claims holds; and with two architectures changed round in it,

@@ -5,10 +5,9 @@ mod errors;
 
 use super::*;
 use crate::{
-    environment::Environment,
     experiment::{Experiment, Side, Value},
     plan::{Cell, Dimension, Point},
-    result::{FORMAT, Run, Status, VariantOutcome},
+    result::{Run, Status},
     statistics::{self, Sample},
 };
 
@@ -80,48 +79,18 @@ fn outcome_of(
             for point in crate::plan::points(&dimensions) {
                 let at = |axis: &str| point[axis].number().unwrap();
                 let value = measured(variant, at("idle"), at("rate"), block);
+                let metrics = value.map(|value| (metric.into(), value)).into_iter().collect();
+                let cell = Cell { variant: variant.into(), point };
                 runs.push(Run {
-                    cell: Cell { variant: variant.into(), point },
-                    block,
-                    started_s: 0.0,
-                    window_s: 1.0,
-                    mechanism: String::new(),
                     status: if value.is_some() { Status::Valid } else { Status::Failed },
                     reason: value.is_none().then(|| "it would not".to_owned()),
-                    metrics: value.map(|value| (metric.into(), value)).into_iter().collect(),
-                    raw: Default::default(),
-                    commands: Vec::new(),
+                    ..made::run(cell, block, metrics)
                 });
             }
         }
     }
-    let variant = |name: &str| VariantOutcome {
-        name: name.into(),
-        mechanism: name.into(),
-        unavailable: None,
-    };
-    let mut outcome = Outcome {
-        format: FORMAT.into(),
-        experiment,
-        quick: false,
-        paper_rates: false,
-        seed: 1,
-        started_at: String::new(),
-        elapsed_s: 1.0,
-        interrupted: false,
-        decided_early: false,
-        looks: Vec::new(),
-        phase_rps: Vec::new(),
-        warmup_s: 0.0,
-        notes: Vec::new(),
-        environment: Environment::default(),
-        variants: vec![variant("one"), variant("two")],
-        dimensions,
-        saturation: Vec::new(),
-        claims: Vec::new(),
-        cells: Vec::new(),
-        runs,
-    };
+    let names = ["one", "two"].map(String::from);
+    let mut outcome = made::outcome(experiment, false, dimensions, &names, runs);
     outcome.conclude();
     outcome
 }

@@ -10,40 +10,15 @@ fn made_for(experiment: &Experiment, claim: &Claim, quick: bool, a: f64) -> Outc
     if !experiment.phase.is_empty() {
         dimensions.push(crate::plan::phase_dimension(&experiment.phase));
     } else if experiment.rate.is_some() {
-        dimensions.push(crate::plan::rate_dimension(&[10.0, 20.0, 30.0]));
+        // Far above what the data say, bursts included: none of it is a ceiling.
+        dimensions.push(crate::plan::rate_dimension(&[1e4, 2e4, 3e4]));
     }
     let names: Vec<String> = if experiment.variant.is_empty() {
         pollux_event::registry::ALL.iter().map(|entry| entry.name.into()).collect()
     } else {
         experiment.variant.iter().map(|variant| variant.name.clone()).collect()
     };
-    let variants = names.iter().map(|name| VariantOutcome {
-        name: name.clone(),
-        mechanism: name.clone(),
-        unavailable: None,
-    });
-    let mut outcome = Outcome {
-        format: FORMAT.into(),
-        experiment: experiment.clone(),
-        quick,
-        paper_rates: false,
-        seed: 1,
-        started_at: String::new(),
-        elapsed_s: 1.0,
-        interrupted: false,
-        decided_early: false,
-        looks: Vec::new(),
-        phase_rps: Vec::new(),
-        warmup_s: 0.0,
-        notes: Vec::new(),
-        environment: Environment::default(),
-        variants: variants.collect(),
-        dimensions,
-        saturation: Vec::new(),
-        claims: Vec::new(),
-        cells: Vec::new(),
-        runs: Vec::new(),
-    };
+    let mut outcome = made::outcome(experiment.clone(), quick, dimensions, &names, Vec::new());
     for (block, name) in (0..6).flat_map(|block| names.iter().map(move |name| (block, name))) {
         let a = a * (1.0 + alternating(0.002, block));
         for point in crate::plan::points(&outcome.dimensions) {
@@ -51,18 +26,8 @@ fn made_for(experiment: &Experiment, claim: &Claim, quick: bool, a: f64) -> Outc
             for (side, value) in sides_at(&outcome, claim, &point, name, a) {
                 metrics.insert(side.metric.as_ref().unwrap_or(&claim.metric).clone(), value);
             }
-            outcome.runs.push(Run {
-                cell: Cell { variant: name.clone(), point },
-                block,
-                started_s: 0.0,
-                window_s: 1.0,
-                mechanism: name.clone(),
-                status: Status::Valid,
-                reason: None,
-                metrics,
-                raw: Default::default(),
-                commands: Vec::new(),
-            });
+            let cell = Cell { variant: name.clone(), point };
+            outcome.runs.push(made::run(cell, block, metrics));
         }
     }
     outcome

@@ -1,0 +1,62 @@
+//! Outcomes and runs with made-up data, for the tests of verdicts.
+
+use crate::{
+    environment::Environment,
+    experiment::Experiment,
+    plan::{Cell, Dimension},
+    result::{FORMAT, Outcome, Run, Status, VariantOutcome},
+};
+use std::collections::BTreeMap;
+
+/// A run of a second that counts.
+pub(super) fn run(cell: Cell, block: u32, metrics: BTreeMap<String, f64>) -> Run {
+    Run {
+        mechanism: cell.variant.clone(),
+        cell,
+        block,
+        started_s: 0.0,
+        window_s: 1.0,
+        status: Status::Valid,
+        reason: None,
+        metrics,
+        raw: Default::default(),
+        commands: Vec::new(),
+    }
+}
+
+/// An outcome, not yet concluded, of variants that are all there.
+pub(super) fn outcome(
+    experiment: Experiment,
+    quick: bool,
+    dimensions: Vec<Dimension>,
+    names: &[String],
+    runs: Vec<Run>,
+) -> Outcome {
+    let variant = |name: &String| VariantOutcome {
+        name: name.clone(),
+        mechanism: name.clone(),
+        unavailable: None,
+    };
+    Outcome {
+        format: FORMAT.into(),
+        experiment,
+        quick,
+        paper_rates: false,
+        seed: 1,
+        started_at: String::new(),
+        elapsed_s: 1.0,
+        interrupted: false,
+        decided_early: false,
+        looks: Vec::new(),
+        phase_rps: Vec::new(),
+        warmup_s: 0.0,
+        notes: Vec::new(),
+        environment: Environment::default(),
+        variants: names.iter().map(variant).collect(),
+        dimensions,
+        saturation: Vec::new(),
+        claims: Vec::new(),
+        cells: Vec::new(),
+        runs,
+    }
+}
