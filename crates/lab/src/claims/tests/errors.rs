@@ -27,6 +27,24 @@ fn one_bad_run_is_not_the_limit_of_a_server() {
     assert_eq!(judged(6).verdict, Verdict::Holds, "it was driven to its limit in most blocks");
 }
 
+/// 37 of 38 bursts, since the last one came at the end of the window, were taken for a server's limit.
+#[test]
+fn a_burst_on_its_way_is_not_the_limit_of_a_server() {
+    let judged = |burst: f64| {
+        let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { below = 0.5 }\n\
+            a = { at = { idle = \"max\", rate = \"max\" } }\n\
+            b = { variant = \"two\", at = { idle = \"max\", rate = \"max\" } }";
+        let mut outcome = outcome_of(6, claim, "throughput_rps", |_, _, rate, _| Some(0.75 * rate));
+        outcome.experiment.load.insert("burst".into(), Value::Number(burst));
+        outcome.conclude();
+        outcome.claims.remove(0)
+    };
+    let claim = judged(5.0);
+    assert_eq!(claim.verdict, Verdict::Undecided);
+    assert!(claim.parts[0].note.as_ref().unwrap().contains("answered all"), "{claim:?}");
+    assert_eq!(judged(4.0).verdict, Verdict::DoesNotHold, "more than a burst is missing");
+}
+
 /// A fault that wanders from rate to rate was read where it was not: what is said of every rate is
 /// judged at every rate.
 #[test]
