@@ -19,6 +19,7 @@ use pollux_http::{
     output::{Output, put_decimal},
     range::{ByteRange, Selection, content_range},
     request::{Known, KnownSet, Method, Request},
+    response::put_content_range,
 };
 
 /// Partial Content.
@@ -64,13 +65,7 @@ impl Part {
 
     /// Appends the line that says so.
     pub(crate) fn put(&self, out: &mut impl Output) {
-        out.put(b"Content-Range: bytes ");
-        put_decimal(out, self.range.first);
-        out.put(b"-");
-        put_decimal(out, self.range.last);
-        out.put(b"/");
-        put_decimal(out, self.size);
-        out.put(b"\r\n");
+        put_content_range(out, self.range, self.size);
     }
 }
 

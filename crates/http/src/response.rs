@@ -138,8 +138,8 @@ fn put_value(out: &mut impl Output, value: &[u8]) {
     out.put(rest);
 }
 
-/// `Content-Range: bytes FIRST-LAST/SIZE CRLF`.
-pub(crate) fn put_content_range(out: &mut impl Output, range: ByteRange, size: u64) {
+/// Appends `Content-Range: bytes FIRST-LAST/SIZE CRLF`.
+pub fn put_content_range(out: &mut impl Output, range: ByteRange, size: u64) {
     out.put(b"Content-Range: bytes ");
     put_decimal(out, range.first);
     out.put(b"-");
