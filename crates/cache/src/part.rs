@@ -8,6 +8,7 @@
 
 use crate::{
     Config,
+    config::FIELDS_MAX,
     facts::Facts,
     gather::Gather,
     hit::{put_field, selected},
@@ -119,7 +120,7 @@ pub(crate) fn begun(
     if two.range.first != one.range.last + 1 || !is_same || facts.content_length.is_none() {
         return None;
     }
-    let fields = combined_fields(beginning.fields(), fields, config);
+    let fields = combined_fields(beginning.fields(), fields, config)?;
     let facts = Facts::read(200, Fields::new(&fields), config);
     let texts = Texts { key: beginning.key(), vary: beginning.vary(), fields: &fields };
     let (inline, pieces) = (beginning.inline_content(), beginning.pieces().cloned());
@@ -152,7 +153,7 @@ fn combine(old: &Object, new: &Object, max: u64, config: &Config) -> Option<Obje
     let status = if both.is_whole() { 200 } else { PARTIAL };
     let mut gather = Gather::new(status, new.numbers().times());
     gather.vary = old.vary().to_vec();
-    gather.fields = combined_fields(old.fields(), new.fields(), config);
+    gather.fields = combined_fields(old.fields(), new.fields(), config)?;
     if status == PARTIAL {
         both.put(&mut gather.fields);
     }
@@ -168,8 +169,9 @@ fn combine(old: &Object, new: &Object, max: u64, config: &Config) -> Option<Obje
     gather.finish(new.key(), config)
 }
 
-/// The fields of the old part with those of the new one in their place (RFC 9111 §3.2, §3.4).
-fn combined_fields(old: &[u8], new: &[u8], config: &Config) -> Vec<u8> {
+/// The fields of the old part with those of the new one in their place (RFC 9111 §3.2, §3.4); nothing if
+/// they are longer than what is kept. Else they could grow with each part that has others.
+fn combined_fields(old: &[u8], new: &[u8], config: &Config) -> Option<Vec<u8>> {
     let mut fields = Vec::new();
     let is_replaced = |field: &Field<'_>| Fields::new(new).any(|other| other.is(field.name));
     let kept = Fields::new(old).filter(|field| !is_replaced(field));
@@ -179,7 +181,8 @@ fn combined_fields(old: &[u8], new: &[u8], config: &Config) -> Vec<u8> {
     let facts = Facts::read(PARTIAL, Fields::new(&fields), config);
     let mut gone = facts.directives.withheld.clone();
     gone.push(b"content-range".to_vec());
-    without(&fields, &gone)
+    let fields = without(&fields, &gone);
+    (fields.len() <= FIELDS_MAX).then_some(fields)
 }
 
 /// RFC 9110 §15.3.7.3: they have the same strong validator.
@@ -336,5 +339,15 @@ mod tests {
         let both = joined(Some(&old), new, 99, &Config::default());
         let expected = format!("X-B: 1\r\n{TAG}X-A: 2\r\nContent-Range: bytes 0-9/{SIZE}\r\n");
         assert_eq!(both.fields(), expected.as_bytes());
+    }
+
+    #[test]
+    fn fields_do_not_grow_beyond_their_limit() {
+        let with = |name: &str| format!("{TAG}{name}: {}\r\n", "x".repeat(FIELDS_MAX * 2 / 3));
+        for (name, expected) in [("X-A", 0), ("X-B", 5)] {
+            let (old, new) = (part(0, 4, &with("X-A")), part(5, 9, &with(name)));
+            let both = joined(Some(&old), new, 99, &Config::default());
+            assert_eq!(both.part().unwrap().range.first, expected, "{name}");
+        }
     }
 }
