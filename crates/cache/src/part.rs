@@ -13,7 +13,7 @@ use crate::{
     gather::Gather,
     hit::{put_field, selected},
     receive::without,
-    record::{Object, Texts, Times},
+    record::{Object, PIECE, Texts, Times},
 };
 use pollux_http::{
     fields::{Field, Fields},
@@ -68,6 +68,12 @@ impl Part {
     pub(crate) fn put(&self, out: &mut impl Output) {
         put_content_range(out, self.range, self.size);
     }
+
+    /// Whether this beginning and its rest are joined when that comes: so little has to be copied.
+    fn takes_its_rest(&self) -> bool {
+        let (len, piece) = (self.range.len(), PIECE as u64);
+        len.is_multiple_of(piece) || len % piece + (self.size - len) <= COPY_MAX
+    }
 }
 
 /// Whether `object`, if it is a part, has what `request` asks for.
@@ -80,13 +86,16 @@ pub(crate) fn answers(object: &Object, request: &Request<'_>) -> bool {
 }
 
 /// Whether `object` is the beginning of the whole that `request` asks for, and the rest can be asked for
-/// safely: by its strong tag.
+/// safely: by its strong tag. Not if the two would not be joined: whoever waits for them would find but a
+/// part, and all would ask at once.
 pub(crate) fn is_beginning_for(object: &Object, request: &Request<'_>, max: u64) -> bool {
     const SELECTING: KnownSet =
         KnownSet::new(&[Known::Range, Known::IfRange, Known::IfNoneMatch, Known::IfModifiedSince]);
     request.method == Method::Get
         && !request.has_any(SELECTING)
-        && object.part().is_some_and(|part| part.range.first == 0 && part.size <= max)
+        && object
+            .part()
+            .is_some_and(|part| part.range.first == 0 && part.size <= max && part.takes_its_rest())
         && object.etag().is_some_and(|etag| !etag.weak)
 }
 

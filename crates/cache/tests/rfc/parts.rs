@@ -242,6 +242,27 @@ fn rfc_9110_13_1_5_what_is_no_rest_of_it_is_not_put_behind_it() {
     }
 }
 
+/// It would be lost, and all who wait for the whole would ask for it at once.
+#[test]
+fn a_rest_that_would_not_be_joined_is_not_asked_for() {
+    const SIZE: usize = 2 << 20;
+    let whole = "x".repeat(SIZE);
+    let from_to = |first: usize, end: usize| {
+        let told = format!("{TAG}Content-Range: bytes {first}-{}/{SIZE}\r\n", end - 1);
+        reply(206, &told, &whole[first..end])
+    };
+    for (begun, is_joined) in [(64 << 10, true), (SIZE - 100, true), (100, false)] {
+        let mut bench = Bench::default();
+        bench.get("/", &range(&format!("0-{}", begun - 1)), &from_to(0, begun));
+        let wire = if is_joined { from_to(begun, SIZE) } else { reply(200, TAG, &whole) };
+        let got = bench.get("/", "", &wire);
+        assert_eq!((got.asked, got.conditions.is_some()), (1, is_joined), "{begun}");
+        assert!(got.text() == whole, "{begun}");
+        let got = bench.get("/", "", &reply(500, "", ""));
+        assert!(got.is_hit() && got.text() == whole, "{begun}");
+    }
+}
+
 /// Only the next one's reply is stored; this client is answered all the same.
 #[test]
 fn a_rest_that_may_not_be_stored_is_the_clients() {
