@@ -431,6 +431,11 @@ impl Engine {
             vary.clear();
             vary::put_lines(names(), request, &mut vary);
         }
+        let is_too_long = fields.len() > FIELDS_MAX || vary.len() > usize::from(u16::MAX);
+        if is_too_long {
+            // This client alone gets it, and a record has no room for more.
+            vary.clear();
+        }
         let texts = Texts { key: old.key(), vary: &vary, fields: &fields };
         let pieces = old.pieces().cloned();
         let facts = Facts { directives: merged.directives.clone(), ..facts };
@@ -438,7 +443,6 @@ impl Engine {
         let seen = self.see(request);
         let judged =
             rules::judge(&facts, seen.is_authorized, seen.wants.no_store, sent.now, &self.config);
-        let is_too_long = fields.len() > FIELDS_MAX || vary.len() > usize::from(u16::MAX);
         match judged {
             Ok(()) if varies_anew && !is_doomed && !is_too_long => {
                 self.remove_one(hash, old);

@@ -109,6 +109,18 @@ fn rfc_9111_4_1_a_304_may_bring_another_vary() {
 }
 
 #[test]
+fn a_304_whose_vary_is_too_long_to_be_stored_answers_its_client() {
+    let names: Vec<String> = (0..12_900).map(|number| format!("{number:04x}")).collect();
+    let fields = format!("{FRESH}ETag: \"a\"\r\nVary: {}\r\n", names.join(","));
+    let mut bench = with_stale("ETag: \"a\"\r\n");
+    let long = format!("0000: {}\r\n", "x".repeat(10_000));
+    let got = bench.get("/", &long, &reply(304, &fields, ""));
+    assert_eq!((got.text(), got.field("etag")), ("old", Some("\"a\"")));
+    assert!(got.head.starts_with("HTTP/1.1 200 OK\r\nCache-Control: "), "{:.99}", got.head);
+    assert_eq!(bench.stored(""), 0);
+}
+
+#[test]
 fn rfc_9111_4_3_3_weak_tags_validate_too() {
     let mut bench = with_stale("ETag: W/\"a\"\r\n");
     let got = bench.get("/", "", &reply(304, &format!("{FRESH}ETag: \"a\"\r\n"), ""));
