@@ -201,11 +201,13 @@ impl Engine {
         object: Object,
         now: u64,
     ) -> Decision {
-        let flight = flight_of(key.hash, object.vary(), ask.request);
+        // Only for those who ask the origin: a hit has no use for it.
+        let flight_for = |object: &Object| flight_of(key.hash, object.vary(), ask.request);
         let is_part = object.numbers().status == PARTIAL;
         let backs_off = self.notes.backs_off(key.hash, now, self.config.back_off_max);
         let usable = judge(&object.numbers(), seen, ask.has_waited, backs_off, now);
         if is_part && !part::answers(&object, ask.request) {
+            let flight = flight_for(&object);
             let is_fresh = matches!(usable, Usable::Fresh);
             let is_beginning =
                 is_fresh && part::is_beginning_for(&object, ask.request, self.max_object());
@@ -218,6 +220,7 @@ impl Engine {
             usable => usable,
         };
         if let Usable::Not(forward) = usable {
+            let flight = flight_for(&object);
             // A part is not validated but asked for again: that tells the same, and may make it grow.
             let candidate = if is_part { None } else { Some(object) };
             let wanted = Wanted { candidate, ..Wanted::new(key, flight, forward) };
@@ -240,7 +243,7 @@ impl Engine {
             }
             Usable::WhileRevalidating if !backs_off => {
                 self.statistics.stale_hits += 1;
-                let limit = self.config.flight_limit;
+                let (flight, limit) = (flight_for(&hit.object), self.config.flight_limit);
                 if self.flights.find(flight, now, limit).is_none() {
                     let fetch = self.refresh(key, flight, hit.object.clone(), now);
                     return Decision::AnswerAndRefresh(hit, fetch);
