@@ -91,7 +91,7 @@ impl Store {
         let store = Arc::downgrade(&inner);
         let (ends, ended) = channel::<()>();
         let thread = thread::Builder::new().name("cache-disk".into()).spawn(move || {
-            // Dropped in the order of what is below: first the folder, then this end.
+            // What is bound last is dropped first: the folder is let go before the other end is told.
             let _ends = ends;
             let mut worker = worker;
             for job in queue {
