@@ -5,6 +5,7 @@
 #[path = "../../load/tests/end_to_end/server.rs"]
 mod server;
 
+use pollux_testkit::Killed;
 use serde_json::Value;
 use server::Server;
 use std::{
@@ -153,21 +154,10 @@ fn an_invalid_run_exits_with_3_and_says_why() {
 }
 
 /// A process that uses all of its CPU until it is dropped.
-struct Busy(std::process::Child);
-
-impl Busy {
-    fn on(cpu: usize) -> Self {
-        let script = "while :; do :; done";
-        let cpu = cpu.to_string();
-        Self(Command::new("taskset").args(["-c", &cpu, "sh", "-c", script]).spawn().unwrap())
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn busy_on(cpu: usize) -> Killed {
+    let script = "while :; do :; done";
+    let cpu = cpu.to_string();
+    Killed(Command::new("taskset").args(["-c", &cpu, "sh", "-c", script]).spawn().unwrap())
 }
 
 /// The generator is niced beside two loops on its CPU, so that it has some 1 % of it.
@@ -175,7 +165,7 @@ impl Drop for Busy {
 fn a_closed_loop_without_a_cpu_is_invalid() {
     let server = Server::good("hello");
     let url = server.url("/x").to_string();
-    let _others = [Busy::on(0), Busy::on(0)];
+    let _others = [busy_on(0), busy_on(0)];
     let niced = |more: &[&str]| {
         let loop_of = ["load", &url, "--connections", "2", "--duration", "600ms", "--pin", "0"];
         let mut command = Command::new("nice");

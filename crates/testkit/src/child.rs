@@ -1,4 +1,4 @@
-//! Forked children that report their failure.
+//! Children: forked ones that report their failure, and programs that do not outlive a test.
 
 use crate::{pairs::poll_within, sys};
 use rustix::{
@@ -8,6 +8,7 @@ use rustix::{
 };
 use std::{
     panic::{self, AssertUnwindSafe},
+    process::Child,
     time::Duration,
 };
 
@@ -16,6 +17,17 @@ const TIME: Duration = Duration::from_secs(30);
 
 /// The most that a child may say of its failure.
 const MESSAGE_BYTES: usize = 4096;
+
+/// A program that is killed when this is dropped.
+#[derive(Debug)]
+pub struct Killed(pub Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
 
 /// Runs `body` in a forked child and waits for it. A panic of the child is one of the parent,
 /// with the child's message. The child has only the calling thread.

@@ -1,12 +1,12 @@
 //! Stopping, and asking how it goes.
 
 use crate::{BINARY, INDEX, assert_serves, content, serve, site};
-use pollux_testkit::{http::Client, serve::describe};
+use pollux_testkit::{Killed, http::Client, serve::describe};
 use rustix::process::Signal;
 use std::{
     io::{BufRead, BufReader, Read},
     net::TcpStream,
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -57,16 +57,6 @@ fn the_grace_time_ends_and_a_second_signal_ends_it_at_once() {
         let (status, last) = server.wait();
         assert!(status.success(), "{}", describe(status));
         assert_eq!(last["connections"]["open"], 1, "{last}");
-    }
-}
-
-/// A server that is killed when a test ends.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

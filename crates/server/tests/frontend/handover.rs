@@ -2,11 +2,12 @@
 
 use super::*;
 use pollux_server::config::LogTarget;
+use pollux_testkit::Killed;
 use std::{
     io::{Read, Write},
     net::TcpStream,
     path::{Path, PathBuf},
-    process::{Child, Command},
+    process::Command,
     sync::mpsc::{Receiver, channel},
 };
 
@@ -200,16 +201,6 @@ fn a_path_is_handed_over_whatever_files_there_are_and_logged() {
         log.contains("127.0.0.1 - - [") && log.contains("\"GET /file HTTP/1.1\" 000 0\n"),
         "{log}"
     );
-}
-
-/// Killed with the test.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// What docs/handover.md shows is what is sent.
