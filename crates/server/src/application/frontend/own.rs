@@ -1,10 +1,10 @@
 //! What a front end answers itself, whatever origins there are.
 //!
-//! These answers have no `Cache-Status`: RFC 9211 §2 keeps it for what a cache has handled, and says of a
-//! 400 to a malformed request that a proxy which makes it itself adds none. No cache was asked here, nor
-//! by whoever answers what is no request at all (`Stage::refused`). A page about an origin that cannot be
-//! had is another thing: the cache was asked, and the page says what it knew. Nor do they have `Via`, which
-//! is for messages that are passed on (RFC 9110 §7.6.3).
+//! These answers have no `Cache-Status`. RFC 9211 §2 wants none on what a proxy makes itself and not from
+//! something stored, as a 400 to a malformed request (`Stage::refused`). It says SHOULD NOT, and one
+//! kind of pages has it all the same: those about an origin that cannot be had. The cache was asked before,
+//! and whoever looks for the cause of a 502 wants to know why the request was sent on. Nor is there
+//! `Via`, which is for messages that are passed on (RFC 9110 §7.6.3).
 
 use super::request::forwards_left;
 use crate::{
