@@ -97,23 +97,23 @@ fn the_origin_says_whether_a_body_is_wanted() {
             ));
             client
         };
-        for (path, interim) in
-            [("/wanted", &[100][..]), ("/hinted", &[103, 100]), ("/ignored", &[100])]
-        {
+        let is_quick = |path: &str, interim: &[u16]| {
             let start = Instant::now();
             let mut client = ask(path);
             for &status in interim {
                 assert_eq!(client.reply().status, status, "{engine}: {path}");
             }
-            // Who ignores it is waited for, but not for long.
-            assert_eq!(
-                path == "/ignored",
-                start.elapsed() >= Duration::from_millis(900),
-                "{engine}: {path}"
-            );
+            let is_quick = start.elapsed() < Duration::from_millis(900);
             client.send("hello");
             assert_eq!(client.reply().text(), "hello", "{engine}: {path}");
             assert_eq!(client.get("/file").status, 200, "{engine}: {path}");
+            is_quick
+        };
+        // Who ignores it is waited for, but not for long.
+        assert!(!is_quick("/ignored", &[100]), "{engine}");
+        // A machine may be busy for once; who waited for the time to pass would be late each time.
+        for (path, interim) in [("/wanted", &[100][..]), ("/hinted", &[103, 100])] {
+            assert!((0..20).any(|_| is_quick(path, interim)), "{engine}: {path}");
         }
         let mut client = ask("/unwanted");
         let reply = client.reply();
@@ -176,12 +176,12 @@ fn a_long_body_has_its_time_for_each_piece() {
         });
         let fixture = Fixture::new(&[&origin.url()], |config, _| {
             serve_with(config, engine);
-            config.timeouts.header = Duration::from_millis(800);
+            config.timeouts.header = Duration::from_secs(2);
         });
         let mut client = fixture.client();
         client.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 200000\r\n\r\n");
         for _ in 0..10 {
-            thread::sleep(Duration::from_millis(150));
+            thread::sleep(Duration::from_millis(250));
             client.send([b'x'; 20_000]);
         }
         assert_eq!(client.reply().text(), "200000", "{engine}");

@@ -61,23 +61,29 @@ fn who_waits_for_too_long_is_told_so() {
 
 #[test]
 fn connections_are_kept_as_many_and_as_long_as_it_says() {
-    let origin = Origin::start(|asked| {
-        thread::sleep(Duration::from_millis(50));
-        asked.ok("done")
-    });
-    let fixture = Fixture::new(&[&origin.url()], |_, frontend| {
-        frontend.keep = 2;
-        frontend.keep_timeout = Duration::from_millis(500);
-    });
-    let mut clients: Vec<Client> = (0..6).map(|_| fixture.client()).collect();
-    for client in &mut clients {
-        client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+    for (timeout, ended) in [(Duration::from_secs(600), 4), (Duration::from_millis(500), 6)] {
+        let count = AtomicUsize::new(0);
+        let origin = Origin::start(move |asked| {
+            // None is free before all have one.
+            count.fetch_add(1, SeqCst);
+            until("all are asked", || count.load(SeqCst) >= 6);
+            asked.ok("done")
+        });
+        let fixture = Fixture::new(&[&origin.url()], |_, frontend| {
+            frontend.keep = 2;
+            frontend.keep_timeout = timeout;
+        });
+        let mut clients: Vec<Client> = (0..6).map(|_| fixture.client()).collect();
+        for client in &mut clients {
+            client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+        }
+        for client in &mut clients {
+            assert_eq!(client.reply().text(), "done");
+        }
+        assert_eq!(origin.connections(), 6);
+        until("those too many or too old are closed", || origin.ended() == ended);
+        assert_eq!(fixture.get("/").text(), "done");
+        assert_eq!(origin.connections(), if ended == 4 { 6 } else { 7 }, "{timeout:?}");
+        fixture.stop();
     }
-    for client in &mut clients {
-        assert_eq!(client.reply().text(), "done");
-    }
-    assert_eq!(origin.connections(), 6);
-    until("four too many are closed", || origin.ended() == 4);
-    until("the others are closed, too", || origin.ended() == 6);
-    fixture.stop();
 }
