@@ -255,6 +255,8 @@ impl Application for Frontend {
         match (state.step, state.link.take()) {
             // No connection of ours any more, and logged.
             (Step::HandOver, _) => {}
+            // It waits for another's fetch, and has no place among those who wait for a connection.
+            (Step::Wait, _) => {}
             (Step::Tunnel, link) => return link.map_or((), |link| turn.outside.close(link)),
             (_, Some(link)) => self.upstream.close(turn.outside, link),
             (_, None) => self.upstream.forget(turn.outside, turn.id()),

@@ -11,8 +11,6 @@ use pollux_http::{
     request::{Parsed, parse},
 };
 
-const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-
 /// A front end without an engine: what it asks for is not done.
 struct Bench {
     frontend: Frontend,
@@ -48,8 +46,9 @@ impl Bench {
         act(frontend, &mut world.turn(exchange, &mut terms), outbox)
     }
 
-    fn begin(&mut self, fd: i32) -> Exchange {
-        let Ok(Parsed::Complete { request, .. }) = parse(REQUEST, &Limits::DEFAULT) else {
+    fn begin(&mut self, fd: i32, path: &str) -> Exchange {
+        let head = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+        let Ok(Parsed::Complete { request, .. }) = parse(head.as_bytes(), &Limits::DEFAULT) else {
             panic!("a request")
         };
         waiting(self.call(fd, |frontend, turn, outbox| frontend.begin(turn, &request, outbox)))
@@ -74,8 +73,8 @@ fn waiting(flow: Flow<Exchange>) -> Exchange {
 #[test]
 fn who_waits_for_a_place_stands_in_the_queue_once() {
     let mut bench = Bench::new(|config| config.connections = 1.try_into().unwrap());
-    let first = bench.begin(3);
-    let second = bench.begin(4);
+    let first = bench.begin(3, "/");
+    let second = bench.begin(4, "/");
     assert_eq!((first.0.step, second.0.step), (Step::Dial, Step::Place));
     let second = bench.wake(4, second, caching::WOKEN);
     assert_eq!((second.0.step, bench.frontend.upstream.waiting()), (Step::Place, 1));
@@ -83,4 +82,19 @@ fn who_waits_for_a_place_stands_in_the_queue_once() {
     bench.call(3, |frontend, turn, _| frontend.cancel(turn, first));
     let second = bench.wake(4, second, upstream::GO_ON);
     assert_eq!((second.0.step, bench.frontend.upstream.waiting()), (Step::Dial, 0));
+}
+
+/// Each that went away so would have sent the first in the queue to its end.
+#[test]
+fn who_waits_for_another_and_goes_away_leaves_the_queue_as_it_is() {
+    let mut bench = Bench::new(|config| {
+        config.connections = 1.try_into().unwrap();
+        config.cache = Some(pollux_cache::Store::new(pollux_cache::Config::default()));
+    });
+    let (first, other) = (bench.begin(3, "/"), bench.begin(4, "/"));
+    let queued = bench.begin(5, "/other");
+    let steps = [first.0.step, other.0.step, queued.0.step];
+    assert_eq!(steps, [Step::Dial, Step::Wait, Step::Place]);
+    bench.call(4, |frontend, turn, _| frontend.cancel(turn, other));
+    assert_eq!(bench.frontend.upstream.waiting(), 1);
 }
