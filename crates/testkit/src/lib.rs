@@ -1,6 +1,7 @@
 //! Support for the tests of all crates: pairs of descriptors, full buffers, limits, forked
-//! children, signals, system calls that fail, an HTTP client, the server as a process, what a
-//! guestbook has to do, a real Redis, a count of allocations. Everything panics with what failed: a test has no use for a `Result` here.
+//! children, signals, system calls that fail, ports, an HTTP client, the server as a process, what a
+//! guestbook has to do, a real Redis, a count of allocations. Everything panics with what failed: a test
+//! has no use for a `Result` here.
 
 pub mod allocations;
 pub mod child;
@@ -10,6 +11,7 @@ pub mod http;
 pub mod limits;
 pub mod origin;
 pub mod pairs;
+pub mod ports;
 pub mod redis;
 pub mod serve;
 pub mod signals;
@@ -19,4 +21,5 @@ pub use child::{Killed, in_child};
 pub use faults::{denied, denied_where};
 pub use limits::{raise_descriptor_limit, with_descriptors};
 pub use pairs::{Pair, drain, fill, poll_now};
+pub use ports::Port;
 pub use sys::own_file_tables;

@@ -7,7 +7,7 @@ use rustix::{
     pipe::PipeFlags,
 };
 use std::{
-    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    net::{Ipv4Addr, TcpListener, TcpStream},
     os::{
         fd::{AsFd, OwnedFd},
         linux::net::SocketAddrExt as _,
@@ -190,10 +190,4 @@ pub fn poll_within(fd: impl AsFd, wanted: PollFlags, time: Duration) -> PollFlag
     let time = Timespec::try_from(time).expect("a time that fits");
     rustix::event::poll(&mut fds, Some(&time)).expect("poll");
     fds[0].revents()
-}
-
-/// An address of loopback on which nobody listens: the port of a listener that is gone.
-pub fn closed_address() -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind to a free port");
-    listener.local_addr().expect("the listener's address")
 }

@@ -1,8 +1,9 @@
 //! A real Redis server of a test's own.
 
+use crate::ports::Port;
 use std::{
     io::{BufRead, BufReader, Read, Write},
-    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
@@ -17,19 +18,20 @@ pub struct Redis {
     /// What it has to itself.
     pub directory: TempDir,
     arguments: Vec<String>,
+    /// Nobody else is given its port, also while it is down.
+    _reserved: Port,
 }
 
 impl Redis {
     /// Starts one, with further arguments. `None` where Debian's package is not installed; `make
     /// test` installs it, and sets `POLLUX_REDIS_REQUIRED`, which makes that an error.
     pub fn start(arguments: &[&str]) -> Option<Self> {
-        // Somebody else may take the port in between: it is looked whether it is this one that answers.
-        let port =
-            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let reserved = Port::reserve();
+        let port = reserved.number();
         let directory = tempfile::tempdir().unwrap();
         let arguments: Vec<_> = arguments.iter().map(|&argument| argument.to_owned()).collect();
         let child = spawn(port, &directory, &arguments)?;
-        let mut redis = Self { child, port, directory, arguments };
+        let mut redis = Self { child, port, directory, arguments, _reserved: reserved };
         redis.wait_until_it_listens();
         Some(redis)
     }
@@ -45,21 +47,38 @@ impl Redis {
         }
     }
 
-    /// Whether one of its descriptors is the socket that listens at the port (proc_pid_net(5)). It
-    /// may want a password before it says anything of itself.
+    /// Whether one of its descriptors is the socket that listens at the port. It may want a password
+    /// before it says anything of itself.
     fn is_listening(&self) -> bool {
-        const LISTEN: &str = "0A";
-        let address = format!("0100007F:{:04X}", self.port);
-        let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
-        let inode = table.lines().find_map(|line| {
-            let columns: Vec<_> = line.split_whitespace().collect();
-            let is_it = columns.len() > 9 && columns[1] == address && columns[3] == LISTEN;
-            is_it.then(|| format!("socket:[{}]", columns[9]))
-        });
+        let listening = self.sockets("0A").into_iter().next();
+        let inode = listening.map(|columns| format!("socket:[{}]", columns[9]));
         let descriptors = std::fs::read_dir(format!("/proc/{}/fd", self.child.id()));
         let (Some(inode), Ok(descriptors)) = (inode, descriptors) else { return false };
         let links = descriptors.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok());
         links.into_iter().any(|link| link.as_os_str() == inode.as_str())
+    }
+
+    /// The rows of the kernel's table whose sockets are at the port and in this state
+    /// (proc_pid_net(5)).
+    fn sockets(&self, state: &str) -> Vec<Vec<String>> {
+        let address = format!("0100007F:{:04X}", self.port);
+        let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+        let rows = table.lines().map(|line| line.split_whitespace().map(str::to_owned).collect());
+        let is_it = |columns: &Vec<String>| {
+            columns.len() > 9 && columns[1] == address && columns[3] == state
+        };
+        rows.filter(is_it).collect()
+    }
+
+    /// While it is paused: waits until something has come that it has not read.
+    pub fn wait_until_asked(&self) {
+        let start = Instant::now();
+        // Of a connection that is up the fifth column says what waits to be sent, and to be read.
+        let is_unread = |columns: &Vec<String>| !columns[4].ends_with(":00000000");
+        while !self.sockets("01").iter().any(is_unread) {
+            assert!(start.elapsed() < Duration::from_secs(30), "nobody asks Redis");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Ends it at once.

@@ -3,6 +3,7 @@
 
 use crate::{ALL, CONCURRENT, in_each, serve, site, stop};
 use pollux_testkit::{
+    Port,
     guestbook::{counts_each_visit_once, is_a_guestbook, visit, visitor},
     redis::Redis,
     serve::Serve,
@@ -10,7 +11,6 @@ use pollux_testkit::{
 use rustix::process::Signal;
 use std::{
     fs,
-    net::TcpListener,
     os::unix::fs::PermissionsExt,
     process::Command,
     thread,
@@ -112,9 +112,9 @@ fn units_keep_their_connections_and_notice_when_they_end() {
 #[test]
 fn a_store_that_is_not_there_is_a_503_in_every_architecture() {
     let site = site(0);
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobody = Port::reserve();
     in_each(&CONCURRENT, |architecture| {
-        let store = format!("redis://{nobody}/0");
+        let store = format!("redis://{}/0", nobody.address());
         let server = serve(site.path(), architecture, &["--guestbook", "--store", &store]);
         let reply = visit(&mut server.client());
         assert_eq!((reply.status, reply.field("retry-after")), (503, Some("1")), "{architecture}");
@@ -127,9 +127,9 @@ fn a_store_that_is_not_there_is_a_503_in_every_architecture() {
 #[test]
 fn an_outage_of_the_store_is_said_once() {
     let site = site(0);
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobody = Port::reserve();
     for architecture in ["event", "threaded"] {
-        let store = format!("redis://{nobody}/0");
+        let store = format!("redis://{}/0", nobody.address());
         let server = serve(site.path(), architecture, &["--guestbook", "--store", &store]);
         for _ in 0..100 {
             assert_eq!(visit(&mut server.client()).status, 503);
@@ -197,7 +197,7 @@ fn an_answer_that_has_come_is_given_although_it_is_late() {
         if architecture == "event" {
             arguments.extend(["--mechanism", how]);
         }
-        let mut server = serve(site.path(), architecture, &arguments);
+        let server = serve(site.path(), architecture, &arguments);
         let mut client = server.client();
         assert_eq!(visit(&mut client).status, 200);
         redis.pause(true);
@@ -205,10 +205,7 @@ fn an_answer_that_has_come_is_given_although_it_is_late() {
             "POST /guestbook HTTP/1.1\r\nHost: test\r\nContent-Length: 18\r\n\
              Content-Type: application/x-www-form-urlencoded\r\n\r\nguest-remarks=late",
         );
-        server.wait_until("the post", |statistics| statistics["requests"] == 2);
-        // What a pass of the loop has asked for leaves before the next one answers.
-        server.statistics();
-        server.statistics();
+        redis.wait_until_asked();
         server.signal(Signal::STOP);
         redis.pause(false);
         // Longer than a store may be silent (5 s).

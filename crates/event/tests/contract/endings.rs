@@ -2,10 +2,7 @@
 
 use crate::{rig::Rig, subject::Subject};
 use pollux_event::{Capabilities, Interest, Mechanism, Readiness};
-use pollux_testkit::{
-    Pair, drain, fill,
-    pairs::{End, closed_address},
-};
+use pollux_testkit::{Pair, Port, drain, fill, pairs::End};
 use rustix::{
     io::Errno,
     net::{AddressFamily, Shutdown, SocketFlags, SocketType, sockopt},
@@ -94,7 +91,8 @@ fn connecting(to: SocketAddr) -> OwnedFd {
 
 pub fn refused_connection<M: Mechanism>(subject: &Subject) {
     let mut rig = Rig::<M>::new(subject);
-    let socket = connecting(closed_address());
+    let nobody = Port::reserve();
+    let socket = connecting(nobody.address());
     let token = rig.add_fd(&socket, Interest::WRITE);
     let found = rig.expect_writable(token);
     assert!(found.is_writable(), "{found:?}");

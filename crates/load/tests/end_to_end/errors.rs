@@ -2,6 +2,7 @@
 
 use super::{Server, closed, open, run};
 use pollux_load::{config::Pace, schedule::Arrivals};
+use pollux_testkit::Port;
 use std::{net::TcpListener, sync::atomic::AtomicBool, time::Duration};
 
 /// All of 12 requests end in this error, in both loops.
@@ -53,9 +54,10 @@ fn timeout_of_the_handshake() {
 
 #[test]
 fn refused() {
-    let server = Server::good("x");
-    let mut config = open(&server, 12);
-    drop(server);
+    let nobody = Port::reserve();
+    let mut config = open(&Server::good("x"), 12);
+    let url = format!("http://{}/", nobody.address()).parse().unwrap();
+    config.urls = vec![(url, 1.0)];
     let report = run(&config);
     assert_eq!(report.errors["refused"], 12, "{:?}", report.errors);
     assert_eq!((report.requests.sent, report.connections.failed), (0, 12));

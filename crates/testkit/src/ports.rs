@@ -1,0 +1,57 @@
+//! Ports of loopback that nobody else is given.
+
+use socket2::{Domain, Socket, Type};
+use std::net::{Ipv4Addr, SocketAddr};
+
+/// A port of 127.0.0.1 at which nobody listens.
+///
+/// As long as this value lives, the kernel gives the port to nobody who leaves the choice to it. Who
+/// asks for it by its number and with SO_REUSEADDR, as servers do, has it: bind(2) allows that for as
+/// long as nobody listens.
+#[derive(Debug)]
+pub struct Port {
+    socket: Socket,
+}
+
+impl Port {
+    /// One that the kernel chooses.
+    pub fn reserve() -> Self {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        socket.set_reuse_address(true).expect("set SO_REUSEADDR");
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        socket.bind(&any.into()).expect("bind to a free port");
+        Self { socket }
+    }
+
+    /// It, with its host.
+    pub fn address(&self) -> SocketAddr {
+        let address = self.socket.local_addr().expect("the socket's address");
+        address.as_socket().expect("an address of IPv4")
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u16 {
+        self.address().port()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        io::ErrorKind,
+        net::{TcpListener, TcpStream},
+    };
+
+    #[test]
+    fn nobody_is_there_until_somebody_asks_for_it() {
+        let port = Port::reserve();
+        let refused = TcpStream::connect(port.address()).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+        // Twice, as a server that is started again.
+        for _ in 0..2 {
+            let _listener = TcpListener::bind(port.address()).unwrap();
+            TcpStream::connect(port.address()).unwrap();
+        }
+    }
+}
