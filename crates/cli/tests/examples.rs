@@ -147,8 +147,9 @@ fn run(command: &str, address: &str) -> Vec<(String, Output)> {
 #[test]
 fn a_generator_of_each_example_is_answered() {
     let site = folder();
-    let server =
-        Serve::start(env!("CARGO_BIN_EXE_pollux"), &site.path().join("site"), &["--workers", "3"]);
+    // Who holds connections until all are there is silent on the first for some time.
+    let arguments = ["--workers", "3", "--header-timeout", "300s"];
+    let server = Serve::start(env!("CARGO_BIN_EXE_pollux"), &site.path().join("site"), &arguments);
     for (command, at_least) in [("load", 8), ("idle", 3)] {
         let all = run(command, server.address());
         assert!(all.len() >= at_least, "only {all:?}");

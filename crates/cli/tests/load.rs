@@ -289,7 +289,7 @@ fn no_descriptor_is_a_kind_of_its_own_with_advice() {
     let limited = |more: &str| {
         let binary = env!("CARGO_BIN_EXE_pollux");
         let script = format!(
-            "ulimit -n 80 && exec {binary} load {url} --rate 1000 --requests 100 --timeout 500ms \
+            "ulimit -n 80 && exec {binary} load {url} --rate 1000 --requests 100 --timeout 3s \
              --max-lag 1h {more}"
         );
         Command::new("sh").args(["-c", &script]).output().unwrap()
@@ -342,6 +342,8 @@ fn sigint_prints_what_was_measured() {
         server.url("/x").to_string().as_str(),
         "--rate",
         "200",
+        "--connections",
+        "1",
         "--duration",
         "60",
         "--json",
@@ -364,7 +366,8 @@ fn sigint_prints_what_was_measured() {
     assert!(interrupted_at.elapsed() < Duration::from_secs(20));
     let document: Value = serde_json::from_str(&line).unwrap();
     assert_eq!(document["interrupted"], true);
-    assert!(document["requests"]["completed"].as_u64().unwrap() >= 30, "{line}");
+    // Each on the one connection was sent when the one before it had been answered.
+    assert!(document["requests"]["completed"].as_u64().unwrap() >= 39, "{line}");
 }
 
 #[test]
@@ -372,6 +375,7 @@ fn an_hdr_log_is_written_with_an_interval_a_second() {
     let server = Server::good("hello");
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("run.hlog");
+    let started_at = Instant::now();
     let out = load(&[
         server.url("/x").to_string().as_str(),
         "--rate",
@@ -387,7 +391,8 @@ fn an_hdr_log_is_written_with_an_interval_a_second() {
     // V2, deflated: the cookie's first bytes in Base64.
     let latency = log.lines().filter(|line| !line.starts_with(['#', 'T', '"']));
     let latency: Vec<_> = latency.collect();
-    assert!((2..=4).contains(&latency.len()), "{log}");
+    let most = started_at.elapsed().as_secs() as usize + 2;
+    assert!((2..=most).contains(&latency.len()), "{log}");
     assert!(latency.iter().all(|line| line.contains(",HISTFAAA")), "{log}");
     assert_eq!(log.matches("Tag=service,").count(), latency.len());
 }
@@ -438,16 +443,19 @@ fn a_server_stopped_for_a_second_shows_in_the_open_loop_alone() {
     use rustix::process::Signal;
     let site = tempfile::tempdir().unwrap();
     std::fs::write(site.path().join("a"), "x").unwrap();
-    let server = pollux_testkit::serve::Serve::start(
+    let mut server = pollux_testkit::serve::Serve::start(
         env!("CARGO_BIN_EXE_pollux"),
         site.path(),
         &["--mechanism", "epoll"],
     );
     let url = format!("http://{}/a", server.address());
-    let stopped = |how: &[&str]| -> Value {
-        let arguments = [&["load", &url, "--duration", "2s", "--json"], how, &PATIENT].concat();
+    let mut stopped = |how: &[&str]| -> Value {
+        let before = server.statistics()["requests"].as_u64().unwrap();
+        let arguments = [&["load", &url, "--duration", "3s", "--json"], how, &PATIENT].concat();
         let child = pollux(&arguments).stdout(Stdio::piped()).spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(600));
+        server.wait_until("the run to be under way", |now| {
+            now["requests"].as_u64() > Some(before + 50)
+        });
         server.signal(Signal::STOP);
         std::thread::sleep(Duration::from_secs(1));
         server.signal(Signal::CONT);
@@ -458,14 +466,15 @@ fn a_server_stopped_for_a_second_shows_in_the_open_loop_alone() {
     let closed = stopped(&["--connections", "4"]);
     assert!(server.stop().0.success());
     let of = |document: &Value, quantile: &str| document["latency_us"][quantile].as_f64().unwrap();
-    // Half of the 400 requests were due while it stood, and waited for half a second on average.
+    // A third of the 600 requests were due while it stood, and waited for half a second on average.
     assert!(of(&open, "p90") > 500_000.0, "{open}");
-    assert!(of(&open, "mean") > 150_000.0, "{open}");
+    assert!(of(&open, "mean") > 100_000.0, "{open}");
     assert_eq!((&open["omitted_requests"], &open["notes"]), (&0.into(), &serde_json::json!([])));
-    // Four requests of some thousands were slow.
+    // Four requests of some thousands were slow; as many as a second has are not among them.
     assert!(of(&closed, "max") > 900_000.0, "{closed}");
-    assert!(of(&closed, "p99") < of(&open, "p90") / 2.0, "{closed}");
-    assert!(closed["omitted_requests"].as_u64().unwrap() > 400, "{closed}");
+    assert!(of(&closed, "p90") < of(&open, "p90") / 2.0, "{closed}");
+    let answered = closed["requests"]["completed"].as_u64().unwrap();
+    assert!(closed["omitted_requests"].as_u64().unwrap() > answered / 10, "{closed}");
     assert!(closed["notes"][0].as_str().unwrap().contains("--rate"), "{closed}");
 }
 
@@ -475,7 +484,7 @@ fn nginx_serves_both_loops() {
         eprintln!("skipped: no nginx here");
         return;
     };
-    let url = format!("http://127.0.0.1:{}/file", nginx.port);
+    let url = format!("http://{}/file", nginx.port.address());
     for arguments in [
         &["--rate", "300", "--requests", "150"][..],
         &["--rate", "300", "--requests", "150", "--close", "reset", "--idle", "20"],
@@ -505,7 +514,7 @@ fn nginx_serves_both_loops() {
 
 struct Nginx {
     process: std::process::Child,
-    port: u16,
+    port: pollux_testkit::Port,
     _directory: tempfile::TempDir,
 }
 
@@ -513,7 +522,7 @@ impl Nginx {
     fn start() -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path();
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = pollux_testkit::Port::reserve();
         std::fs::write(root.join("file"), "x".repeat(6000)).unwrap();
         let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
             .map(|name| format!("{name}_temp_path {}/{name};", root.display()))
@@ -522,8 +531,9 @@ impl Nginx {
             "daemon off; master_process off; worker_processes 1; pid {0}/pid; error_log {0}/error;\n\
              events {{ worker_connections 512; }}\n\
              http {{ access_log off; keepalive_requests 1000000; {temporary}\n\
-             server {{ listen 127.0.0.1:{port}; root {0}; }} }}\n",
-            root.display()
+             server {{ listen {1}; root {0}; }} }}\n",
+            root.display(),
+            port.address()
         );
         std::fs::write(root.join("nginx.conf"), configuration).unwrap();
         let process = ["nginx", "/usr/sbin/nginx"].iter().find_map(|name| {
@@ -535,7 +545,7 @@ impl Nginx {
         })?;
         let nginx = Self { process, port, _directory: directory };
         let deadline = Instant::now() + Duration::from_secs(20);
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+        while std::net::TcpStream::connect(nginx.port.address()).is_err() {
             assert!(Instant::now() < deadline, "nginx does not listen");
             std::thread::sleep(Duration::from_millis(10));
         }

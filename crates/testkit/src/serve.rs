@@ -96,6 +96,25 @@ impl Serve {
         rustix::process::kill_process(pid, signal).expect("the server runs");
     }
 
+    /// Sends it a signal and waits until it has taken that: of two alike that wait at the same time
+    /// the kernel keeps one.
+    pub fn signal_and_wait(&self, signal: rustix::process::Signal) {
+        self.signal(signal);
+        let started_at = Instant::now();
+        while self.is_pending(signal) {
+            assert!(started_at.elapsed() < PATIENCE, "the server does not take {signal:?}");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Whether a signal for the whole process waits to be taken.
+    fn is_pending(&self, signal: rustix::process::Signal) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("ShdPnd:")).unwrap();
+        let pending = u64::from_str_radix(line.trim(), 16).unwrap();
+        pending >> (signal.as_raw() - 1) & 1 == 1
+    }
+
     /// Its present statistics (SIGUSR1).
     pub fn statistics(&mut self) -> Value {
         self.signal(rustix::process::Signal::USR1);

@@ -215,8 +215,8 @@ fn who_may_not_accept_does_not_spin() {
         tree::until("it is said", || server.said().contains("accepting pauses"));
         let count =
             |now: serde_json::Value| now["system_calls"]["accept4"]["count"].as_u64().unwrap_or(0);
-        let before = count(server.statistics());
         let started_at = Instant::now();
+        let before = count(server.statistics());
         thread::sleep(Duration::from_millis(500));
         let calls = count(server.statistics()) - before;
         let most = 2 + started_at.elapsed().as_secs();

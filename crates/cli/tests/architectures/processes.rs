@@ -6,6 +6,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::{
     collections::BTreeSet,
     panic,
+    path::Path,
     process::Command,
     sync::atomic::{AtomicBool, Ordering::SeqCst},
     thread,
@@ -55,11 +56,13 @@ fn a_child_that_is_killed_takes_nobody_with_it() {
     in_each(&PROCESSES, |architecture| {
         let is_pool = architecture == "preforked";
         let arguments: &[&str] = if is_pool { &["--pool", "6"] } else { &[] };
-        let server = serve(site.path(), architecture, arguments);
+        let mut server = serve(site.path(), architecture, arguments);
         let mut held: Vec<_> = (0..3).map(|_| server.client()).collect();
         for client in &mut held {
             assert_eq!(client.get("/").text(), "hello");
         }
+        // Who is killed before its next wait takes along what it has counted since the last one.
+        server.wait_until("all to be counted", |now| now["requests"] == 3);
         let is_over = AtomicBool::new(false);
         let address = server.address().to_owned();
         thread::scope(|scope| {
@@ -167,6 +170,13 @@ fn no_child_outlives_a_parent_that_is_killed() {
     });
 }
 
+/// The process that has the access log open.
+fn who_writes(server: &Serve, log: &Path) -> Option<u32> {
+    let log = log.to_str().unwrap();
+    let mut children = tree::children(server.pid()).into_iter();
+    children.find(|&pid| tree::descriptors(pid).values().any(|name| name == log))
+}
+
 /// Who writes the access log is killed: another does, and no line is lost.
 #[test]
 fn the_logs_process_is_replaced() {
@@ -180,12 +190,7 @@ fn the_logs_process_is_replaced() {
             assert_eq!(client.reply().text(), "hello");
             assert!(client.is_closed());
         };
-        let writer = || {
-            tree::children(server.pid()).into_iter().find(|&pid| {
-                let log = log.to_str().unwrap();
-                tree::descriptors(pid).values().any(|name| name == log)
-            })
-        };
+        let writer = || who_writes(&server, &log);
         get();
         tree::until("its line is there", || {
             std::fs::read_to_string(&log).is_ok_and(|text| text.lines().count() == 1)
@@ -212,17 +217,11 @@ fn lines_that_wait_for_a_writer_are_written_at_the_end() {
     in_each(&PROCESSES, |architecture| {
         let log = site.path().join(format!("late-{architecture}"));
         let server = serve(site.path(), architecture, &["--access-log", log.to_str().unwrap()]);
-        let who_writes = || {
-            tree::children(server.pid()).into_iter().find(|&pid| {
-                let log = log.to_str().unwrap();
-                tree::descriptors(pid).values().any(|name| name == log)
-            })
-        };
         // After the sixth it takes 1.6 s until another comes.
         for _ in 0..6 {
             let mut writer = None;
             tree::until("somebody writes", || {
-                writer = who_writes();
+                writer = who_writes(&server, &log);
                 writer.is_some()
             });
             let writer = writer.unwrap();

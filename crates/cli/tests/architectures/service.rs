@@ -1,6 +1,6 @@
 //! What all of them do alike.
 
-use crate::{ALL, CONCURRENT, LAST, content, in_each, serve, site, stop};
+use crate::{ALL, CONCURRENT, LAST, content, in_each, serve, site, stop, tree};
 use pollux_testkit::{http::Client, serve::describe};
 use rustix::process::Signal;
 use std::{
@@ -128,13 +128,17 @@ fn only_an_iterative_server_waits_for_a_slow_client() {
         let header = if is_iterative { "2s" } else { "300s" };
         let arguments = ["--header-timeout", header, "--grace", "1ms"];
         let server = serve(site.path(), architecture, &arguments);
+        let started_at = Instant::now();
         let mut slow = server.client();
         slow.send("GET / HT");
         let mut other = server.client();
         other.send(LAST);
         if is_iterative {
             other.socket().set_read_timeout(Some(Duration::from_millis(500))).unwrap();
-            assert!(other.socket().read(&mut [0; 1]).is_err(), "it served two at a time");
+            let is_served = other.socket().peek(&mut [0; 1]).is_ok();
+            // Where this test came to it late, the time of the slow one may be over.
+            let is_turn = started_at.elapsed() >= Duration::from_secs(2);
+            assert!(!is_served || is_turn, "it served two at a time");
             // Nothing is lost: its turn comes when the time of the slow one is over.
             other.socket().set_read_timeout(Some(Duration::from_secs(30))).unwrap();
             assert_eq!(slow.reply().status, 408);
@@ -162,6 +166,10 @@ fn whom_nobody_can_serve_yet_waits_and_is_not_lost() {
         late[0].socket().set_read_timeout(Some(Duration::from_millis(200))).unwrap();
         assert!(late[0].socket().read(&mut [0; 1]).is_err(), "{architecture}: a third one");
         late[0].socket().set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        if !has_pool {
+            // Else there may be room again before whoever accepts has looked.
+            tree::until("it is said", || server.said().contains("(Said once.)"));
+        }
         drop(held);
         for client in &mut late {
             assert_eq!(client.reply().text(), "hello", "{architecture}");
@@ -215,7 +223,7 @@ fn a_stop_ends_everything_when_its_time_is_over() {
             stuck.send("GET /large HTTP/1.1\r\nHost: test\r\n\r\n");
             stuck.socket().read_exact(&mut [0; 100]).unwrap();
             let started_at = Instant::now();
-            server.signal(Signal::TERM);
+            server.signal_and_wait(Signal::TERM);
             if is_asked_twice {
                 thread::sleep(Duration::from_millis(100));
                 assert!(server.is_running(), "{architecture}");

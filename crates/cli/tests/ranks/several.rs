@@ -43,7 +43,7 @@ fn run(mut command: Command, arguments: &[&str]) -> Value {
 pub(crate) fn four_hosts(launcher: Launcher) {
     let network = Network::new();
     let address = network.serve();
-    let urls: Vec<_> = [20, 60, 180].map(|ms| format!("http://{address}/{ms}")).to_vec();
+    let urls: Vec<_> = [100, 300, 900].map(|ms| format!("http://{address}/{ms}")).to_vec();
     let arguments = [
         &["load", "--json", "--max-lag", "1h", "--seed", "5", "--arrivals", "poisson"],
         &["--rate", "200", "--requests", "600", "--idle", "40"][..],
@@ -63,7 +63,7 @@ pub(crate) fn four_hosts(launcher: Launcher) {
     for key in ["count", "p50", "p90"] {
         let (one, four) = (&one["latency_us"][key], &four["latency_us"][key]);
         let (one, four) = (one.as_f64().unwrap(), four.as_f64().unwrap());
-        // Two thirds of the replies come at 20 and 60 ms, the rest at 180: what varies is the load of
+        // Two thirds of the replies come at 100 and 300 ms, the rest at 900: what varies is the load of
         // the machine that tests.
         assert!((one / four).log2().abs() < 1.0, "{key}: {one} alone, {four} by four");
     }
@@ -90,7 +90,8 @@ pub(crate) fn four_hosts_hold(launcher: Launcher) {
     let site = tempfile::tempdir().unwrap();
     let mut server = network.on(254, POLLUX);
     server.args(["serve", "--json", "--workers", "8", "--mechanism", "epoll"]);
-    server.args(["--listen", "10.77.0.254:8080"]).arg(site.path());
+    // Those that came first are silent for as long as a busy machine takes to make the others.
+    server.args(["--header-timeout", "300s", "--listen", "10.77.0.254:8080"]).arg(site.path());
     let mut server = spawn(server);
     let mut line = String::new();
     let mut said = std::io::BufReader::new(server.stdout.take().unwrap());

@@ -36,7 +36,8 @@ fn flood(mut server: Serve, connections: usize, held: std::ops::RangeInclusive<u
 fn above_the_connection_limit_the_others_wait_their_turn() {
     for mechanism in ["epoll-et", "epoll", "poll"] {
         let site = site(0);
-        let arguments = ["--max-connections", "20", "--mechanism", mechanism];
+        let arguments =
+            ["--max-connections", "20", "--mechanism", mechanism, "--header-timeout", "300s"];
         flood(serve(site.path(), &arguments), 70, 20..=20);
     }
 }
@@ -45,7 +46,8 @@ fn above_the_connection_limit_the_others_wait_their_turn() {
 fn without_descriptors_it_keeps_serving_those_it_has() {
     for mechanism in ["epoll-et", "epoll"] {
         let site = site(0);
-        let arguments = ["--max-connections", "1000", "--mechanism", mechanism];
+        let arguments =
+            ["--max-connections", "1000", "--mechanism", mechanism, "--header-timeout", "300s"];
         let server = Serve::start_limited(64, BINARY, site.path(), &arguments);
         // It must be in the cache: without a descriptor no file can be opened.
         assert_serves(&server);
@@ -76,7 +78,8 @@ fn select_takes_as_many_as_it_can_and_the_others_wait() {
         return;
     }
     let site = site(0);
-    let mut server = serve(site.path(), &["--mechanism", "select"]);
+    let arguments = ["--mechanism", "select", "--header-timeout", "300s"];
+    let mut server = serve(site.path(), &arguments);
     let clients: Vec<Client> = (0..1_200).map(|_| server.client()).collect();
     let count = |s: &serde_json::Value, name: &str| s["connections"][name].as_u64().unwrap();
     let full = server.wait_until("as many as fit to be there", |s| count(s, "open") > 900);
@@ -123,7 +126,8 @@ fn an_idle_connection_costs_at_most_64_bytes() {
         return;
     }
     let site = site(0);
-    let mut server = serve(site.path(), &["--mechanism", "epoll-et"]);
+    let arguments = ["--mechanism", "epoll-et", "--keep-alive", "300s"];
+    let mut server = serve(site.path(), &arguments);
     let keep_alive = || {
         let mut client = server.client();
         assert_eq!(client.get("/").text(), INDEX);
