@@ -105,7 +105,8 @@ fn what_the_server_drops_is_opened_again() {
     });
     let report = pool.stop().unwrap();
     assert_eq!((report.dropped, report.opened), (20, 70));
-    assert_eq!(server.seen.connections(), 70);
+    // The kernel has made the last ones before the server accepts them.
+    wait_until("all 70 are accepted", || server.seen.connections() == 70);
 }
 
 #[test]
@@ -134,7 +135,9 @@ fn a_server_that_never_stops_sending_holds_up_nothing() {
             }
         });
         let mut plan = plan(&server, 3, kind);
-        plan.timeout = Duration::from_millis(100);
+        if kind == IdleKind::AfterRequest {
+            plan.timeout = Duration::from_millis(100);
+        }
         let pool = IdlePool::start(&plan, 20_000).unwrap();
         wait_until("all three have come as far as they can", || {
             let report = pool.report();
@@ -142,7 +145,7 @@ fn a_server_that_never_stops_sending_holds_up_nothing() {
         });
         let (done, stopped) = mpsc::channel();
         std::thread::spawn(move || done.send(pool.stop().unwrap()));
-        let report = stopped.recv_timeout(Duration::from_secs(5)).expect("a stop is noticed");
+        let report = stopped.recv_timeout(Duration::from_secs(30)).expect("a stop is noticed");
         assert!(report.failed == 0 || kind == IdleKind::AfterRequest, "{report:?}");
     }
 }
@@ -153,7 +156,7 @@ fn several_file_tables_hold_more_than_one() {
     // As if the limit were 84: each table has room for 20.
     let pool = hold(&plan(&server, 50, IdleKind::Connect), 84);
     assert_eq!(pool.stop().unwrap().held, 50);
-    assert_eq!(server.seen.connections(), 50);
+    wait_until("all 50 are accepted", || server.seen.connections() == 50);
 
     let error = IdlePool::start(&plan(&server, 1_000_000, IdleKind::Connect), 84).unwrap_err();
     assert!(error.to_string().contains("ulimit -Hn"), "{error}");

@@ -13,7 +13,13 @@ use pollux_load::{
     schedule::{Arrivals, Length},
 };
 use server::Server;
-use std::{sync::atomic::AtomicBool, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
+};
 
 /// A connection per request, 200 a second, so many of them. Lag is not judged: tests run on busy
 /// machines.
@@ -149,19 +155,29 @@ fn threads_and_clients_share_one_schedule() {
 
 #[test]
 fn an_interrupt_ends_the_run_with_what_was_measured() {
-    let server = Server::start(|mut peer| {
-        // Every other connection hangs.
-        if peer.number % 2 == 0 { peer.serve("x") } else { peer.hang() }
+    let answered = Arc::new(AtomicBool::new(false));
+    let server = Server::start({
+        let answered = answered.clone();
+        move |mut peer| {
+            // Every other connection is not answered.
+            let is_answered = peer.number % 2 == 0 && peer.request().is_some();
+            if is_answered {
+                peer.reply(200, "x");
+            }
+            // Until the generator closes, which has its reply then.
+            peer.hang();
+            answered.fetch_or(is_answered, SeqCst);
+        }
     });
     let stop = AtomicBool::new(false);
     let mut config = open(&server, 1);
     config.length = Length::Duration(Duration::from_secs(60));
     let report = std::thread::scope(|scope| {
         scope.spawn(|| {
-            while server.seen.heads().len() < 40 {
+            while server.seen.heads().len() < 40 || !answered.load(SeqCst) {
                 std::thread::sleep(Duration::from_millis(5));
             }
-            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            stop.store(true, SeqCst);
         });
         run_until(&config, &stop)
     });
