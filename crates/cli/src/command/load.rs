@@ -58,8 +58,8 @@ when it is answered; with neither 100 requests a second are sent. -q is the rate
 of all connections together, as oha has it (hey: of each).
 
 Exit status:
-  0  the run was valid and some request succeeded, those that failed are counted;
-     or it was interrupted before any was answered or had failed
+  0  the run was valid and some request succeeded, those that failed are
+     counted; or it was interrupted before any was answered or had failed
   1  it could not be made, or was interrupted before it began
   2  the command line was not understood, contradicts itself, or names a file
      that cannot be read
