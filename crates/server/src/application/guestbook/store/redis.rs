@@ -144,19 +144,23 @@ impl RedisStore {
     /// it is left alone.
     fn connection(&mut self, outside: &mut Outside, now: u32) -> Option<LinkId> {
         let StoreConnections::Pooled(most) = self.policy else { return self.dial(outside, now) };
-        let waiting = |link: &LinkId| self.get(*link).map_or(0, |c| c.session.under_way());
-        let least = self.pool.iter().copied().min_by_key(waiting);
+        let least = self.pool.iter().copied().min_by_key(|&link| self.under_way(link));
         if let Some(link) = least
-            && (waiting(&link) == 0 || self.pool.len() >= most.get())
+            && (self.under_way(link) == 0 || self.pool.len() >= most.get())
         {
             return Some(link);
         }
         // Where no further one can be had, those that are there have room.
         self.dial(outside, now).or_else(|| {
             let is_connected = |link: &LinkId| self.get(*link).is_some_and(|c| c.is_connected);
-            let waiting = |link: &LinkId| self.get(*link).map_or(0, |c| c.session.under_way());
-            self.pool.iter().copied().filter(is_connected).min_by_key(waiting)
+            let connected = self.pool.iter().copied().filter(is_connected);
+            connected.min_by_key(|&link| self.under_way(link))
         })
+    }
+
+    /// How many requests are under way on a connection.
+    fn under_way(&self, link: LinkId) -> usize {
+        self.get(link).map_or(0, |connection| connection.session.under_way())
     }
 
     /// A new connection, unless the server is left alone or has no known address.
