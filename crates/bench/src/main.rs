@@ -1,4 +1,5 @@
-//! `make bench`: Pollux beside the floor, nginx, h2o and lighttpd; `pollux load` beside wrk.
+//! `make bench`: Pollux beside the floor, nginx, h2o and lighttpd; its pools beside a floor of threads;
+//! `pollux load` beside wrk.
 //!
 //! All servers run at once, one worker each, pinned to one CPU; the generator, pinned to the
 //! other, drives one at a time. Each round measures every variant once, odd rounds in reverse
@@ -41,8 +42,8 @@ struct Args {
     /// Where result.json and table.txt go [default: results/bench-TIME]
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Only these parts: server, idle, generator, against
-    #[arg(long, value_delimiter = ',', default_value = "server,idle,generator")]
+    /// Only these parts: server, pools, idle, generator, against
+    #[arg(long, value_delimiter = ',', default_value = "server,pools,idle,generator")]
     parts: Vec<String>,
     /// Another build of pollux, compared with this one in a part of its own, `against`; the goal is
     /// that this one costs no more
@@ -78,12 +79,15 @@ fn main() -> anyhow::Result<ExitCode> {
     let place = Place {
         pollux: release.join("pollux"),
         floor: release.join("examples/floor"),
+        floor_threads: release.join("examples/floor_threads"),
         against: args.against,
         documents,
         scratch: scratch.path().to_owned(),
         cpu: args.server_cpu,
     };
-    for program in [&place.pollux, &place.floor].into_iter().chain(&place.against) {
+    for program in
+        [&place.pollux, &place.floor, &place.floor_threads].into_iter().chain(&place.against)
+    {
         anyhow::ensure!(program.is_file(), "{} is not built: run `make bench`", program.display());
     }
     let setup = Setup {
@@ -101,6 +105,9 @@ fn main() -> anyhow::Result<ExitCode> {
     let wants = |part: &str| args.parts.iter().any(|wanted| wanted == part);
     if wants("server") {
         scenario::server(&setup, &mut goals, &mut tables, &mut raw)?;
+    }
+    if wants("pools") {
+        scenario::pools(&setup, &mut tables, &mut raw)?;
     }
     if wants("against") {
         anyhow::ensure!(setup.place.against.is_some(), "--parts against needs --against BINARY");

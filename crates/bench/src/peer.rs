@@ -2,11 +2,12 @@
 //!
 //! Those that are not ours are set up as in the laboratory's experiments ([`pollux_lab::peer`]).
 
-use crate::process::Running;
+use crate::{process::Running, scenario::CONNECTIONS};
 use anyhow::bail;
 use pollux_lab::peer;
 use serde::Serialize;
 use std::{
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -20,8 +21,14 @@ pub(crate) enum Peer {
     /// The same with a 6 KiB reply.
     #[serde(rename = "floor-6k")]
     Floor6k,
+    /// The example `floor_threads`: a bare thread for each connection.
+    FloorThreads,
     /// `pollux serve --mechanism epoll-et`.
     Pollux,
+    /// `pollux serve --architecture prethreaded`, a thread for each connection.
+    Prethreaded,
+    /// `pollux serve --architecture preforked`, a process for each connection.
+    Preforked,
     /// The same of another build.
     PolluxBefore,
     /// nginx.
@@ -38,7 +45,10 @@ impl Peer {
         match self {
             Peer::Floor => "floor",
             Peer::Floor6k => "floor-6k",
+            Peer::FloorThreads => "floor-threads",
             Peer::Pollux => "pollux",
+            Peer::Prethreaded => "prethreaded",
+            Peer::Preforked => "preforked",
             Peer::PolluxBefore => "pollux-before",
             Peer::Nginx => "nginx",
             Peer::H2o => "h2o",
@@ -56,6 +66,8 @@ pub(crate) struct Place {
     pub(crate) against: Option<PathBuf>,
     /// The example `floor`.
     pub(crate) floor: PathBuf,
+    /// The example `floor_threads`.
+    pub(crate) floor_threads: PathBuf,
     /// The document root, with `1.txt` and `6k.txt`.
     pub(crate) documents: PathBuf,
     /// For configuration files, logs and process ids.
@@ -85,11 +97,13 @@ pub(crate) fn start(peer: Peer, place: &Place) -> anyhow::Result<Running> {
     match peer {
         Peer::Floor => command.arg(&place.floor).args([address.to_string(), "1".into()]),
         Peer::Floor6k => command.arg(&place.floor).args([address.to_string(), "6144".into()]),
-        Peer::Pollux | Peer::PolluxBefore => command
-            .arg(place.binary(peer))
-            .args(["serve", "--mechanism", "epoll-et", "--workers", "1", "--keep-alive"])
-            .args(["600s", "--listen", &address.to_string()])
-            .arg(&place.documents),
+        Peer::FloorThreads => {
+            command.arg(&place.floor_threads).args([address.to_string(), CONNECTIONS.to_string()])
+        }
+        Peer::Pollux | Peer::PolluxBefore => serve(command.arg(place.binary(peer)), address, place)
+            .args(["--mechanism", "epoll-et", "--workers", "1"]),
+        Peer::Prethreaded | Peer::Preforked => serve(command.arg(&place.pollux), address, place)
+            .args(["--architecture", peer.name(), "--pool", &CONNECTIONS.to_string()]),
         Peer::Nginx | Peer::H2o | Peer::Lighttpd => {
             let there = peer::Place { documents: &place.documents, scratch: &place.scratch };
             let set_up = elsewhere(peer)?.set_up(peer::Role::Files, there)?;
@@ -100,11 +114,19 @@ pub(crate) fn start(peer: Peer, place: &Place) -> anyhow::Result<Running> {
     Running::start(peer.name(), command, address, &place.scratch)
 }
 
+/// The flags that all of ours have.
+fn serve<'c>(command: &'c mut Command, address: SocketAddr, place: &Place) -> &'c mut Command {
+    let listen = address.to_string();
+    command.args(["serve", "--keep-alive", "600s", "--listen", &listen]).arg(&place.documents)
+}
+
 /// The version line that each program prints of itself.
 pub(crate) fn version(peer: Peer, place: &Place) -> String {
     match peer {
-        Peer::Floor | Peer::Floor6k => "of this checkout".into(),
-        Peer::Pollux | Peer::PolluxBefore => first_line(place.binary(peer), "--version"),
+        Peer::Floor | Peer::Floor6k | Peer::FloorThreads => "of this checkout".into(),
+        Peer::Pollux | Peer::Prethreaded | Peer::Preforked | Peer::PolluxBefore => {
+            first_line(place.binary(peer), "--version")
+        }
         Peer::Nginx | Peer::H2o | Peer::Lighttpd => {
             elsewhere(peer).map_or_else(|error| error.to_string(), peer::Peer::version)
         }

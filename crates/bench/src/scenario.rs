@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 /// Keep-alive connections of the saturating generator.
-const CONNECTIONS: usize = 64;
+pub(crate) const CONNECTIONS: usize = 64;
 /// Idle connections held beside them.
 const IDLE: usize = 10_000;
 /// How often the memory of idle connections is measured where a goal rests on it.
@@ -62,20 +62,18 @@ fn drive(setup: &Setup, server: &Running, document: &str) -> anyhow::Result<(f64
     Ok((cpu_us / run.requests as f64, run.requests_per_s))
 }
 
-/// Server CPU per request beside the floor and the peers, small and 6 KiB documents.
-pub(crate) fn server(
-    setup: &Setup,
-    goals: &mut Vec<Goal>,
-    tables: &mut Vec<comfy_table::Table>,
-    raw: &mut Map<String, Value>,
-) -> anyhow::Result<()> {
-    for (document, length) in DOCUMENTS {
-        let floor = if length == 1 { Peer::Floor } else { Peer::Floor6k };
-        let peers = [floor, Peer::Pollux, Peer::Lighttpd, Peer::H2o, Peer::Nginx];
+/// What was measured of several servers under the same load.
+struct Measured {
+    cpu_us_per_request: Samples,
+    requests_per_s: Samples,
+}
+
+impl Measured {
+    /// Starts the `peers`, and drives one at a time for `document`.
+    fn of(setup: &Setup, document: &str, peers: &[Peer]) -> anyhow::Result<Self> {
         let servers: Vec<Running> =
             peers.iter().map(|&peer| peer::start(peer, &setup.place)).collect::<Result<_, _>>()?;
-        let mut cpu = Samples::new();
-        let mut throughput = Samples::new();
+        let (mut cpu, mut throughput) = (Samples::new(), Samples::new());
         let indices: Vec<usize> = (0..peers.len()).collect();
         // One round that does not count: caches fill, congestion windows open.
         interleave(1, &indices, |_, index| {
@@ -91,19 +89,25 @@ pub(crate) fn server(
             throughput.entry(name).or_default().push(rps);
             Ok(())
         })?;
+        Ok(Self { cpu_us_per_request: cpu, requests_per_s: throughput })
+    }
 
+    /// A row for each of the `peers`, and the raw data. The first is what all are compared with.
+    fn shown(&self, title: String, peers: &[Peer]) -> anyhow::Result<(comfy_table::Table, Value)> {
+        let Self { cpu_us_per_request: cpu, requests_per_s: throughput } = self;
+        let floor = peers[0].name();
         let mut table = comfy_table::Table::new();
         table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
         table.set_header([
-            format!("{length}-byte document, {CONNECTIONS} keep-alive"),
+            title,
             "server CPU-µs/request".into(),
             "requests/s".into(),
-            format!("CPU beside {}", floor.name()),
+            format!("CPU beside {floor}"),
         ]);
         let mut summary = Map::new();
         for peer in peers {
             let name = peer.name();
-            let beside = ratio(&cpu, name, floor.name())?;
+            let beside = ratio(cpu, name, floor)?;
             summary.insert(
                 name.into(),
                 json!({
@@ -124,27 +128,55 @@ pub(crate) fn server(
                 ),
             ]);
         }
-        tables.push(table);
+        let raw =
+            json!({ "cpu_us_per_request": cpu, "requests_per_s": throughput, "summary": summary });
+        Ok((table, raw))
+    }
+}
 
+/// Server CPU per request beside the floor and the peers, small and 6 KiB documents.
+pub(crate) fn server(
+    setup: &Setup,
+    goals: &mut Vec<Goal>,
+    tables: &mut Vec<comfy_table::Table>,
+    raw: &mut Map<String, Value>,
+) -> anyhow::Result<()> {
+    for (document, length) in DOCUMENTS {
+        let floor = if length == 1 { Peer::Floor } else { Peer::Floor6k };
+        let peers = [floor, Peer::Pollux, Peer::Lighttpd, Peer::H2o, Peer::Nginx];
+        let measured = Measured::of(setup, document, &peers)?;
+        let title = format!("{length}-byte document, {CONNECTIONS} keep-alive");
+        let (table, data) = measured.shown(title, &peers)?;
+        tables.push(table);
+        raw.insert(format!("server-{length}"), data);
+        let cpu = &measured.cpu_us_per_request;
         let better =
             if middle(&cpu["h2o"]) < middle(&cpu["lighttpd"]) { "h2o" } else { "lighttpd" };
         for (other, limit) in [(floor.name(), 1.10), ("nginx", 0.75), (better, 1.0)] {
             goals.push(Goal::at_most(
                 format!("{length}-byte document: CPU per request, epoll-et / {other}"),
                 limit,
-                ratio(&cpu, "pollux", other)?,
+                ratio(cpu, "pollux", other)?,
                 "",
             ));
         }
-        raw.insert(
-            format!("server-{length}"),
-            json!({
-                "cpu_us_per_request": cpu,
-                "requests_per_s": throughput,
-                "summary": summary,
-            }),
-        );
     }
+    Ok(())
+}
+
+/// Pools of threads and of processes, one for each connection that is kept, beside the event loop, and what
+/// bare threads cost beside a bare event loop: the part that no pool can do without.
+pub(crate) fn pools(
+    setup: &Setup,
+    tables: &mut Vec<comfy_table::Table>,
+    raw: &mut Map<String, Value>,
+) -> anyhow::Result<()> {
+    let peers = [Peer::Floor, Peer::FloorThreads, Peer::Pollux, Peer::Prethreaded, Peer::Preforked];
+    let measured = Measured::of(setup, DOCUMENTS[0].0, &peers)?;
+    let title = format!("a pool, {CONNECTIONS} keep-alive");
+    let (table, data) = measured.shown(title, &peers)?;
+    tables.push(table);
+    raw.insert("pools".into(), data);
     Ok(())
 }
 
