@@ -43,6 +43,11 @@ impl Bench<'_> {
         flags.insert("json".into(), Value::Flag(true));
         let mut program = with_flags(&self.programs.idle, &flags);
         program.push(server.address.clone().into());
+        // What the first request of its kind costs once, such as a document that a front end has to fetch,
+        // is no connection's.
+        if let Some(Value::Word(path)) = self.experiment.idle.get("path") {
+            server.ask(path)?;
+        }
         let before = Filling::look(server)?;
         let mut process = Process::spawn_with("the idle holder", &program, self.generator_turn)?;
         for trial in &mut *trials {
