@@ -6,6 +6,7 @@
  * RLIMIT_NOFILE bounds it.
  */
 #include <linux/hashtable.h>
+#include <linux/math.h>
 #include <net/sock.h>
 
 #include "internal.h"
@@ -50,7 +51,8 @@ int dp_users_init(void)
 				   sizeof(struct socket_alloc);
 
 	if (!max_user_entries)
-		max_user_entries = max(totalram_pages() / DP_SHARE * (PAGE_SIZE / cost), 1024UL);
+		max_user_entries = max(mult_frac(totalram_pages() / DP_SHARE, PAGE_SIZE, cost),
+				       1024UL);
 	return 0;
 }
 
