@@ -15,14 +15,6 @@
 /* Of a guest whose host has no time for it, a call may see fewer. */
 #define CALLS 10
 
-static void raise_descriptor_limit(void)
-{
-	struct rlimit limit = { DUPLICATES + 1000, DUPLICATES + 1000 };
-
-	if (setrlimit(RLIMIT_NOFILE, &limit))
-		test_skip("needs the right to raise RLIMIT_NOFILE");
-}
-
 /* The same file under many numbers. */
 static struct pollfd *duplicates(int fd)
 {
@@ -94,7 +86,7 @@ TEST(fairness_of_a_wait_that_finds_much)
 	int set = set_open();
 	long turns = 0;
 
-	raise_descriptor_limit();
+	raise_descriptor_limit(DUPLICATES + 1000);
 	fds = duplicates(pair.a);
 	CHECK_EQ(write(set, fds, DUPLICATES * sizeof(*fds)), DUPLICATES * sizeof(*fds));
 	make_readable(pair.b);
@@ -117,7 +109,7 @@ TEST(fairness_of_a_hinting_poll_that_forgets_much)
 	int set = set_open();
 	long turns = 0;
 
-	raise_descriptor_limit();
+	raise_descriptor_limit(DUPLICATES + 1000);
 	fds = duplicates(pair.a);
 	wait.dp_fds = fds;
 	rival = compete();

@@ -118,30 +118,38 @@ TEST(files_mptcp)
 	CHECK_EQ(waiter_join(&waiter), 1);
 }
 
+static int smc_listen(struct sockaddr_in *address)
+{
+	socklen_t length = sizeof(*address);
+	int listener;
+
+	if (system("modprobe -q smc"))
+		test_skip("no SMC here");
+	*address = (struct sockaddr_in){
+		.sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+	};
+	listener = OK(socket(AF_SMC, SOCK_STREAM | SOCK_CLOEXEC, 0));
+	OK(bind(listener, (struct sockaddr *)address, length));
+	OK(listen(listener, 8));
+	OK(getsockname(listener, (struct sockaddr *)address, &length));
+	return listener;
+}
+
 /*
  * Without a device for it SMC falls back to TCP when it connects, whose socket then is the file's,
  * but not the inode's: an interest from before must go on.
  */
 TEST(files_smc_falls_back)
 {
-	struct sockaddr_in address = {
-		.sin_family = AF_INET,
-		.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
-	};
-	socklen_t length = sizeof(address);
-	int listener, set = set_open();
+	struct sockaddr_in address;
+	int listener = smc_listen(&address), set = set_open();
 	struct pair pair;
 
-	if (system("modprobe -q smc"))
-		test_skip("no SMC here");
-	listener = OK(socket(AF_SMC, SOCK_STREAM | SOCK_CLOEXEC, 0));
-	OK(bind(listener, (struct sockaddr *)&address, length));
-	OK(listen(listener, 8));
-	OK(getsockname(listener, (struct sockaddr *)&address, &length));
 	pair.a = OK(socket(AF_SMC, SOCK_STREAM | SOCK_CLOEXEC, 0));
 	set_write(set, listener, POLLIN);
 	set_write(set, pair.a, POLLIN);
-	OK(connect(pair.a, (struct sockaddr *)&address, length));
+	OK(connect(pair.a, (struct sockaddr *)&address, sizeof(address)));
 	CHECK_EQ(set_poll_one(set, listener, LONG_MS), POLLIN);
 	pair.b = OK(accept4(listener, NULL, NULL, SOCK_CLOEXEC));
 	set_remove(set, listener);
@@ -156,23 +164,15 @@ TEST(files_smc_falls_back)
 /* A wait of 0 that finds out that there are no hints any more still reports what is ready. */
 static void smc_is_seen_at_once(int options)
 {
-	struct sockaddr_in address = {
-		.sin_family = AF_INET,
-		.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
-	};
-	socklen_t length = sizeof(address);
-	int listener, set = set_open_with(options);
+	struct sockaddr_in address;
+	int listener = smc_listen(&address), set = set_open_with(options);
 	struct pollfd ready;
 	struct pair pair;
 
-	listener = OK(socket(AF_SMC, SOCK_STREAM | SOCK_CLOEXEC, 0));
-	OK(bind(listener, (struct sockaddr *)&address, length));
-	OK(listen(listener, 8));
-	OK(getsockname(listener, (struct sockaddr *)&address, &length));
 	pair.a = OK(socket(AF_SMC, SOCK_STREAM | SOCK_CLOEXEC, 0));
 	set_write(set, pair.a, POLLIN);
 	CHECK_EQ(set_statistics(set).ds_hinted, 1);
-	OK(connect(pair.a, (struct sockaddr *)&address, length));
+	OK(connect(pair.a, (struct sockaddr *)&address, sizeof(address)));
 	pair.b = OK(accept4(listener, NULL, NULL, SOCK_CLOEXEC));
 	make_readable(pair.b);
 	ready = (struct pollfd){ pair.a, POLLIN, 0 };
@@ -184,8 +184,6 @@ static void smc_is_seen_at_once(int options)
 
 TEST(files_smc_falls_back_and_is_seen_at_once)
 {
-	if (system("modprobe -q smc"))
-		test_skip("no SMC here");
 	smc_is_seen_at_once(0);
 	smc_is_seen_at_once(DP_OPTION_TABLE);
 }

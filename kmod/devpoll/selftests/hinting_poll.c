@@ -260,20 +260,6 @@ static void *intrude(void *context)
 	return NULL;
 }
 
-static void raise_descriptor_limit(rlim_t wanted)
-{
-	struct rlimit limit;
-
-	OK(getrlimit(RLIMIT_NOFILE, &limit));
-	if (limit.rlim_cur >= wanted)
-		return;
-	limit.rlim_cur = wanted;
-	if (limit.rlim_max < wanted)
-		limit.rlim_max = wanted;
-	if (setrlimit(RLIMIT_NOFILE, &limit))
-		test_skip("needs the right to raise RLIMIT_NOFILE");
-}
-
 /* @used_again: the call names the other socket's number, which is now another file's. */
 static void sees_what_came_during_its_walk(bool used_again)
 {

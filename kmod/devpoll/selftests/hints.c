@@ -2,8 +2,6 @@
 /* How often drivers are asked: counts, not times. */
 #include "util.h"
 
-#include <sys/resource.h>
-
 #define MANY 600
 
 static struct pair many[MANY];
@@ -11,14 +9,9 @@ static struct pair many[MANY];
 static int many_open(int options, int count)
 {
 	static struct pollfd changes[MANY];
-	struct rlimit limit;
 	int set;
 
-	OK(getrlimit(RLIMIT_NOFILE, &limit));
-	limit.rlim_cur = limit.rlim_max;
-	OK(setrlimit(RLIMIT_NOFILE, &limit));
-	if (limit.rlim_cur < 2 * MANY + 50)
-		test_skip("RLIMIT_NOFILE is below %d", 2 * MANY + 50);
+	raise_descriptor_limit(2 * MANY + 50);
 	set = set_open_with(options);
 	for (int i = 0; i < count; i++) {
 		many[i] = unix_pair(SOCK_STREAM);

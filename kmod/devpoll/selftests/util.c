@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 
@@ -178,6 +179,20 @@ void sleep_ms(long ms)
 
 	while (nanosleep(&nap, &nap) && errno == EINTR)
 		;
+}
+
+void raise_descriptor_limit(unsigned long wanted)
+{
+	struct rlimit limit;
+
+	OK(getrlimit(RLIMIT_NOFILE, &limit));
+	if (limit.rlim_cur >= wanted)
+		return;
+	limit.rlim_cur = wanted;
+	if (limit.rlim_max < wanted)
+		limit.rlim_max = wanted;
+	if (setrlimit(RLIMIT_NOFILE, &limit))
+		test_skip("needs the right to raise RLIMIT_NOFILE");
 }
 
 static void *waiter_run(void *context)

@@ -33,6 +33,9 @@ void fill(int fd);
 long now_ms(void);
 void sleep_ms(long ms);
 
+/* RLIMIT_NOFILE of at least this for the length of a test; skips without the right to raise it. */
+void raise_descriptor_limit(unsigned long wanted);
+
 /* A thread that waits on a set, and what came of it. */
 struct waiter {
 	pthread_t thread;
