@@ -56,9 +56,12 @@ int set_update_poll(int set, const struct pollfd *changes, int nchanges, struct 
 short set_poll_one(int set, int fd, int timeout)
 {
 	struct pollfd results[4];
+	long begun = now_ms();
 
 	CHECK_EQ(OK(set_poll(set, results, 4, timeout)), 1);
 	CHECK_EQ(results[0].fd, fd);
+	/* When a time is over there is a last look: it finds what the wait was not woken for. */
+	CHECK(timeout <= 0 || now_ms() - begun < timeout);
 	return results[0].revents;
 }
 
@@ -198,10 +201,12 @@ void raise_descriptor_limit(unsigned long wanted)
 static void *waiter_run(void *context)
 {
 	struct waiter *waiter = context;
+	long begun = now_ms();
 
 	waiter->tid = syscall(SYS_gettid);
 	waiter->result = set_poll(waiter->set, waiter->results, waiter->room, waiter->timeout);
 	waiter->error = errno;
+	waiter->time_was_over = waiter->timeout > 0 && now_ms() - begun >= waiter->timeout;
 	waiter->done = 1;
 	return NULL;
 }
@@ -264,6 +269,8 @@ void waiter_is_asleep(struct waiter *waiter)
 int waiter_join(struct waiter *waiter)
 {
 	CHECK_EQ(pthread_join(waiter->thread, NULL), 0);
+	/* As in set_poll_one(). */
+	CHECK(waiter->result <= 0 || !waiter->time_was_over);
 	errno = waiter->error;
 	return waiter->result;
 }

@@ -13,7 +13,7 @@ void set_remove(int set, int fd);
 int set_poll(int set, struct pollfd *results, int room, int timeout);
 int set_update_poll(int set, const struct pollfd *changes, int nchanges, struct pollfd *results,
 		    int room, int timeout);
-/* The one result of a wait that must give exactly one, for this descriptor. */
+/* The one result of a wait that must give exactly one, for this descriptor, in its time. */
 short set_poll_one(int set, int fd, int timeout);
 void set_poll_none(int set, int timeout);
 struct dvpoll_statistics set_statistics(int set);
@@ -43,6 +43,7 @@ struct waiter {
 	int room;
 	struct pollfd results[16];
 	int result, error;
+	bool time_was_over;
 	volatile int done;
 	volatile pid_t tid;
 };
@@ -52,6 +53,7 @@ void waiter_start_with_room(struct waiter *waiter, int set, int room, int timeou
 void thread_is_asleep(pid_t tid);
 void process_is_asleep(pid_t pid);
 void waiter_is_asleep(struct waiter *waiter);
+/* What the wait returned; with results, it must have done so before its time was over. */
 int waiter_join(struct waiter *waiter);
 
 /* A module parameter for the length of a test; skips without the right to write it. */
