@@ -278,13 +278,18 @@ TEST(closing_a_set_while_a_thread_waits)
 
 TEST(closing_a_socket_while_a_thread_waits)
 {
-	struct pair pair = unix_pair(SOCK_STREAM);
+	struct pair pair = unix_pair(SOCK_STREAM), other = unix_pair(SOCK_STREAM);
 	struct waiter waiter;
 	int set = set_open();
 
 	set_write(set, pair.a, POLLIN);
-	waiter_start(&waiter, set, LONG_MS / 10);
+	set_write(set, other.a, POLLIN);
+	waiter_start(&waiter, set, LONG_MS);
 	waiter_is_asleep(&waiter);
 	close(pair.a);
-	CHECK_EQ(waiter_join(&waiter), 0);
+	sleep_ms(SHORT_MS);
+	waiter_is_asleep(&waiter);
+	make_readable(other.b);
+	CHECK_EQ(waiter_join(&waiter), 1);
+	CHECK_EQ(waiter.results[0].fd, other.a);
 }

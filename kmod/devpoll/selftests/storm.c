@@ -235,7 +235,8 @@ TEST(storm_leaves_no_inodes)
 			pair_close(other);
 	}
 	CHECK(before > 0);
-	for (int i = 0; i < 100 && inodes() > before + ROUNDS / 10; i++)
+	for (long end = now_ms() + LONG_MS;
+	     inodes() > before + ROUNDS / 10 && now_ms() < end;)
 		sleep_ms(20);
 	if (inodes() > before + ROUNDS / 10)
 		test_fail(__FILE__, __LINE__, "inodes %ld -> %ld", before, inodes());

@@ -302,16 +302,21 @@ TEST(waiting_unhinted_added_while_asleep)
 
 TEST(waiting_removed_while_asleep)
 {
-	struct pair pair = tcp_pair();
+	struct pair pair = tcp_pair(), other = tcp_pair();
 	struct waiter waiter;
 	int set = set_open();
 
 	set_write(set, pair.a, POLLIN);
-	waiter_start(&waiter, set, 4 * SHORT_MS);
+	set_write(set, other.a, POLLIN);
+	waiter_start(&waiter, set, LONG_MS);
 	waiter_is_asleep(&waiter);
 	set_remove(set, pair.a);
 	make_readable(pair.b);
-	CHECK_EQ(waiter_join(&waiter), 0);
+	sleep_ms(SHORT_MS);
+	waiter_is_asleep(&waiter);
+	make_readable(other.b);
+	CHECK_EQ(waiter_join(&waiter), 1);
+	CHECK_EQ(waiter.results[0].fd, other.a);
 }
 
 TEST(waiting_no_hint_is_lost_between_scan_and_sleep)
