@@ -195,8 +195,11 @@ void dp_set_clear(struct dp_set *set)
 /* Whether a change to the descriptor of @file is about what @entry watches already. */
 static __always_inline bool dp_entry_is_for(const struct dp_entry *entry, struct file *file)
 {
-	if (likely(entry->hooked))
-		return file && dp_is_socket(file, entry->socket);
+	if (likely(entry->hooked)) {
+		/* After SMC fell back it is the same file: dp_look_elsewhere() sees to it. */
+		return file && (likely(dp_is_socket(file, entry->socket)) ||
+				file_inode(file) == SOCK_INODE(entry->socket));
+	}
 	/* A number without a hook that now is a socket's may get a hook, and a set is refused. */
 	if (file && file->f_op == &dp_fops)
 		return false;

@@ -182,6 +182,26 @@ static void smc_is_seen_at_once(int options)
 	close(set);
 }
 
+/* The file is the same one: a write adds to the events from before, where it adds. */
+TEST(files_smc_falls_back_and_keeps_its_events)
+{
+	struct sockaddr_in address;
+	int listener = smc_listen(&address), set = set_open_with(DP_OPTION_OR);
+	struct pollfd question;
+	struct pair pair;
+
+	pair.a = OK(socket(AF_SMC, SOCK_STREAM | SOCK_CLOEXEC, 0));
+	question = (struct pollfd){ pair.a, 0, 0 };
+	set_write(set, pair.a, POLLIN);
+	OK(connect(pair.a, (struct sockaddr *)&address, sizeof(address)));
+	pair.b = OK(accept4(listener, NULL, NULL, SOCK_CLOEXEC));
+	set_write(set, pair.a, POLLPRI);
+	OK(ioctl(set, DP_ISPOLLED, &question));
+	CHECK_EQ(question.revents, POLLIN | POLLPRI);
+	make_readable(pair.b);
+	CHECK_EQ(set_poll_one(set, pair.a, LONG_MS), POLLIN);
+}
+
 TEST(files_smc_falls_back_and_is_seen_at_once)
 {
 	smc_is_seen_at_once(0);
