@@ -25,43 +25,41 @@ struct dp_update_args32 {
 	compat_int_t flags;
 };
 
-static long dp_wait_masked32(struct dp_set *set, compat_uptr_t fds, int nfds, int timeout,
-			     compat_uptr_t sigmask)
-{
-	sigset_t mask;
-
-	if (sigmask && get_compat_sigset(&mask, compat_ptr(sigmask)))
-		return -EFAULT;
-	return dp_wait_masked(set, compat_ptr(fds), nfds, timeout, sigmask ? &mask : NULL);
-}
-
 static long dp_compat_wait(struct dp_set *set, unsigned int cmd,
 			   const struct dp_wait_args32 __user *user)
 {
 	/* Only DP_PPOLL reads the last member: others may come with a shorter structure. */
 	size_t size = cmd == DP_PPOLL ? sizeof(*user) : offsetof(struct dp_wait_args32, sigmask);
 	struct dp_wait_args32 args = {};
+	sigset_t mask;
 
 	if (copy_from_user(&args, user, size))
 		return -EFAULT;
 	if (cmd == DP_HPOLL)
 		return dp_hpoll(set, compat_ptr(args.fds), args.nfds, args.timeout);
-	return dp_wait_masked32(set, args.fds, args.nfds, args.timeout, args.sigmask);
+	if (args.sigmask && get_compat_sigset(&mask, compat_ptr(args.sigmask)))
+		return -EFAULT;
+	return dp_wait_masked(set, compat_ptr(args.fds), args.nfds, args.timeout,
+			      args.sigmask ? &mask : NULL);
 }
 
 static long dp_compat_update_poll(struct dp_set *set, const struct dp_update_args32 __user *user)
 {
 	struct dp_update_args32 args;
+	sigset_t mask;
 	long result;
 
 	if (copy_from_user(&args, user, sizeof(args)))
 		return -EFAULT;
 	if (args.flags || args.nfds < 0)
 		return -EINVAL;
+	if (args.sigmask && get_compat_sigset(&mask, compat_ptr(args.sigmask)))
+		return -EFAULT;
 	result = dp_apply(set, compat_ptr(args.changes), args.nchanges);
 	if (result)
 		return result;
-	return dp_wait_masked32(set, args.fds, args.nfds, args.timeout, args.sigmask);
+	return dp_wait_masked(set, compat_ptr(args.fds), args.nfds, args.timeout,
+			      args.sigmask ? &mask : NULL);
 }
 
 /**

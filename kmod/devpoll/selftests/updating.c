@@ -63,6 +63,8 @@ TEST(updating_refused_changes_nothing)
 		update.du_flags = 1;
 		CHECK_ERRNO(ioctl(set, DP_UPDATE_POLL, &update), EINVAL);
 		update.du_flags = 0;
+		update.du_setp = (void *)16;
+		CHECK_ERRNO(ioctl(set, DP_UPDATE_POLL, &update), EFAULT);
 		CHECK_EQ(OK(ioctl(set, DP_ISPOLLED, changes)), 0);
 		CHECK_EQ(set_statistics(set).ds_changes, 0);
 	}
