@@ -2,8 +2,8 @@
 /*
  * Long random histories, after each step of which the sets must say what poll(2) says about the
  * same descriptors: for every combination of options, with changes and waits by every way there
- * is, with files under two numbers and in two processes, and with a thread that sleeps meanwhile
- * (sleeper.c).
+ * is, with files under two numbers and in two processes, and with one or two threads that sleep
+ * meanwhile (sleeper.c).
  */
 #include "model.h"
 
@@ -497,7 +497,7 @@ static void history(int options, uint64_t seed, int steps)
 			break;
 		case 7:
 		case 8:
-			sleeper_is_woken(models, MODELS, SLEEPERS, hpoll_set);
+			sleepers_are_woken(models, MODELS, SLEEPERS, hpoll_set);
 			break;
 		case 9:
 			if (!pick(2))

@@ -30,11 +30,12 @@ void model_agrees(const struct model *model);
 void hpoll_agrees(int set);
 
 /*
- * A thread waits, by any of the calls there are, for what is not ready, while things happen. It
- * must return when something is. @which of the models is that of its set; @set is for DP_HPOLL.
+ * A thread waits, by any of the calls there are, for what is not ready, while things happen; or
+ * two do, of whom one may get a signal, say. They must return when something is. @which of the
+ * models is that of their set; @set is for DP_HPOLL, which has one thread at a time.
  */
-void sleeper_is_woken(struct model *models, int count, int which, int set);
-/* What ends a sleeper's wait when nothing else does; always in its set. */
+void sleepers_are_woken(struct model *models, int count, int which, int set);
+/* What ends sleepers' waits when nothing else does; always in their set. */
 void bell_hang(const struct model *model);
 void bell_take_down(void);
 

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* A thread that sleeps in a wait while the files and the interests of its set change. */
+/*
+ * One thread that sleeps in a wait, or two in the same set, while the files and the interests of
+ * the set change.
+ */
 #include "model.h"
 
 #include <sched.h>
@@ -33,19 +36,30 @@ void bell_take_down(void)
 
 static void bell_is_still(void)
 {
-	char byte;
+	char bytes[8];
 
 	if (bell_is_pipe)
-		(void)!read(bell.a, &byte, 1);
+		(void)!read(bell.a, bytes, sizeof(bytes));
 	else
 		drain(bell.a);
 }
 
+/* How a wait may end but with results: what a hint woke it for must then be told to the other. */
+enum fate {
+	LASTS,
+	TIMES_OUT,
+	IS_SIGNALLED,
+	HAS_BAD_MEMORY,
+	FATES,
+};
+
 struct sleeper {
 	pthread_t thread;
 	unsigned int call;
+	enum fate fate;
 	int set, count, timeout, result, error;
 	volatile bool begun;
+	bool ended;
 	/* DP_HPOLL's array, or room for results. */
 	struct pollfd fds[ARRAY];
 };
@@ -53,9 +67,10 @@ struct sleeper {
 static void *sleep_in_call(void *context)
 {
 	struct sleeper *sleeper = context;
-	struct dvpoll wait = { sleeper->fds, sleeper->count, sleeper->timeout, NULL };
+	struct pollfd *fds = sleeper->fate == HAS_BAD_MEMORY ? (void *)16 : sleeper->fds;
+	struct dvpoll wait = { fds, sleeper->count, sleeper->timeout, NULL };
 	struct dvpoll_update update = {
-		.du_fds = sleeper->fds,
+		.du_fds = fds,
 		.du_nfds = sleeper->count,
 		.du_timeout = sleeper->timeout,
 	};
@@ -68,7 +83,37 @@ static void *sleep_in_call(void *context)
 	sleeper->result = ioctl(sleeper->set, sleeper->call,
 				sleeper->call == DP_UPDATE_POLL ? (void *)&update : &wait);
 	sleeper->error = errno;
+	__atomic_store_n(&sleeper->ended, true, __ATOMIC_RELEASE);
 	return NULL;
+}
+
+static bool has_ended(const struct sleeper *sleeper)
+{
+	return __atomic_load_n(&sleeper->ended, __ATOMIC_ACQUIRE);
+}
+
+static void sleeper_start(struct sleeper *sleeper)
+{
+	CHECK_EQ(pthread_create(&sleeper->thread, NULL, sleep_in_call, sleeper), 0);
+	/* It may be anywhere in its call, before or in its sleep. */
+	while (!sleeper->begun)
+		sched_yield();
+}
+
+static void do_nothing(int number)
+{
+	(void)number;
+}
+
+/* Does nothing to others than those whose fate it is. */
+static void sleeper_signal(struct sleeper *sleeper)
+{
+	struct sigaction action = { .sa_handler = do_nothing };
+
+	if (sleeper->fate != IS_SIGNALLED)
+		return;
+	OK(sigaction(SIGUSR2, &action, NULL));
+	CHECK_EQ(pthread_kill(sleeper->thread, SIGUSR2), 0);
 }
 
 /* Takes out of an array what is ready; how many are left. */
@@ -142,19 +187,69 @@ static void disturb(struct model *models, int count, struct model *model)
 	}
 }
 
-static bool returns_within(struct sleeper *sleeper, long ms)
+/* Whether a wait that has ended reported something that is ready now. */
+static bool was_told(const struct sleeper *sleeper, const struct pollfd *now, int count)
 {
-	struct timespec end;
+	for (int i = 0; i < sleeper->result; i++)
+		for (int j = 0; j < count; j++)
+			if (sleeper->fds[i].fd == now[j].fd && now[j].revents)
+				return true;
+	return false;
+}
 
-	OK(clock_gettime(CLOCK_REALTIME, &end));
-	end.tv_sec += ms / 1000;
-	return !pthread_timedjoin_np(sleeper->thread, NULL, &end);
+static int first_asleep(const struct sleeper *sleepers, int number)
+{
+	int i = 0;
+
+	while (i < number && has_ended(&sleepers[i]))
+		i++;
+	return i;
+}
+
+/*
+ * All return; or, where a hint wakes one thread, one that was told of what is ready @now. The
+ * others may sleep on then.
+ */
+static void wait_until_told(const struct sleeper *sleepers, int number, bool one,
+			    const struct pollfd *now, int count)
+{
+	const long end = now_ms() + LONG_MS;
+	int asleep;
+
+	while ((asleep = first_asleep(sleepers, number)) < number) {
+		for (int i = 0; one && i < number; i++)
+			if (has_ended(&sleepers[i]) && was_told(&sleepers[i], now, count))
+				return;
+		if (now_ms() > end)
+			test_fail(__FILE__, __LINE__,
+				  "history %llu: call %#x, %d of %d, sleeps beside what is ready",
+				  (unsigned long long)picks_began(), sleepers[asleep].call,
+				  asleep + 1, number);
+		sleep_ms(1);
+	}
+}
+
+/* Whether this is how such a wait ends without results. */
+static bool may_end_so(const struct sleeper *sleeper)
+{
+	switch (sleeper->fate) {
+	case TIMES_OUT:
+		return sleeper->result == 0;
+	case IS_SIGNALLED:
+		return sleeper->result < 0 && sleeper->error == EINTR;
+	case HAS_BAD_MEMORY:
+		return sleeper->result < 0 && sleeper->error == EFAULT;
+	default:
+		return false;
+	}
 }
 
 static void check_results(const struct sleeper *sleeper, const struct pollfd *asked)
 {
 	int found = 0;
 
+	if (may_end_so(sleeper))
+		return;
 	if (sleeper->result < 0)
 		test_fail(__FILE__, __LINE__, "history %llu: call %#x: %s",
 			  (unsigned long long)picks_began(), sleeper->call,
@@ -174,47 +269,85 @@ static void check_results(const struct sleeper *sleeper, const struct pollfd *as
 	CHECK_EQ(sleeper->result, found);
 }
 
-void sleeper_is_woken(struct model *models, int count, int which, int set)
+/* A wait in a set, by any of the calls there are. */
+static void sleeper_choose(struct sleeper *sleeper, enum fate fate, const struct model *model)
 {
-	static const unsigned int calls[] = { DP_POLL, DP_PPOLL, DP_UPDATE_POLL, DP_HPOLL,
-					      DP_HPOLL };
-	struct sleeper sleeper = { .call = calls[pick(5)], .count = SLOTS + 1 };
-	struct model *model = sleeper.call == DP_HPOLL ? NULL : &models[which];
+	static const unsigned int calls[] = { DP_POLL, DP_PPOLL, DP_UPDATE_POLL };
+
+	sleeper->call = calls[pick(3)];
+	sleeper->fate = fate;
+	sleeper->set = model->set;
+	sleeper->count = pick(3) ? SLOTS + 1 : 1;
+	/* For longer than is waited for it: when a time is over there is a last look. */
+	sleeper->timeout = fate == TIMES_OUT ? (int)pick(10) : pick(2) ? -1 : 3 * LONG_MS;
+}
+
+static void sleep_in_set(struct model *models, int count, struct model *model)
+{
+	struct sleeper sleepers[2] = {};
+	const int number = 1 + pick(2), other = pick(2);
+	const bool one = number > 1 && model->options & DP_OPTION_EXCLUSIVE;
+	struct pollfd now[SLOTS + 1];
+	int now_count;
+
+	for (int i = pick(6); i > 0; i--)
+		model_change(model);
+	quieten(model);
+	/* The first of two is most often the first that a hint wakes, where it wakes one. */
+	for (int i = 0; i < number; i++) {
+		sleeper_choose(&sleepers[i], number > 1 && i == other ? pick(FATES) : LASTS, model);
+		sleeper_start(&sleepers[i]);
+	}
+	if (pick(2))
+		sleeper_signal(&sleepers[other]);
+	disturb(models, count, model);
+	sleeper_signal(&sleepers[other]);
+
+	/* What the set has come to hold. */
+	now_count = model_array(model, now);
+	now[now_count++] = (struct pollfd){ bell.a, POLLIN, 0 };
+	if (!OK(poll(now, now_count, 0))) {
+		make_readable(bell.b);
+		CHECK(OK(poll(now, now_count, 0)) > 0);
+	}
+	wait_until_told(sleepers, number, one, now, now_count);
+	if (first_asleep(sleepers, number) < number) {
+		make_readable(bell.b);
+		wait_until_told(sleepers, number, false, now, now_count);
+	}
+	for (int i = 0; i < number; i++) {
+		CHECK_EQ(pthread_join(sleepers[i].thread, NULL), 0);
+		check_results(&sleepers[i], NULL);
+	}
+	bell_is_still();
+	model_agrees(model);
+}
+
+static void sleep_in_hpoll(struct model *models, int count, int set)
+{
+	struct sleeper sleeper = { .call = DP_HPOLL, .set = set };
 	struct pollfd asked[ARRAY];
-	int asked_count = 0, ready;
 
 	sleeper.timeout = pick(2) ? -1 : 3 * LONG_MS;
-	if (model) {
-		for (int i = pick(6); i > 0; i--)
-			model_change(model);
-		quieten(model);
-		sleeper.set = model->set;
-	} else {
-		/* What the call before named, and this one does not, is forgotten by it. */
-		if (pick(2))
-			hpoll_agrees(set);
-		asked_count = sleeper.count = random_array(asked);
-		memcpy(sleeper.fds, asked, asked_count * sizeof(*asked));
-		sleeper.set = set;
-	}
-	CHECK_EQ(pthread_create(&sleeper.thread, NULL, sleep_in_call, &sleeper), 0);
-	/* It may be anywhere in its call, before or in its sleep. */
-	while (!sleeper.begun)
-		sched_yield();
-	disturb(models, count, model);
-
-	/* What the set has come to hold. An array stays what it was. */
-	if (model)
-		asked_count = model_array(model, asked);
-	ready = OK(poll(asked, asked_count, 0));
-	if (!ready)
+	/* What the call before named, and this one does not, is forgotten by it. */
+	if (pick(2))
+		hpoll_agrees(set);
+	sleeper.count = random_array(asked);
+	memcpy(sleeper.fds, asked, sleeper.count * sizeof(*asked));
+	sleeper_start(&sleeper);
+	disturb(models, count, NULL);
+	if (!OK(poll(asked, sleeper.count, 0)))
 		make_readable(bell.b);
-	if (!returns_within(&sleeper, LONG_MS))
-		test_fail(__FILE__, __LINE__, "history %llu: call %#x sleeps, and %d are ready",
-			  (unsigned long long)picks_began(), sleeper.call, ready + !ready);
+	wait_until_told(&sleeper, 1, false, NULL, 0);
+	CHECK_EQ(pthread_join(sleeper.thread, NULL), 0);
 	check_results(&sleeper, asked);
-	if (!ready)
-		bell_is_still();
-	if (model)
-		model_agrees(model);
+	bell_is_still();
+}
+
+void sleepers_are_woken(struct model *models, int count, int which, int set)
+{
+	if (pick(5) < 3)
+		sleep_in_set(models, count, &models[which]);
+	else
+		sleep_in_hpoll(models, count, set);
 }
