@@ -29,8 +29,9 @@ use std::{
 const BUFFER_BYTES: usize = 32 << 10;
 /// Buffers on the way to the writer, of all workers together; 8 MiB.
 const QUEUE_BUFFERS: usize = 256;
-/// How long a server that ends waits for what is left to be written.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a server that ends waits for what is left to be written: longer than a disk stands still that
+/// starts to turn, or that others keep busy.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// What is said when that was not enough.
 pub(crate) const LOST: &str = "access log: it is not written in time; its last lines are lost";
 
