@@ -30,6 +30,11 @@ pub(crate) fn is_alive(pid: u32) -> bool {
     stat(pid).is_some_and(|(state, _)| state != 'Z' && state != 'X')
 }
 
+/// Whether a signal has stopped a process.
+pub(crate) fn is_stopped(pid: u32) -> bool {
+    stat(pid).is_some_and(|(state, _)| state == 'T')
+}
+
 /// Waits until it is so, and no longer than a test may.
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let started_at = Instant::now();

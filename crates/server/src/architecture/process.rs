@@ -195,7 +195,7 @@ impl Processes {
             if self.plan.board.stop_at_ms().is_some() && self.running() == 0 {
                 return Ok(None);
             }
-            self.wait_for_something(now)?;
+            self.wait_for_something(now, None)?;
         }
     }
 
@@ -205,21 +205,22 @@ impl Processes {
     /// As [`Processes::next_signal`].
     pub(crate) fn wait(mut self) -> anyhow::Result<Statistics> {
         while self.next_signal()?.is_some() {}
-        // If who writes has died and waits for its turn: what was sent is still in the queue.
-        if self.log_place.due.is_some()
-            && let Err(error) = self.start_log()
-        {
-            tracing::warn!("{}: {error:#}", log::LOST);
+        if let Some(log) = &self.log {
+            log.end();
         }
-        // Nobody is left who could send: when this end is closed, what is under way is the last.
-        self.log = None;
-        let until = Instant::now() + log::PATIENCE;
-        while !self.children.is_empty() && Instant::now() < until {
-            self.wait_for_something(Instant::now())?;
+        let mut now = Instant::now();
+        let until = now + log::PATIENCE;
+        // Who writes may have died before, or dies now: what was sent is in the queue still, and another
+        // writes it. This is no time for one to wait for its turn.
+        self.log_place.due = self.log_place.due.map(|_| now);
+        while self.log.is_some() && now < until {
+            self.fill_places(now);
+            self.wait_for_something(now, Some(until))?;
             self.arrived.clear();
             self.take_ended()?;
+            now = Instant::now();
         }
-        if !self.children.is_empty() {
+        if self.log.is_some() {
             tracing::warn!("{}", log::LOST);
         }
         Ok(self.statistics())
@@ -335,12 +336,13 @@ impl Processes {
                         door.a_place_is_free();
                     }
                 }
-                Role::Log if self.log.is_some() => {
+                // Nothing more will be sent, and all is written.
+                Role::Log if ending == Ending::Exit(0) => self.log = None,
+                Role::Log => {
                     tracing::warn!("process {id}, of the access log, has ended ({ending})");
                     let place = &mut self.log_place;
                     place.due = Some(place.back_off.next(now, lived));
                 }
-                Role::Log => {}
             }
         }
         Ok(())
@@ -422,14 +424,15 @@ impl Processes {
         }
     }
 
-    /// Waits for a signal, a connection, or what is due.
-    fn wait_for_something(&mut self, now: Instant) -> anyhow::Result<()> {
+    /// Waits for a signal, a connection, or what is due, and not after `until`.
+    fn wait_for_something(&mut self, now: Instant, until: Option<Instant>) -> anyhow::Result<()> {
         self.polled.clear();
         let listeners = self.door.iter().flat_map(|door| door.wanted(&self.plan));
         for fd in [self.signals.as_raw_fd()].into_iter().chain(listeners) {
             self.polled.push(PollFd { fd, events: libc::POLLIN, revents: 0 });
         }
-        let timeout = self.next_due(now);
+        let left = until.map(|until| until.saturating_duration_since(now));
+        let timeout = self.next_due(now).into_iter().chain(left).min();
         if let Some(door) = &mut self.door {
             door.show();
         }

@@ -9,7 +9,7 @@ use super::{LogSource, Message, Way, open, write_each};
 use crate::config::LogTarget;
 use rustix::{
     io::Errno,
-    net::{RecvFlags, SendFlags, recv, send as send_message},
+    net::{RecvFlags, SendFlags, Shutdown, recv, send as send_message, shutdown},
 };
 use std::{
     io,
@@ -57,7 +57,13 @@ impl LogProcess {
         self.far.as_fd()
     }
 
-    /// The life of the process that writes: until nobody is left who could send.
+    /// Nobody sends any more: who writes ends when all that was sent is written.
+    pub(crate) fn end(&self) {
+        let _ = shutdown(&self.near, Shutdown::Write);
+    }
+
+    /// The life of the process that writes. Returns what it ends with: 0 when all that was ever sent is
+    /// written ([`LogProcess::end`]).
     pub(crate) fn write(&self) -> u8 {
         let file = match open(&self.target) {
             Ok(file) => file,
@@ -67,8 +73,16 @@ impl LogProcess {
             }
         };
         let mut buffer = vec![0; MESSAGE_BYTES];
-        write_each(|| receive(&self.far, &mut buffer), &self.target, file);
-        0
+        let mut status = 0;
+        let next = || {
+            receive(&self.far, &mut buffer).unwrap_or_else(|error| {
+                tracing::error!("access log: {error}");
+                status = 1;
+                None
+            })
+        };
+        write_each(next, &self.target, file);
+        status
     }
 
     /// Has the file opened anew, behind all lines that were handed over before.
@@ -85,22 +99,20 @@ pub(super) fn send(socket: &OwnedFd, lines: &[u8]) -> bool {
     send_message(socket, lines, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_ok()
 }
 
-fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> Option<Message> {
-    loop {
-        let received = match recv(socket, &mut *buffer, RecvFlags::empty()) {
-            Ok((received, _)) => received,
-            Err(Errno::INTR) => continue,
-            Err(error) => {
-                tracing::error!("access log: {}", io::Error::from(error));
-                return None;
-            }
-        };
-        return match &buffer[..received] {
-            [] => None,
-            message if message == REOPEN => Some(Message::Reopen),
-            lines => Some(Message::Lines(lines.to_vec())),
-        };
-    }
+/// The next message; `None` behind the last one.
+fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<Option<Message>> {
+    let received = loop {
+        match recv(socket, &mut *buffer, RecvFlags::empty()) {
+            Ok((received, _)) => break received,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    };
+    Ok(match &buffer[..received] {
+        [] => None,
+        message if message == REOPEN => Some(Message::Reopen),
+        lines => Some(Message::Lines(lines.to_vec())),
+    })
 }
 
 #[cfg(test)]
@@ -120,7 +132,7 @@ mod tests {
             let file = open(&target).unwrap();
             let writer = scope.spawn(move || {
                 let mut buffer = vec![0; MESSAGE_BYTES];
-                write_each(|| receive(&far, &mut buffer), &target, file);
+                write_each(|| receive(&far, &mut buffer).unwrap(), &target, file);
             });
             let LogTarget::File(path) = &log.target else { unreachable!() };
             for round in 0..2 {
@@ -146,11 +158,9 @@ mod tests {
                     log.reopen();
                 }
             }
-            let LogProcess { near, target, .. } = log;
-            drop((source, near));
+            log.end();
             writer.join().unwrap();
-            let LogTarget::File(path) = target else { unreachable!() };
-            for path in [&moved, &path] {
+            for path in [&moved, path] {
                 let text = std::fs::read_to_string(path).unwrap();
                 assert_eq!(text.lines().count(), 200, "{}", path.display());
                 assert!(text.lines().all(|line| line.ends_with("x HTTP/1.1\" 200 1")));
