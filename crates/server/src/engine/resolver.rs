@@ -148,11 +148,7 @@ fn start(questions_max: usize) -> io::Result<Jobs> {
 fn resolve_all(to_do: &Receiver<Job>) {
     let mut waiting = VecDeque::new();
     loop {
-        if waiting.is_empty() {
-            let Ok(first) = to_do.recv() else { return };
-            waiting.push_back(first);
-        }
-        let Some(first) = waiting.pop_front() else { continue };
+        let Some(first) = waiting.pop_front().or_else(|| to_do.recv().ok()) else { return };
         let Question { name, port, .. } = first.question.clone();
         let answer = resolve(&name, port);
         tell(first, answer.clone());
