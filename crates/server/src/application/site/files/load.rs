@@ -231,11 +231,20 @@ mod tests {
     };
     use pollux_testkit::in_child;
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    use std::{fs, fs::File, path::Path};
+    use std::{fs, fs::File, iter, path::Path};
 
     fn files(directory: &Path) -> Files {
         let config = Config::new(directory).site;
         Files::new(Tree::of(&config).unwrap().unwrap(), &config, Vec::new()).unwrap()
+    }
+
+    /// Takes all descriptors but so many. The limit on them is the whole process's.
+    fn leave_descriptors(count: usize) -> Vec<File> {
+        let limit = Rlimit { current: Some(256), ..getrlimit(Resource::Nofile) };
+        setrlimit(Resource::Nofile, limit).unwrap();
+        let mut taken: Vec<_> = iter::from_fn(|| File::open("/dev/null").ok()).collect();
+        taken.truncate(taken.len() - count);
+        taken
     }
 
     /// No descriptor is left when the sibling is opened. Before, the file was served without it until
@@ -245,17 +254,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("page.html"), "plain").unwrap();
         fs::write(directory.path().join("page.html.gz"), "packed").unwrap();
-        // The limit is the whole process's.
         in_child(|| {
             let mut files = files(directory.path());
-            let limit = Rlimit { current: Some(256), ..getrlimit(Resource::Nofile) };
-            setrlimit(Resource::Nofile, limit).unwrap();
-            let mut others = Vec::new();
-            while let Ok(file) = File::open("/dev/null") {
-                others.push(file);
-            }
             // As many as the file itself takes, and its sibling one more.
-            others.truncate(others.len() - 2);
+            let others = leave_descriptors(2);
             let refused = files.find(b"/page.html", 0).err();
             assert_eq!(refused, Some(Miss::Status(Status::ServiceUnavailable)));
             drop(others);
@@ -275,13 +277,7 @@ mod tests {
         }
         in_child(|| {
             let mut files = files(directory.path());
-            let limit = Rlimit { current: Some(256), ..getrlimit(Resource::Nofile) };
-            setrlimit(Resource::Nofile, limit).unwrap();
-            let mut others = Vec::new();
-            while let Ok(file) = File::open("/dev/null") {
-                others.push(file);
-            }
-            others.truncate(others.len() - 8);
+            let _others = leave_descriptors(8);
             for round in 0..2 {
                 for number in 0..40 {
                     let found = files.find(format!("/{number}").as_bytes(), 0);
