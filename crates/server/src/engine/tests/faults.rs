@@ -42,12 +42,14 @@ fn forbid(call: i64, errno: i32) {
 #[test]
 fn who_may_not_accept_does_not_spin_and_hears_a_stop() {
     for errno in [libc::EPERM, libc::EACCES, libc::EOPNOTSUPP, libc::EMFILE, libc::ENOMEM] {
+        let started_at = Instant::now();
         let worker = Worker::start(move || forbid(libc::SYS_accept4, errno));
         let _client = Client::connect(worker.address);
         thread::sleep(Duration::from_millis(300));
         let statistics = worker.stop().unwrap().statistics;
         let calls = statistics.system_calls.of(Call::Accept);
-        assert!((1..=4).contains(&calls), "errno {errno}: {calls} calls of accept4");
+        let most = 4 + started_at.elapsed().as_secs();
+        assert!((1..=most).contains(&calls), "errno {errno}: {calls} calls of accept4");
         assert_eq!(statistics.connections.accepted, 0);
     }
 }
@@ -139,9 +141,12 @@ fn a_receive_that_is_interrupted_for_ever_does_not_hold_the_worker() {
     let worker = Worker::start(|| forbid(libc::SYS_recvfrom, libc::EINTR));
     let mut stream = TcpStream::connect(worker.address).unwrap();
     stream.write_all(b"GET /most HTTP/1.1\r\nHost: t\r\n\r\n").unwrap();
-    thread::sleep(Duration::from_millis(50));
-    let statistics = worker.stop().unwrap().statistics;
-    assert!(statistics.system_calls.of(Call::Recv) > 1);
+    let started_at = Instant::now();
+    while worker.statistics().system_calls.of(Call::Recv) <= 1 {
+        assert!(started_at.elapsed() < PATIENCE, "it does not try again");
+        thread::sleep(Duration::from_millis(5));
+    }
+    worker.stop().unwrap();
 }
 
 /// Who cannot be added is refused, who cannot be changed is closed; the next is served.

@@ -194,6 +194,11 @@ impl Worker {
         Self { address, remote, thread }
     }
 
+    /// The present figures.
+    pub(super) fn statistics(&self) -> Statistics {
+        self.remote.ask().answer().unwrap()
+    }
+
     pub(super) fn stop(self) -> anyhow::Result<Ended> {
         self.remote.stop(Duration::ZERO);
         let asked_at = Instant::now();
