@@ -170,9 +170,10 @@ fn an_interest_that_cannot_be_set_ends_its_connection_and_nothing_else() {
     }
 }
 
-/// A unit that blocks, in whose thread these system calls fail so; what it counted after a stop that
-/// was asked for when `may_stop` said so, or why it ended before.
+/// A unit that blocks, in whose thread these system calls fail so, and for which so many clients wait;
+/// what it counted after a stop that was asked for when `may_stop` said so, or why it ended before.
 fn blocking(
+    clients: usize,
     calls: &'static [i64],
     errno: i32,
     may_stop: impl Fn(&Board) -> bool,
@@ -184,6 +185,8 @@ fn blocking(
     };
     let board = Arc::new(Board::new(1).unwrap());
     let seat = board.take_seat().unwrap();
+    // Before the unit, with which the listener may go.
+    let _clients: Vec<_> = (0..clients).map(|_| Client::connect(address)).collect();
     let unit = thread::spawn(move || -> std::io::Result<()> {
         let own = (Arc::new(Rules::new(&config)), Local::new(None));
         let application = Tester::new(address, "/nonexistent".into());
@@ -197,7 +200,6 @@ fn blocking(
         engine.finish();
         Ok(())
     });
-    let _client = Client::connect(address);
     let started_at = Instant::now();
     while !unit.is_finished() && !may_stop(&board) {
         assert!(started_at.elapsed() < PATIENCE, "{:?}", board.statistics());
@@ -214,7 +216,7 @@ fn a_unit_that_may_not_accept_does_not_spin_and_hears_a_stop() {
     for errno in [libc::ENOSYS, libc::EIO, libc::EPERM, libc::EMFILE] {
         let started_at = Instant::now();
         let for_a_while = |_: &Board| started_at.elapsed() > Duration::from_millis(300);
-        let statistics = blocking(&[libc::SYS_accept4], errno, for_a_while).unwrap();
+        let statistics = blocking(1, &[libc::SYS_accept4], errno, for_a_while).unwrap();
         let calls = statistics.system_calls.of(Call::Accept);
         let most = 4 + started_at.elapsed().as_secs();
         assert!((1..=most).contains(&calls), "errno {errno}: {calls} calls of accept4");
@@ -234,7 +236,7 @@ fn a_unit_bears_a_wait_that_fails_for_a_moment_and_hears_a_stop() {
     let started_at = Instant::now();
     loop {
         let tried_at = Instant::now();
-        let outcome = blocking(WAITS, libc::ENOMEM, |board| board.statistics().waits >= 3);
+        let outcome = blocking(0, WAITS, libc::ENOMEM, |board| board.statistics().waits >= 3);
         // What fails for some seconds may end it: then this machine had no time for the test.
         let was_too_slow = outcome.is_err() && tried_at.elapsed() > Duration::from_secs(4);
         if !was_too_slow || started_at.elapsed() > PATIENCE {
@@ -246,6 +248,6 @@ fn a_unit_bears_a_wait_that_fails_for_a_moment_and_hears_a_stop() {
 
 #[test]
 fn a_wait_that_fails_for_good_ends_the_unit_with_its_reason() {
-    let error = blocking(WAITS, libc::EBADF, |_| false).unwrap_err();
+    let error = blocking(0, WAITS, libc::EBADF, |_| false).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(libc::EBADF));
 }
