@@ -205,8 +205,9 @@ pub struct SiteConfig {
     /// Bytes of memory for cached files: of each worker, or of all units of a pool together. Units of
     /// one connection cache nothing. 0 caches nothing.
     pub cache_bytes: u64,
-    /// The most files that the cache holds open, per worker: those that are too long to be held in
-    /// memory. Fewer where the limit of open files is small.
+    /// The most files that the cache holds open, those that are too long to be held in memory: of each
+    /// worker or process, or of all threads of a pool together. Fewer where the limit of open files is
+    /// small.
     pub open_files: u64,
     /// Whether `FILE.zst`, `FILE.br` and `FILE.gz` are served in place of FILE to those who accept
     /// these codings.

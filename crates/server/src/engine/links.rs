@@ -1,9 +1,10 @@
 //! What applications ask for from elsewhere, as every engine does it: links are dialled, sent on and
-//! ended, alarms armed, exchanges woken. How an engine waits for a link, and when it receives on one,
-//! is its own.
+//! ended, alarms armed, names asked for, exchanges woken. How an engine waits for a link, and when it
+//! receives on one, is its own.
 
 use super::{
     dial::{connect, kind_of},
+    resolver::known,
     transmit::{Sent, transmit},
 };
 use crate::{
@@ -43,8 +44,11 @@ pub(super) trait Links: Sized {
     /// The alarm is to ring at this tick.
     fn arm_alarm(&mut self, id: AlarmId, tick: u32);
 
-    /// Resolves a name, and tells who asked.
-    fn resolve_name(&mut self, question: Question);
+    /// Has a name resolved, of which who asked is told later.
+    ///
+    /// # Errors
+    /// Why it cannot be asked for.
+    fn resolve_beside(&mut self, question: Question) -> Result<(), String>;
 
     /// Gives the client of an exchange to another process.
     fn pass_on_client(&mut self, what: &HandOver);
@@ -106,7 +110,7 @@ pub(super) trait Links: Sized {
                     Ask::Wake(exchange, note) => {
                         self.tell(To::Exchange(exchange), Wake::Note(note));
                     }
-                    Ask::Resolve(question) => self.resolve_name(question),
+                    Ask::Resolve(question) => self.resolve(question),
                     Ask::HandOver(what) => self.pass_on_client(&what),
                     Ask::Tunnel(exchange, link) => self.make_tunnel(exchange, link),
                 }
@@ -127,6 +131,16 @@ pub(super) trait Links: Sized {
                 application.errand(&mut world, id, wake)
             }
             To::Exchange(id) => self.wake_exchange(id, wake),
+        }
+    }
+
+    /// Resolves a name; who asked is told later, or at once if it is an address or cannot be asked for.
+    fn resolve(&mut self, question: Question) {
+        let (to, note) = (question.to, question.note);
+        if let Some(answer) = known(&question) {
+            self.tell(to, Wake::Resolved(note, answer));
+        } else if let Err(reason) = self.resolve_beside(question) {
+            self.tell(to, Wake::Resolved(note, Err(reason)));
         }
     }
 

@@ -49,8 +49,8 @@ impl<A: Application> Links for Blocking<A> {
         self.alarms.push((tick, id));
     }
 
-    fn resolve_name(&mut self, question: Question) {
-        self.resolve(question);
+    fn resolve_beside(&mut self, question: Question) -> Result<(), String> {
+        self.ask_for_name(question)
     }
 
     fn pass_on_client(&mut self, what: &HandOver) {

@@ -6,7 +6,7 @@ use crate::{
     application::{Application, Wake},
     engine::{
         links::Links as _,
-        resolver::{Desk, hear_out, known},
+        resolver::{Desk, hear_out},
     },
     outside::Question,
 };
@@ -22,17 +22,11 @@ const QUESTIONS_MAX: usize = 16 << 10;
 pub(super) struct Names(Option<(Desk, OwnedFd)>);
 
 impl<A: Application> Blocking<A> {
-    /// Resolves a name; who asked is told later, or at once if it is an address or cannot be asked.
-    pub(super) fn resolve(&mut self, question: Question) {
-        let (to, note) = (question.to, question.note);
-        if let Some(answer) = known(&question) {
-            self.tell(to, Wake::Resolved(note, answer));
-        } else if let Err(reason) = self.ask_for_name(question) {
-            self.tell(to, Wake::Resolved(note, Err(reason)));
-        }
-    }
-
-    fn ask_for_name(&mut self, question: Question) -> Result<(), String> {
+    /// Has a name resolved.
+    ///
+    /// # Errors
+    /// Why it cannot be asked for.
+    pub(super) fn ask_for_name(&mut self, question: Question) -> Result<(), String> {
         let (desk, _) = match &mut self.names.0 {
             Some(open) => open,
             none => {

@@ -44,8 +44,8 @@ impl<M: Mechanism, A: Application> Links for Engine<M, A> {
         self.arm(timers::ALARM | id.index(), tick);
     }
 
-    fn resolve_name(&mut self, question: Question) {
-        self.resolve(question);
+    fn resolve_beside(&mut self, question: Question) -> Result<(), String> {
+        self.ask_for_name(question)
     }
 
     fn pass_on_client(&mut self, what: &HandOver) {

@@ -5,7 +5,7 @@ use crate::{
     application::{Application, Wake},
     engine::{
         links::Links as _,
-        resolver::{Desk, hear_out, known},
+        resolver::{Desk, hear_out},
     },
     outside::Question,
     table::Peer,
@@ -18,17 +18,11 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 const QUESTIONS_MAX: usize = 64;
 
 impl<M: Mechanism, A: Application> Engine<M, A> {
-    /// Resolves a name; who asked is told later, or at once if it is an address or cannot be asked.
-    pub(super) fn resolve(&mut self, question: Question) {
-        let (to, note) = (question.to, question.note);
-        if let Some(answer) = known(&question) {
-            self.tell(to, Wake::Resolved(note, answer));
-        } else if let Err(reason) = self.ask_for_name(question) {
-            self.tell(to, Wake::Resolved(note, Err(reason)));
-        }
-    }
-
-    fn ask_for_name(&mut self, question: Question) -> Result<(), String> {
+    /// Has a name resolved.
+    ///
+    /// # Errors
+    /// Why it cannot be asked for.
+    pub(super) fn ask_for_name(&mut self, question: Question) -> Result<(), String> {
         if self.names.is_none() {
             let desk = self.open_desk().map_err(|error| format!("{error:#}"))?;
             self.names = Some(desk);
