@@ -237,8 +237,15 @@ impl<F: Folder> Worker<F> {
                 continue;
             };
             let tags = tags_of(object.fields(), &disk.tag_fields);
-            let gone =
-                disk.index().put(hash(object.key()), number, header.file_len(), &object, tags);
+            let gone = {
+                let mut index = disk.index();
+                let mut gone =
+                    index.put(hash(object.key()), number, header.file_len(), &object, tags);
+                // A folder may hold more than the index has memory for; files that replace others come
+                // later, so that the limit of the files is looked at when all are in.
+                gone.extend(index.shrink(u64::MAX, INDEX_OCTETS_MAX));
+                gone
+            };
             self.remove(&gone);
         }
         let gone = disk.index().shrink(disk.limit, INDEX_OCTETS_MAX);
