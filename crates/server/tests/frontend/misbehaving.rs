@@ -1,8 +1,7 @@
 //! Origins that misbehave: what a client is told, and what becomes of the connection.
 
 use super::*;
-use pollux_testkit::origin::Origin;
-use std::net::TcpListener;
+use pollux_testkit::{Port, origin::Origin};
 
 /// An origin that says this to each request, and then closes or not.
 fn saying(reply: Vec<u8>, keeps: bool) -> Origin {
@@ -197,8 +196,8 @@ fn an_origin_that_is_silent_is_a_504_and_one_that_is_slow_is_waited_for() {
 
 #[test]
 fn who_is_not_there_is_told_of_and_others_take_his_place() {
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let nobody = format!("http://{nobody}");
+    let reserved = Port::reserve();
+    let nobody = format!("http://{}", reserved.address());
     let fixture = Fixture::before(&nobody);
     assert_eq!(error(&fixture.get("/")), (502, "connection_refused".into()));
     assert_eq!(fixture.get("/file").text(), "of the site");

@@ -1,9 +1,9 @@
 //! Origins that people have: nginx and Apache httpd, where they are installed.
 
 use super::*;
+use pollux_testkit::Port;
 use std::{
     fs,
-    net::TcpListener,
     os::unix::fs::PermissionsExt,
     path::Path,
     process::{Child, Command, Stdio},
@@ -100,8 +100,9 @@ fn apache_is_passed_on_unchanged() {
     }
     let (directory, content) = site();
     let path = directory.path().display();
-    // It listens on no UNIX socket. Nobody is given a port again so soon.
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // It listens on no UNIX socket.
+    let port = Port::reserve();
+    let address = port.address();
     let mut configuration = format!(
         "ServerRoot {path}\nServerName localhost\nDefaultRuntimeDir {path}\nPidFile {path}/pid\n\
          ErrorLog {path}/errors\nListen {address}\nDocumentRoot {path}\nUser www-data\nGroup www-data\n"
