@@ -188,6 +188,6 @@ pub fn poll_now(fd: impl AsFd, wanted: PollFlags) -> PollFlags {
 pub fn poll_within(fd: impl AsFd, wanted: PollFlags, time: Duration) -> PollFlags {
     let mut fds = [PollFd::new(&fd, wanted)];
     let time = Timespec::try_from(time).expect("a time that fits");
-    rustix::event::poll(&mut fds, Some(&time)).expect("poll");
+    rustix::io::retry_on_intr(|| rustix::event::poll(&mut fds, Some(&time))).expect("poll");
     fds[0].revents()
 }

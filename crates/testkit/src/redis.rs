@@ -9,6 +9,10 @@ use std::{
 };
 use tempfile::TempDir;
 
+/// The columns of the kernel's table of sockets with the address of this end and of the other one.
+const LOCAL: usize = 1;
+const REMOTE: usize = 2;
+
 /// A running Redis; ends with the value.
 #[derive(Debug)]
 pub struct Redis {
@@ -50,7 +54,7 @@ impl Redis {
     /// Whether one of its descriptors is the socket that listens at the port. It may want a password
     /// before it says anything of itself.
     fn is_listening(&self) -> bool {
-        let listening = self.sockets("0A").into_iter().next();
+        let listening = self.sockets(LOCAL, "0A").into_iter().next();
         let inode = listening.map(|columns| format!("socket:[{}]", columns[9]));
         let descriptors = std::fs::read_dir(format!("/proc/{}/fd", self.child.id()));
         let (Some(inode), Ok(descriptors)) = (inode, descriptors) else { return false };
@@ -58,25 +62,36 @@ impl Redis {
         links.into_iter().any(|link| link.as_os_str() == inode.as_str())
     }
 
-    /// The rows of the kernel's table whose sockets are at the port and in this state
+    /// The rows of the kernel's table that have its address in this column, and this state
     /// (proc_pid_net(5)).
-    fn sockets(&self, state: &str) -> Vec<Vec<String>> {
+    fn sockets(&self, column: usize, state: &str) -> Vec<Vec<String>> {
         let address = format!("0100007F:{:04X}", self.port);
         let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
         let rows = table.lines().map(|line| line.split_whitespace().map(str::to_owned).collect());
         let is_it = |columns: &Vec<String>| {
-            columns.len() > 9 && columns[1] == address && columns[3] == state
+            columns.len() > 9 && columns[column] == address && columns[3] == state
         };
         rows.filter(is_it).collect()
     }
 
-    /// While it is paused: waits until something has come that it has not read.
+    /// While it is paused: waits until it has been asked something.
     pub fn wait_until_asked(&self) {
+        self.wait_until_unread(LOCAL, "nobody asks Redis");
+    }
+
+    /// While who has asked it reads nothing: waits until it has answered.
+    pub fn wait_until_answered(&self) {
+        self.wait_until_unread(REMOTE, "Redis does not answer");
+    }
+
+    /// Waits until on some connection something has come to the end with its address in this column
+    /// that was not read there.
+    fn wait_until_unread(&self, column: usize, what: &str) {
         let start = Instant::now();
-        // Of a connection that is up the fifth column says what waits to be sent, and to be read.
+        // What waits to be sent, and to be read.
         let is_unread = |columns: &Vec<String>| !columns[4].ends_with(":00000000");
-        while !self.sockets("01").iter().any(is_unread) {
-            assert!(start.elapsed() < Duration::from_secs(30), "nobody asks Redis");
+        while !self.sockets(column, "01").iter().any(is_unread) {
+            assert!(start.elapsed() < Duration::from_secs(30), "{what}");
             std::thread::sleep(Duration::from_millis(5));
         }
     }

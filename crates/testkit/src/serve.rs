@@ -1,6 +1,10 @@
 //! `pollux serve` as a process under test.
 
-use crate::http::{Client, PATIENCE};
+use crate::{
+    http::{Client, PATIENCE},
+    pairs::poll_within,
+};
+use rustix::event::PollFlags;
 use serde_json::Value;
 use std::{
     fs::File,
@@ -11,6 +15,10 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+
+/// How long a server may take to say its next line: a start, or an end within its grace, on a busy
+/// machine.
+const LINE_PATIENCE: Duration = Duration::from_secs(120);
 
 /// A running server; killed when it is dropped.
 #[derive(Debug)]
@@ -115,6 +123,24 @@ impl Serve {
         pending >> (signal.as_raw() - 1) & 1 == 1
     }
 
+    /// Stops it (SIGSTOP), and waits until all of its threads stand still. SIGCONT lets it go on.
+    pub fn freeze(&self) {
+        self.signal(rustix::process::Signal::STOP);
+        let started_at = Instant::now();
+        while !self.stands_still() {
+            assert!(started_at.elapsed() < PATIENCE, "the server does not stand still");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn stands_still(&self) -> bool {
+        let mut tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap().flatten();
+        tasks.all(|task| {
+            let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'))
+        })
+    }
+
     /// Its present statistics (SIGUSR1).
     pub fn statistics(&mut self) -> Value {
         self.signal(rustix::process::Signal::USR1);
@@ -168,6 +194,10 @@ impl Serve {
     }
 
     fn line(&mut self) -> Value {
+        if self.stdout.buffer().is_empty() {
+            let has_said = poll_within(self.stdout.get_ref(), PollFlags::IN, LINE_PATIENCE);
+            assert!(!has_said.is_empty(), "the server says nothing for {LINE_PATIENCE:?}");
+        }
         let mut line = String::new();
         self.stdout.read_line(&mut line).expect("a line of JSON");
         serde_json::from_str(&line).unwrap_or_else(|error| {

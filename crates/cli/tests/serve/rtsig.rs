@@ -80,7 +80,7 @@ fn signals_reach_the_workers_only() {
         let mut clients: Vec<Client> = (0..CLIENTS).map(|_| server.client()).collect();
         for round in 0..5 {
             // While it is stopped, what is sent to it waits where it can be seen.
-            server.signal(Signal::STOP);
+            server.freeze();
             for client in &mut clients {
                 client.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
             }
@@ -142,7 +142,7 @@ fn overflowed(spec: &str) -> (TempDir, Serve, Vec<Client>, Value) {
         assert_eq!(client.get("/").text(), INDEX, "{spec}");
     }
     // While it is stopped it takes no signals: they pile up, however fast it is.
-    server.signal(Signal::STOP);
+    server.freeze();
     for client in &mut clients {
         client.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
     }
