@@ -223,8 +223,10 @@ fn guest_side() {
                 });
                 start.elapsed().as_nanos()
             };
-            work();
-            println!("figure {}", work());
+            // This guest hears of the host when the host has time, and may work for it meanwhile, on the
+            // same clock: one of them comes through without.
+            let figure = (0..8).map(|_| work()).min();
+            println!("figure {}", figure.unwrap());
         }
         role => panic!("no role {role:?}: this is run by other tests, in a guest"),
     }
