@@ -42,8 +42,13 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc::{self, RecvTimeoutError},
     },
+    time::Duration,
 };
+
+/// How long the MPI library may take to bring the ranks together and to end.
+const MPI_PATIENCE: Duration = Duration::from_secs(120);
 
 /// The most addresses of rank 0 that are tried.
 const MAX_ADDRESSES: usize = 24;
@@ -175,8 +180,16 @@ fn meet(
             }
         };
         let make_card = make_card.take().expect("the first library that loads is the last");
-        let world = loaded
-            .meet(card, make_card)
+        let seconds = MPI_PATIENCE.as_secs();
+        let told = format!(
+            "pollux: {name} started this as rank {rank} of {size}; {library} did not bring the ranks \
+             together and end within {seconds} s: a rank has died, or MPICH hangs [docs/cluster.md]"
+        );
+        let late = move || {
+            eprintln!("{told}");
+            std::process::exit(1);
+        };
+        let world = within(MPI_PATIENCE, late, || loaded.meet(card, make_card))?
             .with_context(|| format!("{name} started this as rank {rank} of {size}; {library}"))?;
         ensure!(
             (world.rank, world.size) == (rank, size),
@@ -193,6 +206,28 @@ fn meet(
          install it on this host, {advice}",
         failures.join("; ")
     )
+}
+
+/// Does `work`; `late` is called beside it when it takes longer than `patience`.
+fn within<R>(
+    patience: Duration,
+    late: impl FnOnce() + Send + 'static,
+    work: impl FnOnce() -> R,
+) -> Result<R> {
+    let (done, waiting) = mpsc::channel::<()>();
+    let watch = std::thread::Builder::new()
+        .name("mpi".into())
+        .spawn(move || {
+            // Nothing is sent: the other end is closed when the work is done.
+            if waiting.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
+                late();
+            }
+        })
+        .context("a thread that watches the MPI library")?;
+    let result = work();
+    drop(done);
+    let _ = watch.join();
+    Ok(result)
 }
 
 /// Opens the port at which rank 0 takes the others in.
@@ -226,7 +261,6 @@ fn listen(host: &str) -> Result<(TcpListener, Card)> {
 /// A host that vanishes without a word is noticed, and small messages do not wait for others.
 fn keep_alive(stream: &TcpStream) -> Result<()> {
     use rustix::net::sockopt;
-    use std::time::Duration;
     stream.set_nodelay(true)?;
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, Duration::from_secs(5))?;
@@ -337,3 +371,24 @@ fn fault(peers: &[Peer], own_gone_ns: Option<i64>, own_host: &str) -> Option<Str
 
 /// The clocks of this rank are rank 0's own.
 const OWN_CLOCK: (Offset, Offset) = (Offset::NONE, Offset::NONE);
+
+#[cfg(test)]
+mod tests {
+    use super::within;
+    use std::{sync::mpsc, time::Duration};
+
+    #[test]
+    fn an_mpi_library_that_hangs_is_told() {
+        let (tell, told) = mpsc::channel();
+        let late = move || tell.send("late").unwrap();
+        // The work ends only when its lateness was told.
+        let heard = within(Duration::from_millis(1), late, || told.recv()).unwrap();
+        assert_eq!(heard, Ok("late"));
+    }
+
+    #[test]
+    fn one_that_ends_in_time_is_not() {
+        let late = || panic!("it was in time");
+        assert_eq!(within(Duration::from_secs(3600), late, || 7).unwrap(), 7);
+    }
+}
