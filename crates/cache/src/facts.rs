@@ -66,7 +66,9 @@ impl<'b> Facts<'b> {
                     has_age = true;
                     facts.age = age(field.value);
                 }
-                4 if field.is(b"date") => facts.date = facts.date.or(date::parse(field.value)),
+                4 if field.is(b"date") => {
+                    facts.date = facts.date.or(date::parse_in_any_case(field.value))
+                }
                 4 if field.is(b"vary") => facts.varies.note(field.value),
                 4 if field.is(b"etag") && facts.etag.is_none() => {
                     facts.etag = ETag::parse(field.value);
@@ -80,7 +82,7 @@ impl<'b> Facts<'b> {
                     facts.part = None;
                 }
                 13 if field.is(b"last-modified") && facts.last_modified.is_none() => {
-                    facts.last_modified = date::parse(field.value);
+                    facts.last_modified = date::parse_in_any_case(field.value);
                 }
                 14 if field.is(b"content-length") => {
                     facts.content_length =
@@ -106,7 +108,7 @@ impl<'b> Facts<'b> {
 
     /// Given twice with two values, it is in the past (§4.2.1).
     fn note_expires(&mut self, value: &[u8]) {
-        let second = date::parse(value).unwrap_or(0);
+        let second = date::parse_in_any_case(value).unwrap_or(0);
         self.expires = Some(match self.expires {
             Some(other) if other != second => 0,
             _ => second,
@@ -264,6 +266,18 @@ mod tests {
         assert_eq!(lifetime(200, &format!("CDN-Cache-Control: foo\r\n{expires}")), 0);
         assert_eq!(lifetime(200, &format!("Expires: {}\r\n", at(NOW + 50))), 50);
         assert_eq!(lifetime(500, "Cache-Control: max-age=3\r\n"), 3);
+    }
+
+    #[test]
+    fn dates_in_any_case_rfc_9111_4_2() {
+        let upper = |second| at(second).to_ascii_uppercase();
+        assert_eq!(lifetime(200, &format!("Expires: {}\r\n", upper(NOW + 50))), 50);
+        let date = upper(NOW - 20);
+        assert_eq!(lifetime(200, &format!("Date: {date}\r\nExpires: {}\r\n", at(NOW + 50))), 70);
+        assert_eq!(lifetime(200, &format!("Last-Modified: {}\r\n", upper(NOW - 1000))), 100);
+        // 12 January 1970 was a Monday.
+        assert_eq!(lifetime(200, "Expires: Thu, 12 Jan 1970 13:47:40 GMT\r\n"), 60);
+        assert_eq!(lifetime(200, "Expires: Thu Jan 12 13:47:40 1970\r\n"), 60);
     }
 
     #[test]

@@ -29,6 +29,42 @@ pub fn parse(text: &[u8]) -> Option<u64> {
     SystemTime::from(date).duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())
 }
 
+/// As [`parse`], and as caches read what origins write: in any case (RFC 9111 §4.2), and whatever day of
+/// the week it is said to be, since no other field of the date depends on it.
+pub fn parse_in_any_case(text: &[u8]) -> Option<u64> {
+    parse(text).or_else(|| {
+        let (day, rest) = text.split_at(text.iter().position(|b| !b.is_ascii_alphabetic())?);
+        let is_named = |name: &&str| name.as_bytes().eq_ignore_ascii_case(day);
+        let names = [DAYS, DAYS_IN_SHORT].into_iter().find(|names| names.iter().any(is_named))?;
+        let mut buffer = [0; LONGEST];
+        names.iter().find_map(|name| {
+            let date = buffer.get_mut(..name.len() + rest.len())?;
+            date[..name.len()].copy_from_slice(name.as_bytes());
+            date[name.len()..].copy_from_slice(rest);
+            set_case(&mut date[name.len()..]);
+            parse(date)
+        })
+    })
+}
+
+/// The case of the grammar: `GMT`, and `Nov`.
+fn set_case(rest: &mut [u8]) {
+    for word in rest.split_mut(|b| !b.is_ascii_alphabetic()) {
+        if word.eq_ignore_ascii_case(b"gmt") {
+            word.make_ascii_uppercase();
+        } else if let [first, rest @ ..] = word {
+            first.make_ascii_uppercase();
+            rest.make_ascii_lowercase();
+        }
+    }
+}
+
+const DAYS: [&str; 7] =
+    ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
+const DAYS_IN_SHORT: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
+/// The length of the longest date: `Wednesday, 09-Nov-94 08:49:37 GMT`.
+const LONGEST: usize = 33;
+
 const NAME: &[u8] = b"Date: ";
 const LINE_LEN: usize = NAME.len() + LEN + 2;
 
@@ -112,6 +148,43 @@ mod tests {
             assert_eq!(parse(text.as_bytes()), None, "{text}");
         }
         assert_eq!(parse(b"\xff"), None);
+    }
+
+    #[test]
+    fn caches_read_dates_in_any_case_rfc_9111_4_2() {
+        for text in [
+            "Sun, 06 Nov 1994 08:49:37 GMT",
+            "SUN, 06 Nov 1994 08:49:37 GMT",
+            "Sun, 06 NOV 1994 08:49:37 GMT",
+            "Sun, 06 Nov 1994 08:49:37 gMT",
+            "sUNDAY, 06-nov-94 08:49:37 gmt",
+            "SUN NOV  6 08:49:37 1994",
+            "Thu, 06 Nov 1994 08:49:37 GMT",
+            "Wednesday, 06-Nov-94 08:49:37 GMT",
+            "Mon Nov  6 08:49:37 1994",
+        ] {
+            assert_eq!(parse_in_any_case(text.as_bytes()), Some(RFC_EXAMPLE), "{text}");
+        }
+        for text in [
+            "",
+            "0",
+            "Sun",
+            "Sun, 06 Nov 1994 08:49:37",
+            "Sun, 06 Nov 1994 08:49:37 UTC",
+            "Sun 06 Nov 1994 08:49:37 GMT",
+            "Sun, 06 Nov 94 08:49:37 GMT",
+            "Sun, 6 Nov 1994 08:49:37 GMT",
+            "Sun, 06-Nov-1994 08:49:37 GMT",
+            "Day, 06 Nov 1994 08:49:37 GMT",
+            ", 06 Nov 1994 08:49:37 GMT",
+            "Sunday, 06 Nov 1994 08:49:37 GMT",
+            "Mon, 31 Feb 1994 08:49:37 GMT",
+            "Sun, 06 Nov 1994 08:49:37 GMT and a day that is very long",
+            "\u{e9}",
+        ] {
+            assert_eq!(parse_in_any_case(text.as_bytes()), None, "{text}");
+        }
+        assert_eq!(parse_in_any_case(b"Sun, \xff"), None);
     }
 
     #[test]
