@@ -3,7 +3,9 @@
 //! What the request that was answered said in the varying fields is kept as lines,
 //! `name:value LF`, or `name LF` for a field that was absent. Values are compared after they were
 //! normalised in ways that change no meaning: several lines are one list, whitespace around commas
-//! does not count; in `Accept-Encoding` neither case nor order does, nor how a weight is written.
+//! does not count; in `Accept-Encoding` neither case nor order does, nor how a weight is written; in
+//! `Accept-Language` case does not (RFC 4647 §2). Order does there: many servers prefer what comes first
+//! (RFC 9110 §12.5.4).
 //!
 //! A field that the request's `Connection` names is not sent on (RFC 9110 §7.6.1). The origin has
 //! chosen its response without it, so here it counts as absent.
@@ -29,7 +31,15 @@ fn put_line(name: &[u8], request: &Request<'_>, out: &mut Vec<u8>) {
     let lines = || request.fields().filter(|field| field.is(name));
     if lines().next().is_some() && !is_for_this_hop(name, request) {
         out.push(b':');
-        if name == b"accept-encoding" { put_codings(lines(), out) } else { put_list(lines(), out) }
+        let start = out.len();
+        match name {
+            b"accept-encoding" => put_codings(lines(), out),
+            b"accept-language" => {
+                put_list(lines(), out);
+                out[start..].make_ascii_lowercase();
+            }
+            _ => put_list(lines(), out),
+        }
     }
     out.push(b'\n');
 }
@@ -164,6 +174,23 @@ mod tests {
             ("Foo: 1\r\nConnection: keep-alive, fo\r\n", "Foo: 1\r\n", true),
         ] {
             assert_eq!(same(&["foo"], one, two), expected, "{one:?} {two:?}");
+        }
+    }
+
+    #[test]
+    fn languages_are_the_same_in_any_case_rfc_4647_2() {
+        for (one, two, expected) in [
+            ("en, de", "eN ,De", true),
+            ("en-US;q=0.5", "EN-us;Q=0.5", true),
+            ("en, de", "de, en", false),
+            ("en", "en-US", false),
+        ] {
+            let line = |value| format!("Accept-Language: {value}\r\n");
+            assert_eq!(
+                same(&["accept-language"], &line(one), &line(two)),
+                expected,
+                "{one:?} {two:?}"
+            );
         }
     }
 
