@@ -75,6 +75,25 @@ fn what_is_stored_is_not_asked_for_on_every_engine() {
     });
 }
 
+/// RFC 9111 §3: only what is final is kept.
+#[test]
+fn an_interim_reply_is_passed_on_and_not_kept() {
+    let origin = Origin::start(|asked| {
+        asked.say("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\nCache-Control: no-store\r\n\r\n");
+        asked.say(reply("Cache-Control: max-age=60\r\n", "hello"))
+    });
+    let (fixture, _) = cached(&origin, |_| {});
+    let mut client = fixture.client();
+    let hints = client.get("/");
+    assert_eq!((hints.status, hints.field("link")), (103, Some("</a>")));
+    assert_eq!(client.reply().text(), "hello");
+    let kept = client.get("/");
+    assert_eq!((kept.status, kept.field("link"), &*kept.text()), (200, None, "hello"));
+    assert!(kept.field("cache-status").unwrap().starts_with("Pollux; hit"), "{kept:?}");
+    assert_eq!(origin.requests(), 1);
+    fixture.stop();
+}
+
 /// A client that takes a field out of what the origin is sent does not choose what others get.
 #[test]
 fn a_field_that_connection_names_chooses_no_variant() {
