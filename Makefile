@@ -67,12 +67,10 @@ release: ## the optimised binary, target/release/pollux
 	@scripts/setup build
 	$(CARGO) build --release --locked --bin pollux
 
-STATIC = $(shell uname -m)-unknown-linux-musl
-
 .PHONY: static
 static: ## one file that runs on any Linux, without symbols: target/ARCHITECTURE-unknown-linux-musl/release/pollux
 	@scripts/setup build static
-	$(CARGO) build --release --locked --bin pollux --target $(STATIC) --config 'profile.release.strip="symbols"'
+	CARGO='$(CARGO)' scripts/static
 
 # With BINARY another program's files are installed, and nothing is built; the C interface then only
 # with LIBRARIES, the folder that has libpollux.a and libpollux.so.

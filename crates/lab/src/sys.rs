@@ -8,7 +8,7 @@ pub use perf::{count_calls, count_switches};
 use std::{io, os::unix::process::CommandExt, process::Command, time::Duration};
 
 /// The lowest of the real-time priorities, which is above all others.
-const FIRST: libc::c_int = 1;
+static FIRST: libc::c_int = 1;
 
 /// Lets `command`'s process, and what it starts, go before all that has no such right, for as long as it
 /// has something to do (SCHED_FIFO, sched(7)). To start it needs CAP_SYS_NICE.
@@ -17,8 +17,10 @@ pub fn goes_first(command: &mut Command) {
     // and exec.
     unsafe {
         command.pre_exec(|| {
-            let parameters = libc::sched_param { sched_priority: FIRST };
-            check(libc::sched_setscheduler(0, libc::SCHED_FIFO, &parameters))
+            // Not through the C library: musl's function always fails. All that the kernel reads is the
+            // priority.
+            let call = libc::SYS_sched_setscheduler;
+            check(libc::syscall(call, 0, libc::SCHED_FIFO, &raw const FIRST) as libc::c_int)
         });
     }
 }
@@ -69,11 +71,11 @@ pub fn loopback_up() -> io::Result<()> {
         *to = *from as libc::c_char;
     }
     // SAFETY: the ioctl reads the name and writes the flags of `request`.
-    check(unsafe { libc::ioctl(fd, libc::SIOCGIFFLAGS, &mut request) })?;
+    check(unsafe { libc::ioctl(fd, libc::SIOCGIFFLAGS as _, &mut request) })?;
     // SAFETY: the call above has written the flags, which are the union's field in use.
     unsafe { request.ifr_ifru.ifru_flags |= libc::IFF_UP as libc::c_short };
     // SAFETY: the ioctl reads name and flags.
-    check(unsafe { libc::ioctl(fd, libc::SIOCSIFFLAGS, &request) })
+    check(unsafe { libc::ioctl(fd, libc::SIOCSIFFLAGS as _, &request) })
 }
 
 #[cfg(test)]

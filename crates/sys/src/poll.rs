@@ -68,11 +68,11 @@ impl FdSet {
     }
 }
 
-/// A time as the kernel takes it, to the nanosecond; beyond `time_t` it is as good as for ever.
+/// A time as the kernel takes it, to the nanosecond; beyond its seconds it is as good as for ever.
 #[inline]
 pub(super) fn timespec(time: Duration) -> libc::timespec {
     libc::timespec {
-        tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_sec: time.as_secs().min(i64::MAX as u64) as _,
         tv_nsec: time.subsec_nanos() as _,
     }
 }
