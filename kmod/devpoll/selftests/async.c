@@ -38,7 +38,7 @@ TEST(async_aio_write)
 	CHECK_EQ(aio_write_once(set, changes, sizeof(changes)), sizeof(changes));
 	CHECK_EQ(set_poll_one(set, pair.b, LONG_MS), POLLOUT);
 	CHECK_EQ(aio_write_once(set, changes, sizeof(changes) - 1), -EINVAL);
-	CHECK_EQ(aio_write_once(set, (void *)16, sizeof(changes)), -EFAULT);
+	CHECK_EQ(aio_write_once(set, nowhere(), sizeof(changes)), -EFAULT);
 	CHECK_EQ(set_statistics(set).ds_entries, 2);
 }
 
@@ -106,7 +106,7 @@ static void ring_writes(unsigned int flags)
 	CHECK_EQ(ring_write_once(&ring, set, changes, sizeof(changes)), sizeof(changes));
 	CHECK_EQ(set_poll_one(set, pair.b, LONG_MS), POLLOUT);
 	CHECK_EQ(ring_write_once(&ring, set, changes, 3), -EINVAL);
-	CHECK_EQ(ring_write_once(&ring, set, (void *)16, sizeof(changes)), -EFAULT);
+	CHECK_EQ(ring_write_once(&ring, set, nowhere(), sizeof(changes)), -EFAULT);
 	make_readable(pair.b);
 	set_remove(set, pair.b);
 	CHECK_EQ(set_poll_one(set, pair.a, LONG_MS), POLLIN);

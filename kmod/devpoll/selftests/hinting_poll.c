@@ -341,7 +341,7 @@ TEST(hpoll_errors)
 	OK(getrlimit(RLIMIT_NOFILE, &limit));
 	CHECK_ERRNO(set_hpoll(set, NULL, -1, 0), EINVAL);
 	CHECK_ERRNO(set_hpoll(set, NULL, limit.rlim_cur + 1, 0), EINVAL);
-	CHECK_ERRNO(set_hpoll(set, (void *)16, 1, 0), EFAULT);
+	CHECK_ERRNO(set_hpoll(set, nowhere(), 1, 0), EFAULT);
 	CHECK_ERRNO(ioctl(set, DP_HPOLL, NULL), EFAULT);
 }
 
@@ -372,7 +372,7 @@ TEST(hpoll_array_beyond_memory)
 	set_nr_open(before);
 	if (!raised)
 		test_skip("needs the right to raise " NR_OPEN " and RLIMIT_NOFILE");
-	CHECK_ERRNO(set_hpoll(set, (void *)16, count, 0), ENOMEM);
+	CHECK_ERRNO(set_hpoll(set, nowhere(), count, 0), ENOMEM);
 }
 
 TEST(hpoll_without_hints)

@@ -202,7 +202,7 @@ TEST(hints_counters_elsewhere)
 	CHECK_EQ(statistics.ds_waits, 1);
 	statistics.ds_size = 4;
 	CHECK_ERRNO(ioctl(set, DP_GETSTATISTICS, &statistics), EINVAL);
-	CHECK_ERRNO(ioctl(set, DP_GETSTATISTICS, (void *)16), EFAULT);
+	CHECK_ERRNO(ioctl(set, DP_GETSTATISTICS, nowhere()), EFAULT);
 
 	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", set);
 	file = OK(open(path, O_RDONLY | O_CLOEXEC));

@@ -316,7 +316,7 @@ TEST(interest_is_polled)
 	CHECK_EQ(is_polled(set, pair.b, &events), 0);
 	OK(ioctl(set, DP_ISPOLLED, &question));
 	CHECK_EQ(question.events, 0x7777);
-	CHECK_ERRNO(ioctl(set, DP_ISPOLLED, (void *)16), EFAULT);
+	CHECK_ERRNO(ioctl(set, DP_ISPOLLED, nowhere()), EFAULT);
 }
 
 TEST(interest_unknown_calls)

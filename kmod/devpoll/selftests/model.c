@@ -372,7 +372,7 @@ static void odd_call(const struct model *model)
 		CHECK_ERRNO(write(set, &question, 1 + pick(7)), EINVAL);
 		break;
 	case 3:
-		CHECK_ERRNO(write(set, (void *)16, sizeof(question) * (1 + pick(100))), EFAULT);
+		CHECK_ERRNO(write(set, nowhere(), sizeof(question) * (1 + pick(100))), EFAULT);
 		break;
 	case 4:
 		CHECK_ERRNO(ioctl(set, number, pick(2) ? &question : NULL), EINVAL);

@@ -129,7 +129,7 @@ TEST(signals_mask_of_ppoll)
 	CHECK_EQ(caught, 2);
 	OK(sigprocmask(SIG_SETMASK, NULL, &now));
 	CHECK_EQ(sigismember(&now, SIGUSR1), 1);
-	CHECK_ERRNO(set_ppoll(set, &result, 1, 0, (void *)16), EFAULT);
+	CHECK_ERRNO(set_ppoll(set, &result, 1, 0, nowhere()), EFAULT);
 }
 
 TEST(signals_blocked_by_ppoll)

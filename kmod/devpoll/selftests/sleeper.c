@@ -67,7 +67,7 @@ struct sleeper {
 static void *sleep_in_call(void *context)
 {
 	struct sleeper *sleeper = context;
-	struct pollfd *fds = sleeper->fate == HAS_BAD_MEMORY ? (void *)16 : sleeper->fds;
+	struct pollfd *fds = sleeper->fate == HAS_BAD_MEMORY ? nowhere() : sleeper->fds;
 	struct dvpoll wait = { fds, sleeper->count, sleeper->timeout, NULL };
 	struct dvpoll_update update = {
 		.du_fds = fds,

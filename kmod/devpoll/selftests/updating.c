@@ -34,7 +34,7 @@ TEST(updating_errors)
 	CHECK_ERRNO(set_update_poll(set, changes, 2, results, 4, -1), ELOOP);
 	CHECK_EQ(set_poll_one(set, pair.a, 0), POLLOUT);
 	CHECK_ERRNO(set_update_poll(set, changes, -1, results, 4, 0), EINVAL);
-	CHECK_ERRNO(set_update_poll(set, (void *)16, 1, results, 4, 0), EFAULT);
+	CHECK_ERRNO(set_update_poll(set, nowhere(), 1, results, 4, 0), EFAULT);
 	CHECK_ERRNO(ioctl(set, DP_UPDATE_POLL, &update), EINVAL);
 	CHECK_ERRNO(ioctl(set, DP_UPDATE_POLL, NULL), EFAULT);
 	CHECK_ERRNO(set_update_poll(set, NULL, 0, results, -1, 0), EINVAL);
@@ -63,7 +63,7 @@ TEST(updating_refused_changes_nothing)
 		update.du_flags = 1;
 		CHECK_ERRNO(ioctl(set, DP_UPDATE_POLL, &update), EINVAL);
 		update.du_flags = 0;
-		update.du_setp = (void *)16;
+		update.du_setp = nowhere();
 		CHECK_ERRNO(ioctl(set, DP_UPDATE_POLL, &update), EFAULT);
 		CHECK_EQ(OK(ioctl(set, DP_ISPOLLED, changes)), 0);
 		CHECK_EQ(set_statistics(set).ds_changes, 0);

@@ -176,7 +176,7 @@ TEST(waiting_bad_arguments)
 	CHECK_ERRNO(ioctl(set, DP_POLL, NULL), EFAULT);
 	CHECK_ERRNO(set_poll(set, NULL, 1, 0), EINVAL);
 	set_write(set, pair.a, POLLOUT);
-	CHECK_ERRNO(set_poll(set, (void *)16, 1, 0), EFAULT);
+	CHECK_ERRNO(set_poll(set, nowhere(), 1, 0), EFAULT);
 	/* Nothing was lost. */
 	CHECK_EQ(set_poll_one(set, pair.a, 0), POLLOUT);
 }
