@@ -7,7 +7,7 @@ use super::{
 use crate::config::{FrontendConfig, HostPolicy};
 use pollux_http::{
     fields::Fields,
-    request::{Framing, Known, KnownSet, Method, Request, Target, Unwritable, Version, Writer},
+    request::{Framing, Known, Method, Request, Target, Unwritable, Version, Writer},
 };
 
 /// Why a request cannot be passed on.
@@ -120,18 +120,21 @@ impl Letter<'_> {
             writer = writer.field(b"Via", scratch)?;
         }
         let upgrade = upgrade(request, &named);
+        // A field that `Connection` names was not passed on, and no answer of the origin's is about it.
+        let is_passed_on = |known, name: &[u8]| request.has(known) && !named.has(name);
         let passed = Passed {
             upgrade: upgrade.is_some(),
             trailers: takes_trailers(request),
             conditional: match conditions {
                 Some(lines) => has_any(lines, &[b"if-none-match", b"if-modified-since"]),
-                None => request.has_any(
-                    const { KnownSet::new(&[Known::IfNoneMatch, Known::IfModifiedSince]) },
-                ),
+                None => {
+                    is_passed_on(Known::IfNoneMatch, b"if-none-match")
+                        || is_passed_on(Known::IfModifiedSince, b"if-modified-since")
+                }
             },
             range: match conditions {
                 Some(lines) => has_any(lines, &[b"range"]),
-                None => request.has(Known::Range),
+                None => is_passed_on(Known::Range, b"range"),
             },
         };
         let connection: Option<&[u8]> = match (passed.upgrade, passed.trailers) {
@@ -285,6 +288,31 @@ mod tests {
             ),
             "GET /a%2Fb?c=d HTTP/1.1\r\nHost: h\r\nCookie: a=b\r\n\r\n"
         );
+    }
+
+    /// The origin never hears of it, and has no reason to answer with 304 or 206.
+    #[test]
+    fn a_condition_that_connection_names_is_not_asked() {
+        let ask = |connection: &str, fields: &str| {
+            let head = format!("GET / HTTP/1.1\r\nHost: h\r\n{connection}{fields}\r\n");
+            put(&config(), &head).unwrap()
+        };
+        for (name, fields, asked) in [
+            ("if-none-match", "If-None-Match: \"a\"\r\n", (true, false)),
+            (
+                "if-modified-since",
+                "If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
+                (true, false),
+            ),
+            ("range", "Range: bytes=0-1\r\n", (false, true)),
+        ] {
+            let (head, passed) = ask("", fields);
+            assert_eq!((passed.conditional, passed.range), asked, "{name}");
+            assert!(head.contains(fields), "{head}");
+            let (head, passed) = ask(&format!("Connection: close, {name}\r\n"), fields);
+            assert_eq!(passed, Passed::default(), "{name}");
+            assert_eq!(head, "GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+        }
     }
 
     #[test]
