@@ -6,6 +6,7 @@ use std::{
     mem,
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
     ptr,
+    time::Duration,
 };
 
 /// accept4(2), non-blocking and close-on-exec, without the peer's address.
@@ -29,6 +30,17 @@ pub fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 /// cancellation (pthreads(7)), which each call pays for; nobody is cancelled here.
 #[inline]
 pub fn recv(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+    recv_with(socket, buffer, 0)
+}
+
+/// [`recv`] with MSG_DONTWAIT: never waits, also on a socket that is blocking.
+#[inline]
+pub fn recv_now(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+    recv_with(socket, buffer, libc::MSG_DONTWAIT)
+}
+
+#[inline]
+fn recv_with(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: libc::c_int) -> io::Result<usize> {
     let (no_address, no_length) = (ptr::null_mut::<u8>(), ptr::null_mut::<u8>());
     // SAFETY: the kernel writes at most `buffer.len()` bytes into `buffer`, and no address.
     count(Call::Recv, || unsafe {
@@ -37,17 +49,28 @@ pub fn recv(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
             socket.as_raw_fd(),
             buffer.as_mut_ptr(),
             buffer.len(),
-            0,
+            flags,
             no_address,
             no_length,
         ))
     })
 }
 
-/// send(2), by its system call sendto(2), with MSG_NOSIGNAL; `more` adds MSG_MORE: hold a partial segment back, more follows.
+/// send(2), by its system call sendto(2), with MSG_NOSIGNAL; `more` adds MSG_MORE: hold a partial
+/// segment back, more follows.
 #[inline]
 pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], more: bool) -> io::Result<usize> {
-    let flags = libc::MSG_NOSIGNAL | if more { libc::MSG_MORE } else { 0 };
+    send_with(socket, bytes, if more { libc::MSG_MORE } else { 0 })
+}
+
+/// [`send`] with MSG_DONTWAIT: never waits, also on a socket that is blocking.
+#[inline]
+pub fn send_now(socket: BorrowedFd<'_>, bytes: &[u8], more: bool) -> io::Result<usize> {
+    send_with(socket, bytes, libc::MSG_DONTWAIT | if more { libc::MSG_MORE } else { 0 })
+}
+
+#[inline]
+fn send_with(socket: BorrowedFd<'_>, bytes: &[u8], flags: libc::c_int) -> io::Result<usize> {
     // SAFETY: the kernel reads at most `bytes.len()` bytes from `bytes`, and no address.
     count(Call::Send, || unsafe {
         check_long(libc::syscall(
@@ -55,14 +78,14 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], more: bool) -> io::Result<usiz
             socket.as_raw_fd(),
             bytes.as_ptr(),
             bytes.len(),
-            flags,
+            flags | libc::MSG_NOSIGNAL,
             ptr::null::<u8>(),
             0usize,
         ))
     })
 }
 
-/// sendmsg(2) of two slices one after the other, with MSG_NOSIGNAL.
+/// sendmsg(2) of two slices one after the other, with MSG_NOSIGNAL and MSG_DONTWAIT.
 #[inline]
 pub fn send_two(socket: BorrowedFd<'_>, first: &[u8], second: &[u8]) -> io::Result<usize> {
     let mut slices = [IoSlice::new(first), IoSlice::new(second)];
@@ -74,7 +97,11 @@ pub fn send_two(socket: BorrowedFd<'_>, first: &[u8], second: &[u8]) -> io::Resu
     // SAFETY: the kernel only reads the message, the slices and their bytes, which all live
     // through the call.
     count(Call::Sendmsg, || unsafe {
-        check_len(libc::sendmsg(socket.as_raw_fd(), &message, libc::MSG_NOSIGNAL))
+        check_len(libc::sendmsg(
+            socket.as_raw_fd(),
+            &message,
+            libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT,
+        ))
     })
 }
 
@@ -90,6 +117,31 @@ pub fn shutdown_write(socket: BorrowedFd<'_>) -> io::Result<()> {
 #[inline]
 pub fn set_cork(socket: BorrowedFd<'_>, on: bool) -> io::Result<()> {
     set_socket_option(socket, libc::IPPROTO_TCP, libc::TCP_CORK, libc::c_int::from(on))
+}
+
+/// O_NONBLOCK of a socket, by ioctl(2) with FIONBIO, which takes one call where fcntl(2) takes two.
+///
+/// # Errors
+/// What ioctl(2) said.
+pub fn set_nonblocking(socket: BorrowedFd<'_>, on: bool) -> io::Result<()> {
+    let mut value = libc::c_int::from(on);
+    // SAFETY: the kernel reads an int.
+    count(Call::Ioctl, || unsafe {
+        check(libc::ioctl(socket.as_raw_fd(), libc::FIONBIO, &raw mut value)).map(drop)
+    })
+}
+
+/// SO_RCVTIMEO (socket(7)): how long a blocking recv(2) waits before it fails with EAGAIN; zero is
+/// for ever.
+///
+/// # Errors
+/// What setsockopt(2) said.
+pub fn set_receive_timeout(socket: BorrowedFd<'_>, timeout: Duration) -> io::Result<()> {
+    let value = libc::timeval {
+        tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_usec: libc::suseconds_t::from(timeout.subsec_micros() as i32),
+    };
+    set_socket_option(socket, libc::SOL_SOCKET, libc::SO_RCVTIMEO, value)
 }
 
 /// socketpair(2): two connected UNIX stream sockets, non-blocking, close-on-exec.

@@ -37,7 +37,7 @@ pub(super) fn transmit(
     if outbox.is_all_bytes()
         && let Next::Bytes(bytes) = outbox.next()
     {
-        return match sys::send(socket, bytes, false) {
+        return match sys::send_now(socket, bytes, false) {
             Ok(sent) if sent == bytes.len() => {
                 outbox.clear();
                 (Ok(Sent::All), sent as u64)
@@ -72,11 +72,11 @@ fn transmit_parts(
         let (outcome, asked) = match outbox.next() {
             Next::Nothing => return (Ok(Sent::All), total),
             _ if total >= FILE_CHUNK => return (Ok(Sent::Paused), total),
-            Next::Bytes(bytes) => (sys::send(socket, bytes, false), bytes.len()),
+            Next::Bytes(bytes) => (sys::send_now(socket, bytes, false), bytes.len()),
             Next::Two(first, second) => {
                 (sys::send_two(socket, first, second), first.len() + second.len())
             }
-            Next::BytesBeforeFile(bytes) => (sys::send(socket, bytes, !is_corked), bytes.len()),
+            Next::BytesBeforeFile(bytes) => (sys::send_now(socket, bytes, !is_corked), bytes.len()),
             Next::File { file, mut offset, len } => {
                 // A file may give less than was asked at a page that must be read first: that
                 // says nothing about the socket, and the next call will tell.

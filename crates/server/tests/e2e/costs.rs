@@ -1,11 +1,15 @@
 //! System calls, exactly.
 
 use crate::Fixture;
-use pollux_server::config::{Discipline, LargeFile, MechanismChoice};
+use pollux_server::{
+    Statistics,
+    config::{Architecture, Discipline, LargeFile, MechanismChoice},
+};
 use pollux_sys::{Call, Counters};
 use std::{
     fs::File,
-    time::{Duration, UNIX_EPOCH},
+    thread::sleep,
+    time::{Duration, Instant, UNIX_EPOCH},
 };
 
 /// The system calls of `requests` GETs of `path` on one keep-alive connection, after a first one.
@@ -133,4 +137,93 @@ fn a_connection_a_request_costs_five_calls_and_its_share_of_the_accepts() {
         &calls,
         &[Call::EpollCtl, Call::Recv, Call::Send, Call::Close, Call::Accept, Call::EpollWait],
     );
+}
+
+/// A server of threads, each of which serves one connection at a time.
+fn threads() -> Fixture {
+    let files: [(&str, &[u8]); 2] = [("one", b"x"), ("open", &[b'o'; 300_000])];
+    Fixture::new(&files, |config| config.architecture = Architecture::Prethreaded)
+}
+
+/// The figures, as soon as they have this many requests: a thread shows its own before it waits.
+fn figures(fixture: &Fixture, requests: u64) -> Statistics {
+    let begun = Instant::now();
+    loop {
+        let figures = fixture.server.statistics();
+        if figures.requests >= requests {
+            assert_eq!(figures.requests, requests);
+            return figures;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{figures:?}");
+        sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_thread_waits_for_a_brisk_client_in_recv_itself() {
+    const FIRST: u64 = 16;
+    const N: u64 = 1000;
+    let fixture = threads();
+    let mut client = fixture.client();
+    let mut get = |requests| {
+        for _ in 0..requests {
+            assert_eq!(client.get("/one").text(), "x");
+        }
+    };
+    get(FIRST);
+    let before = figures(&fixture, FIRST);
+    get(N);
+    let calls = figures(&fixture, FIRST + N).system_calls.since(&before.system_calls);
+    assert_eq!(calls.of(Call::Send), N);
+    // On a slow machine this client is not always brisk: ppoll then, and one recv in vain.
+    let slow = calls.of(Call::Poll);
+    assert!(slow <= N / 10, "{calls:?}");
+    assert!((N..=N + slow + 1).contains(&calls.of(Call::Recv)), "{calls:?}");
+    assert!(calls.of(Call::Setsockopt) + calls.of(Call::Ioctl) <= 2, "{calls:?}");
+    assert_only(&calls, &[Call::Recv, Call::Send, Call::Poll, Call::Setsockopt, Call::Ioctl]);
+}
+
+#[test]
+fn who_is_no_longer_brisk_is_waited_for_in_one_call() {
+    let fixture = threads();
+    let mut client = fixture.client();
+    for _ in 0..100 {
+        client.get("/one");
+    }
+    // It is idle now: recv has given up after 100 ms.
+    let begun = Instant::now();
+    let mut before = fixture.server.statistics();
+    let mut still = 0;
+    while still < 5 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it never waits for long");
+        sleep(Duration::from_millis(200));
+        let after = fixture.server.statistics();
+        let calls = after.system_calls.since(&before.system_calls);
+        still = if calls.of(Call::Recv) == 0 { still + 1 } else { 0 };
+        before = after;
+    }
+    assert_eq!(client.get("/one").text(), "x");
+}
+
+#[test]
+fn a_brisk_client_gets_long_files_too_and_a_stop_finds_it() {
+    let fixture = threads();
+    let mut client = fixture.client();
+    for _ in 0..50 {
+        client.get("/one");
+    }
+    for _ in 0..20 {
+        assert_eq!(client.get("/open").body.len(), 300_000);
+        assert_eq!(client.get("/one").text(), "x");
+    }
+    let mut other = fixture.client();
+    for _ in 0..50 {
+        other.get("/one");
+    }
+    // One waits in recv now, or has just done so; both are idle.
+    let begun = Instant::now();
+    let figures = fixture.server.stop(Duration::from_secs(60)).unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(30), "a stop was not heard");
+    assert_eq!((figures.requests, figures.connections.open), (140, 0));
+    assert!(client.is_closed() && other.is_closed());
 }

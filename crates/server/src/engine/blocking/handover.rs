@@ -19,6 +19,8 @@ impl<A: Application> Blocking<A> {
         let outcome = match client.connection.raw() {
             None => Err(NotTaken::OutputFirst),
             Some(input) => {
+                // Who receives it expects a socket as accept(2) gives it.
+                client.pace.stop(client.socket.as_fd());
                 let outcome = self.outside.receivers.pass(what, client.socket.as_fd(), input);
                 outcome.map_err(|error| NotTaken::Error(error.kind()))
             }

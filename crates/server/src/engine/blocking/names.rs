@@ -21,6 +21,13 @@ const QUESTIONS_MAX: usize = 16 << 10;
 #[derive(Default)]
 pub(super) struct Names(Option<(Desk, OwnedFd)>);
 
+impl Names {
+    /// Whether an answer is to come.
+    pub(super) fn is_asked(&self) -> bool {
+        self.0.as_ref().is_some_and(|(desk, _)| desk.is_asked())
+    }
+}
+
 impl<A: Application> Blocking<A> {
     /// Has a name resolved.
     ///

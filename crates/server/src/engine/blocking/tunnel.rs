@@ -81,7 +81,7 @@ impl<A: Application> Blocking<A> {
 
     /// Receives from this end for the other.
     fn pass_on(&mut self, tunnel: &mut Tunnel, end: usize, buffer: &mut [u8]) -> io::Result<()> {
-        match sys::recv(self.socket(tunnel, end)?, buffer) {
+        match sys::recv_now(self.socket(tunnel, end)?, buffer) {
             Ok(0) => tunnel.has_ended[end] = true,
             Ok(received) => tunnel.kept[1 - end].bytes().extend_from_slice(&buffer[..received]),
             Err(error) => {
