@@ -288,6 +288,10 @@ pub struct Rate {
     /// has none to offer.
     #[serde(default)]
     pub paper_rps: Vec<f64>,
+    /// Higher ones, for the deterministic guest after the paper's: that guest is faster than the paper's
+    /// machine, and a best reply rate is known only where a server could not answer all.
+    #[serde(default)]
+    pub beyond_rps: Vec<f64>,
     /// Connections of the closed loop that finds the saturation.
     pub saturation_connections: u32,
 }

@@ -73,7 +73,7 @@ impl Experiment {
     }
 
     /// The experiment as it runs in a guest whose clock counts instructions, for a server under load: at
-    /// the papers' own rates where they give any, in windows of one length.
+    /// the papers' own rates where they give any and at those beyond them, in windows of one length.
     ///
     /// Requests come at random instants there, for blocks then differ by the seed of these alone, and
     /// nothing else would make a block differ from another.
@@ -89,7 +89,7 @@ impl Experiment {
         if let Some(rate) = &mut self.rate
             && !rate.paper_rps.is_empty()
         {
-            rate.rps.clone_from(&rate.paper_rps);
+            rate.rps = [&rate.paper_rps[..], &rate.beyond_rps].concat();
         }
         let budget = |old: &Budget, blocks, window_s, warmup_s| Budget {
             blocks,
@@ -104,14 +104,18 @@ impl Experiment {
         self
     }
 
-    /// The quick form there: of many rates the first, the middle and the last.
+    /// The quick form there: of many rates the first, the middle and the last, and those beyond the
+    /// paper's.
     #[must_use]
     pub fn with_fewer_rates(mut self) -> Self {
-        if let Some(rate) = &mut self.rate
-            && rate.rps.len() > 3
-        {
-            let last = rate.rps.len() - 1;
-            rate.rps = vec![rate.rps[0], rate.rps[last / 2], rate.rps[last]];
+        if let Some(rate) = &mut self.rate {
+            let of_paper = rate.rps.len().saturating_sub(rate.beyond_rps.len());
+            let beyond = rate.rps.split_off(of_paper);
+            if of_paper > 3 {
+                let last = of_paper - 1;
+                rate.rps = vec![rate.rps[0], rate.rps[last / 2], rate.rps[last]];
+            }
+            rate.rps.extend(beyond);
         }
         self
     }

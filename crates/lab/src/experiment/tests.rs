@@ -123,6 +123,17 @@ fn phases_and_rates_are_not_mixed() {
 }
 
 #[test]
+fn the_deterministic_guest_goes_beyond_the_papers_rates() {
+    let rates = |experiment: Experiment| experiment.rate.unwrap().rps;
+    let there = || find("provos-fig4-9").unwrap().in_guest().in_deterministic_guest();
+    let all = [500.0, 600.0, 700.0, 800.0, 900.0, 1000.0, 1100.0, 1400.0, 1800.0];
+    assert_eq!(rates(there()), all);
+    assert_eq!(rates(there().with_fewer_rates()), [500.0, 800.0, 1100.0, 1400.0, 1800.0]);
+    let said = said_of("provos-fig4-9", "beyond-rps = [1400, 1800]", "beyond-rps = [1100, 1800]");
+    assert!(said.contains("beyond-rps are above the last of paper-rps"), "{said}");
+}
+
+#[test]
 fn a_guest_has_its_own_limits_and_fewer_variants() {
     let idle = find("idle").unwrap();
     assert!(idle.variant.is_empty() && !idle.load.contains_key("max-lag"));

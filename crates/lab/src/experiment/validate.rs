@@ -93,7 +93,13 @@ impl Experiment {
                 let given = !rate.fractions.is_empty() || !rate.rps.is_empty();
                 ensure!(given, "[rate] fractions is empty");
                 let fits = |rps: &f64| (0.01..=1e8).contains(rps);
-                ensure!(rate.rps.iter().all(fits), "[rate] rps: 0.01 to 100,000,000");
+                let all = || rate.rps.iter().chain(&rate.paper_rps).chain(&rate.beyond_rps);
+                ensure!(all().all(fits), "[rate] rps: 0.01 to 100,000,000");
+                let is_beyond = |rps: &f64| rate.paper_rps.last().is_some_and(|last| rps > last);
+                ensure!(
+                    rate.beyond_rps.iter().all(is_beyond),
+                    "[rate] beyond-rps are above the last of paper-rps"
+                );
             }
             for list in [Some(&rate.fractions), rate.quick_fractions.as_ref()].into_iter().flatten()
             {
