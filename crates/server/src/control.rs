@@ -71,7 +71,8 @@ impl Inbox {
         self.bell.as_fd()
     }
 
-    /// Everything that has been asked.
+    /// Everything that has been asked. When nobody is left who could ask, that is a stop without grace: a
+    /// level-triggered mechanism would tell of the bell's end for ever.
     pub(crate) fn take(&mut self) -> Vec<Command> {
         let mut commands = Vec::new();
         let mut buffer = [0; 256];
@@ -84,6 +85,10 @@ impl Inbox {
                     self.partial.push(octet);
                 }
             }
+            if count == 0 {
+                commands.push(Command::Stop { grace: Duration::ZERO });
+            }
+            // The end comes in an event of its own: who asks for figures waits for them.
             if count < buffer.len() {
                 break;
             }
@@ -184,6 +189,8 @@ mod tests {
         let all = [Command::Statistics(42), Command::Stop { grace: Duration::ZERO }];
         assert_eq!(inbox.take(), all);
         assert!(inbox.partial.is_empty());
+        drop((remote, raw));
+        assert_eq!(inbox.take(), [Command::Stop { grace: Duration::ZERO }]);
     }
 
     #[test]

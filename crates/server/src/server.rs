@@ -25,7 +25,8 @@ use std::{os::fd::OwnedFd, path::PathBuf, sync::Arc, time::Duration};
 /// What `auto` tries, the best first.
 const AUTO: [&str; 3] = ["epoll-et", "epoll", "poll"];
 
-/// A running server.
+/// A running server. Dropping it stops it at once, without waiting for its end; [`Server::stop`] leaves
+/// time for what is in flight.
 #[derive(Debug)]
 pub struct Server {
     units: Units,

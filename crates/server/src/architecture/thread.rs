@@ -11,6 +11,7 @@ use crate::{
 };
 use anyhow::Context;
 use std::{
+    mem,
     sync::{
         Arc,
         mpsc::{Sender, channel},
@@ -91,12 +92,21 @@ impl Threads {
     ///
     /// # Errors
     /// What ended one of them before it was told to stop.
-    pub(crate) fn wait(self) -> anyhow::Result<Statistics> {
+    pub(crate) fn wait(mut self) -> anyhow::Result<Statistics> {
         let mut outcome = Ok(());
-        for thread in self.threads {
+        for thread in mem::take(&mut self.threads) {
             outcome = join(thread).and(outcome);
         }
         outcome.map(|()| self.plan.board.statistics())
+    }
+}
+
+/// Nobody is left who could tell them.
+impl Drop for Threads {
+    fn drop(&mut self) {
+        if !self.threads.is_empty() {
+            self.begin_stop(Duration::ZERO);
+        }
     }
 }
 

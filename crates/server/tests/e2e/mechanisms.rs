@@ -4,12 +4,12 @@ use crate::Fixture;
 use pollux_event::{Capabilities, MechanismSpec, registry};
 use pollux_server::{
     Config,
-    config::{Discipline, MechanismChoice},
+    config::{Architecture, Discipline, MechanismChoice},
 };
 use pollux_testkit::http::{Client, PATIENCE};
 use std::{
     io::Read,
-    net::Shutdown,
+    net::{Shutdown, TcpStream},
     num::NonZeroU32,
     sync::{LazyLock, Mutex, PoisonError},
     thread,
@@ -229,6 +229,32 @@ fn accept_everybody_whatever_the_limit() {
             fixture.stop();
         }
     });
+}
+
+/// Before, level-triggered mechanisms told the workers of the server's end for ever.
+#[test]
+fn end_when_the_server_is_dropped() {
+    on_every_mechanism(|start, name| ends_when_dropped(start(&|_| {}), name));
+    for architecture in [Architecture::Iterative, Architecture::Threaded, Architecture::Prethreaded]
+    {
+        let fixture = Fixture::new(&[("index.html", b"hello")], |config| {
+            config.architecture = architecture;
+        });
+        ends_when_dropped(fixture, architecture.name());
+    }
+}
+
+fn ends_when_dropped(fixture: Fixture, name: &str) {
+    let address = fixture.address();
+    let mut client = fixture.client();
+    assert_eq!(client.get("/").text(), "hello", "{name}");
+    drop(fixture);
+    assert!(client.is_closed(), "{name}");
+    let dropped_at = Instant::now();
+    while TcpStream::connect(address).is_ok() {
+        assert!(dropped_at.elapsed() < PATIENCE, "{name}: it still listens");
+        thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]
