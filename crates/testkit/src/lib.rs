@@ -1,10 +1,11 @@
 //! Support for the tests of all crates: pairs of descriptors, full buffers, limits, forked
-//! children, signals, system calls that fail, ports, an HTTP client, the server as a process, what a
-//! guestbook has to do, a real Redis, a count of allocations. Everything panics with what failed: a test
-//! has no use for a `Result` here.
+//! children, signals, system calls that fail, ports, an HTTP client, the server as a process, a corpus of
+//! requests and their replies, what a guestbook has to do, a real Redis, a count of allocations.
+//! Everything panics with what failed: a test has no use for a `Result` here.
 
 pub mod allocations;
 pub mod child;
+pub mod conformance;
 pub mod faults;
 pub mod guestbook;
 pub mod http;

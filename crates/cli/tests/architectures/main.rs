@@ -2,6 +2,7 @@
 //! cannot do; what becomes of processes.
 
 mod attacks;
+mod conformance;
 mod frontend;
 mod guestbook;
 mod limits;

@@ -3,6 +3,7 @@
 
 mod bodies;
 mod cache;
+mod counts;
 mod ends;
 mod every;
 mod handover;

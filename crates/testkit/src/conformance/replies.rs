@@ -54,9 +54,13 @@ fn parse_head(head: &[u8]) -> Result<Reply, String> {
     let head = std::str::from_utf8(head).map_err(|_| "a head that is not ASCII")?;
     let mut lines = head.split("\r\n");
     let first = lines.next().unwrap_or_default();
-    let status = first.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3));
-    let status = status.and_then(|code| code.parse().ok());
-    let status = status.ok_or_else(|| format!("status line {first:?}"))?;
+    let is_visible = first.bytes().all(|b| (b' '..0x7f).contains(&b));
+    let (code, _reason) = first
+        .strip_prefix("HTTP/1.1 ")
+        .and_then(|rest| rest.split_once(' '))
+        .filter(|(code, _)| is_visible && code.len() == 3)
+        .ok_or_else(|| format!("status line {first:?}"))?;
+    let status = code.parse().map_err(|_| format!("status {code:?}"))?;
     let mut fields = Vec::new();
     for line in lines {
         let (name, value) = line.split_once(':').ok_or_else(|| format!("line {line:?}"))?;
@@ -128,4 +132,41 @@ fn check(reply: &Reply) -> Result<(), String> {
 pub(crate) fn excerpt(bytes: &[u8]) -> String {
     let text = bytes.escape_ascii().to_string();
     if text.len() > 300 { format!("{}… ({} octets)", &text[..300], bytes.len()) } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIELDS: &str = "Date: x\r\nContent-Length: 1\r\nETag: x\r\nLast-Modified: x\r\n";
+
+    #[test]
+    fn what_no_reply_may_have_is_told() {
+        let fine = format!("HTTP/1.1 200 OK\r\n{FIELDS}\r\nx");
+        assert_eq!(parse(fine.repeat(2).as_bytes(), |_| false).unwrap().len(), 2);
+        let with = |fields: &str| format!("HTTP/1.1 200 OK\r\n{FIELDS}{fields}\r\nx");
+        for (stream, fault) in [
+            (with("Connection: close\r\n") + &fine, "something follows"),
+            (fine.clone() + "x", "no head"),
+            (fine[..fine.len() - 1].to_owned(), "0 of 1 octets"),
+            (fine.replace("1.1", "1.0"), "status line"),
+            (fine.replace("200 OK", "200"), "status line"),
+            (fine.replace("200", "2OO"), "status"),
+            (fine.replace("\r\nDate", "\nDate"), "status line"),
+            (fine.replace("Content-Length", "X"), "no Content-Length"),
+            (fine.replace("Date", "X"), "no date"),
+            (fine.replace("ETag", "X"), "no etag"),
+            (fine.replace("200", "304").replace("\r\nx", "\r\n"), "there is content-length"),
+            (with("Date: x\r\n"), "twice"),
+            (with("Transfer-Encoding: chunked\r\n"), "there is transfer-encoding"),
+            (with("Content-Range: x\r\n"), "there is content-range"),
+            (with("A b: x\r\n"), "field name"),
+            (with("X: \x01\r\n"), "value"),
+            (with("X\r\n"), "line"),
+            (fine.replace("200", "404").replace(": 1", ": 7") + "SECRET", "reflects"),
+        ] {
+            let told = parse(stream.as_bytes(), |_| false).expect_err(fault);
+            assert!(told.contains(fault), "{fault}: {told}");
+        }
+    }
 }

@@ -1,18 +1,14 @@
 //! Sends the cases and judges what comes back.
 
-use crate::{
+use super::{
     corpus::{self, Case, Outcome},
     replies::{Reply, excerpt, parse},
 };
-use pollux_testkit::serve::Serve;
+use crate::http::PATIENCE;
 use std::{
     io::{Read, Write},
-    net::{Shutdown, TcpStream},
-    time::Duration,
+    net::{Shutdown, TcpStream, ToSocketAddrs},
 };
-
-/// Generous: the machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The request behind each case. It ends the connection, so that every case has an end.
 const LAST: &[u8] = b"GET /last HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
@@ -22,18 +18,24 @@ const OCTETS_MAX: usize = 1 << 10;
 
 /// How the octets are parted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Pieces {
+pub enum Pieces {
+    /// All in one write.
     Whole,
+    /// A case in two, and what stands behind it.
     Halves,
+    /// One by one; long cases in some hundreds.
     Octets,
 }
 
-/// Runs `cases`; tells all faults at once.
-pub(crate) fn check(server: &Serve, pieces: Pieces, setting: &str) {
+/// Holds the server at `address`, which serves a [`super::Site`], to the corpus; tells all faults at once.
+///
+/// # Panics
+/// Of any fault, with all of them and `setting`.
+pub fn check(address: impl ToSocketAddrs + Copy, pieces: Pieces, setting: &str) {
     let mut faults = Vec::new();
-    let cases = corpus::all(server);
+    let cases = corpus::all(address);
     for case in &cases {
-        let stream = talk(server, case, pieces);
+        let stream = talk(address, case, pieces);
         if let Err(fault) = judge(case, &stream) {
             let sent = excerpt(&case.send);
             let got = excerpt(&stream);
@@ -45,8 +47,8 @@ pub(crate) fn check(server: &Serve, pieces: Pieces, setting: &str) {
 }
 
 /// Everything that the server sends until it closes.
-fn talk(server: &Serve, case: &Case, pieces: Pieces) -> Vec<u8> {
-    let mut socket = TcpStream::connect(server.address()).expect("the server accepts");
+fn talk(address: impl ToSocketAddrs, case: &Case, pieces: Pieces) -> Vec<u8> {
+    let mut socket = TcpStream::connect(address).expect("the server accepts");
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket.set_write_timeout(Some(PATIENCE)).unwrap();
     socket.set_nodelay(true).unwrap();
@@ -144,5 +146,34 @@ fn judge_want(want: &str, replies: &[Reply]) -> Result<(), String> {
     match reply.field(name) {
         Some(found) if found == value => Ok(()),
         found => Err(format!("{name} is {found:?}, not {value:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{net::TcpListener, panic, thread};
+
+    /// A server to whom everything is the same request, and the end.
+    #[test]
+    fn a_server_that_gets_it_wrong_is_told_of() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            for socket in listener.incoming() {
+                let mut socket = socket.unwrap();
+                let fields = "Date: x\r\nETag: x\r\nLast-Modified: x\r\nConnection: close\r\n";
+                let length = "Content-Length: 12\r\n\r\n<p>index</p>";
+                let _ = write!(socket, "HTTP/1.1 200 OK\r\n{fields}{length}");
+                let _ = socket.shutdown(Shutdown::Write);
+                let _ = socket.read_to_end(&mut Vec::new());
+            }
+        });
+        let told = panic::catch_unwind(|| check(address, Pieces::Whole, "the wrong one"));
+        let told = *told.expect_err("it was told of nothing").downcast::<String>().unwrap();
+        assert!(told.starts_with("the wrong one: "), "{told}");
+        for case in ["CL.TE: [200] instead of [400]", "HEAD of nothing: "] {
+            assert!(told.contains(case), "no {case} in {told}");
+        }
     }
 }

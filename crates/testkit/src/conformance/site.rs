@@ -1,27 +1,26 @@
-//! The site that the corpus asks for, and servers of it.
+//! The site that the corpus asks for.
 
-use pollux_testkit::serve::Serve;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::{
     fs,
     os::unix::fs::symlink,
-    path::Path,
-    process::Command,
+    path::PathBuf,
     time::{Duration, SystemTime},
 };
 use tempfile::TempDir;
 
-const BINARY: &str = env!("CARGO_BIN_EXE_pollux");
-
 /// Octets of `large.bin`: more than is held in memory.
-pub(crate) const LARGE: usize = 300_000;
+const LARGE: usize = 300_000;
 
-pub(crate) struct Site {
+/// A folder with everything that the corpus asks for, and what nobody may be given.
+#[derive(Debug)]
+pub struct Site {
     directory: TempDir,
 }
 
 impl Site {
-    pub(crate) fn new() -> Self {
+    /// A new one, removed when it is dropped.
+    pub fn make() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let site = Self { directory };
         let root = site.root();
@@ -73,27 +72,8 @@ impl Site {
         site
     }
 
-    pub(crate) fn root(&self) -> std::path::PathBuf {
+    /// The directory to serve. Beside it lies a secret.
+    pub fn root(&self) -> PathBuf {
         self.directory.path().join("root")
     }
-}
-
-pub(crate) fn serve(site: &Site, arguments: &[&str]) -> Serve {
-    serve_directory(&site.root(), arguments)
-}
-
-pub(crate) fn serve_directory(directory: &Path, arguments: &[&str]) -> Serve {
-    Serve::start(BINARY, directory, arguments)
-}
-
-/// The mechanisms that this kernel offers, by the word of `pollux doctor`.
-pub(crate) fn mechanisms() -> Vec<String> {
-    let output = Command::new(BINARY).args(["doctor", "--json"]).output().unwrap();
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let all = report["mechanisms"].as_array().expect("a list of mechanisms");
-    let name = |mechanism: &serde_json::Value| mechanism["name"].as_str().unwrap().to_owned();
-    for mechanism in all.iter().filter(|mechanism| mechanism["available"] != true) {
-        eprintln!("skipped: {}: {}", name(mechanism), mechanism["reason"]);
-    }
-    all.iter().filter(|mechanism| mechanism["available"] == true).map(name).collect()
 }

@@ -19,8 +19,8 @@ mod methods;
 mod paths;
 mod request_line;
 
-use pollux_testkit::serve::Serve;
-use std::borrow::Cow;
+use crate::http::Client;
+use std::{borrow::Cow, net::ToSocketAddrs};
 
 /// A name, the octets to send, what is wanted.
 pub(crate) type Row = (&'static str, &'static [u8], &'static str);
@@ -67,10 +67,10 @@ impl Case {
     }
 }
 
-/// Every case; the tags are asked of `server`.
-pub(crate) fn all(server: &Serve) -> Vec<Case> {
+/// Every case; the tags are asked of the server at `address`.
+pub(crate) fn all(address: impl ToSocketAddrs + Copy) -> Vec<Case> {
     let tag = |path: &str, fields: &[&str]| {
-        let reply = server.client().request("GET", path, fields);
+        let reply = Client::connect(address).request("GET", path, fields);
         reply.field("etag").expect("an entity tag").to_owned()
     };
     let etag = tag("/digits", &[]);

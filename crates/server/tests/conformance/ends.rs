@@ -1,8 +1,8 @@
 //! How connections end, and that what was said before the end can be read.
 
-use crate::site::{Site, serve};
-use pollux_testkit::http::Client;
-use std::{io::Read, net::Shutdown, thread, time::Duration};
+use crate::{DISCIPLINES, Served};
+use pollux_testkit::{conformance::Site, http::Client};
+use std::{io::Read, net::Shutdown, num::NonZeroU32, thread, time::Duration};
 
 /// Reads to the end of the stream; a reset is a fault.
 fn read_all(client: &Client, what: &str) -> String {
@@ -19,9 +19,13 @@ const GET: &str = "GET /digits HTTP/1.1\r\nHost: test\r\n\r\n";
 /// RFC 9112 §9.6: the last response reaches a client that has already sent more.
 #[test]
 fn a_server_that_ends_a_kept_connection_does_not_reset_it() {
-    let site = Site::new();
-    for interest in ["eager", "per-state"] {
-        let server = serve(&site, &["--max-requests", "3", "--interest", interest]);
+    let site = Site::make();
+    for interest in DISCIPLINES {
+        let server = Served::start(&site.root(), |config| {
+            config.max_requests = NonZeroU32::new(3);
+            config.interest = interest;
+        });
+        let interest = format!("{interest:?}");
         let mut client = server.client();
         client.send(GET.repeat(3));
         // Long enough for the server to have closed, if it closes at once.
@@ -29,7 +33,7 @@ fn a_server_that_ends_a_kept_connection_does_not_reset_it() {
             thread::sleep(Duration::from_millis(50));
             client.send(GET);
         }
-        let text = read_all(&client, interest);
+        let text = read_all(&client, &interest);
         assert_eq!(text.matches("HTTP/1.1 200 OK").count(), 3, "{interest}: {text}");
         assert_eq!(text.matches("Connection: close").count(), 1, "{interest}: {text}");
         // A refused CONNECT, with what was meant for the tunnel.
@@ -37,16 +41,18 @@ fn a_server_that_ends_a_kept_connection_does_not_reset_it() {
         client.send("CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n");
         thread::sleep(Duration::from_millis(50));
         client.send([0x16, 3, 1, 2, 0, 1]);
-        assert!(read_all(&client, interest).starts_with("HTTP/1.1 405 "), "{interest}");
+        assert!(read_all(&client, &interest).starts_with("HTTP/1.1 405 "), "{interest}");
     }
 }
 
 /// A body that never comes is given up with 408, and to HEAD without content.
 #[test]
 fn a_body_that_does_not_come_is_given_up() {
-    let site = Site::new();
+    let site = Site::make();
     // Long enough for a client on a busy machine to connect and send.
-    let server = serve(&site, &["--header-timeout", "3s"]);
+    let server = Served::start(&site.root(), |config| {
+        config.timeouts.header = Duration::from_secs(3);
+    });
     let cases = [
         ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nabc", true),
         ("HEAD / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nabc", false),
@@ -69,8 +75,8 @@ fn a_body_that_does_not_come_is_given_up() {
 /// Half-closed at every octet of a request: an answer if it is whole, an end in any case.
 #[test]
 fn a_half_close_anywhere_ends_the_connection() {
-    let site = Site::new();
-    let server = serve(&site, &[]);
+    let site = Site::make();
+    let server = Served::start(&site.root(), |_| {});
     let request =
         "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n";
     for end in 0..=request.len() {

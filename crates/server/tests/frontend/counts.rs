@@ -1,0 +1,58 @@
+//! The server's own statistics tell of the cache and of the origins.
+
+use super::*;
+use pollux_cache::Store;
+use pollux_server::Statistics;
+use pollux_testkit::{Port, origin::Origin};
+use serde_json::Value;
+
+/// As the program tells them.
+fn told(statistics: &Statistics) -> Value {
+    serde_json::from_str(&statistics.to_json("")).unwrap()
+}
+
+/// A front end with a cache, of either kind of engine.
+fn start(origins: &[&str], architecture: Architecture) -> Fixture {
+    Fixture::new(origins, |config, frontend| {
+        config.architecture = architecture;
+        config.pool = architecture.has_pool().then_some(1);
+        frontend.cache = Some(Store::new(pollux_cache::Config::default()));
+    })
+}
+
+#[test]
+fn statistics_count_outcomes_and_connections_to_origins() {
+    let origin = Origin::start(|asked| {
+        asked.say("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 1\r\n\r\nx")
+    });
+    let nobody = Port::reserve();
+    let dead = format!("http://{}", nobody.address());
+    for architecture in [Architecture::Prethreaded, Architecture::Event] {
+        let fixture = start(&[&origin.url()], architecture);
+        assert_eq!(told(&fixture.server.statistics())["origins"]["opened"], 0);
+        let mut client = fixture.client();
+        for target in ["/1", "/2", "/3", "/1", "/1"] {
+            assert_eq!(client.get(target).status, 200);
+        }
+        drop(client);
+        until("the client is gone", || fixture.server.statistics().connections.closed == 1);
+        let counted = told(&fixture.server.statistics());
+        let origins = &counted["origins"];
+        assert_eq!((&origins["opened"], &origins["reused"]), (&1.into(), &2.into()), "{counted}");
+        assert_eq!((&origins["failures"], &origins["retries"]), (&0.into(), &0.into()));
+        let cache = &counted["cache"];
+        assert_eq!((&cache["misses"], &cache["hits"]), (&3.into(), &2.into()), "{counted}");
+        assert_eq!(cache["entries"], 3);
+        let last = told(&fixture.stop());
+        assert_eq!((&last["origins"], &last["cache"]["hits"]), (origins, &2.into()));
+
+        // One of two origins is dead: whoever's turn is its is tried again at the other.
+        let fixture = start(&[&origin.url(), &dead], architecture);
+        let mut client = fixture.client();
+        for target in ["/1", "/2", "/3", "/4"] {
+            assert_eq!(client.get(target).status, 200);
+        }
+        let origins = fixture.stop().origins;
+        assert!(origins.failures >= 1 && origins.failures == origins.retries, "{origins:?}");
+    }
+}
