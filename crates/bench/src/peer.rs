@@ -91,7 +91,8 @@ pub(crate) const DOCUMENTS: [(&str, usize); 2] = [("1.txt", 1), ("6k.txt", 6 * 1
 
 /// Starts `peer` and waits until it answers.
 pub(crate) fn start(peer: Peer, place: &Place) -> anyhow::Result<Running> {
-    let mut address = peer::free_address()?;
+    let mut port = peer::Port::reserve()?;
+    let address = port.address();
     let mut command = Command::new("taskset");
     command.arg("-c").arg(place.cpu.to_string());
     match peer {
@@ -107,11 +108,11 @@ pub(crate) fn start(peer: Peer, place: &Place) -> anyhow::Result<Running> {
         Peer::Nginx | Peer::H2o | Peer::Lighttpd => {
             let there = peer::Place { documents: &place.documents, scratch: &place.scratch };
             let set_up = elsewhere(peer)?.set_up(peer::Role::Files, there)?;
-            address = set_up.address;
+            port = set_up.port;
             command.args(set_up.program).envs(set_up.environment)
         }
     };
-    Running::start(peer.name(), command, address, &place.scratch)
+    Running::start(peer.name(), command, port.address(), &place.scratch)
 }
 
 /// The flags that all of ours have.

@@ -16,12 +16,13 @@ mod traffic_server;
 mod varnish;
 
 use anyhow::{Context as _, bail};
+use rustix::net;
 use serde::{Deserialize, Serialize};
 use std::{
     ffi::OsString,
     fs,
-    net::{SocketAddr, TcpListener},
-    os::unix::fs::PermissionsExt as _,
+    net::{Ipv4Addr, SocketAddr, SocketAddrV4},
+    os::{fd::OwnedFd, unix::fs::PermissionsExt as _},
     path::{Path, PathBuf},
     process::Command,
 };
@@ -74,14 +75,14 @@ pub struct Place<'a> {
 }
 
 /// A peer that is ready to be started: its files are written.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct SetUp {
     /// The program with its arguments. It stays in the foreground, and ends with its workers at SIGTERM.
     pub program: Vec<OsString>,
     /// What its environment has beside that of this process.
     pub environment: Vec<(&'static str, OsString)>,
-    /// Where it will listen.
-    pub address: SocketAddr,
+    /// Where it will listen: its own until it does.
+    pub port: Port,
 }
 
 impl Peer {
@@ -165,9 +166,9 @@ impl Peer {
     /// When it is not installed, is not made for the role, or its files cannot be written.
     pub fn set_up(self, role: Role, place: Place<'_>) -> anyhow::Result<SetUp> {
         let executable = self.program()?;
-        let address = free_address()?;
-        let making = Making { peer: self, executable, address, role, place };
-        match self {
+        let port = Port::reserve()?;
+        let making = Making { peer: self, executable, address: port.address(), role, place };
+        let arguments = match self {
             Self::Nginx => nginx::set_up(&making),
             Self::H2o => h2o::set_up(&making),
             Self::Lighttpd => lighttpd::set_up(&making),
@@ -176,8 +177,15 @@ impl Peer {
             Self::Haproxy => haproxy::set_up(&making),
             Self::Squid => squid::set_up(&making),
             Self::TrafficServer => traffic_server::set_up(&making),
-        }
+        }?;
+        Ok(SetUp { program: arguments.program, environment: arguments.environment, port })
     }
+}
+
+/// How a peer is started.
+struct Start {
+    program: Vec<OsString>,
+    environment: Vec<(&'static str, OsString)>,
 }
 
 /// What a configuration is made from.
@@ -240,14 +248,41 @@ impl Making<'_> {
         }
     }
 
-    fn started_with<const N: usize>(&self, arguments: [&str; N]) -> SetUp {
+    fn started_with<const N: usize>(&self, arguments: [&str; N]) -> Start {
         let arguments = arguments.iter().map(OsString::from);
         let program = std::iter::once(self.executable.clone().into()).chain(arguments).collect();
-        SetUp { program, environment: Vec::new(), address: self.address }
+        Start { program, environment: Vec::new() }
     }
 }
 
-/// A loopback address whose port was free a moment ago.
-pub fn free_address() -> anyhow::Result<SocketAddr> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+/// A port of 127.0.0.1 for a server that has to be told its number.
+///
+/// As long as this value lives, the kernel gives the port to nobody who leaves the choice to it: one that is
+/// let go could be another server's before the one that it is meant for listens there. Who asks for it by its
+/// number and with SO_REUSEADDR, as all servers do here, has it: bind(2) allows that as long as nobody
+/// listens.
+#[derive(Debug)]
+pub struct Port {
+    _socket: OwnedFd,
+    address: SocketAddr,
+}
+
+impl Port {
+    /// One that the kernel chooses.
+    ///
+    /// # Errors
+    /// Those of socket(2) and bind(2).
+    pub fn reserve() -> anyhow::Result<Self> {
+        let (family, kind) = (net::AddressFamily::INET, net::SocketType::STREAM);
+        let socket = net::socket_with(family, kind, net::SocketFlags::CLOEXEC, None)?;
+        net::sockopt::set_socket_reuseaddr(&socket, true)?;
+        net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;
+        let address = SocketAddr::try_from(net::getsockname(&socket)?)?;
+        Ok(Self { _socket: socket, address })
+    }
+
+    /// It, with its host.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
 }

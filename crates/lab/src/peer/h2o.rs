@@ -1,8 +1,8 @@
 //! h2o: <https://h2o.examp1e.net/configure.html>.
 
-use super::{Making, SetUp};
+use super::{Making, Start};
 
-pub(super) fn set_up(making: &Making<'_>) -> anyhow::Result<SetUp> {
+pub(super) fn set_up(making: &Making<'_>) -> anyhow::Result<Start> {
     making.only_files()?;
     let scratch = making.place.scratch.display();
     let documents = making.place.documents.display();

@@ -1,8 +1,8 @@
 //! lighttpd: <https://redmine.lighttpd.net/projects/lighttpd/wiki/Docs_Configuration>.
 
-use super::{Making, SetUp};
+use super::{Making, Start};
 
-pub(super) fn set_up(making: &Making<'_>) -> anyhow::Result<SetUp> {
+pub(super) fn set_up(making: &Making<'_>) -> anyhow::Result<Start> {
     making.only_files()?;
     let scratch = making.place.scratch.display();
     let documents = making.place.documents.display();

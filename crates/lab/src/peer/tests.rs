@@ -3,7 +3,8 @@
 use super::*;
 use crate::run::{interrupt::Interrupt, server::Server};
 use std::{
-    io::{Read as _, Write as _},
+    io::{ErrorKind, Read as _, Write as _},
+    net::{TcpListener, TcpStream},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -59,6 +60,19 @@ fn started(peer: Peer, role: Role, place: Place<'_>) -> Option<Server> {
     let usable = rustix::thread::sched_getaffinity(None).unwrap();
     let cpu = (0..rustix::thread::CpuSet::MAX_CPU).find(|&cpu| usable.is_set(cpu)).unwrap();
     Some(Server::start_peer(peer.name(), &set_up, cpu as u32, "/one.txt", &never).unwrap())
+}
+
+#[test]
+fn a_port_is_nobodys_until_its_server_asks_for_it() {
+    let port = Port::reserve().unwrap();
+    let refused = TcpStream::connect(port.address()).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    // Who does not set SO_REUSEADDR is refused, as is everybody to whom the kernel would give it.
+    let (family, kind) = (net::AddressFamily::INET, net::SocketType::STREAM);
+    let other = net::socket(family, kind, None).unwrap();
+    assert_eq!(net::bind(&other, &port.address()), Err(rustix::io::Errno::ADDRINUSE));
+    let _listener = TcpListener::bind(port.address()).unwrap();
+    TcpStream::connect(port.address()).unwrap();
 }
 
 #[test]
@@ -131,9 +145,8 @@ fn those_that_cache_do() {
 fn a_role_that_a_server_has_not_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let place = Place { documents: folder.path(), scratch: folder.path() };
-    for (peer, role) in
-        [(Peer::Varnish, Role::Files), (Peer::H2o, Role::Front { origin: free_address().unwrap() })]
-    {
+    let origin = SocketAddr::from(([127, 0, 0, 1], 9));
+    for (peer, role) in [(Peer::Varnish, Role::Files), (Peer::H2o, Role::Front { origin })] {
         let said = format!("{:#}", peer.set_up(role, place).unwrap_err());
         assert!(said.contains("not installed") || said.contains(peer.name()), "{said}");
     }

@@ -1,8 +1,8 @@
 //! Apache Traffic Server: <https://docs.trafficserver.apache.org/en/9.2.x/admin-guide/>.
 
-use super::{Making, SetUp};
+use super::{Making, Start};
 
-pub(super) fn set_up(making: &Making<'_>) -> anyhow::Result<SetUp> {
+pub(super) fn set_up(making: &Making<'_>) -> anyhow::Result<Start> {
     let origin = making.origin()?;
     let scratch = making.place.scratch.display();
     for folder in ["etc", "cache", "run", "log"] {

@@ -1,7 +1,7 @@
 //! A Redis of the experiment's own.
 
 use super::{interrupt::Interrupt, process::Process};
-use crate::{experiment::Redis, measure, peer};
+use crate::{experiment::Redis, measure, peer::Port};
 use anyhow::{Context as _, bail, ensure};
 use std::{
     ffi::OsString,
@@ -42,7 +42,8 @@ impl Running {
     /// # Errors
     /// When it is not installed, or does not answer.
     pub fn start(redis: &Redis, cpu: u32, interrupt: &Interrupt) -> anyhow::Result<Self> {
-        let address = peer::free_address()?;
+        let reserved = Port::reserve()?;
+        let address = reserved.address();
         let directory = tempfile::Builder::new().prefix("pollux-lab-redis-").tempdir()?;
         let executable = program("redis-server")?;
         let mut words: Vec<OsString> = ["taskset", "-c"].map(OsString::from).into();

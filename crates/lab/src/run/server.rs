@@ -83,11 +83,11 @@ impl Server {
             vec!["taskset".into(), "-c".into(), cpu.to_string().into()];
         program.extend(set_up.program.iter().cloned());
         let process = Process::spawn_peer(name, &program, &set_up.environment)?;
-        let address = set_up.address.to_string();
+        let address = set_up.port.address().to_string();
         let mut server =
             Self { process, listening: Json::Null, address, mechanism: name.into(), tells: false };
         let started_at = Instant::now();
-        while let Err(error) = answers(set_up.address, path) {
+        while let Err(error) = answers(set_up.port.address(), path) {
             interrupt.check()?;
             if server.process.ended().is_some() {
                 server.process.drain_stderr();
