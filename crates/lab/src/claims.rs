@@ -351,11 +351,11 @@ fn judge_sides(
     let here = sides.sample_here();
     let against = here.as_ref().map(|here| Evidence::of(here, claim.holds));
     let mut evidence = Evidence::of(&sample, claim.holds).against(against).of_several(tested);
-    let unlimited = evidence.verdict(level);
+    let unlimited = evidence;
     limits.apply(claim.holds, &mut evidence);
     let mut notes = Vec::new();
-    if unlimited.is_decided() && !evidence.verdict(level).is_decided() {
-        notes.extend(limits.note());
+    if unlimited.verdict(level).is_decided() && !evidence.verdict(level).is_decided() {
+        notes.extend(limits.note(claim.holds, unlimited, level));
         part.is_final = true;
     }
     if sample.endless() > 0 {

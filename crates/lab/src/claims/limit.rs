@@ -93,9 +93,26 @@ impl Limits {
         }
     }
 
-    /// In words.
-    pub(super) fn note(&self) -> Option<String> {
-        self.a_larger.clone().or_else(|| self.b_larger.clone())
+    /// In words, what by itself keeps `evidence` from deciding.
+    pub(super) fn note(
+        &self,
+        threshold: Threshold,
+        evidence: Evidence,
+        level: f64,
+    ) -> Option<String> {
+        let of_a = Self { a_larger: self.a_larger.clone(), ..Self::default() };
+        let of_b = Self { b_larger: self.b_larger.clone(), ..Self::default() };
+        let keeps = |limits: &Self| {
+            let mut left = evidence;
+            limits.apply(threshold, &mut left);
+            !left.verdict(level).is_decided()
+        };
+        let reasons: Vec<String> = [of_a, of_b]
+            .into_iter()
+            .filter(keeps)
+            .filter_map(|limits| limits.a_larger.or(limits.b_larger))
+            .collect();
+        (!reasons.is_empty()).then(|| reasons.join("; "))
     }
 }
 

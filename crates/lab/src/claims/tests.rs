@@ -151,6 +151,29 @@ fn a_server_that_was_never_driven_to_its_limit_decides_nothing() {
     assert_eq!(verdict(below, 0.9, 1.0), Verdict::Holds);
 }
 
+/// Both answered all: who could have answered more, and thereby changed the verdict, is named.
+#[test]
+fn the_side_whose_limit_leaves_a_claim_undecided_is_named() {
+    let sides = "a = { at = { idle = \"max\", rate = \"max\" } }\n\
+        b = { variant = \"two\", at = { idle = \"max\", rate = \"max\" } }";
+    for (holds, named) in [
+        ("{ above = 1.1 }", "one answered all"),
+        ("{ below = 1.1 }", "one answered all"),
+        ("{ above = 0.9 }", "two answered all"),
+        ("{ below = 0.9 }", "two answered all"),
+    ] {
+        let claim = format!("compare = \"ratio\"\neach = [\"one\"]\nholds = {holds}\n{sides}");
+        let outcome = outcome(&claim, |_, _, rate, _| Some(rate));
+        let part = &outcome.claims[0].parts[0];
+        assert_eq!(part.verdict, Verdict::Undecided, "{holds}");
+        let note = part.note.as_ref().unwrap();
+        assert!(
+            note.starts_with(named) && note.matches("answered").count() == 1,
+            "{holds}: {note}"
+        );
+    }
+}
+
 #[test]
 fn the_variant_nearest_to_failing_decides() {
     let claim = "compare = \"ratio\"\neach = [\"one\", \"two\"]\nholds = { above = 2.0 }\n\
