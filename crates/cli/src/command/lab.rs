@@ -227,8 +227,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         Subcommand::Report { directories, .. } => {
             let directory = &directories[0];
-            let mut outcome = journal::read(directory)?;
-            outcome.conclude();
+            let outcome = journal::read_judged(directory)?;
             if archive::is_packed(directory) {
                 archive::keep(&outcome, directory)?;
             } else {
@@ -239,8 +238,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Subcommand::Archive { directory, to } => {
-            let mut outcome = journal::read(&directory)?;
-            outcome.conclude();
+            let outcome = journal::read_judged(&directory)?;
             archive::keep(&outcome, &to)?;
             print_all(&format!("{}\n", to.join(archive::PAGE).display()))?;
             Ok(ExitCode::SUCCESS)
@@ -249,12 +247,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn compare(a: &Path, b: &Path, csv: Option<&Path>) -> anyhow::Result<ExitCode> {
-    let read = |directory: &Path| -> anyhow::Result<Outcome> {
-        let mut outcome = journal::read(directory)?;
-        outcome.conclude();
-        Ok(outcome)
-    };
-    let (first, second) = (read(a)?, read(b)?);
+    let (first, second) = (journal::read_judged(a)?, journal::read_judged(b)?);
     let rows = compare::rows(&first, &second)?;
     if let Some(path) = csv {
         fs::write(path, compare::csv(&rows)).with_context(|| path.display().to_string())?;
@@ -271,9 +264,8 @@ fn overview(directories: &[PathBuf], out: &Path) -> anyhow::Result<ExitCode> {
     fs::create_dir_all(out).with_context(|| out.display().to_string())?;
     let mut runs = Vec::new();
     for given in directories {
-        match journal::read(given) {
-            Ok(mut outcome) => {
-                outcome.conclude();
+        match journal::read_judged(given) {
+            Ok(outcome) => {
                 let directory = overview::link(given, out)?;
                 runs.push(overview::Published { given: given.clone(), directory, outcome });
             }

@@ -95,10 +95,29 @@ fn to_disk(file: &File) -> io::Result<()> {
 /// # Errors
 /// When there is no result in `directory`, or its journal cannot be read.
 pub fn read(directory: &Path) -> anyhow::Result<Outcome> {
+    let (outcome, _) = read_all(directory)?;
+    Ok(outcome)
+}
+
+/// The same, judged as it stands: for who shows it. Who goes on from it does not look yet
+/// ([`Outcome::looks`]).
+///
+/// # Errors
+/// As [`read`].
+pub fn read_judged(directory: &Path) -> anyhow::Result<Outcome> {
+    let (mut outcome, is_judged) = read_all(directory)?;
+    if !is_judged {
+        outcome.conclude();
+    }
+    Ok(outcome)
+}
+
+/// What was measured, and whether the runs are those that it was judged by.
+fn read_all(directory: &Path) -> anyhow::Result<(Outcome, bool)> {
     let mut outcome = Outcome::read(directory)?;
     let path = directory.join(FILE);
     let bytes = match fs::read(&path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(outcome),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok((outcome, true)),
         read => read.with_context(|| path.display().to_string())?,
     };
     // A line that was cut short is no run. One in the middle is of an earlier version, which went on
@@ -106,10 +125,11 @@ pub fn read(directory: &Path) -> anyhow::Result<Outcome> {
     let lines = bytes.split(|&byte| byte == b'\n');
     let runs: Vec<Run> = lines.filter_map(|line| serde_json::from_slice(line).ok()).collect();
     // An empty one was begun, and its result was not yet put beside it.
-    if !runs.is_empty() {
+    let is_judged = runs.is_empty();
+    if !is_judged {
         outcome.runs = runs;
     }
-    Ok(outcome)
+    Ok((outcome, is_judged))
 }
 
 /// Takes the journal away, once all is in the result.
