@@ -89,6 +89,8 @@ pub struct IdleConfig {
 pub struct Config {
     /// What is asked for, with weights.
     pub urls: Vec<(Url, f64)>,
+    /// One after the other instead of drawn.
+    pub in_turn: bool,
     /// How requests are written.
     pub request: RequestOptions,
     /// Which replies are good.
@@ -156,6 +158,7 @@ impl Config {
     pub fn new(url: Url, rate_rps: f64, duration: Duration) -> Self {
         Self {
             urls: vec![(url, 1.0)],
+            in_turn: false,
             request: RequestOptions::default(),
             expect: Expectation::default(),
             pace: Pace::Open { rate_rps, arrivals: Arrivals::Constant },
@@ -184,13 +187,22 @@ impl Config {
         }
     }
 
+    /// What is asked for, and in which order.
+    ///
+    /// # Errors
+    /// What [`Targets::new`] and [`Targets::in_turn`] refuse.
+    pub(crate) fn targets(&self) -> Result<Targets> {
+        let urls = self.urls.clone();
+        if self.in_turn { Targets::in_turn(urls) } else { Targets::new(urls) }
+    }
+
     /// Finds what contradicts itself.
     ///
     /// # Errors
     /// Names the flag.
     pub fn check(&self) -> Result<()> {
         self.request.check()?;
-        Targets::new(self.urls.clone())?;
+        self.targets()?;
         ensure!(
             (1..=MAX_THREADS).contains(&self.threads),
             "--threads {}: from 1 to {MAX_THREADS}",

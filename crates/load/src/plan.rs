@@ -101,7 +101,7 @@ impl Plan {
             (None, Length::Requests(requests)) => Some(requests),
             _ => None,
         };
-        let targets = Targets::new(config.urls.clone())?;
+        let targets = config.targets()?;
         let requests = targets
             .urls()
             .iter()

@@ -122,11 +122,11 @@ pub fn resolve(host: &str, port: u16) -> Result<SocketAddr> {
     Ok(*accepting.unwrap_or(&first))
 }
 
-/// Several URLs of one server, drawn by weight.
+/// Several URLs of one server, drawn by weight or taken in turn.
 #[derive(Clone, Debug)]
 pub struct Targets {
     urls: Vec<Url>,
-    /// The sums of the weights so far, in order; empty when there is one URL.
+    /// The sums of the weights so far, in order; empty when none is drawn.
     cumulative: Vec<f64>,
 }
 
@@ -157,6 +157,20 @@ impl Targets {
             cumulative.clear();
         }
         Ok(Self { urls: urls.into_iter().map(|(url, _)| url).collect(), cumulative })
+    }
+
+    /// All of `urls`, one after the other in their order, and again from the first.
+    ///
+    /// # Errors
+    /// As [`Targets::new`], and when they have different weights, which would mean nothing.
+    pub fn in_turn(urls: Vec<(Url, f64)>) -> Result<Self> {
+        let mut weights = urls.iter().map(|(_, weight)| weight);
+        let first = weights.next();
+        ensure!(
+            weights.all(|weight| Some(weight) == first),
+            "--in-turn asks for all URLs equally often: leave their weights out"
+        );
+        Ok(Self { cumulative: Vec::new(), ..Self::new(urls)? })
     }
 
     /// Reads a URL file: a line is a URL or a path of `base`'s server, then an optional weight;
@@ -193,10 +207,12 @@ impl Targets {
     }
 
     /// Which URL arrival `index` asks for: by weight, decided by the seed and the arrival's number
-    /// alone, so that threads and clients need not agree.
+    /// alone, so that threads and clients need not agree; or in turn.
     #[inline]
     pub fn choose(&self, seed: u64, index: u64) -> usize {
-        let Some(&total) = self.cumulative.last() else { return 0 };
+        let Some(&total) = self.cumulative.last() else {
+            return (index % self.urls.len() as u64) as usize;
+        };
         // The top 53 bits are a uniform number in [0, 1).
         let uniform = (mix(seed ^ index.wrapping_mul(GOLDEN)) >> 11) as f64 / (1u64 << 53) as f64;
         let at = uniform * total;
@@ -392,6 +408,17 @@ mod tests {
         let again: Vec<_> = (0..100).map(|index| targets.choose(9, index)).collect();
         let other: Vec<_> = (0..100).map(|index| targets.choose(10, index)).collect();
         assert_ne!(again, other);
+    }
+
+    #[test]
+    fn in_turn_each_is_asked_for_once_before_any_is_again() {
+        let base = url("http://h/");
+        let listed = |text: &str| Targets::parse_file(text, Some(&base)).unwrap();
+        let targets = Targets::in_turn(listed("/a\n/b\n/c\n")).unwrap();
+        let chosen: Vec<_> = (0..7).map(|index| targets.choose(index * 5, index)).collect();
+        assert_eq!(chosen, [0, 1, 2, 0, 1, 2, 0]);
+        let error = Targets::in_turn(listed("/a 2\n/b 3\n")).unwrap_err().to_string();
+        assert!(error.contains("--in-turn") && error.contains("weights"), "{error}");
     }
 
     #[test]

@@ -89,6 +89,10 @@ pub(crate) struct Args {
     /// A single URL beside it names that server only and is not asked for
     #[arg(long, value_name = "FILE")]
     url_file: Option<PathBuf>,
+    /// Ask for the URLs one after the other in their order, instead of drawing each at random: with
+    /// --requests as many as there are, each is asked for once
+    #[arg(long)]
+    in_turn: bool,
 
     /// Requests a second: an open loop, in which requests do not wait for replies [default: 100,
     /// unless --connections asks for a closed loop]
@@ -346,6 +350,7 @@ impl Args {
         let unlimited = self.keep_alive || self.connections.is_some();
         Ok(Config {
             urls,
+            in_turn: self.in_turn,
             request: RequestOptions {
                 method: self.method.clone(),
                 headers: self.headers.clone(),
