@@ -238,7 +238,8 @@ fn await_held(
 fn answers(address: SocketAddr, path: &str) -> anyhow::Result<()> {
     let mut stream = TcpStream::connect_timeout(&address, ANSWER)?;
     stream.set_read_timeout(Some(ANSWER))?;
-    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    // By the host that the generator names: to a cache another one's documents are others.
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes())?;
     let mut head = [0; 12];
     stream.read_exact(&mut head)?;
