@@ -5,7 +5,7 @@
 //! requests, and nothing hangs on catching the moment at which the load begins.
 
 use crate::{
-    memory::{Held, LEAST_CONNECTIONS},
+    memory::{Held, LEAST_CONNECTIONS, LEAST_OBJECTS, Stored},
     sys,
 };
 use anyhow::Context as _;
@@ -146,6 +146,9 @@ pub struct Raw {
     /// What many connections took in the middle of the load, where that is asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loaded: Option<Held>,
+    /// What the documents took that the server had to store first, where that is asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stored: Option<Stored>,
     /// The server's context switches between the two, where they are counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switches: Option<u64>,
@@ -264,6 +267,14 @@ impl Raw {
             let of_one = |bytes: i64| Some(bytes as f64 / connections as f64);
             put("user_bytes_per_loaded_connection", of_one(memory.user_bytes));
             put("kernel_bytes_per_loaded_connection", of_one(memory.kernel_bytes));
+        }
+        if let Some(stored) = self.stored.filter(|stored| stored.objects >= LEAST_OBJECTS) {
+            let of_one = |bytes: i64| Some(bytes as f64 / stored.objects as f64);
+            let user_bytes = stored.memory.user_bytes;
+            put("objects_stored", Some(stored.objects as f64));
+            put("user_bytes_per_object", of_one(user_bytes));
+            let overhead = user_bytes - stored.own_bytes as i64;
+            put("user_overhead_bytes_per_object", of_one(overhead));
         }
         let per_request = |amount: Option<u64>| share(amount.map(|amount| amount as f64), requests);
         put("context_switches_per_request", per_request(self.switches));
@@ -431,6 +442,21 @@ mod tests {
         let few = metrics(held(10));
         assert_eq!(few.get("fill_cpu_us_per_connection"), Some(&1.0));
         assert!(!few.contains_key("user_bytes_per_connection"), "{few:?}");
+    }
+
+    #[test]
+    fn the_memory_of_stored_documents_is_told_with_and_without_their_own_octets() {
+        let metrics = |objects| {
+            let memory =
+                crate::memory::Memory { user_bytes: 440 * objects as i64, kernel_bytes: 0 };
+            let stored = Stored { objects, own_bytes: 250 * objects, fill_ns: 1, memory };
+            Raw { stored: Some(stored), ..Raw::default() }.metrics()
+        };
+        let many = metrics(20_000);
+        assert_eq!(many.get("objects_stored"), Some(&20_000.0));
+        assert_eq!(many.get("user_bytes_per_object"), Some(&440.0));
+        assert_eq!(many.get("user_overhead_bytes_per_object"), Some(&190.0));
+        assert!(!metrics(10).contains_key("user_bytes_per_object"), "of few it is not told");
     }
 
     #[test]

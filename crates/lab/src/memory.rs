@@ -7,6 +7,9 @@ use std::{fs, ops::Sub};
 /// Below so many connections their memory is lost in what a machine's differs by from second to second.
 pub const LEAST_CONNECTIONS: u64 = 1_000;
 
+/// The same of documents that are stored.
+pub const LEAST_OBJECTS: u64 = 1_000;
+
 /// Memory in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
@@ -37,6 +40,20 @@ pub struct Held {
     pub fill_cpu_ns: u64,
     /// What was in use more than before. The kernel's part is for both ends of each connection, and
     /// includes the holder's own interest set.
+    pub memory: Memory,
+}
+
+/// What it took to store documents.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stored {
+    /// How many.
+    pub objects: u64,
+    /// Their own octets, all together: of each its URL, the lines of the origin's fields that are not about
+    /// the connection or the length, and the content.
+    pub own_bytes: u64,
+    /// From the first request to the last reply, in nanoseconds.
+    pub fill_ns: u64,
+    /// What was in use more than before.
     pub memory: Memory,
 }
 

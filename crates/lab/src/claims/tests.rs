@@ -461,3 +461,41 @@ fn what_one_costs_more_than_another_is_a_side() {
     assert_eq!(judged[0].verdict, Verdict::NotApplicable);
     assert!(judged[0].parts[0].note.is_some(), "{judged:?}");
 }
+
+/// A store that takes more for each document than it may: the memory that was read decides, less the
+/// documents' own octets.
+#[test]
+fn a_store_that_grows_by_more_is_seen() {
+    let experiment = crate::experiment::find("frontend").unwrap();
+    let id = "F-object-memory-million";
+    let claim = experiment.claim.iter().find(|claim| claim.id == id).unwrap();
+    let verdict = |overhead: i64| {
+        let dimensions = experiment.dimensions(false);
+        let point: Point = [
+            ("request".to_owned(), Value::Word("stored-million".into())),
+            ("idle".to_owned(), Value::Number(0.0)),
+        ]
+        .into();
+        let runs = (0..6).map(|block| {
+            let (objects, own) = (1_000_000, 240);
+            let grown = objects * (own + overhead) + i64::from(block) * 4096;
+            let memory = crate::memory::Memory { user_bytes: grown, kernel_bytes: 0 };
+            let own_bytes = (objects * own) as u64;
+            let stored = crate::memory::Stored {
+                objects: objects as u64,
+                own_bytes,
+                memory,
+                ..Default::default()
+            };
+            let raw = crate::measure::Raw { stored: Some(stored), ..Default::default() };
+            let cell = Cell { variant: "epoll-et".into(), point: point.clone() };
+            made::run(cell, block, raw.metrics())
+        });
+        let names = ["epoll-et".to_owned()];
+        let runs = runs.collect();
+        let outcome = made::outcome(experiment.clone(), false, dimensions, &names, runs);
+        judge_one(&outcome, claim).verdict
+    };
+    assert_eq!(verdict(180), Verdict::Holds);
+    assert_eq!(verdict(220), Verdict::DoesNotHold);
+}

@@ -1,7 +1,7 @@
 //! What stands around the server under test: a store, an origin, and requests of several kinds.
 
 use super::{Experiment, Flags, Value, Variant, Workload};
-use crate::plan::Point;
+use crate::{memory::LEAST_OBJECTS, plan::Point};
 use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -68,6 +68,10 @@ pub struct Request {
     /// Whether the server is asked for it once before it is measured.
     #[serde(default)]
     pub prepared: bool,
+    /// Whether the server is asked for each of the documents once before it is measured, so that it has all
+    /// of them; what its memory grows by meanwhile is read.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stored: bool,
     /// Flags of the origin that take the place of the experiment's.
     #[serde(default)]
     pub origin: Flags,
@@ -182,7 +186,13 @@ impl Experiment {
                 "{}: origin-held-seconds: 0.01 to 60",
                 place()
             );
+            ensure!(
+                !request.stored || u64::from(request.distinct) >= LEAST_OBJECTS,
+                "{}: stored: at least {LEAST_OBJECTS} distinct ones, or their memory is lost in the rest",
+                place()
+            );
             let held = request.origin_held_seconds.is_some() || !request.origin.is_empty();
+            let held = held || request.stored;
             ensure!(!held || self.origin.is_some(), "{}: there is no [origin]", place());
         }
         for value in

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::Value as Json;
 use std::{
     ffi::OsString,
-    io::{Read as _, Write as _},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{SocketAddr, TcpStream},
     time::{Duration, Instant},
 };
@@ -113,6 +113,14 @@ impl Server {
     /// When the answer has another status than 200.
     pub fn ask(&self, path: &str) -> anyhow::Result<()> {
         answers(self.address.parse().context("its address")?, path)
+    }
+
+    /// What it answers when it is asked for `path`, in full, on a connection that is to be kept.
+    ///
+    /// # Errors
+    /// When the answer has another status than 200, or does not say how long it is.
+    pub fn reply(&self, path: &str) -> anyhow::Result<Reply> {
+        Reply::of(self.address.parse().context("its address")?, path)
     }
 
     /// Stops it where it stands, or lets it go on (SIGSTOP, SIGCONT).
@@ -252,6 +260,59 @@ fn answers(address: SocketAddr, path: &str) -> anyhow::Result<()> {
     let mut rest = Vec::new();
     stream.take(MAX_ANSWER).read_to_end(&mut rest)?;
     Ok(())
+}
+
+/// An answer in full.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// All of it, as it was sent.
+    pub octets: Vec<u8>,
+    head_len: usize,
+}
+
+impl Reply {
+    fn of(address: SocketAddr, path: &str) -> anyhow::Result<Self> {
+        let mut stream = TcpStream::connect_timeout(&address, ANSWER)?;
+        stream.set_read_timeout(Some(ANSWER))?;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n");
+        stream.write_all(request.as_bytes())?;
+        let mut reader = BufReader::new(stream.take(MAX_ANSWER));
+        let mut octets = Vec::new();
+        while !octets.ends_with(b"\r\n\r\n") {
+            let read = reader.read_until(b'\n', &mut octets)?;
+            anyhow::ensure!(read > 0, "the head of the answer to {path} is cut short");
+        }
+        let mut reply = Self { head_len: octets.len(), octets };
+        anyhow::ensure!(
+            reply.octets.starts_with(b"HTTP/1.1 200"),
+            "{path}: another status than 200"
+        );
+        let length = reply.lines().find_map(|(name, value)| {
+            name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>())
+        });
+        let length = length.with_context(|| format!("{path}: no Content-Length"))??;
+        anyhow::ensure!(length as u64 <= MAX_ANSWER, "{path}: {length} octets");
+        reply.octets.resize(reply.head_len + length, 0);
+        reader.read_exact(&mut reply.octets[reply.head_len..])?;
+        Ok(reply)
+    }
+
+    /// The fields' names and values.
+    fn lines(&self) -> impl Iterator<Item = (&str, &str)> {
+        let head = std::str::from_utf8(&self.octets[..self.head_len]).unwrap_or_default();
+        head.lines().skip(1).filter_map(|line| line.split_once(':'))
+    }
+
+    /// The octets that anybody has who stores it: the lines of the fields, without those about the connection
+    /// and the length, and the content.
+    pub fn own_bytes(&self) -> u64 {
+        const NOT: [&str; 3] = ["connection", "keep-alive", "content-length"];
+        let is_own = |name: &str| !NOT.iter().any(|not| name.eq_ignore_ascii_case(not));
+        let lines = self.lines().filter(|(name, _)| is_own(name));
+        let fields: usize =
+            lines.map(|(name, value)| name.len() + value.len() + ":\r\n".len()).sum();
+        (fields + self.octets.len() - self.head_len) as u64
+    }
 }
 
 /// The most that is read of an answer.

@@ -3,6 +3,7 @@
 
 mod around;
 mod idle;
+mod stored;
 
 use super::{
     interrupt::Interrupt,
@@ -205,6 +206,7 @@ impl Bench<'_> {
         if request.is_some_and(|request| request.prepared) {
             server.ask(site.path())?;
         }
+        self.store(site, &server, &around, &mut trials[0])?;
         let mut holder = self.hold_idle(&server, first.cell, trials)?;
         if let Some(length) = self.experiment.signal_queue_when_held {
             server.limit_signal_queue(length)?;
@@ -487,9 +489,7 @@ impl Bench<'_> {
         }
         let has_schedule = flags.get("rate").is_some_and(|rate| *rate != Value::Flag(false));
         if flags.contains_key("connections") && !has_schedule {
-            // A closed loop has neither, and `pollux load` refuses what would do nothing.
-            flags.remove("burst");
-            flags.remove("arrivals");
+            without_schedule(&mut flags);
         }
         let settle_s = self.settle_s(step);
         if settle_s > 0.0 {
@@ -505,6 +505,12 @@ impl Bench<'_> {
         program.push(url.into());
         Ok(program)
     }
+}
+
+/// Takes away what a closed loop has not: `pollux load` refuses what would do nothing.
+fn without_schedule(flags: &mut Flags) {
+    flags.remove("burst");
+    flags.remove("arrivals");
 }
 
 /// # Errors

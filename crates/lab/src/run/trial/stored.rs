@@ -1,0 +1,89 @@
+//! Documents that a front end stores before it is measured, and the memory that they take.
+
+use super::*;
+use crate::memory::Stored;
+use std::fs;
+
+/// So many documents are stored before the memory is read for the first time: what the server makes once, or
+/// for each connection to it and to the origin, is none of a document's.
+const FIRST: u32 = 4_000;
+/// How long a document may take at most.
+const EACH: Duration = Duration::from_millis(1);
+
+impl Bench<'_> {
+    /// Has the server store each document of a request that wants them stored.
+    ///
+    /// # Errors
+    /// When the server fails, or has not stored all of them at the end.
+    pub(super) fn store(
+        &self,
+        site: &Site,
+        server: &Server,
+        around: &Around<'_>,
+        trial: &mut Trial,
+    ) -> anyhow::Result<()> {
+        let Some(request) = around.request.filter(|request| request.stored) else { return Ok(()) };
+        let origin = around.origin.context("what is stored comes from an origin")?;
+        let list = site.distinct(request.distinct, &request.name)?;
+        self.ask_for_all(site, server, &site.distinct(FIRST, "first")?, FIRST, trial)?;
+        let had = self.documents(server, around)?;
+        let before = memory::now(&measure::processes(server.pid())?)?;
+        let begun_at = Instant::now();
+        self.ask_for_all(site, server, &list, request.distinct, trial)?;
+        let fill_ns = begun_at.elapsed().as_nanos() as u64;
+        let memory = memory::now(&measure::processes(server.pid())?)? - before;
+        let objects = self.documents(server, around)?.saturating_sub(had);
+        anyhow::ensure!(
+            objects == u64::from(request.distinct),
+            "of {} documents the server has stored {objects}",
+            request.distinct
+        );
+        let paths = fs::read_to_string(&list).with_context(|| list.display().to_string())?;
+        let first = paths.lines().next().context("a list of documents")?;
+        let of_each = "http://".len() + server.address.len();
+        let urls = paths.lines().map(|path| (of_each + path.len()) as u64).sum::<u64>();
+        let own_bytes = urls + objects * origin.reply(first)?.own_bytes();
+        trial.raw.stored = Some(Stored { objects, own_bytes, fill_ns, memory });
+        Ok(())
+    }
+
+    /// Asks for each document of the `list` once, over as many connections as the load has.
+    fn ask_for_all(
+        &self,
+        site: &Site,
+        server: &Server,
+        list: &Path,
+        number: u32,
+        trial: &mut Trial,
+    ) -> anyhow::Result<()> {
+        let mut flags = self.experiment.load.clone();
+        flags.remove("rate");
+        without_schedule(&mut flags);
+        flags.insert("url-file".into(), Value::Word(list.display().to_string()));
+        flags.insert("in-turn".into(), Value::Flag(true));
+        flags.insert("requests".into(), Value::Number(f64::from(number)));
+        // It is no measurement: nobody minds when it waits for its CPU.
+        flags.insert("max-starved".into(), Value::Word("100%".into()));
+        flags.insert("pin".into(), Value::Number(f64::from(self.cpus.generator)));
+        flags.insert("json".into(), Value::Flag(true));
+        let mut program = with_flags(&self.programs.load, &flags);
+        program.push(format!("http://{}{}", server.address, site.path()).into());
+        let mut process = Process::spawn("who has documents stored", &program)?;
+        trial.commands.push(process.command().to_owned());
+        let told = self.result_of(&mut process, (EACH * number).as_secs_f64())?;
+        let answered = &told["requests"]["completed"];
+        anyhow::ensure!(answered == number, "of {number} requests {answered} were answered");
+        Ok(())
+    }
+
+    /// How many documents the server has, as it says; of one that does not tell, how many requests came to
+    /// the origin.
+    fn documents(&self, server: &Server, around: &Around<'_>) -> anyhow::Result<u64> {
+        let told = server.statistics(self.interrupt)?["cache"]["entries"].as_u64();
+        match told {
+            Some(entries) => Ok(entries),
+            None if server.tells() => anyhow::bail!("the server has no cache"),
+            None => Ok(around.asked(self.interrupt)?.unwrap_or(0)),
+        }
+    }
+}
