@@ -18,7 +18,7 @@ fn hurried(id: &str) -> String {
     let few: &[&str] = match id {
         "zerohttpd-table" => &["forking", "preforked", "poll", "epoll"],
         "zerohttpd-static" => &["preforked", "epoll-et", "apache-event"],
-        "frontend" => &["from-folder", "epoll-et", "nginx"],
+        "frontend" => &["from-folder", "floor", "epoll-et", "nginx"],
         _ => &[],
     };
     if !few.is_empty() {
@@ -447,6 +447,19 @@ mod with_others {
                 }
             }
         }
+        // The floor answers with the octets of a hit.
+        let of_a_hit = |name: &str| {
+            let hits = of(&result, name)
+                .into_iter()
+                .filter(|run| run["point"]["request"] == "hit" && run["point"]["idle"] == 0.0);
+            let load = hits.map(|run| run["raw"]["load"].clone()).next().expect("a hit");
+            let replies = load["requests"]["completed"].as_f64().unwrap();
+            assert!(replies > 0.0, "{name}");
+            load["bytes_received"].as_f64().unwrap() / replies
+        };
+        let (floor, hit) = (of_a_hit("floor"), of_a_hit("epoll-et"));
+        // Its age may have a digit more.
+        assert!((floor - hit).abs() < 3.0, "{floor} octets, of a hit {hit}");
     }
 }
 

@@ -180,7 +180,7 @@ pub struct Variant {
     /// Name in tables and figures.
     pub name: String,
     /// `--mechanism`, with options: `devpoll:results=mmap`. Empty for an architecture that waits in a
-    /// way of its own, and for a peer.
+    /// way of its own, for a peer and for the floor.
     #[serde(default)]
     pub mechanism: String,
     /// `--architecture`, where it is not the event loop.
@@ -192,6 +192,10 @@ pub struct Variant {
     /// Redis' own benchmark in place of `pollux serve`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redis_benchmark: Option<RedisBenchmark>,
+    /// No server but the floor under one ([`crate::floor`]): it answers with the octets that the variant of
+    /// this name answers with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub floor_of: Option<String>,
     /// Further flags of `pollux serve`; they win over the experiment's.
     #[serde(default)]
     pub server: Flags,

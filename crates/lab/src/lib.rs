@@ -19,6 +19,7 @@ pub mod compare;
 pub mod doctor;
 pub mod environment;
 pub mod experiment;
+pub mod floor;
 pub mod kernel_calls;
 pub mod measure;
 pub mod memory;

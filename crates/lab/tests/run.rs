@@ -83,6 +83,8 @@ fn programs(variables: &[&str]) -> Programs {
         idle: command("idle.sh"),
         // No experiment of this file measures waits.
         wait: vec!["false".into()],
+        // Nor has it a floor.
+        floor: vec!["false".into()],
     }
 }
 

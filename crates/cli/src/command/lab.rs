@@ -8,6 +8,7 @@ use pollux_event::MechanismSpec;
 use pollux_lab::{
     archive, compare, environment,
     experiment::{self, Budget, Experiment, Place},
+    floor,
     report::{self, overview},
     result::{Outcome, Status},
     run::{
@@ -83,6 +84,18 @@ The report is left out: `pollux lab report` renders it again from what is kept."
     },
     /// Measure what one wait of a mechanism costs, with no server around it
     WaitCost(WaitCostArgs),
+    /// Answer all that comes with the same octets: what no server on epoll can do without
+    #[command(after_help = "Example:
+  pollux lab floor reply.http
+
+It listens at a free port of 127.0.0.1, which it writes on standard output as
+JSON, and makes three system calls a request: epoll_wait, recv, send. Ctrl-C
+ends it.")]
+    Floor {
+        /// The answer, its head and its content
+        #[arg(value_name = "FILE")]
+        reply: PathBuf,
+    },
 }
 
 #[derive(clap::Args)]
@@ -220,6 +233,16 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             })?;
             print_all(&format!("{document}\n"))?;
             Ok(ExitCode::SUCCESS)
+        }
+        Subcommand::Floor { reply } => {
+            let octets = fs::read(&reply).with_context(|| reply.display().to_string())?;
+            match floor::serve(&octets, |address| {
+                let addresses = [address.to_string()];
+                let line = serde_json::json!({
+                    "event": "listening", "addresses": addresses, "mechanism": "floor",
+                });
+                print_all(&format!("{line}\n"))
+            })? {}
         }
         Subcommand::Compare { a, b, csv } => compare(&a, &b, csv.as_deref()),
         Subcommand::Report { directories, out } if directories.len() > 1 || out.is_some() => {

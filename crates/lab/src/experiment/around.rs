@@ -1,6 +1,6 @@
 //! What stands around the server under test: a store, an origin, and requests of several kinds.
 
-use super::{Experiment, Flags, Value, Variant, Workload};
+use super::{Experiment, Flags, Subject, Value, Variant, Workload};
 use crate::{memory::LEAST_OBJECTS, plan::Point};
 use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
@@ -214,16 +214,23 @@ impl Experiment {
                 variant.peer.is_some(),
                 variant.architecture.is_some(),
                 variant.redis_benchmark.is_some(),
+                variant.floor_of.is_some(),
                 !variant.mechanism.is_empty(),
             ];
             ensure!(
                 kinds.into_iter().filter(|&is| is).count() == 1,
-                "{}: wants one of mechanism, architecture, peer and redis-benchmark",
+                "{}: wants one of mechanism, architecture, peer, redis-benchmark and floor-of",
                 place()
             );
             let benchmark = variant.redis_benchmark.is_some();
             ensure!(!benchmark || self.redis.is_some(), "{}: there is no [redis]", place());
-            if variant.peer.is_some() || benchmark {
+            if let Some(name) = &variant.floor_of {
+                let of = self.variant.iter().find(|other| other.name == *name);
+                let is_ours = of.is_some_and(|of| !of.mechanism.is_empty());
+                ensure!(is_ours, "{}: floor-of: no variant {name:?} with a mechanism", place());
+                ensure!(self.subject == Subject::Server, "{}: floor-of: of a server", place());
+            }
+            if variant.peer.is_some() || variant.floor_of.is_some() || benchmark {
                 ensure!(
                     self.full.warmup_seconds == 0.0 && self.quick.warmup_seconds == 0.0,
                     "{}: it does not tell how much it has answered at the end of a warm-up: \

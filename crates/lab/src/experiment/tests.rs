@@ -67,6 +67,18 @@ fn no_claim_is_about_the_latency_of_replies_alone() {
 }
 
 #[test]
+fn what_is_around_a_front_end_fits_to_it() {
+    for (old, new, expected) in [
+        ("distinct = 20000", "distinct = 999", "stored: at least 1000 distinct ones"),
+        ("floor-of = \"epoll-et\"", "floor-of = \"nginx\"", "floor-of: no variant \"nginx\" with"),
+        ("floor-of = ", "mechanism = \"poll\"\nfloor-of = ", "wants one of mechanism"),
+    ] {
+        let said = said_of("frontend", old, new);
+        assert!(said.contains(expected), "{new}: {said}");
+    }
+}
+
+#[test]
 fn each_point_is_for_the_side_that_is_compared() {
     let said = said_of(
         "gammo-fig1-2",

@@ -45,6 +45,20 @@ pub struct Server {
 }
 
 impl Server {
+    /// Starts the floor on `cpu` ([`crate::floor`]), and waits until it listens.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub fn start_floor(
+        program: &[OsString],
+        cpu: u32,
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<Self> {
+        let pinned = ["taskset".into(), "-c".into(), OsString::from(cpu.to_string())];
+        let program = [&pinned, program].concat();
+        Ok(Self { tells: false, ..Self::start(&program, interrupt)? })
+    }
+
     /// Starts it and waits until it listens.
     ///
     /// # Errors

@@ -58,6 +58,8 @@ pub struct Programs {
     pub idle: Vec<OsString>,
     /// `pollux lab wait-cost`.
     pub wait: Vec<OsString>,
+    /// `pollux lab floor`.
+    pub floor: Vec<OsString>,
 }
 
 impl Programs {
@@ -72,6 +74,7 @@ impl Programs {
             load: command(&["load"]),
             idle: command(&["idle"]),
             wait: command(&["lab", "wait-cost"]),
+            floor: command(&["lab", "floor"]),
         }
     }
 }
@@ -203,7 +206,7 @@ impl Bench<'_> {
             trial.raw.listening = server.listening.clone();
         }
         same_server(variant, &server)?;
-        if request.is_some_and(|request| request.prepared) {
+        if request.is_some_and(|request| request.prepared) && variant.floor_of.is_none() {
             server.ask(site.path())?;
         }
         self.store(site, &server, &around, &mut trials[0])?;

@@ -47,6 +47,9 @@ impl Bench<'_> {
         around: &Around<'_>,
         scratch: &Path,
     ) -> anyhow::Result<Server> {
+        if let Some(name) = &variant.floor_of {
+            return self.start_floor(site, name, cell, around, scratch);
+        }
         let Some(peer) = variant.peer else {
             return Server::start(&self.serve(site, variant, cell, around)?, self.interrupt);
         };
@@ -59,6 +62,29 @@ impl Bench<'_> {
         let path = format!("{}?is-there", site.path());
         let set_up = peer.set_up(role, place)?;
         Server::start_peer(peer.name(), &set_up, self.cpus.server, &path, self.interrupt)
+    }
+
+    /// Starts the floor under the variant `name`: it answers with the octets of a second answer of that one's,
+    /// which a front end has from its cache.
+    fn start_floor(
+        &self,
+        site: &Site,
+        name: &str,
+        cell: &Cell,
+        around: &Around<'_>,
+        scratch: &Path,
+    ) -> anyhow::Result<Server> {
+        let variant = self.experiment.variant.iter().find(|variant| variant.name == name);
+        let variant = variant.with_context(|| format!("no variant {name:?}"))?;
+        let above = Server::start(&self.serve(site, variant, cell, around)?, self.interrupt)?;
+        above.ask(site.path())?;
+        let file = scratch.join("reply");
+        std::fs::write(&file, above.reply(site.path())?.octets)
+            .with_context(|| file.display().to_string())?;
+        drop(above);
+        let mut program = self.programs.floor.clone();
+        program.push(file.into());
+        Server::start_floor(&program, self.cpus.server, self.interrupt)
     }
 
     /// Starts the load beside the one that is measured, and waits until it has come through to the origin;
