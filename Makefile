@@ -22,7 +22,7 @@ demo: ## build, then measure what idle connections cost under every mechanism (9
 demo-frontend: ## Pollux before Debian's Apache: a load through it, Apache stopped, and still every request answered (half a minute)
 	@scripts/setup build peers
 	$(CARGO) build --release --locked --bin pollux
-	@scripts/demo-frontend
+	@OUT='$(OUT)' scripts/demo-frontend
 
 .PHONY: test
 test: ## everything that CI runs: format, lints, documentation, all tests, /dev/poll in guests

@@ -463,6 +463,43 @@ mod with_others {
     }
 }
 
+/// Apache is stopped, all are answered, and the laboratory draws it: what the demo writes is a result of its
+/// format.
+#[test]
+fn the_demo_of_a_front_end_ends_with_its_figure() {
+    if !Path::new("/usr/sbin/apache2").exists() {
+        eprintln!("skipped: apache2 is not installed");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let output = Command::new(root.join("scripts/demo-frontend"))
+        .arg("0.5")
+        .env("POLLUX", env!("CARGO_BIN_EXE_pollux"))
+        .env("OUT", directory.path())
+        .current_dir(root)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}{error}");
+    assert!(said.contains("Every request was answered."), "{said}");
+    let result = result_in(directory.path());
+    let stopped = |who: &str| {
+        let runs = result["runs"].as_array().unwrap();
+        let is_it = |run: &&Json| run["variant"] == who && run["point"]["load"] == "Apache stopped";
+        metric(runs.iter().find(is_it).expect("a run"), "throughput_rps")
+    };
+    assert!(stopped("clients") > 0.0, "{said}");
+    assert_eq!(stopped("Apache"), 0.0, "{said}");
+    let read = |name: &str| fs::read_to_string(directory.path().join(name)).unwrap();
+    let (figure, page) = (read("figures/replies.svg"), read("report.html"));
+    for name in ["Who answers", "straight to Apache", "Apache stopped", "clients"] {
+        assert!(figure.contains(name), "{name}: {figure}");
+    }
+    assert!(page.contains("It makes no claim."), "{page}");
+}
+
 /// The server has a worker more where one is not to hold them all, and what they take is told.
 #[test]
 fn capacity() {

@@ -67,6 +67,9 @@ pub fn in_words(outcome: &Outcome) -> String {
             reason.map_or_else(String::new, |reason| format!(" ({reason})"))
         );
     }
+    if outcome.claims.is_empty() {
+        return "It makes no claim.".into();
+    }
     let verdicts = [
         (Verdict::Holds, "hold"),
         (Verdict::DoesNotHold, "do not hold"),
