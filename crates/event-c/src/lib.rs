@@ -424,6 +424,6 @@ mod tests {
 
     #[test]
     fn the_default_of_events_is_that_of_rust() {
-        assert_eq!(POLLUX_DEFAULT_EVENTS, ::pollux_event::Options::default().max_events);
+        assert_eq!(POLLUX_DEFAULT_EVENTS, <::pollux_event::Options>::default().max_events);
     }
 }

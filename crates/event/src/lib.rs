@@ -23,6 +23,9 @@
 //! The mechanism is chosen once, at start ([`registry::with_mechanism`]); the loop that uses it is
 //! monomorphised, so that nothing is dispatched dynamically per event.
 //!
+//! A mechanism's own options have types ([`OwnOptions`]); a [`MechanismSpec`] is their text, as on a
+//! command line.
+//!
 //! What an event may mean, and what a caller must do about it, is written at [`Mechanism`]; the
 //! contract tests quote it. Two complete programs are in `examples/`: `echo`, a server on whichever
 //! mechanism is named, and `timer_and_waker`.
@@ -68,6 +71,6 @@ pub mod waker;
 pub use error::Error;
 pub use event::{Event, Interest, Readiness, Token};
 pub use mechanism::{Capabilities, Description, Mechanism};
-pub use options::{MechanismSpec, Options};
+pub use options::{MechanismSpec, Options, OwnOptions};
 pub use registry::AnyMechanism;
 pub use waker::Waker;

@@ -1,38 +1,107 @@
 //! How a mechanism is named and set up.
+//!
+//! What a mechanism can be told has types. Each that has options of its own lists them beside its code
+//! ([`OwnOptions`] says which), and has a function `open_with` that takes them:
+//!
+//! ```no_run
+//! use pollux_event::{
+//!     Options,
+//!     mechanism::devpoll::{DevPoll, DevPollOptions, Results, Update},
+//! };
+//!
+//! let own = DevPollOptions::default().with_results(Results::Mapped).with_update(Update::Combined);
+//! let set = DevPoll::open_with(&Options::of(own).with_max_events(64))?;
+//! # Ok::<(), pollux_event::Error>(())
+//! ```
+//!
+//! Where the mechanism is chosen at run time, it is named in text, with the same options after its
+//! name; a [`MechanismSpec`] is that text, looked at. The two forms turn into each other:
+//!
+//! ```
+//! use pollux_event::{
+//!     MechanismSpec,
+//!     mechanism::signals::{HybridOptions, Partner},
+//! };
+//! use std::time::Duration;
+//!
+//! let spec: MechanismSpec = "hybrid:partner=poll,dwell_ms=50".parse()?;
+//! let own: HybridOptions = spec.own_options()?;
+//! assert_eq!((own.partner, own.dwell), (Partner::Poll, Duration::from_millis(50)));
+//! let quicker = own.with_dwell(Duration::from_millis(10));
+//! assert_eq!(MechanismSpec::from(quicker).to_string(), "hybrid:dwell_ms=10,partner=poll");
+//! # Ok::<(), pollux_event::Error>(())
+//! ```
+
+pub(crate) mod own;
+
+pub use own::OwnOptions;
 
 use crate::Error;
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
-/// What every mechanism is told when it is opened.
-#[derive(Clone, Debug)]
+/// What a mechanism is told when it is opened. `Own` are its own options: [`OwnOptions`], or text for any
+/// mechanism, as given after its name in a [`MechanismSpec`].
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Options {
+pub struct Options<Own = BTreeMap<String, String>> {
     /// The most events that one wait returns. Named maximum of the event buffer; default 512
     /// (nginx's `worker_connections` events default), 6 KiB for epoll.
     pub max_events: usize,
-    /// The mechanism's own options, `key=value`, as given after its name.
-    pub own: BTreeMap<String, String>,
+    /// The mechanism's own options. As text, `key=value`.
+    pub own: Own,
 }
 
-impl Default for Options {
+impl<Own: Default> Default for Options<Own> {
     fn default() -> Self {
-        Self { max_events: 512, own: BTreeMap::new() }
+        Self::of(Own::default())
     }
 }
 
-impl Options {
+impl<Own> Options<Own> {
+    /// The defaults, with these of the mechanism's own.
+    pub fn of(own: Own) -> Self {
+        Self { max_events: 512, own }
+    }
+
     /// These, with so many events to a wait at most; 0 counts as 1.
     #[must_use]
     pub fn with_max_events(self, max_events: usize) -> Self {
         Self { max_events: max_events.max(1), ..self }
     }
+}
 
-    /// These, with an option of the mechanism's own.
+impl Options {
+    /// These, with an option of the mechanism's own as text.
     #[must_use]
     pub fn with(mut self, key: impl Into<String>, value: impl ToString) -> Self {
         self.own.insert(key.into(), value.to_string());
         self
     }
+
+    /// The same, with types.
+    ///
+    /// # Errors
+    /// [`Error::Spec`] when the mechanism has no such options, or they have no such values.
+    pub fn typed<Own: OwnOptions>(&self) -> Result<Options<Own>, Error> {
+        Ok(Options { max_events: self.max_events, own: read(&self.own)? })
+    }
+}
+
+impl<Own: OwnOptions> From<Options<Own>> for Options {
+    /// The same as text, for code that does not know the mechanism.
+    fn from(options: Options<Own>) -> Self {
+        Self { max_events: options.max_events, own: written(&options.own) }
+    }
+}
+
+fn read<Own: OwnOptions>(text: &BTreeMap<String, String>) -> Result<Own, Error> {
+    let mut own = Own::default();
+    text.iter().try_for_each(|(key, value)| own.set(key, value))?;
+    Ok(own)
+}
+
+fn written(own: &impl OwnOptions) -> BTreeMap<String, String> {
+    own.pairs().into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
 /// A mechanism with its options, as written on the command line:
@@ -77,9 +146,33 @@ impl fmt::Display for MechanismSpec {
     }
 }
 
+impl<Own: OwnOptions> From<Own> for MechanismSpec {
+    /// The mechanism of these options; those that have their defaults are not written.
+    fn from(own: Own) -> Self {
+        Self { name: Own::MECHANISM.into(), own: written(&own) }
+    }
+}
+
 impl MechanismSpec {
     /// The options for [`crate::Mechanism::open`].
     pub fn options(&self) -> Options {
-        Options { own: self.own.clone(), ..Options::default() }
+        Options::of(self.own.clone())
+    }
+
+    /// The mechanism's own options, with types.
+    ///
+    /// # Errors
+    /// [`Error::Spec`] when they are of another mechanism, or have no such values.
+    pub fn own_options<Own: OwnOptions>(&self) -> Result<Own, Error> {
+        if self.name != Own::MECHANISM {
+            return Err(Error::Spec(format!(
+                "{self} does not have the options of mechanism {}",
+                Own::MECHANISM
+            )));
+        }
+        read(&self.own)
     }
 }
+
+#[cfg(test)]
+mod tests;

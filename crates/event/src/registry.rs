@@ -2,7 +2,7 @@
 
 use crate::{
     Capabilities, Description, Error, Event, Interest, Mechanism, MechanismSpec, Options, Token,
-    Waker, mechanism::*,
+    Waker, mechanism::*, options::own::refused,
 };
 use std::{
     collections::BTreeMap,
@@ -178,26 +178,26 @@ pub fn find(name: &str) -> Option<&'static Description> {
 /// # Errors
 /// [`Error::Spec`] that lists what there is.
 pub fn check(name: &str, own: &BTreeMap<String, String>) -> Result<(), Error> {
+    find(name).ok_or_else(|| unknown(name))?;
+    own.iter().try_for_each(|(key, value)| check_option(name, key, value))
+}
+
+/// Whether the mechanism `name` has this option, and the option this value.
+pub(crate) fn check_option(name: &str, key: &str, value: &str) -> Result<(), Error> {
     let description = find(name).ok_or_else(|| unknown(name))?;
-    for (key, value) in own {
-        let Some((_, values, _)) = description.own_options.iter().find(|(known, ..)| known == key)
-        else {
-            let known: Vec<_> = description.own_options.iter().map(|(known, ..)| *known).collect();
-            return Err(Error::Spec(if known.is_empty() {
-                format!("mechanism {name} has no options, so {key}={value} means nothing to it")
-            } else {
-                format!("mechanism {name} has no option {key:?}; it has {}", known.join(", "))
-            }));
-        };
-        let fits = if values.is_empty() {
-            value.parse::<u64>().is_ok()
+    let Some((_, values, _)) = description.own_options.iter().find(|(known, ..)| *known == key)
+    else {
+        let known: Vec<_> = description.own_options.iter().map(|(known, ..)| *known).collect();
+        return Err(Error::Spec(if known.is_empty() {
+            format!("mechanism {name} has no options, so {key}={value} means nothing to it")
         } else {
-            values.contains(&value.as_str())
-        };
-        if !fits {
-            let allowed = if values.is_empty() { "a number".into() } else { values.join(" or ") };
-            return Err(Error::Spec(format!("mechanism {name}: {key}={value}: wants {allowed}")));
-        }
+            format!("mechanism {name} has no option {key:?}; it has {}", known.join(", "))
+        }));
+    };
+    if values.is_empty() {
+        value.parse::<u64>().map_err(|_| refused(name, key, value, "a number"))?;
+    } else if !values.contains(&value) {
+        return Err(refused(name, key, value, &values.join(" or ")));
     }
     Ok(())
 }

@@ -23,6 +23,7 @@
 use super::{changes::ChangesByNumber, in_memory::interest_in_memory, timeout::timeout_ms};
 use crate::{
     Capabilities, Description, Error, Event, Interest, Mechanism, Options, Readiness, Token, Waker,
+    options::own::{choice, own_options},
     registration::Registrations,
 };
 use pollux_sys::{self as sys, PollFd, ResultSpace};
@@ -40,12 +41,12 @@ const DESCRIPTION: Description = Description {
     own_options: &[
         (
             "results",
-            &["copy", "mmap"],
+            Results::NAMES,
             "whether results are copied out or read from a mapping (provos §3.3)",
         ),
         (
             "update",
-            &["separate", "combined"],
+            Update::NAMES,
             "whether changes are a write() before the wait or go with it in one ioctl (provos §6)",
         ),
         (
@@ -55,11 +56,55 @@ const DESCRIPTION: Description = Description {
         ),
         (
             "scan",
-            &["list", "table"],
+            Scan::NAMES,
             "whether a scan looks at what was hinted alone, or walks the whole set (provos §3.2)",
         ),
     ],
 };
+
+choice! {
+    /// How the results of a wait come to the program.
+    Results {
+        /// They are copied out.
+        Copied = "copy",
+        /// They are read from a mapping (provos §3.3).
+        Mapped = "mmap",
+    }
+}
+
+choice! {
+    /// How changes of interest go to the kernel.
+    Update {
+        /// By a write(2) before the wait.
+        Separate = "separate",
+        /// With the wait, in one ioctl(2) (provos §6).
+        Combined = "combined",
+    }
+}
+
+choice! {
+    /// What a scan looks at.
+    Scan {
+        /// At what was hinted alone.
+        List = "list",
+        /// At the whole set (provos §3.2).
+        Table = "table",
+    }
+}
+
+own_options! {
+    /// The options of `devpoll`.
+    DevPollOptions of "devpoll" {
+        /// Whether results are copied out or read from a mapping.
+        results by with_results as "results": Results = Results::default();
+        /// Whether changes are a call of their own or go with the wait.
+        update by with_update as "update": Update = Update::default();
+        /// Whether drivers' hints are used; without them each entry is polled at each scan.
+        hints by with_hints as "hints": bool = true;
+        /// What a scan looks at.
+        scan by with_scan as "scan": Scan = Scan::default();
+    }
+}
 
 /// Changes in one call; further ones take another. A turn of a server's loop makes a few per
 /// event, and an event buffer holds 512.
@@ -96,13 +141,13 @@ struct Setup {
 }
 
 impl Setup {
-    fn of(options: &Options) -> Self {
-        let is = |key, value| options.own.get(key).is_some_and(|given| given == value);
+    fn of(options: &Options<DevPollOptions>) -> Self {
+        let own = &options.own;
         Self {
-            mapped: is("results", "mmap"),
-            combined: is("update", "combined"),
-            device: if is("hints", "off") { sys::DEVPOLL_NO_HINTS } else { 0 }
-                | if is("scan", "table") { sys::DEVPOLL_TABLE } else { 0 },
+            mapped: own.results == Results::Mapped,
+            combined: own.update == Update::Combined,
+            device: if own.hints { 0 } else { sys::DEVPOLL_NO_HINTS }
+                | if own.scan == Scan::Table { sys::DEVPOLL_TABLE } else { 0 },
             max_events: options.max_events.max(1),
         }
     }
@@ -156,6 +201,29 @@ fn change(fd: RawFd, interest: Option<Interest>) -> PollFd {
 }
 
 impl DevPoll {
+    /// As [`Mechanism::open`], with options that have types.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_with(options: &Options<DevPollOptions>) -> Result<Self, Error> {
+        let setup = Setup::of(options);
+        let (device, results) = open_device(setup)?;
+        Ok(Self {
+            device,
+            registrations: Registrations::default(),
+            changes: ChangesByNumber::default(),
+            batch: Vec::with_capacity(BATCH),
+            results,
+            found: 0,
+            next: 0,
+            setup,
+            refused: Vec::new(),
+            refusals: 0,
+            batches: 0,
+            waker: None,
+        })
+    }
+
     fn admit(_: RawFd) -> Result<(), Error> {
         Ok(())
     }
@@ -278,29 +346,14 @@ impl Mechanism for DevPoll {
     const DESCRIPTION: &'static Description = &DESCRIPTION;
 
     fn capabilities(options: &Options) -> Capabilities {
-        match Setup::of(options).device {
-            0 => DESCRIPTION.capabilities,
-            _ => DESCRIPTION.capabilities | Capabilities::SCANS,
+        match options.typed().map(|options| Setup::of(&options).device) {
+            Ok(0) | Err(_) => DESCRIPTION.capabilities,
+            Ok(_) => DESCRIPTION.capabilities | Capabilities::SCANS,
         }
     }
 
     fn open(options: &Options) -> Result<Self, Error> {
-        let setup = Setup::of(options);
-        let (device, results) = open_device(setup)?;
-        Ok(Self {
-            device,
-            registrations: Registrations::default(),
-            changes: ChangesByNumber::default(),
-            batch: Vec::with_capacity(BATCH),
-            results,
-            found: 0,
-            next: 0,
-            setup,
-            refused: Vec::new(),
-            refusals: 0,
-            batches: 0,
-            waker: None,
-        })
+        Self::open_with(&options.typed()?)
     }
 
     interest_in_memory!();

@@ -7,7 +7,7 @@
 use super::{devpoll, in_memory::interest_in_memory, timeout::timeout_ms};
 use crate::{
     Capabilities, Description, Error, Event, Interest, Mechanism, Options, Readiness, Token, Waker,
-    registration::Registrations,
+    options::own::own_options, registration::Registrations,
 };
 use pollux_sys::{self as sys, PollFd};
 use std::{
@@ -26,6 +26,14 @@ const DESCRIPTION: Description = Description {
         "whether the call is that of /dev/poll which asks drivers only where a hint came",
     )],
 };
+
+own_options! {
+    /// The options of `poll`.
+    PollOptions of "poll" {
+        /// Whether the call is that of /dev/poll which asks drivers only where a hint came.
+        hints by with_hints as "hints": bool = false;
+    }
+}
 
 /// Marks a descriptor number that has no entry.
 const NOWHERE: u32 = u32::MAX;
@@ -51,6 +59,26 @@ pub struct Poll {
 }
 
 impl Poll {
+    /// As [`Mechanism::open`], with options that have types.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_with(options: &Options<PollOptions>) -> Result<Self, Error> {
+        let hints =
+            options.own.hints.then(|| devpoll::open_set(DESCRIPTION.name, 0)).transpose()?;
+        Ok(Self {
+            hints,
+            registrations: Registrations::default(),
+            entries: Vec::new(),
+            positions: Vec::new(),
+            max_events: options.max_events.max(1),
+            cursor: 0,
+            unseen: 0,
+            left: 0,
+            waker: None,
+        })
+    }
+
     /// The system call: how many entries have an answer.
     #[inline]
     fn call(&mut self, timeout: Option<Duration>) -> Result<usize, Error> {
@@ -136,19 +164,7 @@ impl Mechanism for Poll {
     const DESCRIPTION: &'static Description = &DESCRIPTION;
 
     fn open(options: &Options) -> Result<Self, Error> {
-        let hinting = options.own.get("hints").is_some_and(|given| given == "on");
-        let hints = hinting.then(|| devpoll::open_set(DESCRIPTION.name, 0)).transpose()?;
-        Ok(Self {
-            hints,
-            registrations: Registrations::default(),
-            entries: Vec::new(),
-            positions: Vec::new(),
-            max_events: options.max_events.max(1),
-            cursor: 0,
-            unseen: 0,
-            left: 0,
-            waker: None,
-        })
+        Self::open_with(&options.typed()?)
     }
 
     interest_in_memory!();

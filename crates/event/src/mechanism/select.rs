@@ -4,7 +4,7 @@
 use super::in_memory::interest_in_memory;
 use crate::{
     Capabilities, Description, Error, Event, Interest, Mechanism, Options, Readiness, Token, Waker,
-    registration::Registrations,
+    registration::Registrations, registry,
 };
 use pollux_sys::{self as sys, FD_SET_WORD_BITS, FD_SETSIZE, FdSet};
 use std::{
@@ -157,6 +157,7 @@ impl Mechanism for Select {
     const DESCRIPTION: &'static Description = &DESCRIPTION;
 
     fn open(options: &Options) -> Result<Self, Error> {
+        registry::check(DESCRIPTION.name, &options.own)?;
         Ok(Self {
             registrations: Registrations::default(),
             read: FdSet::default(),

@@ -14,5 +14,7 @@ mod rtsig;
 mod signalled_set;
 mod writability;
 
-pub use hybrid::Hybrid;
-pub use rtsig::RtSignals;
+pub use hybrid::{Hybrid, HybridOptions};
+pub use polling_side::Partner;
+pub use queue::Dequeue;
+pub use rtsig::{Overflow, RtSignals, RtSignalsOptions};

@@ -27,6 +27,7 @@
 use super::{changes::ChangesByToken, io_uring_error::io_uring_error};
 use crate::{
     Capabilities, Description, Error, Event, Interest, Mechanism, Options, Readiness, Token, Waker,
+    options::own::{choice, own_options, refused},
     registration::Registrations,
 };
 use pollux_sys::{self as sys, Completion, Ring, RingSetup};
@@ -51,7 +52,7 @@ const DESCRIPTION: Description = Description {
         ),
         (
             "taskrun",
-            &["coop", "defer"],
+            TaskWork::NAMES,
             "when the kernel posts completions: at the end of any system call of the thread, or \
              only while it waits (which binds the set to the thread that opens it)",
         ),
@@ -67,6 +68,29 @@ const COMPLETIONS: u32 = 16_384;
 
 /// The kernel's own maximum (IORING_MAX_CQ_ENTRIES).
 const MAX_COMPLETIONS: u32 = 65_536;
+const WANTED_COMPLETIONS: &str = "1 to 65536";
+
+choice! {
+    /// When the kernel posts completions.
+    TaskWork {
+        /// At the end of any system call of the thread (IORING_SETUP_COOP_TASKRUN).
+        Cooperative = "coop",
+        /// Only while the thread waits, which binds the set to the thread that opens it
+        /// (IORING_SETUP_DEFER_TASKRUN).
+        Deferred = "defer",
+    }
+}
+
+own_options! {
+    /// The options of `uring-poll`.
+    UringPollOptions of "uring-poll" {
+        /// Completions that lie unread in the ring, 1 to 65536, rounded up to a power of two.
+        completions by with_completions as "completions": u32 = COMPLETIONS,
+            wants WANTED_COMPLETIONS;
+        /// When the kernel posts completions.
+        task_work by with_task_work as "taskrun": TaskWork = TaskWork::default();
+    }
+}
 
 /// The kinds of request, in the bits of the user data that a token (32 bits of descriptor, 24 of
 /// generation) leaves free.
@@ -100,22 +124,16 @@ pub struct UringPoll {
     refusals: u64,
 }
 
-fn setup(options: &Options) -> Result<RingSetup, Error> {
-    let completions = match options.own.get("completions").map(|text| text.parse()) {
-        None => COMPLETIONS,
-        Some(Ok(number @ 1..=MAX_COMPLETIONS)) => number,
-        Some(_) => {
-            return Err(Error::Spec(format!(
-                "mechanism {}: completions={}: wants 1 to {MAX_COMPLETIONS}",
-                DESCRIPTION.name, options.own["completions"]
-            )));
-        }
-    };
+fn setup(own: &UringPollOptions) -> Result<RingSetup, Error> {
+    let completions = own.completions;
+    if !(1..=MAX_COMPLETIONS).contains(&completions) {
+        let (name, text) = (DESCRIPTION.name, completions.to_string());
+        return Err(refused(name, "completions", &text, WANTED_COMPLETIONS));
+    }
     // The kernel wants at least as many completions as submissions.
     let completions = completions.next_power_of_two();
     let submissions = completions.min(SUBMISSIONS as u32);
-    let defer = options.own.get("taskrun").is_some_and(|value| value == "defer");
-    Ok(RingSetup { submissions, completions, defer })
+    Ok(RingSetup { submissions, completions, defer: own.task_work == TaskWork::Deferred })
 }
 
 fn open_ring(setup: RingSetup) -> Result<Ring, Error> {
@@ -123,6 +141,31 @@ fn open_ring(setup: RingSetup) -> Result<Ring, Error> {
 }
 
 impl UringPoll {
+    /// As [`Mechanism::open`], with options that have types.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_with(options: &Options<UringPollOptions>) -> Result<Self, Error> {
+        let setup = setup(&options.own)?;
+        Ok(Self {
+            registrations: Registrations::default(),
+            ring: open_ring(setup)?,
+            setup,
+            changes: ChangesByToken::default(),
+            cancellations: 0,
+            uncancelled: Vec::new(),
+            completions: Vec::with_capacity(options.max_events.max(1)),
+            next: 0,
+            max_events: options.max_events.max(1),
+            waker: None,
+            waker_armed: false,
+            rearmed: 0,
+            retried: 0,
+            overflows: 0,
+            refusals: 0,
+        })
+    }
+
     #[inline]
     fn queue(&mut self, token: Token) -> Result<(), Error> {
         // Only additions that end before the next wait can make the list longer than the set.
@@ -351,24 +394,7 @@ impl Mechanism for UringPoll {
     const DESCRIPTION: &'static Description = &DESCRIPTION;
 
     fn open(options: &Options) -> Result<Self, Error> {
-        let setup = setup(options)?;
-        Ok(Self {
-            registrations: Registrations::default(),
-            ring: open_ring(setup)?,
-            setup,
-            changes: ChangesByToken::default(),
-            cancellations: 0,
-            uncancelled: Vec::new(),
-            completions: Vec::with_capacity(options.max_events.max(1)),
-            next: 0,
-            max_events: options.max_events.max(1),
-            waker: None,
-            waker_armed: false,
-            rearmed: 0,
-            retried: 0,
-            overflows: 0,
-            refusals: 0,
-        })
+        Self::open_with(&options.typed()?)
     }
 
     #[inline]

@@ -12,6 +12,7 @@ use super::instance::Instance;
 use crate::{
     Capabilities, Description, Error, Event, Interest, Mechanism, Options, Readiness, Token, Waker,
     mechanism::{changes::ChangesByToken, io_uring_error::io_uring_error},
+    registry,
 };
 use pollux_sys::{self as sys, Completion, EpollOp, Ring, RingSetup};
 use std::{
@@ -218,6 +219,7 @@ impl Mechanism for EpollCtlv {
     const DESCRIPTION: &'static Description = &DESCRIPTION;
 
     fn open(options: &Options) -> Result<Self, Error> {
+        registry::check(DESCRIPTION.name, &options.own)?;
         let core = Instance::open(options)?;
         let ring = open_ring(core.epoll.as_fd())?;
         Ok(Self {

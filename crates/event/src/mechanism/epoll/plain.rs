@@ -10,7 +10,9 @@
 //! difference.
 
 use super::instance::Instance;
-use crate::{Capabilities, Description, Error, Event, Interest, Mechanism, Options, Token, Waker};
+use crate::{
+    Capabilities, Description, Error, Event, Interest, Mechanism, Options, Token, Waker, registry,
+};
 use pollux_sys::{self as sys, EpollOp};
 use std::{
     marker::PhantomData,
@@ -117,6 +119,7 @@ impl<V: Variant> Mechanism for Epoll<V> {
     const DESCRIPTION: &'static Description = V::DESCRIPTION;
 
     fn open(options: &Options) -> Result<Self, Error> {
+        registry::check(Self::DESCRIPTION.name, &options.own)?;
         Ok(Self { instance: Instance::open(options)?, variant: PhantomData })
     }
 

@@ -34,12 +34,13 @@
 use super::{
     event_rate::EventRate,
     latecomers::Latecomers,
-    polling_side::{PollingSide, polling},
+    polling_side::{Partner, PollingSide, polling},
+    queue::{self, Dequeue},
     signalled_set::SignalledSet,
 };
 use crate::{
     Capabilities, Description, Error, Event, Interest, Mechanism, Options, Token, Waker,
-    registration::Registrations,
+    options::own::own_options, registration::Registrations,
 };
 use pollux_sys as sys;
 use std::{
@@ -53,7 +54,7 @@ const DESCRIPTION: Description = Description {
     paper: "provos §4 and §6 (imagined there)",
     capabilities: Capabilities::EDGE.union(Capabilities::OVERFLOWS).union(Capabilities::ONE_OWNER),
     own_options: &[
-        ("partner", &["epoll", "poll", "devpoll"], "what waits under load"),
+        ("partner", Partner::NAMES, "what waits under load"),
         (
             "high",
             &[],
@@ -80,7 +81,10 @@ const HIGH: u64 = 256;
 const LOW: u64 = 16;
 
 /// Default of `dwell_ms`: with [`LONGEST_FACTOR`], it is back on signals within 0.8 s.
-const DWELL_MS: u64 = 100;
+const DWELL: Duration = Duration::from_millis(100);
+
+/// A year is as good as for ever, and can be multiplied.
+const LONGEST_DWELL: Duration = Duration::from_millis(1 << 35);
 
 /// How much longer than `dwell_ms` a stay may have to be.
 const LONGEST_FACTOR: u32 = 8;
@@ -93,6 +97,23 @@ const ARMED_AT_A_TIME: usize = 512;
 
 /// The most changes of side within one wait.
 const MOST_TURNS: usize = 6;
+
+own_options! {
+    /// The options of `hybrid`.
+    HybridOptions of "hybrid" {
+        /// Who waits under load.
+        partner by with_partner as "partner": Partner = Partner::default();
+        /// Signals taken without the queue having been seen empty, at which the partner takes over.
+        high by with_high as "high": u64 = HIGH;
+        /// Events in one wait for the partner, up to which it is quiet.
+        low by with_low as "low": u64 = LOW;
+        /// How long it must be quiet before signals take over again; in whole milliseconds, and a year
+        /// at most.
+        dwell by with_dwell as "dwell_ms": Duration = DWELL;
+        /// The signal's number; `None` takes the first that is free.
+        signal by with_signal as "signal": Option<i32> = None;
+    }
+}
 
 /// Who is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,14 +166,41 @@ struct Counts {
     disarmed: u64,
 }
 
-fn number(options: &Options, key: &str, default: u64) -> Result<u64, Error> {
-    let Some(text) = options.own.get(key) else { return Ok(default) };
-    text.parse().map_err(|_| {
-        Error::Spec(format!("mechanism {}: {key}={text}: wants a number", DESCRIPTION.name))
-    })
-}
-
 impl Hybrid {
+    /// As [`Mechanism::open`], with options that have types.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_with(options: &Options<HybridOptions>) -> Result<Self, Error> {
+        let own = &options.own;
+        let level = own.partner != Partner::Epoll;
+        let queue = queue::Setup {
+            signal: own.signal,
+            dequeue: Dequeue::Batch,
+            max_events: options.max_events,
+        };
+        let now = Instant::now();
+        Ok(Self {
+            registrations: Registrations::default(),
+            signals: SignalledSet::open(DESCRIPTION.name, queue, level)?,
+            late: Latecomers::default(),
+            rate: EventRate::default(),
+            partner: PollingSide::open(own.partner, options.max_events)?,
+            waker_token: None,
+            side: Side::Signals,
+            level,
+            max_events: options.max_events.max(1),
+            left: 0,
+            high: own.high,
+            low: own.low,
+            dwell: own.dwell.min(LONGEST_DWELL),
+            factor: 1,
+            quiet_since: None,
+            switched_at: now,
+            counts: Counts::default(),
+        })
+    }
+
     /// Signals no longer; the partner has everything.
     fn switch_to_partner(&mut self, by_overflow: bool) -> Result<(), Error> {
         let started_at = Instant::now();
@@ -374,36 +422,16 @@ impl Mechanism for Hybrid {
     const DESCRIPTION: &'static Description = &DESCRIPTION;
 
     fn capabilities(options: &Options) -> Capabilities {
-        if PollingSide::is_level(options) {
-            DESCRIPTION.capabilities - Capabilities::EDGE
-        } else {
-            DESCRIPTION.capabilities
+        match options.typed::<HybridOptions>() {
+            Ok(options) if options.own.partner != Partner::Epoll => {
+                DESCRIPTION.capabilities - Capabilities::EDGE
+            }
+            _ => DESCRIPTION.capabilities,
         }
     }
 
     fn open(options: &Options) -> Result<Self, Error> {
-        let level = PollingSide::is_level(options);
-        let now = Instant::now();
-        Ok(Self {
-            registrations: Registrations::default(),
-            signals: SignalledSet::open(DESCRIPTION.name, options, level)?,
-            late: Latecomers::default(),
-            rate: EventRate::default(),
-            partner: PollingSide::open(options)?,
-            waker_token: None,
-            side: Side::Signals,
-            level,
-            max_events: options.max_events.max(1),
-            left: 0,
-            high: number(options, "high", HIGH)?,
-            low: number(options, "low", LOW)?,
-            // A year is as good as for ever, and can be multiplied.
-            dwell: Duration::from_millis(number(options, "dwell_ms", DWELL_MS)?.min(1 << 35)),
-            factor: 1,
-            quiet_since: None,
-            switched_at: now,
-            counts: Counts::default(),
-        })
+        Self::open_with(&options.typed()?)
     }
 
     fn add(&mut self, fd: BorrowedFd<'_>, interest: Interest) -> Result<Token, Error> {

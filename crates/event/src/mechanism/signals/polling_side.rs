@@ -1,7 +1,19 @@
 //! The polling side of `hybrid`.
 
 use crate::mechanism::{devpoll::DevPoll, epoll::EpollEdge, poll::Poll};
-use crate::{Error, Mechanism, Options};
+use crate::{Error, Mechanism, Options, options::own::choice};
+
+choice! {
+    /// Who waits under load.
+    Partner {
+        /// epoll(7), edge-triggered.
+        Epoll = "epoll",
+        /// poll(2).
+        Poll = "poll",
+        /// `/dev/poll`.
+        DevPoll = "devpoll",
+    }
+}
 
 /// The polling side.
 #[derive(Debug)]
@@ -24,12 +36,12 @@ macro_rules! polling {
 pub(crate) use polling;
 
 impl PollingSide {
-    pub(crate) fn open(options: &Options) -> Result<Self, Error> {
-        let plain = Options { max_events: options.max_events, ..Options::default() };
-        match options.own.get("partner").map(String::as_str) {
-            Some("poll") => Ok(Self::Poll(Poll::open(&plain)?)),
-            Some("devpoll") => Ok(Self::DevPoll(DevPoll::open(&plain)?)),
-            _ => Ok(Self::Epoll(EpollEdge::open(&plain)?)),
+    pub(crate) fn open(partner: Partner, max_events: usize) -> Result<Self, Error> {
+        let plain = Options::default().with_max_events(max_events);
+        match partner {
+            Partner::Epoll => Ok(Self::Epoll(EpollEdge::open(&plain)?)),
+            Partner::Poll => Ok(Self::Poll(Poll::open(&plain)?)),
+            Partner::DevPoll => Ok(Self::DevPoll(DevPoll::open(&plain)?)),
         }
     }
 
@@ -42,9 +54,5 @@ impl PollingSide {
             // These gather nothing.
             Self::Epoll(_) | Self::Poll(_) => Ok(()),
         }
-    }
-
-    pub(crate) fn is_level(options: &Options) -> bool {
-        options.own.get("partner").is_some_and(|partner| partner != "epoll")
     }
 }

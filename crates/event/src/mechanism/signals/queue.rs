@@ -13,7 +13,7 @@
 //! two changes of the mask flush it, however long it is, and leave other threads' queues alone
 //! (a change of the disposition would empty theirs, too).
 
-use crate::{Error, Options};
+use crate::{Error, options::own::choice};
 use pollux_sys::{self as sys, Disposition, QueuedSignal, Signal, SignalSet};
 use std::{
     cell::Cell,
@@ -23,6 +23,25 @@ use std::{
     sync::{Mutex, PoisonError},
     time::Duration,
 };
+
+choice! {
+    /// How signals are taken from their queue.
+    Dequeue {
+        /// Up to 64 in a call, through a signalfd (the paper's sigtimedwait4).
+        Batch = "batch",
+        /// One in a call, by sigtimedwait(2), as phhttpd.
+        One = "one",
+    }
+}
+
+/// How a queue is opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setup {
+    /// `None` takes the first that is free.
+    pub(crate) signal: Option<Signal>,
+    pub(crate) dequeue: Dequeue,
+    pub(crate) max_events: usize,
+}
 
 /// The most signals that one read of the signalfd takes: 8 KiB.
 const BATCH: usize = 64;
@@ -80,10 +99,10 @@ const NO_SIGNALS: &str = "it sends no signals (EPERM): regular files, eventfds a
 
 impl SignalQueue {
     /// Finds a free signal number and blocks it in this thread. `mechanism` is for the errors.
-    pub(crate) fn open(mechanism: &'static str, options: &Options) -> Result<Self, Error> {
+    pub(crate) fn open(mechanism: &'static str, setup: Setup) -> Result<Self, Error> {
         let signal = {
             let _one_at_a_time = CHOICE.lock().unwrap_or_else(PoisonError::into_inner);
-            let signal = choose(mechanism, options)?;
+            let signal = choose(mechanism, setup.signal)?;
             ignore(signal).and_then(|()| ignore(sys::SIGIO)).map_err(Error::io("rt_sigaction"))?;
             signal
         };
@@ -93,8 +112,8 @@ impl SignalQueue {
         let signalfd = sys::signalfd(&set).map_err(Error::io("signalfd4"))?;
         sys::block(&set).map_err(Error::io("rt_sigprocmask"))?;
         IN_USE.set(IN_USE.get() | bit(signal));
-        let one = options.own.get("dequeue").is_some_and(|value| value == "one");
-        let batch = if one { 0 } else { BATCH.min(options.max_events.max(1)) };
+        let one = setup.dequeue == Dequeue::One;
+        let batch = if one { 0 } else { BATCH.min(setup.max_events.max(1)) };
         Ok(Self {
             signal,
             set,
@@ -256,7 +275,7 @@ fn conflict(signal: Signal, blocked: &SignalSet) -> Option<&'static str> {
     }
 }
 
-fn choose(mechanism: &'static str, options: &Options) -> Result<Signal, Error> {
+fn choose(mechanism: &'static str, wanted: Option<Signal>) -> Result<Signal, Error> {
     let range = sys::real_time_signals();
     let blocked = SignalSet::blocked();
     // SIGIO may be in use by another queue of this thread: they share it.
@@ -267,15 +286,15 @@ fn choose(mechanism: &'static str, options: &Options) -> Result<Signal, Error> {
             reason: format!("SIGIO, which tells of queue overflow, is taken: {reason}"),
         });
     }
-    if let Some(text) = options.own.get("signal") {
-        let wanted = text.parse().ok().filter(|signal| range.contains(signal)).ok_or_else(|| {
-            Error::Spec(format!(
-                "mechanism {mechanism}: signal={text}: the real-time signals that the C library \
+    if let Some(wanted) = wanted {
+        if !range.contains(&wanted) {
+            return Err(Error::Spec(format!(
+                "mechanism {mechanism}: signal={wanted}: the real-time signals that the C library \
                  leaves free are {} to {}",
                 range.start(),
                 range.end()
-            ))
-        })?;
+            )));
+        }
         return match conflict(wanted, &blocked) {
             None => Ok(wanted),
             Some(reason) => Err(Error::Unavailable {

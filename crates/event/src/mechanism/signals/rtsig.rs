@@ -27,9 +27,14 @@
 //! partner thread polls, and there is no way back. poll(2) is level-triggered, so this variant is
 //! so throughout: while signals last, what was reported is asked about again at the next wait.
 
-use super::{handoff::Handoff, signalled_set::SignalledSet};
+use super::{
+    handoff::Handoff,
+    queue::{self, Dequeue},
+    signalled_set::SignalledSet,
+};
 use crate::{
     Capabilities, Description, Error, Event, Interest, Mechanism, Options, Token, Waker,
+    options::own::{choice, own_options},
     registration::Registrations,
 };
 use pollux_sys as sys;
@@ -46,19 +51,41 @@ const DESCRIPTION: Description = Description {
     own_options: &[
         (
             "dequeue",
-            &["batch", "one"],
+            Dequeue::NAMES,
             "how signals are taken: up to 64 in a call through a signalfd (the paper's \
              sigtimedwait4), or one in a call by sigtimedwait, as phhttpd",
         ),
         (
             "overflow",
-            &["inplace", "handoff"],
+            Overflow::NAMES,
             "when the queue overflows: one poll in the same thread and on with signals, or \
              phhttpd's partner thread that polls from then on",
         ),
         ("signal", &[], "the signal's number (default: the first that is free)"),
     ],
 };
+
+choice! {
+    /// What is done when the queue has overflowed.
+    Overflow {
+        /// One poll(2) in the same thread, and on with signals.
+        InPlace = "inplace",
+        /// phhttpd's partner thread polls from then on.
+        HandOff = "handoff",
+    }
+}
+
+own_options! {
+    /// The options of `rtsig`.
+    RtSignalsOptions of "rtsig" {
+        /// How signals are taken.
+        dequeue by with_dequeue as "dequeue": Dequeue = Dequeue::default();
+        /// What is done when the queue has overflowed.
+        overflow by with_overflow as "overflow": Overflow = Overflow::default();
+        /// The signal's number; `None` takes the first that is free.
+        signal by with_signal as "signal": Option<i32> = None;
+    }
+}
 
 /// An interest set of which real-time signals tell.
 #[derive(Debug)]
@@ -74,8 +101,22 @@ pub struct RtSignals {
 }
 
 impl RtSignals {
-    fn hands_off(options: &Options) -> bool {
-        options.own.get("overflow").is_some_and(|value| value == "handoff")
+    /// As [`Mechanism::open`], with options that have types.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_with(options: &Options<RtSignalsOptions>) -> Result<Self, Error> {
+        let RtSignalsOptions { dequeue, overflow, signal } = options.own;
+        let hands_off = overflow == Overflow::HandOff;
+        let setup = queue::Setup { signal, dequeue, max_events: options.max_events };
+        Ok(Self {
+            registrations: Registrations::default(),
+            signals: SignalledSet::open(DESCRIPTION.name, setup, hands_off)?,
+            max_events: options.max_events.max(1),
+            left: 0,
+            hands_off,
+            handoff: None,
+        })
     }
 
     /// After an overflow with `overflow=handoff`: passes everything on to a partner thread.
@@ -110,23 +151,16 @@ impl Mechanism for RtSignals {
     const DESCRIPTION: &'static Description = &DESCRIPTION;
 
     fn capabilities(options: &Options) -> Capabilities {
-        if Self::hands_off(options) {
-            DESCRIPTION.capabilities - Capabilities::EDGE
-        } else {
-            DESCRIPTION.capabilities
+        match options.typed::<RtSignalsOptions>() {
+            Ok(options) if options.own.overflow == Overflow::HandOff => {
+                DESCRIPTION.capabilities - Capabilities::EDGE
+            }
+            _ => DESCRIPTION.capabilities,
         }
     }
 
     fn open(options: &Options) -> Result<Self, Error> {
-        let hands_off = Self::hands_off(options);
-        Ok(Self {
-            registrations: Registrations::default(),
-            signals: SignalledSet::open(DESCRIPTION.name, options, hands_off)?,
-            max_events: options.max_events.max(1),
-            left: 0,
-            hands_off,
-            handoff: None,
-        })
+        Self::open_with(&options.typed()?)
     }
 
     fn add(&mut self, fd: BorrowedFd<'_>, interest: Interest) -> Result<Token, Error> {

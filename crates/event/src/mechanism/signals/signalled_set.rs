@@ -4,13 +4,12 @@
 //! The module documentation of [`super::rtsig`] says why nothing is lost and nothing is stale.
 
 use super::{
-    queue::SignalQueue,
+    queue::{self, SignalQueue},
     recheck::Recheck,
     writability::{Ended, Writability},
 };
 use crate::{
-    Error, Event, Interest, Options, Readiness, Token, Waker, mechanism::ALWAYS,
-    registration::Registrations,
+    Error, Event, Interest, Readiness, Token, Waker, mechanism::ALWAYS, registration::Registrations,
 };
 use pollux_sys as sys;
 use std::{
@@ -70,16 +69,16 @@ impl SignalledSet {
     /// Opens the queue for `mechanism`, which is named in errors.
     pub(crate) fn open(
         mechanism: &'static str,
-        options: &Options,
+        setup: queue::Setup,
         level: bool,
     ) -> Result<Self, Error> {
         Ok(Self {
-            queue: SignalQueue::open(mechanism, options)?,
+            queue: SignalQueue::open(mechanism, setup)?,
             recheck: Recheck::new(level),
             writability: Writability::default(),
             added_in: Vec::new(),
             period: 1,
-            events: Vec::with_capacity(options.max_events.max(1)),
+            events: Vec::with_capacity(setup.max_events.max(1)),
             next: 0,
             level,
             waker: None,
