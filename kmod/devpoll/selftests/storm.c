@@ -192,6 +192,52 @@ TEST(storm_of_threads)
 		CHECK_EQ(pthread_join(threads[i], NULL), 0);
 }
 
+struct sender {
+	pthread_t thread;
+	struct pair pair;
+};
+
+static void *send_and_drain(void *context)
+{
+	struct sender *sender = context;
+	char bytes[64];
+
+	while (!stop) {
+		(void)!write(sender->pair.b, "x", 1);
+		(void)!read(sender->pair.a, bytes, sizeof(bytes));
+	}
+	return NULL;
+}
+
+/*
+ * Hints for one set from several processors while it is waited on: what a hint touches is touched
+ * on all of them at the same time. KCSAN finds here what no lock guards.
+ */
+TEST(storm_of_hints)
+{
+	struct sender senders[3];
+	struct pollfd results[3];
+	int set = set_open();
+	long end = now_ms() + seconds() * 1000;
+
+	for (int i = 0; i < 3; i++) {
+		senders[i].pair = unix_pair(SOCK_STREAM | SOCK_NONBLOCK);
+		set_write(set, senders[i].pair.a, POLLIN);
+		CHECK_EQ(pthread_create(&senders[i].thread, NULL, send_and_drain, &senders[i]), 0);
+	}
+	while (now_ms() < end)
+		CHECK(set_poll(set, results, 3, 10) >= 0);
+	stop = 1;
+	for (int i = 0; i < 3; i++)
+		CHECK_EQ(pthread_join(senders[i].thread, NULL), 0);
+	/* None was lost: what is there now is told. */
+	for (int i = 0; i < 3; i++) {
+		drain(senders[i].pair.a);
+		make_readable(senders[i].pair.b);
+	}
+	CHECK_EQ(set_poll(set, results, 3, LONG_MS), 3);
+}
+
 static long inodes(void)
 {
 	long count = -1;
