@@ -211,7 +211,9 @@ impl Targets {
     #[inline]
     pub fn choose(&self, seed: u64, index: u64) -> usize {
         let Some(&total) = self.cumulative.last() else {
-            return (index % self.urls.len() as u64) as usize;
+            // Mostly there is one, and a division a request is saved.
+            let urls = self.urls.len() as u64;
+            return if urls == 1 { 0 } else { (index % urls) as usize };
         };
         // The top 53 bits are a uniform number in [0, 1).
         let uniform = (mix(seed ^ index.wrapping_mul(GOLDEN)) >> 11) as f64 / (1u64 << 53) as f64;
