@@ -1,6 +1,7 @@
 //! Boots guests. Skipped, with the reason, where QEMU or Debian's kernels cannot be had; with
 //! POLLUX_VM_REQUIRED set (as in CI) that is a failure.
 
+use pollux_testkit::Port;
 use pollux_vm::{
     Cache, Carried, KernelChoice, Mips, Module, Options, Outcome, Sealed, Streams,
     available_kernels, run, status,
@@ -235,7 +236,8 @@ fn guest_side() {
 #[test]
 fn a_forwarded_port_leads_into_the_guest() {
     let _one = one();
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let reserved = Port::reserve();
+    let port = reserved.number();
     let forwards = vec![format!("{port}:7777").parse().unwrap()];
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {

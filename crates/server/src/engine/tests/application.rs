@@ -10,6 +10,7 @@ use pollux_http::{
     request::{Method, Request, Target},
     response::{self, Head, LAST_CHUNK},
 };
+use pollux_testkit::Port;
 use std::{
     collections::VecDeque,
     net::{SocketAddr, TcpListener, TcpStream},
@@ -32,6 +33,8 @@ pub(super) struct Tester {
     most: u64,
     /// Listens, but its queue is full: a dial is not answered.
     full: (TcpListener, Vec<TcpStream>),
+    /// Nobody listens.
+    nobody: Port,
 }
 
 /// What an exchange is about.
@@ -92,6 +95,7 @@ impl Tester {
             gone: 0,
             most: 0,
             full: (listener, vec![first]),
+            nobody: Port::reserve(),
         }
     }
 
@@ -164,8 +168,7 @@ impl Application for Tester {
                 Flow::Waiting(Job::Second)
             }
             "refused" => {
-                let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-                turn.outside.dial(Endpoint::Tcp(nobody), DIAL, to);
+                turn.outside.dial(Endpoint::Tcp(self.nobody.address()), DIAL, to);
                 Flow::Waiting(Job::Dial)
             }
             "no-socket" => {
