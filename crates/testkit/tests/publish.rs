@@ -1,0 +1,57 @@
+//! `scripts/publish docs` in a folder of its own, with a program that fails.
+
+use flate2::{Compression, write::GzEncoder};
+use std::{
+    fs::{self, File},
+    io::Write,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::Command,
+};
+
+const TABLE: &str =
+    "<!-- lab runs: written by scripts/publish -->\nold\n<!-- end of lab runs -->\n";
+
+/// Runs it where one run is kept; its exit code, what it says, and the table of runs.
+fn publish_docs(program: &str) -> (Option<i32>, String, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("docs/runs/2026-01-01-idle");
+    fs::create_dir_all(&run).unwrap();
+    let table = folder.path().join("docs/runs/README.md");
+    fs::write(&table, TABLE).unwrap();
+    let result = r#"{"format": "pollux-lab-result 1", "environment": {"command": "pollux lab run idle"}, "runs": []}"#;
+    let file = File::create(run.join("result.json.gz")).unwrap();
+    GzEncoder::new(file, Compression::fast()).write_all(result.as_bytes()).unwrap();
+    let pollux = folder.path().join("pollux");
+    fs::write(&pollux, format!("#!/bin/sh\n{program}\n")).unwrap();
+    fs::set_permissions(&pollux, fs::Permissions::from_mode(0o700)).unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/publish");
+    let mut command = Command::new("python3");
+    command.arg(script.canonicalize().unwrap()).arg("docs");
+    let output = command.env("POLLUX", &pollux).current_dir(&folder).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    (output.status.code(), said, fs::read_to_string(&table).unwrap())
+}
+
+#[test]
+fn a_run_that_cannot_be_judged_anew_fails_the_command() {
+    if Command::new("python3").arg("--version").output().is_err() {
+        eprintln!("SKIPPED: there is no python3, in which scripts/publish is written");
+        return;
+    }
+    let (code, said, table) = publish_docs(r#"[ "$2" != archive ]"#);
+    assert_eq!((code, &*table), (Some(1), TABLE), "{said}");
+    assert!(
+        said.contains("2026-01-01-idle: not judged anew") && !said.contains("all done"),
+        "{said}"
+    );
+    let (code, said, _) = publish_docs(r#"[ "$2" != report ]"#);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("lab report` ended with status 1"), "{said}");
+    let (code, said, table) = publish_docs("true");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains("all done") && table.contains("[idle](2026-01-01-idle/README.md)"),
+        "{table}"
+    );
+}
