@@ -9,9 +9,9 @@
 //! # What is durable
 //!
 //! A remark that was acknowledged is on the disk: its commit has been synchronised, the page that
-//! makes it visible included, and so has the directory when the file was made. Visits are counted in commits whose last page may follow with the
-//! next one: when the machine loses power, the counter may go back by what came since; when a
-//! process is killed, nothing is lost.
+//! makes it visible included, and so has the directory when the file was made. Visits are counted in
+//! commits whose last page may follow with the next one: when the machine loses power, the counter
+//! may go back by what came since; when a process is killed, nothing is lost.
 //!
 //! # Processes
 //!

@@ -5,9 +5,9 @@
 //!   handles or blocks. There is no way to reserve one (provos §6), so a library that takes the
 //!   same number later goes unnoticed; `signal=N` chooses another.
 //! - SIGIO, by which the kernel says that the queue had no room.
-//! - Both get the disposition SIG_IGN, which also programs started later inherit, and are blocked in the thread that opens the queue, and
-//!   nowhere else. The kernel sends them to that thread only (F_OWNER_TID). A program has no
-//!   mask to set: threads in which they are not blocked ignore them.
+//! - Both get the disposition SIG_IGN, which also programs started later inherit, and are blocked in
+//!   the thread that opens the queue, and nowhere else. The kernel sends them to that thread only
+//!   (F_OWNER_TID). A program has no mask to set: threads in which they are not blocked ignore them.
 //!
 //! Blocked signals are queued although they are ignored, and unblocking throws the queue away:
 //! two changes of the mask flush it, however long it is, and leave other threads' queues alone
