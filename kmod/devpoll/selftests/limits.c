@@ -243,7 +243,7 @@ TEST(limits_emptied_sets_give_memory_back)
 		if (!i)
 			before = memory_in_use_kb();
 	}
-	/* Two slots an entry and more, of eight bytes: half a MiB a set, at the least, if they stayed. */
+	/* Two slots an entry and more, of eight bytes: half a MiB a set, if they stayed. */
 	for (long end = now_ms() + LONG_MS; memory_in_use_kb() - before > SETS * 256;) {
 		if (now_ms() > end)
 			test_fail(__FILE__, __LINE__, "%d empty sets hold %ld kB", SETS,

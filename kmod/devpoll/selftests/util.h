@@ -31,8 +31,8 @@ void drain(int fd);
 void fill(int fd);
 
 /*
- * An address where no memory is. The compiler does not see which: some take its use for a fault of the
- * program's (-Wstringop-overread of GCC 14).
+ * An address where no memory is. The compiler does not see which: some take its use for a fault
+ * of the program's (-Wstringop-overread of GCC 14).
  */
 static inline void *nowhere(void)
 {

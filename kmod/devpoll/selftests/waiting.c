@@ -430,9 +430,9 @@ static void *sets_the_clock_and_forks(void *over)
 		if (clock_settime(CLOCK_REALTIME, &now) < 0)
 			break;
 		/*
-		 * Not by the C library: a later glibc blocks signals while it forks, so that the
-		 * SIGCHLD of a child that ends meanwhile wakes the thread that waits. Nobody handles
-		 * it, but a wait that has an end does not go on, as with epoll_wait(2).
+		 * Not by the C library: a later glibc blocks signals while it forks, so that
+		 * the SIGCHLD of a child that ends meanwhile wakes the thread that waits. Nobody
+		 * handles it, but a wait that has an end does not go on, as with epoll_wait(2).
 		 */
 		child = OK(syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0));
 		if (!child)
