@@ -21,6 +21,17 @@ use std::{
 /// two looks: a second in all.
 const LOOKS: (u32, Duration) = (100, Duration::from_millis(10));
 
+/// How many a queue may hold of which the kernel does not tell (a UNIX socket's): Linux' own limit
+/// (net.core.somaxconn) is no larger by default.
+const QUEUE_MAX: u32 = 4096;
+
+/// How many connections wait at these listeners. At a stop so many are still taken in, and no more: under
+/// a steady stream of others a queue would never be found empty.
+pub(crate) fn waiting_at(listeners: &[OwnedFd]) -> u32 {
+    let of = |listener: &OwnedFd| sys::waiting_connections(listener.as_fd()).unwrap_or(QUEUE_MAX);
+    listeners.iter().map(of).fold(0, u32::saturating_add)
+}
+
 /// The queues of all units.
 #[derive(Debug)]
 pub(crate) struct Queues {
@@ -144,4 +155,25 @@ fn has_connections(socket: BorrowedFd<'_>) -> bool {
 pub(crate) fn shut_down(listener: BorrowedFd<'_>) {
     // Another unit may have been first.
     let _ = SockRef::from(&listener).shutdown(Shutdown::Read);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn the_kernel_tells_how_many_wait() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let listeners = [OwnedFd::from(listener)];
+        assert_eq!(waiting_at(&listeners), 0);
+        let _clients = [(); 3].map(|()| TcpStream::connect(address).unwrap());
+        assert_eq!(waiting_at(&listeners), 3);
+        drop(sys::accept(listeners[0].as_fd()).unwrap());
+        assert_eq!(waiting_at(&listeners), 2);
+        let directory = tempfile::tempdir().unwrap();
+        let unix = listener::unix(&directory.path().join("s"), 16).unwrap();
+        assert_eq!(waiting_at(&[unix]), QUEUE_MAX);
+    }
 }

@@ -174,6 +174,28 @@ pub fn unacknowledged(socket: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(octets as u64)
 }
 
+/// How many connections wait in a TCP listener's queue (TCP_INFO, whose `tcpi_unacked` says so of a
+/// listener).
+///
+/// # Errors
+/// EOPNOTSUPP for other sockets: of a UNIX socket the kernel does not tell.
+pub fn waiting_connections(listener: BorrowedFd<'_>) -> io::Result<u32> {
+    // struct tcp_info (linux/tcp.h): eight octets, then numbers of 32 bits, of which this is the fifth.
+    let mut words = [0u32; 7];
+    let mut len = size_of_val(&words) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes to `words`; both live through the call.
+    count(Call::Getsockopt, || unsafe {
+        check(libc::getsockopt(
+            listener.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            words.as_mut_ptr().cast(),
+            &raw mut len,
+        ))
+    })?;
+    Ok(words[6])
+}
+
 /// The protocol of a socket (SO_PROTOCOL): IPPROTO_TCP, or 0 for UNIX sockets.
 ///
 /// # Errors

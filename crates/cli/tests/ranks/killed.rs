@@ -111,7 +111,7 @@ fn kill_one(launcher: Launcher, tag: &str, is_stand_in: bool) {
     assert_eq!(report["valid"], false);
     assert_eq!(report["interrupted"], true);
     assert!(report["requests"]["completed"].as_u64().unwrap() > 0, "{report}");
-    let members = report["ranks"]["members"].as_array().unwrap();
+    let members = report["ranks"]["members"].as_array().unwrap_or_else(|| panic!("{report}"));
     assert_eq!(members.len(), 3);
     let sent: Vec<_> =
         members.iter().map(|member| member["requests"]["sent"].as_u64().unwrap()).collect();

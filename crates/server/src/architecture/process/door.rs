@@ -4,6 +4,7 @@ use super::super::Plan;
 use crate::{
     board::{Board, Seat},
     engine::{Refusal, blocking::RETRY},
+    queue::waiting_at,
     statistics::Statistics,
 };
 use pollux_sys::{self as sys, Counters};
@@ -35,7 +36,9 @@ pub(super) struct Door {
     is_full: bool,
     given_up: Vec<RawFd>,
     has_said: bool,
-    /// All listeners were found empty after a stop was asked for.
+    /// Since a stop was asked for: how many of those who waited then are still to be taken in.
+    left: Option<u32>,
+    /// All who waited when a stop was asked for are in.
     is_shut: bool,
 }
 
@@ -53,6 +56,7 @@ impl Door {
             is_full: false,
             given_up: Vec::new(),
             has_said: false,
+            left: None,
             is_shut: false,
         })
     }
@@ -87,13 +91,22 @@ impl Door {
                 return None;
             }
         }
-        for socket in plan.queues.of(0).sockets {
+        let sockets = plan.queues.of(0).sockets;
+        let is_stopping = plan.board.stop_at_ms().is_some();
+        if is_stopping && *self.left.get_or_insert_with(|| waiting_at(sockets)) == 0 {
+            self.is_shut = true;
+            return None;
+        }
+        for socket in sockets {
             let fd = socket.as_raw_fd();
             if self.given_up.contains(&fd) {
                 continue;
             }
             let error = match sys::accept(socket.as_fd()) {
-                Ok(connection) => return self.next.take().map(|seat| (connection, seat)),
+                Ok(connection) => {
+                    self.left = self.left.map(|left| left - 1);
+                    return self.next.take().map(|seat| (connection, seat));
+                }
                 Err(error) => error,
             };
             let refusal = Refusal::of(&error);
@@ -112,7 +125,7 @@ impl Door {
                 }
             }
         }
-        self.is_shut = plan.board.stop_at_ms().is_some();
+        self.is_shut = is_stopping;
         None
     }
 

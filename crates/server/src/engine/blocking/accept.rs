@@ -12,7 +12,7 @@ use crate::{
     clock::ticks,
     config::Accepting,
     engine::{FailedWaits, Refusal, links::Links as _},
-    queue::{Queue, shut_down},
+    queue::{Queue, shut_down, waiting_at},
 };
 use libc::{EPOLLEXCLUSIVE, EPOLLIN, POLLIN};
 use pollux_sys::{self as sys, EpollEvent, EpollOp};
@@ -39,12 +39,22 @@ pub(super) struct Acceptor {
     pauses: u64,
     has_said: bool,
     has_said_forbidden: bool,
+    /// Since a stop was heard: how many of those who waited then are still to be taken in.
+    left: Option<u32>,
 }
 
 impl Acceptor {
     /// How often accepting was paused.
     pub(super) fn pauses(&self) -> u64 {
         self.pauses
+    }
+
+    /// Whether one more of those who waited when a stop was heard may be taken in.
+    fn takes_one_more(&mut self, listeners: &[OwnedFd]) -> bool {
+        let left = self.left.get_or_insert_with(|| waiting_at(listeners));
+        let is_one = *left > 0;
+        *left = left.saturating_sub(1);
+        is_one
     }
 }
 
@@ -108,6 +118,9 @@ impl<A: Application> Blocking<A> {
             if self.is_over() {
                 return Ok(None);
             }
+            if self.local.is_stopping && !self.acceptor.takes_one_more(listeners) {
+                return Ok(None);
+            }
             for listener in listeners {
                 if let Some(socket) = self.accept_from(listener) {
                     return Ok(Some(socket));
@@ -136,6 +149,9 @@ impl<A: Application> Blocking<A> {
                 // Nothing would block any more. A stop is what is left to wait for.
                 self.wait_until(&[], None);
                 continue;
+            }
+            if self.local.is_stopping && !self.acceptor.takes_one_more(listeners) {
+                return None;
             }
             self.perform();
             self.show();
