@@ -17,6 +17,10 @@ pub(crate) const OUTBOX_LOW: usize = 16 << 10;
 /// An outbox of so many pieces is full, however short they are.
 const PIECES_MAX: usize = 64;
 
+/// Cached content up to this length is copied behind its head, so that both leave in one send(2)
+/// and several pipelined responses do too; longer content is sent from where it is.
+pub(crate) const COPY_MAX: u64 = 16 << 10;
+
 /// Output in order: `bytes`, then `tail`, then the `later` pieces.
 ///
 /// Each worker has one as scratch. What a send did not take moves into one of the connection's own

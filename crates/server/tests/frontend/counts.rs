@@ -3,6 +3,7 @@
 use super::*;
 use pollux_cache::Store;
 use pollux_server::Statistics;
+use pollux_sys::Call;
 use pollux_testkit::{Port, origin::Origin};
 use serde_json::Value;
 
@@ -54,5 +55,34 @@ fn statistics_count_outcomes_and_connections_to_origins() {
         }
         let origins = fixture.stop().origins;
         assert!(origins.failures >= 1 && origins.failures == origins.retries, "{origins:?}");
+    }
+}
+
+#[test]
+fn a_short_hit_is_one_receive_and_one_send() {
+    let origin = Origin::start(|asked| {
+        let body = "y".repeat(if asked.target() == "/short" { 1000 } else { 50_000 });
+        asked.say(format!(
+            "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        ))
+    });
+    let fixture = start(&[&origin.url()], Architecture::Event);
+    let mut client = fixture.client();
+    for (target, sends, of_two) in [("/short", 100, 0), ("/long", 0, 100)] {
+        client.get(target);
+        client.get(target);
+        let before = fixture.server.statistics().system_calls;
+        for _ in 0..100 {
+            assert_eq!(client.get(target).status, 200);
+        }
+        let calls = fixture.server.statistics().system_calls.since(&before);
+        assert_eq!(calls.of(Call::Recv), 100, "{target}: {calls:?}");
+        // What does not fit into the socket at once is sent by further calls.
+        if sends > 0 {
+            assert_eq!((calls.of(Call::Send), calls.of(Call::Sendmsg)), (sends, of_two));
+        } else {
+            assert!(calls.of(Call::Sendmsg) >= of_two, "{target}: {calls:?}");
+        }
     }
 }

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     application::{Flow, Page, Turn, Wake},
     local::Answer as Logged,
-    outbox::{Content, Outbox},
+    outbox::{COPY_MAX, Content, Outbox},
     outside::{ExchangeId, LinkId, Outside},
 };
 use pollux_cache::{
@@ -327,8 +327,13 @@ fn put_hit(
     out.extend_from_slice(&turn.rules.added_fields);
     out.extend_from_slice(turn.keep().line());
     out.extend_from_slice(b"\r\n");
+    let is_copied = reply.content_length() <= COPY_MAX;
     for (piece, range) in reply.content() {
-        outbox.push(Content::Pooled(piece, range));
+        if is_copied {
+            outbox.bytes().extend_from_slice(&piece[range]);
+        } else {
+            outbox.push(Content::Pooled(piece, range));
+        }
     }
     (reply.status(), reply.content_length())
 }

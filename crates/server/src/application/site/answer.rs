@@ -4,7 +4,7 @@ use super::files::{Files, Miss, Representation};
 use crate::{
     application::{Page, Turn},
     local::Answer,
-    outbox::{Content, Outbox},
+    outbox::{COPY_MAX, Content, Outbox},
 };
 use pollux_http::{
     Status,
@@ -15,10 +15,6 @@ use pollux_http::{
     request::{Known, KnownSet, Method, Request, Target},
     response::Head,
 };
-
-/// Cached content up to this length is copied behind its head, so that both leave in one send(2)
-/// and several pipelined responses do too; longer content is sent from where it is.
-const COPY_MAX: u64 = 16 << 10;
 
 /// The methods that resources have (RFC 9110 §10.2.1).
 const ALLOW: &[u8] = b"Allow: GET, HEAD, OPTIONS\r\n";
