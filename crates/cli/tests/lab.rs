@@ -44,7 +44,7 @@ saturation-seconds = 0.3
 saturation-of = "all"
 [quick]
 seconds = 60
-blocks = 1
+blocks = 3
 min-window-seconds = 0.3
 max-window-seconds = 0.3
 saturation-seconds = 0.3
@@ -99,7 +99,8 @@ fn a_small_experiment_from_end_to_end() {
             .status();
         assert!(git.unwrap().success(), "git {arguments:?}");
     }
-    let output = run(&["lab", "run", "small.toml", "--quick", "--out", "out"], directory.path());
+    let arguments = ["lab", "run", "small.toml", "--quick", "--blocks", "1", "--out", "out"];
+    let output = run(&arguments, directory.path());
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     assert!(text.contains("server CPU per request (µs)") && text.contains("T1"), "{text}");

@@ -147,6 +147,7 @@ struct WaitCostArgs {
   pollux lab run gammo-fig5-6 --time 10m  the full form in less time
   pollux lab run provos-fig14 --guest     with /dev/poll
   pollux lab run mail-hints --deterministic    the same figures at each run
+  pollux lab run mail-hints --deterministic --blocks 24    more, where undecided
   pollux lab run idle --quick --json | jq '.claims[] | {id, verdict}'
 
 With --guest, or within `pollux vm`, an experiment takes the form that its
@@ -175,6 +176,11 @@ struct RunArgs {
     /// [default: see `pollux lab list`; with --deterministic 4h]
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     time: Option<Duration>,
+    /// The most blocks, instead of the form's own: it ends sooner when its primary claims are decided, or
+    /// when the time is over
+    #[arg(long, value_name = "N", conflicts_with = "resume",
+        value_parser = clap::value_parser!(u32).range(1..=BLOCKS_MAX))]
+    blocks: Option<u32>,
     /// Where to write result.json and report.html [default: results/ID-DATE-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -207,6 +213,9 @@ struct RunArgs {
     #[arg(long)]
     guest: bool,
 }
+
+/// The most blocks that may be asked for: each is a pass over all cells.
+const BLOCKS_MAX: i64 = 1_000;
 
 /// Exit code after Ctrl-C: 128 + SIGINT, as shells have it.
 const INTERRUPTED: u8 = 130;
@@ -392,8 +401,10 @@ fn measure(args: &RunArgs) -> anyhow::Result<ExitCode> {
     if let Some(earlier) = &resume {
         // Its own time may be another: the rest is to be the same.
         *experiment.budget_mut(args.quick) = *earlier.experiment.budget(args.quick);
-    } else if let Some(time) = args.time {
-        experiment.budget_mut(args.quick).seconds = time.as_secs_f64();
+    } else {
+        let budget = experiment.budget_mut(args.quick);
+        budget.seconds = args.time.map_or(budget.seconds, |time| time.as_secs_f64());
+        budget.blocks = args.blocks.unwrap_or(budget.blocks);
     }
     let rates = match &args.rates_of {
         Some(earlier) => {

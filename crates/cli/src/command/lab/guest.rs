@@ -103,6 +103,7 @@ fn command(program: &Path, args: &RunArgs, experiment: &Experiment) -> anyhow::R
     }
     inner.extend(flags.iter().filter(|(_, on)| *on).map(|(flag, _)| (*flag).to_owned()));
     inner.extend(["--seed".to_owned(), args.seed.to_string()]);
+    inner.extend(args.blocks.iter().flat_map(|blocks| ["--blocks".to_owned(), blocks.to_string()]));
     command.args(inner);
     Ok(command)
 }
@@ -150,6 +151,12 @@ mod tests {
         let said = arguments(&["mail-hints", "--time", "60s"]).unwrap();
         assert!(said.windows(2).any(|pair| pair == ["--time", "60"]), "{said:?}");
         assert!(said.iter().any(|word| word == "--out"), "{said:?}");
+
+        // In a guest as here.
+        for place in [["--deterministic"].as_slice(), &["--guest"]] {
+            let said = arguments(&[&["mail-hints", "--blocks", "24"], place].concat()).unwrap();
+            assert!(said.windows(2).any(|pair| pair == ["--blocks", "24"]), "{said:?}");
+        }
 
         // Sealed, by the experiment's own place.
         let refused = arguments(&["provos-ablation", "--resume", earlier]).unwrap_err();
