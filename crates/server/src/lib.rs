@@ -50,6 +50,7 @@ mod server;
 pub mod statistics;
 mod table;
 mod timers;
+mod transport;
 mod worker;
 
 pub use config::Config;

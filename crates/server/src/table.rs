@@ -4,9 +4,10 @@ use crate::{
     outbox::Outbox,
     protocol::Connection,
     timers::{Nodes, Timer},
+    transport::Transport,
 };
 use pollux_event::Token;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 
 /// Slots that are made together. A worker's descriptors are dense, so that at most one block is
 /// partly unused; blocks never move, so that growth copies nothing.
@@ -19,7 +20,7 @@ pub(crate) struct Slot<X> {
     pub(crate) peer: Peer<X>,
     /// Where it stands in the timers.
     pub(crate) timer: Timer,
-    socket: Option<OwnedFd>,
+    transport: Option<Transport>,
     generation: u32,
     /// What the engine remembers of the descriptor.
     pub(crate) marks: Marks,
@@ -109,7 +110,7 @@ impl<X> Default for Slot<X> {
         Self {
             peer: Peer::None,
             timer: Timer::default(),
-            socket: None,
+            transport: None,
             generation: 0,
             marks: Marks::default(),
             class: Class::default(),
@@ -119,17 +120,16 @@ impl<X> Default for Slot<X> {
 }
 
 impl<X> Slot<X> {
-    /// The descriptor. Only of a slot in use.
+    /// The way to the peer. Only of a slot in use.
     #[inline]
-    pub(crate) fn socket(&self) -> Option<&OwnedFd> {
-        self.socket.as_ref()
+    pub(crate) fn transport(&mut self) -> Option<&mut Transport> {
+        self.transport.as_mut()
     }
 
-    /// The descriptor, and who is at its other end.
+    /// The way to the peer, and who that is.
     #[inline]
-    pub(crate) fn parts(&mut self) -> Option<(BorrowedFd<'_>, &mut Peer<X>)> {
-        let socket = self.socket.as_ref()?;
-        Some((socket.as_fd(), &mut self.peer))
+    pub(crate) fn parts(&mut self) -> Option<(&mut Transport, &mut Peer<X>)> {
+        Some((self.transport.as_mut()?, &mut self.peer))
     }
 
     /// The connection of a client.
@@ -168,8 +168,13 @@ impl<X> Default for Table<X> {
 
 impl<X> Table<X> {
     /// Enters a descriptor, as registered for reading.
-    pub(crate) fn insert(&mut self, socket: OwnedFd, token: Token, peer: Peer<X>) -> &mut Slot<X> {
-        let index = socket.as_raw_fd() as usize;
+    pub(crate) fn insert(
+        &mut self,
+        transport: Transport,
+        token: Token,
+        peer: Peer<X>,
+    ) -> &mut Slot<X> {
+        let index = transport.as_raw_fd() as usize;
         let block = index / BLOCK;
         if block >= self.blocks.len() {
             self.blocks.resize_with(block + 1, || None);
@@ -179,10 +184,10 @@ impl<X> Table<X> {
             slots.try_into().ok().expect("a block has BLOCK slots")
         });
         let slot = &mut block[index % BLOCK];
-        debug_assert!(slot.socket.is_none());
+        debug_assert!(slot.transport.is_none());
         // The timer may still hang in its list from the number's last use: it stays as it is.
         slot.peer = peer;
-        slot.socket = Some(socket);
+        slot.transport = Some(transport);
         slot.generation = token.generation;
         slot.marks = Marks::READS;
         slot.class = Class::Header;
@@ -191,13 +196,13 @@ impl<X> Table<X> {
     }
 
     /// Takes a connection out; its timer stays linked and comes to nothing.
-    pub(crate) fn remove(&mut self, fd: RawFd) -> Option<(OwnedFd, Token)> {
+    pub(crate) fn remove(&mut self, fd: RawFd) -> Option<(Transport, Token)> {
         let slot = self.slot_mut(fd)?;
-        let socket = slot.socket.take()?;
+        let transport = slot.transport.take()?;
         slot.peer = Peer::None;
         slot.timer.disarm();
         let token = slot.token(fd);
-        Some((socket, token))
+        Some((transport, token))
     }
 
     /// The slot of `fd` where one was ever made, in use or not.
@@ -210,7 +215,7 @@ impl<X> Table<X> {
     /// The slot of `fd` where it is in use.
     #[inline]
     pub(crate) fn get_mut(&mut self, fd: RawFd) -> Option<&mut Slot<X>> {
-        self.slot_mut(fd).filter(|slot| slot.socket.is_some())
+        self.slot_mut(fd).filter(|slot| slot.transport.is_some())
     }
 
     /// The descriptors in use, in order.
@@ -222,7 +227,7 @@ impl<X> Table<X> {
             .filter_map(|(index, block)| block.as_ref().map(|block| (index * BLOCK, block)));
         slots
             .flat_map(|(first, block)| block.iter().enumerate().map(move |(i, s)| (first + i, s)))
-            .filter(|(_, slot)| slot.socket.is_some())
+            .filter(|(_, slot)| slot.transport.is_some())
             .map(|(fd, _)| fd as RawFd)
             .collect()
     }
@@ -238,7 +243,7 @@ impl<X> Nodes for Table<X> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::File;
+    use std::{fs::File, os::fd::OwnedFd};
 
     #[test]
     fn an_idle_connection_costs_at_most_64_bytes() {
@@ -253,20 +258,20 @@ mod tests {
     #[test]
     fn a_number_used_again_finds_nothing_of_its_last_use() {
         let mut table = Table::<()>::default();
-        let socket = OwnedFd::from(File::open("/dev/null").unwrap());
-        let fd = socket.as_raw_fd();
-        let slot = table.insert(socket, Token { fd, generation: 7 }, Peer::Link(0));
+        let transport = Transport::Plain(OwnedFd::from(File::open("/dev/null").unwrap()));
+        let fd = transport.as_raw_fd();
+        let slot = table.insert(transport, Token { fd, generation: 7 }, Peer::Link(0));
         slot.marks |= Marks::INPUT_WAITS;
         slot.class = Class::Send;
         assert_eq!(table.descriptors(), [fd]);
-        let (socket, token) = table.remove(fd).unwrap();
+        let (transport, token) = table.remove(fd).unwrap();
         assert_eq!(token.generation, 7);
         assert!(
             table.descriptors().is_empty()
                 && table.get_mut(fd).is_none()
                 && table.remove(fd).is_none()
         );
-        let slot = table.insert(socket, Token { fd, generation: 8 }, Peer::Link(0));
+        let slot = table.insert(transport, Token { fd, generation: 8 }, Peer::Link(0));
         assert_eq!((slot.marks, slot.class), (Marks::READS, Class::Header));
         assert_eq!(slot.token(fd).generation, 8);
     }

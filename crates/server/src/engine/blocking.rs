@@ -30,15 +30,15 @@ use crate::{
     protocol::{Awaits, Connection, Need, Round},
     rules::Rules,
     statistics::{ConnectionCounts, Statistics},
+    transport::Transport,
 };
 use accept::Acceptor;
 pub(crate) use accept::{NO_SET, RETRY};
 use brisk::Pace;
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT};
-use links::LinkSocket;
+use links::LinkTransport;
 use names::Names;
 use pollux_sys::{self as sys, Counters, PollFd};
-use socket2::SockRef;
 use std::{
     io,
     os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
@@ -59,7 +59,7 @@ pub(crate) struct Blocking<A: Application> {
     local: Local,
     /// What the application has asked for.
     outside: Outside,
-    links: Vec<LinkSocket>,
+    links: Vec<LinkTransport>,
     alarms: Vec<(u32, AlarmId)>,
     names: Names,
     client: Option<Client<A::Exchange>>,
@@ -86,7 +86,7 @@ pub(crate) struct Blocking<A: Application> {
 
 /// Whose connection it is.
 struct Client<X> {
-    socket: OwnedFd,
+    transport: Transport,
     id: ClientId,
     connection: Connection<X>,
     /// Sending or receiving has failed: nobody is there any more.
@@ -189,7 +189,7 @@ impl<A: Application> Blocking<A> {
         let id = ClientId { fd: socket.as_raw_fd(), generation: self.generation };
         self.connections.accepted += 1;
         self.client = Some(Client {
-            socket,
+            transport: Transport::Plain(socket),
             id,
             connection: Connection::default(),
             is_broken: false,
@@ -205,7 +205,7 @@ impl<A: Application> Blocking<A> {
         let (id, socket) = (client.id, None);
         let mut stage = Stage { application, rules, local, outside, client: id, socket };
         client.connection.abandon(&mut stage);
-        sys::close(client.socket);
+        sys::close(client.transport.into_socket());
         self.connections.closed += 1;
         // What was asked in passing away.
         self.perform();
@@ -255,7 +255,7 @@ impl<A: Application> Blocking<A> {
     /// Receives what has come, once, and answers. Returns whether there was anything.
     fn receive(&mut self) -> bool {
         let Some(client) = &mut self.client else { return false };
-        let outcome = sys::recv_now(client.socket.as_fd(), &mut self.input);
+        let outcome = client.transport.receive(&mut self.input);
         self.take_input(outcome)
     }
 
@@ -319,7 +319,7 @@ impl<A: Application> Blocking<A> {
         let Self { application, rules, local, outside, client, outbox, input, .. } = self;
         let Some(client) = client else { return };
         self.turns += 1;
-        let (id, socket) = (client.id, Some(client.socket.as_fd()));
+        let (id, socket) = (client.id, Some(client.transport.as_fd()));
         let mut stage = Stage { application, rules, local, outside, client: id, socket };
         let mut round = client.connection.round(outbox);
         act(&mut round, rules, &mut stage, input);
@@ -328,9 +328,9 @@ impl<A: Application> Blocking<A> {
             return;
         }
         if output.has_file() {
-            client.pace.stop(client.socket.as_fd());
+            client.pace.stop(client.transport.as_fd());
         }
-        let (outcome, sent) = transmit(client.socket.as_fd(), output, self.large_file);
+        let (outcome, sent) = transmit(&mut client.transport, output, self.large_file);
         self.bytes_sent += sent;
         client.is_broken |= outcome.is_err();
     }
@@ -340,9 +340,9 @@ impl<A: Application> Blocking<A> {
         let Some(client) = &mut self.client else { return };
         let mut round = client.connection.round(&mut self.outbox);
         if round.output().has_file() {
-            client.pace.stop(client.socket.as_fd());
+            client.pace.stop(client.transport.as_fd());
         }
-        let (outcome, sent) = transmit(client.socket.as_fd(), round.output(), self.large_file);
+        let (outcome, sent) = transmit(&mut client.transport, round.output(), self.large_file);
         self.bytes_sent += sent;
         let has_progressed = round.record_sent(sent, SEND_PROGRESS_BYTES);
         let has_room = round.takes_owed_room();
@@ -363,7 +363,7 @@ impl<A: Application> Blocking<A> {
     fn linger(&mut self) {
         let Some(client) = &mut self.client else { return };
         client.connection.linger();
-        client.is_broken |= sys::shutdown_write(client.socket.as_fd()).is_err();
+        client.is_broken |= client.transport.shut().is_err();
     }
 
     /// Waits for `events` of the client until its time is over, and does what there is to do then.
@@ -371,7 +371,7 @@ impl<A: Application> Blocking<A> {
     fn wait_for_client(&mut self, class: Option<Class>, events: i16) -> i16 {
         let Some(deadline) = self.begin_time(class) else { return 0 };
         let Some(client) = &self.client else { return 0 };
-        let fd = client.socket.as_raw_fd();
+        let fd = client.transport.as_raw_fd();
         self.wait_until(&[(fd, events)], deadline);
         self.polled[1].revents
     }
@@ -412,7 +412,7 @@ impl<A: Application> Blocking<A> {
         let Some(client) = &mut self.client else { return };
         client.timer = None;
         if class == Class::Send {
-            let unsent = sys::unacknowledged(client.socket.as_fd());
+            let unsent = client.transport.unacknowledged();
             if unsent.is_ok_and(|unsent| client.connection.has_taken(unsent, SEND_PROGRESS_BYTES)) {
                 return;
             }
@@ -424,10 +424,7 @@ impl<A: Application> Blocking<A> {
             Class::Send => {
                 // What the kernel has may still leave, but for no longer than the timeout.
                 let timeout = crate::clock::TICK * self.rules.timeouts.send;
-                let socket = SockRef::from(&client.socket);
-                if socket.set_tcp_user_timeout(Some(timeout)).is_err() {
-                    let _ = sys::reset_on_close(client.socket.as_fd());
-                }
+                client.transport.limit_what_is_left(timeout);
                 client.is_broken = true;
             }
         }

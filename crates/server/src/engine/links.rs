@@ -13,12 +13,13 @@ use crate::{
     outside::{
         AlarmId, Ask, Endpoint, ExchangeId, HandOver, Link, LinkId, LinkStage, Question, To,
     },
+    transport::Transport,
 };
 use pollux_sys as sys;
 use socket2::SockRef;
 use std::{
     io,
-    os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    os::fd::{AsFd, AsRawFd, RawFd},
 };
 
 /// How often what was asked for leads to further questions that are seen to at once; then connections
@@ -35,8 +36,8 @@ pub(super) trait Links: Sized {
     /// The application, and what it is shown when it is called for itself.
     fn parts(&mut self) -> (&mut Self::Application, World<'_>);
 
-    /// A link and its socket, once it has one.
-    fn link(&mut self, id: LinkId) -> Option<(&mut Link, BorrowedFd<'_>)>;
+    /// A link and the way to its peer, once it has one.
+    fn link(&mut self, id: LinkId) -> Option<(&mut Link, &mut Transport)>;
 
     /// Calls the application for the exchange of a client. Returns whether it is still there.
     fn wake_exchange(&mut self, id: ExchangeId, wake: Wake<'_>) -> bool;
@@ -56,11 +57,11 @@ pub(super) trait Links: Sized {
     /// Ties the client of an exchange and a link together.
     fn make_tunnel(&mut self, exchange: ExchangeId, link: LinkId);
 
-    /// Keeps the socket of a link that is to be connected by this tick, and waits for that.
+    /// Keeps the transport of a link that is to be connected by this tick, and waits for that.
     ///
     /// # Errors
     /// It cannot be waited for.
-    fn hold(&mut self, id: LinkId, socket: OwnedFd, deadline: u32) -> io::Result<()>;
+    fn hold(&mut self, id: LinkId, transport: Transport, deadline: u32) -> io::Result<()>;
 
     /// The link is connected: it has no deadline any more.
     fn set_connected(&mut self, id: LinkId, fd: RawFd);
@@ -76,7 +77,7 @@ pub(super) trait Links: Sized {
         let _ = (id, fd, is_paused);
     }
 
-    /// Closes the socket of a link that is over.
+    /// Closes the transport of a link that is over.
     fn close_link(&mut self, id: LinkId, fd: RawFd);
 
     /// How a head and a file share segments.
@@ -160,10 +161,10 @@ pub(super) trait Links: Sized {
     }
 
     fn dial(&mut self, id: LinkId, endpoint: &Endpoint, timeout: u32) -> io::Result<()> {
-        let socket = connect(endpoint)?;
-        let fd = socket.as_raw_fd();
+        let transport = Transport::Plain(connect(endpoint)?);
+        let fd = transport.as_raw_fd();
         let deadline = self.parts().1.local.clock.after(timeout);
-        self.hold(id, socket, deadline)?;
+        self.hold(id, transport, deadline)?;
         if let Some(link) = self.parts().1.outside.links.get_mut(id) {
             link.stage = LinkStage::Connecting(fd);
         }
@@ -172,12 +173,12 @@ pub(super) trait Links: Sized {
 
     /// Something has happened to a link that is being connected.
     fn see_whether_connected(&mut self, id: LinkId, fd: RawFd) {
-        let Some((link, socket)) = self.link(id) else { return };
-        if let Err(error) = sys::take_socket_error(socket) {
+        let Some((link, transport)) = self.link(id) else { return };
+        if let Err(error) = sys::take_socket_error(transport.as_fd()) {
             return self.fail_link(id, error.kind());
         }
         // The event may have been spurious.
-        if SockRef::from(&socket).peer_addr().is_err() {
+        if SockRef::from(&*transport).peer_addr().is_err() {
             return;
         }
         link.stage = LinkStage::Open(fd);
@@ -192,13 +193,13 @@ pub(super) trait Links: Sized {
 
     fn send_on_link(&mut self, id: LinkId, fd: RawFd) {
         let large_file = self.large_file();
-        let Some((link, socket)) = self.link(id) else { return };
+        let Some((link, transport)) = self.link(id) else { return };
         link.is_owed_room |= link.output.is_full();
-        let (outcome, sent) = transmit(socket, &mut link.output, large_file);
+        let (outcome, sent) = transmit(transport, &mut link.output, large_file);
         let outcome = match outcome {
             Ok(Sent::All) if link.is_finished && !link.has_shut => {
                 link.has_shut = true;
-                sys::shutdown_write(socket).map(|()| Sent::All)
+                transport.shut().map(|()| Sent::All)
             }
             outcome => outcome,
         };

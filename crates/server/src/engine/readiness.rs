@@ -46,7 +46,6 @@ use crate::{
 use accept::Acceptor;
 use pollux_event::{Capabilities, Event, Interest, Mechanism, Options, Readiness, Token};
 use pollux_sys as sys;
-use socket2::SockRef;
 use std::{
     collections::VecDeque,
     io,
@@ -371,8 +370,7 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
         if let Some(client) = slot.client() {
             client.linger();
         }
-        let has_shut =
-            slot.socket().is_some_and(|socket| sys::shutdown_write(socket.as_fd()).is_ok());
+        let has_shut = slot.transport().is_some_and(|transport| transport.shut().is_ok());
         if !has_shut {
             return self.close(fd);
         }
@@ -385,11 +383,11 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
     fn close(&mut self, fd: RawFd) {
         let Some(slot) = self.table.get_mut(fd) else { return };
         let client = ClientId { fd, generation: slot.generation() };
-        let Some((socket, Peer::Client(connection))) = slot.parts() else { return };
+        let Some((transport, Peer::Client(connection))) = slot.parts() else { return };
         if !connection.is_idle() {
             self.local.begin_turn();
             let Self { application, rules, local, outside, .. } = self;
-            let socket = Some(socket);
+            let socket = Some(transport.as_fd());
             connection.abandon(&mut Stage { application, rules, local, outside, client, socket });
         }
         self.close_socket(fd);
@@ -412,10 +410,10 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
     }
 
     fn close_socket(&mut self, fd: RawFd) {
-        if let Some((socket, token)) = self.table.remove(fd) {
-            debug_assert_eq!(socket.as_raw_fd(), fd);
+        if let Some((transport, token)) = self.table.remove(fd) {
+            debug_assert_eq!(transport.as_raw_fd(), fd);
             // The descriptor is closed whatever it says.
-            let _ = self.mechanism.close(token, socket);
+            let _ = self.mechanism.close(token, transport.into_socket());
         }
     }
 
@@ -530,8 +528,8 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
     #[cold]
     fn has_taken_enough(&mut self, fd: RawFd) -> bool {
         let Some(slot) = self.table.get_mut(fd) else { return false };
-        let Some((socket, Peer::Client(connection))) = slot.parts() else { return false };
-        let Ok(unsent) = sys::unacknowledged(socket) else { return false };
+        let Some((transport, Peer::Client(connection))) = slot.parts() else { return false };
+        let Ok(unsent) = transport.unacknowledged() else { return false };
         connection.has_taken(unsent, SEND_PROGRESS_BYTES)
     }
 
@@ -540,11 +538,8 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
     #[cold]
     fn close_slow_reader(&mut self, fd: RawFd) {
         let timeout = crate::clock::TICK * self.rules.timeouts.send;
-        if let Some(socket) = self.table.get_mut(fd).and_then(|slot| slot.socket()) {
-            let bounded = SockRef::from(socket).set_tcp_user_timeout(Some(timeout)).is_ok();
-            if !bounded {
-                let _ = sys::reset_on_close(socket.as_fd());
-            }
+        if let Some(transport) = self.table.get_mut(fd).and_then(|slot| slot.transport()) {
+            transport.limit_what_is_left(timeout);
         }
         self.close(fd);
     }

@@ -1,11 +1,11 @@
-//! Sends an outbox through a socket, with the fewest system calls.
+//! Sends an outbox to a peer, with the fewest system calls.
 
 use crate::{
     config::LargeFile,
     outbox::{Next, Outbox},
+    transport::Transport,
 };
-use pollux_sys as sys;
-use std::{io, os::fd::BorrowedFd};
+use std::io;
 
 /// The most octets of a file that one sendfile(2) is asked for, and after which one connection has
 /// had its turn: others are waiting too.
@@ -29,7 +29,7 @@ pub(super) enum Sent {
 /// that its head has promised.
 #[inline]
 pub(super) fn transmit(
-    socket: BorrowedFd<'_>,
+    transport: &mut Transport,
     outbox: &mut Outbox,
     large_file: LargeFile,
 ) -> (io::Result<Sent>, u64) {
@@ -37,7 +37,7 @@ pub(super) fn transmit(
     if outbox.is_all_bytes()
         && let Next::Bytes(bytes) = outbox.next()
     {
-        return match sys::send_now(socket, bytes, false) {
+        return match transport.send(bytes, false) {
             Ok(sent) if sent == bytes.len() => {
                 outbox.clear();
                 (Ok(Sent::All), sent as u64)
@@ -51,17 +51,17 @@ pub(super) fn transmit(
     }
     let is_corked = large_file == LargeFile::Cork && outbox.has_file();
     if is_corked {
-        let _ = sys::set_cork(socket, true);
+        transport.set_cork(true);
     }
-    let outcome = transmit_parts(socket, outbox, is_corked);
+    let outcome = transmit_parts(transport, outbox, is_corked);
     if is_corked {
-        let _ = sys::set_cork(socket, false);
+        transport.set_cork(false);
     }
     outcome
 }
 
 fn transmit_parts(
-    socket: BorrowedFd<'_>,
+    transport: &mut Transport,
     outbox: &mut Outbox,
     is_corked: bool,
 ) -> (io::Result<Sent>, u64) {
@@ -72,15 +72,15 @@ fn transmit_parts(
         let (outcome, asked) = match outbox.next() {
             Next::Nothing => return (Ok(Sent::All), total),
             _ if total >= FILE_CHUNK => return (Ok(Sent::Paused), total),
-            Next::Bytes(bytes) => (sys::send_now(socket, bytes, false), bytes.len()),
+            Next::Bytes(bytes) => (transport.send(bytes, false), bytes.len()),
             Next::Two(first, second) => {
-                (sys::send_two(socket, first, second), first.len() + second.len())
+                (transport.send_two(first, second), first.len() + second.len())
             }
-            Next::BytesBeforeFile(bytes) => (sys::send_now(socket, bytes, !is_corked), bytes.len()),
+            Next::BytesBeforeFile(bytes) => (transport.send(bytes, !is_corked), bytes.len()),
             Next::File { file, mut offset, len } => {
                 // A file may give less than was asked at a page that must be read first: that
                 // says nothing about the socket, and the next call will tell.
-                match sys::sendfile(socket, file, &mut offset, len.min(FILE_CHUNK) as usize) {
+                match transport.send_file(file, &mut offset, len.min(FILE_CHUNK) as usize) {
                     Ok(0) => return (Err(io::ErrorKind::UnexpectedEof.into()), total),
                     outcome => (outcome, 0),
                 }

@@ -88,17 +88,17 @@ impl<A: Application> Blocking<A> {
             return true;
         }
         let Some(client) = &mut self.client else { return false };
-        if !client.pace.begin(client.socket.as_fd()) {
+        if !client.pace.begin(client.transport.as_fd()) {
             client.pace.is_brisk = false;
             return false;
         }
         self.show();
         let Some(client) = &mut self.client else { return false };
-        let mut outcome = sys::recv(client.socket.as_fd(), &mut self.input);
+        let mut outcome = client.transport.wait_and_receive(&mut self.input);
         if outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::Interrupted) {
             // After a stop of the process (SIGSTOP) deadlines are over: what has come meanwhile is
             // looked at first.
-            outcome = sys::recv_now(client.socket.as_fd(), &mut self.input);
+            outcome = client.transport.receive(&mut self.input);
         }
         self.waits += 1;
         self.local.clock.update();

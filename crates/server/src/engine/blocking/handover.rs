@@ -20,8 +20,8 @@ impl<A: Application> Blocking<A> {
             None => Err(NotTaken::OutputFirst),
             Some(input) => {
                 // Who receives it expects a socket as accept(2) gives it.
-                client.pace.stop(client.socket.as_fd());
-                let outcome = self.outside.receivers.pass(what, client.socket.as_fd(), input);
+                client.pace.stop(client.transport.as_fd());
+                let outcome = self.outside.receivers.pass(what, client.transport.as_fd(), input);
                 outcome.map_err(|error| NotTaken::Error(error.kind()))
             }
         };
@@ -30,7 +30,7 @@ impl<A: Application> Blocking<A> {
                 client.connection.take_raw();
                 client.is_broken = true;
                 self.turns += 1;
-                self.local.log_hand_over(client.socket.as_fd(), what.line());
+                self.local.log_hand_over(client.transport.as_fd(), what.line());
                 self.connections.handed_over += 1;
             }
             Err(why) => {

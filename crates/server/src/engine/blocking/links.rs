@@ -6,18 +6,19 @@ use crate::{
     config::LargeFile,
     engine::links::{LINK_INPUT_BYTES, Links},
     outside::{AlarmId, ExchangeId, HandOver, Link, LinkId, LinkStage, Question},
+    transport::Transport,
 };
 use libc::{POLLIN, POLLOUT};
 use pollux_sys::{self as sys, PollFd};
 use std::{
     io,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    os::fd::{AsRawFd, RawFd},
 };
 
-/// The socket of a link.
-pub(super) struct LinkSocket {
+/// The transport of a link.
+pub(super) struct LinkTransport {
     id: LinkId,
-    socket: OwnedFd,
+    transport: Transport,
     /// Until when it must be connected.
     deadline: Option<u32>,
 }
@@ -31,10 +32,10 @@ impl<A: Application> Links for Blocking<A> {
         (application, World { rules, local, outside })
     }
 
-    fn link(&mut self, id: LinkId) -> Option<(&mut Link, BorrowedFd<'_>)> {
+    fn link(&mut self, id: LinkId) -> Option<(&mut Link, &mut Transport)> {
         let link = self.outside.links.get_mut(id)?;
-        let found = self.links.iter().find(|link| link.id == id)?;
-        Some((link, found.socket.as_fd()))
+        let found = self.links.iter_mut().find(|link| link.id == id)?;
+        Some((link, &mut found.transport))
     }
 
     fn wake_exchange(&mut self, id: ExchangeId, wake: Wake<'_>) -> bool {
@@ -72,7 +73,7 @@ impl<A: Application> Links for Blocking<A> {
                 let mut to_far =
                     self.outside.links.remove(id).map(|link| link.output).unwrap_or_default();
                 to_far.bytes().extend_from_slice(&input);
-                let far = self.links.swap_remove(place).socket;
+                let far = self.links.swap_remove(place).transport;
                 client.tunnel = Some(Tunnel::new(far, to_client, to_far));
             }
             (client, _) => {
@@ -84,8 +85,8 @@ impl<A: Application> Links for Blocking<A> {
         }
     }
 
-    fn hold(&mut self, id: LinkId, socket: OwnedFd, deadline: u32) -> io::Result<()> {
-        self.links.push(LinkSocket { id, socket, deadline: Some(deadline) });
+    fn hold(&mut self, id: LinkId, transport: Transport, deadline: u32) -> io::Result<()> {
+        self.links.push(LinkTransport { id, transport, deadline: Some(deadline) });
         Ok(())
     }
 
@@ -97,7 +98,7 @@ impl<A: Application> Links for Blocking<A> {
 
     fn close_link(&mut self, id: LinkId, _: RawFd) {
         if let Some(place) = self.links.iter().position(|link| link.id == id) {
-            sys::close(self.links.swap_remove(place).socket);
+            sys::close(self.links.swap_remove(place).transport.into_socket());
         }
     }
 
@@ -119,7 +120,7 @@ impl<A: Application> Blocking<A> {
 
     /// Adds the links to what is waited for.
     pub(super) fn add_links(&mut self) {
-        for LinkSocket { id, socket, .. } in &self.links {
+        for LinkTransport { id, transport, .. } in &self.links {
             let mut events = 0;
             if let Some(link) = self.outside.links.get(*id) {
                 if matches!(link.stage, LinkStage::Connecting(_)) || !link.output.is_empty() {
@@ -130,7 +131,7 @@ impl<A: Application> Blocking<A> {
                 }
             }
             // One of which nothing is wanted would tell of its end again and again.
-            let fd = if events == 0 { -1 } else { socket.as_raw_fd() };
+            let fd = if events == 0 { -1 } else { transport.as_raw_fd() };
             self.polled.push(PollFd { fd, events, revents: 0 });
         }
     }
@@ -167,7 +168,7 @@ impl<A: Application> Blocking<A> {
             }
             let now = self.local.clock.tick();
             let is_late =
-                |link: &LinkSocket| link.id == id && link.deadline.is_some_and(|at| at <= now);
+                |link: &LinkTransport| link.id == id && link.deadline.is_some_and(|at| at <= now);
             if self.links.iter().any(is_late) {
                 self.fail_link(id, io::ErrorKind::TimedOut);
             }
@@ -204,14 +205,14 @@ impl<A: Application> Blocking<A> {
 
     fn receive_on_link(&mut self, id: LinkId) {
         let Some(link) = self.outside.links.get_mut(id) else { return };
-        let Some(found) = self.links.iter().find(|link| link.id == id) else { return };
+        let Some(found) = self.links.iter_mut().find(|link| link.id == id) else { return };
         if link.is_closed || link.is_paused || link.has_ended {
             return;
         }
         let to = link.to;
         self.link_input.resize(LINK_INPUT_BYTES, 0);
         let mut buffer = std::mem::take(&mut self.link_input);
-        let is_there = match sys::recv(found.socket.as_fd(), &mut buffer) {
+        let is_there = match found.transport.receive(&mut buffer) {
             Ok(0) => {
                 link.has_ended = true;
                 self.tell(to, Wake::Ended(id))

@@ -1,17 +1,18 @@
 //! A tunnel: the client and a link tied together. What one sends is sent to the other.
 
-use super::Blocking;
-use crate::{application::Application, engine::transmit::transmit, outbox::Outbox};
+use super::{Blocking, Client};
+use crate::{
+    application::Application, engine::transmit::transmit, outbox::Outbox, transport::Transport,
+};
 use libc::{POLLIN, POLLOUT};
-use pollux_sys as sys;
 use std::{
     io,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    os::fd::{AsRawFd, RawFd},
 };
 
 /// The far end of a tunnel, and what each end is still to be sent.
 pub(super) struct Tunnel {
-    far: OwnedFd,
+    far: Transport,
     /// For the client, and for the far end.
     kept: [Outbox; 2],
     /// Whether the client, and the far end, have closed their sides.
@@ -19,7 +20,7 @@ pub(super) struct Tunnel {
 }
 
 impl Tunnel {
-    pub(super) fn new(far: OwnedFd, to_client: Outbox, to_far: Outbox) -> Self {
+    pub(super) fn new(far: Transport, to_client: Outbox, to_far: Outbox) -> Self {
         Self { far, kept: [to_client, to_far], has_ended: [false; 2] }
     }
 
@@ -45,7 +46,7 @@ impl<A: Application> Blocking<A> {
     /// Passes octets on until both ends have closed, or one of them has broken.
     pub(super) fn run_tunnel(&mut self, mut tunnel: Tunnel) {
         let Some(client) = &self.client else { return };
-        let fds = [client.socket.as_raw_fd(), tunnel.far.as_raw_fd()];
+        let fds = [client.transport.as_raw_fd(), tunnel.far.as_raw_fd()];
         let mut buffer = vec![0; super::INPUT_BYTES];
         for end in 0..2 {
             if self.send_kept(&mut tunnel, end).is_err() {
@@ -71,17 +72,22 @@ impl<A: Application> Blocking<A> {
         }
     }
 
-    fn socket<'s>(&'s self, tunnel: &'s Tunnel, end: usize) -> io::Result<BorrowedFd<'s>> {
-        match (end, &self.client) {
-            (0, Some(client)) => Ok(client.socket.as_fd()),
+    /// The way to the client, or to the far end.
+    fn end_of<'s>(
+        client: &'s mut Option<Client<A::Exchange>>,
+        far: &'s mut Transport,
+        end: usize,
+    ) -> io::Result<&'s mut Transport> {
+        match (end, client) {
+            (0, Some(client)) => Ok(&mut client.transport),
             (0, None) => Err(io::ErrorKind::NotConnected.into()),
-            _ => Ok(tunnel.far.as_fd()),
+            _ => Ok(far),
         }
     }
 
     /// Receives from this end for the other.
     fn pass_on(&mut self, tunnel: &mut Tunnel, end: usize, buffer: &mut [u8]) -> io::Result<()> {
-        match sys::recv_now(self.socket(tunnel, end)?, buffer) {
+        match Self::end_of(&mut self.client, &mut tunnel.far, end)?.receive(buffer) {
             Ok(0) => tunnel.has_ended[end] = true,
             Ok(received) => tunnel.kept[1 - end].bytes().extend_from_slice(&buffer[..received]),
             Err(error) => {
@@ -95,14 +101,14 @@ impl<A: Application> Blocking<A> {
 
     /// Sends what this end is to be sent, and then its end if the other has closed.
     fn send_kept(&mut self, tunnel: &mut Tunnel, end: usize) -> io::Result<()> {
-        let mut kept = std::mem::take(&mut tunnel.kept[end]);
-        let (outcome, sent) = transmit(self.socket(tunnel, end)?, &mut kept, self.large_file);
+        let Tunnel { far, kept, has_ended } = tunnel;
+        let transport = Self::end_of(&mut self.client, far, end)?;
+        let (outcome, sent) = transmit(transport, &mut kept[end], self.large_file);
         self.bytes_sent += sent;
-        tunnel.kept[end] = kept;
         outcome?;
-        if tunnel.kept[end].is_empty() && tunnel.has_ended[1 - end] {
+        if kept[end].is_empty() && has_ended[1 - end] {
             // Twice does no harm.
-            return sys::shutdown_write(self.socket(tunnel, end)?);
+            return transport.shut();
         }
         Ok(())
     }

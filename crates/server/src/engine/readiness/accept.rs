@@ -4,6 +4,7 @@
 use super::Engine;
 use crate::{
     application::Application, clock::ticks, engine::Refusal, protocol::Connection, table::Peer,
+    transport::Transport,
 };
 use anyhow::Context;
 use pollux_event::{Error, Interest, Mechanism, Token};
@@ -236,7 +237,8 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
         let fd = socket.as_raw_fd();
         match self.mechanism.add(socket.as_fd(), Interest::READ) {
             Ok(token) => {
-                self.table.insert(socket, token, Peer::Client(Connection::default()));
+                let client = Peer::Client(Connection::default());
+                self.table.insert(Transport::Plain(socket), token, client);
                 self.clients += 1;
                 self.connections.accepted += 1;
                 let deadline = self.local.clock.after(self.rules.timeouts.header);

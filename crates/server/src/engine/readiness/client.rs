@@ -8,8 +8,8 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
     pub(super) fn receive(&mut self, fd: RawFd) {
         for _ in 0..READS_PER_EVENT {
             let Some(slot) = self.table.get_mut(fd) else { return };
-            let Some(socket) = slot.socket() else { return };
-            let received = match sys::recv(socket.as_fd(), &mut self.input) {
+            let Some(transport) = slot.transport() else { return };
+            let received = match transport.receive(&mut self.input) {
                 Ok(0) => return self.end_of_input(fd),
                 Ok(received) => received,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -88,7 +88,7 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
     ) -> bool {
         let Some(slot) = self.table.get_mut(fd) else { return false };
         let client = ClientId { fd, generation: slot.generation() };
-        let Some((socket, Peer::Client(connection))) = slot.parts() else { return false };
+        let Some((transport, Peer::Client(connection))) = slot.parts() else { return false };
         self.local.begin_turn();
         let mut stage = Stage {
             application: &mut self.application,
@@ -96,7 +96,7 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
             local: &mut self.local,
             outside: &mut self.outside,
             client,
-            socket: Some(socket),
+            socket: Some(transport.as_fd()),
         };
         let mut round = connection.round(&mut self.outbox);
         act(&mut round, &self.rules, &mut stage, &self.input);
@@ -107,7 +107,7 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
                 self.wait_to_write(fd);
                 return false;
             }
-            let (outcome, sent) = transmit(socket, output, self.large_file);
+            let (outcome, sent) = transmit(transport, output, self.large_file);
             self.bytes_sent += sent;
             match outcome {
                 Ok(Sent::All) => {}
@@ -167,9 +167,9 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
     #[cold]
     pub(super) fn send_parked(&mut self, fd: RawFd) {
         let Some(slot) = self.table.get_mut(fd) else { return };
-        let Some((socket, Peer::Client(connection))) = slot.parts() else { return };
+        let Some((transport, Peer::Client(connection))) = slot.parts() else { return };
         let mut round = connection.round(&mut self.outbox);
-        let (outcome, sent) = transmit(socket, round.output(), self.large_file);
+        let (outcome, sent) = transmit(transport, round.output(), self.large_file);
         self.bytes_sent += sent;
         let has_progressed = round.record_sent(sent, SEND_PROGRESS_BYTES);
         let has_room = round.takes_owed_room();

@@ -20,24 +20,24 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
         }
         let fd = what.exchange.client.fd;
         let Some(slot) = self.table.get_mut(fd) else { return };
-        let Some((socket, Peer::Client(connection))) = slot.parts() else { return };
+        let Some((transport, Peer::Client(connection))) = slot.parts() else { return };
         let outcome = match connection.raw() {
             None => Err(NotTaken::OutputFirst),
             Some(input) => {
-                let outcome = self.outside.receivers.pass(what, socket, input);
+                let outcome = self.outside.receivers.pass(what, transport.as_fd(), input);
                 outcome.map_err(|error| NotTaken::Error(error.kind()))
             }
         };
         match outcome {
             Ok(()) => {
                 connection.take_raw();
-                if let Some((socket, token)) = self.table.remove(fd) {
-                    debug_assert_eq!(socket.as_raw_fd(), fd);
+                if let Some((transport, token)) = self.table.remove(fd) {
+                    debug_assert_eq!(transport.as_raw_fd(), fd);
                     // The other process keeps it open: closing alone would end no interest in it.
                     let _ = self.mechanism.remove(token);
                     self.local.begin_turn();
-                    self.local.log_hand_over(socket.as_fd(), what.line());
-                    sys::close(socket);
+                    self.local.log_hand_over(transport.as_fd(), what.line());
+                    sys::close(transport.into_socket());
                 }
                 self.connections.handed_over += 1;
                 self.client_has_gone();

@@ -8,12 +8,12 @@ use crate::{
     outside::{AlarmId, ExchangeId, HandOver, Link, LinkId, LinkStage, Question},
     table::{Class, Marks, Peer},
     timers,
+    transport::Transport,
 };
 use pollux_event::{Interest, Mechanism, Readiness};
-use pollux_sys as sys;
 use std::{
     io,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    os::fd::{AsFd, AsRawFd, RawFd},
 };
 
 impl<M: Mechanism, A: Application> Links for Engine<M, A> {
@@ -25,11 +25,10 @@ impl<M: Mechanism, A: Application> Links for Engine<M, A> {
         (application, World { rules, local, outside })
     }
 
-    fn link(&mut self, id: LinkId) -> Option<(&mut Link, BorrowedFd<'_>)> {
+    fn link(&mut self, id: LinkId) -> Option<(&mut Link, &mut Transport)> {
         let link = self.outside.links.get_mut(id)?;
         let (LinkStage::Connecting(fd) | LinkStage::Open(fd)) = link.stage else { return None };
-        let socket = self.table.get_mut(fd)?.socket()?;
-        Some((link, socket.as_fd()))
+        Some((link, self.table.get_mut(fd)?.transport()?))
     }
 
     fn wake_exchange(&mut self, id: ExchangeId, wake: Wake<'_>) -> bool {
@@ -56,15 +55,15 @@ impl<M: Mechanism, A: Application> Links for Engine<M, A> {
         self.tunnel(exchange, link);
     }
 
-    fn hold(&mut self, id: LinkId, socket: OwnedFd, deadline: u32) -> io::Result<()> {
-        let fd = socket.as_raw_fd();
+    fn hold(&mut self, id: LinkId, transport: Transport, deadline: u32) -> io::Result<()> {
+        let fd = transport.as_raw_fd();
         let (interest, marks) = if self.registers_once() {
             (Interest::READ | Interest::WRITE, Marks::READS | Marks::WRITES)
         } else {
             (Interest::WRITE, Marks::WRITES)
         };
-        let token = self.mechanism.add(socket.as_fd(), interest).map_err(io::Error::other)?;
-        let slot = self.table.insert(socket, token, Peer::Link(id.index()));
+        let token = self.mechanism.add(transport.as_fd(), interest).map_err(io::Error::other)?;
+        let slot = self.table.insert(transport, token, Peer::Link(id.index()));
         slot.marks = marks;
         slot.class = Class::Dial;
         self.arm(fd as u32, deadline);
@@ -152,9 +151,9 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
                 slot.marks |= Marks::INPUT_WAITS;
                 return self.watch_link(id, fd);
             }
-            let Some(socket) = slot.socket() else { return };
+            let Some(transport) = slot.transport() else { return };
             let to = link.to;
-            match sys::recv(socket.as_fd(), buffer) {
+            match transport.receive(buffer) {
                 Ok(0) => {
                     slot.marks -= Marks::INPUT_WAITS;
                     link.has_ended = true;

@@ -9,6 +9,7 @@ use crate::{
     },
     outside::Question,
     table::Peer,
+    transport::Transport,
 };
 use anyhow::Context;
 use pollux_event::{Interest, Mechanism};
@@ -39,7 +40,7 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
     fn open_desk(&mut self) -> anyhow::Result<Desk> {
         let (desk, bell) = Desk::open(QUESTIONS_MAX).context("no thread to resolve names")?;
         let token = self.mechanism.add(bell.as_fd(), Interest::READ)?;
-        self.table.insert(bell, token, Peer::Bell);
+        self.table.insert(Transport::Plain(bell), token, Peer::Bell);
         Ok(desk)
     }
 
@@ -47,7 +48,7 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
     #[cold]
     pub(super) fn answers_have_come(&mut self, fd: RawFd) {
         let slot = self.table.get_mut(fd);
-        let Some(bell) = slot.and_then(|slot| slot.socket()) else { return };
+        let Some(bell) = slot.and_then(|slot| slot.transport()) else { return };
         debug_assert_eq!(bell.as_raw_fd(), fd);
         if hear_out(bell.as_fd()) {
             self.close_socket(fd);

@@ -9,13 +9,10 @@ use crate::{
     outbox::Outbox,
     outside::{ExchangeId, LinkId, LinkStage},
     table::{Class, Marks, Peer, Tunnel},
+    transport::Transport,
 };
 use pollux_event::{Mechanism, Readiness};
-use pollux_sys as sys;
-use std::{
-    io,
-    os::fd::{AsFd, RawFd},
-};
+use std::{io, os::fd::RawFd};
 
 impl<M: Mechanism, A: Application> Engine<M, A> {
     /// Ties the client of an exchange and a link together. Where one of them is gone, so is the
@@ -102,9 +99,9 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
     /// or our side is closed if the partner's stream has ended.
     fn send_kept(&mut self, fd: RawFd) -> io::Result<()> {
         let Some(slot) = self.table.get_mut(fd) else { return Ok(()) };
-        let Some((socket, Peer::Tunnel(tunnel))) = slot.parts() else { return Ok(()) };
+        let Some((transport, Peer::Tunnel(tunnel))) = slot.parts() else { return Ok(()) };
         let Some(kept) = &mut tunnel.kept else { return Ok(()) };
-        let (outcome, sent) = transmit(socket, kept, self.large_file);
+        let (outcome, sent) = transmit(transport, kept, self.large_file);
         self.bytes_sent += sent;
         if outcome? == Sent::All {
             tunnel.kept = None;
@@ -163,16 +160,15 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
     }
 
     fn receive_raw(&mut self, fd: RawFd, buffer: &mut [u8]) -> io::Result<usize> {
-        let slot = self.table.get_mut(fd);
-        let socket = slot.and_then(|slot| slot.parts()).map(|(socket, _)| socket);
-        sys::recv(socket.ok_or(io::ErrorKind::NotConnected)?, buffer)
+        let transport = self.table.get_mut(fd).and_then(|slot| slot.transport());
+        transport.ok_or(io::ErrorKind::NotConnected)?.receive(buffer)
     }
 
     /// Sends, and keeps what is not taken.
     fn send_raw(&mut self, fd: RawFd, bytes: &[u8]) -> io::Result<()> {
         let Some(slot) = self.table.get_mut(fd) else { return Ok(()) };
-        let Some((socket, Peer::Tunnel(tunnel))) = slot.parts() else { return Ok(()) };
-        let sent = match sys::send(socket, bytes, false) {
+        let Some((transport, Peer::Tunnel(tunnel))) = slot.parts() else { return Ok(()) };
+        let sent = match transport.send(bytes, false) {
             Ok(sent) => sent,
             Err(error)
                 if matches!(
@@ -196,7 +192,7 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
 
     fn shut(&mut self, fd: RawFd) -> io::Result<()> {
         let Some(slot) = self.table.get_mut(fd) else { return Ok(()) };
-        slot.socket().map_or(Ok(()), |socket| sys::shutdown_write(socket.as_fd()))
+        slot.transport().map_or(Ok(()), Transport::shut)
     }
 
     /// Sees to it that the mechanism tells of what this end waits for.
