@@ -3,7 +3,7 @@
 //!
 //! A sealed guest runs this program, whose clocks count instructions there. Where its kernel, the
 //! compiler and QEMU are those of the figures, the margin is one per cent. Elsewhere figures are
-//! compared by their ratio to the floor server (`crates/event/examples/floor.rs`) in the same guest.
+//! compared by their ratio to the floor server (`pollux lab floor`) in the same guest.
 //!
 //! `POLLUX_INSTRUCTIONS=write cargo test --package pollux --test instructions` writes the figures anew;
 //! the difference belongs into the commit that makes it.
@@ -12,7 +12,7 @@ mod guest;
 
 use pollux_event::registry;
 use pollux_lab::{
-    environment,
+    environment, floor,
     sys::process_cpu_time,
     wait_cost::{self, WaitCost},
 };
@@ -43,7 +43,6 @@ const WATCHED: usize = 200;
 const WAITS: u64 = 60;
 /// Where the guest has the programs.
 const POLLUX: &str = "/bin/pollux";
-const FLOOR: &str = "/bin/floor";
 const DRIVER: &str = "/bin/driver";
 /// The guest's speed, in millions of instructions: its boot takes fewer of them than at full speed, for
 /// it waits for devices by its clock.
@@ -149,10 +148,9 @@ fn a_request_and_a_wait_cost_no_more_instructions_than_they_did() {
 
 /// The figures, from a guest; none, and why, where no guest can run.
 fn measured() -> Option<Figures> {
-    let (floor, driver) = (floor(), std::env::current_exe().unwrap());
+    let driver = std::env::current_exe().unwrap();
     let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kmod/devpoll");
-    let carried =
-        [(Path::new(env!("CARGO_BIN_EXE_pollux")), POLLUX), (&floor, FLOOR), (&driver, DRIVER)];
+    let carried = [(Path::new(env!("CARGO_BIN_EXE_pollux")), POLLUX), (&driver, DRIVER)];
     let mut command =
         guest::pollux(&["--deterministic", "--mips", MIPS, "--timeout", "600", "--module"]);
     command.arg(module);
@@ -174,18 +172,6 @@ fn measured() -> Option<Figures> {
     Some(figures)
 }
 
-/// The floor server: `cargo test` of the workspace has built it, that of this test alone may not have.
-fn floor() -> PathBuf {
-    let pollux = Path::new(env!("CARGO_BIN_EXE_pollux"));
-    let floor = pollux.with_file_name("examples").join("floor");
-    if !floor.exists() {
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--locked", "--package", "pollux-event", "--example", "floor"]);
-        assert!(build.status().unwrap().success());
-    }
-    floor
-}
-
 /// The guest's part; nothing elsewhere.
 #[test]
 fn measured_in_the_guest() {
@@ -194,21 +180,17 @@ fn measured_in_the_guest() {
     }
     let mut figures = Figures::default();
     figures.conditions.insert("kernel".into(), environment::guest().unwrap());
-    let floor = Server::start(Command::new(FLOOR).args(["127.0.0.1:8081", "1"]), |_| {
-        "127.0.0.1:8081".to_owned()
-    });
-    figures.floor = floor.instructions_per_request();
     let site = tempfile::tempdir().unwrap();
     fs::write(site.path().join("a"), "x").unwrap();
+    let reply = site.path().join("reply");
+    fs::write(&reply, floor::reply(1)).unwrap();
+    let floor = Server::start(Command::new(POLLUX).args(["lab", "floor"]).arg(reply));
+    figures.floor = floor.instructions_per_request();
     let served = |interest: &str| {
         let mut serve = Command::new(POLLUX);
         serve.arg("serve").arg(site.path()).args(["--listen", "127.0.0.1:0", "--json"]);
         serve.args(["--mechanism", "epoll-et", "--interest", interest]);
-        let server = Server::start(&mut serve, |line| {
-            let json: serde_json::Value = serde_json::from_str(line).unwrap();
-            json["addresses"][0].as_str().unwrap().to_owned()
-        });
-        server.instructions_per_request()
+        Server::start(&mut serve).instructions_per_request()
     };
     figures.request.insert("epoll-et".into(), served("eager"));
     figures.planted.insert("request".into(), served("per-state"));
@@ -249,14 +231,15 @@ struct Server {
 }
 
 impl Server {
-    /// Starts it; `address` finds that in its first line.
-    fn start(command: &mut Command, address: impl Fn(&str) -> String) -> Server {
+    /// Starts it. Its first line says where it listens.
+    fn start(command: &mut Command) -> Server {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         // Kept open with the child: what it says later goes nowhere.
         let mut out = BufReader::new(child.stdout.as_mut().unwrap());
         out.read_line(&mut line).unwrap();
-        Server { address: address(&line), child }
+        let listening: serde_json::Value = serde_json::from_str(&line).unwrap();
+        Server { address: listening["addresses"][0].as_str().unwrap().to_owned(), child }
     }
 
     /// One request after the other, on connections in turn.

@@ -1,9 +1,10 @@
-//! The floor under what a request can cost a server on epoll: one wait, one recv, one send.
+//! The floor under what a request can cost a server: on epoll one wait, one recv, one send; with a thread
+//! for each connection a recv and a send that block.
 //!
 //! It answers everything it receives with the same octets. It parses nothing, and has neither timers nor
-//! files. What a server costs beyond it is the server's own; what it costs itself no server on epoll can
-//! do without. `make bench` builds the same loop from `pollux-event`'s example `floor`, with a reply of its
-//! own; here it is in the program, for who has no more than that.
+//! files. What a server costs beyond it is the server's own; what it costs itself no server of its kind can
+//! do without. Its one home, as `pollux lab floor`: an experiment, `make bench` and the test that counts
+//! instructions all start that.
 
 use pollux_sys::{self as sys, EpollEvent, EpollOp};
 use rustix::net::sockopt;
@@ -11,15 +12,35 @@ use std::{
     convert::Infallible,
     io,
     net::{SocketAddr, TcpListener},
+    num::NonZeroU32,
     os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
+    sync::Arc,
+    thread,
 };
 
 /// The most events of one wait; as many as the server's own default.
 const MAX_EVENTS: usize = 512;
 /// The receive buffer; a request of a load generator fits many times.
 const BUFFER: usize = 16 * 1024;
+/// What a thread needs beside it.
+const STACK: usize = 64 * 1024;
 
-/// Serves `reply` at a port of 127.0.0.1, of which `tell` is told, until the process is ended.
+/// An answer for who has no server's own at hand: with the fields of one about a file, and so many octets of
+/// content.
+pub fn reply(content_len: usize) -> Vec<u8> {
+    let mut reply = format!(
+        "HTTP/1.1 200 OK\r\nServer: floor\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\
+         Content-Type: text/plain\r\nContent-Length: {content_len}\r\n\
+         Last-Modified: Thu, 01 Jan 1970 00:00:00 GMT\r\nETag: \"0-0\"\r\n\
+         Accept-Ranges: bytes\r\n\r\n"
+    )
+    .into_bytes();
+    reply.resize(reply.len() + content_len, b'x');
+    reply
+}
+
+/// Serves `reply` with one epoll loop at a port of 127.0.0.1, of which `tell` is told, until the process is
+/// ended.
 ///
 /// # Errors
 /// Those of the system calls on the set and on the listener, and of `tell`.
@@ -77,6 +98,42 @@ pub fn serve(
     }
 }
 
+/// Serves `reply` with so many `threads`, each of which accepts a connection and serves it to its end, at a
+/// port of 127.0.0.1, of which `tell` is told, until the process is ended.
+///
+/// # Errors
+/// Those of the system calls on the listener, of a thread that cannot be started, and of `tell`.
+pub fn serve_with_threads(
+    reply: &[u8],
+    threads: NonZeroU32,
+    tell: impl FnOnce(SocketAddr) -> anyhow::Result<()>,
+) -> anyhow::Result<Infallible> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    let shared = Arc::new((listener, reply.to_vec()));
+    // This thread is one of them.
+    for _ in 1..threads.get() {
+        let shared = Arc::clone(&shared);
+        let builder = thread::Builder::new().stack_size(BUFFER + STACK);
+        builder.spawn(move || -> () { serve_in_turn(&shared.0, &shared.1) })?;
+    }
+    tell(address)?;
+    serve_in_turn(&shared.0, &shared.1)
+}
+
+/// Serves one connection after the other.
+fn serve_in_turn(listener: &TcpListener, reply: &[u8]) -> ! {
+    let mut buffer = vec![0; BUFFER];
+    loop {
+        let Ok((connection, _)) = listener.accept() else { continue };
+        let _ = connection.set_nodelay(true);
+        while sys::recv(connection.as_fd(), &mut buffer).is_ok_and(|received| received > 0)
+            && sys::send(connection.as_fd(), reply, false).is_ok_and(|sent| sent == reply.len())
+        {
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,11 +144,11 @@ mod tests {
         time::Duration,
     };
 
-    #[test]
-    fn every_request_has_the_same_answer_on_a_connection_that_stays() {
+    /// Both connections are open all the while.
+    fn answers_on_two(serve: impl FnOnce(mpsc::Sender<SocketAddr>) + Send + 'static) {
         let (tell, told) = mpsc::channel();
         // It ends with the process.
-        std::thread::spawn(move || serve(b"what was given", |address| Ok(tell.send(address)?)));
+        thread::spawn(|| serve(tell));
         let address = told.recv_timeout(Duration::from_secs(60)).unwrap();
         let connections = [(); 2].map(|()| TcpStream::connect(address).unwrap());
         for mut stream in connections.iter().cycle().take(6) {
@@ -101,5 +158,20 @@ mod tests {
             stream.read_exact(&mut answer).unwrap();
             assert_eq!(&answer, b"what was given");
         }
+    }
+
+    #[test]
+    fn every_request_has_the_same_answer_on_a_connection_that_stays() {
+        answers_on_two(|tell| {
+            serve(b"what was given", |address| Ok(tell.send(address)?)).unwrap();
+        });
+    }
+
+    #[test]
+    fn so_many_threads_have_so_many_connections_at_a_time() {
+        let two = NonZeroU32::new(2).unwrap();
+        answers_on_two(move |tell| {
+            serve_with_threads(b"what was given", two, |address| Ok(tell.send(address)?)).unwrap();
+        });
     }
 }

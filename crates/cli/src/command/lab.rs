@@ -21,6 +21,8 @@ use pollux_vm::Mips;
 use std::{
     fs,
     io::{self, Write},
+    net::SocketAddr,
+    num::NonZeroU32,
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
@@ -85,16 +87,21 @@ The report is left out: `pollux lab report` renders it again from what is kept."
     /// Measure what one wait of a mechanism costs, with no server around it
     WaitCost(WaitCostArgs),
     /// Answer all that comes with the same octets: what no server on epoll can do without
-    #[command(after_help = "Example:
+    #[command(after_help = "Examples:
   pollux lab floor reply.http
+  pollux lab floor --threads 64 reply.http
 
 It listens at a free port of 127.0.0.1, which it writes on standard output as
-JSON, and makes three system calls a request: epoll_wait, recv, send. Ctrl-C
-ends it.")]
+JSON, and makes three system calls a request: epoll_wait, recv, send; with
+--threads the last two. Ctrl-C ends it.")]
     Floor {
         /// The answer, its head and its content
         #[arg(value_name = "FILE")]
         reply: PathBuf,
+        /// So many threads instead of epoll, each of which serves a connection to its end: what no
+        /// server with a thread for each can do without
+        #[arg(long, value_name = "N")]
+        threads: Option<NonZeroU32>,
     },
 }
 
@@ -243,15 +250,19 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             print_all(&format!("{document}\n"))?;
             Ok(ExitCode::SUCCESS)
         }
-        Subcommand::Floor { reply } => {
+        Subcommand::Floor { reply, threads } => {
             let octets = fs::read(&reply).with_context(|| reply.display().to_string())?;
-            match floor::serve(&octets, |address| {
+            let tell = |address: SocketAddr| {
                 let addresses = [address.to_string()];
                 let line = serde_json::json!({
                     "event": "listening", "addresses": addresses, "mechanism": "floor",
                 });
                 print_all(&format!("{line}\n"))
-            })? {}
+            };
+            match threads {
+                Some(threads) => match floor::serve_with_threads(&octets, threads, tell)? {},
+                None => match floor::serve(&octets, tell)? {},
+            }
         }
         Subcommand::Compare { a, b, csv } => compare(&a, &b, csv.as_deref()),
         Subcommand::Report { directories, out } if directories.len() > 1 || out.is_some() => {
