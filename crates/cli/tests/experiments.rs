@@ -420,7 +420,14 @@ mod with_others {
     #[test]
     fn guestbook_redis() {
         let Some(result) = with_redis("guestbook-redis") else { return };
-        assert!(metric(of(&result, "redis-benchmark")[0], "throughput_rps") > 0.0);
+        for (variant, pipeline) in
+            [("redis-benchmark", " -P 16 "), ("redis-benchmark-unpipelined", " -P 1 ")]
+        {
+            let run = of(&result, variant)[0];
+            let command = run["commands"][0].as_str().unwrap();
+            assert!(command.contains(pipeline), "{command}");
+            assert!(metric(run, "throughput_rps") > 0.0);
+        }
     }
 
     /// What comes to the origin is what a hit, a miss and a document that all want at once are.
