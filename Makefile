@@ -101,7 +101,6 @@ install-c: ## the C interface alone: pollux.h, libpollux.a and .so, pkg-config f
 bench: ## Pollux beside the floor, nginx, h2o, lighttpd and wrk; ends with each goal, met or missed
 	@scripts/setup build peers
 	$(CARGO) build --release --locked --bin pollux --bin pollux-bench
-	$(CARGO) build --release --locked --package pollux-event --example floor --example floor_threads
 	./target/release/pollux-bench $(if $(OUT),--out $(OUT))
 
 .PHONY: bench-event

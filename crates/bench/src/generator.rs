@@ -1,78 +1,59 @@
 //! `pollux load` and `pollux idle` as children.
 
-use crate::peer::Place;
-use anyhow::{Context, bail};
-use serde_json::Value;
-use std::{
-    io::{BufRead, BufReader},
-    net::SocketAddr,
-    process::{Child, ChildStdout, Command, Stdio},
-    time::Duration,
+use crate::peer::{PATH, Place};
+use anyhow::ensure;
+use pollux_lab::{
+    measure,
+    run::{process::Process, server::Server, trial},
 };
+use serde_json::Value;
+use std::{ffi::OsString, time::Duration};
 
-/// Runs `pollux load` against `address` with `args`, pinned to `cpu`; returns its JSON.
+/// `program`, kept on `cpu`.
+pub(crate) fn pinned(cpu: u32, program: impl Into<OsString>) -> Vec<OsString> {
+    vec!["taskset".into(), "-c".into(), cpu.to_string().into(), program.into()]
+}
+
+/// The CPU time of children that have ended so far, in microseconds. The servers under measurement are
+/// children too, but none of them ends while a generator is measured.
+pub(crate) fn own_cpu_us() -> anyhow::Result<f64> {
+    Ok(measure::ended_children_ns()? as f64 / 1000.0)
+}
+
+/// Runs `pollux load` against `server` for `duration`, with `flags` beside that, pinned to `cpu`; returns its
+/// JSON.
 pub(crate) fn load(
     place: &Place,
-    address: SocketAddr,
+    server: &Server,
     cpu: u32,
-    args: &[String],
+    duration: Duration,
+    flags: &[&str],
 ) -> anyhow::Result<Value> {
-    let output = Command::new("taskset")
-        .args(["-c", &cpu.to_string()])
-        .arg(&place.pollux)
-        .args(["load", "--json", "--threads", "1"])
-        .args(args)
-        .arg(format!("http://{address}/1.txt"))
-        .stdin(Stdio::null())
-        .output()
-        .context("cannot start pollux load")?;
-    // 3 is "the generator was the bottleneck": expected at saturation, judged by the caller.
-    if !matches!(output.status.code(), Some(0 | 3)) {
-        bail!("pollux load failed: {}", String::from_utf8_lossy(&output.stderr));
-    }
-    serde_json::from_slice(&output.stdout).context("pollux load printed no JSON")
+    let seconds = duration.as_secs_f64();
+    let mut program = pinned(cpu, &place.pollux);
+    program.extend(["load", "--json", "--threads", "1"].map(OsString::from));
+    program.extend(["--duration".into(), format!("{seconds}s").into()]);
+    program.extend(flags.iter().map(OsString::from));
+    program.push(format!("http://{}{PATH}", server.address).into());
+    let mut process = Process::spawn("pollux load", &program)?;
+    let report = trial::result_of(&mut process, seconds, &place.interrupt)?;
+    let completed = report["requests"]["completed"].as_u64();
+    ensure!(completed > Some(0), "{}", process.complaint("had no request answered"));
+    Ok(report)
 }
 
-/// Idle keep-alive connections, each after one request; closed when dropped.
-#[derive(Debug)]
-pub(crate) struct IdlePool {
-    child: Child,
-    /// Kept open: it writes a line at its end, too.
-    _stdout: BufReader<ChildStdout>,
-}
-
-impl IdlePool {
-    /// Opens `count` connections and returns when all are held.
-    pub(crate) fn open(place: &Place, address: SocketAddr, count: usize) -> anyhow::Result<Self> {
-        let mut command = Command::new(&place.pollux);
-        pollux_sys::end_with_parent(&mut command, libc::SIGTERM);
-        let mut child = command
-            .args(["idle", "--json", "--kind", "after-request", "--source", "127.0.2.0/24"])
-            .args(["--path", "/1.txt"])
-            .args(["--connections", &count.to_string(), "--duration", "600s"])
-            .arg(address.to_string())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("cannot start pollux idle")?;
-        let mut line = String::new();
-        let mut stdout = BufReader::new(child.stdout.take().context("no pipe")?);
-        stdout.read_line(&mut line)?;
-        let said: Value = serde_json::from_str(&line)
-            .with_context(|| format!("pollux idle printed no JSON line but {line:?}"))?;
-        let pool = Self { child, _stdout: stdout };
-        if said["held"].as_u64() != Some(count as u64) {
-            bail!("only {} of {count} idle connections could be held", said["held"]);
-        }
-        // The last replies may still be on their way through the server.
-        std::thread::sleep(Duration::from_millis(300));
-        Ok(pool)
-    }
-}
-
-impl Drop for IdlePool {
-    fn drop(&mut self) {
-        let _ = Command::new("kill").arg(self.child.id().to_string()).status();
-        let _ = self.child.wait();
-    }
+/// Opens `count` keep-alive connections to `server`, each of which makes one request and is then idle, and
+/// returns when all are held. They end with the process.
+pub(crate) fn hold(place: &Place, server: &Server, count: usize) -> anyhow::Result<Process> {
+    let mut program: Vec<OsString> = vec![place.pollux.clone().into()];
+    program.extend(
+        ["idle", "--json", "--kind", "after-request", "--source", "127.0.2.0/24"]
+            .map(OsString::from),
+    );
+    program.extend(["--path", PATH, "--duration", "600s"].map(OsString::from));
+    program.extend(["--connections".into(), count.to_string().into()]);
+    program.push(server.address.clone().into());
+    let mut process = Process::spawn("pollux idle", &program)?;
+    server.await_open(count as u64, &mut process, &place.interrupt)?;
+    Ok(process)
 }

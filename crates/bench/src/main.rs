@@ -8,20 +8,17 @@
 
 mod generator;
 mod goal;
-mod memory;
 mod peer;
-mod process;
 mod scenario;
-mod usage;
 mod wrk;
 
 use anyhow::Context;
 use clap::Parser;
 use goal::Goal;
-use peer::{DOCUMENTS, Peer, Place};
+use peer::{DOCUMENTS, H2O, LIGHTTPD, NGINX, Peer, Place};
 use pollux_lab::{
     environment::{self, Environment},
-    run::trial::Cpus,
+    run::{interrupt::Interrupt, trial::Cpus},
 };
 use serde_json::json;
 use std::{fs, path::PathBuf, process::ExitCode, time::Duration};
@@ -78,16 +75,13 @@ fn main() -> anyhow::Result<ExitCode> {
     let release = beside.parent().context("this program has no folder")?;
     let place = Place {
         pollux: release.join("pollux"),
-        floor: release.join("examples/floor"),
-        floor_threads: release.join("examples/floor_threads"),
         against: args.against,
         documents,
         scratch: scratch.path().to_owned(),
         cpu: args.server_cpu,
+        interrupt: Interrupt::on_signals().context("cannot catch Ctrl-C")?,
     };
-    for program in
-        [&place.pollux, &place.floor, &place.floor_threads].into_iter().chain(&place.against)
-    {
+    for program in [&place.pollux].into_iter().chain(&place.against) {
         anyhow::ensure!(program.is_file(), "{} is not built: run `make bench`", program.display());
     }
     let setup = Setup {
@@ -128,7 +122,7 @@ fn main() -> anyhow::Result<ExitCode> {
     text += &format!("{}\n", goal::table(&goals));
     print!("{text}");
     let before = setup.place.against.is_some().then_some(Peer::PolluxBefore);
-    let versions: serde_json::Map<_, _> = [Peer::Pollux, Peer::Nginx, Peer::H2o, Peer::Lighttpd]
+    let versions: serde_json::Map<_, _> = [Peer::Pollux, NGINX, H2O, LIGHTTPD]
         .into_iter()
         .chain(before)
         .map(|peer| (peer.name().to_owned(), peer::version(peer, &setup.place).into()))

@@ -1,27 +1,29 @@
-//! The servers that are compared: how each is set up and started, one worker, pinned.
+//! The servers that are compared: how each is started, one worker, pinned, by the laboratory's
+//! [`Server`].
 //!
 //! Those that are not ours are set up as in the laboratory's experiments ([`pollux_lab::peer`]).
 
-use crate::{process::Running, scenario::CONNECTIONS};
-use anyhow::bail;
-use pollux_lab::peer;
-use serde::Serialize;
+use crate::scenario::CONNECTIONS;
+use anyhow::Context as _;
+use pollux_lab::{
+    floor,
+    peer::{self, Port, Role, SetUp, version_line},
+    run::{interrupt::Interrupt, server::Server},
+};
 use std::{
-    net::SocketAddr,
+    ffi::OsString,
+    fs,
     path::{Path, PathBuf},
-    process::Command,
 };
 
 /// One of the servers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
-    /// The bare epoll loop of `pollux-event`'s example `floor`, with a one-byte reply.
+    /// The bare epoll loop of `pollux lab floor`, with a one-byte reply.
     Floor,
     /// The same with a 6 KiB reply.
-    #[serde(rename = "floor-6k")]
     Floor6k,
-    /// The example `floor_threads`: a bare thread for each connection.
+    /// `pollux lab floor --threads`: a bare thread for each connection.
     FloorThreads,
     /// `pollux serve --mechanism epoll-et`.
     Pollux,
@@ -29,15 +31,18 @@ pub(crate) enum Peer {
     Prethreaded,
     /// `pollux serve --architecture preforked`, a process for each connection.
     Preforked,
-    /// The same of another build.
+    /// The same as [`Peer::Pollux`] of another build.
     PolluxBefore,
-    /// nginx.
-    Nginx,
-    /// h2o.
-    H2o,
-    /// lighttpd.
-    Lighttpd,
+    /// One that is not ours.
+    Other(peer::Peer),
 }
+
+/// nginx.
+pub(crate) const NGINX: Peer = Peer::Other(peer::Peer::Nginx);
+/// h2o.
+pub(crate) const H2O: Peer = Peer::Other(peer::Peer::H2o);
+/// lighttpd.
+pub(crate) const LIGHTTPD: Peer = Peer::Other(peer::Peer::Lighttpd);
 
 impl Peer {
     /// The name in tables and raw data.
@@ -50,9 +55,7 @@ impl Peer {
             Peer::Prethreaded => "prethreaded",
             Peer::Preforked => "preforked",
             Peer::PolluxBefore => "pollux-before",
-            Peer::Nginx => "nginx",
-            Peer::H2o => "h2o",
-            Peer::Lighttpd => "lighttpd",
+            Peer::Other(other) => other.name(),
         }
     }
 }
@@ -64,16 +67,14 @@ pub(crate) struct Place {
     pub(crate) pollux: PathBuf,
     /// Another build of it.
     pub(crate) against: Option<PathBuf>,
-    /// The example `floor`.
-    pub(crate) floor: PathBuf,
-    /// The example `floor_threads`.
-    pub(crate) floor_threads: PathBuf,
     /// The document root, with `1.txt` and `6k.txt`.
     pub(crate) documents: PathBuf,
     /// For configuration files, logs and process ids.
     pub(crate) scratch: PathBuf,
     /// The CPU of the servers.
     pub(crate) cpu: u32,
+    /// Ctrl-C.
+    pub(crate) interrupt: Interrupt,
 }
 
 impl Place {
@@ -89,66 +90,56 @@ impl Place {
 /// The documents' names and lengths.
 pub(crate) const DOCUMENTS: [(&str, usize); 2] = [("1.txt", 1), ("6k.txt", 6 * 1024)];
 
+/// The path of the first document, which is asked for where any will do.
+pub(crate) const PATH: &str = "/1.txt";
+
 /// Starts `peer` and waits until it answers.
-pub(crate) fn start(peer: Peer, place: &Place) -> anyhow::Result<Running> {
-    let mut port = peer::Port::reserve()?;
-    let address = port.address();
-    let mut command = Command::new("taskset");
-    command.arg("-c").arg(place.cpu.to_string());
-    match peer {
-        Peer::Floor => command.arg(&place.floor).args([address.to_string(), "1".into()]),
-        Peer::Floor6k => command.arg(&place.floor).args([address.to_string(), "6144".into()]),
-        Peer::FloorThreads => {
-            command.arg(&place.floor_threads).args([address.to_string(), CONNECTIONS.to_string()])
+pub(crate) fn start(peer: Peer, place: &Place) -> anyhow::Result<Server> {
+    let pool = CONNECTIONS.to_string();
+    let set_up = match peer {
+        Peer::Floor => return floor(place, DOCUMENTS[0], &[]),
+        Peer::Floor6k => return floor(place, DOCUMENTS[1], &[]),
+        Peer::FloorThreads => return floor(place, DOCUMENTS[0], &["--threads", &pool]),
+        Peer::Pollux | Peer::PolluxBefore => {
+            serve(peer, place, ["--mechanism", "epoll-et", "--workers", "1"])?
         }
-        Peer::Pollux | Peer::PolluxBefore => serve(command.arg(place.binary(peer)), address, place)
-            .args(["--mechanism", "epoll-et", "--workers", "1"]),
-        Peer::Prethreaded | Peer::Preforked => serve(command.arg(&place.pollux), address, place)
-            .args(["--architecture", peer.name(), "--pool", &CONNECTIONS.to_string()]),
-        Peer::Nginx | Peer::H2o | Peer::Lighttpd => {
+        Peer::Prethreaded | Peer::Preforked => {
+            serve(peer, place, ["--architecture", peer.name(), "--pool", &pool])?
+        }
+        Peer::Other(other) => {
             let there = peer::Place { documents: &place.documents, scratch: &place.scratch };
-            let set_up = elsewhere(peer)?.set_up(peer::Role::Files, there)?;
-            port = set_up.port;
-            command.args(set_up.program).envs(set_up.environment)
+            other.set_up(Role::Files, there)?
         }
     };
-    Running::start(peer.name(), command, port.address(), &place.scratch)
+    Server::start_peer(peer.name(), &set_up, place.cpu, PATH, &place.interrupt)
 }
 
-/// The flags that all of ours have.
-fn serve<'c>(command: &'c mut Command, address: SocketAddr, place: &Place) -> &'c mut Command {
-    let listen = address.to_string();
-    command.args(["serve", "--keep-alive", "600s", "--listen", &listen]).arg(&place.documents)
+/// The floor, which answers with as much as the document has.
+fn floor(place: &Place, document: (&str, usize), more: &[&str]) -> anyhow::Result<Server> {
+    let (name, length) = document;
+    let reply = place.scratch.join(format!("floor-{name}"));
+    fs::write(&reply, floor::reply(length)).with_context(|| reply.display().to_string())?;
+    let mut program: Vec<OsString> = vec![place.pollux.clone().into()];
+    program.extend(["lab", "floor"].into_iter().chain(more.iter().copied()).map(OsString::from));
+    program.push(reply.into());
+    Server::start_floor(&program, place.cpu, &place.interrupt)
+}
+
+/// `pollux serve`, with what all of ours have and `more`.
+fn serve(peer: Peer, place: &Place, more: [&str; 4]) -> anyhow::Result<SetUp> {
+    let port = Port::reserve()?;
+    let listen = port.address().to_string();
+    let mut program: Vec<OsString> = vec![place.binary(peer).into()];
+    program.extend(["serve", "--keep-alive", "600s", "--listen", &listen].map(OsString::from));
+    program.push(place.documents.clone().into());
+    program.extend(more.map(OsString::from));
+    Ok(SetUp { program, environment: Vec::new(), port })
 }
 
 /// The version line that each program prints of itself.
 pub(crate) fn version(peer: Peer, place: &Place) -> String {
     match peer {
-        Peer::Floor | Peer::Floor6k | Peer::FloorThreads => "of this checkout".into(),
-        Peer::Pollux | Peer::Prethreaded | Peer::Preforked | Peer::PolluxBefore => {
-            first_line(place.binary(peer), "--version")
-        }
-        Peer::Nginx | Peer::H2o | Peer::Lighttpd => {
-            elsewhere(peer).map_or_else(|error| error.to_string(), peer::Peer::version)
-        }
+        Peer::Other(other) => other.version(),
+        ours => version_line(place.binary(ours), "--version"),
     }
-}
-
-/// A server that is not ours, as the laboratory sets it up.
-fn elsewhere(peer: Peer) -> anyhow::Result<peer::Peer> {
-    Ok(match peer {
-        Peer::Nginx => peer::Peer::Nginx,
-        Peer::H2o => peer::Peer::H2o,
-        Peer::Lighttpd => peer::Peer::Lighttpd,
-        ours => bail!("{} is ours", ours.name()),
-    })
-}
-
-/// The first line that `program flag` prints on either stream.
-pub(crate) fn first_line(program: &Path, flag: &str) -> String {
-    let Ok(output) = Command::new(program).arg(flag).output() else {
-        return "not found".into();
-    };
-    let text = [output.stdout, output.stderr].concat();
-    String::from_utf8_lossy(&text).lines().next().unwrap_or("").trim().to_owned()
 }

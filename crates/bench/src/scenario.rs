@@ -1,18 +1,23 @@
 //! What is compared with what.
 
 use crate::{
-    Setup,
-    generator::{self, IdlePool},
+    Setup, generator,
     goal::Goal,
-    memory,
-    peer::{self, DOCUMENTS, Peer},
-    process::Running,
+    peer::{self, DOCUMENTS, H2O, LIGHTTPD, NGINX, Peer},
     wrk,
 };
-use anyhow::Context;
-use pollux_lab::statistics::{Compare, Estimate, estimate, median, paired};
+use anyhow::{Context, ensure};
+use pollux_lab::{
+    measure, memory,
+    run::server::Server,
+    statistics::{Compare, Estimate, estimate, median, paired},
+};
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    thread,
+    time::{Duration, Instant},
+};
 
 /// Keep-alive connections of the saturating generator.
 pub(crate) const CONNECTIONS: usize = 64;
@@ -20,6 +25,12 @@ pub(crate) const CONNECTIONS: usize = 64;
 const IDLE: usize = 10_000;
 /// How often the memory of idle connections is measured where a goal rests on it.
 const MEMORY_ROUNDS: u32 = 6;
+
+/// How long a server's memory is to stand still before it counts, how often it is looked at, and how long it
+/// may take until it does.
+const STANDS_STILL: Duration = Duration::from_millis(300);
+const LOOK: Duration = Duration::from_millis(20);
+const SETTLES: Duration = Duration::from_secs(60);
 
 /// Measured values by variant, one a round, in the order of the rounds.
 type Samples = BTreeMap<&'static str, Vec<f64>>;
@@ -55,11 +66,45 @@ fn interleave<T: Copy>(
 }
 
 /// Server CPU-µs per request, and requests a second, of one run of wrk.
-fn drive(setup: &Setup, server: &Running, document: &str) -> anyhow::Result<(f64, f64)> {
-    let before = server.cpu_ns()?;
-    let run = wrk::run(server.address, document, CONNECTIONS, setup.duration, setup.generator_cpu)?;
-    let cpu_us = (server.cpu_ns()? - before) as f64 / 1000.0;
-    Ok((cpu_us / run.requests as f64, run.requests_per_s))
+fn drive(setup: &Setup, server: &Server, document: &str) -> anyhow::Result<(f64, f64)> {
+    let before = measure::cpu_time(server.pid())?;
+    let run = wrk_on(setup, server, document)?;
+    let cpu = measure::cpu_time(server.pid())? - before;
+    Ok((cpu.run_ns as f64 / 1000.0 / run.requests as f64, run.requests_per_s))
+}
+
+/// One run of wrk.
+fn wrk_on(setup: &Setup, server: &Server, document: &str) -> anyhow::Result<wrk::WrkRun> {
+    let Setup { place, duration, generator_cpu, .. } = setup;
+    wrk::run(place, server, document, CONNECTIONS, *duration, *generator_cpu)
+}
+
+/// The user memory of the server's processes, in bytes (heap and stacks, without files), as soon as it has
+/// stood still for a while. h2o answers while a process of its own still starts, and the last replies may be
+/// on their way when all connections are open.
+fn user_bytes(setup: &Setup, server: &Server) -> anyhow::Result<f64> {
+    let now = || anyhow::Ok(memory::now(&measure::processes(server.pid())?)?.user_bytes);
+    let started_at = Instant::now();
+    let (mut bytes, mut since) = (now()?, started_at);
+    while since.elapsed() < STANDS_STILL {
+        setup.place.interrupt.check()?;
+        ensure!(started_at.elapsed() < SETTLES, "its memory did not stand still for {SETTLES:?}");
+        thread::sleep(LOOK);
+        let earlier = std::mem::replace(&mut bytes, now()?);
+        if bytes != earlier {
+            since = Instant::now();
+        }
+    }
+    Ok(bytes as f64)
+}
+
+/// What a fresh server takes more, in bytes per connection, when `count` keep-alive connections have each
+/// made one request and then stay idle.
+fn bytes_per_idle(setup: &Setup, peer: Peer, count: usize) -> anyhow::Result<f64> {
+    let server = peer::start(peer, &setup.place)?;
+    let before = user_bytes(setup, &server)?;
+    let _held = generator::hold(&setup.place, &server, count)?;
+    Ok((user_bytes(setup, &server)? - before) / count as f64)
 }
 
 /// What was measured of several servers under the same load.
@@ -71,7 +116,7 @@ struct Measured {
 impl Measured {
     /// Starts the `peers`, and drives one at a time for `document`.
     fn of(setup: &Setup, document: &str, peers: &[Peer]) -> anyhow::Result<Self> {
-        let servers: Vec<Running> =
+        let servers: Vec<Server> =
             peers.iter().map(|&peer| peer::start(peer, &setup.place)).collect::<Result<_, _>>()?;
         let (mut cpu, mut throughput) = (Samples::new(), Samples::new());
         let indices: Vec<usize> = (0..peers.len()).collect();
@@ -143,7 +188,7 @@ pub(crate) fn server(
 ) -> anyhow::Result<()> {
     for (document, length) in DOCUMENTS {
         let floor = if length == 1 { Peer::Floor } else { Peer::Floor6k };
-        let peers = [floor, Peer::Pollux, Peer::Lighttpd, Peer::H2o, Peer::Nginx];
+        let peers = [floor, Peer::Pollux, LIGHTTPD, H2O, NGINX];
         let measured = Measured::of(setup, document, &peers)?;
         let title = format!("{length}-byte document, {CONNECTIONS} keep-alive");
         let (table, data) = measured.shown(title, &peers)?;
@@ -220,17 +265,17 @@ pub(crate) fn idle(
     setup.progress.set_message("memory of idle connections");
     let mut memory = Samples::new();
     // lighttpd takes no more connections than half of its descriptors: too few here.
-    for peer in [Peer::Pollux, Peer::Nginx, Peer::H2o] {
+    for peer in [Peer::Pollux, NGINX, H2O] {
         let rounds = if peer == Peer::Pollux { MEMORY_ROUNDS } else { 1 };
         for _ in 0..rounds {
-            let bytes = memory::bytes_per_idle(peer, &setup.place, IDLE)?;
+            let bytes = bytes_per_idle(setup, peer, IDLE)?;
             memory.entry(peer.name()).or_default().push(bytes);
         }
     }
 
     let quiet = peer::start(Peer::Pollux, &setup.place)?;
     let holding = peer::start(Peer::Pollux, &setup.place)?;
-    let pool = IdlePool::open(&setup.place, holding.address, IDLE)?;
+    let pool = generator::hold(&setup.place, &holding, IDLE)?;
     let mut cpu = Samples::new();
     let mut throughput = Samples::new();
     let document = DOCUMENTS[0].0;
@@ -277,21 +322,20 @@ pub(crate) fn generator(
 ) -> anyhow::Result<()> {
     let floor = peer::start(Peer::Floor, &setup.place)?;
     let cpu = setup.generator_cpu;
-    let seconds = format!("{}s", setup.duration.as_secs());
-    let closed: Vec<String> =
-        ["--connections", &CONNECTIONS.to_string(), "--duration", &seconds].map(Into::into).into();
+    let connections = CONNECTIONS.to_string();
+    let closed = ["--connections", &connections];
     let mut own = Samples::new();
     let mut saturation = Vec::new();
     interleave(setup.rounds, &["wrk", "pollux load"], |round, name| {
         let of = setup.rounds;
         setup.progress.set_message(format!("generators: round {}/{of} {name}", round + 1));
         let us_per_request = if name == "wrk" {
-            let run = wrk::run(floor.address, DOCUMENTS[0].0, CONNECTIONS, setup.duration, cpu)?;
+            let run = wrk_on(setup, &floor, DOCUMENTS[0].0)?;
             run.own_cpu_us / run.requests as f64
         } else {
-            let before = crate::usage::children_cpu_us()?;
-            let report = generator::load(&setup.place, floor.address, cpu, &closed)?;
-            let used = crate::usage::children_cpu_us()? - before;
+            let before = generator::own_cpu_us()?;
+            let report = generator::load(&setup.place, &floor, cpu, setup.duration, &closed)?;
+            let used = generator::own_cpu_us()? - before;
             saturation.push(report["reply_rate_rps"]["mean"].as_f64().context("no reply rate")?);
             used / report["requests"]["completed"].as_f64().context("no requests")?
         };
@@ -306,22 +350,14 @@ pub(crate) fn generator(
     ));
 
     let rate = middle(&saturation) / 2.0;
-    let open: Vec<String> = [
-        "--rate",
-        &format!("{rate:.0}"),
-        "--connections",
-        &CONNECTIONS.to_string(),
-        "--duration",
-        &seconds,
-    ]
-    .map(Into::into)
-    .into();
+    let whole = format!("{rate:.0}");
+    let open = ["--rate", &whole, "--connections", &connections];
     let mut lag = Vec::new();
     let mut reports = Vec::new();
     let mut invalid = 0;
     for round in 0..setup.rounds {
         setup.progress.set_message(format!("lag: round {}/{}", round + 1, setup.rounds));
-        let report = generator::load(&setup.place, floor.address, cpu, &open)?;
+        let report = generator::load(&setup.place, &floor, cpu, setup.duration, &open)?;
         lag.push(report["generator"]["lag_us"]["p99"].as_f64().context("no lag")?);
         invalid += u32::from(report["valid"] != true);
         reports.push(report);

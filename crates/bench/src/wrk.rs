@@ -1,11 +1,18 @@
 //! wrk as the neutral generator, so that no server is measured by its own house's tool.
 
+use crate::{
+    generator::{own_cpu_us, pinned},
+    peer::Place,
+};
 use anyhow::{Context, bail};
-use serde::Serialize;
-use std::{net::SocketAddr, process::Command, time::Duration};
+use pollux_lab::run::{process::Process, server::Server};
+use std::{ffi::OsString, time::Duration};
+
+/// How long it may take beside its load.
+const GRACE: Duration = Duration::from_secs(40);
 
 /// What one run of wrk did.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct WrkRun {
     /// Requests that were answered.
     pub(crate) requests: u64,
@@ -17,24 +24,25 @@ pub(crate) struct WrkRun {
 
 /// One thread, pinned to `cpu`, `connections` kept alive, closed loop.
 pub(crate) fn run(
-    address: SocketAddr,
+    place: &Place,
+    server: &Server,
     document: &str,
     connections: usize,
     duration: Duration,
     cpu: u32,
 ) -> anyhow::Result<WrkRun> {
-    let before = crate::usage::children_cpu_us()?;
-    let output = Command::new("taskset")
-        .args(["-c", &cpu.to_string(), "wrk", "-t1"])
-        .args(["-c", &connections.to_string()])
-        .args(["-d", &format!("{}s", duration.as_secs().max(1))])
-        .arg(format!("http://{address}/{document}"))
-        .output()
-        .context("cannot start wrk: run `scripts/setup peers`")?;
-    let own_cpu_us = crate::usage::children_cpu_us()? - before;
-    let text = String::from_utf8_lossy(&output.stdout);
-    if !output.status.success() {
-        bail!("wrk failed: {}{text}", String::from_utf8_lossy(&output.stderr));
+    let before = own_cpu_us()?;
+    let mut program = pinned(cpu, "wrk");
+    program.extend(["-t1", "-c"].map(OsString::from));
+    program.push(connections.to_string().into());
+    program.extend(["-d".into(), format!("{}s", duration.as_secs().max(1)).into()]);
+    program.push(format!("http://{}/{document}", server.address).into());
+    let mut process = Process::spawn("wrk", &program)?;
+    let (status, text) = process.output(duration + GRACE, &place.interrupt)?;
+    let own_cpu_us = own_cpu_us()? - before;
+    if !status.success() {
+        process.drain_stderr();
+        bail!("{}; `scripts/setup peers` installs it\n{text}", process.complaint("failed"));
     }
     if let Some(line) =
         text.lines().find(|line| line.contains("Socket errors") || line.contains("Non-2xx"))

@@ -69,6 +69,17 @@ pub fn cpu_time(pid: u32) -> anyhow::Result<CpuTime> {
     Ok(total)
 }
 
+/// The CPU time of those children of this process that have ended and were waited for, in nanoseconds; the
+/// kernel tells it in clock ticks (10 ms).
+///
+/// # Errors
+/// When /proc is not there.
+pub fn ended_children_ns() -> anyhow::Result<u64> {
+    let path = "/proc/self/stat";
+    let stat = fs::read_to_string(path).context(path)?;
+    reaped_children_ns(&stat).context(path)
+}
+
 /// The process `pid` and its descendants.
 ///
 /// # Errors
@@ -520,6 +531,15 @@ mod tests {
         busy.wait().unwrap();
         assert!(used.run_ns >= 5_000_000, "{used:?}");
         assert!(cpu_time(busy.id()).is_err(), "it is gone");
+    }
+
+    #[test]
+    fn what_an_ended_child_used_is_told() {
+        let before = ended_children_ns().unwrap();
+        let script = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
+        let status = std::process::Command::new("sh").args(["-c", script]).status().unwrap();
+        assert!(status.success());
+        assert!(ended_children_ns().unwrap() - before >= 10_000_000);
     }
 
     #[test]

@@ -152,12 +152,7 @@ impl Peer {
             Self::TrafficServer => "--version",
             _ => "-v",
         };
-        let Ok(output) = self.program().and_then(|p| Ok(Command::new(p).arg(flag).output()?))
-        else {
-            return "not found".into();
-        };
-        let text = [output.stdout, output.stderr].concat();
-        String::from_utf8_lossy(&text).lines().next().unwrap_or("").trim().to_owned()
+        self.program().map_or_else(|_| NOT_FOUND.into(), |program| version_line(&program, flag))
     }
 
     /// Writes its configuration.
@@ -180,6 +175,16 @@ impl Peer {
         }?;
         Ok(SetUp { program: arguments.program, environment: arguments.environment, port })
     }
+}
+
+/// What stands for the version of a program that cannot be started.
+const NOT_FOUND: &str = "not found";
+
+/// The first line that `program flag` prints, on either stream.
+pub fn version_line(program: &Path, flag: &str) -> String {
+    let Ok(output) = Command::new(program).arg(flag).output() else { return NOT_FOUND.into() };
+    let text = [output.stdout, output.stderr].concat();
+    String::from_utf8_lossy(&text).lines().next().unwrap_or("").trim().to_owned()
 }
 
 /// How a peer is started.

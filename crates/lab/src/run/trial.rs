@@ -254,7 +254,7 @@ impl Bench<'_> {
                 self.sleep_until(earlier.at + Duration::from_secs_f64(step.window_s))?;
             } else {
                 trial.raw.loaded = self.loaded(&server, before_load, earlier.at, step)?;
-                trial.raw.load = self.result_of(&mut generator, step.window_s)?;
+                trial.raw.load = result_of(&mut generator, step.window_s, self.interrupt)?;
             }
             generators.push(generator);
             let later = self.reading(&server, &counters)?;
@@ -272,7 +272,7 @@ impl Bench<'_> {
         }
         for ((generator, trial), step) in generators.iter_mut().zip(&mut *trials).zip(steps) {
             if trial.raw.load.is_null() {
-                trial.raw.load = self.result_of(generator, step.window_s)?;
+                trial.raw.load = result_of(generator, step.window_s, self.interrupt)?;
             }
         }
         drop(storm);
@@ -331,22 +331,6 @@ impl Bench<'_> {
             open.extend(statistics["connections"]["open"].as_u64());
         }
         Ok(open)
-    }
-
-    /// What the generator wrote at its end.
-    fn result_of(
-        &self,
-        generator: &mut Process,
-        window_s: f64,
-    ) -> anyhow::Result<serde_json::Value> {
-        let limit = Duration::from_secs_f64(window_s) + LOAD_GRACE;
-        let (status, text) = generator.output(limit, self.interrupt)?;
-        if !matches!(status.code(), Some(0 | EXIT_INVALID | EXIT_NOTHING)) {
-            generator.drain_stderr();
-            anyhow::bail!("{}", generator.complaint(&format!("failed ({status})")));
-        }
-        serde_json::from_str(&text)
-            .with_context(|| generator.complaint("did not write a JSON document"))
     }
 
     fn sleep_until(&self, instant: Instant) -> anyhow::Result<()> {
@@ -514,6 +498,26 @@ impl Bench<'_> {
 fn without_schedule(flags: &mut Flags) {
     flags.remove("burst");
     flags.remove("arrivals");
+}
+
+/// What `pollux load` wrote at its end, which is expected after `window_s` seconds of load: also where it was
+/// the bottleneck itself, or no request succeeded, for these are results like any other.
+///
+/// # Errors
+/// When it fails otherwise, does not end in time, or writes no JSON document; on Ctrl-C.
+pub fn result_of(
+    generator: &mut Process,
+    window_s: f64,
+    interrupt: &Interrupt,
+) -> anyhow::Result<serde_json::Value> {
+    let limit = Duration::from_secs_f64(window_s) + LOAD_GRACE;
+    let (status, text) = generator.output(limit, interrupt)?;
+    if !matches!(status.code(), Some(0 | EXIT_INVALID | EXIT_NOTHING)) {
+        generator.drain_stderr();
+        anyhow::bail!("{}", generator.complaint(&format!("failed ({status})")));
+    }
+    serde_json::from_str(&text)
+        .with_context(|| generator.complaint("did not write a JSON document"))
 }
 
 /// # Errors

@@ -70,7 +70,7 @@ impl Bench<'_> {
         program.push(format!("http://{}{}", server.address, site.path()).into());
         let mut process = Process::spawn("who has documents stored", &program)?;
         trial.commands.push(process.command().to_owned());
-        let told = self.result_of(&mut process, (EACH * number).as_secs_f64())?;
+        let told = result_of(&mut process, (EACH * number).as_secs_f64(), self.interrupt)?;
         let answered = &told["requests"]["completed"];
         anyhow::ensure!(answered == number, "of {number} requests {answered} were answered");
         Ok(())
