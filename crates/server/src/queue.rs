@@ -25,11 +25,46 @@ const LOOKS: (u32, Duration) = (100, Duration::from_millis(10));
 /// (net.core.somaxconn) is no larger by default.
 const QUEUE_MAX: u32 = 4096;
 
-/// How many connections wait at these listeners. At a stop so many are still taken in, and no more: under
-/// a steady stream of others a queue would never be found empty.
-pub(crate) fn waiting_at(listeners: &[OwnedFd]) -> u32 {
-    let of = |listener: &OwnedFd| sys::waiting_connections(listener.as_fd()).unwrap_or(QUEUE_MAX);
-    listeners.iter().map(of).fold(0, u32::saturating_add)
+/// Which of several listeners has its turn, and who is still taken in at a stop.
+///
+/// Each has its turn after the others: else who waits at the second would wait for as long as there is
+/// somebody at the first.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    next: usize,
+    /// Since a stop was heard: how many of those who waited then are still to be taken in, by listener.
+    left: Option<Vec<u32>>,
+}
+
+impl Turns {
+    /// The places of so many listeners, in the order in which to look at them now.
+    pub(crate) fn order(&self, count: usize) -> impl Iterator<Item = usize> + use<> {
+        let next = self.next;
+        (0..count).map(move |place| (next + place) % count)
+    }
+
+    /// A stop was heard: who waits at the listeners when this is first called is still taken in, and
+    /// nobody else. Under a steady stream of others a queue would never be found empty.
+    pub(crate) fn stop(&mut self, listeners: &[OwnedFd]) {
+        self.left.get_or_insert_with(|| listeners.iter().map(waiting_at).collect());
+    }
+
+    /// Whether one more of those who wait at this place may be taken in.
+    pub(crate) fn may_take(&self, place: usize) -> bool {
+        self.left.as_ref().is_none_or(|left| left[place] > 0)
+    }
+
+    /// One was taken in, whom [`Turns::may_take`] has allowed.
+    pub(crate) fn took(&mut self, place: usize) {
+        self.next = place + 1;
+        if let Some(left) = &mut self.left {
+            left[place] -= 1;
+        }
+    }
+}
+
+fn waiting_at(listener: &OwnedFd) -> u32 {
+    sys::waiting_connections(listener.as_fd()).unwrap_or(QUEUE_MAX)
 }
 
 /// The queues of all units.
@@ -166,14 +201,14 @@ mod tests {
     fn the_kernel_tells_how_many_wait() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let listeners = [OwnedFd::from(listener)];
-        assert_eq!(waiting_at(&listeners), 0);
+        let listener = OwnedFd::from(listener);
+        assert_eq!(waiting_at(&listener), 0);
         let _clients = [(); 3].map(|()| TcpStream::connect(address).unwrap());
-        assert_eq!(waiting_at(&listeners), 3);
-        drop(sys::accept(listeners[0].as_fd()).unwrap());
-        assert_eq!(waiting_at(&listeners), 2);
+        assert_eq!(waiting_at(&listener), 3);
+        drop(sys::accept(listener.as_fd()).unwrap());
+        assert_eq!(waiting_at(&listener), 2);
         let directory = tempfile::tempdir().unwrap();
         let unix = listener::unix(&directory.path().join("s"), 16).unwrap();
-        assert_eq!(waiting_at(&[unix]), QUEUE_MAX);
+        assert_eq!(waiting_at(&unix), QUEUE_MAX);
     }
 }

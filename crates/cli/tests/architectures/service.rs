@@ -1,13 +1,17 @@
 //! What all of them do alike.
 
 use crate::{ALL, CONCURRENT, LAST, content, in_each, serve, site, stop, tree};
-use pollux_testkit::{http::Client, serve::describe};
+use pollux_testkit::{
+    http::Client,
+    serve::{Serve, describe},
+};
 use rustix::process::Signal;
 use std::{
     fs,
     io::{Read, Write},
     net::{Shutdown, TcpStream},
     os::unix::net::UnixStream,
+    path::Path,
     thread,
     time::{Duration, Instant},
 };
@@ -210,6 +214,68 @@ fn a_stop_ends_what_is_in_flight_and_takes_in_nobody() {
         let (status, last) = server.wait();
         assert!(status.success(), "{architecture}: {}", describe(status));
         assert_eq!(last["connections"]["open"], 0, "{architecture}: {last}");
+    });
+}
+
+/// Those that block, with room for one connection at a time, and two listeners; the second one's address.
+fn serve_one_at_a_time(directory: &Path, architecture: &str) -> (Serve, String) {
+    let limit = match architecture {
+        "preforked" | "prethreaded" => "--pool",
+        _ => "--max-connections",
+    };
+    let arguments = ["--listen", "127.0.0.1:0", "--grace", "60s", limit, "1"];
+    let server = serve(directory, architecture, &arguments);
+    let second = server.listening()["addresses"][1].as_str().unwrap().to_owned();
+    (server, second)
+}
+
+const BLOCKING: [&str; 5] = ["iterative", "forking", "preforked", "threaded", "prethreaded"];
+
+/// Who waits at the second listener is not kept waiting for as long as somebody waits at the first.
+#[test]
+fn each_of_several_listeners_has_its_turn() {
+    let site = site(0);
+    in_each(&BLOCKING, |architecture| {
+        let (server, second) = serve_one_at_a_time(site.path(), architecture);
+        let mut held = server.client();
+        assert_eq!(held.get("/").text(), "hello");
+        // Each of them would keep whoever serves it: they ask for nothing.
+        let silent = [(); 3].map(|()| server.client());
+        let mut other = Client::connect(&*second);
+        other.send(LAST);
+        drop(held);
+        assert_eq!(other.reply().text(), "hello", "{architecture}");
+        drop(silent);
+        stop(server);
+    });
+}
+
+/// Who comes to one listener after the stop takes nobody's place who waited at another.
+#[test]
+fn a_stop_takes_in_who_waited_at_each_listener() {
+    let site = site(LARGE);
+    in_each(&BLOCKING, |architecture| {
+        let (mut server, second) = serve_one_at_a_time(site.path(), architecture);
+        let mut held = server.client();
+        assert_eq!(held.get("/").text(), "hello");
+        let mut busy = server.client();
+        busy.send("GET /large HTTP/1.1\r\nHost: test\r\n\r\n");
+        let mut others = [(); 3].map(|()| Client::connect(&*second));
+        others.iter_mut().for_each(|other| other.send(LAST));
+        // Whom it holds is idle: that one is closed, and the queues are looked at.
+        server.signal(Signal::TERM);
+        busy.socket().read_exact(&mut [0; 100]).unwrap();
+        let mut late = [(); 3].map(|()| server.client());
+        late.iter_mut().for_each(|late| late.send(LAST));
+        drop(busy);
+        for other in &mut others {
+            assert_eq!(other.reply().text(), "hello", "{architecture}");
+        }
+        for late in &mut late {
+            assert!(late.read_to_the_end().is_empty(), "{architecture}: a late one");
+        }
+        let (status, _) = server.wait();
+        assert!(status.success(), "{architecture}: {}", describe(status));
     });
 }
 

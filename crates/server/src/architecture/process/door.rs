@@ -4,7 +4,7 @@ use super::super::Plan;
 use crate::{
     board::{Board, Seat},
     engine::{Refusal, blocking::RETRY},
-    queue::waiting_at,
+    queue::Turns,
     statistics::Statistics,
 };
 use pollux_sys::{self as sys, Counters};
@@ -36,8 +36,7 @@ pub(super) struct Door {
     is_full: bool,
     given_up: Vec<RawFd>,
     has_said: bool,
-    /// Since a stop was asked for: how many of those who waited then are still to be taken in.
-    left: Option<u32>,
+    turns: Turns,
     /// All who waited when a stop was asked for are in.
     is_shut: bool,
 }
@@ -56,7 +55,7 @@ impl Door {
             is_full: false,
             given_up: Vec::new(),
             has_said: false,
-            left: None,
+            turns: Turns::default(),
             is_shut: false,
         })
     }
@@ -93,18 +92,17 @@ impl Door {
         }
         let sockets = plan.queues.of(0).sockets;
         let is_stopping = plan.board.stop_at_ms().is_some();
-        if is_stopping && *self.left.get_or_insert_with(|| waiting_at(sockets)) == 0 {
-            self.is_shut = true;
-            return None;
+        if is_stopping {
+            self.turns.stop(sockets);
         }
-        for socket in sockets {
-            let fd = socket.as_raw_fd();
-            if self.given_up.contains(&fd) {
+        for place in self.turns.order(sockets.len()) {
+            let fd = sockets[place].as_raw_fd();
+            if !self.turns.may_take(place) || self.given_up.contains(&fd) {
                 continue;
             }
-            let error = match sys::accept(socket.as_fd()) {
+            let error = match sys::accept(sockets[place].as_fd()) {
                 Ok(connection) => {
-                    self.left = self.left.map(|left| left - 1);
+                    self.turns.took(place);
                     return self.next.take().map(|seat| (connection, seat));
                 }
                 Err(error) => error,

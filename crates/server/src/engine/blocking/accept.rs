@@ -12,7 +12,7 @@ use crate::{
     clock::ticks,
     config::Accepting,
     engine::{FailedWaits, Refusal, links::Links as _},
-    queue::{Queue, shut_down, waiting_at},
+    queue::{Queue, Turns, shut_down},
 };
 use libc::{EPOLLEXCLUSIVE, EPOLLIN, POLLIN};
 use pollux_sys::{self as sys, EpollEvent, EpollOp};
@@ -39,22 +39,13 @@ pub(super) struct Acceptor {
     pauses: u64,
     has_said: bool,
     has_said_forbidden: bool,
-    /// Since a stop was heard: how many of those who waited then are still to be taken in.
-    left: Option<u32>,
+    turns: Turns,
 }
 
 impl Acceptor {
     /// How often accepting was paused.
     pub(super) fn pauses(&self) -> u64 {
         self.pauses
-    }
-
-    /// Whether one more of those who waited when a stop was heard may be taken in.
-    fn takes_one_more(&mut self, listeners: &[OwnedFd]) -> bool {
-        let left = self.left.get_or_insert_with(|| waiting_at(listeners));
-        let is_one = *left > 0;
-        *left = left.saturating_sub(1);
-        is_one
     }
 }
 
@@ -118,19 +109,28 @@ impl<A: Application> Blocking<A> {
             if self.is_over() {
                 return Ok(None);
             }
-            if self.local.is_stopping && !self.acceptor.takes_one_more(listeners) {
-                return Ok(None);
-            }
-            for listener in listeners {
-                if let Some(socket) = self.accept_from(listener) {
-                    return Ok(Some(socket));
-                }
-            }
-            if self.local.is_stopping {
-                return Ok(None);
+            let found = self.accept_in_turn(listeners);
+            if found.is_some() || self.local.is_stopping {
+                return Ok(found);
             }
             self.wait_for_listeners(listeners)?;
         }
+    }
+
+    /// Takes in somebody who waits; at a stop only of those who waited when it was heard.
+    fn accept_in_turn(&mut self, listeners: &[OwnedFd]) -> Option<OwnedFd> {
+        if self.local.is_stopping {
+            self.acceptor.turns.stop(listeners);
+        }
+        for place in self.acceptor.turns.order(listeners.len()) {
+            if self.acceptor.turns.may_take(place)
+                && let Some(socket) = self.accept_from(&listeners[place])
+            {
+                self.acceptor.turns.took(place);
+                return Some(socket);
+            }
+        }
+        None
     }
 
     /// Blocks in accept(2). A stop makes the listeners such that nobody blocks any more.
@@ -150,13 +150,10 @@ impl<A: Application> Blocking<A> {
                 self.wait_until(&[], None);
                 continue;
             }
-            if self.local.is_stopping && !self.acceptor.takes_one_more(listeners) {
-                return None;
-            }
             self.perform();
             self.show();
             // There is one: else it would have to wait for one of several.
-            let found = listeners.iter().find_map(|listener| self.accept_from(listener));
+            let found = self.accept_in_turn(listeners);
             self.waits += 1;
             self.local.clock.update();
             if found.is_some() || self.local.is_stopping {
