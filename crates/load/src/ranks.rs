@@ -113,12 +113,17 @@ fn find(choice: &Choice) -> Result<Option<Launcher>> {
     }
 }
 
-/// Finds the other ranks of this run, if a launcher started several. `task` must be the same on all.
+/// Finds the other ranks of this run, if a launcher started several. What `task` says, which is asked
+/// only then, must be the same on all.
 ///
 /// # Errors
 /// A launcher was found and cannot be used; the ranks do not find each other; they were not started
 /// alike. Nothing is tried instead.
-pub fn join(choice: &Choice, task: String, stop: &Arc<AtomicBool>) -> Result<Option<Ranks>> {
+pub fn join(
+    choice: &Choice,
+    task: impl FnOnce() -> String,
+    stop: &Arc<AtomicBool>,
+) -> Result<Option<Ranks>> {
     let Some(launcher) = find(choice)? else { return Ok(None) };
     let guard = Guard::settle(stop)?;
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -137,7 +142,7 @@ pub fn join(choice: &Choice, task: String, stop: &Arc<AtomicBool>) -> Result<Opt
         host: host.clone(),
         pid: std::process::id(),
         version: env!("CARGO_PKG_VERSION").into(),
-        task,
+        task: task(),
     };
     let side = match listener {
         Some(listener) => Side::Leader(Leader::new(&listener, launcher.size, me, stop)?),

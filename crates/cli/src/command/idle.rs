@@ -114,7 +114,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         cpus: args.pin,
     };
     let stop = load::stop_on_signals()?;
-    let task = format!("idle {:?} {:?}", plan.config, plan.destination);
+    let task = || format!("idle {:?} {:?}", plan.config, plan.destination);
     let ranks = ranks::join(&args.ranks, task, &stop)?;
     let started_at = Instant::now();
     let on_held = |report| {

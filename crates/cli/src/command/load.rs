@@ -420,7 +420,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         Err(error) => return Ok(usage_error(&error)),
     };
     let stop = pollux_load::stop_on_signals()?;
-    let mut ranks = ranks::join(&args.ranks, ranks::task(&config), &stop)?;
+    let mut ranks = ranks::join(&args.ranks, || ranks::task(&config), &stop)?;
     let reports = ranks.as_ref().is_none_or(Ranks::is_first);
     // Made before the run, so that a path that cannot be written costs no run.
     let log = match &config.hdr {
