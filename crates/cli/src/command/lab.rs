@@ -50,7 +50,7 @@ enum Subcommand {
     /// Render the report of a result directory again from its result.json; of several, one page over
     /// all of them, paper by paper
     #[command(after_help = "Examples:
-  pollux lab report results/idle-2026-11-21-1200
+  pollux lab report results/idle-20261121-120000
   pollux lab report docs/runs/*/ --out docs     papers.html and papers.md")]
     Report {
         /// The result directories
@@ -75,7 +75,7 @@ enum Subcommand {
     },
     /// Keep a run for others: raw data compressed, figures, a page that a forge shows
     #[command(after_help = "Example:
-  pollux lab archive results/idle-2026-11-21-1200 docs/runs/2026-11-21-idle
+  pollux lab archive results/idle-20261121-120000 docs/runs/2026-11-21-idle
 
 The report is left out: `pollux lab report` renders it again from what is kept.")]
     Archive {
