@@ -1,8 +1,8 @@
 //! Two results of one experiment, cell by cell: two kernels, two machines, two builds.
 //!
 //! Blocks of two runs are no pairs, so each cell is compared by Welch's test of the logarithms
-//! ([`crate::statistics::welch`]); where a value is 0, by that of their difference. Many cells are compared at once: what counts as changed is adjusted
-//! for that ([`crate::statistics::holm`]).
+//! ([`crate::statistics::welch`]); where a value is 0, by that of their difference. Many cells are
+//! compared at once: what counts as changed is adjusted for that ([`crate::statistics::holm`]).
 
 use crate::{
     metric,

@@ -112,8 +112,9 @@ fn make(kernel: &Kernel, folder: &Path, defines: &[String]) -> anyhow::Result<Co
     Ok(make)
 }
 
-/// `make` in another file system, which sees `folder` as [`IN_ROOT`] (objtool wants /proc). Its mounts are seen by itself
-/// alone and go with it. A user who is not root is made so in a namespace, for that.
+/// `make` in another file system, which sees `folder` as [`IN_ROOT`] (objtool wants /proc). Its
+/// mounts are seen by itself alone and go with it. A user who is not root is made so in a namespace,
+/// for that.
 fn make_in_root(root: &Path, folder: &Path) -> anyhow::Result<Command> {
     const ENTER: &str = "mount --rbind /dev \"$1/dev\" && mount --rbind /proc \"$1/proc\" && \
         mount --bind \"$2\" \"$1$3\" && root=$1 && shift 3 && exec chroot \"$root\" \"$@\"";

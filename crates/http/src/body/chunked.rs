@@ -2,7 +2,8 @@
 //!
 //! Every line ends in CRLF and nothing else; a size has 1 to 16 hexadecimal digits; extensions must
 //! follow their grammar and are ignored; trailer fields must follow theirs and are dropped (they
-//! may be, §7.1.2) or kept apart from the header's. Leniency here is how a chunk of one recipient hides a request of another.
+//! may be, §7.1.2) or kept apart from the header's. Leniency here is how a chunk of one recipient
+//! hides a request of another.
 
 use super::Step;
 use crate::{

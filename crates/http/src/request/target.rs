@@ -22,7 +22,8 @@ pub enum Target<'b> {
 
 impl<'b> Target<'b> {
     /// Understands `target`, which holds only characters of the class TARGET and is not empty, and
-    /// whose first `?` is at `query_at`. Returns also the authority of an absolute-form target, which overrides `Host` (§3.2.2).
+    /// whose first `?` is at `query_at`. Returns also the authority of an absolute-form target, which
+    /// overrides `Host` (§3.2.2).
     #[inline]
     pub(super) fn parse(
         method: Method<'_>,

@@ -1,10 +1,12 @@
 //! The blocking engine: one connection at a time, from its first octet to its end.
 //!
 //! It blocks in ppoll(2) over the few descriptors that the connection may wait for: the client, the
-//! bell that tells of a stop, and the links that the application has dialled. For a client that sends
-//! one request after the other it blocks in recv(2) itself, which is one call less (`brisk.rs`). So a slow client costs
+//! bell that tells of a stop, and the links that the application has dialled. So a slow client costs
 //! whoever runs the engine its time, but no longer than the timeouts allow; that is what the
 //! architectures that use it have in common, and what the event engine is without.
+//!
+//! For a client that sends one request after the other it blocks in recv(2) itself, which is one call
+//! less (`brisk.rs`).
 
 mod accept;
 mod brisk;

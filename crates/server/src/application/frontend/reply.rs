@@ -81,8 +81,8 @@ impl Reply {
         Ok(())
     }
 
-    /// Writes the head, `lines` among its fields. `may_keep` says that the connection need not be closed for the request's
-    /// sake.
+    /// Writes the head, `lines` among its fields. `may_keep` says that the connection need not be
+    /// closed for the request's sake.
     ///
     /// # Errors
     /// As [`Named::of`]; then nothing is written.
