@@ -1,57 +1,21 @@
 //! Outgoing TCP connections: socket, bind to a source, connect.
 
-use super::{Call, check, count};
+use super::{Call, check, count, socket::FLAGS};
+use rustix::net::{self, AddressFamily, SocketType, sockopt};
 use std::{
-    io, mem,
+    io,
     net::{IpAddr, SocketAddr},
-    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
+    time::Duration,
 };
 
-/// A socket address in the kernel's form, made once and used for many connections.
+/// The address of a socket, of either family.
 #[derive(Clone, Copy)]
-pub struct Address {
-    storage: libc::sockaddr_storage,
-    len: libc::socklen_t,
-}
-
-impl Address {
-    /// The address family: AF_INET or AF_INET6.
-    pub fn family(&self) -> libc::c_int {
-        libc::c_int::from(self.storage.ss_family)
-    }
-}
+pub struct Address(SocketAddr);
 
 impl From<SocketAddr> for Address {
     fn from(address: SocketAddr) -> Self {
-        // SAFETY: all-zero is a valid sockaddr_storage.
-        let mut storage: libc::sockaddr_storage = unsafe { mem::zeroed() };
-        let place = (&raw mut storage).cast::<u8>();
-        let len = match address {
-            SocketAddr::V4(v4) => {
-                let raw = libc::sockaddr_in {
-                    sin_family: libc::AF_INET as libc::sa_family_t,
-                    sin_port: v4.port().to_be(),
-                    sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(v4.ip().octets()) },
-                    sin_zero: [0; 8],
-                };
-                // SAFETY: sockaddr_storage is large enough and aligned for every address family.
-                unsafe { place.cast::<libc::sockaddr_in>().write(raw) };
-                mem::size_of::<libc::sockaddr_in>()
-            }
-            SocketAddr::V6(v6) => {
-                let raw = libc::sockaddr_in6 {
-                    sin6_family: libc::AF_INET6 as libc::sa_family_t,
-                    sin6_port: v6.port().to_be(),
-                    sin6_flowinfo: v6.flowinfo(),
-                    sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
-                    sin6_scope_id: v6.scope_id(),
-                };
-                // SAFETY: as above.
-                unsafe { place.cast::<libc::sockaddr_in6>().write(raw) };
-                mem::size_of::<libc::sockaddr_in6>()
-            }
-        };
-        Self { storage, len: len as libc::socklen_t }
+        Self(address)
     }
 }
 
@@ -65,26 +29,18 @@ impl From<IpAddr> for Address {
 /// socket(2): TCP, non-blocking, close-on-exec, of the family of `destination`.
 #[inline]
 pub fn tcp_socket(destination: &Address) -> io::Result<OwnedFd> {
-    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-    // SAFETY: takes no pointer; a descriptor it returns is new and ours.
-    count(Call::Socket, || unsafe {
-        check(libc::socket(destination.family(), kind, 0)).map(|fd| OwnedFd::from_raw_fd(fd))
-    })
+    let family = match destination.0 {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    Ok(count(Call::Socket, || net::socket_with(family, SocketType::STREAM, FLAGS, None))?)
 }
 
 /// connect(2). On a non-blocking socket EINPROGRESS is the rule: the handshake goes on, and a
 /// send tells (EAGAIN while it does).
 #[inline]
 pub fn connect(socket: BorrowedFd<'_>, destination: &Address) -> io::Result<()> {
-    // SAFETY: the kernel reads `len` bytes of the storage, which `From` has initialised.
-    count(Call::Connect, || unsafe {
-        check(libc::connect(
-            socket.as_raw_fd(),
-            (&raw const destination.storage).cast(),
-            destination.len,
-        ))
-        .map(drop)
-    })
+    Ok(count(Call::Connect, || net::connect(socket, &destination.0))?)
 }
 
 /// bind(2) to the source address of a connection to come. The port is left to connect(2)
@@ -92,57 +48,30 @@ pub fn connect(socket: BorrowedFd<'_>, destination: &Address) -> io::Result<()> 
 /// destination and not per source.
 #[inline]
 pub fn bind_source(socket: BorrowedFd<'_>, source: &Address) -> io::Result<()> {
-    set_socket_option(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1i32)?;
-    // SAFETY: the kernel reads `len` bytes of the storage, which `From` has initialised.
-    count(Call::Bind, || unsafe {
-        check(libc::bind(socket.as_raw_fd(), (&raw const source.storage).cast(), source.len))
-            .map(drop)
-    })
+    let on: libc::c_int = 1;
+    // SAFETY: the kernel reads one int, `on`.
+    count(Call::Setsockopt, || unsafe {
+        check(libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_BIND_ADDRESS_NO_PORT,
+            (&raw const on).cast(),
+            size_of_val(&on) as libc::socklen_t,
+        ))
+    })?;
+    Ok(count(Call::Bind, || net::bind(socket, &source.0))?)
 }
 
 /// SO_LINGER with time 0: the close sends a reset and leaves no TIME_WAIT behind.
 #[inline]
 pub fn reset_on_close(socket: BorrowedFd<'_>) -> io::Result<()> {
-    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
-    set_socket_option(socket, libc::SOL_SOCKET, libc::SO_LINGER, linger)
-}
-
-/// setsockopt(2) with a plain value.
-#[inline]
-pub(super) fn set_socket_option<T: Copy>(
-    socket: BorrowedFd<'_>,
-    level: libc::c_int,
-    name: libc::c_int,
-    value: T,
-) -> io::Result<()> {
-    // SAFETY: the kernel reads `size_of::<T>()` bytes of `value`.
-    count(Call::Setsockopt, || unsafe {
-        check(libc::setsockopt(
-            socket.as_raw_fd(),
-            level,
-            name,
-            (&raw const value).cast(),
-            mem::size_of::<T>() as libc::socklen_t,
-        ))
-        .map(drop)
-    })
+    let set = || sockopt::set_socket_linger(socket, Some(Duration::ZERO));
+    Ok(count(Call::Setsockopt, set)?)
 }
 
 /// Takes the pending error of a socket (SO_ERROR), such as why a connect failed.
 pub fn take_socket_error(socket: BorrowedFd<'_>) -> io::Result<()> {
-    let mut error: libc::c_int = 0;
-    let mut len = mem::size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes into `error`.
-    count(Call::Getsockopt, || unsafe {
-        check(libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_ERROR,
-            (&raw mut error).cast(),
-            &mut len,
-        ))
-    })?;
-    if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
+    Ok(count(Call::Getsockopt, || sockopt::socket_error(socket))??)
 }
 
 #[cfg(test)]

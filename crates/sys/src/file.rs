@@ -1,33 +1,33 @@
 //! Descriptors of any kind: read, write, close, eventfd, sendfile.
 
-use super::{Call, check, check_len, count};
+use super::{Call, count};
+use rustix::{
+    event::EventfdFlags,
+    pipe::{PipeFlags, pipe_with},
+};
 use std::{
     io,
     mem::MaybeUninit,
-    os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd},
+    os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd},
 };
 
 /// read(2).
 #[inline]
 pub fn read(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
-    // SAFETY: the kernel writes at most `buffer.len()` bytes into `buffer`.
-    count(Call::Read, || unsafe {
-        check_len(libc::read(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()))
-    })
+    Ok(count(Call::Read, || rustix::io::read(fd, buffer))?)
 }
 
 /// write(2).
 #[inline]
 pub fn write(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
-    // SAFETY: the kernel reads at most `bytes.len()` bytes from `bytes`.
-    count(Call::Write, || unsafe {
-        check_len(libc::write(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len()))
-    })
+    Ok(count(Call::Write, || rustix::io::write(fd, bytes))?)
 }
 
 /// write(2) as a signal handler may do it (signal-safety(7)): errno is left as it was, since the
 /// code that was interrupted may be about to read it. Not counted: a thread-local of a library that
 /// was loaded at run time may be allocated at its first use. What comes of it is not told.
+///
+/// Not rustix's: whether that touches errno depends on the features that the whole program gives it.
 #[inline]
 pub fn write_from_handler(fd: BorrowedFd<'_>, bytes: &[u8]) {
     // SAFETY: errno's place belongs to this thread and is valid for its whole life.
@@ -44,9 +44,7 @@ pub fn write_from_handler(fd: BorrowedFd<'_>, bytes: &[u8]) {
 #[inline]
 pub fn close(fd: OwnedFd) {
     // SAFETY: the descriptor is owned, so nobody else uses its number.
-    count(Call::Close, || unsafe {
-        libc::close(fd.into_raw_fd());
-    });
+    count(Call::Close, || unsafe { rustix::io::close(fd.into_raw_fd()) });
 }
 
 /// Whether the number `fd` is an open descriptor (fcntl(2), F_GETFD).
@@ -73,21 +71,13 @@ fn file_type(fd: RawFd) -> Option<libc::mode_t> {
 
 /// eventfd(2), non-blocking, close-on-exec, counter 0.
 pub fn eventfd() -> io::Result<OwnedFd> {
-    // SAFETY: takes no pointer; a descriptor it returns is new and ours.
-    count(Call::Eventfd, || unsafe {
-        check(libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC))
-            .map(|fd| OwnedFd::from_raw_fd(fd))
-    })
+    let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
+    Ok(count(Call::Eventfd, || rustix::event::eventfd(0, flags))?)
 }
 
 /// pipe2(2), non-blocking, close-on-exec: the end to read, the end to write.
 pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
-    let mut ends = [0; 2];
-    // SAFETY: the kernel writes two descriptors into `ends`; they are new and ours.
-    count(Call::Pipe, || unsafe {
-        check(libc::pipe2(ends.as_mut_ptr(), libc::O_NONBLOCK | libc::O_CLOEXEC))
-            .map(|_| (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])))
-    })
+    Ok(count(Call::Pipe, || pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC))?)
 }
 
 /// sendfile(2) from `file` at `*offset`, which moves by what was sent.
@@ -98,11 +88,5 @@ pub fn sendfile(
     offset: &mut u64,
     len: usize,
 ) -> io::Result<usize> {
-    let mut position = *offset as libc::off64_t;
-    // SAFETY: `position` lives through the call.
-    let sent = count(Call::Sendfile, || unsafe {
-        check_len(libc::sendfile64(socket.as_raw_fd(), file.as_raw_fd(), &mut position, len))
-    })?;
-    *offset = position as u64;
-    Ok(sent)
+    Ok(count(Call::Sendfile, || rustix::fs::sendfile(socket, file, Some(offset), len))?)
 }

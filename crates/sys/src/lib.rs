@@ -62,9 +62,3 @@ fn check(returned: libc::c_int) -> io::Result<libc::c_int> {
 fn check_len(returned: libc::ssize_t) -> io::Result<usize> {
     if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(returned as usize) }
 }
-
-/// [`check_len`] for syscall(2), which returns a long whatever the call does.
-#[inline]
-fn check_long(returned: libc::c_long) -> io::Result<usize> {
-    if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(returned as usize) }
-}

@@ -1,122 +1,84 @@
 //! Sockets on the request path: accept, recv, send.
+//!
+//! By rustix, whose system calls are inline: in a process with threads the C library's recv(), send()
+//! and their like are points of cancellation (pthreads(7)), which each call pays for; nobody is
+//! cancelled here.
 
-use super::{Call, check, check_len, check_long, connect::set_socket_option, count};
+use super::{Call, check, count};
+use rustix::net::{
+    self, AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags,
+    SocketType, sockopt,
+};
 use std::{
     io::{self, IoSlice},
-    mem,
-    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
-    ptr,
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd},
     time::Duration,
 };
+
+/// Non-blocking and close-on-exec.
+pub(super) const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
 
 /// accept4(2), non-blocking and close-on-exec, without the peer's address.
 #[inline]
 pub fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    // SAFETY: null address pointers are allowed; a descriptor it returns is new and ours.
-    count(Call::Accept, || unsafe {
-        check(libc::accept4(
-            listener.as_raw_fd(),
-            std::ptr::null_mut(),
-            std::ptr::null_mut(),
-            libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC,
-        ))
-        .map(|fd| OwnedFd::from_raw_fd(fd))
-    })
+    Ok(count(Call::Accept, || net::accept_with(listener, FLAGS))?)
 }
 
 /// recv(2), by its system call recvfrom(2).
-///
-/// In a process with threads the C library's recv(), send() and epoll_wait() are points of
-/// cancellation (pthreads(7)), which each call pays for; nobody is cancelled here.
 #[inline]
 pub fn recv(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
-    recv_with(socket, buffer, 0)
+    recv_with(socket, buffer, RecvFlags::empty())
 }
 
 /// [`recv`] with MSG_DONTWAIT: never waits, also on a socket that is blocking.
 #[inline]
 pub fn recv_now(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
-    recv_with(socket, buffer, libc::MSG_DONTWAIT)
+    recv_with(socket, buffer, RecvFlags::DONTWAIT)
 }
 
 #[inline]
-fn recv_with(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: libc::c_int) -> io::Result<usize> {
-    let (no_address, no_length) = (ptr::null_mut::<u8>(), ptr::null_mut::<u8>());
-    // SAFETY: the kernel writes at most `buffer.len()` bytes into `buffer`, and no address.
-    count(Call::Recv, || unsafe {
-        check_long(libc::syscall(
-            libc::SYS_recvfrom,
-            socket.as_raw_fd(),
-            buffer.as_mut_ptr(),
-            buffer.len(),
-            flags,
-            no_address,
-            no_length,
-        ))
-    })
+fn recv_with(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: RecvFlags) -> io::Result<usize> {
+    // The two lengths of the answer differ with MSG_TRUNC alone.
+    Ok(count(Call::Recv, || net::recv(socket, buffer, flags))?.0)
 }
 
 /// send(2), by its system call sendto(2), with MSG_NOSIGNAL; `more` adds MSG_MORE: hold a partial
 /// segment back, more follows.
 #[inline]
 pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], more: bool) -> io::Result<usize> {
-    send_with(socket, bytes, if more { libc::MSG_MORE } else { 0 })
+    send_with(socket, bytes, if more { SendFlags::MORE } else { SendFlags::empty() })
 }
 
 /// [`send`] with MSG_DONTWAIT: never waits, also on a socket that is blocking.
 #[inline]
 pub fn send_now(socket: BorrowedFd<'_>, bytes: &[u8], more: bool) -> io::Result<usize> {
-    send_with(socket, bytes, libc::MSG_DONTWAIT | if more { libc::MSG_MORE } else { 0 })
+    let more = if more { SendFlags::MORE } else { SendFlags::empty() };
+    send_with(socket, bytes, SendFlags::DONTWAIT | more)
 }
 
 #[inline]
-fn send_with(socket: BorrowedFd<'_>, bytes: &[u8], flags: libc::c_int) -> io::Result<usize> {
-    // SAFETY: the kernel reads at most `bytes.len()` bytes from `bytes`, and no address.
-    count(Call::Send, || unsafe {
-        check_long(libc::syscall(
-            libc::SYS_sendto,
-            socket.as_raw_fd(),
-            bytes.as_ptr(),
-            bytes.len(),
-            flags | libc::MSG_NOSIGNAL,
-            ptr::null::<u8>(),
-            0usize,
-        ))
-    })
+fn send_with(socket: BorrowedFd<'_>, bytes: &[u8], flags: SendFlags) -> io::Result<usize> {
+    Ok(count(Call::Send, || net::send(socket, bytes, flags | SendFlags::NOSIGNAL))?)
 }
 
 /// sendmsg(2) of two slices one after the other, with MSG_NOSIGNAL and MSG_DONTWAIT.
 #[inline]
 pub fn send_two(socket: BorrowedFd<'_>, first: &[u8], second: &[u8]) -> io::Result<usize> {
-    let mut slices = [IoSlice::new(first), IoSlice::new(second)];
-    // SAFETY: all-zero is a valid msghdr.
-    let mut message: libc::msghdr = unsafe { mem::zeroed() };
-    // `IoSlice` has the layout of iovec (std's documentation).
-    message.msg_iov = slices.as_mut_ptr().cast();
-    message.msg_iovlen = slices.len() as _;
-    // SAFETY: the kernel only reads the message, the slices and their bytes, which all live
-    // through the call.
-    count(Call::Sendmsg, || unsafe {
-        check_len(libc::sendmsg(
-            socket.as_raw_fd(),
-            &message,
-            libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT,
-        ))
-    })
+    let slices = [IoSlice::new(first), IoSlice::new(second)];
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    let mut nothing = SendAncillaryBuffer::default();
+    Ok(count(Call::Sendmsg, || net::sendmsg(socket, &slices, &mut nothing, flags))?)
 }
 
 /// shutdown(2) with SHUT_WR: the peer sees the end of the stream, and may go on sending.
 pub fn shutdown_write(socket: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: takes no pointer.
-    count(Call::Shutdown, || unsafe {
-        check(libc::shutdown(socket.as_raw_fd(), libc::SHUT_WR)).map(drop)
-    })
+    Ok(count(Call::Shutdown, || net::shutdown(socket, Shutdown::Write))?)
 }
 
 /// TCP_CORK: while it is on, only full segments leave; turning it off sends the rest.
 #[inline]
 pub fn set_cork(socket: BorrowedFd<'_>, on: bool) -> io::Result<()> {
-    set_socket_option(socket, libc::IPPROTO_TCP, libc::TCP_CORK, libc::c_int::from(on))
+    Ok(count(Call::Setsockopt, || sockopt::set_tcp_cork(socket, on))?)
 }
 
 /// O_NONBLOCK of a socket, by ioctl(2) with FIONBIO, which takes one call where fcntl(2) takes two.
@@ -124,11 +86,7 @@ pub fn set_cork(socket: BorrowedFd<'_>, on: bool) -> io::Result<()> {
 /// # Errors
 /// What ioctl(2) said.
 pub fn set_nonblocking(socket: BorrowedFd<'_>, on: bool) -> io::Result<()> {
-    let mut value = libc::c_int::from(on);
-    // SAFETY: the kernel reads an int.
-    count(Call::Ioctl, || unsafe {
-        check(libc::ioctl(socket.as_raw_fd(), libc::FIONBIO, &raw mut value)).map(drop)
-    })
+    Ok(count(Call::Ioctl, || rustix::io::ioctl_fionbio(socket, on))?)
 }
 
 /// SO_RCVTIMEO (socket(7)): how long a blocking recv(2) waits before it fails with EAGAIN; zero is
@@ -137,30 +95,23 @@ pub fn set_nonblocking(socket: BorrowedFd<'_>, on: bool) -> io::Result<()> {
 /// # Errors
 /// What setsockopt(2) said.
 pub fn set_receive_timeout(socket: BorrowedFd<'_>, timeout: Duration) -> io::Result<()> {
-    let value = libc::timeval {
-        tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
-        tv_usec: libc::suseconds_t::from(timeout.subsec_micros() as i32),
-    };
-    set_socket_option(socket, libc::SOL_SOCKET, libc::SO_RCVTIMEO, value)
+    let timeout = (!timeout.is_zero()).then_some(timeout);
+    let set = || sockopt::set_socket_timeout(socket, sockopt::Timeout::Recv, timeout);
+    Ok(count(Call::Setsockopt, set)?)
 }
 
 /// socketpair(2): two connected UNIX stream sockets, non-blocking, close-on-exec.
 pub fn stream_pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    socket_pair(libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC)
+    socket_pair(SocketType::STREAM, FLAGS)
 }
 
 /// socketpair(2): two connected UNIX sequenced-packet sockets, blocking, close-on-exec.
 pub fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    socket_pair(libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC)
+    socket_pair(SocketType::SEQPACKET, SocketFlags::CLOEXEC)
 }
 
-fn socket_pair(kind: libc::c_int) -> io::Result<(OwnedFd, OwnedFd)> {
-    let mut ends = [0; 2];
-    // SAFETY: the kernel writes two descriptors into `ends`; they are new and ours.
-    count(Call::Socketpair, || unsafe {
-        check(libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()))
-            .map(|_| (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])))
-    })
+fn socket_pair(kind: SocketType, flags: SocketFlags) -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(count(Call::Socketpair, || net::socketpair(AddressFamily::UNIX, kind, flags, None))?)
 }
 
 /// SIOCOUTQ (tcp(7), unix(7)): octets that were sent and that the peer has not taken: of TCP those
