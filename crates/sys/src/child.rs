@@ -1,24 +1,26 @@
 //! Children that do not outlive who started them.
 
-use std::{io, os::unix::process::CommandExt, process::Command};
+use rustix::{
+    io::Errno,
+    process::{Signal, getpid, getppid, set_parent_process_death_signal},
+};
+use std::{os::unix::process::CommandExt, process::Command};
 
 /// Makes the kernel send `signal` to `command`'s process when the *thread* that starts it ends,
 /// however that happens (prctl(2), PR_SET_PDEATHSIG): even SIGKILL of this program leaves nothing
 /// behind. Start it from a thread that lives as long as it is wanted.
+///
+/// The command fails to start (EINVAL) with a number that is no signal, or a real-time one.
 pub fn end_with_parent(command: &mut Command, signal: i32) {
-    let parent = std::process::id();
+    let parent = getpid();
+    let signal = Signal::from_named_raw(signal);
     // SAFETY: the closure makes two async-signal-safe system calls, touches no lock and allocates
     // nothing, as is required between fork and exec.
     unsafe {
         command.pre_exec(move || {
-            if libc::prctl(libc::PR_SET_PDEATHSIG, signal) < 0 {
-                return Err(io::Error::last_os_error());
-            }
+            set_parent_process_death_signal(Some(signal.ok_or(Errno::INVAL)?))?;
             // The parent may have ended between fork and prctl.
-            if libc::getppid() as u32 != parent {
-                return Err(io::Error::from_raw_os_error(libc::ESRCH));
-            }
-            Ok(())
+            if getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH.into()) }
         });
     }
 }

@@ -1,11 +1,17 @@
 //! /dev/poll, as `kmod/devpoll` offers it: devpoll(4). Numbers and structures are those of its
 //! `<linux/devpoll.h>`.
 
-use super::{Call, PollFd, check, check_len, count};
+use super::{Call, PollFd, check, count};
+use rustix::{
+    fs::{CWD, Mode, OFlags, openat},
+    mm::{MapFlags, ProtFlags, mmap, munmap},
+    process::{Resource, getrlimit},
+};
 use std::{
     io,
-    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
     ptr::{self, NonNull},
+    slice,
 };
 
 /// In `events` of a change: take the descriptor out of the set (POLLREMOVE of `<poll.h>`).
@@ -80,11 +86,8 @@ pub struct DevPollStatistics {
 
 /// Opens an interest set: /dev/poll, for reading and writing, close-on-exec.
 pub fn devpoll_open() -> io::Result<OwnedFd> {
-    // SAFETY: the path is a C string; a descriptor that is returned is new and ours.
-    count(Call::Open, || unsafe {
-        check(libc::open(c"/dev/poll".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC))
-            .map(|fd| OwnedFd::from_raw_fd(fd))
-    })
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    Ok(count(Call::Open, || openat(CWD, c"/dev/poll", flags, Mode::empty()))?)
 }
 
 /// DP_SETOPTIONS: exactly these options, whatever the module's defaults are.
@@ -110,10 +113,12 @@ pub fn devpoll_statistics(device: BorrowedFd<'_>) -> io::Result<DevPollStatistic
 /// behind it from being applied; the first refusal is the error.
 #[inline]
 pub fn devpoll_write(device: BorrowedFd<'_>, changes: &[PollFd]) -> io::Result<usize> {
-    // SAFETY: the kernel reads `changes` alone.
-    let taken = count(Call::Write, || unsafe {
-        check_len(libc::write(device.as_raw_fd(), changes.as_ptr().cast(), size_of_val(changes)))
-    })?;
+    const { assert!(size_of::<PollFd>() == 8) }
+    // SAFETY: the octets of `changes`, which is borrowed for as long; a `PollFd` (an int and two
+    // shorts) has no padding.
+    let octets =
+        unsafe { slice::from_raw_parts(changes.as_ptr().cast::<u8>(), size_of_val(changes)) };
+    let taken = count(Call::Write, || rustix::io::write(device, octets))?;
     Ok(taken / size_of::<PollFd>())
 }
 
@@ -228,30 +233,19 @@ unsafe impl Send for ResultArea {}
 
 impl ResultArea {
     fn new(device: BorrowedFd<'_>, room: usize) -> io::Result<Self> {
-        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: the kernel writes the structure.
-        check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) })?;
-        let most = usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX).min(i32::MAX as usize / 8);
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let most = usize::try_from(limit).unwrap_or(usize::MAX).min(i32::MAX as usize / 8);
         let room = room.clamp(1, most.max(1));
         // SAFETY: the argument is a number.
         count(Call::Ioctl, || unsafe {
             check(libc::ioctl(device.as_raw_fd(), DP_ALLOC as _, room as libc::c_int))
         })?;
+        let bytes = room * size_of::<PollFd>();
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
         // SAFETY: a new mapping, at an address of the kernel's choice.
-        let address = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                room * size_of::<PollFd>(),
-                libc::PROT_READ,
-                libc::MAP_SHARED | libc::MAP_POPULATE,
-                device.as_raw_fd(),
-                0,
-            )
-        };
-        match NonNull::new(address.cast()) {
-            Some(results) if address != libc::MAP_FAILED => Ok(Self { results, room }),
-            _ => Err(io::Error::last_os_error()),
-        }
+        let address = unsafe { mmap(ptr::null_mut(), bytes, ProtFlags::READ, flags, device, 0) }?;
+        let results = NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { results, room })
     }
 
     #[inline]
@@ -267,7 +261,7 @@ impl ResultArea {
 impl Drop for ResultArea {
     fn drop(&mut self) {
         // SAFETY: mapped by us with this length, and nothing refers to it any more.
-        unsafe { libc::munmap(self.results.as_ptr().cast(), self.room * size_of::<PollFd>()) };
+        let _ = unsafe { munmap(self.results.as_ptr().cast(), self.room * size_of::<PollFd>()) };
     }
 }
 

@@ -1,9 +1,10 @@
 //! epoll(7).
 
 use super::{Call, check, count};
+use rustix::event::epoll;
 use std::{
     io,
-    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd},
     time::Duration,
 };
 
@@ -23,10 +24,7 @@ pub enum EpollOp {
 
 /// epoll_create1(2), close-on-exec.
 pub fn epoll_create() -> io::Result<OwnedFd> {
-    // SAFETY: takes no pointer; a descriptor it returns is new and ours.
-    count(Call::EpollCreate, || unsafe {
-        check(libc::epoll_create1(libc::EPOLL_CLOEXEC)).map(|fd| OwnedFd::from_raw_fd(fd))
-    })
+    Ok(count(Call::EpollCreate, || epoll::create(epoll::CreateFlags::CLOEXEC))?)
 }
 
 /// epoll_ctl(2).

@@ -3,6 +3,7 @@
 //! signalfd(2), signal(7).
 
 use super::{Call, Signal, check, check_len, count, timespec};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::{
     fmt, io, mem,
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
@@ -132,8 +133,7 @@ pub fn ignore_signal(signal: Signal) -> io::Result<()> {
 
 /// The kernel's number of this thread.
 pub fn thread_number() -> i32 {
-    // SAFETY: takes no pointer, cannot fail.
-    unsafe { libc::gettid() }
+    rustix::thread::gettid().as_raw_pid()
 }
 
 /// Makes `signal` tell thread `thread` of whatever happens to `fd` (F_SETOWN_EX, F_SETSIG,
@@ -234,11 +234,8 @@ pub fn take_many(signalfd: BorrowedFd<'_>, queued: &mut Vec<QueuedSignal>) -> io
 /// The soft and the hard RLIMIT_SIGPENDING: how many signals may be queued *for all processes of
 /// this user together*.
 pub fn signal_queue_limit() -> io::Result<(u64, u64)> {
-    // SAFETY: an all-zero rlimit is a valid value of the type.
-    let mut limit: libc::rlimit = unsafe { mem::zeroed() };
-    // SAFETY: `limit` is written and lives through the call.
-    check(unsafe { libc::getrlimit(libc::RLIMIT_SIGPENDING, &mut limit) })?;
-    Ok((limit.rlim_cur, limit.rlim_max))
+    let limit = getrlimit(Resource::Sigpending);
+    Ok((limit.current.unwrap_or(u64::MAX), limit.maximum.unwrap_or(u64::MAX)))
 }
 
 /// Sets the soft RLIMIT_SIGPENDING of this process; the hard one stays, so that it can be raised
@@ -248,10 +245,8 @@ pub fn signal_queue_limit() -> io::Result<(u64, u64)> {
 /// # Errors
 /// EINVAL above the hard limit.
 pub fn set_signal_queue_limit(limit: u64) -> io::Result<()> {
-    let (_, hard) = signal_queue_limit()?;
-    let wanted = libc::rlimit { rlim_cur: limit, rlim_max: hard };
-    // SAFETY: `wanted` lives through the call.
-    check(unsafe { libc::setrlimit(libc::RLIMIT_SIGPENDING, &wanted) }).map(drop)
+    let wanted = Rlimit { current: Some(limit), ..getrlimit(Resource::Sigpending) };
+    Ok(setrlimit(Resource::Sigpending, wanted)?)
 }
 
 /// How many signals are queued now for all processes of this user (`SigQ` of /proc/self/status),

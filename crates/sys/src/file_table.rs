@@ -1,6 +1,7 @@
 //! The table of open descriptors of one thread or process.
 
 use super::{check, thread::unshare_file_table};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::{
     io,
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
@@ -89,16 +90,11 @@ fn lowest(fd: OwnedFd) -> io::Result<OwnedFd> {
 /// # Errors
 /// As setrlimit(2); the limit is what it was.
 pub fn raise_descriptor_limit() -> io::Result<u64> {
-    // SAFETY: an all-zero rlimit is a valid value of the type.
-    let mut limit: libc::rlimit = unsafe { std::mem::zeroed() };
-    // SAFETY: `limit` is written and lives through the call.
-    check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) })?;
-    if limit.rlim_cur != limit.rlim_max {
-        limit.rlim_cur = limit.rlim_max;
-        // SAFETY: `limit` lives through the call.
-        check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) })?;
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
     }
-    Ok(limit.rlim_cur)
+    Ok(limit.maximum.unwrap_or(u64::MAX))
 }
 
 fn close_range(first: RawFd, last: RawFd) -> io::Result<()> {
@@ -106,7 +102,7 @@ fn close_range(first: RawFd, last: RawFd) -> io::Result<()> {
         return Ok(());
     }
     // SAFETY: takes no pointer; what is closed belongs to nobody in this thread (the promise). The
-    // system call itself, since glibc has its wrapper only since 2.34.
+    // system call itself: rustix does not have it, and glibc only since 2.34.
     let returned = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
     check(returned as libc::c_int).map(drop)
 }

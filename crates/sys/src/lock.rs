@@ -1,5 +1,6 @@
 //! A lock that threads and processes share, and that outlives whoever dies with it.
 
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use std::{
     io,
     marker::PhantomData,
@@ -33,18 +34,13 @@ impl SharedLock {
     pub fn new() -> io::Result<Self> {
         // SAFETY: a new mapping at an address of the kernel's choice, backed by no file.
         let start = unsafe {
-            libc::mmap(
+            mmap_anonymous(
                 ptr::null_mut(),
                 size_of::<libc::pthread_mutex_t>(),
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_ANONYMOUS,
-                -1,
-                0,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
             )
-        };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
+        }?;
         let lock = Self(NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?);
         let mut kind = MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
         // SAFETY: the attributes are written by the first call before the others use them; the
@@ -92,7 +88,7 @@ impl Drop for SharedLock {
     fn drop(&mut self) {
         // Not destroyed: another process may have it in use.
         // SAFETY: the mapping is ours, and nothing in this process borrows from it.
-        unsafe { libc::munmap(self.0.as_ptr().cast(), size_of::<libc::pthread_mutex_t>()) };
+        let _ = unsafe { munmap(self.0.as_ptr().cast(), size_of::<libc::pthread_mutex_t>()) };
     }
 }
 

@@ -1,6 +1,13 @@
 //! Children of a process that has one thread: started, bound to their parent, and waited for.
 
 use super::{Call, OwnFileTables, block_signals, check, count, file_table::close_all_but};
+use rustix::{
+    io::Errno,
+    process::{
+        Pid, Signal, WaitOptions, getpid, getppid, kill_process, set_parent_process_death_signal,
+        waitpid,
+    },
+};
 use std::{
     fmt, fs, io,
     os::fd::RawFd,
@@ -71,8 +78,7 @@ pub fn fork(
     let mut kept = kept.to_vec();
     kept.sort_unstable();
     kept.dedup();
-    // SAFETY: takes no pointer.
-    let parent = unsafe { libc::getpid() };
+    let parent = getpid();
     // SAFETY: this process has one thread, so that the child has all there is, and no lock is held
     // by anybody who is not there. It runs `life` and then ends without returning to the caller.
     let child = count(Call::Fork, || check(unsafe { libc::fork() }))?;
@@ -90,12 +96,10 @@ pub fn fork(
     unsafe { libc::_exit(status) }
 }
 
-fn become_child(parent: ProcessId, kept: &[RawFd]) -> io::Result<()> {
-    // SAFETY: PR_SET_PDEATHSIG takes a number.
-    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong) })?;
+fn become_child(parent: Pid, kept: &[RawFd]) -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
     // The parent may have ended before the kernel was told.
-    // SAFETY: takes no pointer.
-    if unsafe { libc::getppid() } != parent {
+    if getppid() != Some(parent) {
         return Err(io::Error::other("its parent has ended"));
     }
     close_all_but(kept)
@@ -115,25 +119,25 @@ fn threads() -> io::Result<usize> {
 /// ECHILD is none: then no child is left, and nothing is returned.
 pub fn take_ended_child() -> io::Result<Option<(ProcessId, Ending)>> {
     loop {
-        let mut status = 0;
-        // SAFETY: the kernel writes one int into `status`.
-        let taken =
-            count(Call::Wait, || unsafe { check(libc::waitpid(-1, &mut status, libc::WNOHANG)) });
-        return match taken {
-            Ok(0) => Ok(None),
-            Ok(child) if libc::WIFSIGNALED(status) => {
-                Ok(Some((child, Ending::Signal(libc::WTERMSIG(status)))))
+        return match count(Call::Wait, || waitpid(None, WaitOptions::NOHANG)) {
+            Ok(None) | Err(Errno::CHILD) => Ok(None),
+            Ok(Some((child, status))) => {
+                let ending = match status.terminating_signal() {
+                    Some(signal) => Ending::Signal(signal),
+                    None => Ending::Exit(status.exit_status().unwrap_or_default()),
+                };
+                Ok(Some((child.as_raw_pid(), ending)))
             }
-            Ok(child) => Ok(Some((child, Ending::Exit(libc::WEXITSTATUS(status))))),
-            Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(None),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => Err(error),
+            Err(Errno::INTR) => continue,
+            Err(error) => Err(error.into()),
         };
     }
 }
 
 /// Kills a child (SIGKILL) that has not been taken by [`take_ended_child`].
 pub fn kill_child(child: ProcessId) {
-    // SAFETY: takes no pointer. A child that has ended keeps its number until it is taken.
-    unsafe { libc::kill(child, libc::SIGKILL) };
+    if let Some(child) = Pid::from_raw(child) {
+        // A child that has ended keeps its number until it is taken.
+        let _ = kill_process(child, Signal::KILL);
+    }
 }

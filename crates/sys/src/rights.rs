@@ -1,27 +1,27 @@
 //! Descriptors in messages: SCM_RIGHTS (unix(7), cmsg(3)).
 
-use super::{Call, check_len, count};
+use super::{Call, count};
+use rustix::{
+    cmsg_space,
+    net::{
+        self, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+        SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    },
+};
 use std::{
     io::{self, IoSlice, IoSliceMut},
-    mem,
-    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+    mem::MaybeUninit,
+    os::fd::{BorrowedFd, OwnedFd, RawFd},
 };
-
-/// Room for the ancillary message of one descriptor, aligned as cmsg(3) wants it.
-#[repr(C)]
-union Control {
-    octets: [u8; 64],
-    _aligned: [libc::cmsghdr; 0],
-}
-
-/// CMSG_SPACE of one descriptor.
-// SAFETY: it computes with a number.
-const SPACE: usize = unsafe { libc::CMSG_SPACE(size_of::<RawFd>() as u32) } as usize;
-const _: () = assert!(SPACE <= size_of::<Control>());
 
 /// CMSG_LEN of one descriptor. On 64-bit systems CMSG_SPACE, which is rounded up, is room for two.
 // SAFETY: it computes with a number.
 const LENGTH: usize = unsafe { libc::CMSG_LEN(size_of::<RawFd>() as u32) } as usize;
+
+/// Room for the ancillary message of one descriptor and no more, aligned as cmsg(3) wants it.
+#[repr(align(8))]
+struct One([MaybeUninit<u8>; LENGTH]);
+const _: () = assert!(align_of::<One>() >= align_of::<libc::cmsghdr>());
 
 /// sendmsg(2) of `parts`, one after the other, with a copy of `descriptor`; MSG_NOSIGNAL and
 /// MSG_DONTWAIT. Of a socket that keeps messages apart all of it leaves, or none.
@@ -34,27 +34,13 @@ pub fn send_with_descriptor(
     parts: &[IoSlice<'_>],
     descriptor: BorrowedFd<'_>,
 ) -> io::Result<usize> {
-    let mut control = Control { octets: [0; 64] };
-    // SAFETY: all-zero is a valid msghdr.
-    let mut message: libc::msghdr = unsafe { mem::zeroed() };
-    // `IoSlice` has the layout of iovec (std's documentation); the kernel only reads it.
-    message.msg_iov = parts.as_ptr().cast_mut().cast();
-    message.msg_iovlen = parts.len() as _;
-    message.msg_control = (&raw mut control).cast();
-    message.msg_controllen = SPACE as _;
-    // SAFETY: `control` is aligned and has room for the header and one descriptor, as asserted.
-    unsafe {
-        let header = libc::CMSG_FIRSTHDR(&message);
-        (*header).cmsg_level = libc::SOL_SOCKET;
-        (*header).cmsg_type = libc::SCM_RIGHTS;
-        (*header).cmsg_len = LENGTH as _;
-        libc::CMSG_DATA(header).cast::<RawFd>().write_unaligned(descriptor.as_raw_fd());
-    }
-    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
-    // SAFETY: the message and all that it points to live through the call.
-    count(Call::Sendmsg, || unsafe {
-        check_len(libc::sendmsg(socket.as_raw_fd(), &message, flags))
-    })
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let descriptors = [descriptor];
+    let fits = control.push(SendAncillaryMessage::ScmRights(&descriptors));
+    assert!(fits, "the space is for one descriptor");
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    Ok(count(Call::Sendmsg, || net::sendmsg(socket, parts, &mut control, flags))?)
 }
 
 /// recvmsg(2) into `buffer`, with the descriptor that came with it, if one did; it is close-on-exec.
@@ -66,33 +52,20 @@ pub fn receive_with_descriptor(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
 ) -> io::Result<(usize, Option<OwnedFd>)> {
-    let mut control = Control { octets: [0; 64] };
+    let mut space = One([MaybeUninit::uninit(); LENGTH]);
+    let mut control = RecvAncillaryBuffer::new(&mut space.0);
     let mut parts = [IoSliceMut::new(buffer)];
-    // SAFETY: all-zero is a valid msghdr.
-    let mut message: libc::msghdr = unsafe { mem::zeroed() };
-    message.msg_iov = parts.as_mut_ptr().cast();
-    message.msg_iovlen = 1;
-    message.msg_control = (&raw mut control).cast();
-    message.msg_controllen = LENGTH as _;
-    // SAFETY: the message and all that it points to live through the call.
-    let received = count(Call::Recvmsg, || unsafe {
-        check_len(libc::recvmsg(socket.as_raw_fd(), &mut message, libc::MSG_CMSG_CLOEXEC))
+    let received = count(Call::Recvmsg, || {
+        net::recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)
     })?;
-    // SAFETY: the kernel has written `msg_controllen` octets of whole ancillary messages; a
-    // descriptor in one of them is new and ours.
-    let descriptor = unsafe {
-        let header = libc::CMSG_FIRSTHDR(&message);
-        let is_rights = !header.is_null()
-            && (*header).cmsg_level == libc::SOL_SOCKET
-            && (*header).cmsg_type == libc::SCM_RIGHTS
-            && (*header).cmsg_len as usize >= LENGTH;
-        is_rights
-            .then(|| OwnedFd::from_raw_fd(libc::CMSG_DATA(header).cast::<RawFd>().read_unaligned()))
-    };
-    if message.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0 {
+    let descriptor = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    Ok((received, descriptor))
+    Ok((received.bytes, descriptor))
 }
 
 #[cfg(test)]
@@ -101,7 +74,7 @@ mod tests {
     use crate::{PollFd, packet_pair, ppoll, send};
     use std::{
         io::{Read, Write},
-        os::fd::AsFd,
+        os::fd::{AsFd, AsRawFd},
         time::Duration,
     };
 
@@ -135,24 +108,13 @@ mod tests {
     fn a_second_descriptor_is_refused_and_none_is_left_open() {
         let (near, far) = packet_pair().unwrap();
         let (there, here) = std::io::pipe().unwrap();
-        let mut control = Control { octets: [0; 64] };
-        let mut parts = [IoSlice::new(b"two")];
-        let two = [here.as_raw_fd(); 2];
-        // SAFETY: all-zero is a valid msghdr; `control` is aligned and has room for the header and
-        // two descriptors; all that the message points to lives through the call.
-        unsafe {
-            let mut message: libc::msghdr = mem::zeroed();
-            message.msg_iov = parts.as_mut_ptr().cast();
-            message.msg_iovlen = 1;
-            message.msg_control = (&raw mut control).cast();
-            message.msg_controllen = libc::CMSG_SPACE(size_of_val(&two) as u32) as _;
-            let header = libc::CMSG_FIRSTHDR(&message);
-            (*header).cmsg_level = libc::SOL_SOCKET;
-            (*header).cmsg_type = libc::SCM_RIGHTS;
-            (*header).cmsg_len = libc::CMSG_LEN(size_of_val(&two) as u32) as _;
-            libc::CMSG_DATA(header).cast::<[RawFd; 2]>().write_unaligned(two);
-            assert_eq!(libc::sendmsg(near.as_raw_fd(), &message, 0), 3);
-        }
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(2))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let two = [here.as_fd(); 2];
+        assert!(control.push(SendAncillaryMessage::ScmRights(&two)));
+        let parts = [IoSlice::new(b"two")];
+        let sent = net::sendmsg(&near, &parts, &mut control, SendFlags::empty());
+        assert_eq!(sent, Ok(3));
         drop(here);
         let mut buffer = [0; 8];
         let error = receive_with_descriptor(far.as_fd(), &mut buffer).map(drop).unwrap_err();

@@ -1,6 +1,13 @@
 //! Memory that a process shares with the children that it forks.
 
-use std::{io, ops::Deref, ptr::NonNull, slice, sync::atomic::AtomicU64};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use std::{
+    io,
+    ops::Deref,
+    ptr::{self, NonNull},
+    slice,
+    sync::atomic::AtomicU64,
+};
 
 /// Words of memory that stay the same ones in children (mmap(2), MAP_SHARED): all 0 at first, and
 /// given memory only when they are first written to.
@@ -22,20 +29,11 @@ impl SharedWords {
     /// What mmap(2) says; of no words at all that is EINVAL.
     pub fn new(len: usize) -> io::Result<Self> {
         let bytes = len.checked_mul(size_of::<AtomicU64>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let readable_and_writable = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
         // SAFETY: a new mapping at an address of the kernel's choice, backed by no file.
-        let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
+        let start =
+            unsafe { mmap_anonymous(ptr::null_mut(), bytes, readable_and_writable, flags) }?;
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self { start, len })
     }
@@ -55,7 +53,7 @@ impl Deref for SharedWords {
 impl Drop for SharedWords {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and nothing that borrows from it is left.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len * size_of::<AtomicU64>()) };
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len * size_of::<AtomicU64>()) };
     }
 }
 

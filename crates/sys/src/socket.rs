@@ -150,7 +150,7 @@ pub fn waiting_connections(listener: BorrowedFd<'_>) -> io::Result<u32> {
 /// The protocol of a socket (SO_PROTOCOL): IPPROTO_TCP, or 0 for UNIX sockets.
 ///
 /// # Errors
-/// ENOTSOCK for other descriptors.
+/// ENOTSOCK for other descriptors, EBADF for a number that is none.
 pub fn socket_protocol(fd: RawFd) -> io::Result<i32> {
     let mut protocol: libc::c_int = 0;
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;

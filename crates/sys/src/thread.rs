@@ -1,6 +1,6 @@
 //! What belongs to one thread: its file table, its CPU time. (CPUs and timer slack: rustix.)
 
-use super::check;
+use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::{io, time::Duration};
 
 /// Gives this thread a file table of its own, a copy (unshare(2) with CLONE_FILES).
@@ -9,9 +9,9 @@ use std::{io, time::Duration};
 /// Descriptors opened or closed from then on are opened or closed in this table only; a
 /// descriptor must not be handed to, or dropped in, another thread after this call.
 pub fn unshare_file_table() -> io::Result<()> {
-    // SAFETY: takes no pointer. Every descriptor in use stays valid in the copy; the copy is
-    // what the contract above is about.
-    check(unsafe { libc::unshare(libc::CLONE_FILES) }).map(drop)
+    // SAFETY: every descriptor in use stays valid in the copy; the copy is what the contract above
+    // is about.
+    Ok(unsafe { unshare_unsafe(UnshareFlags::FILES) }?)
 }
 
 /// The CPU time that this thread has used, user and system, to the nanosecond
