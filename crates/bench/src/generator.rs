@@ -4,15 +4,14 @@ use crate::peer::{PATH, Place};
 use anyhow::ensure;
 use pollux_lab::{
     measure,
-    run::{process::Process, server::Server, trial},
+    run::{
+        process::{Process, pinned},
+        server::Server,
+        trial,
+    },
 };
 use serde_json::Value;
 use std::{ffi::OsString, time::Duration};
-
-/// `program`, kept on `cpu`.
-pub(crate) fn pinned(cpu: u32, program: impl Into<OsString>) -> Vec<OsString> {
-    vec!["taskset".into(), "-c".into(), cpu.to_string().into(), program.into()]
-}
 
 /// The CPU time of children that have ended so far, in microseconds. The servers under measurement are
 /// children too, but none of them ends while a generator is measured.
@@ -30,12 +29,12 @@ pub(crate) fn load(
     flags: &[&str],
 ) -> anyhow::Result<Value> {
     let seconds = duration.as_secs_f64();
-    let mut program = pinned(cpu, &place.pollux);
+    let mut program: Vec<OsString> = vec![place.pollux.clone().into()];
     program.extend(["load", "--json", "--threads", "1"].map(OsString::from));
     program.extend(["--duration".into(), format!("{seconds}s").into()]);
     program.extend(flags.iter().map(OsString::from));
     program.push(format!("http://{}{PATH}", server.address).into());
-    let mut process = Process::spawn("pollux load", &program)?;
+    let mut process = Process::spawn("pollux load", &pinned(cpu, &program))?;
     let report = trial::result_of(&mut process, seconds, &place.interrupt)?;
     let completed = report["requests"]["completed"].as_u64();
     ensure!(completed > Some(0), "{}", process.complaint("had no request answered"));

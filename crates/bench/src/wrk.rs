@@ -1,11 +1,11 @@
 //! wrk as the neutral generator, so that no server is measured by its own house's tool.
 
-use crate::{
-    generator::{own_cpu_us, pinned},
-    peer::Place,
-};
+use crate::{generator::own_cpu_us, peer::Place};
 use anyhow::{Context, bail};
-use pollux_lab::run::{process::Process, server::Server};
+use pollux_lab::run::{
+    process::{Process, pinned},
+    server::Server,
+};
 use std::{ffi::OsString, time::Duration};
 
 /// How long it may take beside its load.
@@ -32,12 +32,11 @@ pub(crate) fn run(
     cpu: u32,
 ) -> anyhow::Result<WrkRun> {
     let before = own_cpu_us()?;
-    let mut program = pinned(cpu, "wrk");
-    program.extend(["-t1", "-c"].map(OsString::from));
+    let mut program: Vec<OsString> = ["wrk", "-t1", "-c"].map(OsString::from).into();
     program.push(connections.to_string().into());
     program.extend(["-d".into(), format!("{}s", duration.as_secs().max(1)).into()]);
     program.push(format!("http://{}/{document}", server.address).into());
-    let mut process = Process::spawn("wrk", &program)?;
+    let mut process = Process::spawn("wrk", &pinned(cpu, &program))?;
     let (status, text) = process.output(duration + GRACE, &place.interrupt)?;
     let own_cpu_us = own_cpu_us()? - before;
     if !status.success() {

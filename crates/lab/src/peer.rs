@@ -15,6 +15,7 @@ mod tests;
 mod traffic_server;
 mod varnish;
 
+use crate::run::process::find;
 use anyhow::{Context as _, bail};
 use rustix::net;
 use serde::{Deserialize, Serialize};
@@ -130,19 +131,13 @@ impl Peer {
         }
     }
 
-    /// Its program. Debian keeps some in sbin, which is not on everyone's PATH.
+    /// Its program.
     ///
     /// # Errors
     /// When it is not installed; with what installs it.
     pub fn program(self) -> anyhow::Result<PathBuf> {
         let name = self.program_name();
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-        folders.push("/usr/sbin".into());
-        match folders.iter().map(|folder| folder.join(name)).find(|path| path.is_file()) {
-            Some(path) => Ok(path),
-            None => bail!("{name} is not installed: run `scripts/setup peers`"),
-        }
+        find(name).with_context(|| format!("{name} is not installed: run `scripts/setup peers`"))
     }
 
     /// The first line that the program prints of its version.

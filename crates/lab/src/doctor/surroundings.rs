@@ -1,6 +1,6 @@
 //! What the commands of README need around them, as it was found on the machine.
 
-use crate::{kernel_calls::KernelCalls, network};
+use crate::{kernel_calls::KernelCalls, network, run::process::find};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeSet,
@@ -55,9 +55,9 @@ impl Surroundings {
         // Namespaces are a thread's own; this one's must stay as they are.
         let network = thread::spawn(network::own).join().unwrap_or_else(|_| Ok(()));
         Self {
-            programs: programs.filter(|name| is_there(name)).map(str::to_owned).collect(),
+            programs: programs.filter(|name| find(name).is_some()).map(str::to_owned).collect(),
             cargo: cargo_version(),
-            can_install: is_there("apt-get") && rustix::process::geteuid().is_root(),
+            can_install: find("apt-get").is_some() && rustix::process::geteuid().is_root(),
             cpus: thread::available_parallelism().map_or(1, |count| count.get()),
             port_refused: port.err().map(refusal),
             network_refused: network.err().map(|error| format!("{error:#}")),
@@ -74,13 +74,6 @@ fn refusal(error: io::Error) -> String {
         io::ErrorKind::AddrInUse => "somebody listens there".into(),
         _ => error.to_string(),
     }
-}
-
-/// As `scripts/setup` looks: on PATH, and among the administrator's programs.
-fn is_there(program: &str) -> bool {
-    let path = env::var_os("PATH").unwrap_or_default();
-    let mut folders = env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
-    folders.any(|folder| folder.join(program).is_file())
 }
 
 fn cargo_version() -> Option<String> {

@@ -6,9 +6,11 @@ use anyhow::{Context as _, bail};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::{
     collections::VecDeque,
+    env,
     ffi::OsString,
     io::{BufRead, BufReader, Read},
     os::unix::process::CommandExt,
+    path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
         Arc, Mutex,
@@ -280,6 +282,19 @@ fn keep_last_lines(stderr: impl Read, kept: &Mutex<VecDeque<String>>) {
     }
 }
 
+/// Where a program is: on PATH, or among the administrator's programs, where Debian keeps some servers.
+pub fn find(name: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let mut folders = env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    folders.find_map(|folder| Some(folder.join(name)).filter(|path| path.is_file()))
+}
+
+/// `program`, kept on `cpu` with all that it starts.
+pub fn pinned(cpu: u32, program: &[OsString]) -> Vec<OsString> {
+    let words = ["taskset".into(), "-c".into(), OsString::from(cpu.to_string())];
+    [&words, program].concat()
+}
+
 /// A command line as one would type it.
 pub fn command_line(program: &[OsString]) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,%+@".contains(c);
@@ -354,6 +369,22 @@ mod tests {
         interrupt.raise();
         let error = process.line(LONG, &interrupt).unwrap_err();
         assert!(error.is::<super::super::interrupt::Interrupted>());
+    }
+
+    #[test]
+    fn a_pinned_process_has_one_cpu() {
+        let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+        let cpu = (0..1024).find(|&cpu| allowed.is_set(cpu)).unwrap();
+        let words = ["grep", "Cpus_allowed_list", "/proc/self/status"].map(OsString::from);
+        let mut process = Process::spawn("grep", &pinned(cpu as u32, &words)).unwrap();
+        let (_, text) = process.output(LONG, &Interrupt::never()).unwrap();
+        assert_eq!(text, format!("Cpus_allowed_list:\t{cpu}\n"));
+    }
+
+    #[test]
+    fn a_program_is_found_or_not() {
+        assert!(find("sh").is_some_and(|path| path.is_absolute()));
+        assert_eq!(find("no-program-of-this-name"), None);
     }
 
     #[test]

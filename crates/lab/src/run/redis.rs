@@ -1,6 +1,9 @@
 //! A Redis of the experiment's own.
 
-use super::{interrupt::Interrupt, process::Process};
+use super::{
+    interrupt::Interrupt,
+    process::{Process, find, pinned},
+};
 use crate::{experiment::Redis, measure, peer::Port};
 use anyhow::{Context as _, bail, ensure};
 use std::{
@@ -31,9 +34,7 @@ pub struct Running {
 
 /// Where one of Redis' programs is.
 fn program(name: &str) -> anyhow::Result<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|p| p.is_file());
-    found.with_context(|| format!("{name} is not installed: run `scripts/setup test`"))
+    find(name).with_context(|| format!("{name} is not installed: run `scripts/setup test`"))
 }
 
 impl Running {
@@ -46,9 +47,7 @@ impl Running {
         let address = reserved.address();
         let directory = tempfile::Builder::new().prefix("pollux-lab-redis-").tempdir()?;
         let executable = program("redis-server")?;
-        let mut words: Vec<OsString> = ["taskset", "-c"].map(OsString::from).into();
-        words.push(cpu.to_string().into());
-        words.push(executable.into());
+        let mut words: Vec<OsString> = vec![executable.into()];
         let port = address.port().to_string();
         let options = [
             "--bind",
@@ -71,7 +70,7 @@ impl Running {
         ];
         words.extend(options.map(OsString::from));
         words.push(directory.path().into());
-        let mut process = Process::spawn("Redis", &words)?;
+        let mut process = Process::spawn("Redis", &pinned(cpu, &words))?;
         let started_at = Instant::now();
         while TcpStream::connect(address).is_err() {
             interrupt.check()?;
@@ -143,9 +142,7 @@ impl Running {
         requests: u64,
         shown: Option<u32>,
     ) -> anyhow::Result<Vec<OsString>> {
-        let mut words: Vec<OsString> = ["taskset", "-c"].map(OsString::from).into();
-        words.push(cpu.to_string().into());
-        words.push(program("redis-benchmark")?.into());
+        let mut words: Vec<OsString> = vec![program("redis-benchmark")?.into()];
         let port = self.address.port().to_string();
         let text = [connections, pipeline].map(|number| number.to_string());
         let requests = requests.to_string();
@@ -170,7 +167,7 @@ impl Running {
             }
             None => words.extend(["INCR", VISITORS].map(OsString::from)),
         }
-        Ok(words)
+        Ok(pinned(cpu, &words))
     }
 }
 

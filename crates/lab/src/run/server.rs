@@ -1,6 +1,9 @@
 //! The server under test, as a process.
 
-use super::{interrupt::Interrupt, process::Process};
+use super::{
+    interrupt::Interrupt,
+    process::{Process, pinned},
+};
 use crate::{environment::guest, peer::SetUp};
 use anyhow::{Context as _, bail};
 use rustix::process::Signal;
@@ -54,9 +57,7 @@ impl Server {
         cpu: u32,
         interrupt: &Interrupt,
     ) -> anyhow::Result<Self> {
-        let pinned = ["taskset".into(), "-c".into(), OsString::from(cpu.to_string())];
-        let program = [&pinned, program].concat();
-        Ok(Self { tells: false, ..Self::start(&program, interrupt)? })
+        Ok(Self { tells: false, ..Self::start(&pinned(cpu, program), interrupt)? })
     }
 
     /// Starts it and waits until it listens.
@@ -93,9 +94,7 @@ impl Server {
         path: &str,
         interrupt: &Interrupt,
     ) -> anyhow::Result<Self> {
-        let mut program: Vec<OsString> =
-            vec!["taskset".into(), "-c".into(), cpu.to_string().into()];
-        program.extend(set_up.program.iter().cloned());
+        let program = pinned(cpu, &set_up.program);
         let process = Process::spawn_peer(name, &program, &set_up.environment)?;
         let address = set_up.port.address().to_string();
         let mut server =
