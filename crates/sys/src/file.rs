@@ -27,7 +27,7 @@ pub fn write(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
 /// code that was interrupted may be about to read it. Not counted: a thread-local of a library that
 /// was loaded at run time may be allocated at its first use. What comes of it is not told.
 ///
-/// Not rustix's: whether that touches errno depends on the features that the whole program gives it.
+/// Not rustix's: whether that touches errno depends on the features that the program gives it.
 #[inline]
 pub fn write_from_handler(fd: BorrowedFd<'_>, bytes: &[u8]) {
     // SAFETY: errno's place belongs to this thread and is valid for its whole life.

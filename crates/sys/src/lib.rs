@@ -2,19 +2,20 @@
 //!
 //! [`counters()`] reads this thread's counts, [`count`] adds a call that is made elsewhere.
 //!
-//! Beneath is rustix, whose calls are typed, inline, and no points of cancellation. The C library is
-//! beneath what follows:
+//! Beneath is rustix, whose calls are typed, inline, and no points of cancellation (pthreads(7)).
+//! The C library is beneath what follows:
 //!
-//! | Calls | Why |
-//! |---|---|
-//! | `epoll_ctl`, `is_open`, `is_file`, `socket_protocol`, `send_signals` | take the number of a descriptor that may be closed by now; rustix wants one that is open |
-//! | `ppoll`, `pselect`, [`PollFd`] | likewise: arrays of numbers, with holes (-1) |
-//! | `epoll_wait`, `epoll_pwait2` | are compared as two mechanisms; rustix chooses the call itself, by the timeout |
-//! | signals: masks, sets, dispositions, `sigtimedwait`, `signalfd`, F_SETSIG; `signal_self` | rustix lacks them, or (`kill`) names no real-time signal |
-//! | `fork`, `_exit`, robust mutexes | are the C library's, which keeps books of its own on processes and threads |
-//! | ioctls of /dev/poll, SIOCOUTQ, TCP_INFO, IP_BIND_ADDRESS_NO_PORT, `close_range` | rustix lacks them |
-//! | clocks | rustix looks for the vDSO by itself, and so cannot run under valgrind |
-//! | [`write_from_handler`] | must leave errno alone whatever rustix is built with |
+//! - `epoll_ctl`, `is_open`, `is_file`, `socket_protocol`, `send_signals` take the number of a
+//!   descriptor that may be closed by now; rustix wants one that is open. So do `ppoll` and
+//!   `pselect`, whose arrays also have holes (-1).
+//! - `epoll_wait` and `epoll_pwait2` are two mechanisms to compare; rustix chooses between such calls
+//!   itself, by the timeout.
+//! - Signals (masks, sets, dispositions, `sigtimedwait`, `signalfd`, F_SETSIG), the ioctls of
+//!   /dev/poll, SIOCOUTQ, TCP_INFO, IP_BIND_ADDRESS_NO_PORT and `close_range` are not in rustix, or
+//!   only for who has no C library; its `kill` names no real-time signal.
+//! - `fork`, `_exit` and robust mutexes: the C library keeps books of its own on them.
+//! - Clocks: rustix looks for the vDSO by itself, and so cannot run under valgrind.
+//! - [`write_from_handler`] leaves errno alone whatever rustix is built with.
 #![allow(unsafe_code)]
 
 #[cfg(not(target_os = "linux"))]

@@ -1,8 +1,8 @@
 //! Sockets on the request path: accept, recv, send.
 //!
-//! By rustix, whose system calls are inline: in a process with threads the C library's recv(), send()
-//! and their like are points of cancellation (pthreads(7)), which each call pays for; nobody is
-//! cancelled here.
+//! By rustix, whose system calls are inline: in a process with threads the C library's recv(),
+//! send() and their like are points of cancellation (pthreads(7)), which each call pays for; nobody
+//! is cancelled here.
 
 use super::{Call, check, count};
 use rustix::net::{
