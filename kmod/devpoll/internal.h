@@ -183,7 +183,7 @@ struct dp_user;
  * @hpolling: a DP_HPOLL is under way
  * @no_arm: for asking drivers without joining wait queues; @_key is set for each
  * @statistics: what ioctl and /proc tell; @ds_size and the like are filled in when asked for
- * @quick: waits that found something with one scan, dp_scan_quickly()'s: not in @statistics
+ * @quick: waits that looked at one entry and reported it, dp_put_only()'s: not in @statistics
  * @mapped: @area's results
  * @mapped_room: results that fit there
  * @area: results shared with user space
@@ -278,7 +278,9 @@ __poll_t dp_examine_unhinted(struct dp_set *set, struct file *file, __poll_t wan
 
 /* wait.c */
 long dp_wait(struct dp_set *set, struct pollfd __user *fds, int nfds, int timeout_ms);
-long dp_wait_user(struct dp_set *set, struct dp_wait_args __user *user);
+long dp_wait_longer(struct dp_set *set, struct dp_wait_args __user *user);
+long dp_wait_scanning(struct dp_set *set, struct dp_wait_args __user *user);
+void dp_only_is_not_ready(struct dp_set *set, struct dp_entry *entry);
 long dp_update_wait_user(struct dp_set *set, struct dp_update_args __user *user);
 typedef int dp_scan_fn(struct dp_set *set, void *context, poll_table *arm);
 int dp_sleep(struct dp_set *set, int timeout_ms, struct poll_wqueues *queues, dp_scan_fn *scan,

@@ -7,7 +7,6 @@
 #define _DEVPOLL_SCAN_H
 
 #include <linux/fdtable.h>
-#include <linux/indirect_call_wrapper.h>
 #include <linux/net.h>
 #include <linux/uaccess.h>
 #include <net/sock.h>
@@ -117,12 +116,18 @@ static __always_inline __poll_t dp_poll_socket(struct dp_set *set, struct dp_ent
 					       struct file *file)
 {
 	struct socket *socket = entry->socket;
+	typeof(tcp_poll) *ask = READ_ONCE(socket->ops)->poll;
 
+	/*
+	 * Most are of TCP: a call by name does without the detour of an indirect one. It names one
+	 * queue, the socket's own, and without a table it does not ask what is wanted.
+	 */
+	if (likely(ask == tcp_poll))
+		return tcp_poll(file, socket, NULL);
 	if (unlikely(entry->watch_heads))
 		return dp_poll_watching_heads(set, entry, file);
 	set->no_arm._key = entry->wanted;
-	/* Most are of TCP: a call by name does without the detour of an indirect one. */
-	return INDIRECT_CALL_1(READ_ONCE(socket->ops)->poll, tcp_poll, file, socket, &set->no_arm);
+	return ask(file, socket, &set->no_arm);
 }
 
 /**
@@ -261,6 +266,66 @@ static __always_inline int dp_scan_ready(struct dp_set *set, struct dp_sink *sin
 		if (unlikely(need_resched()))
 			cond_resched();
 	}
+}
+
+/*
+ * Most waits find one entry pending, and it is ready. Without the loop of a scan they keep half as
+ * many registers. Returns what that entry is ready for; 0 if a scan must tell.
+ */
+static __always_inline __poll_t dp_look_at_only(struct dp_set *set, struct dp_entry **only)
+{
+	struct files_struct *files;
+	struct dp_entry *entry;
+	struct list_head *link;
+	struct file *file;
+	__poll_t mask;
+
+	if (unlikely(set->unusual))
+		return 0;
+	if (unlikely(!llist_empty(&set->hints)))
+		dp_take_hints(set);
+	link = set->ready.next;
+	if (unlikely(link == &set->ready || link->next != &set->ready))
+		return 0;
+	files = current->files;
+	if (unlikely(!dp_table_is_mine(files)))
+		return 0;
+	entry = list_entry(link, struct dp_entry, link);
+	file = files_lookup_fd_raw(files, entry->fd);
+	if (unlikely(!file || !dp_is_socket(file, entry->socket)))
+		return 0;
+	mask = dp_poll_socket(set, entry, file) & entry->wanted;
+	if (unlikely(!mask))
+		dp_only_is_not_ready(set, entry);
+	*only = entry;
+	return mask;
+}
+
+/*
+ * Reports what dp_look_at_only() found. False if it cannot be: nothing was done, and a scan will
+ * tell why.
+ */
+static __always_inline bool dp_put_only(struct dp_set *set, struct dp_entry *entry, __poll_t mask,
+					struct pollfd __user *fds, int nfds)
+{
+	struct dp_sink sink = {
+		.user = fds,
+	};
+
+	if (unlikely(nfds <= 0 || (!fds && !set->mapped)))
+		return false;
+	if (unlikely(dp_put(set, &sink, entry->fd, entry->events, mangle_poll(mask))))
+		return false;
+	if (likely(entry->cached)) {
+		set->quick++;
+		return true;
+	}
+	entry->cached = true;
+	set->statistics.ds_waits++;
+	set->statistics.ds_scans++;
+	set->statistics.ds_driver_polls++;
+	set->statistics.ds_results++;
+	return true;
 }
 
 #endif /* _DEVPOLL_SCAN_H */

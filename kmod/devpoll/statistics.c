@@ -55,6 +55,9 @@ static void dp_read(struct dp_set *set, struct dvpoll_statistics *statistics)
 	quick = data_race(set->quick);
 	statistics->ds_waits += quick;
 	statistics->ds_scans += quick;
+	statistics->ds_driver_polls += quick;
+	statistics->ds_cached += quick;
+	statistics->ds_results += quick;
 	statistics->ds_entries = READ_ONCE(set->entries);
 	statistics->ds_hinted = READ_ONCE(set->hinted);
 }

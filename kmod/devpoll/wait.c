@@ -256,14 +256,10 @@ static __always_inline long dp_scan_pending(struct dp_set *set, struct dp_sink *
 		dp_take_hints(set);
 	result = dp_scan_ready(set, sink);
 	set->statistics.ds_results += sink->found;
-	if (likely(result >= 0 && sink->found)) {
-		set->quick++;
-		return sink->found;
-	}
 	set->statistics.ds_scans++;
 	/* If nothing was found, a wait follows that counts itself. */
-	set->statistics.ds_waits += result < 0;
-	return min(result, 0);
+	set->statistics.ds_waits += result < 0 || sink->found;
+	return result < 0 ? result : sink->found;
 }
 
 /*
@@ -286,8 +282,14 @@ static __always_inline long dp_scan_quickly(struct dp_set *set, struct pollfd __
 	return likely(dp_sink_into_area(set, &sink)) ? dp_scan_pending(set, &sink) : 0;
 }
 
-/* Reads the arguments again, so that the usual way need not keep them. */
-static noinline_for_stack long dp_wait_longer(struct dp_set *set, struct dp_wait_args __user *user)
+/**
+ * dp_wait_longer() - DP_POLL, where the usual way is none
+ * @set: the set
+ * @user: the arguments, read again, so that the usual way need not keep them
+ *
+ * Return: as dp_wait(); -EFAULT.
+ */
+noinline_for_stack long dp_wait_longer(struct dp_set *set, struct dp_wait_args __user *user)
 {
 	struct dp_wait_args args;
 
@@ -297,23 +299,18 @@ static noinline_for_stack long dp_wait_longer(struct dp_set *set, struct dp_wait
 }
 
 /**
- * dp_wait_user() - DP_POLL: as dp_wait(), the usual way first
- * @set: the set
+ * dp_wait_scanning() - DP_POLL, where more than one entry may be ready
+ * @set: the set, locked; unlocked on return
  * @user: the arguments
- *
- * They are read with the set locked: fewer registers to save. Not by copy_from_user(): two loads
- * cost less than its call.
  *
  * Return: as dp_wait(); -EFAULT.
  */
-long dp_wait_user(struct dp_set *set, struct dp_wait_args __user *user)
+long dp_wait_scanning(struct dp_set *set, struct dp_wait_args __user *user)
 {
 	struct pollfd __user *fds;
 	long result;
 	int nfds;
 
-	if (mutex_lock_interruptible(&set->lock))
-		return dp_wait_longer(set, user);
 	if (!user_access_begin(user, offsetof(struct dp_wait_args, sigmask)))
 		goto bad;
 	unsafe_get_user(fds, &user->fds, fault);
@@ -330,6 +327,21 @@ fault:
 bad:
 	mutex_unlock(&set->lock);
 	return -EFAULT;
+}
+
+/**
+ * dp_only_is_not_ready() - the only pending entry was asked, and is not ready
+ * @set: the set, locked
+ * @entry: the entry; it leaves the list as in dp_scan_ready()
+ */
+void dp_only_is_not_ready(struct dp_set *set, struct dp_entry *entry)
+{
+	set->statistics.ds_driver_polls++;
+	set->statistics.ds_cached += entry->cached;
+	entry->cached = false;
+	/* Else it has lost its hook, and left this list, just now. */
+	if (entry->hooked)
+		list_del_init(&entry->link);
 }
 
 static int dp_get_update_args(struct dp_update_args *args, struct dp_update_args __user *user)
@@ -373,6 +385,19 @@ static noinline_for_stack long dp_update_wait_longer(struct dp_set *set,
 	return dp_once(dp_wait(set, args.fds, args.nfds, args.timeout));
 }
 
+/* Ends as dp_update_wait_user() does. The set is locked, and changed. */
+static noinline_for_stack long dp_update_wait_scanning(struct dp_set *set,
+						       struct dp_update_args __user *user,
+						       struct pollfd __user *fds, int nfds)
+{
+	long result = dp_scan_quickly(set, fds, nfds);
+
+	mutex_unlock(&set->lock);
+	if (likely(result))
+		return result;
+	return dp_update_wait_longer(set, user);
+}
+
 /**
  * dp_update_wait_user() - DP_UPDATE_POLL: changes the set, then waits
  * @set: the set
@@ -390,8 +415,9 @@ long dp_update_wait_user(struct dp_set *set, struct dp_update_args __user *user)
 	const sigset_t __user *sigmask;
 	struct pollfd __user *fds;
 	int nchanges, nfds, flags;
-	int error = 0;
-	long result;
+	struct dp_entry *entry;
+	__poll_t mask;
+	int result = 0;
 
 	if (!user_access_begin(user, sizeof(*user)))
 		return -EFAULT;
@@ -409,13 +435,16 @@ long dp_update_wait_user(struct dp_set *set, struct dp_update_args __user *user)
 	/* Few changes: they and the scan under one lock. */
 	if (mutex_lock_killable(&set->lock))
 		return -EINTR;
-	if (unlikely(dp_apply_user(set, changes, nchanges, &error) < nchanges))
-		error = -EFAULT;
-	result = unlikely(error) ? error : dp_scan_quickly(set, fds, nfds);
+	if (unlikely(dp_apply_user(set, changes, nchanges, &result) < nchanges))
+		result = -EFAULT;
+	if (likely(!result)) {
+		mask = dp_look_at_only(set, &entry);
+		if (unlikely(!mask || !dp_put_only(set, entry, mask, fds, nfds)))
+			return dp_update_wait_scanning(set, user, fds, nfds);
+		result = 1;
+	}
 	mutex_unlock(&set->lock);
-	if (likely(result))
-		return result;
-	return dp_update_wait_longer(set, user);
+	return result;
 
 fault:
 	user_access_end();
