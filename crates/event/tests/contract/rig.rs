@@ -119,12 +119,21 @@ impl<M: Mechanism> Rig<M> {
 
     /// Listens for a while: nothing at all is reported.
     pub fn expect_silence(&mut self) {
+        let events = self.what_breaks_silence();
+        let now = self.statistics();
+        assert!(events.is_empty(), "{BROKEN_SILENCE}, came: {events:?}; {now:?}");
+    }
+
+    /// The first events within the time that is called silence, if there are any.
+    pub fn what_breaks_silence(&mut self) -> Vec<Event> {
         let until = Instant::now() + SILENCE;
         while let Some(left) = until.checked_duration_since(Instant::now()) {
             let events = self.events_within(left);
-            let now = self.statistics();
-            assert!(events.is_empty(), "{BROKEN_SILENCE}, came: {events:?}; {now:?}");
+            if !events.is_empty() {
+                return events;
+            }
         }
+        Vec::new()
     }
 
     /// Waits until every one of `tokens` was reported; how often each was.
