@@ -67,8 +67,9 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
+    /// Those of a header section. A place in it has 32 bits, whatever the limits are.
     pub(crate) fn of_header(limits: &Limits) -> Self {
-        Self { octets: limits.header_section, fields: limits.fields }
+        Self { octets: limits.header_section.min(u32::MAX as usize), fields: limits.fields }
     }
 }
 

@@ -81,7 +81,6 @@ pub struct Request<'b> {
     /// The request line without its CRLF, for access logs. Visible ASCII and two spaces.
     pub line: &'b [u8],
     known: KnownFields<'b>,
-    section: &'b [u8],
 }
 
 impl<'b> Request<'b> {
@@ -112,25 +111,25 @@ impl<'b> Request<'b> {
     pub fn values(&self, known: Known) -> impl Iterator<Item = &'b [u8]> + Clone + use<'b> {
         let first = self.known.first(known);
         // Only a repeated field costs a second walk over the section.
-        let repeats = if self.known.is_repeated(known) { self.section } else { b"" };
+        let repeats = if self.known.is_repeated(known) { self.known.section() } else { b"" };
         let later = Fields::new(repeats).filter(move |f| f.is(known.name())).skip(1);
         first.into_iter().chain(later.map(|f| f.value))
     }
 
     /// Every field in order, walked anew: for what is not in [`Known`].
     pub fn fields(&self) -> impl Iterator<Item = Field<'b>> + Clone + use<'b> {
-        Fields::new(self.section)
+        Fields::new(self.known.section())
     }
 
     /// The octets of the head, in a buffer of their own: [`parse`] reads the same request from them
     /// once more. For who must answer later than the input is there.
     pub fn to_head(&self) -> Vec<u8> {
-        [self.line, b"\r\n", self.section].concat()
+        [self.line, b"\r\n", self.known.section()].concat()
     }
 
     /// Appends what [`Request::to_head`] returns to a buffer that is there already.
     pub fn put_head(&self, out: &mut Vec<u8>) {
-        for part in [self.line, b"\r\n", self.section] {
+        for part in [self.line, b"\r\n", self.known.section()] {
             out.extend_from_slice(part);
         }
     }

@@ -27,11 +27,12 @@ pub(super) fn parse<'b>(bytes: &'b [u8], limits: &Limits) -> Result<Parsed<'b>, 
     let (target, authority) = Target::parse(line.method, line.target, line.query_at)?;
     let from_section = &from_line[line.len + 2..];
 
-    let mut facts = Facts::new();
+    let mut facts = Facts::new(from_section);
     let bounds = Bounds::of_header(limits);
     let Some(section_len) = fields::parse(from_section, bounds, |field| facts.note(field))? else {
         return Ok(Parsed::Partial);
     };
+    facts.known.end_at(section_len);
     let framing = facts.framing(line.version, limits)?;
     let request = Request {
         method: line.method,
@@ -43,7 +44,6 @@ pub(super) fn parse<'b>(bytes: &'b [u8], limits: &Limits) -> Result<Parsed<'b>, 
         expect_continue: facts.expect_continue(line.version)? && framing != Framing::None,
         line: &from_line[..line.len],
         known: facts.known,
-        section: &from_section[..section_len],
     };
     Ok(Parsed::Complete { request, len: start + line.len + 2 + section_len })
 }
@@ -63,8 +63,8 @@ enum Expect {
 }
 
 impl<'b> Facts<'b> {
-    fn new() -> Self {
-        Self { known: KnownFields::new(), hop: Hop::new(), expect: Expect::Nothing }
+    fn new(section: &'b [u8]) -> Self {
+        Self { known: KnownFields::new(section), hop: Hop::new(), expect: Expect::Nothing }
     }
 
     #[inline]

@@ -56,28 +56,49 @@ impl KnownSet {
 }
 
 /// The first value of each known field, and which were repeated.
+///
+/// Where a value begins in the section and how long it is, not the slice itself: this is set up, and
+/// copied, once for every request, and has half the size so.
 #[derive(Clone, Debug)]
 pub(super) struct KnownFields<'b> {
-    first: [Option<&'b [u8]>; COUNT],
+    section: &'b [u8],
+    first: [(u32, u32); COUNT],
     repeated: u16,
     /// A bit for each that was sent.
     sent: u16,
 }
 
 impl<'b> KnownFields<'b> {
-    pub(super) fn new() -> Self {
+    /// None yet of those in `section`, which [`Bounds`](crate::fields::Bounds) keep below 4 GiB.
+    pub(super) fn new(section: &'b [u8]) -> Self {
         const { assert!(COUNT <= u16::BITS as usize) };
-        Self { first: [None; COUNT], repeated: 0, sent: 0 }
+        Self { section, first: [(0, 0); COUNT], repeated: 0, sent: 0 }
     }
 
+    /// The section turned out to end here.
+    #[inline]
+    pub(super) fn end_at(&mut self, len: usize) {
+        self.section = &self.section[..len];
+    }
+
+    /// All fields, each with its CRLF.
+    #[inline]
+    pub(super) fn section(&self) -> &'b [u8] {
+        self.section
+    }
+
+    /// `value` is a part of the section, or empty.
     #[inline]
     pub(super) fn note(&mut self, known: Known, value: &'b [u8]) {
-        let slot = &mut self.first[known as usize];
-        if slot.is_some() {
-            self.repeated |= 1 << known as u16;
-        } else {
-            *slot = Some(value);
-            self.sent |= 1 << known as u16;
+        let bit = 1 << known as u16;
+        if self.sent & bit != 0 {
+            self.repeated |= bit;
+            return;
+        }
+        self.sent |= bit;
+        if !value.is_empty() {
+            let start = value.as_ptr().addr() - self.section.as_ptr().addr();
+            self.first[known as usize] = (start as u32, value.len() as u32);
         }
     }
 
@@ -89,7 +110,11 @@ impl<'b> KnownFields<'b> {
 
     #[inline]
     pub(super) fn first(&self, known: Known) -> Option<&'b [u8]> {
-        self.first[known as usize]
+        if self.sent & 1 << known as u16 == 0 {
+            return None;
+        }
+        let (start, len) = self.first[known as usize];
+        self.section.get(start as usize..)?.get(..len as usize)
     }
 
     #[inline]
