@@ -249,15 +249,20 @@ impl Outbox {
         rest
     }
 
+    /// Forgets the octets, of an outbox that has nothing else: what is done once a request.
+    #[inline]
+    pub(crate) fn clear_bytes(&mut self) {
+        debug_assert!(self.is_all_bytes());
+        self.bytes.clear();
+        self.sent = 0;
+    }
+
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.sent = 0;
         self.tail = None;
-        // Emptying an empty deque is not free, and this is once a request.
-        if !self.later.is_empty() {
-            self.later.clear();
-        }
+        self.later.clear();
     }
 }
 

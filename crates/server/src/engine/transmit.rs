@@ -39,7 +39,7 @@ pub(super) fn transmit(
     {
         return match transport.send(bytes, false) {
             Ok(sent) if sent == bytes.len() => {
-                outbox.clear();
+                outbox.clear_bytes();
                 (Ok(Sent::All), sent as u64)
             }
             Ok(sent) => {
