@@ -119,7 +119,15 @@ fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<Option<Message>> {
 mod tests {
     use super::*;
     use crate::clock::Clock;
-    use std::thread;
+    use std::{
+        path::Path,
+        thread,
+        time::{Duration, Instant},
+    };
+
+    fn lines_in(path: &Path) -> usize {
+        std::fs::read_to_string(path).unwrap().lines().count()
+    }
 
     #[test]
     fn lines_of_several_never_mix_and_all_arrive() {
@@ -127,6 +135,7 @@ mod tests {
         let target = LogTarget::File(directory.path().join("log"));
         let log = LogProcess::new(&target).unwrap();
         let moved = directory.path().join("moved");
+        let deadline = Instant::now() + Duration::from_secs(30);
         thread::scope(|scope| {
             let (source, far) = (log.source(), log.far().try_clone_to_owned().unwrap());
             let file = open(&target).unwrap();
@@ -142,19 +151,27 @@ mod tests {
                         scope.spawn(move || {
                             let line = format!("GET /{} HTTP/1.1", "x".repeat(1000));
                             for _ in 0..50 {
-                                end.write(Clock::start().date(), line.as_bytes(), 200, 1);
-                                end.hand_over();
-                                // Not faster than it is written, here: then none is dropped.
-                                thread::sleep(std::time::Duration::from_millis(1));
+                                // As often as it takes: on a busy machine the writer may be behind.
+                                while Instant::now() < deadline {
+                                    let dropped = end.dropped();
+                                    end.write(Clock::start().date(), line.as_bytes(), 200, 1);
+                                    end.hand_over();
+                                    if end.dropped() == dropped {
+                                        break;
+                                    }
+                                    thread::sleep(Duration::from_millis(1));
+                                }
                             }
-                            end.dropped()
                         })
                     })
                     .collect();
-                let dropped: u64 = senders.into_iter().map(|sender| sender.join().unwrap()).sum();
-                assert_eq!(dropped, 0);
+                senders.into_iter().for_each(|sender| sender.join().unwrap());
                 if round == 0 {
                     std::fs::rename(path, &moved).unwrap();
+                    // A queue that is full takes no word to open the file anew either.
+                    while lines_in(&moved) < 200 && Instant::now() < deadline {
+                        thread::sleep(Duration::from_millis(1));
+                    }
                     log.reopen();
                 }
             }
