@@ -444,6 +444,7 @@ mod tests {
             fill_ns: 2_000_000_000,
             fill_cpu_ns: 1_000 * connections,
             memory: crate::memory::Memory { user_bytes: 64_000, kernel_bytes: 8_000_000 },
+            kernel_moved_bytes: None,
         };
         let metrics = |held| Raw { held: Some(held), ..Raw::default() }.metrics();
         let many = metrics(held(1_000));

@@ -41,6 +41,10 @@ pub struct Held {
     /// What was in use more than before. The kernel's part is for both ends of each connection, and
     /// includes the holder's own interest set.
     pub memory: Memory,
+    /// The kernel's did not stand still before, within the time that a run waits for it: by so many bytes it
+    /// still changed from one look to the next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_moved_bytes: Option<u64>,
 }
 
 /// What it took to store documents.

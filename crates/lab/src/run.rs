@@ -95,6 +95,9 @@ pub fn run(settings: &Settings<'_>) -> anyhow::Result<Outcome> {
     if let (Some(note), None) = (shared, conduct.outcome.environment.guest_mips) {
         conduct.note(note);
     }
+    if let Some(note) = trial::baseline::note(&conduct.outcome) {
+        conduct.note(note);
+    }
     let mut outcome = conduct.outcome;
     outcome.elapsed_s = conduct.started_at.elapsed().as_secs_f64();
     outcome.conclude();

@@ -2,6 +2,7 @@
 //! ended at its end.
 
 mod around;
+pub(super) mod baseline;
 mod idle;
 mod stored;
 
@@ -197,7 +198,7 @@ impl Bench<'_> {
         let request = first.cell.point.get(REQUEST).and_then(|name| self.experiment.request(name));
         let origin = self.start_origin(site, request)?;
         let around = Around { origin: origin.as_ref(), request };
-        let before_load = self.memory_per(first.cell).map(|_| memory::now(&[])).transpose()?;
+        let before_load = self.before_load(first)?;
         let scratch = site.scratch("peer-")?;
         let server = self.start_server(site, variant, first.cell, &around, scratch.path())?;
         for trial in &mut *trials {

@@ -155,12 +155,21 @@ impl Bench<'_> {
         Some(number as u64).filter(|&connections| connections >= LEAST_CONNECTIONS)
     }
 
+    /// What the kernel has in use before there is a server, where that is asked.
+    pub(super) fn before_load(&self, step: &Step<'_>) -> anyhow::Result<Option<Before>> {
+        if self.memory_per(step.cell).is_none() {
+            return Ok(None);
+        }
+        let kernel_moved_bytes = self.await_rest(step.window_s)?;
+        Ok(Some(Before { memory: memory::now(&[])?, kernel_moved_bytes }))
+    }
+
     /// What the server takes in the middle of a window that began at `start`, above what the kernel had
     /// in use before there was a server: all of it, and so the pool of one that has a pool.
     pub(super) fn loaded(
         &self,
         server: &Server,
-        before: Option<Memory>,
+        before: Option<Before>,
         start: Instant,
         step: &Step<'_>,
     ) -> anyhow::Result<Option<Held>> {
@@ -168,7 +177,16 @@ impl Bench<'_> {
             return Ok(None);
         };
         self.sleep_until(start + Duration::from_secs_f64(step.window_s / 2.0))?;
-        let memory = memory::now(&measure::processes(server.pid())?)? - before;
-        Ok(Some(Held { connections, memory, ..Held::default() }))
+        let memory = memory::now(&measure::processes(server.pid())?)? - before.memory;
+        let kernel_moved_bytes = before.kernel_moved_bytes;
+        Ok(Some(Held { connections, memory, kernel_moved_bytes, ..Held::default() }))
     }
+}
+
+/// The kernel's memory before there is a server.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Before {
+    memory: Memory,
+    /// As [`Held::kernel_moved_bytes`].
+    kernel_moved_bytes: Option<u64>,
 }

@@ -48,6 +48,10 @@ impl Bench<'_> {
         if let Some(Value::Word(path)) = self.experiment.idle.get("path") {
             server.ask(path)?;
         }
+        let kernel_moved_bytes = match trials.first() {
+            Some(trial) if self.shows_kernel_memory(wanted) => self.await_rest(trial.window_s)?,
+            _ => None,
+        };
         let before = Filling::look(server)?;
         let mut process = Process::spawn_with("the idle holder", &program, self.generator_turn)?;
         for trial in &mut *trials {
@@ -56,7 +60,7 @@ impl Bench<'_> {
         server.await_open(wanted, &mut process, self.interrupt)?;
         let after = Filling::look(server)?;
         for trial in trials {
-            trial.raw.held = Some(before.until(&after, wanted));
+            trial.raw.held = Some(Held { kernel_moved_bytes, ..before.until(&after, wanted) });
         }
         Ok(Some(Holder { process, wanted }))
     }
@@ -127,6 +131,7 @@ impl Filling {
             fill_ns: (after.at - self.at).as_nanos() as u64,
             fill_cpu_ns: (after.cpu - self.cpu).run_ns,
             memory: after.memory - self.memory,
+            kernel_moved_bytes: None,
         }
     }
 }

@@ -1,0 +1,134 @@
+//! The kernel's memory before a run: it must stand still, for a run counts what is in use more than
+//! then.
+//!
+//! The processes of the run before are gone and waited for when a run begins, but the kernel gives their
+//! sockets back later, when no CPU looks at them any more: after a million connections for seconds. A run
+//! of a thousand that took its baseline meanwhile was seen to take less than nothing.
+
+use super::*;
+use crate::{
+    memory::LEAST_CONNECTIONS,
+    result::{Outcome, Run},
+    run::name,
+};
+
+/// The time between two looks.
+const APART: Duration = Duration::from_millis(100);
+/// A change from one look to the next that is the machine's own: on one with a load of three half of the
+/// changes were below 84 KiB, and all of eighty at most 500. So much is a twentieth of what the fewest
+/// connections take whose memory is told.
+const AT_REST_BYTES: u64 = 512 << 10;
+/// So many changes in a row must be small: the kernel gives back in batches, with pauses between.
+const IN_A_ROW: usize = 2;
+/// No run waits longer.
+const LONGEST: Duration = Duration::from_secs(30);
+/// Nor longer than so many of its windows, so that a quick form stays quick.
+const LONGEST_WINDOWS: f64 = 10.0;
+
+/// What the looks so far come to.
+#[derive(Clone, Copy, Debug, Default)]
+struct Looks {
+    last: Option<i64>,
+    small_in_a_row: usize,
+    last_change: u64,
+}
+
+impl Looks {
+    /// Takes in a look; whether the memory stands still now.
+    fn add(&mut self, bytes: i64) -> bool {
+        if let Some(last) = self.last.replace(bytes) {
+            self.last_change = bytes.abs_diff(last);
+            let is_small = self.last_change < AT_REST_BYTES;
+            self.small_in_a_row = if is_small { self.small_in_a_row + 1 } else { 0 };
+        }
+        self.small_in_a_row >= IN_A_ROW
+    }
+}
+
+impl Bench<'_> {
+    /// Waits until the kernel's memory stands still, before a run with windows of `window_s` seconds. When it
+    /// does not in time: by how many bytes it still changed from one look to the next.
+    ///
+    /// # Errors
+    /// When /proc does not tell; on Ctrl-C.
+    pub(super) fn await_rest(&self, window_s: f64) -> anyhow::Result<Option<u64>> {
+        let longest = LONGEST.min(Duration::from_secs_f64(LONGEST_WINDOWS * window_s));
+        let most = longest.as_millis() / APART.as_millis();
+        let mut looks = Looks::default();
+        for _ in 0..=most.max(IN_A_ROW as u128) {
+            if looks.last.is_some() {
+                self.sleep_until(Instant::now() + APART)?;
+            }
+            if looks.add(memory::now(&[])?.kernel_bytes) {
+                return Ok(None);
+            }
+        }
+        Ok(Some(looks.last_change))
+    }
+
+    /// Whether the kernel's memory of `connections` idle ones is told and shown.
+    pub(super) fn shows_kernel_memory(&self, connections: u64) -> bool {
+        const METRIC: &str = "kernel_bytes_per_connection";
+        let experiment = self.experiment;
+        let is_shown = experiment.figure.iter().any(|figure| figure.y == METRIC)
+            || experiment.claim.iter().any(|claim| claim.metric == METRIC);
+        is_shown && connections >= LEAST_CONNECTIONS
+    }
+}
+
+/// A note when the kernel's memory did not stand still before some runs: what they say of it has in it
+/// what others took or gave back.
+pub(in crate::run) fn note(outcome: &Outcome) -> Option<String> {
+    let told = |run: &Run| [run.raw.held, run.raw.loaded].into_iter().flatten().next();
+    let moved = |run: &Run| told(run)?.kernel_moved_bytes;
+    let told = outcome.runs.iter().filter(|run| told(run).is_some()).count();
+    let all: Vec<(&Run, u64)> =
+        outcome.runs.iter().filter_map(|run| Some((run, moved(run)?))).collect();
+    let (worst, most) = all.iter().max_by_key(|(_, moved)| moved)?;
+    Some(format!(
+        "Before {} of {told} runs the kernel's memory did not stand still (most: {} in {} ms, {}): what \
+         these say of it has in it what others took or gave back. Run it again on a quiet machine.",
+        all.len(),
+        crate::report::format::bytes(*most),
+        APART.as_millis(),
+        name(&worst.cell),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After how many looks the memory stands still, if it does within those of the `series`, in KiB.
+    fn looks_until_rest(series: &[i64]) -> Option<usize> {
+        let mut looks = Looks::default();
+        series.iter().position(|kibibytes| looks.add(kibibytes << 10)).map(|index| index + 1)
+    }
+
+    #[test]
+    fn what_stands_still_costs_three_looks() {
+        assert_eq!(looks_until_rest(&[900_000; 10]), Some(3));
+        // The noise of a machine at work.
+        assert_eq!(looks_until_rest(&[900_000, 900_276, 900_124, 900_000]), Some(3));
+    }
+
+    #[test]
+    fn what_is_given_back_is_waited_for() {
+        // As after a million connections: much, then less and less.
+        let given_back: Vec<i64> =
+            (0..40).map(|i| 900_000 + (7_000_000.0 * 0.5_f64.powi(i)) as i64).collect();
+        let looks = looks_until_rest(&given_back).unwrap();
+        assert!(given_back[looks - 1] - 900_000 < 512, "{looks}");
+        // In batches, with a pause of one look between: that is no rest.
+        let batches: Vec<i64> = (0..40).map(|i| 900_000 + 50_000 * (10 - i / 2).max(0)).collect();
+        assert_eq!(looks_until_rest(&batches), Some(23));
+    }
+
+    #[test]
+    fn what_goes_on_changing_never_rests() {
+        let swings: Vec<i64> = (0..300).map(|i| 900_000 + 2_000 * (i % 2)).collect();
+        assert_eq!(looks_until_rest(&swings), None);
+        let climbs: Vec<i64> = (0..300).map(|i| 900_000 + 600 * i).collect();
+        assert_eq!(looks_until_rest(&climbs), None);
+    }
+}
