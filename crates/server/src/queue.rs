@@ -6,7 +6,7 @@ use crate::{
     listener,
 };
 use anyhow::Context;
-use libc::POLLIN;
+use libc::{POLLIN, POLLRDHUP};
 use pollux_sys::{self as sys, PollFd, SharedLock};
 use socket2::SockRef;
 use std::{
@@ -180,9 +180,12 @@ impl Queues {
     }
 }
 
-fn has_connections(socket: BorrowedFd<'_>) -> bool {
-    let mut polled = [PollFd { fd: socket.as_raw_fd(), events: POLLIN, revents: 0 }];
-    sys::ppoll(&mut polled, Some(Duration::ZERO)).is_ok_and(|ready| ready > 0)
+/// Whether somebody waits to be accepted. At a listener that was shut down nobody does, though the
+/// kernel calls it readable.
+pub(crate) fn has_connections(socket: BorrowedFd<'_>) -> bool {
+    let events = POLLIN | POLLRDHUP;
+    let mut polled = [PollFd { fd: socket.as_raw_fd(), events, revents: 0 }];
+    sys::ppoll(&mut polled, Some(Duration::ZERO)).is_ok() && polled[0].revents == POLLIN
 }
 
 /// Ends a listener for all who share it: whoever connects from now on is refused, and accept(2) says
@@ -207,8 +210,16 @@ mod tests {
         assert_eq!(waiting_at(&listener), 3);
         drop(sys::accept(listener.as_fd()).unwrap());
         assert_eq!(waiting_at(&listener), 2);
+        assert!(has_connections(listener.as_fd()));
+        shut_down(listener.as_fd());
+        assert!(!has_connections(listener.as_fd()), "nobody can be accepted any more");
         let directory = tempfile::tempdir().unwrap();
         let unix = listener::unix(&directory.path().join("s"), 16).unwrap();
         assert_eq!(waiting_at(&unix), QUEUE_MAX);
+        assert!(!has_connections(unix.as_fd()));
+        let _client = std::os::unix::net::UnixStream::connect(directory.path().join("s")).unwrap();
+        assert!(has_connections(unix.as_fd()));
+        shut_down(unix.as_fd());
+        assert!(!has_connections(unix.as_fd()), "nobody can be accepted any more");
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::{BINARY, LAST, in_each, serve, site, stop, tree};
 use pollux_testkit::{denied, http::Client, serve::Serve};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 use std::{
     fs,
     fs::File,
@@ -131,8 +132,8 @@ fn a_place_is_filled_when_it_can_be() {
     };
     tree::until("it is somebody", || is_theirs(other.id()));
     let before = tree::children(server.pid());
-    let victim = rustix::process::Pid::from_raw(before[0] as i32).unwrap();
-    rustix::process::kill_process(victim, rustix::process::Signal::KILL).unwrap();
+    let victim = Pid::from_raw(before[0] as i32).unwrap();
+    rustix::process::kill_process(victim, Signal::KILL).unwrap();
     tree::until("it is said", || server.said().contains("cannot be replaced yet"));
     // The other one serves meanwhile.
     let mut client = server.client();
@@ -173,6 +174,49 @@ fn with_few_descriptors_who_connects_waits_and_is_not_lost() {
         let is_cut = said.contains("a pool of 30 has no room");
         assert_eq!(is_cut, architecture == "prethreaded", "{said}");
         assert_eq!(stop(server)["connections"]["accepted"], 40, "{architecture}");
+    });
+}
+
+/// How many descriptors this process may have from now on: `None` is as many as the hard limit says,
+/// which is ours.
+fn limit_descriptors(pid: u32, most: Option<u64>) {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let limit = Rlimit { current: most.or(maximum), maximum };
+    prlimit(Pid::from_raw(pid as i32), Resource::Nofile, limit).unwrap();
+}
+
+/// Before, a stop that was heard while a unit waited for a descriptor ended its accepting at once, and
+/// who waited in the kernel's queue was lost.
+#[test]
+fn who_waits_for_a_descriptor_at_a_stop_is_served_when_there_is_one() {
+    let site = site(0);
+    in_each(&["iterative", "forking", "preforked", "threaded", "prethreaded"], |architecture| {
+        let mut arguments = vec!["--grace", "300s"];
+        if architecture.starts_with("pre") {
+            arguments.extend(["--pool", "1"]);
+        }
+        let mut server = serve(site.path(), architecture, &arguments);
+        let accepts = match architecture {
+            "preforked" => tree::children(server.pid())[0],
+            _ => server.pid(),
+        };
+        limit_descriptors(accepts, Some(3));
+        let mut clients: Vec<_> = (0..3).map(|_| server.client()).collect();
+        for client in &mut clients {
+            client.send(LAST);
+        }
+        tree::until("accepting pauses", || server.said().contains("accepting pauses"));
+        server.signal_and_wait(Signal::TERM);
+        // The stop is heard by now, as a rule; else this test shows nothing, and does not fail.
+        thread::sleep(Duration::from_millis(200));
+        limit_descriptors(accepts, None);
+        // Whoever blocks in accept(2) has a descriptor for the first already, and none for the file.
+        let is_hello = |client: &mut Client| client.reply().text() == "hello";
+        let answers: Vec<_> = clients.iter_mut().map(is_hello).collect();
+        assert_eq!(answers[1..], [true; 2], "{architecture}");
+        let (status, last) = server.wait();
+        assert!(status.success(), "{architecture}");
+        assert_eq!(last["connections"]["accepted"], 3, "{architecture}");
     });
 }
 

@@ -97,29 +97,32 @@ impl Door {
         }
         for place in self.turns.order(sockets.len()) {
             let fd = sockets[place].as_raw_fd();
-            if !self.turns.may_take(place) || self.given_up.contains(&fd) {
-                continue;
-            }
-            let error = match sys::accept(sockets[place].as_fd()) {
-                Ok(connection) => {
-                    self.turns.took(place);
-                    return self.next.take().map(|seat| (connection, seat));
-                }
-                Err(error) => error,
-            };
-            let refusal = Refusal::of(&error);
-            match refusal {
-                Refusal::Empty | Refusal::Dead => {}
-                Refusal::Exhausted | Refusal::Forbidden => {
-                    self.pauses += 1;
-                    self.retry_at = Some(now + RETRY);
-                    let advice = refusal.advice();
-                    self.say(&format!("accepting pauses: accept4: {error} ({advice})"));
-                    return None;
-                }
-                Refusal::Gone => {
-                    tracing::error!("a listener is given up, it does not listen any more: {error}");
-                    self.given_up.push(fd);
+            while self.turns.may_take(place) && !self.given_up.contains(&fd) {
+                let error = match sys::accept(sockets[place].as_fd()) {
+                    Ok(connection) => {
+                        self.turns.took(place);
+                        return self.next.take().map(|seat| (connection, seat));
+                    }
+                    Err(error) => error,
+                };
+                let refusal = Refusal::of(&error);
+                match refusal {
+                    // One of those who waited at the stop; there may be others behind.
+                    Refusal::Dead if is_stopping => self.turns.took(place),
+                    Refusal::Empty | Refusal::Dead => break,
+                    Refusal::Exhausted | Refusal::Forbidden => {
+                        self.pauses += 1;
+                        self.retry_at = Some(now + RETRY);
+                        let advice = refusal.advice();
+                        self.say(&format!("accepting pauses: accept4: {error} ({advice})"));
+                        return None;
+                    }
+                    Refusal::Gone => {
+                        tracing::error!(
+                            "a listener is given up, it does not listen any more: {error}"
+                        );
+                        self.given_up.push(fd);
+                    }
                 }
             }
         }
@@ -184,5 +187,49 @@ impl Door {
         if !std::mem::replace(&mut self.has_said, true) {
             tracing::warn!("{what}; who connects waits meanwhile. (Said once.)");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        architecture::Assignment,
+        config::{Config, Listen},
+        queue::Queues,
+        rules::Rules,
+    };
+    use pollux_testkit::denied;
+    use std::net::TcpStream;
+
+    /// Before, the first connection at a stop that was dead already shut the door, whoever waited
+    /// behind it.
+    #[test]
+    fn at_a_stop_all_who_wait_are_looked_at_though_the_first_is_dead() {
+        let config = Config::new(".");
+        let queues = Queues::open(&config, 1).unwrap();
+        let board = Arc::new(Board::new(2).unwrap());
+        let plan = Plan {
+            rules: Arc::new(Rules::new(&config)),
+            config,
+            tree: None,
+            assignment: Assignment::One,
+            queues: queues.0,
+            max_connections: 1,
+            board,
+        };
+        let Listen::Tcp(address) = plan.queues.addresses().unwrap()[0] else {
+            panic!("a TCP address")
+        };
+        let _clients = [(); 3].map(|()| TcpStream::connect(address).unwrap());
+        let mut door = Door::new(&plan.board).unwrap();
+        plan.board.stop(Duration::from_secs(600));
+        let calls = denied(libc::SYS_accept4, libc::ECONNABORTED, || {
+            let before = sys::counters();
+            assert!(door.take(&plan, Instant::now()).is_none());
+            sys::counters().since(&before).of(sys::Call::Accept)
+        });
+        assert_eq!(calls, 3, "one for each who waited, and no more");
+        assert!(door.is_shut());
     }
 }

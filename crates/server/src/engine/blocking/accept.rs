@@ -12,7 +12,7 @@ use crate::{
     clock::ticks,
     config::Accepting,
     engine::{FailedWaits, Refusal, links::Links as _},
-    queue::{Queue, Turns, shut_down},
+    queue::{Queue, Turns, has_connections, shut_down},
 };
 use libc::{EPOLLEXCLUSIVE, EPOLLIN, POLLIN};
 use pollux_sys::{self as sys, EpollEvent, EpollOp};
@@ -109,25 +109,44 @@ impl<A: Application> Blocking<A> {
             if self.is_over() {
                 return Ok(None);
             }
+            let was_stopping = self.local.is_stopping;
             let found = self.accept_in_turn(listeners);
-            if found.is_some() || self.local.is_stopping {
+            if found.is_some() || was_stopping {
                 return Ok(found);
             }
-            self.wait_for_listeners(listeners)?;
+            // A stop that was heard in a pause: who waits by now is still taken in.
+            if !self.local.is_stopping {
+                self.wait_for_listeners(listeners)?;
+            }
         }
     }
 
-    /// Takes in somebody who waits; at a stop only of those who waited when it was heard.
+    /// Takes in somebody who waits. At a stop only of those who waited when it was heard; then nobody is
+    /// found only when none of them is left, or none can be had.
     fn accept_in_turn(&mut self, listeners: &[OwnedFd]) -> Option<OwnedFd> {
-        if self.local.is_stopping {
+        let is_stopping = self.local.is_stopping;
+        if is_stopping {
             self.acceptor.turns.stop(listeners);
         }
         for place in self.acceptor.turns.order(listeners.len()) {
-            if self.acceptor.turns.may_take(place)
-                && let Some(socket) = self.accept_from(&listeners[place])
-            {
-                self.acceptor.turns.took(place);
-                return Some(socket);
+            let listener = &listeners[place];
+            while self.acceptor.turns.may_take(place) {
+                match self.accept_from(listener) {
+                    Ok(socket) => {
+                        self.acceptor.turns.took(place);
+                        return Some(socket);
+                    }
+                    // One of those who waited; there may be others behind.
+                    Err(Refusal::Dead) if is_stopping => self.acceptor.turns.took(place),
+                    // Whoever ends leaves a descriptor. With none left accept(2) says so even where
+                    // nobody waits.
+                    Err(Refusal::Exhausted)
+                        if is_stopping && !self.is_over() && has_connections(listener.as_fd()) =>
+                    {
+                        self.pause_for_want();
+                    }
+                    Err(_) => break,
+                }
             }
         }
         None
@@ -153,10 +172,11 @@ impl<A: Application> Blocking<A> {
             self.perform();
             self.show();
             // There is one: else it would have to wait for one of several.
+            let was_stopping = self.local.is_stopping;
             let found = self.accept_in_turn(listeners);
             self.waits += 1;
             self.local.clock.update();
-            if found.is_some() || self.local.is_stopping {
+            if found.is_some() || was_stopping {
                 return found;
             }
         }
@@ -186,12 +206,13 @@ impl<A: Application> Blocking<A> {
         !self.is_over()
     }
 
-    fn accept_from(&mut self, listener: &OwnedFd) -> Option<OwnedFd> {
+    /// Accepts from one listener. Where that cannot be done for now, this pauses first.
+    fn accept_from(&mut self, listener: &OwnedFd) -> Result<OwnedFd, Refusal> {
         if self.acceptor.given_up.contains(&listener.as_raw_fd()) {
-            return None;
+            return Err(Refusal::Gone);
         }
         let error = match sys::accept(listener.as_fd()) {
-            Ok(socket) => return Some(socket),
+            Ok(socket) => return Ok(socket),
             Err(error) => error,
         };
         let refusal = Refusal::of(&error);
@@ -210,10 +231,9 @@ impl<A: Application> Blocking<A> {
                         refusal.advice()
                     );
                 }
-                self.acceptor.pauses += 1;
-                let until = self.local.clock.after(ticks(RETRY));
-                while self.local.clock.tick() < until && !self.local.is_stopping {
-                    self.wait_until(&[], Some(until));
+                // At a stop it depends on whether somebody waits.
+                if !self.local.is_stopping {
+                    self.pause_for_want();
                 }
             }
             Refusal::Gone => {
@@ -228,7 +248,20 @@ impl<A: Application> Blocking<A> {
                 self.acceptor.given_up.push(listener.as_raw_fd());
             }
         }
-        None
+        Err(refusal)
+    }
+
+    /// A pause until accepting may be tried again, or a stop is heard, or its time is over.
+    fn pause_for_want(&mut self) {
+        self.acceptor.pauses += 1;
+        let until = self.local.clock.after(ticks(RETRY));
+        let was_stopping = self.local.is_stopping;
+        while self.local.clock.tick() < until
+            && self.local.is_stopping == was_stopping
+            && !self.is_over()
+        {
+            self.wait_until(&[], Some(until));
+        }
     }
 
     fn wait_for_listeners(&mut self, listeners: &[OwnedFd]) -> io::Result<()> {

@@ -171,8 +171,20 @@ fn an_interest_that_cannot_be_set_ends_its_connection_and_nothing_else() {
 }
 
 /// A unit that blocks, in whose thread these system calls fail so, and for which so many clients wait;
-/// what it counted after a stop that was asked for when `may_stop` said so, or why it ended before.
+/// what it counted after a stop without grace that was asked for when `may_stop` said so, or why it
+/// ended before.
 fn blocking(
+    clients: usize,
+    calls: &'static [i64],
+    errno: i32,
+    may_stop: impl Fn(&Board) -> bool,
+) -> std::io::Result<crate::Statistics> {
+    blocking_on(Arc::new(Board::new(1).unwrap()), clients, calls, errno, may_stop)
+}
+
+/// The same on a board that may tell of a stop already.
+fn blocking_on(
+    board: Arc<Board>,
     clients: usize,
     calls: &'static [i64],
     errno: i32,
@@ -183,7 +195,6 @@ fn blocking(
     let crate::config::Listen::Tcp(address) = queues.addresses().unwrap()[0] else {
         panic!("a TCP address")
     };
-    let board = Arc::new(Board::new(1).unwrap());
     let seat = board.take_seat().unwrap();
     // Before the unit, with which the listener may go.
     let _clients: Vec<_> = (0..clients).map(|_| Client::connect(address)).collect();
@@ -222,6 +233,20 @@ fn a_unit_that_may_not_accept_does_not_spin_and_hears_a_stop() {
         assert!((1..=most).contains(&calls), "errno {errno}: {calls} calls of accept4");
         assert_eq!(statistics.connections.accepted, 0);
     }
+}
+
+/// Before, the first connection at a stop that was dead already ended the unit's accepting, whoever
+/// waited behind it.
+#[test]
+fn at_a_stop_a_unit_looks_at_all_who_wait_though_the_first_is_dead() {
+    const CLIENTS: usize = 3;
+    let board = Arc::new(Board::new(1).unwrap());
+    board.stop(Duration::from_secs(600));
+    let calls = &[libc::SYS_accept4];
+    let statistics =
+        blocking_on(board, CLIENTS, calls, libc::ECONNABORTED, |_: &Board| false).unwrap();
+    // One before the stop was heard, and then one for each who waited then, and no more.
+    assert_eq!(statistics.system_calls.of(Call::Accept), 1 + CLIENTS as u64);
 }
 
 /// What epoll_wait(3) calls.
