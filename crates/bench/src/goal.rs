@@ -80,7 +80,8 @@ impl Goal {
         let (value, none) = (f64::from(count), None);
         let (low, high) = (Some(value), Some(value));
         let blocks = of as usize;
-        let figure = Estimate { value, low, high, blocks, rank_value: none, rank: None };
+        let figure =
+            Estimate { value, low, high, range: None, blocks, rank_value: none, rank: None };
         let verdict = if count <= limit { Verdict::Met } else { Verdict::Missed };
         Self { statement: statement.into(), limit: f64::from(limit), verdict, figure, unit: "" }
     }
@@ -99,7 +100,9 @@ pub(crate) fn table(goals: &[Goal]) -> comfy_table::Table {
             format!("{:.digits$}{}", goal.figure.value, goal.unit),
             match (goal.figure.low, goal.figure.high) {
                 (Some(low), Some(high)) => format!("{low:.digits$} – {high:.digits$}"),
-                _ => "one measurement".into(),
+                _ => goal.figure.range.map_or("one measurement".into(), |seen| {
+                    format!("none; seen {:.digits$} to {:.digits$}", seen.low, seen.high)
+                }),
             },
             goal.verdict.text().into(),
         ]);
@@ -117,6 +120,7 @@ mod tests {
             value: (low + high) / 2.0,
             low: Some(low),
             high: Some(high),
+            range: None,
             blocks,
             rank_value: None,
             rank: None,

@@ -165,12 +165,13 @@ impl Measured {
                 name.into(),
                 format!("{:.2}", middle(&cpu[name])),
                 format!("{:.0}", middle(&throughput[name])),
-                format!(
-                    "{:.3} ({:.3} – {:.3})",
-                    beside.value,
-                    beside.low.unwrap_or(beside.value),
-                    beside.high.unwrap_or(beside.value)
-                ),
+                match (beside.low.zip(beside.high), beside.range) {
+                    (Some((low, high)), _) => format!("{:.3} ({low:.3} – {high:.3})", beside.value),
+                    (None, Some(seen)) => {
+                        format!("{:.3} (seen {:.3} to {:.3})", beside.value, seen.low, seen.high)
+                    }
+                    (None, None) => format!("{:.3}", beside.value),
+                },
             ]);
         }
         let raw =

@@ -126,6 +126,12 @@ pub struct ClaimOutcome {
 }
 
 impl ClaimOutcome {
+    /// The part whose figure is the claim's.
+    pub fn deciding(&self) -> Option<&Part> {
+        let is_it = |part: &&Part| part.estimate.is_some_and(|it| Some(it.value) == self.value);
+        self.parts.iter().find(is_it)
+    }
+
     /// Whether more blocks would change nothing: it is decided, or a limit or an absence keeps it from
     /// being so.
     fn is_settled(&self) -> bool {

@@ -197,7 +197,11 @@ pub fn text(a: &Outcome, rows: &[Row], width: Option<u16>) -> String {
                 right(format::number(row.a.value)),
                 right(format::number(row.b.value)),
                 right(if is_more { format!("+{change_by}") } else { change_by }),
-                right(format::interval(&row.change)),
+                right(if row.change.blocks < MIN_BLOCKS {
+                    String::new()
+                } else {
+                    format::interval(&row.change)
+                }),
                 TableCell::new(change),
             ]);
         }

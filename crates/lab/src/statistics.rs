@@ -52,10 +52,15 @@ pub struct Interval {
 pub struct Estimate {
     /// The mean over the blocks; of positive figures the geometric one.
     pub value: f64,
-    /// Lower end of the interval; none with one block.
+    /// Lower end of the interval; none with fewer than [`MIN_BLOCKS`].
     pub low: Option<f64>,
-    /// Upper end of the interval; none with one block.
+    /// Upper end of the interval; none with fewer than [`MIN_BLOCKS`].
     pub high: Option<f64>,
+    /// The least and the largest of so few blocks, in the place of an interval: Student's of two or three is
+    /// many times as wide as all that was seen, and covers less than it says where their noise is no normal
+    /// one. None with one block.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range: Option<Interval>,
     /// How many blocks it rests on.
     pub blocks: usize,
     /// Hodges–Lehmann's estimate, which outliers hardly move.

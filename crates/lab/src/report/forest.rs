@@ -16,13 +16,14 @@ const WIDTH: f64 = 720.0;
 const ROW: f64 = 26.0;
 const LABELS: f64 = 150.0;
 const TOP: f64 = 34.0;
-/// Ratios farther from the threshold than this are drawn at the edge, with an arrow.
+/// Ratios farther from the threshold than this are drawn at the edge; a bar that goes on beyond it ends in a
+/// triangle.
 const FARTHEST: f64 = 8.0;
 
-/// Where `value` stands in a claim's row, from -1 (speaks against it) over 0 (the threshold) to 1. `None`
-/// where the threshold gives no scale.
+/// Where `value` stands in a claim's row, from -1 (speaks against it) over 0 (the threshold) to 1, and beyond
+/// where that is out of the picture. `None` where the threshold gives no scale.
 fn place(threshold: Threshold, value: f64) -> Option<f64> {
-    let scaled = |ratio: f64| (ratio.max(1e-9).ln() / FARTHEST.ln()).clamp(-1.0, 1.0);
+    let scaled = |ratio: f64| ratio.max(1e-9).ln() / FARTHEST.ln();
     match threshold {
         Threshold::Above(limit) if limit > 0.0 => Some(scaled(value / limit)),
         Threshold::Below(limit) if limit > 0.0 => Some(scaled(limit / value.max(1e-12))),
@@ -78,7 +79,8 @@ pub fn draw(claims: &[(String, &ClaimOutcome)]) -> String {
 }
 
 fn bars(svg: &mut String, claim: &ClaimOutcome, y: f64, x: &impl Fn(f64) -> f64) {
-    let at = |value: f64| place(claim.threshold, value).map(x);
+    let at = |value: f64| place(claim.threshold, value).map(|place| x(place.clamp(-1.0, 1.0)));
+    let goes_on = |value: f64| place(claim.threshold, value).filter(|place| place.abs() > 1.0);
     let Some(value) = claim.value.and_then(at) else {
         let text = match (claim.verdict, claim.value) {
             (Verdict::NotApplicable, _) => "not applicable here",
@@ -94,23 +96,29 @@ fn bars(svg: &mut String, claim: &ClaimOutcome, y: f64, x: &impl Fn(f64) -> f64)
         return;
     };
     // A figure inside of two limits has both its ends on one side.
-    let span = |low: f64, high: f64| Some((at(low)?, at(high)?, value));
-    let mut bar = |ends: Option<(f64, f64, f64)>, width: f64| {
-        if let Some((a, b, value)) = ends {
-            let (low, high) = (a.min(b).min(value), a.max(b).max(value));
-            let _ = write!(
-                svg,
-                "<line x1=\"{low:.1}\" x2=\"{high:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\" \
-                 stroke-width=\"{width}\"/>"
-            );
+    let span = |low: f64, high: f64| {
+        let beyond = [goes_on(low), goes_on(high)].into_iter().flatten().map(f64::signum).collect();
+        Some((at(low)?, at(high)?, beyond))
+    };
+    let mut bar = |ends: Option<(f64, f64, Vec<f64>)>, width: f64, dashes: &str| {
+        let Some((a, b, beyond)) = ends else { return };
+        let (low, high) = (a.min(b).min(value), a.max(b).max(value));
+        let _ = write!(
+            svg,
+            "<line x1=\"{low:.1}\" x2=\"{high:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\" \
+             stroke-width=\"{width}\" stroke-dasharray=\"{dashes}\"/>"
+        );
+        for side in beyond {
+            let (tip, back) = (x(side) + 9.0 * side, -9.0 * side);
+            let _ =
+                write!(svg, "<path class=\"beyond\" d=\"M{tip:.1} {y:.1} l{back:.1} -6 v12 z\"/>");
         }
     };
-    let deciding = claim
-        .parts
-        .iter()
-        .find(|part| part.estimate.is_some_and(|estimate| Some(estimate.value) == claim.value));
-    bar(deciding.and_then(|part| part.deciding).and_then(|i| span(i.low, i.high)), 1.2);
-    bar(claim.low.zip(claim.high).and_then(|(low, high)| span(low, high)), 5.0);
+    let deciding = claim.deciding();
+    let seen = deciding.and_then(|part| part.estimate?.range);
+    bar(seen.and_then(|i| span(i.low, i.high)), 1.2, "4 3");
+    bar(deciding.and_then(|part| part.deciding).and_then(|i| span(i.low, i.high)), 1.2, "none");
+    bar(claim.low.zip(claim.high).and_then(|(low, high)| span(low, high)), 5.0, "none");
     let arrow = match claim.bound {
         Some(Bound::AtLeast) => "≥",
         Some(Bound::AtMost) => "≤",
@@ -135,6 +143,42 @@ fn bars(svg: &mut String, claim: &ClaimOutcome, y: f64, x: &impl Fn(f64) -> f64)
 mod tests {
     use super::*;
 
+    fn drawn(low: f64, high: f64, range: Option<(f64, f64)>) -> String {
+        let ends = |ends: Option<(f64, f64)>| match ends {
+            Some((low, high)) => serde_json::json!({ "low": low, "high": high }),
+            None => serde_json::Value::Null,
+        };
+        let is_seen = range.is_some();
+        let own = |end: f64| Some(end).filter(|_| !is_seen);
+        let claim: ClaimOutcome = serde_json::from_value(serde_json::json!({
+            "id": "G3", "statement": "s", "verdict": if is_seen { "seen, not decided" } else { "undecided" },
+            "value": 2.0, "low": own(low), "high": own(high), "paper": null, "paper_says": "p",
+            "threshold": { "above": 1.5 },
+            "parts": [{
+                "variant": "poll", "verdict": "undecided", "note": null,
+                "estimate": {
+                    "value": 2.0, "low": own(low), "high": own(high), "range": ends(range), "blocks": 10,
+                },
+            }],
+        }))
+        .unwrap();
+        draw(&[("g3".into(), &claim)])
+    }
+
+    #[test]
+    fn what_goes_on_beyond_the_picture_is_marked() {
+        let marks = |svg: &str| svg.matches("class=\"beyond\"").count();
+        assert_eq!(marks(&drawn(1.2, 3.0, None)), 0);
+        assert_eq!(marks(&drawn(1.2, 4e9, None)), 1);
+        assert_eq!(marks(&drawn(1e-9, 4e9, None)), 2);
+    }
+
+    #[test]
+    fn what_few_blocks_showed_is_dashed() {
+        let dashed = |svg: &str| svg.contains("stroke-dasharray=\"4 3\"");
+        assert!(!dashed(&drawn(1.2, 3.0, None)) && dashed(&drawn(1.2, 3.0, Some((1.9, 2.1)))));
+    }
+
     #[test]
     fn right_of_the_line_is_for_the_claim() {
         for (threshold, value, sign) in [
@@ -149,8 +193,8 @@ mod tests {
             let place = place(threshold, value).unwrap();
             assert_eq!(place.signum(), sign, "{threshold} {value}: {place}");
         }
-        assert_eq!(place(Threshold::Above(1.0), 1e9), Some(1.0), "the edge");
-        assert_eq!(place(Threshold::Below(2.0), 0.0), Some(1.0));
+        assert!(place(Threshold::Above(1.0), 1e9).unwrap() > 1.0, "beyond the edge");
+        assert!(place(Threshold::Below(2.0), 0.0).unwrap() > 1.0);
         assert_eq!(place(Threshold::Above(0.0), 3.0), None, "no scale");
     }
 }

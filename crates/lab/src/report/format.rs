@@ -1,6 +1,10 @@
 //! Figures as people read them.
 
-use crate::{experiment::Value, statistics::Estimate};
+use crate::{
+    claims::{Bound, ClaimOutcome},
+    experiment::Value,
+    statistics::Estimate,
+};
 
 /// Three significant digits, thousands set apart: `8,000`, `12.3`, `0.0451`.
 pub fn number(value: f64) -> String {
@@ -45,9 +49,28 @@ pub fn value(value: &Value) -> String {
     }
 }
 
-/// `[low, high]`, or nothing when there is no interval.
+/// `[low, high]`; of too few blocks for an interval what was seen; nothing of one block.
 pub fn interval(estimate: &Estimate) -> String {
-    ends(estimate.low, estimate.high)
+    match estimate.range {
+        Some(seen) => {
+            let (low, high, blocks) = (number(seen.low), number(seen.high), estimate.blocks);
+            format!("(seen {low} to {high} in {blocks} blocks)")
+        }
+        None => ends(estimate.low, estimate.high),
+    }
+}
+
+/// A claim's figure with its interval, or with what was seen; `None` without a figure.
+pub fn measured(claim: &ClaimOutcome) -> Option<String> {
+    let interval = claim_interval(claim);
+    let space = if interval.is_empty() { "" } else { " " };
+    Some(format!("{}{}{space}{interval}", Bound::sign(claim.bound), number(claim.value?)))
+}
+
+/// Its interval alone.
+pub fn claim_interval(claim: &ClaimOutcome) -> String {
+    let estimate = claim.deciding().and_then(|part| part.estimate);
+    estimate.map_or_else(|| ends(claim.low, claim.high), |estimate| interval(&estimate))
 }
 
 /// The same of two ends.
@@ -77,6 +100,16 @@ pub fn bytes(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::statistics::estimate;
+
+    /// With two points Student's interval was a billion wide.
+    #[test]
+    fn few_blocks_show_what_was_seen() {
+        let interval = |values: &[f64]| interval(&estimate(values).unwrap());
+        assert_eq!(interval(&[0.5, 2.0]), "(seen 0.500 to 2.00 in 2 blocks)");
+        assert_eq!(interval(&[2.0]), "");
+        assert_eq!(interval(&[2.0; 6]), "[2.00, 2.00]");
+    }
 
     #[test]
     fn numbers_have_three_digits_and_thousands() {

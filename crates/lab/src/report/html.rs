@@ -95,7 +95,8 @@ fn head(page: &mut String, outcome: &Outcome) {
         page.push_str(
             "<p class=\"soft\">Each row has its threshold on the line; a point right of it speaks for the \
              claim. Thick: the 95 % interval. Thin: the interval that decides, which is wider the earlier \
-             the run ended. ◆: the paper's own number. ★: the claim that stands for a figure.</p>\n",
+             the run ended. Dashed: what fewer than six blocks showed, which have no interval. A bar that goes \
+             on beyond the picture ends in a triangle. ◆: the paper's own number. ★: the claim that stands for a figure.</p>\n",
         );
     }
 }
@@ -115,15 +116,9 @@ pub(super) fn verdict(verdict: Verdict) -> String {
     format!("<span class=\"verdict {class}\">{sign} {verdict}</span>")
 }
 
-fn measured(value: Option<f64>, low: Option<f64>, high: Option<f64>) -> String {
-    value.map_or_else(
-        || "–".to_owned(),
-        |value| {
-            let interval = format::ends(low, high);
-            let interval = if interval.is_empty() { "no interval".into() } else { interval };
-            format!("{}<small>{interval}</small>", format::number(value))
-        },
-    )
+fn measured(value: f64, interval: String) -> String {
+    let interval = if interval.is_empty() { "no interval".into() } else { interval };
+    format!("{}<small>{interval}</small>", format::number(value))
 }
 
 fn claims(page: &mut String, outcome: &Outcome) {
@@ -175,10 +170,10 @@ fn p_values(claim: &ClaimOutcome) -> String {
 }
 
 fn measured_claim(claim: &ClaimOutcome) -> String {
+    let Some(value) = claim.value else { return "–".into() };
     let mut text = escape(Bound::sign(claim.bound));
-    text.push_str(&measured(claim.value, claim.low, claim.high));
-    let estimates = claim.parts.iter().filter_map(|part| part.estimate);
-    let deciding = estimates.into_iter().find(|estimate| Some(estimate.value) == claim.value);
+    text.push_str(&measured(value, format::claim_interval(claim)));
+    let deciding = claim.deciding().and_then(|part| part.estimate);
     if let Some((value, ranks)) = deciding.and_then(|e| Some((e.rank_value?, e.rank?))) {
         let ends = format::ends(Some(ranks.low), Some(ranks.high));
         let _ = write!(text, "<small>ranks: {} {ends}</small>", format::number(value));
@@ -212,7 +207,7 @@ fn figure(page: &mut String, outcome: &Outcome, panel: &Panel<'_>, svg: &str) {
     let _ = writeln!(
         page,
         "<figure id=\"{}\">\n{svg}\n<figcaption>{caption} Points are means over the blocks (geometric \
-         ones), bars their intervals, dots the blocks; neighbouring series are set a little apart sideways. A \
+         ones), bars their intervals (of six blocks or more), dots the blocks; neighbouring series are set a little apart sideways. A \
          ring marks a server without idle CPU, whose cost is a bound.</figcaption>",
         escape(&panel.id)
     );
@@ -257,7 +252,7 @@ fn figure_cell(
         Some(cell) if cell.valid == 0 => "no run counts".into(),
         Some(cell) => cell.metrics.get(&panel.figure.y).map_or_else(
             || "–".into(),
-            |estimate| measured(Some(estimate.value), estimate.low, estimate.high),
+            |estimate| measured(estimate.value, format::interval(estimate)),
         ),
     }
 }

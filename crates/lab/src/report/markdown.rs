@@ -1,7 +1,7 @@
 //! A page in Markdown: what a forge shows for the folder of a published run.
 
 use super::{Panel, format, terminal};
-use crate::{archive::PACKED, claims::Bound, result::Outcome};
+use crate::{archive::PACKED, result::Outcome};
 use std::fmt::Write as _;
 
 /// Columns of the notes' lines in the source.
@@ -35,14 +35,7 @@ pub fn page(outcome: &Outcome, drawn: &[(Panel<'_>, String)]) -> String {
         page.push_str("| claim | verdict | measured | holds if | paper | statement |\n");
         page.push_str("|---|---|---|---|---|---|\n");
         for claim in &outcome.claims {
-            let measured = claim.value.map_or_else(
-                || "–".to_owned(),
-                |value| {
-                    let (sign, ends) =
-                        (Bound::sign(claim.bound), format::ends(claim.low, claim.high));
-                    format!("{sign}{} {ends}", format::number(value))
-                },
-            );
+            let measured = format::measured(claim).unwrap_or_else(|| "–".into());
             let _ = writeln!(
                 page,
                 "| {} | {} | {measured} | {} | {} | {} |",

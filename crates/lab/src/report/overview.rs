@@ -4,7 +4,7 @@
 use super::{forest, format, html::escape};
 use crate::{
     archive,
-    claims::{Bound, ClaimOutcome, Verdict, p_text},
+    claims::{ClaimOutcome, Verdict, p_text},
     experiment,
     result::Outcome,
     statistics::{ERROR, holm},
@@ -150,13 +150,8 @@ fn of_paper<'a>(runs: &'a [Published], paper: &Paper) -> Vec<Vec<(String, Option
 
 fn figures_of(decided: &Decided<'_>) -> String {
     let claim = decided.claim;
-    claim.value.map_or_else(
-        || claim.parts.iter().find_map(|part| part.note.clone()).unwrap_or_else(|| "–".into()),
-        |value| {
-            let ends = format::ends(claim.low, claim.high);
-            format!("{}{} {ends}", Bound::sign(claim.bound), format::number(value))
-        },
-    )
+    let why = || claim.parts.iter().find_map(|part| part.note.clone());
+    format::measured(claim).or_else(why).unwrap_or_else(|| "–".into())
 }
 
 fn with_all(decided: &Decided<'_>) -> String {

@@ -2,10 +2,10 @@
 
 use super::format;
 use crate::{
-    claims::{Bound, Verdict},
+    claims::Verdict,
     metric, plan,
     result::{CellSummary, Outcome, VariantOutcome},
-    statistics::Estimate,
+    statistics::{Estimate, MIN_BLOCKS},
 };
 use comfy_table::{Cell as TableCell, CellAlignment, ContentArrangement, Table, presets};
 
@@ -21,6 +21,14 @@ pub fn tables(outcome: &Outcome, width: u16) -> String {
             text.push_str(&metric_tables(outcome, &figure.y, width.into()));
             text.push('\n');
         }
+    }
+    let figures = outcome.cells.iter().flat_map(|cell| &cell.metrics);
+    if figures.into_iter().any(|(name, figure)| seen.contains(name) && figure.range.is_some()) {
+        let note = format!(
+            "In brackets: the least and the largest of fewer than {MIN_BLOCKS} runs, which have no interval."
+        );
+        put(&mut text, &note, width, "");
+        text.push('\n');
     }
     text
 }
@@ -102,7 +110,18 @@ fn estimate(estimate: &Estimate) -> String {
             let spread = (high - low) / 2.0;
             format!("{} ±{}", format::number(estimate.value), format::like(spread, estimate.value))
         }
-        _ => format::number(estimate.value),
+        _ => estimate.range.map_or_else(
+            || format::number(estimate.value),
+            |seen| {
+                let like = |end| format::like(end, estimate.value);
+                format!(
+                    "{} ({}–{})",
+                    format::number(estimate.value),
+                    like(seen.low),
+                    like(seen.high)
+                )
+            },
+        ),
     }
 }
 
@@ -111,9 +130,8 @@ pub fn claims(outcome: &Outcome, width: u16) -> String {
     let mut text = String::new();
     for claim in &outcome.claims {
         let mut line = format!("{}  {}", claim.id, claim.verdict);
-        if let Some(value) = claim.value {
-            let (sign, interval) = (Bound::sign(claim.bound), format::ends(claim.low, claim.high));
-            line.push_str(&format!("  measured {sign}{} {interval}", format::number(value)));
+        if let Some(measured) = format::measured(claim) {
+            line.push_str(&format!("  measured {measured}"));
         }
         line.push_str(&format!("  holds if {}", claim.threshold));
         if let Some(paper) = claim.paper {

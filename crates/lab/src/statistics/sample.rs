@@ -1,6 +1,6 @@
 //! What the blocks say about one comparison.
 
-use super::{CONFIDENCE, ERROR, Estimate, Interval, binomial, rank, student};
+use super::{CONFIDENCE, ERROR, Estimate, Interval, MIN_BLOCKS, binomial, rank, student};
 use serde::{Deserialize, Serialize};
 
 /// How one side of a comparison is set against the other, inside a block.
@@ -128,15 +128,28 @@ impl Sample {
         }))
     }
 
-    /// The mean, its interval, and the ranks' beside it. Where blocks have ratios without end the mean is
-    /// that of the others, and no interval is known.
+    /// The least and the largest value of several; none where a block has a ratio without end.
+    fn range(&self) -> Option<Interval> {
+        if self.values.len() < 2 || self.endless > 0 {
+            return None;
+        }
+        let least = self.values.iter().copied().fold(f64::INFINITY, f64::min);
+        let largest = self.values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        Some(Interval { low: self.back(least), high: self.back(largest) })
+    }
+
+    /// The mean, its interval, and the ranks' beside it; of fewer than [`MIN_BLOCKS`] what was seen in the place
+    /// of the interval. Where blocks have ratios without end the mean is that of the others, and no interval
+    /// is known.
     pub fn estimate(&self) -> Estimate {
         let (mean, _) = student::interval(&self.values, ERROR);
         let value = match self.counts {
             Some((hits, trials)) if trials > 0 => hits as f64 / trials as f64,
             _ => self.back(mean),
         };
-        let interval = self.interval(1.0 - CONFIDENCE);
+        let enough = self.blocks() >= MIN_BLOCKS;
+        let interval = self.interval(1.0 - CONFIDENCE).filter(|_| enough);
+        let range = self.range().filter(|_| !enough);
         let rank = rank::estimate(&self.values, ERROR).filter(|_| self.endless == 0);
         let rank_interval = rank.and_then(|(_, interval)| interval);
         Estimate {
@@ -144,6 +157,7 @@ impl Sample {
             // The way to the logarithm and back costs the last digits.
             low: interval.map(|i| i.low.min(value)),
             high: interval.map(|i| i.high.max(value)),
+            range,
             blocks: self.blocks(),
             rank_value: rank.filter(|_| self.values.len() > 1).map(|(v, _)| self.back(v)),
             rank: rank_interval
@@ -233,6 +247,23 @@ mod tests {
         assert!((forth.low.unwrap() * back.high.unwrap() - 1.0).abs() < 1e-12);
     }
 
+    /// Two blocks gave intervals nine decades wide.
+    #[test]
+    fn few_blocks_show_what_was_seen() {
+        let estimate = |ratios: &[f64]| {
+            paired(ratios.iter().map(|&a| (Some(a), Some(1.0))), Compare::Ratio).unwrap()
+        };
+        for few in [&[0.5, 2.0][..], &[0.5, 1.0, 1.0, 1.0, 2.0]] {
+            let seen = estimate(few);
+            let range = seen.range.unwrap();
+            assert_eq!((seen.low, seen.high), (None, None));
+            assert!((range.low - 0.5).abs() < 1e-12 && (range.high - 2.0).abs() < 1e-12);
+        }
+        assert_eq!(estimate(&[2.0]).range, None);
+        let six = estimate(&[0.5, 1.0, 1.0, 1.0, 1.0, 2.0]);
+        assert!(six.range.is_none() && six.low.is_some() && six.high.is_some());
+    }
+
     #[test]
     fn none_of_many_is_not_zero() {
         let none = Sample::of([(Some(0.0), None); 40], Compare::Value, true).unwrap();
@@ -266,7 +297,7 @@ mod tests {
     proptest! {
         #[test]
         fn an_interval_encloses_its_value_and_narrows_with_the_error(
-            values in prop::collection::vec(0.001f64..1e9, 2..30),
+            values in prop::collection::vec(0.001f64..1e9, MIN_BLOCKS..30),
         ) {
             let pairs = values.iter().map(|&value| (Some(value), None));
             let sample = Sample::of(pairs, Compare::Value, true).unwrap();
@@ -278,7 +309,9 @@ mod tests {
         }
 
         #[test]
-        fn an_estimate_scales_with_its_unit(values in prop::collection::vec(0.5f64..2.0, 2..12)) {
+        fn an_estimate_scales_with_its_unit(
+            values in prop::collection::vec(0.5f64..2.0, MIN_BLOCKS..12),
+        ) {
             let scaled: Vec<f64> = values.iter().map(|v| v * 1024.0).collect();
             let (plain, scaled) = (estimate(&values).unwrap(), estimate(&scaled).unwrap());
             let same = |a: f64, b: f64| (a * 1024.0 / b - 1.0).abs() < 1e-9;

@@ -57,6 +57,7 @@ pub fn difference(a: &[f64], b: &[f64], error: f64) -> Option<(Estimate, f64)> {
         value: difference,
         low: Some(difference - half),
         high: Some(difference + half),
+        range: None,
         blocks: a.len().min(b.len()),
         rank_value: super::median(&shifts),
         rank: None,
