@@ -106,7 +106,8 @@ bench: ## Pollux beside the floor, nginx, h2o, lighttpd and wrk; ends with each 
 .PHONY: bench-event
 bench-event: ## what one wait, one change and one event cost, mechanism by mechanism; OUT=FOLDER for the data
 	@scripts/setup build
-	$(CARGO) bench --locked --package pollux-event -- --out $(abspath $(or $(OUT),results/bench-event-$(shell date +%s)))
+	$(CARGO) build --release --locked --bin pollux-bench
+	./target/release/pollux-bench mechanisms $(if $(OUT),--out $(OUT))
 
 .PHONY: cross-check
 cross-check: ## the generator beside httperf, wrk, h2load, hey (wrk2, oha where they are); OUT=FOLDER for the data

@@ -1,15 +1,20 @@
-//! `make bench`: Pollux beside the floor, nginx, h2o and lighttpd; its pools beside a floor of threads;
-//! `pollux load` beside wrk.
+//! The one home of measuring for who works on Pollux; each goal ends met, missed or undecided.
 //!
-//! All servers run at once, one worker each, pinned to one CPU; the generator, pinned to the
-//! other, drives one at a time. Each round measures every variant once, odd rounds in reverse
-//! order, and ratios are taken within a round, so that the machine's drift cancels. The last
-//! table lists the goals with their figures: met, missed or undecided.
+//! Without a command it is `make bench`: Pollux beside the floor, nginx, h2o and lighttpd; its pools beside a
+//! floor of threads; `pollux load` beside wrk. All servers run at once, one worker each, pinned to one CPU;
+//! the generator, pinned to the other, drives one at a time. Each round measures every variant once, odd
+//! rounds in reverse order, and ratios are taken within a round, so that the machine's drift cancels. The
+//! last table lists the goals with their figures.
+//!
+//! The command `mechanisms` is `make bench-event`: what a wait costs, in this process.
 
 mod generator;
 mod goal;
+mod mechanisms;
+mod output;
 mod peer;
 mod scenario;
+mod sys;
 mod wrk;
 
 use anyhow::Context;
@@ -21,15 +26,32 @@ use pollux_lab::{
     run::{interrupt::Interrupt, trial::Cpus},
 };
 use serde_json::json;
-use std::{fs, path::PathBuf, process::ExitCode, time::Duration};
+use std::{fs, path::PathBuf, time::Duration};
 
-/// Compares Pollux with the floor and with its peers; ends with each goal: met, missed or undecided.
+/// Measures Pollux: without a command, beside the floor and its peers. Ends with each goal: met, missed or
+/// undecided.
 #[derive(Parser)]
 #[command(
     version,
+    args_conflicts_with_subcommands = true,
     after_help = "Examples:\n  pollux-bench --rounds 4 --seconds 1 --out /tmp/bench\n  pollux-bench --parts against --rounds 40 --seconds 1 --against ../before/pollux"
 )]
 struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    comparison: Comparison,
+}
+
+/// What else is measured.
+#[derive(clap::Subcommand)]
+enum Command {
+    Mechanisms(mechanisms::Options),
+}
+
+/// How Pollux is compared with its peers.
+#[derive(clap::Args)]
+struct Comparison {
     /// Rounds of each comparison; each gives one paired ratio
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(2..=1000))]
     rounds: u32,
@@ -63,8 +85,17 @@ struct Setup {
     progress: indicatif::ProgressBar,
 }
 
-fn main() -> anyhow::Result<ExitCode> {
+fn main() -> anyhow::Result<()> {
     let args = Args::parse();
+    // A missed goal is a finding, not a failure of the bench.
+    match args.command {
+        None => compare(args.comparison),
+        Some(Command::Mechanisms(options)) => mechanisms::measure(&options),
+    }
+}
+
+/// Pollux beside the floor and its peers.
+fn compare(args: Comparison) -> anyhow::Result<()> {
     let scratch = tempfile::tempdir()?;
     let documents = scratch.path().join("documents");
     fs::create_dir(&documents)?;
@@ -140,22 +171,16 @@ fn main() -> anyhow::Result<ExitCode> {
         "goals": goals,
         "raw": raw,
     });
-    let out = args.out.unwrap_or_else(|| {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        PathBuf::from(format!("results/bench-{}", now.map_or(0, |time| time.as_secs())))
-    });
-    fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
-    fs::write(out.join("result.json"), serde_json::to_string_pretty(&result)?)?;
-    fs::write(out.join("table.txt"), &text)?;
-    let count = |verdict| goals.iter().filter(|goal| goal.verdict == verdict).count();
-    println!(
-        "{} of {} goals met, {} missed, {} undecided; raw data in {}",
-        count(goal::Verdict::Met),
-        goals.len(),
-        count(goal::Verdict::Missed),
-        count(goal::Verdict::Undecided),
-        out.display()
-    );
-    // A missed goal is a finding, not a failure of the bench.
-    Ok(ExitCode::SUCCESS)
+    output::write(&output::folder(args.out.as_deref(), "bench"), &result, &text, &goals)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_options_are_consistent() {
+        Args::command().debug_assert();
+    }
 }

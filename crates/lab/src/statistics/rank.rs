@@ -8,11 +8,13 @@
 
 use super::{Interval, median};
 
-/// More values than any experiment has blocks: the averages of so many are 20,000.
-const MAX_VALUES: usize = 200;
+/// The most values that have an estimate, more than any experiment has blocks: the averages of so many are
+/// 20,000.
+pub const MAX_VALUES: usize = 200;
 
 /// The estimate, and the interval that misses the true centre with a probability of at most `error`;
-/// none where so few values have none. `None` without values, or with more than 200.
+/// none where so few values have none. `None` without values, or with more than
+/// [`MAX_VALUES`].
 pub fn estimate(values: &[f64], error: f64) -> Option<(f64, Option<Interval>)> {
     if values.len() > MAX_VALUES {
         return None;

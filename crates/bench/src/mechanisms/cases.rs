@@ -1,12 +1,12 @@
 //! One measurement of one variant: a set is opened, filled, exercised for a slice of time, dropped.
 
-use crate::pool::Pool;
+use super::pool::Pool;
 use anyhow::{Context, Result, bail};
 use pollux_event::{
     Capabilities, Error, Interest, Mechanism, MechanismSpec, Options, Token,
     registry::{self, Visitor},
 };
-use rustix::time::{ClockId, clock_gettime};
+use pollux_sys::thread_cpu_time;
 use std::{
     os::fd::AsFd,
     time::{Duration, Instant},
@@ -82,26 +82,21 @@ fn without(case: Case, pool: &Pool, slice: Duration) -> Result<Cost> {
     }
 }
 
-/// This thread's CPU time: steadier than the clock on the wall, where others run too. It takes a
-/// system call, so it is read around a slice, never around a turn.
-pub(crate) fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
-/// Runs turns for a slice of time; nanoseconds for each.
+/// Runs turns for a slice of time; nanoseconds for each, of this thread's CPU time: steadier than the clock
+/// on the wall, where others run too. It takes a system call, so it is read around a slice, never around a
+/// turn.
 fn per_turn(slice: Duration, mut turn: impl FnMut(u32) -> Result<()>) -> Result<f64> {
     // The first turns bring code and data into the caches.
     for warm_up in 0..3 {
         turn(warm_up)?;
     }
-    let (started_at, before) = (Instant::now(), cpu_time());
+    let (started_at, before) = (Instant::now(), thread_cpu_time());
     let mut turns = 0;
     loop {
         turn(turns)?;
         turns += 1;
         if started_at.elapsed() >= slice || turns == MAX_TURNS {
-            return Ok((cpu_time() - before).as_nanos() as f64 / f64::from(turns));
+            return Ok((thread_cpu_time() - before).as_nanos() as f64 / f64::from(turns));
         }
     }
 }
@@ -197,9 +192,9 @@ impl Measure<'_> {
         let (mut set, _) = this.filled::<M>(size)?;
         while set.next_event().is_some() {}
         let arrival = this.pool.send_to_all(size)?;
-        let before = cpu_time();
+        let before = thread_cpu_time();
         collect(&mut set, size, |_| true)?;
-        let taken = cpu_time() - before;
+        let taken = thread_cpu_time() - before;
         // What stays unread would fill the receive buffers in the long run.
         this.pool.drain(size)?;
         let each = |time: Duration| time.as_nanos() as f64 / size as f64;

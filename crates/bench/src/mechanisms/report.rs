@@ -1,11 +1,8 @@
-//! The table, and the raw data.
+//! The tables, and the raw data.
 
-use crate::{
-    goal,
-    run::{Figure, REFERENCE, Results},
-    statistics::Estimate,
-};
+use super::run::{Figure, REFERENCE, Results};
 use comfy_table::{CellAlignment, Table, presets};
+use pollux_lab::statistics::Estimate;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -21,12 +18,15 @@ fn nanoseconds(ns: f64) -> String {
     if ns.abs() < 1000.0 { format!("{ns:.1}") } else { format!("{ns:.0}") }
 }
 
-fn ratio(Estimate { value, low, high }: Estimate) -> String {
-    format!("{value:.2} [{low:.2}, {high:.2}]")
+/// The figure and its interval. A slice of some milliseconds may hit on a pause of the machine, so it is
+/// Hodges and Lehmann's, which such a round hardly moves.
+fn shown(estimate: &Estimate, digits: fn(f64) -> String) -> [String; 2] {
+    let interval = estimate.rank.map(|i| format!("[{}, {}]", digits(i.low), digits(i.high)));
+    [estimate.rank_value.map(digits).unwrap_or_default(), interval.unwrap_or_default()]
 }
 
 /// For people.
-pub(crate) fn table(results: &Results) -> String {
+pub(crate) fn tables(results: &Results) -> String {
     let mut text = String::new();
     for (case, title, reference) in TITLES {
         let figures: Vec<_> = results.figures.iter().filter(|figure| figure.case == case).collect();
@@ -44,14 +44,15 @@ pub(crate) fn table(results: &Results) -> String {
             }
         }
         for figure in figures {
-            let Estimate { value, low, high } = figure.ns;
+            let [ns, ns_interval] = shown(&figure.ns, nanoseconds);
+            let ratio = figure.ratio.map(|ratio| shown(&ratio, |ratio| format!("{ratio:.2}")));
             table.add_row([
                 figure.n.to_string(),
                 figure.changed.map_or(String::new(), |changed| changed.to_string()),
                 figure.name.clone(),
-                nanoseconds(value),
-                format!("[{}, {}]", nanoseconds(low), nanoseconds(high)),
-                figure.ratio.map_or(String::new(), ratio),
+                ns,
+                ns_interval,
+                ratio.map(|ratio| ratio.join(" ").trim_end().to_owned()).unwrap_or_default(),
             ]);
         }
         let _ = writeln!(text, "{table}");
@@ -59,38 +60,27 @@ pub(crate) fn table(results: &Results) -> String {
     let (rounds, slice) = (results.rounds, results.slice);
     let _ = writeln!(
         text,
-        "\nmedians over {rounds} rounds of the thread's CPU time, each variant twice {slice:?} a round"
+        "\nmedians over the pairs of {rounds} rounds (Hodges–Lehmann) of the thread's CPU time, each \
+         variant twice {slice:?} a round"
     );
     for note in &results.notes {
         let _ = writeln!(text, "note: {note}");
     }
-    text + &goal::table(&goal::goals(results))
+    text
 }
 
-/// For programs: all samples.
-pub(crate) fn json(results: &Results) -> Value {
-    let system = rustix::system::uname();
-    let estimate =
-        |Estimate { value, low, high }: Estimate| json!({"value": value, "low": low, "high": high});
+/// For programs: all samples; what the tables show is `rank_value` and `rank`.
+pub(crate) fn figures(results: &Results) -> Value {
     let figure = |figure: &Figure| {
         json!({
             "case": figure.case,
             "n": figure.n,
             "changed": figure.changed,
             "mechanism": figure.name,
-            "ns": estimate(figure.ns),
-            "ratio": figure.ratio.map(estimate),
+            "ns": figure.ns,
+            "ratio": figure.ratio,
             "samples_ns": figure.samples_ns,
         })
     };
-    json!({
-        "bench": "mechanisms",
-        "kernel": system.release().to_string_lossy(),
-        "machine": system.machine().to_string_lossy(),
-        "rounds": results.rounds,
-        "slice_ms": results.slice.as_secs_f64() * 1e3,
-        "notes": results.notes,
-        "goals": goal::json(&goal::goals(results)),
-        "figures": results.figures.iter().map(figure).collect::<Vec<_>>(),
-    })
+    results.figures.iter().map(figure).collect()
 }

@@ -1,9 +1,8 @@
 //! The connections that are waited for.
 
-use crate::cases::cpu_time;
+use crate::sys::own_file_tables;
 use anyhow::{Context, Result};
-use pollux_sys as sys;
-use pollux_testkit::own_file_tables;
+use pollux_sys::{self as sys, thread_cpu_time};
 use rustix::{
     io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd},
     net::sockopt::set_socket_linger,
@@ -38,9 +37,9 @@ pub(crate) struct Pool {
 }
 
 /// How many connections fit under the limit on descriptors.
-pub(crate) fn capacity() -> usize {
-    let limit = pollux_testkit::raise_descriptor_limit();
-    usize::try_from(limit.saturating_sub(RESERVE + ACTIVE as u64)).unwrap_or(usize::MAX)
+pub(crate) fn capacity() -> Result<usize> {
+    let limit = sys::raise_descriptor_limit().context("RLIMIT_NOFILE")?;
+    Ok(usize::try_from(limit.saturating_sub(RESERVE + ACTIVE as u64)).unwrap_or(usize::MAX))
 }
 
 impl Pool {
@@ -93,11 +92,11 @@ impl Pool {
 
     /// Makes the first `count` near ends ready; returns the CPU time that the writes took.
     pub(crate) fn send_to_all(&self, count: usize) -> Result<Duration> {
-        let before = cpu_time();
+        let before = thread_cpu_time();
         for far in &self.active[..count.min(self.active.len())] {
             sys::send(far.as_fd(), b"x", false).context("write")?;
         }
-        let own = cpu_time() - before;
+        let own = thread_cpu_time() - before;
         let rest = count.saturating_sub(self.active.len());
         let orders = self.orders.as_ref().expect("open until it is dropped");
         orders.send(rest).ok().context("the far side is gone")?;
@@ -159,11 +158,11 @@ fn hold_far_ends(
         far.push(connect(address)?);
     }
     for number in orders {
-        let before = cpu_time();
+        let before = thread_cpu_time();
         for mut far in &far[..number] {
             far.write_all(b"x").context("write")?;
         }
-        if report.send(cpu_time() - before).is_err() {
+        if report.send(thread_cpu_time() - before).is_err() {
             break;
         }
     }

@@ -1,14 +1,14 @@
 //! Rounds of interleaved measurements.
 
-use crate::{
+use super::{
     cases::{Case, Outcome, measure},
-    goal,
+    goals,
     pool::{Pool, capacity},
-    statistics::{Estimate, estimate},
 };
 use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use pollux_event::{Error, MechanismSpec, registry};
+use pollux_lab::statistics::{Compare, Estimate, estimate, paired};
 use std::time::Duration;
 
 /// The sets in which interests are changed: what a change costs may grow with the set.
@@ -53,6 +53,14 @@ pub(crate) struct Results {
     pub(crate) slice: Duration,
 }
 
+#[cfg(test)]
+impl Results {
+    /// For the tests: these figures, as if they had been measured.
+    pub(crate) fn of(figures: Vec<Figure>) -> Self {
+        Self { figures, notes: vec![], rounds: 6, slice: Duration::ZERO }
+    }
+}
+
 impl Plan {
     /// Every mechanism that this kernel offers, each with its ablation that matters here.
     pub(crate) fn full() -> Result<Self> {
@@ -63,7 +71,7 @@ impl Plan {
                 variants.push("uring-poll:taskrun=defer".parse()?);
             }
             if description.name == "rtsig" {
-                variants.push(goal::ONE.parse()?);
+                variants.push(goals::ONE.parse()?);
             }
         }
         Ok(Self {
@@ -77,6 +85,7 @@ impl Plan {
     }
 
     /// A second of it, for the tests; only what is available.
+    #[cfg(test)]
     pub(crate) fn tiny() -> Result<Self> {
         let mut plan = Self {
             sizes: vec![10, 100],
@@ -95,10 +104,11 @@ impl Plan {
 pub(crate) fn run(plan: &Plan) -> Result<Results> {
     let mut results =
         Results { figures: vec![], notes: vec![], rounds: plan.rounds, slice: plan.slice };
-    let sizes = sizes_that_fit(plan, &mut results.notes);
+    let sizes = sizes_that_fit(plan, capacity()?, &mut results.notes);
     let variants = variants_that_work(plan, &mut results.notes)?;
     let largest = sizes.iter().copied().max().unwrap_or(0);
-    let change_sets: Vec<_> = plan.change_sets.iter().map(|&set| set.min(largest)).collect();
+    let mut change_sets: Vec<_> = plan.change_sets.iter().map(|&set| set.min(largest)).collect();
+    change_sets.dedup();
     let pool = Pool::open(largest).context("opening the connections")?;
 
     let waits = sizes.iter().map(|&size| Case::Wait { size });
@@ -122,8 +132,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Results> {
     Ok(results)
 }
 
-fn sizes_that_fit(plan: &Plan, notes: &mut Vec<String>) -> Vec<usize> {
-    let capacity = capacity();
+fn sizes_that_fit(plan: &Plan, capacity: usize, notes: &mut Vec<String>) -> Vec<usize> {
     let mut sizes: Vec<usize> = plan.sizes.iter().map(|&size| size.min(capacity)).collect();
     sizes.dedup();
     if let Some(largest) = plan.sizes.iter().find(|&&size| size > capacity) {
@@ -206,15 +215,20 @@ fn summarise(
     for (index, spec) in variants.iter().enumerate() {
         let mut add = |case, samples_ns: Vec<f64>, references: Vec<f64>| {
             // A variant that does not fit has no samples.
-            if samples_ns.is_empty() {
-                return;
-            }
+            let Some(ns) = estimate(&samples_ns) else { return };
             let pairs = samples_ns.iter().zip(&references);
-            let ratios: Vec<f64> = pairs.map(|(ns, reference)| ns / reference).collect();
+            let pairs = pairs.map(|(&ns, &reference)| (Some(ns), Some(reference)));
             // A ratio to what is lost in the noise means nothing.
-            let ratio = (estimate(&references).low > 0.0).then(|| estimate(&ratios));
-            let (name, ns) = (spec.to_string(), estimate(&samples_ns));
-            figures.push(Figure { case, n, changed, name, ns, samples_ns, ratio });
+            let ratio = paired(pairs, Compare::Ratio).filter(|_| is_above_nothing(&references));
+            figures.push(Figure {
+                case,
+                n,
+                changed,
+                name: spec.to_string(),
+                ns,
+                samples_ns,
+                ratio,
+            });
         };
         add(name, above_none(measured, index + 1), above_none(measured, reference));
         if matches!(case, Case::AllReady { .. }) {
@@ -223,6 +237,13 @@ fn summarise(
             add("arrival", arrival(index + 1), arrival(0));
         }
     }
+}
+
+/// Whether the `values` are above zero by more than chance. Six, the fewest that have an interval, have
+/// their range; so fewer count as if that were theirs.
+fn is_above_nothing(values: &[f64]) -> bool {
+    let interval = estimate(values).and_then(|estimate| estimate.rank);
+    interval.map_or_else(|| values.iter().all(|&value| value > 0.0), |interval| interval.low > 0.0)
 }
 
 /// What a row cost in each round above the work without a mechanism in the same round.
