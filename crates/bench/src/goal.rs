@@ -87,7 +87,7 @@ impl Goal {
     }
 }
 
-/// The table that `make bench` ends with.
+/// The table that what is measured ends with.
 pub(crate) fn table(goals: &[Goal]) -> comfy_table::Table {
     let mut table = comfy_table::Table::new();
     table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);

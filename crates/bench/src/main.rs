@@ -6,13 +6,15 @@
 //! rounds in reverse order, and ratios are taken within a round, so that the machine's drift cancels. The
 //! last table lists the goals with their figures.
 //!
-//! The command `mechanisms` is `make bench-event`: what a wait costs, in this process.
+//! The command `mechanisms` is `make bench-event`: what a wait costs, in this process. `request` repeats one
+//! part of a request, whose instructions another program counts.
 
 mod generator;
 mod goal;
 mod mechanisms;
 mod output;
 mod peer;
+mod request;
 mod scenario;
 mod sys;
 mod wrk;
@@ -47,6 +49,7 @@ struct Args {
 #[derive(clap::Subcommand)]
 enum Command {
     Mechanisms(mechanisms::Options),
+    Request(request::Options),
 }
 
 /// How Pollux is compared with its peers.
@@ -91,6 +94,10 @@ fn main() -> anyhow::Result<()> {
     match args.command {
         None => compare(args.comparison),
         Some(Command::Mechanisms(options)) => mechanisms::measure(&options),
+        Some(Command::Request(options)) => {
+            request::repeat(&options);
+            Ok(())
+        }
     }
 }
 

@@ -1,14 +1,14 @@
 //! What the parts of a request cost, for counting their instructions:
 //!
 //! ```text
-//! cargo build --release -p pollux-http --example cost
+//! cargo build --release --bin pollux-bench
 //! for n in 1000 2000; do
-//!   valgrind --tool=callgrind --callgrind-out-file=/dev/null target/release/examples/cost wrk $n
+//!   valgrind --tool=callgrind --callgrind-out-file=/dev/null target/release/pollux-bench request wrk $n
 //! done
 //! ```
 //!
-//! The difference of the two counts over 1000 is the cost of one repetition, exactly. Parts:
-//! `wrk`, `browser`, `many` (a head of 40 fields), `head`, `path`, `reply`, `bytewise`.
+//! The difference of the two counts over 1000 is the cost of one repetition, exactly. (A request as a whole,
+//! system calls and all, is counted in a guest: `crates/cli/tests/instructions.rs`.)
 
 use pollux_http::{
     Limits, Status,
@@ -18,7 +18,7 @@ use pollux_http::{
     request::{self, Parsed, Resume, Version},
     response::Head,
 };
-use std::{hint::black_box, process::ExitCode};
+use std::hint::black_box;
 
 const WRK: &[u8] = b"GET /1.html HTTP/1.1\r\nHost: 127.0.0.1:8080\r\n\r\n";
 
@@ -64,38 +64,70 @@ fn write_head(out: &mut Vec<u8>, date: &DateCache) {
     black_box(&out[..]);
 }
 
-fn main() -> ExitCode {
-    let mut args = std::env::args().skip(1);
-    let (Some(part), Some(Ok(times))) = (args.next(), args.next().map(|n| n.parse::<u32>())) else {
-        eprintln!("usage: cost wrk|browser|many|head|path|reply|bytewise TIMES");
-        return ExitCode::FAILURE;
-    };
+/// One part of a request, repeated, so that callgrind counts its instructions
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// What is repeated
+    part: Part,
+    /// How often
+    times: u32,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Part {
+    /// Parsing the short request of a generator
+    Wrk,
+    /// Parsing the long one of a browser
+    Browser,
+    /// Parsing a request with 40 fields
+    Many,
+    /// Parsing that of a browser, which comes octet by octet
+    Bytewise,
+    /// Writing the head of a reply
+    Head,
+    /// Cleaning a path
+    Path,
+    /// Parsing a reply
+    Reply,
+}
+
+/// Repeats it.
+pub(crate) fn repeat(options: &Options) {
     let date = DateCache::new(784_111_777);
     let mut out = Vec::with_capacity(1024);
     let mut scratch = Vec::new();
     let mut decoder = Decoder::new();
     let fields: String = (0..40).map(|i| format!("X-Field-{i}: value {i}\r\n")).collect();
     let many = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n").into_bytes();
-    for _ in 0..times {
-        match part.as_str() {
-            "wrk" => parse(WRK),
-            "browser" => parse(BROWSER),
-            "many" => parse(&many),
-            "bytewise" => parse_bytewise(BROWSER),
-            "head" => write_head(&mut out, &date),
-            "path" => {
+    for _ in 0..options.times {
+        match options.part {
+            Part::Wrk => parse(WRK),
+            Part::Browser => parse(BROWSER),
+            Part::Many => parse(&many),
+            Part::Bytewise => parse_bytewise(BROWSER),
+            Part::Head => write_head(&mut out, &date),
+            Part::Path => {
                 black_box(SafePath::new(black_box(b"/assets/app.js"), &mut scratch))
                     .expect("the path is plain");
             }
-            "reply" => {
+            Part::Reply => {
                 decoder.begin(false);
                 black_box(decoder.feed(black_box(REPLY))).expect("the reply is valid");
             }
-            other => {
-                eprintln!("cost: no part {other:?}");
-                return ExitCode::FAILURE;
-            }
         }
     }
-    ExitCode::SUCCESS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::ValueEnum as _;
+
+    /// Each says by a panic that its text is not what it is meant to be.
+    #[test]
+    fn every_part_can_be_repeated() {
+        for &part in Part::value_variants() {
+            repeat(&Options { part, times: 3 });
+        }
+    }
 }
