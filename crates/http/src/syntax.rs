@@ -79,10 +79,20 @@ pub(crate) fn is(class: u8, byte: u8) -> bool {
 #[inline]
 pub(crate) fn span(class: u8, bytes: &[u8]) -> usize {
     let mut len = 0;
-    // Four at a time, by the classes that they have in common, while there are four of the class.
-    while let Some(&[a, b, c, d]) = bytes.get(len..).and_then(<[u8]>::first_chunk)
-        && class & classes_of(a) & classes_of(b) & classes_of(c) & classes_of(d) != 0
-    {
+    // Four at a time: one check of the length for four octets, and none is looked at twice.
+    while let Some(&[a, b, c, d]) = bytes.get(len..).and_then(<[u8]>::first_chunk) {
+        if !is(class, a) {
+            return len;
+        }
+        if !is(class, b) {
+            return len + 1;
+        }
+        if !is(class, c) {
+            return len + 2;
+        }
+        if !is(class, d) {
+            return len + 3;
+        }
         len += 4;
     }
     while len < bytes.len() && is(class, bytes[len]) {

@@ -34,18 +34,23 @@ pub(super) fn parse<'b>(bytes: &'b [u8], limits: &Limits) -> Result<Parsed<'b>, 
     };
     facts.known.end_at(section_len);
     let framing = facts.framing(line.version, limits)?;
-    let request = Request {
-        method: line.method,
-        target,
-        version: line.version,
-        host: facts.host(line.version, target, authority)?,
-        framing,
-        keep_alive: facts.hop.keep_alive(line.version),
-        expect_continue: facts.expect_continue(line.version)? && framing != Framing::None,
-        line: &from_line[..line.len],
-        known: facts.known,
-    };
-    Ok(Parsed::Complete { request, len: start + line.len + 2 + section_len })
+    let host = facts.host(line.version, target, authority)?;
+    let expect_continue = facts.expect_continue(line.version)? && framing != Framing::None;
+    // Nothing can fail from here on, so that the request is put together where it is returned.
+    Ok(Parsed::Complete {
+        request: Request {
+            method: line.method,
+            target,
+            version: line.version,
+            host,
+            framing,
+            keep_alive: facts.hop.keep_alive(line.version),
+            expect_continue,
+            line: &from_line[..line.len],
+            known: facts.known,
+        },
+        len: start + line.len + 2 + section_len,
+    })
 }
 
 /// What the pass over the fields gathers.
