@@ -63,7 +63,8 @@ impl Turns {
     }
 }
 
-fn waiting_at(listener: &OwnedFd) -> u32 {
+/// How many wait at this listener to be accepted, or the most that can.
+pub(crate) fn waiting_at(listener: &OwnedFd) -> u32 {
     sys::waiting_connections(listener.as_fd()).unwrap_or(QUEUE_MAX)
 }
 

@@ -3,8 +3,8 @@
 
 use super::Engine;
 use crate::{
-    application::Application, clock::ticks, engine::Refusal, protocol::Connection, table::Peer,
-    transport::Transport,
+    application::Application, clock::ticks, engine::Refusal, protocol::Connection,
+    queue::waiting_at, table::Peer, transport::Transport,
 };
 use anyhow::Context;
 use pollux_event::{Error, Interest, Mechanism, Token};
@@ -327,15 +327,17 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
         }
     }
 
-    /// Takes in what waits already, and then no more: the listeners are closed.
+    /// Takes in who waits already, and then nobody any more: the listeners are closed.
     pub(super) fn stop_accepting(&mut self) {
         for index in 0..self.acceptor.listeners.len() {
-            let mut dead = 0;
-            loop {
+            // Who comes meanwhile does not count: under a steady stream of them a queue would never be
+            // found empty.
+            let waiting = waiting_at(&self.acceptor.listeners[index].socket);
+            let held = u32::from(self.acceptor.held.is_some());
+            for _ in 0..waiting.saturating_add(held) {
                 match self.accept_one(index) {
-                    Accepted::One => dead = 0,
-                    Accepted::Dead if dead < DEAD_IN_A_ROW => dead += 1,
-                    _ => break,
+                    Accepted::One | Accepted::Dead => {}
+                    Accepted::None | Accepted::Full | Accepted::Never => break,
                 }
             }
             // For him there is still no place, and the other listeners have a queue, too.

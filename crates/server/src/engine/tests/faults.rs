@@ -3,7 +3,7 @@
 
 use super::{
     application::Tester,
-    seam::{FaultAt, Worker, fail},
+    seam::{FaultAt, Worker, before_add, fail},
 };
 use crate::{
     board::Board,
@@ -20,7 +20,8 @@ use std::{
     collections::BTreeMap,
     io::{Read, Write},
     net::TcpStream,
-    sync::Arc,
+    num::NonZeroU32,
+    sync::{Arc, mpsc},
     thread,
     time::{Duration, Instant},
 };
@@ -167,6 +168,40 @@ fn an_interest_that_cannot_be_set_ends_its_connection_and_nothing_else() {
         assert!(is_answered(&worker), "modify has failed with {errno} before");
         let connections = worker.stop().unwrap().statistics.connections;
         assert_eq!((connections.accepted, connections.closed), (2, 2));
+    }
+}
+
+/// Before, who connected during a stop was taken in, too, for as long as there was a place; and of those
+/// whom the mechanism refused, who take no place, without end.
+#[test]
+fn who_connects_during_a_stop_does_not_keep_it_from_ending() {
+    const NEWCOMERS: usize = 50;
+    for refused in [0, u32::MAX] {
+        let mut config = Config::new(".");
+        // So that there is a wait between two of them, in which the stop is heard.
+        config.accept_limit = Some(NonZeroU32::MIN);
+        let (says, go) = mpsc::channel();
+        let open = move |_: &Config, _: &Rules, address| {
+            let mut newcomers = Vec::new();
+            let mut is_first = true;
+            // Each who is taken in brings another.
+            before_add(move || {
+                if std::mem::replace(&mut is_first, false) {
+                    go.recv_timeout(PATIENCE).unwrap();
+                }
+                if newcomers.len() < NEWCOMERS {
+                    newcomers.push(TcpStream::connect(address).unwrap());
+                }
+            });
+            Tester::new(address, "/nonexistent".into())
+        };
+        let worker = Worker::serve(config, open, move || fail(FaultAt::Add, refused, libc::ENOMEM));
+        let _first = TcpStream::connect(worker.address).unwrap();
+        worker.begin_stop();
+        says.send(()).unwrap();
+        let connections = worker.stop().unwrap().statistics.connections;
+        let all = connections.accepted + connections.refused;
+        assert!((1..5).contains(&all), "{connections:?}");
     }
 }
 

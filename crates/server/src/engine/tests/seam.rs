@@ -19,7 +19,7 @@ use pollux_event::{
 };
 use pollux_http::request::Request;
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     io,
     net::SocketAddr,
     os::fd::{BorrowedFd, OwnedFd},
@@ -39,6 +39,8 @@ pub(super) enum FaultAt {
 thread_local! {
     /// Calls of this thread that are still to fail, and how, by [`FaultAt`].
     static FAULTS: [Cell<(u32, i32)>; 3] = const { [const { Cell::new((0, 0)) }; 3] };
+    /// What each call of `add` in this thread does first.
+    static BEFORE_ADD: RefCell<Option<Box<dyn FnMut()>>> = const { RefCell::new(None) };
     /// Requests begun since the last wait, and the most there were between two waits.
     static BEGUN: Cell<u32> = const { Cell::new(0) };
     static MOST_BEGUN: Cell<u32> = const { Cell::new(0) };
@@ -47,6 +49,11 @@ thread_local! {
 /// This thread's next `count` calls there fail with `errno`.
 pub(super) fn fail(at: FaultAt, count: u32, errno: i32) {
     FAULTS.with(|faults| faults[at as usize].set((count, errno)));
+}
+
+/// From now on each call of `add` in this thread does this first.
+pub(super) fn before_add(act: impl FnMut() + 'static) {
+    BEFORE_ADD.set(Some(Box::new(act)));
 }
 
 fn pass(at: FaultAt, call: &'static str) -> Result<(), Error> {
@@ -70,6 +77,7 @@ impl Mechanism for Seam {
         EpollLevel::open(options).map(Self)
     }
     fn add(&mut self, fd: BorrowedFd<'_>, interest: Interest) -> Result<Token, Error> {
+        BEFORE_ADD.with_borrow_mut(|act| act.as_mut().map(|act| act()));
         pass(FaultAt::Add, "epoll_ctl")?;
         self.0.add(fd, interest)
     }
@@ -199,8 +207,14 @@ impl Worker {
         self.remote.ask().answer().unwrap()
     }
 
-    pub(super) fn stop(self) -> anyhow::Result<Ended> {
+    /// Tells it to stop.
+    pub(super) fn begin_stop(&self) {
         self.remote.stop(Duration::ZERO);
+    }
+
+    /// Tells it to stop, and waits until it has.
+    pub(super) fn stop(self) -> anyhow::Result<Ended> {
+        self.begin_stop();
         let asked_at = Instant::now();
         while !self.thread.is_finished() {
             assert!(asked_at.elapsed() < Duration::from_secs(20), "a stop is not heard");
