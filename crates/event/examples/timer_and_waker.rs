@@ -18,7 +18,7 @@ const PERIOD: Duration = Duration::from_millis(20);
 const TICKS: u32 = 5;
 
 /// How often the timer ran out, and what the other thread sent.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 struct Outcome {
     ticks: u32,
     received: Vec<u32>,
@@ -80,9 +80,14 @@ mod tests {
                 eprintln!("skipped: {reason}");
                 continue;
             }
+            let started_at = Instant::now();
             let outcome = registry::with_mechanism(&spec.name, Loop(&spec.options())).unwrap();
-            let expected = Outcome { ticks: TICKS, received: vec![0, 1, 2] };
-            assert_eq!(outcome.unwrap(), expected, "{spec}");
+            let outcome = outcome.unwrap();
+            assert_eq!(outcome.received, [0, 1, 2], "{spec}");
+            // Where the other thread is late, because the machine is busy, the timer goes on.
+            let periods = started_at.elapsed().as_nanos() / PERIOD.as_nanos();
+            let in_time = TICKS.into()..=periods;
+            assert!(in_time.contains(&u128::from(outcome.ticks)), "{spec}: {outcome:?}, {periods}");
             ran += 1;
         }
         assert!(ran >= 5, "only {ran} mechanisms ran");
