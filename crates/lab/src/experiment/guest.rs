@@ -40,6 +40,9 @@ pub struct Guest {
 const DETERMINISTIC_BLOCKS: u32 = 10;
 /// The fewest of which a verdict may be made.
 const QUICK_DETERMINISTIC_BLOCKS: u32 = 6;
+/// What is waited for at the longest before a client counts as having lost its patience there, in
+/// seconds: no window is made longer for those who have more of it.
+const MOST_PATIENCE_S: f64 = 2.0;
 
 impl Experiment {
     /// The experiment as it runs in a guest: what [`Guest`] says is in its place, and there is no
@@ -77,6 +80,10 @@ impl Experiment {
     ///
     /// Requests come at random instants there, for blocks then differ by the seed of these alone, and
     /// nothing else would make a block differ from another.
+    ///
+    /// A window begins when the first clients may have lost their patience and lasts as long again, or
+    /// twice as long in the full form: a queue is full by then, and who gives up, and who is answered
+    /// too late, is in the figures. In half a second at the paper's rates nobody ever gives up.
     #[must_use]
     pub fn in_deterministic_guest(mut self) -> Self {
         self.place = Place::DeterministicGuest;
@@ -91,6 +98,7 @@ impl Experiment {
         {
             rate.rps = [&rate.paper_rps[..], &rate.beyond_rps].concat();
         }
+        let patience_s = self.patience_s();
         let budget = |old: &Budget, blocks, window_s, warmup_s| Budget {
             blocks,
             min_window_seconds: window_s,
@@ -99,9 +107,22 @@ impl Experiment {
             saturation_seconds: window_s,
             ..*old
         };
-        self.full = budget(&self.full, DETERMINISTIC_BLOCKS, 2.0, 1.0);
-        self.quick = budget(&self.quick, QUICK_DETERMINISTIC_BLOCKS, 0.5, 0.2);
+        let full_s = 2.0 * patience_s;
+        self.full = budget(&self.full, DETERMINISTIC_BLOCKS, full_s, 1.5 * patience_s);
+        self.quick = budget(&self.quick, QUICK_DETERMINISTIC_BLOCKS, patience_s, 1.25 * patience_s);
         self
+    }
+
+    /// How many seconds its clients wait for a reply, [`MOST_PATIENCE_S`] at most.
+    fn patience_s(&self) -> f64 {
+        let seconds = match self.load.get("timeout") {
+            Some(Value::Word(text)) => match text.strip_suffix("ms") {
+                Some(milliseconds) => milliseconds.parse().ok().map(|value: f64| value / 1000.0),
+                None => text.strip_suffix('s').and_then(|seconds| seconds.parse().ok()),
+            },
+            _ => None,
+        };
+        seconds.unwrap_or(MOST_PATIENCE_S).min(MOST_PATIENCE_S)
     }
 
     /// The quick form there: of many rates the first, the middle and the last, and those beyond the

@@ -148,6 +148,21 @@ fn the_deterministic_guest_goes_beyond_the_papers_rates() {
 }
 
 #[test]
+fn windows_of_the_deterministic_guest_outlast_the_clients_patience() {
+    for (id, patience_s) in [("provos-fig10", 1.0), ("provos-fig4-9", 2.0), ("mail-hints", 2.0)] {
+        let there = find(id).unwrap().in_guest().in_deterministic_guest();
+        for (budget, times) in [(&there.full, 2.0), (&there.quick, 1.0)] {
+            assert!(budget.warmup_seconds > patience_s, "{id}: who gives up is in the window");
+            assert_eq!(budget.min_window_seconds, times * patience_s, "{id}");
+            assert_eq!(budget.max_window_seconds, times * patience_s, "{id}: all are as long");
+        }
+    }
+    // Its phases follow each other without a pause.
+    let there = find("provos-hybrid").unwrap().in_guest().in_deterministic_guest();
+    assert_eq!((there.full.min_window_seconds, there.full.warmup_seconds), (2.0, 0.0));
+}
+
+#[test]
 fn a_guest_has_its_own_limits_and_fewer_variants() {
     let idle = find("idle").unwrap();
     assert!(idle.variant.is_empty() && !idle.load.contains_key("max-lag"));
