@@ -3,7 +3,7 @@
 use crate::config::Listen;
 use anyhow::{Context, bail};
 use rustix::{
-    fs::{FlockOperation, flock},
+    fs::{FlockOperation, Mode, OFlags, flock, fstat, lstat, open},
     io::Errno,
 };
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
@@ -15,7 +15,7 @@ use std::{
         fd::{BorrowedFd, OwnedFd},
         unix::{fs::FileTypeExt, net::UnixStream},
     },
-    path::Path,
+    path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
 };
@@ -65,11 +65,11 @@ pub(crate) fn check_free(address: SocketAddr) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// Says which path is at fault.
-pub(crate) fn unix(path: &Path, backlog: u32) -> anyhow::Result<OwnedFd> {
-    let open = || -> io::Result<OwnedFd> {
+pub(crate) fn unix(path: &Path, backlog: u32) -> anyhow::Result<(OwnedFd, SocketFile)> {
+    let open = || -> io::Result<(OwnedFd, SocketFile)> {
         let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
-        listen_at(&socket, path, backlog.min(i32::MAX as u32) as i32)?;
-        Ok(socket.into())
+        let file = listen_at(&socket, path, backlog.min(i32::MAX as u32) as i32)?;
+        Ok((socket.into(), file))
     };
     open().with_context(|| advise(&format!("unix:{}", path.display())))
 }
@@ -78,16 +78,54 @@ pub(crate) fn unix(path: &Path, backlog: u32) -> anyhow::Result<OwnedFd> {
 ///
 /// # Errors
 /// Those of bind(2), such as that somebody listens there; that the file is no socket.
-pub(crate) fn listen_at(socket: &Socket, path: &Path, backlog: i32) -> io::Result<()> {
+pub(crate) fn listen_at(socket: &Socket, path: &Path, backlog: i32) -> io::Result<SocketFile> {
     // Servers that start at once take turns. A socket that is bound and does not listen yet looks like a
     // dead server's; and what is removed after a look at it may be another one's by then, who has replaced
     // it meanwhile. Either would take a running server's socket away.
-    let _turn = take_turn_in(path);
+    let turn = take_turn_in(path);
     bind_path(socket, path)?;
-    socket.listen(backlog)
+    let file = SocketFile::at(path);
+    let outcome = socket.listen(backlog);
+    // To remove the file takes a turn, too.
+    drop(turn);
+    outcome.map(|()| file)
 }
 
-/// Whoever binds a socket in a folder holds this lock on it until he listens: flock(2), which leaves no
+/// The file of a UNIX listener, made by us: removed when this is dropped, if the path still leads to it
+/// and not to what somebody has put there since.
+#[derive(Debug)]
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    /// The file itself, by a descriptor that only names it (O_PATH): while it is open, no other file has
+    /// its number. Without a descriptor to be had, nobody knows later whose file is there: it stays.
+    file: Option<OwnedFd>,
+}
+
+impl SocketFile {
+    /// What is at `path` now, where we have just bound a socket.
+    fn at(path: &Path) -> Self {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Self { path: path.to_owned(), file: open(path, flags, Mode::empty()).ok() }
+    }
+
+    fn is_still_there(&self) -> bool {
+        let Some(Ok(made)) = self.file.as_ref().map(fstat) else { return false };
+        let there = lstat(&self.path);
+        there.is_ok_and(|there| (there.st_dev, there.st_ino) == (made.st_dev, made.st_ino))
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // Between the look and the removal another server that starts could replace it.
+        let _turn = take_turn_in(&self.path);
+        if self.is_still_there() {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Whoever binds a socket in a folder holds this lock on it until he listens, and whoever removes one: flock(2), which leaves no
 /// file behind and ends with its holder. Nothing where the folder cannot be locked (who may not read it;
 /// NFS), or where somebody has it locked for long for reasons of his own, as tmpfiles.d(5) suggests: then
 /// only servers that start at the same moment are in each other's way.

@@ -3,7 +3,7 @@
 
 use crate::{
     config::{Accepting, Config, Listen},
-    listener,
+    listener::{self, SocketFile},
 };
 use anyhow::Context;
 use libc::{POLLIN, POLLRDHUP};
@@ -12,7 +12,6 @@ use socket2::SockRef;
 use std::{
     net::Shutdown,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-    path::PathBuf,
     thread,
     time::Duration,
 };
@@ -89,14 +88,13 @@ pub(crate) struct Queue<'q> {
 }
 
 impl Queues {
-    /// Listens wherever `config` says, for so many units; and the paths of sockets, which are to be
-    /// removed at the end.
+    /// Listens wherever `config` says, for so many units; and the files of sockets.
     ///
     /// # Errors
     /// Says which address is at fault.
-    pub(crate) fn open(config: &Config, units: usize) -> anyhow::Result<(Self, Vec<PathBuf>)> {
+    pub(crate) fn open(config: &Config, units: usize) -> anyhow::Result<(Self, Vec<SocketFile>)> {
         let way = config.way_to_accept();
-        let mut paths = Vec::new();
+        let mut files = Vec::new();
         let mut first = Vec::new();
         let shares = way == Accepting::Reuseport;
         for listen in &config.listen {
@@ -108,8 +106,9 @@ impl Queues {
                     listener::tcp(*address, config.backlog, shares)?
                 }
                 Listen::Unix(path) => {
-                    paths.push(path.clone());
-                    listener::unix(path, config.backlog)?
+                    let (socket, file) = listener::unix(path, config.backlog)?;
+                    files.push(file);
+                    socket
                 }
             });
         }
@@ -135,7 +134,7 @@ impl Queues {
             Accepting::Mutex => Some(SharedLock::new().context("a lock that units share")?),
             _ => None,
         };
-        Ok((Self { sets, way, lock }, paths))
+        Ok((Self { sets, way, lock }, files))
     }
 
     /// Those of unit `index`.
@@ -215,7 +214,7 @@ mod tests {
         shut_down(listener.as_fd());
         assert!(!has_connections(listener.as_fd()), "nobody can be accepted any more");
         let directory = tempfile::tempdir().unwrap();
-        let unix = listener::unix(&directory.path().join("s"), 16).unwrap();
+        let (unix, _file) = listener::unix(&directory.path().join("s"), 16).unwrap();
         assert_eq!(waiting_at(&unix), QUEUE_MAX);
         assert!(!has_connections(unix.as_fd()));
         let _client = std::os::unix::net::UnixStream::connect(directory.path().join("s")).unwrap();

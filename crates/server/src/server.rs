@@ -9,7 +9,8 @@ use crate::{
         PROCESSES_DEFAULT,
     },
     control::Asked,
-    limits, listener,
+    limits,
+    listener::{self, SocketFile},
     log::{self, Log, LogProcess},
     operator::Operator,
     queue::Queues,
@@ -20,13 +21,14 @@ use crate::{
 use anyhow::{Context, bail};
 use pollux_event::{MechanismSpec, registry};
 use pollux_sys as sys;
-use std::{os::fd::OwnedFd, path::PathBuf, sync::Arc, time::Duration};
+use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
 
 /// What `auto` tries, the best first.
 const AUTO: [&str; 3] = ["epoll-et", "epoll", "poll"];
 
 /// A running server. Dropping it stops it at once, without waiting for its end; [`Server::stop`] leaves
-/// time for what is in flight.
+/// time for what is in flight. The file of a UNIX listener goes with it, unless somebody has put another in
+/// its place.
 #[derive(Debug)]
 pub struct Server {
     units: Units,
@@ -36,8 +38,8 @@ pub struct Server {
     addresses: Vec<Listen>,
     mechanism: MechanismSpec,
     log: Option<Log>,
-    /// UNIX sockets' paths, to be removed at the end.
-    paths: Vec<PathBuf>,
+    /// Of UNIX listeners; they go with the server.
+    files: Vec<SocketFile>,
     ends: Ends,
     /// What all of them keep replies in.
     cache: Option<pollux_cache::Store>,
@@ -97,14 +99,15 @@ impl Server {
         let log = config.access_log.as_ref().map(Log::start).transpose()?;
         let mut listens = config.listen.clone();
         let mut shared: Vec<OwnedFd> = Vec::new();
-        let mut paths = Vec::new();
+        let mut files = Vec::new();
         for listen in &listens {
             match listen {
                 Listen::Tcp(address) if config.workers > 1 => listener::check_free(*address)?,
                 Listen::Tcp(_) => {}
                 Listen::Unix(path) => {
-                    shared.push(listener::unix(path, config.backlog)?);
-                    paths.push(path.clone());
+                    let (socket, file) = listener::unix(path, config.backlog)?;
+                    shared.push(socket);
+                    files.push(file);
                 }
             }
         }
@@ -119,7 +122,7 @@ impl Server {
             addresses: Vec::new(),
             mechanism,
             log,
-            paths,
+            files,
             ends: Ends::new(at_end),
             cache,
             _operator: operator,
@@ -201,7 +204,7 @@ impl Server {
         };
         config.site.cache_bytes = cache_bytes;
         let way = config.way_to_accept();
-        let (queues, paths) = Queues::open(&config, seats)?;
+        let (queues, files) = Queues::open(&config, seats)?;
         let addresses = queues.addresses()?;
         let ends = Ends::new(at_end);
         let board = Arc::new(Board::new(seats).context("no memory that units share")?);
@@ -230,7 +233,7 @@ impl Server {
             addresses,
             mechanism,
             log,
-            paths,
+            files,
             ends,
             cache: None,
             _operator: None,
@@ -353,9 +356,7 @@ impl Server {
         if let Some(log) = self.log {
             log.finish(log::PATIENCE);
         }
-        for path in self.paths {
-            let _ = std::fs::remove_file(path);
-        }
+        drop(self.files);
         let cache = self.cache.as_ref().map(pollux_cache::Store::statistics);
         outcome.map(|all| Statistics { cache, ..all }).context("a worker failed")
     }

@@ -4,17 +4,16 @@ use super::{
     answer::{Trouble, answer},
     protocol::{ErrorKind, Event, REQUEST_MAX},
 };
-use crate::listener;
+use crate::listener::{self, SocketFile};
 use anyhow::Context;
 use pollux_cache::Store;
 use rustix::fs::Mode;
 use socket2::{Domain, Socket, Type};
 use std::{
-    fs,
     io::{self, BufRead, BufReader, BufWriter, Read, Write},
     net::Shutdown,
-    os::unix::{fs::MetadataExt, net::UnixStream},
-    path::{Path, PathBuf},
+    os::unix::net::UnixStream,
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::SeqCst},
@@ -36,10 +35,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct Operator {
     listener: Arc<Socket>,
-    path: PathBuf,
-    /// Device and number of the file, which may be another one's by the end.
-    file: Option<(u64, u64)>,
     thread: Option<JoinHandle<()>>,
+    _file: SocketFile,
 }
 
 impl Operator {
@@ -48,11 +45,10 @@ impl Operator {
     /// # Errors
     /// Somebody listens there, or there can be no socket.
     pub(crate) fn start(path: &Path, store: Store) -> anyhow::Result<Self> {
-        let listener = listen(path).with_context(|| format!("--control {}", path.display()))?;
+        let (listener, file) =
+            listen(path).with_context(|| format!("--control {}", path.display()))?;
         let listener = Arc::new(listener);
-        let file = fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()));
-        let mut operator =
-            Self { listener: listener.clone(), path: path.to_owned(), file, thread: None };
+        let mut operator = Self { listener: listener.clone(), thread: None, _file: file };
         let thread = thread::Builder::new().name("operator".into());
         operator.thread = Some(thread.spawn(move || accept(&listener, &store))?);
         Ok(operator)
@@ -61,10 +57,6 @@ impl Operator {
 
 impl Drop for Operator {
     fn drop(&mut self) {
-        let now = fs::symlink_metadata(&self.path).ok().map(|file| (file.dev(), file.ino()));
-        if now.is_some() && now == self.file {
-            let _ = fs::remove_file(&self.path);
-        }
         // Whoever waits in accept(2) is woken by that.
         let _ = self.listener.shutdown(Shutdown::Both);
         if let Some(thread) = self.thread.take() {
@@ -73,17 +65,18 @@ impl Drop for Operator {
     }
 }
 
-fn listen(path: &Path) -> io::Result<Socket> {
+fn listen(path: &Path) -> io::Result<(Socket, SocketFile)> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM.cloexec(), None)?;
     // bind(2) takes the file's mode from the socket: at no time may others open it.
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-    listener::listen_at(&socket, path, CLIENTS_MAX as i32).map_err(|error| match error.kind() {
+    let listens = listener::listen_at(&socket, path, CLIENTS_MAX as i32);
+    let file = listens.map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => {
             io::Error::new(error.kind(), "a running server listens there: take another path")
         }
         _ => error,
     })?;
-    Ok(socket)
+    Ok((socket, file))
 }
 
 fn accept(listener: &Socket, store: &Store) {

@@ -2,6 +2,7 @@
 //! request costs.
 
 mod costs;
+mod listeners;
 mod log;
 mod mechanisms;
 mod protocol;

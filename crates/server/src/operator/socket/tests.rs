@@ -1,6 +1,7 @@
 use super::*;
 use crate::operator::protocol::{Request, What};
 use pollux_cache::Config;
+use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 const PATIENCE: Duration = Duration::from_secs(60);
