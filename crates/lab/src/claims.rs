@@ -8,10 +8,12 @@
 
 mod decide;
 mod limit;
+mod outlook;
 mod sides;
 
 pub use decide::Bound;
 pub(crate) use limit::{COST, is_saturated};
+pub use outlook::Outlook;
 
 use crate::{
     experiment::{Claim, ReceiveOn, Threshold},
@@ -83,6 +85,10 @@ pub struct Part {
     pub bound: Option<Bound>,
     /// Why there are no data, why they do not decide, or what to know of them.
     pub note: Option<String>,
+    /// Where it is open: what it would take to decide it. None where more blocks would change nothing, for
+    /// the reason that the note says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outlook: Option<Outlook>,
     /// More blocks would change nothing: it lies at a limit, or something is not there.
     #[serde(skip)]
     is_final: bool,
@@ -125,11 +131,37 @@ pub struct ClaimOutcome {
     pub parts: Vec<Part>,
 }
 
+impl Part {
+    /// Why there are no data or they do not decide, what to know of them, and what it would take.
+    pub fn why(&self) -> Option<String> {
+        let outlook = self.outlook.map(|outlook| outlook.to_string());
+        let why: Vec<String> = self.note.clone().into_iter().chain(outlook).collect();
+        (!why.is_empty()).then(|| why.join("; "))
+    }
+}
+
 impl ClaimOutcome {
     /// The part whose figure is the claim's.
     pub fn deciding(&self) -> Option<&Part> {
         let is_it = |part: &&Part| part.estimate.is_some_and(|it| Some(it.value) == self.value);
         self.parts.iter().find(is_it)
+    }
+
+    /// Why it is open, if it is, and what it would take to decide it: in words, of each variant that is.
+    pub fn why_open(&self) -> Option<String> {
+        let open =
+            self.parts.iter().filter(|part| self.verdict.is_open() && part.verdict.is_open());
+        let said: Vec<String> = open
+            .filter_map(|part| {
+                let of = if self.parts.len() > 1 {
+                    format!("{}: ", part.variant)
+                } else {
+                    String::new()
+                };
+                Some(of + &part.why()?)
+            })
+            .collect();
+        (!said.is_empty()).then(|| said.join("; "))
     }
 
     /// Whether more blocks would change nothing: it is decided, or a limit or an absence keeps it from
@@ -327,6 +359,7 @@ fn judge_sides(
         p: None,
         bound: None,
         note: None,
+        outlook: None,
         is_final: false,
     };
     let closed = |part: Part, verdict, note| Part { verdict, note, is_final: true, ..part };
@@ -341,13 +374,19 @@ fn judge_sides(
     if let Some(reason) = not_its_own_network(outcome, claim) {
         return closed(part, Verdict::NotApplicable, Some(reason));
     }
+    let outlook = part
+        .estimate
+        .as_ref()
+        .and_then(|estimate| Outlook::of(&sample, estimate, claim.compare, claim.holds, tested));
     let Some(level) = plan.level else {
         part.verdict = Verdict::Seen;
+        part.outlook = outlook;
         return part;
     };
     if sample.blocks() < MIN_BLOCKS {
         let made = outcome.blocks();
         part.verdict = Verdict::Seen;
+        part.outlook = outlook;
         part.note = Some(format!("only {} of {made} blocks have both sides", sample.blocks()));
         return part;
     }
@@ -380,6 +419,8 @@ fn judge_sides(
     if let (Verdict::DoesNotHold, Some(here)) = (part.verdict, here) {
         part.estimate = Some(here.estimate());
     }
+    let is_noise = part.verdict.is_open() && !part.is_final && !lost.are_too_many();
+    part.outlook = outlook.filter(|_| is_noise);
     part.note = (!notes.is_empty()).then(|| notes.join("; "));
     part.p = Some(plan.overall(evidence.p()));
     part

@@ -25,6 +25,7 @@ pub mod student;
 pub mod welch;
 
 pub use sample::{Compare, Sample, Scale};
+pub use sequential::LOOKS;
 
 use serde::{Deserialize, Serialize};
 

@@ -154,13 +154,20 @@ fn claims(page: &mut String, outcome: &Outcome) {
             escape(&claim.paper_says),
             parts(claim),
             verdict(claim.verdict),
-            escape(&p_values(claim)),
+            escape(&p_and_why_open(claim)),
             measured_claim(claim),
             escape(&claim.threshold.to_string()),
             claim.paper.map_or_else(|| "–".into(), format::number),
         );
     }
     page.push_str("</table></div>\n");
+}
+
+/// What stands under a verdict. Notes stand with the parts.
+fn p_and_why_open(claim: &ClaimOutcome) -> String {
+    let outlooks = claim.parts.iter().filter_map(|part| Some(part.outlook?.to_string()));
+    let p = Some(p_values(claim)).filter(|text| !text.is_empty());
+    p.into_iter().chain(outlooks).collect::<Vec<_>>().join("; ")
 }
 
 fn p_values(claim: &ClaimOutcome) -> String {

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 const WIDTH: u16 = 100;
 
 /// Text in a table's cell: a bar would end it.
-fn cell(text: &str) -> String {
+pub(super) fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
 
@@ -38,9 +38,10 @@ pub fn page(outcome: &Outcome, drawn: &[(Panel<'_>, String)]) -> String {
             let measured = format::measured(claim).unwrap_or_else(|| "–".into());
             let _ = writeln!(
                 page,
-                "| {} | {} | {measured} | {} | {} | {} |",
+                "| {} | {}{} | {measured} | {} | {} | {} |",
                 claim.id,
                 claim.verdict,
+                claim.why_open().map_or_else(String::new, |why| format!(" ({})", cell(&why))),
                 cell(&claim.threshold.to_string()),
                 claim.paper.map_or_else(|| "–".into(), format::number),
                 cell(&claim.statement)

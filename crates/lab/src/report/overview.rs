@@ -164,7 +164,9 @@ fn with_all(decided: &Decided<'_>) -> String {
 /// What stands under a verdict.
 fn remarks(decided: &Decided<'_>) -> String {
     let shared = Some(with_all(decided)).filter(|text| !text.is_empty());
-    let remarks: Vec<String> = shared.into_iter().chain(contradiction(decided)).collect();
+    let open = decided.claim.why_open();
+    let remarks: Vec<String> =
+        shared.into_iter().chain(open).chain(contradiction(decided)).collect();
     remarks.join("; ")
 }
 
@@ -292,7 +294,9 @@ pub fn markdown(runs: &[Published]) -> anyhow::Result<String> {
     text.push_str(
         "\nA claim with a number of the paper's own holds where at least half of the paper's effect is there;\n\
          \"as good as\" has a margin, which the claim names. ★ marks the claim that stands for a figure: those of\n\
-         a paper share one error of 5 % (Holm). How verdicts come about: `crates/lab/src/statistics.rs`.\n",
+         a paper share one error of 5 % (Holm). How verdicts come about: `crates/lab/src/statistics.rs`. Behind one\n\
+         that is open stands why, and how many blocks in all would decide it, at the noise of this run, in four\n\
+         cases of five.\n",
     );
     for paper in &papers.paper {
         let _ = writeln!(text, "\n## {}", paper.title);
@@ -361,11 +365,14 @@ fn markdown_row(text: &mut String, id: &str, decided: &Decided<'_>) {
     let shared = decided.p_with_all.is_none_or(|p| p <= ERROR) || !claim.verdict.is_decided();
     let _ = writeln!(
         text,
-        "| {id}{} | {} | {}{}{} | {} | {} | {} | [{}]({}/{}) |",
+        "| {id}{} | {} | {}{}{}{} | {} | {} | {} | [{}]({}/{}) |",
         if claim.primary { " ★" } else { "" },
         claim.statement,
         claim.verdict,
         if shared { "" } else { " (not with all claims of the paper)" },
+        claim
+            .why_open()
+            .map_or_else(String::new, |why| format!(" ({})", super::markdown::cell(&why))),
         contradiction(decided).map_or_else(String::new, |text| format!(" ({text})")),
         figures_of(decided),
         claim.threshold,
@@ -467,6 +474,24 @@ mod tests {
         assert!(page(&runs).unwrap().contains("the opposite in quick-40"));
         let absent = published(40, false, Verdict::NotApplicable);
         assert_eq!(counts(&[absent, by_chance()]).1, Verdict::Holds);
+    }
+
+    #[test]
+    fn an_open_verdict_says_what_it_would_take() {
+        let mut run = published(10, false, Verdict::Undecided);
+        run.outcome.claims[0].parts = vec![
+            serde_json::from_value(serde_json::json!({
+                "variant": "poll", "verdict": "undecided", "estimate": null,
+                "note": "at idle 8,000", "outlook": { "blocks": 32 },
+            }))
+            .unwrap(),
+        ];
+        let runs = [run];
+        let said = "at idle 8,000; about 32 blocks would decide it";
+        assert!(markdown(&runs).unwrap().contains(&format!("| undecided ({said}) |")));
+        assert!(page(&runs).unwrap().contains(said));
+        let decided = [published(10, false, Verdict::Holds)];
+        assert!(!markdown(&decided).unwrap().contains("would decide it |"));
     }
 
     #[test]

@@ -183,7 +183,7 @@ pub fn notes(outcome: &Outcome, width: u16) -> String {
     }
     for claim in &outcome.claims {
         let measured = claim.parts.iter().filter(|part| part.estimate.is_some());
-        for (part, why) in measured.filter_map(|part| Some((part, part.note.as_ref()?))) {
+        for (part, why) in measured.filter_map(|part| Some((part, part.why()?))) {
             let verdict = match part.verdict {
                 Verdict::Undecided => "is undecided",
                 Verdict::Holds => "holds",

@@ -94,6 +94,11 @@ impl Sample {
         self.endless
     }
 
+    /// Whether it is the same in every block.
+    pub fn is_constant(&self) -> bool {
+        self.endless == 0 && self.values.iter().all(|&value| value == self.values[0])
+    }
+
     fn back(&self, value: f64) -> f64 {
         match self.scale {
             Scale::Linear => value,
@@ -187,6 +192,33 @@ impl Sample {
         let blocks = student::tail_below(&self.values, self.forth(limit));
         let exact = self.counts.map(|(hits, trials)| binomial::tail_below(hits, trials, limit));
         blocks.max(exact.unwrap_or(0.0))
+    }
+
+    /// What [`Sample::tail_above`] will say, in four cases of five, of so many blocks like these. No block has a
+    /// ratio without end.
+    pub fn foreseen_tail_above(&self, limit: f64, blocks: usize) -> f64 {
+        let student = student::foreseen_tail_above(&self.values, self.forth(limit), blocks);
+        let exact = self
+            .foreseen_counts(blocks)
+            .map(|(hits, trials)| binomial::tail_above(hits, trials, limit));
+        student.max(exact.unwrap_or(0.0))
+    }
+
+    /// The same for *below*.
+    pub fn foreseen_tail_below(&self, limit: f64, blocks: usize) -> f64 {
+        let mirrored: Vec<f64> = self.values.iter().map(|value| -value).collect();
+        let student = student::foreseen_tail_above(&mirrored, -self.forth(limit), blocks);
+        let exact = self
+            .foreseen_counts(blocks)
+            .map(|(hits, trials)| binomial::tail_below(hits, trials, limit));
+        student.max(exact.unwrap_or(0.0))
+    }
+
+    /// As many hits and trials a block as now, where shares of counted things are told.
+    fn foreseen_counts(&self, blocks: usize) -> Option<(u64, u64)> {
+        let (hits, trials) = self.counts?;
+        let scaled = |count: u64| (count as f64 * blocks as f64 / self.blocks() as f64).round();
+        Some((scaled(hits) as u64, scaled(trials) as u64))
     }
 }
 

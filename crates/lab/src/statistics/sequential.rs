@@ -158,6 +158,7 @@ pub fn level_of_last(looks: &[usize], blocks: usize, is_last: bool) -> Option<f6
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::statistics::{Compare, Sample};
 
     #[test]
     fn looks_of_small_and_large_plans() {
@@ -184,6 +185,23 @@ mod tests {
             let found = -Normal::standard().inverse_cdf(level / 2.0);
             assert!((found - z).abs() < 2e-3, "{found}, not {z}");
         }
+    }
+
+    /// P5 of `provos-fig10`: no request of them all fails, and 1 in 10,000 counts as none. 7,080 requests in six
+    /// blocks are too few for that; at the same rate forty blocks have 47,200.
+    #[test]
+    fn none_of_forty_seven_thousand_is_less_than_one_in_ten_thousand() {
+        let decides = |looks: &[usize], trials: u64, claims: f64| {
+            let none = [(Some(0.0), None)].repeat(looks[looks.len() - 1]);
+            let none = Sample::of(none, Compare::Value, true).unwrap().counted(0, trials);
+            let p = 2.0 * none.tail_below(1e-4);
+            overall(looks, LOOKS[4], looks.len() == LOOKS.len(), p) * claims <= ERROR
+        };
+        assert!(!decides(&LOOKS[..1], 7_080, 1.0));
+        assert!(decides(&LOOKS, 47_000, 1.0));
+        // By itself, after all the looks; and where another claim of the paper shares the error.
+        assert!(!decides(&LOOKS, 36_000, 1.0) && decides(&LOOKS, 38_500, 1.0));
+        assert!(!decides(&LOOKS, 43_000, 2.0) && decides(&LOOKS, 45_500, 2.0));
     }
 
     #[test]

@@ -61,6 +61,24 @@ pub fn tail_above(values: &[f64], limit: f64) -> f64 {
     student(values.len()).cdf(-distance / standard_error)
 }
 
+/// How far below the mean that is foreseen four means in five lie above, in standard errors.
+const FOUR_IN_FIVE: f64 = 0.842;
+
+/// What [`tail_above`] will say of `n` values like these, or less, in four cases of five. 1 with fewer than two
+/// values.
+pub fn foreseen_tail_above(values: &[f64], limit: f64, n: usize) -> f64 {
+    let (mean, standard_error) = summary(values);
+    let Some(standard_error) = standard_error else { return 1.0 };
+    let largest = values.iter().fold(limit.abs(), |most, value| most.max(value.abs()));
+    let rounding = largest * ROUNDING;
+    let distance = mean - limit;
+    if standard_error <= rounding {
+        return if distance > rounding { all_on_one_side(n) } else { 1.0 };
+    }
+    let then = standard_error * (values.len() as f64 / n as f64).sqrt();
+    student(n).cdf(FOUR_IN_FIVE - distance / then)
+}
+
 /// The probability that `n` values all lie above a limit, or all below, that has half of the values on
 /// each side: the sign test. Equal values have no spread to go by, and figures that count something are
 /// often equal by chance.

@@ -1,0 +1,217 @@
+//! What it would take to decide a claim that is open.
+
+use super::{Verdict, decide::Evidence};
+use crate::{
+    experiment::{Threshold, Value},
+    report::format,
+    statistics::{Compare, ERROR, Estimate, LOOKS, MIN_BLOCKS, Sample},
+};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Nobody makes more blocks.
+const MOST_BLOCKS: usize = 1_000;
+/// Two sides whose ratio is surely so near to 1 count as equal. A new build of the same source, which lays
+/// its functions elsewhere, changes as much: what more blocks would find is not the mechanisms' difference.
+const EQUAL: f64 = 0.02;
+/// From this look on an interval so narrow is no luck of few blocks.
+const EQUAL_FROM_BLOCKS: usize = LOOKS[2];
+
+/// What it would take.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outlook {
+    /// About so many blocks in all, if they are as those that were made.
+    Blocks(usize),
+    /// At least so many: one block says nothing of the noise.
+    AtLeast(usize),
+    /// It asks which of two is larger, and they are equal to within so many per cent: no number of blocks
+    /// decides it.
+    EqualWithinPercent(f64),
+    /// The figure stands at the threshold in every block.
+    OnThreshold,
+    /// The figure is so near to the threshold that no number of blocks decides it that anyone makes.
+    AtThreshold,
+}
+
+impl Outlook {
+    /// Of a claim that these blocks leave open. `None` where a block has a ratio without end.
+    pub(super) fn of(
+        sample: &Sample,
+        estimate: &Estimate,
+        compare: Compare,
+        threshold: Threshold,
+        tested: usize,
+    ) -> Option<Self> {
+        if let Some(percent) = equal_within_percent(estimate, compare, threshold) {
+            return Some(Self::EqualWithinPercent(percent));
+        }
+        if sample.endless() > 0 {
+            return None;
+        }
+        if sample.blocks() < 2 {
+            return Some(Self::AtLeast(MIN_BLOCKS));
+        }
+        if threshold.has_end(estimate.value) && sample.is_constant() {
+            return Some(Self::OnThreshold);
+        }
+        let decides = |blocks: usize| {
+            let evidence = Evidence::foreseen(sample, threshold, blocks).of_several(tested);
+            evidence.verdict(ERROR).is_decided()
+        };
+        let least = MIN_BLOCKS.max(sample.blocks() + 1);
+        if !decides(MOST_BLOCKS) {
+            return Some(Self::AtThreshold);
+        }
+        // Counted shares make steps: the first that decides, not a bisection's.
+        (least..=MOST_BLOCKS)
+            .find(|&blocks| decides(blocks))
+            .map(|blocks| Self::Blocks(about(blocks)))
+    }
+}
+
+/// Two digits, rounded up: more would be false precision.
+fn about(blocks: usize) -> usize {
+    if blocks > 100 { blocks.next_multiple_of(10) } else { blocks }
+}
+
+/// Within how many per cent of each other two sides are, where a claim of direction comes to nothing for that;
+/// rounded up to a tenth, for it says what is sure.
+fn equal_within_percent(
+    estimate: &Estimate,
+    compare: Compare,
+    threshold: Threshold,
+) -> Option<f64> {
+    let is_direction = matches!(threshold, Threshold::Above(1.0) | Threshold::Below(1.0));
+    if compare != Compare::Ratio || !is_direction || estimate.blocks < EQUAL_FROM_BLOCKS {
+        return None;
+    }
+    let (low, high) = estimate.low.zip(estimate.high)?;
+    let within = (1.0 - low).max(high - 1.0);
+    let is_equal = (low..=high).contains(&1.0) && within <= EQUAL;
+    is_equal.then_some((within * 1_000.0).ceil() / 10.0)
+}
+
+fn in_full(blocks: usize) -> String {
+    format::value(&Value::Number(blocks as f64))
+}
+
+impl fmt::Display for Outlook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Blocks(blocks) => {
+                write!(f, "about {} blocks would decide it", in_full(*blocks))
+            }
+            Self::AtLeast(blocks) => write!(f, "a verdict takes {blocks} blocks at least"),
+            Self::EqualWithinPercent(percent) => write!(
+                f,
+                "both sides are equal to within {percent:.1} %: no number of blocks decides which is larger"
+            ),
+            Self::OnThreshold => f.write_str(
+                "it stands at the threshold in every block: no number of them decides it",
+            ),
+            Self::AtThreshold => write!(
+                f,
+                "so near to the threshold that {} blocks would not decide it",
+                in_full(MOST_BLOCKS)
+            ),
+        }
+    }
+}
+
+impl Verdict {
+    /// Whether more blocks might make it yes or no.
+    pub(super) fn is_open(self) -> bool {
+        matches!(self, Self::Undecided | Self::Seen)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `blocks` blocks whose logarithms have this mean, and a standard deviation of nearly `sd`.
+    fn ratios(blocks: usize, mean: f64, sd: f64) -> Sample {
+        let pairs = (0..blocks).map(|block| {
+            let off = if block % 2 == 0 { sd } else { -sd };
+            (Some((mean.ln() + off).exp()), Some(1.0))
+        });
+        Sample::of(pairs, Compare::Ratio, true).unwrap()
+    }
+
+    fn outlook(sample: &Sample, threshold: Threshold) -> Outlook {
+        Outlook::of(sample, &sample.estimate(), Compare::Ratio, threshold, 1).unwrap()
+    }
+
+    const ABOVE: Threshold = Threshold::Above(1.0);
+
+    #[test]
+    fn what_is_far_off_takes_few_blocks_and_what_is_near_many() {
+        let blocks = |mean, sd| match outlook(&ratios(10, mean, sd), ABOVE) {
+            Outlook::Blocks(blocks) => blocks,
+            other => panic!("{other}"),
+        };
+        // Half of a standard deviation off: n = (1.96 + 0.84)² ÷ 0.5² = 32, a few more for the spread that is
+        // estimated itself, and 10 / 9 more for the variance of a sample.
+        let half = blocks(1.05, 0.0976);
+        assert!((32..=40).contains(&half), "{half}");
+        // Half as far: four times as many.
+        let quarter = blocks(1.0247, 0.0976);
+        assert!((120..=160).contains(&quarter), "{quarter}");
+        assert!(blocks(1.5, 0.4) >= 11, "never fewer than were made");
+        assert_eq!(outlook(&ratios(10, 1.001, 0.3), ABOVE), Outlook::AtThreshold);
+    }
+
+    #[test]
+    fn few_blocks_take_six_at_least() {
+        assert_eq!(outlook(&ratios(2, 2.0, 0.01), ABOVE), Outlook::Blocks(6));
+        assert_eq!(outlook(&ratios(1, 2.0, 0.01), ABOVE), Outlook::AtLeast(6));
+    }
+
+    #[test]
+    fn what_stands_at_the_threshold_stays_there() {
+        let equal = Sample::of([(Some(3.0), Some(3.0)); 10], Compare::Difference, true).unwrap();
+        assert_eq!(outlook(&equal, Threshold::Above(0.0)), Outlook::OnThreshold);
+        assert_eq!(outlook(&equal, Threshold::Above(-1.0)), Outlook::Blocks(11));
+    }
+
+    #[test]
+    fn a_margin_is_judged_by_its_nearer_end() {
+        let margin = Threshold::Within([0.95, 1.05]);
+        let blocks = |mean| match outlook(&ratios(10, mean, 0.07), margin) {
+            Outlook::Blocks(blocks) => blocks,
+            other => panic!("{other}"),
+        };
+        // In the middle of it, near an end inside, near an end outside.
+        assert!(blocks(1.0) < blocks(0.97) && blocks(0.9) < blocks(0.93));
+        assert_eq!(outlook(&ratios(10, 0.95, 0.07), margin), Outlook::AtThreshold);
+    }
+
+    #[test]
+    fn which_of_two_equals_is_larger_is_not_decided() {
+        let equal = ratios(24, 1.001, 0.02);
+        let is_equal = |sample: &Sample, threshold| {
+            matches!(outlook(sample, threshold), Outlook::EqualWithinPercent(_))
+        };
+        // The standard error is 0.02 ÷ √24 = 0.0041, and Student's reach 2.07 of them: 0.85 % and 0.1 %.
+        assert_eq!(outlook(&equal, ABOVE), Outlook::EqualWithinPercent(1.0));
+        assert!(is_equal(&equal, Threshold::Below(1.0)));
+        let text = Outlook::EqualWithinPercent(1.0).to_string();
+        assert!(text.contains("equal to within 1.0 %: no number of blocks"), "{text}");
+        // Too few blocks, too wide an interval, a claim that asks for more than a direction.
+        assert!(!is_equal(&ratios(10, 1.001, 0.01), ABOVE));
+        assert!(!is_equal(&ratios(24, 1.001, 0.1), ABOVE));
+        assert!(!is_equal(&equal, Threshold::Above(1.003)));
+        // Narrow, but not across 1: a little more would decide it.
+        assert!(matches!(outlook(&ratios(24, 1.008, 0.015), ABOVE), Outlook::Blocks(_)));
+    }
+
+    #[test]
+    fn counts_take_as_many_trials_as_the_exact_test_wants() {
+        // None of 1,180 a block against 1 in 10,000: 2 · 0.9999ⁿ ≤ 0.05 wants n = 36,888.
+        let none = Sample::of([(Some(0.0), None); 6], Compare::Value, true).unwrap();
+        let none = none.counted(0, 7_080);
+        let outlook = outlook(&none, Threshold::Below(1e-4));
+        assert_eq!(outlook, Outlook::Blocks(32));
+    }
+}
