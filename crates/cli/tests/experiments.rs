@@ -375,8 +375,7 @@ mod with_others {
     use super::*;
 
     fn has(program: &str) -> bool {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+        pollux_sys::find_program(program).is_some()
     }
 
     /// The result of one with a Redis; none where there is none.

@@ -15,8 +15,8 @@ mod tests;
 mod traffic_server;
 mod varnish;
 
-use crate::run::process::find;
 use anyhow::{Context as _, bail};
+use pollux_sys::find_program;
 use rustix::net;
 use serde::{Deserialize, Serialize};
 use std::{
@@ -137,7 +137,8 @@ impl Peer {
     /// When it is not installed; with what installs it.
     pub fn program(self) -> anyhow::Result<PathBuf> {
         let name = self.program_name();
-        find(name).with_context(|| format!("{name} is not installed: run `scripts/setup peers`"))
+        find_program(name)
+            .with_context(|| format!("{name} is not installed: run `scripts/setup peers`"))
     }
 
     /// The first line that the program prints of its version.

@@ -33,6 +33,7 @@ mod file_table;
 mod lock;
 mod poll;
 mod process;
+mod program;
 mod resolve;
 mod rights;
 #[cfg(feature = "io_uring")]
@@ -54,6 +55,7 @@ pub use file_table::*;
 pub use lock::*;
 pub use poll::*;
 pub use process::*;
+pub use program::find_program;
 pub use resolve::resolve;
 pub use rights::*;
 #[cfg(feature = "io_uring")]

@@ -183,20 +183,11 @@ fn last_lines(out: &[u8], err: &[u8]) -> String {
 /// # Errors
 /// It is nowhere; the message says which of Debian's packages has it.
 pub(crate) fn find_program(name: &str, package: &str) -> anyhow::Result<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::env::split_paths(&path)
-        .chain(["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from));
-    for folder in folders {
-        let candidate = folder.join(name);
-        if rustix::fs::access(&candidate, rustix::fs::Access::EXEC_OK).is_ok()
-            && candidate.is_file()
-        {
-            return Ok(candidate);
-        }
-    }
-    bail!(
-        "`{name}` is not installed; install it: apt-get install --no-install-recommends {package}"
-    )
+    pollux_sys::find_program(name).with_context(|| {
+        format!(
+            "`{name}` is not installed; install it: apt-get install --no-install-recommends {package}"
+        )
+    })
 }
 
 /// A command that speaks English, whatever the user's locale: its output is parsed.

@@ -44,9 +44,7 @@ impl Launcher {
     }
 
     fn is_installed(self) -> bool {
-        std::env::var_os("PATH").is_some_and(|path| {
-            std::env::split_paths(&path).any(|folder| folder.join(self.program()).exists())
-        })
+        pollux_sys::find_program(self.program()).is_some()
     }
 
     /// Where it tells a process its rank.

@@ -1,6 +1,7 @@
 //! What the commands of README need around them, as it was found on the machine.
 
-use crate::{kernel_calls::KernelCalls, network, run::process::find};
+use crate::{kernel_calls::KernelCalls, network};
+use pollux_sys::find_program;
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeSet,
@@ -55,9 +56,12 @@ impl Surroundings {
         // Namespaces are a thread's own; this one's must stay as they are.
         let network = thread::spawn(network::own).join().unwrap_or_else(|_| Ok(()));
         Self {
-            programs: programs.filter(|name| find(name).is_some()).map(str::to_owned).collect(),
+            programs: programs
+                .filter(|name| find_program(name).is_some())
+                .map(str::to_owned)
+                .collect(),
             cargo: cargo_version(),
-            can_install: find("apt-get").is_some() && rustix::process::geteuid().is_root(),
+            can_install: find_program("apt-get").is_some() && rustix::process::geteuid().is_root(),
             cpus: thread::available_parallelism().map_or(1, |count| count.get()),
             port_refused: port.err().map(refusal),
             network_refused: network.err().map(|error| format!("{error:#}")),

@@ -6,11 +6,9 @@ use anyhow::{Context as _, bail};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::{
     collections::VecDeque,
-    env,
     ffi::OsString,
     io::{BufRead, BufReader, Read},
     os::unix::process::CommandExt,
-    path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
         Arc, Mutex,
@@ -282,13 +280,6 @@ fn keep_last_lines(stderr: impl Read, kept: &Mutex<VecDeque<String>>) {
     }
 }
 
-/// Where a program is: on PATH, or among the administrator's programs, where Debian keeps some servers.
-pub fn find(name: &str) -> Option<PathBuf> {
-    let path = env::var_os("PATH").unwrap_or_default();
-    let mut folders = env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
-    folders.find_map(|folder| Some(folder.join(name)).filter(|path| path.is_file()))
-}
-
 /// `program`, kept on `cpu` with all that it starts.
 pub fn pinned(cpu: u32, program: &[OsString]) -> Vec<OsString> {
     let words = ["taskset".into(), "-c".into(), OsString::from(cpu.to_string())];
@@ -379,12 +370,6 @@ mod tests {
         let mut process = Process::spawn("grep", &pinned(cpu as u32, &words)).unwrap();
         let (_, text) = process.output(LONG, &Interrupt::never()).unwrap();
         assert_eq!(text, format!("Cpus_allowed_list:\t{cpu}\n"));
-    }
-
-    #[test]
-    fn a_program_is_found_or_not() {
-        assert!(find("sh").is_some_and(|path| path.is_absolute()));
-        assert_eq!(find("no-program-of-this-name"), None);
     }
 
     #[test]

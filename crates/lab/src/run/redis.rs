@@ -2,10 +2,11 @@
 
 use super::{
     interrupt::Interrupt,
-    process::{Process, find, pinned},
+    process::{Process, pinned},
 };
 use crate::{experiment::Redis, measure, peer::Port};
 use anyhow::{Context as _, bail, ensure};
+use pollux_sys::find_program;
 use std::{
     ffi::OsString,
     io::{BufRead, BufReader, Read as _, Write as _},
@@ -34,7 +35,7 @@ pub struct Running {
 
 /// Where one of Redis' programs is.
 fn program(name: &str) -> anyhow::Result<PathBuf> {
-    find(name).with_context(|| format!("{name} is not installed: run `scripts/setup test`"))
+    find_program(name).with_context(|| format!("{name} is not installed: run `scripts/setup test`"))
 }
 
 impl Running {
