@@ -52,6 +52,16 @@ enum Command {
     Request(request::Options),
 }
 
+/// A part of the comparison.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    Server,
+    Pools,
+    Idle,
+    Generator,
+    Against,
+}
+
 /// How Pollux is compared with its peers.
 #[derive(clap::Args)]
 struct Comparison {
@@ -64,12 +74,12 @@ struct Comparison {
     /// Where result.json and table.txt go [default: results/bench-TIME]
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Only these parts: server, pools, idle, generator, against
+    /// Only these parts
     #[arg(long, value_delimiter = ',', default_value = "server,pools,idle,generator")]
-    parts: Vec<String>,
+    parts: Vec<Part>,
     /// Another build of pollux, compared with this one in a part of its own, `against`; the goal is
     /// that this one costs no more
-    #[arg(long, value_name = "BINARY")]
+    #[arg(long, value_name = "BINARY", required_if_eq("parts", "against"))]
     against: Option<PathBuf>,
     /// CPU of the servers
     #[arg(long, default_value_t = 0)]
@@ -134,21 +144,20 @@ fn compare(args: Comparison) -> anyhow::Result<()> {
     let mut goals: Vec<Goal> = Vec::new();
     let mut tables: Vec<comfy_table::Table> = Vec::new();
     let mut raw = serde_json::Map::new();
-    let wants = |part: &str| args.parts.iter().any(|wanted| wanted == part);
-    if wants("server") {
+    let wants = |part| args.parts.contains(&part);
+    if wants(Part::Server) {
         scenario::server(&setup, &mut goals, &mut tables, &mut raw)?;
     }
-    if wants("pools") {
+    if wants(Part::Pools) {
         scenario::pools(&setup, &mut tables, &mut raw)?;
     }
-    if wants("against") {
-        anyhow::ensure!(setup.place.against.is_some(), "--parts against needs --against BINARY");
+    if wants(Part::Against) {
         scenario::against(&setup, &mut goals, &mut raw)?;
     }
-    if wants("idle") {
+    if wants(Part::Idle) {
         scenario::idle(&setup, &mut goals, &mut raw)?;
     }
-    if wants("generator") {
+    if wants(Part::Generator) {
         scenario::generator(&setup, &mut goals, &mut tables, &mut raw)?;
     }
     setup.progress.finish_and_clear();
