@@ -360,9 +360,18 @@ fn provos_overflow() {
     runs_and_judges("provos-overflow");
 }
 
+/// What is left of the phase before is no reply of this one: it is measured when that is over.
 #[test]
 fn provos_hybrid() {
-    runs_and_judges("provos-hybrid");
+    let directory = tempfile::tempdir().unwrap();
+    let result = run("provos-hybrid", directory.path());
+    assert_measured_and_judged("provos-hybrid", &result);
+    for run in result["runs"].as_array().unwrap().iter().filter(|run| run["status"] == "valid") {
+        let settles = ["busy", "overload"].contains(&run["point"]["phase"].as_str().unwrap());
+        let commands = run["commands"].as_array().unwrap().iter().filter_map(Json::as_str);
+        let is_told = commands.into_iter().any(|command| command.contains("--warmup 0.6s"));
+        assert_eq!(is_told, settles, "{}", run["commands"]);
+    }
 }
 
 #[test]

@@ -270,6 +270,17 @@ pub struct Phase {
     pub fraction: f64,
     /// How long it lasts, when not as long as the run's window.
     pub seconds: Option<f64>,
+    /// How long it lasts before it is measured: until what the phase before left behind is answered or given
+    /// up. Not at all when it is not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settle_seconds: Option<f64>,
+}
+
+impl Phase {
+    /// How long it lasts beside the run's window, in seconds.
+    pub fn beside_window_s(&self) -> f64 {
+        self.seconds.unwrap_or(0.0) + self.settle_seconds.unwrap_or(0.0)
+    }
 }
 
 /// How much is sent.

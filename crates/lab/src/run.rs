@@ -19,7 +19,7 @@ use crate::{
     claims,
     environment::Environment,
     experiment::{
-        CLIENTS, Experiment, PHASE, Place, RATE, RelativeTo, SaturationOf, Subject, Variant,
+        CLIENTS, Experiment, PHASE, Phase, Place, RATE, RelativeTo, SaturationOf, Subject, Variant,
     },
     plan::{self, Cell, Point},
     result::{FORMAT, Outcome, Run, Saturation, Status, VariantOutcome},
@@ -402,7 +402,7 @@ impl<'a> Conduct<'a> {
                 seen if seen.is_finite() => seen,
                 _ => FIRST_OVERHEAD_S,
             };
-            let phases = phases.iter().filter_map(|phase| phase.seconds).sum::<f64>();
+            let phases = phases.iter().map(Phase::beside_window_s).sum::<f64>();
             guess + phases + self.outcome.warmup_s
         } else {
             self.overhead_s / f64::from(self.runs_made)
@@ -433,7 +433,9 @@ impl<'a> Conduct<'a> {
                     .get(index)
                     .map_or(Drive::AsPlanned, |&rps| Drive::Rate(rps)),
                 window_s: phases.get(index).and_then(|phase| phase.seconds).unwrap_or(window_s),
-                warmup_s: if phases.is_empty() { self.outcome.warmup_s } else { 0.0 },
+                warmup_s: phases
+                    .get(index)
+                    .map_or(self.outcome.warmup_s, |phase| phase.settle_seconds.unwrap_or(0.0)),
             })
             .collect();
         let (trials, result) = self.trial(&steps, seed)?;

@@ -44,6 +44,9 @@ const QUICK_DETERMINISTIC_BLOCKS: u32 = 6;
 /// seconds: no window is made longer for those who have more of it.
 const MOST_PATIENCE_S: f64 = 2.0;
 
+/// A phase has settled after so many times the clients' patience.
+const SETTLED: f64 = 1.2;
+
 impl Experiment {
     /// The experiment as it runs in a guest: what [`Guest`] says is in its place, and there is no
     /// [`Experiment::guest`] any more.
@@ -51,6 +54,11 @@ impl Experiment {
     pub fn in_guest(mut self) -> Self {
         let Some(guest) = self.guest.take() else { return self };
         self.load.extend(guest.load);
+        let patience_s = self.patience_s();
+        for settle_s in self.phase.iter_mut().filter_map(|phase| phase.settle_seconds.as_mut()) {
+            // What the phase before left behind is over when the last of its clients has given up.
+            *settle_s = settle_s.max(SETTLED * patience_s);
+        }
         self.quick_variants.clear();
         self.full = guest.full.unwrap_or(self.full);
         self.quick = guest.quick.unwrap_or(self.quick);

@@ -126,6 +126,7 @@ fn phases_and_rates_are_not_mixed() {
         ("name = \"busy\"", "name = \"quiet\"", "[[phase]] \"quiet\" is there twice"),
         ("name = \"busy\"", "name = \"max\"", "the first or the last phase"),
         ("seconds = 1.5", "seconds = 0", "[[phase]] \"quiet-again\": seconds: 0.1 to 3600"),
+        ("settle-seconds = 0.6", "settle-seconds = 0", "\"busy\": settle-seconds: 0.1 to 3600"),
         ("phase = \"quiet\" } }", "phase = \"quite\" } }", "at.phase = quite: the axis has no"),
         ("at = { phase = \"quiet\" }", "", "axis \"phase\" has several values"),
         ("name = \"idle\"", "name = \"phase\"", "phases have a table of their own"),
@@ -160,6 +161,9 @@ fn windows_of_the_deterministic_guest_outlast_the_clients_patience() {
     // Its phases follow each other without a pause.
     let there = find("provos-hybrid").unwrap().in_guest().in_deterministic_guest();
     assert_eq!((there.full.min_window_seconds, there.full.warmup_seconds), (2.0, 0.0));
+    // But what one leaves behind is over when the next is measured; the clients have a second there.
+    let settles: Vec<_> = there.phase.iter().map(|phase| phase.settle_seconds).collect();
+    assert_eq!(settles, [None, Some(1.2), Some(1.2), None]);
 }
 
 #[test]

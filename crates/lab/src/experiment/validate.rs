@@ -175,6 +175,8 @@ impl Experiment {
             check_share(phase.fraction).with_context(place)?;
             let fits = |seconds: f64| (0.1..=3600.0).contains(&seconds);
             ensure!(phase.seconds.is_none_or(fits), "{}: seconds: 0.1 to 3600", place());
+            let settles = phase.settle_seconds.is_none_or(fits);
+            ensure!(settles, "{}: settle-seconds: 0.1 to 3600", place());
         }
         ensure!(
             self.phase.iter().any(|phase| phase.seconds.is_none()),

@@ -287,13 +287,13 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// How long a load lasts before it is measured: until it is steady, and clients far away have
-    /// opened all that they keep open.
+    /// How long a load lasts before it is measured: until it is steady, clients far away have opened all
+    /// that they keep open, and what the phase before left behind is over.
     fn settle_s(&self, step: &Step<'_>) -> f64 {
         match (step.drive, &self.experiment.clients) {
             (Drive::AsPlanned, Some(clients)) => clients.settle_seconds.max(step.warmup_s),
-            (Drive::AsPlanned, None) => step.warmup_s,
-            _ => 0.0,
+            (Drive::AsPlanned, None) | (Drive::Rate(_), _) => step.warmup_s,
+            (Drive::Saturate(_), _) => 0.0,
         }
     }
 
