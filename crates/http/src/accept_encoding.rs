@@ -3,7 +3,7 @@
 use crate::syntax::{self, trim};
 
 /// A content coding that a file may lie ready in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Coding {
     /// As it is.

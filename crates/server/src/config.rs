@@ -31,7 +31,7 @@ pub struct Config {
     pub mechanism: MechanismChoice,
     /// When interest changes and writes are tried.
     pub interest: Discipline,
-    /// Threads, each with its own listeners, connections and cache; at least 1.
+    /// Threads, each with its own listeners and connections; at least 1.
     pub workers: usize,
     /// Gives each worker a file table of its own, and with it the whole of RLIMIT_NOFILE and
     /// cheaper system calls, on the program's promise. Without it, the default, the workers share
@@ -202,8 +202,9 @@ pub struct SiteConfig {
     pub symlinks: Symlinks,
     /// Whether names that begin with a dot are served. `/.well-known/` always is (RFC 8615).
     pub dotfiles: bool,
-    /// Bytes of memory for cached files: of each worker, or of all units of a pool together. Units of
-    /// one connection cache nothing. 0 caches nothing.
+    /// Bytes of memory for cached files, of all workers or units together; what several threads have
+    /// counts once. Processes have an equal part each. A unit of one connection keeps at most 1 MiB, as
+    /// long as the connection lasts, and holds no file open. 0 caches nothing.
     pub cache_bytes: u64,
     /// The most files that the cache holds open, those that are too long to be held in memory: of each
     /// worker or process, or of all threads of a pool together. Fewer where the limit of open files is

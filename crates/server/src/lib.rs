@@ -4,8 +4,8 @@
 //!
 //! A request's way, from the outside in:
 //!
-//! 1. [`worker`](Server): threads, each with its own listeners, connections and cache, and where the
-//!    program allows it a file table, so that nothing on a request's way is shared.
+//! 1. [`worker`](Server): threads, each with its own listeners, connections and index of files, and
+//!    where the program allows it a file table, so that a request changes nothing that is shared.
 //! 2. `engine::readiness`: the loop. Waits on the mechanism, receives, sends, accepts. It is the
 //!    only part that does I/O on sockets, and is monomorphised per mechanism.
 //!    `engine::blocking` is the other one: one connection at a time, for the architectures
@@ -15,7 +15,7 @@
 //!    run their lists too.
 //! 4. `application`: whoever answers, into an `outbox` of pieces. `Done` at once, or later.
 //!    `application::site` is the static one: a path to a file, through a bounded cache in which
-//!    heads are laid out beforehand.
+//!    heads are laid out beforehand; threads share the contents.
 //!
 //! ```no_run
 //! use pollux_server::{Config, Server};

@@ -2,7 +2,7 @@
 
 use std::{
     collections::VecDeque,
-    ops::Range,
+    ops::{Deref, Range},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     rc::Rc,
     sync::Arc,
@@ -39,12 +39,32 @@ pub(crate) struct Outbox {
 /// Octets that are sent from where they are.
 #[derive(Clone, Debug)]
 pub(crate) enum Content {
-    /// A range of memory that others of this worker hold too.
-    Shared(Rc<[u8]>, Range<usize>),
-    /// A range of memory that other workers hold too: the cache's.
+    /// A range of memory that other workers may hold too: a file's. This worker counts its own references,
+    /// so that a request changes no count that others change.
+    Shared(Rc<Octets>, Range<usize>),
+    /// A range of memory that other workers hold too: the HTTP cache's.
     Pooled(Arc<[u8]>, Range<usize>),
     /// A range of an open regular file.
     File(Rc<OwnedFd>, Range<u64>),
+}
+
+/// Octets in memory that other threads may hold too.
+#[derive(Debug)]
+pub(crate) struct Octets(Arc<[u8]>);
+
+impl From<Arc<[u8]>> for Octets {
+    fn from(octets: Arc<[u8]>) -> Self {
+        Self(octets)
+    }
+}
+
+impl Deref for Octets {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 impl Content {
@@ -270,6 +290,10 @@ impl Outbox {
 mod tests {
     use super::*;
 
+    fn octets(octets: &[u8]) -> Rc<Octets> {
+        Rc::new(Octets(octets.into()))
+    }
+
     fn drain(outbox: &mut Outbox, step: usize) -> Vec<u8> {
         let mut sent = Vec::new();
         loop {
@@ -290,7 +314,7 @@ mod tests {
 
     #[test]
     fn any_split_of_the_sends_gives_the_same_bytes() {
-        let memory: Rc<[u8]> = Rc::from(&b"0123456789"[..]);
+        let memory = octets(b"0123456789");
         for step in 1..30 {
             for parked in [false, true] {
                 let mut outbox = Outbox::default();
@@ -325,7 +349,7 @@ mod tests {
         outbox.advance(OUTBOX_FULL - OUTBOX_LOW);
         assert!(!outbox.is_full() && outbox.is_low());
         outbox.clear();
-        let memory: Rc<[u8]> = Rc::from(&b"x"[..]);
+        let memory = octets(b"x");
         for _ in 0..=PIECES_MAX {
             assert!(!outbox.is_full());
             outbox.push(Content::Shared(memory.clone(), 0..1));

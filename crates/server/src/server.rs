@@ -1,7 +1,7 @@
 //! A running server: its workers, seen from outside.
 
 use crate::{
-    application::site::Tree,
+    application::site::{Contents, Tree},
     architecture::{Assignment, Plan, Processes, Threads},
     board::Board,
     config::{
@@ -113,6 +113,8 @@ impl Server {
         }
         let shared = Arc::new(shared);
         let rules = Arc::new(Rules::new(&config));
+        let contents = Contents::new(config.site.cache_bytes, config.workers);
+        config.site.cache_bytes = Contents::of_index(config.site.cache_bytes, config.workers);
         let config = Arc::new(config);
         let mut server = Self {
             units: Units::Workers(Vec::new()),
@@ -131,6 +133,7 @@ impl Server {
             let task = Task {
                 config: config.clone(),
                 rules: rules.clone(),
+                contents: contents.clone(),
                 mechanism: server.mechanism.clone(),
                 index,
                 listens: listens.clone(),
@@ -197,12 +200,23 @@ impl Server {
             }
             Tree::of(&config.site)?
         };
-        // Each unit has a cache of its own. That of one connection would be thrown away with it.
-        let (seats, cache_bytes) = match assignment {
-            Assignment::Pool(size) => (size, config.site.cache_bytes / size as u64),
-            Assignment::One => (max_connections + 1, 0),
+        let (units, seats) = match assignment {
+            Assignment::Pool(size) => (size, size),
+            Assignment::One => (max_connections, max_connections + 1),
         };
-        config.site.cache_bytes = cache_bytes;
+        // Threads share what they have of the files; a process has the same part as any other.
+        let (cache_bytes, sharers) = if architecture.has_processes() {
+            (config.site.cache_bytes / units as u64, 1)
+        } else {
+            (config.site.cache_bytes, units)
+        };
+        let contents = Contents::new(cache_bytes, sharers);
+        config.site.cache_bytes = Contents::of_index(cache_bytes, sharers);
+        if assignment == Assignment::One {
+            config.site.cache_bytes = config.site.cache_bytes.min(limits::CACHE_OF_ONE);
+            // It has no descriptor to spare.
+            config.site.open_files = 0;
+        }
         let way = config.way_to_accept();
         let (queues, files) = Queues::open(&config, seats)?;
         let addresses = queues.addresses()?;
@@ -210,7 +224,8 @@ impl Server {
         let board = Arc::new(Board::new(seats).context("no memory that units share")?);
         let rules = Arc::new(Rules::new(&config));
         let target = config.access_log.clone();
-        let plan = Plan { config, rules, tree, assignment, queues, max_connections, board };
+        let plan =
+            Plan { config, rules, tree, contents, assignment, queues, max_connections, board };
         let (units, infos, log) = if architecture.has_processes() {
             let log = target.as_ref().map(LogProcess::new).transpose()?;
             let processes = Processes::start(plan, log)?;

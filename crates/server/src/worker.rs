@@ -1,7 +1,7 @@
-//! Worker threads: each has a file table, listeners, connections and a cache of its own.
+//! Worker threads: each has a file table, listeners, connections and an index of files of its own.
 
 use crate::{
-    application::Routes,
+    application::{Routes, site::Contents},
     config::{Config, Listen},
     control::{Inbox, Remote},
     engine::readiness::Engine,
@@ -51,6 +51,8 @@ pub struct WorkerInfo {
 pub(crate) struct Task {
     pub(crate) config: Arc<Config>,
     pub(crate) rules: Arc<Rules>,
+    /// What all workers have of the files.
+    pub(crate) contents: Arc<Contents>,
     pub(crate) mechanism: MechanismSpec,
     pub(crate) index: usize,
     /// Where to listen; ports are known from the second worker on.
@@ -140,7 +142,18 @@ fn run(
     far_end: Arc<OwnedFd>,
     ready: &Sender<WorkerInfo>,
 ) -> anyhow::Result<Statistics> {
-    let Task { config, rules, mechanism, index, listens, shared, max_connections, log, .. } = task;
+    let Task {
+        config,
+        rules,
+        contents,
+        mechanism,
+        index,
+        listens,
+        shared,
+        max_connections,
+        log,
+        ..
+    } = task;
     let mut kept = own_files(config.own_file_tables, &far_end, &shared)?;
     // The main thread's own: were they dropped here at last, they would be closed in the wrong
     // table. It holds them at least until this worker is ready.
@@ -154,7 +167,7 @@ fn run(
     }
     let cpu = pin(&config, index)?;
     sys::set_timing(config.time_system_calls);
-    let application = Routes::open(&config, &rules)?;
+    let application = Routes::open(&config, &rules, contents)?;
     let local = Local::new(log);
     let info = WorkerInfo {
         tid: rustix::thread::gettid().as_raw_nonzero().get(),
@@ -262,7 +275,7 @@ mod tests {
             let directory = tempfile::tempdir().unwrap();
             let config = Config::new(directory.path());
             let rules = Arc::new(Rules::new(&config));
-            let routes = Routes::open(&config, &rules).unwrap();
+            let routes = Routes::open(&config, &rules, Contents::new(0, 1)).unwrap();
             let inbox = Inbox::new(far_end);
             let options = "epoll".parse::<MechanismSpec>().unwrap().options();
             let own = (rules, Local::new(None));

@@ -158,8 +158,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = parse_body_size)]
     max_body: u64,
 
-    /// Memory for cached files: of each worker (event), or of all units of a pool together
-    /// (preforked, prethreaded). Units of one connection (forking, threaded) cache nothing. 0: none
+    /// Memory for cached files, of all workers or units together; what several threads have counts once.
+    /// Processes (forking, preforked) have an equal part each. A unit of one connection (forking,
+    /// threaded) keeps at most 1M, as long as the connection lasts. 0: none
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = bytes::parse)]
     cache_size: u64,
 

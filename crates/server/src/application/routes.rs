@@ -4,7 +4,7 @@ use super::{
     Application, Flow, Part, Turn, Wake, World,
     frontend::{self, Frontend, RouteId},
     guestbook::{self, Guestbook, Opening},
-    site::{Site, Tree},
+    site::{Contents, Site, Tree},
 };
 use crate::{config::Config, outbox::Outbox, outside::ExchangeId, rules::Rules};
 use pollux_http::request::Request;
@@ -33,12 +33,16 @@ pub(crate) enum Exchange {
 }
 
 impl Routes {
-    /// What `config` asks for, for one worker.
+    /// What `config` asks for, for one worker; `contents` of files are those of all.
     ///
     /// # Errors
     /// As [`Tree::of`] and [`Guestbook::open`].
-    pub(crate) fn open(config: &Config, rules: &Rules) -> anyhow::Result<Self> {
-        Self::open_in(Tree::of(&config.site)?, config, rules, Opening::Now)
+    pub(crate) fn open(
+        config: &Config,
+        rules: &Rules,
+        contents: Arc<Contents>,
+    ) -> anyhow::Result<Self> {
+        Self::open_in(Tree::of(&config.site)?, contents, config, rules, Opening::Now)
     }
 
     /// As [`Routes::open`], but with a directory that is open, and stores when `opening` says.
@@ -47,12 +51,13 @@ impl Routes {
     /// As [`Routes::open`].
     pub(crate) fn open_in(
         tree: Option<Arc<Tree>>,
+        contents: Arc<Contents>,
         config: &Config,
         rules: &Rules,
         opening: Opening,
     ) -> anyhow::Result<Self> {
         let guestbook = config.guestbook.as_ref();
-        let serve = |tree| Site::new(tree, &config.site, rules.common_fields.clone());
+        let serve = |tree| Site::new(tree, contents, &config.site, rules.common_fields.clone());
         Ok(Self {
             site: tree.map(serve).transpose()?,
             guestbook: guestbook

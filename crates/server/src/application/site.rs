@@ -3,7 +3,7 @@
 mod answer;
 mod files;
 
-pub(crate) use files::Tree;
+pub(crate) use files::{Contents, Tree};
 
 use super::{Application, Flow, Part, Turn, Wake};
 use crate::{config::SiteConfig, outbox::Outbox};
@@ -27,16 +27,18 @@ pub(crate) struct Site {
 pub(crate) struct Head(Box<[u8]>);
 
 impl Site {
-    /// Serves what is in `tree`. `common_fields` go into every head: lines with CRLF.
+    /// Serves what is in `tree`, of which others may have something in `contents`. `common_fields` go
+    /// into every head: lines with CRLF.
     ///
     /// # Errors
     /// As [`Files::new`].
     pub(crate) fn new(
         tree: Arc<Tree>,
+        contents: Arc<Contents>,
         config: &SiteConfig,
         common_fields: Vec<u8>,
     ) -> anyhow::Result<Self> {
-        Ok(Self { files: Files::new(tree, config, common_fields)? })
+        Ok(Self { files: Files::new(tree, contents, config, common_fields)? })
     }
 
     /// Whether it has what a request asks for: a file, or an answer that says more than that there

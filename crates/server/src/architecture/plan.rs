@@ -2,7 +2,10 @@
 
 use super::Assignment;
 use crate::{
-    application::{Opening, Routes, site::Tree},
+    application::{
+        Opening, Routes,
+        site::{Contents, Tree},
+    },
     board::{Board, Seat},
     config::Config,
     engine::blocking::Blocking,
@@ -20,6 +23,8 @@ pub(crate) struct Plan {
     pub(crate) rules: Arc<Rules>,
     /// The directory that is served, open for all units: those that share a file table.
     pub(crate) tree: Option<Arc<Tree>>,
+    /// What the threads of a process have of the files. A process that is forked has its own.
+    pub(crate) contents: Arc<Contents>,
     pub(crate) assignment: Assignment,
     /// Where connections come from.
     pub(crate) queues: Queues,
@@ -40,7 +45,7 @@ impl Plan {
             Assignment::Pool(_) => Opening::Now,
             Assignment::One => Opening::AtFirstUse,
         };
-        let application = Routes::open_in(self.tree()?, &self.config, &self.rules, opening)?;
+        let application = self.routes(opening)?;
         let own = (self.rules.clone(), local);
         Ok(Blocking::new(&self.config, application, own, seat, before))
     }
@@ -50,7 +55,12 @@ impl Plan {
     /// # Errors
     /// As [`Routes::open`].
     pub(crate) fn check(&self) -> anyhow::Result<()> {
-        Routes::open_in(self.tree()?, &self.config, &self.rules, Opening::Now).map(drop)
+        self.routes(Opening::Now).map(drop)
+    }
+
+    fn routes(&self, opening: Opening) -> anyhow::Result<Routes> {
+        let contents = self.contents.clone();
+        Routes::open_in(self.tree()?, contents, &self.config, &self.rules, opening)
     }
 
     fn tree(&self) -> anyhow::Result<Option<Arc<Tree>>> {

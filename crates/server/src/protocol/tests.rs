@@ -3,10 +3,10 @@
 
 use super::*;
 use crate::{
-    application::{Application, Page, Routes, Stage, Turn, Wake},
+    application::{Application, Page, Routes, Stage, Turn, Wake, site::Contents},
     config::Config,
     local::{Answer, Local},
-    outbox::{Content, Next, OUTBOX_FULL, Outbox},
+    outbox::{Content, Next, OUTBOX_FULL, Octets, Outbox},
     outside::{ClientId, Outside},
     rules::Rules,
 };
@@ -16,7 +16,7 @@ use pollux_http::{
     response::{self, Head, LAST_CHUNK},
 };
 use proptest::prelude::*;
-use std::{os::unix::fs::FileExt, rc::Rc};
+use std::{os::unix::fs::FileExt, rc::Rc, sync::Arc};
 
 /// A connection, all that serves it, and what has left.
 struct Bench<A: Application> {
@@ -140,7 +140,13 @@ fn site() -> Bench<Routes> {
 }
 
 fn site_of(directory: Rc<tempfile::TempDir>) -> Bench<Routes> {
-    Bench::new(directory, |config, rules| Routes::open(config, rules).unwrap())
+    Bench::new(directory, |config, rules| {
+        Routes::open(config, rules, Contents::new(config.site.cache_bytes, 1)).unwrap()
+    })
+}
+
+fn octets(octets: &[u8]) -> Rc<Octets> {
+    Rc::new(Octets::from(Arc::from(octets)))
 }
 
 /// `bytes` cut at these places.
@@ -296,7 +302,7 @@ impl Scripted {
                 self.go_on(script, outbox)
             }
             b'f' => {
-                let memory: Rc<[u8]> = vec![b'f'; OUTBOX_FULL].into();
+                let memory = octets(&[b'f'; OUTBOX_FULL]);
                 response::chunk(outbox.bytes(), b"before");
                 outbox.bytes().extend_from_slice(b"10000\r\n");
                 outbox.push(Content::Shared(memory, 0..OUTBOX_FULL));
@@ -305,7 +311,7 @@ impl Scripted {
                 Flow::Waiting(script)
             }
             b'p' => {
-                let chunk: Rc<[u8]> = Rc::from(&b"1\r\np\r\n"[..]);
+                let chunk = octets(b"1\r\np\r\n");
                 outbox.push(Content::Shared(chunk, 0..6));
                 self.go_on(script, outbox)
             }

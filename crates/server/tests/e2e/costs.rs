@@ -183,6 +183,29 @@ fn a_thread_waits_for_a_brisk_client_in_recv_itself() {
     assert_only(&calls, &[Call::Recv, Call::Send, Call::Poll, Call::Setsockopt, Call::Ioctl]);
 }
 
+/// Before, each request opened the file, examined it and read it: 18 system calls.
+#[test]
+fn a_kept_connection_with_a_thread_of_its_own_reads_a_file_once() {
+    const N: u64 = 100;
+    let fixture = Fixture::new(&[("one", b"x")], |config| {
+        let path = config.site.directory.as_ref().unwrap().join("one");
+        let file = File::options().write(true).open(path).unwrap();
+        file.set_modified(UNIX_EPOCH + Duration::from_secs(1_600_000_000)).unwrap();
+        config.architecture = Architecture::Threaded;
+    });
+    let mut client = fixture.client();
+    assert_eq!(client.get("/one").text(), "x");
+    let before = figures(&fixture, 1);
+    // The control: the first request is counted so, in its thread.
+    assert!(before.system_calls.of(Call::Open) > 0, "{before:?}");
+    for _ in 0..N {
+        assert_eq!(client.get("/one").text(), "x");
+    }
+    let calls = figures(&fixture, 1 + N).system_calls.since(&before.system_calls);
+    assert_eq!((calls.of(Call::Open), calls.of(Call::Read)), (0, 0), "{calls:?}");
+    assert_eq!(calls.of(Call::Send), N, "{calls:?}");
+}
+
 #[test]
 fn who_is_no_longer_brisk_is_waited_for_in_one_call() {
     let fixture = threads();

@@ -1,18 +1,21 @@
 //! The files that are served: paths to representations, through a bounded cache.
 //!
-//! Each worker has a site of its own, so that a lookup takes no lock and a hit touches no memory
-//! that another CPU writes. The price is memory: a file that is asked of every worker is held once
-//! by each; `cache_bytes` is of each worker. The units of a pool are given a part each, and a unit that
-//! lives for one connection has none: it would be thrown away with the unit.
+//! Each unit has a site of its own, with an index of paths, so that a lookup takes no lock and a hit
+//! touches no memory that another CPU writes. What a unit does not find there it asks of the `contents`
+//! that all threads of the process share: so each file is read once and in memory once. A unit that lives
+//! for one connection has a small index for as long.
 
+mod contents;
 mod load;
 mod representation;
 mod tree;
 
+pub(crate) use contents::Contents;
 pub(crate) use representation::{Representation, SIBLINGS};
 pub(crate) use tree::Tree;
 
 use crate::config::SiteConfig;
+use contents::Charge;
 use pollux_http::{
     Status,
     accept_encoding::{Coding, Preferences},
@@ -47,6 +50,8 @@ pub(crate) struct Resource {
     /// A source was modified just before it was read: a second change within the grain of the
     /// file system's clock would leave the same stamp, so it is read once more.
     is_young: bool,
+    /// For what an index has of it.
+    charge: Option<Charge>,
 }
 
 /// Why there is no resource.
@@ -66,6 +71,7 @@ pub(crate) struct Files {
     tree: Arc<Tree>,
     config: SiteConfig,
     common_fields: Vec<u8>,
+    contents: Arc<Contents>,
     cache: unsync::Cache<Box<[u8]>, Rc<Resource>, Weight>,
 }
 
@@ -78,25 +84,35 @@ struct Weight {
 
 impl Weighter<Box<[u8]>, Rc<Resource>> for Weight {
     fn weight(&self, key: &Box<[u8]>, resource: &Rc<Resource>) -> u64 {
-        let all = std::iter::once(&resource.identity)
-            .chain(resource.encoded.iter().map(|(_, representation)| representation));
-        let own = size_of::<Resource>() + key.len();
-        let sources: usize = resource.sources.iter().map(|(path, _)| path.count_bytes() + 64).sum();
-        (own + sources) as u64
-            + all
-                .map(|representation| {
-                    let open = if representation.is_in_memory() { 0 } else { self.of_open_file };
-                    representation.memory_bytes() + open
-                })
-                .sum::<u64>()
+        let of_one = |representation: &Rc<Representation>| {
+            let open = if representation.is_in_memory() { 0 } else { self.of_open_file };
+            representation.memory_bytes() + open
+        };
+        resource.base_bytes(key) + resource.all().map(of_one).sum::<u64>()
     }
 }
 
 impl Resource {
+    fn all(&self) -> impl Iterator<Item = &Rc<Representation>> {
+        let encoded = self.encoded.iter().map(|(_, representation)| representation);
+        encoded.chain([&self.identity])
+    }
+
     /// Whether one of its files is held open.
     fn holds_files(&self) -> bool {
-        let encoded = self.encoded.iter().map(|(_, representation)| representation);
-        encoded.chain([&self.identity]).any(|representation| !representation.is_in_memory())
+        self.all().any(|representation| !representation.is_in_memory())
+    }
+
+    /// What it costs to keep besides its representations.
+    fn base_bytes(&self, key: &[u8]) -> u64 {
+        let sources: usize = self.sources.iter().map(|(path, _)| path.count_bytes() + 64).sum();
+        (size_of::<Self>() + key.len() + sources) as u64
+    }
+
+    /// What it costs a unit to keep it; others may share the rest.
+    fn own_bytes(&self, key: &[u8]) -> u64 {
+        let of_all = self.all().map(|representation| representation.own_bytes());
+        self.base_bytes(key) + of_all.sum::<u64>()
     }
 
     /// The representation that `request` prefers.
@@ -121,12 +137,14 @@ impl Resource {
 }
 
 impl Files {
-    /// Those of `tree`. `common_fields` go into every head: lines with CRLF.
+    /// Those of `tree`. `common_fields` go into every head: lines with CRLF. In `contents` is what
+    /// others share that are given the same fields.
     ///
     /// # Errors
     /// When there can be no such cache.
     pub(crate) fn new(
         tree: Arc<Tree>,
+        contents: Arc<Contents>,
         config: &SiteConfig,
         common_fields: Vec<u8>,
     ) -> anyhow::Result<Self> {
@@ -139,6 +157,7 @@ impl Files {
             tree,
             config: config.clone(),
             common_fields,
+            contents,
             cache: unsync::Cache::with_options(
                 options,
                 Weight { of_open_file: capacity.div_ceil(config.open_files.max(1)) },
@@ -189,9 +208,55 @@ impl Files {
             outcome => outcome?,
         };
         resource.key_has_percent = key.contains(&b'%');
+        let is_kept = self.may_keep(key, &mut resource);
         let resource = Rc::new(resource);
-        self.cache.insert(key.into(), resource.clone());
+        if is_kept {
+            self.cache.insert(key.into(), resource.clone());
+        }
         Ok(resource)
+    }
+
+    /// Whether the index may have this resource, which it is charged for then.
+    fn may_keep(&mut self, key: &[u8], resource: &mut Resource) -> bool {
+        if !self.keeps_any()
+            || (self.config.open_files == 0 && resource.holds_files())
+            || !resource.all().all(|representation| representation.is_charged())
+        {
+            return false;
+        }
+        let bytes = resource.own_bytes(key);
+        resource.charge = self.with_room(bytes, |contents, taken| contents.charge(bytes, taken));
+        resource.charge.is_some()
+    }
+
+    /// Whether there is an index at all.
+    fn keeps_any(&self) -> bool {
+        self.cache.capacity() > 0
+    }
+
+    /// What `take` takes from the contents, for `bytes` octets. Where there is no room for these, this unit's
+    /// index first gives up as many, of what is asked for least. That is in vain where others have the same:
+    /// then this file is not kept. The index has become smaller all the same, so that there is room after some
+    /// more such files.
+    fn with_room<T>(
+        &mut self,
+        bytes: u64,
+        take: impl Fn(&Arc<Contents>, u64) -> Option<T>,
+    ) -> Option<T> {
+        if !self.keeps_any() {
+            return None;
+        }
+        if let Some(taken) = take(&self.contents, self.cache.weight()) {
+            return Some(taken);
+        }
+        let capacity = self.cache.capacity();
+        if bytes > capacity || self.cache.is_empty() {
+            return None;
+        }
+        // Not to 0, from which it would not find back to its proportions.
+        self.cache.set_capacity(self.cache.weight().saturating_sub(bytes).max(1));
+        self.cache.set_capacity(capacity);
+        take(&self.contents, self.cache.weight())
     }
 
     /// Forgets what is sent from open files. Returns whether there was any.
@@ -211,7 +276,127 @@ impl Files {
 mod tests {
     use super::*;
     use crate::{clock::TICK, config::Config};
-    use std::{fs, time::Duration};
+    use pollux_sys::{Call, counters};
+    use pollux_testkit::http::PATIENCE;
+    use representation::Laid;
+    use std::{
+        fs::{self, File},
+        path::Path,
+        thread,
+        time::{Duration, Instant, UNIX_EPOCH},
+    };
+
+    /// Writes a file that was modified so many seconds after the epoch: then it is not young.
+    fn write_old(path: &Path, content: &[u8], seconds: u64) {
+        fs::write(path, content).unwrap();
+        let file = File::options().write(true).open(path).unwrap();
+        file.set_modified(UNIX_EPOCH + Duration::from_secs(seconds)).unwrap();
+    }
+
+    /// A unit that shares `contents`, for the thread that calls.
+    fn unit(directory: &Path, contents: &Arc<Contents>, units: usize, capacity: u64) -> Files {
+        let mut config = Config::new(directory).site;
+        config.cache_bytes = Contents::of_index(capacity, units);
+        let tree = Tree::of(&config).unwrap().unwrap();
+        Files::new(tree, contents.clone(), &config, Vec::new()).unwrap()
+    }
+
+    /// What is found, and how often the file was read for it.
+    fn look(files: &mut Files, path: &str, tick: u32) -> (Laid, u64) {
+        let before = counters();
+        let found = files.find(path.as_bytes(), tick).unwrap();
+        (found.identity.laid().clone(), counters().since(&before).of(Call::Read))
+    }
+
+    /// Before, each unit read a file for itself, and kept a copy of its own.
+    #[test]
+    fn a_file_is_read_once_for_all_threads_and_a_change_is_seen_by_all() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        write_old(&path, &[b'a'; 20_000], 1);
+        let contents = Contents::new(1 << 20, 3);
+        let mut first = unit(directory.path(), &contents, 3, 1 << 20);
+        let in_thread = |tick| {
+            let found = thread::scope(|scope| {
+                let other = || {
+                    let mut other = unit(directory.path(), &contents, 3, 1 << 20);
+                    look(&mut other, "/file", tick)
+                };
+                scope.spawn(other).join()
+            });
+            found.unwrap()
+        };
+        let (laid, reads) = look(&mut first, "/file", 0);
+        let (of_other, other_reads) = in_thread(0);
+        assert_eq!((reads, other_reads), (1, 0));
+        assert!(laid.shares_octets_with(&of_other));
+        let charged = contents.charged();
+        assert!((20_000..25_000).contains(&charged), "{charged}");
+
+        let mut second = unit(directory.path(), &contents, 3, 1 << 20);
+        assert_eq!(look(&mut second, "/file", 0).1, 0);
+        write_old(&path, &[b'b'; 30_000], 2);
+        assert!(look(&mut second, "/file", 4).0.shares_octets_with(&laid), "not looked at yet");
+        let (new, reads) = look(&mut second, "/file", REVALIDATE_TICKS);
+        // Who has not looked yet has the old one still, and no longer than before.
+        assert!(look(&mut first, "/file", REVALIDATE_TICKS - 1).0.shares_octets_with(&laid));
+        let (of_first, first_reads) = look(&mut first, "/file", REVALIDATE_TICKS);
+        assert!(new.wire_bytes() > 30_000 && new.shares_octets_with(&of_first));
+        assert_eq!((reads, first_reads, in_thread(0).1), (1, 0, 0));
+        drop((first, second));
+        assert_eq!(contents.charged(), 0);
+    }
+
+    /// What was modified just now may change once more without its stamp showing it.
+    #[test]
+    fn a_young_file_is_read_by_each() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let begun = Instant::now();
+        loop {
+            let written = Instant::now();
+            fs::write(&path, b"content").unwrap();
+            let contents = Contents::new(1 << 20, 2);
+            let mut units = [(); 2].map(|()| unit(directory.path(), &contents, 2, 1 << 20));
+            let reads = units.each_mut().map(|files| look(files, "/file", 0).1);
+            if written.elapsed() < Duration::from_secs(1) {
+                assert_eq!(reads, [1, 1]);
+                return;
+            }
+            // On a machine as slow as that it was old when it was read.
+            assert!(begun.elapsed() < PATIENCE, "it takes a second to read a file");
+        }
+    }
+
+    /// Units that ask for different files take no more together than there is; and each keeps some,
+    /// also when another has taken all that was there and asks for nothing more.
+    #[test]
+    fn units_that_have_no_room_make_some() {
+        const FILES: usize = 60;
+        const CAPACITY: u64 = 200_000;
+        let directory = tempfile::tempdir().unwrap();
+        for number in 0..FILES {
+            let content = vec![number as u8; 5_000 + number];
+            write_old(&directory.path().join(number.to_string()), &content, 1);
+        }
+        let contents = Contents::new(CAPACITY, 2);
+        let mut units = [(); 2].map(|()| unit(directory.path(), &contents, 2, CAPACITY));
+        for half in [0, 1, 0, 1, 0] {
+            let files = &mut units[half];
+            for number in (0..3 * FILES).map(|ask| ask % FILES).filter(|n| n % 2 == half) {
+                let (laid, _) = look(files, &format!("/{number}"), 0);
+                assert!(laid.wire_bytes() > 5_000 + number as u64);
+                assert!(contents.charged() <= CAPACITY, "{}", contents.charged());
+            }
+            assert!(!files.cache.is_empty(), "{half} keeps nothing");
+            // Each time that there was no room some was made.
+            let path = format!("/{}", FILES - 2 + half);
+            let asked = (0..FILES).take_while(|_| look(files, &path, 0).1 > 0).count();
+            assert!(asked < FILES, "{half} does not keep what it asks for again and again");
+        }
+        drop(units);
+        assert_eq!(contents.charged(), 0);
+    }
 
     #[test]
     fn changes_are_seen_within_a_second() {
@@ -219,7 +404,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let config = Config::new(directory.path()).site;
         let tree = Tree::of(&config).unwrap().unwrap();
-        let mut files = Files::new(tree, &config, Vec::new()).unwrap();
+        let contents = Contents::new(config.cache_bytes, 1);
+        let mut files = Files::new(tree, contents, &config, Vec::new()).unwrap();
         let mut len = |tick| files.find(b"/file", tick).map(|found| found.identity.len()).ok();
         fs::write(directory.path().join("file"), "first").unwrap();
         assert_eq!(len(10), Some(5));

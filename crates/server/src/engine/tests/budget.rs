@@ -5,7 +5,10 @@
 //! machine as on a fast one.
 
 use super::seam::Worker;
-use crate::{application::Routes, config::Config};
+use crate::{
+    application::{Routes, site::Contents},
+    config::Config,
+};
 use pollux_testkit::http::Client;
 use std::{
     fs,
@@ -27,7 +30,9 @@ fn most_answers(length: usize) -> u32 {
     fs::write(directory.path().join("large"), vec![b'~'; length]).unwrap();
     fs::write(directory.path().join("small"), "s").unwrap();
     let config = Config::new(directory.path());
-    let open = |config: &Config, rules: &_, _| Routes::open(config, rules).unwrap();
+    let open = |config: &Config, rules: &_, _| {
+        Routes::open(config, rules, Contents::new(config.site.cache_bytes, 1)).unwrap()
+    };
     let worker = Worker::serve(config, open, || ());
 
     let request = "GET /large HTTP/1.1\r\nHost: t\r\n\r\n";

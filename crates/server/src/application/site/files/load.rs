@@ -2,6 +2,7 @@
 
 use super::{
     Files, MEMORY_FILE_MAX, Miss, Representation, Resource, SIBLINGS,
+    contents::{Contents, Key},
     representation::{Content, Parts, Tag},
     tree::{Entry, Stamp, stamp_of},
 };
@@ -28,7 +29,8 @@ const NOT_FOUND: Miss = Miss::Status(Status::NotFound);
 
 impl Files {
     /// Loads what is at `path`.
-    pub(super) fn load(&self, path: &SafePath<'_>, now_tick: u32) -> Result<Resource, Miss> {
+    pub(super) fn load(&mut self, path: &SafePath<'_>, now_tick: u32) -> Result<Resource, Miss> {
+        let begun_at = SystemTime::now();
         let relative = path.relative();
         if path.has_dotfile() && !self.config.dotfiles {
             return Err(NOT_FOUND);
@@ -72,10 +74,8 @@ impl Files {
             sources.push((name, Some(stamp)));
             encoded.push((coding, representation));
         }
-        let now = SystemTime::now();
-        let is_young = sources.iter().filter_map(|(_, stamp)| stamp.as_ref()).any(|stamp| {
-            now.duration_since(UNIX_EPOCH + stamp.modified).is_ok_and(|age| age < YOUNG)
-        });
+        let mut stamps = sources.iter().filter_map(|(_, stamp)| stamp.as_ref());
+        let is_young = stamps.any(|stamp| is_young(stamp, begun_at));
         Ok(Resource {
             identity,
             encoded,
@@ -83,6 +83,7 @@ impl Files {
             key_has_percent: false,
             checked_at: Cell::new(now_tick),
             is_young,
+            charge: None,
         })
     }
 
@@ -110,16 +111,29 @@ impl Files {
         }
     }
 
-    /// Reads a file into memory, or keeps it open when it is long.
+    /// Reads a file into memory, unless another unit has done so, or keeps it open when it is long.
     fn represent(
-        &self,
+        &mut self,
         file: OwnedFd,
         mut stamp: Stamp,
         content_type: &str,
         (coding, suffix): (Coding, &str),
         varies: bool,
     ) -> Result<(Rc<Representation>, Stamp), Miss> {
+        let begun_at = SystemTime::now();
+        let key_of = |stamp| {
+            let content_type = content_type.to_owned();
+            Key { stamp, content_type, coding, varies }
+        };
+        if stamp.len <= MEMORY_FILE_MAX
+            && self.keeps_any()
+            && let Some(shared) = self.contents.find(&key_of(stamp))
+        {
+            return Ok((Rc::new(Representation::charged(shared)), stamp));
+        }
         let mut content = None;
+        // What may be another content under the same stamp is nobody else's.
+        let mut key = None;
         for _ in 0..READ_TRIES {
             if stamp.len > MEMORY_FILE_MAX {
                 break;
@@ -130,6 +144,7 @@ impl Files {
             stamp = after;
             content = Some(Content::Memory(bytes));
             if is_whole {
+                key = (!is_young(&stamp, begun_at)).then(|| key_of(stamp));
                 break;
             }
         }
@@ -147,8 +162,26 @@ impl Files {
             varies,
             content,
         });
+        let representation = self.put(key.as_ref(), representation);
         Ok((Rc::new(representation), stamp))
     }
+
+    /// Keeps a content in memory where all units find it, if there is room and it has a key.
+    fn put(&mut self, key: Option<&Key>, representation: Representation) -> Representation {
+        if !representation.is_in_memory() {
+            return representation;
+        }
+        let laid = representation.laid();
+        let bytes = Contents::bytes(key, laid);
+        self.with_room(bytes, |contents, taken| contents.put(key, laid, taken))
+            .map_or(representation, Representation::charged)
+    }
+}
+
+/// Whether a file may change once more after it is read, at this time or later, without its stamp showing
+/// it.
+fn is_young(stamp: &Stamp, at: SystemTime) -> bool {
+    at.duration_since(UNIX_EPOCH + stamp.modified).is_ok_and(|age| age < YOUNG)
 }
 
 /// The entity tag of a file's content (RFC 9110 §8.8.3). Other octets have another tag, also where the
@@ -235,7 +268,8 @@ mod tests {
 
     fn files(directory: &Path) -> Files {
         let config = Config::new(directory).site;
-        Files::new(Tree::of(&config).unwrap().unwrap(), &config, Vec::new()).unwrap()
+        let contents = Contents::new(config.cache_bytes, 1);
+        Files::new(Tree::of(&config).unwrap().unwrap(), contents, &config, Vec::new()).unwrap()
     }
 
     /// Takes all descriptors but so many. The limit on them is the whole process's.

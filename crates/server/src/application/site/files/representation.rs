@@ -1,6 +1,10 @@
 //! One file's content and the head of its 200 response, laid out beforehand.
 
-use crate::{outbox::Content as Output, protocol::Keep};
+use super::contents::Charge;
+use crate::{
+    outbox::{Content as Output, Octets},
+    protocol::Keep,
+};
 use pollux_http::{
     Status,
     accept_encoding::Coding,
@@ -9,7 +13,7 @@ use pollux_http::{
     etag::ETag,
     response::Head,
 };
-use std::{ops::Range, os::fd::OwnedFd, rc::Rc};
+use std::{ops::Range, os::fd::OwnedFd, rc::Rc, sync::Arc};
 
 /// The codings of precompressed siblings and what their files' names end in; the smallest results
 /// first, for where a client takes several alike.
@@ -19,10 +23,20 @@ pub(crate) const SIBLINGS: [(Coding, &str); 3] =
 /// A representation (RFC 9110 §3.2): a file's content, in memory or open, with its metadata.
 #[derive(Debug)]
 pub(crate) struct Representation {
-    /// The head of the 200 response without its empty line, CRLF and, if in memory, the content.
-    wire: Rc<[u8]>,
-    layout: Layout,
+    laid: Laid,
+    /// The octets of `laid` once more, for pieces of an outbox: these are counted within the thread.
+    octets: Rc<Octets>,
     open: Option<Rc<OwnedFd>>,
+    /// For the content in memory; without it there was no room for that.
+    charge: Option<Charge>,
+}
+
+/// What of a representation is the same for all units: it is laid out once, and shared.
+#[derive(Clone, Debug)]
+pub(crate) struct Laid {
+    /// The head of the 200 response without its empty line, CRLF and, if in memory, the content.
+    wire: Arc<[u8]>,
+    layout: Layout,
     len: u64,
     etag: Tag,
     /// The Unix second of the last change.
@@ -128,24 +142,39 @@ impl Representation {
         head.end();
         layout.head_end = wire.len() - 2;
         wire.extend_from_slice(&memory);
-        Self { wire: wire.into(), layout, open, len, etag, modified, content_type }
+        let laid = Laid { wire: wire.into(), layout, len, etag, modified, content_type };
+        Self { octets: laid.octets(), laid, open, charge: None }
+    }
+
+    /// One whose content is in memory that is paid for.
+    pub(crate) fn charged((laid, charge): (Laid, Charge)) -> Self {
+        Self { octets: laid.octets(), laid, open: None, charge: Some(charge) }
+    }
+
+    /// What may be shared of it.
+    pub(crate) fn laid(&self) -> &Laid {
+        &self.laid
     }
 
     /// The content's length in octets.
     #[allow(clippy::len_without_is_empty)]
     #[inline]
     pub(crate) fn len(&self) -> u64 {
-        self.len
+        self.laid.len
     }
 
     /// The Content-Type field's value.
     pub(crate) fn content_type(&self) -> &[u8] {
-        self.content_type.as_bytes()
+        self.laid.content_type.as_bytes()
     }
 
     /// What preconditions are compared with.
     pub(crate) fn validators(&self, now: u64) -> Validators<'_> {
-        Validators { etag: Some(self.etag.etag()), last_modified: Some(self.modified), now }
+        Validators {
+            etag: Some(self.laid.etag.etag()),
+            last_modified: Some(self.laid.modified),
+            now,
+        }
     }
 
     /// Whether the content is in memory; else it is in an open file.
@@ -159,32 +188,44 @@ impl Representation {
         match &self.open {
             Some(file) => Output::File(file.clone(), range),
             None => {
-                let start = self.layout.head_end + 2;
+                let start = self.laid.layout.head_end + 2;
                 let range = start + range.start as usize..start + range.end as usize;
-                Output::Shared(self.wire.clone(), range)
+                Output::Shared(self.octets.clone(), range)
             }
         }
     }
 
+    /// Whether it may be kept: what it has in memory is paid for.
+    pub(crate) fn is_charged(&self) -> bool {
+        self.charge.is_some() || !self.is_in_memory()
+    }
+
     /// What it costs to keep.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        (size_of::<Self>() + self.wire.len() + self.etag.opaque.len() + self.content_type.len())
-            as u64
+        let content = if self.is_in_memory() { self.laid.wire_bytes() } else { 0 };
+        self.own_bytes() + content
+    }
+
+    /// What it costs to keep besides the content in memory, which others may share.
+    pub(crate) fn own_bytes(&self) -> u64 {
+        let head = if self.is_in_memory() { 0 } else { self.laid.wire_bytes() };
+        let strings = self.laid.etag.opaque.len() + self.laid.content_type.len();
+        (size_of::<Self>() + size_of::<Octets>() + strings) as u64 + head
     }
 
     /// Appends a 200: its head with the empty line and, if `content` (and it is in memory), the
     /// content.
     #[inline]
     pub(crate) fn put_ok(&self, out: &mut Vec<u8>, date: &DateCache, keep: Keep, content: bool) {
-        let date_at = out.len() + self.layout.date;
-        let end = if content { self.wire.len() } else { self.layout.head_end + 2 };
+        let date_at = out.len() + self.laid.layout.date;
+        let end = if content { self.laid.wire.len() } else { self.laid.layout.head_end + 2 };
         let line = keep.line();
         if line.is_empty() {
-            out.extend_from_slice(&self.wire[..end]);
+            out.extend_from_slice(&self.laid.wire[..end]);
         } else {
-            out.extend_from_slice(&self.wire[..self.layout.head_end]);
+            out.extend_from_slice(&self.laid.wire[..self.laid.layout.head_end]);
             out.extend_from_slice(line);
-            out.extend_from_slice(&self.wire[self.layout.head_end..end]);
+            out.extend_from_slice(&self.laid.wire[self.laid.layout.head_end..end]);
         }
         let date_line = date.line();
         out[date_at..date_at + date_line.len()].copy_from_slice(date_line);
@@ -194,7 +235,7 @@ impl Representation {
     pub(crate) fn put_not_modified(&self, out: &mut Vec<u8>, date: &DateCache, keep: Keep) {
         Head::new(out, Status::NotModified)
             .date(date)
-            .lines(&self.wire[self.layout.date_end..self.layout.validators_end])
+            .lines(&self.laid.wire[self.laid.layout.date_end..self.laid.layout.validators_end])
             .lines(keep.line())
             .end();
     }
@@ -208,8 +249,14 @@ impl Representation {
     ) -> Head<'o, Vec<u8>> {
         Head::new(out, Status::PartialContent)
             .date(date)
-            .lines(&self.wire[self.layout.date_end..self.layout.metadata_end])
+            .lines(&self.laid.wire[self.laid.layout.date_end..self.laid.layout.metadata_end])
             .lines(keep.line())
+    }
+
+    /// As it is shared, for tests.
+    #[cfg(test)]
+    pub(crate) fn into_laid(self) -> Laid {
+        self.laid
     }
 
     /// One with this content, for tests.
@@ -224,6 +271,23 @@ impl Representation {
             varies: true,
             content: Content::Memory(content.to_vec()),
         })
+    }
+}
+
+impl Laid {
+    fn octets(&self) -> Rc<Octets> {
+        Rc::new(Octets::from(self.wire.clone()))
+    }
+
+    /// The octets of its head, and of the content in memory.
+    pub(crate) fn wire_bytes(&self) -> u64 {
+        self.wire.len() as u64
+    }
+
+    /// Whether both are one copy.
+    #[cfg(test)]
+    pub(crate) fn shares_octets_with(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.wire, &other.wire)
     }
 }
 

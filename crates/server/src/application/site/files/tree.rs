@@ -46,6 +46,13 @@ impl Stamp {
     pub(crate) fn last_change(&self) -> Duration {
         self.changed
     }
+
+    /// That of some file, for tests.
+    #[cfg(test)]
+    pub(crate) fn of_test(inode: u64) -> Self {
+        let (modified, changed) = (Duration::ZERO, Duration::ZERO);
+        Self { device: 1, inode, len: 1, modified, changed }
+    }
 }
 
 impl From<&Stat> for Stamp {
