@@ -194,6 +194,7 @@ impl Door {
 mod tests {
     use super::*;
     use crate::{
+        application::site::Contents,
         architecture::Assignment,
         config::{Config, Listen},
         queue::Queues,
@@ -213,6 +214,7 @@ mod tests {
             rules: Arc::new(Rules::new(&config)),
             config,
             tree: None,
+            contents: Contents::new(0, 1),
             assignment: Assignment::One,
             queues: queues.0,
             max_connections: 1,
