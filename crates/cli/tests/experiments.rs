@@ -17,7 +17,7 @@ fn hurried(id: &str) -> String {
     // One of each kind.
     let few: &[&str] = match id {
         "zerohttpd-table" => &["forking", "preforked", "poll", "epoll"],
-        "zerohttpd-static" => &["preforked", "epoll-et", "apache-event"],
+        "zerohttpd-static" => &["preforked", "epoll-et", "apache-event", "floor-threads"],
         "frontend" => &["from-folder", "floor", "epoll-et", "nginx"],
         _ => &[],
     };

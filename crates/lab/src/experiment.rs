@@ -196,6 +196,9 @@ pub struct Variant {
     /// this name answers with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub floor_of: Option<String>,
+    /// Flags of `pollux lab floor`, where it is that: `threads = "{concurrency}"` for a thread a client.
+    #[serde(default, skip_serializing_if = "Flags::is_empty")]
+    pub floor: Flags,
     /// Further flags of `pollux serve`; they win over the experiment's.
     #[serde(default)]
     pub server: Flags,

@@ -541,6 +541,9 @@ fn what_it_is(variant: &Variant) -> String {
         (Some(architecture), _) => format!("architecture {architecture}"),
         (None, Some(peer)) => peer.version(),
         (None, None) if variant.redis_benchmark.is_some() => "redis-benchmark".into(),
+        (None, None) if variant.floor.contains_key("threads") => {
+            "recv and send alone, a thread for each connection".into()
+        }
         (None, None) if variant.floor_of.is_some() => "epoll_wait, recv and send alone".into(),
         _ => variant.mechanism.clone(),
     }

@@ -230,6 +230,8 @@ impl Experiment {
                 ensure!(is_ours, "{}: floor-of: no variant {name:?} with a mechanism", place());
                 ensure!(self.subject == Subject::Server, "{}: floor-of: of a server", place());
             }
+            let floor = variant.floor_of.is_some();
+            ensure!(floor || variant.floor.is_empty(), "{}: floor is for floor-of", place());
             if variant.peer.is_some() || variant.floor_of.is_some() || benchmark {
                 ensure!(
                     self.full.warmup_seconds == 0.0 && self.quick.warmup_seconds == 0.0,

@@ -72,6 +72,11 @@ fn what_is_around_a_front_end_fits_to_it() {
         ("distinct = 20000", "distinct = 999", "stored: at least 1000 distinct ones"),
         ("floor-of = \"epoll-et\"", "floor-of = \"nginx\"", "floor-of: no variant \"nginx\" with"),
         ("floor-of = ", "mechanism = \"poll\"\nfloor-of = ", "wants one of mechanism"),
+        (
+            "floor-of = \"epoll-et\"",
+            "peer = \"nginx\"\nfloor = { threads = 2 }",
+            "floor is for floor-of",
+        ),
     ] {
         let said = said_of("frontend", old, new);
         assert!(said.contains(expected), "{new}: {said}");

@@ -385,6 +385,15 @@ impl Bench<'_> {
         same_mechanism(variant, &trial.mechanism)
     }
 
+    /// The flags with what a run knows in place of the names in braces.
+    fn filled_in(&self, flags: &Flags, cell: &Cell, around: &Around<'_>) -> anyhow::Result<Flags> {
+        let mut known: BTreeMap<String, String> =
+            cell.point.iter().map(|(axis, value)| (axis.clone(), value.to_string())).collect();
+        known.extend(self.redis.map(|redis| ("redis".to_owned(), redis.url())));
+        known.extend(around.origin.map(|origin| ("origin".to_owned(), origin.address.clone())));
+        filled_in(flags, &known)
+    }
+
     fn serve(
         &self,
         site: &Site,
@@ -414,11 +423,7 @@ impl Bench<'_> {
         if self.experiment.workload == Some(Workload::Guestbook) {
             flags.insert("guestbook".into(), Value::Word(GUESTBOOK.into()));
         }
-        let mut known: BTreeMap<String, String> =
-            cell.point.iter().map(|(axis, value)| (axis.clone(), value.to_string())).collect();
-        known.extend(self.redis.map(|redis| ("redis".to_owned(), redis.url())));
-        known.extend(around.origin.map(|origin| ("origin".to_owned(), origin.address.clone())));
-        let flags = filled_in(&flags, &known)?;
+        let flags = self.filled_in(&flags, cell, around)?;
         let mut program = with_flags(&self.programs.serve, &flags);
         // A front end without files of its own asks the origin for all.
         if !flags.contains_key("origin") {

@@ -48,7 +48,7 @@ impl Bench<'_> {
         scratch: &Path,
     ) -> anyhow::Result<Server> {
         if let Some(name) = &variant.floor_of {
-            return self.start_floor(site, name, cell, around, scratch);
+            return self.start_floor(site, (variant, name), cell, around, scratch);
         }
         let Some(peer) = variant.peer else {
             return Server::start(&self.serve(site, variant, cell, around)?, self.interrupt);
@@ -64,12 +64,12 @@ impl Bench<'_> {
         Server::start_peer(peer.name(), &set_up, self.cpus.server, &path, self.interrupt)
     }
 
-    /// Starts the floor under the variant `name`: it answers with the octets of a second answer of that one's,
+    /// Starts a floor under the variant of this name: it answers with the octets of a second answer of that one's,
     /// which a front end has from its cache.
     fn start_floor(
         &self,
         site: &Site,
-        name: &str,
+        (floor, name): (&Variant, &str),
         cell: &Cell,
         around: &Around<'_>,
         scratch: &Path,
@@ -82,7 +82,8 @@ impl Bench<'_> {
         std::fs::write(&file, above.reply(site.path())?.octets)
             .with_context(|| file.display().to_string())?;
         drop(above);
-        let mut program = self.programs.floor.clone();
+        let flags = self.filled_in(&floor.floor, cell, around)?;
+        let mut program = with_flags(&self.programs.floor, &flags);
         program.push(file.into());
         Server::start_floor(&program, self.cpus.server, self.interrupt)
     }
