@@ -15,7 +15,7 @@ help: ## this list
 demo: ## build, then measure what idle connections cost under every mechanism (90 s after the build)
 	@scripts/setup build
 	$(CARGO) build --release --locked --bin pollux
-	@./target/release/pollux lab run idle --quick $(if $(OUT),--out $(OUT))
+	@./target/release/pollux lab run idle --quick $(if $(OUT),--out '$(OUT)')
 	@printf '\nServe a directory of your own:\n  ./target/release/pollux serve DIR --listen 127.0.0.1:8080\n'
 
 .PHONY: demo-frontend
@@ -83,7 +83,7 @@ share = $(DESTDIR)$(PREFIX)/share
 .PHONY: install
 install: ## program, completions, man pages, C interface; PREFIX=/usr/local DESTDIR= BINARY= LIBRARIES=
 	$(if $(BINARY),,$(MAKE) release)
-	install -D -m 755 $(or $(BINARY),target/release/pollux) '$(DESTDIR)$(PREFIX)/bin/pollux'
+	install -D -m 755 '$(or $(BINARY),target/release/pollux)' '$(DESTDIR)$(PREFIX)/bin/pollux'
 	install -d '$(share)/bash-completion/completions' '$(share)/zsh/site-functions' '$(share)/fish/vendor_completions.d'
 	'$(DESTDIR)$(PREFIX)/bin/pollux' generate completions bash > '$(share)/bash-completion/completions/pollux'
 	'$(DESTDIR)$(PREFIX)/bin/pollux' generate completions zsh > '$(share)/zsh/site-functions/_pollux'
@@ -101,19 +101,19 @@ install-c: ## the C interface alone: pollux.h, libpollux.a and .so, pkg-config f
 bench: ## Pollux beside the floor, nginx, h2o, lighttpd and wrk; ends with each goal, met or missed
 	@scripts/setup build peers
 	$(CARGO) build --release --locked --bin pollux --bin pollux-bench
-	./target/release/pollux-bench $(if $(OUT),--out $(OUT))
+	./target/release/pollux-bench $(if $(OUT),--out '$(OUT)')
 
 .PHONY: bench-event
 bench-event: ## what one wait, one change and one event cost, mechanism by mechanism; OUT=FOLDER for the data
 	@scripts/setup build
 	$(CARGO) build --release --locked --bin pollux-bench
-	./target/release/pollux-bench mechanisms $(if $(OUT),--out $(OUT))
+	./target/release/pollux-bench mechanisms $(if $(OUT),--out '$(OUT)')
 
 .PHONY: cross-check
 cross-check: ## the generator beside httperf, wrk, h2load, hey (wrk2, oha where they are); OUT=FOLDER for the data
 	@scripts/setup build cross-check
 	$(CARGO) build --release --locked --bin pollux
-	@scripts/cross-check $(if $(OUT),--out $(OUT))
+	@scripts/cross-check $(if $(OUT),--out '$(OUT)')
 
 .PHONY: bench-kmod
 bench-kmod: ## instructions per wait of /dev/poll beside epoll, in deterministic guests; each goal, met or missed

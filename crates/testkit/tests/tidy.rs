@@ -235,6 +235,40 @@ fn make_help_lists_every_target() {
     }
 }
 
+#[test]
+fn make_takes_folders_whose_names_have_blanks() {
+    if Command::new("make").arg("--version").output().is_err() {
+        eprintln!("SKIPPED: there is no make");
+        return;
+    }
+    const FOLDER: &str = "a folder";
+    let text = fs::read_to_string(root().join("Makefile")).unwrap();
+    let mut target = "";
+    let mut uses: Vec<(&str, &str)> = Vec::new();
+    for line in text.lines() {
+        match line.split_once(':') {
+            Some((name, _)) if !line.starts_with(['\t', '#', '.']) => target = name,
+            _ => {}
+        }
+        let taken = ["OUT", "BINARY"]
+            .into_iter()
+            .filter(|name| line.starts_with('\t') && line.contains(&format!("$({name})")));
+        uses.extend(taken.map(|name| (target, name)));
+    }
+    uses.dedup();
+    assert!(uses.len() > 6, "{uses:?}");
+    for (target, name) in uses {
+        // It says what it would do, and does nothing.
+        let mut make = Command::new("make");
+        make.args(["-n", target, &format!("{name}={FOLDER}")]).current_dir(root());
+        let output = make.output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(said.contains(FOLDER), "make {target} {name}=: {said}");
+        let bare = said.replace(&format!("'{FOLDER}'"), "");
+        assert!(!bare.contains(FOLDER), "make {target} {name}=: {said}");
+    }
+}
+
 /// A marker that stays keeps each package's service from its start, from then on: whatever ends the
 /// script must take it away.
 #[test]
