@@ -1,0 +1,92 @@
+//! `kmod/solaris-programs` twice at the same time, in a folder of its own, with a program that does nothing.
+
+use std::{
+    fs::{self, File},
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::{Child, Command},
+    thread,
+    time::{Duration, Instant},
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Builds until it is told to end. What it includes must be there all the while.
+const RECIPE: &str = r#"
+about='nothing' source_package='toy'
+build() {
+    echo begin >>"$POLLUX_CACHE/builds"
+    until [ -e "$POLLUX_CACHE/go" ]; do
+        [ -e "$DEVPOLL_INCLUDE/sys/devpoll.h" ]
+        sleep 0.02
+    done
+}
+"#;
+
+fn program(path: &Path, text: &str) {
+    fs::write(path, text).unwrap();
+    fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
+}
+
+fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    let started_at = Instant::now();
+    while !is_so() {
+        assert!(started_at.elapsed() < PATIENCE, "{what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Before, both built at once in one folder, with headers that the other replaced.
+#[test]
+fn of_two_runs_at_a_time_one_builds_and_the_other_waits() {
+    for (needed, option) in [("bash", "--version"), ("make", "--version"), ("flock", "--version")] {
+        if Command::new(needed).arg(option).output().is_err() {
+            eprintln!("SKIPPED: there is no {needed}");
+            return;
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for made in ["kmod/programs", "kmod/devpoll/include", "bin", "cache/solaris/archives"] {
+        fs::create_dir_all(at(made)).unwrap();
+    }
+    fs::copy(root.join("kmod/solaris-programs"), at("kmod/solaris-programs")).unwrap();
+    for name in ["Makefile", "devpoll.4", "include/sys/devpoll.h", "include/linux/devpoll.h"] {
+        let copy = at("kmod/devpoll").join(name);
+        fs::create_dir_all(copy.parent().unwrap()).unwrap();
+        fs::copy(root.join("kmod/devpoll").join(name), copy).unwrap();
+    }
+    fs::write(at("kmod/programs/toy"), RECIPE).unwrap();
+    fs::write(at("cache/solaris/archives/toy_1.dsc"), "").unwrap();
+    program(&at("bin/apt-get"), "#!/bin/sh\n");
+    program(&at("bin/dpkg-source"), "#!/bin/sh\nmkdir \"$4\"\n");
+
+    let path = format!("{}:{}", at("bin").display(), std::env::var("PATH").unwrap());
+    let start = |log: &str| -> Child {
+        let said = File::create(at(log)).unwrap();
+        Command::new(at("kmod/solaris-programs"))
+            .args(["--build", "toy"])
+            .env("PATH", &path)
+            .env("POLLUX_CACHE", at("cache"))
+            .env("POLLUX", "true")
+            .stderr(said.try_clone().unwrap())
+            .stdout(said)
+            .spawn()
+            .unwrap()
+    };
+    let said = |log: &str| fs::read_to_string(at(log)).unwrap_or_default();
+    let mut first = start("first");
+    wait_for("it builds", || {
+        assert!(first.try_wait().unwrap().is_none(), "{}", said("first"));
+        said("cache/builds") == "begin\n"
+    });
+    let mut second = start("second");
+    wait_for("the other waits, or builds", || {
+        said("second").contains("waits") || said("cache/builds") != "begin\n"
+    });
+    fs::write(at("cache/go"), "").unwrap();
+    let ends = [first.wait().unwrap(), second.wait().unwrap()];
+    assert!(ends.iter().all(|end| end.success()), "{}{}", said("first"), said("second"));
+    assert_eq!(said("cache/builds"), "begin\n", "it is built once");
+}
