@@ -4,7 +4,24 @@
  */
 #define _GNU_SOURCE
 #include <link.h>
+#include <pthread.h>
 #include <stddef.h>
+
+/*
+ * The unwinder calls these wherever there is a __pthread_key_create, as there is in musl. It names them
+ * weakly, which takes nothing from a static library: without this it would call NULL at the first panic.
+ */
+__attribute__((used)) static const struct {
+	int (*once)(pthread_once_t *, void (*)(void));
+	int (*lock)(pthread_mutex_t *);
+	int (*unlock)(pthread_mutex_t *);
+	int (*key_create)(pthread_key_t *, void (*)(void *));
+	void *(*getspecific)(pthread_key_t);
+	int (*setspecific)(pthread_key_t, const void *);
+} called = {
+	pthread_once, pthread_mutex_lock, pthread_mutex_unlock,
+	pthread_key_create, pthread_getspecific, pthread_setspecific,
+};
 
 /* As glibc has it in <dlfcn.h> (dl_find_object(3)), where no data is relative to another base. */
 struct dl_find_object {
