@@ -199,6 +199,13 @@ impl Outbox {
         matches!(self.tail, Some(Content::File(..)))
     }
 
+    /// All that is to be sent, where that is bytes alone, and some.
+    #[inline]
+    pub(crate) fn only_bytes(&self) -> Option<&[u8]> {
+        let bytes = &self.bytes[self.sent..];
+        (self.is_all_bytes() && !bytes.is_empty()).then_some(bytes)
+    }
+
     /// What to send next.
     #[inline]
     pub(crate) fn next(&self) -> Next<'_> {

@@ -27,16 +27,15 @@ pub(super) enum Sent {
 /// # Errors
 /// What send(2) or sendfile(2) said; UnexpectedEof when a file has become shorter than the length
 /// that its head has promised.
-#[inline]
+// Into the engine's turn: to hand the outcome over costs as much as to make it.
+#[inline(always)]
 pub(super) fn transmit(
     transport: &mut Transport,
     outbox: &mut Outbox,
     large_file: LargeFile,
 ) -> (io::Result<Sent>, u64) {
     // The hot path: one response, or a few, in one send.
-    if outbox.is_all_bytes()
-        && let Next::Bytes(bytes) = outbox.next()
-    {
+    if let Some(bytes) = outbox.only_bytes() {
         return match transport.send(bytes, false) {
             Ok(sent) if sent == bytes.len() => {
                 outbox.clear_bytes();
@@ -49,6 +48,16 @@ pub(super) fn transmit(
             Err(error) => (block_or_fail(error), 0),
         };
     }
+    transmit_rest(transport, outbox, large_file)
+}
+
+/// Where it is more than octets: files, and pieces of several kinds.
+#[inline(never)]
+fn transmit_rest(
+    transport: &mut Transport,
+    outbox: &mut Outbox,
+    large_file: LargeFile,
+) -> (io::Result<Sent>, u64) {
     let is_corked = large_file == LargeFile::Cork && outbox.has_file();
     if is_corked {
         transport.set_cork(true);
