@@ -215,14 +215,27 @@ static bool freed_memory_is_kept(void)
 	return found;
 }
 
+/* An empty set that had so many entries. */
+static void open_emptied_set(struct pollfd *changes, int count)
+{
+	int set = set_open();
+
+	for (int pass = 0; pass < 2; pass++) {
+		for (int j = 0; j < count; j++)
+			changes[j] = (struct pollfd){ 1000 + j, pass ? POLLREMOVE : POLLIN, 0 };
+		CHECK_EQ(write(set, changes, count * sizeof(*changes)),
+			 count * sizeof(*changes));
+	}
+	CHECK_EQ(set_statistics(set).ds_entries, 0);
+}
+
 /* What a set took for its entries goes when they go: it is not counted for anybody then. */
 TEST(limits_emptied_sets_give_memory_back)
 {
-	enum { SETS = 6, COUNT = 30000 };
+	enum { SETS = 6, COUNT = 30000, ATTEMPTS = 3 };
 	struct pollfd *changes = calloc(COUNT, sizeof(*changes));
 	char limit[32];
-	long before = 0;
-	int set;
+	long kept = 0;
 
 	parameter_get("max_user_entries", limit, sizeof(limit));
 	if (atol(limit) < COUNT)
@@ -230,26 +243,24 @@ TEST(limits_emptied_sets_give_memory_back)
 	if (freed_memory_is_kept())
 		test_skip("KASAN keeps what is freed");
 	/* The first set brings the allocators' own reserves up. */
-	for (int i = 0; i <= SETS; i++) {
-		set = set_open();
-		for (int pass = 0; pass < 2; pass++) {
-			for (int j = 0; j < COUNT; j++)
-				changes[j] = (struct pollfd){ 1000 + j, pass ? POLLREMOVE : POLLIN,
-							      0 };
-			CHECK_EQ(write(set, changes, COUNT * sizeof(*changes)),
-				 COUNT * sizeof(*changes));
+	open_emptied_set(changes, COUNT);
+	/*
+	 * What sets keep, they keep each time. Something else in the guest may take as much once, on a
+	 * host that is busy.
+	 */
+	for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
+		long before = memory_in_use_kb();
+
+		for (int i = 0; i < SETS; i++)
+			open_emptied_set(changes, COUNT);
+		/* Two slots an entry and more, of eight bytes: half a MiB a set, if they stayed. */
+		for (long end = now_ms() + LONG_MS / 4; now_ms() < end; sleep_ms(SHORT_MS)) {
+			kept = memory_in_use_kb() - before;
+			if (kept <= SETS * 256)
+				return;
 		}
-		CHECK_EQ(set_statistics(set).ds_entries, 0);
-		if (!i)
-			before = memory_in_use_kb();
 	}
-	/* Two slots an entry and more, of eight bytes: half a MiB a set, if they stayed. */
-	for (long end = now_ms() + LONG_MS; memory_in_use_kb() - before > SETS * 256;) {
-		if (now_ms() > end)
-			test_fail(__FILE__, __LINE__, "%d empty sets hold %ld kB", SETS,
-				  memory_in_use_kb() - before);
-		sleep_ms(SHORT_MS);
-	}
+	test_fail(__FILE__, __LINE__, "%d empty sets hold %ld kB", SETS, kept);
 }
 
 static void read_counters_of_all(void *context)
