@@ -125,10 +125,10 @@ impl Drop for SocketFile {
     }
 }
 
-/// Whoever binds a socket in a folder holds this lock on it until he listens, and whoever removes one: flock(2), which leaves no
-/// file behind and ends with its holder. Nothing where the folder cannot be locked (who may not read it;
-/// NFS), or where somebody has it locked for long for reasons of his own, as tmpfiles.d(5) suggests: then
-/// only servers that start at the same moment are in each other's way.
+/// A lock on a folder, held by whoever binds a socket in it, until he listens, and by whoever removes one:
+/// flock(2), which leaves no file behind and ends with its holder. Nothing where the folder cannot be locked
+/// (who may not read it; NFS), or where somebody has it locked for long for reasons of his own, as
+/// tmpfiles.d(5) suggests: then only servers that start at the same moment are in each other's way.
 fn take_turn_in(path: &Path) -> Option<File> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = File::open(folder.unwrap_or(Path::new("."))).ok()?;

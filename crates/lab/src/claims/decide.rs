@@ -105,6 +105,15 @@ impl Evidence {
 }
 
 impl Threshold {
+    /// Whether a figure that were known exactly would hold.
+    pub(crate) fn has(self, value: f64) -> bool {
+        match self {
+            Self::Above(limit) => value > limit,
+            Self::Below(limit) => value < limit,
+            Self::Within([least, most]) => (least..=most).contains(&value),
+        }
+    }
+
     /// Whether `value` is where it ends, or one of its ends.
     pub(super) fn has_end(self, value: f64) -> bool {
         match self {

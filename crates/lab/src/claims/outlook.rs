@@ -11,8 +11,8 @@ use std::fmt;
 
 /// Nobody makes more blocks.
 const MOST_BLOCKS: usize = 1_000;
-/// Two sides whose ratio is surely so near to 1 count as equal. A new build of the same source, which lays
-/// its functions elsewhere, changes as much: what more blocks would find is not the mechanisms' difference.
+/// Two sides whose ratio is surely so near to 1 count as equal: nobody would choose the one or the other for
+/// so little. By decision; it is no measured bound.
 const EQUAL: f64 = 0.02;
 /// From this look on an interval so narrow is no luck of few blocks.
 const EQUAL_FROM_BLOCKS: usize = LOOKS[2];

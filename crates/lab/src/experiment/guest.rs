@@ -40,10 +40,9 @@ pub struct Guest {
 const DETERMINISTIC_BLOCKS: u32 = 10;
 /// The fewest of which a verdict may be made.
 const QUICK_DETERMINISTIC_BLOCKS: u32 = 6;
-/// What is waited for at the longest before a client counts as having lost its patience there, in
-/// seconds: no window is made longer for those who have more of it.
+/// The most patience of clients that windows are made for there, in seconds: with more of it a run would take
+/// hours.
 const MOST_PATIENCE_S: f64 = 2.0;
-
 /// A phase has settled after so many times the clients' patience.
 const SETTLED: f64 = 1.2;
 
@@ -89,9 +88,10 @@ impl Experiment {
     /// Requests come at random instants there, for blocks then differ by the seed of these alone, and
     /// nothing else would make a block differ from another.
     ///
-    /// A window begins when the first clients may have lost their patience and lasts as long again, or
-    /// twice as long in the full form: a queue is full by then, and who gives up, and who is answered
-    /// too late, is in the figures. In half a second at the paper's rates nobody ever gives up.
+    /// A window lasts as long as its clients' patience, twice as long in the full form. It begins when the
+    /// first clients may have lost theirs; in the full form sooner, where a pilot of three times that patience
+    /// was steady sooner. So a queue is full by then, and who gives up, and who is answered too late, is in
+    /// the figures. In half a second at the paper's rates nobody ever gives up.
     #[must_use]
     pub fn in_deterministic_guest(mut self) -> Self {
         self.place = Place::DeterministicGuest;

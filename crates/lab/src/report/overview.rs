@@ -93,13 +93,13 @@ struct Decided<'a> {
     claim: &'a ClaimOutcome,
     /// Adjusted for all primary claims of the paper, in all runs.
     p_with_all: Option<f64>,
-    /// Other runs that decided the opposite.
-    against: Vec<&'a Published>,
+    /// Other runs that say the opposite, in words.
+    against: Vec<String>,
 }
 
-/// Of several runs that judge a claim the one that had most to judge by: the full form before the quick
-/// one, then more blocks, then the later one. Not the one that decided: of enough runs one decides by
-/// chance.
+/// Of several runs that judge a claim the one that had most to judge by: one with blocks enough for a
+/// verdict before one that only saw, the full form before the quick one, then more blocks, then the later
+/// one. Not the one that decided: of enough runs one decides by chance.
 fn decide<'a>(runs: &'a [Published], figure: &PaperFigure, id: &str) -> Option<Decided<'a>> {
     let judged: Vec<(&Published, &ClaimOutcome)> = runs
         .iter()
@@ -108,21 +108,30 @@ fn decide<'a>(runs: &'a [Published], figure: &PaperFigure, id: &str) -> Option<D
         .collect();
     let &(run, claim) = judged.iter().max_by_key(|(run, claim)| {
         let there = claim.verdict != Verdict::NotApplicable;
-        (there, !run.outcome.quick, run.outcome.blocks(), &run.outcome.started_at)
+        let enough = claim.verdict != Verdict::Seen;
+        (there, enough, !run.outcome.quick, run.outcome.blocks(), &run.outcome.started_at)
     })?;
-    let opposite = |other: &ClaimOutcome| {
-        let both = claim.verdict.is_decided() && other.verdict.is_decided();
-        both && claim.verdict != other.verdict
+    let says_the_opposite = |(run, other): &(&Published, &ClaimOutcome)| {
+        let name = name(&run.directory);
+        match (claim.verdict.is_decided(), other.verdict) {
+            (true, verdict) if verdict.is_decided() && verdict != claim.verdict => {
+                Some(format!("the opposite in {name}"))
+            }
+            // The full form may go farther: what a single pass saw there is no verdict, and worth knowing.
+            (true, Verdict::Seen) => other
+                .value
+                .filter(|&value| other.threshold.has(value) != (claim.verdict == Verdict::Holds))
+                .map(|value| format!("{} was seen in {name}", format::number(value))),
+            _ => None,
+        }
     };
-    let others = judged.iter().filter(|(_, other)| opposite(other));
-    let against = others.map(|(run, _)| *run).collect();
+    let against = judged.iter().filter_map(says_the_opposite).collect();
     Some(Decided { run, claim, p_with_all: None, against })
 }
 
-/// The runs that decided otherwise, in words.
+/// What other runs say against it, in words.
 fn contradiction(decided: &Decided<'_>) -> Option<String> {
-    let names: Vec<String> = decided.against.iter().map(|run| name(&run.directory)).collect();
-    (!names.is_empty()).then(|| format!("the opposite in {}", names.join(", ")))
+    (!decided.against.is_empty()).then(|| decided.against.join(", "))
 }
 
 /// Every claim of a paper, figure by figure, with the error of its primary ones shared.
@@ -474,6 +483,13 @@ mod tests {
         assert!(page(&runs).unwrap().contains("the opposite in quick-40"));
         let absent = published(40, false, Verdict::NotApplicable);
         assert_eq!(counts(&[absent, by_chance()]).1, Verdict::Holds);
+        // One pass of the full form does not take the place of a verdict; but what it saw is told.
+        let quick = |verdict| published(6, true, verdict);
+        let saw = |verdict| counts(&[published(1, false, Verdict::Seen), quick(verdict)]);
+        let seen = Some("2.00 was seen in full-1".to_owned());
+        assert_eq!(saw(Verdict::DoesNotHold), ("quick-6".into(), Verdict::DoesNotHold, seen));
+        assert_eq!(saw(Verdict::Holds), ("quick-6".into(), Verdict::Holds, None));
+        assert_eq!(counts(&[published(1, false, Verdict::Seen)]).1, Verdict::Seen);
     }
 
     #[test]

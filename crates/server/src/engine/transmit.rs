@@ -27,7 +27,7 @@ pub(super) enum Sent {
 /// # Errors
 /// What send(2) or sendfile(2) said; UnexpectedEof when a file has become shorter than the length
 /// that its head has promised.
-// Into the engine's turn: to hand the outcome over costs as much as to make it.
+// A call would cost as much as all else here, once a request.
 #[inline(always)]
 pub(super) fn transmit(
     transport: &mut Transport,
