@@ -13,6 +13,7 @@ use anyhow::Context as _;
 use serde::Deserialize;
 use std::{
     fmt::Write as _,
+    iter,
     path::{Path, PathBuf},
 };
 
@@ -93,8 +94,8 @@ struct Decided<'a> {
     claim: &'a ClaimOutcome,
     /// Adjusted for all primary claims of the paper, in all runs.
     p_with_all: Option<f64>,
-    /// Other runs that say the opposite, in words.
-    against: Vec<String>,
+    /// Other runs that say the opposite, with what they say.
+    against: Vec<(&'a Published, String)>,
 }
 
 /// Of several runs that judge a claim the one that had most to judge by: one with blocks enough for a
@@ -111,8 +112,8 @@ fn decide<'a>(runs: &'a [Published], figure: &PaperFigure, id: &str) -> Option<D
         let enough = claim.verdict != Verdict::Seen;
         (there, enough, !run.outcome.quick, run.outcome.blocks(), &run.outcome.started_at)
     })?;
-    let says_the_opposite = |(run, other): &(&Published, &ClaimOutcome)| {
-        let name = name(&run.directory);
+    let says_the_opposite = |other_run: &Published, other: &ClaimOutcome| {
+        let name = name(&other_run.directory);
         match (claim.verdict.is_decided(), other.verdict) {
             (true, verdict) if verdict.is_decided() && verdict != claim.verdict => {
                 Some(format!("the opposite in {name}"))
@@ -125,13 +126,17 @@ fn decide<'a>(runs: &'a [Published], figure: &PaperFigure, id: &str) -> Option<D
             _ => None,
         }
     };
-    let against = judged.iter().filter_map(says_the_opposite).collect();
+    let against = judged
+        .iter()
+        .filter_map(|&(run, claim)| Some((run, says_the_opposite(run, claim)?)))
+        .collect();
     Some(Decided { run, claim, p_with_all: None, against })
 }
 
 /// What other runs say against it, in words.
 fn contradiction(decided: &Decided<'_>) -> Option<String> {
-    (!decided.against.is_empty()).then(|| decided.against.join(", "))
+    let words: Vec<&str> = decided.against.iter().map(|(_, words)| words.as_str()).collect();
+    (!words.is_empty()).then(|| words.join(", "))
 }
 
 /// Every claim of a paper, figure by figure, with the error of its primary ones shared.
@@ -328,8 +333,10 @@ fn markdown_table(text: &mut String, claims: &[(String, Option<Decided<'_>>)]) {
     if decided.is_empty() {
         return;
     }
-    let mut files: Vec<String> =
-        decided.iter().map(|(_, it)| it.run.data().display().to_string()).collect();
+    let runs = decided
+        .iter()
+        .flat_map(|(_, it)| iter::once(it.run).chain(it.against.iter().map(|&(run, _)| run)));
+    let mut files: Vec<String> = runs.map(|run| run.data().display().to_string()).collect();
     files.sort();
     files.dedup();
     let _ = writeln!(
