@@ -183,7 +183,7 @@ fn a_thread_waits_for_a_brisk_client_in_recv_itself() {
     assert_only(&calls, &[Call::Recv, Call::Send, Call::Poll, Call::Setsockopt, Call::Ioctl]);
 }
 
-/// Before, each request opened the file, examined it and read it: 18 system calls.
+/// Before, each request opened the file, examined it and read it.
 #[test]
 fn a_kept_connection_with_a_thread_of_its_own_reads_a_file_once() {
     const N: u64 = 100;
