@@ -48,7 +48,9 @@ pub struct CacheStatus {
     pub(crate) forward_status: Option<u16>,
     pub(crate) ttl: Option<i64>,
     pub(crate) is_stored: bool,
-    pub(crate) is_collapsed: bool,
+    /// The request waited for another one's fetch: whether what came answered it, too, or it was
+    /// sent on after all (§2.6).
+    pub(crate) collapsed: Option<bool>,
     pub(crate) key: Option<Arc<[u8]>>,
     pub(crate) detail: Option<&'static str>,
 }
@@ -61,7 +63,7 @@ impl CacheStatus {
             forward_status: None,
             ttl: None,
             is_stored: false,
-            is_collapsed: false,
+            collapsed: None,
             key: None,
             detail: None,
         }
@@ -120,8 +122,10 @@ impl CacheStatus {
         if self.is_stored {
             out.put(b"; stored");
         }
-        if self.is_collapsed {
-            out.put(b"; collapsed");
+        match self.collapsed {
+            Some(true) => out.put(b"; collapsed"),
+            Some(false) => out.put(b"; collapsed=?0"),
+            None => {}
         }
         if let Some(key) = &self.key {
             out.put(b"; key=\"");
@@ -164,7 +168,7 @@ mod tests {
         status.forward_status = Some(304);
         status.ttl = Some(60);
         status.is_stored = true;
-        status.is_collapsed = true;
+        status.collapsed = Some(true);
         status.key = Some(Arc::from(&b"http://a/\"\\"[..]));
         status.detail = Some("no-store");
         assert_eq!(
@@ -172,6 +176,11 @@ mod tests {
             "Pollux; fwd=stale; fwd-status=304; ttl=60; stored; collapsed; \
              key=\"http://a/\\\"\\\\\"; detail=no-store"
         );
+        let waited_in_vain = CacheStatus {
+            collapsed: Some(false),
+            ..CacheStatus::new(&"Pollux".into(), Some(Forward::UriMiss))
+        };
+        assert_eq!(line(&waited_in_vain), "Pollux; fwd=uri-miss; collapsed=?0");
         let mut page = Vec::new();
         CacheStatus::put_of_page("Pollux", None, Some("only-if-cached"), &mut page);
         CacheStatus::put_of_page("Pollux", Some(Forward::Miss), None, &mut page);

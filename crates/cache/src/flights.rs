@@ -32,7 +32,8 @@ pub(crate) struct Fetching {
     /// The second it began.
     pub(crate) began: u64,
     pub(crate) forward: Forward,
-    pub(crate) was_collapsed: bool,
+    /// The client waited for another one's fetch before, in vain.
+    pub(crate) has_waited: bool,
     pub(crate) waiters: Vec<Waiter>,
     /// Nobody waits for it: it replaces what is stale in the background.
     pub(crate) is_refresh: bool,
@@ -60,7 +61,7 @@ impl Fetching {
             flight: None,
             began: now,
             forward,
-            was_collapsed: false,
+            has_waited: false,
             waiters: Vec::new(),
             is_refresh: false,
             is_load: false,

@@ -232,7 +232,7 @@ impl Engine {
         } else if ask.has_waited {
             // It was sent on together with another one (RFC 9211 §2.6).
             status.forward = Some(Forward::Miss);
-            status.is_collapsed = true;
+            status.collapsed = Some(true);
         }
         let mut hit = self.hit(object, status, now);
         match usable {
@@ -316,7 +316,8 @@ impl Engine {
             beginning,
             may_keep: is_get,
             is_stripped,
-            was_collapsed: ask.has_waited,
+            // What was waited for may have been the folder, and no other request.
+            has_waited: ask.has_waited && !self.notes.was_loaded(key.hash, now),
             ..Fetching::new(Some(key), forward, now)
         };
         let ticket = self.flights.begin(fetching);

@@ -79,14 +79,14 @@ impl Engine {
         let Some(fetching) = self.flights.get(ticket) else {
             return self.passed_on(self.status(Some(Forward::Bypass), b""));
         };
-        let (forward, was_collapsed) = (fetching.forward, fetching.was_collapsed);
+        let (forward, has_waited) = (fetching.forward, fetching.has_waited);
         let (may_keep, candidate) = (fetching.may_keep, fetching.candidate.clone());
         let (wants_confirmed, is_refresh) = (fetching.wants_confirmed, fetching.is_refresh);
         let (key, beginning) = (fetching.key.clone(), fetching.beginning.clone());
         let mut status =
             self.status(Some(forward), key.as_ref().map_or(&[][..], |(_, key)| &key[..]));
         status.forward_status = Some(reply.status);
-        status.is_collapsed = was_collapsed;
+        status.collapsed = has_waited.then_some(false);
         let Some((hash, key)) = key else {
             self.end(ticket);
             return self.passed_on(status);
@@ -319,7 +319,7 @@ impl Engine {
             self.notes.failed(*hash, now, self.config.back_off_max);
         }
         let mut status = self.status(Some(fetching.forward), key);
-        status.is_collapsed = fetching.was_collapsed;
+        status.collapsed = fetching.has_waited.then_some(false);
         if fetching.is_refresh {
             // Its client has been answered.
             return None;

@@ -204,6 +204,13 @@ fn a_load_tells_that_it_was_no_fetch() {
     let mut line = Vec::new();
     hit.cache_status().put(&mut line);
     assert_eq!(line, b"Cache-Status: Pollux; hit; ttl=600; detail=disk\r\n");
+    // And where what was loaded is stale: no other request was waited for.
+    bench.now += 5;
+    let head = request("GET /1", "Cache-Control: max-age=1\r\n");
+    let Decision::Fetch(fetch) = bench.ask(&head, None, true) else { panic!() };
+    let got = bench.fetched(&head, fetch, Some(&reply(304, "", "")));
+    let status = got.field("cache-status").unwrap();
+    assert!(!status.contains("collapsed"), "{status}");
 }
 
 /// The origin varies by a field now that it did not look at before. What it said before would match

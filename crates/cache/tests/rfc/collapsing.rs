@@ -33,7 +33,8 @@ fn a_thousand_that_miss_make_one_request() {
     assert_eq!(woken(&mut bench), (1..1000).collect::<Vec<_>>());
     for number in 1..1000 {
         let Decision::Answer(hit) = bench.ask(&head, Some(number), true) else { panic!() };
-        assert!(format!("{:?}", hit.cache_status()).contains("is_collapsed: true"));
+        let status = bench.answered(&head, &hit).field("cache-status").unwrap().to_owned();
+        assert!(status.ends_with("; fwd=miss; ttl=60; collapsed"), "{status}");
     }
     assert_eq!(bench.cache.store().statistics().collapsed, 999);
 }
@@ -57,6 +58,29 @@ fn those_that_waited_in_vain_go_on_all_at_once() {
             let decision = bench.ask(&head, Some(number), true);
             assert!(matches!(decision, Decision::Fetch(_)), "{wire:?}: {decision:?}");
         }
+    }
+}
+
+/// RFC 9211 §2.6: `collapsed` says that what came for another request was of use to this one.
+#[test]
+fn who_waited_in_vain_was_not_collapsed() {
+    for (wire, expected) in [
+        (
+            Some(reply(200, FRESH, "x")),
+            "Pollux; fwd=uri-miss; fwd-status=200; ttl=60; stored; collapsed=?0",
+        ),
+        (
+            Some(reply(500, "", "x")),
+            "Pollux; fwd=uri-miss; fwd-status=500; collapsed=?0; detail=status",
+        ),
+    ] {
+        let mut bench = Bench::default();
+        let head = request("GET /", "");
+        let first = asks(&mut bench, &head, 2).remove(0);
+        bench.fetched(&head, first, None);
+        let Decision::Fetch(second) = bench.ask(&head, Some(1), true) else { panic!() };
+        let got = bench.fetched(&head, second, wire.as_deref());
+        assert_eq!(got.field("cache-status"), Some(expected));
     }
 }
 
