@@ -194,14 +194,20 @@ impl OfResponse {
         }
     }
 
-    /// The fields that the argument names; false when it names none, or cannot be read.
+    /// The fields that the argument names; false when it names none, or something that is no name.
     fn note_fields(&mut self, directive: &Directive<'_>) -> bool {
-        let names = directive.argument.filter(|names| !names.contains(&b'"')).unwrap_or(b"");
+        let names = directive.argument.unwrap_or(b"").split(|&b| b == b',');
+        let names = names.map(<[u8]>::trim_ascii).filter(|name| !name.is_empty());
         let before = self.withheld.len();
-        let names = names.split(|&b| b == b',').map(<[u8]>::trim_ascii).filter(|n| !n.is_empty());
+        let are_names = names.clone().all(|name| name.iter().all(|&b| is_name(b)));
         self.withheld.extend(names.map(<[u8]>::to_ascii_lowercase));
-        self.withheld.len() > before
+        are_names && self.withheld.len() > before
     }
+}
+
+/// What a field's name may hold (RFC 9110 §5.6.2), without `*`, which stands for anything.
+pub(crate) fn is_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'+-.^_`|~".contains(&byte)
 }
 
 /// A number that is none, or one given twice with two values, is 0: stale (§4.2.1).
@@ -291,6 +297,10 @@ mod tests {
         assert_eq!(directives.withheld, [&b"set-cookie"[..], b"x-a", b"b"]);
         assert!(of_response("private=\"\"").private);
         assert!(of_response("no-cache=\" , \"").no_cache);
+        for unreadable in ["*", "\"a b\"", "\"a; b\"", "\"a, *\"", "\"a\\\"b\"", "(a b)", "a:"] {
+            assert!(of_response(&format!("private={unreadable}")).private, "{unreadable}");
+            assert!(of_response(&format!("no-cache={unreadable}")).no_cache, "{unreadable}");
+        }
         assert!(of_response("no-cache=\"a\", no-cache").no_cache);
         assert_eq!(of_response("no-cache=a").withheld, [b"a"]);
     }

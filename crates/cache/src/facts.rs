@@ -2,7 +2,7 @@
 
 use crate::{
     Config,
-    directives::{self, OfResponse, Seconds, parse, seconds},
+    directives::{self, OfResponse, Seconds, is_name, parse, seconds},
     part::{PARTIAL, Part},
     targeted,
 };
@@ -172,11 +172,6 @@ impl Varies {
             self.names.push(name.to_ascii_lowercase());
         }
     }
-}
-
-/// What a field's name may hold (RFC 9110 §5.6.2), without `*`.
-fn is_name(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'+-.^_`|~".contains(&byte)
 }
 
 /// `multipart/byteranges` (RFC 9110 §14.6).
