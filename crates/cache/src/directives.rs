@@ -170,6 +170,8 @@ pub(crate) struct OfResponse {
     pub(crate) must_revalidate: bool,
     pub(crate) proxy_revalidate: bool,
     pub(crate) must_understand: bool,
+    /// It does not change while it is fresh (RFC 8246).
+    pub(crate) immutable: bool,
     /// The fields that `no-cache="…"` and `private="…"` name, in lower case: they are not kept.
     pub(crate) withheld: Vec<Vec<u8>>,
 }
@@ -190,6 +192,8 @@ impl OfResponse {
             d if d.is(b"must-revalidate") => self.must_revalidate = true,
             d if d.is(b"proxy-revalidate") => self.proxy_revalidate = true,
             d if d.is(b"must-understand") => self.must_understand = true,
+            // An argument has no meaning and is passed over (RFC 8246 §2).
+            d if d.is(b"immutable") => self.immutable = true,
             _ => {}
         }
     }

@@ -349,11 +349,15 @@ fn judge(numbers: &Numbers, seen: &Seen, has_waited: bool, backs_off: bool, now:
     if numbers.is_no_cache() {
         return Usable::Not(Forward::Stale);
     }
+    // The origin would tell a browser's reload no news of what does not change (RFC 8246 §2.1). Who
+    // wants it confirmed all the same says `no-cache`.
+    let is_as_young_as_any = numbers.is_immutable() && left > 0;
     // An age of 0 is any below a second, which `max-age=0`, a browser's reload, does not want. Who has
     // waited has waited for what came since.
-    let is_too_old = wants
-        .max_age
-        .is_some_and(|max| max == 0 && !has_waited || numbers.age(now) > u64::from(max));
+    let is_too_old = !is_as_young_as_any
+        && wants
+            .max_age
+            .is_some_and(|max| max == 0 && !has_waited || numbers.age(now) > u64::from(max));
     let is_too_late = wants.min_fresh.is_some_and(|min| left < i64::from(min));
     if wants.no_cache || is_too_old || is_too_late {
         return Usable::Not(Forward::Request);

@@ -27,6 +27,7 @@ const BLOCK_COST: usize = 16 + 8 + 8;
 const NO_CACHE: u16 = 1;
 const MUST_REVALIDATE: u16 = 2;
 const SHARED_REVALIDATE: u16 = 4;
+const IMMUTABLE: u16 = 8;
 
 /// The numbers of a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -121,6 +122,11 @@ impl Numbers {
     /// Only to be used after validation (`no-cache`).
     pub(crate) fn is_no_cache(&self) -> bool {
         self.flags & NO_CACHE != 0
+    }
+
+    /// It does not change while it is fresh (RFC 8246 §2).
+    pub(crate) fn is_immutable(&self) -> bool {
+        self.flags & IMMUTABLE != 0
     }
 
     /// Not even a client's `max-stale` makes it usable once it is stale (§4.2.4): `no-cache`,
@@ -240,6 +246,7 @@ impl Object {
             (directives.no_cache, NO_CACHE),
             (directives.must_revalidate || directives.proxy_revalidate, MUST_REVALIDATE),
             (directives.s_maxage.is_some(), SHARED_REVALIDATE),
+            (directives.immutable, IMMUTABLE),
         ] {
             flags |= if is_set { flag } else { 0 };
         }

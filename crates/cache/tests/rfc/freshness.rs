@@ -67,6 +67,26 @@ fn rfc_9111_5_2_1_what_clients_want() {
     }
 }
 
+/// What does not change while it is fresh is not validated for a reload, but for who says `no-cache`.
+#[test]
+fn rfc_8246_2_1_immutable() {
+    for (immutable, request, after, expected) in [
+        ("immutable", "Cache-Control: max-age=0\r\n", 0, true),
+        ("immutable", "Cache-Control: max-age=0\r\n", 59, true),
+        ("IMMUTABLE=x, immutable", "Cache-Control: max-age=5\r\n", 59, true),
+        ("immutable", "Cache-Control: max-age=0\r\n", 60, false),
+        ("immutable, stale-while-revalidate=60", "Cache-Control: max-age=0\r\n", 60, false),
+        ("immutable", "Cache-Control: no-cache\r\n", 0, false),
+        ("immutable", "Pragma: no-cache\r\n", 0, false),
+        ("immutable", "Cache-Control: min-fresh=20\r\n", 41, false),
+        ("immutable, no-cache", "", 0, false),
+        ("x", "Cache-Control: max-age=0, immutable\r\n", 0, false),
+    ] {
+        let fields = format!("Cache-Control: max-age=60, {immutable}\r\nETag: \"a\"\r\n");
+        assert_eq!(is_fresh(&fields, after, request), expected, "{immutable} {request} {after}");
+    }
+}
+
 #[test]
 fn rfc_9111_5_2_1_clients_need_not_be_obeyed() {
     let mut bench = Bench::new(Config { obeys_clients: false, ..Config::default() });
