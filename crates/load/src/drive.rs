@@ -96,6 +96,8 @@ impl Worker<'_> {
         connection.decoder.begin(self.plan.is_head);
         // What is sent before the descriptor is in the interest set causes no event for having
         // become writable.
+        // Before the send: the server may have answered by the time at which it returns.
+        let sending_ns = self.plan.now_ns();
         let sent = match request {
             Some(_) => connection.send(self.plan),
             None => Ok(Sent::Nothing),
@@ -113,9 +115,8 @@ impl Worker<'_> {
         match sent {
             Ok(Sent::Nothing) => {}
             Ok(Sent::Whole | Sent::InPart) => {
-                let now_ns = self.plan.now_ns();
-                self.connected(fd, now_ns);
-                self.note_sent(fd, now_ns);
+                self.connected(fd, sending_ns);
+                self.note_sent(fd, sending_ns);
             }
             Err(kind) => self.fail(fd, kind, now_ns),
         }

@@ -7,7 +7,7 @@ use pollux_load::{
 };
 use std::{
     sync::atomic::{AtomicUsize, Ordering::SeqCst},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 #[test]
@@ -34,6 +34,34 @@ fn a_stall_shows_in_the_latency_of_all_who_came_meanwhile() {
     assert!(latency.p90 > 200_000.0, "the stall is felt: {latency:?}");
     assert!(service.max > 590_000.0, "one reply was slow: {service:?}");
     assert!(service.p95 < latency.p90 / 2.0, "and one only: {service:?} {latency:?}");
+}
+
+/// Server and generator on one CPU: the send of a request wakes the server, which may answer before
+/// the send returns. Its time counts from before the send all the same.
+#[test]
+fn the_service_time_of_a_new_connection_begins_before_the_send() {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+    let allowed = sched_getaffinity(None).unwrap();
+    let cpu = (0..CpuSet::MAX_CPU).find(|&cpu| allowed.is_set(cpu)).unwrap();
+    let mut one = CpuSet::new();
+    one.set(cpu);
+    // The threads that this one starts have its CPU.
+    sched_setaffinity(None, &one).unwrap();
+    let work = Duration::from_millis(2);
+    let server = Server::start(move |mut peer| {
+        peer.request();
+        let begun = Instant::now();
+        while begun.elapsed() < work {
+            std::hint::spin_loop();
+        }
+        peer.reply(200, "x");
+    });
+    let mut config = open(&server, 100);
+    config.cpus = vec![cpu];
+    let report = run(&config);
+    assert_eq!(report.requests.completed, 100);
+    // The histogram's resolution is a thousandth.
+    assert!(report.service_us.min >= 1995.0, "{:?}", report.service_us);
 }
 
 #[test]
