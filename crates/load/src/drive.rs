@@ -292,7 +292,9 @@ impl Worker<'_> {
                 }
                 Ok(len) => {
                     let fed = connection.decoder.feed(&self.scratch[..len]);
-                    self.recorder.bytes_received += len as u64;
+                    if connection.request.is_some_and(|request| request.measured) {
+                        self.recorder.bytes_received += len as u64;
+                    }
                     match fed {
                         Err(bad) => {
                             return self.fail_bad(fd, Bad::Malformed(bad), self.plan.now_ns());

@@ -137,7 +137,7 @@ pub struct Recorder {
     pub connections: ConnectionCounts,
     /// How sessions ended.
     pub sessions: Sessions,
-    /// Bytes received, heads and all.
+    /// Bytes received for the requests of the measured part, heads and all.
     pub bytes_received: u64,
     /// Bytes of content received.
     pub content_bytes: u64,

@@ -174,7 +174,7 @@ pub struct Report {
     pub generator: Generator,
     /// Idle connections held meanwhile.
     pub idle: IdleReport,
-    /// Bytes received, heads and all.
+    /// Bytes received for the requests of the measured part, heads and all.
     pub bytes_received: u64,
     /// Bytes of content received.
     pub content_bytes: u64,

@@ -30,6 +30,18 @@ fn a_reply_in_every_framing() {
     }
 }
 
+#[test]
+fn what_was_received_in_the_warm_up_is_not_counted() {
+    let server = Server::good("hello");
+    let mut config = open(&server, 20);
+    config.warmup = Duration::from_millis(100);
+    let report = run(&config);
+    assert_eq!((server.seen.connections(), report.requests.completed), (40, 20));
+    let reply = "HTTP/1.1 200 X\r\nContent-Length: 5\r\n\r\nhello";
+    assert_eq!(report.bytes_received, 20 * reply.len() as u64);
+    assert_eq!(report.content_bytes, 20 * 5);
+}
+
 /// Replies that a client has to take though few servers send them, and those of servers that say
 /// much, on kept connections.
 #[test]
