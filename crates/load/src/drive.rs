@@ -333,15 +333,28 @@ impl Worker<'_> {
         if request.measured {
             self.recorder.statuses[status] += 1;
         }
-        if !self.plan.good_status[status] {
-            return self.fail_bad(fd, Bad::Status, now_ns);
-        }
-        if self.plan.expected_length.is_some_and(|length| length != reply.body) {
-            return self.fail_bad(fd, Bad::Length, now_ns);
-        }
         let is_sent =
             request.written == self.plan.requests[request.target as usize].get(request.last).len();
         let is_reusable = reply.keep_alive && !closed && is_sent && connection.requests_left > 0;
+        let bad = if !self.plan.good_status[status] {
+            Some(Bad::Status)
+        } else if self.plan.expected_length.is_some_and(|length| length != reply.body) {
+            Some(Bad::Length)
+        } else {
+            None
+        };
+        if let Some(bad) = bad {
+            // A failure ends its session; without sessions a whole reply leaves its connection
+            // usable.
+            if !is_reusable || self.plan.session.is_some() {
+                return self.fail_bad(fd, bad, now_ns);
+            }
+            connection.request = None;
+            self.lists.replies.remove(fd);
+            self.count_bad(bad, request.measured);
+            self.record_failure(bad.kind(), request.scheduled_ns, now_ns);
+            return self.go_on_with(fd, now_ns);
+        }
         connection.request = None;
         self.lists.replies.remove(fd);
         let was_last = connection.requests_left == 0;
@@ -362,13 +375,7 @@ impl Worker<'_> {
                 return;
             }
         } else if is_reusable {
-            let connection = self.pool.get(fd).expect("the caller has found it");
-            connection.state = State::Free;
-            let token = connection.token;
-            if !self.next_for(fd, now_ns) {
-                self.pool.push_free(token);
-            }
-            return;
+            return self.go_on_with(fd, now_ns);
         }
         if was_last {
             self.end_session(now_ns, |sessions| &mut sessions.completed);
@@ -384,6 +391,17 @@ impl Worker<'_> {
             self.drop_connection(fd);
         }
         self.miss(now_ns, true);
+    }
+
+    /// The connection `fd` carries no request any more, and may carry another.
+    #[inline]
+    fn go_on_with(&mut self, fd: RawFd, now_ns: u64) {
+        let connection = self.pool.get(fd).expect("the caller has found it");
+        connection.state = State::Free;
+        let token = connection.token;
+        if !self.next_for(fd, now_ns) {
+            self.pool.push_free(token);
+        }
     }
 
     /// The request on `fd`, if any, fails, and the connection with it.
@@ -419,22 +437,24 @@ impl Worker<'_> {
             .get(fd)
             .and_then(|connection| connection.request)
             .is_some_and(|request| request.measured);
-        if is_measured {
-            let counts = &mut self.recorder.bad_replies;
-            match bad {
-                Bad::Malformed(reason) => {
-                    counts.malformed += 1;
-                    counts.first_malformed.get_or_insert_with(|| reason.to_string());
-                }
-                Bad::Status => counts.status += 1,
-                Bad::Length => counts.length += 1,
-            }
+        self.count_bad(bad, is_measured);
+        self.fail(fd, bad.kind(), now_ns);
+    }
+
+    #[cold]
+    fn count_bad(&mut self, bad: Bad, is_measured: bool) {
+        if !is_measured {
+            return;
         }
-        let kind = match bad {
-            Bad::Status => Failure::Status,
-            Bad::Malformed(_) | Bad::Length => Failure::BadReply,
-        };
-        self.fail(fd, kind, now_ns);
+        let counts = &mut self.recorder.bad_replies;
+        match bad {
+            Bad::Malformed(reason) => {
+                counts.malformed += 1;
+                counts.first_malformed.get_or_insert_with(|| reason.to_string());
+            }
+            Bad::Status => counts.status += 1,
+            Bad::Length => counts.length += 1,
+        }
     }
 
     /// Counts a failed request.
@@ -475,4 +495,14 @@ enum Bad {
     Malformed(BadReply),
     Status,
     Length,
+}
+
+impl Bad {
+    /// The kind of failure that it is.
+    fn kind(self) -> Failure {
+        match self {
+            Self::Status => Failure::Status,
+            Self::Malformed(_) | Self::Length => Failure::BadReply,
+        }
+    }
 }

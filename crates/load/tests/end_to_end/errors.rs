@@ -133,6 +133,22 @@ fn an_unexpected_status() {
     assert_eq!((report.bad_replies.status, report.statuses[&503]), (12, 12));
 }
 
+/// A reply that is whole leaves its connection usable, whatever its status and its length are.
+#[test]
+fn a_reply_that_was_not_expected_costs_no_connection() {
+    let server = Server::start(|mut peer| {
+        while peer.request().is_some() {
+            peer.reply(404, "none");
+        }
+    });
+    let mut config = closed(&server, 2, 12);
+    assert_eq!(run(&config).bad_replies.status, 12);
+    config.expect.statuses = vec![404..=404];
+    config.expect.length = Some(5);
+    assert_eq!(run(&config).bad_replies.length, 12);
+    assert_eq!(server.seen.connections(), 4);
+}
+
 #[test]
 fn an_unexpected_length() {
     let server = Server::good("hello");
