@@ -104,7 +104,7 @@ impl Connection {
     /// # Errors
     /// Why the connection is of no more use.
     #[inline]
-    pub(crate) fn send(&mut self, plan: &Plan) -> Result<Sent, Failure> {
+    pub(crate) fn send(&mut self, plan: &Plan) -> io::Result<Sent> {
         let Some(request) = &mut self.request else { return Ok(Sent::Whole) };
         let bytes = plan.requests[request.target as usize].get(request.last);
         let before = request.written;
@@ -121,7 +121,7 @@ impl Connection {
                     return Ok(if some { Sent::InPart } else { Sent::Nothing });
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Failure::from_io(&error)),
+                Err(error) => return Err(error),
             }
         }
     }
@@ -139,12 +139,9 @@ impl Connection {
         Ok(())
     }
 
-    /// The error that the kernel holds for a connection that failed.
+    /// The error that the kernel holds for a connection that failed, if it holds one.
     #[cold]
-    pub(crate) fn take_error(&self) -> Failure {
-        match sys::take_socket_error(self.socket.as_fd()) {
-            Err(error) => Failure::from_io(&error),
-            Ok(()) => Failure::Reset,
-        }
+    pub(crate) fn take_error(&self) -> Option<io::Error> {
+        sys::take_socket_error(self.socket.as_fd()).err()
     }
 }

@@ -78,7 +78,7 @@ impl Worker<'_> {
         let source = self.plan.sources.map(|sources| sources.get(nth).into());
         let reset = self.plan.closing == Closing::Reset;
         let socket = begin_connect(&self.plan.address, source, reset)
-            .map_err(|error| Failure::from_io(&error))?;
+            .map_err(|error| self.recorder.kind_of(&error))?;
         let fd = socket.as_raw_fd();
         let carries = u64::from(request.is_some());
         let mut connection = Connection {
@@ -102,7 +102,7 @@ impl Worker<'_> {
             Some(_) => connection.send(self.plan),
             None => Ok(Sent::Nothing),
         };
-        let is_whole = sent == Ok(Sent::Whole);
+        let is_whole = matches!(sent, Ok(Sent::Whole));
         connection.watches_write = !is_whole;
         let interest = if is_whole { Interest::READ } else { Interest::READ | Interest::WRITE };
         connection.token =
@@ -118,7 +118,10 @@ impl Worker<'_> {
                 self.connected(fd, sending_ns);
                 self.note_sent(fd, sending_ns);
             }
-            Err(kind) => self.fail(fd, kind, now_ns),
+            Err(error) => {
+                let kind = self.recorder.kind_of(&error);
+                self.fail(fd, kind, now_ns);
+            }
         }
         Ok(())
     }
@@ -161,7 +164,7 @@ impl Worker<'_> {
     #[inline]
     fn send(&mut self, fd: RawFd, now_ns: u64) -> Result<(), Failure> {
         let connection = self.pool.get(fd).expect("the caller has found it");
-        let sent = connection.send(self.plan)?;
+        let sent = connection.send(self.plan).map_err(|error| self.recorder.kind_of(&error))?;
         if sent != Sent::Whole {
             connection.watch_write(&mut self.set)?;
         }
@@ -233,7 +236,8 @@ impl Worker<'_> {
     #[inline]
     fn on_connecting(&mut self, fd: RawFd, readiness: Readiness, now_ns: u64) {
         if readiness.intersects(Readiness::ERROR | Readiness::HANGUP) {
-            let kind = self.pool.get(fd).map_or(Failure::Other, |c| c.take_error());
+            let error = self.pool.get(fd).and_then(|connection| connection.take_error());
+            let kind = error.map_or(Failure::Reset, |error| self.recorder.kind_of(&error));
             return self.fail(fd, kind, now_ns);
         }
         if !readiness.is_writable() {
@@ -316,7 +320,10 @@ impl Worker<'_> {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return self.fail(fd, Failure::from_io(&error), self.plan.now_ns()),
+                Err(error) => {
+                    let kind = self.recorder.kind_of(&error);
+                    return self.fail(fd, kind, self.plan.now_ns());
+                }
             }
         }
         if let Some(connection) = self.pool.get(fd) {

@@ -12,6 +12,7 @@ use hdrhistogram::{
     Histogram,
     serialization::{Serializer, V2Serializer},
 };
+use std::io;
 
 /// The longest time that is told apart, an hour; longer ones count as it.
 pub const LONGEST_NS: u64 = 3_600_000_000_000;
@@ -129,6 +130,9 @@ pub struct Recorder {
     pub completed: u64,
     /// Requests that failed.
     pub failures: Failures,
+    /// What the system said to the first failure that has no kind of its own
+    /// ([`Failure::Other`]): its errno.
+    pub first_other: Option<i32>,
     /// Of the failures, the bad replies by reason.
     pub bad_replies: BadReplies,
     /// Whole replies by status.
@@ -166,6 +170,7 @@ impl Recorder {
             sent: 0,
             completed: 0,
             failures: Failures::default(),
+            first_other: None,
             bad_replies: BadReplies::default(),
             statuses: vec![0; 1000],
             connections: ConnectionCounts::default(),
@@ -238,6 +243,22 @@ impl Recorder {
         }
     }
 
+    /// The kind of a failed system call. Of one without a kind of its own the number is kept, so
+    /// that the report can name it.
+    #[cold]
+    pub fn kind_of(&mut self, error: &io::Error) -> Failure {
+        let kind = Failure::from_io(error);
+        if kind == Failure::Other && self.first_other.is_none() {
+            self.first_other = error.raw_os_error();
+        }
+        kind
+    }
+
+    /// What the system said to the first failure that has no kind of its own.
+    pub fn other_reason(&self) -> Option<String> {
+        self.first_other.map(|number| io::Error::from_raw_os_error(number).to_string())
+    }
+
     /// The latencies of the good replies and of the failures together.
     pub fn latency_with_failures(&self) -> Histogram<u64> {
         let mut all = self.latency.clone();
@@ -296,6 +317,7 @@ impl Recorder {
         self.sent += other.sent;
         self.completed += other.completed;
         self.failures.merge(&other.failures);
+        self.first_other = self.first_other.or(other.first_other);
         self.bad_replies.malformed += other.bad_replies.malformed;
         let first = &mut self.bad_replies.first_malformed;
         *first = first.take().or(other.bad_replies.first_malformed);

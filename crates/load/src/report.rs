@@ -162,6 +162,8 @@ pub struct Report {
     pub connect_us: Times,
     /// Failed requests by kind.
     pub errors: BTreeMap<&'static str, u64>,
+    /// What the system said to the first failure counted as `other`, in words.
+    pub first_other: Option<String>,
     /// Bad replies by reason.
     pub bad_replies: BadReplies,
     /// Whole replies by status.
@@ -269,6 +271,7 @@ impl Report {
                 .iter()
                 .map(|&kind| (kind.name(), recorder.failures.of(kind)))
                 .collect(),
+            first_other: recorder.other_reason(),
             bad_replies: BadReplies {
                 malformed: recorder.bad_replies.malformed,
                 first_malformed: recorder.bad_replies.first_malformed.take(),

@@ -196,9 +196,11 @@ impl<'a> Worker<'a> {
         if wanted > 0 && opened == 0 && !stop.load(Relaxed) {
             let reason = failure.or(self.opening.last_failure).map_or(
                 "no handshake was completed in time".to_owned(),
-                |kind| match kind.advice() {
-                    Some(advice) => format!("{}: {advice}", kind.name()),
-                    None => kind.name().to_owned(),
+                |kind| match (kind.advice(), self.recorder.other_reason()) {
+                    (Some(advice), _) => format!("{}: {advice}", kind.name()),
+                    // What has no kind of its own has a name, such as "Network is unreachable".
+                    (None, Some(reason)) if kind == Failure::Other => reason,
+                    (None, _) => kind.name().to_owned(),
                 },
             );
             bail!(

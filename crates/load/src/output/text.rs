@@ -172,6 +172,9 @@ fn errors(report: &Report, out: &mut impl Write) -> io::Result<()> {
         let advice = kind.advice().map(|advice| format!(": {advice}")).unwrap_or_default();
         line("error", &format!("{count} {what}{advice}"), out)?;
     }
+    if let Some(reason) = &report.first_other {
+        line("other", &format!("the first: {reason}"), out)?;
+    }
     if let Some(reason) = &report.bad_replies.first_malformed {
         line("malformed", &format!("the first: {reason}"), out)?;
     }
@@ -265,7 +268,10 @@ mod tests {
         report.bad_replies.malformed = 2;
         report.bad_replies.first_malformed = Some("too many header fields".into());
         report.statuses.insert(404, 5);
+        report.errors.insert("other", 1);
+        report.first_other = Some("Network is unreachable (os error 101)".into());
         let text = text(&report);
+        assert!(text.contains("other        the first: Network is unreachable"), "{text}");
         assert!(text.contains("INVALID      the generator was the bottleneck"), "{text}");
         assert!(text.contains("7 no ports: ") && text.contains("--source"), "{text}");
         assert!(text.contains("statuses     404: 5"), "{text}");

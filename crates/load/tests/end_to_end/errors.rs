@@ -149,6 +149,23 @@ fn a_reply_that_was_not_expected_costs_no_connection() {
     assert_eq!(server.seen.connections(), 4);
 }
 
+/// What has no kind of its own is named as the system names it.
+#[test]
+fn another_failure_is_named() {
+    let server = Server::good("x");
+    let mut config = open(&server, 3);
+    // No connection leads to a broadcast address.
+    config.urls = vec![("http://255.255.255.255/".parse().unwrap(), 1.0)];
+    let report = run(&config);
+    assert_eq!(report.errors["other"], 3, "{:?}", report.errors);
+    let reason = report.first_other.unwrap();
+    assert!(reason.contains("os error"), "{reason}");
+    let mut config = closed(&server, 1, 3);
+    config.urls = vec![("http://255.255.255.255/".parse().unwrap(), 1.0)];
+    let error = pollux_load::run(&config, &AtomicBool::new(false)).unwrap_err().to_string();
+    assert!(error.contains("os error"), "{error}");
+}
+
 #[test]
 fn an_unexpected_length() {
     let server = Server::good("hello");
