@@ -259,9 +259,30 @@ impl Config {
                     "--client: only a schedule (--rate) can be shared among clients"
                 );
             }
-            Pace::Open { rate_rps, .. } => crate::schedule::check_rate(rate_rps)?,
+            Pace::Open { rate_rps, .. } => {
+                crate::schedule::check_rate(rate_rps)?;
+                crate::schedule::check_burst(self.burst, self.scheduled())?;
+                if let Length::Requests(requests) = self.length {
+                    // The schedule counts in nanoseconds, which a few requests at a very low rate
+                    // would exceed.
+                    let seconds = self.warmup.as_secs_f64() + requests as f64 / rate_rps;
+                    ensure!(
+                        seconds <= longest.as_secs_f64(),
+                        "--requests {requests}: at --rate {rate_rps} they take more than {days} \
+                         days with the warm-up"
+                    );
+                }
+            }
         }
         Ok(())
+    }
+
+    /// How much the schedule is to hold: with sessions, their starts instead of all requests.
+    pub(crate) fn scheduled(&self) -> Length {
+        match (self.length, self.session) {
+            (Length::Requests(all), Some(session)) => Length::Requests(all / session.requests),
+            (length, _) => length,
+        }
     }
 
     fn check_session(&self, session: Session) -> Result<()> {

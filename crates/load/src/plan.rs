@@ -83,10 +83,7 @@ impl Plan {
                 let (warmup, seed) = (config.warmup, config.seed);
                 // What the schedule draws are the sessions' starts.
                 let requests = config.session.map_or(1, |session| session.requests);
-                let length = match config.length {
-                    Length::Requests(all) => Length::Requests(all / requests),
-                    duration => duration,
-                };
+                let length = config.scheduled();
                 let rate = rate_rps / requests as f64;
                 Some(Schedule::draw_bursts(arrivals, rate, config.burst, warmup, length, seed)?)
             }

@@ -102,15 +102,9 @@ impl Schedule {
         length: Length,
         seed: u64,
     ) -> Result<Self> {
-        ensure!((1..=MAX_BURST).contains(&burst), "--burst {burst}: from 1 to {MAX_BURST}");
+        check_burst(burst, length)?;
         let length = match length {
-            Length::Requests(requests) => {
-                ensure!(
-                    requests % burst == 0,
-                    "--requests {requests}: not a multiple of --burst {burst}"
-                );
-                Length::Requests(requests / burst)
-            }
+            Length::Requests(requests) => Length::Requests(requests / burst),
             duration => duration,
         };
         // For the error: it names the rate of requests, not that of bursts.
@@ -158,6 +152,15 @@ pub(crate) fn check_rate(rate_rps: f64) -> Result<()> {
         rate_rps > 0.0 && rate_rps <= MAX_RATE_RPS,
         "--rate {rate_rps}: wants a number of requests a second above 0, at most 1e9"
     );
+    Ok(())
+}
+
+/// The errors of [`Schedule::draw_bursts`] that concern the bursts.
+pub(crate) fn check_burst(burst: u64, length: Length) -> Result<()> {
+    ensure!((1..=MAX_BURST).contains(&burst), "--burst {burst}: from 1 to {MAX_BURST}");
+    if let Length::Requests(requests) = length {
+        ensure!(requests % burst == 0, "--requests {requests}: not a multiple of --burst {burst}");
+    }
     Ok(())
 }
 
