@@ -397,6 +397,21 @@ fn an_hdr_log_is_written_with_an_interval_a_second() {
     assert_eq!(log.matches("Tag=service,").count(), latency.len());
 }
 
+/// A URL beside `--url-file` names the server that is driven, and no other is.
+#[test]
+fn a_url_file_drives_no_other_server_than_was_named() {
+    let named = Server::good("x");
+    let other = Server::good("x");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), format!("{}\n", other.url("/a"))).unwrap();
+    let url = named.url("/").to_string();
+    let out = load(&[&url, "--url-file", file.path().to_str().unwrap(), "-n", "3"]);
+    let stderr = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("one run drives one server"), "{stderr}");
+    assert_eq!(other.seen.connections(), 0);
+}
+
 #[test]
 fn a_url_file_is_drawn_by_weight() {
     let server = Server::good("hello");

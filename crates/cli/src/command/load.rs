@@ -324,8 +324,17 @@ impl Args {
             if listed.is_empty() {
                 bail!("--url-file {}: no URL in it", path.display());
             }
-            if self.urls.len() == 1 {
+            if let [named] = self.urls.as_slice() {
                 // The URL only names the server whose paths the file lists.
+                let other = listed.iter().find(|(url, _)| url.authority != named.authority);
+                if let Some((other, _)) = other {
+                    bail!(
+                        "--url-file {}: {other}: one run drives one server, and the URL beside the \
+                         file is of {}",
+                        path.display(),
+                        named.authority
+                    );
+                }
                 urls.clear();
             }
             urls.extend(listed);
