@@ -195,7 +195,12 @@ fn what_cannot_be_run_names_its_cause_and_exits_with_1_or_2() {
     for (code, arguments, part) in [
         (2, &["https://127.0.0.1/", "--rate", "1"][..], "https is not supported"),
         (2, &["127.0.0.1:80", "--rate", "1"], "write http://127.0.0.1:80"),
+        (2, &["unix:/run/site.sock", "--rate", "1"], "Unix sockets are not supported"),
         (2, &[free, "--rate", "0"], "--rate"),
+        // At one request in so long a time the second would come after centuries.
+        (2, &[free, "--rate", "1e-300", "-n", "3"], "more than 7 days"),
+        (2, &[free, "--rate", "10", "--burst", "0"], "--burst 0"),
+        (2, &[free, "--rate", "10", "--burst", "3", "-n", "10"], "not a multiple"),
         (2, &[free, "--rate", "1", "--threads", "0"], "--threads"),
         (1, &[free, "--rate", "1", "--source", "192.0.2.1"], "192.0.2.1"),
         (1, &[free, "--rate", "1", "--pin", "100000"], "--pin"),

@@ -32,6 +32,9 @@ impl FromStr for Url {
                  with an http:// URL"
             ),
             Some((scheme, _)) => bail!("{text}: {scheme}:// is not supported, only http://"),
+            None if text.starts_with("unix:") => {
+                bail!("{text}: Unix sockets are not supported, only http:// over TCP")
+            }
             None => bail!("{text:?} is not an absolute URL; write http://{text}"),
         };
         let (authority, path) = match rest.find(['/', '?', '#']) {

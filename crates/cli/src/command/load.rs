@@ -273,7 +273,13 @@ fn statuses(text: &str) -> Result<Statuses, String> {
     };
     text.split(',')
         .map(|part| match part.split_once('-') {
-            Some((first, last)) => Ok(one(first)?..=one(last)?),
+            Some((first, last)) => {
+                let range = one(first)?..=one(last)?;
+                if range.is_empty() {
+                    return Err(format!("{part}: the first status is above the last"));
+                }
+                Ok(range)
+            }
             None => one(part).map(|status| status..=status),
         })
         .collect()
@@ -490,6 +496,7 @@ mod tests {
         assert_eq!(statuses("200,300-302"), Ok(vec![200..=200, 300..=302]));
         assert_eq!(statuses("any"), Ok(vec![0..=999]));
         assert!(statuses("99").is_err() && statuses("200,").is_err() && statuses("x").is_err());
+        assert!(statuses("300-200").is_err(), "no status would be good");
     }
 
     #[test]
