@@ -230,9 +230,6 @@ fn what_could_mean_two_things_is_refused() {
         format!("{chunked}1;\x01\r\nx\r\n0\r\n\r\n"),
         format!("{chunked}10000000000000000\r\nx\r\n0\r\n\r\n"),
         // Trailers.
-        format!("{chunked}0\r\nContent-Length: 5\r\n\r\n"),
-        format!("{chunked}0\r\ntransfer-encoding: chunked\r\n\r\n"),
-        format!("{chunked}0\r\nConnection: close\r\n\r\n"),
         format!("{chunked}0\r\nA: b\r\n c\r\n\r\n"),
         format!("{chunked}0\r\nA\r\n\r\n"),
         format!("{chunked}0\r\nA : b\r\n\r\n"),
@@ -283,6 +280,23 @@ fn white_space_before_a_colon_is_removed() {
         "Content-Length : 1\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
     ] {
         assert!(matches!(whole(&format!("{ok}{both}")), Err(BadReply::Syntax(_))), "{both}");
+    }
+}
+
+/// A length, a coding or an option that comes after the content says nothing about it, nor about what
+/// follows, as it is for requests.
+#[test]
+fn trailers_do_not_frame() {
+    let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+    for (name, value) in [
+        ("Content-Length", "5"),
+        ("transfer-encoding", "chunked"),
+        ("Connection", "close"),
+        ("Trailer", "x"),
+    ] {
+        let said = whole(&format!("{head}2\r\nab\r\n0\r\n{name}: {value}\r\n\r\n")).unwrap();
+        assert_eq!(said.content, b"ab", "{name}");
+        assert_eq!(said.end, Some((vec![pair(name, value)], Next::Request)), "{name}");
     }
 }
 

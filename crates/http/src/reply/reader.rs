@@ -123,7 +123,8 @@ pub enum Event<'b> {
     /// The reply is whole.
     End {
         /// The trailer fields, in order. They are never to be put among the header's fields without
-        /// knowing what they mean (RFC 9110 §6.5.1).
+        /// knowing what they mean (RFC 9110 §6.5.1). Those that would frame a message frame nothing
+        /// here, where it is over, and are not to be passed on.
         trailers: Fields<'b>,
         /// What follows.
         next: Next,
@@ -354,7 +355,6 @@ impl Reader {
             }
         }
         let trailers = Fields::new(decoder.trailers());
-        check_trailers(trailers.clone())?;
         self.is_over = true;
         let event = Event::End { trailers, next: *next };
         Ok(Step { consumed: at, event })
@@ -365,18 +365,6 @@ const TOO_LONG: BadReply = BadReply::Syntax("the content is too long");
 
 fn need_more(consumed: usize) -> Step<'static> {
     Step { consumed, event: Event::NeedMore }
-}
-
-/// Trailer fields come when the framing has long been decided. A sender that means well puts none
-/// there that would change it, so one that does is refused.
-fn check_trailers(mut trailers: Fields<'_>) -> Result<(), BadReply> {
-    const NOT_THERE: [&[u8]; 4] =
-        [b"content-length", b"transfer-encoding", b"connection", b"trailer"];
-    let is_bad = |field: Field<'_>| NOT_THERE.iter().any(|name| field.is(name));
-    if trailers.any(is_bad) {
-        return Err(BadReply::Syntax("a trailer field that would change the framing"));
-    }
-    Ok(())
 }
 
 impl Found {
