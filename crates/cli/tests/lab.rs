@@ -259,6 +259,19 @@ fn what_a_killed_laboratory_had_measured_is_reported() {
     let page = fs::read_to_string(directory.path().join("out/report.html")).unwrap();
     assert!(page.contains("Interrupted."));
     assert!(journal.exists(), "for --resume");
+
+    // The same command again does not write over it, be it whole, killed or archived.
+    let kept = run(&["lab", "archive", "out", "kept"], directory.path());
+    assert!(kept.status.success(), "{}", String::from_utf8_lossy(&kept.stderr));
+    fs::create_dir(directory.path().join("killed")).unwrap();
+    fs::rename(&journal, directory.path().join("killed/runs.jsonl")).unwrap();
+    for out in ["out", "kept", "killed"] {
+        let arguments = ["lab", "run", "small.toml", "--quick", "--blocks", "1", "--out", out];
+        let again = run(&arguments, directory.path());
+        let said = String::from_utf8(again.stderr).unwrap();
+        assert_eq!(again.status.code(), Some(1), "{out}: {said}");
+        assert!(said.contains(&format!("--resume {out}")), "{said}");
+    }
 }
 
 #[test]

@@ -188,7 +188,8 @@ struct RunArgs {
     #[arg(long, value_name = "N", conflicts_with = "resume",
         value_parser = clap::value_parser!(u32).range(1..=BLOCKS_MAX))]
     blocks: Option<u32>,
-    /// Where to write result.json and report.html [default: results/ID-DATE-TIME]
+    /// Where to write result.json and report.html; a folder with an earlier result is refused
+    /// [default: results/ID-DATE-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// What the order of runs, the arrivals and the intervals are drawn from
@@ -387,6 +388,9 @@ fn measure(args: &RunArgs) -> anyhow::Result<ExitCode> {
         Some(directory) => directory.clone(),
         None => run::default_directory(&experiment.id),
     };
+    if let Some(out) = &args.out {
+        refuse_earlier_result(out)?;
+    }
     if args.paper_rates {
         experiment.paper_rates().map_err(|error| UsageError::new(format!("{error:#}")))?;
     }
@@ -459,6 +463,22 @@ fn measure(args: &RunArgs) -> anyhow::Result<ExitCode> {
         (false, false) => ExitCode::from(NOTHING_COUNTS),
         (false, true) => ExitCode::SUCCESS,
     })
+}
+
+/// What was measured before, perhaps for hours, is not written over.
+///
+/// # Errors
+/// Names the directory when there is a result, whole or of a run that was killed, and the ways out.
+fn refuse_earlier_result(out: &Path) -> anyhow::Result<()> {
+    let earlier = [pollux_lab::result::FILE, archive::PACKED, journal::FILE];
+    if let Some(file) = earlier.into_iter().find(|file| out.join(file).exists()) {
+        anyhow::bail!(
+            "--out {0}: {file} of an earlier run is there; name another folder, or go on with that \
+             run by --resume {0}",
+            out.display()
+        );
+    }
+    Ok(())
 }
 
 fn show(outcome: &Outcome, directory: &Path, page: &Path) -> anyhow::Result<()> {
