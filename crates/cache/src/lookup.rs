@@ -29,7 +29,8 @@ pub struct Ask<'a, 'b> {
     /// Who is told when somebody else's fetch is over: a number of the caller's own. Without it the
     /// request never waits.
     pub waiter: Option<u64>,
-    /// It has waited already: it will not be told to wait again.
+    /// It has waited already. It will be told to wait again only for a fetch of its own variant, where
+    /// what it waited for turned out to be another one. Who has waited for both gives no `waiter`.
     pub has_waited: bool,
 }
 
@@ -291,8 +292,12 @@ impl Engine {
             true => self.flights.find(flight, now, self.config.flight_limit),
             false => None,
         };
+        // Who waited in vain goes on at once, except for a variant that nobody had asked for yet: of those
+        // who wait for it one is enough, too, unless the origin fails.
+        let backs_off = || self.notes.backs_off(key.hash, now, self.config.back_off_max);
+        let may_wait = !ask.has_waited || forward == Forward::VaryMiss && !backs_off();
         if let Some(ticket) = other
-            && !ask.has_waited
+            && may_wait
             && let Some(number) = ask.waiter
             && self.flights.wait(ticket, Waiter { worker: ask.worker, number })
         {

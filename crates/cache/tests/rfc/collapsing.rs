@@ -61,6 +61,46 @@ fn those_that_waited_in_vain_go_on_all_at_once() {
     }
 }
 
+/// Nobody knows at first that there are variants. Those who waited for one, and want another, wait for
+/// one of them.
+#[test]
+fn each_variant_is_fetched_once() {
+    let [gzip, br] =
+        ["gzip", "br"].map(|coding| request("GET /", &format!("Accept-Encoding: {coding}\r\n")));
+    let wire = |fields: &str| reply(200, &format!("{FRESH}Vary: Accept-Encoding\r\n{fields}"), "x");
+    let again = |bench: &mut Bench, numbers: std::ops::Range<u64>| {
+        let mut fetches = Vec::new();
+        for number in numbers {
+            match bench.ask(&br, Some(number), true) {
+                Decision::Fetch(fetch) => fetches.push(fetch),
+                Decision::Wait => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        fetches
+    };
+    for outcome in
+        [Some(wire("")), Some(reply(500, "", "")), Some(wire("Cache-Control: private\r\n"))]
+    {
+        let mut bench = Bench::default();
+        let first = asks(&mut bench, &gzip, 1).remove(0);
+        assert_eq!(asks(&mut bench, &br, 100).len(), 0);
+        bench.fetched(&gzip, first, Some(&wire("")));
+        assert_eq!(woken(&mut bench).len(), 100);
+        let mut fetches = again(&mut bench, 0..100);
+        assert_eq!(fetches.len(), 1);
+        assert!(matches!(bench.ask(&br, None, true), Decision::Fetch(_)), "it does not wait");
+        let is_stored = outcome == Some(wire(""));
+        bench.fetched(&br, fetches.remove(0), outcome.as_deref());
+        assert_eq!(woken(&mut bench).len(), 99);
+        match is_stored {
+            true => assert!(matches!(bench.ask(&br, Some(1), true), Decision::Answer(_))),
+            // Now they go on all at once.
+            false => assert_eq!(again(&mut bench, 1..100).len(), 99),
+        }
+    }
+}
+
 /// RFC 9211 §2.6: `collapsed` says that what came for another request was of use to this one.
 #[test]
 fn who_waited_in_vain_was_not_collapsed() {

@@ -204,6 +204,24 @@ fn clients_that_miss_at_once_make_one_request() {
 }
 
 #[test]
+fn clients_that_miss_at_once_make_one_request_for_each_variant() {
+    let origin = Origin::start(|asked| {
+        thread::sleep(Duration::from_millis(200));
+        asked.say(reply("Cache-Control: max-age=60\r\nVary: X\r\n", "x"))
+    });
+    let (fixture, _) = cached(&origin, |config| config.workers = 2);
+    let mut clients: Vec<_> = (0..20).map(|_| fixture.client()).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        client.send(format!("GET /x HTTP/1.1\r\nHost: test\r\nX: {}\r\n\r\n", number % 2));
+    }
+    for client in &mut clients {
+        assert_eq!(client.reply().text(), "x");
+    }
+    assert_eq!(origin.requests(), 2);
+    fixture.stop();
+}
+
+#[test]
 fn who_waits_in_vain_gets_his_own_answer() {
     let origin = Origin::start(|asked| {
         thread::sleep(Duration::from_millis(200));

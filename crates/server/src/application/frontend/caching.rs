@@ -27,6 +27,8 @@ use std::{collections::HashMap, ops::ControlFlow};
 const SITE: &[u8] = b"http://";
 /// Who waits for another one's fetch goes on by himself after so many ticks: 5 s.
 const WAIT_TICKS: u32 = 50;
+/// He waits so often: for a fetch that brings another variant, perhaps, and for one of his own.
+const WAITS_MAX: u8 = 2;
 /// Where there can be no bell, he looks so often whether another worker has told him something.
 const LOOK_TICKS: u32 = 2;
 /// What an exchange is woken with when its waiting is over.
@@ -68,6 +70,8 @@ pub(super) struct Cached {
     pub(super) is_refresh: bool,
     pub(super) asked_at: u64,
     number: u64,
+    /// How often it has waited for another exchange's fetch.
+    waits: u8,
     /// The tick at which the waiting is over in any case.
     wait_until: u32,
     /// Why it was sent on; nothing if there is no cache.
@@ -363,7 +367,9 @@ impl Frontend {
         let has_waited = state.is_ok();
         caching.next = caching.next.wrapping_add(1);
         let number = caching.next;
-        let ask = Ask { request, site: SITE, waiter: Some(number), has_waited };
+        let may_wait = state.as_ref().map_or(true, |state| state.cached.waits < WAITS_MAX);
+        let waiter = may_wait.then_some(number);
+        let ask = Ask { request, site: SITE, waiter, has_waited };
         let decision = caching.handle.lookup(&ask, now);
         caching.deliver(turn.outside);
         match decision {
@@ -395,6 +401,7 @@ impl Frontend {
                 let mut state = state_of(&mut self.spare, state);
                 state.step = Step::Wait;
                 state.cached.number = number;
+                state.cached.waits += 1;
                 state.cached.wait_until = tick.saturating_add(WAIT_TICKS);
                 self.arm(turn, &mut state, ticks);
                 ControlFlow::Continue(state)
