@@ -229,7 +229,15 @@ impl Report {
         };
         let lag = Times::from(&recorder.lag);
         let elapsed_s = elapsed_ns as f64 / 1e9;
-        let verdict = validity::of_run(config, &generator, &lag, &requests, elapsed_s, interrupted);
+        let verdict = validity::of_run(
+            config,
+            &generator,
+            &lag,
+            &requests,
+            &recorder.failures,
+            elapsed_s,
+            interrupted,
+        );
         let with_failures = recorder.latency_with_failures();
         let latency_with_failures_us = Times::from(&with_failures);
         let latency_verdict = validity::of_latency(config, &lag, &latency_with_failures_us);

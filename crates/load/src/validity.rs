@@ -3,9 +3,10 @@
 //! Two questions, for two kinds of figures:
 //!
 //! - `of_run`: was the generator the bottleneck? Then nothing in the report is the server's. It
-//!   never sent a part of the schedule, or its lag was beyond `--max-lag`, or it was busy all the
-//!   time; or, in a closed loop, which has no schedule to be late for, it could have run and had no
-//!   CPU for more than `--max-starved` of the time.
+//!   never sent a part of the schedule, for want of time or of descriptors and ports (of which
+//!   httperf(1) says the same: the server was not offered what the report says), or its lag was beyond
+//!   `--max-lag`, or it was busy all the time; or, in a closed loop, which has no schedule to be late
+//!   for, it could have run and had no CPU for more than `--max-starved` of the time.
 //! - `of_latency`: are the latencies the server's? Latency runs from the scheduled instant, so each
 //!   has the generator's lag in it. What is a small lag depends on what is measured: of a median of
 //!   10 ms one of 1 ms is a tenth, of a median of 200 µs it is all. The rule: neither at the median
@@ -15,6 +16,7 @@
 use crate::{
     config::{Config, Pace},
     generator::Generator,
+    outcome::{Failure, Failures},
     report::{Requests, Times},
 };
 
@@ -41,6 +43,7 @@ pub(crate) fn of_run(
     generator: &Generator,
     lag: &Times,
     requests: &Requests,
+    failures: &Failures,
     elapsed_s: f64,
     interrupted: bool,
 ) -> Option<String> {
@@ -53,6 +56,16 @@ pub(crate) fn of_run(
             "the generator was the bottleneck: it never sent {} of {} requests; {remedy}",
             requests.unsent, requests.scheduled
         ));
+    }
+    for (kind, what) in [(Failure::NoDescriptors, "descriptor"), (Failure::NoPorts, "local port")] {
+        let wanting = failures.of(kind);
+        if wanting > 0 {
+            return Some(format!(
+                "the generator was the bottleneck: it had no {what} for {wanting} of {} requests; {}",
+                requests.scheduled,
+                kind.advice().unwrap_or_default()
+            ));
+        }
     }
     let max_lag_us = config.max_lag.as_nanos() as f64 / 1000.0;
     if lag.p99 > max_lag_us {
@@ -124,6 +137,7 @@ mod tests {
         busy: f64,
         starved: Option<f64>,
         unsent: u64,
+        wanting: Option<Failure>,
         interrupted: bool,
     }
 
@@ -132,6 +146,7 @@ mod tests {
         busy: 0.94,
         starved: Some(0.09),
         unsent: 0,
+        wanting: None,
         interrupted: false,
     };
 
@@ -154,7 +169,9 @@ mod tests {
             unsent: signs.unsent,
             unfinished: 0,
         };
-        of_run(&config(pace), &generator, &lag, &requests, 1.0, signs.interrupted)
+        let mut failures = Failures::default();
+        signs.wanting.into_iter().for_each(|kind| failures.add(kind));
+        of_run(&config(pace), &generator, &lag, &requests, &failures, 1.0, signs.interrupted)
     }
 
     #[test]
@@ -167,6 +184,14 @@ mod tests {
             assert!(busy.contains("busy for 96 %"), "{busy}");
             let unsent = judge(pace, &Signs { unsent: 3, ..GOOD }).unwrap();
             assert!(unsent.contains("never sent 3 of 10"), "{unsent}");
+            for (kind, expected) in [
+                (Failure::NoDescriptors, "no descriptor for 1 of 10 requests; each thread has"),
+                (Failure::NoPorts, "no local port for 1 of 10 requests; each source address"),
+            ] {
+                let short = judge(pace, &Signs { wanting: Some(kind), ..GOOD }).unwrap();
+                assert!(short.contains(expected), "{short}");
+            }
+            assert_eq!(judge(pace, &Signs { wanting: Some(Failure::Timeout), ..GOOD }), None);
             let stopped = Signs { unsent: 3, interrupted: true, ..GOOD };
             assert_eq!(judge(pace, &stopped), None, "an interrupt leaves requests unsent");
         }

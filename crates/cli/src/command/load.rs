@@ -64,11 +64,12 @@ Exit status:
   2  the command line was not understood, contradicts itself, or names a file
      that cannot be read
   3  the generator, not the server, was the bottleneck: it never sent a part of
-     the schedule, the 99th percentile of its lag was above --max-lag, its
-     busiest thread had something to do for more than 95 % of the time
-     (generator.busy_utilization in the JSON document; waiting for an instant
-     that is very near is not counted), or, in a closed loop, it waited for a
-     CPU for more than --max-starved of the time (generator.run_delay_share)
+     the schedule, had no descriptor or local port for some request, the 99th
+     percentile of its lag was above --max-lag, its busiest thread had
+     something to do for more than 95 % of the time (generator.busy_utilization
+     in the JSON document; waiting for an instant that is very near is not
+     counted), or, in a closed loop, it waited for a CPU for more than
+     --max-starved of the time (generator.run_delay_share)
   4  the run was valid, and no request succeeded
   130  a second SIGINT or SIGTERM ended it at once; the first one ends it with
      what was measured until then, and with one of the above";
