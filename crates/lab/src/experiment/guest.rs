@@ -100,6 +100,8 @@ impl Experiment {
         }
         // There is one CPU.
         self.receive_on = ReceiveOn::Sender;
+        // More threads are for more tables of descriptors, which so few requests a second do not need.
+        self.load.remove("threads");
         self.load.entry("arrivals".into()).or_insert_with(|| Value::Word("poisson".into()));
         if let Some(rate) = &mut self.rate
             && !rate.paper_rps.is_empty()
