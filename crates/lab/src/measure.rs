@@ -216,6 +216,21 @@ impl Raw {
         }
     }
 
+    /// Why the server was offered less than the report says, if so: the generator had no descriptor or
+    /// no port for a part of its requests. It calls such a run invalid; it did not always.
+    pub fn shortage(&self) -> Option<String> {
+        let wanting: f64 = ["no_descriptors", "no_ports"]
+            .iter()
+            .filter_map(|kind| number(&self.load, &["errors", kind]))
+            .sum();
+        (wanting > 0.0).then(|| {
+            format!(
+                "the generator was the bottleneck: it had no descriptor or port for {wanting} of its \
+                 requests"
+            )
+        })
+    }
+
     /// Why the generator says that the latencies are not the server's.
     pub fn latency_doubt(&self) -> Option<&str> {
         let valid = self.load.get("latency_valid").and_then(Json::as_bool).unwrap_or(true);

@@ -296,7 +296,8 @@ impl Outcome {
     }
 
     /// Reads `result.json` from `directory`, and judges it anew: by the claims of the built-in experiment
-    /// as this program has it, where that is the one which was run, and from the raw data.
+    /// as this program has it, where that is the one which was run, and from the raw data. A run counts
+    /// no longer that this program would not have counted ([`Raw::shortage`](crate::measure::Raw::shortage)).
     ///
     /// # Errors
     /// When there is none, or it is of another format; the message names the file.
@@ -320,6 +321,11 @@ impl Outcome {
         let mut outcome: Self = read?;
         for run in outcome.runs.iter_mut().filter(|run| !run.raw.load.is_null()) {
             run.metrics = run.raw.metrics();
+            if run.status == Status::Valid
+                && let Some(reason) = run.raw.shortage()
+            {
+                (run.status, run.reason) = (Status::Invalid, Some(reason));
+            }
         }
         outcome.take_todays_claims();
         outcome.conclude();

@@ -169,6 +169,22 @@ fn points_of_figures_follow_the_file() {
     assert_eq!(outcome.cell("epoll", &point).unwrap().valid, 6);
 }
 
+/// Before today's rule such a run counted: what the generator could not send was counted as failed.
+#[test]
+fn a_kept_run_whose_generator_ran_short_does_not_count() {
+    for (kind, counts) in [("timeout", true), ("no_descriptors", false), ("no_ports", false)] {
+        let mut kept = sample();
+        kept.runs[0].raw.load = serde_json::json!({ "valid": true, "errors": { kind: 3 } });
+        let directory = tempfile::tempdir().unwrap();
+        kept.write(directory.path()).unwrap();
+        let read = Outcome::read(directory.path()).unwrap();
+        assert_eq!(read.runs[0].status == Status::Valid, counts, "{kind}");
+        assert_eq!(read.runs[1].status, Status::Valid, "the others count");
+        let reason = read.runs[0].reason.clone().unwrap_or_default();
+        assert_eq!(reason.contains("no descriptor or port for 3"), !counts, "{reason}");
+    }
+}
+
 /// A claim that asked too little is mended in its experiment's file, and what is kept is judged by that.
 #[test]
 fn what_is_kept_is_judged_by_todays_claims() {

@@ -17,6 +17,10 @@ const NO_BUDGET: Budget = Budget {
     saturation_of: SaturationOf::All,
 };
 
+/// Flags of `pollux load` that say with what means it makes the load and how well it has to, not what the load
+/// is: a run in which that was not done does not count.
+const MEANS: &[&str] = &["threads", "max-lag", "max-lag-share", "max-starved"];
+
 impl Experiment {
     /// The form in which `kept` was run.
     pub(crate) fn in_the_form_of(mut self, kept: &Self, in_guest: bool, quick: bool) -> Self {
@@ -39,7 +43,10 @@ impl Experiment {
     }
 
     fn design(&self) -> Self {
+        let mut load = self.load.clone();
+        load.retain(|flag, _| !MEANS.contains(&flag.as_str()));
         Self {
+            load,
             title: String::new(),
             source: String::new(),
             summary: String::new(),
@@ -77,6 +84,8 @@ mod tests {
                 let again = built_in().in_the_form_of(&kept, in_guest, quick);
                 assert!(again.has_the_design_of(&kept), "{id} {in_guest} {quick}");
                 assert_eq!(again.claim, claims, "{id} {in_guest} {quick}");
+                kept.load.insert("threads".into(), Value::Number(9.0));
+                assert!(again.has_the_design_of(&kept), "{id}: the same load by other means");
                 kept.server.insert("accept-limit".into(), Value::Number(3.0));
                 assert!(!again.has_the_design_of(&kept), "{id}");
             }
