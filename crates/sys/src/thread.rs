@@ -1,7 +1,75 @@
-//! What belongs to one thread: its file table, its CPU time. (CPUs and timer slack: rustix.)
+//! What belongs to one thread: its start, its file table, its CPU time. (CPUs and timer slack: rustix.)
 
-use rustix::thread::{UnshareFlags, unshare_unsafe};
-use std::{io, time::Duration};
+use rustix::thread::{UnshareFlags, set_name, unshare_unsafe};
+use std::{
+    ffi::{CStr, c_void},
+    io,
+    mem::{self, MaybeUninit},
+    panic::{self, AssertUnwindSafe},
+    ptr,
+    time::Duration,
+};
+
+/// The size of a detached thread's stack in bytes: that of the standard library's threads. What is not
+/// touched takes no memory.
+const STACK_SIZE: usize = 2 << 20;
+
+/// Starts a thread that nobody waits for. A panic of `main` ends this thread alone. Of `name` 15 octets are
+/// seen (prctl(2), PR_SET_NAME).
+///
+/// Not a thread of the standard library whose handle is dropped. That is detached while it runs, and glibc's
+/// pthread_detach(3) reads the thread's memory once more after it has marked it: where the thread ends in
+/// between, its memory is gone, and the process ends with SIGSEGV (glibc's bug 19951). What is started for
+/// each connection finds that moment. A thread that begins detached has none.
+///
+/// # Errors
+/// Those of pthread_create(3): EAGAIN where there is no memory or a limit is reached. `main` is dropped then.
+pub fn spawn_detached<F>(name: &'static CStr, main: F) -> io::Result<()>
+where
+    F: FnOnce() + Send + 'static,
+{
+    struct Start<F> {
+        name: &'static CStr,
+        main: F,
+    }
+
+    extern "C" fn run<F: FnOnce()>(start: *mut c_void) -> *mut c_void {
+        // SAFETY: it is the box that was given away below, and nobody else has it.
+        let Start { name, main } = *unsafe { Box::from_raw(start.cast::<Start<F>>()) };
+        let _ = set_name(name);
+        // The caller is not Rust. The panic has been told of by now, and what it carries may panic, too.
+        if let Err(carried) = panic::catch_unwind(AssertUnwindSafe(main)) {
+            mem::forget(carried);
+        }
+        ptr::null_mut()
+    }
+
+    let ok = |error| if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) };
+    let mut attributes = MaybeUninit::uninit();
+    // SAFETY: it initializes what it is given.
+    ok(unsafe { libc::pthread_attr_init(attributes.as_mut_ptr()) })?;
+    let attributes = attributes.as_mut_ptr();
+    let start = Box::into_raw(Box::new(Start { name, main }));
+    let mut thread = MaybeUninit::uninit();
+    // SAFETY: the attributes are initialized, and destroyed once, at the end. The new thread takes the box
+    // over, and `F` is Send and 'static. If there is no new thread, nobody has the box but we.
+    let outcome = unsafe {
+        ok(libc::pthread_attr_setdetachstate(attributes, libc::PTHREAD_CREATE_DETACHED))
+            .and_then(|()| ok(libc::pthread_attr_setstacksize(attributes, STACK_SIZE)))
+            .and_then(|()| {
+                let (main, given) = (run::<F>, start.cast());
+                ok(libc::pthread_create(thread.as_mut_ptr(), attributes, main, given))
+            })
+    };
+    // SAFETY: as above.
+    unsafe {
+        libc::pthread_attr_destroy(attributes);
+        if outcome.is_err() {
+            drop(Box::from_raw(start));
+        }
+    }
+    outcome
+}
 
 /// Gives this thread a file table of its own, a copy (unshare(2) with CLONE_FILES).
 /// RLIMIT_NOFILE counts per table, so each such thread has the whole limit to itself.
@@ -28,6 +96,43 @@ pub fn thread_cpu_time() -> Duration {
 mod tests {
     use super::*;
     use std::{fs, path::Path, sync::mpsc, thread};
+
+    #[test]
+    fn a_detached_thread_has_its_name_and_ends_alone() {
+        let (tell, told) = mpsc::channel();
+        spawn_detached(c"detached", move || {
+            tell.send(fs::read_to_string("/proc/thread-self/comm").unwrap()).unwrap();
+            panic!("as it should");
+        })
+        .unwrap();
+        assert_eq!(told.recv().unwrap(), "detached\n");
+        assert!(told.recv().is_err(), "the panic has dropped what the thread had");
+
+        // Thousands, as a server starts them.
+        let (tell, told) = mpsc::channel();
+        for number in 0..2000 {
+            while spawn_detached(c"many", {
+                let tell = tell.clone();
+                move || tell.send(number).unwrap()
+            })
+            .is_err()
+            {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+        drop(tell);
+        assert_eq!(told.iter().sum::<u32>(), 1999 * 1000);
+    }
+
+    #[test]
+    fn a_detached_thread_that_cannot_be_started_is_an_error_and_drops_what_it_was_given() {
+        let (tell, told) = mpsc::channel::<()>();
+        let outcome = pollux_testkit::denied(libc::SYS_clone3, libc::EAGAIN, || {
+            spawn_detached(c"none", move || drop(tell))
+        });
+        assert_eq!(outcome.unwrap_err().raw_os_error(), Some(libc::EAGAIN));
+        assert!(told.recv().is_err());
+    }
 
     #[test]
     fn cpu_time_grows_with_work_and_not_with_sleep() {

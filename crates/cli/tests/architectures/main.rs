@@ -9,6 +9,7 @@ mod limits;
 mod pools;
 mod processes;
 mod service;
+mod threads;
 mod tree;
 
 use pollux_testkit::serve::{Serve, describe};

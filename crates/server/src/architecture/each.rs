@@ -7,11 +7,11 @@ use crate::{
     log::LogSource,
     worker::{WorkerInfo, pin},
 };
+use pollux_sys::spawn_detached;
 use std::{
     io,
     os::fd::OwnedFd,
     sync::{Arc, Condvar, Mutex, PoisonError, mpsc::Sender},
-    thread,
 };
 
 /// Accepts, and starts a thread for each connection, until a stop has been asked for and all threads
@@ -77,7 +77,7 @@ fn start(
 ) -> io::Result<()> {
     let (plan, parcel, count) = (plan.clone(), parcel.clone(), running.clone());
     running.add();
-    let started = thread::Builder::new().name("connection".into()).spawn(move || {
+    let started = spawn_detached(c"connection", move || {
         let _end = End { board: plan.board.clone(), index, running: count };
         let parcel = parcel.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some((socket, seat)) = parcel else { return };
@@ -94,7 +94,7 @@ fn start(
     if started.is_err() {
         running.remove();
     }
-    started.map(drop)
+    started
 }
 
 /// A thread's end, also when it panics.

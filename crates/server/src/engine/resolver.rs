@@ -2,7 +2,7 @@
 //! servers of names are silent, which may be half a minute and more.
 
 use crate::outside::Question;
-use pollux_sys as sys;
+use pollux_sys::{self as sys, spawn_detached};
 use std::{
     collections::VecDeque,
     io,
@@ -12,7 +12,6 @@ use std::{
         Arc, Mutex, PoisonError,
         mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel},
     },
-    thread,
 };
 
 /// What a name was resolved to, or why it was not.
@@ -140,7 +139,7 @@ pub(super) fn known(question: &Question) -> Option<Answer> {
 
 fn start(questions_max: usize) -> io::Result<Jobs> {
     let (jobs, to_do) = sync_channel(questions_max);
-    thread::Builder::new().name("resolver".into()).spawn(move || resolve_all(&to_do))?;
+    spawn_detached(c"resolver", move || resolve_all(&to_do))?;
     Ok(jobs)
 }
 

@@ -7,6 +7,7 @@ use super::{
 use crate::listener::{self, SocketFile};
 use anyhow::Context;
 use pollux_cache::Store;
+use pollux_sys::spawn_detached;
 use rustix::fs::Mode;
 use socket2::{Domain, Socket, Type};
 use std::{
@@ -100,7 +101,7 @@ fn accept(listener: &Socket, store: &Store) {
             continue;
         }
         let count = clients.clone();
-        let thread = thread::Builder::new().name("operator-client".into()).spawn(move || {
+        let thread = spawn_detached(c"operator-client", move || {
             let _ = serve(&stream, &store);
             clients.fetch_sub(1, SeqCst);
         });

@@ -10,6 +10,7 @@ use pollux_guestbook::{
     Request, StoreError,
     file::{File, Keeper},
 };
+use pollux_sys::spawn_detached;
 use std::{
     collections::HashMap,
     io::Write,
@@ -120,7 +121,7 @@ impl Open {
     /// thread to wait in, it is waited for here after all.
     fn retire(self) {
         let keeper = self.keeper;
-        let _ = std::thread::Builder::new().spawn(move || drop(keeper));
+        let _ = spawn_detached(c"guestbook-end", move || drop(keeper));
     }
 }
 
