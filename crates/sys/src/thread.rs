@@ -19,7 +19,7 @@ const STACK_SIZE: usize = 2 << 20;
 ///
 /// Not a thread of the standard library whose handle is dropped. That is detached while it runs, and glibc's
 /// pthread_detach(3) reads the thread's memory once more after it has marked it: where the thread ends in
-/// between, its memory is gone, and the process ends with SIGSEGV (glibc's bug 19951). What is started for
+/// between, its memory is gone, and the process ends with SIGSEGV (seen with glibc 2.36). What is started for
 /// each connection finds that moment. A thread that begins detached has none.
 ///
 /// # Errors
