@@ -13,7 +13,7 @@
  */
 #define TURNS 2
 /* Of a guest whose host has no time for it, a call may see fewer. */
-#define CALLS 10
+#define CALLS 50
 
 /* The same file under many numbers. */
 static struct pollfd *duplicates(int fd)
