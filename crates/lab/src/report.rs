@@ -13,7 +13,7 @@ use crate::{
     claims::{Bound, Verdict},
     experiment::{Figure, Value},
     plan::{self, Dimension, Point},
-    result::{Outcome, Status},
+    result::{Outcome, Run, Status},
 };
 use anyhow::Context as _;
 use std::{
@@ -101,7 +101,9 @@ pub fn in_words(outcome: &Outcome) -> String {
 /// how many did not count.
 pub fn noise(outcome: &Outcome) -> Option<String> {
     let made = outcome.runs.len();
-    let lost = outcome.runs.iter().filter(|run| run.status == Status::Invalid).count();
+    // A generator that ran out of descriptors or ports would do so on a quiet machine, too.
+    let was_disturbed = |run: &&Run| run.status == Status::Invalid && run.raw.shortage().is_none();
+    let lost = outcome.runs.iter().filter(was_disturbed).count();
     (made > 0 && lost * 10 >= made).then(|| {
         format!(
             "This machine was not quiet: {lost} of {made} runs do not count, for the generator was kept \

@@ -185,6 +185,23 @@ fn a_kept_run_whose_generator_ran_short_does_not_count() {
     }
 }
 
+/// A generator without descriptors lacks them on a quiet machine, too: its report is not about the machine.
+#[test]
+fn a_machine_is_not_quiet_where_the_generator_was_kept_from_its_work() {
+    for (errors, is_noise) in
+        [(serde_json::json!({}), true), (serde_json::json!({ "no_ports": 3 }), false)]
+    {
+        let mut outcome = sample();
+        assert_eq!(report::noise(&outcome), None);
+        for run in &mut outcome.runs {
+            run.status = Status::Invalid;
+            run.raw.load = serde_json::json!({ "valid": false, "errors": errors });
+        }
+        let said = report::noise(&outcome);
+        assert_eq!(said.is_some_and(|said| said.contains("This machine was not quiet")), is_noise);
+    }
+}
+
 /// A claim that asked too little is mended in its experiment's file, and what is kept is judged by that.
 #[test]
 fn what_is_kept_is_judged_by_todays_claims() {
