@@ -495,6 +495,16 @@ mod tests {
         let saw = |verdict| counts(&[published(1, false, Verdict::Seen), quick(verdict)]);
         let seen = Some("2.00 was seen in full-1".to_owned());
         assert_eq!(saw(Verdict::DoesNotHold), ("quick-6".into(), Verdict::DoesNotHold, seen));
+        // A figure that was only seen is of a file, too, and the table names it.
+        let text =
+            markdown(&[published(1, false, Verdict::Seen), quick(Verdict::DoesNotHold)]).unwrap();
+        let names_both = |line: &str| {
+            line.contains("full-1/result.json") && line.contains("quick-6/result.json")
+        };
+        assert!(
+            text.lines().any(|line| line.starts_with("<!-- figures: ") && names_both(line)),
+            "{text}"
+        );
         assert_eq!(saw(Verdict::Holds), ("quick-6".into(), Verdict::Holds, None));
         assert_eq!(counts(&[published(1, false, Verdict::Seen)]).1, Verdict::Seen);
     }
