@@ -94,10 +94,10 @@ impl Worker<'_> {
             watches_write: false,
         };
         connection.decoder.begin(self.plan.is_head);
+        // Taken before the send: the server may have answered by the time at which it returns.
+        let sending_ns = self.plan.now_ns();
         // What is sent before the descriptor is in the interest set causes no event for having
         // become writable.
-        // Before the send: the server may have answered by the time at which it returns.
-        let sending_ns = self.plan.now_ns();
         let sent = match request {
             Some(_) => connection.send(self.plan),
             None => Ok(Sent::Nothing),

@@ -171,8 +171,8 @@ fn windows_of_the_deterministic_guest_outlast_the_clients_patience() {
     assert_eq!(settles, [None, Some(1.2), Some(1.2), None]);
 }
 
-/// In overload on the host a table of 20,000 descriptors was the ceiling: up to half of the requests of some
-/// windows never reached the server.
+/// In overload on the host one table of 20,000 descriptors was the ceiling: requests of some windows never
+/// reached the server.
 #[test]
 fn overload_has_tables_of_descriptors_enough_and_the_one_cpu_of_a_guest_one_thread() {
     for id in ["gammo-fig1-2", "gammo-fig3-4", "gammo-fig7", "gammo-specweb99", "provos-hybrid"] {

@@ -101,11 +101,11 @@ fn accept(listener: &Socket, store: &Store) {
             continue;
         }
         let count = clients.clone();
-        let thread = spawn_detached(c"operator-client", move || {
+        let started = spawn_detached(c"operator-client", move || {
             let _ = serve(&stream, &store);
             clients.fetch_sub(1, SeqCst);
         });
-        if thread.is_err() {
+        if started.is_err() {
             count.fetch_sub(1, SeqCst);
         }
     }
