@@ -5,7 +5,7 @@ use super::{
 };
 use pollux_event::registry;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, iter};
 
 /// What is different in the guest of `pollux vm`, whose CPU is emulated: a generator there cannot
 /// keep to milliseconds, and the time is enough for few variants. What is not named stays as it is.
@@ -136,7 +136,7 @@ impl Experiment {
     }
 
     /// The quick form there: of many rates the first, the middle and the last, and those beyond the
-    /// paper's.
+    /// paper's; no middle where these are many.
     #[must_use]
     pub fn with_fewer_rates(mut self) -> Self {
         if let Some(rate) = &mut self.rate {
@@ -144,7 +144,8 @@ impl Experiment {
             let beyond = rate.rps.split_off(of_paper);
             if of_paper > 3 {
                 let last = of_paper - 1;
-                rate.rps = vec![rate.rps[0], rate.rps[last / 2], rate.rps[last]];
+                let middle = (beyond.len() < 3).then(|| rate.rps[last / 2]);
+                rate.rps = iter::once(rate.rps[0]).chain(middle).chain([rate.rps[last]]).collect();
             }
             rate.rps.extend(beyond);
         }
