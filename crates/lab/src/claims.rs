@@ -2,9 +2,9 @@
 //!
 //! A claim compares two sides of the experiment inside each block (`sides`) and holds what the blocks
 //! say (`crate::statistics`) against a threshold (`decide`). What does not decide it: fewer blocks
-//! than [`crate::statistics::MIN_BLOCKS`], an interval that lies across the threshold, a reply rate
-//! where all that was offered was answered, a cost where the server had no idle CPU (`limit`), an
-//! arm that is not there, and too many blocks that lost one (`sides`).
+//! than [`crate::statistics::MIN_BLOCKS`], an interval that lies across the threshold, a best reply
+//! rate that may be better between two of the rates that were offered, a cost where the server had no
+//! idle CPU (`limit`), an arm that is not there, and too many blocks that lost one (`sides`).
 
 mod decide;
 mod limit;
@@ -18,9 +18,10 @@ pub use outlook::Outlook;
 use crate::{
     experiment::{Claim, ReceiveOn, Threshold},
     result::{Look, Outcome, Status},
-    statistics::{ERROR, Estimate, Interval, MIN_BLOCKS, holm, sequential},
+    statistics::{ERROR, Estimate, Interval, MIN_BLOCKS, Sample, holm, sequential},
 };
 use decide::Evidence;
+use limit::Limits;
 use serde::{Deserialize, Serialize};
 use sides::Sides;
 use std::{collections::BTreeMap, fmt};
@@ -370,38 +371,45 @@ fn judge_sides(
         let (verdict, why) = why_missing(outcome, claim, variant, sides);
         return closed(part, verdict, Some(why));
     };
-    part.estimate = Some(sample.estimate());
+    let estimate = sample.estimate();
+    part.estimate = Some(estimate);
     if let Some(reason) = not_its_own_network(outcome, claim) {
         return closed(part, Verdict::NotApplicable, Some(reason));
     }
-    let outlook = part
-        .estimate
-        .as_ref()
-        .and_then(|estimate| Outlook::of(&sample, estimate, claim.compare, claim.holds, tested));
+    let limits = limit::of(outcome, sides);
+    // Then more blocks would change nothing.
+    let is_limited = limits.leave_open(claim.holds, estimate.value);
+    let outlook = (!is_limited)
+        .then(|| Outlook::of(&sample, &estimate, claim.compare, claim.holds, &limits, tested))
+        .flatten();
+    let because_limited = || is_limited.then(|| limits.note(|_| false)).flatten();
     let Some(level) = plan.level else {
         part.verdict = Verdict::Seen;
         part.outlook = outlook;
+        part.note = because_limited();
         return part;
     };
     if sample.blocks() < MIN_BLOCKS {
         let made = outcome.blocks();
         part.verdict = Verdict::Seen;
         part.outlook = outlook;
-        part.note = Some(format!("only {} of {made} blocks have both sides", sample.blocks()));
+        let few = format!("only {} of {made} blocks have both sides", sample.blocks());
+        part.note = Some(because_limited().map_or(few.clone(), |limit| few + "; " + &limit));
         return part;
     }
     part.deciding = sample.interval(level);
-    let limits = limit::of(outcome, sides);
     part.bound = limits.bound().or((sample.endless() > 0).then_some(Bound::AtLeast));
     let here = sides.sample_here();
-    let against = here.as_ref().map(|here| Evidence::of(here, claim.holds));
-    let mut evidence = Evidence::of(&sample, claim.holds).against(against).of_several(tested);
-    let unlimited = evidence;
-    limits.apply(claim.holds, &mut evidence);
+    let evidence_by = |limits: &Limits| {
+        let of = |sample: &Sample| Evidence::of(sample, claim.holds, limits);
+        of(&sample).against(here.as_ref().map(of)).of_several(tested)
+    };
+    let decides = |limits: &Limits| evidence_by(limits).verdict(level).is_decided();
+    let mut evidence = evidence_by(&limits);
     let mut notes = Vec::new();
-    if unlimited.verdict(level).is_decided() && !evidence.verdict(level).is_decided() {
-        notes.extend(limits.note(claim.holds, unlimited, level));
-        part.is_final = true;
+    if !decides(&limits) && (is_limited || decides(&Limits::default())) {
+        notes.extend(limits.note(decides));
+        part.is_final = is_limited;
     }
     if sample.endless() > 0 {
         notes.push(format!(

@@ -7,7 +7,7 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-use super::Verdict;
+use super::{Verdict, limit::Limits};
 
 /// A figure that is no more than a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,23 +55,31 @@ impl Evidence {
         Self { fails_above: share(self.fails_above), fails_below: share(self.fails_below), ..self }
     }
 
-    pub(super) fn of(sample: &Sample, threshold: Threshold) -> Self {
-        Self::by(threshold, |limit| sample.tail_above(limit), |limit| sample.tail_below(limit))
+    /// Of figures that may be larger than what was read, as `limits` says.
+    pub(super) fn of(sample: &Sample, threshold: Threshold, limits: &Limits) -> Self {
+        let above = |limit| sample.tail_above(limit);
+        Self::by(threshold, limits, above, |limit| sample.tail_below(limit))
     }
 
     /// What so many blocks like those of the sample will say, in four cases of five.
-    pub(super) fn foreseen(sample: &Sample, threshold: Threshold, blocks: usize) -> Self {
+    pub(super) fn foreseen(
+        sample: &Sample,
+        threshold: Threshold,
+        limits: &Limits,
+        blocks: usize,
+    ) -> Self {
         let above = |limit| sample.foreseen_tail_above(limit, blocks);
-        Self::by(threshold, above, |limit| sample.foreseen_tail_below(limit, blocks))
+        Self::by(threshold, limits, above, |limit| sample.foreseen_tail_below(limit, blocks))
     }
 
     fn by(
         threshold: Threshold,
+        limits: &Limits,
         tail_above: impl Fn(f64) -> f64,
         tail_below: impl Fn(f64) -> f64,
     ) -> Self {
-        let above = |limit| (2.0 * tail_above(limit)).min(1.0);
-        let below = |limit| (2.0 * tail_below(limit)).min(1.0);
+        let above = |limit| (2.0 * limits.above(limit, &tail_above)).min(1.0);
+        let below = |limit| (2.0 * limits.below(limit, &tail_below)).min(1.0);
         match threshold {
             Threshold::Above(limit) => {
                 Self { holds: above(limit), fails_below: below(limit), fails_above: 1.0 }

@@ -1,17 +1,19 @@
 //! Whether a figure says what the server does, or where it was kept.
 //!
 //! A server that answered all it was offered may have been able to answer more: its reply rate says how
-//! much was asked. A server without idle CPU costs all of its CPU, divided by what it answers: a
+//! much was asked. Of several rates the best is then a step of the ladder that the experiment climbed, the
+//! same for every server whose limit lies between it and the next one. A server without idle CPU costs all of its CPU, divided by what it answers: a
 //! mechanism that looks for work for as long as it may costs at most that, so that its cost per request
 //! is no less than what was measured, at any rate that it can still answer.
 
 use super::{
     Bound,
-    decide::Evidence,
     sides::{Arm, Sides},
 };
 use crate::{
-    experiment::{Experiment, Threshold, Value},
+    experiment::{Experiment, RATE, Threshold, Value},
+    plan::Point,
+    report::format::number,
     result::{Outcome, Run},
     statistics::{Compare, median},
 };
@@ -20,6 +22,8 @@ use crate::{
 const THROUGHPUT: &str = "throughput_rps";
 /// Who answers this share of what was offered has answered all of it.
 const ALL: f64 = 0.98;
+/// Rates so near to each other are one: each block draws its own.
+const SAME: f64 = 1.02;
 /// The generator's flag for requests that come at once.
 const BURST: &str = "burst";
 
@@ -30,29 +34,30 @@ pub(crate) const BUSY: &str = "server_cpu_busy_share";
 /// From here on a server has no idle CPU: what is left is the start and the end of a window.
 pub(crate) const SATURATED: f64 = 0.9;
 
+/// How many times larger the true figure of a side may be than what was read.
+#[derive(Clone, Debug)]
+struct Headroom {
+    factor: f64,
+    reason: String,
+}
+
 /// What keeps a claim's sides from being read as they stand.
 #[derive(Debug, Default)]
 pub(super) struct Limits {
-    /// That a larger side a is possible, with the reason.
-    a_larger: Option<String>,
-    /// That a larger side b is possible.
-    b_larger: Option<String>,
+    a_larger: Option<Headroom>,
+    b_larger: Option<Headroom>,
     cost: bool,
 }
 
 /// Looks for them.
 pub(super) fn of(outcome: &Outcome, sides: &Sides<'_>) -> Limits {
-    let limited = |arm: &Arm<'_>| {
-        let name = arm.variant;
-        match arm.metric {
-            THROUGHPUT if arm.side.minus.is_none() && answered_all(outcome, arm) => {
-                Some(format!("{name} answered all that it was offered, so its limit is not known"))
-            }
-            COST if is_saturated(arm.read_runs(outcome)) => {
-                Some(format!("{name} had no idle CPU there, so that its cost is a bound"))
-            }
-            _ => None,
-        }
+    let limited = |arm: &Arm<'_>| match arm.metric {
+        THROUGHPUT if arm.side.minus.is_none() => unasked(outcome, arm),
+        COST if is_saturated(arm.read_runs(outcome)) => Some(Headroom {
+            factor: f64::INFINITY,
+            reason: format!("{} had no idle CPU there, so that its cost is a bound", arm.variant),
+        }),
+        _ => None,
     };
     // A reply rate by itself, or a difference of two, is judged as it stands only as a ratio is not.
     let is_ratio = sides.claim.compare == Compare::Ratio;
@@ -74,66 +79,137 @@ impl Limits {
         }
     }
 
-    /// Takes away what the figures cannot say: that the comparison lies *below* something, when side a
-    /// may be larger, and that it lies *above*, when side b may be.
-    pub(super) fn apply(&self, threshold: Threshold, evidence: &mut Evidence) {
-        let holds_by_above = matches!(threshold, Threshold::Above(_) | Threshold::Within(_));
-        let holds_by_below = matches!(threshold, Threshold::Below(_) | Threshold::Within(_));
-        if self.a_larger.is_some() {
-            evidence.fails_below = 1.0;
-            if holds_by_below {
-                evidence.holds = 1.0;
-            }
-        }
-        if self.b_larger.is_some() {
-            evidence.fails_above = 1.0;
-            if holds_by_above {
-                evidence.holds = 1.0;
-            }
-        }
+    /// Whether both sides are what was read.
+    pub(super) fn are_none(&self) -> bool {
+        self.a_larger.is_none() && self.b_larger.is_none()
     }
 
-    /// In words, what by itself keeps `evidence` from deciding.
-    pub(super) fn note(
-        &self,
-        threshold: Threshold,
-        evidence: Evidence,
-        level: f64,
-    ) -> Option<String> {
+    /// How surely the truth lies above `limit`, however much larger side b is: `tail_above` says it of what
+    /// was read.
+    pub(super) fn above(&self, limit: f64, tail_above: impl Fn(f64) -> f64) -> f64 {
+        self.b_larger
+            .as_ref()
+            .map_or_else(|| tail_above(limit), |b| b.tail(limit * b.factor, &tail_above))
+    }
+
+    /// How surely it lies below `limit`, however much larger side a is.
+    pub(super) fn below(&self, limit: f64, tail_below: impl Fn(f64) -> f64) -> f64 {
+        self.a_larger
+            .as_ref()
+            .map_or_else(|| tail_below(limit), |a| a.tail(limit / a.factor, &tail_below))
+    }
+
+    /// Whether a figure that were known exactly would be open.
+    pub(super) fn leave_open(&self, threshold: Threshold, read: f64) -> bool {
+        let end = |side: &Option<Headroom>, endless: f64, of: fn(f64, f64) -> f64| match side {
+            None => read,
+            Some(side) if side.factor.is_finite() => of(read, side.factor),
+            Some(_) => endless,
+        };
+        let least = end(&self.b_larger, f64::NEG_INFINITY, |read, factor| read / factor);
+        let most = end(&self.a_larger, f64::INFINITY, |read, factor| read * factor);
+        let is_surely_out = match threshold {
+            Threshold::Above(limit) => most <= limit,
+            Threshold::Below(limit) => least >= limit,
+            Threshold::Within([low, high]) => most < low || least > high,
+        };
+        let is_surely_in = threshold.has(least) && threshold.has(most);
+        !is_surely_out && !is_surely_in
+    }
+
+    /// In words, what by itself keeps a claim from being decided, as `decides` says.
+    pub(super) fn note(&self, decides: impl Fn(&Self) -> bool) -> Option<String> {
         let of_a = Self { a_larger: self.a_larger.clone(), ..Self::default() };
         let of_b = Self { b_larger: self.b_larger.clone(), ..Self::default() };
-        let keeps = |limits: &Self| {
-            let mut left = evidence;
-            limits.apply(threshold, &mut left);
-            !left.verdict(level).is_decided()
-        };
-        let reasons: Vec<String> = [of_a, of_b]
+        let mut reasons: Vec<String> = [of_a, of_b]
             .into_iter()
-            .filter(keeps)
-            .filter_map(|limits| limits.a_larger.or(limits.b_larger))
+            .filter(|limits| !decides(limits))
+            .filter_map(|limits| Some(limits.a_larger.or(limits.b_larger)?.reason))
             .collect();
+        // One variant at two points has one reason.
+        reasons.dedup();
         (!reasons.is_empty()).then(|| reasons.join("; "))
     }
 }
 
-/// Whether the side answered what it was offered at its highest rate, in half of its runs at least: one in
-/// which it did not may have been disturbed.
-fn answered_all(outcome: &Outcome, arm: &Arm<'_>) -> bool {
-    let offered = |run: &Run| run.metric("offered_rps").or_else(|| run.offered_rps());
-    // The rate that was meant: what was drawn differs a little from block to block.
-    let meant = |run: &Run| run.offered_rps().or_else(|| offered(run)).unwrap_or(0.0);
-    let highest = arm.runs(outcome).map(meant).fold(0.0, f64::max);
-    let answered: Vec<bool> = arm
+impl Headroom {
+    fn tail(&self, limit: f64, tail: impl Fn(f64) -> f64) -> f64 {
+        if self.factor.is_finite() { tail(limit) } else { 1.0 }
+    }
+}
+
+/// How much more the side may be able to answer than was read.
+fn unasked(outcome: &Outcome, arm: &Arm<'_>) -> Option<Headroom> {
+    if !arm.side.over.iter().any(|axis| axis == RATE) {
+        let highest = rates(outcome, arm).max_by(f64::total_cmp)?;
+        return (answered(outcome, arm, highest)? >= ALL).then(|| endless(arm));
+    }
+    let found = arm.read_points(outcome).into_iter().filter_map(|point| above(outcome, arm, point));
+    found.max_by(|a, b| a.factor.total_cmp(&b.factor))
+}
+
+fn endless(arm: &Arm<'_>) -> Headroom {
+    let reason =
+        format!("{} answered all that it was offered, so its limit is not known", arm.variant);
+    Headroom { factor: f64::INFINITY, reason }
+}
+
+/// The same of the best of several rates, read at `point`. Nobody answers more than is asked for, and who did
+/// not answer the whole of a rate has its limit below that: the best lies between what was read and the
+/// lowest such rate.
+fn above(outcome: &Outcome, arm: &Arm<'_>, point: &Point) -> Option<Headroom> {
+    let name = arm.variant;
+    let here = arm.runs(outcome).filter(|run| run.cell.point == *point).map(meant);
+    let best = here.max_by(f64::total_cmp)?;
+    let share = answered(outcome, arm, best)?;
+    // Who answered more than a rate elsewhere was disturbed where it did not answer all of it.
+    let read = share.min(1.0) * best;
+    let too_high = rates(outcome, arm)
+        .filter(|&rate| rate >= read)
+        .filter(|&rate| answered(outcome, arm, rate).is_some_and(|share| share < ALL))
+        .min_by(f64::total_cmp);
+    let Some(too_high) = too_high else { return Some(endless(arm)) };
+    let reason = if share < ALL {
+        format!(
+            "{name} was best at {} a second, of which it answered {} %: of less it may have answered more",
+            number(best),
+            number(100.0 * share)
+        )
+    } else {
+        format!(
+            "{name} answered all of its best rate, {} a second, and less of {}: its limit lies between",
+            number(best),
+            number(too_high)
+        )
+    };
+    Some(Headroom { factor: too_high / read, reason })
+}
+
+/// The rate that was meant: what was drawn differs a little from block to block.
+fn meant(run: &Run) -> f64 {
+    run.offered_rps().or_else(|| run.metric("offered_rps")).unwrap_or(0.0)
+}
+
+fn rates<'o>(outcome: &'o Outcome, arm: &'o Arm<'_>) -> impl Iterator<Item = f64> {
+    arm.runs(outcome).map(meant)
+}
+
+/// Which share of a rate the side answered, in half of its runs at least: one in which it answered less may
+/// have been disturbed.
+fn answered(outcome: &Outcome, arm: &Arm<'_>, rate: f64) -> Option<f64> {
+    let mut shares: Vec<f64> = arm
         .runs(outcome)
-        .filter(|run| meant(run) >= 0.95 * highest)
+        .filter(|run| (rate / SAME..=rate * SAME).contains(&meant(run)))
         .filter_map(|run| {
+            let offered = run.metric("offered_rps").or_else(|| run.offered_rps())?;
             // The last burst of a window may be answered after its end.
             let replied = run.metric(THROUGHPUT)? + burst(outcome, run) / run.window_s;
-            Some(replied >= ALL * offered(run)?)
+            Some(replied / offered)
         })
         .collect();
-    let all = answered.iter().filter(|&&all| all).count();
-    !answered.is_empty() && 2 * all >= answered.len()
+    shares.sort_by(f64::total_cmp);
+    // The better of the two in the middle.
+    shares.get(shares.len() / 2).copied()
 }
 
 /// How many requests came at once, where they came in bursts.

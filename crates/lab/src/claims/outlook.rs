@@ -1,6 +1,6 @@
 //! What it would take to decide a claim that is open.
 
-use super::{Verdict, decide::Evidence};
+use super::{Verdict, decide::Evidence, limit::Limits};
 use crate::{
     experiment::{Threshold, Value},
     report::format,
@@ -41,9 +41,11 @@ impl Outlook {
         estimate: &Estimate,
         compare: Compare,
         threshold: Threshold,
+        limits: &Limits,
         tested: usize,
     ) -> Option<Self> {
-        if let Some(percent) = equal_within_percent(estimate, compare, threshold) {
+        let equal = equal_within_percent(estimate, compare, threshold);
+        if let Some(percent) = equal.filter(|_| limits.are_none()) {
             return Some(Self::EqualWithinPercent(percent));
         }
         if sample.endless() > 0 {
@@ -56,7 +58,7 @@ impl Outlook {
             return Some(Self::OnThreshold);
         }
         let decides = |blocks: usize| {
-            let evidence = Evidence::foreseen(sample, threshold, blocks).of_several(tested);
+            let evidence = Evidence::foreseen(sample, threshold, limits, blocks).of_several(tested);
             evidence.verdict(ERROR).is_decided()
         };
         let least = MIN_BLOCKS.max(sample.blocks() + 1);
@@ -140,7 +142,8 @@ mod tests {
     }
 
     fn outlook(sample: &Sample, threshold: Threshold) -> Outlook {
-        Outlook::of(sample, &sample.estimate(), Compare::Ratio, threshold, 1).unwrap()
+        let none = Limits::default();
+        Outlook::of(sample, &sample.estimate(), Compare::Ratio, threshold, &none, 1).unwrap()
     }
 
     const ABOVE: Threshold = Threshold::Above(1.0);

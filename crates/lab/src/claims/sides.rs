@@ -251,6 +251,11 @@ impl Arm<'_> {
         self.chosen_without(outcome, half(outcome.blocks(), block))
     }
 
+    /// The points at which it is read: one, or one for each half of the blocks.
+    pub(super) fn read_points(&self, outcome: &Outcome) -> Vec<&Point> {
+        (0..2).filter_map(|half| self.chosen_without(outcome, half)).collect()
+    }
+
     /// The best point by the blocks that do not belong to `left_out`; by all, where there is one block.
     fn chosen_without(&self, outcome: &Outcome, left_out: usize) -> Option<&Point> {
         if let [only] = self.points.as_slice() {

@@ -10,8 +10,17 @@ fn made_for(experiment: &Experiment, claim: &Claim, quick: bool, a: f64) -> Outc
     if !experiment.phase.is_empty() {
         dimensions.push(crate::plan::phase_dimension(&experiment.phase));
     } else if experiment.rate.is_some() {
-        // Far above what the data say, bursts included: none of it is a ceiling.
-        dimensions.push(crate::plan::rate_dimension(&[1e4, 2e4, 3e4]));
+        // The best of several rates is known where the next is near. Else rates are far above what the data
+        // say, bursts included: none of it is a ceiling.
+        let is_best = [Some(&claim.a), claim.b.as_ref()]
+            .into_iter()
+            .flatten()
+            .any(|side| side.over.iter().any(|axis| axis == crate::experiment::RATE));
+        // Two that are nearer than a hundredth or two count as one.
+        let of_a = if (a - 1.0).abs() < 0.02 { 2.0 } else { a };
+        let near = [1.03, 1.03 * of_a, 10.0];
+        let rates = if is_best { &near } else { &[1e4, 2e4, 3e4] };
+        dimensions.push(crate::plan::rate_dimension(rates));
     }
     let names: Vec<String> = if experiment.variant.is_empty() {
         pollux_event::registry::ALL.iter().map(|entry| entry.name.into()).collect()
