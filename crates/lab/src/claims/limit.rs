@@ -171,9 +171,8 @@ fn above(outcome: &Outcome, arm: &Arm<'_>, point: &Point) -> Option<Headroom> {
     let Some(too_high) = too_high else { return Some(endless(arm)) };
     let reason = if share < ALL {
         format!(
-            "{name} was best at {} a second, of which it answered {} %: of less it may have answered more",
-            number(best),
-            number(100.0 * share)
+            "{name} was best at {} a second, of which it did not answer all: of less it may have answered more",
+            number(best)
         )
     } else {
         format!(
