@@ -6,6 +6,7 @@ use guest::{pollux, success_of};
 use std::{
     fs,
     io::Read,
+    os::unix::fs::PermissionsExt,
     path::Path,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -101,5 +102,48 @@ fn mistakes_are_told_before_anything_is_fetched() {
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(text.contains(words), "{arguments:?}: {text}");
         assert!(!nowhere.exists(), "{arguments:?} made a cache");
+    }
+}
+
+/// A kernel that dies by itself, as one does now and then where two emulated processors have a busy host, is
+/// started once more, and no more than once; what a module may have done is never tried again.
+#[test]
+fn a_kernel_that_died_alone_is_started_once_more() {
+    if !guests_run() {
+        return;
+    }
+    let real = pollux_sys::find_program("qemu-system-x86_64").unwrap();
+    for (deaths, modules, started, status) in
+        [(1, "", 2, 0), (2, "", 2, 125), (1, " devpoll(O+)", 1, 125)]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let script = format!(
+            "#!/bin/sh\necho started >>'{log}'\nif [ \"$(wc -l <'{log}')\" -le {deaths} ]; then\n\
+             echo '[    1.731547] Oops: int3: 0000 [#1] PREEMPT SMP NOPTI'\n\
+             echo '[    1.739167] Modules linked in:{modules}'\n\
+             echo '[    1.739731] Kernel panic - not syncing: Fatal exception in interrupt'\n\
+             exit 0\nfi\nexec '{real}' \"$@\"\n",
+            log = log.display(),
+            real = real.display()
+        );
+        let program = folder.path().join("qemu-system-x86_64");
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+        let console = folder.path().join("console");
+        let done = pollux(&["--module", "none", "--console"])
+            .arg(&console)
+            .args(["--", "echo", "it ran"])
+            .env("PATH", path)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(status), "{said}");
+        assert_eq!(fs::read_to_string(&log).unwrap().lines().count(), started, "{said}");
+        assert_eq!(said.contains("started once more"), started == 2, "{said}");
+        assert_eq!(done.stdout == b"it ran\n", status == 0);
+        let console = fs::read_to_string(&console).unwrap();
+        assert_eq!(console.matches("Oops").count(), deaths, "the log has every start");
     }
 }

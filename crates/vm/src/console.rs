@@ -16,6 +16,8 @@ pub(crate) struct Console {
     lines: VecDeque<String>,
     complaints: Vec<String>,
     complaint_count: usize,
+    /// Whether the kernel, when it first complained, had no module.
+    had_none: Option<bool>,
     /// The line with which the guest's init ends the console.
     marker: String,
     marker_seen: bool,
@@ -58,6 +60,10 @@ impl Console {
                 self.complaints.push(line.clone());
             }
         }
+        if let Some(modules) = message(&line).strip_prefix("Modules linked in:") {
+            let had_none = modules.trim().is_empty();
+            self.had_none = self.had_none.or(Some(had_none).filter(|_| self.complaint_count > 0));
+        }
         if self.lines.len() == LINES_MAX {
             self.lines.pop_front();
         }
@@ -76,6 +82,11 @@ impl Console {
 
     pub(crate) fn complaint_count(&self) -> usize {
         self.complaint_count
+    }
+
+    /// Whether the kernel died, by an error of its own, before it had loaded a module.
+    pub(crate) fn died_without_modules(&self) -> bool {
+        self.had_none == Some(true)
     }
 
     /// The last `count` lines; with complaints, from a little before the first one on.
@@ -235,6 +246,25 @@ mod tests {
         ] {
             assert!(is_complaint(line), "missed: {line}");
         }
+    }
+
+    #[test]
+    fn a_kernel_that_dies_alone_is_told_from_one_that_a_module_may_have_killed() {
+        let oops = "[    1.731547] Oops: int3: 0000 [#1] PREEMPT SMP NOPTI\n";
+        let died_alone = |lines: &str| {
+            let mut console = Console::new("END");
+            console.push(lines.as_bytes());
+            console.died_without_modules()
+        };
+        assert!(died_alone(&format!("{oops}[    1.739167] Modules linked in:\n")));
+        assert!(died_alone(&format!("{oops}[    1.739167][    C1] Modules linked in: \n")));
+        // Not the first one: what came later may be of the first.
+        let loaded = "[    1.739167] Modules linked in: devpoll(O+) 9p\n";
+        assert!(!died_alone(&format!("{oops}{loaded}[    1.8] Modules linked in:\n")));
+        assert!(!died_alone(&format!("{oops}{loaded}")));
+        assert!(
+            !died_alone(oops) && !died_alone("[    1.7] Modules linked in:\n") && !died_alone("")
+        );
     }
 
     #[test]

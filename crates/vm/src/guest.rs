@@ -121,6 +121,15 @@ impl Outbox<'_> {
     }
 }
 
+impl Report {
+    /// Whether the kernel died before anything was run in the guest, or loaded into it.
+    pub(crate) fn is_stillborn(&self) -> bool {
+        self.boot.is_none()
+            && matches!(self.end, End::Failed(_))
+            && self.console.died_without_modules()
+    }
+}
+
 /// Boots the machine and follows it to its end.
 ///
 /// # Errors

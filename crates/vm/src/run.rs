@@ -189,16 +189,29 @@ pub fn run(options: &Options, streams: &Streams) -> anyhow::Result<Outcome> {
         as_root: rustix::process::geteuid().is_root(),
         kernel_arguments: kernel.arguments,
     };
-    let mut command = Command::new(program);
-    command.args(machine.arguments());
-    tracing::debug!(?command, "starting QEMU");
     let log = match &options.console_log {
         Some(path) => {
             Some(File::create(path).with_context(|| format!("console log {}", path.display()))?)
         }
         None => None,
     };
-    let report = guest::run(&supervisor, command, &marker, options.timeout, streams, log)?;
+    let boot = |log| {
+        let mut command = Command::new(&program);
+        command.args(machine.arguments());
+        tracing::debug!(?command, "starting QEMU");
+        guest::run(&supervisor, command, &marker, options.timeout, streams, log)
+    };
+    let again = log.as_ref().map(File::try_clone).transpose().context("console log")?;
+    let mut report = boot(log)?;
+    // Two emulated processors, and a host without time for them: where the one changes the kernel's text, the
+    // other may run into a breakpoint that is gone. Nothing of the caller's has run by then.
+    if report.is_stillborn() && options.deterministic.is_none() {
+        let why = report.console.complaints().first().map_or("no reason given", String::as_str);
+        tracing::warn!(
+            "the guest's kernel died before it ran anything ({why}); it is started once more"
+        );
+        report = boot(again)?;
+    }
     Ok(judge(&report, options.timeout, &kernel.release))
 }
 
