@@ -141,7 +141,7 @@ impl Headroom {
 /// How much more the side may be able to answer than was read.
 fn unasked(outcome: &Outcome, arm: &Arm<'_>) -> Option<Headroom> {
     if !arm.side.over.iter().any(|axis| axis == RATE) {
-        let highest = rates(outcome, arm).max_by(f64::total_cmp)?;
+        let highest = *rates(outcome, arm).last()?;
         return (answered(outcome, arm, highest)? >= ALL).then(|| endless(arm));
     }
     let found = arm.read_points(outcome).into_iter().filter_map(|point| above(outcome, arm, point));
@@ -165,9 +165,9 @@ fn above(outcome: &Outcome, arm: &Arm<'_>, point: &Point) -> Option<Headroom> {
     // Who answered more than a rate elsewhere was disturbed where it did not answer all of it.
     let read = share.min(1.0) * best;
     let too_high = rates(outcome, arm)
+        .into_iter()
         .filter(|&rate| rate >= read)
-        .filter(|&rate| answered(outcome, arm, rate).is_some_and(|share| share < ALL))
-        .min_by(f64::total_cmp);
+        .find(|&rate| answered(outcome, arm, rate).is_some_and(|share| share < ALL));
     let Some(too_high) = too_high else { return Some(endless(arm)) };
     let reason = if share < ALL {
         format!(
@@ -189,8 +189,12 @@ fn meant(run: &Run) -> f64 {
     run.offered_rps().or_else(|| run.metric("offered_rps")).unwrap_or(0.0)
 }
 
-fn rates<'o>(outcome: &'o Outcome, arm: &'o Arm<'_>) -> impl Iterator<Item = f64> {
-    arm.runs(outcome).map(meant)
+/// The rates that were offered to it, the lowest first.
+fn rates(outcome: &Outcome, arm: &Arm<'_>) -> Vec<f64> {
+    let mut rates: Vec<f64> = arm.runs(outcome).map(meant).collect();
+    rates.sort_by(f64::total_cmp);
+    rates.dedup();
+    rates
 }
 
 /// Which share of a rate the side answered, in half of its runs at least: one in which it answered less may

@@ -2,6 +2,7 @@
 
 mod built_in;
 mod errors;
+mod ladder;
 
 use super::*;
 use crate::{
@@ -150,63 +151,6 @@ fn a_server_that_was_never_driven_to_its_limit_decides_nothing() {
     assert_eq!(verdict(above, 0.9, 0.9), Verdict::Holds);
     assert_eq!(verdict(below, 1.0, 1.0), Verdict::Undecided);
     assert_eq!(verdict(below, 0.9, 1.0), Verdict::Holds);
-}
-
-/// The best of several rates was read where all was answered, and the next rate was far: two servers whose
-/// limits lie anywhere between the two had the same best, the rate that was asked for.
-#[test]
-fn a_step_between_two_rates_is_not_the_limit_of_a_server() {
-    let sides = "a = { at = { idle = \"max\" }, over = [\"rate\"], take = \"max\" }\n\
-        b = { variant = \"two\", at = { idle = \"max\" }, over = [\"rate\"], take = \"max\" }";
-    // Beyond its limit a server answers three quarters of that.
-    let judged = |holds: &str, rates: &[f64], one: f64, two: f64| {
-        let claim = format!("compare = \"ratio\"\neach = [\"one\"]\nholds = {holds}\n{sides}");
-        let mut outcome = outcome(&claim, |_, _, rate, _| Some(rate));
-        outcome.dimensions[1].values = rates.iter().map(|&rate| Value::Number(rate)).collect();
-        let lowest = |run: &Run| run.cell.point["rate"] == Value::Number(10.0);
-        let runs: Vec<Run> = outcome.runs.drain(..).filter(lowest).collect();
-        for (run, &rate) in runs.iter().flat_map(|run| rates.iter().map(move |rate| (run, rate))) {
-            let mut run = run.clone();
-            let limit = if run.cell.variant == "one" { one } else { two };
-            let replies = if rate <= limit { rate } else { 0.75 * limit };
-            run.metrics.insert("throughput_rps".into(), replies);
-            run.cell.point.insert("rate".into(), Value::Number(rate));
-            outcome.runs.push(run);
-        }
-        outcome.conclude();
-        outcome.claims.remove(0)
-    };
-    let (equal, above, below) = ("{ within = [0.9, 1.1] }", "{ above = 1.0 }", "{ below = 0.9 }");
-    for holds in [equal, above, below, "{ above = 0.9 }"] {
-        for (one, two) in [(10.0, 10.0), (10.0, 12.9), (12.9, 10.0)] {
-            let claim = judged(holds, &[10.0, 13.0], one, two);
-            assert_eq!(claim.value, Some(1.0), "a step");
-            assert_eq!(claim.verdict, Verdict::Undecided, "{holds} {one} {two}");
-            let part = &claim.parts[0];
-            let note = part.note.as_ref().unwrap();
-            assert!(note.contains("answered all of its best rate, 10.0 a second"), "{note}");
-            assert!(note.contains("less of 13.0"), "{note}");
-            assert_eq!(part.outlook, None, "more blocks would not tell");
-        }
-        // Nor where both were best in an overload that had cost them something already.
-        for rates in [&[20.0][..], &[20.0, 30.0]] {
-            let claim = judged(holds, rates, 12.0, 12.0);
-            assert_eq!(claim.value, Some(1.0), "{rates:?}");
-            assert_eq!(claim.verdict, Verdict::Undecided, "{holds} {rates:?}");
-            let note = claim.parts[0].note.as_ref().unwrap();
-            assert!(note.contains("of less it may have answered more"), "{note}");
-        }
-    }
-    // A finer ladder decides what its steps are fine enough for, though not all.
-    let fine = [10.0, 10.5];
-    assert_eq!(judged(equal, &fine, 10.0, 10.4).verdict, Verdict::Holds);
-    assert_eq!(judged(below, &fine, 10.0, 10.4).verdict, Verdict::DoesNotHold);
-    assert_eq!(judged("{ above = 0.9 }", &fine, 10.0, 10.4).verdict, Verdict::Holds);
-    assert_eq!(judged(above, &fine, 10.0, 10.4).verdict, Verdict::Undecided);
-    // A coarse one is enough for limits that are far from each other.
-    assert_eq!(judged(below, &[5.0, 6.0, 10.0, 13.0], 5.0, 10.0).verdict, Verdict::Holds);
-    assert_eq!(judged(above, &[5.0, 6.0, 10.0, 13.0], 10.0, 5.0).verdict, Verdict::Holds);
-    assert_eq!(judged(above, &[5.0, 6.0, 10.0, 13.0], 5.0, 10.0).verdict, Verdict::DoesNotHold);
 }
 
 /// Both answered all: who could have answered more, and thereby changed the verdict, is named.

@@ -1,0 +1,121 @@
+//! The best of several rates, which lies between two of them.
+
+use super::*;
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+
+/// The best reply rates of both variants.
+const BESTS: &str = "a = { at = { idle = \"max\" }, over = [\"rate\"], take = \"max\" }\n\
+    b = { variant = \"two\", at = { idle = \"max\" }, over = [\"rate\"], take = \"max\" }";
+
+/// What becomes of a claim about two servers of which each answers so much of each of these rates.
+fn climbed(claim: &str, rates: &[f64], answered: impl Fn(&str, f64) -> f64) -> ClaimOutcome {
+    let mut outcome = outcome(claim, |_, _, rate, _| Some(rate));
+    outcome.dimensions[1].values = rates.iter().map(|&rate| Value::Number(rate)).collect();
+    let lowest = |run: &Run| run.cell.point["rate"] == Value::Number(10.0);
+    let runs: Vec<Run> = outcome.runs.drain(..).filter(lowest).collect();
+    for (run, &rate) in runs.iter().flat_map(|run| rates.iter().map(move |rate| (run, rate))) {
+        let mut run = run.clone();
+        run.metrics.insert("throughput_rps".into(), answered(&run.cell.variant, rate));
+        run.cell.point.insert("rate".into(), Value::Number(rate));
+        outcome.runs.push(run);
+    }
+    outcome.conclude();
+    outcome.claims.remove(0)
+}
+
+/// The best of several rates was read where all was answered, and the next rate was far: two servers whose
+/// limits lie anywhere between the two had the same best, the rate that was asked for.
+#[test]
+fn a_step_between_two_rates_is_not_the_limit_of_a_server() {
+    let judged = |holds: &str, rates: &[f64], one: f64, two: f64| {
+        let claim = format!("compare = \"ratio\"\neach = [\"one\"]\nholds = {holds}\n{BESTS}");
+        climbed(&claim, rates, |variant, rate| {
+            let limit = if variant == "one" { one } else { two };
+            if rate <= limit { rate } else { 0.75 * limit }
+        })
+    };
+    let (equal, above, below) = ("{ within = [0.9, 1.1] }", "{ above = 1.0 }", "{ below = 0.9 }");
+    for holds in [equal, above, below, "{ above = 0.9 }"] {
+        for (one, two) in [(10.0, 10.0), (10.0, 12.9), (12.9, 10.0)] {
+            let claim = judged(holds, &[10.0, 13.0], one, two);
+            assert_eq!(claim.value, Some(1.0), "a step");
+            assert_eq!(claim.verdict, Verdict::Undecided, "{holds} {one} {two}");
+            let part = &claim.parts[0];
+            let note = part.note.as_ref().unwrap();
+            assert!(note.contains("answered all of its best rate, 10.0 a second"), "{note}");
+            assert!(note.contains("less of 13.0"), "{note}");
+            assert_eq!(part.outlook, None, "more blocks would not tell");
+        }
+        // Nor where both were best in an overload that had cost them something already.
+        for rates in [&[20.0][..], &[20.0, 30.0]] {
+            let claim = judged(holds, rates, 12.0, 12.0);
+            assert_eq!(claim.value, Some(1.0), "{rates:?}");
+            assert_eq!(claim.verdict, Verdict::Undecided, "{holds} {rates:?}");
+            let note = claim.parts[0].note.as_ref().unwrap();
+            assert!(note.contains("of less it may have answered more"), "{note}");
+        }
+    }
+    // A finer ladder decides what its steps are fine enough for, though not all.
+    let fine = [10.0, 10.5];
+    assert_eq!(judged(equal, &fine, 10.0, 10.4).verdict, Verdict::Holds);
+    assert_eq!(judged(below, &fine, 10.0, 10.4).verdict, Verdict::DoesNotHold);
+    assert_eq!(judged("{ above = 0.9 }", &fine, 10.0, 10.4).verdict, Verdict::Holds);
+    assert_eq!(judged(above, &fine, 10.0, 10.4).verdict, Verdict::Undecided);
+    // A coarse one is enough for limits that are far from each other.
+    assert_eq!(judged(below, &[5.0, 6.0, 10.0, 13.0], 5.0, 10.0).verdict, Verdict::Holds);
+    assert_eq!(judged(above, &[5.0, 6.0, 10.0, 13.0], 10.0, 5.0).verdict, Verdict::Holds);
+    assert_eq!(judged(above, &[5.0, 6.0, 10.0, 13.0], 5.0, 10.0).verdict, Verdict::DoesNotHold);
+}
+
+/// Whatever the rates and the limits, and whatever overload costs: no verdict contradicts the truth, and a
+/// ladder that is fine enough gives one.
+#[test]
+fn no_ladder_of_rates_decides_against_the_limits() {
+    let mut random = StdRng::seed_from_u64(1);
+    let (mut decided, mut fine) = (0, 0);
+    for case in 0..80 {
+        let is_fine = case % 4 == 0;
+        let step: f64 = random.random_range(1.03..if is_fine { 1.06 } else { 1.4 });
+        let begin: f64 = random.random_range(if is_fine { 35.0..40.0 } else { 10.0..80.0 });
+        let rungs = random.random_range(1..10);
+        let rates: Vec<f64> = std::iter::successors(Some(begin), |rate| Some(rate * step))
+            .enumerate()
+            .take_while(|&(rung, rate)| if is_fine { rate < 90.0 } else { rung < rungs })
+            .map(|(_, rate)| rate)
+            .collect();
+        let limits = [random.random_range(40.0..80.0), random.random_range(40.0..80.0)];
+        let losses = [random.random_range(0.0..2.0), random.random_range(0.0..2.0)];
+        let truth: f64 = limits[0] / limits[1];
+        let threshold = truth * random.random_range(0.8..1.25);
+        for (holds, is_true) in [
+            (format!("{{ above = {threshold} }}"), truth > threshold),
+            (format!("{{ below = {threshold} }}"), truth < threshold),
+            (format!("{{ within = [{}, {}] }}", threshold * 0.9, threshold * 1.1), {
+                (0.9 * threshold..=1.1 * threshold).contains(&truth)
+            }),
+        ] {
+            let claim = format!("compare = \"ratio\"\neach = [\"one\"]\nholds = {holds}\n{BESTS}");
+            let claim = climbed(&claim, &rates, |variant, rate| {
+                let of = usize::from(variant == "two");
+                if rate <= limits[of] {
+                    rate
+                } else {
+                    limits[of] * (limits[of] / rate).powf(losses[of])
+                }
+            });
+            let wrong = if is_true { Verdict::DoesNotHold } else { Verdict::Holds };
+            assert_ne!(claim.verdict, wrong, "{holds} {rates:?} {limits:?} {losses:?}: {claim:?}");
+            decided += u32::from(claim.verdict.is_decided());
+            let is_far = |end: f64| !(0.93..=1.07).contains(&(truth / end));
+            let ends = [threshold, 0.9 * threshold, 1.1 * threshold];
+            if is_fine && ends.into_iter().all(is_far) {
+                fine += 1;
+                assert!(
+                    claim.verdict.is_decided(),
+                    "{holds} {rates:?} {limits:?} {losses:?}: {claim:?}"
+                );
+            }
+        }
+    }
+    assert!(decided > 50 && fine > 10, "{decided} were decided, {fine} fine enough to be");
+}
