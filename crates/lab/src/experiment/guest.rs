@@ -136,7 +136,7 @@ impl Experiment {
     }
 
     /// The quick form there: of many rates the first, the middle and the last, and those beyond the
-    /// paper's; no middle where these are many.
+    /// paper's; no middle where there are any of these.
     #[must_use]
     pub fn with_fewer_rates(mut self) -> Self {
         if let Some(rate) = &mut self.rate {
@@ -144,7 +144,7 @@ impl Experiment {
             let beyond = rate.rps.split_off(of_paper);
             if of_paper > 3 {
                 let last = of_paper - 1;
-                let middle = (beyond.len() < 3).then(|| rate.rps[last / 2]);
+                let middle = beyond.is_empty().then(|| rate.rps[last / 2]);
                 rate.rps = iter::once(rate.rps[0]).chain(middle).chain([rate.rps[last]]).collect();
             }
             rate.rps.extend(beyond);
