@@ -1,10 +1,12 @@
 //! Whether a figure says what the server does, or where it was kept.
 //!
 //! A server that answered all it was offered may have been able to answer more: its reply rate says how
-//! much was asked. Of several rates the best is then a step of the ladder that the experiment climbed, the
-//! same for every server whose limit lies between it and the next one. A server without idle CPU costs all of its CPU, divided by what it answers: a
-//! mechanism that looks for work for as long as it may costs at most that, so that its cost per request
-//! is no less than what was measured, at any rate that it can still answer.
+//! much was asked. Of several rates the best is then a step of the ladder that the experiment climbed,
+//! the same for every server whose limit lies between it and the next one.
+//!
+//! A server without idle CPU costs all of its CPU, divided by what it answers: a mechanism that looks
+//! for work for as long as it may costs at most that, so that its cost per request is no less than what
+//! was measured, at any rate that it can still answer.
 
 use super::{
     Bound,
@@ -22,7 +24,7 @@ use crate::{
 const THROUGHPUT: &str = "throughput_rps";
 /// Who answers this share of what was offered has answered all of it.
 const ALL: f64 = 0.98;
-/// Rates so near to each other are one: each block draws its own.
+/// Rates so near to each other are one.
 const SAME: f64 = 1.02;
 /// The generator's flag for requests that come at once.
 const BURST: &str = "burst";
@@ -141,8 +143,7 @@ impl Headroom {
 /// How much more the side may be able to answer than was read.
 fn unasked(outcome: &Outcome, arm: &Arm<'_>) -> Option<Headroom> {
     if !arm.side.over.iter().any(|axis| axis == RATE) {
-        let highest = *rates(outcome, arm).last()?;
-        return (answered(outcome, arm, highest)? >= ALL).then(|| endless(arm));
+        return (answered(outcome, arm, |_| true)? >= ALL).then(|| endless(arm));
     }
     let found = arm.read_points(outcome).into_iter().filter_map(|point| above(outcome, arm, point));
     found.max_by(|a, b| a.factor.total_cmp(&b.factor))
@@ -161,13 +162,14 @@ fn above(outcome: &Outcome, arm: &Arm<'_>, point: &Point) -> Option<Headroom> {
     let name = arm.variant;
     let here = arm.runs(outcome).filter(|run| run.cell.point == *point).map(meant);
     let best = here.max_by(f64::total_cmp)?;
-    let share = answered(outcome, arm, best)?;
+    let share_of = |rate: f64| answered(outcome, arm, |run| is_at(rate, run));
+    let share = share_of(best)?;
     // Who answered more than a rate elsewhere was disturbed where it did not answer all of it.
     let read = share.min(1.0) * best;
     let too_high = rates(outcome, arm)
         .into_iter()
         .filter(|&rate| rate >= read)
-        .find(|&rate| answered(outcome, arm, rate).is_some_and(|share| share < ALL));
+        .find(|&rate| share_of(rate).is_some_and(|share| share < ALL));
     let Some(too_high) = too_high else { return Some(endless(arm)) };
     let reason = if share < ALL {
         format!(
@@ -184,9 +186,13 @@ fn above(outcome: &Outcome, arm: &Arm<'_>, point: &Point) -> Option<Headroom> {
     Some(Headroom { factor: too_high / read, reason })
 }
 
-/// The rate that was meant: what was drawn differs a little from block to block.
+/// The rate that was meant: what was offered differs a little from block to block.
 fn meant(run: &Run) -> f64 {
     run.offered_rps().or_else(|| run.metric("offered_rps")).unwrap_or(0.0)
+}
+
+fn is_at(rate: f64, run: &Run) -> bool {
+    (rate / SAME..=rate * SAME).contains(&meant(run))
 }
 
 /// The rates that were offered to it, the lowest first.
@@ -197,12 +203,12 @@ fn rates(outcome: &Outcome, arm: &Arm<'_>) -> Vec<f64> {
     rates
 }
 
-/// Which share of a rate the side answered, in half of its runs at least: one in which it answered less may
-/// have been disturbed.
-fn answered(outcome: &Outcome, arm: &Arm<'_>, rate: f64) -> Option<f64> {
+/// Which share of what it was offered the side answered, in half of these runs at least: one in which it
+/// answered less may have been disturbed.
+fn answered(outcome: &Outcome, arm: &Arm<'_>, these: impl Fn(&Run) -> bool) -> Option<f64> {
     let mut shares: Vec<f64> = arm
         .runs(outcome)
-        .filter(|run| (rate / SAME..=rate * SAME).contains(&meant(run)))
+        .filter(|run| these(run))
         .filter_map(|run| {
             let offered = run.metric("offered_rps").or_else(|| run.offered_rps())?;
             // The last burst of a window may be answered after its end.
