@@ -145,7 +145,8 @@ fn unasked(outcome: &Outcome, arm: &Arm<'_>) -> Option<Headroom> {
     if !arm.side.over.iter().any(|axis| axis == RATE) {
         return (answered(outcome, arm, |_| true)? >= ALL).then(|| endless(arm));
     }
-    let found = arm.read_points(outcome).into_iter().filter_map(|point| above(outcome, arm, point));
+    let found =
+        arm.read_points(outcome).into_iter().filter_map(|point| unasked_at(outcome, arm, point));
     found.max_by(|a, b| a.factor.total_cmp(&b.factor))
 }
 
@@ -158,13 +159,13 @@ fn endless(arm: &Arm<'_>) -> Headroom {
 /// The same of the best of several rates, read at `point`. Nobody answers more than is asked for, and who did
 /// not answer the whole of a rate has its limit below that: the best lies between what was read and the
 /// lowest such rate.
-fn above(outcome: &Outcome, arm: &Arm<'_>, point: &Point) -> Option<Headroom> {
+fn unasked_at(outcome: &Outcome, arm: &Arm<'_>, point: &Point) -> Option<Headroom> {
     let name = arm.variant;
     let here = arm.runs(outcome).filter(|run| run.cell.point == *point).map(meant);
     let best = here.max_by(f64::total_cmp)?;
     let share_of = |rate: f64| answered(outcome, arm, |run| is_at(rate, run));
     let share = share_of(best)?;
-    // Who answered more than a rate elsewhere was disturbed where it did not answer all of it.
+    // At a rate below what it answers elsewhere it was disturbed: that says nothing of its limit.
     let read = share.min(1.0) * best;
     let too_high = rates(outcome, arm)
         .into_iter()

@@ -2,20 +2,21 @@
 
 use super::*;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
+use std::cell::RefCell;
 
 /// The best reply rates of both variants.
 const BESTS: &str = "a = { at = { idle = \"max\" }, over = [\"rate\"], take = \"max\" }\n\
     b = { variant = \"two\", at = { idle = \"max\" }, over = [\"rate\"], take = \"max\" }";
 
 /// What becomes of a claim about two servers of which each answers so much of each of these rates.
-fn climbed(claim: &str, rates: &[f64], answered: impl Fn(&str, f64) -> f64) -> ClaimOutcome {
+fn climbed(claim: &str, rates: &[f64], answered: impl Fn(&str, f64, u32) -> f64) -> ClaimOutcome {
     let mut outcome = outcome(claim, |_, _, rate, _| Some(rate));
     outcome.dimensions[1].values = rates.iter().map(|&rate| Value::Number(rate)).collect();
     let lowest = |run: &Run| run.cell.point["rate"] == Value::Number(10.0);
     let runs: Vec<Run> = outcome.runs.drain(..).filter(lowest).collect();
     for (run, &rate) in runs.iter().flat_map(|run| rates.iter().map(move |rate| (run, rate))) {
         let mut run = run.clone();
-        run.metrics.insert("throughput_rps".into(), answered(&run.cell.variant, rate));
+        run.metrics.insert("throughput_rps".into(), answered(&run.cell.variant, rate, run.block));
         run.cell.point.insert("rate".into(), Value::Number(rate));
         outcome.runs.push(run);
     }
@@ -29,7 +30,7 @@ fn climbed(claim: &str, rates: &[f64], answered: impl Fn(&str, f64) -> f64) -> C
 fn a_step_between_two_rates_is_not_the_limit_of_a_server() {
     let judged = |holds: &str, rates: &[f64], one: f64, two: f64| {
         let claim = format!("compare = \"ratio\"\neach = [\"one\"]\nholds = {holds}\n{BESTS}");
-        climbed(&claim, rates, |variant, rate| {
+        climbed(&claim, rates, |variant, rate, _| {
             let limit = if variant == "one" { one } else { two };
             if rate <= limit { rate } else { 0.75 * limit }
         })
@@ -95,7 +96,7 @@ fn no_ladder_of_rates_decides_against_the_limits() {
             }),
         ] {
             let claim = format!("compare = \"ratio\"\neach = [\"one\"]\nholds = {holds}\n{BESTS}");
-            let claim = climbed(&claim, &rates, |variant, rate| {
+            let claim = climbed(&claim, &rates, |variant, rate, _| {
                 let of = usize::from(variant == "two");
                 if rate <= limits[of] {
                     rate
@@ -118,4 +119,34 @@ fn no_ladder_of_rates_decides_against_the_limits() {
         }
     }
     assert!(decided > 50 && fine > 10, "{decided} were decided, {fine} fine enough to be");
+}
+
+/// Nor does noise: of claims that ask for more, or for less, than exactly what is so, few are decided, and
+/// those that ask for something far from it are.
+#[test]
+fn noise_seldom_decides_what_is_on_the_threshold() {
+    let (mut on_it, mut far) = (0, 0);
+    for case in 0..60 {
+        let random = RefCell::new(StdRng::seed_from_u64(case));
+        let draw = |from: f64, to: f64| random.borrow_mut().random_range(from..to);
+        let step = draw(1.03, 1.3);
+        let rates: Vec<f64> =
+            std::iter::successors(Some(draw(35.0, 40.0)), |rate| Some(rate * step))
+                .take_while(|&rate| rate < 90.0)
+                .collect();
+        let limits = [draw(40.0, 80.0), draw(40.0, 80.0)];
+        let truth = limits[0] / limits[1];
+        let decided = |holds: String| {
+            let claim = format!("compare = \"ratio\"\neach = [\"one\"]\nholds = {holds}\n{BESTS}");
+            let claim = climbed(&claim, &rates, |variant, rate, _| {
+                let limit = limits[usize::from(variant == "two")] * draw(0.95, 1.05);
+                if rate <= limit { rate } else { limit * limit / rate }
+            });
+            u32::from(claim.verdict.is_decided())
+        };
+        on_it += decided(format!("{{ above = {truth} }}"));
+        far += decided(format!("{{ above = {} }}", 0.6 * truth));
+    }
+    assert!(on_it <= 6, "{on_it} of 60 were decided");
+    assert!(far >= 50, "{far} of 60 were decided");
 }
