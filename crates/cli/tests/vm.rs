@@ -105,8 +105,8 @@ fn mistakes_are_told_before_anything_is_fetched() {
     }
 }
 
-/// A kernel that dies by itself, as one does now and then where two emulated processors have a busy host, is
-/// started once more, and no more than once; what a module may have done is never tried again.
+/// A kernel that dies by itself, as one did on a busy host, is started once more, and no more than once; what
+/// a module may have done is never tried again.
 #[test]
 fn a_kernel_that_died_alone_is_started_once_more() {
     if !guests_run() {
