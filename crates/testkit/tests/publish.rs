@@ -12,14 +12,16 @@ use std::{
 const TABLE: &str =
     "<!-- lab runs: written by scripts/publish -->\nold\n<!-- end of lab runs -->\n";
 
-/// Runs it where one run is kept; its exit code, what it says, and the table of runs.
+/// Runs it where one run is kept, of an experiment that was given as a file; its exit code, what it says on
+/// both its outputs, and the table of runs.
 fn publish_docs(program: &str) -> (Option<i32>, String, String) {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("docs/runs/2026-01-01-idle");
     fs::create_dir_all(&run).unwrap();
     let table = folder.path().join("docs/runs/README.md");
     fs::write(&table, TABLE).unwrap();
-    let result = r#"{"format": "pollux-lab-result 1", "environment": {"command": "pollux lab run idle"}, "runs": []}"#;
+    let result = r#"{"format": "pollux-lab-result 1", "runs": [], "experiment": {"id": "idle"},
+        "environment": {"command": "pollux lab run /tmp/changed.toml --quick"}}"#;
     let file = File::create(run.join("result.json.gz")).unwrap();
     GzEncoder::new(file, Compression::fast()).write_all(result.as_bytes()).unwrap();
     let pollux = folder.path().join("pollux");
@@ -29,7 +31,8 @@ fn publish_docs(program: &str) -> (Option<i32>, String, String) {
     let mut command = Command::new("python3");
     command.arg(script.canonicalize().unwrap()).arg("docs");
     let output = command.env("POLLUX", &pollux).current_dir(&folder).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
     (output.status.code(), said, fs::read_to_string(&table).unwrap())
 }
 
@@ -51,7 +54,10 @@ fn a_run_that_cannot_be_judged_anew_fails_the_command() {
     let (code, said, table) = publish_docs("true");
     assert_eq!(code, Some(0), "{said}");
     assert!(
-        said.contains("all done") && table.contains("[idle](2026-01-01-idle/README.md)"),
+        said.contains("all done")
+            && table.contains(
+                "| [idle](2026-01-01-idle/README.md) | `pollux lab run idle --quick`, 0 blocks |"
+            ),
         "{table}"
     );
 }
