@@ -107,6 +107,9 @@ pub struct Experiment {
     pub phase: Vec<Phase>,
     /// How much is sent. None: the load flags say it (closed loop).
     pub rate: Option<Rate>,
+    /// In the deterministic guest windows last so long at least, in seconds: overload there comes and goes
+    /// within seconds, and a share of what fails is steady only over several such times.
+    pub deterministic_window_seconds: Option<f64>,
     /// The budget of a full run.
     pub full: Budget,
     /// The budget under `--quick`.

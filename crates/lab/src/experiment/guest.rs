@@ -91,7 +91,8 @@ impl Experiment {
     /// A window lasts as long as its clients' patience, twice as long in the full form. It begins when the
     /// first clients may have lost theirs; in the full form sooner, where a pilot of three times that patience
     /// was steady sooner. So a queue is full by then, and who gives up, and who is answered too late, is in
-    /// the figures. In half a second at the paper's rates nobody ever gives up.
+    /// the figures. In half a second at the paper's rates nobody ever gives up. A window is longer where the
+    /// experiment says so ([`Experiment::deterministic_window_seconds`]).
     #[must_use]
     pub fn in_deterministic_guest(mut self) -> Self {
         self.place = Place::DeterministicGuest;
@@ -109,10 +110,11 @@ impl Experiment {
             rate.rps = [&rate.paper_rps[..], &rate.beyond_rps].concat();
         }
         let patience_s = self.patience_s();
-        let budget = |old: &Budget, blocks, window_s, warmup_s| Budget {
+        let least_s = self.deterministic_window_seconds.unwrap_or_default();
+        let budget = |old: &Budget, blocks, window_s: f64, warmup_s| Budget {
             blocks,
-            min_window_seconds: window_s,
-            max_window_seconds: window_s,
+            min_window_seconds: window_s.max(least_s),
+            max_window_seconds: window_s.max(least_s),
             warmup_seconds: if old.warmup_seconds > 0.0 { warmup_s } else { 0.0 },
             saturation_seconds: window_s,
             ..*old

@@ -87,6 +87,8 @@ impl Experiment {
             axes.insert(PHASE);
             self.check_phases()?;
         }
+        let window_s = self.deterministic_window_seconds.unwrap_or(1.0);
+        ensure!((0.1..=60.0).contains(&window_s), "deterministic-window-seconds: 0.1 to 60");
         if let Some(rate) = &self.rate {
             if self.phase.is_empty() {
                 axes.insert(RATE);
