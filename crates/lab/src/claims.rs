@@ -413,7 +413,7 @@ fn judge_sides(
     }
     if sample.endless() > 0 {
         notes.push(format!(
-            "in {} of {} blocks side b is 0: its ratio counts as above every limit",
+            "in {} of {} blocks side b is 0 or less: its ratio counts as above every limit",
             sample.endless(),
             sample.blocks()
         ));
@@ -459,7 +459,7 @@ fn why_missing(
     if sides.any_pair() {
         return (
             Verdict::Undecided,
-            format!("{} is 0 on one side: there is no ratio", claim.metric),
+            format!("{} is 0 or less on one side: there is no ratio", claim.metric),
         );
     }
     for (name, points) in sides.named() {

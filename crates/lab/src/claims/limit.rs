@@ -10,7 +10,7 @@
 
 use super::{
     Bound,
-    sides::{Arm, Sides},
+    sides::{Arm, MOST_LOST, Sides},
 };
 use crate::{
     experiment::{Experiment, RATE, Threshold, Value},
@@ -19,7 +19,10 @@ use crate::{
     result::{Outcome, Run},
     statistics::{Compare, median},
 };
+use std::collections::BTreeSet;
 
+/// The share of the requests that were answered, within the window or after it.
+const COMPLETED: &str = "completed_share";
 /// The metric that stops at what is offered.
 const THROUGHPUT: &str = "throughput_rps";
 /// Who answers this share of what was offered has answered all of it.
@@ -55,20 +58,33 @@ pub(super) struct Limits {
 pub(super) fn of(outcome: &Outcome, sides: &Sides<'_>) -> Limits {
     let limited = |arm: &Arm<'_>| match arm.metric {
         THROUGHPUT if arm.side.minus.is_none() => unasked(outcome, arm),
-        COST if is_saturated(arm.read_runs(outcome)) => Some(Headroom {
-            factor: f64::INFINITY,
-            reason: format!("{} had no idle CPU there, so that its cost is a bound", arm.variant),
-        }),
+        COST => costs_more(outcome, arm, arm.variant),
+        _ => None,
+    };
+    // What is taken off may be larger, and what is left of the side smaller: for a ratio, or a difference, it
+    // is as if the other side were larger.
+    let taken_off = |arm: &Arm<'_>| match (arm.metric, &arm.side.minus) {
+        (COST, Some(minus)) => costs_more(outcome, arm, minus),
         _ => None,
     };
     // A reply rate by itself, or a difference of two, is judged as it stands only as a ratio is not.
     let is_ratio = sides.claim.compare == Compare::Ratio;
     let wanted = |arm: &&Arm<'_>| is_ratio || arm.metric == COST;
+    let a = Some(&sides.a).filter(wanted);
+    let b = sides.b.as_ref().filter(wanted);
     Limits {
-        a_larger: Some(&sides.a).filter(wanted).and_then(limited),
-        b_larger: sides.b.as_ref().filter(wanted).and_then(limited),
+        a_larger: a.and_then(limited).or_else(|| b.and_then(taken_off)),
+        b_larger: b.and_then(limited).or_else(|| a.and_then(taken_off)),
         cost: sides.a.metric == COST,
     }
+}
+
+/// Where `variant` had no idle CPU at the points at which the side is read: its cost may be any larger.
+fn costs_more(outcome: &Outcome, arm: &Arm<'_>, variant: &str) -> Option<Headroom> {
+    is_saturated(arm.read_runs_of(outcome, variant)).then(|| Headroom {
+        factor: f64::INFINITY,
+        reason: format!("{variant} had no idle CPU there, so that its cost is a bound"),
+    })
 }
 
 impl Limits {
@@ -156,6 +172,15 @@ fn endless(arm: &Arm<'_>) -> Headroom {
     Headroom { factor: f64::INFINITY, reason }
 }
 
+fn lost_above(arm: &Arm<'_>, rate: f64) -> Headroom {
+    let reason = format!(
+        "too few runs of {} count at {} a second to say that it did not answer all of that: its limit is not known",
+        arm.variant,
+        number(rate)
+    );
+    Headroom { factor: f64::INFINITY, reason }
+}
+
 /// The same of the best of several rates, read at `point`. Nobody answers more than is asked for, and who did
 /// not answer the whole of a rate has its limit below that: the best lies between what was read and the
 /// lowest such rate.
@@ -167,11 +192,13 @@ fn unasked_at(outcome: &Outcome, arm: &Arm<'_>, point: &Point) -> Option<Headroo
     let share = share_of(best)?;
     // At a rate below what it answers elsewhere it was disturbed: that says nothing of its limit.
     let read = share.min(1.0) * best;
-    let too_high = rates(outcome, arm)
-        .into_iter()
-        .filter(|&rate| rate >= read)
-        .find(|&rate| share_of(rate).is_some_and(|share| share < ALL));
-    let Some(too_high) = too_high else { return Some(endless(arm)) };
+    let above: Vec<f64> = rates(outcome, arm).into_iter().filter(|&rate| rate >= read).collect();
+    let is_too_high = |rate: f64| share_of(rate).is_some_and(|share| share < ALL);
+    let is_known = |rate: f64| is_known(outcome, arm, rate);
+    let Some(&too_high) = above.iter().find(|&&rate| is_too_high(rate) && is_known(rate)) else {
+        let lost = above.into_iter().find(|&rate| !is_known(rate));
+        return Some(lost.map_or_else(|| endless(arm), |rate| lost_above(arm, rate)));
+    };
     let reason = if share < ALL {
         format!(
             "{name} was best at {} a second, of which it did not answer all: of less it may have answered more",
@@ -196,9 +223,21 @@ fn is_at(rate: f64, run: &Run) -> bool {
     (rate / SAME..=rate * SAME).contains(&meant(run))
 }
 
-/// The rates that were offered to it, the lowest first.
+/// Whether enough of the runs at this rate count: of those of many blocks one may be left that was disturbed.
+fn is_known(outcome: &Outcome, arm: &Arm<'_>, rate: f64) -> bool {
+    let blocks = |counts: bool| -> BTreeSet<u32> {
+        let here = arm.all_runs(outcome).filter(|run| is_at(rate, run));
+        here.filter(|run| !counts || run.metric(arm.metric).is_some())
+            .map(|run| run.block)
+            .collect()
+    };
+    let tried = blocks(false).len() as f64;
+    blocks(true).len() as f64 >= (1.0 - MOST_LOST) * tried
+}
+
+/// The rates that were offered to it, the lowest first, whether the runs count or not.
 fn rates(outcome: &Outcome, arm: &Arm<'_>) -> Vec<f64> {
-    let mut rates: Vec<f64> = arm.runs(outcome).map(meant).collect();
+    let mut rates: Vec<f64> = arm.all_runs(outcome).map(meant).collect();
     rates.sort_by(f64::total_cmp);
     rates.dedup();
     rates
@@ -214,7 +253,11 @@ fn answered(outcome: &Outcome, arm: &Arm<'_>, these: impl Fn(&Run) -> bool) -> O
             let offered = run.metric("offered_rps").or_else(|| run.offered_rps())?;
             // The last burst of a window may be answered after its end.
             let replied = run.metric(THROUGHPUT)? + burst(outcome, run) / run.window_s;
-            Some(replied / offered)
+            // Who answers all a little later, with CPU to spare, answers all. Without any it catches up
+            // when nothing more comes.
+            let has_idle_cpu = run.metric(BUSY).is_some_and(|busy| busy < SATURATED);
+            let later = run.metric(COMPLETED).filter(|_| has_idle_cpu).unwrap_or(0.0);
+            Some((replied / offered).max(later))
         })
         .collect();
     shares.sort_by(f64::total_cmp);

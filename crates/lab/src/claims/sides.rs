@@ -19,7 +19,7 @@ const COUNTED: &[(&str, &str, &str)] = &[
 ];
 
 /// The largest share of the blocks that may lack a side.
-const MOST_LOST: f64 = 0.2;
+pub(super) const MOST_LOST: f64 = 0.2;
 
 /// One side, with the runs that it speaks of.
 #[derive(Clone)]
@@ -275,19 +275,36 @@ impl Arm<'_> {
         best.map(|(point, _)| point)
     }
 
-    /// The runs that count, at any of the points.
-    pub(super) fn runs<'o>(&'o self, outcome: &'o Outcome) -> impl Iterator<Item = &'o Run> {
+    /// The runs at any of the points, whether they count or not.
+    pub(super) fn all_runs<'o>(&'o self, outcome: &'o Outcome) -> impl Iterator<Item = &'o Run> {
+        self.all_runs_of(outcome, self.variant)
+    }
+
+    fn all_runs_of<'o>(
+        &'o self,
+        outcome: &'o Outcome,
+        variant: &'o str,
+    ) -> impl Iterator<Item = &'o Run> {
         outcome
             .runs
             .iter()
-            .filter(|run| run.cell.variant == self.variant && self.points.contains(&run.cell.point))
-            .filter(|run| run.metric(self.metric).is_some())
+            .filter(move |run| run.cell.variant == variant && self.points.contains(&run.cell.point))
     }
 
-    /// The runs that count, at the points that were read.
-    pub(super) fn read_runs<'o>(&'o self, outcome: &'o Outcome) -> impl Iterator<Item = &'o Run> {
+    /// The runs that count, at any of the points.
+    pub(super) fn runs<'o>(&'o self, outcome: &'o Outcome) -> impl Iterator<Item = &'o Run> {
+        self.all_runs(outcome).filter(|run| run.metric(self.metric).is_some())
+    }
+
+    /// The runs of `variant` that count, at the points where this side is read.
+    pub(super) fn read_runs_of<'o>(
+        &'o self,
+        outcome: &'o Outcome,
+        variant: &'o str,
+    ) -> impl Iterator<Item = &'o Run> {
         let all = self.side.take == Take::Median;
-        self.runs(outcome)
+        self.all_runs_of(outcome, variant)
+            .filter(|run| run.metric(self.metric).is_some())
             .filter(move |run| all || self.at(outcome, run.block) == Some(&run.cell.point))
     }
 }

@@ -16,18 +16,19 @@ pub enum Compare {
 }
 
 impl Compare {
-    /// The comparison of one block. `None` when `b` is missing or a ratio's `b` is zero.
+    /// The comparison of one block. `None` when `b` is missing, or where a ratio has no base: its `b` is 0, or,
+    /// as a difference may be, less.
     pub fn of(self, a: f64, b: Option<f64>) -> Option<f64> {
         match self {
             Self::Value => Some(a),
             Self::Difference => Some(a - b?),
-            Self::Ratio => Some(a / b.filter(|&b| b != 0.0)?),
+            Self::Ratio => Some(a / b.filter(|&b| b > 0.0)?),
         }
     }
 
     /// Whether it is a ratio above every limit: something to nothing.
     pub fn is_endless(self, a: f64, b: Option<f64>) -> bool {
-        self == Self::Ratio && a > 0.0 && b == Some(0.0)
+        self == Self::Ratio && a > 0.0 && b.is_some_and(|b| b <= 0.0)
     }
 }
 

@@ -222,3 +222,65 @@ fn a_ratio_to_nothing_is_not_left_out() {
     assert_eq!(judged(below, 9).verdict, Verdict::DoesNotHold);
     assert_eq!(judged("{ above = 0.5 }", 9).verdict, Verdict::Holds);
 }
+
+/// In a window of two seconds replies that come a little after its end are more than one in fifty.
+#[test]
+fn who_answers_all_a_little_later_is_not_at_its_limit() {
+    let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { within = [0.9, 1.1] }\n\
+        a = { at = { idle = \"max\", rate = \"max\" } }\n\
+        b = { variant = \"two\", at = { idle = \"max\", rate = \"max\" } }";
+    let judged = |completed: f64, busy: f64| {
+        let mut outcome = outcome(claim, |_, _, rate, _| Some(0.97 * rate));
+        for run in &mut outcome.runs {
+            run.metrics.insert("completed_share".into(), completed);
+            run.metrics.insert(limit::BUSY.into(), busy);
+        }
+        outcome.conclude();
+        outcome.claims.remove(0).verdict
+    };
+    assert_eq!(judged(1.0, 0.2), Verdict::Undecided, "it answered all that came");
+    // What was late is answered when nothing more comes; what fails never is.
+    assert_eq!(judged(1.0, 0.95), Verdict::Holds);
+    assert_eq!(judged(0.97, 0.2), Verdict::Holds);
+}
+
+/// A difference that is negative is no base for a ratio: -300 to 2 was less than every limit.
+#[test]
+fn what_costs_less_than_another_is_no_base_of_a_ratio() {
+    let judged = |holds: &str, many: f64, few: f64, busy: f64| {
+        let claim = format!(
+            "compare = \"ratio\"\neach = [\"one\"]\nholds = {holds}\n\
+             a = {{ minus = \"two\", at = {{ idle = \"max\", rate = \"max\" }} }}\n\
+             b = {{ minus = \"two\", at = {{ idle = \"min\", rate = \"max\" }} }}"
+        );
+        let mut outcome = outcome_of(10, &claim, limit::COST, |variant, idle, _, block| {
+            let more = if idle > 0.0 { many } else { few } * (1.0 + alternating(0.01, block));
+            Some(100.0 + if variant == "one" { more } else { 0.0 })
+        });
+        for run in &mut outcome.runs {
+            let is_taken_off =
+                run.cell.variant == "two" && run.cell.point["idle"] != Value::Number(0.0);
+            run.metrics.insert(limit::BUSY.into(), if is_taken_off { busy } else { 0.3 });
+        }
+        outcome.conclude();
+        let claim = outcome.claims.remove(0);
+        (claim.verdict, claim.parts[0].note.clone().unwrap_or_default())
+    };
+    let (most, least) = ("{ below = 1.25 }", "{ above = 0.8 }");
+    assert_eq!(judged(most, 20.0, 20.0, 0.3).0, Verdict::Holds);
+    assert_eq!(judged(least, 20.0, 20.0, 0.3).0, Verdict::Holds);
+    // Something to less than nothing.
+    let (verdict, note) = judged(most, 30.0, -2.0, 0.3);
+    assert_eq!(verdict, Verdict::Undecided, "{note}");
+    // Less than nothing to less than nothing.
+    for holds in [most, least] {
+        let (verdict, note) = judged(holds, -10.0, -10.0, 0.3);
+        assert_eq!(verdict, Verdict::Undecided, "{note}");
+        assert!(note.contains("no ratio"), "{note}");
+    }
+    // What is taken off may be more: what is left of side a, less.
+    let (verdict, note) = judged(least, 20.0, 20.0, 0.99);
+    assert_eq!(verdict, Verdict::Undecided);
+    assert!(note.contains("two had no idle CPU"), "{note}");
+    assert_eq!(judged(most, 20.0, 20.0, 0.99).0, Verdict::Holds);
+}

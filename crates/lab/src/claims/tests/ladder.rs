@@ -10,13 +10,25 @@ const BESTS: &str = "a = { at = { idle = \"max\" }, over = [\"rate\"], take = \"
 
 /// What becomes of a claim about two servers of which each answers so much of each of these rates.
 fn climbed(claim: &str, rates: &[f64], answered: impl Fn(&str, f64, u32) -> f64) -> ClaimOutcome {
+    climbed_with_gaps(claim, rates, |variant, rate, block| Some(answered(variant, rate, block)))
+}
+
+/// The same where some runs do not count.
+fn climbed_with_gaps(
+    claim: &str,
+    rates: &[f64],
+    answered: impl Fn(&str, f64, u32) -> Option<f64>,
+) -> ClaimOutcome {
     let mut outcome = outcome(claim, |_, _, rate, _| Some(rate));
     outcome.dimensions[1].values = rates.iter().map(|&rate| Value::Number(rate)).collect();
     let lowest = |run: &Run| run.cell.point["rate"] == Value::Number(10.0);
     let runs: Vec<Run> = outcome.runs.drain(..).filter(lowest).collect();
     for (run, &rate) in runs.iter().flat_map(|run| rates.iter().map(move |rate| (run, rate))) {
         let mut run = run.clone();
-        run.metrics.insert("throughput_rps".into(), answered(&run.cell.variant, rate, run.block));
+        match answered(&run.cell.variant, rate, run.block) {
+            Some(answered) => _ = run.metrics.insert("throughput_rps".into(), answered),
+            None => run.status = Status::Invalid,
+        }
         run.cell.point.insert("rate".into(), Value::Number(rate));
         outcome.runs.push(run);
     }
@@ -66,6 +78,39 @@ fn a_step_between_two_rates_is_not_the_limit_of_a_server() {
     assert_eq!(judged(below, &[5.0, 6.0, 10.0, 13.0], 5.0, 10.0).verdict, Verdict::Holds);
     assert_eq!(judged(above, &[5.0, 6.0, 10.0, 13.0], 10.0, 5.0).verdict, Verdict::Holds);
     assert_eq!(judged(above, &[5.0, 6.0, 10.0, 13.0], 5.0, 10.0).verdict, Verdict::DoesNotHold);
+}
+
+/// One run that was disturbed, where the others do not count, had been the ceiling of a server that answers all.
+#[test]
+fn a_rate_at_which_few_runs_count_is_nobodys_limit() {
+    let claim = |holds: &str| {
+        format!("compare = \"ratio\"\neach = [\"one\"]\nholds = {{ {holds} = 1.0 }}\n{BESTS}")
+    };
+    let rates = [10.0, 10.5, 11.0, 20.0];
+    // The limit of `one` is 10.7, and `two` has none. Above 10.0 none of its runs counts but some at 10.5, which
+    // were disturbed.
+    let judged = |holds, lost: u32| {
+        climbed_with_gaps(&claim(holds), &rates, |variant, rate, block| match variant {
+            "one" => Some(if rate <= 10.7 { rate } else { 9.0 }),
+            _ if rate <= 10.0 => Some(rate),
+            _ => (rate == 10.5 && block >= lost).then_some(0.93 * rate),
+        })
+    };
+    for lost in [2, 5, 6] {
+        let claim = judged("above", lost);
+        assert_eq!(claim.verdict, Verdict::Undecided, "{lost}: {claim:?}");
+    }
+    let note = judged("above", 5).parts[0].note.clone().unwrap();
+    assert!(note.contains("too few runs of two count at 10.5 a second"), "{note}");
+    // The other way round nothing that was lost matters.
+    let slow = |lost: u32| {
+        climbed_with_gaps(&claim("above"), &rates, |variant, rate, block| match variant {
+            "one" => Some(if rate <= 10.7 { rate } else { 9.0 }),
+            _ if rate < 20.0 => Some(7.0),
+            _ => (block >= lost).then_some(6.0),
+        })
+    };
+    assert_eq!(slow(5).verdict, Verdict::Holds);
 }
 
 /// Whatever the rates and the limits, and whatever overload costs: no verdict contradicts the truth, and a
