@@ -148,11 +148,15 @@ impl ClaimOutcome {
         self.parts.iter().find(is_it)
     }
 
-    /// Why it is open, if it is, and what it would take to decide it: in words, of each variant that is.
-    pub fn why_open(&self) -> Option<String> {
-        let open =
-            self.parts.iter().filter(|part| self.verdict.is_open() && part.verdict.is_open());
-        let said: Vec<String> = open
+    /// Why it is open, if it is, and what it would take to decide it; else what to know of the verdict, as the
+    /// blocks that lack a side. In words, of each variant that the verdict comes from.
+    pub fn remark(&self) -> Option<String> {
+        let is_of = |part: &&Part| {
+            part.verdict == self.verdict || self.verdict.is_open() && part.verdict.is_open()
+        };
+        let about = self.parts.iter().filter(|_| self.verdict != Verdict::NotApplicable);
+        let said: Vec<String> = about
+            .filter(is_of)
             .filter_map(|part| {
                 let of = if self.parts.len() > 1 {
                     format!("{}: ", part.variant)
@@ -268,6 +272,21 @@ impl Plan {
         Self { looks, blocks, is_last, level }
     }
 
+    /// What would decide with so many blocks: at a look of this plan, or at the end of one that has so many. None
+    /// where nobody looks.
+    fn level_with(&self, blocks: usize) -> Option<f64> {
+        if self.is_last || blocks > self.blocks {
+            return sequential::level_of_last(&sequential::planned(blocks), blocks, true);
+        }
+        let planned = sequential::planned(self.blocks);
+        if !planned.contains(&blocks) {
+            return None;
+        }
+        let shown: Vec<usize> = self.looks.iter().copied().filter(|&look| look < blocks).collect();
+        let looks = sequential::made(self.blocks, &shown, blocks);
+        sequential::level_of_last(&looks, self.blocks, blocks == self.blocks)
+    }
+
     /// A p-value of this look, over all looks.
     fn overall(&self, p: f64) -> f64 {
         sequential::overall(&self.looks, self.blocks, self.is_last, p).max(f64::MIN_POSITIVE)
@@ -282,16 +301,27 @@ fn of_all(parts: &[Part]) -> Verdict {
     worst.into_iter().find(|&verdict| any(verdict)).unwrap_or(Verdict::Holds)
 }
 
+/// The part whose figure is shown: of those that made the verdict, where it fails the one that says so most
+/// surely, else the one nearest to failing.
+fn deciding_part(parts: &[Part], holds: Threshold, verdict: Verdict) -> Option<&Part> {
+    let read = || parts.iter().filter(|part| part.estimate.is_some());
+    let of_verdict = || read().filter(|part| part.verdict == verdict);
+    let p = |part: &Part| part.p.unwrap_or(1.0);
+    if verdict == Verdict::DoesNotHold {
+        return of_verdict().min_by(|a, b| p(a).total_cmp(&p(b)));
+    }
+    let margin = |part: &&Part| part.estimate.as_ref().map_or(0.0, |read| holds.margin(read));
+    let nearest = |a: &&Part, b: &&Part| margin(a).total_cmp(&margin(b));
+    of_verdict().min_by(nearest).or_else(|| read().min_by(nearest))
+}
+
 fn judge_one(outcome: &Outcome, claim: &Claim) -> ClaimOutcome {
     let plan = Plan::of(outcome);
     let parts: Vec<Part> =
         claim.each.iter().map(|variant| judge_part(outcome, claim, variant, &plan)).collect();
     let verdict = of_all(&parts);
-    let deciding = parts
-        .iter()
-        .filter_map(|part| Some((part, part.estimate.as_ref()?)))
-        .min_by(|a, b| claim.holds.margin(a.1).total_cmp(&claim.holds.margin(b.1)));
-    let estimate = deciding.map(|(_, estimate)| estimate);
+    let deciding = deciding_part(&parts, claim.holds, verdict);
+    let estimate = deciding.and_then(|part| part.estimate.as_ref());
     // It holds if each part does, so the least sure part says how sure it is; it fails with one.
     let all: Option<Vec<f64>> = parts.iter().map(|part| part.p).collect();
     let failed = parts.iter().filter(|part| part.verdict == Verdict::DoesNotHold);
@@ -306,7 +336,7 @@ fn judge_one(outcome: &Outcome, claim: &Claim) -> ClaimOutcome {
         value: estimate.map(|estimate| estimate.value),
         low: estimate.and_then(|estimate| estimate.low),
         high: estimate.and_then(|estimate| estimate.high),
-        bound: deciding.and_then(|(part, _)| part.bound),
+        bound: deciding.and_then(|part| part.bound),
         paper: claim.paper_value,
         paper_says: claim.paper.clone(),
         threshold: claim.holds,
@@ -371,6 +401,8 @@ fn judge_sides(
         let (verdict, why) = why_missing(outcome, claim, variant, sides);
         return closed(part, verdict, Some(why));
     };
+    let lost = sides.lost();
+    let sample = sample.lacking(lost.blocks);
     let estimate = sample.estimate();
     part.estimate = Some(estimate);
     if let Some(reason) = not_its_own_network(outcome, claim) {
@@ -380,7 +412,10 @@ fn judge_sides(
     // Then more blocks would change nothing.
     let is_limited = limits.leave_open(claim.holds, estimate.value);
     let outlook = (!is_limited)
-        .then(|| Outlook::of(&sample, &estimate, claim.compare, claim.holds, &limits, tested))
+        .then(|| {
+            let level = |blocks| plan.level_with(blocks);
+            Outlook::of(&sample, &estimate, claim.compare, claim.holds, &limits, tested, level)
+        })
         .flatten();
     let because_limited = || is_limited.then(|| limits.note(|_| false)).flatten();
     let Some(level) = plan.level else {
@@ -392,14 +427,16 @@ fn judge_sides(
     if sample.blocks() < MIN_BLOCKS {
         let made = outcome.blocks();
         part.verdict = Verdict::Seen;
-        part.outlook = outlook;
+        // Where so many are lost, more of them are the same.
+        part.outlook = outlook.filter(|_| !lost.are_too_many());
         let few = format!("only {} of {made} blocks have both sides", sample.blocks());
-        part.note = Some(because_limited().map_or(few.clone(), |limit| few + "; " + &limit));
+        let notes = [Some(few), lost.reason.clone(), because_limited()];
+        part.note = Some(notes.into_iter().flatten().collect::<Vec<_>>().join("; "));
         return part;
     }
     part.deciding = sample.interval(level);
     part.bound = limits.bound().or((sample.endless() > 0).then_some(Bound::AtLeast));
-    let here = sides.sample_here();
+    let here = sides.sample_here().map(|here| here.lacking(lost.blocks));
     let evidence_by = |limits: &Limits| {
         let of = |sample: &Sample| Evidence::of(sample, claim.holds, limits);
         of(&sample).against(here.as_ref().map(of)).of_several(tested)
@@ -418,7 +455,6 @@ fn judge_sides(
             sample.blocks()
         ));
     }
-    let lost = sides.lost();
     notes.extend(lost.note());
     if lost.are_too_many() {
         evidence = Evidence::NONE;

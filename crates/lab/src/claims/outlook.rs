@@ -35,7 +35,8 @@ pub enum Outlook {
 }
 
 impl Outlook {
-    /// Of a claim that these blocks leave open. `None` where a block has a ratio without end.
+    /// Of a claim that these blocks leave open; `level` says what decides with so many, where anybody looks.
+    /// `None` where a block has a ratio without end.
     pub(super) fn of(
         sample: &Sample,
         estimate: &Estimate,
@@ -43,6 +44,7 @@ impl Outlook {
         threshold: Threshold,
         limits: &Limits,
         tested: usize,
+        level: impl Fn(usize) -> Option<f64>,
     ) -> Option<Self> {
         let equal = equal_within_percent(estimate, compare, threshold);
         if let Some(percent) = equal.filter(|_| limits.are_none()) {
@@ -57,12 +59,17 @@ impl Outlook {
         if threshold.has_end(estimate.value) && sample.is_constant() {
             return Some(Self::OnThreshold);
         }
-        let decides = |blocks: usize| {
+        let decides_at = |blocks: usize, level: f64| {
             let evidence = Evidence::foreseen(sample, threshold, limits, blocks).of_several(tested);
-            evidence.verdict(ERROR).is_decided()
+            evidence.verdict(level).is_decided()
         };
-        let least = MIN_BLOCKS.max(sample.blocks() + 1);
-        if !decides(MOST_BLOCKS) {
+        // What a look has is less than the whole, and takes longer to find.
+        let decides = |blocks| {
+            decides_at(blocks, ERROR)
+                && level(blocks).is_some_and(|level| decides_at(blocks, level))
+        };
+        let least = MIN_BLOCKS.max(sample.blocks() + sample.lost() + 1);
+        if !decides_at(MOST_BLOCKS, ERROR) {
             return Some(Self::AtThreshold);
         }
         // Counted shares make steps: the first that decides, not a bisection's.
@@ -143,7 +150,8 @@ mod tests {
 
     fn outlook(sample: &Sample, threshold: Threshold) -> Outlook {
         let none = Limits::default();
-        Outlook::of(sample, &sample.estimate(), Compare::Ratio, threshold, &none, 1).unwrap()
+        let all = |_| Some(ERROR);
+        Outlook::of(sample, &sample.estimate(), Compare::Ratio, threshold, &none, 1, all).unwrap()
     }
 
     const ABOVE: Threshold = Threshold::Above(1.0);

@@ -187,9 +187,9 @@ impl<'a> Sides<'a> {
 /// from its work. They are not lost by chance alone: what is left may be the better part.
 #[derive(Debug, Default)]
 pub(super) struct Lost {
-    blocks: usize,
+    pub(super) blocks: usize,
     of: usize,
-    reason: Option<String>,
+    pub(super) reason: Option<String>,
 }
 
 impl Lost {

@@ -41,7 +41,7 @@ pub fn page(outcome: &Outcome, drawn: &[(Panel<'_>, String)]) -> String {
                 "| {} | {}{} | {measured} | {} | {} | {} |",
                 claim.id,
                 claim.verdict,
-                claim.why_open().map_or_else(String::new, |why| format!(" ({})", cell(&why))),
+                claim.remark().map_or_else(String::new, |why| format!(" ({})", cell(&why))),
                 cell(&claim.threshold.to_string()),
                 claim.paper.map_or_else(|| "–".into(), format::number),
                 cell(&claim.statement)

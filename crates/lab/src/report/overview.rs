@@ -178,9 +178,9 @@ fn with_all(decided: &Decided<'_>) -> String {
 /// What stands under a verdict.
 fn remarks(decided: &Decided<'_>) -> String {
     let shared = Some(with_all(decided)).filter(|text| !text.is_empty());
-    let open = decided.claim.why_open();
+    let remark = decided.claim.remark();
     let remarks: Vec<String> =
-        shared.into_iter().chain(open).chain(contradiction(decided)).collect();
+        shared.into_iter().chain(remark).chain(contradiction(decided)).collect();
     remarks.join("; ")
 }
 
@@ -387,7 +387,7 @@ fn markdown_row(text: &mut String, id: &str, decided: &Decided<'_>) {
         claim.verdict,
         if shared { "" } else { " (not with all claims of the paper)" },
         claim
-            .why_open()
+            .remark()
             .map_or_else(String::new, |why| format!(" ({})", super::markdown::cell(&why))),
         contradiction(decided).map_or_else(String::new, |text| format!(" ({text})")),
         figures_of(decided),

@@ -6,7 +6,7 @@
 //! and outliers are worse than what was seen.
 
 use super::{
-    Compare, ERROR, MIN_BLOCKS, paired, rank,
+    Compare, ERROR, MIN_BLOCKS, Sample, paired, rank,
     sequential::{LOOKS, levels},
     student,
 };
@@ -256,4 +256,29 @@ fn a_claim_about_several_fails_no_more_often_than_about_one() {
     // The control: each by itself.
     let alone = failed(ERROR);
     assert!(alone > 0.06, "{alone}");
+}
+
+/// Blocks that are lost because of what they would have said: a fifth of them, and all at one end. What is left
+/// of a figure that stands at the threshold decides against it no more often than chance would, and without
+/// those blocks two times in three.
+#[test]
+fn blocks_that_are_lost_at_one_end_decide_nothing() {
+    for blocks in [10usize, 16, 24, 40] {
+        let mut random = StdRng::seed_from_u64(blocks as u64);
+        let lost = blocks / 5;
+        let mut wrong = [0, 0];
+        for _ in 0..DRAWS {
+            let mut drawn: Vec<f64> = (0..blocks).map(|_| 0.1 * normal(&mut random)).collect();
+            drawn.sort_by(f64::total_cmp);
+            let pairs = drawn[lost..].iter().map(|value| (Some(value.exp()), Some(1.0)));
+            let found = Sample::of(pairs, Compare::Ratio, true).unwrap();
+            let decides = |sample: &Sample| usize::from(2.0 * sample.tail_above(1.0) <= ERROR);
+            wrong[0] += decides(&found);
+            wrong[1] += decides(&found.lacking(lost));
+        }
+        let [without, with] = wrong.map(|wrong| wrong as f64 / DRAWS as f64);
+        println!("{blocks}: {without} {with}");
+        assert!(with <= ERROR / 2.0 + 0.006, "{blocks}: {with}");
+        assert!(without > 0.15, "control, {blocks}: {without}");
+    }
 }

@@ -41,6 +41,11 @@ pub enum Scale {
     Log,
 }
 
+/// How many times as far from the middle as the farthest block that is lost is taken to be. The blocks that are
+/// left of ten, without the two at one end, do not show how far these were; a simulation in
+/// [`super::coverage`](super) shows that this is enough.
+const BEYOND: f64 = 1.5;
+
 /// One value a block.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
@@ -49,6 +54,8 @@ pub struct Sample {
     scale: Scale,
     /// So many blocks have a ratio above every limit beside these.
     endless: usize,
+    /// So many blocks have no value, and that may be no accident.
+    lost: usize,
     /// Hits and trials, where the values are shares of counted things.
     counts: Option<(u64, u64)>,
 }
@@ -71,7 +78,7 @@ impl Sample {
         if log {
             values.iter_mut().for_each(|value| *value = value.ln());
         }
-        (!values.is_empty()).then_some(Self { values, scale, endless, counts: None })
+        (!values.is_empty()).then_some(Self { values, scale, endless, lost: 0, counts: None })
     }
 
     /// Says that the values are shares: so many hits of so many trials in all blocks together.
@@ -85,9 +92,40 @@ impl Sample {
         self
     }
 
+    /// Says that so many blocks more were made, and lost a side: the server died, the generator was kept from
+    /// its work. What they would have said is not known, and may be why they are lost. So they speak against
+    /// whatever is asked for: [`BEYOND`] times as far from the middle, on that side, as the farthest block on either
+    /// side.
+    #[must_use]
+    pub fn lacking(self, lost: usize) -> Self {
+        Self { lost, ..self }
+    }
+
+    /// The values, with those that are lost where they speak most for *below*.
+    fn with_lost_below(&self) -> Vec<f64> {
+        let mut values = self.values.clone();
+        if let (1.., Some(middle)) = (self.lost, super::median(&values)) {
+            let far = values.iter().map(|value| (value - middle).abs()).fold(0.0, f64::max);
+            values.resize(values.len() + self.lost, middle - BEYOND * far);
+        }
+        values
+    }
+
+    /// The same for *above*.
+    fn with_lost_above(&self) -> Vec<f64> {
+        let values = self.values.iter().map(|value| -value).collect();
+        let mirrored = Self { values, ..self.clone() };
+        mirrored.with_lost_below().into_iter().map(|value| -value).collect()
+    }
+
     /// How many blocks have both sides.
     pub fn blocks(&self) -> usize {
         self.values.len() + self.endless
+    }
+
+    /// How many there are beside these, which lost one.
+    pub fn lost(&self) -> usize {
+        self.lost
     }
 
     /// How many of them have a ratio above every limit.
@@ -97,7 +135,7 @@ impl Sample {
 
     /// Whether it is the same in every block.
     pub fn is_constant(&self) -> bool {
-        self.endless == 0 && self.values.iter().all(|&value| value == self.values[0])
+        self.endless + self.lost == 0 && self.values.iter().all(|&value| value == self.values[0])
     }
 
     fn back(&self, value: f64) -> f64 {
@@ -118,14 +156,18 @@ impl Sample {
 
     /// The interval that misses the true value with probability `error`: Student's; of counted shares
     /// the wider of that and the exact one. None with one block, but of counted shares; none where a
-    /// block has a ratio without end.
+    /// block has a ratio without end, nor where so small an error makes it endless. It reaches as far as
+    /// blocks that are lost may have it.
     pub fn interval(&self, error: f64) -> Option<Interval> {
         if self.endless > 0 {
             return None;
         }
-        let (_, interval) = student::interval(&self.values, error);
-        let interval =
-            interval.map(|i| Interval { low: self.back(i.low), high: self.back(i.high) });
+        let (_, low) = student::interval(&self.with_lost_below(), error);
+        let (_, high) = student::interval(&self.with_lost_above(), error);
+        let interval = low
+            .zip(high)
+            .map(|(low, high)| Interval { low: self.back(low.low), high: self.back(high.high) })
+            .filter(|interval| interval.low.is_finite() && interval.high.is_finite());
         let Some((hits, trials)) = self.counts else { return interval };
         let exact = binomial::interval(hits, trials, error);
         Some(interval.map_or(exact, |i| Interval {
@@ -154,7 +196,8 @@ impl Sample {
             _ => self.back(mean),
         };
         let enough = self.blocks() >= MIN_BLOCKS;
-        let interval = self.interval(1.0 - CONFIDENCE).filter(|_| enough);
+        let found = Self { lost: 0, ..self.clone() };
+        let interval = found.interval(1.0 - CONFIDENCE).filter(|_| enough);
         let range = self.range().filter(|_| !enough);
         let rank = rank::estimate(&self.values, ERROR).filter(|_| self.endless == 0);
         let rank_interval = rank.and_then(|(_, interval)| interval);
@@ -178,9 +221,9 @@ impl Sample {
         if self.endless > 0 {
             let above = self.values.iter().filter(|&&value| value > self.forth(limit)).count();
             let above = (above + self.endless) as u64;
-            return binomial::tail_above(above, self.blocks() as u64, 0.5);
+            return binomial::tail_above(above, (self.blocks() + self.lost) as u64, 0.5);
         }
-        let blocks = student::tail_above(&self.values, self.forth(limit));
+        let blocks = student::tail_above(&self.with_lost_below(), self.forth(limit));
         let exact = self.counts.map(|(hits, trials)| binomial::tail_above(hits, trials, limit));
         blocks.max(exact.unwrap_or(0.0))
     }
@@ -190,7 +233,7 @@ impl Sample {
         if self.endless > 0 {
             return 1.0;
         }
-        let blocks = student::tail_below(&self.values, self.forth(limit));
+        let blocks = student::tail_below(&self.with_lost_above(), self.forth(limit));
         let exact = self.counts.map(|(hits, trials)| binomial::tail_below(hits, trials, limit));
         blocks.max(exact.unwrap_or(0.0))
     }
@@ -198,7 +241,8 @@ impl Sample {
     /// What [`Sample::tail_above`] will say, in four cases of five, of so many blocks like these. No block has a
     /// ratio without end.
     pub fn foreseen_tail_above(&self, limit: f64, blocks: usize) -> f64 {
-        let student = student::foreseen_tail_above(&self.values, self.forth(limit), blocks);
+        let student =
+            student::foreseen_tail_above(&self.with_lost_below(), self.forth(limit), blocks);
         let exact = self
             .foreseen_counts(blocks)
             .map(|(hits, trials)| binomial::tail_above(hits, trials, limit));
@@ -207,7 +251,7 @@ impl Sample {
 
     /// The same for *below*.
     pub fn foreseen_tail_below(&self, limit: f64, blocks: usize) -> f64 {
-        let mirrored: Vec<f64> = self.values.iter().map(|value| -value).collect();
+        let mirrored: Vec<f64> = self.with_lost_above().iter().map(|value| -value).collect();
         let student = student::foreseen_tail_above(&mirrored, -self.forth(limit), blocks);
         let exact = self
             .foreseen_counts(blocks)
@@ -218,7 +262,8 @@ impl Sample {
     /// As many hits and trials a block as now, where shares of counted things are told.
     fn foreseen_counts(&self, blocks: usize) -> Option<(u64, u64)> {
         let (hits, trials) = self.counts?;
-        let scaled = |count: u64| (count as f64 * blocks as f64 / self.blocks() as f64).round();
+        let made = (self.blocks() + self.lost) as f64;
+        let scaled = |count: u64| (count as f64 * blocks as f64 / made).round();
         Some((scaled(hits) as u64, scaled(trials) as u64))
     }
 }

@@ -284,3 +284,47 @@ fn what_costs_less_than_another_is_no_base_of_a_ratio() {
     assert!(note.contains("two had no idle CPU"), "{note}");
     assert_eq!(judged(most, 20.0, 20.0, 0.99).0, Verdict::Holds);
 }
+
+/// It was the first number of blocks that a single test would take, at which nobody looks; and always one more.
+#[test]
+fn the_blocks_that_would_decide_are_those_of_a_look() {
+    let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { above = 1.0 }\n\
+        a = { at = { idle = \"max\", rate = \"min\" } }\n\
+        b = { at = { idle = \"min\", rate = \"min\" } }";
+    let part = |mean: f64, made: u32, planned: u32, interrupted: bool| {
+        let mut outcome = outcome_of(made, claim, "latency_p50_us", |_, idle, _, block| {
+            Some(if idle > 0.0 { (mean + alternating(0.1, block)).exp() } else { 1.0 })
+        });
+        (outcome.experiment.full.blocks, outcome.interrupted) = (planned, interrupted);
+        outcome.looks.clear();
+        outcome.conclude();
+        outcome.claims.remove(0).parts.remove(0)
+    };
+    let early = part(0.08, 10, 100, true);
+    assert_eq!((early.verdict, early.outlook), (Verdict::Undecided, Some(Outlook::Blocks(40))));
+    assert_eq!(part(0.08, 24, 100, true).outlook, Some(Outlook::Blocks(40)));
+    assert_eq!(part(0.08, 40, 100, true).verdict, Verdict::Holds);
+    // At the end of its own plan: so many in another one.
+    let Some(Outlook::Blocks(blocks)) = part(0.06, 10, 10, false).outlook else {
+        panic!("no outlook")
+    };
+    assert!((24..=40).contains(&blocks), "{blocks}");
+    let blocks = blocks as u32;
+    assert_eq!(part(0.06, blocks, blocks, false).verdict, Verdict::Holds);
+}
+
+/// The figure of another variant stood beside the verdict.
+#[test]
+fn the_figure_is_that_of_the_part_that_fails() {
+    let claim = "compare = \"ratio\"\neach = [\"one\", \"two\"]\nholds = { below = 2.0 }\n\
+        a = { at = { idle = \"max\", rate = \"min\" } }\n\
+        b = { at = { idle = \"min\", rate = \"min\" } }";
+    let outcome = outcome_of(10, claim, "latency_p50_us", |variant, idle, _, block| {
+        let (size, noise) = if variant == "one" { (2.1, 0.001) } else { (2.2, 1.5) };
+        Some(if idle > 0.0 { size * alternating(noise, block).exp() } else { 1.0 })
+    });
+    let claim = &outcome.claims[0];
+    assert_eq!(claim.verdict, Verdict::DoesNotHold);
+    assert!((claim.value.unwrap() - 2.1).abs() < 1e-3, "{claim:?}");
+    assert_eq!(claim.deciding().unwrap().variant, "one");
+}
