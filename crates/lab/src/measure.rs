@@ -231,6 +231,14 @@ impl Raw {
         })
     }
 
+    /// Why a run that is kept as one that counts does not.
+    pub fn doubt(&self) -> Option<String> {
+        let is_valid = self.load.get("valid").and_then(Json::as_bool);
+        // A wait that is measured by itself has no generator.
+        let said = is_valid.and_then(|_| self.validity().err());
+        self.idle_lost.clone().or(said).or_else(|| self.shortage())
+    }
+
     /// Why the generator says that the latencies are not the server's.
     pub fn latency_doubt(&self) -> Option<&str> {
         let valid = self.load.get("latency_valid").and_then(Json::as_bool).unwrap_or(true);

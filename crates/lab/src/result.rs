@@ -168,9 +168,11 @@ pub struct Outcome {
     pub dimensions: Vec<Dimension>,
     /// How the rates were found.
     pub saturation: Vec<Saturation>,
-    /// The claims with their verdicts.
+    /// The claims with their verdicts; not those of a file that is read, which are made anew.
+    #[serde(skip_deserializing)]
     pub claims: Vec<ClaimOutcome>,
-    /// The cells over all blocks.
+    /// The cells over all blocks; made anew as well.
+    #[serde(skip_deserializing)]
     pub cells: Vec<CellSummary>,
     /// Every run.
     pub runs: Vec<Run>,
@@ -297,7 +299,7 @@ impl Outcome {
 
     /// Reads `result.json` from `directory`, and judges it anew: by the claims of the built-in experiment
     /// as this program has it, where that is the one which was run, and from the raw data. A run counts
-    /// no longer that this program would not have counted ([`Raw::shortage`](crate::measure::Raw::shortage)).
+    /// no longer that this program would not have counted ([`Raw::doubt`](crate::measure::Raw::doubt)).
     ///
     /// # Errors
     /// When there is none, or it is of another format; the message names the file.
@@ -322,7 +324,7 @@ impl Outcome {
         for run in outcome.runs.iter_mut().filter(|run| !run.raw.load.is_null()) {
             run.metrics = run.raw.metrics();
             if run.status == Status::Valid
-                && let Some(reason) = run.raw.shortage()
+                && let Some(reason) = run.raw.doubt()
             {
                 (run.status, run.reason) = (Status::Invalid, Some(reason));
             }

@@ -452,16 +452,17 @@ mod tests {
             "mechanism": "poll", "status": "valid", "reason": null, "metrics": {},
             "raw": crate::measure::Raw::default(), "commands": [],
         });
-        let outcome = serde_json::from_value(serde_json::json!({
+        let outcome: Result<Outcome, _> = serde_json::from_value(serde_json::json!({
             "format": crate::result::FORMAT, "experiment": experiment::find("idle").unwrap(),
             "quick": quick, "paper_rates": false, "seed": 1, "started_at": "", "elapsed_s": 1.0,
             "interrupted": false, "notes": [],
             "environment": crate::environment::Environment::default(),
-            "variants": [], "dimensions": [], "saturation": [], "claims": [claim], "cells": [],
-            "runs": [run],
+            "variants": [], "dimensions": [], "saturation": [], "runs": [run],
         }));
+        let mut outcome = outcome.unwrap();
+        outcome.claims = vec![serde_json::from_value(claim).unwrap()];
         let directory = PathBuf::from(format!("runs/{form}-{blocks}"));
-        Published { given: directory.clone(), directory, outcome: outcome.unwrap() }
+        Published { given: directory.clone(), directory, outcome }
     }
 
     /// Of many runs one decides by chance: it is not chosen for that.

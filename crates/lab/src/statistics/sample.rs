@@ -342,6 +342,15 @@ mod tests {
         assert!(six.range.is_none() && six.low.is_some() && six.high.is_some());
     }
 
+    /// Nothing can be written of it, and what was written could not be read.
+    #[test]
+    fn an_interval_without_ends_is_none() {
+        let values = [1.0, 1.1, 0.9, 1.0, 1e5, 1.0].map(|value| (Some(value), None));
+        let sample = Sample::of(values, Compare::Value, true).unwrap();
+        assert!(sample.interval(0.05).is_some());
+        assert_eq!(sample.interval(1e-60), None);
+    }
+
     #[test]
     fn none_of_many_is_not_zero() {
         let none = Sample::of([(Some(0.0), None); 40], Compare::Value, true).unwrap();

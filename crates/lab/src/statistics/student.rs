@@ -4,7 +4,7 @@ use super::Interval;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 /// Values that differ by no more than this share of the largest are equal: a logarithm or a ratio rounds.
-const ROUNDING: f64 = 1e-12;
+pub(super) const ROUNDING: f64 = 1e-12;
 
 /// Mean and standard error of `values`; the error is `None` with one value.
 fn summary(values: &[f64]) -> (f64, Option<f64>) {
