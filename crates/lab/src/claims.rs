@@ -301,18 +301,14 @@ fn of_all(parts: &[Part]) -> Verdict {
     worst.into_iter().find(|&verdict| any(verdict)).unwrap_or(Verdict::Holds)
 }
 
-/// The part whose figure is shown: of those that made the verdict, where it fails the one that says so most
-/// surely, else the one nearest to failing.
+/// The part whose figure is shown: of those that made the verdict the one nearest to failing, or that fails by
+/// most.
 fn deciding_part(parts: &[Part], holds: Threshold, verdict: Verdict) -> Option<&Part> {
     let read = || parts.iter().filter(|part| part.estimate.is_some());
-    let of_verdict = || read().filter(|part| part.verdict == verdict);
-    let p = |part: &Part| part.p.unwrap_or(1.0);
-    if verdict == Verdict::DoesNotHold {
-        return of_verdict().min_by(|a, b| p(a).total_cmp(&p(b)));
-    }
     let margin = |part: &&Part| part.estimate.as_ref().map_or(0.0, |read| holds.margin(read));
     let nearest = |a: &&Part, b: &&Part| margin(a).total_cmp(&margin(b));
-    of_verdict().min_by(nearest).or_else(|| read().min_by(nearest))
+    let of_verdict = read().filter(|part| part.verdict == verdict);
+    of_verdict.min_by(nearest).or_else(|| read().min_by(nearest))
 }
 
 fn judge_one(outcome: &Outcome, claim: &Claim) -> ClaimOutcome {

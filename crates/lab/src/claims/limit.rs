@@ -39,6 +39,9 @@ pub(crate) const BUSY: &str = "server_cpu_busy_share";
 /// From here on a server has no idle CPU: what is left is the start and the end of a window.
 pub(crate) const SATURATED: f64 = 0.9;
 
+/// Below this it is far from any limit of its own.
+const IDLE: f64 = 0.5;
+
 /// How many times larger the true figure of a side may be than what was read.
 #[derive(Clone, Debug)]
 struct Headroom {
@@ -253,10 +256,10 @@ fn answered(outcome: &Outcome, arm: &Arm<'_>, these: impl Fn(&Run) -> bool) -> O
             let offered = run.metric("offered_rps").or_else(|| run.offered_rps())?;
             // The last burst of a window may be answered after its end.
             let replied = run.metric(THROUGHPUT)? + burst(outcome, run) / run.window_s;
-            // Who answers all a little later, with CPU to spare, answers all. Without any it catches up
-            // when nothing more comes.
-            let has_idle_cpu = run.metric(BUSY).is_some_and(|busy| busy < SATURATED);
-            let later = run.metric(COMPLETED).filter(|_| has_idle_cpu).unwrap_or(0.0);
+            // Who answers all a little later, with half of its CPU idle, answers all. Near its limit it
+            // catches up when nothing more comes, or when what was dropped is sent again.
+            let is_idle = run.metric(BUSY).is_some_and(|busy| busy < IDLE);
+            let later = run.metric(COMPLETED).filter(|_| is_idle).unwrap_or(0.0);
             Some((replied / offered).max(later))
         })
         .collect();
