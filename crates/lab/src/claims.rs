@@ -169,11 +169,12 @@ impl ClaimOutcome {
         (!said.is_empty()).then(|| said.join("; "))
     }
 
-    /// Whether more blocks would change nothing: it is decided, or a limit or an absence keeps it from
-    /// being so.
+    /// Whether more blocks would change nothing: it is decided, with all primary claims of its paper in this run if
+    /// it is one, or a limit or an absence keeps it from being so.
     fn is_settled(&self) -> bool {
         let settled = |part: &Part| part.verdict != Verdict::Seen && part.is_final;
         match self.verdict {
+            verdict if verdict.is_decided() => self.p_with_all.is_none_or(|p| p <= ERROR),
             Verdict::Undecided => {
                 self.parts.iter().all(|part| part.verdict.is_decided() || settled(part))
             }

@@ -444,6 +444,27 @@ fn an_early_look_decides_what_is_plain() {
     assert_eq!(settled(2.0), (Verdict::Holds, true));
 }
 
+/// What is decided by itself, and not with all primary claims of its paper, goes on.
+#[test]
+fn a_run_goes_on_until_its_claims_are_decided_together() {
+    let settled = |claims: usize| {
+        let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { above = 1.0 }\nprimary = true\n\
+             a = { at = { idle = \"max\", rate = \"min\" } }\n\
+             b = { at = { idle = \"min\", rate = \"min\" } }";
+        let mut outcome = outcome_of(6, claim, "latency_p50_us", |_, idle, _, block| {
+            let noise = [0.0, 0.02, 0.05, -0.01, 0.03, 0.01][block as usize];
+            Some(if idle > 0.0 { 1.02 + noise } else { 1.0 })
+        });
+        let claim = outcome.experiment.claim[0].clone();
+        outcome.experiment.claim = vec![claim; claims];
+        outcome.conclude();
+        let all_hold = outcome.claims.iter().all(|claim| claim.verdict == Verdict::Holds);
+        (all_hold, all_settled(&outcome))
+    };
+    assert_eq!(settled(1), (true, true));
+    assert_eq!(settled(40), (true, false));
+}
+
 #[test]
 fn what_one_costs_more_than_another_is_a_side() {
     // `one` has 3 more than `two` with many, 1 more with few; both less than is offered.
