@@ -200,7 +200,7 @@ impl Lost {
 
     /// In words, if there are any.
     pub(super) fn note(&self) -> Option<String> {
-        let why = self.reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"));
+        let why = self.reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
         (self.blocks > 0).then(|| format!("{} of {} blocks lack a side{why}", self.blocks, self.of))
     }
 }

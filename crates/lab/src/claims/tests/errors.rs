@@ -189,7 +189,7 @@ fn blocks_that_are_lost_are_told_and_not_too_many() {
         (part.verdict, part.note.clone())
     };
     assert_eq!(part(&measured(20, 0)), (Verdict::Holds, None));
-    let note = |blocks| Some(format!("{blocks} of 20 blocks lack a side (it would not)"));
+    let note = |blocks| Some(format!("{blocks} of 20 blocks lack a side: it would not"));
     assert_eq!(part(&measured(20, 4)), (Verdict::Holds, note(4)));
     assert_eq!(part(&measured(20, 5)), (Verdict::Undecided, note(5)));
     assert_eq!(part(&measured(20, 14)), (Verdict::Undecided, note(14)));
