@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 /// The share of the requests that were answered, within the window or after it.
 const COMPLETED: &str = "completed_share";
 /// The metric that stops at what is offered.
-const THROUGHPUT: &str = "throughput_rps";
+pub(super) const THROUGHPUT: &str = "throughput_rps";
 /// Who answers this share of what was offered has answered all of it.
 const ALL: f64 = 0.98;
 /// Rates so near to each other are one.
@@ -54,7 +54,6 @@ struct Headroom {
 pub(super) struct Limits {
     a_larger: Option<Headroom>,
     b_larger: Option<Headroom>,
-    cost: bool,
 }
 
 /// Looks for them.
@@ -78,7 +77,6 @@ pub(super) fn of(outcome: &Outcome, sides: &Sides<'_>) -> Limits {
     Limits {
         a_larger: a.and_then(limited).or_else(|| b.and_then(taken_off)),
         b_larger: b.and_then(limited).or_else(|| a.and_then(taken_off)),
-        cost: sides.a.metric == COST,
     }
 }
 
@@ -93,9 +91,11 @@ fn costs_more(outcome: &Outcome, arm: &Arm<'_>, variant: &str) -> Option<Headroo
 impl Limits {
     /// What the figure then is.
     pub(super) fn bound(&self) -> Option<Bound> {
+        // Between two steps of a ladder it is no bound, but a little more.
+        let is_endless = |side: &Headroom| side.factor.is_infinite();
         match (&self.a_larger, &self.b_larger) {
-            (Some(_), None) if self.cost => Some(Bound::AtLeast),
-            (None, Some(_)) if self.cost => Some(Bound::AtMost),
+            (Some(a), None) if is_endless(a) => Some(Bound::AtLeast),
+            (None, Some(b)) if is_endless(b) => Some(Bound::AtMost),
             _ => None,
         }
     }

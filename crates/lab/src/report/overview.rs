@@ -184,6 +184,20 @@ fn remarks(decided: &Decided<'_>) -> String {
     remarks.join("; ")
 }
 
+/// A path as the target of a link, in Markdown as in HTML: whatever a blank, a bracket or a bar would end is
+/// encoded (RFC 3986, section 2.1).
+fn target(path: &Path) -> String {
+    let mut text = String::new();
+    for &byte in path.as_os_str().as_encoded_bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte) {
+            text.push(char::from(byte));
+        } else {
+            let _ = write!(text, "%{byte:02X}");
+        }
+    }
+    text
+}
+
 fn name(directory: &Path) -> String {
     directory.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
@@ -284,7 +298,7 @@ fn row(page: &mut String, anchor: &str, id: &str, decided: Option<&Decided<'_>>)
         escape(&figures_of(decided)),
         escape(&claim.threshold.to_string()),
         claim.paper.map_or_else(|| "–".into(), format::number),
-        escape(&decided.run.directory.display().to_string()),
+        target(&decided.run.directory),
         decided.run.page(),
         escape(&name(&decided.run.directory)),
         decided.run.outcome.blocks(),
@@ -393,8 +407,8 @@ fn markdown_row(text: &mut String, id: &str, decided: &Decided<'_>) {
         figures_of(decided),
         claim.threshold,
         claim.paper_says,
-        name(&decided.run.directory),
-        decided.run.directory.display(),
+        super::markdown::cell(&name(&decided.run.directory)).replace(['[', ']'], "_"),
+        target(&decided.run.directory),
         decided.run.page(),
     );
 }
@@ -508,6 +522,22 @@ mod tests {
         );
         assert_eq!(saw(Verdict::Holds), ("quick-6".into(), Verdict::Holds, None));
         assert_eq!(counts(&[published(1, false, Verdict::Seen)]).1, Verdict::Seen);
+    }
+
+    /// A bar ended the cell, and a bracket or a blank the link.
+    #[test]
+    fn a_strange_name_of_a_directory_stays_in_its_cell() {
+        let mut run = published(10, false, Verdict::Holds);
+        run.directory = PathBuf::from("../a|b) <x> [\u{fc}]\"d");
+        let runs = [run];
+        let text = markdown(&runs).unwrap();
+        let row = text.lines().find(|line| line.starts_with("| G3 ")).unwrap();
+        assert!(row.contains("](../a%7Cb%29%20%3Cx%3E%20%5B%C3%BC%5D%22d/"), "{row}");
+        let plain = markdown(&[published(10, false, Verdict::Holds)]).unwrap();
+        let cells = |row: &str| row.replace("\\|", "").matches('|').count();
+        let expected = plain.lines().find(|line| line.starts_with("| G3 ")).unwrap();
+        assert_eq!(cells(row), cells(expected), "{row}");
+        assert!(page(&runs).unwrap().contains("href=\"../a%7Cb%29%20%3Cx%3E"));
     }
 
     #[test]

@@ -297,13 +297,14 @@ impl Bench<'_> {
         }
     }
 
-    /// The server's figures now. What it costs to ask for them is in the next.
+    /// The server's figures now. It tells its own when it comes to it, so that the others are read when they are
+    /// there. What it costs to ask for them is in the one before.
     fn reading(&self, server: &Server, counters: &Counters) -> anyhow::Result<Reading> {
+        let statistics = server.statistics(self.interrupt)?;
         let (at, cpu) = (Instant::now(), measure::cpu_time(server.pid())?);
         let kernel_calls = counters.calls.read()?;
         let switches = counters.switches.as_ref().map(Switches::read).transpose()?;
         let redis_cpu_ns = self.redis.map(redis::Running::cpu_ns).transpose()?;
-        let statistics = server.statistics(self.interrupt)?;
         Ok(Reading { at, cpu, statistics, kernel_calls, switches, redis_cpu_ns })
     }
 

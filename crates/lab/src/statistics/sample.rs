@@ -94,7 +94,7 @@ impl Sample {
 
     /// Says that so many blocks more were made, and lost a side: the server died, the generator was kept from
     /// its work. What they would have said is not known, and may be why they are lost. So they speak against
-    /// whatever is asked for: [`BEYOND`] times as far from the middle, on that side, as the farthest block on either
+    /// whatever is asked for: `BEYOND` times as far from the middle, on that side, as the farthest block on either
     /// side.
     #[must_use]
     pub fn lacking(self, lost: usize) -> Self {

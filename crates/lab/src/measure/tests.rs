@@ -1,0 +1,267 @@
+//! Metrics of raw data whose answer is known.
+
+use super::*;
+use serde_json::json;
+
+#[test]
+fn metrics_from_known_raw_data() {
+    let raw = Raw {
+        before: json!({"requests": 10, "waits": 5, "events": 5,
+            "system_calls": {"epoll_wait": {"count": 5, "ns": 0}}}),
+        after: json!({"requests": 110, "waits": 55, "events": 205,
+            "system_calls": {"epoll_wait": {"count": 55, "ns": 0},
+                "sendto": {"count": 100, "ns": 500_000}},
+            "details": {"sent_changes": 7, "name": "not a number"}}),
+        cpu: CpuTime { run_ns: 1_000_000, wait_ns: 0 },
+        wall_ns: 10_000_000,
+        load: json!({"valid": true, "requests": {"scheduled": 200, "completed": 100, "failed": 50},
+            "latency_us": {"p50": 12.5}, "reply_rate_rps": {"mean": 1000.0}}),
+        kernel_calls: [("tcp_poll".to_owned(), 300)].into(),
+        open: vec![7, 9],
+        ..Raw::default()
+    };
+    let metrics = raw.metrics();
+    for (name, expected) in [
+        ("server_cpu_us_per_request", 10.0),
+        ("server_cpu_utilization", 0.1),
+        ("throughput_rps", 1000.0),
+        ("completed_share", 0.5),
+        ("error_share", 0.25),
+        ("latency_p50_us", 12.5),
+        ("waits_per_request", 0.5),
+        ("events_per_wait", 4.0),
+        ("calls_per_request", 1.5),
+        ("calls_per_request.epoll_wait", 0.5),
+        ("calls_per_request.sendto", 1.0),
+        ("call_us_per_request.sendto", 5.0),
+        ("call_share.sendto", 0.5),
+        ("details.sent_changes", 7.0),
+        ("kernel_calls_per_request.tcp_poll", 3.0),
+        ("kernel_calls_per_wait.tcp_poll", 6.0),
+        ("open_connections", 8.0),
+    ] {
+        assert_eq!(metrics.get(name), Some(&expected), "{name}");
+    }
+    assert!(!metrics.contains_key("call_us_per_request.epoll_wait"), "timing was off");
+    assert!(!metrics.contains_key("details.name"));
+    assert!(
+        metrics.keys().all(|name| name.ends_with("_us") || crate::metric::find(name).is_some())
+    );
+}
+
+#[test]
+fn the_memory_of_few_connections_is_not_told() {
+    let held = |connections| Held {
+        connections,
+        fill_ns: 2_000_000_000,
+        fill_cpu_ns: 1_000 * connections,
+        memory: crate::memory::Memory { user_bytes: 64_000, kernel_bytes: 8_000_000 },
+        kernel_moved_bytes: None,
+    };
+    let metrics = |held| Raw { held: Some(held), ..Raw::default() }.metrics();
+    let many = metrics(held(1_000));
+    assert_eq!(many.get("user_bytes_per_connection"), Some(&64.0));
+    assert_eq!(many.get("kernel_bytes_per_connection"), Some(&8000.0));
+    assert_eq!(many.get("fill_s"), Some(&2.0));
+    let few = metrics(held(10));
+    assert_eq!(few.get("fill_cpu_us_per_connection"), Some(&1.0));
+    assert!(!few.contains_key("user_bytes_per_connection"), "{few:?}");
+}
+
+#[test]
+fn the_memory_of_stored_documents_is_told_with_and_without_their_own_octets() {
+    let metrics = |objects| {
+        let memory = crate::memory::Memory { user_bytes: 440 * objects as i64, kernel_bytes: 0 };
+        let stored = Stored { objects, own_bytes: 250 * objects, fill_ns: 1, memory };
+        Raw { stored: Some(stored), ..Raw::default() }.metrics()
+    };
+    let many = metrics(20_000);
+    assert_eq!(many.get("objects_stored"), Some(&20_000.0));
+    assert_eq!(many.get("user_bytes_per_object"), Some(&440.0));
+    assert_eq!(many.get("user_overhead_bytes_per_object"), Some(&190.0));
+    assert!(!metrics(10).contains_key("user_bytes_per_object"), "of few it is not told");
+}
+
+#[test]
+fn instructions_are_time_where_the_clock_counts_them() {
+    let raw = |mips| Raw {
+        before: json!({"requests": 0}),
+        after: json!({"requests": 100}),
+        cpu: CpuTime { run_ns: 1_000_000, wait_ns: 0 },
+        load: json!({"generator": {"cpu_us_per_request": 20.0}, "wait_ns": {"p50": 1200}}),
+        mips,
+        ..Raw::default()
+    };
+    let metrics = raw(Some(250)).metrics();
+    assert_eq!(metrics.get("server_instructions_per_request"), Some(&2500.0));
+    assert_eq!(metrics.get("generator_instructions_per_request"), Some(&5000.0));
+    assert_eq!(metrics.get("wait_p50_instructions"), Some(&300.0));
+    assert!(raw(None).metrics().keys().all(|name| !name.contains("instructions")));
+}
+
+#[test]
+fn calls_of_a_lone_wait_are_those_of_the_counted_waits() {
+    let counted = json!({"waits": 20, "kernel_calls": {"tcp_poll": 2000}});
+    let raw = Raw { load: json!({"waits": 100, "counted": counted}), ..Raw::default() };
+    let metrics = raw.metrics();
+    assert_eq!(metrics.get("kernel_calls_per_wait.tcp_poll"), Some(&100.0));
+    assert!(!metrics.contains_key("open_connections"), "nobody asked");
+}
+
+#[test]
+fn a_server_that_answered_nothing_has_no_cost_per_request() {
+    let raw = Raw {
+        before: json!({"requests": 10}),
+        after: json!({"requests": 10}),
+        wall_ns: 1,
+        ..Raw::default()
+    };
+    assert!(!raw.metrics().contains_key("server_cpu_us_per_request"));
+    assert!(raw.validity().is_err());
+}
+
+/// A server with a million connections told its counters when most of the window's requests had been answered:
+/// all of its CPU time stood beside 46 of 328 requests.
+#[test]
+fn cpu_time_beside_late_counters_is_no_cost() {
+    let counted = |requests: u64| {
+        let raw = Raw {
+            before: json!({"requests": 100, "system_calls": {"recvfrom": {"count": 0, "ns": 0}}}),
+            after: json!({"requests": 100 + requests,
+                "system_calls": {"recvfrom": {"count": requests, "ns": 5_000}}}),
+            cpu: CpuTime { run_ns: 1_000_000, wait_ns: 0 },
+            wall_ns: 10_000_000,
+            load: json!({"requests": {"completed": 1_000}}),
+            kernel_calls: [("tcp_poll".to_owned(), 300)].into(),
+            switches: Some(7),
+            ..Raw::default()
+        };
+        raw.metrics()
+    };
+    let timed = [
+        "server_cpu_us_per_request",
+        "call_share.recvfrom",
+        "kernel_calls_per_request.tcp_poll",
+        "context_switches_per_request",
+    ];
+    for (requests, is_told) in [(1_000, true), (850, true), (750, false), (46, false)] {
+        let metrics = counted(requests);
+        for name in timed {
+            assert_eq!(metrics.contains_key(name), is_told, "{name} of {requests}");
+        }
+        // These are of one reading.
+        assert_eq!(metrics.get("calls_per_request.recvfrom"), Some(&1.0), "{requests}");
+    }
+}
+
+/// Varnish used 0.4 of a CPU, and its hundred threads waited for each other: "busy 1.03".
+#[test]
+fn threads_that_wait_for_each_other_want_no_cpu() {
+    let busy = |listening: Json, wait_ns: u64| {
+        let raw = Raw {
+            listening,
+            before: json!({"requests": 0}),
+            after: json!({"requests": 100}),
+            cpu: CpuTime { run_ns: 400_000_000, wait_ns },
+            wall_ns: 1_100_000_000,
+            load: json!({"requests": {"completed": 100}, "duration_s": 1.0}),
+            ..Raw::default()
+        };
+        let metrics = raw.metrics();
+        (metrics["server_cpu_busy_share"], metrics.contains_key("server_queue_share"))
+    };
+    let one = json!({"architecture": "event", "mechanism_spec": "epoll", "workers": [{"tid": 1}]});
+    assert_eq!(busy(one.clone(), 550_000_000), (0.95, true));
+    let mut sibling = one.clone();
+    sibling["mechanism_spec"] = json!("rtsig:overflow=handoff");
+    let mut many = one.clone();
+    many["workers"] = json!([{"tid": 1}, {"tid": 2}]);
+    let mut threads = one;
+    threads["architecture"] = json!("threaded");
+    for listening in [sibling, many, threads] {
+        assert_eq!(busy(listening, 550_000_000), (0.4, false));
+    }
+    // A peer says nothing, and is measured to the end of the generator.
+    let peer = Raw {
+        cpu: CpuTime { run_ns: 610_000_000, wait_ns: 0 },
+        wall_ns: 1_000_000_000,
+        load: json!({"requests": {"completed": 100}, "duration_s": 0.6}),
+        ..Raw::default()
+    };
+    assert_eq!(peer.metrics()["server_cpu_busy_share"], 0.61);
+}
+
+#[test]
+fn a_hybrid_that_was_not_with_its_partner_does_not_return() {
+    let after = |was: u64| {
+        let details =
+            |on: u64, ns: u64| json!({"details": {"on_partner": on, "on_partner_ns": ns}});
+        let raw = Raw { before: details(was, 5), after: details(0, 105), ..Raw::default() };
+        raw.metrics().get("partner_after_load_ns").copied()
+    };
+    assert_eq!((after(1), after(0)), (Some(100.0), None));
+}
+
+#[test]
+fn stat_with_a_hostile_program_name() {
+    let line = "7 (a) b (c) S 1 7 7 0 -1 0 0 0 0 0 11 12 13 14 20 0 1 0 5";
+    let tick = 1_000_000_000 / rustix::param::clock_ticks_per_second();
+    assert_eq!(reaped_children_ns(line).unwrap(), 27 * tick);
+    assert!(reaped_children_ns("7 (x) S 1").is_err());
+}
+
+#[test]
+fn a_busy_process_uses_its_cpu() {
+    let mut busy =
+        std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+    let before = cpu_time(busy.id()).unwrap();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    let mut used = CpuTime::default();
+    while used.run_ns < 5_000_000 && std::time::Instant::now() < deadline {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        used = cpu_time(busy.id()).unwrap() - before;
+    }
+    busy.kill().unwrap();
+    busy.wait().unwrap();
+    assert!(used.run_ns >= 5_000_000, "{used:?}");
+    assert!(cpu_time(busy.id()).is_err(), "it is gone");
+}
+
+#[test]
+fn what_an_ended_child_used_is_told() {
+    let before = ended_children_ns().unwrap();
+    let script = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
+    let status = std::process::Command::new("sh").args(["-c", script]).status().unwrap();
+    assert!(status.success());
+    assert!(ended_children_ns().unwrap() - before >= 10_000_000);
+}
+
+#[test]
+fn a_child_that_has_ended_is_in_its_parents_account() {
+    // The parent only waits; its child counts to 50,000, and ends when it is told to.
+    let script = "sh -c 'i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done; read line'; read line";
+    let mut parent = std::process::Command::new("sh")
+        .args(["-c", script])
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let children = format!("/proc/{0}/task/{0}/children", parent.id());
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let mut most = 0;
+    for has_child in [true, false] {
+        while std::fs::read_to_string(&children).unwrap().trim().is_empty() == has_child {
+            assert!(std::time::Instant::now() < deadline, "has a child: {}", !has_child);
+            most = most.max(cpu_time(parent.id()).unwrap().run_ns);
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        if has_child {
+            std::io::Write::write_all(parent.stdin.as_mut().unwrap(), b"\n").unwrap();
+        }
+    }
+    let after = cpu_time(parent.id()).unwrap().run_ns;
+    parent.kill().unwrap();
+    parent.wait().unwrap();
+    // Two clock ticks of rounding: user and system time.
+    assert!(after + 20_000_000 >= most, "{after} ns after, {most} ns before");
+    assert!(after > 0);
+}
