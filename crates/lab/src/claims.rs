@@ -452,6 +452,24 @@ fn judge_sides(
             sample.blocks()
         ));
     }
+    let mut outlook = outlook;
+    if let Some(alone) = sides.of_server_alone() {
+        let (sample, lost) = (alone.sample(), alone.lost());
+        let sample = sample.filter(|_| !lost.are_too_many()).map(|it| it.lacking(lost.blocks));
+        let own = sample.as_ref().map_or(Evidence::NONE, |sample| {
+            Evidence::of(sample, claim.holds, &Limits::default()).of_several(tested)
+        });
+        if evidence.verdict(level).is_decided() && !evidence.and(own).verdict(level).is_decided() {
+            notes.push(not_by_itself(sample.as_ref()));
+            outlook = sample.and_then(|sample| {
+                let (estimate, limits) = (sample.estimate(), Limits::default());
+                let level = |blocks| plan.level_with(blocks);
+                let (compare, holds) = (claim.compare, claim.holds);
+                Outlook::of(&sample, &estimate, compare, holds, &limits, tested, level)
+            });
+        }
+        evidence = evidence.and(own);
+    }
     notes.extend(lost.note());
     if lost.are_too_many() {
         evidence = Evidence::NONE;
@@ -465,6 +483,18 @@ fn judge_sides(
     part.note = (!notes.is_empty()).then(|| notes.join("; "));
     part.p = Some(plan.overall(evidence.p()));
     part
+}
+
+/// Why the best rates of servers that have one CPU together with the generator decide nothing: by what each alone
+/// spends on a reply there, the ratio of what it would answer is another, or not known so well.
+fn not_by_itself(alone: Option<&Sample>) -> String {
+    let shared = "the generator has a part of that CPU";
+    let Some(alone) = alone.map(Sample::estimate) else {
+        return format!("{shared}, and what the server alone spends on a reply is not known there");
+    };
+    let ends = crate::report::format::ends(alone.low, alone.high);
+    let value = crate::report::format::number(alone.value);
+    format!("{shared}: by what the server alone spends on a reply it is {value} {ends}")
 }
 
 /// Why a claim about overload cannot be judged: the experiment wants the network's receive work on the

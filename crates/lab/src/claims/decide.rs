@@ -47,6 +47,15 @@ impl Evidence {
         other.map_or(self, |other| Self { holds: self.holds, ..other })
     }
 
+    /// What both say.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            holds: self.holds.max(other.holds),
+            fails_above: self.fails_above.max(other.fails_above),
+            fails_below: self.fails_below.max(other.fails_below),
+        }
+    }
+
     /// The same of one of `tested` things that are all to hold. That all do is as sure as the least sure
     /// one; that one does not is what chance finds more easily, the more there are (C. Bonferroni's
     /// inequality).

@@ -5,12 +5,17 @@
 //! that is best in the half to which the block does not belong. Two blocks in a row, which mirror each
 //! other's order, belong to the same half.
 
+use super::limit::THROUGHPUT;
 use crate::{
-    experiment::{Claim, Side, Take},
+    experiment::{Claim, RATE, Side, Take},
     plan::Point,
     result::{Outcome, Run},
-    statistics::{self, Sample},
+    run::trial::Cpus,
+    statistics::{self, Compare, Sample},
 };
+
+/// What the server would answer with a CPU of its own.
+const OWN_RATE: &str = "replies_per_cpu_second";
 
 /// Metrics that are shares of counted things, with the names of hits and trials.
 const COUNTED: &[(&str, &str, &str)] = &[
@@ -27,6 +32,8 @@ pub(super) struct Arm<'a> {
     pub(super) side: &'a Side,
     pub(super) variant: &'a str,
     pub(super) metric: &'a str,
+    /// What is read where `metric` is best; `metric` itself, if none.
+    read: Option<&'a str>,
     pub(super) points: Vec<Point>,
     /// Where each point is judged by itself: all of them, this one too.
     all: Vec<Point>,
@@ -46,10 +53,27 @@ impl<'a> Sides<'a> {
             side,
             variant: side.variant.as_deref().unwrap_or(variant),
             metric: side.metric.as_deref().unwrap_or(&claim.metric),
+            read: None,
             points: points(outcome, side),
             all: Vec::new(),
         };
         Self { outcome, claim, a: arm(&claim.a), b: claim.b.as_ref().map(arm) }
+    }
+
+    /// The same of the server alone, where a best reply rate is not its own: it has one CPU together with the
+    /// generator, and a reply costs that as much. What it spends on a reply at that rate is its own.
+    pub(super) fn of_server_alone(&self) -> Option<Self> {
+        let is_shared = |cpus: Cpus| cpus.server == cpus.generator;
+        let is_best = |arm: &Arm<'_>| {
+            arm.metric == THROUGHPUT
+                && arm.side.minus.is_none()
+                && arm.side.over.iter().any(|axis| axis == RATE)
+        };
+        let wanted = self.outcome.environment.pinned.is_some_and(is_shared)
+            && self.claim.compare == Compare::Ratio
+            && self.arms().all(is_best);
+        let alone = |arm: &Arm<'a>| Arm { read: Some(OWN_RATE), ..arm.clone() };
+        wanted.then(|| Self { a: alone(&self.a), b: self.b.as_ref().map(alone), ..*self })
     }
 
     /// The comparisons that it is made of: one for each point of side a, where the claim speaks of each.
@@ -208,11 +232,15 @@ impl Lost {
 impl Arm<'_> {
     /// The figure at `point` in `block`. A run that did not count may have been made again.
     fn value(&self, outcome: &Outcome, point: &Point, block: u32) -> Option<f64> {
+        self.value_of(self.metric, outcome, point, block)
+    }
+
+    fn value_of(&self, metric: &str, outcome: &Outcome, point: &Point, block: u32) -> Option<f64> {
         let value = |variant: &str| {
             let runs = outcome.runs.iter().filter(|run| {
                 run.block == block && run.cell.variant == variant && run.cell.point == *point
             });
-            runs.filter_map(|run| run.metric(self.metric)).next()
+            runs.filter_map(|run| run.metric(metric)).next()
         };
         let taken_off = self.side.minus.as_deref().map_or(Some(0.0), value);
         Some(value(self.variant)? - taken_off?)
@@ -227,8 +255,11 @@ impl Arm<'_> {
             return (0..blocks).map(|block| statistics::median(&all(block)?)).collect();
         }
         let chosen = [self.chosen_without(outcome, 0), self.chosen_without(outcome, 1)];
+        let read = self.read.unwrap_or(self.metric);
         (0..blocks)
-            .map(|block| self.value(outcome, chosen[half(outcome.blocks(), block)]?, block))
+            .map(|block| {
+                self.value_of(read, outcome, chosen[half(outcome.blocks(), block)]?, block)
+            })
             .collect()
     }
 

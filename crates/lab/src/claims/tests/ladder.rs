@@ -195,3 +195,45 @@ fn noise_seldom_decides_what_is_on_the_threshold() {
     assert!(on_it <= 6, "{on_it} of 60 were decided");
     assert!(far >= 50, "{far} of 60 were decided");
 }
+
+/// Server and generator have one CPU, and two thirds of it are the generator's: that a reply costs one server half
+/// as much again makes a sixth of the rate.
+#[test]
+fn a_rate_that_is_the_generators_too_is_not_the_servers() {
+    let holds = "{ within = [0.8, 1.25] }";
+    let judged = |cost: f64, is_shared: bool| {
+        let claim = format!("compare = \"ratio\"\neach = [\"one\"]\nholds = {holds}\n{BESTS}");
+        let limit = |cost: f64| 1.0 / (2.0 + cost);
+        let mut outcome = outcome_of(10, &claim, "throughput_rps", |_, _, _, _| Some(1.0));
+        let rates: Vec<f64> = (0..20).map(|step| 0.25 * 1.02f64.powi(step)).collect();
+        outcome.dimensions[1].values = rates.iter().map(|&rate| Value::Number(rate)).collect();
+        let lowest = |run: &Run| run.cell.point["rate"] == Value::Number(10.0);
+        let runs: Vec<Run> = outcome.runs.drain(..).filter(lowest).collect();
+        for (run, &rate) in runs.iter().flat_map(|run| rates.iter().map(move |rate| (run, rate))) {
+            let cost = if run.cell.variant == "one" { cost } else { 1.0 };
+            let noise = 1.0 + alternating(0.001, run.block);
+            let answered = if rate <= limit(cost) { rate } else { 0.6 * limit(cost) };
+            let mut run = run.clone();
+            run.metrics.insert("throughput_rps".into(), noise * answered);
+            run.metrics.insert("replies_per_cpu_second".into(), noise / cost);
+            run.cell.point.insert("rate".into(), Value::Number(rate));
+            outcome.runs.push(run);
+        }
+        let generator = u32::from(!is_shared);
+        outcome.environment.pinned = Some(crate::run::trial::Cpus { server: 0, generator });
+        outcome.environment.receive_cpu = Some(0);
+        outcome.conclude();
+        outcome.claims.remove(0)
+    };
+    assert_eq!(judged(1.0, true).verdict, Verdict::Holds);
+    assert_eq!(judged(1.5, false).verdict, Verdict::Holds, "it has a CPU of its own");
+    let claim = judged(1.5, true);
+    assert_eq!(claim.verdict, Verdict::Undecided, "{claim:?}");
+    let note = claim.parts[0].note.as_ref().unwrap();
+    assert!(
+        note.contains("the generator has a part of that CPU: by what the server alone"),
+        "{note}"
+    );
+    assert!(note.contains("it is 0.667"), "{note}");
+    assert_eq!(judged(9.0, true).verdict, Verdict::DoesNotHold, "both say so");
+}
