@@ -47,8 +47,9 @@ pub(super) fn of_guest(experiment: &Experiment, environment: &Environment) -> Op
     let shared = match experiment.subject {
         Subject::Server => {
             " Server and generator share its one CPU; the generator goes first (SCHED_FIFO), and its own \
-             instructions are reported beside those of the server. Blocks differ by the seed of the \
-             arrivals alone."
+             instructions are reported beside those of the server. At the limit it has more of that CPU than \
+             the server, so that best rates, and what fails beyond them, are of both. Blocks differ by the \
+             seed of the arrivals alone."
         }
         Subject::Wait => "",
     };
