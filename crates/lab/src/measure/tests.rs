@@ -265,3 +265,18 @@ fn a_child_that_has_ended_is_in_its_parents_account() {
     assert!(after + 20_000_000 >= most, "{after} ns after, {most} ns before");
     assert!(after > 0);
 }
+
+/// One request in fifty was sent late: the median of all was thrown away with their 99th percentile.
+#[test]
+fn a_median_is_the_servers_where_few_requests_were_late() {
+    let metrics = |valid: bool, p50: f64| {
+        let load = json!({"latency_valid": valid, "latency_invalid_reason": "lag",
+            "latency_us": {"p50": 550.0, "p99": 7_800.0, "mean": 900.0},
+            "generator": {"lag_us": {"p50": p50, "p99": 6_400.0, "mean": 200.0}}});
+        let metrics = Raw { load, ..Raw::default() }.metrics();
+        ["p50", "mean", "p99"].map(|point| metrics.contains_key(&format!("latency_{point}_us")))
+    };
+    assert_eq!(metrics(false, 18.0), [true, true, false]);
+    assert_eq!(metrics(false, 300.0), [false, true, false]);
+    assert_eq!(metrics(true, 300.0), [true; 3], "the generator is content");
+}
