@@ -74,6 +74,10 @@ pub struct Part {
     pub verdict: Verdict,
     /// The figure with its interval, when there are data.
     pub estimate: Option<Estimate>,
+    /// Of a best reply rate where the generator has a part of the server's CPU: the same by what the server alone
+    /// spends on a reply. Such a claim is decided where both say so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alone: Option<Estimate>,
     /// The interval that decides: wider than the other, the earlier the experiment looked.
     #[serde(default)]
     pub deciding: Option<Interval>,
@@ -383,6 +387,7 @@ fn judge_sides(
         variant: variant.to_owned(),
         verdict: Verdict::Undecided,
         estimate: None,
+        alone: None,
         deciding: None,
         p: None,
         bound: None,
@@ -459,8 +464,9 @@ fn judge_sides(
         let own = sample.as_ref().map_or(Evidence::NONE, |sample| {
             Evidence::of(sample, claim.holds, &Limits::default()).of_several(tested)
         });
+        part.alone = sample.as_ref().map(Sample::estimate);
         if evidence.verdict(level).is_decided() && !evidence.and(own).verdict(level).is_decided() {
-            notes.push(not_by_itself(sample.as_ref()));
+            notes.push(not_by_itself(part.alone.as_ref()));
             outlook = sample.and_then(|sample| {
                 let (estimate, limits) = (sample.estimate(), Limits::default());
                 let level = |blocks| plan.level_with(blocks);
@@ -487,9 +493,9 @@ fn judge_sides(
 
 /// Why the best rates of servers that have one CPU together with the generator decide nothing: by what each alone
 /// spends on a reply there, the ratio of what it would answer is another, or not known so well.
-fn not_by_itself(alone: Option<&Sample>) -> String {
+fn not_by_itself(alone: Option<&Estimate>) -> String {
     let shared = "the generator has a part of that CPU";
-    let Some(alone) = alone.map(Sample::estimate) else {
+    let Some(alone) = alone else {
         return format!("{shared}, and what the server alone spends on a reply is not known there");
     };
     let ends = crate::report::format::ends(alone.low, alone.high);
