@@ -132,6 +132,23 @@ fn reaped_children_ns(stat: &str) -> anyhow::Result<u64> {
     Ok(total * 1_000_000_000 / rustix::param::clock_ticks_per_second())
 }
 
+/// For how long this CPU has had nothing to do so far, in the clock ticks of /proc/stat (proc_stat(5)); `None` where
+/// the kernel does not say.
+pub fn idle_ns(cpu: u32) -> Option<u64> {
+    idle_in(&fs::read_to_string("/proc/stat").ok()?, cpu)
+}
+
+/// idle + iowait of a CPU's line (fields 4 and 5), in nanoseconds.
+fn idle_in(stat: &str, cpu: u32) -> Option<u64> {
+    let name = format!("cpu{cpu}");
+    let mut lines = stat.lines().map(str::split_whitespace);
+    let mut fields =
+        lines.find_map(|mut fields| (fields.next() == Some(&name)).then_some(fields))?;
+    let idle: u64 = fields.nth(3)?.parse().ok()?;
+    let waiting: u64 = fields.next()?.parse().ok()?;
+    Some((idle + waiting) * 1_000_000_000 / rustix::param::clock_ticks_per_second())
+}
+
 /// What was read around one run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Raw {
@@ -145,6 +162,9 @@ pub struct Raw {
     pub cpu: CpuTime,
     /// Wall-clock time between the two, in nanoseconds.
     pub wall_ns: u64,
+    /// For how long of it the server's CPU had nothing to do, in nanoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_ns: Option<u64>,
     /// The generator's result.
     pub load: Json,
     /// Calls of the kernel's functions by the server between the two.

@@ -112,9 +112,12 @@ impl Raw {
         // start and its end, so that a server without idle CPU is seen as one. That of a peer is the whole.
         let asked_ns = load(&["duration_s"]).map(|seconds| seconds * 1e9);
         let asked_ns = asked_ns.filter(|_| !self.after.is_null());
-        // Of several threads most wait for each other, and that is no want of a CPU.
+        // Of several threads most wait for each other, which is no want of a CPU: whether there was any to have, the
+        // CPU says, or else what they used of it.
         let used_ns = self.cpu.run_ns as f64 + waited_ns.unwrap_or(0.0);
-        put("server_cpu_busy_share", share(Some(used_ns), asked_ns.or(wall)));
+        let of_cpu = self.idle_ns.filter(|_| waited_ns.is_none()).zip(wall);
+        let of_cpu = of_cpu.map(|(idle, wall)| (1.0 - idle as f64 / wall).max(0.0));
+        put("server_cpu_busy_share", of_cpu.or_else(|| share(Some(used_ns), asked_ns.or(wall))));
         put("throughput_rps", load(&["reply_rate_rps", "mean"]));
         for point in ["min", "max", "stddev"] {
             put(&format!("reply_rate_{point}_rps"), load(&["reply_rate_rps", point]));

@@ -181,6 +181,15 @@ fn threads_that_wait_for_each_other_want_no_cpu() {
     for listening in [sibling, many, threads] {
         assert_eq!(busy(listening, 550_000_000), (0.4, false));
     }
+    // Where the CPU was asked itself, it says whether there was any to have: the network's work is done there, too.
+    let full = Raw {
+        wall_ns: 1_000_000_000,
+        idle_ns: Some(20_000_000),
+        cpu: CpuTime { run_ns: 600_000_000, wait_ns: 900_000_000 },
+        load: json!({"requests": {"completed": 100}, "duration_s": 0.9}),
+        ..Raw::default()
+    };
+    assert_eq!(full.metrics()["server_cpu_busy_share"], 0.98);
     // A peer says nothing, and is measured to the end of the generator.
     let peer = Raw {
         cpu: CpuTime { run_ns: 610_000_000, wait_ns: 0 },
@@ -279,4 +288,14 @@ fn a_median_is_the_servers_where_few_requests_were_late() {
     assert_eq!(metrics(false, 18.0), [true, true, false]);
     assert_eq!(metrics(false, 300.0), [false, true, false]);
     assert_eq!(metrics(true, 300.0), [true; 3], "the generator is content");
+}
+
+#[test]
+fn idle_time_is_that_of_the_cpu() {
+    let stat = "cpu  9 9 9 9 9 9\ncpu1 1 2 3 400 50 6 7\ncpu10 1 2 3 4 5 6 7\nintr 5\n";
+    let tick = 1_000_000_000 / rustix::param::clock_ticks_per_second();
+    assert_eq!(idle_in(stat, 1), Some(450 * tick));
+    assert_eq!(idle_in(stat, 10), Some(9 * tick));
+    assert_eq!((idle_in(stat, 0), idle_in("cpu0 1 2", 0)), (None, None));
+    assert!(idle_ns(0).is_some(), "this kernel says");
 }

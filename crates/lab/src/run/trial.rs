@@ -117,6 +117,7 @@ pub struct Step<'a> {
 struct Reading {
     at: Instant,
     cpu: measure::CpuTime,
+    idle_ns: Option<u64>,
     statistics: serde_json::Value,
     kernel_calls: BTreeMap<String, u64>,
     switches: Option<u64>,
@@ -266,6 +267,7 @@ impl Bench<'_> {
                 trial.raw.kernel_calls.insert(function.clone(), count.saturating_sub(before));
             }
             let between = |a: Option<u64>, b: Option<u64>| Some(b?.saturating_sub(a?));
+            trial.raw.idle_ns = between(earlier.idle_ns, later.idle_ns);
             trial.raw.switches = between(earlier.switches, later.switches);
             trial.raw.redis_cpu_ns = between(earlier.redis_cpu_ns, later.redis_cpu_ns);
             trial.raw.before = std::mem::replace(&mut earlier, later).statistics;
@@ -302,10 +304,11 @@ impl Bench<'_> {
     fn reading(&self, server: &Server, counters: &Counters) -> anyhow::Result<Reading> {
         let statistics = server.statistics(self.interrupt)?;
         let (at, cpu) = (Instant::now(), measure::cpu_time(server.pid())?);
+        let idle_ns = measure::idle_ns(self.cpus.server);
         let kernel_calls = counters.calls.read()?;
         let switches = counters.switches.as_ref().map(Switches::read).transpose()?;
         let redis_cpu_ns = self.redis.map(redis::Running::cpu_ns).transpose()?;
-        Ok(Reading { at, cpu, statistics, kernel_calls, switches, redis_cpu_ns })
+        Ok(Reading { at, cpu, idle_ns, statistics, kernel_calls, switches, redis_cpu_ns })
     }
 
     /// Waits until the load has begun: its first request is there.
