@@ -4,7 +4,8 @@
 //! say (`crate::statistics`) against a threshold (`decide`). What does not decide it: fewer blocks
 //! than [`crate::statistics::MIN_BLOCKS`], an interval that lies across the threshold, a best reply
 //! rate that may be better between two of the rates that were offered, a cost where the server had no
-//! idle CPU (`limit`), an arm that is not there, and too many blocks that lost one (`sides`).
+//! idle CPU (`limit`), a best rate that is the generator's as well, an arm that is not there, and too many
+//! blocks that lost one (`sides`).
 
 mod decide;
 mod limit;
@@ -413,12 +414,12 @@ fn judge_sides(
     let limits = limit::of(outcome, sides);
     // Then more blocks would change nothing.
     let is_limited = limits.leave_open(claim.holds, estimate.value);
-    let outlook = (!is_limited)
-        .then(|| {
-            let level = |blocks| plan.level_with(blocks);
-            Outlook::of(&sample, &estimate, claim.compare, claim.holds, &limits, tested, level)
-        })
-        .flatten();
+    let outlook_of = |sample: &Sample, limits: &Limits| {
+        let level = |blocks| plan.level_with(blocks);
+        let estimate = sample.estimate();
+        Outlook::of(sample, &estimate, claim.compare, claim.holds, limits, tested, level)
+    };
+    let mut outlook = (!is_limited).then(|| outlook_of(&sample, &limits)).flatten();
     let because_limited = || is_limited.then(|| limits.note(|_| false)).flatten();
     let Some(level) = plan.level else {
         part.verdict = Verdict::Seen;
@@ -457,7 +458,6 @@ fn judge_sides(
             sample.blocks()
         ));
     }
-    let mut outlook = outlook;
     if let Some(alone) = sides.of_server_alone() {
         let (sample, lost) = (alone.sample(), alone.lost());
         let sample = sample.filter(|_| !lost.are_too_many()).map(|it| it.lacking(lost.blocks));
@@ -465,16 +465,18 @@ fn judge_sides(
             Evidence::of(sample, claim.holds, &Limits::default()).of_several(tested)
         });
         part.alone = sample.as_ref().map(Sample::estimate);
-        if evidence.verdict(level).is_decided() && !evidence.and(own).verdict(level).is_decided() {
+        let both = evidence.and(own);
+        let is_open = |evidence: Evidence| !evidence.verdict(level).is_decided();
+        if is_open(both) && !is_open(evidence) {
             notes.push(not_by_itself(part.alone.as_ref()));
-            outlook = sample.and_then(|sample| {
-                let (estimate, limits) = (sample.estimate(), Limits::default());
-                let level = |blocks| plan.level_with(blocks);
-                let (compare, holds) = (claim.compare, claim.holds);
-                Outlook::of(&sample, &estimate, compare, holds, &limits, tested, level)
-            });
         }
-        evidence = evidence.and(own);
+        if is_open(both) && !is_limited {
+            let of_rates = outlook.filter(|_| is_open(evidence));
+            let of_own = sample.filter(|_| is_open(own));
+            let of_own = of_own.and_then(|sample| outlook_of(&sample, &Limits::default()));
+            outlook = Outlook::longest(of_rates, of_own);
+        }
+        evidence = both;
     }
     notes.extend(lost.note());
     if lost.are_too_many() {

@@ -1,8 +1,9 @@
 //! What a run cost: CPU time of the server's processes, system calls, latencies.
 //!
-//! CPU time is read before the generator starts and after it has ended, while idle connections
-//! are held and nothing else happens to the server; so all of the difference belongs to the
-//! requests, and nothing hangs on catching the moment at which the load begins.
+//! CPU time is read before the generator starts, or when its warm-up is over, and after it has ended, while idle
+//! connections are held and nothing else happens to the server; so all of the difference belongs to the
+//! requests. Both readings are of the moment at which the server has told its counters, for it tells them late where it
+//! has much to do.
 
 mod metrics;
 
@@ -246,10 +247,10 @@ impl Raw {
 
     /// Why a run that is kept as one that counts does not.
     pub fn doubt(&self) -> Option<String> {
-        let is_valid = self.load.get("valid").and_then(Json::as_bool);
         // A wait that is measured by itself has no generator.
-        let said = is_valid.and_then(|_| self.validity().err());
-        self.idle_lost.clone().or(said).or_else(|| self.shortage())
+        let has_generator = self.load.get("valid").is_some();
+        let said = if has_generator { self.validity().err() } else { self.idle_lost.clone() };
+        said.or_else(|| self.shortage())
     }
 
     /// Why the generator says that the latencies are not the server's.

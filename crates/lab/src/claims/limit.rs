@@ -39,7 +39,7 @@ pub(crate) const BUSY: &str = "server_cpu_busy_share";
 /// From here on a server has no idle CPU: what is left is the start and the end of a window.
 pub(crate) const SATURATED: f64 = 0.9;
 
-/// Below this it is far from any limit of its own.
+/// A server that is busy for less of the time than this is far from its limit.
 const IDLE: f64 = 0.5;
 
 /// How many times larger the true figure of a side may be than what was read.

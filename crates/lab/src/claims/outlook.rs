@@ -79,6 +79,17 @@ impl Outlook {
     }
 }
 
+impl Outlook {
+    /// What it takes where both things are to be decided: what takes more.
+    pub(super) fn longest(one: Option<Self>, other: Option<Self>) -> Option<Self> {
+        let blocks = |outlook: &Self| match outlook {
+            Self::Blocks(blocks) | Self::AtLeast(blocks) => *blocks,
+            _ => usize::MAX,
+        };
+        one.into_iter().chain(other).max_by_key(blocks)
+    }
+}
+
 /// Two digits, rounded up: more would be false precision.
 fn about(blocks: usize) -> usize {
     if blocks > 100 { blocks.next_multiple_of(10) } else { blocks }
@@ -215,6 +226,15 @@ mod tests {
         assert!(!is_equal(&equal, Threshold::Above(1.003)));
         // Narrow, but not across 1: a little more would decide it.
         assert!(matches!(outlook(&ratios(24, 1.008, 0.015), ABOVE), Outlook::Blocks(_)));
+    }
+
+    #[test]
+    fn of_two_things_the_one_that_takes_more_counts() {
+        let (few, many) = (Some(Outlook::Blocks(12)), Some(Outlook::Blocks(38)));
+        assert_eq!(Outlook::longest(few, many), many);
+        assert_eq!(Outlook::longest(many, None), many);
+        let never = Some(Outlook::AtThreshold);
+        assert_eq!((Outlook::longest(never, few), Outlook::longest(None, None)), (never, None));
     }
 
     #[test]

@@ -12,8 +12,8 @@ const WAIT_CALLS: &[&str] = &["epoll_wait", "epoll_pwait2", "ppoll", "pselect6"]
 
 /// Whether a hybrid is with its partner.
 const ON_PARTNER: &str = "on_partner";
-/// The server tells its counters when it comes to it, which is late where it has much to do: where it has counted
-/// fewer than this share of the requests that were answered, its CPU time is of another time than they are.
+/// Where the server has counted fewer than this share of the requests that were answered, it told its counters too
+/// late, and its CPU time is of another time than they are.
 const LEAST_COUNTED: f64 = 0.8;
 
 /// The largest share of a latency that may be the generator's own lag, where that is too large somewhere.
@@ -24,7 +24,7 @@ impl Raw {
         Some(number(&self.after, path)? - number(&self.before, path).unwrap_or(0.0))
     }
 
-    /// Whether what waits for a CPU there waits for others than itself.
+    /// Whether the server has one thread alone: what keeps that from its CPU is then no thread of its own.
     fn has_one_thread(&self) -> bool {
         let text = |key: &str| self.listening.get(key).and_then(Json::as_str).unwrap_or_default();
         let workers = self.listening.get("workers").and_then(Json::as_array).map_or(0, Vec::len);
@@ -49,15 +49,13 @@ impl Raw {
         let of_load = || self.after.is_null().then(|| load(&["requests", "completed"])).flatten();
         let requests = self.delta(&["requests"]).or_else(of_load);
         let requests = requests.filter(|&requests| requests > 0.0 && !self.is_beside_others);
-        let completed = load(&["requests", "completed"]);
-        let are_of_one_time = |&requests: &f64| {
-            self.after.is_null()
-                || completed.is_none_or(|completed| requests >= LEAST_COUNTED * completed)
-        };
-        // The requests of the time that the server's CPU time is of.
-        let timed_requests = requests.filter(are_of_one_time);
+        let counted = requests.zip(load(&["requests", "completed"]));
+        let is_of_one_time = self.after.is_null()
+            || counted.is_none_or(|(counted, completed)| counted >= LEAST_COUNTED * completed);
+        // CPU time and requests, where they are of one time.
         let cpu_us = self.cpu.run_ns as f64 / 1e3;
-        let timed_us = requests.is_none_or(|requests| are_of_one_time(&requests)).then_some(cpu_us);
+        let timed_us = is_of_one_time.then_some(cpu_us);
+        let timed_requests = requests.filter(|_| is_of_one_time);
         let wall = Some(self.wall_ns as f64);
         put("server_cpu_us_per_request", share(Some(cpu_us), timed_requests));
         put("replies_per_cpu_second", share(timed_requests, Some(cpu_us / 1e6)));
@@ -112,8 +110,8 @@ impl Raw {
         // start and its end, so that a server without idle CPU is seen as one. That of a peer is the whole.
         let asked_ns = load(&["duration_s"]).map(|seconds| seconds * 1e9);
         let asked_ns = asked_ns.filter(|_| !self.after.is_null());
-        // Of several threads most wait for each other, which is no want of a CPU: whether there was any to have, the
-        // CPU says, or else what they used of it.
+        // Several threads wait mostly for each other, which is no want of a CPU. Whether there was CPU to spare is then
+        // read from the CPU's own idle time, or, where that was not kept, from what they used.
         let used_ns = self.cpu.run_ns as f64 + waited_ns.unwrap_or(0.0);
         let of_cpu = self.idle_ns.filter(|_| waited_ns.is_none()).zip(wall);
         let of_cpu = of_cpu.map(|(idle, wall)| (1.0 - idle as f64 / wall).max(0.0));

@@ -324,10 +324,9 @@ pub fn markdown(runs: &[Published]) -> anyhow::Result<String> {
          \"as good as\" has a margin, which the claim names. ★ marks the claim that stands for a figure: those of\n\
          a paper share one error of 5 % (Holm). How verdicts come about: `crates/lab/src/statistics.rs`. Behind one\n\
          that is open stands why, and how many blocks in all would decide it, at the noise of this run, in four\n\
-         cases of five.\n\nThe runs of figures 4 to 14, and those whose names end in `-deterministic`, were made in a guest\n\
-         whose clock counts instructions, and whose one CPU server and generator share: at the limit most of it is the\n\
-         generator's. A claim about best reply rates is decided there only where what the server alone spends on a\n\
-         reply says the same; how much fails beyond the limit is of such a machine.\n",
+         cases of five.\n\nA deterministic guest (runs/README.md says which runs were made in one) has one CPU, which server and generator\n\
+         share: at the limit most of it is the generator's. A claim about best reply rates is decided there only where\n\
+         what the server alone spends on a reply says the same; how much fails beyond the limit is of such a machine.\n",
     );
     for paper in &papers.paper {
         let _ = writeln!(text, "\n## {}", paper.title);

@@ -49,16 +49,12 @@ pub(super) fn where_redis_runs(cpus: Cpus, redis: &redis::Running) -> String {
 
 /// A note when the server was kept from its CPU: what else ran there may have changed the figures.
 pub(super) fn shared_cpu(outcome: &Outcome) -> Option<String> {
-    // Of many threads most wait for each other.
-    let is_event = |run: &Run| {
-        let variant = outcome.experiment.variant.iter().find(|v| v.name == run.cell.variant);
-        variant.is_none_or(|v| v.architecture.is_none() && v.peer.is_none())
-    };
     if outcome.experiment.redis.is_some() {
         // What runs there stands in a note of its own.
         return None;
     }
-    let share = |run: &Run| run.metric("server_queue_share").filter(|_| is_event(run));
+    // Servers of one thread have it.
+    let share = |run: &Run| run.metric("server_queue_share");
     let counted = outcome.runs.iter().filter(|run| share(run).is_some()).count();
     let mut shared: Vec<(&Run, f64)> = outcome
         .runs

@@ -299,8 +299,8 @@ impl Bench<'_> {
         }
     }
 
-    /// The server's figures now. It tells its own when it comes to it, so that the others are read when they are
-    /// there. What it costs to ask for them is in the one before.
+    /// The server's figures now. It tells its own when it comes to it, and the others are read after that. What it
+    /// costs to ask is in the time that ends with this reading.
     fn reading(&self, server: &Server, counters: &Counters) -> anyhow::Result<Reading> {
         let statistics = server.statistics(self.interrupt)?;
         let (at, cpu) = (Instant::now(), measure::cpu_time(server.pid())?);

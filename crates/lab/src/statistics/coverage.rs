@@ -277,7 +277,6 @@ fn blocks_that_are_lost_at_one_end_decide_nothing() {
             wrong[1] += decides(&found.lacking(lost));
         }
         let [without, with] = wrong.map(|wrong| wrong as f64 / DRAWS as f64);
-        println!("{blocks}: {without} {with}");
         assert!(with <= ERROR / 2.0 + 0.006, "{blocks}: {with}");
         assert!(without > 0.15, "control, {blocks}: {without}");
     }

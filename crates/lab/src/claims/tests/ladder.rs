@@ -20,20 +20,25 @@ fn climbed_with_gaps(
     answered: impl Fn(&str, f64, u32) -> Option<f64>,
 ) -> ClaimOutcome {
     let mut outcome = outcome(claim, |_, _, rate, _| Some(rate));
+    at_rates(&mut outcome, rates, |run, rate| match answered(&run.cell.variant, rate, run.block) {
+        Some(answered) => _ = run.metrics.insert("throughput_rps".into(), answered),
+        None => run.status = Status::Invalid,
+    });
+    outcome.conclude();
+    outcome.claims.remove(0)
+}
+
+/// Puts these rates in the place of the outcome's, with a run at each that `measured` fills in.
+fn at_rates(outcome: &mut Outcome, rates: &[f64], measured: impl Fn(&mut Run, f64)) {
     outcome.dimensions[1].values = rates.iter().map(|&rate| Value::Number(rate)).collect();
     let lowest = |run: &Run| run.cell.point["rate"] == Value::Number(10.0);
     let runs: Vec<Run> = outcome.runs.drain(..).filter(lowest).collect();
     for (run, &rate) in runs.iter().flat_map(|run| rates.iter().map(move |rate| (run, rate))) {
         let mut run = run.clone();
-        match answered(&run.cell.variant, rate, run.block) {
-            Some(answered) => _ = run.metrics.insert("throughput_rps".into(), answered),
-            None => run.status = Status::Invalid,
-        }
+        measured(&mut run, rate);
         run.cell.point.insert("rate".into(), Value::Number(rate));
         outcome.runs.push(run);
     }
-    outcome.conclude();
-    outcome.claims.remove(0)
 }
 
 /// The best of several rates was read where all was answered, and the next rate was far: two servers whose
@@ -206,19 +211,13 @@ fn a_rate_that_is_the_generators_too_is_not_the_servers() {
         let limit = |cost: f64| 1.0 / (2.0 + cost);
         let mut outcome = outcome_of(10, &claim, "throughput_rps", |_, _, _, _| Some(1.0));
         let rates: Vec<f64> = (0..20).map(|step| 0.25 * 1.02f64.powi(step)).collect();
-        outcome.dimensions[1].values = rates.iter().map(|&rate| Value::Number(rate)).collect();
-        let lowest = |run: &Run| run.cell.point["rate"] == Value::Number(10.0);
-        let runs: Vec<Run> = outcome.runs.drain(..).filter(lowest).collect();
-        for (run, &rate) in runs.iter().flat_map(|run| rates.iter().map(move |rate| (run, rate))) {
+        at_rates(&mut outcome, &rates, |run, rate| {
             let cost = if run.cell.variant == "one" { cost } else { 1.0 };
             let noise = 1.0 + alternating(0.001, run.block);
             let answered = if rate <= limit(cost) { rate } else { 0.6 * limit(cost) };
-            let mut run = run.clone();
             run.metrics.insert("throughput_rps".into(), noise * answered);
             run.metrics.insert("replies_per_cpu_second".into(), noise / cost);
-            run.cell.point.insert("rate".into(), Value::Number(rate));
-            outcome.runs.push(run);
-        }
+        });
         let generator = u32::from(!is_shared);
         outcome.environment.pinned = Some(crate::run::trial::Cpus { server: 0, generator });
         outcome.environment.receive_cpu = Some(0);
