@@ -2,6 +2,9 @@
 //!
 //! Octets and no queue of values, so that it works across fork(2) too; and a socket and no eventfd,
 //! since not every mechanism can wait for those (RT signals).
+//!
+//! Under load a mechanism may tell of the socket late: behind thousands of signals in a queue it took seconds. So a
+//! number in the memory of both says at once that there is a line; in a process of its own a worker has the socket alone.
 
 use crate::statistics::Statistics;
 use rustix::net::SendFlags;
@@ -11,7 +14,10 @@ use std::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::net::UnixStream,
     },
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
@@ -52,18 +58,31 @@ impl Command {
     }
 }
 
+/// How many lines were written.
+pub(crate) type Raised = Arc<AtomicU32>;
+
 /// The worker's end.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     bell: OwnedFd,
+    raised: Raised,
+    /// How many lines were taken. One may be taken before it is counted as written.
+    taken: u32,
     /// The start of a line.
     partial: Vec<u8>,
 }
 
 impl Inbox {
-    /// `bell` is what [`Remote::pair`] gave, or a copy of it.
-    pub(crate) fn new(bell: OwnedFd) -> Self {
-        Self { bell, partial: Vec::new() }
+    /// `bell` is what [`Remote::pair`] gave, or a copy of it, and so is `raised`.
+    pub(crate) fn new(bell: OwnedFd, raised: Raised) -> Self {
+        Self { bell, raised, taken: 0, partial: Vec::new() }
+    }
+
+    /// Whether something was asked, of which the mechanism may not have told yet. A worker that is busy looks here
+    /// before each wait.
+    #[inline]
+    pub(crate) fn is_raised(&self) -> bool {
+        self.raised.load(Ordering::Acquire).wrapping_sub(self.taken).cast_signed() > 0
     }
 
     /// For the interest set.
@@ -79,6 +98,7 @@ impl Inbox {
         while let Ok(count) = pollux_sys::read(self.bell.as_fd(), &mut buffer) {
             for &octet in &buffer[..count] {
                 if octet == b'\n' {
+                    self.taken = self.taken.wrapping_add(1);
                     commands.extend(Command::parse(&self.partial));
                     self.partial.clear();
                 } else if self.partial.len() < COMMAND_BYTES {
@@ -107,7 +127,10 @@ impl Inbox {
 
 /// The main thread's end.
 #[derive(Debug)]
-pub(crate) struct Remote(Mutex<Line>);
+pub(crate) struct Remote {
+    line: Mutex<Line>,
+    raised: Raised,
+}
 
 #[derive(Debug)]
 struct Line {
@@ -120,35 +143,41 @@ struct Line {
 pub(crate) struct Asked<'a>(MutexGuard<'a, Line>);
 
 impl Remote {
-    /// Both ends; the second is for [`Inbox::new`].
+    /// Both ends; the second and the third are for [`Inbox::new`].
     ///
     /// # Errors
     /// As socketpair(2).
-    pub(crate) fn pair() -> io::Result<(Self, OwnedFd)> {
+    pub(crate) fn pair() -> io::Result<(Self, OwnedFd, Raised)> {
         let (near, far) = UnixStream::pair()?;
         near.set_read_timeout(Some(PATIENCE))?;
         near.set_write_timeout(Some(PATIENCE))?;
         far.set_nonblocking(true)?;
         let line = Line { stream: BufReader::new(near), asked: 0 };
-        Ok((Self(Mutex::new(line)), far.into()))
+        let raised = Raised::default();
+        Ok((Self { line: Mutex::new(line), raised: raised.clone() }, far.into(), raised))
     }
 
     /// Tells the worker to stop; one that has ended does not hear it.
     pub(crate) fn stop(&self, grace: Duration) {
-        let _ = self.line().stream.get_ref().write_all(Command::Stop { grace }.line().as_bytes());
+        self.tell(&self.line(), Command::Stop { grace });
+    }
+
+    fn tell(&self, line: &Line, command: Command) {
+        let written = line.stream.get_ref().write_all(command.line().as_bytes());
+        // After it: who sees this finds the line.
+        self.raised.fetch_add(written.is_ok().into(), Ordering::Release);
     }
 
     /// Asks for figures, which [`Asked::answer`] waits for: so several workers can be asked first.
     pub(crate) fn ask(&self) -> Asked<'_> {
         let mut line = self.line();
         line.asked += 1;
-        let command = Command::Statistics(line.asked);
-        let _ = line.stream.get_ref().write_all(command.line().as_bytes());
+        self.tell(&line, Command::Statistics(line.asked));
         Asked(line)
     }
 
     fn line(&self) -> MutexGuard<'_, Line> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -175,14 +204,17 @@ mod tests {
 
     #[test]
     fn commands_arrive_whole_and_in_order() {
-        let (remote, far) = Remote::pair().unwrap();
-        let mut inbox = Inbox::new(far);
+        let (remote, far, raised) = Remote::pair().unwrap();
+        let mut inbox = Inbox::new(far, raised);
         assert_eq!(inbox.take(), []);
         let grace = Duration::from_millis(1500);
+        assert!(!inbox.is_raised());
         remote.stop(grace);
+        assert!(inbox.is_raised(), "whatever the mechanism tells");
         let mut raw = remote.line().stream.get_ref().try_clone().unwrap();
         raw.write_all(b"statistics 4").unwrap();
         assert_eq!(inbox.take(), [Command::Stop { grace }]);
+        assert!(!inbox.is_raised());
         raw.write_all(b"2\nnonsense\nstop x\n").unwrap();
         raw.write_all(&[b'x'; 1000]).unwrap();
         raw.write_all(b"\nstop 0\n").unwrap();
@@ -195,8 +227,8 @@ mod tests {
 
     #[test]
     fn a_late_answer_is_nobodys_and_a_dead_worker_has_none() {
-        let (remote, far) = Remote::pair().unwrap();
-        let mut inbox = Inbox::new(far);
+        let (remote, far, raised) = Remote::pair().unwrap();
+        let mut inbox = Inbox::new(far, raised);
         let figures = |requests| Statistics { requests, ..Statistics::default() };
         inbox.answer(0, &figures(5));
         let asked = remote.ask();

@@ -3,7 +3,7 @@
 use crate::{
     application::{Routes, site::Contents},
     config::{Config, Listen},
-    control::{Inbox, Remote},
+    control::{Inbox, Raised, Remote},
     engine::readiness::Engine,
     listener,
     local::Local,
@@ -71,14 +71,15 @@ impl Worker {
     /// # Errors
     /// Whatever kept it from being ready.
     pub(crate) fn start(task: Task) -> anyhow::Result<(Self, WorkerInfo)> {
-        let (remote, far_end) = Remote::pair().context("no sockets to talk to a worker with")?;
+        let (remote, far_end, raised) =
+            Remote::pair().context("no sockets to talk to a worker with")?;
         let far_end = Arc::new(far_end);
         let (ready, is_ready) = channel();
         let thread = thread::Builder::new().name(format!("worker-{}", task.index)).spawn({
             let far_end = far_end.clone();
             move || {
                 let _end = End(task.ends.clone());
-                run(task, far_end, &ready)
+                run(task, (far_end, raised), &ready)
             }
         })?;
         match is_ready.recv() {
@@ -139,7 +140,7 @@ impl Drop for End {
 /// A worker's life.
 fn run(
     task: Task,
-    far_end: Arc<OwnedFd>,
+    (far_end, raised): (Arc<OwnedFd>, Raised),
     ready: &Sender<WorkerInfo>,
 ) -> anyhow::Result<Statistics> {
     let Task {
@@ -158,7 +159,7 @@ fn run(
     // The main thread's own: were they dropped here at last, they would be closed in the wrong
     // table. It holds them at least until this worker is ready.
     drop((far_end, shared));
-    let inbox = Inbox::new(kept.remove(0));
+    let inbox = Inbox::new(kept.remove(0), raised);
     let mut listeners = kept;
     for listen in &listens {
         if let Listen::Tcp(address) = listen {
@@ -270,13 +271,13 @@ mod tests {
     fn without_a_listener<M: Mechanism>() {
         let listener = listener::tcp("127.0.0.1:0".parse().unwrap(), 8, false).unwrap();
         let shared = listener.try_clone().unwrap();
-        let (remote, far_end) = Remote::pair().unwrap();
+        let (remote, far_end, raised) = Remote::pair().unwrap();
         let worker = thread::spawn(move || {
             let directory = tempfile::tempdir().unwrap();
             let config = Config::new(directory.path());
             let rules = Arc::new(Rules::new(&config));
             let routes = Routes::open(&config, &rules, Contents::new(0, 1)).unwrap();
-            let inbox = Inbox::new(far_end);
+            let inbox = Inbox::new(far_end, raised);
             let options = "epoll".parse::<MechanismSpec>().unwrap().options();
             let own = (rules, Local::new(None));
             Engine::<M, _>::new(&config, &options, routes, own, (vec![listener], 10), inbox)

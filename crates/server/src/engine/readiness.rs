@@ -147,12 +147,18 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
         let mut looks_again = false;
         loop {
             let timeout = self.timeout();
+            // Before it: what had happened when the question came is told of by this wait, as a rule, and is in
+            // the answer.
+            let is_asked = self.inbox.is_raised();
             let happened = self.wait(timeout)?;
             self.waits += 1;
             self.local.clock.update();
             while let Some(event) = self.mechanism.next_event() {
                 self.events += 1;
                 self.dispatch(event);
+            }
+            if is_asked && self.inbox.is_raised() {
+                self.heed_inbox();
             }
             self.come_back();
             // A process that stood still (SIGSTOP) finds its wait interrupted and its deadlines long
@@ -214,14 +220,19 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
     #[cold]
     fn dispatch_other(&mut self, event: Event) {
         if event.token == self.inbox_token {
-            for command in self.inbox.take() {
-                match command {
-                    Command::Statistics(number) => self.inbox.answer(number, &self.statistics()),
-                    Command::Stop { grace } => self.stop(grace),
-                }
-            }
+            self.heed_inbox();
         } else {
             self.accept(event.token);
+        }
+    }
+
+    #[cold]
+    fn heed_inbox(&mut self) {
+        for command in self.inbox.take() {
+            match command {
+                Command::Statistics(number) => self.inbox.answer(number, &self.statistics()),
+                Command::Stop { grace } => self.stop(grace),
+            }
         }
     }
 

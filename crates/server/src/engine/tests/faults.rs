@@ -3,7 +3,7 @@
 
 use super::{
     application::Tester,
-    seam::{FaultAt, Worker, before_add, fail},
+    seam::{FaultAt, Worker, before_add, fail, hide_the_inbox},
 };
 use crate::{
     board::Board,
@@ -310,4 +310,15 @@ fn a_unit_bears_a_wait_that_fails_for_a_moment_and_hears_a_stop() {
 fn a_wait_that_fails_for_good_ends_the_unit_with_its_reason() {
     let error = blocking(0, WAITS, libc::EBADF, |_| false).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(libc::EBADF));
+}
+
+/// Behind thousands of signals in a queue the inbox was heard of seconds later: figures were of another time than
+/// they were asked at, and a stop came when the load was over.
+#[test]
+fn a_worker_is_heard_whose_mechanism_does_not_tell_of_it() {
+    let worker = Worker::start(hide_the_inbox);
+    let started_at = Instant::now();
+    assert_eq!(worker.statistics().requests, 0);
+    assert_eq!(worker.stop().unwrap().statistics.requests, 0);
+    assert!(started_at.elapsed() < Duration::from_secs(8), "{:?}", started_at.elapsed());
 }

@@ -44,6 +44,14 @@ thread_local! {
     /// Requests begun since the last wait, and the most there were between two waits.
     static BEGUN: Cell<u32> = const { Cell::new(0) };
     static MOST_BEGUN: Cell<u32> = const { Cell::new(0) };
+    /// What was added first, which is the inbox, and whether nothing is told of it.
+    static FIRST: Cell<Option<Token>> = const { Cell::new(None) };
+    static IS_FIRST_HIDDEN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// From now on nothing is told in this thread of what was added first: its inbox.
+pub(super) fn hide_the_inbox() {
+    IS_FIRST_HIDDEN.set(true);
 }
 
 /// This thread's next `count` calls there fail with `errno`.
@@ -79,7 +87,9 @@ impl Mechanism for Seam {
     fn add(&mut self, fd: BorrowedFd<'_>, interest: Interest) -> Result<Token, Error> {
         BEFORE_ADD.with_borrow_mut(|act| act.as_mut().map(|act| act()));
         pass(FaultAt::Add, "epoll_ctl")?;
-        self.0.add(fd, interest)
+        let token = self.0.add(fd, interest)?;
+        FIRST.set(FIRST.get().or(Some(token)));
+        Ok(token)
     }
     fn modify(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
         pass(FaultAt::Modify, "epoll_ctl")?;
@@ -97,7 +107,8 @@ impl Mechanism for Seam {
         self.0.wait(timeout)
     }
     fn next_event(&mut self) -> Option<Event> {
-        self.0.next_event()
+        let is_told = |event: &Event| !(IS_FIRST_HIDDEN.get() && FIRST.get() == Some(event.token));
+        std::iter::from_fn(|| self.0.next_event()).find(is_told)
     }
     fn len(&self) -> usize {
         self.0.len()
@@ -185,12 +196,12 @@ impl Worker {
     ) -> Self {
         let listener = listener::tcp("127.0.0.1:0".parse().unwrap(), 64, false).unwrap();
         let address = socket2::SockRef::from(&listener).local_addr().unwrap().as_socket().unwrap();
-        let (remote, far_end) = Remote::pair().unwrap();
+        let (remote, far_end, raised) = Remote::pair().unwrap();
         let thread = thread::spawn(move || {
             let rules = Arc::new(Rules::new(&config));
             let application = Counted(open(&config, &rules, address));
             let own = (rules, Local::new(None));
-            let inbox = Inbox::new(far_end);
+            let inbox = Inbox::new(far_end, raised);
             let listeners = (vec![listener], 100);
             let options = Options::default();
             let engine =
