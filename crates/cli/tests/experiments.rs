@@ -234,7 +234,7 @@ fn those_that_need_a_guest() {
     let program = env!("CARGO_BIN_EXE_pollux");
     let arguments =
         ["--timeout", "1800", "--module", module, "--", "sh", "-c", &script, "sh", program];
-    let guest = &mut guest::pollux(&arguments);
+    let guest = &mut guest::pollux("vm", &arguments);
     let Some(output) = guest::success_of(guest.current_dir(directory.path())) else { return };
     assert_eq!(String::from_utf8_lossy(&output.stdout), "", "probes or files were left");
     for id in ids {

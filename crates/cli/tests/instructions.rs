@@ -152,7 +152,7 @@ fn measured() -> Option<Figures> {
     let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kmod/devpoll");
     let carried = [(Path::new(env!("CARGO_BIN_EXE_pollux")), POLLUX), (&driver, DRIVER)];
     let mut command =
-        guest::pollux(&["--deterministic", "--mips", MIPS, "--timeout", "600", "--module"]);
+        guest::pollux("vm", &["--deterministic", "--mips", MIPS, "--timeout", "600", "--module"]);
     command.arg(module);
     for (from, place) in carried {
         command.arg("--carry").arg(format!("{}:{place}", from.display()));

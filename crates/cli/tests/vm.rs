@@ -15,7 +15,7 @@ use std::{
 const LIMIT: Duration = Duration::from_secs(120);
 
 fn guests_run() -> bool {
-    success_of(&mut pollux(&["--module", "none", "--", "true"])).is_some()
+    success_of(&mut pollux("vm", &["--module", "none", "--", "true"])).is_some()
 }
 
 /// The QEMU that `pollux` started, once it is there.
@@ -46,7 +46,7 @@ fn signals_leave_nothing_behind() {
     }
     for (signal, status) in [("INT", Some(130)), ("TERM", Some(143)), ("KILL", None)] {
         let temporary = tempfile::tempdir().unwrap();
-        let mut child = pollux(&["--module", "none", "--", "sleep", "1000"])
+        let mut child = pollux("vm", &["--module", "none", "--", "sleep", "1000"])
             .env("TMPDIR", temporary.path())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -71,7 +71,7 @@ fn a_closed_pipe_ends_the_guest() {
     if !guests_run() {
         return;
     }
-    let mut child = pollux(&["--module", "none", "--", "yes"])
+    let mut child = pollux("vm", &["--module", "none", "--", "yes"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -97,7 +97,7 @@ fn mistakes_are_told_before_anything_is_fetched() {
         (&["--memory", "1", "--", "true"], "MiB"),
         (&[], "<CMD>"),
     ] {
-        let output = pollux(arguments).env("POLLUX_CACHE", &nowhere).output().unwrap();
+        let output = pollux("vm", arguments).env("POLLUX_CACHE", &nowhere).output().unwrap();
         assert!(!output.status.success());
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(text.contains(words), "{arguments:?}: {text}");
@@ -132,7 +132,7 @@ fn a_kernel_that_died_alone_is_started_once_more() {
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
         let console = folder.path().join("console");
-        let done = pollux(&["--module", "none", "--console"])
+        let done = pollux("vm", &["--module", "none", "--console"])
             .arg(&console)
             .args(["--", "echo", "it ran"])
             .env("PATH", path)

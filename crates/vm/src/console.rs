@@ -18,6 +18,8 @@ pub(crate) struct Console {
     complaint_count: usize,
     /// Whether the kernel, when it first complained, had no module.
     had_none: Option<bool>,
+    /// Whether the kernel has said that a module is not its own.
+    is_tainted: bool,
     /// The line with which the guest's init ends the console.
     marker: String,
     marker_seen: bool,
@@ -64,6 +66,7 @@ impl Console {
             let had_none = modules.trim().is_empty();
             self.had_none = self.had_none.or(Some(had_none).filter(|_| self.complaint_count > 0));
         }
+        self.is_tainted |= line.contains("taints kernel");
         if self.lines.len() == LINES_MAX {
             self.lines.pop_front();
         }
@@ -87,6 +90,11 @@ impl Console {
     /// Whether the kernel died, by an error of its own, before it had loaded a module.
     pub(crate) fn died_without_modules(&self) -> bool {
         self.had_none == Some(true)
+    }
+
+    /// Whether it has loaded a module that is not its own (kernel/module/main.c).
+    pub(crate) fn is_tainted(&self) -> bool {
+        self.is_tainted
     }
 
     /// The last `count` lines; with complaints, from a little before the first one on.

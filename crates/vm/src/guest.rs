@@ -27,6 +27,9 @@ const WRITE_MAX: usize = 4096;
 /// How much of QEMU's own messages is kept.
 const MESSAGES_MAX: usize = 64 << 10;
 const TICK: Duration = Duration::from_millis(500);
+/// How long a kernel may be silent before it has run anything: it prints warnings alone while it boots. Ten seconds
+/// are usual for all of the boot, a minute is much.
+pub(crate) const SILENCE_LIMIT: Duration = Duration::from_secs(180);
 
 /// How the guest ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -45,6 +48,8 @@ pub(crate) struct Report {
     pub(crate) console: Console,
     /// From QEMU's start to the command's, if it came to that.
     pub(crate) boot: Option<Duration>,
+    /// Whether the kernel stood still before that.
+    pub(crate) stood_still: bool,
 }
 
 /// A running QEMU; it is killed when this value goes.
@@ -122,15 +127,16 @@ impl Outbox<'_> {
 }
 
 impl Report {
-    /// Whether the kernel died before anything was run in the guest, or loaded into it.
+    /// Whether the kernel died, or stood still, before anything was run in the guest, or loaded into it.
     pub(crate) fn is_stillborn(&self) -> bool {
         self.boot.is_none()
             && matches!(self.end, End::Failed(_))
-            && self.console.died_without_modules()
+            && (self.stood_still || self.console.died_without_modules())
     }
 }
 
-/// Boots the machine and follows it to its end.
+/// Boots the machine and follows it to its end. A kernel that is silent for `silence`, before it has run anything, or
+/// loaded what is not its own, is ended.
 ///
 /// # Errors
 /// QEMU cannot be started, a signal came, the caller's streams cannot be written, or the guest
@@ -140,10 +146,13 @@ pub(crate) fn run(
     command: Command,
     marker: &str,
     timeout: Duration,
+    silence: Option<Duration>,
     streams: &Streams,
     mut log: Option<File>,
 ) -> anyhow::Result<Report> {
     let start = Instant::now();
+    let mut heard_at = start;
+    let mut stood_still = false;
     let mut qemu = Qemu::start(command)?;
     let mut state = State {
         console: Console::new(marker),
@@ -181,6 +190,14 @@ pub(crate) fn run(
             state.end = Some(End::TimedOut);
             break;
         }
+        let is_silent = silence.is_some_and(|silence| now - heard_at >= silence);
+        if is_silent && state.boot.is_none() && state.end.is_none() && !state.console.is_tainted() {
+            let silent_s = (now - heard_at).as_secs();
+            let why = format!("the kernel said nothing for {silent_s} s before it ran anything");
+            state.end = Some(End::Failed(why));
+            stood_still = true;
+            break;
+        }
         let mut fds = vec![PollFd::new(&supervisor.signals, PollFlags::IN)];
         // No reading while the caller's pipes are full: the guest is held up, not our memory.
         if frames_open && state.is_written() {
@@ -201,6 +218,7 @@ pub(crate) fn run(
         }
         if console_open {
             console_open = read_some(&mut qemu.console, |bytes| {
+                heard_at = now;
                 state.console.push(bytes);
                 if let Some(file) = &mut log {
                     let _ = file.write_all(bytes);
@@ -220,7 +238,7 @@ pub(crate) fn run(
         let why = if messages.trim().is_empty() { "QEMU said nothing" } else { messages.trim() };
         End::Failed(format!("the guest ended before the command did ({why})"))
     });
-    Ok(Report { end, console: state.console, boot: state.boot })
+    Ok(Report { end, console: state.console, boot: state.boot, stood_still })
 }
 
 struct State<'a> {
@@ -288,4 +306,41 @@ fn read_some(from: &mut impl Read, mut take: impl FnMut(&[u8])) -> anyhow::Resul
         }
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ran(script: &str, silence: Option<Duration>) -> Report {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        let nowhere = || File::options().write(true).open("/dev/null").unwrap();
+        let streams = Streams { stdout: nowhere(), stderr: nowhere() };
+        let supervisor = Supervisor::new().unwrap();
+        let timeout = Duration::from_secs(6);
+        run(&supervisor, command, "end", timeout, silence, &streams, None).unwrap()
+    }
+
+    #[test]
+    fn a_kernel_that_stands_still_is_ended_before_its_time() {
+        let second = Some(Duration::from_secs(1));
+        let report =
+            ran("echo '[    0.827714] mtrr: inconsistent settings'; exec sleep 99", second);
+        assert!(report.is_stillborn(), "{:?}", report.end);
+        assert!(
+            matches!(&report.end, End::Failed(why) if why.contains("the kernel said nothing for"))
+        );
+        // One that says something is not silent, and who has no limit may be.
+        let talks = "while echo still here; do sleep 0.2; done";
+        let longer = Some(Duration::from_secs(4));
+        for (script, silence) in [(talks, longer), ("exec sleep 99", None)] {
+            let report = ran(script, silence);
+            assert_eq!((&report.end, report.is_stillborn()), (&End::TimedOut, false));
+        }
+        // What a module may have done is not tried again.
+        let taint =
+            "echo '[ 1.0] devpoll: loading out-of-tree module taints kernel.'; exec sleep 99";
+        assert_eq!(ran(taint, longer).end, End::TimedOut);
+    }
 }

@@ -30,6 +30,7 @@ mod initramfs;
 mod kernel;
 mod kmod;
 mod modules;
+mod one_cpu;
 mod process;
 mod progress;
 mod qemu;

@@ -7,7 +7,7 @@ use crate::{
     init,
     initramfs::{Config, Initramfs},
     kernel::{self, Kernel},
-    kmod, modules,
+    kmod, modules, one_cpu,
     process::{Supervisor, find_program},
     qemu::{self, Forward, Machine, Mips},
     sealed::{self, Sealed},
@@ -195,22 +195,28 @@ pub fn run(options: &Options, streams: &Streams) -> anyhow::Result<Outcome> {
         }
         None => None,
     };
-    let boot = |log| {
-        let mut command = Command::new(&program);
+    let boot = |log, silence| {
+        let mut command = match options.deterministic {
+            Some(_) => one_cpu::command(program.as_ref()),
+            None => Command::new(&program),
+        };
         command.args(machine.arguments());
         tracing::debug!(?command, "starting QEMU");
-        guest::run(&supervisor, command, &marker, options.timeout, streams, log)
+        guest::run(&supervisor, command, &marker, options.timeout, silence, streams, log)
     };
     let again = log.as_ref().map(File::try_clone).transpose().context("console log")?;
-    let mut report = boot(log)?;
+    let silence = options.deterministic.is_none().then_some(guest::SILENCE_LIMIT);
+    let mut report = boot(log, silence)?;
     // Two emulated processors, and a host without time for them: where the one changes the kernel's text, the
-    // other may run into a breakpoint that is gone. Nothing of the caller's has run by then.
+    // other may run into a breakpoint that is gone, or the two may wait for each other. Nothing of the caller's has
+    // run by then.
     if report.is_stillborn() && options.deterministic.is_none() {
-        let why = report.console.complaints().first().map_or("no reason given", String::as_str);
-        tracing::warn!(
-            "the guest's kernel died before it ran anything ({why}); it is started once more"
-        );
-        report = boot(again)?;
+        let why = match &report.end {
+            End::Failed(why) if report.stood_still => why,
+            _ => report.console.complaints().first().map_or("no reason given", String::as_str),
+        };
+        tracing::warn!("the guest's kernel did not come up ({why}); it is started once more");
+        report = boot(again, None)?;
     }
     Ok(judge(&report, options.timeout, &kernel.release))
 }
@@ -353,7 +359,11 @@ mod tests {
     fn judged(end: End, console_text: &str) -> Outcome {
         let mut console = Console::new("END");
         console.push(console_text.as_bytes());
-        judge(&Report { end, console, boot: None }, Duration::from_secs(9), "6.1")
+        judge(
+            &Report { end, console, boot: None, stood_still: false },
+            Duration::from_secs(9),
+            "6.1",
+        )
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use std::process::{Command, Output};
 
-/// `pollux vm` with these arguments.
-pub(crate) fn pollux(arguments: &[&str]) -> Command {
+/// `pollux` with this subcommand, which starts a guest, and these arguments.
+pub(crate) fn pollux(subcommand: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pollux"));
-    command.arg("vm").args(arguments);
+    command.arg(subcommand).args(arguments);
     command
 }
 
