@@ -12,6 +12,7 @@ mod kept;
 #[cfg(test)]
 mod tests;
 mod validate;
+mod wanted;
 
 pub use around::{
     Core, LeftOut, Origin, REQUEST, Redis, RedisBenchmark, Request, Storm, filled_in,
@@ -110,6 +111,12 @@ pub struct Experiment {
     /// In the deterministic guest windows last so long at least, in seconds: overload there comes and goes
     /// within seconds, and a share of what fails is steady only over several such times.
     pub deterministic_window_seconds: Option<f64>,
+    /// And a load lasts so long at least before it is measured, in seconds: the queue of a server that is offered
+    /// a tenth too much takes ten times its clients' patience to fill.
+    pub deterministic_warmup_seconds: Option<f64>,
+    /// In the deterministic guest, whose one CPU server and generator share, the server has this part of it and
+    /// no more ([`crate::run::share`]): what limits it is then its own. None: it has what the generator leaves.
+    pub deterministic_server_share: Option<f64>,
     /// The budget of a full run.
     pub full: Budget,
     /// The budget under `--quick`.

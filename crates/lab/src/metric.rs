@@ -51,8 +51,15 @@ pub const ALL: &[Metric] = &[
         Some(false),
     ),
     metric("server_cpu_utilization", "server CPU in use", "", None),
-    metric("server_cpu_busy_share", "time the server used its CPU or waited for it", "", None),
+    metric(
+        "server_cpu_busy_share",
+        "time the server used its CPU, or its part of one, or waited for it",
+        "",
+        None,
+    ),
     metric("server_queue_share", "time the server was kept from its CPU", "", Some(true)),
+    metric("server_throttled_share", "time the server had used its part of a CPU up", "", None),
+    metric("cpu_idle_share", "time the server's CPU had nothing to do", "", None),
     metric(
         "partner_after_load_ns",
         "time that a hybrid is with its partner when the load has dropped",

@@ -11,6 +11,7 @@ pub mod rates;
 pub mod redis;
 mod resume;
 pub mod server;
+pub mod share;
 pub mod site;
 pub mod trial;
 mod warm_up;
@@ -19,7 +20,7 @@ use crate::{
     claims,
     environment::Environment,
     experiment::{
-        CLIENTS, Experiment, PHASE, Phase, Place, RATE, RelativeTo, SaturationOf, Subject, Variant,
+        CLIENTS, Experiment, PHASE, Phase, RATE, RelativeTo, SaturationOf, Subject, Variant,
     },
     plan::{self, Cell, Point},
     result::{FORMAT, Outcome, Run, Saturation, Status, VariantOutcome},
@@ -217,13 +218,13 @@ impl<'a> Conduct<'a> {
             interrupt: &self.settings.interrupt,
             generator_turn: if self.is_deterministic() { Turn::First } else { Turn::Fair },
             mips: self.outcome.environment.guest_mips,
+            server_share: ground::server_share(self.settings.experiment),
         }
     }
 
     /// Whether this runs where a clock counts instructions.
     fn is_deterministic(&self) -> bool {
-        let place = self.settings.experiment.place;
-        place == Place::DeterministicGuest && self.outcome.environment.guest.is_some()
+        ground::is_deterministic(self.settings.experiment)
     }
 
     fn available(&self) -> impl Iterator<Item = &Variant> {

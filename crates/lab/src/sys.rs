@@ -25,6 +25,17 @@ pub fn goes_first(command: &mut Command) {
     }
 }
 
+/// Lets the thread `id` go before what [`goes_first`] lets go first.
+///
+/// # Errors
+/// ESRCH when there is no such thread, EPERM without CAP_SYS_NICE.
+pub fn goes_before_the_first(id: u32) -> io::Result<()> {
+    let priority = FIRST + 1;
+    let call = libc::SYS_sched_setscheduler;
+    // SAFETY: the kernel reads one number, the priority, which outlives the call.
+    check(unsafe { libc::syscall(call, id, libc::SCHED_FIFO, &raw const priority) as libc::c_int })
+}
+
 /// CPU time of a process so far: all its threads, those that have ended too, in nanoseconds of
 /// the scheduler's own account (clock_getcpuclockid(3)).
 ///

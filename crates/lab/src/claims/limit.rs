@@ -28,7 +28,7 @@ pub(super) const THROUGHPUT: &str = "throughput_rps";
 /// Who answers this share of what was offered has answered all of it.
 const ALL: f64 = 0.98;
 /// Rates so near to each other are one.
-const SAME: f64 = 1.02;
+const SAME: f64 = 1.01;
 /// The generator's flag for requests that come at once.
 const BURST: &str = "burst";
 
@@ -249,9 +249,16 @@ fn rates(outcome: &Outcome, arm: &Arm<'_>) -> Vec<f64> {
 /// Which share of what it was offered the side answered, in half of these runs at least: one in which it
 /// answered less may have been disturbed.
 fn answered(outcome: &Outcome, arm: &Arm<'_>, these: impl Fn(&Run) -> bool) -> Option<f64> {
-    let mut shares: Vec<f64> = arm
-        .runs(outcome)
-        .filter(|run| these(run))
+    answered_of(outcome, arm.runs(outcome).filter(|run| these(run)))
+}
+
+/// Whether all was answered in these runs.
+pub(super) fn answers_all<'a>(outcome: &Outcome, runs: impl Iterator<Item = &'a Run>) -> bool {
+    answered_of(outcome, runs).is_some_and(|share| share >= ALL)
+}
+
+fn answered_of<'a>(outcome: &Outcome, runs: impl Iterator<Item = &'a Run>) -> Option<f64> {
+    let mut shares: Vec<f64> = runs
         .filter_map(|run| {
             let offered = run.metric("offered_rps").or_else(|| run.offered_rps())?;
             // The last burst of a window may be answered after its end.

@@ -5,7 +5,7 @@
 //! that is best in the half to which the block does not belong. Two blocks in a row, which mirror each
 //! other's order, belong to the same half.
 
-use super::limit::THROUGHPUT;
+use super::limit::{self, THROUGHPUT};
 use crate::{
     experiment::{Claim, RATE, Side, Take},
     plan::Point,
@@ -22,6 +22,15 @@ const COUNTED: &[(&str, &str, &str)] = &[
     ("error_share", "requests_failed", "requests_scheduled"),
     ("completed_share", "requests_completed", "requests_scheduled"),
 ];
+
+/// For how much of the time the CPU that both have had nothing to do.
+const CPU_IDLE: &str = "cpu_idle_share";
+/// From this much on there was enough of it for both: the clock has ticks of a hundredth of a second.
+const LEFT_OVER: f64 = 0.02;
+/// How much of a CPU the server has used.
+const UTILIZATION: &str = "server_cpu_utilization";
+/// A server that does not answer all uses this much of its part, or was kept from it.
+const USED: f64 = 0.95;
 
 /// The largest share of the blocks that may lack a side.
 pub(super) const MOST_LOST: f64 = 0.2;
@@ -61,7 +70,8 @@ impl<'a> Sides<'a> {
     }
 
     /// The same of the server alone, where a best reply rate is not its own: it has one CPU together with the
-    /// generator, and a reply costs that as much. What it spends on a reply at that rate is its own.
+    /// generator, and a reply costs that as much. What it spends on a reply at that rate is its own. So is the
+    /// rate, where it had a part of the CPU that the generator always left.
     pub(super) fn of_server_alone(&self) -> Option<Self> {
         let is_shared = |cpus: Cpus| cpus.server == cpus.generator;
         let is_best = |arm: &Arm<'_>| {
@@ -71,7 +81,8 @@ impl<'a> Sides<'a> {
         };
         let wanted = self.outcome.environment.pinned.is_some_and(is_shared)
             && self.claim.compare == Compare::Ratio
-            && self.arms().all(is_best);
+            && self.arms().all(is_best)
+            && !self.arms().all(|arm| arm.has_its_part(self.outcome));
         let alone = |arm: &Arm<'a>| Arm { read: Some(OWN_RATE), ..arm.clone() };
         wanted.then(|| Self { a: alone(&self.a), b: self.b.as_ref().map(alone), ..*self })
     }
@@ -230,6 +241,24 @@ impl Lost {
 }
 
 impl Arm<'_> {
+    /// Whether the server had a part of the CPU, and the generator left that at every rate: there was time over.
+    fn has_its_part(&self, outcome: &Outcome) -> bool {
+        let is_over = |point: &Point| {
+            let here = || self.runs(outcome).filter(|run| run.cell.point == *point);
+            let idle: Vec<f64> = here().filter_map(|run| run.metric(CPU_IDLE)).collect();
+            let has_part = here().all(|run| run.raw.server_share.is_some());
+            let left = statistics::median(&idle).is_some_and(|idle| idle >= LEFT_OVER);
+            // To the last reading, when a queue that is left may still be served.
+            let used =
+                here().filter_map(|run| Some(run.metric(UTILIZATION)? / run.raw.server_share?));
+            let used: Vec<f64> = used.collect();
+            let has_had = limit::answers_all(outcome, here())
+                || statistics::median(&used).is_some_and(|used| used >= USED);
+            has_part && left && has_had
+        };
+        self.points.iter().all(is_over)
+    }
+
     /// The figure at `point` in `block`. A run that did not count may have been made again.
     fn value(&self, outcome: &Outcome, point: &Point, block: u32) -> Option<f64> {
         self.value_of(self.metric, outcome, point, block)

@@ -5,7 +5,7 @@ use super::{
 };
 use pollux_event::registry;
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, iter};
+use std::collections::BTreeMap;
 
 /// What is different in the guest of `pollux vm`, whose CPU is emulated: a generator there cannot
 /// keep to milliseconds, and the time is enough for few variants. What is not named stays as it is.
@@ -92,7 +92,7 @@ impl Experiment {
     /// first clients may have lost theirs; in the full form sooner, where a pilot of three times that patience
     /// was steady sooner. So a queue is full by then, and who gives up, and who is answered too late, is in
     /// the figures. In half a second at the paper's rates nobody ever gives up. A window is longer where the
-    /// experiment says so ([`Experiment::deterministic_window_seconds`]).
+    /// experiment says so ([`Experiment::deterministic_window_seconds`]), and so is the time before it.
     #[must_use]
     pub fn in_deterministic_guest(mut self) -> Self {
         self.place = Place::DeterministicGuest;
@@ -111,11 +111,16 @@ impl Experiment {
         }
         let patience_s = self.patience_s();
         let least_s = self.deterministic_window_seconds.unwrap_or_default();
-        let budget = |old: &Budget, blocks, window_s: f64, warmup_s| Budget {
+        let least_warmup_s = self.deterministic_warmup_seconds.unwrap_or_default();
+        let budget = |old: &Budget, blocks, window_s: f64, warmup_s: f64| Budget {
             blocks,
             min_window_seconds: window_s.max(least_s),
             max_window_seconds: window_s.max(least_s),
-            warmup_seconds: if old.warmup_seconds > 0.0 { warmup_s } else { 0.0 },
+            warmup_seconds: if old.warmup_seconds > 0.0 {
+                warmup_s.max(least_warmup_s)
+            } else {
+                0.0
+            },
             saturation_seconds: window_s,
             ..*old
         };
@@ -137,17 +142,15 @@ impl Experiment {
         seconds.unwrap_or(MOST_PATIENCE_S).min(MOST_PATIENCE_S)
     }
 
-    /// The quick form there: of many rates the first, the middle and the last, and those beyond the
-    /// paper's; no middle where there are any of these.
+    /// The quick form there: of many rates every second of the paper's, the first and the last among them, and
+    /// those beyond the paper's.
     #[must_use]
     pub fn with_fewer_rates(mut self) -> Self {
         if let Some(rate) = &mut self.rate {
             let of_paper = rate.rps.len().saturating_sub(rate.beyond_rps.len());
             let beyond = rate.rps.split_off(of_paper);
-            if of_paper > 3 {
-                let last = of_paper - 1;
-                let middle = beyond.is_empty().then(|| rate.rps[last / 2]);
-                rate.rps = iter::once(rate.rps[0]).chain(middle).chain([rate.rps[last]]).collect();
+            if let Some(last) = rate.rps.pop() {
+                rate.rps = rate.rps.iter().copied().step_by(2).chain([last]).collect();
             }
             rate.rps.extend(beyond);
         }

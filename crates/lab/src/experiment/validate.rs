@@ -4,7 +4,7 @@ use super::{
     Axis, Budget, CLIENTS, Claim, Experiment, IDLE, PAPERS, PHASE, RATE, REQUEST, RelativeTo,
     SaturationOf, Side, Subject, Take, Threshold, Value,
 };
-use crate::{kernel_calls::MAX_FUNCTIONS, metric, statistics::Compare};
+use crate::{kernel_calls::MAX_FUNCTIONS, metric, run::share, statistics::Compare};
 use anyhow::{Context as _, bail, ensure};
 use pollux_event::MechanismSpec;
 use std::collections::BTreeSet;
@@ -89,6 +89,11 @@ impl Experiment {
         }
         let window_s = self.deterministic_window_seconds.unwrap_or(1.0);
         ensure!((0.1..=60.0).contains(&window_s), "deterministic-window-seconds: 0.1 to 60");
+        let warmup_s = self.deterministic_warmup_seconds.unwrap_or(1.0);
+        ensure!((0.1..=60.0).contains(&warmup_s), "deterministic-warmup-seconds: 0.1 to 60");
+        let share = self.deterministic_server_share.unwrap_or(1.0);
+        let least = share::LEAST;
+        ensure!((least..=1.0).contains(&share), "deterministic-server-share: {least} to 1");
         if let Some(rate) = &self.rate {
             if self.phase.is_empty() {
                 axes.insert(RATE);

@@ -72,6 +72,9 @@ impl Raw {
             put(&format!("wait_{point}_instructions"), instructions(us));
         }
         put("server_cpu_utilization", share(Some(self.cpu.run_ns as f64), wall));
+        let of_wall = |ns: Option<u64>| share(ns.map(|ns| ns as f64), wall);
+        put("server_throttled_share", of_wall(self.throttled_ns));
+        put("cpu_idle_share", of_wall(self.idle_ns));
         let waited_ns = self.has_one_thread().then_some(self.cpu.wait_ns as f64);
         put("server_queue_share", share(waited_ns, wall));
         if let Some(held) = self.held.filter(|held| held.connections > 0) {
@@ -115,6 +118,9 @@ impl Raw {
         let used_ns = self.cpu.run_ns as f64 + waited_ns.unwrap_or(0.0);
         let of_cpu = self.idle_ns.filter(|_| waited_ns.is_none()).zip(wall);
         let of_cpu = of_cpu.map(|(idle, wall)| (1.0 - idle as f64 / wall).max(0.0));
+        // Whoever has a part of a CPU is at its limit when that is used up.
+        let used_ns = self.server_share.map_or(used_ns, |part| self.cpu.run_ns as f64 / part);
+        let of_cpu = of_cpu.filter(|_| self.server_share.is_none());
         put("server_cpu_busy_share", of_cpu.or_else(|| share(Some(used_ns), asked_ns.or(wall))));
         put("throughput_rps", load(&["reply_rate_rps", "mean"]));
         for point in ["min", "max", "stddev"] {

@@ -190,6 +190,9 @@ fn threads_that_wait_for_each_other_want_no_cpu() {
         ..Raw::default()
     };
     assert_eq!(full.metrics()["server_cpu_busy_share"], 0.98);
+    // Of its part a server may have used all, though the CPU has time over.
+    let parted = Raw { server_share: Some(0.625), cpu: full.cpu, ..full };
+    assert_eq!(parted.metrics()["server_cpu_busy_share"], 0.96);
     // A peer says nothing, and is measured to the end of the generator.
     let peer = Raw {
         cpu: CpuTime { run_ns: 610_000_000, wait_ns: 0 },

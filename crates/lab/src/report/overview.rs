@@ -325,8 +325,10 @@ pub fn markdown(runs: &[Published]) -> anyhow::Result<String> {
          a paper share one error of 5 % (Holm). How verdicts come about: `crates/lab/src/statistics.rs`. Behind one\n\
          that is open stands why, and how many blocks in all would decide it, at the noise of this run, in four\n\
          cases of five.\n\nA deterministic guest (runs/README.md says which runs were made in one) has one CPU, which server and generator\n\
-         share: at the limit most of it is the generator's. A claim about best reply rates is decided there only where\n\
-         what the server alone spends on a reply says the same; how much fails beyond the limit is of such a machine.\n",
+         share. Where the notes of a run say that the server has a part of it at most, and the generator left that, the\n\
+         limit is the server's own. Elsewhere most of the CPU is the generator's at the limit: a claim about best reply\n\
+         rates is decided there only where what the server alone spends on a reply says the same, and how much fails\n\
+         beyond the limit is of such a machine.\n",
     );
     for paper in &papers.paper {
         let _ = writeln!(text, "\n## {}", paper.title);

@@ -4,9 +4,9 @@
 use super::trial::Cpus;
 use crate::{
     environment::{Environment, guest},
-    experiment::{Experiment, ReceiveOn, Subject},
+    experiment::{Experiment, Place, ReceiveOn, Subject},
     kernel_calls::KernelCalls,
-    network,
+    network, sys,
 };
 use anyhow::Context as _;
 
@@ -30,7 +30,46 @@ pub(super) fn prepare(
         }
         network::Distance::put(clients).map_err(|error| in_guest_instead(experiment, &error))?;
     }
+    if server_share(experiment).is_some() {
+        receive_at_once()?;
+    }
     Ok(receive_cpu)
+}
+
+/// Whether this runs where a clock counts instructions.
+pub(super) fn is_deterministic(experiment: &Experiment) -> bool {
+    experiment.place == Place::DeterministicGuest && guest().is_some()
+}
+
+/// The part of the CPU that the server has at most, where it has none of its own.
+pub(super) fn server_share(experiment: &Experiment) -> Option<f64> {
+    experiment.deterministic_server_share.filter(|_| is_deterministic(experiment))
+}
+
+/// The kernel's threads that do the network's receive work where there is much of it at once (one for each CPU).
+const DEFERRED: &str = "ksoftirqd/";
+
+/// Lets the kernel's thread for deferred receive work go before the generator. While it waits for the CPU all such
+/// work waits for it, and is nobody's: beside a generator that goes before it, the same work is the server's in one
+/// window and this thread's in the next.
+///
+/// # Errors
+/// When there is no such thread, or this process may not say when it runs.
+fn receive_at_once() -> anyhow::Result<()> {
+    let mut found = 0;
+    for process in std::fs::read_dir("/proc").context("/proc")? {
+        let process = process.context("/proc")?;
+        let name = std::fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+        let Some(id) = process.file_name().to_str().and_then(|id| id.parse().ok()) else {
+            continue;
+        };
+        if name.starts_with(DEFERRED) {
+            sys::goes_before_the_first(id).with_context(|| format!("{} first", name.trim()))?;
+            found += 1;
+        }
+    }
+    anyhow::ensure!(found > 0, "this kernel has no thread {DEFERRED}N");
+    Ok(())
 }
 
 /// What a reader should know of figures from a guest.
@@ -45,20 +84,35 @@ pub(super) fn of_guest(experiment: &Experiment, environment: &Environment) -> Op
         ));
     };
     let shared = match experiment.subject {
-        Subject::Server => {
-            " Server and generator share its one CPU; the generator goes first (SCHED_FIFO), and its own \
-             instructions are reported beside those of the server. At the limit it has more of that CPU than \
-             the server, so that best rates, and what fails beyond them, are of both. Blocks differ by the \
-             seed of the arrivals alone."
-        }
-        Subject::Wait => "",
+        Subject::Server if is_deterministic(experiment) => of_shared_cpu(experiment),
+        Subject::Server => " Server and generator share its one CPU.".to_owned(),
+        Subject::Wait => String::new(),
     };
     Some(format!(
         "These figures come from an emulated CPU whose clocks count instructions, {mips} million in a \
          second: the deterministic guest of `pollux vm`, Linux {kernel}. No cache, no memory and nothing \
-         else on the machine slows it, and a further run gives the same figures. Its time of day is made \
-         up.{shared}"
+         else on the machine slows it, and a further run gives the same figures, as a rule. Its time of day \
+         is made up.{shared}"
     ))
+}
+
+/// Who has the one CPU of the deterministic guest, and when.
+fn of_shared_cpu(experiment: &Experiment) -> String {
+    let limit = match server_share(experiment) {
+        Some(share) => format!(
+            "Before it goes the kernel's thread that receives what comes too fast. The server has {share} of \
+             that CPU at most (cpu.max of cgroup v2), which makes its limit its own as long as the generator \
+             leaves so much."
+        ),
+        None => "At the limit it has more of that CPU than the server, so that best rates, and what fails \
+                 beyond them, are of both."
+            .to_owned(),
+    };
+    format!(
+        " Server and generator share its one CPU; the generator goes first (SCHED_FIFO), and its own \
+         instructions are reported beside those of the server. {limit} Blocks differ by the seed of the \
+         arrivals alone."
+    )
 }
 
 /// What this kernel lacks for the experiment, and the kernel that has it.

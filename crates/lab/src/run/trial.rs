@@ -11,6 +11,7 @@ use super::{
     process::{Process, Turn},
     redis,
     server::Server,
+    share::Share,
     site::{GUESTBOOK, Site},
 };
 use crate::{
@@ -40,7 +41,9 @@ use std::{
 const LOAD_GRACE: Duration = Duration::from_secs(40);
 /// How long Ctrl-C may go unnoticed.
 const INTERRUPT_GRAIN: Duration = Duration::from_millis(20);
-/// How often the server is asked for its open connections in a window.
+/// The metric for which the server is asked for its open connections in a window, and how often. All its workers wake
+/// up to tell.
+const OPEN: &str = "open_connections";
 const OPEN_SAMPLES: u32 = 5;
 /// The generator's exit code for "I was the bottleneck".
 const EXIT_INVALID: i32 = 3;
@@ -122,12 +125,14 @@ struct Reading {
     kernel_calls: BTreeMap<String, u64>,
     switches: Option<u64>,
     redis_cpu_ns: Option<u64>,
+    throttled_ns: Option<u64>,
 }
 
 /// What counts while a server is measured.
 struct Counters {
     calls: KernelCalls,
     switches: Option<Switches>,
+    share: Option<Share>,
 }
 
 /// Everything that the runs of an experiment share.
@@ -149,6 +154,8 @@ pub struct Bench<'a> {
     pub generator_turn: Turn,
     /// How many millions of instructions a second has, where the clock counts them.
     pub mips: Option<u32>,
+    /// The part of a CPU that the server has at most.
+    pub server_share: Option<f64>,
 }
 
 /// What a run left.
@@ -223,6 +230,9 @@ impl Bench<'_> {
             switches: (self.experiment.context_switches)
                 .then(|| Switches::of(server.pid()))
                 .transpose()?,
+            share: (self.server_share)
+                .map(|share| Share::of(share, &measure::processes(server.pid())?))
+                .transpose()?,
         };
         let storm = self.storm(site, &url, &around, first, &mut trials[0])?;
         trials[0].raw.is_beside_others = storm.is_some();
@@ -246,12 +256,12 @@ impl Bench<'_> {
                 self.await_requests(&server, &earlier)?;
                 self.sleep_until(Instant::now() + Duration::from_secs_f64(settle_s))?;
                 earlier = self.reading(&server, &counters)?;
-                if before_load.is_none() {
-                    trial.raw.open = self.open_until(&server, earlier.at, step.window_s)?;
-                } else {
+                if before_load.is_some() {
                     trial.raw.loaded = self.loaded(&server, before_load, earlier.at, step)?;
-                    self.sleep_until(earlier.at + Duration::from_secs_f64(step.window_s))?;
+                } else if self.experiment.looks_at(OPEN) {
+                    trial.raw.open = self.open_until(&server, earlier.at, step.window_s)?;
                 }
+                self.sleep_until(earlier.at + Duration::from_secs_f64(step.window_s))?;
             } else if generators.len() + 1 < steps.len() {
                 self.sleep_until(earlier.at + Duration::from_secs_f64(step.window_s))?;
             } else {
@@ -268,6 +278,8 @@ impl Bench<'_> {
             }
             let between = |a: Option<u64>, b: Option<u64>| Some(b?.saturating_sub(a?));
             trial.raw.idle_ns = between(earlier.idle_ns, later.idle_ns);
+            trial.raw.server_share = self.server_share;
+            trial.raw.throttled_ns = between(earlier.throttled_ns, later.throttled_ns);
             trial.raw.switches = between(earlier.switches, later.switches);
             trial.raw.redis_cpu_ns = between(earlier.redis_cpu_ns, later.redis_cpu_ns);
             trial.raw.before = std::mem::replace(&mut earlier, later).statistics;
@@ -308,7 +320,17 @@ impl Bench<'_> {
         let kernel_calls = counters.calls.read()?;
         let switches = counters.switches.as_ref().map(Switches::read).transpose()?;
         let redis_cpu_ns = self.redis.map(redis::Running::cpu_ns).transpose()?;
-        Ok(Reading { at, cpu, idle_ns, statistics, kernel_calls, switches, redis_cpu_ns })
+        let throttled_ns = counters.share.as_ref().map(Share::throttled_ns).transpose()?;
+        Ok(Reading {
+            at,
+            cpu,
+            idle_ns,
+            statistics,
+            kernel_calls,
+            switches,
+            redis_cpu_ns,
+            throttled_ns,
+        })
     }
 
     /// Waits until the load has begun: its first request is there.

@@ -49,7 +49,27 @@ impl Conduct<'_> {
                 }
             }
         }
-        // Hundredths: the generator's own flag is written in seconds.
-        Ok((longest.max(LEAST_WARMUP_S).min(most) * 100.0).ceil() / 100.0)
+        Ok(at_least(longest, self.least_warm_up_s(), most))
+    }
+
+    /// How long a load lasts at least before it is measured: replies may come evenly while a queue fills.
+    fn least_warm_up_s(&self) -> f64 {
+        let least = self.settings.experiment.deterministic_warmup_seconds;
+        least.filter(|_| self.is_deterministic()).unwrap_or(LEAST_WARMUP_S)
+    }
+}
+
+/// `steady_s`, but from `least` to `most`. In hundredths: the generator's own flag is written in seconds.
+fn at_least(steady_s: f64, least: f64, most: f64) -> f64 {
+    (steady_s.max(least).min(most) * 100.0).ceil() / 100.0
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn what_is_steady_sooner_is_warmed_up_for_as_long_as_the_experiment_says() {
+        assert_eq!(super::at_least(0.3, 10.0, 10.0), 10.0);
+        assert_eq!(super::at_least(0.301, 0.1, 2.0), 0.31);
+        assert_eq!(super::at_least(5.0, 0.1, 2.0), 2.0);
     }
 }

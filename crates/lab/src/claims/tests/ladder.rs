@@ -118,6 +118,21 @@ fn a_rate_at_which_few_runs_count_is_nobodys_limit() {
     assert_eq!(slow(5).verdict, Verdict::Holds);
 }
 
+/// Nor is what a server answers of two rates in a row that are too high, though it be the same: it may have lost
+/// something at its limit, and go on with less.
+#[test]
+fn a_level_above_the_limit_is_not_the_limit() {
+    let rates = [10.0, 13.0, 16.0, 19.0];
+    for (left, holds) in [(0.75, "{ within = [0.9, 1.1] }"), (0.85, "{ above = 0.95 }")] {
+        let claim = format!("compare = \"ratio\"\neach = [\"one\"]\nholds = {holds}\n{BESTS}");
+        let claim = climbed(&claim, &rates, |variant, rate, _| {
+            let limit = if variant == "one" { 10.0 } else { 12.9 };
+            if rate <= limit { rate } else { left * limit }
+        });
+        assert_eq!(claim.verdict, Verdict::Undecided, "{left}: {claim:?}");
+    }
+}
+
 /// Whatever the rates and the limits, and whatever overload costs: no verdict contradicts the truth, and a
 /// ladder that is fine enough gives one.
 #[test]
@@ -206,24 +221,29 @@ fn noise_seldom_decides_what_is_on_the_threshold() {
 #[test]
 fn a_rate_that_is_the_generators_too_is_not_the_servers() {
     let holds = "{ within = [0.8, 1.25] }";
-    let judged = |cost: f64, is_shared: bool| {
-        let claim = format!("compare = \"ratio\"\neach = [\"one\"]\nholds = {holds}\n{BESTS}");
-        let limit = |cost: f64| 1.0 / (2.0 + cost);
-        let mut outcome = outcome_of(10, &claim, "throughput_rps", |_, _, _, _| Some(1.0));
-        let rates: Vec<f64> = (0..20).map(|step| 0.25 * 1.02f64.powi(step)).collect();
-        at_rates(&mut outcome, &rates, |run, rate| {
-            let cost = if run.cell.variant == "one" { cost } else { 1.0 };
-            let noise = 1.0 + alternating(0.001, run.block);
-            let answered = if rate <= limit(cost) { rate } else { 0.6 * limit(cost) };
-            run.metrics.insert("throughput_rps".into(), noise * answered);
-            run.metrics.insert("replies_per_cpu_second".into(), noise / cost);
-        });
-        let generator = u32::from(!is_shared);
-        outcome.environment.pinned = Some(crate::run::trial::Cpus { server: 0, generator });
-        outcome.environment.receive_cpu = Some(0);
-        outcome.conclude();
-        outcome.claims.remove(0)
-    };
+    let judged_with =
+        |cost: f64, is_shared: bool, (part, used): (Option<f64>, f64), idle: Option<f64>| {
+            let claim = format!("compare = \"ratio\"\neach = [\"one\"]\nholds = {holds}\n{BESTS}");
+            let limit = |cost: f64| 1.0 / (2.0 + cost);
+            let mut outcome = outcome_of(10, &claim, "throughput_rps", |_, _, _, _| Some(1.0));
+            let rates: Vec<f64> = (0..20).map(|step| 0.25 * 1.02f64.powi(step)).collect();
+            at_rates(&mut outcome, &rates, |run, rate| {
+                let cost = if run.cell.variant == "one" { cost } else { 1.0 };
+                let noise = 1.0 + alternating(0.001, run.block);
+                let answered = if rate <= limit(cost) { rate } else { 0.6 * limit(cost) };
+                run.metrics.insert("throughput_rps".into(), noise * answered);
+                run.metrics.insert("replies_per_cpu_second".into(), noise / cost);
+                run.metrics.extend(idle.map(|idle| ("cpu_idle_share".into(), idle)));
+                run.metrics.insert("server_cpu_utilization".into(), used * part.unwrap_or(1.0));
+                run.raw.server_share = part;
+            });
+            let generator = u32::from(!is_shared);
+            outcome.environment.pinned = Some(crate::run::trial::Cpus { server: 0, generator });
+            outcome.environment.receive_cpu = Some(0);
+            outcome.conclude();
+            outcome.claims.remove(0)
+        };
+    let judged = |cost, is_shared| judged_with(cost, is_shared, (None, 0.98), Some(0.1));
     assert_eq!(judged(1.0, true).verdict, Verdict::Holds);
     assert_eq!(judged(1.5, false).verdict, Verdict::Holds, "it has a CPU of its own");
     let claim = judged(1.5, true);
@@ -235,4 +255,10 @@ fn a_rate_that_is_the_generators_too_is_not_the_servers() {
     );
     assert!(note.contains("it is 0.667"), "{note}");
     assert_eq!(judged(9.0, true).verdict, Verdict::DoesNotHold, "both say so");
+    let with_part = |idle| judged_with(1.5, true, (Some(0.3), 0.98), idle).verdict;
+    assert_eq!(with_part(Some(0.1)), Verdict::Holds, "it has a part of its own");
+    assert_eq!(with_part(Some(0.001)), Verdict::Undecided, "which the generator did not leave");
+    assert_eq!(with_part(None), Verdict::Undecided, "of which nobody knows");
+    let claim = judged_with(1.5, true, (Some(0.3), 0.7), Some(0.1));
+    assert_eq!(claim.verdict, Verdict::Undecided, "it was kept from it, now and then");
 }

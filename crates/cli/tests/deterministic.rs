@@ -1,0 +1,71 @@
+//! An experiment in the deterministic guest.
+
+mod guest;
+
+use serde_json::Value as Json;
+use std::{fs, os::unix::fs::symlink, path::Path};
+use toml::{Table, Value};
+
+/// The part of the guest's CPU that the server has.
+const PART: f64 = 0.28;
+/// Requests a second of which the server can answer all, and of which it cannot; one that is not optimised can answer
+/// fewer.
+const FEW: f64 = 50.0;
+const TOO_MANY: f64 = if cfg!(debug_assertions) { 1000.0 } else { 1600.0 };
+
+/// Below its limit a server uses what it needs; above it what it was given, and no more, though there is time over.
+#[test]
+fn a_server_has_its_part_of_the_cpu_and_no_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = pollux_lab::experiment::text("provos-fig4-9").unwrap();
+    let mut experiment: Table = text.parse().unwrap();
+    assert_eq!(experiment["deterministic-server-share"].as_float(), Some(PART));
+    let rate = experiment["rate"].as_table_mut().unwrap();
+    rate.insert("paper-rps".into(), vec![Value::Float(FEW)].into());
+    rate.insert("beyond-rps".into(), vec![Value::Float(TOO_MANY)].into());
+    experiment["axis"][0]["values"] = vec![Value::Integer(1)].into();
+    experiment["axis"][0].as_table_mut().unwrap().remove("quick-values");
+    experiment["guest"]["variants"] = vec![Value::from("devpoll")].into();
+    // They speak of what is not measured here.
+    experiment.remove("claim");
+    fs::write(directory.path().join("part.toml"), toml::to_string(&experiment).unwrap()).unwrap();
+
+    // Where the lab looks for the module's sources.
+    let kmod = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kmod");
+    symlink(kmod, directory.path().join("kmod")).unwrap();
+    let arguments =
+        ["run", "part.toml", "--deterministic", "--quick", "--blocks", "1", "--out", "out"];
+    let mut command = guest::pollux("lab", &arguments);
+    command.current_dir(directory.path());
+    if guest::success_of(&mut command).is_none() {
+        return;
+    }
+    let result = fs::read_to_string(directory.path().join("out/result.json")).unwrap();
+    let result: Json = serde_json::from_str(&result).unwrap();
+    let run_at = |rate: f64| {
+        let mut runs = result["runs"].as_array().unwrap().iter();
+        runs.rfind(|run| run["point"]["rate"] == rate).unwrap()
+    };
+    let metric = |rate: f64, name: &str| {
+        let metrics = &run_at(rate)["metrics"];
+        metrics[name].as_f64().unwrap_or_else(|| panic!("no {name}: {metrics}"))
+    };
+    for rate in [FEW, TOO_MANY] {
+        assert_eq!(run_at(rate)["raw"]["server_share"], PART);
+    }
+    let used = |rate| metric(rate, "server_cpu_utilization");
+    assert!(metric(FEW, "throughput_rps") > 0.8 * FEW, "{}", run_at(FEW)["metrics"]);
+    assert!(used(FEW) < 0.9 * PART, "{}", used(FEW));
+    assert!(metric(TOO_MANY, "throughput_rps") < 0.8 * TOO_MANY, "{}", run_at(TOO_MANY)["metrics"]);
+    assert!((0.9 * PART..1.05 * PART).contains(&used(TOO_MANY)), "{}", used(TOO_MANY));
+    let used_up = |rate| metric(rate, "server_throttled_share");
+    assert!(
+        used_up(FEW) < 0.1 && used_up(TOO_MANY) > 0.3,
+        "{} {}",
+        used_up(FEW),
+        used_up(TOO_MANY)
+    );
+    assert!(metric(TOO_MANY, "cpu_idle_share") > 0.02, "{}", run_at(TOO_MANY)["metrics"]);
+    let notes = result["notes"].to_string();
+    assert!(notes.contains("The server has 0.28 of that CPU at most"), "{notes}");
+}
