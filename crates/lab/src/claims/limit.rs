@@ -186,7 +186,7 @@ fn lost_above(arm: &Arm<'_>, rate: f64) -> Headroom {
 
 /// The same of the best of several rates, read at `point`. Nobody answers more than is asked for, and who did
 /// not answer the whole of a rate has its limit below that: the best lies between what was read and the
-/// lowest such rate.
+/// lowest such rate, and is no more above what was answered of a rate below than the step from there.
 fn unasked_at(outcome: &Outcome, arm: &Arm<'_>, point: &Point) -> Option<Headroom> {
     let name = arm.variant;
     let here = arm.runs(outcome).filter(|run| run.cell.point == *point).map(meant);
@@ -214,7 +214,18 @@ fn unasked_at(outcome: &Outcome, arm: &Arm<'_>, point: &Point) -> Option<Headroo
             number(too_high)
         )
     };
-    Some(Headroom { factor: too_high / read, reason })
+    let ladder = rates(outcome, arm);
+    // What lies between two rates: of one request more a second one more is answered at most.
+    let between =
+        ladder.windows(2).filter(|step| step[1] > read && step[0] < too_high).map(|step| {
+            // Below what was read, it was disturbed.
+            let lacks = share_of(step[0]).filter(|&share| share >= ALL).map(|share| 1.0 - share);
+            step[1] - lacks.map_or(0.0, |lacks| lacks.max(0.0) * step[0])
+        });
+    // Of less than the lowest rate it may have answered all.
+    let lowest = ladder.first().copied().unwrap_or(read);
+    let most = between.fold(read.max(lowest), f64::max).min(too_high);
+    Some(Headroom { factor: most / read, reason })
 }
 
 /// The rate that was meant: what was offered differs a little from block to block.
@@ -246,7 +257,7 @@ fn rates(outcome: &Outcome, arm: &Arm<'_>) -> Vec<f64> {
     rates
 }
 
-/// Which share of what it was offered the side answered, in half of these runs at least: one in which it
+/// Which share of what it was offered the side answered: the median of these runs, for one in which it
 /// answered less may have been disturbed.
 fn answered(outcome: &Outcome, arm: &Arm<'_>, these: impl Fn(&Run) -> bool) -> Option<f64> {
     answered_of(outcome, arm.runs(outcome).filter(|run| these(run)))
@@ -258,7 +269,7 @@ pub(super) fn answers_all<'a>(outcome: &Outcome, runs: impl Iterator<Item = &'a 
 }
 
 fn answered_of<'a>(outcome: &Outcome, runs: impl Iterator<Item = &'a Run>) -> Option<f64> {
-    let mut shares: Vec<f64> = runs
+    let shares: Vec<f64> = runs
         .filter_map(|run| {
             let offered = run.metric("offered_rps").or_else(|| run.offered_rps())?;
             // The last burst of a window may be answered after its end.
@@ -270,9 +281,7 @@ fn answered_of<'a>(outcome: &Outcome, runs: impl Iterator<Item = &'a Run>) -> Op
             Some((replied / offered).max(later))
         })
         .collect();
-    shares.sort_by(f64::total_cmp);
-    // The better of the two in the middle.
-    shares.get(shares.len() / 2).copied()
+    median(&shares)
 }
 
 /// How many requests came at once, where they came in bursts.

@@ -262,3 +262,45 @@ fn a_rate_that_is_the_generators_too_is_not_the_servers() {
     let claim = judged_with(1.5, true, (Some(0.3), 0.7), Some(0.1));
     assert_eq!(claim.verdict, Verdict::Undecided, "it was kept from it, now and then");
 }
+
+/// A server that lacks one request of a hundred has come to its limit, and one more a second brings it no more than
+/// one: a ladder of fine steps tells limits from each other that differ by two of a hundred. Whatever the noise, it
+/// seldom decides what lies on the threshold.
+#[test]
+fn what_lacks_of_one_rate_is_not_found_at_the_next() {
+    let rates: Vec<f64> = (0..11).map(|step| 1200.0 * 1.012f64.powi(step)).collect();
+    // It answers less and less of what is more than it can.
+    let answered = |limit: f64, rate: f64| {
+        let soft = 0.01 * limit;
+        let lacks = soft * (1.0 + ((rate - limit) / soft).exp()).ln();
+        rate - 1.2 * lacks
+    };
+    let best = |limit: f64| {
+        (0..2000).map(|at| answered(limit, 1100.0 + 0.15 * f64::from(at))).fold(0.0, f64::max)
+    };
+    let (mut on_it, mut near) = (0, 0);
+    for case in 0..60 {
+        let mut random = StdRng::seed_from_u64(case);
+        let limits = [1.02, 1.0].map(|more| more * random.random_range(1255.0..1275.0));
+        let truth = best(limits[0]) / best(limits[1]);
+        // The arrivals of a block are the same for both.
+        let of_block: Vec<f64> = (0..6).map(|_| random.random_range(0.985..1.015)).collect();
+        let random = RefCell::new(random);
+        let verdict = |threshold: f64| {
+            let holds = format!("{{ above = {threshold} }}");
+            let claim = format!("compare = \"ratio\"\neach = [\"one\"]\nholds = {holds}\n{BESTS}");
+            let claim = climbed(&claim, &rates, |variant, rate, block| {
+                let own = random.borrow_mut().random_range(0.996..1.004);
+                let limit = limits[usize::from(variant == "two")] * of_block[block as usize];
+                own * answered(limit, rate)
+            });
+            claim.verdict
+        };
+        on_it += u32::from(verdict(truth).is_decided());
+        let is_two_below = verdict(0.98 * truth);
+        assert_ne!(is_two_below, Verdict::DoesNotHold);
+        near += u32::from(is_two_below == Verdict::Holds);
+    }
+    assert!(on_it <= 6, "{on_it} of 60 were decided");
+    assert!(near >= 30, "{near} of 60 were decided");
+}
