@@ -7,7 +7,7 @@
 
 use super::limit::{self, THROUGHPUT};
 use crate::{
-    experiment::{Claim, RATE, Side, Take},
+    experiment::{Claim, Side, Take},
     plan::Point,
     result::{Outcome, Run},
     run::trial::Cpus,
@@ -69,19 +69,15 @@ impl<'a> Sides<'a> {
         Self { outcome, claim, a: arm(&claim.a), b: claim.b.as_ref().map(arm) }
     }
 
-    /// The same of the server alone, where a best reply rate is not its own: it has one CPU together with the
+    /// The same of the server alone, where a reply rate is not its own: it has one CPU together with the
     /// generator, and a reply costs that as much. What it spends on a reply at that rate is its own. So is the
     /// rate, where it had a part of the CPU that the generator always left.
     pub(super) fn of_server_alone(&self) -> Option<Self> {
         let is_shared = |cpus: Cpus| cpus.server == cpus.generator;
-        let is_best = |arm: &Arm<'_>| {
-            arm.metric == THROUGHPUT
-                && arm.side.minus.is_none()
-                && arm.side.over.iter().any(|axis| axis == RATE)
-        };
+        let is_rate = |arm: &Arm<'_>| arm.metric == THROUGHPUT && arm.side.minus.is_none();
         let wanted = self.outcome.environment.pinned.is_some_and(is_shared)
             && self.claim.compare == Compare::Ratio
-            && self.arms().all(is_best)
+            && self.arms().all(is_rate)
             && !self.arms().all(|arm| arm.has_its_part(self.outcome));
         let alone = |arm: &Arm<'a>| Arm { read: Some(OWN_RATE), ..arm.clone() };
         wanted.then(|| Self { a: alone(&self.a), b: self.b.as_ref().map(alone), ..*self })

@@ -221,9 +221,9 @@ fn noise_seldom_decides_what_is_on_the_threshold() {
 #[test]
 fn a_rate_that_is_the_generators_too_is_not_the_servers() {
     let holds = "{ within = [0.8, 1.25] }";
-    let judged_with =
-        |cost: f64, is_shared: bool, (part, used): (Option<f64>, f64), idle: Option<f64>| {
-            let claim = format!("compare = \"ratio\"\neach = [\"one\"]\nholds = {holds}\n{BESTS}");
+    let judged_of =
+        |sides, cost, is_shared: bool, (part, used): (Option<f64>, f64), idle: Option<f64>| {
+            let claim = format!("compare = \"ratio\"\neach = [\"one\"]\nholds = {holds}\n{sides}");
             let limit = |cost: f64| 1.0 / (2.0 + cost);
             let mut outcome = outcome_of(10, &claim, "throughput_rps", |_, _, _, _| Some(1.0));
             let rates: Vec<f64> = (0..20).map(|step| 0.25 * 1.02f64.powi(step)).collect();
@@ -243,6 +243,7 @@ fn a_rate_that_is_the_generators_too_is_not_the_servers() {
             outcome.conclude();
             outcome.claims.remove(0)
         };
+    let judged_with = |cost, is_shared, part, idle| judged_of(BESTS, cost, is_shared, part, idle);
     let judged = |cost, is_shared| judged_with(cost, is_shared, (None, 0.98), Some(0.1));
     assert_eq!(judged(1.0, true).verdict, Verdict::Holds);
     assert_eq!(judged(1.5, false).verdict, Verdict::Holds, "it has a CPU of its own");
@@ -261,6 +262,14 @@ fn a_rate_that_is_the_generators_too_is_not_the_servers() {
     assert_eq!(with_part(None), Verdict::Undecided, "of which nobody knows");
     let claim = judged_with(1.5, true, (Some(0.3), 0.7), Some(0.1));
     assert_eq!(claim.verdict, Verdict::Undecided, "it was kept from it, now and then");
+    // What is answered of one rate that is too high is no more its own.
+    let highest = "a = { at = { idle = \"max\", rate = \"max\" } }\n\
+        b = { variant = \"two\", at = { idle = \"max\", rate = \"max\" } }";
+    for (part, verdict) in [(None, Verdict::Undecided), (Some(0.3), Verdict::Holds)] {
+        let claim = judged_of(highest, 1.5, true, (part, 0.98), Some(0.1));
+        assert_eq!(claim.verdict, verdict, "{part:?}: {claim:?}");
+    }
+    assert_eq!(judged_of(highest, 1.5, false, (None, 0.98), Some(0.1)).verdict, Verdict::Holds);
 }
 
 /// A server that lacks one request of a hundred has come to its limit, and one more a second brings it no more than
