@@ -75,7 +75,7 @@ pub struct Part {
     pub verdict: Verdict,
     /// The figure with its interval, when there are data.
     pub estimate: Option<Estimate>,
-    /// Of a best reply rate where the generator has a part of the server's CPU: the same by what the server alone
+    /// Of a reply rate where the generator has a part of the server's CPU: the same by what the server alone
     /// spends on a reply. Such a claim is decided where both say so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alone: Option<Estimate>,

@@ -326,7 +326,7 @@ pub fn markdown(runs: &[Published]) -> anyhow::Result<String> {
          that is open stands why, and how many blocks in all would decide it, at the noise of this run, in four\n\
          cases of five.\n\nA deterministic guest (runs/README.md says which runs were made in one) has one CPU, which server and generator\n\
          share. Where the notes of a run say that the server has a part of it at most, and the generator left that, the\n\
-         limit is the server's own. Elsewhere most of the CPU is the generator's at the limit: a claim about best reply\n\
+         limit is the server's own. Elsewhere most of the CPU is the generator's at the limit: a claim about reply\n\
          rates is decided there only where what the server alone spends on a reply says the same, and how much fails\n\
          beyond the limit is of such a machine.\n",
     );
