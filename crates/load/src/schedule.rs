@@ -1,11 +1,11 @@
 //! When each request is to be sent: drawn before the run, never waiting for a reply.
 
 use anyhow::{Result, ensure};
-use rand::{SeedableRng, rngs::Xoshiro256PlusPlus};
+use rand::{RngExt, SeedableRng, rngs::Xoshiro256PlusPlus};
 use rand_distr::{Distribution, Exp1};
 use std::time::Duration;
 
-/// The most Poisson arrivals of one run: they are held in memory, 8 bytes each (400 MB).
+/// The most random arrivals of one run: they are held in memory, 8 bytes each (400 MB).
 /// Constant arrivals are computed and have no such limit.
 pub const MAX_DRAWN_ARRIVALS: u64 = 50_000_000;
 
@@ -22,7 +22,15 @@ pub enum Arrivals {
     Constant,
     /// Independently of each other: exponentially distributed distances.
     Poisson,
+    /// As many in each second as the rate says, at instants drawn from it evenly: a binomial process, which is a
+    /// Poisson process whose count is known. They crowd as Poisson arrivals do within a second, and
+    /// two windows of one length have the same number of them, so that the number of replies does not vary
+    /// with the number of requests.
+    Binomial,
 }
+
+/// For so long the number of binomial arrivals is fixed.
+const BINOMIAL_CELL_NS: u64 = 1_000_000_000;
 
 /// How much is to be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +63,7 @@ impl Schedule {
     ///
     /// # Errors
     /// A rate that is not above 0 and at most [`MAX_RATE_RPS`]; more than
-    /// [`MAX_DRAWN_ARRIVALS`] Poisson arrivals.
+    /// [`MAX_DRAWN_ARRIVALS`] random arrivals.
     pub fn draw(
         arrivals: Arrivals,
         rate_rps: f64,
@@ -80,9 +88,12 @@ impl Schedule {
                 (Times::Constant { rate_rps }, len)
             }
             Arrivals::Poisson => {
-                let times = poisson(interval_ns, warmup_ns, length, seed)?;
-                let len = times.len() as u64;
-                (Times::Drawn(times), len)
+                let expected = expected(interval_ns, warmup_ns, window_ns)?;
+                drawn(poisson(interval_ns, warmup_ns, length, expected, seed))
+            }
+            Arrivals::Binomial => {
+                expected(interval_ns, warmup_ns, window_ns)?;
+                drawn(binomial(rate_rps, warmup_ns, window_ns, seed))
             }
         };
         Ok(Self { times, len, window_ns, burst: 1 })
@@ -164,23 +175,38 @@ pub(crate) fn check_burst(burst: u64, length: Length) -> Result<()> {
     Ok(())
 }
 
-fn poisson(interval_ns: f64, warmup_ns: u64, length: Length, seed: u64) -> Result<Vec<u64>> {
+/// How many arrivals are to be expected, at these distances on average.
+///
+/// # Errors
+/// When there is no memory for them.
+fn expected(interval_ns: f64, warmup_ns: u64, window_ns: u64) -> Result<usize> {
+    let expected = (warmup_ns as f64 + window_ns as f64) / interval_ns;
+    ensure!(
+        expected <= MAX_DRAWN_ARRIVALS as f64,
+        "about {expected:.0} random arrivals do not fit in memory (at most \
+         {MAX_DRAWN_ARRIVALS}): lower --rate, shorten the run, or use --arrivals constant"
+    );
+    Ok(expected as usize)
+}
+
+fn drawn(times: Vec<u64>) -> (Times, u64) {
+    let len = times.len() as u64;
+    (Times::Drawn(times), len)
+}
+
+fn poisson(
+    interval_ns: f64,
+    warmup_ns: u64,
+    length: Length,
+    expected: usize,
+    seed: u64,
+) -> Vec<u64> {
     let (end_ns, wanted) = match length {
         Length::Duration(duration) => (warmup_ns + nanoseconds(duration), u64::MAX),
         Length::Requests(requests) => (u64::MAX, requests),
     };
-    let measured_ns = match length {
-        Length::Duration(duration) => nanoseconds(duration) as f64,
-        Length::Requests(requests) => requests as f64 * interval_ns,
-    };
-    let expected = (warmup_ns as f64 + measured_ns) / interval_ns;
-    ensure!(
-        expected <= MAX_DRAWN_ARRIVALS as f64,
-        "about {expected:.0} Poisson arrivals do not fit in memory (at most \
-         {MAX_DRAWN_ARRIVALS}): lower --rate, shorten the run, or use --arrivals constant"
-    );
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let mut times = Vec::with_capacity(expected as usize);
+    let mut times = Vec::with_capacity(expected);
     let mut now_ns = 0.0f64;
     let mut measured = 0;
     // Bounded: the expectation was checked above, and the sum of so many draws is close to it.
@@ -193,7 +219,27 @@ fn poisson(interval_ns: f64, warmup_ns: u64, length: Length, seed: u64) -> Resul
         times.push(now_ns as u64);
         measured += u64::from(now_ns as u64 >= warmup_ns);
     }
-    Ok(times)
+    times
+}
+
+/// The cells of the warm-up, then those of the window: so each of the two has its exact number.
+fn binomial(rate_rps: f64, warmup_ns: u64, window_ns: u64, seed: u64) -> Vec<u64> {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut times = Vec::new();
+    for (part_ns, length_ns) in [(0, warmup_ns), (warmup_ns, window_ns)] {
+        let until = |ns: u64| (ns as f64 * rate_rps / 1e9).round() as u64;
+        let mut begin_ns = 0;
+        while begin_ns < length_ns {
+            let end_ns = length_ns.min(begin_ns + BINOMIAL_CELL_NS);
+            let first = times.len();
+            for _ in until(begin_ns)..until(end_ns) {
+                times.push(part_ns + random.random_range(begin_ns..end_ns));
+            }
+            times[first..].sort_unstable();
+            begin_ns = end_ns;
+        }
+    }
+    times
 }
 
 /// Every `stride`-th arrival from `offset` on: what one thread of one client sends.
@@ -286,6 +332,39 @@ mod tests {
     }
 
     #[test]
+    fn binomial_arrivals_have_the_same_number_in_each_second_and_the_gaps_of_a_poisson_process() {
+        const SECONDS: u64 = 100;
+        let length = Length::Duration(Duration::from_secs(SECONDS));
+        let warmup = Duration::from_millis(2_500);
+        let times = all(&draw(Arrivals::Binomial, 1000.0, warmup, length, 7));
+        assert!(times.is_sorted());
+        assert_eq!(times.len(), 102_500);
+        let in_window = |second: u64| {
+            let begin = 2_500_000_000 + second * 1_000_000_000;
+            times.iter().filter(|&&time| (begin..begin + 1_000_000_000).contains(&time)).count()
+        };
+        assert!((0..SECONDS).all(|second| in_window(second) == 1000));
+        let gaps: Vec<f64> = times.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect();
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        let long = gaps.iter().filter(|&&gap| gap > std::f64::consts::LN_10 * mean).count() as f64;
+        assert!((long / gaps.len() as f64 - 0.1).abs() < 0.005, "{long}");
+        // In parts of a second the numbers vary as they do by themselves.
+        let parts = (0..10 * SECONDS).map(|part| {
+            let begin = 2_500_000_000 + part * 100_000_000;
+            times.iter().filter(|&&time| (begin..begin + 100_000_000).contains(&time)).count()
+        });
+        let parts: Vec<f64> = parts.map(|count| count as f64).collect();
+        let variance =
+            parts.iter().map(|count| (count - 100.0).powi(2)).sum::<f64>() / parts.len() as f64;
+        assert!((75.0..105.0).contains(&variance), "a tenth of 1,000 has 90, these {variance}");
+        let other = all(&draw(Arrivals::Binomial, 1000.0, warmup, length, 8));
+        assert_ne!(times, other, "drawn from the seed");
+        // A rate that is no whole number keeps its mean.
+        let odd = draw(Arrivals::Binomial, 2.5, Duration::ZERO, length, 1);
+        assert_eq!(odd.len(), 250);
+    }
+
+    #[test]
     fn bursts_share_their_instants_and_keep_the_mean_rate() {
         for arrivals in [Arrivals::Constant, Arrivals::Poisson] {
             let length = Length::Duration(10 * SECOND);
@@ -318,7 +397,7 @@ mod tests {
 
     #[test]
     fn requests_are_counted_after_the_warmup() {
-        for arrivals in [Arrivals::Constant, Arrivals::Poisson] {
+        for arrivals in [Arrivals::Constant, Arrivals::Poisson, Arrivals::Binomial] {
             let schedule = draw(arrivals, 100.0, SECOND, Length::Requests(250), 3);
             let times = all(&schedule);
             let measured = times.iter().filter(|&&time| time >= 1_000_000_000).count();
@@ -350,8 +429,10 @@ mod tests {
             assert!(error.unwrap_err().to_string().contains("--rate"));
         }
         let long = Length::Duration(Duration::from_secs(86_400));
-        let error = Schedule::draw(Arrivals::Poisson, 1e6, Duration::ZERO, long, 1).unwrap_err();
-        assert!(error.to_string().contains("--arrivals constant"), "{error}");
+        for arrivals in [Arrivals::Poisson, Arrivals::Binomial] {
+            let error = Schedule::draw(arrivals, 1e6, Duration::ZERO, long, 1).unwrap_err();
+            assert!(error.to_string().contains("--arrivals constant"), "{error}");
+        }
         assert!(Schedule::draw(Arrivals::Constant, 1e6, Duration::ZERO, long, 1).is_ok());
     }
 }

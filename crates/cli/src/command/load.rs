@@ -228,6 +228,8 @@ enum ArrivalsName {
     Constant,
     /// Independently of each other, as those of many users
     Poisson,
+    /// The same, but as many in each second as --rate says
+    Binomial,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -355,13 +357,14 @@ impl Args {
             if self.burst != 1 {
                 bail!("--burst: a closed loop has no bursts; give --rate");
             }
-            if matches!(self.arrivals, ArrivalsName::Poisson) {
+            if !matches!(self.arrivals, ArrivalsName::Constant) {
                 bail!("--arrivals: a closed loop has no arrivals; give --rate");
             }
         }
         let arrivals = match self.arrivals {
             ArrivalsName::Constant => Arrivals::Constant,
             ArrivalsName::Poisson => Arrivals::Poisson,
+            ArrivalsName::Binomial => Arrivals::Binomial,
         };
         let unlimited = self.keep_alive || self.connections.is_some();
         Ok(Config {
