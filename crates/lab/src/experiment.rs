@@ -117,6 +117,9 @@ pub struct Experiment {
     /// In the deterministic guest, whose one CPU server and generator share, the server has this part of it and
     /// no more ([`crate::run::share`]): what limits it is then its own. None: it has what the generator leaves.
     pub deterministic_server_share: Option<f64>,
+    /// [`Rate::limit_step`] in the deterministic guest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deterministic_limit_step: Option<f64>,
     /// The budget of a full run.
     pub full: Budget,
     /// The budget under `--quick`.
@@ -320,6 +323,11 @@ pub struct Rate {
     /// machine, and a best reply rate is known only where a server could not answer all.
     #[serde(default)]
     pub beyond_rps: Vec<f64>,
+    /// The limit of each variant at each point is sought before the blocks, and it is offered rates around that
+    /// too, in steps of this part of it ([`crate::run::limits`]); not under `--quick` on the host, nor with
+    /// `--paper-rates`. None: all are offered the same rates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_step: Option<f64>,
     /// Connections of the closed loop that finds the saturation.
     pub saturation_connections: u32,
 }
@@ -491,6 +499,13 @@ pub struct Side {
     /// … to this.
     #[serde(default)]
     pub take: Take,
+    /// Of the rates those of the paper alone, where some of this run are: its claims do not speak of those beyond.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub paper_rates: bool,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// How the cells along an axis become one figure.

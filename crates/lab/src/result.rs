@@ -99,6 +99,30 @@ pub struct Saturation {
     pub raw: Raw,
 }
 
+/// What a server was asked for in the search of its limit, and what it answered.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Asked {
+    /// Requests per second.
+    pub offered_rps: f64,
+    /// Replies per second.
+    pub answered_rps: f64,
+}
+
+/// The rates at which one variant is measured at one point, beside those that all are offered: around its limit,
+/// which was sought before the blocks ([`crate::experiment::Rate::limit_step`]).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ladder {
+    /// Which: a cell without a rate.
+    #[serde(flatten)]
+    pub line: Cell,
+    /// About where its limit lies; none where it answers the highest rate, or could not be measured.
+    pub limit_rps: Option<f64>,
+    /// Requests per second.
+    pub rates_rps: Vec<f64>,
+    /// The search.
+    pub asked: Vec<Asked>,
+}
+
 /// A cell over all blocks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CellSummary {
@@ -168,6 +192,9 @@ pub struct Outcome {
     pub dimensions: Vec<Dimension>,
     /// How the rates were found.
     pub saturation: Vec<Saturation>,
+    /// The rates that each has of its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ladders: Vec<Ladder>,
     /// The claims with their verdicts; not those of a file that is read, which are made anew.
     #[serde(skip_deserializing)]
     pub claims: Vec<ClaimOutcome>,
@@ -233,6 +260,18 @@ impl Outcome {
                 self.notes.push(note);
             }
         }
+    }
+
+    /// Whether `variant` is measured at `point`: not at the rates that others have of their own.
+    pub fn asks(&self, variant: &str, point: &Point) -> bool {
+        let Some(rate) = point.get(RATE).and_then(Value::number) else { return true };
+        let has = |ladder: &&Ladder| ladder.rates_rps.contains(&rate);
+        let is_own = |ladder: &Ladder| {
+            let point = point.iter().filter(|(axis, _)| *axis != RATE);
+            ladder.line.variant == variant && point.eq(&ladder.line.point)
+        };
+        let mut having = self.ladders.iter().filter(has).peekable();
+        having.peek().is_none() || having.any(is_own)
     }
 
     fn summaries(&self) -> Vec<CellSummary> {

@@ -5,6 +5,7 @@ pub mod executable;
 mod ground;
 pub mod interrupt;
 pub mod journal;
+pub mod limits;
 pub mod process;
 pub mod progress;
 pub mod rates;
@@ -63,8 +64,8 @@ pub struct Settings<'a> {
     pub quick: bool,
     /// Take the paper's own rates.
     pub paper_rates: bool,
-    /// Rates that were drawn before, in requests per second: nothing is probed.
-    pub rates: Option<Vec<f64>>,
+    /// Rates that were drawn before: nothing is probed.
+    pub rates: Option<rates::Drawn>,
     /// What every random choice is drawn from.
     pub seed: u64,
     /// The programs.
@@ -190,6 +191,7 @@ impl<'a> Conduct<'a> {
                 variants,
                 dimensions: experiment.dimensions(settings.quick),
                 saturation: Vec::new(),
+                ladders: Vec::new(),
                 claims: Vec::new(),
                 cells: Vec::new(),
                 runs: Vec::new(),
@@ -267,8 +269,7 @@ impl<'a> Conduct<'a> {
                 plan::phase_dimension(phases)
             });
         }
-        let names: Vec<String> = self.available().map(|variant| variant.name.clone()).collect();
-        let cells = plan::cells(names.iter().map(String::as_str), &self.outcome.dimensions)?;
+        let mut cells = self.cells()?;
         for cell in &cells {
             let variant = self.variants.iter().find(|variant| variant.name == cell.variant);
             let experiment = self.settings.experiment;
@@ -276,13 +277,14 @@ impl<'a> Conduct<'a> {
                 self.not_held.push((without_rate(cell), reason));
             }
         }
-        // What one server meets: the phases, which are the last axis, or one cell.
-        let courses: Vec<&[Cell]> = cells.chunks(self.outcome.phase_rps.len().max(1)).collect();
         let budget = *self.settings.experiment.budget(self.settings.quick);
-        // What was measured before had its warm-up.
+        // What was measured before had its warm-up, and each server its ladder.
         if self.outcome.runs.is_empty() {
-            self.outcome.warmup_s = self.warm_up(&courses)?;
+            self.outcome.warmup_s = self.warm_up(&self.courses(&cells))?;
+            self.seek_limits(&self.courses(&cells))?;
+            cells = self.cells()?;
         }
+        let courses = self.courses(&cells);
         if let Some(directory) = self.settings.keep_in {
             self.journal = Some(Journal::begin(directory, &self.outcome)?);
         }
@@ -314,6 +316,19 @@ impl<'a> Conduct<'a> {
             }
         }
         Ok(())
+    }
+
+    /// What is measured: each variant at each point at which it is asked.
+    fn cells(&self) -> anyhow::Result<Vec<Cell>> {
+        let names: Vec<String> = self.available().map(|variant| variant.name.clone()).collect();
+        let mut cells = plan::cells(names.iter().map(String::as_str), &self.outcome.dimensions)?;
+        cells.retain(|cell| self.outcome.asks(&cell.variant, &cell.point));
+        Ok(cells)
+    }
+
+    /// What one server meets: the phases, which are the last axis, or one cell.
+    fn courses<'c>(&self, cells: &'c [Cell]) -> Vec<&'c [Cell]> {
+        cells.chunks(self.outcome.phase_rps.len().max(1)).collect()
     }
 
     /// The window of the runs that were made before, which have one length.

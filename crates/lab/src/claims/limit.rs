@@ -27,7 +27,7 @@ const COMPLETED: &str = "completed_share";
 pub(super) const THROUGHPUT: &str = "throughput_rps";
 /// Who answers this share of what was offered has answered all of it.
 const ALL: f64 = 0.98;
-/// Rates so near to each other are one.
+/// Rates so near to each other are one, where nobody said which was meant.
 const SAME: f64 = 1.01;
 /// The generator's flag for requests that come at once.
 const BURST: &str = "burst";
@@ -234,7 +234,10 @@ fn meant(run: &Run) -> f64 {
 }
 
 fn is_at(rate: f64, run: &Run) -> bool {
-    (rate / SAME..=rate * SAME).contains(&meant(run))
+    match run.offered_rps() {
+        Some(offered) => offered == rate,
+        None => (rate / SAME..=rate * SAME).contains(&meant(run)),
+    }
 }
 
 /// Whether enough of the runs at this rate count: of those of many blocks one may be left that was disturbed.

@@ -55,6 +55,7 @@ pub(super) fn outcome(
         variants: names.iter().map(variant).collect(),
         dimensions,
         saturation: Vec::new(),
+        ladders: Vec::new(),
         claims: Vec::new(),
         cells: Vec::new(),
         runs,

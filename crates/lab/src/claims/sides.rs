@@ -7,8 +7,8 @@
 
 use super::limit::{self, THROUGHPUT};
 use crate::{
-    experiment::{Claim, Side, Take},
-    plan::Point,
+    experiment::{Claim, RATE, Side, Take, Value},
+    plan::{Dimension, Point},
     result::{Outcome, Run},
     run::trial::Cpus,
     statistics::{self, Compare, Sample},
@@ -58,13 +58,18 @@ pub(super) struct Sides<'a> {
 
 impl<'a> Sides<'a> {
     pub(super) fn of(outcome: &'a Outcome, claim: &'a Claim, variant: &'a str) -> Self {
-        let arm = |side: &'a Side| Arm {
-            side,
-            variant: side.variant.as_deref().unwrap_or(variant),
-            metric: side.metric.as_deref().unwrap_or(&claim.metric),
-            read: None,
-            points: points(outcome, side),
-            all: Vec::new(),
+        let arm = |side: &'a Side| {
+            let variant = side.variant.as_deref().unwrap_or(variant);
+            let mut points = points(outcome, side);
+            points.retain(|point| outcome.asks(variant, point));
+            Arm {
+                side,
+                variant,
+                metric: side.metric.as_deref().unwrap_or(&claim.metric),
+                read: None,
+                points,
+                all: Vec::new(),
+            }
         };
         Self { outcome, claim, a: arm(&claim.a), b: claim.b.as_ref().map(arm) }
     }
@@ -370,17 +375,27 @@ fn half(blocks: u32, block: u32) -> usize {
     if blocks < 4 { block as usize % 2 } else { block as usize / 2 % 2 }
 }
 
+/// The values of a dimension, without the rates that the side does not speak of.
+fn spoken_of(outcome: &Outcome, side: &Side, dimension: &Dimension) -> Vec<Value> {
+    let papers = outcome.experiment.rate.as_ref().map_or(&[][..], |rate| &rate.paper_rps);
+    let is_papers = |value: &&Value| value.number().is_some_and(|rate| papers.contains(&rate));
+    let of_paper: Vec<Value> = dimension.values.iter().filter(is_papers).cloned().collect();
+    let is_told = side.paper_rates && dimension.name == RATE && !of_paper.is_empty();
+    if is_told { of_paper } else { dimension.values.clone() }
+}
+
 /// The points that a side speaks of: one, or all along `over`.
 pub(super) fn points(outcome: &Outcome, side: &Side) -> Vec<Point> {
     outcome.dimensions.iter().fold(vec![Point::new()], |points, dimension| {
+        let among = spoken_of(outcome, side, dimension);
         let values: Vec<_> = if side.over.contains(&dimension.name) {
-            dimension.values.iter().collect()
+            among.iter().collect()
         } else if let Some(select) = side.at.get(&dimension.name) {
-            select.among(&dimension.values).into_iter().collect()
+            select.among(&among).into_iter().collect()
         } else {
             // Validated: an axis that is not named has one value. The rate may have several when
             // it comes from the paper; its last is the highest.
-            dimension.values.last().into_iter().collect()
+            among.last().into_iter().collect()
         };
         points
             .iter()

@@ -3,6 +3,7 @@
 mod built_in;
 mod errors;
 mod ladder;
+mod own_ladder;
 
 use super::*;
 use crate::{

@@ -104,10 +104,16 @@ impl Experiment {
         // More threads are for more tables of descriptors, which so few requests a second do not need.
         self.load.remove("threads");
         self.load.entry("arrivals".into()).or_insert_with(|| Value::Word("poisson".into()));
-        if let Some(rate) = &mut self.rate
-            && !rate.paper_rps.is_empty()
-        {
-            rate.rps = [&rate.paper_rps[..], &rate.beyond_rps].concat();
+        if let Some(rate) = &mut self.rate {
+            if !rate.paper_rps.is_empty() {
+                rate.rps = [&rate.paper_rps[..], &rate.beyond_rps].concat();
+            }
+            rate.limit_step = self.deterministic_limit_step;
+            if rate.limit_step.is_some() {
+                // Of two windows one has a fiftieth more requests than the other by chance, which is more than
+                // what limits are told apart by.
+                self.load.insert("arrivals".into(), Value::Word("binomial".into()));
+            }
         }
         let patience_s = self.patience_s();
         let least_s = self.deterministic_window_seconds.unwrap_or_default();

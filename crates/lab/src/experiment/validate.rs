@@ -94,6 +94,12 @@ impl Experiment {
         let share = self.deterministic_server_share.unwrap_or(1.0);
         let least = share::LEAST;
         ensure!((least..=1.0).contains(&share), "deterministic-server-share: {least} to 1");
+        let there = self.deterministic_limit_step;
+        let steps = there.into_iter().chain(self.rate.as_ref().and_then(|rate| rate.limit_step));
+        for step in steps {
+            ensure!((0.002..=0.1).contains(&step), "limit-step: 0.002 to 0.1");
+            ensure!(self.phase.is_empty(), "limit-step: not where phases say the rates");
+        }
         if let Some(rate) = &self.rate {
             if self.phase.is_empty() {
                 axes.insert(RATE);

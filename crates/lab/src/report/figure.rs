@@ -244,7 +244,10 @@ fn paint<DB: DrawingBackend>(
     }
 }
 
-/// An axis whose ticks are the values that were measured.
+/// Ticks nearer to each other than this part of the axis would write over each other.
+const NEAREST: f64 = 0.045;
+
+/// An axis whose ticks are the values that were measured, as far as they have room.
 #[derive(Clone)]
 struct Ticks {
     range: std::ops::Range<f64>,
@@ -261,7 +264,18 @@ impl Ranged for Ticks {
     }
 
     fn key_points<Hint: KeyPointHint>(&self, _hint: Hint) -> Vec<f64> {
-        self.at.clone()
+        let room = NEAREST * (self.range.end - self.range.start);
+        let mut ticks: Vec<f64> = Vec::with_capacity(self.at.len());
+        for &tick in &self.at {
+            if ticks.last().is_none_or(|last| tick - last >= room) {
+                ticks.push(tick);
+            }
+        }
+        // The last is the end of all lines.
+        if let (Some(tick), Some(&last)) = (ticks.last_mut(), self.at.last()) {
+            *tick = last;
+        }
+        ticks
     }
 
     fn range(&self) -> std::ops::Range<f64> {
@@ -434,9 +448,12 @@ fn beside<DB: DrawingBackend>(
         most = *row - LINE;
     }
     let edge = (WIDTH - NAMES) as i32;
-    let right = panel.x.values.len();
+    let places = places(panel);
+    // Not how many points it has: rates that others have of their own are none of its.
+    let ends = |line: &Series| line.points.last().map(|(x, _)| *x);
+    let reaches_the_edge = |line: &Series| ends(line) == places.last().copied();
     for ((line, colour, end), row) in names.iter().zip(rows) {
-        if line.points.len() == right {
+        if reaches_the_edge(line) {
             let leader = vec![(end.0 + 7, end.1), (edge, row)];
             root.draw(&PathElement::new(leader, colour.mix(0.45).stroke_width(1)))?;
         }
@@ -444,10 +461,9 @@ fn beside<DB: DrawingBackend>(
         dashed(root, &sample, DASHES[line.look % DASHES.len()], *colour)?;
         marker(root, (edge + 22, row), line.look, *colour)?;
         let style = (FONT, 14).into_font().color(&TEXT).pos(Pos::new(HPos::Left, VPos::Center));
-        let last = line.points[line.points.len() - 1].0;
-        let stop = places(panel).iter().position(|&place| place == last);
+        let stop = places.iter().position(|&place| Some(place) == ends(line));
         let name = match stop.map(|index| &panel.x.values[index]) {
-            Some(value) if line.points.len() < right => {
+            Some(value) if !reaches_the_edge(line) => {
                 format!("{} (to {})", line.name, format::value(value))
             }
             _ => line.name.clone(),
@@ -515,5 +531,23 @@ fn marker<DB: DrawingBackend>(
             root.draw(&Rectangle::new([(x - 4, y - 4), (x + 4, y + 4)], WHITE.filled()))?;
             root.draw(&Rectangle::new([(x - 4, y - 4), (x + 4, y + 4)], colour.stroke_width(2)))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_do_not_write_over_each_other_and_the_last_is_there() {
+        let ticks = |at: &[f64]| {
+            let range = at[0]..at[at.len() - 1];
+            Ticks { range, at: at.to_vec() }.key_points(100)
+        };
+        assert_eq!(ticks(&[0.0, 250.0, 500.0, 1000.0]), [0.0, 250.0, 500.0, 1000.0]);
+        assert_eq!(
+            ticks(&[0.0, 500.0, 510.0, 540.0, 600.0, 990.0, 1000.0]),
+            [0.0, 500.0, 600.0, 1000.0]
+        );
     }
 }

@@ -319,6 +319,7 @@ fn conditions(page: &mut String, outcome: &Outcome) {
         }
         page.push_str("</table>\n");
     }
+    ladders(page, outcome);
     for note in &outcome.notes {
         let _ = writeln!(page, "<p class=\"soft\">{}</p>", escape(note));
     }
@@ -329,6 +330,29 @@ fn conditions(page: &mut String, outcome: &Outcome) {
         outcome.seed
     );
     commands(page, outcome);
+}
+
+/// Where each server's limit was found, and the rates that it has around it.
+fn ladders(page: &mut String, outcome: &Outcome) {
+    if outcome.ladders.is_empty() {
+        return;
+    }
+    page.push_str(
+        "<h3>Where each limit lies</h3>\n<p>Sought before the blocks; each server is offered rates around its own, \
+         beside those that all are offered.</p>\n<table>\n<tr><th>Server</th><th class=\"number\">Limit (replies/s)\
+         </th><th>Its own rates</th></tr>\n",
+    );
+    for ladder in &outcome.ladders {
+        let rates: Vec<String> = ladder.rates_rps.iter().copied().map(format::number).collect();
+        let _ = writeln!(
+            page,
+            "<tr><td>{}</td><td class=\"number\">{}</td><td>{}</td></tr>",
+            escape(&crate::run::name(&ladder.line)),
+            ladder.limit_rps.map_or_else(|| "not found".into(), format::number),
+            rates.join(", ")
+        );
+    }
+    page.push_str("</table>\n");
 }
 
 fn commands(page: &mut String, outcome: &Outcome) {

@@ -1,16 +1,25 @@
 //! The rates of a run: given, or shares of what the slowest variant can serve.
 
 use super::*;
-use crate::experiment::Value;
+use crate::{experiment::Value, result::Ladder};
 
 /// How often a variant is probed at most, until the generator is not its bottleneck.
 const MOST_PROBES: u32 = 3;
 
-/// The rates that an earlier run of the same experiment drew, in the order of its file.
+/// Rates as absolute numbers, in requests per second.
+#[derive(Clone, Debug)]
+pub struct Drawn {
+    /// In the order of the file.
+    pub rates: Vec<f64>,
+    /// Those among them that one server has of its own.
+    pub ladders: Vec<Ladder>,
+}
+
+/// The rates that an earlier run of the same experiment drew.
 ///
 /// # Errors
 /// When it was another experiment or another form of it, or had no rates.
-pub fn drawn(earlier: &Outcome, experiment: &Experiment, quick: bool) -> anyhow::Result<Vec<f64>> {
+pub fn drawn(earlier: &Outcome, experiment: &Experiment, quick: bool) -> anyhow::Result<Drawn> {
     let form = |quick| if quick { "quick" } else { "full" };
     anyhow::ensure!(
         earlier.experiment.id == experiment.id && earlier.quick == quick,
@@ -27,14 +36,15 @@ pub fn drawn(earlier: &Outcome, experiment: &Experiment, quick: bool) -> anyhow:
     anyhow::ensure!(!rates.is_empty(), "no rates were drawn there");
     let phases = experiment.phase.len();
     anyhow::ensure!(phases == 0 || phases == rates.len(), "the phases are not the same");
-    Ok(rates)
+    Ok(Drawn { rates, ladders: earlier.ladders.clone() })
 }
 
 impl Conduct<'_> {
     /// The rates of this run in the order of the file; `None` when the experiment has no rate.
     pub(super) fn rates(&mut self) -> anyhow::Result<Option<Vec<f64>>> {
         let Some(rate) = self.settings.experiment.rate.clone() else { return Ok(None) };
-        if let Some(rates) = &self.settings.rates {
+        if let Some(Drawn { rates, ladders }) = &self.settings.rates {
+            self.outcome.ladders.clone_from(ladders);
             self.outcome.notes.push(
                 "The rates are those of an earlier run, as absolute numbers: nothing was probed."
                     .into(),

@@ -36,8 +36,9 @@ impl Conduct<'_> {
                  directory"
             );
         }
-        let Outcome { saturation, dimensions, phase_rps, .. } = earlier.clone();
+        let Outcome { saturation, ladders, dimensions, phase_rps, .. } = earlier.clone();
         self.outcome.saturation = saturation;
+        self.outcome.ladders = ladders;
         self.outcome.dimensions = dimensions;
         self.outcome.phase_rps = phase_rps;
         if !has_runs {

@@ -5,7 +5,7 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 use std::cell::RefCell;
 
 /// The best reply rates of both variants.
-const BESTS: &str = "a = { at = { idle = \"max\" }, over = [\"rate\"], take = \"max\" }\n\
+pub(super) const BESTS: &str = "a = { at = { idle = \"max\" }, over = [\"rate\"], take = \"max\" }\n\
     b = { variant = \"two\", at = { idle = \"max\" }, over = [\"rate\"], take = \"max\" }";
 
 /// What becomes of a claim about two servers of which each answers so much of each of these rates.
@@ -29,7 +29,7 @@ fn climbed_with_gaps(
 }
 
 /// Puts these rates in the place of the outcome's, with a run at each that `measured` fills in.
-fn at_rates(outcome: &mut Outcome, rates: &[f64], measured: impl Fn(&mut Run, f64)) {
+pub(super) fn at_rates(outcome: &mut Outcome, rates: &[f64], measured: impl Fn(&mut Run, f64)) {
     outcome.dimensions[1].values = rates.iter().map(|&rate| Value::Number(rate)).collect();
     let lowest = |run: &Run| run.cell.point["rate"] == Value::Number(10.0);
     let runs: Vec<Run> = outcome.runs.drain(..).filter(lowest).collect();

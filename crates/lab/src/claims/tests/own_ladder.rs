@@ -1,0 +1,114 @@
+//! Rates that one server has of its own, around its limit, beside those that all are offered.
+
+use super::{
+    ladder::{BESTS, at_rates},
+    *,
+};
+use crate::result::Ladder;
+
+/// The rates that all are offered.
+const COMMON: [f64; 3] = [500.0, 1100.0, 1450.0];
+
+/// Five rates around a limit, in steps of a hundredth.
+fn steps(limit: f64) -> Vec<f64> {
+    (-1..4).map(|k| (limit * (1.0 + 0.01 * f64::from(k))).round()).collect()
+}
+
+/// What two servers with these limits leave, each with steps around its own; with noise of a thousandth.
+fn measured(claim: &str, limits: [f64; 2], with_ladders: bool) -> ClaimOutcome {
+    let mut outcome = outcome(claim, |_, _, rate, _| Some(rate));
+    let own = limits.map(steps);
+    let mut all: Vec<f64> = COMMON.iter().chain(own.iter().flatten()).copied().collect();
+    all.sort_by(f64::total_cmp);
+    all.dedup();
+    let limit_of = |variant: &str| limits[usize::from(variant == "two")];
+    at_rates(&mut outcome, &all, |run, rate| {
+        let noise = 1.0 + alternating(0.001, run.block) + alternating(0.0005, run.block / 2);
+        let answered = rate.min(limit_of(&run.cell.variant) * noise);
+        run.metrics.insert("throughput_rps".into(), answered);
+    });
+    for (variant, rates) in ["one", "two"].into_iter().zip(&own) {
+        for idle in [0.0, 100.0] {
+            let point = Point::from([("idle".to_owned(), Value::Number(idle))]);
+            let line = Cell { variant: variant.into(), point };
+            outcome.ladders.push(Ladder {
+                line,
+                limit_rps: Some(limit_of(variant)),
+                rates_rps: rates.clone(),
+                asked: Vec::new(),
+            });
+        }
+    }
+    let asked: Vec<Run> = outcome.runs.drain(..).collect();
+    let is_asked = |run: &Run| outcome.asks(&run.cell.variant, &run.cell.point);
+    outcome.runs = asked.iter().filter(|run| is_asked(run)).cloned().collect();
+    assert!(outcome.runs.len() < asked.len(), "each lacks the other's rates");
+    if !with_ladders {
+        outcome.ladders.clear();
+    }
+    outcome.conclude();
+    outcome.claims.remove(0)
+}
+
+fn bests(holds: &str) -> String {
+    format!("compare = \"ratio\"\neach = [\"one\"]\nholds = {holds}\n{BESTS}")
+}
+
+/// Limits that lie between two of the common rates are told apart by steps that only one of the two has.
+#[test]
+fn limits_are_told_apart_by_steps_that_each_has_of_its_own() {
+    let (above, below) = ("{ above = 1.0 }", "{ below = 1.0 }");
+    for (limits, if_above) in
+        [([1250.0, 1200.0], Verdict::Holds), ([1200.0, 1250.0], Verdict::DoesNotHold)]
+    {
+        let claim = measured(&bests(above), limits, true);
+        assert_eq!(claim.verdict, if_above, "{claim:?}");
+        let ratio = claim.value.unwrap();
+        assert!((ratio / (limits[0] / limits[1]) - 1.0).abs() < 0.003, "{ratio}");
+        assert_ne!(measured(&bests(below), limits, true).verdict, if_above);
+    }
+    // What is equal to within a step is neither above nor below, and is as good as.
+    for (holds, verdict) in [
+        (above, Verdict::Undecided),
+        (below, Verdict::Undecided),
+        ("{ within = [0.95, 1.05] }", Verdict::Holds),
+    ] {
+        let claim = measured(&bests(holds), [1225.0, 1222.0], true);
+        assert_eq!(claim.verdict, verdict, "{holds}: {claim:?}");
+    }
+}
+
+/// At the steps of another nothing is missing: nobody was to be measured there.
+#[test]
+fn who_is_not_asked_lacks_nothing() {
+    let claim = measured(&bests("{ above = 1.0 }"), [1250.0, 1200.0], true);
+    let note = claim.parts[0].note.clone().unwrap_or_default();
+    assert!(!note.contains("lack") && !note.contains("too few runs"), "{note}");
+}
+
+/// Whoever reads such a run without its ladders knows of no limit where runs are missing.
+#[test]
+fn rates_that_were_to_be_measured_and_were_not_are_told() {
+    let claim = measured(&bests("{ above = 1.0 }"), [1250.0, 1200.0], false);
+    assert_ne!(claim.verdict, Verdict::DoesNotHold, "{claim:?}");
+}
+
+/// A claim of the paper's axis does not speak of the rate beyond it that is surely too much.
+#[test]
+fn a_claim_of_the_papers_rates_leaves_out_those_beyond() {
+    let judged = |side: &str| {
+        let claim = format!(
+            "compare = \"value\"\neach = [\"one\"]\nholds = {{ below = 0.1 }}\n\
+             a = {{ at = {{ idle = \"max\", rate = \"max\" }}{side} }}"
+        );
+        let mut outcome = outcome_of(6, &claim, "error_share", |_, _, rate, block| {
+            Some(if rate > 15.0 { 0.5 } else { 0.01 } + alternating(0.001, block))
+        });
+        let rate = outcome.experiment.rate.as_mut().unwrap();
+        (rate.paper_rps, rate.beyond_rps) = (vec![10.0], vec![20.0]);
+        outcome.conclude();
+        outcome.claims.remove(0).verdict
+    };
+    assert_eq!(judged(""), Verdict::DoesNotHold, "the highest rate of all");
+    assert_eq!(judged(", paper-rates = true"), Verdict::Holds, "the paper's highest");
+}

@@ -1,0 +1,263 @@
+//! The limit of each server at each point, sought before the blocks, so that the rates of these lie around it.
+//!
+//! Limits differ by a few per cent, and a ladder that all climb needs fine steps over all of them. Here each has
+//! its own steps beside the rates that all are asked for. What is read in the search decides nothing: it says
+//! where to measure.
+
+use super::*;
+use crate::{
+    experiment::Value,
+    result::{Asked, Ladder},
+};
+
+/// The most probes of one search: enough to halve the way between the lowest and the highest rate down to a step.
+const MOST_PROBES: usize = 9;
+/// Who lacks less than this part of a step has answered all.
+const WHOLE: f64 = 0.8;
+/// What is asked for beyond what was answered of too much, in steps: surely more than all.
+const BEYOND: f64 = 1.2;
+/// A rate that was not answered whole is near enough to the limit when it is no more than so many steps above it.
+const NEAR: f64 = 2.0;
+/// The ladder's last step is above what counts as answered whole, which is all but two of a hundred
+/// (`claims/limit.rs`).
+const LAST: f64 = 1.0205;
+
+/// What the server has answered so far of what it was asked for.
+struct Search<'a> {
+    step: f64,
+    lowest_rps: f64,
+    highest_rps: f64,
+    asked: &'a [Asked],
+}
+
+/// What a search wants next.
+#[derive(Debug, PartialEq)]
+enum Next {
+    /// An answer at this rate.
+    Ask(f64),
+    /// Nothing: this is about the limit, or the nearest that is known to it.
+    Limit(f64),
+    /// Nothing: it answers the highest rate.
+    Unknown,
+}
+
+impl Search<'_> {
+    fn is_whole(&self, asked: &Asked) -> bool {
+        asked.answered_rps >= (1.0 - WHOLE * self.step) * asked.offered_rps
+    }
+
+    fn next(&self) -> Next {
+        if self.asked.is_empty() {
+            return Next::Ask(self.highest_rps);
+        }
+        let offered = |asked: &&Asked| asked.offered_rps;
+        let (whole, rest): (Vec<&Asked>, Vec<&Asked>) =
+            self.asked.iter().partition(|asked| self.is_whole(asked));
+        let Some(too_high) = rest.into_iter().min_by(|a, b| offered(a).total_cmp(&offered(b)))
+        else {
+            return Next::Unknown;
+        };
+        let answered = whole.iter().map(offered).filter(|&rps| rps < too_high.offered_rps);
+        let answered = answered.fold(0.0, f64::max);
+        let limit = too_high.answered_rps.max(answered);
+        let near = 1.0 + NEAR * self.step;
+        let is_near = too_high.offered_rps <= near * too_high.answered_rps.max(answered);
+        if is_near || too_high.offered_rps <= self.lowest_rps || self.asked.len() == MOST_PROBES {
+            return Next::Limit(limit);
+        }
+        let guess = (too_high.answered_rps * (1.0 + BEYOND * self.step)).max(self.lowest_rps);
+        // It may answer less of too much than of what it can do, and what was answered is not asked for again.
+        let is_between = guess > answered * (1.0 + self.step / 2.0);
+        let between = if is_between { guess } else { (answered * too_high.offered_rps).sqrt() };
+        Next::Ask(between.round())
+    }
+}
+
+/// The rates around a limit, from a step below it to what is surely too much, between those that all are asked
+/// for and are not near one of them.
+fn around(limit_rps: f64, step: f64, common: &[f64]) -> Vec<f64> {
+    let last = ((LAST - 1.0) / step).ceil() as i32;
+    let rates = (-1..=last).map(|k| (limit_rps * (1.0 + f64::from(k) * step)).round());
+    let inside = |rate: &f64| {
+        common.first().is_some_and(|lowest| rate > lowest)
+            && common.last().is_some_and(|highest| rate < highest)
+    };
+    let is_new = |rate: &f64| common.iter().all(|near| (rate / near - 1.0).abs() > step / 3.0);
+    let mut rates: Vec<f64> = rates.filter(inside).filter(is_new).collect();
+    rates.dedup();
+    rates
+}
+
+impl Conduct<'_> {
+    /// Seeks the limit of every course where the experiment wants that; the axis of the rates then has
+    /// those of all ladders.
+    pub(super) fn seek_limits(&mut self, courses: &[&[Cell]]) -> anyhow::Result<()> {
+        let step = self.settings.experiment.rate.as_ref().and_then(|rate| rate.limit_step);
+        // Neither beside the paper's rates alone, nor where an earlier run has sought them. A quick form on the
+        // host has no time for it.
+        let has_time = self.is_deterministic() || !self.settings.quick;
+        let is_wanted = has_time && !self.outcome.paper_rates && self.settings.rates.is_none();
+        let is_new = is_wanted && self.outcome.ladders.is_empty();
+        let Some(step) = step.filter(|_| is_new) else { return Ok(()) };
+        let common: Vec<f64> = self
+            .outcome
+            .values(RATE)
+            .unwrap_or_default()
+            .iter()
+            .filter_map(Value::number)
+            .collect();
+        let (Some(&lowest_rps), Some(&highest_rps)) = (common.first(), common.last()) else {
+            return Ok(());
+        };
+        let mut lines: Vec<Cell> = courses.iter().map(|course| without_rate(&course[0])).collect();
+        lines.dedup();
+        let count = lines.len() as u64;
+        for (done, line) in lines.into_iter().enumerate() {
+            let mut asked = Vec::new();
+            let limit_rps = loop {
+                if self.not_held(&line).is_some() {
+                    break None;
+                }
+                let rate = match (Search { step, lowest_rps, highest_rps, asked: &asked }).next() {
+                    Next::Ask(rate) => rate,
+                    Next::Limit(limit) => break Some(limit),
+                    Next::Unknown => break None,
+                };
+                let what = format!("its limit: {}, {rate} a second?", name(&line));
+                self.settings.progress.running(
+                    &what,
+                    done as u64,
+                    count,
+                    self.time_for(count - done as u64),
+                );
+                let Some(answered_rps) = self.answered(&line, rate)? else { break None };
+                asked.push(Asked { offered_rps: rate, answered_rps });
+            };
+            let rates_rps = limit_rps.map_or_else(Vec::new, |limit| around(limit, step, &common));
+            self.outcome.ladders.push(Ladder { line, limit_rps, rates_rps, asked });
+        }
+        let own = self.outcome.ladders.iter().flat_map(|ladder| &ladder.rates_rps);
+        let mut all: Vec<f64> = common.iter().chain(own).copied().collect();
+        all.sort_by(f64::total_cmp);
+        all.dedup();
+        let rates = plan::rate_dimension(&all);
+        for dimension in &mut self.outcome.dimensions {
+            if dimension.name == RATE {
+                *dimension = rates.clone();
+            }
+        }
+        self.note(format!(
+            "Where each server's limit lies was sought before the blocks, to about {step} of it; beside the {} \
+             rates that all were offered each has its own around that.",
+            common.len()
+        ));
+        Ok(())
+    }
+
+    /// How long the search of so many limits takes: three probes each, as a rule.
+    fn time_for(&self, lines: u64) -> Duration {
+        let budget = self.settings.experiment.budget(self.settings.quick);
+        let probe_s = budget.min_window_seconds + self.outcome.warmup_s + self.overhead();
+        Duration::from_secs_f64(3.0 * lines as f64 * probe_s)
+    }
+
+    /// The replies a second of `line` at this rate, by itself; `None` where it could not be measured.
+    fn answered(&mut self, line: &Cell, rate: f64) -> anyhow::Result<Option<f64>> {
+        let mut cell = line.clone();
+        cell.point.insert(RATE.into(), Value::Number(rate));
+        let window_s = self.settings.experiment.budget(self.settings.quick).min_window_seconds;
+        let warmup_s = self.outcome.warmup_s;
+        let step = Step { cell: &cell, drive: Drive::AsPlanned, window_s, warmup_s };
+        // Arrivals that no block has.
+        let (trials, result) = self.trial(&[step], self.settings.seed.wrapping_sub(1))?;
+        if result.is_err() {
+            return Ok(None);
+        }
+        Ok(trials[0].raw.metrics().get("throughput_rps").copied())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where the search ends with a server that answers `of` what it is asked for, and how many probes it took.
+    fn found(step: f64, mut of: impl FnMut(f64) -> f64) -> (Option<f64>, usize) {
+        let mut asked: Vec<Asked> = Vec::new();
+        loop {
+            let search = Search { step, lowest_rps: 500.0, highest_rps: 1450.0, asked: &asked };
+            match search.next() {
+                Next::Ask(rate) => {
+                    asked.push(Asked { offered_rps: rate, answered_rps: of(rate).min(rate) });
+                }
+                Next::Limit(limit) => return (Some(limit), asked.len()),
+                Next::Unknown => return (None, asked.len()),
+            }
+        }
+    }
+
+    #[test]
+    fn a_server_with_a_steady_limit_is_found_at_once() {
+        for step in [0.006, 0.0125, 0.04] {
+            for limit in [520.0, 777.0, 1234.0, 1400.0] {
+                let (found, probes) = found(step, |_| limit);
+                let found = found.unwrap();
+                assert!((found / limit - 1.0).abs() <= step, "{limit}: {found} in steps of {step}");
+                assert!(probes <= 3, "{limit}: {probes}");
+            }
+        }
+    }
+
+    #[test]
+    fn noise_of_the_size_of_a_step_leads_nowhere_else() {
+        use rand::{RngExt, SeedableRng, rngs::StdRng};
+        let mut random = StdRng::seed_from_u64(3);
+        for _ in 0..200 {
+            let limit: f64 = random.random_range(600.0..1400.0);
+            // It has its limit where it is asked for a little too much, and does less of far too much.
+            let (limit_rps, probes) = found(0.0125, |rate: f64| {
+                let lost = (rate / limit - 1.0).max(0.0) * random.random_range(0.0..0.8);
+                limit * (1.0 - lost) * random.random_range(0.993..1.007)
+            });
+            let ratio = limit_rps.unwrap() / limit;
+            assert!((0.97..1.03).contains(&ratio), "{ratio}");
+            assert!(probes <= MOST_PROBES, "{probes}");
+        }
+    }
+
+    #[test]
+    fn one_that_does_more_the_more_it_is_asked_for_is_found_where_it_first_falls_short() {
+        // At 1,200 it answers 1,200, at 1,450 1,275.
+        let (found, probes) = found(0.0125, |rate| 1200.0 + 0.3 * (rate - 1200.0));
+        let found = found.unwrap();
+        assert!((1190.0..1230.0).contains(&found), "{found}");
+        assert!(probes <= 6, "{probes}");
+    }
+
+    #[test]
+    fn one_that_collapses_is_found_where_it_stands() {
+        let (found, probes) = found(0.0125, |rate| if rate <= 1170.0 { rate } else { 400.0 });
+        let found = found.unwrap();
+        assert!((1130.0..=1170.0).contains(&found), "{found}");
+        assert!(probes <= MOST_PROBES, "{probes}");
+    }
+
+    #[test]
+    fn limits_outside_of_the_rates() {
+        assert_eq!(found(0.0125, |rate| rate).0, None, "it answers the highest");
+        let (below, _) = found(0.0125, |_| 300.0);
+        assert_eq!(below, Some(300.0));
+        assert_eq!(around(300.0, 0.0125, &[500.0, 1450.0]), Vec::<f64>::new());
+    }
+
+    #[test]
+    fn a_ladder_ends_where_nobody_answers_all() {
+        let common = [500.0, 1100.0, 1450.0];
+        assert_eq!(around(1200.0, 0.0125, &common), [1185.0, 1200.0, 1215.0, 1230.0]);
+        let fine = around(1200.0, 0.006, &common);
+        assert_eq!(fine.len(), 6);
+        assert!(fine[5] / 1200.0 > LAST);
+        assert_eq!(around(1101.0, 0.0125, &common), [1087.0, 1115.0, 1129.0], "1,100 is there");
+        assert_eq!(around(1440.0, 0.0125, &common), [1422.0, 1440.0], "none above the highest");
+    }
+}
