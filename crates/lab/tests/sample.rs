@@ -61,6 +61,7 @@ fn sample() -> Outcome {
         variants,
         dimensions,
         saturation: Vec::new(),
+        ladders: Vec::new(),
         claims: Vec::new(),
         cells: Vec::new(),
         runs,

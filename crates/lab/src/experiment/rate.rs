@@ -1,0 +1,47 @@
+//! How much is sent.
+
+use serde::{Deserialize, Serialize};
+
+/// How much is sent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Rate {
+    /// As they are, in requests per second: the same on every day. Else shares of the saturation,
+    /// which is measured anew in each run.
+    #[serde(default)]
+    pub rps: Vec<f64>,
+    /// As shares of the measured saturation; not where phases say it.
+    #[serde(default)]
+    pub fractions: Vec<f64>,
+    /// The same under `--quick`, when others.
+    pub quick_fractions: Option<Vec<f64>>,
+    /// Whose saturation: it is measured first, at the last value of every axis.
+    #[serde(default)]
+    pub relative_to: RelativeTo,
+    /// The paper's own rates in requests per second, for `--paper-rates`; empty when the paper
+    /// has none to offer.
+    #[serde(default)]
+    pub paper_rps: Vec<f64>,
+    /// Higher ones, for the deterministic guest after the paper's: that guest is faster than the paper's
+    /// machine, and a best reply rate is known only where a server could not answer all.
+    #[serde(default)]
+    pub beyond_rps: Vec<f64>,
+    /// The limit of each variant at each point is sought before the blocks, and it is offered rates around that
+    /// too, in steps of this part of it ([`crate::run::limits`]); not under `--quick` on the host, nor with
+    /// `--paper-rates`. None: all are offered the same rates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_step: Option<f64>,
+    /// Connections of the closed loop that finds the saturation.
+    pub saturation_connections: u32,
+}
+
+/// Whose saturation the rates are shares of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RelativeTo {
+    /// The slowest variant's: every variant can serve a rate below it.
+    #[default]
+    Slowest,
+    /// The fastest variant's: the others are driven into overload.
+    Fastest,
+}
