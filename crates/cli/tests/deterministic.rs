@@ -14,6 +14,7 @@ const FEW: f64 = 50.0;
 const TOO_MANY: f64 = if cfg!(debug_assertions) { 1000.0 } else { 1600.0 };
 
 /// Below its limit a server uses what it needs; above it what it was given, and no more, though there is time over.
+/// Where that limit lies was sought, and it is measured around it.
 #[test]
 fn a_server_has_its_part_of_the_cpu_and_no_more() {
     let directory = tempfile::tempdir().unwrap();
@@ -66,6 +67,18 @@ fn a_server_has_its_part_of_the_cpu_and_no_more() {
         used_up(TOO_MANY)
     );
     assert!(metric(TOO_MANY, "cpu_idle_share") > 0.02, "{}", run_at(TOO_MANY)["metrics"]);
+    let ladder = &result["ladders"][0];
+    let limit = ladder["limit_rps"].as_f64().unwrap_or_else(|| panic!("no limit: {ladder}"));
+    assert!((FEW..TOO_MANY).contains(&limit), "{ladder}");
+    let own: Vec<f64> =
+        ladder["rates_rps"].as_array().unwrap().iter().filter_map(Json::as_f64).collect();
+    assert!(own.len() >= 3, "{ladder}");
+    for rate in own {
+        let answered = metric(rate, "throughput_rps");
+        assert!((0.8..1.1).contains(&(answered / limit)), "{rate}: {answered}, {ladder}");
+        // As many in a second as in the next, and a second lasts the window.
+        assert_eq!(metric(rate, "requests_scheduled"), rate, "{}", run_at(rate)["metrics"]);
+    }
     let notes = result["notes"].to_string();
     assert!(notes.contains("The server has 0.28 of that CPU at most"), "{notes}");
 }
