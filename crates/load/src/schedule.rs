@@ -131,7 +131,7 @@ impl Schedule {
         self.len
     }
 
-    /// Whether there is none, as can happen to a short Poisson schedule at a low rate.
+    /// Whether there is none, as can happen to a short random schedule at a low rate.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -226,17 +226,22 @@ fn poisson(
 fn binomial(rate_rps: f64, warmup_ns: u64, window_ns: u64, seed: u64) -> Vec<u64> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut times = Vec::new();
+    // Where less than one comes in a second the number is that of ten of them.
+    let cell_ns = BINOMIAL_CELL_NS.max((1e10 / rate_rps) as u64 * u64::from(rate_rps < 1.0));
     for (part_ns, length_ns) in [(0, warmup_ns), (warmup_ns, window_ns)] {
         let until = |ns: u64| (ns as f64 * rate_rps / 1e9).round() as u64;
-        let mut begin_ns = 0;
-        while begin_ns < length_ns {
-            let end_ns = length_ns.min(begin_ns + BINOMIAL_CELL_NS);
+        let total = until(length_ns);
+        let (mut begin_ns, mut drawn) = (0u64, 0u64);
+        // Ends with the last arrival: of a rate far below one a second most cells have none.
+        while drawn < total {
+            let end_ns = length_ns.min(begin_ns.saturating_add(cell_ns));
+            let wanted = until(end_ns);
             let first = times.len();
-            for _ in until(begin_ns)..until(end_ns) {
+            for _ in drawn..wanted {
                 times.push(part_ns + random.random_range(begin_ns..end_ns));
             }
             times[first..].sort_unstable();
-            begin_ns = end_ns;
+            (begin_ns, drawn) = (end_ns, wanted);
         }
     }
     times
@@ -359,6 +364,9 @@ mod tests {
         assert!((75.0..105.0).contains(&variance), "a tenth of 1,000 has 90, these {variance}");
         let other = all(&draw(Arrivals::Binomial, 1000.0, warmup, length, 8));
         assert_ne!(times, other, "drawn from the seed");
+        // Far below one a second it draws no empty seconds.
+        let rare = draw(Arrivals::Binomial, 1e-6, Duration::ZERO, Length::Requests(25), 1);
+        assert_eq!(rare.len(), 25);
         // A rate that is no whole number keeps its mean.
         let odd = draw(Arrivals::Binomial, 2.5, Duration::ZERO, length, 1);
         assert_eq!(odd.len(), 250);

@@ -31,6 +31,8 @@ const ALL: f64 = 0.98;
 const SAME: f64 = 1.01;
 /// The generator's flag for requests that come at once.
 const BURST: &str = "burst";
+/// And for clients that send several, each when the one before is answered.
+const SESSIONS: &str = "session-requests";
 
 /// The metric that stops at the CPU's time.
 pub(crate) const COST: &str = "server_cpu_us_per_request";
@@ -164,9 +166,24 @@ fn unasked(outcome: &Outcome, arm: &Arm<'_>) -> Option<Headroom> {
     if !arm.side.over.iter().any(|axis| axis == RATE) {
         return (answered(outcome, arm, |_| true)? >= ALL).then(|| endless(arm));
     }
-    let found =
-        arm.read_points(outcome).into_iter().filter_map(|point| unasked_at(outcome, arm, point));
+    // Where several other values are summed up over, each has a limit of its own, and the best is the highest.
+    let lines = arm.lines();
+    let found = arm.read_points(outcome).into_iter().filter_map(|point| {
+        let read = arm.mean_at(outcome, point)?;
+        let most = lines.iter().filter_map(|line| {
+            let best = if line.points.contains(point) { point } else { line.best(outcome)? };
+            most_of(outcome, line, best)
+        });
+        let Most { rps, reason } = most.max_by(|a, b| a.rps.total_cmp(&b.rps))?;
+        Some(Headroom { factor: (rps / read).max(1.0), reason })
+    });
     found.max_by(|a, b| a.factor.total_cmp(&b.factor))
+}
+
+/// The most that a server may be able to answer, in replies per second, and why it is not known better.
+struct Most {
+    rps: f64,
+    reason: String,
 }
 
 fn endless(arm: &Arm<'_>) -> Headroom {
@@ -175,32 +192,32 @@ fn endless(arm: &Arm<'_>) -> Headroom {
     Headroom { factor: f64::INFINITY, reason }
 }
 
-fn lost_above(arm: &Arm<'_>, rate: f64) -> Headroom {
-    let reason = format!(
+fn lost_above(arm: &Arm<'_>, rate: f64) -> String {
+    format!(
         "too few runs of {} count at {} a second to say that it did not answer all of that: its limit is not known",
         arm.variant,
         number(rate)
-    );
-    Headroom { factor: f64::INFINITY, reason }
+    )
 }
 
 /// The same of the best of several rates, read at `point`. Nobody answers more than is asked for, and who did
 /// not answer the whole of a rate has its limit below that: the best lies between what was read and the
 /// lowest such rate, and is no more above what was answered of a rate below than the step from there.
-fn unasked_at(outcome: &Outcome, arm: &Arm<'_>, point: &Point) -> Option<Headroom> {
+fn most_of(outcome: &Outcome, arm: &Arm<'_>, point: &Point) -> Option<Most> {
     let name = arm.variant;
     let here = arm.runs(outcome).filter(|run| run.cell.point == *point).map(meant);
     let best = here.max_by(f64::total_cmp)?;
     let share_of = |rate: f64| answered(outcome, arm, |run| is_at(rate, run));
     let share = share_of(best)?;
     // At a rate below what it answers elsewhere it was disturbed: that says nothing of its limit.
-    let read = share.min(1.0) * best;
+    let read = arm.mean_at(outcome, point)?.min(best);
     let above: Vec<f64> = rates(outcome, arm).into_iter().filter(|&rate| rate >= read).collect();
     let is_too_high = |rate: f64| share_of(rate).is_some_and(|share| share < ALL);
     let is_known = |rate: f64| is_known(outcome, arm, rate);
     let Some(&too_high) = above.iter().find(|&&rate| is_too_high(rate) && is_known(rate)) else {
         let lost = above.into_iter().find(|&rate| !is_known(rate));
-        return Some(lost.map_or_else(|| endless(arm), |rate| lost_above(arm, rate)));
+        let reason = lost.map_or_else(|| endless(arm).reason, |rate| lost_above(arm, rate));
+        return Some(Most { rps: f64::INFINITY, reason });
     };
     let reason = if share < ALL {
         format!(
@@ -224,8 +241,7 @@ fn unasked_at(outcome: &Outcome, arm: &Arm<'_>, point: &Point) -> Option<Headroo
         });
     // Of less than the lowest rate it may have answered all.
     let lowest = ladder.first().copied().unwrap_or(read);
-    let most = between.fold(read.max(lowest), f64::max).min(too_high);
-    Some(Headroom { factor: most / read, reason })
+    Some(Most { rps: between.fold(read.max(lowest), f64::max).min(too_high), reason })
 }
 
 /// The rate that was meant: what was offered differs a little from block to block.
@@ -272,9 +288,13 @@ pub(super) fn answers_all<'a>(outcome: &Outcome, runs: impl Iterator<Item = &'a 
 }
 
 fn answered_of<'a>(outcome: &Outcome, runs: impl Iterator<Item = &'a Run>) -> Option<f64> {
+    let has_sessions = outcome.experiment.load.contains_key(SESSIONS);
     let shares: Vec<f64> = runs
         .filter_map(|run| {
-            let offered = run.metric("offered_rps").or_else(|| run.offered_rps())?;
+            // Who is slow is offered less where a client waits for a reply before it asks for more: there it is
+            // what was meant that was not answered.
+            let (named, really) = (run.offered_rps(), run.metric("offered_rps"));
+            let offered = if has_sessions { named.or(really) } else { really.or(named) }?;
             // The last burst of a window may be answered after its end.
             let replied = run.metric(THROUGHPUT)? + burst(outcome, run) / run.window_s;
             // Who answers all a little later, with half of its CPU idle, answers all. Near its limit it

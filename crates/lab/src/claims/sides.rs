@@ -336,6 +336,38 @@ impl Arm<'_> {
         best.map(|(point, _)| point)
     }
 
+    /// The parts of it that differ in the rate alone.
+    pub(super) fn lines(&self) -> Vec<Self> {
+        let without_rate = |point: &Point| {
+            let mut point = point.clone();
+            point.remove(RATE);
+            point
+        };
+        let mut lines: Vec<(Point, Vec<Point>)> = Vec::new();
+        for point in &self.points {
+            let key = without_rate(point);
+            match lines.iter_mut().find(|(line, _)| *line == key) {
+                Some((_, points)) => points.push(point.clone()),
+                None => lines.push((key, vec![point.clone()])),
+            }
+        }
+        lines.into_iter().map(|(_, points)| Self { points, ..self.clone() }).collect()
+    }
+
+    /// The mean of its metric at `point`, over the blocks.
+    pub(super) fn mean_at(&self, outcome: &Outcome, point: &Point) -> Option<f64> {
+        let values = (0..outcome.blocks()).filter_map(|block| self.value(outcome, point, block));
+        let values: Vec<f64> = values.collect();
+        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+    }
+
+    /// Where that is highest.
+    pub(super) fn best(&self, outcome: &Outcome) -> Option<&Point> {
+        let known =
+            self.points.iter().filter_map(|point| Some((point, self.mean_at(outcome, point)?)));
+        known.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(point, _)| point)
+    }
+
     /// The runs at any of the points, whether they count or not.
     pub(super) fn all_runs<'o>(&'o self, outcome: &'o Outcome) -> impl Iterator<Item = &'o Run> {
         self.all_runs_of(outcome, self.variant)

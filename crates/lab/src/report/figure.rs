@@ -245,7 +245,7 @@ fn paint<DB: DrawingBackend>(
 }
 
 /// Ticks nearer to each other than this part of the axis would write over each other.
-const NEAREST: f64 = 0.045;
+const NEAREST: f64 = 0.085;
 
 /// An axis whose ticks are the values that were measured, as far as they have room.
 #[derive(Clone)]

@@ -83,6 +83,7 @@ fn columns(outcome: &Outcome, name: &str) -> Vec<Column> {
                 _ if variant.unavailable.is_some() => "not here".to_owned(),
                 Some(cell) if cell.valid == 0 => "see notes".to_owned(),
                 Some(cell) => cell.metrics.get(name).map_or_else(|| "–".into(), estimate),
+                None if !outcome.asks(&variant.name, &point) => "–".to_owned(),
                 None => "not run".to_owned(),
             };
             Column { head: head.join("\n"), cells: outcome.variants.iter().map(cell).collect() }

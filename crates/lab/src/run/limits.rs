@@ -12,15 +12,21 @@ use crate::{
 
 /// The most probes of one search: enough to halve the way between the lowest and the highest rate down to a step.
 const MOST_PROBES: usize = 9;
-/// Who lacks less than this part of a step has answered all.
+/// About so many are enough as a rule.
+const PROBES: f64 = 4.0;
+/// Who lacks less than this part of a step has answered all; or than this part of the rate, where steps are so fine
+/// that the window's own ends lack as much.
 const WHOLE: f64 = 0.8;
-/// What is asked for beyond what was answered of too much, in steps: surely more than all.
-const BEYOND: f64 = 1.2;
+const LEAST_LACK: f64 = 0.0075;
+/// What is asked for beyond what was answered of too much: so many times what who answers all may lack.
+const BEYOND: f64 = 1.5;
 /// A rate that was not answered whole is near enough to the limit when it is no more than so many steps above it.
 const NEAR: f64 = 2.0;
 /// The ladder's last step is above what counts as answered whole, which is all but two of a hundred
-/// (`claims/limit.rs`).
+/// (`claims/limit.rs`), even where the limit was found a step too low.
 const LAST: f64 = 1.0205;
+/// And its first is below the limit, even where that was found a step too high.
+const FIRST: i32 = -2;
 
 /// What the server has answered so far of what it was asked for.
 struct Search<'a> {
@@ -43,7 +49,12 @@ enum Next {
 
 impl Search<'_> {
     fn is_whole(&self, asked: &Asked) -> bool {
-        asked.answered_rps >= (1.0 - WHOLE * self.step) * asked.offered_rps
+        asked.answered_rps >= (1.0 - self.lack()) * asked.offered_rps
+    }
+
+    /// The part of a rate that who answers all of it may lack.
+    fn lack(&self) -> f64 {
+        (WHOLE * self.step).max(LEAST_LACK)
     }
 
     fn next(&self) -> Next {
@@ -65,7 +76,7 @@ impl Search<'_> {
         if is_near || too_high.offered_rps <= self.lowest_rps || self.asked.len() == MOST_PROBES {
             return Next::Limit(limit);
         }
-        let guess = (too_high.answered_rps * (1.0 + BEYOND * self.step)).max(self.lowest_rps);
+        let guess = (too_high.answered_rps * (1.0 + BEYOND * self.lack())).max(self.lowest_rps);
         // It may answer less of too much than of what it can do, and what was answered is not asked for again.
         let is_between = guess > answered * (1.0 + self.step / 2.0);
         let between = if is_between { guess } else { (answered * too_high.offered_rps).sqrt() };
@@ -76,8 +87,8 @@ impl Search<'_> {
 /// The rates around a limit, from a step below it to what is surely too much, between those that all are asked
 /// for and are not near one of them.
 fn around(limit_rps: f64, step: f64, common: &[f64]) -> Vec<f64> {
-    let last = ((LAST - 1.0) / step).ceil() as i32;
-    let rates = (-1..=last).map(|k| (limit_rps * (1.0 + f64::from(k) * step)).round());
+    let last = ((LAST * (1.0 + step) - 1.0) / step).ceil() as i32;
+    let rates = (FIRST..=last).map(|k| (limit_rps * (1.0 + f64::from(k) * step)).round());
     let inside = |rate: &f64| {
         common.first().is_some_and(|lowest| rate > lowest)
             && common.last().is_some_and(|highest| rate < highest)
@@ -112,6 +123,8 @@ impl Conduct<'_> {
         let mut lines: Vec<Cell> = courses.iter().map(|course| without_rate(&course[0])).collect();
         lines.dedup();
         let count = lines.len() as u64;
+        // All of them or none: whoever goes on from half of them would take it for the whole.
+        let mut ladders = Vec::new();
         for (done, line) in lines.into_iter().enumerate() {
             let mut asked = Vec::new();
             let limit_rps = loop {
@@ -130,16 +143,24 @@ impl Conduct<'_> {
                     count,
                     self.time_for(count - done as u64),
                 );
-                let Some(answered_rps) = self.answered(&line, rate)? else { break None };
+                let Some(answered_rps) = self.answered(&line, rate)? else {
+                    self.note(format!(
+                        "The limit of {} was not found: a probe at {rate} a second failed. It is offered the \
+                         common rates alone.",
+                        name(&line)
+                    ));
+                    break None;
+                };
                 asked.push(Asked { offered_rps: rate, answered_rps });
             };
             let rates_rps = limit_rps.map_or_else(Vec::new, |limit| around(limit, step, &common));
-            self.outcome.ladders.push(Ladder { line, limit_rps, rates_rps, asked });
+            ladders.push(Ladder { line, limit_rps, rates_rps, asked });
         }
-        let own = self.outcome.ladders.iter().flat_map(|ladder| &ladder.rates_rps);
+        let own = ladders.iter().flat_map(|ladder| &ladder.rates_rps);
         let mut all: Vec<f64> = common.iter().chain(own).copied().collect();
         all.sort_by(f64::total_cmp);
         all.dedup();
+        self.outcome.ladders = ladders;
         let rates = plan::rate_dimension(&all);
         for dimension in &mut self.outcome.dimensions {
             if dimension.name == RATE {
@@ -154,26 +175,33 @@ impl Conduct<'_> {
         Ok(())
     }
 
-    /// How long the search of so many limits takes: three probes each, as a rule.
+    /// How long the search of so many limits takes.
     fn time_for(&self, lines: u64) -> Duration {
         let budget = self.settings.experiment.budget(self.settings.quick);
         let probe_s = budget.min_window_seconds + self.outcome.warmup_s + self.overhead();
-        Duration::from_secs_f64(3.0 * lines as f64 * probe_s)
+        Duration::from_secs_f64(PROBES * lines as f64 * probe_s)
     }
 
-    /// The replies a second of `line` at this rate, by itself; `None` where it could not be measured.
+    /// The replies a second of `line` at this rate, by itself; `None` where it could not be measured, or the
+    /// generator was the bottleneck twice.
     fn answered(&mut self, line: &Cell, rate: f64) -> anyhow::Result<Option<f64>> {
         let mut cell = line.clone();
         cell.point.insert(RATE.into(), Value::Number(rate));
         let window_s = self.settings.experiment.budget(self.settings.quick).min_window_seconds;
         let warmup_s = self.outcome.warmup_s;
         let step = Step { cell: &cell, drive: Drive::AsPlanned, window_s, warmup_s };
-        // Arrivals that no block has.
-        let (trials, result) = self.trial(&[step], self.settings.seed.wrapping_sub(1))?;
-        if result.is_err() {
-            return Ok(None);
+        for _ in 0..2 {
+            // Arrivals that no block has.
+            let (trials, result) = self.trial(&[step], self.settings.seed.wrapping_sub(1))?;
+            let raw = &trials[0].raw;
+            if result.is_ok() && raw.validity().is_ok() {
+                return Ok(raw.metrics().get("throughput_rps").copied());
+            }
+            if self.not_held(line).is_some() {
+                break;
+            }
         }
-        Ok(trials[0].raw.metrics().get("throughput_rps").copied())
+        Ok(None)
     }
 }
 
@@ -253,11 +281,16 @@ mod tests {
     #[test]
     fn a_ladder_ends_where_nobody_answers_all() {
         let common = [500.0, 1100.0, 1450.0];
-        assert_eq!(around(1200.0, 0.0125, &common), [1185.0, 1200.0, 1215.0, 1230.0]);
-        let fine = around(1200.0, 0.006, &common);
-        assert_eq!(fine.len(), 6);
-        assert!(fine[5] / 1200.0 > LAST);
-        assert_eq!(around(1101.0, 0.0125, &common), [1087.0, 1115.0, 1129.0], "1,100 is there");
-        assert_eq!(around(1440.0, 0.0125, &common), [1422.0, 1440.0], "none above the highest");
+        let own = |limit: f64, step: f64| around(limit, step, &common);
+        assert_eq!(own(1200.0, 0.0125), [1170.0, 1185.0, 1200.0, 1215.0, 1230.0, 1245.0]);
+        assert_eq!(own(1200.0, 0.05), [1080.0, 1140.0, 1200.0, 1260.0, 1320.0]);
+        assert_eq!(own(1101.0, 0.0125), [1073.0, 1087.0, 1115.0, 1129.0, 1142.0], "1,100 is there");
+        assert_eq!(own(1440.0, 0.0125), [1404.0, 1422.0, 1440.0], "none above the highest");
+        for step in [0.002, 0.006, 0.0125, 0.05, 0.1] {
+            // Found a step too low or too high, it still has rates on both sides of the limit.
+            let rates = around(1200.0, step, &[10.0, 9000.0]);
+            assert!(rates[rates.len() - 1] > LAST * 1200.0 * (1.0 + step) - 1.0, "{step}");
+            assert!(rates[0] < 1200.0 * (1.0 - step), "{step}");
+        }
     }
 }

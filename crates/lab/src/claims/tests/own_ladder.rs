@@ -112,3 +112,83 @@ fn a_claim_of_the_papers_rates_leaves_out_those_beyond() {
     assert_eq!(judged(""), Verdict::DoesNotHold, "the highest rate of all");
     assert_eq!(judged(", paper-rates = true"), Verdict::Holds, "the paper's highest");
 }
+
+/// Where a claim takes the best over several lines, each has a limit of its own: what one could not answer is not
+/// too much for another.
+#[test]
+fn the_limit_of_one_line_is_not_that_of_another() {
+    let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { below = 1.03 }\n\
+        a = { over = [\"idle\", \"rate\"], take = \"max\" }\n\
+        b = { variant = \"two\", over = [\"idle\", \"rate\"], take = \"max\" }";
+    let judged = |better: &[f64]| {
+        let mut outcome = outcome(claim, |_, _, rate, _| Some(rate));
+        // Without idle connections `one` answers 1,100, and with them 1,060.
+        let better = better.to_vec();
+        let (worse, of_two) = (vec![1049.0, 1063.0, 1076.0, 1089.0], steps(1085.0));
+        let mut all: Vec<f64> = [&COMMON[..], &better, &worse, &of_two].concat();
+        all.sort_by(f64::total_cmp);
+        all.dedup();
+        let limit_of = |run: &Run| match (&*run.cell.variant, run.cell.point["idle"].number()) {
+            ("one", Some(0.0)) => 1100.0,
+            ("one", _) => 1060.0,
+            _ => 1085.0,
+        };
+        at_rates(&mut outcome, &all, |run, rate| {
+            let noise = 1.0 + alternating(0.001, run.block) + alternating(0.0005, run.block / 2);
+            let answered = rate.min(limit_of(run)) * noise;
+            run.metrics.insert("throughput_rps".into(), answered);
+        });
+        for (variant, idle, rates_rps) in [
+            ("one", 0.0, &better),
+            ("one", 100.0, &worse),
+            ("two", 0.0, &of_two),
+            ("two", 100.0, &of_two),
+        ] {
+            let point = Point::from([("idle".to_owned(), Value::Number(idle))]);
+            let line = Cell { variant: variant.into(), point };
+            let (rates_rps, asked) = (rates_rps.clone(), Vec::new());
+            outcome.ladders.push(Ladder { line, limit_rps: None, rates_rps, asked });
+        }
+        let runs: Vec<Run> = outcome.runs.drain(..).collect();
+        let is_asked = |run: &Run| outcome.asks(&run.cell.variant, &run.cell.point);
+        outcome.runs = runs.iter().filter(|run| is_asked(run)).cloned().collect();
+        outcome.conclude();
+        outcome.claims.remove(0)
+    };
+    // Its steps end before its limit, which may be anywhere up to the highest rate.
+    let claim = judged(&[1051.0, 1061.0]);
+    assert_eq!(claim.verdict, Verdict::Undecided, "{claim:?}");
+    // Where they go beyond it, it is known.
+    let claim = judged(&[1061.0, 1090.0, 1101.0, 1112.0, 1123.0]);
+    assert_eq!(claim.verdict, Verdict::Holds, "{claim:?}");
+}
+
+/// Who is slow is offered less where clients wait for a reply before they ask for more. What it may be able to
+/// answer is held against what was read, and not against a share of what was named.
+#[test]
+fn a_slow_server_of_sessions_has_not_answered_what_it_was_not_offered() {
+    let claim =
+        format!("compare = \"ratio\"\neach = [\"one\"]\nholds = {{ below = 0.95 }}\n{BESTS}");
+    let judged = |has_sessions: bool| {
+        let mut outcome = outcome(&claim, |_, _, rate, _| Some(rate));
+        if has_sessions {
+            outcome.experiment.load.insert("session-requests".into(), Value::Number(5.0));
+        }
+        at_rates(&mut outcome, &[80.0, 100.0], |run, rate| {
+            let (answered, offered) = match (&*run.cell.variant, rate) {
+                ("one", 80.0) => (70.0, 73.0),
+                ("one", _) => (69.0, 85.0),
+                (_, 80.0) => (80.0, 80.0),
+                _ => (78.0, 95.0),
+            };
+            let noise = 1.0 + alternating(0.002, run.block) + alternating(0.001, run.block / 2);
+            run.metrics.insert("throughput_rps".into(), answered * noise);
+            run.metrics.insert("offered_rps".into(), offered);
+        });
+        outcome.conclude();
+        outcome.claims.remove(0)
+    };
+    // 70 to 80 may be 80 to 80.
+    assert_eq!(judged(true).verdict, Verdict::Undecided);
+    assert_eq!(judged(false).verdict, Verdict::Undecided);
+}
