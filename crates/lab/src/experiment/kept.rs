@@ -43,6 +43,8 @@ impl Experiment {
     }
 
     fn design(&self) -> Self {
+        // What only the deterministic guest is told matters nowhere else.
+        let there = self.place == Place::DeterministicGuest;
         let mut load = self.load.clone();
         load.retain(|flag, _| !MEANS.contains(&flag.as_str()));
         Self {
@@ -56,6 +58,10 @@ impl Experiment {
             guest: None,
             figure: Vec::new(),
             claim: Vec::new(),
+            deterministic_window_seconds: self.deterministic_window_seconds.filter(|_| there),
+            deterministic_warmup_seconds: self.deterministic_warmup_seconds.filter(|_| there),
+            deterministic_server_share: self.deterministic_server_share.filter(|_| there),
+            deterministic_limit_step: self.deterministic_limit_step.filter(|_| there),
             ..self.clone()
         }
     }

@@ -185,12 +185,12 @@ fn windows_of_the_deterministic_guest_outlast_the_clients_patience() {
     // Waves of its clients give up, a patience apart: a window sees several.
     let there = find("provos-fig10").unwrap().in_guest().in_deterministic_guest();
     for budget in [&there.full, &there.quick] {
-        assert_eq!((budget.min_window_seconds, budget.max_window_seconds), (4.0, 4.0));
-        assert_eq!(budget.warmup_seconds, 4.0, "the queue of who is asked for too much fills");
+        assert_eq!((budget.min_window_seconds, budget.max_window_seconds), (3.0, 3.0));
+        assert_eq!(budget.warmup_seconds, 3.0, "the queue of who is asked for too much fills");
     }
     for (old, new, expected) in [
-        ("window-seconds = 4", "window-seconds = 0", "deterministic-window-seconds: 0.1 to 60"),
-        ("warmup-seconds = 4", "warmup-seconds = 0", "deterministic-warmup-seconds: 0.1 to 60"),
+        ("window-seconds = 3", "window-seconds = 0", "deterministic-window-seconds: 0.1 to 60"),
+        ("warmup-seconds = 3", "warmup-seconds = 0", "deterministic-warmup-seconds: 0.1 to 60"),
         ("share = 0.28", "share = 0.2", "deterministic-server-share: 0.25 to 1"),
     ] {
         let said = said_of("provos-fig10", old, new);
