@@ -84,7 +84,7 @@ impl Search<'_> {
     }
 }
 
-/// The rates around a limit, from a step below it to what is surely too much, between those that all are asked
+/// The rates around a limit, from two steps below it to what is surely too much, between those that all are asked
 /// for and are not near one of them.
 fn around(limit_rps: f64, step: f64, common: &[f64]) -> Vec<f64> {
     let last = ((LAST * (1.0 + step) - 1.0) / step).ceil() as i32;
