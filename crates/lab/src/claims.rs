@@ -17,7 +17,7 @@ pub(crate) use limit::{COST, is_saturated};
 pub use outlook::Outlook;
 
 use crate::{
-    experiment::{Claim, ReceiveOn, Threshold},
+    experiment::{self, Claim, ReceiveOn, Threshold},
     result::{Look, Outcome, Status},
     statistics::{ERROR, Estimate, Interval, MIN_BLOCKS, Sample, holm, sequential},
 };
@@ -174,12 +174,14 @@ impl ClaimOutcome {
         (!said.is_empty()).then(|| said.join("; "))
     }
 
-    /// Whether more blocks would change nothing: it is decided, with all primary claims of its paper in this run if
-    /// it is one, or a limit or an absence keeps it from being so.
-    fn is_settled(&self) -> bool {
+    /// Whether more blocks would change nothing: it is decided, so surely that `family` such claims may share one
+    /// error, or a limit or an absence keeps it from being so.
+    fn is_settled(&self, family: usize) -> bool {
         let settled = |part: &Part| part.verdict != Verdict::Seen && part.is_final;
         match self.verdict {
-            verdict if verdict.is_decided() => self.p_with_all.is_none_or(|p| p <= ERROR),
+            // What the others of its paper come to is not known here: each is taken for the least sure (Bonferroni),
+            // for which Holm's procedure never asks more.
+            verdict if verdict.is_decided() => self.p.is_none_or(|p| p * family as f64 <= ERROR),
             Verdict::Undecided => {
                 self.parts.iter().all(|part| part.verdict.is_decided() || settled(part))
             }
@@ -251,11 +253,19 @@ pub fn all_settled(outcome: &Outcome) -> bool {
     if !looks.contains(&(outcome.blocks() as usize)) {
         return false;
     }
-    let any_primary = outcome.experiment.claim.iter().any(|claim| claim.primary);
-    judge(outcome)
-        .iter()
-        .filter(|claim| claim.primary || !any_primary)
-        .all(ClaimOutcome::is_settled)
+    let claims = &outcome.experiment.claim;
+    let any_primary = claims.iter().any(|claim| claim.primary);
+    let judged = judge(outcome);
+    let mut watched = claims.iter().zip(&judged).filter(|(claim, _)| claim.primary || !any_primary);
+    watched.all(|(claim, judged)| judged.is_settled(family(claims, claim)))
+}
+
+/// How many primary claims share an error with this one: those of its paper in all experiments of the program,
+/// or in this one, if those are more.
+fn family(claims: &[Claim], claim: &Claim) -> usize {
+    let Some(paper) = claim.paper_key().filter(|_| claim.primary) else { return 1 };
+    let here = claims.iter().filter(|other| other.is_primary_of(paper)).count();
+    here.max(experiment::primary_claims_of(paper))
 }
 
 /// The look that is judged at, and those before it.

@@ -323,11 +323,8 @@ impl Arm<'_> {
             return Some(only);
         }
         let blocks = outcome.blocks();
-        let mean = |point: &Point| -> Option<f64> {
-            let used = (0..blocks).filter(|&b| blocks == 1 || half(blocks, b) != left_out);
-            let values: Vec<f64> = used.filter_map(|b| self.value(outcome, point, b)).collect();
-            (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-        };
+        let used = (0..blocks).filter(|&block| blocks == 1 || half(blocks, block) != left_out);
+        let mean = |point: &Point| self.mean_over(used.clone(), outcome, point);
         let known = self.points.iter().filter_map(|point| Some((point, mean(point)?)));
         let best = match self.side.take {
             Take::Min => known.min_by(|a, b| a.1.total_cmp(&b.1)),
@@ -356,8 +353,17 @@ impl Arm<'_> {
 
     /// The mean of its metric at `point`, over the blocks.
     pub(super) fn mean_at(&self, outcome: &Outcome, point: &Point) -> Option<f64> {
-        let values = (0..outcome.blocks()).filter_map(|block| self.value(outcome, point, block));
-        let values: Vec<f64> = values.collect();
+        self.mean_over(0..outcome.blocks(), outcome, point)
+    }
+
+    fn mean_over(
+        &self,
+        blocks: impl Iterator<Item = u32>,
+        outcome: &Outcome,
+        point: &Point,
+    ) -> Option<f64> {
+        let values: Vec<f64> =
+            blocks.filter_map(|block| self.value(outcome, point, block)).collect();
         (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
     }
 

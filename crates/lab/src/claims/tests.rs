@@ -445,10 +445,11 @@ fn an_early_look_decides_what_is_plain() {
     assert_eq!(settled(2.0), (Verdict::Holds, true));
 }
 
-/// What is decided by itself, and not with all primary claims of its paper, goes on.
+/// What is decided by itself, and not with all primary claims of its paper, goes on: with those of other
+/// experiments, too.
 #[test]
 fn a_run_goes_on_until_its_claims_are_decided_together() {
-    let settled = |claims: usize| {
+    let settled = |claims: usize, source: &str| {
         let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { above = 1.0 }\nprimary = true\n\
              a = { at = { idle = \"max\", rate = \"min\" } }\n\
              b = { at = { idle = \"min\", rate = \"min\" } }";
@@ -457,13 +458,15 @@ fn a_run_goes_on_until_its_claims_are_decided_together() {
             Some(if idle > 0.0 { 1.02 + noise } else { 1.0 })
         });
         let claim = outcome.experiment.claim[0].clone();
-        outcome.experiment.claim = vec![claim; claims];
+        outcome.experiment.claim = vec![Claim { source: source.into(), ..claim }; claims];
         outcome.conclude();
         let all_hold = outcome.claims.iter().all(|claim| claim.verdict == Verdict::Holds);
         (all_hold, all_settled(&outcome))
     };
-    assert_eq!(settled(1), (true, true));
-    assert_eq!(settled(40), (true, false));
+    assert_eq!(settled(1, "beyond the papers"), (true, true));
+    assert_eq!(settled(1, "provos fig. 4"), (true, false));
+    assert_eq!(settled(40, "beyond the papers"), (true, true), "no paper's, no shared error");
+    assert_eq!(settled(40, "zerohttpd, table"), (true, false));
 }
 
 #[test]
