@@ -17,7 +17,8 @@ pub(crate) use limit::{COST, is_saturated};
 pub use outlook::Outlook;
 
 use crate::{
-    experiment::{self, Claim, ReceiveOn, Threshold},
+    experiment::{Claim, ReceiveOn, Threshold},
+    report::papers,
     result::{Look, Outcome, Status},
     statistics::{ERROR, Estimate, Interval, MIN_BLOCKS, Sample, holm, sequential},
 };
@@ -179,8 +180,8 @@ impl ClaimOutcome {
     fn is_settled(&self, family: usize) -> bool {
         let settled = |part: &Part| part.verdict != Verdict::Seen && part.is_final;
         match self.verdict {
-            // What the others of its paper come to is not known here: each is taken for the least sure (Bonferroni),
-            // for which Holm's procedure never asks more.
+            // The p-values of its paper's other claims are not known here. Bonferroni's correction needs none of
+            // them, and Holm's never asks for more.
             verdict if verdict.is_decided() => self.p.is_none_or(|p| p * family as f64 <= ERROR),
             Verdict::Undecided => {
                 self.parts.iter().all(|part| part.verdict.is_decided() || settled(part))
@@ -260,12 +261,13 @@ pub fn all_settled(outcome: &Outcome) -> bool {
     watched.all(|(claim, judged)| judged.is_settled(family(claims, claim)))
 }
 
-/// How many primary claims share an error with this one: those of its paper in all experiments of the program,
-/// or in this one, if those are more.
+/// How many primary claims share an error with this one: those of its paper, or those of this experiment, if it is
+/// given as a file and has more.
 fn family(claims: &[Claim], claim: &Claim) -> usize {
     let Some(paper) = claim.paper_key().filter(|_| claim.primary) else { return 1 };
-    let here = claims.iter().filter(|other| other.is_primary_of(paper)).count();
-    here.max(experiment::primary_claims_of(paper))
+    let here =
+        claims.iter().filter(|other| other.primary && other.paper_key() == Some(paper)).count();
+    here.max(papers::primary_claims_of(paper))
 }
 
 /// The look that is judged at, and those before it.

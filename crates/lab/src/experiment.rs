@@ -18,8 +18,8 @@ mod wanted;
 pub use around::{
     Core, LeftOut, Origin, REQUEST, Redis, RedisBenchmark, Request, Storm, filled_in,
 };
+pub(crate) use built_in::find_built_in;
 pub use built_in::{find, ids, text};
-pub(crate) use built_in::{find_built_in, primary_claims_of};
 pub use clients::{CLIENTS, Clients, SESSION, Where};
 pub use guest::Guest;
 pub use rate::{Rate, RelativeTo};
@@ -435,11 +435,6 @@ impl Claim {
     pub fn paper_key(&self) -> Option<&'static str> {
         let first = self.source.split(|c: char| !c.is_ascii_alphabetic()).next();
         PAPERS.into_iter().find(|paper| Some(*paper) == first)
-    }
-
-    /// Whether it stands for a figure of this paper.
-    pub(crate) fn is_primary_of(&self, paper: &str) -> bool {
-        self.primary && self.paper_key() == Some(paper)
     }
 }
 

@@ -7,6 +7,7 @@ pub mod format;
 pub mod html;
 pub mod markdown;
 pub mod overview;
+pub mod papers;
 pub mod terminal;
 
 use crate::{

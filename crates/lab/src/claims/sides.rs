@@ -324,7 +324,7 @@ impl Arm<'_> {
         }
         let blocks = outcome.blocks();
         let used = (0..blocks).filter(|&block| blocks == 1 || half(blocks, block) != left_out);
-        let mean = |point: &Point| self.mean_over(used.clone(), outcome, point);
+        let mean = |point: &Point| self.mean_over(outcome, point, used.clone());
         let known = self.points.iter().filter_map(|point| Some((point, mean(point)?)));
         let best = match self.side.take {
             Take::Min => known.min_by(|a, b| a.1.total_cmp(&b.1)),
@@ -353,14 +353,15 @@ impl Arm<'_> {
 
     /// The mean of its metric at `point`, over the blocks.
     pub(super) fn mean_at(&self, outcome: &Outcome, point: &Point) -> Option<f64> {
-        self.mean_over(0..outcome.blocks(), outcome, point)
+        self.mean_over(outcome, point, 0..outcome.blocks())
     }
 
+    /// The same over some of the blocks.
     fn mean_over(
         &self,
-        blocks: impl Iterator<Item = u32>,
         outcome: &Outcome,
         point: &Point,
+        blocks: impl Iterator<Item = u32>,
     ) -> Option<f64> {
         let values: Vec<f64> =
             blocks.filter_map(|block| self.value(outcome, point, block)).collect();

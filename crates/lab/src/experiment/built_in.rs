@@ -45,12 +45,6 @@ pub(crate) fn find_built_in(id: &str) -> Option<Experiment> {
     text(id).and_then(|text| Experiment::parse(text).ok())
 }
 
-/// How many claims of the built-in experiments stand for a figure of this paper.
-pub(crate) fn primary_claims_of(paper: &str) -> usize {
-    let claims = ids().filter_map(find_built_in).flat_map(|experiment| experiment.claim);
-    claims.filter(|claim| claim.is_primary_of(paper)).count()
-}
-
 /// Reads a built-in experiment, or the file when `id` ends in `.toml`.
 ///
 /// # Errors

@@ -1,7 +1,11 @@
 //! Many runs on one page, and docs/papers.md: paper by paper, figure by figure, with the run that decides
 //! each claim.
 
-use super::{forest, format, html::escape};
+use super::{
+    forest, format,
+    html::escape,
+    papers::{Figure, Paper, papers},
+};
 use crate::{
     archive,
     claims::{ClaimOutcome, Verdict, p_text},
@@ -10,7 +14,6 @@ use crate::{
     statistics::{ERROR, holm},
 };
 use anyhow::Context as _;
-use serde::Deserialize;
 use std::{
     fmt::Write as _,
     iter,
@@ -21,33 +24,6 @@ use std::{
 pub const FILE: &str = "papers.html";
 /// The same for people who read the repository.
 pub const MARKDOWN: &str = "papers.md";
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Papers {
-    paper: Vec<Paper>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Paper {
-    key: String,
-    title: String,
-    figure: Vec<PaperFigure>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PaperFigure {
-    name: String,
-    picture: String,
-    experiments: Vec<String>,
-    claims: Vec<String>,
-}
-
-fn papers() -> anyhow::Result<Papers> {
-    toml::from_str(include_str!("papers.toml")).context("papers.toml")
-}
 
 /// A run and where it lies.
 #[derive(Debug)]
@@ -101,7 +77,7 @@ struct Decided<'a> {
 /// Of several runs that judge a claim the one that had most to judge by: one with blocks enough for a
 /// verdict before one that only saw, the full form before the quick one, then more blocks, then the later
 /// one. Not the one that decided: of enough runs one decides by chance.
-fn decide<'a>(runs: &'a [Published], figure: &PaperFigure, id: &str) -> Option<Decided<'a>> {
+fn decide<'a>(runs: &'a [Published], figure: &Figure, id: &str) -> Option<Decided<'a>> {
     let judged: Vec<(&Published, &ClaimOutcome)> = runs
         .iter()
         .filter(|run| figure.experiments.contains(&run.outcome.experiment.id))
@@ -250,7 +226,7 @@ pub fn page(runs: &[Published]) -> anyhow::Result<String> {
     Ok(page)
 }
 
-fn anchor(key: &str, figure: &PaperFigure, id: &str) -> String {
+fn anchor(key: &str, figure: &Figure, id: &str) -> String {
     let experiment = figure.experiments.first().map_or("", String::as_str);
     format!("{key}-{experiment}-{id}")
 }
@@ -369,11 +345,7 @@ fn markdown_table(text: &mut String, claims: &[(String, Option<Decided<'_>>)]) {
 }
 
 /// The claims that no published run judges: what they say stands in the experiment.
-fn markdown_rest(
-    text: &mut String,
-    figure: &PaperFigure,
-    claims: &[(String, Option<Decided<'_>>)],
-) {
+fn markdown_rest(text: &mut String, figure: &Figure, claims: &[(String, Option<Decided<'_>>)]) {
     let open: Vec<&String> =
         claims.iter().filter(|(_, decided)| decided.is_none()).map(|(id, _)| id).collect();
     if open.is_empty() {
@@ -425,7 +397,7 @@ mod tests {
     #[test]
     fn the_list_names_every_claim_once() {
         let papers = papers().unwrap();
-        let figures: Vec<&PaperFigure> = papers.paper.iter().flat_map(|p| &p.figure).collect();
+        let figures: Vec<&Figure> = papers.paper.iter().flat_map(|p| &p.figure).collect();
         for id in experiment::ids() {
             for claim in experiment::find(id).unwrap().claim {
                 let named = figures.iter().filter(|figure| {
