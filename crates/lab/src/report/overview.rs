@@ -13,7 +13,6 @@ use crate::{
     result::Outcome,
     statistics::{ERROR, holm},
 };
-use anyhow::Context as _;
 use std::{
     fmt::Write as _,
     iter,
