@@ -30,7 +30,6 @@ mod initramfs;
 mod kernel;
 mod kmod;
 mod modules;
-mod one_cpu;
 mod process;
 mod progress;
 mod qemu;

@@ -7,7 +7,7 @@ use crate::{
     init,
     initramfs::{Config, Initramfs},
     kernel::{self, Kernel},
-    kmod, modules, one_cpu,
+    kmod, modules,
     process::{Supervisor, find_program},
     qemu::{self, Forward, Machine, Mips},
     sealed::{self, Sealed},
@@ -196,10 +196,7 @@ pub fn run(options: &Options, streams: &Streams) -> anyhow::Result<Outcome> {
         None => None,
     };
     let boot = |log, silence| {
-        let mut command = match options.deterministic {
-            Some(_) => one_cpu::command(program.as_ref()),
-            None => Command::new(&program),
-        };
+        let mut command = Command::new(&program);
         command.args(machine.arguments());
         tracing::debug!(?command, "starting QEMU");
         guest::run(&supervisor, command, &marker, options.timeout, silence, streams, log)
