@@ -7,14 +7,13 @@ pub(crate) const PACKAGE: &str = "qemu-system-x86";
 pub(crate) const PROGRAM: &str = "qemu-system-x86_64";
 /// The time of day at which a sealed guest begins, the same at each run.
 const SEALED_TIME: &str = "2000-05-01T00:00:00";
-/// What QEMU does when it records a guest, so that it may be replayed: the thread of the guest's processor and the main
-/// loop, which lets the clock leap over idle time, have their turns one after the other (`replay_mutex_lock`). The record
-/// itself is of no use: nothing of the host's goes into a sealed guest.
+/// Tells QEMU to record the guest, as if it were to be replayed. The record itself is not wanted. While it records, the
+/// thread of the guest's processor and the main loop, which lets the clock leap over idle time, take turns
+/// (`replay_mutex_lock`).
 ///
 /// Without, the main loop may look at the clock when the processor stands still and its last instructions are not
-/// accounted for, and leap too far by that (`icount_start_warp_timer`; seen in 7.2). A leap of some nanoseconds is
-/// enough: the kernel takes the offset of its stack from the clock at each system call, and where things lie decides
-/// what the next timer meets.
+/// accounted for, and leap too far by that (`icount_start_warp_timer`, 7.2). Some nanoseconds are enough to make two
+/// guests differ: the kernel takes the offset of its stack from the clock at each system call.
 const ONE_AT_A_TIME: &str = "rr=record,rrfile=/dev/null";
 /// The guest's address in QEMU's user network.
 pub(crate) const GUEST_ADDRESS: &str = "10.0.2.15";

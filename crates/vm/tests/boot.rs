@@ -309,6 +309,7 @@ fn a_sealed_guest_repeats_exactly() {
     options.deterministic = Some(Mips::PAPERS);
     options.sealed = Some(sealed);
     options.environment = vec!["POLLUX_TEST_ROLE=tell".into()];
+    // A clock or a number of the host's would be another each time.
     let mut all: Vec<String> = Vec::new();
     for _ in 0..2 {
         let Some(done) = boot(&options) else { return };

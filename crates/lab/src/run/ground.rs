@@ -91,8 +91,8 @@ pub(super) fn of_guest(experiment: &Experiment, environment: &Environment) -> Op
     Some(format!(
         "These figures come from an emulated CPU whose clocks count instructions, {mips} million in a \
          second: the deterministic guest of `pollux vm`, Linux {kernel}. No cache, no memory and nothing \
-         else on the machine slows it, and a further run gives the same figures. Its time of day \
-         is made up.{shared}"
+         else on the machine slows it, and a further run of the same build gives the same figures. Its time \
+         of day is made up.{shared}"
     ))
 }
 
