@@ -25,8 +25,14 @@ const NEAR: f64 = 2.0;
 /// The ladder's last step is above what counts as answered whole, which is all but two of a hundred
 /// (`claims/limit.rs`), even where the limit was found a step too low.
 const LAST: f64 = 1.0205;
-/// And its first is below the limit, even where that was found a step too high.
-const FIRST: i32 = -2;
+/// And its first is below the limit by two steps, even where that was found a step too high.
+const FIRST: f64 = 2.0;
+/// By so much of the limit at least, however fine the steps are: one probe may have luck. Of ten steps that all lie
+/// above a limit no number of blocks says what it is.
+const LEAST_BELOW: f64 = 0.016;
+/// A probe lasts as long as so many windows: by chance a server answers a hundredth more in one, or three less, and
+/// one probe is to say where many blocks measure.
+const PROBE_WINDOWS: f64 = 4.0;
 
 /// What the server has answered so far of what it was asked for.
 struct Search<'a> {
@@ -84,11 +90,12 @@ impl Search<'_> {
     }
 }
 
-/// The rates around a limit, from two steps below it to what is surely too much, between those that all are asked
-/// for and are not near one of them.
+/// The rates around a limit, from what is surely below it to what is surely too much, between those that all are
+/// asked for and are not near one of them.
 fn around(limit_rps: f64, step: f64, common: &[f64]) -> Vec<f64> {
     let last = ((LAST * (1.0 + step) - 1.0) / step).ceil() as i32;
-    let rates = (FIRST..=last).map(|k| (limit_rps * (1.0 + f64::from(k) * step)).round());
+    let first = -FIRST.max((LEAST_BELOW / step).ceil()) as i32;
+    let rates = (first..=last).map(|k| (limit_rps * (1.0 + f64::from(k) * step)).round());
     let inside = |rate: &f64| {
         common.first().is_some_and(|lowest| rate > lowest)
             && common.last().is_some_and(|highest| rate < highest)
@@ -178,7 +185,8 @@ impl Conduct<'_> {
     /// How long the search of so many limits takes.
     fn time_for(&self, lines: u64) -> Duration {
         let budget = self.settings.experiment.budget(self.settings.quick);
-        let probe_s = budget.min_window_seconds + self.outcome.warmup_s + self.overhead();
+        let window_s = PROBE_WINDOWS * budget.min_window_seconds;
+        let probe_s = window_s + self.outcome.warmup_s + self.overhead();
         Duration::from_secs_f64(PROBES * lines as f64 * probe_s)
     }
 
@@ -187,7 +195,8 @@ impl Conduct<'_> {
     fn answered(&mut self, line: &Cell, rate: f64) -> anyhow::Result<Option<f64>> {
         let mut cell = line.clone();
         cell.point.insert(RATE.into(), Value::Number(rate));
-        let window_s = self.settings.experiment.budget(self.settings.quick).min_window_seconds;
+        let budget = self.settings.experiment.budget(self.settings.quick);
+        let window_s = PROBE_WINDOWS * budget.min_window_seconds;
         let warmup_s = self.outcome.warmup_s;
         let step = Step { cell: &cell, drive: Drive::AsPlanned, window_s, warmup_s };
         for _ in 0..2 {
@@ -291,6 +300,8 @@ mod tests {
             let rates = around(1200.0, step, &[10.0, 9000.0]);
             assert!(rates[rates.len() - 1] > LAST * 1200.0 * (1.0 + step) - 1.0, "{step}");
             assert!(rates[0] < 1200.0 * (1.0 - step), "{step}");
+            // And where one probe had a luck of a hundredth and a half.
+            assert!(rates[0] < 1200.0 * 0.985, "{step}");
         }
     }
 }
