@@ -24,6 +24,8 @@ pub mod sequential;
 pub mod student;
 pub mod welch;
 
+#[cfg(test)]
+pub(crate) use coverage::normal;
 pub use sample::{Compare, Sample, Scale};
 pub use sequential::LOOKS;
 

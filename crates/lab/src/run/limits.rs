@@ -23,16 +23,17 @@ const BEYOND: f64 = 1.5;
 /// A rate that was not answered whole is near enough to the limit when it is no more than so many steps above it.
 const NEAR: f64 = 2.0;
 /// The ladder's last step is above what counts as answered whole, which is all but two of a hundred
-/// (`claims/limit.rs`), even where the limit was found a step too low.
+/// (`claims/limit.rs`), even where the limit was found a step too low, or by this part of it.
 const LAST: f64 = 1.0205;
-/// And its first is below the limit by two steps, even where that was found a step too high.
+const LEAST_ABOVE: f64 = 0.008;
+/// And its first is below the limit by two steps, even where that was found a step too high; by this part of the
+/// limit at least, however fine the steps are. Of ten steps that all lie above a limit no number of blocks says
+/// what it is.
 const FIRST: f64 = 2.0;
-/// By so much of the limit at least, however fine the steps are: one probe may have luck. Of ten steps that all lie
-/// above a limit no number of blocks says what it is.
 const LEAST_BELOW: f64 = 0.016;
-/// A probe lasts as long as so many windows: by chance a server answers a hundredth more in one, or three less, and
-/// one probe is to say where many blocks measure.
-const PROBE_WINDOWS: f64 = 4.0;
+/// A probe lasts so many seconds at least: in one second a server answers a hundredth and a half more or less than in
+/// another, and one probe is to say where many blocks measure.
+const PROBE_S: f64 = 8.0;
 
 /// What the server has answered so far of what it was asked for.
 struct Search<'a> {
@@ -93,7 +94,7 @@ impl Search<'_> {
 /// The rates around a limit, from what is surely below it to what is surely too much, between those that all are
 /// asked for and are not near one of them.
 fn around(limit_rps: f64, step: f64, common: &[f64]) -> Vec<f64> {
-    let last = ((LAST * (1.0 + step) - 1.0) / step).ceil() as i32;
+    let last = ((LAST * (1.0 + step.max(LEAST_ABOVE)) - 1.0) / step).ceil() as i32;
     let first = -FIRST.max((LEAST_BELOW / step).ceil()) as i32;
     let rates = (first..=last).map(|k| (limit_rps * (1.0 + f64::from(k) * step)).round());
     let inside = |rate: &f64| {
@@ -185,7 +186,7 @@ impl Conduct<'_> {
     /// How long the search of so many limits takes.
     fn time_for(&self, lines: u64) -> Duration {
         let budget = self.settings.experiment.budget(self.settings.quick);
-        let window_s = PROBE_WINDOWS * budget.min_window_seconds;
+        let window_s = budget.min_window_seconds.max(PROBE_S);
         let probe_s = window_s + self.outcome.warmup_s + self.overhead();
         Duration::from_secs_f64(PROBES * lines as f64 * probe_s)
     }
@@ -196,7 +197,7 @@ impl Conduct<'_> {
         let mut cell = line.clone();
         cell.point.insert(RATE.into(), Value::Number(rate));
         let budget = self.settings.experiment.budget(self.settings.quick);
-        let window_s = PROBE_WINDOWS * budget.min_window_seconds;
+        let window_s = budget.min_window_seconds.max(PROBE_S);
         let warmup_s = self.outcome.warmup_s;
         let step = Step { cell: &cell, drive: Drive::AsPlanned, window_s, warmup_s };
         for _ in 0..2 {
@@ -260,6 +261,33 @@ mod tests {
             assert!((0.97..1.03).contains(&ratio), "{ratio}");
             assert!(probes <= MOST_PROBES, "{probes}");
         }
+    }
+
+    /// How many of a thousand ladders in steps of `step` have rates on both sides of the limit, when probes last
+    /// `probe_s` seconds, of which each differs from the others by a hundredth and a half, as with poll among idle
+    /// connections.
+    fn ladders_around(step: f64, probe_s: f64) -> usize {
+        use crate::statistics::normal;
+        use rand::{SeedableRng, rngs::StdRng};
+        let mut random = StdRng::seed_from_u64(5);
+        let deviation = 0.015 / probe_s.sqrt();
+        let limit = 1210.0;
+        let is_around = |_: &u32| {
+            let (found, _) = found(step, |_| limit * (1.0 + deviation * normal(&mut random)));
+            let rates = around(found.unwrap(), step, &[500.0, 1450.0]);
+            rates[0] < limit && rates[rates.len() - 1] > LAST * limit
+        };
+        (0..1_000).filter(is_around).count()
+    }
+
+    #[test]
+    fn a_ladder_has_its_limit_within_however_fine_its_steps_are() {
+        for step in [0.003, 0.004, 0.006, 0.0125] {
+            let around = ladders_around(step, PROBE_S);
+            assert!(around >= 985, "{step}: {around} of 1,000");
+        }
+        // With probes of a second it has not: so it is their length that does it.
+        assert!(ladders_around(0.004, 1.0) < 800);
     }
 
     #[test]

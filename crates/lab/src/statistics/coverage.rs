@@ -27,7 +27,7 @@ enum Noise {
     Outliers,
 }
 
-fn normal(random: &mut StdRng) -> f64 {
+pub(crate) fn normal(random: &mut StdRng) -> f64 {
     // Box and Muller's.
     let (u, v): (f64, f64) = (1.0 - random.random::<f64>(), random.random());
     (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
