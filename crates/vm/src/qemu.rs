@@ -12,8 +12,8 @@ const SEALED_TIME: &str = "2000-05-01T00:00:00";
 /// (`replay_mutex_lock`).
 ///
 /// Without, the main loop may look at the clock when the processor stands still and its last instructions are not
-/// accounted for, and leap too far by that (`icount_start_warp_timer`, 7.2). Some nanoseconds are enough to make two
-/// guests differ: the kernel takes the offset of its stack from the clock at each system call.
+/// accounted for, and leap too far by that (`icount_start_warp_timer`, 7.2). Some nanoseconds were enough to make two
+/// guests differ, when the kernel still took the offset of its stack from the clock (`randomize_kstack_offset`).
 const ONE_AT_A_TIME: &str = "rr=record,rrfile=/dev/null";
 /// The guest's address in QEMU's user network.
 pub(crate) const GUEST_ADDRESS: &str = "10.0.2.15";

@@ -183,11 +183,15 @@ impl Conduct<'_> {
         Ok(())
     }
 
+    /// How long the window of a probe is.
+    fn probe_s(&self) -> f64 {
+        let budget = self.settings.experiment.budget(self.settings.quick);
+        budget.min_window_seconds.max(PROBE_S)
+    }
+
     /// How long the search of so many limits takes.
     fn time_for(&self, lines: u64) -> Duration {
-        let budget = self.settings.experiment.budget(self.settings.quick);
-        let window_s = budget.min_window_seconds.max(PROBE_S);
-        let probe_s = window_s + self.outcome.warmup_s + self.overhead();
+        let probe_s = self.probe_s() + self.outcome.warmup_s + self.overhead();
         Duration::from_secs_f64(PROBES * lines as f64 * probe_s)
     }
 
@@ -196,8 +200,7 @@ impl Conduct<'_> {
     fn answered(&mut self, line: &Cell, rate: f64) -> anyhow::Result<Option<f64>> {
         let mut cell = line.clone();
         cell.point.insert(RATE.into(), Value::Number(rate));
-        let budget = self.settings.experiment.budget(self.settings.quick);
-        let window_s = budget.min_window_seconds.max(PROBE_S);
+        let window_s = self.probe_s();
         let warmup_s = self.outcome.warmup_s;
         let step = Step { cell: &cell, drive: Drive::AsPlanned, window_s, warmup_s };
         for _ in 0..2 {
