@@ -123,8 +123,12 @@ impl Raw {
         let of_cpu = of_cpu.filter(|_| self.server_share.is_none());
         put("server_cpu_busy_share", of_cpu.or_else(|| share(Some(used_ns), asked_ns.or(wall))));
         put("throughput_rps", load(&["reply_rate_rps", "mean"]));
+        // A window of one second is one sample: its least, its greatest and its mean are the same.
+        let samples = self.load.pointer("/reply_rate_rps/samples").and_then(Json::as_array);
+        let has_several = samples.is_some_and(|samples| samples.len() > 1);
         for point in ["min", "max", "stddev"] {
-            put(&format!("reply_rate_{point}_rps"), load(&["reply_rate_rps", point]));
+            let read = load(&["reply_rate_rps", point]).filter(|_| has_several);
+            put(&format!("reply_rate_{point}_rps"), read);
         }
         let scheduled = load(&["requests", "scheduled"]);
         // A closed loop offers no rate: it asks again when it is answered.

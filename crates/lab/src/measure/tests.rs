@@ -43,6 +43,7 @@ fn metrics_from_known_raw_data() {
         assert_eq!(metrics.get(name), Some(&expected), "{name}");
     }
     assert!(!metrics.contains_key("call_us_per_request.epoll_wait"), "timing was off");
+    assert!(!metrics.contains_key("reply_rate_min_rps"), "there were no samples");
     assert!(!metrics.contains_key("details.name"));
     assert!(
         metrics.keys().all(|name| name.ends_with("_us") || crate::metric::find(name).is_some())
@@ -301,4 +302,20 @@ fn idle_time_is_that_of_the_cpu() {
     assert_eq!(idle_in(stat, 10), Some(9 * tick));
     assert_eq!((idle_in(stat, 0), idle_in("cpu0 1 2", 0)), (None, None));
     assert!(idle_ns(0).is_some(), "this kernel says");
+}
+
+/// With one it would be the mean, and say that nobody was ever kept waiting.
+#[test]
+fn the_least_reply_rate_is_of_several_samples() {
+    let metrics = |samples: &[f64]| {
+        let least = samples.iter().copied().fold(f64::INFINITY, f64::min);
+        let load = json!({"valid": true, "reply_rate_rps":
+            {"mean": 1000.0, "min": least, "max": 1000.0, "stddev": 1.0, "samples": samples}});
+        Raw { load, ..Raw::default() }.metrics()
+    };
+    let [one, two] = [metrics(&[1000.0]), metrics(&[1000.0, 0.0])];
+    for name in ["reply_rate_min_rps", "reply_rate_max_rps", "reply_rate_stddev_rps"] {
+        assert!(!one.contains_key(name), "{name}");
+    }
+    assert_eq!(two["reply_rate_min_rps"], 0.0);
 }
