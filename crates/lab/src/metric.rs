@@ -138,6 +138,8 @@ pub const ALL: &[Metric] = &[
     metric("calls_per_request", "system calls per request", "", Some(true)),
     metric("event_call_share", "share of server CPU in calls about events", "", Some(true)),
     metric("interest_call_share", "share of server CPU in calls about interest", "", Some(true)),
+    metric("outside_calls_share", "share of server CPU outside system calls", "", None),
+    metric("timing_share", "share of server CPU that timing the calls takes", "", Some(true)),
     metric("interest_calls_per_request", "calls about interest per request", "", Some(true)),
     metric("acts_per_wait", "accepts and reads per wait", "", Some(false)),
     metric("waits_per_request", "waits per request", "", Some(true)),

@@ -10,6 +10,9 @@ const INTEREST_CALLS: &[&str] = &["epoll_ctl", "io_uring_enter"];
 /// Calls that wait for events.
 const WAIT_CALLS: &[&str] = &["epoll_wait", "epoll_pwait2", "ppoll", "pselect6"];
 
+/// What the timing of calls costs itself. It is of no mechanism: shares are of the CPU time without it.
+const TIMING: &str = "clock_gettime";
+
 /// Whether a hybrid is with its partner.
 const ON_PARTNER: &str = "on_partner";
 /// Where the server has counted fewer than this share of the requests that were answered, it told its counters too
@@ -186,9 +189,15 @@ impl Raw {
         }
         put("waits_per_request", share(waits, requests));
         put("events_per_wait", share(self.delta(&["events"]), waits));
-        let mut calls = 0.0;
+        let timing_us = self.delta(&["system_calls", TIMING, "ns"]).unwrap_or(0.0) / 1e3;
+        let untimed_us = timed_us.map(|us| us - timing_us);
+        put("timing_share", share(Some(timing_us).filter(|&us| us > 0.0), timed_us));
+        let (mut calls, mut calls_us) = (0.0, 0.0);
         let kinds = self.after.get("system_calls").and_then(Json::as_object);
         for kind in kinds.into_iter().flat_map(|kinds| kinds.keys()) {
+            if kind == TIMING {
+                continue;
+            }
             let count = self.delta(&["system_calls", kind, "count"]);
             calls += count.unwrap_or(0.0);
             put(&format!("calls_per_request.{kind}"), share(count, requests));
@@ -196,16 +205,20 @@ impl Raw {
             let time = self.delta(&["system_calls", kind, "ns"]).filter(|&ns| ns > 0.0);
             let time_us = time.map(|ns| ns / 1e3);
             put(&format!("call_us_per_request.{kind}"), share(time_us, requests));
-            put(&format!("call_share.{kind}"), share(time_us, timed_us));
+            put(&format!("call_share.{kind}"), share(time_us, untimed_us));
+            calls_us += time_us.unwrap_or(0.0);
         }
+        let outside_us = untimed_us.filter(|_| calls_us > 0.0).map(|us| us - calls_us);
+        put("outside_calls_share", share(outside_us, untimed_us));
         // Of the calls by which a server learns of events, or says what it waits for.
         let of = |delta: &str, names: &[&str]| -> Option<f64> {
             let found = names.iter().filter_map(|kind| self.delta(&["system_calls", kind, delta]));
             found.reduce(|a, b| a + b)
         };
-        let calls_us = |names: &[&str]| of("ns", names).filter(|&ns| ns > 0.0).map(|ns| ns / 1e3);
-        put("event_call_share", share(calls_us(&[INTEREST_CALLS, WAIT_CALLS].concat()), timed_us));
-        put("interest_call_share", share(calls_us(INTEREST_CALLS), timed_us));
+        let us_of = |names: &[&str]| of("ns", names).filter(|&ns| ns > 0.0).map(|ns| ns / 1e3);
+        let about_events = us_of(&[INTEREST_CALLS, WAIT_CALLS].concat());
+        put("event_call_share", share(about_events, untimed_us));
+        put("interest_call_share", share(us_of(INTEREST_CALLS), untimed_us));
         put("interest_calls_per_request", share(of("count", INTEREST_CALLS), requests));
         put("acts_per_wait", share(of("count", &["accept4", "recvfrom"]), waits));
         put("calls_per_request", kinds.and_then(|_| share(Some(calls), requests)));

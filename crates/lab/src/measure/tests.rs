@@ -155,6 +155,32 @@ fn cpu_time_beside_late_counters_is_no_cost() {
     }
 }
 
+/// Of 1 ms of CPU time the timing took half: what the calls took is a share of the other half.
+#[test]
+fn shares_are_of_the_time_that_the_timing_leaves() {
+    let calls = json!({
+        "epoll_ctl": {"count": 20, "ns": 100_000},
+        "epoll_wait": {"count": 10, "ns": 200_000},
+        "clock_gettime": {"count": 60, "ns": 500_000}});
+    let raw = Raw {
+        before: json!({"requests": 0}),
+        after: json!({"requests": 10, "system_calls": calls}),
+        cpu: CpuTime { run_ns: 1_000_000, wait_ns: 0 },
+        wall_ns: 10_000_000,
+        load: json!({"requests": {"completed": 10}}),
+        ..Raw::default()
+    };
+    let metrics = raw.metrics();
+    let of = |name: &str| metrics.get(name).map(|value| (value * 1e6).round() / 1e6);
+    assert_eq!(of("call_share.epoll_ctl"), Some(0.2));
+    assert_eq!(of("event_call_share"), Some(0.6));
+    assert_eq!(of("outside_calls_share"), Some(0.4));
+    assert_eq!(of("timing_share"), Some(0.5));
+    // The timing's own calls are none of the server's.
+    assert_eq!(of("calls_per_request"), Some(3.0));
+    assert_eq!(of("calls_per_request.clock_gettime"), None);
+}
+
 /// Varnish used 0.4 of a CPU, and its hundred threads waited for each other: "busy 1.03".
 #[test]
 fn threads_that_wait_for_each_other_want_no_cpu() {
