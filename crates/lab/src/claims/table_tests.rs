@@ -57,6 +57,7 @@ fn the_papers_own_table_bears_its_claims_out_and_a_changed_one_does_not() {
         "Z1-threads",
         "Z1-processes-many",
         "Z1-threads-many",
+        "Z1-threads-far",
         "Z2-level",
         "Z2-collapses",
         "Z2-far",
@@ -86,6 +87,7 @@ fn the_papers_own_table_bears_its_claims_out_and_a_changed_one_does_not() {
     for (a, b, id) in [
         ("forking", "preforked", "Z1-processes"),
         ("threaded", "prethreaded", "Z1-threads"),
+        ("prethreaded", "iterative", "Z1-threads-far"),
         ("poll", "forking", "Z2-level"),
         ("poll", "epoll", "Z2-collapses"),
         ("poll", "epoll", "Z2-far"),

@@ -93,6 +93,76 @@ fn each_point_is_for_the_side_that_is_compared() {
     assert!(said.contains("is for side a"), "{said}");
 }
 
+/// A report has one claim a line, and nobody reads the line above it first.
+#[test]
+fn statements_can_be_read_alone() {
+    let leans = |statement: &str| {
+        let told = statement.strip_prefix("control: ").unwrap_or(statement);
+        let first = told.split([' ', ',']).next().unwrap_or_default();
+        let of_others = ["and", "so", "nor", "it", "they", "that", "one", "too"];
+        let back =
+            [", too", "cost poll as much", "epoll2 as much", "so does", "so is", "of them fail"];
+        of_others.contains(&first)
+            || back.iter().any(|words| told.ends_with(words) || told.contains(&format!("{words} ")))
+            || told.len() < 30
+    };
+    // As they once stood there.
+    for (statement, expected) in [
+        ("and so is poll's", true),
+        ("above saturation, too", true),
+        ("they cost epoll2 as much of its best reply rate", true),
+        ("with 501 idle connections more of them fail than with 251, at the highest rate", true),
+        ("epoll2 at most 81", true),
+        ("without idle connections poll's best reply rate is as good as epoll's", false),
+    ] {
+        assert_eq!(leans(statement), expected, "{statement}");
+    }
+    for (id, _) in BUILT_IN {
+        for claim in find(id).unwrap().claim {
+            assert!(!leans(&claim.statement), "{id}, {}: {}", claim.id, claim.statement);
+        }
+    }
+}
+
+/// What a threshold is where the claim says that it asks for half of the paper's effect.
+fn half_of(paper: f64, compare: Compare) -> f64 {
+    match compare {
+        Compare::Ratio => (1.0 + paper) / 2.0,
+        Compare::Difference | Compare::Value => paper / 2.0,
+    }
+}
+
+/// "Half of the paper's effect" is what the threshold is, and each primary claim that has a number of the paper's
+/// asks for it. A number that means "as good as" or "none" has a margin instead.
+#[test]
+fn thresholds_are_half_of_the_papers_effect() {
+    let mut checked = 0;
+    for (id, _) in BUILT_IN {
+        for claim in find(id).unwrap().claim {
+            let is_of_paper = claim.paper_key().is_some();
+            let Some(paper) = claim.paper_value.filter(|_| is_of_paper) else { continue };
+            let (Threshold::Above(limit) | Threshold::Below(limit)) = claim.holds else { continue };
+            let says_half = claim.statement.contains("half of");
+            let none = match claim.compare {
+                Compare::Ratio => 1.0,
+                Compare::Difference | Compare::Value => 0.0,
+            };
+            let place = format!("{id}, {}: {limit} beside {paper}", claim.id);
+            assert!(says_half || !claim.primary || paper == none, "{place}");
+            if says_half {
+                let half = half_of(paper, claim.compare);
+                assert!((limit - half).abs() <= 0.025 * half.abs(), "{place}, half is {half}");
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked > 20, "{checked}");
+    // What it is: of a fall to 0.21 the half, and of an error of 0.6; 0.75 is none of 0.474.
+    assert!((half_of(0.21, Compare::Ratio) - 0.605).abs() < 1e-9);
+    assert!((half_of(0.6, Compare::Value) - 0.3).abs() < 1e-9);
+    assert!((0.75 - half_of(0.474, Compare::Ratio)).abs() > 0.01);
+}
+
 #[test]
 fn margins_primaries_and_quick_forms() {
     for (id, old, new, expected) in [

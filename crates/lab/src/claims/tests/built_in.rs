@@ -29,7 +29,12 @@ fn made_for(experiment: &Experiment, claim: &Claim, quick: bool, a: f64) -> Outc
     };
     let mut outcome = made::outcome(experiment.clone(), quick, dimensions, &names, Vec::new());
     for (block, name) in (0..6).flat_map(|block| names.iter().map(move |name| (block, name))) {
-        let a = a * (1.0 + alternating(0.002, block));
+        let noise = 1.0 + alternating(0.002, block);
+        // A difference from the other side, which is 1, may be small.
+        let a = match claim.compare {
+            statistics::Compare::Difference => 1.0 + (a - 1.0) * noise,
+            statistics::Compare::Ratio | statistics::Compare::Value => a * noise,
+        };
         for point in crate::plan::points(&outcome.dimensions) {
             let mut metrics = std::collections::BTreeMap::new();
             for (side, value) in sides_at(&outcome, claim, &point, name, a) {
