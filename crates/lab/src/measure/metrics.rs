@@ -189,9 +189,10 @@ impl Raw {
         }
         put("waits_per_request", share(waits, requests));
         put("events_per_wait", share(self.delta(&["events"]), waits));
-        let timing_us = self.delta(&["system_calls", TIMING, "ns"]).unwrap_or(0.0) / 1e3;
-        let untimed_us = timed_us.map(|us| us - timing_us);
-        put("timing_share", share(Some(timing_us).filter(|&us| us > 0.0), timed_us));
+        // Runs of before it was counted do not say.
+        let timing_us = self.delta(&["system_calls", TIMING, "ns"]).map(|ns| ns / 1e3);
+        let untimed_us = timed_us.map(|us| us - timing_us.unwrap_or(0.0));
+        put("timing_share", share(timing_us.filter(|&us| us > 0.0), timed_us));
         let (mut calls, mut calls_us) = (0.0, 0.0);
         let kinds = self.after.get("system_calls").and_then(Json::as_object);
         for kind in kinds.into_iter().flat_map(|kinds| kinds.keys()) {
@@ -208,7 +209,8 @@ impl Raw {
             put(&format!("call_share.{kind}"), share(time_us, untimed_us));
             calls_us += time_us.unwrap_or(0.0);
         }
-        let outside_us = untimed_us.filter(|_| calls_us > 0.0).map(|us| us - calls_us);
+        let is_known = timing_us.is_some() && calls_us > 0.0;
+        let outside_us = untimed_us.filter(|_| is_known).map(|us| us - calls_us);
         put("outside_calls_share", share(outside_us, untimed_us));
         // Of the calls by which a server learns of events, or says what it waits for.
         let of = |delta: &str, names: &[&str]| -> Option<f64> {

@@ -158,13 +158,13 @@ fn cpu_time_beside_late_counters_is_no_cost() {
 /// Of 1 ms of CPU time the timing took half: what the calls took is a share of the other half.
 #[test]
 fn shares_are_of_the_time_that_the_timing_leaves() {
-    let calls = json!({
+    let mut calls = json!({
         "epoll_ctl": {"count": 20, "ns": 100_000},
         "epoll_wait": {"count": 10, "ns": 200_000},
         "clock_gettime": {"count": 60, "ns": 500_000}});
-    let raw = Raw {
+    let mut raw = Raw {
         before: json!({"requests": 0}),
-        after: json!({"requests": 10, "system_calls": calls}),
+        after: json!({"requests": 10, "system_calls": calls.clone()}),
         cpu: CpuTime { run_ns: 1_000_000, wait_ns: 0 },
         wall_ns: 10_000_000,
         load: json!({"requests": {"completed": 10}}),
@@ -179,6 +179,12 @@ fn shares_are_of_the_time_that_the_timing_leaves() {
     // The timing's own calls are none of the server's.
     assert_eq!(of("calls_per_request"), Some(3.0));
     assert_eq!(of("calls_per_request.clock_gettime"), None);
+    // A run of before it was counted: what is outside of calls has the timing in it.
+    calls.as_object_mut().unwrap().remove("clock_gettime");
+    raw.after["system_calls"] = calls;
+    let metrics = raw.metrics();
+    assert!(!metrics.contains_key("outside_calls_share") && !metrics.contains_key("timing_share"));
+    assert_eq!(metrics["call_share.epoll_wait"], 0.2);
 }
 
 /// Varnish used 0.4 of a CPU, and its hundred threads waited for each other: "busy 1.03".
