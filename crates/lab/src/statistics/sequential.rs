@@ -8,7 +8,7 @@
 //!
 //! The bounds are computed for a sum of normal increments and used as levels of Student's t-test at
 //! each look; a simulation in [`super::coverage`](super) shows that the error stays what it is said to
-//! be.
+//! be, but where one side alone has skewed noise.
 
 use super::{ERROR, MIN_BLOCKS};
 use statrs::distribution::{ContinuousCDF, Normal};
