@@ -18,6 +18,7 @@ pub use outlook::Outlook;
 
 use crate::{
     experiment::{Claim, ReceiveOn, Threshold},
+    metric,
     report::papers,
     result::{Look, Outcome, Status},
     statistics::{ERROR, Estimate, Interval, MIN_BLOCKS, Sample, holm, sequential},
@@ -420,7 +421,7 @@ fn judge_sides(
     let sample = sample.lacking(lost.blocks);
     let estimate = sample.estimate();
     part.estimate = Some(estimate);
-    if let Some(reason) = not_its_own_network(outcome, claim) {
+    if let Some(reason) = not_its_own_network(outcome, sides) {
         return closed(part, Verdict::NotApplicable, Some(reason));
     }
     let limits = limit::of(outcome, sides);
@@ -517,17 +518,16 @@ fn not_by_itself(alone: Option<&Estimate>) -> String {
     format!("{shared}: by what the server alone spends on a reply it is {value} {ends}")
 }
 
-/// Why a claim about overload cannot be judged: the experiment wants the network's receive work on the
-/// server's CPU, and could not have it.
-fn not_its_own_network(outcome: &Outcome, claim: &Claim) -> Option<String> {
+/// Why a claim cannot be judged by a figure that depends on where the network's receive work is done: the experiment
+/// wants it on the server's CPU, and could not have it.
+fn not_its_own_network(outcome: &Outcome, sides: &Sides<'_>) -> Option<String> {
     let environment = &outcome.environment;
     let apart = environment.pinned.is_some_and(|cpus| cpus.server != cpus.generator);
     let wanted = outcome.experiment.receive_on == ReceiveOn::Server && apart;
-    let rests_on_it =
-        ["throughput_rps", "error_share", "completed_share"].contains(&claim.metric.as_str());
+    let rests_on_it = sides.arms().any(|arm| metric::depends_on_receive_cpu(arm.metric));
     (wanted && rests_on_it && environment.receive_cpu.is_none()).then(|| {
-        "without a network namespace of its own the generator does the network's receive work, and is \
-         the limit before the server is; run it as root"
+        "without a network namespace of its own the generator does the network's receive work: the server's \
+         CPU is spared it, and the generator may be the limit before the server is; run it as root"
             .to_owned()
     })
 }

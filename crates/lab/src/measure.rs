@@ -7,6 +7,8 @@
 
 mod metrics;
 
+pub(crate) use metrics::WAIT_CALLS;
+
 use crate::{
     memory::{Held, Stored},
     sys,

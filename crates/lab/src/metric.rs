@@ -3,6 +3,7 @@
 //! A run's metrics are a flat map from name to number, so that claims and figures can name any of
 //! them. Families have a name with a dot, such as `calls_per_request.epoll_wait`.
 
+use crate::measure::WAIT_CALLS;
 use anyhow::bail;
 
 /// What is known about a metric.
@@ -175,6 +176,26 @@ pub fn find(name: &str) -> Option<&'static Metric> {
     })
 }
 
+/// Metrics that are the same on whichever CPU the network's receive work is done: what a connection at rest or a
+/// document takes, and what the server does for each request.
+const ON_ANY_RECEIVE_CPU: &[&str] = &[
+    "user_bytes_per_connection",
+    "kernel_bytes_per_connection",
+    "objects_stored",
+    "user_bytes_per_object",
+    "user_overhead_bytes_per_object",
+    "interest_calls_per_request",
+];
+
+/// Whether `name` may be another figure where the network's receive work is done on another CPU. So are times,
+/// CPU costs, rates and what fails under load, and with them whatever depends on how many events come together,
+/// the number of waits among that. What is not known not to be is.
+pub fn depends_on_receive_cpu(name: &str) -> bool {
+    let is_act = |call: &str| !WAIT_CALLS.contains(&call);
+    let is_count = name.strip_prefix("calls_per_request.").is_some_and(is_act);
+    !is_count && !ON_ANY_RECEIVE_CPU.contains(&name)
+}
+
 /// What an axis or a table's head says: label, member of the family, unit.
 pub fn title(name: &str) -> String {
     let Some(metric) = find(name) else { return name.to_owned() };
@@ -197,4 +218,23 @@ pub fn check(name: &str) -> anyhow::Result<()> {
     let names: Vec<_> = ALL.iter().map(|metric| metric.name).collect();
     let families: Vec<_> = FAMILIES.iter().map(|family| format!("{}*", family.name)).collect();
     bail!("no metric {name:?}; there are {}, {}", names.join(", "), families.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_the_same_on_any_receive_cpu_is_a_metric() {
+        for name in ON_ANY_RECEIVE_CPU {
+            assert!(find(name).is_some() && !depends_on_receive_cpu(name), "{name}");
+        }
+        let is_same = |name: &str| !depends_on_receive_cpu(name);
+        assert!(is_same("calls_per_request.epoll_ctl"));
+        // With the number of events that come together the number of waits is another.
+        for name in ["calls_per_request", "calls_per_request.ppoll", "waits_per_request"] {
+            assert!(depends_on_receive_cpu(name), "{name}");
+        }
+        assert!(depends_on_receive_cpu("a metric of tomorrow"));
+    }
 }

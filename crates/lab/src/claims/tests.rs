@@ -403,15 +403,22 @@ fn primary_claims_share_one_error() {
     assert_eq!(outcome.claims[1].p_with_all, None);
 }
 
-/// Without a network of its own the generator is the limit, and a reply rate is the generator's.
+/// Without a network of its own the generator is the limit, and does what the server's CPU is to do. It was refused
+/// of rates and shares of failures alone.
 #[test]
-fn a_run_without_its_network_judges_no_overload() {
-    let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { above = 2.0 }\n\
-        a = { at = { idle = \"max\", rate = \"min\" } }\n\
-        b = { at = { idle = \"min\", rate = \"min\" } }";
-    let judged = |metric: &str, receive_cpu| {
+fn a_run_without_its_network_judges_counts_alone() {
+    let judged = |metric: &str, b_metric: &str, receive_cpu| {
+        let claim = format!(
+            "compare = \"ratio\"\neach = [\"one\"]\nholds = {{ above = 2.0 }}\n\
+             a = {{ at = {{ idle = \"max\", rate = \"min\" }} }}\n\
+             b = {{ at = {{ idle = \"min\", rate = \"min\" }}, metric = \"{b_metric}\" }}"
+        );
         let mut outcome =
-            outcome_of(6, claim, metric, |_, idle, _, _| Some(if idle > 0.0 { 9.0 } else { 1.0 }));
+            outcome_of(6, &claim, metric, |_, idle, _, _| Some(if idle > 0.0 { 9.0 } else { 1.0 }));
+        for run in &mut outcome.runs {
+            let value = run.metrics[metric];
+            run.metrics.insert(b_metric.to_owned(), value);
+        }
         outcome.experiment.receive_on = ReceiveOn::Server;
         let pinned = crate::run::trial::Cpus { server: 0, generator: 1 };
         outcome.environment.pinned = Some(pinned);
@@ -419,9 +426,26 @@ fn a_run_without_its_network_judges_no_overload() {
         outcome.conclude();
         outcome.claims.remove(0).verdict
     };
-    assert_eq!(judged("throughput_rps", Some(0)), Verdict::Holds);
-    assert_eq!(judged("throughput_rps", None), Verdict::NotApplicable);
-    assert_eq!(judged("calls_per_request", None), Verdict::Holds, "counts are counts");
+    let dependent = [
+        "throughput_rps",
+        "reply_rate_min_rps",
+        "latency_p50_us",
+        "latency_with_failures_p50_us",
+        "server_cpu_us_per_request",
+        "details.recoveries",
+        "waits_per_request",
+    ];
+    for metric in dependent {
+        assert_eq!(judged(metric, metric, Some(0)), Verdict::Holds, "{metric}");
+        assert_eq!(judged(metric, metric, None), Verdict::NotApplicable, "{metric}");
+    }
+    let counts =
+        ["calls_per_request.epoll_ctl", "interest_calls_per_request", "user_bytes_per_connection"];
+    for metric in counts {
+        assert_eq!(judged(metric, metric, None), Verdict::Holds, "{metric}: counts are counts");
+        // One side is enough.
+        assert_eq!(judged(metric, "latency_p50_us", None), Verdict::NotApplicable, "{metric}");
+    }
 }
 
 /// A first look must see more than the last one; what is not seen then is not settled.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// Calls that say what is waited for: io_uring_enter carries the interest changes of `epoll-ctlv`.
 const INTEREST_CALLS: &[&str] = &["epoll_ctl", "io_uring_enter"];
 /// Calls that wait for events.
-const WAIT_CALLS: &[&str] = &["epoll_wait", "epoll_pwait2", "ppoll", "pselect6"];
+pub(crate) const WAIT_CALLS: &[&str] = &["epoll_wait", "epoll_pwait2", "ppoll", "pselect6"];
 
 /// What the timing of calls costs itself. It is of no mechanism: shares are of the CPU time without it.
 const TIMING: &str = "clock_gettime";

@@ -128,8 +128,8 @@ fn in_guest_instead(experiment: &Experiment, error: &anyhow::Error) -> anyhow::E
 }
 
 /// Leads the network's receive work to the server's CPU where the experiment wants that; the CPU,
-/// if it was done. Where it could not be, figures below saturation are the same but for the
-/// server's share of that work, and a note says what is missing.
+/// if it was done. Where it could not be, a note says what is missing, and no claim is judged by what
+/// depends on it.
 fn lead_receive_work(experiment: &Experiment, cpus: Cpus, notes: &mut Vec<String>) -> Option<u32> {
     if experiment.receive_on == ReceiveOn::Sender || cpus.server == cpus.generator {
         return None;
