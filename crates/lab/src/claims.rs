@@ -9,6 +9,7 @@
 
 mod decide;
 mod limit;
+mod looks;
 mod outlook;
 mod sides;
 
@@ -25,6 +26,7 @@ use crate::{
 };
 use decide::Evidence;
 use limit::Limits;
+use looks::Plan;
 use serde::{Deserialize, Serialize};
 use sides::Sides;
 use std::{collections::BTreeMap, fmt};
@@ -269,47 +271,6 @@ fn family(claims: &[Claim], claim: &Claim) -> usize {
     let here =
         claims.iter().filter(|other| other.primary && other.paper_key() == Some(paper)).count();
     here.max(papers::primary_claims_of(paper))
-}
-
-/// The look that is judged at, and those before it.
-struct Plan {
-    looks: Vec<usize>,
-    blocks: usize,
-    is_last: bool,
-    /// What decides; none with too few blocks.
-    level: Option<f64>,
-}
-
-impl Plan {
-    fn of(outcome: &Outcome) -> Self {
-        let made = outcome.blocks() as usize;
-        let planned = outcome.planned_blocks() as usize;
-        let shown: Vec<usize> = outcome.looks.iter().map(|look| look.blocks as usize).collect();
-        let looks = sequential::made(planned, &shown, made);
-        let (blocks, is_last) = (planned.max(made), outcome.is_at_its_end());
-        let level = sequential::level_of_last(&looks, blocks, is_last);
-        Self { looks, blocks, is_last, level }
-    }
-
-    /// What would decide with so many blocks: at a look of this plan, or at the end of one that has so many. None
-    /// where nobody looks.
-    fn level_with(&self, blocks: usize) -> Option<f64> {
-        if self.is_last || blocks > self.blocks {
-            return sequential::level_of_last(&sequential::planned(blocks), blocks, true);
-        }
-        let planned = sequential::planned(self.blocks);
-        if !planned.contains(&blocks) {
-            return None;
-        }
-        let shown: Vec<usize> = self.looks.iter().copied().filter(|&look| look < blocks).collect();
-        let looks = sequential::made(self.blocks, &shown, blocks);
-        sequential::level_of_last(&looks, self.blocks, blocks == self.blocks)
-    }
-
-    /// A p-value of this look, over all looks.
-    fn overall(&self, p: f64) -> f64 {
-        sequential::overall(&self.looks, self.blocks, self.is_last, p).max(f64::MIN_POSITIVE)
-    }
 }
 
 /// What is so if all of `parts` are to hold.
