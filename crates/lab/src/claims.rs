@@ -4,10 +4,11 @@
 //! say (`crate::statistics`) against a threshold (`decide`). What does not decide it: fewer blocks
 //! than [`crate::statistics::MIN_BLOCKS`], an interval that lies across the threshold, a best reply
 //! rate that may be better between two of the rates that were offered, a cost where the server had no
-//! idle CPU (`limit`), a best rate that is the generator's as well, an arm that is not there, and too many
-//! blocks that lost one (`sides`).
+//! idle CPU (`limit`), a server that was not steady beyond its limit (`drift`), a best rate that is the
+//! generator's as well, an arm that is not there, and too many blocks that lost one (`sides`).
 
 mod decide;
+mod drift;
 mod limit;
 mod looks;
 mod outlook;
@@ -25,6 +26,7 @@ use crate::{
     statistics::{ERROR, Estimate, Interval, MIN_BLOCKS, Sample, holm, sequential},
 };
 use decide::Evidence;
+use drift::Drift;
 use limit::Limits;
 use looks::Plan;
 use serde::{Deserialize, Serialize};
@@ -414,17 +416,24 @@ fn judge_sides(
     part.deciding = sample.interval(level);
     part.bound = limits.bound().or((sample.endless() > 0).then_some(Bound::AtLeast));
     let here = sides.sample_here().map(|here| here.lacking(lost.blocks));
-    let evidence_by = |limits: &Limits| {
-        let of = |sample: &Sample| Evidence::of(sample, claim.holds, limits);
+    let evidence_at = |limits: &Limits, holds: Threshold| {
+        let of = |sample: &Sample| Evidence::of(sample, holds, limits);
         of(&sample).against(here.as_ref().map(of)).of_several(tested)
     };
+    let evidence_by = |limits: &Limits| evidence_at(limits, claim.holds);
     let decides = |limits: &Limits| evidence_by(limits).verdict(level).is_decided();
-    let mut evidence = evidence_by(&limits);
     let mut notes = Vec::new();
     if !decides(&limits) && (is_limited || decides(&Limits::default())) {
         notes.extend(limits.note(decides));
         part.is_final = is_limited;
     }
+    let drift = Drift::of(outcome, sides, level);
+    let at_worst = drift.evidence(claim.holds, |holds| evidence_at(&limits, holds));
+    let keeps_open = drift.leaves_open(claim.holds, estimate.value)
+        || decides(&limits) && !at_worst.verdict(level).is_decided();
+    part.is_final |= keeps_open;
+    notes.extend(drift.note(keeps_open));
+    let mut evidence = at_worst;
     if sample.endless() > 0 {
         notes.push(format!(
             "in {} of {} blocks side b is 0 or less: its ratio counts as above every limit",

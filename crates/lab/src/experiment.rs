@@ -317,7 +317,9 @@ pub struct Budget {
     pub max_window_seconds: f64,
     /// How long a load lasts before it is measured, at most. In the full form so long as the slowest
     /// variant takes to become steady ([`crate::steady`]), which is found out first; under `--quick`
-    /// so long always. Phases have none: what they show is the change.
+    /// so long always, which may be too short: whether replies beyond a server's limit still changed is then
+    /// seen from the measured windows, and claims are judged by that ([`crate::claims`]). Phases have none:
+    /// what they show is the change.
     #[serde(default)]
     pub warmup_seconds: f64,
     /// The window of one saturation probe.

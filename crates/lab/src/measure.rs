@@ -274,6 +274,15 @@ impl Raw {
         let length_s = number(&self.load, &["series", "interval_s"])?;
         Some((replies.iter().filter_map(Json::as_f64).collect(), length_s))
     }
+
+    /// Those of the measured window, without its warm-up.
+    pub fn measured_replies(&self) -> Option<Vec<f64>> {
+        let (replies, _) = self.series()?;
+        let starts = self.load.pointer("/series/start_s")?.as_array()?;
+        let is_measured = |start: &Json| start.as_f64().is_some_and(|start_s| start_s >= 0.0);
+        let measured = replies.into_iter().zip(starts).filter(|(_, start)| is_measured(start));
+        Some(measured.map(|(replies, _)| replies).collect())
+    }
 }
 
 #[cfg(test)]

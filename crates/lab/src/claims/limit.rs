@@ -287,6 +287,11 @@ pub(super) fn answers_all<'a>(outcome: &Outcome, runs: impl Iterator<Item = &'a 
     answered_of(outcome, runs).is_some_and(|share| share >= ALL)
 }
 
+/// Whether the server did not answer all of what it was offered in these runs, where that is known.
+pub(super) fn is_beyond_limit<'a>(outcome: &Outcome, runs: impl Iterator<Item = &'a Run>) -> bool {
+    answered_of(outcome, runs).is_some_and(|share| share < ALL)
+}
+
 fn answered_of<'a>(outcome: &Outcome, runs: impl Iterator<Item = &'a Run>) -> Option<f64> {
     let has_sessions = outcome.experiment.load.contains_key(SESSIONS);
     let shares: Vec<f64> = runs

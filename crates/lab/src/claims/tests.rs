@@ -1,6 +1,7 @@
 //! Verdicts on data whose answer is known.
 
 mod built_in;
+mod drift;
 mod errors;
 mod ladder;
 mod own_ladder;

@@ -1,4 +1,7 @@
 //! How long the servers of a run need until they are steady.
+//!
+//! The full form finds it out by a pilot. The quick form has no time for one and takes what the experiment
+//! says; whether that was enough, the measured windows of either form say themselves when claims are judged.
 
 use super::*;
 
