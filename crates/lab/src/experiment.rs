@@ -220,6 +220,9 @@ pub struct Variant {
     /// Further flags of `pollux lab wait-cost`; they win over the experiment's.
     #[serde(default)]
     pub wait: Flags,
+    /// [`Experiment::signal_queue_when_held`] of this variant, where it is another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal_queue_when_held: Option<u64>,
     /// The values of axes at which it runs, by the axis' name; at all where nothing stands here.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub only: BTreeMap<String, Vec<Value>>,

@@ -4,6 +4,7 @@ mod built_in;
 mod drift;
 mod errors;
 mod ladder;
+mod overflow;
 mod own_ladder;
 
 use super::*;

@@ -154,14 +154,16 @@ impl Server {
         self.process.command()
     }
 
-    /// From now on so many signals may be queued for it. Only the soft limit is set: it can be raised
-    /// again.
+    /// From now on so many signals may be queued for it. Only the soft limit is lowered: it can be raised
+    /// again. The hard one is raised where it is less, which takes root's rights.
     ///
     /// # Errors
     /// Those of prlimit(2).
     pub fn limit_signal_queue(&self, length: u64) -> anyhow::Result<()> {
         let pid = rustix::process::Pid::from_raw(self.pid() as i32).context("the server's id")?;
         let maximum = rustix::process::getrlimit(rustix::process::Resource::Sigpending).maximum;
+        // None is no limit.
+        let maximum = maximum.map(|maximum| maximum.max(length));
         let limit = rustix::process::Rlimit { current: Some(length), maximum };
         rustix::process::prlimit(Some(pid), rustix::process::Resource::Sigpending, limit)
             .with_context(|| format!("a queue of {length} signals for the server (prlimit(2))"))?;

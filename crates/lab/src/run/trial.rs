@@ -220,7 +220,8 @@ impl Bench<'_> {
         }
         self.store(site, &server, &around, &mut trials[0])?;
         let mut holder = self.hold_idle(&server, first.cell, trials)?;
-        if let Some(length) = self.experiment.signal_queue_when_held {
+        let queue = variant.signal_queue_when_held.or(self.experiment.signal_queue_when_held);
+        if let Some(length) = queue {
             server.limit_signal_queue(length)?;
         }
 
