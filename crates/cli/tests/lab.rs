@@ -274,6 +274,41 @@ fn what_a_killed_laboratory_had_measured_is_reported() {
     }
 }
 
+/// A script that runs experiments is to know that there is nothing to read.
+#[test]
+fn an_experiment_of_which_no_run_counts_ends_with_a_code_of_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let ended = |max_lag: &str| {
+        // Without a probe of the saturation, without idle connections, one variant.
+        let experiment = SMALL
+            .replace("fractions = [0.1]", "rps = [50]")
+            .replace("values = [0, 20]", "values = [0]")
+            .replace("[[variant]]\nname = \"edge\"\nmechanism = \"epoll-et\"\n", "")
+            .replace("max-lag = \"10s\"", &format!("max-lag = \"{max_lag}\""));
+        let claim = experiment.find("[[claim]]").unwrap();
+        let name = format!("{max_lag}.toml");
+        fs::write(directory.path().join(&name), &experiment[..claim]).unwrap();
+        let arguments = ["lab", "run", &name, "--quick", "--blocks", "1", "--out", max_lag];
+        let output = run(&arguments, directory.path());
+        let result = fs::read_to_string(directory.path().join(max_lag).join("result.json"));
+        let result: Value = serde_json::from_str(&result.expect("what was seen is kept")).unwrap();
+        let runs = result["runs"].as_array().unwrap();
+        let statuses: Vec<_> = runs.iter().map(|run| run["status"].clone()).collect();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap(), statuses)
+    };
+    // No generator is so punctual.
+    let (code, said, statuses) = ended("1ns");
+    assert_eq!(code, Some(4), "{said}");
+    assert!(
+        said.contains("Nothing was measured: no run counts (") && said.contains("lag"),
+        "{said}"
+    );
+    assert!(!statuses.is_empty() && statuses.iter().all(|status| status == "invalid"));
+    // The control: the same where the generator may be late.
+    let (code, said, statuses) = ended("10s");
+    assert_eq!((code, statuses), (Some(0), vec!["valid".into()]), "{said}");
+}
+
 #[test]
 fn the_cost_of_a_wait_is_one_document() {
     let directory = tempfile::tempdir().unwrap();
