@@ -544,7 +544,7 @@ fn without_rate(cell: &Cell) -> Cell {
 }
 
 /// The experiment's variants; every mechanism in the registry when it names none.
-fn variants(experiment: &Experiment) -> Vec<Variant> {
+pub(crate) fn variants(experiment: &Experiment) -> Vec<Variant> {
     if !experiment.variant.is_empty() {
         return experiment.variant.clone();
     }
@@ -552,7 +552,7 @@ fn variants(experiment: &Experiment) -> Vec<Variant> {
 }
 
 /// The mechanism of a variant, its architecture, or the version of another server.
-fn what_it_is(variant: &Variant) -> String {
+pub(crate) fn what_it_is(variant: &Variant) -> String {
     match (&variant.architecture, variant.peer) {
         (Some(architecture), _) => format!("architecture {architecture}"),
         (None, Some(peer)) => peer.version(),

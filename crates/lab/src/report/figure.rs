@@ -1,8 +1,14 @@
-//! Figures in SVG, readable without colour: each series has a marker and a dash pattern of its
-//! own, and its name stands beside its last point.
+//! Figures in SVG, readable without colour: each series has a mark and dashes of its own, and its name
+//! stands beside its last point.
 
 mod dark;
+mod looks;
+mod pen;
 
+use self::{
+    looks::{COLOURS, Look, looks},
+    pen::{Failure, dashed, mark},
+};
 use super::{Panel, format};
 use crate::{
     claims,
@@ -19,7 +25,6 @@ use plotters::{
     prelude::*,
     style::text_anchor::{HPos, Pos, VPos},
 };
-use pollux_event::registry;
 
 const WIDTH: u32 = 860;
 const HEIGHT: u32 = 470;
@@ -34,26 +39,6 @@ const LINE: i32 = 19;
 /// How far neighbouring series are shifted sideways, so that equal points do not hide each other.
 const SHIFT: i32 = 3;
 
-/// M. Okabe, K. Ito, "Color Universal Design" (2008), and black; yellow darkened for white paper.
-const COLOURS: [RGBColor; 14] = [
-    RGBColor(0, 0, 0),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 114, 178),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(148, 120, 0),
-    RGBColor(86, 160, 233),
-    RGBColor(110, 75, 160),
-    RGBColor(140, 86, 75),
-    RGBColor(0, 95, 95),
-    RGBColor(130, 130, 130),
-    RGBColor(110, 150, 0),
-    RGBColor(170, 0, 60),
-    RGBColor(30, 40, 130),
-];
-/// On and off lengths in pixels; empty for a solid line.
-const DASHES: [&[i32]; 5] = [&[], &[9, 4], &[2, 3], &[9, 3, 2, 3], &[14, 3]];
-const MARKERS: usize = 7;
 /// How strong the lines of a paper are beside those of this run.
 const PAPER: f64 = 0.5;
 const GRID: RGBColor = RGBColor(225, 225, 225);
@@ -65,28 +50,13 @@ struct Series {
     name: String,
     /// Its place among those of this figure, for the shift.
     index: usize,
-    /// Which colour, mark and dashes it has: the same in every report.
-    look: usize,
+    look: Look,
     /// x in the coordinates of the axis, and what was measured there.
     points: Vec<(f64, Estimate)>,
     /// What each block had.
     blocks: Vec<(f64, f64)>,
     /// Points at which the server had no idle CPU.
     saturated: Vec<f64>,
-}
-
-/// A mechanism looks the same in every report: as its place in the registry has it. Further variants of
-/// one mechanism, architectures and other servers take the looks behind those.
-fn look(outcome: &Outcome, variant: usize) -> usize {
-    let base = |index: usize| outcome.variants[index].mechanism.split(':').next().unwrap_or("");
-    let is_further = |index: usize| (0..index).any(|other| base(other) == base(index));
-    let named = |index: usize| registry::ALL.iter().position(|entry| entry.name == base(index));
-    let is_other = |index: usize| named(index).is_none() || is_further(index);
-    let place = named(variant);
-    match place {
-        Some(place) if !is_further(variant) => place,
-        _ => registry::ALL.len() + (0..variant).filter(|&other| is_other(other)).count(),
-    }
 }
 
 /// Where things stand along x: at their value (or its logarithm) if all are numbers, else side by
@@ -131,6 +101,7 @@ pub fn draw(outcome: &Outcome, panel: &Panel<'_>) -> anyhow::Result<String> {
 
 fn series(outcome: &Outcome, panel: &Panel<'_>, places: &[f64]) -> Vec<Series> {
     let mut all = Vec::new();
+    let looks = looks(&outcome.variants);
     for (index, variant) in outcome.variants.iter().enumerate() {
         let points: Vec<_> = panel
             .x
@@ -163,7 +134,7 @@ fn series(outcome: &Outcome, panel: &Panel<'_>, places: &[f64]) -> Vec<Series> {
                 saturated.push(x);
             }
         }
-        let (name, look) = (variant.name.clone(), look(outcome, index));
+        let (name, look) = (variant.name.clone(), looks[index]);
         all.push(Series { name, index, look, points, blocks, saturated });
     }
     all
@@ -171,10 +142,11 @@ fn series(outcome: &Outcome, panel: &Panel<'_>, places: &[f64]) -> Vec<Series> {
 
 /// What the paper measured, in the coordinates of the axes, with the look of the variant here: the points
 /// between the first and the last value of this run.
-fn paper(outcome: &Outcome, panel: &Panel<'_>, places: &[f64]) -> Vec<(usize, Vec<(f64, f64)>)> {
+fn paper(outcome: &Outcome, panel: &Panel<'_>, places: &[f64]) -> Vec<(Look, Vec<(f64, f64)>)> {
     if !panel.x.values.iter().all(|value| value.number().is_some()) {
         return Vec::new();
     }
+    let looks = looks(&outcome.variants);
     let (first, last) = (places[0] - 1e-9, places[places.len() - 1] + 1e-9);
     let line = |line: &PaperLine| {
         let index = outcome.variants.iter().position(|v| v.name == line.variant)?;
@@ -185,12 +157,10 @@ fn paper(outcome: &Outcome, panel: &Panel<'_>, places: &[f64]) -> Vec<(usize, Ve
             .map(|[x, y]| (at(*x), *y))
             .filter(|(x, y)| (first..=last).contains(x) && (!panel.figure.log_y || *y > 0.0))
             .collect();
-        (points.len() > 1).then(|| (look(outcome, index), points))
+        (points.len() > 1).then(|| (looks[index], points))
     };
     panel.figure.paper.iter().filter_map(line).collect()
 }
-
-type Failure<DB> = DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>;
 
 fn paint<DB: DrawingBackend>(
     root: &DrawingArea<DB, Shift>,
@@ -359,12 +329,12 @@ where
     let shift = |index: usize| (index as i32 - (outcome.variants.len() as i32 - 1) / 2) * SHIFT;
     ceiling(root, &chart, panel)?;
     for (look, points) in paper(outcome, panel, &places) {
-        let colour = COLOURS[look % COLOURS.len()].mix(PAPER);
+        let colour = look.colour().mix(PAPER);
         let path: Vec<(i32, i32)> = points.iter().map(|point| chart.backend_coord(point)).collect();
         root.draw(&PathElement::new(path, colour.stroke_width(1)))?;
     }
     for line in series {
-        let colour = COLOURS[line.look % COLOURS.len()].mix(0.35);
+        let colour = line.look.colour().mix(0.35);
         for (x, y) in &line.blocks {
             let (x, y) = chart.backend_coord(&(*x, *y));
             root.draw(&Circle::new((x + shift(line.index), y), 2, colour.filled()))?;
@@ -372,13 +342,13 @@ where
     }
     let mut names = Vec::new();
     for line in series {
-        let colour = COLOURS[line.look % COLOURS.len()];
+        let colour = line.look.colour();
         let at = |x: f64, y: f64| {
             let (x, y) = chart.backend_coord(&(x, y));
             (x + shift(line.index), y)
         };
         let path: Vec<(i32, i32)> = line.points.iter().map(|(x, e)| at(*x, e.value)).collect();
-        dashed(root, &path, DASHES[line.look % DASHES.len()], colour)?;
+        dashed(root, &path, line.look.dashes(), colour)?;
         for (x, estimate) in &line.points {
             if let (Some(low), Some(high)) = (estimate.low, estimate.high) {
                 let (top, bottom) = (at(*x, high), at(*x, low));
@@ -387,7 +357,7 @@ where
                     root.draw(&PathElement::new(vec![(x - 4, y), (x + 4, y)], colour))?;
                 }
             }
-            marker(root, at(*x, estimate.value), line.look, colour)?;
+            mark(root, at(*x, estimate.value), line.look.mark, colour)?;
             if line.saturated.contains(x) {
                 root.draw(&Circle::new(at(*x, estimate.value), 10, colour.stroke_width(1)))?;
             }
@@ -458,8 +428,8 @@ fn beside<DB: DrawingBackend>(
             root.draw(&PathElement::new(leader, colour.mix(0.45).stroke_width(1)))?;
         }
         let sample = [(edge + 4, row), (edge + 40, row)];
-        dashed(root, &sample, DASHES[line.look % DASHES.len()], *colour)?;
-        marker(root, (edge + 22, row), line.look, *colour)?;
+        dashed(root, &sample, line.look.dashes(), *colour)?;
+        mark(root, (edge + 22, row), line.look.mark, *colour)?;
         let style = (FONT, 14).into_font().color(&TEXT).pos(Pos::new(HPos::Left, VPos::Center));
         let stop = places.iter().position(|&place| Some(place) == ends(line));
         let name = match stop.map(|index| &panel.x.values[index]) {
@@ -471,67 +441,6 @@ fn beside<DB: DrawingBackend>(
         root.draw(&Text::new(name, (edge + 47, row), style))?;
     }
     Ok(())
-}
-
-/// A line with a dash pattern of its own.
-fn dashed<DB: DrawingBackend>(
-    root: &DrawingArea<DB, Shift>,
-    path: &[(i32, i32)],
-    pattern: &[i32],
-    colour: RGBColor,
-) -> Result<(), Failure<DB>> {
-    let style = colour.stroke_width(2);
-    if pattern.is_empty() {
-        return root.draw(&PathElement::new(path.to_vec(), style));
-    }
-    for pair in path.windows(2) {
-        let (from, to) = (pair[0], pair[1]);
-        let (dx, dy) = (f64::from(to.0 - from.0), f64::from(to.1 - from.1));
-        let length = dx.hypot(dy);
-        let at = |distance: f64| {
-            let share = (distance / length).min(1.0);
-            (from.0 + (dx * share).round() as i32, from.1 + (dy * share).round() as i32)
-        };
-        let mut done = 0.0;
-        for (step, on) in pattern.iter().cycle().zip([true, false].into_iter().cycle()) {
-            if done >= length {
-                break;
-            }
-            let next = done + f64::from(*step);
-            if on {
-                root.draw(&PathElement::new(vec![at(done), at(next)], style))?;
-            }
-            done = next;
-        }
-    }
-    Ok(())
-}
-
-fn marker<DB: DrawingBackend>(
-    root: &DrawingArea<DB, Shift>,
-    (x, y): (i32, i32),
-    index: usize,
-    colour: RGBColor,
-) -> Result<(), Failure<DB>> {
-    let filled = colour.filled();
-    let polygon = |points: &[(i32, i32)]| {
-        Polygon::new(points.iter().map(|(dx, dy)| (x + dx, y + dy)).collect::<Vec<_>>(), filled)
-    };
-    match index % MARKERS {
-        0 => root.draw(&Circle::new((x, y), 5, filled)),
-        1 => root.draw(&polygon(&[(0, -6), (6, 5), (-6, 5)])),
-        2 => root.draw(&Rectangle::new([(x - 4, y - 4), (x + 4, y + 4)], filled)),
-        3 => root.draw(&polygon(&[(0, -6), (6, 0), (0, 6), (-6, 0)])),
-        4 => {
-            root.draw(&Circle::new((x, y), 5, WHITE.filled()))?;
-            root.draw(&Circle::new((x, y), 5, colour.stroke_width(2)))
-        }
-        5 => root.draw(&polygon(&[(0, 6), (6, -5), (-6, -5)])),
-        _ => {
-            root.draw(&Rectangle::new([(x - 4, y - 4), (x + 4, y + 4)], WHITE.filled()))?;
-            root.draw(&Rectangle::new([(x - 4, y - 4), (x + 4, y + 4)], colour.stroke_width(2)))
-        }
-    }
 }
 
 #[cfg(test)]

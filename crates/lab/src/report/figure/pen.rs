@@ -1,0 +1,77 @@
+//! Lines with dashes, and marks: what plotters does not have.
+
+use plotters::{coord::Shift, prelude::*};
+
+/// What a drawing library says when it fails.
+pub(super) type Failure<DB> = DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>;
+type Root<DB> = DrawingArea<DB, Shift>;
+
+/// A line with dashes of so many pixels on and off.
+pub(super) fn dashed<DB: DrawingBackend>(
+    root: &Root<DB>,
+    path: &[(i32, i32)],
+    pattern: &[i32],
+    colour: RGBColor,
+) -> Result<(), Failure<DB>> {
+    let style = colour.stroke_width(2);
+    if pattern.is_empty() {
+        return root.draw(&PathElement::new(path.to_vec(), style));
+    }
+    for pair in path.windows(2) {
+        let (from, to) = (pair[0], pair[1]);
+        let (dx, dy) = (f64::from(to.0 - from.0), f64::from(to.1 - from.1));
+        let length = dx.hypot(dy);
+        let at = |distance: f64| {
+            let share = (distance / length).min(1.0);
+            (from.0 + (dx * share).round() as i32, from.1 + (dy * share).round() as i32)
+        };
+        let mut done = 0.0;
+        for (step, on) in pattern.iter().cycle().zip([true, false].into_iter().cycle()) {
+            if done >= length {
+                break;
+            }
+            let next = done + f64::from(*step);
+            if on {
+                root.draw(&PathElement::new(vec![at(done), at(next)], style))?;
+            }
+            done = next;
+        }
+    }
+    Ok(())
+}
+
+/// One of ten marks: full, hollow, and two of strokes.
+pub(super) fn mark<DB: DrawingBackend>(
+    root: &Root<DB>,
+    (x, y): (i32, i32),
+    number: usize,
+    colour: RGBColor,
+) -> Result<(), Failure<DB>> {
+    let (filled, line) = (colour.filled(), colour.stroke_width(2));
+    let shape =
+        |points: &[(i32, i32)]| points.iter().map(|(dx, dy)| (x + dx, y + dy)).collect::<Vec<_>>();
+    let full = |points: &[(i32, i32)]| root.draw(&Polygon::new(shape(points), filled));
+    let hollow = |points: &[(i32, i32)]| {
+        root.draw(&Polygon::new(shape(points), WHITE.filled()))?;
+        let closed: Vec<_> = points.iter().chain(&points[..2]).copied().collect();
+        root.draw(&PathElement::new(shape(&closed), line))
+    };
+    let strokes = |ends: [[(i32, i32); 2]; 2]| {
+        ends.into_iter().try_for_each(|pair| root.draw(&PathElement::new(shape(&pair), line)))
+    };
+    match number {
+        0 => root.draw(&Circle::new((x, y), 5, filled)),
+        1 => full(&[(0, -6), (6, 5), (-6, 5)]),
+        2 => full(&[(-4, -4), (4, -4), (4, 4), (-4, 4)]),
+        3 => full(&[(0, -6), (6, 0), (0, 6), (-6, 0)]),
+        4 => {
+            root.draw(&Circle::new((x, y), 5, WHITE.filled()))?;
+            root.draw(&Circle::new((x, y), 5, line))
+        }
+        5 => full(&[(0, 6), (6, -5), (-6, -5)]),
+        6 => hollow(&[(-4, -4), (4, -4), (4, 4), (-4, 4)]),
+        7 => strokes([[(-5, -5), (5, 5)], [(-5, 5), (5, -5)]]),
+        8 => strokes([[(-6, 0), (6, 0)], [(0, -6), (0, 6)]]),
+        _ => hollow(&[(0, -6), (6, 0), (0, 6), (-6, 0)]),
+    }
+}
