@@ -146,6 +146,39 @@ fn the_page_shows_verdicts_refusals_and_what_is_not_there() {
     }
 }
 
+/// The papers' bars: a window with several seconds has a least and a most, one of a second has neither.
+#[test]
+fn reply_rates_have_bars_where_windows_have_several_seconds() {
+    let drawn = |outcome: &Outcome, id: &str| {
+        let panels = report::panels(outcome);
+        let panel = panels.iter().find(|panel| panel.id == id).unwrap();
+        (report::figure::draw(outcome, panel).unwrap(), report::figure::note(outcome, panel))
+    };
+    let without = sample();
+    let mut with = sample();
+    for run in with.runs.iter_mut().filter(|run| run.cell.variant == "poll") {
+        run.metrics.insert("reply_rate_min_rps".into(), 1_500.0);
+        run.metrics.insert("reply_rate_max_rps".into(), 2_600.0);
+    }
+    with.conclude();
+    let (plain, none) = drawn(&without, "throughput");
+    let (svg, note) = drawn(&with, "throughput");
+    assert_eq!(none, None);
+    let note = note.expect("they are named");
+    assert!(note.contains("least and most replies of a second") && svg.contains(note), "{svg}");
+    let pale = |svg: &str| svg.matches("opacity=\"0.45\"").count();
+    assert!(!plain.contains("of a second"));
+    // A bar and its two caps at each of the three points of one variant.
+    assert_eq!(pale(&svg) - pale(&plain), 9);
+    assert_eq!(drawn(&with, "cpu").1, None, "no bars but of reply rates");
+    let directory = tempfile::tempdir().unwrap();
+    let page = |outcome: &Outcome| {
+        fs::read_to_string(report::write(outcome, directory.path()).unwrap()).unwrap()
+    };
+    assert_eq!(page(&with).matches(&format!("{note}, means")).count(), 1);
+    assert!(!page(&without).contains("of a second in the window"));
+}
+
 #[test]
 fn a_result_of_another_format_is_refused_with_its_name() {
     let directory = tempfile::tempdir().unwrap();

@@ -4,10 +4,12 @@
 mod dark;
 mod looks;
 mod pen;
+mod spread;
 
 use self::{
     looks::{COLOURS, Look, looks},
     pen::{Failure, dashed, mark},
+    spread::Spread,
 };
 use super::{Panel, format};
 use crate::{
@@ -55,6 +57,8 @@ struct Series {
     points: Vec<(f64, Estimate)>,
     /// What each block had.
     blocks: Vec<(f64, f64)>,
+    /// What the seconds within a window had.
+    spreads: Vec<Spread>,
     /// Points at which the server had no idle CPU.
     saturated: Vec<f64>,
 }
@@ -99,6 +103,12 @@ pub fn draw(outcome: &Outcome, panel: &Panel<'_>) -> anyhow::Result<String> {
     Ok(format!("{}\n{}{}", &svg[..head], dark::style(), &svg[head..]))
 }
 
+/// What a reader must know about what is drawn beside the lines: nothing where there are no bars.
+pub fn note(outcome: &Outcome, panel: &Panel<'_>) -> Option<&'static str> {
+    let has_bars = |series: &Series| !series.spreads.is_empty();
+    series(outcome, panel, &places(panel)).iter().any(has_bars).then_some(spread::NOTE)
+}
+
 fn series(outcome: &Outcome, panel: &Panel<'_>, places: &[f64]) -> Vec<Series> {
     let mut all = Vec::new();
     let looks = looks(&outcome.variants);
@@ -135,7 +145,8 @@ fn series(outcome: &Outcome, panel: &Panel<'_>, places: &[f64]) -> Vec<Series> {
             }
         }
         let (name, look) = (variant.name.clone(), looks[index]);
-        all.push(Series { name, index, look, points, blocks, saturated });
+        let spreads = spread::of(outcome, panel, &name, places);
+        all.push(Series { name, index, look, points, blocks, spreads, saturated });
     }
     all
 }
@@ -172,7 +183,10 @@ fn paint<DB: DrawingBackend>(
     root.fill(&WHITE)?;
     let title = (FONT, 18).into_font().style(FontStyle::Bold).color(&TEXT);
     root.draw(&Text::new(panel.figure.title.clone(), (14, 10), title))?;
-    let subtitle = panel.subtitle(outcome);
+    let note = note(outcome, panel).map(str::to_owned);
+    let subtitle: Vec<String> =
+        [panel.subtitle(outcome)].into_iter().filter(|text| !text.is_empty()).chain(note).collect();
+    let subtitle = subtitle.join("; ");
     root.draw(&Text::new(subtitle, (14, 31), (FONT, 13).into_font().color(&TEXT)))?;
     if series.is_empty() {
         let style = (FONT, 15).into_font().color(&TEXT);
@@ -184,6 +198,7 @@ fn paint<DB: DrawingBackend>(
         .flat_map(|(_, e)| [Some(e.value), e.low, e.high])
         .flatten()
         .chain(series.iter().flat_map(|series| &series.blocks).map(|(_, y)| *y))
+        .chain(series.iter().flat_map(|series| &series.spreads).flat_map(|s| [s.least, s.most]))
         .chain(paper(outcome, panel, places).into_iter().flat_map(|(_, line)| line).map(|(_, y)| y))
         .filter(|&y| !panel.figure.log_y || y > 0.0)
         .collect();
@@ -332,6 +347,17 @@ where
         let colour = look.colour().mix(PAPER);
         let path: Vec<(i32, i32)> = points.iter().map(|point| chart.backend_coord(point)).collect();
         root.draw(&PathElement::new(path, colour.stroke_width(1)))?;
+    }
+    // A logarithm has no zero: such a bar goes on to the lower edge.
+    let floor = chart.y_range().start;
+    for line in series {
+        for Spread { x, least, most } in &line.spreads {
+            let at = |y: f64| {
+                let (x, y) = chart.backend_coord(&(*x, y.max(floor)));
+                (x + shift(line.index), y)
+            };
+            spread::draw(root, [at(*most), at(*least)], line.look.colour())?;
+        }
     }
     for line in series {
         let colour = line.look.colour().mix(0.35);

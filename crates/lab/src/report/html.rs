@@ -211,11 +211,14 @@ fn parts(claim: &ClaimOutcome) -> String {
 
 fn figure(page: &mut String, outcome: &Outcome, panel: &Panel<'_>, svg: &str) {
     let caption = escape(panel.figure.caption.trim());
+    let bars = super::figure::note(outcome, panel).map_or_else(String::new, |note| {
+        format!(" In the background {note}, means over the blocks.")
+    });
     let _ = writeln!(
         page,
         "<figure id=\"{}\">\n{svg}\n<figcaption>{caption} Points are means over the blocks (geometric \
          ones), bars their intervals (of six blocks or more), dots the blocks; neighbouring series are set a little apart sideways. A \
-         ring marks a server without idle CPU, whose cost is a bound.</figcaption>",
+         ring marks a server without idle CPU, whose cost is a bound.{bars}</figcaption>",
         escape(&panel.id)
     );
     page.push_str(
