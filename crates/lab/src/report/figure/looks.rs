@@ -67,15 +67,15 @@ const MECHANISMS: &[(&str, Look)] = &[
     ("rtsig", Look::new(8, 8, 3)),
     ("hybrid", Look::new(9, 9, 4)),
     ("poll:hints=on", Look::new(12, 0, 2)),
-    ("devpoll:hints=off", Look::new(8, 5, 1)),
-    ("devpoll:scan=table", Look::new(5, 1, 4)),
-    ("devpoll:results=mmap", Look::new(6, 2, 3)),
+    ("devpoll:hints=off", Look::new(10, 5, 3)),
+    ("devpoll:scan=table", Look::new(5, 6, 4)),
+    ("devpoll:results=mmap", Look::new(6, 9, 0)),
     ("devpoll:update=combined", Look::new(11, 4, 1)),
     ("rtsig:dequeue=one", Look::new(12, 5, 0)),
     // The default, said aloud.
     ("rtsig:dequeue=one,overflow=inplace", Look::new(12, 5, 0)),
     ("rtsig:dequeue=one,overflow=handoff", Look::new(7, 6, 3)),
-    ("hybrid:partner=devpoll", Look::new(12, 9, 1)),
+    ("hybrid:partner=devpoll", Look::new(12, 7, 1)),
 ];
 
 /// The looks of what is no mechanism, or one in a setting of its own, by the variant's name.
@@ -105,7 +105,7 @@ const OTHERS: &[(&str, Look)] = &[
     ("floor-epoll", Look::new(10, 7, 0)),
     ("floor-threads", Look::new(10, 8, 2)),
     ("from-folder", Look::new(5, 8, 1)),
-    ("write+wait", Look::new(7, 3, 0)),
+    ("write+wait", Look::new(7, 8, 0)),
     // Connections to Redis.
     ("epoll-et-pooled", Look::new(12, 2, 0)),
     ("pooled", Look::new(12, 2, 0)),
@@ -204,6 +204,9 @@ mod tests {
                 let like = (0..index).find(|&other| look.is_like(looks[other]));
                 let names = like.map(|other| (&variants[other].name, &variants[index].name));
                 assert_eq!(names, None, "{id}: {look:?}");
+                let alone = |other: &Look| other.colour != look.colour && other.mark != look.mark;
+                let are_few = experiment::find(&id).unwrap().variant.len() <= MARKS;
+                assert!(!are_few || looks[..index].iter().all(alone), "{id}: {look:?}");
             }
         }
         // The control.
