@@ -30,8 +30,11 @@ use plotters::{
 
 const WIDTH: u32 = 860;
 const HEIGHT: u32 = 470;
-/// Room for the names beside the plot.
-const NAMES: u32 = 170;
+/// Room beside the plot for a name's sample of the line, and for the name, at least and at most.
+const SAMPLE: i32 = 47;
+const NAMES: std::ops::RangeInclusive<i32> = 120..=260;
+/// The width of a letter of a name, about.
+const LETTER: f64 = 7.8;
 const TOP: i32 = 48;
 const BOTTOM: i32 = 48;
 const LEFT: i32 = 78;
@@ -206,7 +209,7 @@ fn paint<DB: DrawingBackend>(
     let high = ends.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let span = (places[places.len() - 1] - places[0]).max(1e-9);
     let x = places[0] - 0.04 * span..places[places.len() - 1] + 0.04 * span;
-    let area = root.margin(TOP as u32, 0, 0, NAMES);
+    let area = root.margin(TOP as u32, 0, 0, WIDTH as i32 - edge(series, panel, places));
     let mut builder = ChartBuilder::on(&area);
     builder
         .x_label_area_size(BOTTOM)
@@ -424,6 +427,31 @@ where
     dashed(root, &path, &[3, 5], GUIDE)
 }
 
+/// What stands beside a line: its name, and where it ends if that is not the end of the axis. Not how many points
+/// it has: rates that others have of their own are none of its.
+fn label(line: &Series, panel: &Panel<'_>, places: &[f64]) -> String {
+    let end = line.points.last().map(|(x, _)| *x);
+    let stop = places.iter().position(|&place| Some(place) == end);
+    match stop.map(|index| &panel.x.values[index]) {
+        Some(value) if end != places.last().copied() => {
+            format!("{} (to {})", line.name, format::value(value))
+        }
+        _ => line.name.clone(),
+    }
+}
+
+/// Where the plot ends and the names begin, in pixels: all names have room.
+fn edge<'a>(
+    series: impl IntoIterator<Item = &'a Series>,
+    panel: &Panel<'_>,
+    places: &[f64],
+) -> i32 {
+    let letters = |line: &Series| label(line, panel, places).chars().count();
+    let longest = series.into_iter().map(letters).max().unwrap_or(0);
+    let names = (longest as f64 * LETTER).ceil() as i32;
+    WIDTH as i32 - SAMPLE - names.clamp(*NAMES.start(), *NAMES.end())
+}
+
 /// Writes the names beside the last points, pushed apart so that none hides another.
 fn beside<DB: DrawingBackend>(
     root: &DrawingArea<DB, Shift>,
@@ -443,13 +471,11 @@ fn beside<DB: DrawingBackend>(
         *row = (*row).min(most);
         most = *row - LINE;
     }
-    let edge = (WIDTH - NAMES) as i32;
     let places = places(panel);
-    // Not how many points it has: rates that others have of their own are none of its.
-    let ends = |line: &Series| line.points.last().map(|(x, _)| *x);
-    let reaches_the_edge = |line: &Series| ends(line) == places.last().copied();
+    let series = names.iter().map(|(line, ..)| *line);
+    let edge = edge(series, panel, &places);
     for ((line, colour, end), row) in names.iter().zip(rows) {
-        if reaches_the_edge(line) {
+        if line.points.last().map(|(x, _)| x) == places.last() {
             let leader = vec![(end.0 + 7, end.1), (edge, row)];
             root.draw(&PathElement::new(leader, colour.mix(0.45).stroke_width(1)))?;
         }
@@ -457,14 +483,7 @@ fn beside<DB: DrawingBackend>(
         dashed(root, &sample, line.look.dashes(), *colour)?;
         mark(root, (edge + 22, row), line.look.mark, *colour)?;
         let style = (FONT, 14).into_font().color(&TEXT).pos(Pos::new(HPos::Left, VPos::Center));
-        let stop = places.iter().position(|&place| Some(place) == ends(line));
-        let name = match stop.map(|index| &panel.x.values[index]) {
-            Some(value) if !reaches_the_edge(line) => {
-                format!("{} (to {})", line.name, format::value(value))
-            }
-            _ => line.name.clone(),
-        };
-        root.draw(&Text::new(name, (edge + 47, row), style))?;
+        root.draw(&Text::new(label(line, panel, &places), (edge + SAMPLE, row), style))?;
     }
     Ok(())
 }
