@@ -167,7 +167,8 @@ fn a_small_experiment_from_end_to_end() {
     let output = run(&["lab", "report", "kept"], directory.path());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(fs::read_to_string(kept.join("README.md")).unwrap(), shown);
-    assert_eq!(fs::read_to_string(kept.join("report.html")).unwrap(), first);
+    let page = fs::read_to_string(kept.join("report.html")).unwrap();
+    assert_eq!(page, first.replace("result.json", "result.json.gz"), "but for the link");
     assert_eq!(fs::read(kept.join("result.json.gz")).unwrap(), packed);
 }
 

@@ -2,7 +2,7 @@
 //! shows. The HTML report is rendered again from the raw data (`pollux lab report`).
 
 use crate::{
-    report::{self, markdown},
+    report::{self, Files, markdown},
     result::{FILE, Outcome},
 };
 use anyhow::Context as _;
@@ -83,6 +83,6 @@ pub fn keep(outcome: &Outcome, directory: &Path) -> anyhow::Result<()> {
     write_packed(outcome, directory)?;
     let figures = report::figures(outcome, directory)?;
     let path = directory.join(PAGE);
-    let page = shortened(&markdown::page(outcome, &figures));
+    let page = shortened(&markdown::page(outcome, &figures, &Files::beside(directory)));
     fs::write(&path, page).with_context(|| path.display().to_string())
 }

@@ -11,10 +11,11 @@ pub mod papers;
 pub mod terminal;
 
 use crate::{
+    archive,
     claims::{Bound, Verdict},
     experiment::{Figure, Value},
     plan::{self, Dimension, Point},
-    result::{Outcome, Run, Status},
+    result::{self, Outcome, Run, Status},
 };
 use anyhow::Context as _;
 use std::{
@@ -25,6 +26,29 @@ use std::{
 /// The page's file name inside the result directory.
 pub const FILE: &str = "report.html";
 
+/// What lies in the folder of a report, for its links.
+#[derive(Clone, Debug)]
+pub struct Files {
+    /// The raw data: `result.json`, packed or not.
+    pub data: &'static str,
+    /// Files of experiments (`*.toml`): those that are not built in.
+    pub experiments: Vec<String>,
+}
+
+impl Files {
+    /// Those of `directory`.
+    pub fn beside(directory: &Path) -> Self {
+        let names = fs::read_dir(directory).into_iter().flatten().flatten();
+        let mut experiments: Vec<String> = names
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .filter(|name| name.ends_with(".toml"))
+            .collect();
+        experiments.sort();
+        let data = if archive::is_packed(directory) { archive::PACKED } else { result::FILE };
+        Self { data, experiments }
+    }
+}
+
 /// Writes `report.html`, `runs.csv` and the figures (`figures/ID.svg`) into `directory`; returns the page.
 ///
 /// # Errors
@@ -34,11 +58,12 @@ pub fn write(outcome: &Outcome, directory: &Path) -> anyhow::Result<PathBuf> {
     let runs = directory.join(csv::FILE);
     fs::write(&runs, csv::runs(outcome)).with_context(|| runs.display().to_string())?;
     let path = directory.join(FILE);
-    fs::write(&path, html::page(outcome, &drawn)).with_context(|| path.display().to_string())?;
+    let page = html::page(outcome, &drawn, &Files::beside(directory));
+    fs::write(&path, page).with_context(|| path.display().to_string())?;
     Ok(path)
 }
 
-/// Writes the figures alone; returns each panel with its SVG.
+/// Writes the figures alone, all claims in one picture ([`forest`]) among them; returns each panel with its SVG.
 ///
 /// # Errors
 /// When a file cannot be written; the message names it.
@@ -54,6 +79,11 @@ pub fn figures<'a>(
         let path = folder.join(format!("{}.svg", panel.id));
         fs::write(&path, &svg).with_context(|| path.display().to_string())?;
         drawn.push((panel, svg));
+    }
+    if !outcome.claims.is_empty() {
+        let path = folder.join(forest::FILE);
+        fs::write(&path, forest::file(&outcome.claims))
+            .with_context(|| path.display().to_string())?;
     }
     Ok(drawn)
 }

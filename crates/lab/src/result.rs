@@ -16,7 +16,7 @@ use crate::{
 };
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, fmt, path::Path};
 
 /// The version of the file's layout.
 pub const FORMAT: &str = "pollux-lab-result/1";
@@ -34,6 +34,16 @@ pub enum Status {
     Invalid,
     /// It could not be measured: the mechanism cannot hold the connections, the server died.
     Failed,
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Valid => "valid",
+            Self::Invalid => "invalid",
+            Self::Failed => "failed",
+        })
+    }
 }
 
 /// One run of one cell.

@@ -2,6 +2,7 @@
 //! mechanism that is not there.
 
 use pollux_lab::{
+    archive,
     claims::Verdict,
     environment::Environment,
     experiment::{self, Threshold, Value},
@@ -127,9 +128,14 @@ fn the_page_shows_verdicts_refusals_and_what_is_not_there() {
         assert!(page.contains(expected), "{expected}");
     }
     assert_eq!(page.matches("<svg").count(), outcome.experiment.figure.len() + 1, "and the claims");
-    for anchor in ["asked", "result", "claims", "figures", "runs", "machine", "claim-G3"] {
+    for anchor in ["claim-G3", "cpu", "cells-cpu"] {
         assert!(page.contains(&format!("id=\"{anchor}\"")), "{anchor}");
     }
+    let parts = ["asked", "result", "figures", "claims", "cells", "ran", "machine", "runs"];
+    let places = parts.map(|part| page.find(&format!("id=\"{part}\"")).expect(part));
+    assert!(places.is_sorted(), "first figures, then tables, then the raw runs: {places:?}");
+    let forest = page.find("class=\"forest\"").unwrap();
+    assert!((places[1]..places[2]).contains(&forest), "all claims stand on top");
     let csv = fs::read_to_string(directory.path().join("runs.csv")).unwrap();
     assert_eq!(csv.lines().count(), 1 + outcome.runs.len());
     let svg = fs::read_to_string(directory.path().join("figures/cpu.svg")).unwrap();
@@ -144,6 +150,78 @@ fn the_page_shows_verdicts_refusals_and_what_is_not_there() {
     for colour in colours {
         assert!(style.contains(colour), "{colour} has no counterpart on a dark page");
     }
+}
+
+/// Each link to a file leads to one, in a result's folder and in an archive.
+#[test]
+fn links_to_files_are_not_dead() {
+    let links = |text: &str, before: &str, after: char| -> Vec<String> {
+        let targets = text.split(before).skip(1).filter_map(|rest| rest.split(after).next());
+        targets.filter(|target| !target.starts_with('#')).map(str::to_owned).collect()
+    };
+    let outcome = sample();
+    let (plain, kept) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    outcome.write(plain.path()).unwrap();
+    fs::write(kept.path().join("mine.toml"), "").unwrap();
+    archive::keep(&outcome, kept.path()).unwrap();
+    let readme = fs::read_to_string(kept.path().join("README.md")).unwrap();
+    let of_readme = links(&readme, "](", ')');
+    assert!(of_readme.iter().any(|link| link == "mine.toml"), "{of_readme:?}");
+    for (directory, data) in [(plain.path(), "result.json"), (kept.path(), "result.json.gz")] {
+        let page = fs::read_to_string(report::write(&outcome, directory).unwrap()).unwrap();
+        let of_page = links(&page, "href=\"", '"');
+        assert!(of_page.iter().any(|link| link == "runs.csv"), "{of_page:?}");
+        assert!(of_page.iter().any(|link| link == data), "{of_page:?}");
+        let of_readme = of_readme.iter().filter(|_| directory == kept.path());
+        for link in of_page.iter().chain(of_readme) {
+            assert!(directory.join(link).exists(), "{link} in {}", directory.display());
+        }
+    }
+}
+
+#[test]
+fn the_page_of_an_archive_has_the_same_order() {
+    let directory = tempfile::tempdir().unwrap();
+    archive::keep(&sample(), directory.path()).unwrap();
+    let page = fs::read_to_string(directory.path().join("README.md")).unwrap();
+    let parts = [
+        "## What was asked",
+        "## What came out",
+        "(figures/forest.svg)",
+        "## Figures",
+        "(figures/cpu.svg)",
+        "## Claim by claim",
+        "| G3 |",
+        "## Cell by cell",
+        "## Notes",
+        "## Every run",
+    ];
+    let places = parts.map(|part| page.find(part).expect(part));
+    assert!(places.is_sorted(), "{page}");
+}
+
+#[test]
+fn every_run_has_a_line_to_the_end_of_the_page() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut outcome = sample();
+    let listed = |outcome: &Outcome| {
+        let page = fs::read_to_string(report::write(outcome, directory.path()).unwrap()).unwrap();
+        let (_, runs) = page.split_once("<details class=\"runs\">").expect("a folded table");
+        (runs.matches("<tr><td").count(), runs.to_owned())
+    };
+    let (lines, runs) = listed(&outcome);
+    assert_eq!(lines, outcome.runs.len());
+    let count = format!("All {lines} runs");
+    for said in [&*count, "failed<small>the server held 1013", "reply rate (replies/s)"] {
+        assert!(runs.contains(said), "{said}: {runs}");
+    }
+    let one_run = outcome.runs[0].clone();
+    outcome.runs.resize(1_234, one_run);
+    let (lines, runs) = listed(&outcome);
+    assert_eq!(lines, 500);
+    assert!(
+        runs.contains("The first 500 of 1,234 runs") && runs.contains("other 734 are in runs.csv")
+    );
 }
 
 /// The papers' bars: a window with several seconds has a least and a most, one of a second has neither.

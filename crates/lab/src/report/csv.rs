@@ -1,6 +1,6 @@
 //! Every run as a line of CSV (RFC 4180), for spreadsheets and statistics programs.
 
-use crate::result::{Outcome, Status};
+use crate::result::Outcome;
 use std::collections::BTreeSet;
 
 /// The file's name inside the result directory.
@@ -28,16 +28,11 @@ pub fn runs(outcome: &Outcome) -> String {
     head.extend(metrics.iter().map(|name| (*name).clone()));
     let mut text = line(&head);
     for run in &outcome.runs {
-        let status = match run.status {
-            Status::Valid => "valid",
-            Status::Invalid => "invalid",
-            Status::Failed => "failed",
-        };
         let mut fields = vec![
             run.block.to_string(),
             run.cell.variant.clone(),
             run.mechanism.clone(),
-            status.to_owned(),
+            run.status.to_string(),
             run.reason.clone().unwrap_or_default(),
         ];
         let point = |axis: &&String| run.cell.point.get(*axis).map(ToString::to_string);

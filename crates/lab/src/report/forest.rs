@@ -5,20 +5,29 @@
 //! can be compared. The thick bar is the interval over the blocks, the thin one what decided it (the
 //! earlier the run looked, the wider), the diamond the paper's own number.
 
-use super::html::escape;
+use super::{format::number, html::escape};
 use crate::{
     claims::{Bound, ClaimOutcome, Verdict},
     experiment::Threshold,
 };
 use std::fmt::Write as _;
 
-const WIDTH: f64 = 720.0;
+const WIDTH: f64 = 860.0;
 const ROW: f64 = 26.0;
 const LABELS: f64 = 150.0;
+/// Room for the figures right of the picture.
+const FIGURES: f64 = 160.0;
 const TOP: f64 = 34.0;
 /// Ratios farther from the threshold than this are drawn at the edge; a bar that goes on beyond it ends in a
 /// triangle.
 const FARTHEST: f64 = 8.0;
+
+/// What the picture shows, for those who see it first.
+pub const LEGEND: &str = "Each row has its threshold on the line; a point right of it speaks for the claim. Thick: \
+    the 95 % interval. Thin: the interval that decides, which is wider the earlier the run ended. Dashed: what \
+    fewer than six blocks showed, which have no interval. A bar that goes on beyond the picture ends in a triangle. \
+    ◆: the paper's own number. ★: the claim that stands for a figure. Right: what was measured, and when the claim \
+    holds.";
 
 /// Where `value` stands in a claim's row, from -1 (speaks against it) over 0 (the threshold) to 1, and beyond
 /// where that is out of the picture. `None` where the threshold gives no scale.
@@ -35,16 +44,35 @@ fn place(threshold: Threshold, value: f64) -> Option<f64> {
     }
 }
 
-/// The picture, as an SVG that takes its colours from the page. Empty without claims.
+/// Its file among the figures.
+pub const FILE: &str = "forest.svg";
+
+/// The picture in a page, from which it takes its colours; each claim's name leads to its anchor there. Empty
+/// without claims.
 pub fn draw(claims: &[(String, &ClaimOutcome)]) -> String {
     if claims.is_empty() {
         return String::new();
     }
+    format!("<div class=\"scroll\">{}</div>\n", svg(claims, ""))
+}
+
+/// The picture as a file, light or dark as the reader has it.
+pub fn file(claims: &[ClaimOutcome]) -> String {
+    let style = format!(
+        "<style>{}</style>\n<rect width=\"100%\" height=\"100%\" class=\"ground\"/>\n",
+        include_str!("forest.css")
+    );
+    let claims: Vec<_> = claims.iter().map(|claim| (String::new(), claim)).collect();
+    svg(&claims, &style)
+}
+
+/// `head` goes before everything else. What has no anchor has no link.
+fn svg(claims: &[(String, &ClaimOutcome)], head: &str) -> String {
     let height = TOP + ROW * claims.len() as f64 + 8.0;
-    let x = |place: f64| LABELS + (WIDTH - LABELS - 20.0) * (place + 1.0) / 2.0;
+    let x = |place: f64| LABELS + (WIDTH - LABELS - FIGURES) * (place + 1.0) / 2.0;
     let mut svg = format!(
-        "<svg class=\"forest\" role=\"img\" aria-label=\"All claims with their figures\" \
-         viewBox=\"0 0 {WIDTH} {height}\" width=\"100%\">\n"
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"forest\" role=\"img\" \
+         aria-label=\"All claims with their figures\" viewBox=\"0 0 {WIDTH} {height}\" width=\"100%\">\n{head}"
     );
     let middle = x(0.0);
     let _ = writeln!(
@@ -63,16 +91,24 @@ pub fn draw(claims: &[(String, &ClaimOutcome)]) -> String {
             _ => "open",
         };
         let star = if claim.primary { " ★" } else { "" };
-        let _ = write!(
-            svg,
-            "<a href=\"#{}\"><text x=\"0\" y=\"{:.1}\">{}{star}</text></a>",
-            escape(anchor),
-            y + 5.0,
-            escape(&claim.id)
-        );
+        let name = format!("<text x=\"4\" y=\"{:.1}\">{}{star}</text>", y + 5.0, escape(&claim.id));
+        let _ = match anchor.as_str() {
+            "" => write!(svg, "{name}"),
+            anchor => write!(svg, "<a href=\"#{}\">{name}</a>", escape(anchor)),
+        };
         let _ = write!(svg, "<g class=\"{class}\"><title>{}</title>", escape(&claim.statement));
         bars(&mut svg, claim, y, &x);
-        svg.push_str("</g>\n");
+        let measured = claim.value.map_or_else(String::new, |value| {
+            format!("{}{} ", Bound::sign(claim.bound), number(value))
+        });
+        let _ = writeln!(
+            svg,
+            "</g><text x=\"{:.1}\" y=\"{:.1}\">{}<tspan class=\"soft\">({})</tspan></text>",
+            WIDTH - FIGURES + 24.0,
+            y + 5.0,
+            escape(&measured),
+            escape(&claim.threshold.to_string())
+        );
     }
     svg.push_str("</svg>\n");
     svg
@@ -144,13 +180,17 @@ mod tests {
     use super::*;
 
     fn drawn(low: f64, high: f64, range: Option<(f64, f64)>) -> String {
+        draw(&[("g3".into(), &claim(low, high, range))])
+    }
+
+    fn claim(low: f64, high: f64, range: Option<(f64, f64)>) -> ClaimOutcome {
         let ends = |ends: Option<(f64, f64)>| match ends {
             Some((low, high)) => serde_json::json!({ "low": low, "high": high }),
             None => serde_json::Value::Null,
         };
         let is_seen = range.is_some();
         let own = |end: f64| Some(end).filter(|_| !is_seen);
-        let claim: ClaimOutcome = serde_json::from_value(serde_json::json!({
+        serde_json::from_value(serde_json::json!({
             "id": "G3", "statement": "s", "verdict": if is_seen { "seen, not decided" } else { "undecided" },
             "value": 2.0, "low": own(low), "high": own(high), "paper": null, "paper_says": "p",
             "threshold": { "above": 1.5 },
@@ -161,8 +201,16 @@ mod tests {
                 },
             }],
         }))
-        .unwrap();
-        draw(&[("g3".into(), &claim)])
+        .unwrap()
+    }
+
+    #[test]
+    fn a_file_stands_alone() {
+        let file = file(&[claim(1.2, 3.0, None)]);
+        for part in ["xmlns=", "prefers-color-scheme: dark", "2.00 ", "(&gt; 1.5)"] {
+            assert!(file.contains(part), "{part}: {file}");
+        }
+        assert!(!file.contains("<a ") && !file.contains("var("), "{file}");
     }
 
     #[test]

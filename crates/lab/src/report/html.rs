@@ -1,17 +1,31 @@
 //! The page: one file that opens from disk, with no script and nothing to fetch.
 
-use super::{Panel, format};
+mod cells;
+mod runs;
+
+use super::{Files, Panel, format};
 use crate::{
     claims::{Bound, ClaimOutcome, Part, Verdict, p_text},
-    experiment::{RelativeTo, Value},
-    metric,
-    result::{FILE, Outcome},
+    experiment::RelativeTo,
+    result::Outcome,
     statistics::CONFIDENCE,
 };
 use std::fmt::Write as _;
 
 /// Command lines shown in the page; `result.json` has all.
 const MAX_COMMANDS: usize = 12;
+
+/// The parts of the page in their order: anchor and name.
+const PARTS: [(&str, &str); 8] = [
+    ("asked", "What was asked"),
+    ("result", "What came out"),
+    ("figures", "Figures"),
+    ("claims", "Claim by claim"),
+    ("cells", "Cell by cell"),
+    ("ran", "What ran"),
+    ("machine", "The machine"),
+    ("runs", "Every run"),
+];
 
 /// Makes text safe inside an element or an attribute.
 pub fn escape(text: &str) -> String {
@@ -29,8 +43,9 @@ pub fn escape(text: &str) -> String {
     escaped
 }
 
-/// Renders the page. `drawn` are the panels with their SVG.
-pub fn page(outcome: &Outcome, drawn: &[(Panel<'_>, String)]) -> String {
+/// Renders the page: what was asked and what came out, figures, tables, the raw runs. `drawn` are the panels
+/// with their SVG, `files` what the page may link to.
+pub fn page(outcome: &Outcome, drawn: &[(Panel<'_>, String)], files: &Files) -> String {
     let experiment = &outcome.experiment;
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -40,20 +55,38 @@ pub fn page(outcome: &Outcome, drawn: &[(Panel<'_>, String)]) -> String {
         include_str!("page.css")
     );
     head(&mut page, outcome);
-    claims(&mut page, outcome);
-    page.push_str("<h2 id=\"figures\">Figures</h2>\n");
+    if !drawn.is_empty() {
+        page.push_str(
+            "<h2 id=\"figures\">Figures</h2>\n<p class=\"soft\">Points are means over the blocks (of positive \
+             figures the geometric ones), bars their intervals (of six blocks or more), dots the blocks; \
+             neighbouring series are set a little apart sideways. A ring marks a server without idle CPU, \
+             whose cost is a bound.</p>\n",
+        );
+    }
     for (panel, svg) in drawn {
         figure(&mut page, outcome, panel, svg);
     }
+    claims(&mut page, outcome);
+    let panels: Vec<&Panel<'_>> = drawn.iter().map(|(panel, _)| panel).collect();
+    cells::tables(&mut page, outcome, &panels);
     conditions(&mut page, outcome);
     environment(&mut page, outcome);
+    runs::table(&mut page, outcome, files);
     page.push_str("</main>\n</body>\n</html>\n");
     page
 }
 
 fn paragraphs(page: &mut String, text: &str) {
     for paragraph in text.split("\n\n").map(str::trim).filter(|paragraph| !paragraph.is_empty()) {
-        let _ = writeln!(page, "<p>{}</p>", escape(paragraph));
+        // What stands between backticks is code, as in the pages of archives.
+        let parts = paragraph.split('`').map(escape).enumerate();
+        let text: Vec<String> = parts
+            .map(|(index, part)| match index % 2 {
+                0 => part,
+                _ => format!("<code>{part}</code>"),
+            })
+            .collect();
+        let _ = writeln!(page, "<p>{}</p>", text.concat());
     }
 }
 
@@ -72,6 +105,16 @@ fn head(page: &mut String, outcome: &Outcome) {
         outcome.runs.len(),
         format::seconds(outcome.elapsed_s),
     );
+    page.push_str("<nav>");
+    let is_there = |anchor: &str| match anchor {
+        "claims" => !outcome.claims.is_empty(),
+        "figures" | "cells" => !experiment.figure.is_empty(),
+        _ => true,
+    };
+    for (anchor, name) in PARTS.into_iter().filter(|(anchor, _)| is_there(anchor)) {
+        let _ = write!(page, "<a href=\"#{anchor}\">{name}</a> ");
+    }
+    page.push_str("</nav>\n");
     if outcome.interrupted {
         page.push_str(
             "<p class=\"warn\"><strong>Interrupted.</strong> What is shown was measured before \
@@ -92,12 +135,7 @@ fn head(page: &mut String, outcome: &Outcome) {
         outcome.claims.iter().map(|claim| (anchor(&claim.id), claim)).collect();
     page.push_str(&super::forest::draw(&all));
     if !all.is_empty() {
-        page.push_str(
-            "<p class=\"soft\">Each row has its threshold on the line; a point right of it speaks for the \
-             claim. Thick: the 95 % interval. Thin: the interval that decides, which is wider the earlier \
-             the run ended. Dashed: what fewer than six blocks showed, which have no interval. A bar that goes \
-             on beyond the picture ends in a triangle. ◆: the paper's own number. ★: the claim that stands for a figure.</p>\n",
-        );
+        let _ = writeln!(page, "<p class=\"soft\">{}</p>", super::forest::LEGEND);
     }
 }
 
@@ -137,8 +175,8 @@ fn claims(page: &mut String, outcome: &Outcome) {
          claims with ★ together. \
          Undecided is also what lies at a limit: a reply rate where all was answered, a cost where the server \
          had no idle CPU.</p>\n<div class=\"scroll\"><table>\n\
-         <tr><th>Claim</th><th>Statement</th><th>Verdict</th><th class=\"number\">Measured</th>\
-         <th class=\"number\">Holds if</th><th class=\"number\">Paper</th></tr>\n",
+         <thead><tr><th>Claim</th><th>Statement</th><th>Verdict</th><th class=\"number\">Measured</th>\
+         <th class=\"number\">Holds if</th><th class=\"number\">Paper</th></tr></thead>\n",
         CONFIDENCE * 100.0
     );
     for (claim, data) in outcome.claims.iter().zip(&outcome.experiment.claim) {
@@ -209,69 +247,36 @@ fn parts(claim: &ClaimOutcome) -> String {
     claim.parts.iter().map(line).collect()
 }
 
+/// The figure's title, and what its other axes stand at where it is one of several.
+pub(super) fn title(outcome: &Outcome, panel: &Panel<'_>) -> String {
+    let title = &panel.figure.title;
+    if panel.id == panel.figure.id {
+        return title.clone();
+    }
+    format!("{title}: {}", super::point_text(outcome, &panel.at))
+}
+
 fn figure(page: &mut String, outcome: &Outcome, panel: &Panel<'_>, svg: &str) {
     let caption = escape(panel.figure.caption.trim());
     let bars = super::figure::note(outcome, panel).map_or_else(String::new, |note| {
-        format!(" In the background {note}, means over the blocks.")
+        format!("In the background {note}, means over the blocks. ")
     });
     let _ = writeln!(
         page,
-        "<figure id=\"{}\">\n{svg}\n<figcaption>{caption} Points are means over the blocks (geometric \
-         ones), bars their intervals (of six blocks or more), dots the blocks; neighbouring series are set a little apart sideways. A \
-         ring marks a server without idle CPU, whose cost is a bound.{bars}</figcaption>",
-        escape(&panel.id)
+        "<figure id=\"{}\">\n<div class=\"scroll\">{svg}</div>\n<figcaption>{caption} {bars}<a href=\"#{}\">The \
+         same as a table.</a></figcaption>\n</figure>",
+        escape(&panel.id),
+        escape(&cells::anchor(panel))
     );
-    page.push_str(
-        "<details><summary>The same as a table</summary>\n<div class=\"scroll\"><table>\n",
-    );
-    let _ = write!(
-        page,
-        "<caption>{}</caption>\n<tr><th></th>",
-        escape(&metric::title(&panel.figure.y))
-    );
-    for value in &panel.x.values {
-        let value = format::value(value);
-        let _ = write!(page, "<th class=\"number\">{} {value}</th>", escape(&panel.x.name));
-    }
-    page.push_str("</tr>\n");
-    for variant in &outcome.variants {
-        let _ = write!(page, "<tr><td>{}</td>", escape(&variant.name));
-        for x in &panel.x.values {
-            let _ = write!(
-                page,
-                "<td class=\"number\">{}</td>",
-                figure_cell(outcome, panel, variant, x)
-            );
-        }
-        page.push_str("</tr>\n");
-    }
-    page.push_str("</table></div></details>\n</figure>\n");
-}
-
-fn figure_cell(
-    outcome: &Outcome,
-    panel: &Panel<'_>,
-    variant: &crate::result::VariantOutcome,
-    x: &Value,
-) -> String {
-    if variant.unavailable.is_some() {
-        return "not here".into();
-    }
-    match outcome.cell(&variant.name, &panel.point(x)) {
-        None => "not run".into(),
-        Some(cell) if cell.valid == 0 => "no run counts".into(),
-        Some(cell) => cell.metrics.get(&panel.figure.y).map_or_else(
-            || "–".into(),
-            |estimate| measured(estimate.value, format::interval(estimate)),
-        ),
-    }
 }
 
 fn conditions(page: &mut String, outcome: &Outcome) {
     page.push_str(
-        "<h2 id=\"runs\">What ran, and what did not</h2>\n<div class=\"scroll\"><table>\n",
+        "<h2 id=\"ran\">What ran, and what did not</h2>\n<div class=\"scroll\"><table>\n",
     );
-    page.push_str("<tr><th>Variant</th><th>Mechanism</th><th>Ran</th><th>Remarks</th></tr>\n");
+    page.push_str(
+        "<thead><tr><th>Variant</th><th>Mechanism</th><th>Ran</th><th>Remarks</th></tr></thead>\n",
+    );
     for variant in &outcome.variants {
         let runs: Vec<_> = outcome.runs.iter().filter(|r| r.cell.variant == variant.name).collect();
         let mut ran: Vec<&str> =
@@ -308,8 +313,8 @@ fn conditions(page: &mut String, outcome: &Outcome) {
         let _ = write!(
             page,
             "<h3>How the rate was found</h3>\n<p>Saturation in a closed loop, at the last value of \
-             every axis; the rates are shares of the {whose}.</p>\n<table>\n<tr><th>Variant</th>\
-             <th class=\"number\">Replies/s</th><th>Remarks</th></tr>\n"
+             every axis; the rates are shares of the {whose}.</p>\n<table>\n<thead><tr><th>Variant</th>\
+             <th class=\"number\">Replies/s</th><th>Remarks</th></tr></thead>\n"
         );
         for probe in &outcome.saturation {
             let _ = writeln!(
@@ -326,12 +331,6 @@ fn conditions(page: &mut String, outcome: &Outcome) {
     for note in &outcome.notes {
         let _ = writeln!(page, "<p class=\"soft\">{}</p>", escape(note));
     }
-    let _ = writeln!(
-        page,
-        "<p>Every run with its raw data, command lines and seed ({}): <a href=\"{FILE}\">{FILE}</a>. \
-         This page is rendered from that file alone (<code>pollux lab report</code>).</p>",
-        outcome.seed
-    );
     commands(page, outcome);
 }
 
@@ -342,8 +341,8 @@ fn ladders(page: &mut String, outcome: &Outcome) {
     }
     page.push_str(
         "<h3>Where each limit lies</h3>\n<p>Sought before the blocks; each server is offered rates around its own, \
-         beside those that all are offered.</p>\n<table>\n<tr><th>Server</th><th class=\"number\">Limit (replies/s)\
-         </th><th>Its own rates</th></tr>\n",
+         beside those that all are offered.</p>\n<table>\n<thead><tr><th>Server</th><th class=\"number\">Limit (replies/s)\
+         </th><th>Its own rates</th></tr></thead>\n",
     );
     for ladder in &outcome.ladders {
         let rates: Vec<String> = ladder.rates_rps.iter().copied().map(format::number).collect();

@@ -1,7 +1,7 @@
 //! A page in Markdown: what a forge shows for the folder of a published run.
 
-use super::{Panel, format, terminal};
-use crate::{archive::PACKED, result::Outcome};
+use super::{Files, Panel, csv, forest, format, terminal};
+use crate::result::Outcome;
 use std::fmt::Write as _;
 
 /// Columns of the notes' lines in the source.
@@ -12,8 +12,9 @@ pub(super) fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
 
-/// Renders the page. `drawn` are the panels whose figures stand under `figures/`.
-pub fn page(outcome: &Outcome, drawn: &[(Panel<'_>, String)]) -> String {
+/// Renders the page: what was asked and what came out, figures, tables, where the raw runs are. `drawn` are the
+/// panels whose figures stand under `figures/`, `files` what the page may link to.
+pub fn page(outcome: &Outcome, drawn: &[(Panel<'_>, String)], files: &Files) -> String {
     let experiment = &outcome.experiment;
     let mut page = format!("# {}\n\n", experiment.title);
     let _ = writeln!(
@@ -27,38 +28,75 @@ pub fn page(outcome: &Outcome, drawn: &[(Panel<'_>, String)]) -> String {
         outcome.started_at,
         outcome.environment.command
     );
-    let _ = writeln!(
-        page,
-        "Raw data: [{PACKED}]({PACKED}). `pollux lab report FOLDER` renders the whole report from it.\n"
-    );
+    let _ = writeln!(page, "## What was asked\n\n{}\n", experiment.summary.trim());
+    let _ = writeln!(page, "## What came out\n\n{}\n", super::in_words(outcome));
     if !outcome.claims.is_empty() {
-        page.push_str("| claim | verdict | measured | holds if | paper | statement |\n");
-        page.push_str("|---|---|---|---|---|---|\n");
-        for claim in &outcome.claims {
-            let measured = format::measured(claim).unwrap_or_else(|| "–".into());
-            let _ = writeln!(
-                page,
-                "| {} | {}{} | {measured} | {} | {} | {} |",
-                claim.id,
-                claim.verdict,
-                claim.remark().map_or_else(String::new, |why| format!(" ({})", cell(&why))),
-                cell(&claim.threshold.to_string()),
-                claim.paper.map_or_else(|| "–".into(), format::number),
-                cell(&claim.statement)
-            );
-        }
-        page.push('\n');
+        let _ = writeln!(
+            page,
+            "![All claims with their figures](figures/{})\n\n{}\n",
+            forest::FILE,
+            forest::LEGEND
+        );
+    }
+    if !drawn.is_empty() {
+        page.push_str("## Figures\n\n");
     }
     for (panel, _) in drawn {
-        let several = panel.id != panel.figure.id;
-        let at = if several { super::point_text(outcome, &panel.at) } else { String::new() };
-        let title =
-            [panel.figure.title.as_str(), at.as_str()].join(if several { ": " } else { "" });
+        let title = super::html::title(outcome, panel);
         let _ = writeln!(page, "![{title}](figures/{}.svg)\n", panel.id);
+    }
+    claims(&mut page, outcome);
+    let tables = terminal::tables(outcome, WIDTH);
+    if !tables.is_empty() {
+        let _ = writeln!(
+            page,
+            "## Cell by cell\n\n<details><summary>What the main figures show, as tables</summary>\n\n\
+             ```text\n{}\n```\n\n</details>\n",
+            tables.trim_end()
+        );
     }
     let notes = terminal::notes(outcome, WIDTH);
     if !notes.is_empty() {
-        let _ = writeln!(page, "```text\n{notes}```");
+        let _ = writeln!(page, "## Notes\n\n```text\n{notes}```\n");
     }
+    runs(&mut page, files);
     page
+}
+
+fn claims(page: &mut String, outcome: &Outcome) {
+    if outcome.claims.is_empty() {
+        return;
+    }
+    page.push_str("## Claim by claim\n\n");
+    page.push_str("| claim | verdict | measured | holds if | paper | statement |\n");
+    page.push_str("|---|---|---|---|---|---|\n");
+    for claim in &outcome.claims {
+        let measured = format::measured(claim).unwrap_or_else(|| "–".into());
+        let _ = writeln!(
+            page,
+            "| {} | {}{} | {measured} | {} | {} | {} |",
+            claim.id,
+            claim.verdict,
+            claim.remark().map_or_else(String::new, |why| format!(" ({})", cell(&why))),
+            cell(&claim.threshold.to_string()),
+            claim.paper.map_or_else(|| "–".into(), format::number),
+            cell(&claim.statement)
+        );
+    }
+    page.push('\n');
+}
+
+/// `runs.csv` is not kept: it is made of the raw data, and as large.
+fn runs(page: &mut String, files: &Files) {
+    let _ = write!(
+        page,
+        "## Every run\n\nRaw data: [{0}]({0}). `pollux lab report FOLDER` renders the whole report from it, with every \
+         run as a line of `{1}`.",
+        files.data,
+        csv::FILE
+    );
+    for file in &files.experiments {
+        let _ = write!(page, " The experiment: [{file}]({file}).");
+    }
+    page.push('\n');
 }

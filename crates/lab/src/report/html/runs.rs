@@ -1,0 +1,107 @@
+//! The raw runs, folded: one line each, with what the figures are made of.
+
+use super::escape;
+use crate::{
+    experiment::Value,
+    metric,
+    report::{Files, csv, format},
+    result::{Outcome, Run},
+};
+use std::fmt::Write as _;
+
+/// The most runs that a page lists: more make it slow, and are read by a program anyway.
+const MAX_RUNS: usize = 500;
+/// The most metrics beside the rates.
+const MAX_METRICS: usize = 6;
+/// What was offered and what was answered stand first, whatever the figures show.
+const RATES: [&str; 2] = ["offered_rps", "throughput_rps"];
+
+/// The metrics that stand in the table: the rates, then those of the figures in their order, as far as some run
+/// has them.
+fn metrics(outcome: &Outcome) -> Vec<&str> {
+    let mut names: Vec<&str> = RATES.to_vec();
+    for figure in &outcome.experiment.figure {
+        if !names.contains(&figure.y.as_str()) {
+            names.push(&figure.y);
+        }
+    }
+    names.retain(|name| outcome.runs.iter().any(|run| run.metrics.contains_key(*name)));
+    names.truncate(RATES.len() + MAX_METRICS);
+    names
+}
+
+/// The table, with links to the files that have more than it.
+pub(super) fn table(page: &mut String, outcome: &Outcome, files: &Files) {
+    let link = |name: &str| format!("<a href=\"{0}\">{0}</a>", escape(name));
+    let _ = write!(
+        page,
+        "<h2 id=\"runs\">Every run</h2>\n<p>With all metrics: {}. With raw data, command lines and seed ({}): {}; \
+         this page is rendered from that file alone (<code>pollux lab report</code>).",
+        link(csv::FILE),
+        outcome.seed,
+        link(files.data)
+    );
+    for file in &files.experiments {
+        let _ = write!(page, " The experiment: {}.", link(file));
+    }
+    page.push_str("</p>\n");
+    if outcome.runs.is_empty() {
+        return;
+    }
+    let all = outcome.runs.len();
+    let left_out = all.saturating_sub(MAX_RUNS);
+    let count = |count: usize| format::value(&Value::Number(count as f64));
+    let summary = match left_out {
+        0 => format!("All {} runs", count(all)),
+        _ => format!(
+            "The first {} of {} runs: a page lists no more. The other {} are in {}",
+            count(MAX_RUNS),
+            count(all),
+            count(left_out),
+            csv::FILE
+        ),
+    };
+    let _ = write!(
+        page,
+        "<details class=\"runs\"><summary>{summary}</summary>\n<div class=\"scroll\"><table>\n<thead><tr>\
+         <th scope=\"col\" class=\"number\">Block</th><th scope=\"col\">Variant</th>"
+    );
+    let axes: Vec<_> = outcome.dimensions.iter().filter(|axis| axis.values.len() > 1).collect();
+    for axis in &axes {
+        let _ = write!(page, "<th scope=\"col\" class=\"number\">{}</th>", escape(&axis.name));
+    }
+    page.push_str("<th scope=\"col\">Status</th>");
+    let metrics = metrics(outcome);
+    for name in &metrics {
+        let title = escape(&metric::title(name));
+        let _ = write!(page, "<th scope=\"col\" class=\"number wrap\">{title}</th>");
+    }
+    page.push_str("</tr></thead>\n<tbody>\n");
+    for run in outcome.runs.iter().take(MAX_RUNS) {
+        row(page, run, axes.iter().map(|axis| axis.name.as_str()), &metrics);
+    }
+    page.push_str("</tbody></table></div></details>\n");
+}
+
+fn row<'a>(page: &mut String, run: &Run, axes: impl Iterator<Item = &'a str>, metrics: &[&str]) {
+    let _ = write!(
+        page,
+        "<tr><td class=\"number\">{}</td><td>{}</td>",
+        run.block + 1,
+        escape(&run.cell.variant)
+    );
+    let number = |text: String| format!("<td class=\"number\">{}</td>", escape(&text));
+    for axis in axes {
+        page.push_str(&number(run.cell.point.get(axis).map_or_else(|| "–".into(), format::value)));
+    }
+    let reason = run
+        .reason
+        .as_ref()
+        .map_or_else(String::new, |reason| format!("<small>{}</small>", escape(reason)));
+    let _ = write!(page, "<td>{}{reason}</td>", run.status);
+    for name in metrics {
+        let value = run.metrics.get(*name).map_or_else(|| "–".into(), |&v| format::number(v));
+        page.push_str(&number(value));
+    }
+    page.push_str("</tr>\n");
+}
