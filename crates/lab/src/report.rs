@@ -102,22 +102,32 @@ pub fn in_words(outcome: &Outcome) -> String {
         return "It makes no claim.".into();
     }
     let verdicts = [
-        (Verdict::Holds, "hold"),
-        (Verdict::DoesNotHold, "do not hold"),
-        (Verdict::Undecided, "are undecided"),
-        (Verdict::Seen, "are seen, not decided: a verdict takes six blocks"),
-        (Verdict::NotApplicable, "are not applicable here"),
+        (Verdict::Holds, "holds", "hold"),
+        (Verdict::DoesNotHold, "does not hold", "do not hold"),
+        (Verdict::Undecided, "is undecided", "are undecided"),
+        (
+            Verdict::Seen,
+            "is seen, not decided: a verdict takes six blocks",
+            "are seen, not decided: a verdict takes six blocks",
+        ),
+        (Verdict::NotApplicable, "is not applicable here", "are not applicable here"),
     ];
     let parts: Vec<String> = verdicts
         .into_iter()
-        .map(|(verdict, words)| {
-            (outcome.claims.iter().filter(|claim| claim.verdict == verdict).count(), words)
+        .filter_map(|(verdict, one, many)| {
+            match outcome.claims.iter().filter(|claim| claim.verdict == verdict).count() {
+                0 => None,
+                1 => Some(format!("1 {one}")),
+                count => Some(format!("{count} {many}")),
+            }
         })
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, words)| format!("{count} {words}"))
         .collect();
-    let mut text = format!("Of {} claims {}.", outcome.claims.len(), parts.join(", "));
-    for claim in outcome.claims.iter().filter(|claim| claim.primary) {
+    let mut text = match outcome.claims.as_slice() {
+        [_] => "It makes one claim.".to_owned(),
+        all => format!("Of {} claims {}.", all.len(), parts.join(", ")),
+    };
+    let is_only = outcome.claims.len() == 1;
+    for claim in outcome.claims.iter().filter(|claim| claim.primary || is_only) {
         text.push_str(&format!(" {}: {}", claim.id, claim.verdict));
         if let Some(value) = claim.value {
             let sign = Bound::sign(claim.bound);

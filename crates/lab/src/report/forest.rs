@@ -12,36 +12,50 @@ use crate::{
 };
 use std::fmt::Write as _;
 
-const WIDTH: f64 = 860.0;
+const WIDTH: f64 = 900.0;
 const ROW: f64 = 26.0;
 const LABELS: f64 = 150.0;
 /// Room for the figures right of the picture.
-const FIGURES: f64 = 160.0;
+const FIGURES: f64 = 210.0;
 const TOP: f64 = 34.0;
-/// Ratios farther from the threshold than this are drawn at the edge; a bar that goes on beyond it ends in a
-/// triangle.
-const FARTHEST: f64 = 8.0;
+/// The edge of the picture is as far from the threshold as the claims need, between these ratios. What lies beyond
+/// is drawn at the edge; a bar that goes on beyond it ends in a triangle.
+const FARTHEST: std::ops::RangeInclusive<f64> = 1.25..=8.0;
 
 /// What the picture shows, for those who see it first.
-pub const LEGEND: &str = "Each row has its threshold on the line; a point right of it speaks for the claim. Thick: \
+pub const LEGEND: &str = "Each row has its threshold on the line; a point right of it speaks for the claim, by a factor. Thick: \
     the 95 % interval. Thin: the interval that decides, which is wider the earlier the run ended. Dashed: what \
     fewer than six blocks showed, which have no interval. A bar that goes on beyond the picture ends in a triangle. \
     ◆: the paper's own number. ★: the claim that stands for a figure. Right: what was measured, and when the claim \
     holds.";
 
-/// Where `value` stands in a claim's row, from -1 (speaks against it) over 0 (the threshold) to 1, and beyond
-/// where that is out of the picture. `None` where the threshold gives no scale.
-fn place(threshold: Threshold, value: f64) -> Option<f64> {
-    let scaled = |ratio: f64| ratio.max(1e-9).ln() / FARTHEST.ln();
+/// How often the threshold fits in `value`, or what speaks for the claim as much; below 1 it speaks against it.
+/// `None` where the threshold gives no scale.
+fn ratio(threshold: Threshold, value: f64) -> Option<f64> {
     match threshold {
-        Threshold::Above(limit) if limit > 0.0 => Some(scaled(value / limit)),
-        Threshold::Below(limit) if limit > 0.0 => Some(scaled(limit / value.max(1e-12))),
+        Threshold::Above(limit) if limit > 0.0 => Some(value / limit),
+        Threshold::Below(limit) if limit > 0.0 => Some(limit / value.max(1e-12)),
         // How far inside of the nearer limit.
-        Threshold::Within([low, high]) if low > 0.0 => {
-            Some(scaled((value / low).min(high / value)))
-        }
+        Threshold::Within([low, high]) if low > 0.0 => Some((value / low).min(high / value)),
         _ => None,
     }
+}
+
+/// Where a picture whose edge is at `farthest` has `value`, from -1 (speaks against the claim) over 0 (the
+/// threshold) to 1, and beyond where that is out of the picture.
+fn place(threshold: Threshold, value: f64, farthest: f64) -> Option<f64> {
+    Some(ratio(threshold, value)?.max(1e-9).ln() / farthest.ln())
+}
+
+/// The edge of the picture: all that was measured has room, as far as that is sensible.
+fn farthest(claims: &[(String, &ClaimOutcome)]) -> f64 {
+    let ends = |claim: &ClaimOutcome| {
+        let values = [claim.value, claim.low, claim.high].into_iter().flatten();
+        let ratios = values.filter_map(|value| ratio(claim.threshold, value));
+        ratios.map(|ratio| ratio.max(1.0 / ratio.max(1e-9))).fold(1.0, f64::max)
+    };
+    let most = claims.iter().map(|(_, claim)| ends(claim)).fold(1.0, f64::max);
+    (most * 1.05).clamp(*FARTHEST.start(), *FARTHEST.end())
 }
 
 /// Its file among the figures.
@@ -74,7 +88,7 @@ fn svg(claims: &[(String, &ClaimOutcome)], head: &str) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"forest\" role=\"img\" \
          aria-label=\"All claims with their figures\" viewBox=\"0 0 {WIDTH} {height}\" width=\"100%\">\n{head}"
     );
-    let middle = x(0.0);
+    let (middle, farthest) = (x(0.0), farthest(claims));
     let _ = writeln!(
         svg,
         "<text x=\"{:.0}\" y=\"16\" class=\"soft\" text-anchor=\"end\">← speaks against it</text>\
@@ -82,6 +96,14 @@ fn svg(claims: &[(String, &ClaimOutcome)], head: &str) -> String {
          <line x1=\"{middle:.1}\" x2=\"{middle:.1}\" y1=\"22\" y2=\"{height}\" class=\"axis\"/>",
         middle - 8.0,
         middle + 8.0
+    );
+    let _ = writeln!(
+        svg,
+        "<text x=\"{0:.0}\" y=\"16\" class=\"soft\" text-anchor=\"middle\">{2} times</text>\
+         <text x=\"{1:.0}\" y=\"16\" class=\"soft\" text-anchor=\"middle\">{2} times</text>",
+        x(-1.0),
+        x(1.0),
+        number(farthest)
     );
     for (row, (anchor, claim)) in claims.iter().enumerate() {
         let y = TOP + ROW * row as f64 + ROW / 2.0;
@@ -97,7 +119,7 @@ fn svg(claims: &[(String, &ClaimOutcome)], head: &str) -> String {
             anchor => write!(svg, "<a href=\"#{}\">{name}</a>", escape(anchor)),
         };
         let _ = write!(svg, "<g class=\"{class}\"><title>{}</title>", escape(&claim.statement));
-        bars(&mut svg, claim, y, &x);
+        bars(&mut svg, claim, farthest, y, &x);
         let measured = claim.value.map_or_else(String::new, |value| {
             format!("{}{} ", Bound::sign(claim.bound), number(value))
         });
@@ -114,9 +136,10 @@ fn svg(claims: &[(String, &ClaimOutcome)], head: &str) -> String {
     svg
 }
 
-fn bars(svg: &mut String, claim: &ClaimOutcome, y: f64, x: &impl Fn(f64) -> f64) {
-    let at = |value: f64| place(claim.threshold, value).map(|place| x(place.clamp(-1.0, 1.0)));
-    let goes_on = |value: f64| place(claim.threshold, value).filter(|place| place.abs() > 1.0);
+fn bars(svg: &mut String, claim: &ClaimOutcome, farthest: f64, y: f64, x: &impl Fn(f64) -> f64) {
+    let place = |value: f64| place(claim.threshold, value, farthest);
+    let at = |value: f64| place(value).map(|place| x(place.clamp(-1.0, 1.0)));
+    let goes_on = |value: f64| place(value).filter(|place| place.abs() > 1.0);
     let Some(value) = claim.value.and_then(at) else {
         let text = match (claim.verdict, claim.value) {
             (Verdict::NotApplicable, _) => "not applicable here",
@@ -205,6 +228,17 @@ mod tests {
     }
 
     #[test]
+    fn the_edge_is_as_far_as_the_claims_need() {
+        let edge = |low, high| farthest(&[(String::new(), &claim(low, high, None))]);
+        // Of the threshold 1.5.
+        assert_eq!(edge(1.8, 3.0), 2.0 * 1.05);
+        assert_eq!(edge(1.8, 3e9), 8.0);
+        let mut near = claim(1.49, 1.51, None);
+        near.value = Some(1.5);
+        assert_eq!(farthest(&[(String::new(), &near)]), 1.25);
+    }
+
+    #[test]
     fn a_file_stands_alone() {
         let file = file(&[claim(1.2, 3.0, None)]);
         for part in ["xmlns=", "prefers-color-scheme: dark", "2.00 ", "(&gt; 1.5)"] {
@@ -238,11 +272,11 @@ mod tests {
             (Threshold::Within([0.9, 1.1]), 1.3, -1.0),
             (Threshold::Within([0.9, 1.1]), 0.7, -1.0),
         ] {
-            let place = place(threshold, value).unwrap();
+            let place = place(threshold, value, 8.0).unwrap();
             assert_eq!(place.signum(), sign, "{threshold} {value}: {place}");
         }
-        assert!(place(Threshold::Above(1.0), 1e9).unwrap() > 1.0, "beyond the edge");
-        assert!(place(Threshold::Below(2.0), 0.0).unwrap() > 1.0);
-        assert_eq!(place(Threshold::Above(0.0), 3.0), None, "no scale");
+        assert!(place(Threshold::Above(1.0), 1e9, 8.0).unwrap() > 1.0, "beyond the edge");
+        assert!(place(Threshold::Below(2.0), 0.0, 8.0).unwrap() > 1.0);
+        assert_eq!(place(Threshold::Above(0.0), 3.0, 8.0), None, "no scale");
     }
 }
