@@ -5,13 +5,16 @@ use pollux_lab::{
     archive,
     claims::Verdict,
     environment::Environment,
-    experiment::{self, Threshold, Value},
+    experiment::{self, Select, Threshold, Value},
     measure::Raw,
     plan::{Cell, Point, points, rate_dimension},
-    report,
+    report::{
+        self,
+        overview::{self, Published},
+    },
     result::{FORMAT, Outcome, Run, Status, VariantOutcome},
 };
-use std::{collections::BTreeMap, fs};
+use std::{collections::BTreeMap, fs, path::PathBuf};
 
 /// Server CPU per request with 0, 1,000 and 8,000 idle connections.
 const COSTS: &[(&str, [f64; 3])] = &[
@@ -198,6 +201,43 @@ fn the_page_of_an_archive_has_the_same_order() {
     ];
     let places = parts.map(|part| page.find(part).expect(part));
     assert!(places.is_sorted(), "{page}");
+}
+
+/// docs/papers.md shows what a forge can show: a file, and of the panel that the claim speaks of.
+#[test]
+fn ours_stands_beside_the_papers_picture() {
+    let folder = tempfile::tempdir().unwrap();
+    let given = folder.path().join("runs/mine");
+    let published = |outcome: Outcome| {
+        let directory = PathBuf::from("runs/mine");
+        [Published { given: given.clone(), directory, outcome }]
+    };
+    let shown = |runs: &[Published]| {
+        let text = overview::markdown(runs).unwrap();
+        let pictures = text.split("](").filter_map(|rest| rest.split_once(".svg)"));
+        pictures.map(|(file, _)| format!("{file}.svg")).collect::<Vec<_>>()
+    };
+    let runs = published(sample());
+    assert!(shown(&runs).is_empty(), "there is no file yet");
+    archive::keep(&runs[0].outcome, &given).unwrap();
+    let files = shown(&runs);
+    assert_eq!(files, ["runs/mine/figures/cpu.svg"]);
+    assert!(folder.path().join(&files[0]).exists());
+    let page = overview::page(&runs).unwrap();
+    assert!(page.contains("Ours: ") && page.contains("aria-label=\"Server CPU"), "{page}");
+    assert!(page.contains("<h3 id=\"gammo-figures-2-4-and-6\">"));
+
+    // At two rates there are two panels of each figure.
+    let mut outcome = sample();
+    outcome.dimensions.last_mut().unwrap().values.push(Value::Number(3_000.0));
+    for claim in &mut outcome.experiment.claim {
+        claim.a.at.insert("rate".into(), Select(Value::Word("max".into())));
+    }
+    archive::keep(&outcome, &given).unwrap();
+    let runs = published(outcome);
+    assert_eq!(shown(&runs), ["runs/mine/figures/cpu-2.svg"]);
+    let page = overview::page(&runs).unwrap();
+    assert_eq!(page.matches("<figcaption>Ours: ").count(), 2, "both rates");
 }
 
 #[test]

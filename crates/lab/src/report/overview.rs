@@ -1,6 +1,8 @@
 //! Many runs on one page, and docs/papers.md: paper by paper, figure by figure, with the run that decides
 //! each claim.
 
+mod picture;
+
 use super::{
     forest, format,
     html::escape,
@@ -191,7 +193,13 @@ pub fn page(runs: &[Published]) -> anyhow::Result<String> {
         include_str!("page.css"),
         runs.len()
     );
-    for paper in papers()?.paper {
+    let papers = papers()?.paper;
+    page.push_str("<nav>");
+    for paper in &papers {
+        let _ = write!(page, "<a href=\"#{0}\">{0}</a> ", escape(&paper.key));
+    }
+    page.push_str("</nav>\n");
+    for paper in papers {
         let figures = of_paper(runs, &paper);
         let _ = writeln!(page, "<h2 id=\"{0}\">{1}</h2>", escape(&paper.key), escape(&paper.title));
         let known: Vec<(String, &ClaimOutcome)> = figures
@@ -206,14 +214,15 @@ pub fn page(runs: &[Published]) -> anyhow::Result<String> {
         for (figure, claims) in paper.figure.iter().zip(&figures) {
             let _ = writeln!(
                 page,
-                "<h3>{}</h3>\n<p>{}</p>",
+                "<h3 id=\"{}\">{}</h3>\n<p>{}</p>",
+                escape(&figure_anchor(&paper.key, figure)),
                 escape(&figure.name),
                 escape(&figure.picture)
             );
-            beside(&mut page, claims);
+            picture::html(&mut page, claims);
             page.push_str(
-                "<div class=\"scroll\"><table>\n<tr><th>Claim</th><th>Statement</th><th>Verdict</th>\
-                 <th class=\"number\">Measured</th><th>Holds if</th><th>Paper</th><th>Run</th></tr>\n",
+                "<div class=\"scroll\"><table>\n<thead><tr><th>Claim</th><th>Statement</th><th>Verdict</th>\
+                 <th class=\"number\">Measured</th><th>Holds if</th><th>Paper</th><th>Run</th></tr></thead>\n",
             );
             for (id, decided) in claims {
                 row(&mut page, &anchor(&paper.key, figure, id), id, decided.as_ref());
@@ -225,26 +234,16 @@ pub fn page(runs: &[Published]) -> anyhow::Result<String> {
     Ok(page)
 }
 
+/// `gammo-figures-2-4-and-6`.
+fn figure_anchor(key: &str, figure: &Figure) -> String {
+    let words = figure.name.split(|c: char| !c.is_ascii_alphanumeric());
+    let words = words.filter(|word| !word.is_empty()).map(str::to_ascii_lowercase);
+    iter::once(key.to_owned()).chain(words).collect::<Vec<_>>().join("-")
+}
+
 fn anchor(key: &str, figure: &Figure, id: &str) -> String {
     let experiment = figure.experiments.first().map_or("", String::as_str);
     format!("{key}-{experiment}-{id}")
-}
-
-/// Our own picture: the first of each run that decides something here.
-fn beside(page: &mut String, claims: &[(String, Option<Decided<'_>>)]) {
-    let mut shown: Vec<&Path> = Vec::new();
-    for decided in claims.iter().filter_map(|(_, decided)| decided.as_ref()) {
-        let directory = decided.run.directory.as_path();
-        if shown.contains(&directory) {
-            continue;
-        }
-        shown.push(directory);
-        for panel in super::panels(&decided.run.outcome).into_iter().take(2) {
-            if let Ok(svg) = super::figure::draw(&decided.run.outcome, &panel) {
-                let _ = writeln!(page, "<figure>\n{svg}\n</figure>");
-            }
-        }
-    }
 }
 
 fn row(page: &mut String, anchor: &str, id: &str, decided: Option<&Decided<'_>>) {
@@ -311,6 +310,7 @@ pub fn markdown(runs: &[Published]) -> anyhow::Result<String> {
             let ids: Vec<String> = figure.experiments.iter().map(|id| format!("`{id}`")).collect();
             let (name, picture, ids) = (&figure.name, &figure.picture, ids.join(" and "));
             let _ = writeln!(text, "\n### {name}\n\n{picture} Run again by {ids}.");
+            picture::markdown(&mut text, &claims);
             markdown_table(&mut text, &claims);
             markdown_rest(&mut text, figure, &claims);
         }

@@ -1,0 +1,107 @@
+//! Our own picture beside a paper's: which figure of which run shows what the claims about it speak of.
+
+use super::{Decided, Published, name, target};
+use crate::{
+    experiment::Claim,
+    report::{self, Panel, html},
+};
+use std::{cmp::Reverse, fmt::Write as _};
+
+/// The claims about one figure of a paper, each with the run that decides it.
+type Claims<'a> = [(String, Option<Decided<'a>>)];
+
+/// The runs that decide these claims, each with those that it decides: who decides most comes first, and of
+/// them who stands first.
+fn deciding<'a, 'b>(claims: &'b Claims<'a>) -> Vec<(&'a Published, Vec<&'b Decided<'a>>)> {
+    let mut runs: Vec<(&Published, Vec<&Decided<'_>>)> = Vec::new();
+    for decided in claims.iter().filter_map(|(_, decided)| decided.as_ref()) {
+        match runs.iter_mut().find(|(run, _)| run.directory == decided.run.directory) {
+            Some((_, its)) => its.push(decided),
+            None => runs.push((decided.run, vec![decided])),
+        }
+    }
+    runs.sort_by_key(|(_, its)| Reverse(its.len()));
+    runs
+}
+
+/// Whether the panel stands where the claim looks: at its values of the axes along which it is not drawn.
+fn is_where(run: &Published, panel: &Panel<'_>, claim: &Claim) -> bool {
+    panel.at.iter().all(|(axis, value)| {
+        let values = run.outcome.values(axis).unwrap_or_default();
+        claim.a.at.get(axis).is_none_or(|select| select.among(values) == Some(value))
+    })
+}
+
+/// The panel that shows what the first of the claims compares, primary ones before others; the run's first where
+/// none does.
+fn shown<'a>(run: &'a Published, decided: &[&Decided<'_>]) -> Option<Panel<'a>> {
+    let mut ids: Vec<(bool, &str)> =
+        decided.iter().map(|it| (!it.claim.primary, it.claim.id.as_str())).collect();
+    ids.sort_by_key(|(is_further, _)| *is_further);
+    let data = &run.outcome.experiment.claim;
+    let claims = ids.iter().filter_map(|(_, id)| data.iter().find(|claim| claim.id == *id));
+    let mut panels = report::panels(&run.outcome);
+    let place = claims
+        .filter_map(|claim| {
+            let shows =
+                |panel: &Panel<'_>| panel.figure.y == claim.metric && is_where(run, panel, claim);
+            panels.iter().position(shows)
+        })
+        .next()
+        .unwrap_or(0);
+    (place < panels.len()).then(|| panels.swap_remove(place))
+}
+
+/// The most pictures of one run: a paper's figures for one question are three at most.
+const MAX_PANELS: usize = 3;
+
+/// A picture of each run that decides something here; of the one that decides most those at other values of the
+/// axes, too.
+pub(super) fn html(page: &mut String, claims: &Claims<'_>) {
+    for (place, (run, decided)) in deciding(claims).into_iter().enumerate() {
+        let Some(shown) = shown(run, &decided) else { continue };
+        let panels = match place {
+            0 => report::panels(&run.outcome),
+            _ => vec![shown.clone()],
+        };
+        let mut panels: Vec<_> =
+            panels.into_iter().filter(|panel| panel.figure.id == shown.figure.id).collect();
+        if panels.len() > MAX_PANELS {
+            panels = vec![shown];
+        }
+        for panel in panels {
+            picture(page, run, &panel);
+        }
+    }
+}
+
+fn picture(page: &mut String, run: &Published, panel: &Panel<'_>) {
+    let Ok(svg) = report::figure::draw(&run.outcome, panel) else { return };
+    let _ = writeln!(
+        page,
+        "<figure>\n<div class=\"scroll\">{svg}</div>\n<figcaption>Ours: {}, <a href=\"{}/{}\">{}</a></figcaption>\n\
+         </figure>",
+        html::escape(&html::title(&run.outcome, panel)),
+        target(&run.directory),
+        run.page(),
+        html::escape(&name(&run.directory))
+    );
+}
+
+/// The picture of the run that decides most, which an archive has as a file: none where there is no such file.
+pub(super) fn markdown<'a>(text: &mut String, claims: &Claims<'a>) {
+    let with_file = |(run, decided): (&'a Published, Vec<&Decided<'a>>)| {
+        let panel = shown(run, &decided)?;
+        let file = format!("figures/{}.svg", panel.id);
+        run.given.join(&file).exists().then_some((run, panel, file))
+    };
+    let Some((run, panel, file)) = deciding(claims).into_iter().find_map(with_file) else { return };
+    let title = html::title(&run.outcome, &panel).replace(['[', ']'], "_");
+    let directory = target(&run.directory);
+    let name = report::markdown::cell(&name(&run.directory)).replace(['[', ']'], "_");
+    let _ = writeln!(
+        text,
+        "\n![{title}]({directory}/{file})\n\n*Ours: {title} ([{name}]({directory}/{})).*",
+        run.page()
+    );
+}
