@@ -70,13 +70,12 @@ pub(super) fn table(page: &mut String, outcome: &Outcome, files: &Files) {
     for axis in &axes {
         let _ = write!(page, "<th scope=\"col\" class=\"number\">{}</th>", escape(&axis.name));
     }
-    page.push_str("<th scope=\"col\">Status</th>");
     let metrics = metrics(outcome);
     for name in &metrics {
         let title = escape(&metric::title(name));
         let _ = write!(page, "<th scope=\"col\" class=\"number wrap\">{title}</th>");
     }
-    page.push_str("</tr></thead>\n<tbody>\n");
+    page.push_str("<th scope=\"col\">Status</th></tr></thead>\n<tbody>\n");
     for run in outcome.runs.iter().take(MAX_RUNS) {
         row(page, run, axes.iter().map(|axis| axis.name.as_str()), &metrics);
     }
@@ -94,14 +93,14 @@ fn row<'a>(page: &mut String, run: &Run, axes: impl Iterator<Item = &'a str>, me
     for axis in axes {
         page.push_str(&number(run.cell.point.get(axis).map_or_else(|| "–".into(), format::value)));
     }
-    let reason = run
-        .reason
-        .as_ref()
-        .map_or_else(String::new, |reason| format!("<small>{}</small>", escape(reason)));
-    let _ = write!(page, "<td>{}{reason}</td>", run.status);
     for name in metrics {
         let value = run.metrics.get(*name).map_or_else(|| "–".into(), |&v| format::number(v));
         page.push_str(&number(value));
     }
-    page.push_str("</tr>\n");
+    // Last, for it may be long.
+    let reason = run
+        .reason
+        .as_ref()
+        .map_or_else(String::new, |reason| format!("<small>{}</small>", escape(reason)));
+    let _ = writeln!(page, "<td>{}{reason}</td></tr>", run.status);
 }
