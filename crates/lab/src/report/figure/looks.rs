@@ -106,6 +106,8 @@ const OTHERS: &[(&str, Look)] = &[
     ("floor-threads", Look::new(10, 8, 2)),
     ("from-folder", Look::new(5, 8, 1)),
     ("write+wait", Look::new(7, 8, 0)),
+    // The signal queue that has room.
+    ("handoff-long", Look::new(11, 8, 1)),
     // Connections to Redis.
     ("epoll-et-pooled", Look::new(12, 2, 0)),
     ("pooled", Look::new(12, 2, 0)),
