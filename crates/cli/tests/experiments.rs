@@ -98,6 +98,18 @@ fn hurried(id: &str) -> String {
             axis["quick-values"] = vec![Value::Integer(10), Value::Integer(60)].into();
         }
     }
+    if id == "capacity" {
+        // Its claims name the most connections of its quick form.
+        for claim in experiment["claim"].as_array_mut().unwrap() {
+            for side in ["a", "b"] {
+                let at = claim.get_mut(side).and_then(|side| side.get_mut("at"));
+                let idle = at.and_then(|at| at.get_mut("idle"));
+                idle.into_iter()
+                    .filter(|idle| idle.is_integer())
+                    .for_each(|idle| *idle = "max".into());
+            }
+        }
+    }
     for request in experiment.get_mut("request").into_iter().flat_map(|r| r.as_array_mut().unwrap())
     {
         let rate = request.get_mut("load").and_then(|load| load.get_mut("rate"));
