@@ -1,13 +1,13 @@
 //! Figures in SVG, readable without colour: each series has a mark and dashes of its own, and its name
 //! stands beside its last point.
 
+mod appearance;
 mod dark;
-mod looks;
 mod pen;
 mod spread;
 
 use self::{
-    looks::{COLOURS, Look, looks},
+    appearance::{Appearance, COLOURS, appearances},
     pen::{Failure, dashed, mark},
     spread::Spread,
 };
@@ -55,7 +55,7 @@ struct Series {
     name: String,
     /// Its place among those of this figure, for the shift.
     index: usize,
-    look: Look,
+    appearance: Appearance,
     /// x in the coordinates of the axis, and what was measured there.
     points: Vec<(f64, Estimate)>,
     /// What each block had.
@@ -114,7 +114,7 @@ pub fn note(outcome: &Outcome, panel: &Panel<'_>) -> Option<&'static str> {
 
 fn series(outcome: &Outcome, panel: &Panel<'_>, places: &[f64]) -> Vec<Series> {
     let mut all = Vec::new();
-    let looks = looks(&outcome.variants);
+    let appearances = appearances(&outcome.variants);
     for (index, variant) in outcome.variants.iter().enumerate() {
         let points: Vec<_> = panel
             .x
@@ -147,20 +147,24 @@ fn series(outcome: &Outcome, panel: &Panel<'_>, places: &[f64]) -> Vec<Series> {
                 saturated.push(x);
             }
         }
-        let (name, look) = (variant.name.clone(), looks[index]);
+        let (name, appearance) = (variant.name.clone(), appearances[index]);
         let spreads = spread::of(outcome, panel, &name, places);
-        all.push(Series { name, index, look, points, blocks, spreads, saturated });
+        all.push(Series { name, index, appearance, points, blocks, spreads, saturated });
     }
     all
 }
 
-/// What the paper measured, in the coordinates of the axes, with the look of the variant here: the points
+/// What the paper measured, in the coordinates of the axes, with the appearance of the variant here: the points
 /// between the first and the last value of this run.
-fn paper(outcome: &Outcome, panel: &Panel<'_>, places: &[f64]) -> Vec<(Look, Vec<(f64, f64)>)> {
+fn paper(
+    outcome: &Outcome,
+    panel: &Panel<'_>,
+    places: &[f64],
+) -> Vec<(Appearance, Vec<(f64, f64)>)> {
     if !panel.x.values.iter().all(|value| value.number().is_some()) {
         return Vec::new();
     }
-    let looks = looks(&outcome.variants);
+    let appearances = appearances(&outcome.variants);
     let (first, last) = (places[0] - 1e-9, places[places.len() - 1] + 1e-9);
     let line = |line: &PaperLine| {
         let index = outcome.variants.iter().position(|v| v.name == line.variant)?;
@@ -171,7 +175,7 @@ fn paper(outcome: &Outcome, panel: &Panel<'_>, places: &[f64]) -> Vec<(Look, Vec
             .map(|[x, y]| (at(*x), *y))
             .filter(|(x, y)| (first..=last).contains(x) && (!panel.figure.log_y || *y > 0.0))
             .collect();
-        (points.len() > 1).then(|| (looks[index], points))
+        (points.len() > 1).then(|| (appearances[index], points))
     };
     panel.figure.paper.iter().filter_map(line).collect()
 }
@@ -346,8 +350,8 @@ where
         .draw()?;
     let shift = |index: usize| (index as i32 - (outcome.variants.len() as i32 - 1) / 2) * SHIFT;
     ceiling(root, &chart, panel)?;
-    for (look, points) in paper(outcome, panel, &places) {
-        let colour = look.colour().mix(PAPER);
+    for (appearance, points) in paper(outcome, panel, &places) {
+        let colour = appearance.colour().mix(PAPER);
         let path: Vec<(i32, i32)> = points.iter().map(|point| chart.backend_coord(point)).collect();
         root.draw(&PathElement::new(path, colour.stroke_width(1)))?;
     }
@@ -359,11 +363,11 @@ where
                 let (x, y) = chart.backend_coord(&(*x, y.max(floor)));
                 (x + shift(line.index), y)
             };
-            spread::draw(root, [at(*most), at(*least)], line.look.colour())?;
+            spread::draw(root, [at(*most), at(*least)], line.appearance.colour())?;
         }
     }
     for line in series {
-        let colour = line.look.colour().mix(0.35);
+        let colour = line.appearance.colour().mix(0.35);
         for (x, y) in &line.blocks {
             let (x, y) = chart.backend_coord(&(*x, *y));
             root.draw(&Circle::new((x + shift(line.index), y), 2, colour.filled()))?;
@@ -371,13 +375,13 @@ where
     }
     let mut names = Vec::new();
     for line in series {
-        let colour = line.look.colour();
+        let colour = line.appearance.colour();
         let at = |x: f64, y: f64| {
             let (x, y) = chart.backend_coord(&(x, y));
             (x + shift(line.index), y)
         };
         let path: Vec<(i32, i32)> = line.points.iter().map(|(x, e)| at(*x, e.value)).collect();
-        dashed(root, &path, line.look.dashes(), colour)?;
+        dashed(root, &path, line.appearance.dashes(), colour)?;
         for (x, estimate) in &line.points {
             if let (Some(low), Some(high)) = (estimate.low, estimate.high) {
                 let (top, bottom) = (at(*x, high), at(*x, low));
@@ -386,7 +390,7 @@ where
                     root.draw(&PathElement::new(vec![(x - 4, y), (x + 4, y)], colour))?;
                 }
             }
-            mark(root, at(*x, estimate.value), line.look.mark, colour)?;
+            mark(root, at(*x, estimate.value), line.appearance.mark, colour)?;
             if line.saturated.contains(x) {
                 root.draw(&Circle::new(at(*x, estimate.value), 10, colour.stroke_width(1)))?;
             }
@@ -480,8 +484,8 @@ fn beside<DB: DrawingBackend>(
             root.draw(&PathElement::new(leader, colour.mix(0.45).stroke_width(1)))?;
         }
         let sample = [(edge + 4, row), (edge + 40, row)];
-        dashed(root, &sample, line.look.dashes(), *colour)?;
-        mark(root, (edge + 22, row), line.look.mark, *colour)?;
+        dashed(root, &sample, line.appearance.dashes(), *colour)?;
+        mark(root, (edge + 22, row), line.appearance.mark, *colour)?;
         let style = (FONT, 14).into_font().color(&TEXT).pos(Pos::new(HPos::Left, VPos::Center));
         root.draw(&Text::new(label(line, panel, &places), (edge + SAMPLE, row), style))?;
     }

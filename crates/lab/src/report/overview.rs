@@ -294,8 +294,8 @@ pub fn markdown(runs: &[Published]) -> anyhow::Result<String> {
         let _ = writeln!(text, "| {} | {} |", paper.key, paper.title);
     }
     text.push_str(
-        "\nA claim with a number of the paper's own holds where at least half of the paper's effect is there;\n\
-         \"as good as\" has a margin, which the claim names. ★ marks the claim that stands for a figure: those of\n\
+        "\nA primary claim with a number of the paper's own holds where at least half of the paper's effect is there,\n\
+         and any other that says so; \"as good as\" has a margin, which the claim names. ★ marks the claim that stands for a figure: those of\n\
          a paper share one error of 5 % (Holm). How verdicts come about: `crates/lab/src/statistics.rs`. Behind one\n\
          that is open stands why, and how many blocks in all would decide it, at the noise of this run, in four\n\
          cases of five.\n\nA deterministic guest (runs/README.md says which runs were made in one) has one CPU, which server and generator\n\
