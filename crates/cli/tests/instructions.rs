@@ -17,18 +17,18 @@
 //!
 //! `POLLUX_INSTRUCTIONS_OF=$PWD/target/release/pollux cargo test --package pollux --test instructions --
 //! --nocapture` prints the figures of another program and judges nothing. Those of the release build of
-//! 2026-11-25, beside the build that tests use, with the compiler, kernel and QEMU that `instructions.toml` names:
+//! 2026-11-25 (`docs/runs/2026-11-25-instructions`), beside the build that tests use, with the compiler, kernel and QEMU that `instructions.toml` names:
 //!
 //! | | release | tests |
 //! |---|---|---|
-//! | a request to the floor | 18,705 | 20,682 |
-//! | a request, `epoll-et` | 21,234 | 36,962 |
-//! | a wait, `epoll-et` | 1,186 | 2,269 |
-//! | a wait, `epoll` | 1,456 | 2,542 |
-//! | a wait, `devpoll` | 1,381 | 2,386 |
-//! | a wait, `poll` | 76,205 | 80,230 |
-//! | a wait, `rtsig` | 1,950 | 4,078 |
-//! | a wait, `hybrid` | 2,091 | 4,374 |
+//! | a request to the floor | 18,697 | 20,682 |
+//! | a request, `epoll-et` | 21,236 | 36,962 |
+//! | a wait, `epoll-et` | 1,187 | 2,269 |
+//! | a wait, `epoll` | 1,454 | 2,542 |
+//! | a wait, `devpoll` | 1,384 | 2,386 |
+//! | a wait, `poll` | 76,202 | 80,230 |
+//! | a wait, `rtsig` | 1,949 | 4,078 |
+//! | a wait, `hybrid` | 2,093 | 4,374 |
 
 mod guest;
 
