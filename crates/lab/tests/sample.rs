@@ -28,7 +28,7 @@ fn sample() -> Outcome {
     let mut experiment = experiment::find("idle").unwrap();
     let known = |variant: &String| COSTS.iter().any(|(name, _)| name == variant);
     experiment.claim.retain(|claim| claim.each.iter().all(known));
-    let mut dimensions = experiment.dimensions(true);
+    let mut dimensions = experiment.dimensions(false);
     dimensions.push(rate_dimension(&[2_000.0]));
     let mut runs = Vec::new();
     for block in 0..6 {

@@ -71,6 +71,7 @@ impl Experiment {
         if let Some(rate) = &mut self.rate {
             if guest.fractions.is_some() {
                 rate.rps.clear();
+                rate.quick_rps = None;
             }
             rate.relative_to = guest.relative_to.unwrap_or(rate.relative_to);
             rate.fractions = guest.fractions.unwrap_or_else(|| rate.fractions.clone());

@@ -10,6 +10,9 @@ pub struct Rate {
     /// which is measured anew in each run.
     #[serde(default)]
     pub rps: Vec<f64>,
+    /// The same under `--quick`, when others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quick_rps: Option<Vec<f64>>,
     /// As shares of the measured saturation; not where phases say it.
     #[serde(default)]
     pub fractions: Vec<f64>,

@@ -27,9 +27,16 @@ fn mistakes_are_named() {
         ("id = \"idle\"", "id = \"Idle runs\"", "lower-case letters"),
         ("workload = \"one-byte\"", "workload = \"two-byte\"", "unknown variant `two-byte`"),
         ("workload = \"one-byte\"", "wordload = \"one-byte\"", "unknown field `wordload`"),
-        ("rps = [200]", "rps = [0]", "[rate] rps: 0.01 to 100,000,000"),
-        ("rps = [200]\n", "", "[rate] fractions is empty"),
-        ("rps = [200]", "fractions = [50]", "50 is not a share of the saturation"),
+        ("\nrps = [200]", "\nrps = [0]", "[rate] rps: 0.01 to 100,000,000"),
+        ("quick-rps = [1500]", "quick-rps = [0]", "[rate] rps: 0.01 to 100,000,000"),
+        ("quick-rps = [1500]", "quick-rps = []", "quick-rps: at least one rate"),
+        ("\nrps = [200]\n", "\n", "[rate] fractions is empty"),
+        ("\nrps = [200]", "\nfractions = [0.5]", "in place of those of rps"),
+        (
+            "\nrps = [200]\nquick-rps = [1500]",
+            "\nfractions = [50]",
+            "50 is not a share of the saturation",
+        ),
         ("values = [0, 1000, 8000]", "values = [0, -1]", "[[axis]] \"idle\": wants numbers"),
         ("values = [0, 1000, 8000]", "values = []", "values is empty"),
         ("blocks = 6", "blocks = 0", "[quick]: blocks: 1 to 100"),
@@ -186,7 +193,8 @@ fn margins_primaries_and_quick_forms() {
     assert!(quick.claim.iter().any(|claim| claim.id == "G3"));
     // Fixed rates want no measurement; in a guest, which is ten times slower, they are shares again.
     assert_eq!(idle.rate.as_ref().unwrap().rps, [200.0]);
-    assert!(idle.in_guest().rate.unwrap().rps.is_empty());
+    let in_guest = idle.in_guest().rate.unwrap();
+    assert!(in_guest.rps.is_empty() && in_guest.quick_rps.is_none());
     for (id, _) in BUILT_IN {
         let experiment = find(id).unwrap();
         assert!(experiment.full.blocks >= 6, "{id}: the full form decides");
@@ -296,7 +304,7 @@ fn a_guest_has_its_own_limits_and_fewer_variants() {
     assert!(names.len() < 6, "{names:?}");
     assert_eq!(there.load["max-lag"], Value::Word("1s".into()));
     assert_eq!(there.load["arrivals"], idle.load["arrivals"], "what is not named stays");
-    let most = |experiment: &Experiment| experiment.dimensions(true)[0].values.last().cloned();
+    let most = |experiment: &Experiment| experiment.dimensions(false)[0].values.last().cloned();
     assert_eq!(most(&there), Some(Value::Number(2000.0)));
     assert_eq!(most(&idle), Some(Value::Number(8000.0)));
     assert!(there.quick.seconds > idle.quick.seconds);

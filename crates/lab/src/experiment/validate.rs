@@ -106,8 +106,14 @@ impl Experiment {
                 let given = !rate.fractions.is_empty() || !rate.rps.is_empty();
                 ensure!(given, "[rate] fractions is empty");
                 let fits = |rps: &f64| (0.01..=1e8).contains(rps);
-                let all = || rate.rps.iter().chain(&rate.paper_rps).chain(&rate.beyond_rps);
-                ensure!(all().all(fits), "[rate] rps: 0.01 to 100,000,000");
+                let quick = || rate.quick_rps.iter().flatten();
+                let of_papers = || rate.paper_rps.iter().chain(&rate.beyond_rps);
+                let mut all = rate.rps.iter().chain(quick()).chain(of_papers());
+                ensure!(all.all(fits), "[rate] rps: 0.01 to 100,000,000");
+                ensure!(
+                    rate.quick_rps.is_none() || (!rate.rps.is_empty() && quick().next().is_some()),
+                    "[rate] quick-rps: at least one rate, in place of those of rps"
+                );
                 let is_beyond = |rps: &f64| rate.paper_rps.last().is_some_and(|last| rps > last);
                 ensure!(
                     rate.beyond_rps.iter().all(is_beyond),

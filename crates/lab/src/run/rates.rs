@@ -55,7 +55,8 @@ impl Conduct<'_> {
             return Ok(Some(self.settings.experiment.paper_rates()?.to_vec()));
         }
         if !rate.rps.is_empty() {
-            return Ok(Some(rate.rps));
+            let quick = rate.quick_rps.filter(|_| self.settings.quick);
+            return Ok(Some(quick.unwrap_or(rate.rps)));
         }
         let budget = *self.settings.experiment.budget(self.settings.quick);
         // The point that costs most is the last on every axis; clients are near.
