@@ -310,6 +310,38 @@ fn an_experiment_of_which_no_run_counts_ends_with_a_code_of_its_own() {
     assert_eq!((code, statuses), (Some(0), vec!["valid".into()]), "{said}");
 }
 
+/// Half of figures 5 and 6 failed with "no request came within 40s", each after 40 s, where the generator had
+/// said at once what it lacked.
+#[test]
+fn a_generator_that_refuses_its_flags_is_the_reason_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let reason = |most: &str| {
+        let experiment = SMALL
+            .replace("fractions = [0.1]", "rps = [50]")
+            .replace("values = [0, 20]", "values = [0]")
+            .replace("[[variant]]\nname = \"edge\"\nmechanism = \"epoll-et\"\n", "")
+            .replace("max-lag = \"10s\"", &format!("max-lag = \"10s\"\nmax-connections = {most}"))
+            .replace("saturation-seconds = 0.3", "saturation-seconds = 0.3\nwarmup-seconds = 0.1");
+        assert!(experiment.contains("warmup-seconds = 0.1"), "{experiment}");
+        let claim = experiment.find("[[claim]]").unwrap();
+        let name = format!("{most}.toml");
+        fs::write(directory.path().join(&name), &experiment[..claim]).unwrap();
+        run(&["lab", "run", &name, "--quick", "--blocks", "1", "--out", most], directory.path());
+        let result = fs::read_to_string(directory.path().join(most).join("result.json")).unwrap();
+        let result: Value = serde_json::from_str(&result).unwrap();
+        result["runs"][0]["reason"].as_str().map(str::to_owned)
+    };
+    let begun = Instant::now();
+    let refused = reason("1000000000").expect("no machine has so many descriptors");
+    assert!(
+        refused.contains("ended before its first request") && refused.contains("--max-connections"),
+        "{refused}"
+    );
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    // The control: so few are had.
+    assert_eq!(reason("8"), None);
+}
+
 #[test]
 fn the_cost_of_a_wait_is_one_document() {
     let directory = tempfile::tempdir().unwrap();

@@ -294,6 +294,32 @@ fn overload_has_tables_of_descriptors_enough_and_the_one_cpu_of_a_guest_one_thre
     }
 }
 
+/// Half of figures 5 and 6 asked for 100,000 and never ran: a generator says that it has not so many descriptors.
+#[test]
+fn no_more_connections_at_once_than_a_generator_has_descriptors_for() {
+    const A_TABLE: f64 = 16_000.0;
+    let mut seen = 0;
+    for (id, _) in BUILT_IN {
+        let experiment = find(id).unwrap();
+        let threads = match experiment.load.get("threads") {
+            Some(Value::Number(threads)) => *threads,
+            _ => 1.0,
+        };
+        let fixed = experiment.load.get("max-connections").into_iter();
+        let of_axes = experiment
+            .axis
+            .iter()
+            .filter(|axis| axis.load_flag.as_deref() == Some("max-connections"))
+            .flat_map(|axis| axis.values.iter().chain(axis.quick_values.iter().flatten()));
+        for most in fixed.chain(of_axes) {
+            let Value::Number(most) = most else { panic!("{id}: {most:?}") };
+            assert!(*most <= threads * A_TABLE, "{id}: {most} on {threads} threads");
+            seen += 1;
+        }
+    }
+    assert!(seen >= 2, "figures 5 and 6 have two values");
+}
+
 #[test]
 fn a_guest_has_its_own_limits_and_fewer_variants() {
     let idle = find("idle").unwrap();

@@ -254,7 +254,7 @@ impl Bench<'_> {
             }
             let settle_s = self.settle_s(step);
             if settle_s > 0.0 {
-                self.await_requests(&server, &earlier)?;
+                self.await_requests(&server, &earlier, &mut generator)?;
                 self.sleep_until(Instant::now() + Duration::from_secs_f64(settle_s))?;
                 earlier = self.reading(&server, &counters)?;
                 if before_load.is_some() {
@@ -334,10 +334,24 @@ impl Bench<'_> {
         })
     }
 
-    /// Waits until the load has begun: its first request is there.
-    fn await_requests(&self, server: &Server, before: &Reading) -> anyhow::Result<()> {
+    /// Waits until the load has begun: its first request is there. A generator that refuses its flags has ended
+    /// by then, and what it says is the reason.
+    fn await_requests(
+        &self,
+        server: &Server,
+        before: &Reading,
+        generator: &mut Process,
+    ) -> anyhow::Result<()> {
         let deadline = Instant::now() + LOAD_GRACE;
-        while server.statistics(self.interrupt)?["requests"] == before.statistics["requests"] {
+        loop {
+            let has_ended = generator.ended().is_some();
+            if server.statistics(self.interrupt)?["requests"] != before.statistics["requests"] {
+                break;
+            }
+            if has_ended {
+                generator.drain_stderr();
+                anyhow::bail!("{}", generator.complaint("ended before its first request"));
+            }
             anyhow::ensure!(Instant::now() < deadline, "no request came within {LOAD_GRACE:?}");
             self.sleep_until(Instant::now() + INTERRUPT_GRAIN)?;
         }
