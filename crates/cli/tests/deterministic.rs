@@ -20,7 +20,7 @@ const TOO_MANY: f64 = if cfg!(debug_assertions) { 1000.0 } else { 1600.0 };
 
 /// Shares of what the server answers in a closed loop: its limit lies among them.
 const FRACTIONS: [f64; 6] = [1.02, 1.03, 1.04, 1.06, 1.09, 1.3];
-/// Pairs of runs, of which one is to agree.
+/// How many pairs of runs are made, at most, until the two of one agree.
 const TRIES: usize = 2;
 
 /// Below its limit a server uses what it needs; above it what it was given, and no more, though there is time over.
@@ -81,10 +81,10 @@ fn a_server_has_its_part_of_the_cpu_and_no_more() {
     assert!(notes.contains("The server has 0.28 of that CPU at most"), "{notes}");
 }
 
-/// Two at the same time, around the limit, where the CPU is neither busy all the time nor idle most of it. Such runs
-/// were the first that did not agree, before QEMU's threads took turns (docs/runs/2026-11-25-repeat): of four, none
-/// with any other. Two that part have a second try, for a host can have reasons of its own; where guests do not repeat,
-/// it parts, too.
+/// Two at the same time, around the limit, where the CPU is neither busy all the time nor idle most of it. Before
+/// QEMU's threads took turns, no two of four such runs agreed (docs/runs/2026-11-25-repeat). CI has once been red in
+/// this file, and why is not known: two runs that differ are made a second time. A guest that does not repeat differs
+/// then, too; one that does so seldom may pass.
 #[test]
 fn two_runs_of_many_windows_agree_in_every_octet() {
     let text = pollux_lab::experiment::text("gammo-fig7").unwrap();

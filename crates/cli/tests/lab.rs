@@ -275,25 +275,35 @@ fn what_a_killed_laboratory_had_measured_is_reported() {
     }
 }
 
+/// One block of [`SMALL`] without its claims, a probe of the saturation and idle connections, of one variant, with these
+/// changes; what was said, and the runs.
+fn one_run(out: &str, changes: &[(&str, &str)]) -> (Output, Vec<Value>) {
+    let directory = tempfile::tempdir().unwrap();
+    let smaller = [
+        ("fractions = [0.1]", "rps = [50]"),
+        ("values = [0, 20]", "values = [0]"),
+        ("[[variant]]\nname = \"edge\"\nmechanism = \"epoll-et\"\n", ""),
+    ];
+    let mut experiment = SMALL.to_owned();
+    for (old, new) in smaller.iter().chain(changes) {
+        assert!(experiment.contains(old), "{old}");
+        experiment = experiment.replace(old, new);
+    }
+    experiment.truncate(experiment.find("[[claim]]").unwrap());
+    fs::write(directory.path().join("one.toml"), experiment).unwrap();
+    let arguments = ["lab", "run", "one.toml", "--quick", "--blocks", "1", "--out", out];
+    let output = run(&arguments, directory.path());
+    let result = fs::read_to_string(directory.path().join(out).join("result.json"));
+    let result: Value = serde_json::from_str(&result.expect("what was seen is kept")).unwrap();
+    (output, result["runs"].as_array().unwrap().clone())
+}
+
 /// A script that runs experiments is to know that there is nothing to read.
 #[test]
 fn an_experiment_of_which_no_run_counts_ends_with_a_code_of_its_own() {
-    let directory = tempfile::tempdir().unwrap();
     let ended = |max_lag: &str| {
-        // Without a probe of the saturation, without idle connections, one variant.
-        let experiment = SMALL
-            .replace("fractions = [0.1]", "rps = [50]")
-            .replace("values = [0, 20]", "values = [0]")
-            .replace("[[variant]]\nname = \"edge\"\nmechanism = \"epoll-et\"\n", "")
-            .replace("max-lag = \"10s\"", &format!("max-lag = \"{max_lag}\""));
-        let claim = experiment.find("[[claim]]").unwrap();
-        let name = format!("{max_lag}.toml");
-        fs::write(directory.path().join(&name), &experiment[..claim]).unwrap();
-        let arguments = ["lab", "run", &name, "--quick", "--blocks", "1", "--out", max_lag];
-        let output = run(&arguments, directory.path());
-        let result = fs::read_to_string(directory.path().join(max_lag).join("result.json"));
-        let result: Value = serde_json::from_str(&result.expect("what was seen is kept")).unwrap();
-        let runs = result["runs"].as_array().unwrap();
+        let change = ("max-lag = \"10s\"", format!("max-lag = \"{max_lag}\""));
+        let (output, runs) = one_run(max_lag, &[(change.0, &change.1)]);
         let statuses: Vec<_> = runs.iter().map(|run| run["status"].clone()).collect();
         (output.status.code(), String::from_utf8(output.stderr).unwrap(), statuses)
     };
@@ -314,22 +324,13 @@ fn an_experiment_of_which_no_run_counts_ends_with_a_code_of_its_own() {
 /// said at once what it lacked.
 #[test]
 fn a_generator_that_refuses_its_flags_is_the_reason_at_once() {
-    let directory = tempfile::tempdir().unwrap();
     let reason = |most: &str| {
-        let experiment = SMALL
-            .replace("fractions = [0.1]", "rps = [50]")
-            .replace("values = [0, 20]", "values = [0]")
-            .replace("[[variant]]\nname = \"edge\"\nmechanism = \"epoll-et\"\n", "")
-            .replace("max-lag = \"10s\"", &format!("max-lag = \"10s\"\nmax-connections = {most}"))
-            .replace("saturation-seconds = 0.3", "saturation-seconds = 0.3\nwarmup-seconds = 0.1");
-        assert!(experiment.contains("warmup-seconds = 0.1"), "{experiment}");
-        let claim = experiment.find("[[claim]]").unwrap();
-        let name = format!("{most}.toml");
-        fs::write(directory.path().join(&name), &experiment[..claim]).unwrap();
-        run(&["lab", "run", &name, "--quick", "--blocks", "1", "--out", most], directory.path());
-        let result = fs::read_to_string(directory.path().join(most).join("result.json")).unwrap();
-        let result: Value = serde_json::from_str(&result).unwrap();
-        result["runs"][0]["reason"].as_str().map(str::to_owned)
+        let limit = format!("max-lag = \"10s\"\nmax-connections = {most}");
+        let warm_up = "saturation-seconds = 0.3\nwarmup-seconds = 0.1";
+        let changes =
+            [("max-lag = \"10s\"", limit.as_str()), ("saturation-seconds = 0.3", warm_up)];
+        let (_, runs) = one_run(most, &changes);
+        runs[0]["reason"].as_str().map(str::to_owned)
     };
     let begun = Instant::now();
     let refused = reason("1000000000").expect("no machine has so many descriptors");
