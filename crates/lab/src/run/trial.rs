@@ -344,6 +344,7 @@ impl Bench<'_> {
     ) -> anyhow::Result<()> {
         let deadline = Instant::now() + LOAD_GRACE;
         loop {
+            // Asked before the server: one that ends after its requests is no failure.
             let has_ended = generator.ended().is_some();
             if server.statistics(self.interrupt)?["requests"] != before.statistics["requests"] {
                 break;
