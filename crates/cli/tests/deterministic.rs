@@ -20,8 +20,8 @@ const TOO_MANY: f64 = if cfg!(debug_assertions) { 1000.0 } else { 1600.0 };
 
 /// Shares of what the server answers in a closed loop: its limit lies among them.
 const FRACTIONS: [f64; 6] = [1.02, 1.03, 1.04, 1.06, 1.09, 1.3];
-/// How many pairs of runs are made, at most, until the two of one agree.
-const TRIES: usize = 2;
+/// How long a server that has time over is measured, at most, by the length of its window.
+const MOST_WINDOW: f64 = 1.1;
 
 /// Below its limit a server uses what it needs; above it what it was given, and no more, though there is time over.
 /// Where that limit lies was sought, and it is measured around it.
@@ -52,19 +52,22 @@ fn a_server_has_its_part_of_the_cpu_and_no_more() {
     for rate in [FEW, TOO_MANY] {
         assert_eq!(run_at(rate)["raw"]["server_share"], PART);
     }
+    // What the generator makes of its figures, when it has sent all, keeps nobody from reading the server's counters.
+    // While it kept its priority to its end this was 1.24, and one run in five beyond the limit said that the server
+    // had used 0.2 of the CPU.
+    let wall_ns = run_at(FEW)["raw"]["wall_ns"].as_f64().unwrap();
+    let windows = wall_ns / 1e9 / run_at(FEW)["window_s"].as_f64().unwrap();
+    assert!((1.0..MOST_WINDOW).contains(&windows), "{windows}");
+    let [few, beyond] = [FEW, TOO_MANY].map(|rate| &run_at(rate)["metrics"]);
     let used = |rate| metric(rate, "server_cpu_utilization");
-    assert!(metric(FEW, "throughput_rps") > 0.8 * FEW, "{}", run_at(FEW)["metrics"]);
-    assert!(used(FEW) < 0.9 * PART, "{}", used(FEW));
-    assert!(metric(TOO_MANY, "throughput_rps") < 0.8 * TOO_MANY, "{}", run_at(TOO_MANY)["metrics"]);
-    assert!((0.9 * PART..1.05 * PART).contains(&used(TOO_MANY)), "{}", used(TOO_MANY));
+    assert!(metric(FEW, "throughput_rps") > 0.8 * FEW, "{few}");
+    assert!(used(FEW) < 0.9 * PART, "{few}");
+    assert!(metric(TOO_MANY, "throughput_rps") < 0.8 * TOO_MANY, "{beyond}");
+    assert!((0.9 * PART..1.05 * PART).contains(&used(TOO_MANY)), "{beyond}");
     let used_up = |rate| metric(rate, "server_throttled_share");
-    assert!(
-        used_up(FEW) < 0.1 && used_up(TOO_MANY) > 0.3,
-        "{} {}",
-        used_up(FEW),
-        used_up(TOO_MANY)
-    );
-    assert!(metric(TOO_MANY, "cpu_idle_share") > 0.02, "{}", run_at(TOO_MANY)["metrics"]);
+    assert!(used_up(FEW) < 0.1, "{few}");
+    assert!(used_up(TOO_MANY) > 0.3, "{beyond}");
+    assert!(metric(TOO_MANY, "cpu_idle_share") > 0.02, "{beyond}");
     let ladder = &result["ladders"][0];
     let limit = ladder["limit_rps"].as_f64().unwrap_or_else(|| panic!("no limit: {ladder}"));
     assert!((FEW..TOO_MANY).contains(&limit), "{ladder}");
@@ -82,9 +85,7 @@ fn a_server_has_its_part_of_the_cpu_and_no_more() {
 }
 
 /// Two at the same time, around the limit, where the CPU is neither busy all the time nor idle most of it. Before
-/// QEMU's threads took turns, no two of four such runs agreed (docs/runs/2026-11-25-repeat). CI has once been red in
-/// this file, and why is not known: two runs that differ are made a second time. A guest that does not repeat differs
-/// then, too; one that does so seldom may pass.
+/// QEMU's threads took turns, no two of four such runs agreed (docs/runs/2026-11-25-repeat).
 #[test]
 fn two_runs_of_many_windows_agree_in_every_octet() {
     let text = pollux_lab::experiment::text("gammo-fig7").unwrap();
@@ -97,17 +98,10 @@ fn two_runs_of_many_windows_agree_in_every_octet() {
     experiment["axis"][0].as_table_mut().unwrap().remove("quick-values");
     experiment["guest"].as_table_mut().unwrap().retain(|key, _| key == "load");
 
-    let mut parted = Vec::new();
-    for _ in 0..TRIES {
-        let Some([one, other]) = two_at_once(&experiment) else { return };
-        let result: Json = serde_json::from_str(&one).unwrap();
-        assert_eq!(result["runs"].as_array().unwrap().len(), FRACTIONS.len());
-        if one == other {
-            return;
-        }
-        parted.push(first_difference(&one, &other));
-    }
-    panic!("the first lines that differ, in each try: {parted:#?}");
+    let Some([one, other]) = two_at_once(&experiment) else { return };
+    let result: Json = serde_json::from_str(&one).unwrap();
+    assert_eq!(result["runs"].as_array().unwrap().len(), FRACTIONS.len());
+    assert!(one == other, "the first line that differs: {}", first_difference(&one, &other));
 }
 
 /// The results of two runs at the same time; none where no guest can run.

@@ -98,6 +98,11 @@ pub(crate) fn measure(
     };
     let start = |gauges: &Arc<[Gauges]>| start(&plan, gauges, gauge);
     let threads = run_threads(config, &plan, stop, start, &mut progress)?;
+    // Where the generator shares a CPU with the server it may go first, as long as it sends. What it makes of what it
+    // measured must not keep the server from its last answers, and whoever reads its counters from reading them.
+    if let Err(error) = sys::leave_real_time() {
+        tracing::debug!(%error, "the report has the load's priority");
+    }
     progress.finish();
     let idle = match idle {
         Some(pool) => pool.stop()?,

@@ -92,6 +92,37 @@ pub fn thread_cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
+/// Lets this thread go on as most do (SCHED_OTHER) where it went before all of them, with a real-time priority
+/// (SCHED_FIFO, SCHED_RR; sched(7)). It is no error where it did not.
+///
+/// # Errors
+/// Those of sched_setscheduler(2), which has none for a priority of one's own that is lowered.
+pub fn leave_real_time() -> io::Result<()> {
+    if !is_real_time()? {
+        return Ok(());
+    }
+    set_policy(libc::SCHED_OTHER, 0)
+}
+
+fn is_real_time() -> io::Result<bool> {
+    // SAFETY: the call takes a number, and 0 is this thread.
+    let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) } as libc::c_int;
+    if policy == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(matches!(policy & !libc::SCHED_RESET_ON_FORK, libc::SCHED_FIFO | libc::SCHED_RR))
+}
+
+/// Not through the C library: musl's function always fails.
+fn set_policy(policy: libc::c_int, priority: libc::c_int) -> io::Result<()> {
+    let call = libc::SYS_sched_setscheduler;
+    // SAFETY: 0 is this thread; all that the kernel reads is the priority, which outlives the call.
+    match unsafe { libc::syscall(call, 0, policy, &raw const priority) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,6 +164,30 @@ mod tests {
         });
         assert_eq!(outcome.unwrap_err().raw_os_error(), Some(libc::EAGAIN));
         assert!(told.recv().is_err());
+    }
+
+    #[test]
+    fn a_thread_leaves_its_real_time_priority_and_keeps_what_is_none() {
+        thread::spawn(|| {
+            leave_real_time().unwrap();
+            assert!(!is_real_time().unwrap());
+            // Who may not have such a priority never has one to leave.
+            match set_policy(libc::SCHED_FIFO, 1) {
+                Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EPERM)),
+                Ok(()) => {
+                    assert!(is_real_time().unwrap());
+                    leave_real_time().unwrap();
+                    assert!(!is_real_time().unwrap());
+                }
+            }
+            set_policy(libc::SCHED_BATCH, 0).unwrap();
+            leave_real_time().unwrap();
+            // SAFETY: the call takes a number, and 0 is this thread.
+            let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
+            assert_eq!(policy, libc::c_long::from(libc::SCHED_BATCH));
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]
