@@ -71,8 +71,8 @@ struct Decided<'a> {
     claim: &'a ClaimOutcome,
     /// Adjusted for all primary claims of the paper, in all runs.
     p_with_all: Option<f64>,
-    /// Other runs that say the opposite, with what they say.
-    against: Vec<(&'a Published, String)>,
+    /// Other runs that say otherwise, with what they say.
+    others: Vec<(&'a Published, String)>,
 }
 
 /// Of several runs that judge a claim the one that had most to judge by: one with blocks enough for a
@@ -89,12 +89,14 @@ fn decide<'a>(runs: &'a [Published], figure: &Figure, id: &str) -> Option<Decide
         let enough = claim.verdict != Verdict::Seen;
         (there, enough, !run.outcome.quick, run.outcome.blocks(), &run.outcome.started_at)
     })?;
-    let says_the_opposite = |other_run: &Published, other: &ClaimOutcome| {
+    let says_otherwise = |other_run: &Published, other: &ClaimOutcome| {
         let name = name(&other_run.directory);
         match (claim.verdict.is_decided(), other.verdict) {
             (true, verdict) if verdict.is_decided() && verdict != claim.verdict => {
                 Some(format!("the opposite in {name}"))
             }
+            // It counts no more than before; but who remembers that verdict is to see what has become of it.
+            (false, verdict) if verdict.is_decided() => Some(format!("{verdict} in {name}")),
             // The full form may go farther: what a single pass saw there is no verdict, and worth knowing.
             (true, Verdict::Seen) => other
                 .value
@@ -103,16 +105,16 @@ fn decide<'a>(runs: &'a [Published], figure: &Figure, id: &str) -> Option<Decide
             _ => None,
         }
     };
-    let against = judged
+    let others = judged
         .iter()
-        .filter_map(|&(run, claim)| Some((run, says_the_opposite(run, claim)?)))
+        .filter_map(|&(run, claim)| Some((run, says_otherwise(run, claim)?)))
         .collect();
-    Some(Decided { run, claim, p_with_all: None, against })
+    Some(Decided { run, claim, p_with_all: None, others })
 }
 
-/// What other runs say against it, in words.
-fn contradiction(decided: &Decided<'_>) -> Option<String> {
-    let words: Vec<&str> = decided.against.iter().map(|(_, words)| words.as_str()).collect();
+/// What other runs say, in words.
+fn said_otherwise(decided: &Decided<'_>) -> Option<String> {
+    let words: Vec<&str> = decided.others.iter().map(|(_, words)| words.as_str()).collect();
     (!words.is_empty()).then(|| words.join(", "))
 }
 
@@ -157,7 +159,7 @@ fn remarks(decided: &Decided<'_>) -> String {
     let shared = Some(with_all(decided)).filter(|text| !text.is_empty());
     let remark = decided.claim.remark();
     let remarks: Vec<String> =
-        shared.into_iter().chain(remark).chain(contradiction(decided)).collect();
+        shared.into_iter().chain(remark).chain(said_otherwise(decided)).collect();
     remarks.join("; ")
 }
 
@@ -328,7 +330,7 @@ fn markdown_table(text: &mut String, claims: &[(String, Option<Decided<'_>>)]) {
     }
     let runs = decided
         .iter()
-        .flat_map(|(_, it)| iter::once(it.run).chain(it.against.iter().map(|&(run, _)| run)));
+        .flat_map(|(_, it)| iter::once(it.run).chain(it.others.iter().map(|&(run, _)| run)));
     let mut files: Vec<String> = runs.map(|run| run.data().display().to_string()).collect();
     files.sort();
     files.dedup();
@@ -378,7 +380,7 @@ fn markdown_row(text: &mut String, id: &str, decided: &Decided<'_>) {
         claim
             .remark()
             .map_or_else(String::new, |why| format!(" ({})", super::markdown::cell(&why))),
-        contradiction(decided).map_or_else(String::new, |text| format!(" ({text})")),
+        said_otherwise(decided).map_or_else(String::new, |text| format!(" ({text})")),
         figures_of(decided),
         claim.threshold,
         claim.paper_says,
@@ -464,12 +466,13 @@ mod tests {
             .unwrap();
         let counts = |runs: &[Published]| {
             let decided = decide(runs, &figure, "G3").unwrap();
-            (name(&decided.run.directory), decided.claim.verdict, contradiction(&decided))
+            (name(&decided.run.directory), decided.claim.verdict, said_otherwise(&decided))
         };
         let undecided = || published(40, false, Verdict::Undecided);
         let by_chance = || published(6, false, Verdict::Holds);
         for runs in [[undecided(), by_chance()], [by_chance(), undecided()]] {
-            assert_eq!(counts(&runs), ("full-40".into(), Verdict::Undecided, None));
+            let told = Some("holds in full-6".to_owned());
+            assert_eq!(counts(&runs), ("full-40".into(), Verdict::Undecided, told));
         }
         let full = published(10, false, Verdict::DoesNotHold);
         let runs = [published(40, true, Verdict::Holds), full];
