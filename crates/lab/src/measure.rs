@@ -152,6 +152,20 @@ fn idle_in(stat: &str, cpu: u32) -> Option<u64> {
     Some((idle + waiting) * 1_000_000_000 / rustix::param::clock_ticks_per_second())
 }
 
+/// How many packets the kernel has dropped so far because the queue of those that a CPU has yet to receive was full
+/// (net.core.netdev_max_backlog), on all CPUs, of all namespaces: /proc/net/softnet_stat. `None` where it does not say.
+///
+/// The loopback has no other queue: what is lost there is lost before any server has seen it.
+pub fn dropped_packets() -> Option<u64> {
+    dropped_in(&fs::read_to_string("/proc/net/softnet_stat").ok()?)
+}
+
+/// The sum of the second column, which is hexadecimal.
+fn dropped_in(softnet_stat: &str) -> Option<u64> {
+    let of_cpu = |line: &str| u64::from_str_radix(line.split_whitespace().nth(1)?, 16).ok();
+    softnet_stat.lines().map(of_cpu).sum()
+}
+
 /// What was read around one run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Raw {
@@ -194,6 +208,9 @@ pub struct Raw {
     /// The server's context switches between the two, where they are counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switches: Option<u64>,
+    /// Packets dropped between the two before any server saw them ([`dropped_packets`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packets_dropped: Option<u64>,
     /// The CPU time of the Redis behind the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redis_cpu_ns: Option<u64>,

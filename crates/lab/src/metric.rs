@@ -75,6 +75,7 @@ pub const ALL: &[Metric] = &[
     metric("requests_scheduled", "requests scheduled", "", None),
     metric("requests_completed", "requests answered", "", None),
     metric("requests_failed", "requests failed", "", None),
+    metric("packets_dropped", "packets dropped before the server", "", Some(true)),
     metric("completed_share", "scheduled requests answered", "", Some(false)),
     metric("error_share", "scheduled requests failed", "", Some(true)),
     metric("latency_p50_us", "median latency", "µs", Some(true)),

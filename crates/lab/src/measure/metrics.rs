@@ -110,6 +110,7 @@ impl Raw {
         put("redis_cpu_us_per_request", per_request(self.redis_cpu_ns).map(|ns| ns / 1e3));
         put("origin_requests", self.origin_requests.map(|requests| requests as f64));
         put("origin_requests_per_request", per_request(self.origin_requests));
+        put("packets_dropped", self.packets_dropped.map(|packets| packets as f64));
         let open = self.open.iter().sum::<u64>() as f64;
         put("open_connections", Some(open / self.open.len() as f64));
         // Over the time that the generator was asked to send, which is shorter than the whole by its

@@ -351,3 +351,11 @@ fn the_least_reply_rate_is_of_several_samples() {
     }
     assert_eq!(two["reply_rate_min_rps"], 0.0);
 }
+
+#[test]
+fn packets_that_were_dropped_are_of_all_cpus() {
+    // As Linux 6.1 writes it: one line for each CPU, hexadecimal.
+    let stat = "00050865 00000b61 00000000 00000000 00000000\n0000000a 0000000f 00000000 00000000 00000000\n";
+    assert_eq!(dropped_in(stat), Some(0xb61 + 15));
+    assert_eq!((dropped_in("00050865\n"), dropped_in("1 x\n")), (None, None));
+}

@@ -30,7 +30,7 @@ pub(super) fn prepare(
         }
         network::Distance::put(clients).map_err(|error| in_guest_instead(experiment, &error))?;
     }
-    if server_share(experiment).is_some() {
+    if is_deterministic(experiment) && experiment.subject == Subject::Server {
         receive_at_once()?;
     }
     Ok(receive_cpu)
@@ -51,7 +51,8 @@ const DEFERRED: &str = "ksoftirqd/";
 
 /// Lets the kernel's thread for deferred receive work go before the generator. While it waits for the CPU all such
 /// work waits for it, and is nobody's: beside a generator that goes before it, the same work is the server's in one
-/// window and this thread's in the next.
+/// window and this thread's in the next; and what a burst of requests brings does not find room in the queue before
+/// it, is dropped, and comes again after a second or three.
 ///
 /// # Errors
 /// When there is no such thread, or this process may not say when it runs.
@@ -100,9 +101,8 @@ pub(super) fn of_guest(experiment: &Experiment, environment: &Environment) -> Op
 fn of_shared_cpu(experiment: &Experiment) -> String {
     let limit = match server_share(experiment) {
         Some(share) => format!(
-            "Before it goes the kernel's thread that receives what comes too fast. The server has {share} of \
-             that CPU at most (cpu.max of cgroup v2), which makes its limit its own as long as the generator \
-             leaves so much."
+            "The server has {share} of that CPU at most (cpu.max of cgroup v2), which makes its limit its own \
+             as long as the generator leaves so much."
         ),
         None => "At the limit it has more of that CPU than the server, so that best rates, and what fails \
                  beyond them, are of both."
@@ -110,7 +110,8 @@ fn of_shared_cpu(experiment: &Experiment) -> String {
     };
     format!(
         " Server and generator share its one CPU; the generator goes first (SCHED_FIFO), and its own \
-         instructions are reported beside those of the server. {limit} Blocks differ by the seed of the \
+         instructions are reported beside those of the server. Before it goes the kernel's thread that receives \
+         what comes too fast. {limit} Blocks differ by the seed of the \
          arrivals alone."
     )
 }

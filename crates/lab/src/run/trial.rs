@@ -126,6 +126,7 @@ struct Reading {
     switches: Option<u64>,
     redis_cpu_ns: Option<u64>,
     throttled_ns: Option<u64>,
+    packets_dropped: Option<u64>,
 }
 
 /// What counts while a server is measured.
@@ -281,6 +282,7 @@ impl Bench<'_> {
             trial.raw.idle_ns = between(earlier.idle_ns, later.idle_ns);
             trial.raw.server_share = self.server_share;
             trial.raw.throttled_ns = between(earlier.throttled_ns, later.throttled_ns);
+            trial.raw.packets_dropped = between(earlier.packets_dropped, later.packets_dropped);
             trial.raw.switches = between(earlier.switches, later.switches);
             trial.raw.redis_cpu_ns = between(earlier.redis_cpu_ns, later.redis_cpu_ns);
             trial.raw.before = std::mem::replace(&mut earlier, later).statistics;
@@ -331,6 +333,7 @@ impl Bench<'_> {
             switches,
             redis_cpu_ns,
             throttled_ns,
+            packets_dropped: measure::dropped_packets(),
         })
     }
 
