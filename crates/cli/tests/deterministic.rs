@@ -20,7 +20,7 @@ const TOO_MANY: f64 = if cfg!(debug_assertions) { 1000.0 } else { 1600.0 };
 
 /// Shares of what the server answers in a closed loop: its limit lies among them.
 const FRACTIONS: [f64; 6] = [1.02, 1.03, 1.04, 1.06, 1.09, 1.3];
-/// How long a server that has time over is measured, at most, by the length of its window.
+/// How many windows long the time is, at most, between the two readings of a server that has time over.
 const MOST_WINDOW: f64 = 1.1;
 
 /// Below its limit a server uses what it needs; above it what it was given, and no more, though there is time over.
@@ -53,8 +53,8 @@ fn a_server_has_its_part_of_the_cpu_and_no_more() {
         assert_eq!(run_at(rate)["raw"]["server_share"], PART);
     }
     // What the generator makes of its figures, when it has sent all, keeps nobody from reading the server's counters.
-    // While it kept its priority to its end this was 1.24, and one run in five beyond the limit said that the server
-    // had used 0.2 of the CPU.
+    // While it kept its priority to its end, the readings lay 1.24 windows apart, and one run in five beyond the limit
+    // said that the server had used 0.2 of the CPU (docs/runs/2026-11-26-generator-priority).
     let wall_ns = run_at(FEW)["raw"]["wall_ns"].as_f64().unwrap();
     let windows = wall_ns / 1e9 / run_at(FEW)["window_s"].as_f64().unwrap();
     assert!((1.0..MOST_WINDOW).contains(&windows), "{windows}");

@@ -155,7 +155,7 @@ fn idle_in(stat: &str, cpu: u32) -> Option<u64> {
 /// How many packets the kernel has dropped so far because the queue of those that a CPU has yet to receive was full
 /// (net.core.netdev_max_backlog), on all CPUs, of all namespaces: /proc/net/softnet_stat. `None` where it does not say.
 ///
-/// The loopback has no other queue: what is lost there is lost before any server has seen it.
+/// The loopback has no other queue, and what is dropped in it no server has seen.
 pub fn dropped_packets() -> Option<u64> {
     dropped_in(&fs::read_to_string("/proc/net/softnet_stat").ok()?)
 }

@@ -8,20 +8,15 @@ pub use perf::{count_calls, count_switches};
 use std::{io, os::unix::process::CommandExt, process::Command, time::Duration};
 
 /// The lowest of the real-time priorities, which is above all others.
-static FIRST: libc::c_int = 1;
+const FIRST: i32 = 1;
 
-/// Lets `command`'s process, and what it starts, go before all that has no such right, for as long as it
-/// has something to do (SCHED_FIFO, sched(7)). To start it needs CAP_SYS_NICE.
+/// Lets `command`'s process, and what it starts, go before all that has no such right
+/// ([`pollux_sys::enter_real_time`]). To start it needs CAP_SYS_NICE.
 pub fn goes_first(command: &mut Command) {
     // SAFETY: the closure makes one system call and allocates nothing, as is required between fork
     // and exec.
     unsafe {
-        command.pre_exec(|| {
-            // Not through the C library: musl's function always fails. All that the kernel reads is the
-            // priority.
-            let call = libc::SYS_sched_setscheduler;
-            check(libc::syscall(call, 0, libc::SCHED_FIFO, &raw const FIRST) as libc::c_int)
-        });
+        command.pre_exec(|| pollux_sys::enter_real_time(0, FIRST));
     }
 }
 
@@ -30,10 +25,7 @@ pub fn goes_first(command: &mut Command) {
 /// # Errors
 /// ESRCH when there is no such thread, EPERM without CAP_SYS_NICE.
 pub fn goes_before_the_first(id: u32) -> io::Result<()> {
-    let priority = FIRST + 1;
-    let call = libc::SYS_sched_setscheduler;
-    // SAFETY: the kernel reads one number, the priority, which outlives the call.
-    check(unsafe { libc::syscall(call, id, libc::SCHED_FIFO, &raw const priority) as libc::c_int })
+    pollux_sys::enter_real_time(id, FIRST + 1)
 }
 
 /// CPU time of a process so far: all its threads, those that have ended too, in nanoseconds of

@@ -92,6 +92,16 @@ pub fn thread_cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
+/// Lets the thread `id` (0: this one), and what it starts, go before all that has no such right or a lower `priority`,
+/// for as long as it has something to do (SCHED_FIFO, sched(7); 1 is the lowest). One system call and no allocation:
+/// it may be made between fork and exec.
+///
+/// # Errors
+/// ESRCH when there is no such thread, EPERM without CAP_SYS_NICE, EINVAL for a priority outside of 1 to 99.
+pub fn enter_real_time(id: u32, priority: libc::c_int) -> io::Result<()> {
+    set_policy(id, libc::SCHED_FIFO, priority)
+}
+
 /// Lets this thread go on as most do (SCHED_OTHER) where it went before all of them, with a real-time priority
 /// (SCHED_FIFO, SCHED_RR; sched(7)). It is no error where it did not.
 ///
@@ -101,7 +111,7 @@ pub fn leave_real_time() -> io::Result<()> {
     if !is_real_time()? {
         return Ok(());
     }
-    set_policy(libc::SCHED_OTHER, 0)
+    set_policy(0, libc::SCHED_OTHER, 0)
 }
 
 fn is_real_time() -> io::Result<bool> {
@@ -114,10 +124,10 @@ fn is_real_time() -> io::Result<bool> {
 }
 
 /// Not through the C library: musl's function always fails.
-fn set_policy(policy: libc::c_int, priority: libc::c_int) -> io::Result<()> {
+fn set_policy(id: u32, policy: libc::c_int, priority: libc::c_int) -> io::Result<()> {
     let call = libc::SYS_sched_setscheduler;
-    // SAFETY: 0 is this thread; all that the kernel reads is the priority, which outlives the call.
-    match unsafe { libc::syscall(call, 0, policy, &raw const priority) } {
+    // SAFETY: all that the kernel reads is the priority, which outlives the call.
+    match unsafe { libc::syscall(call, id, policy, &raw const priority) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
@@ -172,7 +182,7 @@ mod tests {
             leave_real_time().unwrap();
             assert!(!is_real_time().unwrap());
             // Who may not have such a priority never has one to leave.
-            match set_policy(libc::SCHED_FIFO, 1) {
+            match enter_real_time(0, 1) {
                 Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EPERM)),
                 Ok(()) => {
                     assert!(is_real_time().unwrap());
@@ -180,7 +190,7 @@ mod tests {
                     assert!(!is_real_time().unwrap());
                 }
             }
-            set_policy(libc::SCHED_BATCH, 0).unwrap();
+            set_policy(0, libc::SCHED_BATCH, 0).unwrap();
             leave_real_time().unwrap();
             // SAFETY: the call takes a number, and 0 is this thread.
             let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };

@@ -113,7 +113,7 @@ fn decide<'a>(runs: &'a [Published], figure: &Figure, id: &str) -> Option<Decide
 }
 
 /// What other runs say, in words.
-fn said_otherwise(decided: &Decided<'_>) -> Option<String> {
+fn said_by_others(decided: &Decided<'_>) -> Option<String> {
     let words: Vec<&str> = decided.others.iter().map(|(_, words)| words.as_str()).collect();
     (!words.is_empty()).then(|| words.join(", "))
 }
@@ -159,7 +159,7 @@ fn remarks(decided: &Decided<'_>) -> String {
     let shared = Some(with_all(decided)).filter(|text| !text.is_empty());
     let remark = decided.claim.remark();
     let remarks: Vec<String> =
-        shared.into_iter().chain(remark).chain(said_otherwise(decided)).collect();
+        shared.into_iter().chain(remark).chain(said_by_others(decided)).collect();
     remarks.join("; ")
 }
 
@@ -380,7 +380,7 @@ fn markdown_row(text: &mut String, id: &str, decided: &Decided<'_>) {
         claim
             .remark()
             .map_or_else(String::new, |why| format!(" ({})", super::markdown::cell(&why))),
-        said_otherwise(decided).map_or_else(String::new, |text| format!(" ({text})")),
+        said_by_others(decided).map_or_else(String::new, |text| format!(" ({text})")),
         figures_of(decided),
         claim.threshold,
         claim.paper_says,
@@ -466,7 +466,7 @@ mod tests {
             .unwrap();
         let counts = |runs: &[Published]| {
             let decided = decide(runs, &figure, "G3").unwrap();
-            (name(&decided.run.directory), decided.claim.verdict, said_otherwise(&decided))
+            (name(&decided.run.directory), decided.claim.verdict, said_by_others(&decided))
         };
         let undecided = || published(40, false, Verdict::Undecided);
         let by_chance = || published(6, false, Verdict::Holds);

@@ -51,8 +51,8 @@ const DEFERRED: &str = "ksoftirqd/";
 
 /// Lets the kernel's thread for deferred receive work go before the generator. While it waits for the CPU all such
 /// work waits for it, and is nobody's: beside a generator that goes before it, the same work is the server's in one
-/// window and this thread's in the next; and what a burst of requests brings does not find room in the queue before
-/// it, is dropped, and comes again after a second or three.
+/// window and this thread's in the next; and the queue before it overflows in a burst of requests. What is dropped
+/// there is sent again after a second, or three, and looks as if the server had lost it.
 ///
 /// # Errors
 /// When there is no such thread, or this process may not say when it runs.
@@ -111,8 +111,7 @@ fn of_shared_cpu(experiment: &Experiment) -> String {
     format!(
         " Server and generator share its one CPU; the generator goes first (SCHED_FIFO), and its own \
          instructions are reported beside those of the server. Before it goes the kernel's thread that receives \
-         what comes too fast. {limit} Blocks differ by the seed of the \
-         arrivals alone."
+         what comes too fast. {limit} Blocks differ by the seed of the arrivals alone."
     )
 }
 
