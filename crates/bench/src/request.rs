@@ -15,7 +15,7 @@ use pollux_http::{
     date::DateCache,
     path::SafePath,
     reply::Decoder,
-    request::{self, Parsed, Resume, Version},
+    request::{self, HeadParser, ParseStatus, Version},
     response::Head,
 };
 use std::hint::black_box;
@@ -37,7 +37,7 @@ Content-Type: text/html\r\nContent-Length: 1\r\nLast-Modified: Sun, 06 Nov 1994 
 ETag: \"5f3e-1\"\r\nAccept-Ranges: bytes\r\n\r\nx";
 
 fn parse(text: &[u8]) {
-    let Ok(Parsed::Complete { request, len }) =
+    let Ok(ParseStatus::Complete { request, len }) =
         request::parse(black_box(text), black_box(&Limits::DEFAULT))
     else {
         panic!("the request is whole and valid");
@@ -46,7 +46,7 @@ fn parse(text: &[u8]) {
 }
 
 fn parse_bytewise(text: &[u8]) {
-    let mut resume = Resume::new();
+    let mut resume = HeadParser::new();
     for end in 1..=text.len() {
         black_box(resume.parse(&text[..end], &Limits::DEFAULT)).expect("the request is valid");
     }

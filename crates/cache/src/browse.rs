@@ -2,18 +2,18 @@
 
 use crate::{
     Store,
-    disk::OnDisk,
-    facts::Facts,
+    disk::DiskEntry,
     key,
-    purge::{BATCH, make_way},
+    purge::{BATCH, yield_lock},
     record::Object,
-    store::locked,
+    response_metadata::ResponseMetadata,
+    store::lock,
 };
 use pollux_http::fields::Fields;
 use std::{collections::HashSet, time::Duration, vec};
 
 /// How long to wait for a file that only the second tier has.
-const FILE_PATIENCE: Duration = Duration::from_secs(10);
+const FILE_READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where something is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub struct Entry {
     /// The status code of the latest one.
     pub status: u16,
     /// Octets that all take: of memory, metadata included, or else of the folder.
-    pub octets: u64,
+    pub bytes: u64,
     /// The age of the latest one in seconds.
     pub age: u64,
     /// For how many seconds that is fresh yet; negative when it is stale.
@@ -49,7 +49,7 @@ pub struct Entry {
 
 /// One stored response.
 #[derive(Clone, Debug)]
-pub struct Shown {
+pub struct StoredResponse {
     /// Its URL.
     pub url: Vec<u8>,
     /// Where it is.
@@ -59,7 +59,7 @@ pub struct Shown {
     /// Its age in seconds when it came, or was last validated (RFC 9111 §4.2.3).
     pub initial_age: u64,
     /// The Unix second of that.
-    pub came_at: u64,
+    pub received_at: u64,
     /// Its age in seconds.
     pub age: u64,
     /// How long it is fresh, in seconds of its age.
@@ -79,7 +79,7 @@ pub struct Shown {
     /// Octets of content.
     pub content_length: u64,
     /// Octets that it takes.
-    pub octets: u64,
+    pub bytes: u64,
     /// Requests that found its URL in memory since it was stored there.
     pub hits: u32,
     /// What requests said in its varying fields: `name:value LF`.
@@ -96,15 +96,15 @@ pub struct Walk {
     prefix: Vec<u8>,
     /// Which shard is next; behind the last one it is the folder.
     next: usize,
-    place: Place,
+    position: Position,
 }
 
 /// Where a walk is.
 #[derive(Debug)]
-enum Place {
+enum Position {
     /// In this shard, with these hashes of keys before it.
     Shard(usize, vec::IntoIter<u64>),
-    Folder(vec::IntoIter<u64>),
+    Directory(vec::IntoIter<u64>),
     /// Between two of them.
     Between,
     End,
@@ -113,27 +113,32 @@ enum Place {
 impl Store {
     /// A walk through the URLs that begin with `prefix`, in no order.
     pub fn walk(&self, prefix: &[u8]) -> Walk {
-        let prefix = key::of_prefix(prefix);
-        Walk { store: self.clone(), prefix, next: 0, place: Place::Between }
+        let prefix = key::from_prefix(prefix);
+        Walk { store: self.clone(), prefix, next: 0, position: Position::Between }
     }
 
     /// All that is stored for `url`, the latest first. What is in the folder alone is read there, by the
     /// thread that reads for all.
-    pub fn show(&self, url: &[u8], now: u64) -> Vec<Shown> {
-        let key = key::of_url(url).unwrap_or_else(|| url.to_vec());
+    pub fn inspect(&self, url: &[u8], now: u64) -> Vec<StoredResponse> {
+        let key = key::from_url(url).unwrap_or_else(|| url.to_vec());
         let hash = self.inner.hash(&key);
         let (objects, hits) = {
-            let engine = locked(&self.inner.shards[self.inner.shard(hash)]);
-            let hits = engine.shelf.at(hash).map_or(0, |(_, hits)| hits);
-            (engine.shelf.objects(hash, &key).to_vec(), hits)
+            let engine = lock(&self.inner.shards[self.inner.shard(hash)]);
+            let hits = engine.memory.at(hash).map_or(0, |(_, hits)| hits);
+            (engine.memory.objects(hash, &key).to_vec(), hits)
         };
         let files = self.inner.disk.as_ref().map(|disk| disk.files_of(hash, &key));
         let files = files.unwrap_or_default();
-        let mut shown: Vec<_> = objects
+        let mut stored_response: Vec<_> = objects
             .iter()
             .map(|object| {
                 let has_file = files.iter().any(|(vary, _)| **vary == *object.vary());
-                self.shown(object, if has_file { Tier::Both } else { Tier::Memory }, hits, now)
+                self.stored_response(
+                    object,
+                    if has_file { Tier::Both } else { Tier::Memory },
+                    hits,
+                    now,
+                )
             })
             .collect();
         for (vary, number) in files {
@@ -141,33 +146,33 @@ impl Store {
                 continue;
             }
             let disk = self.inner.disk.as_ref();
-            if let Some(object) = disk.and_then(|disk| disk.read(number, FILE_PATIENCE)) {
-                shown.push(self.shown(&object, Tier::Disk, 0, now));
+            if let Some(object) = disk.and_then(|disk| disk.read(number, FILE_READ_TIMEOUT)) {
+                stored_response.push(self.stored_response(&object, Tier::Disk, 0, now));
             }
         }
-        shown
+        stored_response
     }
 
-    fn shown(&self, object: &Object, tier: Tier, hits: u32, now: u64) -> Shown {
-        let numbers = object.numbers();
+    fn stored_response(&self, object: &Object, tier: Tier, hits: u32, now: u64) -> StoredResponse {
+        let header = object.header();
         let fields = Fields::new(object.fields());
-        let facts = Facts::read(numbers.status, fields, &self.inner.config);
-        Shown {
+        let metadata = ResponseMetadata::read(header.status, fields, &self.inner.config);
+        StoredResponse {
             url: object.key().to_vec(),
             tier,
-            status: numbers.status,
-            initial_age: numbers.initial_age.into(),
-            came_at: numbers.came_at,
-            age: numbers.age(now),
-            lifetime: numbers.lifetime.into(),
-            is_heuristic: facts.explicit_lifetime().is_none(),
-            ttl: numbers.time_left(now),
-            is_no_cache: numbers.is_no_cache(),
-            forbids_stale: numbers.forbids_stale(),
-            stale_while_revalidate: numbers.stale_while_revalidate.into(),
-            stale_if_error: numbers.stale_if_error.into(),
-            content_length: numbers.content_len,
-            octets: object.weight(),
+            status: header.status,
+            initial_age: header.initial_age.into(),
+            received_at: header.received_at,
+            age: header.age(now),
+            lifetime: header.lifetime.into(),
+            is_heuristic: metadata.explicit_lifetime().is_none(),
+            ttl: header.time_left(now),
+            is_no_cache: header.is_no_cache(),
+            forbids_stale: header.forbids_stale(),
+            stale_while_revalidate: header.stale_while_revalidate.into(),
+            stale_if_error: header.stale_if_error.into(),
+            content_length: header.content_len,
+            bytes: object.weight(),
             hits,
             vary: object.vary().to_vec(),
             fields: object.fields().to_vec(),
@@ -180,22 +185,22 @@ impl Walk {
     /// for as long as a few hundred URLs take.
     pub fn next_batch(&mut self, now: u64) -> Option<Vec<Entry>> {
         loop {
-            match &mut self.place {
-                Place::End => return None,
-                Place::Between => self.enter_next(),
-                Place::Shard(_, rest) | Place::Folder(rest) if rest.len() == 0 => {
-                    self.place = Place::Between;
+            match &mut self.position {
+                Position::End => return None,
+                Position::Between => self.enter_next(),
+                Position::Shard(_, rest) | Position::Directory(rest) if rest.len() == 0 => {
+                    self.position = Position::Between;
                 }
-                Place::Shard(shard, rest) => {
+                Position::Shard(shard, rest) => {
                     let shard = *shard;
                     let batch: Vec<u64> = rest.by_ref().take(BATCH).collect();
-                    make_way();
+                    yield_lock();
                     return Some(self.in_memory(shard, &batch, now));
                 }
-                Place::Folder(rest) => {
+                Position::Directory(rest) => {
                     let batch: Vec<u64> = rest.by_ref().take(BATCH).collect();
-                    make_way();
-                    return Some(self.in_folder(&batch, now));
+                    yield_lock();
+                    return Some(self.in_directory(&batch, now));
                 }
             }
         }
@@ -205,12 +210,12 @@ impl Walk {
         let inner = &self.store.inner;
         let next = self.next;
         self.next += 1;
-        self.place = match (inner.shards.get(next), &inner.disk) {
-            (Some(shard), _) => Place::Shard(next, locked(shard).shelf.hashes().into_iter()),
+        self.position = match (inner.shards.get(next), &inner.disk) {
+            (Some(shard), _) => Position::Shard(next, lock(shard).memory.hashes().into_iter()),
             (None, Some(disk)) if next == inner.shards.len() => {
-                Place::Folder(disk.hashes().into_iter())
+                Position::Directory(disk.hashes().into_iter())
             }
-            _ => Place::End,
+            _ => Position::End,
         };
     }
 
@@ -218,8 +223,8 @@ impl Walk {
         let inner = &self.store.inner;
         let mut entries = Vec::new();
         {
-            let engine = locked(&inner.shards[shard]);
-            let found = batch.iter().filter_map(|&hash| Some((hash, engine.shelf.at(hash)?)));
+            let engine = lock(&inner.shards[shard]);
+            let found = batch.iter().filter_map(|&hash| Some((hash, engine.memory.at(hash)?)));
             for (hash, (objects, hits)) in found {
                 if objects[0].key().starts_with(&self.prefix) {
                     entries.push((hash, entry(objects, hits, now)));
@@ -228,7 +233,7 @@ impl Walk {
         }
         if let Some(disk) = &inner.disk {
             let keys = entries.iter().map(|(hash, entry)| (*hash, &entry.url[..]));
-            let on_disk: HashSet<u64> = disk.which_of(keys).into_iter().collect();
+            let on_disk: HashSet<u64> = disk.filter_stored(keys).into_iter().collect();
             for (hash, entry) in &mut entries {
                 if on_disk.contains(hash) {
                     entry.tier = Tier::Both;
@@ -238,19 +243,19 @@ impl Walk {
         entries.into_iter().map(|(_, entry)| entry).collect()
     }
 
-    fn in_folder(&self, batch: &[u64], now: u64) -> Vec<Entry> {
+    fn in_directory(&self, batch: &[u64], now: u64) -> Vec<Entry> {
         let inner = &self.store.inner;
         let Some(disk) = &inner.disk else { return Vec::new() };
         let mut entries = disk.list(batch, &self.prefix);
-        entries.retain(|OnDisk { hash, key, .. }| {
-            let engine = locked(&inner.shards[inner.shard(*hash)]);
-            engine.shelf.objects(*hash, key).is_empty()
+        entries.retain(|DiskEntry { hash, key, .. }| {
+            let engine = lock(&inner.shards[inner.shard(*hash)]);
+            engine.memory.objects(*hash, key).is_empty()
         });
-        let entry = |file: OnDisk| Entry {
+        let entry = |file: DiskEntry| Entry {
             url: file.key,
             variants: file.variants,
             status: file.latest.status,
-            octets: file.octets,
+            bytes: file.bytes,
             age: file.latest.age(now),
             ttl: file.latest.time_left(now),
             hits: 0,
@@ -261,12 +266,12 @@ impl Walk {
 }
 
 fn entry(objects: &[Object], hits: u32, now: u64) -> Entry {
-    let latest = objects[0].numbers();
+    let latest = objects[0].header();
     Entry {
         url: objects[0].key().to_vec(),
         variants: objects.len(),
         status: latest.status,
-        octets: objects.iter().map(Object::weight).sum(),
+        bytes: objects.iter().map(Object::weight).sum(),
         age: latest.age(now),
         ttl: latest.time_left(now),
         hits,

@@ -71,7 +71,7 @@ impl CacheStatus {
 
     /// Appends the line of a response that is neither a stored one nor an origin's, but a page of the
     /// server itself: why the request was to go on, if it was; what there is to say of it, a token (§2.8).
-    pub fn put_of_page(
+    pub fn put_for_own_response(
         name: &str,
         forward: Option<Forward>,
         detail: Option<&str>,
@@ -176,14 +176,14 @@ mod tests {
             "Pollux; fwd=stale; fwd-status=304; ttl=60; stored; collapsed; \
              key=\"http://a/\\\"\\\\\"; detail=no-store"
         );
-        let waited_in_vain = CacheStatus {
+        let not_collapsed = CacheStatus {
             collapsed: Some(false),
             ..CacheStatus::new(&"Pollux".into(), Some(Forward::UriMiss))
         };
-        assert_eq!(line(&waited_in_vain), "Pollux; fwd=uri-miss; collapsed=?0");
+        assert_eq!(line(&not_collapsed), "Pollux; fwd=uri-miss; collapsed=?0");
         let mut page = Vec::new();
-        CacheStatus::put_of_page("Pollux", None, Some("only-if-cached"), &mut page);
-        CacheStatus::put_of_page("Pollux", Some(Forward::Miss), None, &mut page);
+        CacheStatus::put_for_own_response("Pollux", None, Some("only-if-cached"), &mut page);
+        CacheStatus::put_for_own_response("Pollux", Some(Forward::Miss), None, &mut page);
         assert_eq!(
             page,
             b"Cache-Status: Pollux; detail=only-if-cached\r\nCache-Status: Pollux; fwd=miss\r\n"

@@ -23,13 +23,13 @@ pub struct Config {
     /// The name in `Cache-Status`, a token (RFC 9211 §2).
     pub name: Arc<str>,
     /// Whether `Cache-Status` tells the key (RFC 9211 §2.7).
-    pub tells_key: bool,
+    pub reports_key: bool,
     /// The targeted fields that count here, the first one before the others (RFC 9213 §2.2).
     pub targeted: Vec<Box<str>>,
     /// Fields of requests that reach origins with other values than clients sent: what is known of a
     /// client, and what is about one hop. A response that varies by one of them answers no other
     /// request, as with `Vary: *`, for its value is not known here. In lower case.
-    pub rewritten: Vec<Box<str>>,
+    pub rewritten_fields: Vec<Box<str>>,
     /// The fields whose members are keys to purge by.
     pub tag_fields: Vec<Box<str>>,
     /// Seconds for which the statuses that are cacheable by heuristics, other than 200, 203 and 206,
@@ -41,10 +41,10 @@ pub struct Config {
     /// (RFC 5861 §4 for where it does).
     pub stale_if_error: u32,
     /// Whether what clients say in `Cache-Control` counts (RFC 9111 §5.2.1: they are wishes).
-    pub obeys_clients: bool,
+    pub honors_client_directives: bool,
     /// Seconds after which a fetch that has not ended is nobody's hope any more: the next request
     /// asks anew.
-    pub flight_limit: u32,
+    pub coalescing_timeout_s: u32,
     /// The longest time, in seconds, for which an origin that fails is not asked while there is
     /// something stale to answer with. The first one is a second; each failure doubles it.
     pub back_off_max: u32,
@@ -56,15 +56,15 @@ impl Default for Config {
             limit: 64 << 20,
             max_object: 8 << 20,
             name: "Pollux".into(),
-            tells_key: false,
+            reports_key: false,
             targeted: vec!["pollux-cache-control".into(), "cdn-cache-control".into()],
-            rewritten: ["forwarded", "x-forwarded-for", "via", "te"].map(Into::into).into(),
+            rewritten_fields: ["forwarded", "x-forwarded-for", "via", "te"].map(Into::into).into(),
             tag_fields: vec!["surrogate-key".into(), "cache-tag".into(), "xkey".into()],
             negative: 0,
             heuristic_max: 86_400,
             stale_if_error: 0,
-            obeys_clients: true,
-            flight_limit: 60,
+            honors_client_directives: true,
+            coalescing_timeout_s: 60,
             back_off_max: 30,
         }
     }

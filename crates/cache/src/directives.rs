@@ -95,7 +95,7 @@ fn unquote(text: &[u8]) -> &[u8] {
 
 /// What a client wants of caches (§5.2.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct OfRequest {
+pub(crate) struct RequestDirectives {
     pub(crate) max_age: Option<Seconds>,
     /// How stale an answer may be; [`FOREVER`] for any.
     pub(crate) max_stale: Option<Seconds>,
@@ -107,33 +107,33 @@ pub(crate) struct OfRequest {
 
 /// Reads what a client wants from its fields, one after the other.
 #[derive(Debug, Default)]
-pub(crate) struct Wishes {
-    wanted: OfRequest,
+pub(crate) struct RequestDirectivesReader {
+    directives: RequestDirectives,
     has_control: bool,
     pragma: bool,
 }
 
-impl Wishes {
+impl RequestDirectivesReader {
     /// A line of `Cache-Control`.
-    pub(crate) fn note_control(&mut self, value: &[u8]) {
+    pub(crate) fn add_cache_control(&mut self, value: &[u8]) {
         self.has_control = true;
-        parse(value).for_each(|directive| self.wanted.note(&directive));
+        parse(value).for_each(|directive| self.directives.add(&directive));
     }
 
     /// A line of `Pragma`: its `no-cache` counts where there is no `Cache-Control` (§5.4).
-    pub(crate) fn note_pragma(&mut self, value: &[u8]) {
+    pub(crate) fn add_pragma(&mut self, value: &[u8]) {
         self.pragma |= parse(value).any(|directive| directive.is(b"no-cache"));
     }
 
     /// All of it.
-    pub(crate) fn wanted(self) -> OfRequest {
-        let no_cache = self.wanted.no_cache || self.pragma && !self.has_control;
-        OfRequest { no_cache, ..self.wanted }
+    pub(crate) fn directives(self) -> RequestDirectives {
+        let no_cache = self.directives.no_cache || self.pragma && !self.has_control;
+        RequestDirectives { no_cache, ..self.directives }
     }
 }
 
-impl OfRequest {
-    fn note(&mut self, directive: &Directive<'_>) {
+impl RequestDirectives {
+    fn add(&mut self, directive: &Directive<'_>) {
         let at_most = |old: Option<Seconds>, new: Seconds| Some(old.unwrap_or(new).min(new));
         match directive {
             // What cannot be read asks for an answer as young as can be.
@@ -156,12 +156,12 @@ impl OfRequest {
 
 /// What an origin allows a shared cache (§5.2.2, RFC 5861).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct OfResponse {
+pub(crate) struct ResponseDirectives {
     pub(crate) max_age: Option<Seconds>,
     pub(crate) s_maxage: Option<Seconds>,
     pub(crate) stale_while_revalidate: Option<Seconds>,
     pub(crate) stale_if_error: Option<Seconds>,
-    /// Without an argument; that with one is in [`OfResponse::withheld`].
+    /// Without an argument; that with one is in [`ResponseDirectives::withheld`].
     pub(crate) no_cache: bool,
     /// Without an argument, as `no_cache`.
     pub(crate) private: bool,
@@ -176,17 +176,17 @@ pub(crate) struct OfResponse {
     pub(crate) withheld: Vec<Vec<u8>>,
 }
 
-impl OfResponse {
-    pub(crate) fn note(&mut self, directive: &Directive<'_>) {
+impl ResponseDirectives {
+    pub(crate) fn add(&mut self, directive: &Directive<'_>) {
         match directive {
-            d if d.is(b"max-age") => note_lifetime(&mut self.max_age, d),
-            d if d.is(b"s-maxage") => note_lifetime(&mut self.s_maxage, d),
+            d if d.is(b"max-age") => add_lifetime(&mut self.max_age, d),
+            d if d.is(b"s-maxage") => add_lifetime(&mut self.s_maxage, d),
             d if d.is(b"stale-while-revalidate") => {
-                note_lifetime(&mut self.stale_while_revalidate, d);
+                add_lifetime(&mut self.stale_while_revalidate, d);
             }
-            d if d.is(b"stale-if-error") => note_lifetime(&mut self.stale_if_error, d),
-            d if d.is(b"no-cache") => self.no_cache |= !self.note_fields(d),
-            d if d.is(b"private") => self.private |= !self.note_fields(d),
+            d if d.is(b"stale-if-error") => add_lifetime(&mut self.stale_if_error, d),
+            d if d.is(b"no-cache") => self.no_cache |= !self.add_fields(d),
+            d if d.is(b"private") => self.private |= !self.add_fields(d),
             d if d.is(b"no-store") => self.no_store = true,
             d if d.is(b"public") => self.public = true,
             d if d.is(b"must-revalidate") => self.must_revalidate = true,
@@ -199,7 +199,7 @@ impl OfResponse {
     }
 
     /// The fields that the argument names; false when it names none, or something that is no name.
-    fn note_fields(&mut self, directive: &Directive<'_>) -> bool {
+    fn add_fields(&mut self, directive: &Directive<'_>) -> bool {
         let names = directive.argument.unwrap_or(b"").split(|&b| b == b',');
         let names = names.map(<[u8]>::trim_ascii).filter(|name| !name.is_empty());
         let before = self.withheld.len();
@@ -215,7 +215,7 @@ pub(crate) fn is_name(byte: u8) -> bool {
 }
 
 /// A number that is none, or one given twice with two values, is 0: stale (§4.2.1).
-fn note_lifetime(slot: &mut Option<Seconds>, directive: &Directive<'_>) {
+fn add_lifetime(slot: &mut Option<Seconds>, directive: &Directive<'_>) {
     let seconds = directive.seconds().unwrap_or(0);
     *slot = Some(match *slot {
         Some(other) if other != seconds => 0,
@@ -227,9 +227,9 @@ fn note_lifetime(slot: &mut Option<Seconds>, directive: &Directive<'_>) {
 mod tests {
     use super::*;
 
-    fn of_response(value: &str) -> OfResponse {
-        let mut directives = OfResponse::default();
-        parse(value.as_bytes()).for_each(|directive| directives.note(&directive));
+    fn of_response(value: &str) -> ResponseDirectives {
+        let mut directives = ResponseDirectives::default();
+        parse(value.as_bytes()).for_each(|directive| directives.add(&directive));
         directives
     }
 

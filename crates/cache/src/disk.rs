@@ -9,18 +9,18 @@
 //! that name, which the next start removes; a file that a power failure tore fails its checksum and goes.
 //! A full disk costs what could not be written, and nothing else.
 
+mod directory;
 mod file;
-mod folder;
 mod index;
 mod worker;
 
-pub use folder::{Folder, RealFolder};
-pub(crate) use index::OnDisk;
-pub(crate) use worker::{Disk, Job, Worker};
+pub use directory::{Directory, FsDirectory};
+pub(crate) use index::DiskEntry;
+pub(crate) use worker::{DiskTier, DiskWorker, Job};
 
 /// Octets of content that may wait to be written; what comes while there are more is not.
-const QUEUE_OCTETS_MAX: u64 = 16 << 20;
+const QUEUE_BYTES_MAX: u64 = 16 << 20;
 /// Octets of memory that the index of the files may take: those of some 600,000 files with short URLs.
-const INDEX_OCTETS_MAX: u64 = 256 << 20;
+const INDEX_BYTES_MAX: u64 = 256 << 20;
 /// Loads that may wait; with more, the origin is asked instead.
 const LOADS_MAX: usize = 1024;

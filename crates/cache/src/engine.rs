@@ -4,14 +4,14 @@
 use crate::{
     Config, Statistics,
     cache_status::{CacheStatus, Forward},
-    directives::{OfRequest, Wishes},
-    disk::Disk,
-    flights::{Fetching, Flights, Ticket},
+    directives::{RequestDirectives, RequestDirectivesReader},
+    disk::DiskTier,
+    history::History,
     hit::Hit,
-    notes::Notes,
+    memory_tier::MemoryTier,
     part::{self, PARTIAL},
+    pending_fetches::{PendingFetch, PendingFetches, Ticket},
     record::Object,
-    shelf::Shelf,
     vary,
 };
 use pollux_http::request::Request;
@@ -20,15 +20,15 @@ use std::sync::Arc;
 /// One shard of a store.
 pub(crate) struct Engine {
     pub(crate) config: Arc<Config>,
-    pub(crate) shelf: Shelf,
-    pub(crate) flights: Flights,
-    pub(crate) notes: Notes,
+    pub(crate) memory: MemoryTier,
+    pub(crate) pending_fetches: PendingFetches,
+    pub(crate) history: History,
     pub(crate) statistics: Statistics,
     /// Octets of content on their way into the store, and how many there may be.
-    pub(crate) gathering: u64,
-    pub(crate) gathering_max: u64,
+    pub(crate) pending_bytes: u64,
+    pub(crate) pending_bytes_max: u64,
     /// The second tier.
-    pub(crate) disk: Option<Arc<Disk>>,
+    pub(crate) disk: Option<Arc<DiskTier>>,
 }
 
 /// The key of a request, hashed.
@@ -40,8 +40,8 @@ pub(crate) struct Key<'k> {
 
 /// What a request's fields say that is not found at once.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen {
-    pub(crate) wants: OfRequest,
+pub(crate) struct RequestMetadata {
+    pub(crate) directives: RequestDirectives,
     pub(crate) is_authorized: bool,
     pub(crate) has_upgrade: bool,
 }
@@ -49,61 +49,62 @@ pub(crate) struct Seen {
 impl Engine {
     /// With `limit` octets of memory, an eighth of it for content on its way.
     pub(crate) fn new(config: Arc<Config>, limit: u64) -> Self {
-        let gathering_max = limit / 8;
+        let pending_bytes_max = limit / 8;
         Self {
             config,
-            shelf: Shelf::new(limit - gathering_max),
-            flights: Flights::default(),
-            notes: Notes::default(),
+            memory: MemoryTier::new(limit - pending_bytes_max),
+            pending_fetches: PendingFetches::default(),
+            history: History::default(),
             statistics: Statistics::default(),
-            gathering: 0,
-            gathering_max,
+            pending_bytes: 0,
+            pending_bytes_max,
             disk: None,
         }
     }
 
     /// The longest content that is stored here.
     pub(crate) fn max_object(&self) -> u64 {
-        self.config.max_object.min(self.gathering_max)
+        self.config.max_object.min(self.pending_bytes_max)
     }
 
-    pub(crate) fn see(&self, request: &Request<'_>) -> Seen {
-        let mut wishes = Wishes::default();
+    pub(crate) fn request_metadata(&self, request: &Request<'_>) -> RequestMetadata {
+        let mut reader = RequestDirectivesReader::default();
         let (mut is_authorized, mut has_upgrade) = (false, false);
         for field in request.fields() {
             match field.name.len() {
-                6 if field.is(b"pragma") => wishes.note_pragma(field.value),
+                6 if field.is(b"pragma") => reader.add_pragma(field.value),
                 7 => has_upgrade |= field.is(b"upgrade"),
-                13 if field.is(b"cache-control") => wishes.note_control(field.value),
+                13 if field.is(b"cache-control") => reader.add_cache_control(field.value),
                 13 => is_authorized |= field.is(b"authorization"),
                 _ => {}
             }
         }
-        let mut wants = wishes.wanted();
-        if !self.config.obeys_clients {
-            let OfRequest { no_store, only_if_cached, .. } = wants;
-            wants = OfRequest { no_store, only_if_cached, ..OfRequest::default() };
+        let mut directives = reader.directives();
+        if !self.config.honors_client_directives {
+            let RequestDirectives { no_store, only_if_cached, .. } = directives;
+            directives =
+                RequestDirectives { no_store, only_if_cached, ..RequestDirectives::default() };
         }
-        Seen { wants, is_authorized, has_upgrade }
+        RequestMetadata { directives, is_authorized, has_upgrade }
     }
 
     pub(crate) fn status(&self, forward: Option<Forward>, key: &[u8]) -> CacheStatus {
         let mut status = CacheStatus::new(&self.config.name, forward);
-        status.key = self.config.tells_key.then(|| Arc::from(key));
+        status.key = self.config.reports_key.then(|| Arc::from(key));
         status
     }
 
     /// An answer with `object`, as `status` tells.
     pub(crate) fn hit(&self, object: Object, mut cache_status: CacheStatus, now: u64) -> Hit {
-        cache_status.ttl = Some(object.numbers().time_left(now));
-        Hit { object, cache_status, announced: None }
+        cache_status.ttl = Some(object.header().time_left(now));
+        Hit { object, cache_status, total_len: None }
     }
 
     /// Ends a fetch, and gives back what it had gathered.
-    pub(crate) fn end(&mut self, ticket: Ticket) -> Option<Box<Fetching>> {
-        let fetching = self.flights.end(ticket)?;
-        if let Some(gather) = &fetching.kept {
-            self.gathering -= gather.len();
+    pub(crate) fn end(&mut self, ticket: Ticket) -> Option<Box<PendingFetch>> {
+        let fetching = self.pending_fetches.end(ticket)?;
+        if let Some(builder) = &fetching.builder {
+            self.pending_bytes -= builder.len();
         }
         Some(fetching)
     }
@@ -113,14 +114,14 @@ impl Engine {
         if let Some(disk) = &self.disk {
             disk.write(hash, &object);
         }
-        self.shelf.put(hash, object);
+        self.memory.put(hash, object);
     }
 
     /// Stores a part (§3.3), together with what there is of the same representation.
     pub(crate) fn put_part(&mut self, hash: u64, new: Object) {
-        let objects = self.shelf.objects(hash, new.key());
+        let objects = self.memory.objects(hash, new.key());
         let old = objects.iter().find(|old| old.vary() == new.vary()).cloned();
-        if let Some(old) = old.as_ref().filter(|old| old.numbers().status == 200) {
+        if let Some(old) = old.as_ref().filter(|old| old.header().status == 200) {
             // The whole came meanwhile, and is worth more.
             if !part::supersedes(&new, old) {
                 return;
@@ -128,8 +129,8 @@ impl Engine {
             self.remove_one(hash, old);
         }
         let object = part::joined(old.as_ref(), new, self.max_object(), &self.config);
-        if object.numbers().status == PARTIAL {
-            self.shelf.put(hash, object);
+        if object.header().status == PARTIAL {
+            self.memory.put(hash, object);
         } else {
             self.put(hash, object);
         }
@@ -137,7 +138,7 @@ impl Engine {
 
     /// Stores `new` instead of `old`, if that is still there.
     pub(crate) fn replace(&mut self, hash: u64, old: &Object, new: &Object) {
-        if self.shelf.replace(hash, old, new.clone())
+        if self.memory.replace(hash, old, new.clone())
             && let Some(disk) = &self.disk
         {
             disk.write(hash, new);
@@ -146,7 +147,7 @@ impl Engine {
 
     /// Removes `object`; from the second tier whatever has its URL.
     pub(crate) fn remove_one(&mut self, hash: u64, object: &Object) {
-        self.shelf.remove_one(hash, object);
+        self.memory.remove_one(hash, object);
         if let Some(disk) = &self.disk {
             disk.remove(hash, object.key());
         }
@@ -154,12 +155,12 @@ impl Engine {
 
     /// What was asked of the second tier is there, or is not whole.
     pub(crate) fn loaded(&mut self, hash: u64, ticket: Ticket, object: Option<Object>) {
-        let Some(fetching) = self.flights.get(ticket) else { return };
-        let (is_doomed, began) = (fetching.is_doomed, fetching.began);
+        let Some(fetching) = self.pending_fetches.get(ticket) else { return };
+        let (is_invalidated, began) = (fetching.is_invalidated, fetching.began);
         let is_meant =
             |object: &Object| fetching.key.as_ref().is_some_and(|(_, key)| **key == *object.key());
-        if let Some(object) = object.filter(|object| !is_doomed && is_meant(object)) {
-            let stored = self.shelf.objects(hash, object.key());
+        if let Some(object) = object.filter(|object| !is_invalidated && is_meant(object)) {
+            let stored = self.memory.objects(hash, object.key());
             // What came from the origin meanwhile is newer: the same representation, or one that shows
             // that the origin varies by other fields now.
             let is_newer = |other: &Object| {
@@ -167,8 +168,8 @@ impl Engine {
                     || !vary::names(other.vary()).eq(vary::names(object.vary()))
             };
             if !stored.iter().any(is_newer) {
-                self.shelf.put(hash, object);
-                self.notes.loaded(hash, began);
+                self.memory.put(hash, object);
+                self.history.loaded(hash, began);
                 self.statistics.loaded += 1;
             }
         }
@@ -177,19 +178,19 @@ impl Engine {
 
     /// Removes all that is stored for `key`, and keeps what is on its way from being stored.
     pub(crate) fn invalidate(&mut self, hash: u64, key: &[u8]) {
-        self.statistics.invalidated += self.shelf.remove(hash, key) as u64;
+        self.statistics.invalidated += self.memory.remove(hash, key) as u64;
         if let Some(disk) = &self.disk {
             disk.remove(hash, key);
         }
-        self.flights.doom(Some((hash, key)));
+        self.pending_fetches.invalidate(Some((hash, key)));
     }
 
     pub(crate) fn statistics(&self) -> Statistics {
         Statistics {
-            entries: self.shelf.len() as u64,
-            octets: self.shelf.octets() + self.gathering,
-            fetching: self.flights.len() as u64,
-            evicted: self.shelf.evicted(),
+            entries: self.memory.len() as u64,
+            bytes: self.memory.bytes() + self.pending_bytes,
+            fetching: self.pending_fetches.len() as u64,
+            evicted: self.memory.evicted(),
             ..self.statistics
         }
     }

@@ -7,11 +7,11 @@ use crate::{
 };
 use pollux_http::{
     Status,
-    conditional::{Validators, Verdict, evaluate, range_applies},
+    conditional::{Precondition, Validators, evaluate, range_applies},
     fields::Fields,
     output::{Output, put_decimal},
     range::{ByteRange, Selection, select},
-    request::{Known, Method, Request},
+    request::{KnownField, Method, Request},
 };
 
 /// A stored response that may be sent.
@@ -20,15 +20,15 @@ pub struct Hit {
     pub(crate) object: Object,
     pub(crate) cache_status: CacheStatus,
     /// Octets of the whole, where more is to come than what is stored.
-    pub(crate) announced: Option<u64>,
+    pub(crate) total_len: Option<u64>,
 }
 
 /// What of a stored response is sent to one client.
 #[derive(Clone, Debug)]
-pub struct Reply {
+pub struct HitResponse {
     object: Object,
     cache_status: CacheStatus,
-    shape: Shape,
+    shape: HitShape,
     is_head: bool,
     age: u64,
     /// Octets of the whole representation, and where what is stored of it begins.
@@ -37,7 +37,7 @@ pub struct Reply {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shape {
+enum HitShape {
     Whole,
     Part(ByteRange),
     NotModified,
@@ -60,7 +60,7 @@ pub(crate) fn describes_content(name: &[u8]) -> bool {
 impl Hit {
     /// The status that is stored.
     pub fn stored_status(&self) -> u16 {
-        self.object.numbers().status
+        self.object.header().status
     }
 
     /// What becomes of the request.
@@ -71,67 +71,68 @@ impl Hit {
     /// What `request`, to GET or HEAD, is answered at `now`: its conditions and its range are
     /// evaluated here (RFC 9111 §4.3.2), those that are a cache's affair. Several ranges at once are
     /// answered with the whole.
-    pub fn reply(&self, request: &Request<'_>, now: u64) -> Reply {
-        let numbers = self.object.numbers();
+    pub fn response(&self, request: &Request<'_>, now: u64) -> HitResponse {
+        let header = self.object.header();
         let is_head = request.method == Method::Head;
         let (start, size) = match self.object.part() {
             Some(Part { range, size }) => (range.first, size),
-            None => (0, self.announced.unwrap_or(numbers.content_len)),
+            None => (0, self.total_len.unwrap_or(header.content_len)),
         };
         // Conditions are about representations, which other statuses do not send.
-        let is_representation = matches!(numbers.status, 200 | PARTIAL);
-        let shape = if is_representation { self.shape(request, size, now) } else { Shape::Whole };
-        Reply {
+        let is_representation = matches!(header.status, 200 | PARTIAL);
+        let shape =
+            if is_representation { self.shape(request, size, now) } else { HitShape::Whole };
+        HitResponse {
             object: self.object.clone(),
             cache_status: self.cache_status.clone(),
             shape,
             is_head,
-            age: numbers.age(now),
+            age: header.age(now),
             size,
             start,
         }
     }
 
-    fn shape(&self, request: &Request<'_>, size: u64, now: u64) -> Shape {
+    fn shape(&self, request: &Request<'_>, size: u64, now: u64) -> HitShape {
         let etag = self.object.etag();
-        let modified = Some(self.object.numbers().modified_for_conditions());
+        let modified = Some(self.object.header().modified_for_conditions());
         let current = Validators { etag, last_modified: modified, now };
-        if evaluate(request, Some(&current)) == Verdict::NotModified {
-            return Shape::NotModified;
+        if evaluate(request, Some(&current)) == Precondition::NotModified {
+            return HitShape::NotModified;
         }
         match selected(&self.object, request, size) {
-            Selection::Unsatisfiable => Shape::Unsatisfiable,
+            Selection::Unsatisfiable => HitShape::Unsatisfiable,
             Selection::Parts(parts) => match parts.as_slice() {
-                [part] => Shape::Part(*part),
-                _ => Shape::Whole,
+                [part] => HitShape::Part(*part),
+                _ => HitShape::Whole,
             },
-            Selection::Whole => Shape::Whole,
+            Selection::Whole => HitShape::Whole,
         }
     }
 }
 
 /// Which of the `size` octets that the representation in `object` has are asked for.
 pub(crate) fn selected(object: &Object, request: &Request<'_>, size: u64) -> Selection {
-    let Some(range) = request.single(Known::Range) else { return Selection::Whole };
-    let numbers = object.numbers();
+    let Some(range) = request.single(KnownField::Range) else { return Selection::Whole };
+    let header = object.header();
     // A date says which octets these are only where the origin said so, and only a while later than
     // the change (RFC 9110 §13.1.5, §8.8.2.2).
-    let (etag, last_modified) = (object.etag(), numbers.last_modified());
-    let current = Validators { etag, last_modified, now: numbers.came_at };
+    let (etag, last_modified) = (object.etag(), header.last_modified());
+    let current = Validators { etag, last_modified, now: header.received_at };
     if request.method != Method::Get || !range_applies(request, &current) {
         return Selection::Whole;
     }
     select(range, size)
 }
 
-impl Reply {
+impl HitResponse {
     /// The status code.
     pub fn status(&self) -> u16 {
         match self.shape {
-            Shape::Whole => self.object.numbers().status,
-            Shape::Part(_) => 206,
-            Shape::NotModified => 304,
-            Shape::Unsatisfiable => 416,
+            HitShape::Whole => self.object.header().status,
+            HitShape::Part(_) => 206,
+            HitShape::NotModified => 304,
+            HitShape::Unsatisfiable => 416,
         }
     }
 
@@ -149,42 +150,42 @@ impl Reply {
     fn range(&self) -> std::ops::Range<u64> {
         match self.shape {
             _ if self.is_head => 0..0,
-            Shape::Whole => 0..self.object.numbers().content_len,
-            Shape::Part(part) => part.first - self.start..part.last + 1 - self.start,
-            Shape::NotModified | Shape::Unsatisfiable => 0..0,
+            HitShape::Whole => 0..self.object.header().content_len,
+            HitShape::Part(part) => part.first - self.start..part.last + 1 - self.start,
+            HitShape::NotModified | HitShape::Unsatisfiable => 0..0,
         }
     }
 
     /// Appends status line and fields: the stored ones, `Age` (RFC 9111 §4), `Cache-Status`, and what
     /// frames the content. Not `Connection` and not the empty line, which are the caller's.
     pub fn put_head(&self, out: &mut impl Output) {
-        let numbers = self.object.numbers();
+        let header = self.object.header();
         put_status_line(self.status(), out);
         match self.shape {
-            Shape::Whole => out.put(self.object.fields()),
+            HitShape::Whole => out.put(self.object.fields()),
             // Which part this is is said below, and once.
-            Shape::Part(_) => {
+            HitShape::Part(_) => {
                 let fields = Fields::new(self.object.fields());
                 for field in fields.filter(|field| !field.is(b"content-range")) {
                     put_field(field.name, field.value, out);
                 }
             }
-            Shape::NotModified => put_not_modified_fields(self.object.fields(), out),
-            Shape::Unsatisfiable => put_unsatisfiable_fields(self.object.fields(), out),
+            HitShape::NotModified => put_not_modified_fields(self.object.fields(), out),
+            HitShape::Unsatisfiable => put_unsatisfiable_fields(self.object.fields(), out),
         }
-        if let Shape::Part(range) = self.shape {
+        if let HitShape::Part(range) = self.shape {
             Part { range, size: self.size }.put(out);
         }
-        if self.shape == Shape::Unsatisfiable {
+        if self.shape == HitShape::Unsatisfiable {
             put_number(b"Content-Range: bytes */", self.size, out);
         }
         put_number(b"Age: ", self.age, out);
         let length = match self.shape {
-            Shape::NotModified => None,
-            Shape::Whole if numbers.status == PARTIAL => Some(numbers.content_len),
-            Shape::Whole => (numbers.status != 204).then_some(self.size),
-            Shape::Part(part) => Some(part.len()),
-            Shape::Unsatisfiable => Some(0),
+            HitShape::NotModified => None,
+            HitShape::Whole if header.status == PARTIAL => Some(header.content_len),
+            HitShape::Whole => (header.status != 204).then_some(self.size),
+            HitShape::Part(part) => Some(part.len()),
+            HitShape::Unsatisfiable => Some(0),
         };
         if let Some(length) = length {
             put_number(b"Content-Length: ", length, out);
@@ -220,8 +221,8 @@ pub(crate) fn put_not_modified_fields(fields: &[u8], out: &mut impl Output) {
 /// representation it speaks of, and what that was chosen by. Not `Cache-Control`, and nothing else that would
 /// let another cache keep it: under its URL it would be the answer to requests without that range.
 fn put_unsatisfiable_fields(fields: &[u8], out: &mut impl Output) {
-    const KEPT: [&[u8]; 3] = [b"date", b"etag", b"vary"];
-    for field in Fields::new(fields).filter(|field| KEPT.iter().any(|name| field.is(name))) {
+    const NAMES: [&[u8]; 3] = [b"date", b"etag", b"vary"];
+    for field in Fields::new(fields).filter(|field| NAMES.iter().any(|name| field.is(name))) {
         put_field(field.name, field.value, out);
     }
 }

@@ -4,7 +4,7 @@ use pollux_http::request::{Request, Target};
 
 /// Writes the key of `request` into `out`: `site`, the host in lower case without the port that goes
 /// without saying, the target. False where there is none: `*`, or an authority.
-pub(crate) fn put(site: &[u8], request: &Request<'_>, out: &mut Vec<u8>) -> bool {
+pub(crate) fn write(site: &[u8], request: &Request<'_>, out: &mut Vec<u8>) -> bool {
     out.clear();
     let Target::Path { path, query } = request.target else { return false };
     out.extend_from_slice(site);
@@ -21,7 +21,7 @@ pub(crate) fn put(site: &[u8], request: &Request<'_>, out: &mut Vec<u8>) -> bool
 
 /// The key of an absolute URL as people write it: scheme and host in any case, `:80` or not, with or
 /// without a path, a fragment left out. Nothing for what is no `http` URL with a host.
-pub fn of_url(url: &[u8]) -> Option<Vec<u8>> {
+pub fn from_url(url: &[u8]) -> Option<Vec<u8>> {
     const SCHEME: &[u8] = b"http://";
     let rest = url.get(SCHEME.len()..).filter(|_| url[..7].eq_ignore_ascii_case(SCHEME))?;
     let rest = rest.split(|&b| b == b'#').next().unwrap_or(b"");
@@ -36,10 +36,10 @@ pub fn of_url(url: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// What keys begin with whose URLs begin with `prefix`. In a host it may end anywhere.
-pub(crate) fn of_prefix(prefix: &[u8]) -> Vec<u8> {
+pub(crate) fn from_prefix(prefix: &[u8]) -> Vec<u8> {
     let host = prefix.iter().position(|&b| b == b':').map_or(0, |colon| colon + 3);
     let has_path = prefix.get(host..).is_some_and(|rest| rest.contains(&b'/'));
-    match of_url(prefix) {
+    match from_url(prefix) {
         Some(key) if has_path => key,
         _ => prefix.to_ascii_lowercase(),
     }
@@ -51,7 +51,11 @@ pub(crate) fn of_prefix(prefix: &[u8]) -> Vec<u8> {
 /// Of the origin the authority counts, and not the scheme: behind what ends TLS a site is `https` for
 /// itself and its clients, and `http` here. Nobody else's URLs are meant by that, which is what the
 /// rule is for.
-pub(crate) fn of_reference(key: &[u8], request: &Request<'_>, reference: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn from_reference(
+    key: &[u8],
+    request: &Request<'_>,
+    reference: &[u8],
+) -> Option<Vec<u8>> {
     let Target::Path { path, query } = request.target else { return None };
     let target_len = path.len() + query.map_or(0, |query| query.len() + 1);
     let origin = &key[..key.len().checked_sub(target_len)?];
@@ -59,7 +63,7 @@ pub(crate) fn of_reference(key: &[u8], request: &Request<'_>, reference: &[u8]) 
     match reference {
         b"" => None,
         [b'/', b'/', rest @ ..] => at_authority(origin, rest, b":80"),
-        [b'/', ..] => Some(at(origin, reference)),
+        [b'/', ..] => Some(resolve(origin, reference)),
         [b'?', ..] => Some([origin, path, reference].concat()),
         _ if has_scheme(reference) => {
             let colon = reference.iter().position(|&b| b == b':')?;
@@ -72,8 +76,8 @@ pub(crate) fn of_reference(key: &[u8], request: &Request<'_>, reference: &[u8]) 
             at_authority(origin, rest, port)
         }
         _ => {
-            let folder = path.iter().rposition(|&b| b == b'/').unwrap_or(0);
-            Some(at(origin, &[&path[..=folder], reference].concat()))
+            let directory = path.iter().rposition(|&b| b == b'/').unwrap_or(0);
+            Some(resolve(origin, &[&path[..=directory], reference].concat()))
         }
     }
 }
@@ -89,28 +93,28 @@ fn at_authority(origin: &[u8], rest: &[u8], port: &[u8]) -> Option<Vec<u8>> {
         return None;
     }
     let slash: &[u8] = if path.first() == Some(&b'/') { b"" } else { b"/" };
-    Some(at(origin, &[slash, path].concat()))
+    Some(resolve(origin, &[slash, path].concat()))
 }
 
 /// `origin` with a path, perhaps with a query, whose dot segments are removed (RFC 3986 §5.2.4).
-fn at(origin: &[u8], path: &[u8]) -> Vec<u8> {
+fn resolve(origin: &[u8], path: &[u8]) -> Vec<u8> {
     let end = path.iter().position(|&b| b == b'?').unwrap_or(path.len());
     let (path, query) = path.split_at(end);
-    let mut kept: Vec<&[u8]> = Vec::new();
+    let mut segments_out: Vec<&[u8]> = Vec::new();
     let mut segments = path.split(|&b| b == b'/').skip(1).peekable();
     while let Some(segment) = segments.next() {
         if segment == b".." {
-            kept.pop();
+            segments_out.pop();
         } else if segment != b"." {
-            kept.push(segment);
+            segments_out.push(segment);
             continue;
         }
         if segments.peek().is_none() {
             // What it leads to is a folder.
-            kept.push(b"");
+            segments_out.push(b"");
         }
     }
-    [origin, b"/", &kept.join(&b'/'), query].concat()
+    [origin, b"/", &segments_out.join(&b'/'), query].concat()
 }
 
 fn has_scheme(reference: &[u8]) -> bool {
@@ -123,13 +127,13 @@ mod tests {
     use super::*;
     use pollux_http::{
         Limits,
-        request::{Parsed, parse},
+        request::{ParseStatus, parse},
     };
 
-    fn with<T>(target: &str, host: &str, ask: impl FnOnce(&Request<'_>) -> T) -> T {
+    fn with<T>(target: &str, host: &str, with_request: impl FnOnce(&Request<'_>) -> T) -> T {
         let head = format!("PUT {target} HTTP/1.1\r\nHost: {host}\r\n\r\n");
         match parse(head.as_bytes(), &Limits::DEFAULT) {
-            Ok(Parsed::Complete { request, .. }) => ask(&request),
+            Ok(ParseStatus::Complete { request, .. }) => with_request(&request),
             other => panic!("{other:?}"),
         }
     }
@@ -143,7 +147,7 @@ mod tests {
             ("http://b/x", "a", "http://b/x"),
         ] {
             let mut key = Vec::new();
-            assert!(with(target, host, |request| put(b"http://", request, &mut key)));
+            assert!(with(target, host, |request| write(b"http://", request, &mut key)));
             assert_eq!(String::from_utf8(key).unwrap(), expected);
         }
     }
@@ -163,7 +167,7 @@ mod tests {
             ("", None),
         ] {
             let expected = key.map(|key| key.as_bytes().to_vec());
-            assert_eq!(of_url(url.as_bytes()), expected, "{url}");
+            assert_eq!(from_url(url.as_bytes()), expected, "{url}");
         }
         for (prefix, start) in [
             ("", ""),
@@ -171,7 +175,7 @@ mod tests {
             ("http://A:80/B", "http://a/B"),
             ("HTTP://a/b?", "http://a/b?"),
         ] {
-            assert_eq!(of_prefix(prefix.as_bytes()), start.as_bytes(), "{prefix}");
+            assert_eq!(from_prefix(prefix.as_bytes()), start.as_bytes(), "{prefix}");
         }
     }
 
@@ -204,7 +208,7 @@ mod tests {
             ("", None),
         ] {
             let key = with("/x/y?z", "a", |request| {
-                of_reference(b"http://a/x/y?z", request, reference.as_bytes())
+                from_reference(b"http://a/x/y?z", request, reference.as_bytes())
             });
             assert_eq!(key.as_deref(), expected.map(str::as_bytes), "{reference}");
         }

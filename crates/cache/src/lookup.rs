@@ -5,23 +5,23 @@ use crate::{
     Hit,
     cache_status::Forward,
     config::KEY_MAX,
-    engine::{Engine, Key, Seen},
-    flights::{Fetching, Ticket, Waiter},
+    engine::{Engine, Key, RequestMetadata},
     hit::put_field,
+    memory_tier::MemoryMatch,
     part::{self, PARTIAL},
-    record::{Numbers, Object},
-    shelf::Found,
+    pending_fetches::{PendingFetch, Ticket, Waiter},
+    record::{Object, RecordHeader},
     vary,
 };
 use pollux_http::{
     date,
-    request::{Framing, Known, KnownSet, Method, Request},
+    request::{Framing, KnownField, KnownFieldSet, Method, Request},
 };
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 /// A request, and who asks.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask<'a, 'b> {
+pub struct Lookup<'a, 'b> {
     /// The request.
     pub request: &'a Request<'b>,
     /// What stands before the host in keys: `http://`.
@@ -39,9 +39,9 @@ pub struct Ask<'a, 'b> {
 #[allow(clippy::large_enum_variant, reason = "one a request; a box would be an allocation")]
 pub enum Decision {
     /// Send this; nobody else is to be asked.
-    Answer(Hit),
+    Serve(Hit),
     /// Send this, and fetch what it is to be replaced by, in the background (RFC 5861 §3).
-    AnswerAndRefresh(Hit, Fetch),
+    ServeAndRefresh(Hit, Fetch),
     /// Ask the origin.
     Fetch(Fetch),
     /// Somebody asks already. The caller's number comes back when it is over, or when this fetch turns
@@ -82,7 +82,7 @@ pub fn is_condition(name: &[u8]) -> bool {
 }
 
 /// May a stored response be used, and how?
-enum Usable {
+enum Usability {
     Fresh,
     Stale,
     /// Stale, and to be refreshed.
@@ -93,100 +93,129 @@ enum Usable {
 }
 
 /// What the origin is to be asked for.
-struct Wanted<'k> {
+struct FetchPlan<'k> {
     key: Key<'k>,
     /// Under which others find it.
-    flight: u64,
+    coalescing_key: u64,
     /// Why.
     forward: Forward,
     /// What is to be validated.
     candidate: Option<Object>,
     /// The beginning of what is asked for: the rest is to be fetched.
-    beginning: Option<Object>,
+    prefix: Option<Object>,
 }
 
-impl<'k> Wanted<'k> {
+impl<'k> FetchPlan<'k> {
     /// All of it.
-    fn new(key: Key<'k>, flight: u64, forward: Forward) -> Self {
-        Self { key, flight, forward, candidate: None, beginning: None }
+    fn new(key: Key<'k>, coalescing_key: u64, forward: Forward) -> Self {
+        Self { key, coalescing_key, forward, candidate: None, prefix: None }
     }
 }
 
-/// An [`Ask`] of a worker.
+/// An [`Lookup`] of a worker.
 #[derive(Clone, Copy)]
-pub(crate) struct Asked<'a, 'b> {
-    pub(crate) ask: &'a Ask<'a, 'b>,
+pub(crate) struct WorkerLookup<'a, 'b> {
+    pub(crate) lookup: &'a Lookup<'a, 'b>,
     pub(crate) worker: u32,
 }
 
-impl<'a, 'b> std::ops::Deref for Asked<'a, 'b> {
-    type Target = Ask<'a, 'b>;
+impl<'a, 'b> std::ops::Deref for WorkerLookup<'a, 'b> {
+    type Target = Lookup<'a, 'b>;
 
-    fn deref(&self) -> &Ask<'a, 'b> {
-        self.ask
+    fn deref(&self) -> &Lookup<'a, 'b> {
+        self.lookup
     }
 }
 
 impl Engine {
     pub(crate) fn lookup(
         &mut self,
-        ask: Asked<'_, '_>,
+        lookup: WorkerLookup<'_, '_>,
         key: Option<Key<'_>>,
         now: u64,
     ) -> Decision {
-        let request = ask.request;
-        let seen = self.see(request);
-        if let Some(forward) = passes(request, &seen, key) {
-            return self.pass(key, forward, &seen, now);
+        let request = lookup.request;
+        let request_metadata = self.request_metadata(request);
+        if let Some(forward) = bypass_reason(request, &request_metadata, key) {
+            return self.bypass(key, forward, &request_metadata, now);
         }
-        let Some(key) = key else { return self.pass(key, Forward::Bypass, &seen, now) };
-        match self.shelf.find(key.hash, key.text, request) {
-            Found::Object(object) => self.with_object(ask, key, &seen, object, now),
-            Found::OtherVariants(other) => {
-                let flight = flight_of(key.hash, other.vary(), request);
-                if self.loads(ask, key, flight, now) {
+        let Some(key) = key else {
+            return self.bypass(key, Forward::Bypass, &request_metadata, now);
+        };
+        match self.memory.find(key.hash, key.text, request) {
+            MemoryMatch::Object(object) => {
+                self.serve_stored(lookup, key, &request_metadata, object, now)
+            }
+            MemoryMatch::OtherVariants(other) => {
+                let coalescing_key = coalescing_key_for(key.hash, other.vary(), request);
+                if self.wait_for_disk(lookup, key, coalescing_key, now) {
                     return Decision::Wait;
                 }
-                self.fetch(ask, &seen, Wanted::new(key, flight, Forward::VaryMiss), now)
+                self.fetch(
+                    lookup,
+                    &request_metadata,
+                    FetchPlan::new(key, coalescing_key, Forward::VaryMiss),
+                    now,
+                )
             }
-            Found::Nothing if self.loads(ask, key, key.hash, now) => Decision::Wait,
-            Found::Nothing => {
-                self.fetch(ask, &seen, Wanted::new(key, key.hash, Forward::UriMiss), now)
+            MemoryMatch::Nothing if self.wait_for_disk(lookup, key, key.hash, now) => {
+                Decision::Wait
             }
+            MemoryMatch::Nothing => self.fetch(
+                lookup,
+                &request_metadata,
+                FetchPlan::new(key, key.hash, Forward::UriMiss),
+                now,
+            ),
         }
     }
 
     /// Sends the request on as it is.
-    fn pass(&mut self, key: Option<Key<'_>>, forward: Forward, seen: &Seen, now: u64) -> Decision {
-        if seen.wants.only_if_cached && forward == Forward::Bypass {
+    fn bypass(
+        &mut self,
+        key: Option<Key<'_>>,
+        forward: Forward,
+        request_metadata: &RequestMetadata,
+        now: u64,
+    ) -> Decision {
+        if request_metadata.directives.only_if_cached && forward == Forward::Bypass {
             return self.only_if_cached();
         }
         self.statistics.bypasses += 1;
-        let ticket = self.flights.begin(Fetching::new(key, forward, now));
+        let ticket = self.pending_fetches.begin(PendingFetch::new(key, forward, now));
         Decision::Fetch(Fetch { ticket, conditions: Conditions::Own, is_refresh: false, forward })
     }
 
     /// Whether the second tier has it, and the caller waits until it is in memory.
-    fn loads(&mut self, ask: Asked<'_, '_>, key: Key<'_>, flight: u64, now: u64) -> bool {
-        let (Some(disk), Some(number)) = (self.disk.clone(), ask.waiter) else { return false };
-        if ask.has_waited {
+    fn wait_for_disk(
+        &mut self,
+        lookup: WorkerLookup<'_, '_>,
+        key: Key<'_>,
+        coalescing_key: u64,
+        now: u64,
+    ) -> bool {
+        let (Some(disk), Some(number)) = (self.disk.clone(), lookup.waiter) else { return false };
+        if lookup.has_waited {
             return false;
         }
-        let waiter = Waiter { worker: ask.worker, number };
-        if let Some(ticket) = self.flights.find(flight, now, self.config.flight_limit) {
+        let waiter = Waiter { worker: lookup.worker, number };
+        if let Some(ticket) =
+            self.pending_fetches.find(coalescing_key, now, self.config.coalescing_timeout_s)
+        {
             // Whether to wait for what another one asks the origin is not decided here: not every
             // request may.
-            let is_load = self.flights.get(ticket).is_some_and(|fetching| fetching.is_load);
-            return is_load && self.flights.wait(ticket, waiter);
+            let is_disk_load =
+                self.pending_fetches.get(ticket).is_some_and(|fetching| fetching.is_disk_load);
+            return is_disk_load && self.pending_fetches.wait(ticket, waiter);
         }
-        let Some(file) = disk.find(key.hash, key.text, ask.request) else { return false };
-        let ticket = self.flights.begin(Fetching {
-            flight: Some(flight),
-            is_load: true,
-            ..Fetching::new(Some(key), Forward::UriMiss, now)
+        let Some(file) = disk.find(key.hash, key.text, lookup.request) else { return false };
+        let ticket = self.pending_fetches.begin(PendingFetch {
+            coalescing_key: Some(coalescing_key),
+            is_disk_load: true,
+            ..PendingFetch::new(Some(key), Forward::UriMiss, now)
         });
         disk.load(key.hash, file, ticket);
-        self.flights.wait(ticket, waiter)
+        self.pending_fetches.wait(ticket, waiter)
     }
 
     fn only_if_cached(&mut self) -> Decision {
@@ -194,206 +223,237 @@ impl Engine {
         Decision::OnlyIfCached
     }
 
-    fn with_object(
+    fn serve_stored(
         &mut self,
-        ask: Asked<'_, '_>,
+        lookup: WorkerLookup<'_, '_>,
         key: Key<'_>,
-        seen: &Seen,
+        request_metadata: &RequestMetadata,
         object: Object,
         now: u64,
     ) -> Decision {
         // Only for those who ask the origin: a hit has no use for it.
-        let flight_for = |object: &Object| flight_of(key.hash, object.vary(), ask.request);
-        let is_part = object.numbers().status == PARTIAL;
-        let backs_off = self.notes.backs_off(key.hash, now, self.config.back_off_max);
-        let usable = judge(&object.numbers(), seen, ask.has_waited, backs_off, now);
-        if is_part && !part::answers(&object, ask.request) {
-            let flight = flight_for(&object);
-            let is_fresh = matches!(usable, Usable::Fresh);
-            let is_beginning =
-                is_fresh && part::is_beginning_for(&object, ask.request, self.max_object());
-            let beginning = is_beginning.then_some(object);
-            let wanted = Wanted { beginning, ..Wanted::new(key, flight, Forward::Partial) };
-            return self.fetch(ask, seen, wanted, now);
+        let coalescing_key_of =
+            |object: &Object| coalescing_key_for(key.hash, object.vary(), lookup.request);
+        let is_part = object.header().status == PARTIAL;
+        let is_backing_off = self.history.is_backing_off(key.hash, now, self.config.back_off_max);
+        let usable =
+            usability(&object.header(), request_metadata, lookup.has_waited, is_backing_off, now);
+        if is_part && !part::answers(&object, lookup.request) {
+            let coalescing_key = coalescing_key_of(&object);
+            let is_fresh = matches!(usable, Usability::Fresh);
+            let is_prefix =
+                is_fresh && part::is_prefix_for(&object, lookup.request, self.max_object());
+            let prefix = is_prefix.then_some(object);
+            let plan =
+                FetchPlan { prefix, ..FetchPlan::new(key, coalescing_key, Forward::Partial) };
+            return self.fetch(lookup, request_metadata, plan, now);
         }
         let usable = match usable {
-            Usable::WhileRevalidating if is_part => Usable::Not(Forward::Stale),
+            Usability::WhileRevalidating if is_part => Usability::Not(Forward::Stale),
             usable => usable,
         };
-        if let Usable::Not(forward) = usable {
-            let flight = flight_for(&object);
+        if let Usability::Not(forward) = usable {
+            let coalescing_key = coalescing_key_of(&object);
             // A part is not validated but asked for again: that tells the same, and may make it grow.
             let candidate = if is_part { None } else { Some(object) };
-            let wanted = Wanted { candidate, ..Wanted::new(key, flight, forward) };
-            return self.fetch(ask, seen, wanted, now);
+            let plan = FetchPlan { candidate, ..FetchPlan::new(key, coalescing_key, forward) };
+            return self.fetch(lookup, request_metadata, plan, now);
         }
         let mut status = self.status(None, key.text);
-        if ask.has_waited && self.notes.was_loaded(key.hash, now) {
+        if lookup.has_waited && self.history.was_loaded(key.hash, now) {
             status.detail = Some("disk");
-        } else if ask.has_waited {
+        } else if lookup.has_waited {
             // It was sent on together with another one (RFC 9211 §2.6).
             status.forward = Some(Forward::Miss);
             status.collapsed = Some(true);
         }
         let mut hit = self.hit(object, status, now);
         match usable {
-            Usable::Fresh => self.statistics.hits += 1,
-            Usable::InsteadOfError => {
+            Usability::Fresh => self.statistics.hits += 1,
+            Usability::InsteadOfError => {
                 self.statistics.stale_hits += 1;
                 hit.cache_status.detail = Some("origin-failing");
             }
-            Usable::WhileRevalidating if !backs_off => {
+            Usability::WhileRevalidating if !is_backing_off => {
                 self.statistics.stale_hits += 1;
-                let (flight, limit) = (flight_for(&hit.object), self.config.flight_limit);
-                if self.flights.find(flight, now, limit).is_none() {
-                    let fetch = self.refresh(key, flight, hit.object.clone(), now);
-                    return Decision::AnswerAndRefresh(hit, fetch);
+                let (coalescing_key, limit) =
+                    (coalescing_key_of(&hit.object), self.config.coalescing_timeout_s);
+                if self.pending_fetches.find(coalescing_key, now, limit).is_none() {
+                    let fetch = self.refresh(key, coalescing_key, hit.object.clone(), now);
+                    return Decision::ServeAndRefresh(hit, fetch);
                 }
             }
             _ => self.statistics.stale_hits += 1,
         }
-        Decision::Answer(hit)
+        Decision::Serve(hit)
     }
 
-    fn refresh(&mut self, key: Key<'_>, flight: u64, object: Object, now: u64) -> Fetch {
+    fn refresh(&mut self, key: Key<'_>, coalescing_key: u64, object: Object, now: u64) -> Fetch {
         self.statistics.refreshes += 1;
         let forward = Forward::Stale;
-        let conditions = Conditions::Replaced(conditions_of(&object));
-        let ticket = self.flights.begin(Fetching {
-            flight: Some(flight),
+        let conditions = Conditions::Replaced(validation_fields(&object));
+        let ticket = self.pending_fetches.begin(PendingFetch {
+            coalescing_key: Some(coalescing_key),
             candidate: Some(object),
-            may_keep: true,
-            is_stripped: true,
+            may_store: true,
+            conditions_replaced: true,
             is_refresh: true,
-            ..Fetching::new(Some(key), forward, now)
+            ..PendingFetch::new(Some(key), forward, now)
         });
         Fetch { ticket, conditions, is_refresh: true, forward }
     }
 
     /// Asks the origin (§4.3.1): joins a flight, or begins one, or goes alone; nothing of these for a
     /// client that wants what is stored, or nothing.
-    fn fetch(&mut self, ask: Asked<'_, '_>, seen: &Seen, wanted: Wanted<'_>, now: u64) -> Decision {
-        if seen.wants.only_if_cached {
+    fn fetch(
+        &mut self,
+        lookup: WorkerLookup<'_, '_>,
+        request_metadata: &RequestMetadata,
+        plan: FetchPlan<'_>,
+        now: u64,
+    ) -> Decision {
+        if request_metadata.directives.only_if_cached {
             return self.only_if_cached();
         }
-        let Wanted { key, flight, forward, candidate, beginning } = wanted;
-        let request = ask.request;
+        let FetchPlan { key, coalescing_key, forward, candidate, prefix } = plan;
+        let request = lookup.request;
         let is_get = request.method == Method::Get;
-        let is_apart = self.notes.is_apart(key.hash, now);
-        let is_conditional =
-            request.has_any(const { KnownSet::new(&[Known::IfNoneMatch, Known::IfModifiedSince]) });
+        let is_coalescing_disabled = self.history.is_coalescing_disabled(key.hash, now);
+        let is_conditional = request.has_any(
+            const { KnownFieldSet::new(&[KnownField::IfNoneMatch, KnownField::IfModifiedSince]) },
+        );
         // A part is fetched as a part: the whole may be a thousand times as long. And what was not
         // to be stored lately is not fetched whole for a client that may have it already.
-        let is_for_the_store =
-            is_get && !request.has(Known::Range) && !(is_conditional && is_apart);
-        let is_stripped = candidate.is_some() || is_for_the_store;
-        let may_share = is_get && is_stripped && !seen.is_authorized && !is_apart;
+        let is_fetched_for_store = is_get
+            && !request.has(KnownField::Range)
+            && !(is_conditional && is_coalescing_disabled);
+        let conditions_replaced = candidate.is_some() || is_fetched_for_store;
+        let may_share = is_get
+            && conditions_replaced
+            && !request_metadata.is_authorized
+            && !is_coalescing_disabled;
         let other = match may_share {
-            true => self.flights.find(flight, now, self.config.flight_limit),
+            true => {
+                self.pending_fetches.find(coalescing_key, now, self.config.coalescing_timeout_s)
+            }
             false => None,
         };
         // Who waited in vain goes on at once, except for a variant that nobody had asked for yet: of those
         // who wait for it one is enough, too, unless the origin fails.
-        let backs_off = || self.notes.backs_off(key.hash, now, self.config.back_off_max);
-        let may_wait = !ask.has_waited || forward == Forward::VaryMiss && !backs_off();
+        let is_backing_off =
+            || self.history.is_backing_off(key.hash, now, self.config.back_off_max);
+        let may_wait = !lookup.has_waited || forward == Forward::VaryMiss && !is_backing_off();
         if let Some(ticket) = other
             && may_wait
-            && let Some(number) = ask.waiter
-            && self.flights.wait(ticket, Waiter { worker: ask.worker, number })
+            && let Some(number) = lookup.waiter
+            && self.pending_fetches.wait(ticket, Waiter { worker: lookup.worker, number })
         {
             self.statistics.collapsed += 1;
             return Decision::Wait;
         }
-        let conditions = match (&candidate, &beginning) {
-            (Some(object), _) => Conditions::Replaced(conditions_of(object)),
-            (None, Some(object)) => Conditions::Replaced(part::rest_of(object)),
-            (None, None) if is_stripped && is_conditional => Conditions::Replaced(Vec::new()),
+        let conditions = match (&candidate, &prefix) {
+            (Some(object), _) => Conditions::Replaced(validation_fields(object)),
+            (None, Some(object)) => Conditions::Replaced(part::remainder_request_fields(object)),
+            (None, None) if conditions_replaced && is_conditional => {
+                Conditions::Replaced(Vec::new())
+            }
             (None, None) => Conditions::Own,
         };
         match candidate {
             Some(_) => self.statistics.validations += 1,
             None => self.statistics.misses += 1,
         }
-        let fetching = Fetching {
-            flight: (may_share && other.is_none()).then_some(flight),
-            wants_confirmed: candidate.is_some() && seen.wants.no_cache,
+        let fetching = PendingFetch {
+            coalescing_key: (may_share && other.is_none()).then_some(coalescing_key),
+            requires_validation: candidate.is_some() && request_metadata.directives.no_cache,
             candidate,
-            beginning,
-            may_keep: is_get,
-            is_stripped,
+            prefix,
+            may_store: is_get,
+            conditions_replaced,
             // What was waited for may have been the folder, and no other request.
-            has_waited: ask.has_waited && !self.notes.was_loaded(key.hash, now),
-            ..Fetching::new(Some(key), forward, now)
+            has_waited: lookup.has_waited && !self.history.was_loaded(key.hash, now),
+            ..PendingFetch::new(Some(key), forward, now)
         };
-        let ticket = self.flights.begin(fetching);
+        let ticket = self.pending_fetches.begin(fetching);
         Decision::Fetch(Fetch { ticket, conditions, is_refresh: false, forward })
     }
 }
 
 /// Why the request is sent on whatever is stored.
-fn passes(request: &Request<'_>, seen: &Seen, key: Option<Key<'_>>) -> Option<Forward> {
+fn bypass_reason(
+    request: &Request<'_>,
+    request_metadata: &RequestMetadata,
+    key: Option<Key<'_>>,
+) -> Option<Forward> {
     if !matches!(request.method, Method::Get | Method::Head) {
         return Some(Forward::Method);
     }
-    let has_preconditions =
-        request.has_any(const { KnownSet::new(&[Known::IfMatch, Known::IfUnmodifiedSince]) });
-    let is_odd = request.framing != Framing::None
-        || seen.has_upgrade
-        || seen.wants.no_store
+    let has_preconditions = request.has_any(
+        const { KnownFieldSet::new(&[KnownField::IfMatch, KnownField::IfUnmodifiedSince]) },
+    );
+    let must_bypass = request.framing != Framing::None
+        || request_metadata.has_upgrade
+        || request_metadata.directives.no_store
         // §4.3.2: they are the origin's affair.
         || has_preconditions
         || key.is_none_or(|key| key.text.len() > KEY_MAX);
-    is_odd.then_some(Forward::Bypass)
+    must_bypass.then_some(Forward::Bypass)
 }
 
 /// §4, §4.2, §5.2.1
-fn judge(numbers: &Numbers, seen: &Seen, has_waited: bool, backs_off: bool, now: u64) -> Usable {
-    let wants = &seen.wants;
-    let left = numbers.time_left(now);
-    let lateness = -left;
-    if numbers.is_no_cache() {
-        return Usable::Not(Forward::Stale);
+fn usability(
+    header: &RecordHeader,
+    request_metadata: &RequestMetadata,
+    has_waited: bool,
+    is_backing_off: bool,
+    now: u64,
+) -> Usability {
+    let directives = &request_metadata.directives;
+    let left = header.time_left(now);
+    let staleness = -left;
+    if header.is_no_cache() {
+        return Usability::Not(Forward::Stale);
     }
     // The origin would tell a browser's reload no news of what does not change (RFC 8246 §2.1). Who
     // wants it confirmed all the same says `no-cache`.
-    let is_as_young_as_any = numbers.is_immutable() && left > 0;
+    let is_immutable_and_fresh = header.is_immutable() && left > 0;
     // An age of 0 is any below a second, which `max-age=0`, a browser's reload, does not want. Who has
     // waited has waited for what came since.
-    let is_too_old = !is_as_young_as_any
-        && wants
+    let is_too_old = !is_immutable_and_fresh
+        && directives
             .max_age
-            .is_some_and(|max| max == 0 && !has_waited || numbers.age(now) > u64::from(max));
-    let is_too_late = wants.min_fresh.is_some_and(|min| left < i64::from(min));
-    if wants.no_cache || is_too_old || is_too_late {
-        return Usable::Not(Forward::Request);
+            .is_some_and(|max| max == 0 && !has_waited || header.age(now) > u64::from(max));
+    let is_not_fresh_enough = directives.min_fresh.is_some_and(|min| left < i64::from(min));
+    if directives.no_cache || is_too_old || is_not_fresh_enough {
+        return Usability::Not(Forward::Request);
     }
     if left > 0 {
-        return Usable::Fresh;
+        return Usability::Fresh;
     }
-    let max_stale = wants.max_stale.filter(|_| !numbers.forbids_stale());
-    if max_stale.is_some_and(|max| lateness <= i64::from(max)) {
-        return Usable::Stale;
+    let max_stale = directives.max_stale.filter(|_| !header.forbids_stale());
+    if max_stale.is_some_and(|max| staleness <= i64::from(max)) {
+        return Usability::Stale;
     }
-    let within = |seconds: u32| seconds > 0 && lateness <= i64::from(seconds);
-    if within(numbers.stale_while_revalidate) {
-        return Usable::WhileRevalidating;
+    let within = |seconds: u32| seconds > 0 && staleness <= i64::from(seconds);
+    if within(header.stale_while_revalidate) {
+        return Usability::WhileRevalidating;
     }
-    if backs_off && within(numbers.stale_if_error) {
-        return Usable::InsteadOfError;
+    if is_backing_off && within(header.stale_if_error) {
+        return Usability::InsteadOfError;
     }
-    Usable::Not(Forward::Stale)
+    Usability::Not(Forward::Stale)
 }
 
 /// The lines that ask whether `object` is still good: both validators, since the origin may know but
 /// one of them (RFC 9110 §13.1.2, §13.1.3).
-fn conditions_of(object: &Object) -> Vec<u8> {
+fn validation_fields(object: &Object) -> Vec<u8> {
     let mut lines = Vec::new();
     if let Some(etag) = object.etag() {
         lines.extend_from_slice(b"If-None-Match: ");
         etag.write(&mut lines);
         lines.extend_from_slice(b"\r\n");
     }
-    if let Some(changed) = object.numbers().last_modified() {
+    if let Some(changed) = object.header().last_modified() {
         put_field(b"If-Modified-Since", &date::format(changed), &mut lines);
     }
     lines
@@ -401,7 +461,7 @@ fn conditions_of(object: &Object) -> Vec<u8> {
 
 /// Under which a fetch for `request` is found: those whose varying fields differ, as far as these are
 /// known, do not wait for each other.
-fn flight_of(hash: u64, vary_lines: &[u8], request: &Request<'_>) -> u64 {
+fn coalescing_key_for(hash: u64, vary_lines: &[u8], request: &Request<'_>) -> u64 {
     if vary_lines.is_empty() {
         return hash;
     }

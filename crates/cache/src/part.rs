@@ -9,17 +9,17 @@
 use crate::{
     Config,
     config::FIELDS_MAX,
-    facts::Facts,
-    gather::Gather,
     hit::{put_field, selected},
+    object_builder::ObjectBuilder,
     receive::without,
-    record::{Object, PIECE, Texts, Times},
+    record::{FreshnessTimes, Object, PIECE, RecordTexts},
+    response_metadata::ResponseMetadata,
 };
 use pollux_http::{
     fields::{Field, Fields},
     output::{Output, put_decimal},
     range::{ByteRange, Selection, content_range},
-    request::{Known, KnownSet, Method, Request},
+    request::{KnownField, KnownFieldSet, Method, Request},
     response::put_content_range,
 };
 
@@ -48,7 +48,7 @@ impl Part {
         lines.next().is_none().then_some(Self { range, size })
     }
 
-    fn is_whole(&self) -> bool {
+    fn is_complete(&self) -> bool {
         self.range.len() == self.size
     }
 
@@ -70,7 +70,7 @@ impl Part {
     }
 
     /// Whether this beginning and its rest are joined when that comes: so little has to be copied.
-    fn takes_its_rest(&self) -> bool {
+    fn can_join_remainder(&self) -> bool {
         let (len, piece) = (self.range.len(), PIECE as u64);
         len.is_multiple_of(piece) || len % piece + (self.size - len) <= COPY_MAX
     }
@@ -78,7 +78,7 @@ impl Part {
 
 /// Whether `object`, if it is a part, has what `request` asks for.
 pub(crate) fn answers(object: &Object, request: &Request<'_>) -> bool {
-    let Some(part) = object.part() else { return object.numbers().status != PARTIAL };
+    let Some(part) = object.part() else { return object.header().status != PARTIAL };
     match selected(object, request, part.size) {
         Selection::Parts(parts) => matches!(parts.as_slice(), [range] if part.has(range)),
         Selection::Whole | Selection::Unsatisfiable => false,
@@ -88,20 +88,24 @@ pub(crate) fn answers(object: &Object, request: &Request<'_>) -> bool {
 /// Whether `object` is the beginning of the whole that `request` asks for, and the rest can be asked for
 /// safely: by its strong tag. Not if the two would not be joined: whoever waits for them would find but a
 /// part, and all would ask at once.
-pub(crate) fn is_beginning_for(object: &Object, request: &Request<'_>, max: u64) -> bool {
-    const SELECTING: KnownSet =
-        KnownSet::new(&[Known::Range, Known::IfRange, Known::IfNoneMatch, Known::IfModifiedSince]);
+pub(crate) fn is_prefix_for(object: &Object, request: &Request<'_>, max: u64) -> bool {
+    const SELECTING: KnownFieldSet = KnownFieldSet::new(&[
+        KnownField::Range,
+        KnownField::IfRange,
+        KnownField::IfNoneMatch,
+        KnownField::IfModifiedSince,
+    ]);
     request.method == Method::Get
         && !request.has_any(SELECTING)
-        && object
-            .part()
-            .is_some_and(|part| part.range.first == 0 && part.size <= max && part.takes_its_rest())
+        && object.part().is_some_and(|part| {
+            part.range.first == 0 && part.size <= max && part.can_join_remainder()
+        })
         && object.etag().is_some_and(|etag| !etag.weak)
 }
 
 /// The lines that ask for the rest of `object`, or for all where that is another representation now
 /// (RFC 9110 §13.1.5).
-pub(crate) fn rest_of(object: &Object) -> Vec<u8> {
+pub(crate) fn remainder_request_fields(object: &Object) -> Vec<u8> {
     let mut lines = Vec::new();
     if let (Some(part), Some(etag)) = (object.part(), object.etag()) {
         lines.extend_from_slice(b"Range: bytes=");
@@ -113,27 +117,27 @@ pub(crate) fn rest_of(object: &Object) -> Vec<u8> {
     lines
 }
 
-/// The whole as far as it is there, when the rest comes: the octets of `beginning` with the fields of
-/// both, if a response with `facts` and the lines `fields` is the rest. Its length must be known, since
+/// The whole as far as it is there, when the rest comes: the octets of `prefix` with the fields of
+/// both, if a response with `metadata` and the lines `fields` is the rest. Its length must be known, since
 /// the client is told that of the whole.
-pub(crate) fn begun(
-    beginning: &Object,
-    facts: &Facts<'_>,
+pub(crate) fn join_prefix_head(
+    prefix: &Object,
+    metadata: &ResponseMetadata<'_>,
     fields: &[u8],
-    times: Times,
+    times: FreshnessTimes,
     config: &Config,
 ) -> Option<(Object, u64)> {
-    let (one, two) = (beginning.part()?, facts.part?);
-    let both = one.with(&two).filter(Part::is_whole)?;
-    let is_same = beginning.etag().zip(facts.etag).is_some_and(|(a, b)| a.strongly_equals(&b));
-    if two.range.first != one.range.last + 1 || !is_same || facts.content_length.is_none() {
+    let (one, two) = (prefix.part()?, metadata.part?);
+    let both = one.with(&two).filter(Part::is_complete)?;
+    let is_same = prefix.etag().zip(metadata.etag).is_some_and(|(a, b)| a.strongly_equals(&b));
+    if two.range.first != one.range.last + 1 || !is_same || metadata.content_length.is_none() {
         return None;
     }
-    let fields = combined_fields(beginning.fields(), fields, config)?;
-    let facts = Facts::read(200, Fields::new(&fields), config);
-    let texts = Texts { key: beginning.key(), vary: beginning.vary(), fields: &fields };
-    let (inline, pieces) = (beginning.inline_content(), beginning.pieces().cloned());
-    Some((Object::new(&facts, times, texts, inline, pieces), both.size))
+    let fields = combined_fields(prefix.fields(), fields, config)?;
+    let metadata = ResponseMetadata::read(200, Fields::new(&fields), config);
+    let texts = RecordTexts { key: prefix.key(), vary: prefix.vary(), fields: &fields };
+    let (inline, pieces) = (prefix.inline_content(), prefix.pieces().cloned());
+    Some((Object::new(&metadata, times, texts, inline, pieces), both.size))
 }
 
 /// What is to be stored where `old`, a part, was, now that `new` has come: both together, if they are of
@@ -145,12 +149,12 @@ pub(crate) fn joined(old: Option<&Object>, new: Object, max: u64, config: &Confi
 
 /// A part that has all octets is the whole (RFC 9110 §15.3.7.3).
 fn complete(object: &Object, config: &Config) -> Option<Object> {
-    object.part().filter(Part::is_whole)?;
+    object.part().filter(Part::is_complete)?;
     let fields = without(object.fields(), &[b"content-range".to_vec()]);
-    let facts = Facts::read(200, Fields::new(&fields), config);
-    let texts = Texts { key: object.key(), vary: object.vary(), fields: &fields };
+    let metadata = ResponseMetadata::read(200, Fields::new(&fields), config);
+    let texts = RecordTexts { key: object.key(), vary: object.vary(), fields: &fields };
     let (inline, pieces) = (object.inline_content(), object.pieces().cloned());
-    Some(Object::new(&facts, object.numbers().times(), texts, inline, pieces))
+    Some(Object::new(&metadata, object.header().times(), texts, inline, pieces))
 }
 
 fn combine(old: &Object, new: &Object, max: u64, config: &Config) -> Option<Object> {
@@ -159,12 +163,12 @@ fn combine(old: &Object, new: &Object, max: u64, config: &Config) -> Option<Obje
     if both.range.len() > max || !are_of_one_representation(old, new) {
         return None;
     }
-    let status = if both.is_whole() { 200 } else { PARTIAL };
-    let mut gather = Gather::new(status, new.numbers().times());
-    gather.vary = old.vary().to_vec();
-    gather.fields = combined_fields(old.fields(), new.fields(), config)?;
+    let status = if both.is_complete() { 200 } else { PARTIAL };
+    let mut builder = ObjectBuilder::new(status, new.header().times());
+    builder.vary = old.vary().to_vec();
+    builder.fields = combined_fields(old.fields(), new.fields(), config)?;
     if status == PARTIAL {
-        both.put(&mut gather.fields);
+        both.put(&mut builder.fields);
     }
     // Where both have the same octets, the new one's count.
     let before = 0..two.range.first.saturating_sub(one.range.first).min(one.range.len());
@@ -172,10 +176,10 @@ fn combine(old: &Object, new: &Object, max: u64, config: &Config) -> Option<Obje
         ..one.range.len();
     let mut copies = COPY_MAX;
     for (object, range) in [(old, before), (new, 0..two.range.len()), (old, after)] {
-        gather.append_content(object.content(range), &mut copies)?;
+        builder.append_content(object.content(range), &mut copies)?;
     }
-    gather.expected = Some(both.range.len());
-    gather.finish(new.key(), config)
+    builder.expected = Some(both.range.len());
+    builder.finish(new.key(), config)
 }
 
 /// The fields of the old part with those of the new one in their place (RFC 9111 §3.2, §3.4); nothing if
@@ -183,12 +187,12 @@ fn combine(old: &Object, new: &Object, max: u64, config: &Config) -> Option<Obje
 fn combined_fields(old: &[u8], new: &[u8], config: &Config) -> Option<Vec<u8>> {
     let mut fields = Vec::new();
     let is_replaced = |field: &Field<'_>| Fields::new(new).any(|other| other.is(field.name));
-    let kept = Fields::new(old).filter(|field| !is_replaced(field));
-    for field in kept.chain(Fields::new(new)) {
+    let retained = Fields::new(old).filter(|field| !is_replaced(field));
+    for field in retained.chain(Fields::new(new)) {
         put_field(field.name, field.value, &mut fields);
     }
-    let facts = Facts::read(PARTIAL, Fields::new(&fields), config);
-    let mut gone = facts.directives.withheld.clone();
+    let metadata = ResponseMetadata::read(PARTIAL, Fields::new(&fields), config);
+    let mut gone = metadata.directives.withheld.clone();
     gone.push(b"content-range".to_vec());
     let fields = without(&fields, &gone);
     (fields.len() <= FIELDS_MAX).then_some(fields)
@@ -208,10 +212,10 @@ fn are_of_one_representation(old: &Object, new: &Object) -> bool {
         // One that cannot be read says nothing.
         None if value(old, b"etag").is_some() => false,
         None => {
-            let (old, new) = (old.numbers(), new.numbers());
+            let (old, new) = (old.header(), new.header());
             old.last_modified().is_some()
                 && old.last_modified() == new.last_modified()
-                && [old, new].iter().all(|numbers| numbers.changed_long_before(STRONG_DATE))
+                && [old, new].iter().all(|header| header.changed_long_before(STRONG_DATE))
         }
     }
 }
@@ -221,7 +225,7 @@ fn are_of_one_representation(old: &Object, new: &Object) -> bool {
 pub(crate) fn supersedes(new: &Object, old: &Object) -> bool {
     match (new.etag(), old.etag()) {
         (Some(new), Some(old)) => !new.weakly_equals(&old),
-        _ => match (new.numbers().last_modified(), old.numbers().last_modified()) {
+        _ => match (new.header().last_modified(), old.header().last_modified()) {
             (Some(new), Some(old)) => new > old,
             _ => false,
         },
@@ -234,30 +238,30 @@ mod tests {
 
     const SIZE: u64 = 3_000_000;
 
-    fn octet(at: u64) -> u8 {
+    fn byte_at(at: u64) -> u8 {
         (at % 251) as u8
     }
 
     /// The octets `first..=last` of the one representation.
     fn part(first: u64, last: u64, fields: &str) -> Object {
         let part = Part { range: ByteRange { first, last }, size: SIZE };
-        let times = Times {
-            came_at: 1000,
+        let times = FreshnessTimes {
+            received_at: 1000,
             initial_age: 0,
             lifetime: 60,
             stale_while_revalidate: 0,
             stale_if_error: 0,
         };
-        let mut gather = Gather::new(PARTIAL, times);
-        gather.fields = fields.as_bytes().to_vec();
-        part.put(&mut gather.fields);
-        let octets: Vec<u8> = (first..=last).map(octet).collect();
-        assert!(gather.append(&octets, u64::MAX));
-        gather.finish(b"http://a/", &Config::default()).unwrap()
+        let mut builder = ObjectBuilder::new(PARTIAL, times);
+        builder.fields = fields.as_bytes().to_vec();
+        part.put(&mut builder.fields);
+        let bytes: Vec<u8> = (first..=last).map(byte_at).collect();
+        assert!(builder.append(&bytes, u64::MAX));
+        builder.finish(b"http://a/", &Config::default()).unwrap()
     }
 
-    fn octets(object: &Object) -> Vec<u8> {
-        let content = object.content(0..object.numbers().content_len);
+    fn bytes(object: &Object) -> Vec<u8> {
+        let content = object.content(0..object.header().content_len);
         content.flat_map(|(piece, range)| piece[range].to_vec()).collect()
     }
 
@@ -291,10 +295,10 @@ mod tests {
             let range = ByteRange { first, last };
             assert_eq!(both.part(), Some(Part { range, size: SIZE }), "{old:?} {new:?}");
             assert!(
-                octets(&both) == (first..=last).map(octet).collect::<Vec<_>>(),
+                bytes(&both) == (first..=last).map(byte_at).collect::<Vec<_>>(),
                 "{old:?} {new:?}"
             );
-            assert_eq!(both.numbers().content_len, range.len());
+            assert_eq!(both.header().content_len, range.len());
         }
         let long = joined(Some(&part(0, 9, TAG)), part(10, 99, TAG), 99, &Config::default());
         assert_eq!(
@@ -309,8 +313,8 @@ mod tests {
         let old = part(0, 2 * (64 << 10) - 1, TAG);
         let new = part(2 * (64 << 10), SIZE - 1, TAG);
         let whole = joined(Some(&old), new.clone(), u64::MAX, &Config::default());
-        assert_eq!((whole.numbers().status, whole.part()), (200, None));
-        assert!(octets(&whole) == (0..SIZE).map(octet).collect::<Vec<_>>());
+        assert_eq!((whole.header().status, whole.part()), (200, None));
+        assert!(bytes(&whole) == (0..SIZE).map(byte_at).collect::<Vec<_>>());
         assert_eq!(whole.fields(), TAG.as_bytes());
         // Here all of the new one would have to be copied.
         let old = part(0, 99_999, TAG);

@@ -3,7 +3,7 @@
 //! By URL that is one look-up. Otherwise all that is stored is looked at, some at a time, so that no
 //! worker waits for longer than that takes: what is stored meanwhile was asked for meanwhile, and stays.
 
-use crate::{Store, key, record::Object, store::locked};
+use crate::{Store, key, record::Object, store::lock};
 use pollux_http::fields::Fields;
 use std::{thread, time::Duration};
 
@@ -11,7 +11,7 @@ use std::{thread, time::Duration};
 pub(crate) const BATCH: usize = 256;
 
 /// Between two times, so that those who wait for the lock get it: it knows no order.
-pub(crate) fn make_way() {
+pub(crate) fn yield_lock() {
     thread::sleep(Duration::from_micros(50));
 }
 
@@ -35,11 +35,11 @@ impl Store {
         let owned;
         let purge = match purge {
             Purge::Url(url) => {
-                owned = key::of_url(url).unwrap_or_else(|| url.to_vec());
+                owned = key::from_url(url).unwrap_or_else(|| url.to_vec());
                 Purge::Url(&owned)
             }
             Purge::Prefix(prefix) => {
-                owned = key::of_prefix(prefix);
+                owned = key::from_prefix(prefix);
                 Purge::Prefix(&owned)
             }
             purge => purge,
@@ -54,13 +54,13 @@ impl Store {
     fn purge_memory(&self, purge: Purge<'_>) -> usize {
         if let Purge::Url(url) = purge {
             let hash = self.inner.hash(url);
-            let mut engine = locked(&self.inner.shards[self.inner.shard(hash)]);
-            engine.flights.doom(Some((hash, url)));
-            let count = engine.shelf.remove(hash, url);
+            let mut engine = lock(&self.inner.shards[self.inner.shard(hash)]);
+            engine.pending_fetches.invalidate(Some((hash, url)));
+            let count = engine.memory.remove(hash, url);
             engine.statistics.purged += count as u64;
             return count;
         }
-        let goes = |object: &Object| match purge {
+        let matches = |object: &Object| match purge {
             Purge::Prefix(prefix) => object.key().starts_with(prefix),
             Purge::Tag(tag) => has_tag(object, &self.inner.config.tag_fields, tag),
             Purge::Url(_) | Purge::Everything => true,
@@ -68,18 +68,18 @@ impl Store {
         let mut sum = 0;
         for shard in &self.inner.shards {
             let hashes = {
-                let mut engine = locked(shard);
-                engine.flights.doom(None);
-                engine.shelf.hashes()
+                let mut engine = lock(shard);
+                engine.pending_fetches.invalidate(None);
+                engine.memory.hashes()
             };
             for batch in hashes.chunks(BATCH) {
-                let mut engine = locked(shard);
-                let gone = batch.iter().map(|&hash| engine.shelf.remove_if(hash, goes));
+                let mut engine = lock(shard);
+                let gone = batch.iter().map(|&hash| engine.memory.remove_if(hash, matches));
                 let count: usize = gone.sum();
                 engine.statistics.purged += count as u64;
                 sum += count;
                 drop(engine);
-                make_way();
+                yield_lock();
             }
         }
         sum

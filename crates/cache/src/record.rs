@@ -8,8 +8,8 @@
 use crate::{
     Config,
     directives::Seconds,
-    facts::Facts,
     part::{PARTIAL, Part},
+    response_metadata::ResponseMetadata,
 };
 use pollux_http::{etag::ETag, fields::Fields};
 use std::{ops::Range, sync::Arc};
@@ -31,7 +31,7 @@ const IMMUTABLE: u16 = 8;
 
 /// The numbers of a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Numbers {
+pub(crate) struct RecordHeader {
     pub(crate) status: u16,
     flags: u16,
     key_len: u16,
@@ -42,7 +42,7 @@ pub(crate) struct Numbers {
     etag_at: u32,
     pub(crate) content_len: u64,
     /// The second it came, or was validated.
-    pub(crate) came_at: u64,
+    pub(crate) received_at: u64,
     /// `Last-Modified`, 0 for none.
     last_modified: u64,
     /// `Date`.
@@ -55,17 +55,17 @@ pub(crate) struct Numbers {
 
 /// Those that tell how old a response is, and how old it may be.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Life {
+pub(crate) struct Freshness {
     pub(crate) status: u16,
-    came_at: u64,
+    received_at: u64,
     initial_age: Seconds,
     lifetime: Seconds,
 }
 
-impl Life {
+impl Freshness {
     /// §4.2.3
     pub(crate) fn age(&self, now: u64) -> u64 {
-        u64::from(self.initial_age) + now.saturating_sub(self.came_at)
+        u64::from(self.initial_age) + now.saturating_sub(self.received_at)
     }
 
     /// How long it is fresh yet, negative when it is stale.
@@ -74,7 +74,7 @@ impl Life {
     }
 }
 
-macro_rules! numbers {
+macro_rules! header {
     ($($field:ident : $type:ty),*) => {
         fn put(&self, block: &mut Vec<u8>) {
             let start = block.len();
@@ -97,26 +97,26 @@ macro_rules! numbers {
     };
 }
 
-impl Numbers {
-    numbers! {
+impl RecordHeader {
+    header! {
         status: u16, flags: u16, key_len: u16, vary_len: u16, etag_len: u16, fields_len: u32,
-        etag_at: u32, content_len: u64, came_at: u64, last_modified: u64, date: u32,
+        etag_at: u32, content_len: u64, received_at: u64, last_modified: u64, date: u32,
         initial_age: u32, lifetime: u32, stale_while_revalidate: u32, stale_if_error: u32
     }
 
-    pub(crate) fn life(&self) -> Life {
-        let Self { status, came_at, initial_age, lifetime, .. } = *self;
-        Life { status, came_at, initial_age, lifetime }
+    pub(crate) fn freshness(&self) -> Freshness {
+        let Self { status, received_at, initial_age, lifetime, .. } = *self;
+        Freshness { status, received_at, initial_age, lifetime }
     }
 
-    /// As [`Life::age`].
+    /// As [`Freshness::age`].
     pub(crate) fn age(&self, now: u64) -> u64 {
-        self.life().age(now)
+        self.freshness().age(now)
     }
 
-    /// As [`Life::time_left`].
+    /// As [`Freshness::time_left`].
     pub(crate) fn time_left(&self, now: u64) -> i64 {
-        self.life().time_left(now)
+        self.freshness().time_left(now)
     }
 
     /// Only to be used after validation (`no-cache`).
@@ -149,9 +149,9 @@ impl Numbers {
         self.last_modified + seconds <= u64::from(self.date)
     }
 
-    pub(crate) fn times(&self) -> Times {
-        Times {
-            came_at: self.came_at,
+    pub(crate) fn times(&self) -> FreshnessTimes {
+        FreshnessTimes {
+            received_at: self.received_at,
             initial_age: self.initial_age,
             lifetime: self.lifetime,
             stale_while_revalidate: self.stale_while_revalidate,
@@ -176,7 +176,7 @@ impl Numbers {
 
 /// The texts of a record to be.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Texts<'t> {
+pub(crate) struct RecordTexts<'t> {
     pub(crate) key: &'t [u8],
     /// As [`crate::vary::put_lines`] writes them.
     pub(crate) vary: &'t [u8],
@@ -198,35 +198,43 @@ pub(crate) struct Pieces(pub(crate) Box<[Arc<[u8]>]>);
 
 /// When a response came, and how long it is good for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Times {
-    pub(crate) came_at: u64,
+pub(crate) struct FreshnessTimes {
+    pub(crate) received_at: u64,
     pub(crate) initial_age: Seconds,
     pub(crate) lifetime: Seconds,
     pub(crate) stale_while_revalidate: Seconds,
     pub(crate) stale_if_error: Seconds,
 }
 
-impl Times {
-    /// For what was asked for at `asked_at` and came at `now`.
+impl FreshnessTimes {
+    /// For what was asked for at `requested_at` and came at `now`.
     ///
     /// How long it may be used stale (RFC 5861) is nothing where it must not be (RFC 9111 §4.2.4). That
     /// `s-maxage` says as much as `proxy-revalidate` gives way to what the response says itself: who
     /// writes `s-maxage=60, stale-while-revalidate=30` means both.
-    pub(crate) fn of(facts: &Facts<'_>, asked_at: u64, now: u64, config: &Config) -> Self {
-        let directives = &facts.directives;
+    pub(crate) fn of(
+        metadata: &ResponseMetadata<'_>,
+        requested_at: u64,
+        now: u64,
+        config: &Config,
+    ) -> Self {
+        let directives = &metadata.directives;
         let must_not =
             directives.no_cache || directives.must_revalidate || directives.proxy_revalidate;
         let unless = |is_not: bool, seconds: Seconds| if is_not { 0 } else { seconds };
-        let unsaid = unless(directives.s_maxage.is_some(), config.stale_if_error);
+        let default_stale_if_error = unless(directives.s_maxage.is_some(), config.stale_if_error);
         Self {
-            came_at: now,
-            initial_age: facts.initial_age(asked_at, now),
-            lifetime: facts.lifetime(now, config),
+            received_at: now,
+            initial_age: metadata.initial_age(requested_at, now),
+            lifetime: metadata.lifetime(now, config),
             stale_while_revalidate: unless(
                 must_not,
                 directives.stale_while_revalidate.unwrap_or(0),
             ),
-            stale_if_error: unless(must_not, directives.stale_if_error.unwrap_or(unsaid)),
+            stale_if_error: unless(
+                must_not,
+                directives.stale_if_error.unwrap_or(default_stale_if_error),
+            ),
         }
     }
 }
@@ -234,13 +242,13 @@ impl Times {
 impl Object {
     /// Lays a record out. `content` lies in the block, `pieces` beside it; one of them is empty.
     pub(crate) fn new(
-        facts: &Facts<'_>,
-        times: Times,
-        texts: Texts<'_>,
+        metadata: &ResponseMetadata<'_>,
+        times: FreshnessTimes,
+        texts: RecordTexts<'_>,
         content: &[u8],
         pieces: Option<Arc<Pieces>>,
     ) -> Self {
-        let directives = &facts.directives;
+        let directives = &metadata.directives;
         let mut flags = 0;
         for (is_set, flag) in [
             (directives.no_cache, NO_CACHE),
@@ -252,8 +260,8 @@ impl Object {
         }
         let etag = etag_line(texts.fields);
         let pieces_len = pieces.iter().flat_map(|pieces| pieces.0.iter());
-        let numbers = Numbers {
-            status: facts.status,
+        let header = RecordHeader {
+            status: metadata.status,
             flags,
             key_len: texts.key.len() as u16,
             vary_len: texts.vary.len() as u16,
@@ -261,9 +269,9 @@ impl Object {
             etag_at: etag.start as u32,
             fields_len: texts.fields.len() as u32,
             content_len: (content.len() + pieces_len.map(|p| p.len()).sum::<usize>()) as u64,
-            came_at: times.came_at,
-            last_modified: facts.last_modified.unwrap_or(0),
-            date: facts.date.unwrap_or(times.came_at).min(u64::from(u32::MAX)) as u32,
+            received_at: times.received_at,
+            last_modified: metadata.last_modified.unwrap_or(0),
+            date: metadata.date.unwrap_or(times.received_at).min(u64::from(u32::MAX)) as u32,
             initial_age: times.initial_age,
             lifetime: times.lifetime,
             stale_while_revalidate: times.stale_while_revalidate,
@@ -271,38 +279,38 @@ impl Object {
         };
         let texts_len = texts.key.len() + texts.vary.len() + texts.fields.len();
         let mut block = Vec::with_capacity(HEADER + texts_len + content.len());
-        numbers.put(&mut block);
+        header.put(&mut block);
         for text in [texts.key, texts.vary, texts.fields, content] {
             block.extend_from_slice(text);
         }
         Self { block: block.into(), pieces }
     }
 
-    pub(crate) fn numbers(&self) -> Numbers {
-        Numbers::read(&self.block).unwrap_or_default()
+    pub(crate) fn header(&self) -> RecordHeader {
+        RecordHeader::read(&self.block).unwrap_or_default()
     }
 
     pub(crate) fn key(&self) -> &[u8] {
-        &self.block[self.numbers().key()]
+        &self.block[self.header().key()]
     }
 
     pub(crate) fn vary(&self) -> &[u8] {
-        &self.block[self.numbers().vary()]
+        &self.block[self.header().vary()]
     }
 
     pub(crate) fn fields(&self) -> &[u8] {
-        &self.block[self.numbers().fields()]
+        &self.block[self.header().fields()]
     }
 
     pub(crate) fn etag(&self) -> Option<ETag<'_>> {
-        let numbers = self.numbers();
-        let start = numbers.etag_at as usize;
-        ETag::parse(&self.fields()[start..start + usize::from(numbers.etag_len)])
+        let header = self.header();
+        let start = header.etag_at as usize;
+        ETag::parse(&self.fields()[start..start + usize::from(header.etag_len)])
     }
 
     /// Which part it is, if it is one.
     pub(crate) fn part(&self) -> Option<Part> {
-        if self.numbers().status != PARTIAL {
+        if self.header().status != PARTIAL {
             return None;
         }
         Part::of_fields(Fields::new(self.fields()))
@@ -314,7 +322,7 @@ impl Object {
 
     /// The record without its content.
     pub(crate) fn record(&self) -> &[u8] {
-        &self.block[..self.numbers().fields().end]
+        &self.block[..self.header().fields().end]
     }
 
     /// The content as it lies in memory.
@@ -326,9 +334,9 @@ impl Object {
     /// Of what [`Object::record`] and [`Object::content_parts`] gave; nothing if the record's numbers do
     /// not fit its length.
     pub(crate) fn from_record(record: &[u8], content: &[u8]) -> Option<Self> {
-        let numbers = Numbers::read(record)?;
-        let etag_end = numbers.etag_at as usize + usize::from(numbers.etag_len);
-        if numbers.fields().end != record.len() || etag_end > numbers.fields_len as usize {
+        let header = RecordHeader::read(record)?;
+        let etag_end = header.etag_at as usize + usize::from(header.etag_len);
+        if header.fields().end != record.len() || etag_end > header.fields_len as usize {
             return None;
         }
         if content.len() <= INLINE_MAX {
@@ -340,12 +348,12 @@ impl Object {
 
     /// The content in the block.
     pub(crate) fn inline_content(&self) -> &[u8] {
-        &self.block[self.numbers().fields().end..]
+        &self.block[self.header().fields().end..]
     }
 
     /// The octets `first..end` of the content, where they lie.
     pub(crate) fn content(&self, range: Range<u64>) -> ContentPieces {
-        let offset = if self.pieces.is_some() { 0 } else { self.numbers().fields().end };
+        let offset = if self.pieces.is_some() { 0 } else { self.header().fields().end };
         ContentPieces { object: self.clone(), offset, rest: range }
     }
 
@@ -382,7 +390,7 @@ pub struct ContentPieces {
 
 impl ContentPieces {
     /// How many octets are left.
-    pub fn octets(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.rest.end.saturating_sub(self.rest.start)
     }
 }
@@ -415,30 +423,30 @@ mod tests {
         Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
 
     fn object(content: &[u8], pieces: Option<Arc<Pieces>>) -> Object {
-        let facts = Facts::read(200, Fields::new(FIELDS), &Config::default());
-        let times = Times {
-            came_at: 1000,
+        let metadata = ResponseMetadata::read(200, Fields::new(FIELDS), &Config::default());
+        let times = FreshnessTimes {
+            received_at: 1000,
             initial_age: 7,
             lifetime: 60,
             stale_while_revalidate: 0,
             stale_if_error: 3,
         };
-        let texts = Texts { key: b"http://a/", vary: b"x:1\n", fields: FIELDS };
-        Object::new(&facts, times, texts, content, pieces)
+        let texts = RecordTexts { key: b"http://a/", vary: b"x:1\n", fields: FIELDS };
+        Object::new(&metadata, times, texts, content, pieces)
     }
 
     #[test]
     fn what_is_laid_out_is_read_back() {
         let object = object(b"content", None);
-        let numbers = object.numbers();
-        assert_eq!((numbers.status, numbers.content_len), (200, 7));
+        let header = object.header();
+        assert_eq!((header.status, header.content_len), (200, 7));
         assert_eq!((object.key(), object.vary()), (&b"http://a/"[..], &b"x:1\n"[..]));
         assert_eq!(object.fields(), FIELDS);
         assert_eq!(object.etag().map(|etag| etag.opaque), Some(&b"abc"[..]));
-        assert_eq!(numbers.last_modified(), Some(784_111_777));
-        assert!(numbers.is_no_cache() && numbers.forbids_stale());
+        assert_eq!(header.last_modified(), Some(784_111_777));
+        assert!(header.is_no_cache() && header.forbids_stale());
         assert_eq!(
-            (numbers.age(1010), numbers.time_left(1010), numbers.time_left(1060)),
+            (header.age(1010), header.time_left(1010), header.time_left(1060)),
             (17, 43, -7)
         );
     }
@@ -449,18 +457,17 @@ mod tests {
         let pieces = whole.chunks(PIECE).map(Arc::from).collect();
         let long = object(b"", Some(Arc::new(Pieces(pieces))));
         let short = object(&whole[..INLINE_MAX], None);
-        assert_eq!(long.numbers().content_len, whole.len() as u64);
+        assert_eq!(long.header().content_len, whole.len() as u64);
         let piece = PIECE as u64;
-        for range in [0..0, 0..1, 5..5000, 0..long.numbers().content_len, piece - 1..2 * piece + 1]
-        {
-            let octets = long.content(range.clone()).flat_map(|(p, r)| p[r].to_vec());
+        for range in [0..0, 0..1, 5..5000, 0..long.header().content_len, piece - 1..2 * piece + 1] {
+            let bytes = long.content(range.clone()).flat_map(|(p, r)| p[r].to_vec());
             let expected = &whole[range.start as usize..range.end as usize];
-            assert_eq!(octets.collect::<Vec<_>>(), expected, "{range:?}");
+            assert_eq!(bytes.collect::<Vec<_>>(), expected, "{range:?}");
             let end = range.end.min(INLINE_MAX as u64);
             let range = range.start.min(end)..end;
-            let octets = short.content(range.clone()).flat_map(|(p, r)| p[r].to_vec());
+            let bytes = short.content(range.clone()).flat_map(|(p, r)| p[r].to_vec());
             let expected = &whole[range.start as usize..range.end as usize];
-            assert_eq!(octets.collect::<Vec<_>>(), expected, "{range:?}");
+            assert_eq!(bytes.collect::<Vec<_>>(), expected, "{range:?}");
         }
     }
 }

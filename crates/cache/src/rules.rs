@@ -2,8 +2,8 @@
 
 use crate::{
     Config,
-    facts::{Facts, is_heuristic, is_understood},
     part::PARTIAL,
+    response_metadata::{ResponseMetadata, is_heuristic, is_understood},
 };
 
 /// Why a response is not stored, for `detail` of `Cache-Status`.
@@ -38,39 +38,39 @@ impl Refusal {
 
     /// Whether the next response will probably be refused too, so that nobody should wait for it.
     /// `Authorization` is of one request, and those who have it never wait.
-    pub(crate) const fn is_lasting(self) -> bool {
+    pub(crate) const fn disables_coalescing(self) -> bool {
         !matches!(self, Self::Status | Self::Authorization)
     }
 
     /// Whether what is stored must go too. That one client's response is for it alone (§3.5) says
     /// nothing of what was stored for all.
-    pub(crate) fn is_of_what_is_stored(self) -> bool {
+    pub(crate) fn evicts_stored(self) -> bool {
         self != Self::Authorization
     }
 }
 
 /// Judges the response to a GET, that came at `now`.
 ///
-/// `is_authorized`: the request had `Authorization`; `is_secret`: it had `no-store`.
-pub(crate) fn judge(
-    facts: &Facts<'_>,
+/// `is_authorized`: the request had `Authorization`; `forbids_storing`: it had `no-store`.
+pub(crate) fn check_storable(
+    metadata: &ResponseMetadata<'_>,
     is_authorized: bool,
-    is_secret: bool,
+    forbids_storing: bool,
     now: u64,
     config: &Config,
 ) -> Result<(), Refusal> {
-    let directives = &facts.directives;
+    let directives = &metadata.directives;
     // §5.2.2.3: who understands the status may pass over a no-store that goes with must-understand.
-    let overrides = directives.must_understand && is_understood(facts.status);
-    if is_secret || directives.no_store && !overrides {
+    let overrides = directives.must_understand && is_understood(metadata.status);
+    if forbids_storing || directives.no_store && !overrides {
         return Err(Refusal::NoStore);
     }
     // 304 is no representation. 416 is about the range of one request (RFC 9110 §15.5.17), and would
     // answer all of them. Of a part it must be known which one it is (§3.3).
-    if matches!(facts.status, 0..200 | 304 | 416 | 600..)
-        || facts.status == PARTIAL && facts.part.is_none()
-        || directives.must_understand && !is_understood(facts.status)
-        || !(facts.is_explicit() || is_heuristic(facts.status))
+    if matches!(metadata.status, 0..200 | 304 | 416 | 600..)
+        || metadata.status == PARTIAL && metadata.part.is_none()
+        || directives.must_understand && !is_understood(metadata.status)
+        || !(metadata.is_explicit() || is_heuristic(metadata.status))
     {
         return Err(Refusal::Status);
     }
@@ -78,16 +78,16 @@ pub(crate) fn judge(
         return Err(Refusal::Private);
     }
     // §3.5
-    let is_for_all =
+    let is_shared =
         directives.public || directives.must_revalidate || directives.s_maxage.is_some();
-    if is_authorized && !is_for_all {
+    if is_authorized && !is_shared {
         return Err(Refusal::Authorization);
     }
-    if facts.varies.by_anything {
+    if metadata.varies.by_anything {
         return Err(Refusal::VaryAnything);
     }
-    let has_validator = facts.etag.is_some() || facts.last_modified.is_some();
-    let is_usable = facts.lifetime(now, config) > 0 && !directives.no_cache;
+    let has_validator = metadata.etag.is_some() || metadata.last_modified.is_some();
+    let is_usable = metadata.lifetime(now, config) > 0 && !directives.no_cache;
     let may_be_stale = directives.stale_while_revalidate.is_some()
         || directives.stale_if_error.unwrap_or(config.stale_if_error) > 0;
     if !(is_usable || has_validator || may_be_stale && !directives.no_cache) {
@@ -103,10 +103,10 @@ mod tests {
 
     const NOW: u64 = 1_000_000;
 
-    fn judged(status: u16, lines: &str, is_authorized: bool) -> Result<(), Refusal> {
+    fn check(status: u16, lines: &str, is_authorized: bool) -> Result<(), Refusal> {
         let config = Config::default();
-        let facts = Facts::read(status, Fields::new(lines.as_bytes()), &config);
-        judge(&facts, is_authorized, false, NOW, &config)
+        let metadata = ResponseMetadata::read(status, Fields::new(lines.as_bytes()), &config);
+        check_storable(&metadata, is_authorized, false, NOW, &config)
     }
 
     #[test]
@@ -145,17 +145,17 @@ mod tests {
             (503, "Cache-Control: max-age=9\r\n", Ok(())),
             (200, "Expires: Fri, 31 Dec 9999 23:59:59 GMT\r\n", Ok(())),
         ] {
-            assert_eq!(judged(status, lines, false), expected, "{status} {lines}");
+            assert_eq!(check(status, lines, false), expected, "{status} {lines}");
         }
     }
 
     #[test]
     fn must_understand_of_rfc_9111_5_2_2_3() {
         let lines = "Cache-Control: max-age=9, no-store, must-understand\r\n";
-        assert_eq!(judged(200, lines, false), Ok(()));
-        assert_eq!(judged(299, lines, false), Err(Refusal::NoStore));
+        assert_eq!(check(200, lines, false), Ok(()));
+        assert_eq!(check(299, lines, false), Err(Refusal::NoStore));
         let lines = "Cache-Control: max-age=9, must-understand\r\n";
-        assert_eq!(judged(299, lines, false), Err(Refusal::Status));
+        assert_eq!(check(299, lines, false), Err(Refusal::Status));
     }
 
     #[test]
@@ -168,7 +168,7 @@ mod tests {
             ("s-maxage=9", Ok(())),
         ] {
             let lines = format!("Cache-Control: {control}\r\n");
-            assert_eq!(judged(200, &lines, true), expected, "{control}");
+            assert_eq!(check(200, &lines, true), expected, "{control}");
         }
     }
 }

@@ -62,11 +62,11 @@ statistics! {
     /// URLs in the store now.
     entries,
     /// Octets that they take, metadata included.
-    octets,
+    bytes,
     /// Files of the second tier now.
     disk_files,
     /// Octets in them.
-    disk_octets,
+    disk_bytes,
     /// Files that could not be read or written.
     disk_failures,
     /// Requests that are on their way to the origin now.

@@ -6,13 +6,13 @@
 //! a request, which is held while a table is asked and never while octets move.
 
 use crate::{
-    Config, Folder, Hit, Statistics,
-    disk::{Disk, Job, Worker},
+    Config, Directory, Hit, Statistics,
+    disk::{DiskTier, DiskWorker, Job},
     engine::{Engine, Key},
-    flights::{TICKET_BITS, Ticket},
     key,
-    lookup::{Ask, Asked, Decision, Fetch},
-    receive::{Answer, Sent, Verdict},
+    lookup::{Decision, Fetch, Lookup, WorkerLookup},
+    pending_fetches::{TICKET_BITS, Ticket},
+    receive::{ExchangeTimes, ResponseDecision, ResponseSource},
 };
 use pollux_http::{
     reply::ReplyHead,
@@ -33,7 +33,7 @@ use std::{
 };
 
 /// How long the end of a store waits for its folder to be let go: what is handed over by then is written.
-const FOLDER_PATIENCE: Duration = Duration::from_secs(10);
+const DIRECTORY_CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The most shards; a smaller store has fewer, so that each has this much.
 const SHARDS_MAX: u64 = 16;
@@ -47,23 +47,23 @@ pub struct Store {
 
 pub(crate) struct Inner {
     pub(crate) config: Arc<Config>,
-    pub(crate) disk: Option<Arc<Disk>>,
+    pub(crate) disk: Option<Arc<DiskTier>>,
     pub(crate) shards: Box<[Mutex<Engine>]>,
     hasher: quick_cache::DefaultHashBuilder,
-    workers: RwLock<Vec<Option<Arc<Mailbox>>>>,
+    workers: RwLock<Vec<Option<Arc<WakeupQueue>>>>,
     /// Closed at the other end when the second tier's thread has let its folder go.
     disk_ended: OnceLock<(ThreadId, Mutex<Receiver<()>>)>,
 }
 
 /// The numbers of those of one worker who wait no more.
 #[derive(Default)]
-struct Mailbox {
+struct WakeupQueue {
     numbers: Mutex<VecDeque<u64>>,
-    has_mail: AtomicBool,
-    bell: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    has_wakeups: AtomicBool,
+    notifier: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Who panicked while it held the lock left no half-made change that matters: at worst an object is
     // missing.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -76,18 +76,22 @@ impl Store {
         Self { inner: Arc::new(Inner::new(config, count, None)) }
     }
 
-    /// A store with a second tier of `limit` octets in `folder`, and what that holds already. A thread
+    /// A store with a second tier of `limit` octets in `directory`, and what that holds already. A thread
     /// does what may block; threads do not survive fork(2), so make it where it is used.
     ///
     /// # Errors
     /// The folder cannot be read, or there can be no thread.
-    pub fn with_folder(config: Config, folder: impl Folder, limit: u64) -> io::Result<Self> {
+    pub fn with_directory(
+        config: Config,
+        directory: impl Directory,
+        limit: u64,
+    ) -> io::Result<Self> {
         let count = (config.limit / SHARD_LIMIT_MIN).clamp(1, SHARDS_MAX);
-        let (disk, queue) = Disk::new(limit, config.tag_fields.clone());
+        let (disk, queue) = DiskTier::new(limit, config.tag_fields.clone());
         let disk = Arc::new(disk);
         let inner = Arc::new(Inner::new(config, count, Some(disk.clone())));
-        let mut worker = Worker::new(folder);
-        worker.enter(&disk, |key| inner.hash(key))?;
+        let mut worker = DiskWorker::new(directory);
+        worker.load_index(&disk, |key| inner.hash(key))?;
         let store = Arc::downgrade(&inner);
         let (ends, ended) = channel::<()>();
         let thread = thread::Builder::new().name("cache-disk".into()).spawn(move || {
@@ -98,9 +102,9 @@ impl Store {
                 if matches!(job, Job::Stop) {
                     break;
                 }
-                worker.work(&disk, job, |hash, ticket, object| {
+                worker.run_job(&disk, job, |hash, ticket, object| {
                     if let Some(inner) = store.upgrade() {
-                        let mut engine = locked(&inner.shards[inner.shard(hash)]);
+                        let mut engine = lock(&inner.shards[inner.shard(hash)]);
                         engine.loaded(hash, ticket, object);
                         inner.deliver(engine, u32::MAX);
                     }
@@ -112,24 +116,24 @@ impl Store {
     }
 
     /// Waits until what was stored so far is in the second tier, if there is one, but not for longer than
-    /// `patience`. False when it is not.
-    pub fn flush(&self, patience: Duration) -> bool {
-        self.inner.disk.as_ref().is_none_or(|disk| disk.flush(patience))
+    /// `timeout`. False when it is not.
+    pub fn flush(&self, timeout: Duration) -> bool {
+        self.inner.disk.as_ref().is_none_or(|disk| disk.flush(timeout))
     }
 
     /// For one more worker.
     pub fn handle(&self) -> Handle {
-        let mailbox = Arc::new(Mailbox::default());
+        let wakeup_queue = Arc::new(WakeupQueue::default());
         let mut workers = self.inner.workers.write().unwrap_or_else(PoisonError::into_inner);
         // The place of one that is gone is taken first: threads that serve a connection each come and go.
         let worker = workers.iter().position(Option::is_none).unwrap_or_else(|| {
             workers.push(None);
             workers.len() - 1
         });
-        workers[worker] = Some(mailbox.clone());
+        workers[worker] = Some(wakeup_queue.clone());
         drop(workers);
         let worker = worker as u32;
-        Handle { store: self.clone(), worker, mailbox, key: Vec::new() }
+        Handle { store: self.clone(), worker, wakeup_queue, key: Vec::new() }
     }
 
     /// The settings.
@@ -140,22 +144,22 @@ impl Store {
     /// The longest content that is stored: what the settings say, and no more than a shard's part for
     /// content on its way.
     pub fn max_object(&self) -> u64 {
-        locked(&self.inner.shards[0]).max_object()
+        lock(&self.inner.shards[0]).max_object()
     }
 
     /// The counters.
     pub fn statistics(&self) -> Statistics {
         let mut sum = Statistics::default();
-        self.inner.shards.iter().for_each(|shard| sum += locked(shard).statistics());
+        self.inner.shards.iter().for_each(|shard| sum += lock(shard).statistics());
         if let Some(disk) = &self.inner.disk {
-            (sum.disk_files, sum.disk_octets, sum.disk_failures) = disk.figures();
+            (sum.disk_files, sum.disk_bytes, sum.disk_failures) = disk.usage();
         }
         sum
     }
 }
 
 impl Inner {
-    fn new(config: Config, count: u64, disk: Option<Arc<Disk>>) -> Self {
+    fn new(config: Config, count: u64, disk: Option<Arc<DiskTier>>) -> Self {
         let config = Arc::new(config);
         let limit = config.limit / count;
         let shard = |_| {
@@ -187,27 +191,27 @@ impl Inner {
 
     /// Hands the mail of `engine` out; its lock is released before a bell is rung.
     fn deliver(&self, mut engine: MutexGuard<'_, Engine>, own: u32) {
-        let Some(mut waiter) = engine.flights.next_mail() else { return };
-        let mut rung = Vec::new();
+        let Some(mut waiter) = engine.pending_fetches.next_wakeup() else { return };
+        let mut to_notify = Vec::new();
         {
             let workers = self.workers.read().unwrap_or_else(PoisonError::into_inner);
             loop {
-                if let Some(Some(mailbox)) = workers.get(waiter.worker as usize) {
-                    locked(&mailbox.numbers).push_back(waiter.number);
-                    let had_mail = mailbox.has_mail.swap(true, Ordering::Release);
+                if let Some(Some(wakeup_queue)) = workers.get(waiter.worker as usize) {
+                    lock(&wakeup_queue.numbers).push_back(waiter.number);
+                    let had_mail = wakeup_queue.has_wakeups.swap(true, Ordering::Release);
                     if !had_mail && waiter.worker != own {
-                        rung.push(mailbox.clone());
+                        to_notify.push(wakeup_queue.clone());
                     }
                 }
-                match engine.flights.next_mail() {
+                match engine.pending_fetches.next_wakeup() {
                     Some(next) => waiter = next,
                     None => break,
                 }
             }
         }
         drop(engine);
-        for bell in rung.iter().filter_map(|mailbox| mailbox.bell.get()) {
-            bell();
+        for notifier in to_notify.iter().filter_map(|wakeup_queue| wakeup_queue.notifier.get()) {
+            notifier();
         }
     }
 }
@@ -221,7 +225,7 @@ impl Drop for Inner {
         if let Some((thread, ended)) = self.disk_ended.get()
             && *thread != thread::current().id()
         {
-            let _ = locked(ended).recv_timeout(FOLDER_PATIENCE);
+            let _ = lock(ended).recv_timeout(DIRECTORY_CLOSE_TIMEOUT);
         }
     }
 }
@@ -236,7 +240,7 @@ impl fmt::Debug for Store {
 pub struct Handle {
     store: Store,
     worker: u32,
-    mailbox: Arc<Mailbox>,
+    wakeup_queue: Arc<WakeupQueue>,
     /// The key of the request at hand.
     key: Vec<u8>,
 }
@@ -261,20 +265,20 @@ impl Handle {
     }
 
     /// Rung, on any thread, when another worker's fetch is over that an exchange of this one waits for.
-    /// Only the first bell is kept. Without one [`Handle::has_mail`] is to be asked now and then.
-    pub fn set_bell(&self, bell: impl Fn() + Send + Sync + 'static) {
-        let _ = self.mailbox.bell.set(Box::new(bell));
+    /// Only the first bell is kept. Without one [`Handle::has_wakeups`] is to be asked now and then.
+    pub fn set_notifier(&self, notifier: impl Fn() + Send + Sync + 'static) {
+        let _ = self.wakeup_queue.notifier.set(Box::new(notifier));
     }
 
     /// What to do with a request that comes at `now`, a Unix second.
-    pub fn lookup(&mut self, ask: &Ask<'_, '_>, now: u64) -> Decision {
-        let has_key = key::put(ask.site, ask.request, &mut self.key);
+    pub fn lookup(&mut self, lookup: &Lookup<'_, '_>, now: u64) -> Decision {
+        let has_key = key::write(lookup.site, lookup.request, &mut self.key);
         let hash = self.store.inner.hash(&self.key);
         let shard = self.store.inner.shard(hash);
         let key = has_key.then_some(Key { hash, text: &self.key });
-        let mut engine = locked(&self.store.inner.shards[shard]);
-        let mut decision = engine.lookup(Asked { ask, worker: self.worker }, key, now);
-        if let Decision::Fetch(fetch) | Decision::AnswerAndRefresh(_, fetch) = &mut decision {
+        let mut engine = lock(&self.store.inner.shards[shard]);
+        let mut decision = engine.lookup(WorkerLookup { lookup, worker: self.worker }, key, now);
+        if let Decision::Fetch(fetch) | Decision::ServeAndRefresh(_, fetch) = &mut decision {
             fetch.ticket.0 |= (shard as u64) << TICKET_BITS;
         }
         // An old flight may have been given up.
@@ -286,10 +290,10 @@ impl Handle {
     fn engine(&self, ticket: Ticket) -> (MutexGuard<'_, Engine>, Ticket) {
         let shard = (ticket.0 >> TICKET_BITS) as usize % self.store.inner.shards.len();
         let ticket = Ticket(ticket.0 & ((1 << TICKET_BITS) - 1));
-        (locked(&self.store.inner.shards[shard]), ticket)
+        (lock(&self.store.inner.shards[shard]), ticket)
     }
 
-    /// The head of the origin's final response to what was sent on for `request` at `asked_at`.
+    /// The head of the origin's final response to what was sent on for `request` at `requested_at`.
     ///
     /// Invalidates what an unsafe method may have changed (RFC 9111 §4.4). A 304 to what had no conditions
     /// when it was sent, or a 206 to what had no `Range`, is no answer: tell [`Handle::fail`] instead.
@@ -298,20 +302,20 @@ impl Handle {
         ticket: Ticket,
         request: &Request<'_>,
         reply: &ReplyHead<'_>,
-        asked_at: u64,
+        requested_at: u64,
         now: u64,
-    ) -> Verdict {
+    ) -> ResponseDecision {
         let is_safe =
             matches!(request.method, Method::Get | Method::Head | Method::Options | Method::Trace);
         let (mut engine, inner) = self.engine(ticket);
         let key = if is_safe {
             None
         } else {
-            engine.flights.get(inner).and_then(|fetching| fetching.key.clone())
+            engine.pending_fetches.get(inner).and_then(|fetching| fetching.key.clone())
         };
-        let mut verdict = engine.head(inner, request, reply, Sent { asked_at, now });
+        let mut verdict = engine.head(inner, request, reply, ExchangeTimes { requested_at, now });
         self.store.inner.deliver(engine, self.worker);
-        if let Answer::AskAgain(Fetch { ticket: again, .. }) = &mut verdict.answer {
+        if let ResponseSource::Refetch(Fetch { ticket: again, .. }) = &mut verdict.source {
             *again = ticket;
         }
         if let Some((_, key)) = key
@@ -323,7 +327,7 @@ impl Handle {
                     || name.eq_ignore_ascii_case(b"content-location")
             };
             for field in reply.fields().filter(|field| is_reference(field.name)) {
-                if let Some(other) = key::of_reference(&key, request, field.value) {
+                if let Some(other) = key::from_reference(&key, request, field.value) {
                     self.invalidate(&other);
                 }
             }
@@ -333,14 +337,14 @@ impl Handle {
 
     fn invalidate(&self, key: &[u8]) {
         let hash = self.store.inner.hash(key);
-        locked(&self.store.inner.shards[self.store.inner.shard(hash)]).invalidate(hash, key);
+        lock(&self.store.inner.shards[self.store.inner.shard(hash)]).invalidate(hash, key);
     }
 
     /// Content of a response that is kept. False when it is no longer wanted: nothing more is to be told
     /// of it then.
-    pub fn append(&mut self, ticket: Ticket, octets: &[u8]) -> bool {
+    pub fn append(&mut self, ticket: Ticket, bytes: &[u8]) -> bool {
         let (mut engine, inner) = self.engine(ticket);
-        let is_wanted = engine.append(inner, octets);
+        let is_wanted = engine.append(inner, bytes);
         self.store.inner.deliver(engine, self.worker);
         is_wanted
     }
@@ -366,13 +370,13 @@ impl Handle {
     }
 
     /// As [`Handle::fail`], where the origin had no part in it: it is asked again the next time.
-    pub fn fail_unasked(&mut self, ticket: Ticket, now: u64) -> Option<Hit> {
+    pub fn fail_locally(&mut self, ticket: Ticket, now: u64) -> Option<Hit> {
         self.fail_for(ticket, false, now)
     }
 
-    fn fail_for(&mut self, ticket: Ticket, is_the_origins: bool, now: u64) -> Option<Hit> {
+    fn fail_for(&mut self, ticket: Ticket, is_origin_failure: bool, now: u64) -> Option<Hit> {
         let (mut engine, inner) = self.engine(ticket);
-        let hit = engine.fail(inner, is_the_origins, now);
+        let hit = engine.fail(inner, is_origin_failure, now);
         self.store.inner.deliver(engine, self.worker);
         hit
     }
@@ -381,25 +385,25 @@ impl Handle {
     /// being stored.
     pub fn is_wanted(&self, ticket: Ticket) -> bool {
         let (mut engine, inner) = self.engine(ticket);
-        let fetching = engine.flights.get(inner);
-        fetching.is_some_and(|f| f.has_waiters() || f.kept.is_some() || f.is_refresh)
+        let fetching = engine.pending_fetches.get(inner);
+        fetching.is_some_and(|f| f.has_waiters() || f.builder.is_some() || f.is_refresh)
     }
 
-    /// Whether [`Handle::next_woken`] has something. Costs no lock.
-    pub fn has_mail(&self) -> bool {
-        self.mailbox.has_mail.load(Ordering::Acquire)
+    /// Whether [`Handle::next_wakeup`] has something. Costs no lock.
+    pub fn has_wakeups(&self) -> bool {
+        self.wakeup_queue.has_wakeups.load(Ordering::Acquire)
     }
 
     /// The next of this worker's numbers whose waiting is over. Ask after each call that ends a fetch,
     /// and when the bell rang.
-    pub fn next_woken(&mut self) -> Option<u64> {
-        if !self.has_mail() {
+    pub fn next_wakeup(&mut self) -> Option<u64> {
+        if !self.has_wakeups() {
             return None;
         }
-        let mut numbers = locked(&self.mailbox.numbers);
+        let mut numbers = lock(&self.wakeup_queue.numbers);
         let number = numbers.pop_front();
         if numbers.is_empty() {
-            self.mailbox.has_mail.store(false, Ordering::Release);
+            self.wakeup_queue.has_wakeups.store(false, Ordering::Release);
         }
         number
     }

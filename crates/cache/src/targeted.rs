@@ -1,7 +1,7 @@
 //! Targeted cache control (RFC 9213): a structured dictionary that counts instead of `Cache-Control`
 //! and `Expires` for the caches that it is meant for.
 
-use crate::directives::{Directive, OfResponse};
+use crate::directives::{Directive, ResponseDirectives};
 use pollux_http::fields::Field;
 use sfv::{BareItem, Dictionary, ListEntry, Parser};
 
@@ -11,7 +11,7 @@ use sfv::{BareItem, Dictionary, ListEntry, Parser};
 pub(crate) fn read<'b>(
     names: &[Box<str>],
     fields: impl Iterator<Item = Field<'b>> + Clone,
-) -> Option<OfResponse> {
+) -> Option<ResponseDirectives> {
     names.iter().find_map(|name| {
         let mut lines = fields.clone().filter(|field| field.is(name.as_bytes())).peekable();
         lines.peek()?;
@@ -26,12 +26,12 @@ pub(crate) fn read<'b>(
     })
 }
 
-fn dictionary(value: &[u8]) -> Option<OfResponse> {
+fn dictionary(value: &[u8]) -> Option<ResponseDirectives> {
     let dictionary: Dictionary = Parser::new(value).parse().ok()?;
     if dictionary.is_empty() {
         return None;
     }
-    let mut directives = OfResponse::default();
+    let mut directives = ResponseDirectives::default();
     for (key, entry) in &dictionary {
         let name = key.as_str().as_bytes();
         let ListEntry::Item(item) = entry else {
@@ -54,7 +54,7 @@ fn dictionary(value: &[u8]) -> Option<OfResponse> {
             _ if is_known(name) => return None,
             _ => continue,
         };
-        directives.note(&Directive { name, argument });
+        directives.add(&Directive { name, argument });
     }
     Some(directives)
 }

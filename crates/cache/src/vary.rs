@@ -12,7 +12,7 @@
 
 use pollux_http::{
     fields::Field,
-    request::{Known, Request},
+    request::{KnownField, Request},
 };
 
 /// Appends the lines of `request` for the fields `names`, in lower case.
@@ -46,7 +46,8 @@ fn put_line(name: &[u8], request: &Request<'_>, out: &mut Vec<u8>) {
 
 /// Whether `Connection` names the field.
 fn is_for_this_hop(name: &[u8], request: &Request<'_>) -> bool {
-    let options = request.values(Known::Connection).flat_map(|line| line.split(|&b| b == b','));
+    let options =
+        request.values(KnownField::Connection).flat_map(|line| line.split(|&b| b == b','));
     options.map(<[u8]>::trim_ascii).any(|option| option.eq_ignore_ascii_case(name))
 }
 
@@ -123,7 +124,7 @@ mod tests {
     use super::*;
     use pollux_http::{
         Limits,
-        request::{Parsed, parse},
+        request::{ParseStatus, parse},
     };
 
     fn same(names: &[&str], one: &str, two: &str) -> bool {
@@ -131,12 +132,14 @@ mod tests {
         let head = |fields: &str| format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
         let (one, two) = (head(one), head(two));
         let mut lines = Vec::new();
-        let Ok(Parsed::Complete { request, .. }) = parse(one.as_bytes(), &Limits::DEFAULT) else {
+        let Ok(ParseStatus::Complete { request, .. }) = parse(one.as_bytes(), &Limits::DEFAULT)
+        else {
             panic!("{one}")
         };
         put_lines(names(), &request, &mut lines);
         assert!(matches(&lines, &request, &mut Vec::new()), "{one} is not itself");
-        let Ok(Parsed::Complete { request, .. }) = parse(two.as_bytes(), &Limits::DEFAULT) else {
+        let Ok(ParseStatus::Complete { request, .. }) = parse(two.as_bytes(), &Limits::DEFAULT)
+        else {
             panic!("{two}")
         };
         matches(&lines, &request, &mut Vec::new())

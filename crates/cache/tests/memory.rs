@@ -1,11 +1,11 @@
 //! What the store takes of the machine's memory, beside what it says. One test, so that nothing else
 //! allocates meanwhile.
 
-use pollux_cache::{Ask, Config, Decision, Handle, Store};
+use pollux_cache::{Config, Decision, Handle, Lookup, Store};
 use pollux_http::{
     Limits,
-    reply::{Asked, Event, Reader},
-    request::{Parsed, parse},
+    reply::{Event, Reader, RequestInfo},
+    request::{ParseStatus, parse},
 };
 use pollux_testkit::allocations::{CountingAllocator, allocations_here};
 
@@ -28,26 +28,29 @@ fn request(number: usize) -> String {
 }
 
 fn lookup(cache: &mut Handle, head: &str) -> Decision {
-    let Ok(Parsed::Complete { request, .. }) = parse(head.as_bytes(), &Limits::DEFAULT) else {
+    let Ok(ParseStatus::Complete { request, .. }) = parse(head.as_bytes(), &Limits::DEFAULT) else {
         panic!("{head}")
     };
-    cache.lookup(&Ask { request: &request, site: b"http://", waiter: None, has_waited: false }, NOW)
+    cache.lookup(
+        &Lookup { request: &request, site: b"http://", waiter: None, has_waited: false },
+        NOW,
+    )
 }
 
 /// Stores an object, if it is not there; the octets of its key, fields and content.
 fn store(cache: &mut Handle, number: usize, length: usize) -> u64 {
     let head = request(number);
     let Decision::Fetch(fetch) = lookup(cache, &head) else { return 0 };
-    let Ok(Parsed::Complete { request, .. }) = parse(head.as_bytes(), &Limits::DEFAULT) else {
+    let Ok(ParseStatus::Complete { request, .. }) = parse(head.as_bytes(), &Limits::DEFAULT) else {
         panic!("{head}")
     };
     let wire = format!("HTTP/1.1 200 OK\r\n{FIELDS}Content-Length: {length}\r\n\r\n");
     let mut reader = Reader::new(Reader::LIMITS);
-    reader.begin(Asked::default());
+    reader.begin(RequestInfo::default());
     let Ok(Event::Head(reply)) = reader.read(wire.as_bytes()).map(|step| step.event) else {
         panic!("{wire}")
     };
-    assert!(cache.head(fetch.ticket, &request, &reply, NOW, NOW).keep);
+    assert!(cache.head(fetch.ticket, &request, &reply, NOW, NOW).should_store);
     for _ in 0..length / 1000 {
         assert!(cache.append(fetch.ticket, &[b'x'; 1000]));
     }
@@ -70,11 +73,11 @@ fn an_object_costs_little_more_than_itself_and_the_limit_holds() {
     println!(
         "{COUNT} objects of {} octets each: {overhead} octets of overhead each; said: {}",
         own / COUNT as u64,
-        (counted.octets - own) / COUNT as u64
+        (counted.bytes - own) / COUNT as u64
     );
     assert_eq!(counted.entries, COUNT as u64 + 1, "nothing was evicted");
     assert!(overhead <= 200, "{overhead} octets of overhead for each small object");
-    assert!(counted.octets >= grown * 9 / 10, "says {}, takes {grown}", counted.octets);
+    assert!(counted.bytes >= grown * 9 / 10, "says {}, takes {grown}", counted.bytes);
 
     hits_allocate_nothing(&mut cache);
     drop(cache);
@@ -92,8 +95,8 @@ fn an_object_costs_little_more_than_itself_and_the_limit_holds() {
         let counted = cache.store().statistics();
         let grown = resident().saturating_sub(before);
         println!("{number} objects of {length}: {counted:?}, takes {grown}");
-        assert!(counted.octets <= limit, "says {}, may {limit}", counted.octets);
-        assert!(counted.octets >= limit / 2, "a store that stores nothing holds every limit");
+        assert!(counted.bytes <= limit, "says {}, may {limit}", counted.bytes);
+        assert!(counted.bytes >= limit / 2, "a store that stores nothing holds every limit");
         assert!((counted.entries as usize) < number, "nothing was evicted");
         assert!(grown <= limit + (1 << 20), "takes {grown}, may {limit}");
     }
@@ -101,21 +104,22 @@ fn an_object_costs_little_more_than_itself_and_the_limit_holds() {
 
 fn hits_allocate_nothing(cache: &mut Handle) {
     let head = request(7);
-    let answer = |cache: &mut Handle, out: &mut Vec<u8>| {
+    let serve = |cache: &mut Handle, out: &mut Vec<u8>| {
         out.clear();
-        let Decision::Answer(hit) = lookup(cache, &head) else { panic!("it is there") };
-        let Ok(Parsed::Complete { request, .. }) = parse(head.as_bytes(), &Limits::DEFAULT) else {
+        let Decision::Serve(hit) = lookup(cache, &head) else { panic!("it is there") };
+        let Ok(ParseStatus::Complete { request, .. }) = parse(head.as_bytes(), &Limits::DEFAULT)
+        else {
             panic!("{head}")
         };
-        let reply = hit.reply(&request, NOW);
+        let reply = hit.response(&request, NOW);
         reply.put_head(out);
         reply.content().map(|(piece, range)| piece[range].len()).sum::<usize>()
     };
     let mut out = Vec::new();
-    assert_eq!(answer(cache, &mut out), 100);
+    assert_eq!(serve(cache, &mut out), 100);
     let before = allocations_here();
     for _ in 0..10 {
-        assert_eq!(answer(cache, &mut out), 100);
+        assert_eq!(serve(cache, &mut out), 100);
     }
     assert_eq!(allocations_here() - before, 0, "a hit allocates");
 }

@@ -33,7 +33,7 @@ pub enum StoreError {
     Busy,
     /// It said something that is no answer to what it was asked.
     #[error("the store does not make sense: {0}")]
-    Nonsense(String),
+    Protocol(String),
 }
 
 impl StoreError {
@@ -41,7 +41,7 @@ impl StoreError {
     pub fn retry_after(&self) -> Duration {
         Duration::from_secs(match self {
             Self::Busy | Self::TimedOut | Self::Unreachable(_) => 1,
-            Self::Loading | Self::Nonsense(_) => 5,
+            Self::Loading | Self::Protocol(_) => 5,
             Self::ReadOnly(_) | Self::Full(_) | Self::Refused(_) | Self::Cluster(_) => 30,
         })
     }

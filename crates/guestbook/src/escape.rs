@@ -1,7 +1,7 @@
 //! Text to HTML.
 
 /// An octet becomes at most so many (`&quot;`).
-pub(crate) const ESCAPED_MOST: usize = 6;
+pub(crate) const ESCAPED_LEN_MAX: usize = 6;
 
 /// Appends `text` so that nothing in it is markup, neither in content nor in an attribute's value
 /// (HTML Standard, 13.3). What is no UTF-8 becomes U+FFFD; a line's end becomes `<br>`.
@@ -59,7 +59,7 @@ mod tests {
         fn no_octets_make_a_tag_or_end_an_attribute(text: Vec<u8>) {
             let html = escaped(&text).replace("<br>", "");
             prop_assert!(!html.contains(['<', '>', '"', '\'']));
-            prop_assert!(escaped(&text).len() <= text.len() * ESCAPED_MOST);
+            prop_assert!(escaped(&text).len() <= text.len() * ESCAPED_LEN_MAX);
         }
     }
 }

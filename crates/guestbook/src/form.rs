@@ -11,7 +11,7 @@ pub enum FormError {
     Empty,
     /// A field stands there twice, and which one is meant nobody can tell.
     #[error("the form has the field {0} more than once")]
-    Twice(&'static str),
+    Repeated(&'static str),
     /// The remark is too long.
     #[error("the remark is longer than {} octets", limits::REMARK_BYTES)]
     TooLong,
@@ -35,28 +35,28 @@ pub fn parse(body: &[u8]) -> Result<Vec<u8>, FormError> {
             _ => continue,
         };
         if field.replace(value).is_some() {
-            return Err(FormError::Twice(known));
+            return Err(FormError::Repeated(known));
         }
     }
     let text = remark.as_deref().unwrap_or_default().trim();
     if text.is_empty() {
         return Err(FormError::Empty);
     }
-    let mut kept = text.replace("\r\n", "\n");
+    let mut stored = text.replace("\r\n", "\n");
     let name = name.as_deref().unwrap_or_default().trim();
     if !name.is_empty() {
-        kept.push_str(" - ");
-        kept.push_str(name);
+        stored.push_str(" - ");
+        stored.push_str(name);
     }
     // The decoder puts this in the place of what is no UTF-8; a guest who means it is an exception
     // that is not worth keeping a wrong text for.
-    if kept.contains('\u{fffd}') {
+    if stored.contains('\u{fffd}') {
         return Err(FormError::NotUtf8);
     }
-    if kept.len() > limits::REMARK_BYTES {
+    if stored.len() > limits::REMARK_BYTES {
         return Err(FormError::TooLong);
     }
-    Ok(kept.into_bytes())
+    Ok(stored.into_bytes())
 }
 
 #[cfg(test)]
@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(remark("guest-remarks=%ff"), Err(FormError::NotUtf8));
         assert_eq!(
             remark("guest-remarks=a&guest-remarks=b"),
-            Err(FormError::Twice("guest-remarks"))
+            Err(FormError::Repeated("guest-remarks"))
         );
         let long = format!("guest-remarks={}", "a".repeat(limits::REMARK_BYTES + 1));
         assert_eq!(remark(&long), Err(FormError::TooLong));

@@ -1,7 +1,7 @@
 //! The page, laid out beforehand.
 
 use crate::{
-    escape::{ESCAPED_MOST, put_text},
+    escape::{ESCAPED_LEN_MAX, put_text},
     limits,
 };
 
@@ -103,9 +103,9 @@ impl Template {
 /// The last remarks, as many as are together no more HTML than a page takes.
 fn newest_that_fit<R: AsRef<[u8]>>(remarks: &[R]) -> &[R] {
     let around = BEFORE.len() + AFTER.len();
-    let octets: usize = remarks.iter().map(|remark| remark.as_ref().len()).sum();
+    let bytes: usize = remarks.iter().map(|remark| remark.as_ref().len()).sum();
     // The path of nearly every page: they fit whatever is in them.
-    if octets * ESCAPED_MOST + remarks.len() * around <= limits::PAGE_BYTES {
+    if bytes * ESCAPED_LEN_MAX + remarks.len() * around <= limits::PAGE_BYTES {
         return remarks;
     }
     let mut room = limits::PAGE_BYTES;

@@ -67,9 +67,9 @@ impl Preferences {
     /// The weight of `coding`, 0 when it is not taken.
     pub fn weight(&self, coding: Coding) -> u16 {
         // Identity is taken unless it is excluded, but anything that is asked for goes before it.
-        const UNASKED: u16 = 1;
+        const UNLISTED: u16 = 1;
         let named = self.weights[coding as usize].or(self.any_other);
-        named.unwrap_or(if coding == Coding::Identity { UNASKED } else { 0 })
+        named.unwrap_or(if coding == Coding::Identity { UNLISTED } else { 0 })
     }
 
     /// The best of `available`; of equals the first, so give them in the server's own order.

@@ -15,9 +15,9 @@ use std::ops::Range;
 /// let mut wire: &[u8] = b"5\r\nhello\r\n0\r\n\r\nGET /next";
 /// let mut body = Vec::new();
 /// while !decoder.is_done() && !wire.is_empty() {
-///     let step = decoder.decode(wire, &Limits::DEFAULT)?;
-///     body.extend_from_slice(&wire[step.data]);
-///     wire = &wire[step.consumed..];
+///     let output = decoder.decode(wire, &Limits::DEFAULT)?;
+///     body.extend_from_slice(&wire[output.data]);
+///     wire = &wire[output.consumed..];
 /// }
 /// assert!(decoder.is_done());
 /// assert_eq!((&body[..], wire), (&b"hello"[..], &b"GET /next"[..]));
@@ -34,7 +34,7 @@ enum State {
 
 /// What one call of [`Decoder::decode`] found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct DecodeOutput {
     /// So many octets of the input belong to the body and are dealt with. At least 1 unless the
     /// input is empty or the body is over.
     pub consumed: usize,
@@ -59,7 +59,7 @@ impl Decoder {
     pub fn with_trailers(framing: Framing) -> Self {
         let mut decoder = Self::new(framing);
         if let State::Chunked(chunked) = &mut decoder.0 {
-            chunked.keep_trailers();
+            chunked.store_trailers();
         }
         decoder
     }
@@ -88,12 +88,12 @@ impl Decoder {
     /// # Errors
     /// 400 for a breach of the syntax of chunks (RFC 9112 §7.1), 413 and 431 for those of
     /// `limits`. The decoder is of no more use then.
-    pub fn decode(&mut self, bytes: &[u8], limits: &Limits) -> Result<Step, Reject> {
+    pub fn decode(&mut self, bytes: &[u8], limits: &Limits) -> Result<DecodeOutput, Reject> {
         match &mut self.0 {
             State::Length(left) => {
                 let take = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
                 *left -= take as u64;
-                Ok(Step { consumed: take, data: 0..take, done: *left == 0 })
+                Ok(DecodeOutput { consumed: take, data: 0..take, done: *left == 0 })
             }
             State::Chunked(chunked) => chunked.decode(bytes, limits),
         }

@@ -3,7 +3,7 @@
 use crate::{
     date,
     etag::{ETag, ETags},
-    request::{Known, Method, Request},
+    request::{KnownField, Method, Request},
 };
 
 /// What the server knows about the representation that it would send.
@@ -20,7 +20,7 @@ pub struct Validators<'v> {
 
 /// What the preconditions of a request ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Precondition {
     /// Answer as if there were none.
     Proceed,
     /// 304: the client has it already.
@@ -34,43 +34,43 @@ pub enum Verdict {
 /// To be asked only when the answer without preconditions would be a success (§13.2.1). A tag list
 /// counts up to the first member that is no tag; a date that is none, or is given twice, is
 /// ignored.
-pub fn evaluate(request: &Request<'_>, current: Option<&Validators<'_>>) -> Verdict {
+pub fn evaluate(request: &Request<'_>, current: Option<&Validators<'_>>) -> Precondition {
     // §13.2.1: methods that select no representation.
     if matches!(request.method, Method::Connect | Method::Options | Method::Trace) {
-        return Verdict::Proceed;
+        return Precondition::Proceed;
     }
     let is_read = matches!(request.method, Method::Get | Method::Head);
-    if request.has(Known::IfMatch) {
-        if !matches_any(request, Known::IfMatch, current, |a, b| a.strongly_equals(b)) {
-            return Verdict::Failed;
+    if request.has(KnownField::IfMatch) {
+        if !matches_any(request, KnownField::IfMatch, current, |a, b| a.strongly_equals(b)) {
+            return Precondition::Failed;
         }
-    } else if let Some(limit) = date_of(request, Known::IfUnmodifiedSince)
+    } else if let Some(limit) = date_of(request, KnownField::IfUnmodifiedSince)
         && let Some(changed) = current.and_then(|c| c.last_modified)
         && changed > limit
     {
-        return Verdict::Failed;
+        return Precondition::Failed;
     }
-    if request.has(Known::IfNoneMatch) {
-        if matches_any(request, Known::IfNoneMatch, current, |a, b| a.weakly_equals(b)) {
-            return if is_read { Verdict::NotModified } else { Verdict::Failed };
+    if request.has(KnownField::IfNoneMatch) {
+        if matches_any(request, KnownField::IfNoneMatch, current, |a, b| a.weakly_equals(b)) {
+            return if is_read { Precondition::NotModified } else { Precondition::Failed };
         }
     } else if is_read
-        && let Some(limit) = date_of(request, Known::IfModifiedSince)
+        && let Some(limit) = date_of(request, KnownField::IfModifiedSince)
         && let Some(changed) = current.and_then(|c| c.last_modified)
         && changed <= limit
     {
-        return Verdict::NotModified;
+        return Precondition::NotModified;
     }
-    Verdict::Proceed
+    Precondition::Proceed
 }
 
 /// Whether `Range` is to be looked at: always without `If-Range`, else only when that names the
 /// current representation (§13.1.5), by a strong comparison.
 pub fn range_applies(request: &Request<'_>, current: &Validators<'_>) -> bool {
-    if !request.has(Known::IfRange) {
+    if !request.has(KnownField::IfRange) {
         return true;
     }
-    let Some(validator) = request.single(Known::IfRange) else { return false };
+    let Some(validator) = request.single(KnownField::IfRange) else { return false };
     if let Some(tag) = ETag::parse(validator) {
         return current.etag.is_some_and(|etag| etag.strongly_equals(&tag));
     }
@@ -80,7 +80,7 @@ pub fn range_applies(request: &Request<'_>, current: &Validators<'_>) -> bool {
 
 fn matches_any(
     request: &Request<'_>,
-    field: Known,
+    field: KnownField,
     current: Option<&Validators<'_>>,
     equals: fn(&ETag<'_>, &ETag<'_>) -> bool,
 ) -> bool {
@@ -93,6 +93,6 @@ fn matches_any(
     request.values(field).flat_map(ETags::new).any(|tag| equals(&etag, &tag))
 }
 
-fn date_of(request: &Request<'_>, field: Known) -> Option<u64> {
+fn date_of(request: &Request<'_>, field: KnownField) -> Option<u64> {
     date::parse(request.single(field)?)
 }

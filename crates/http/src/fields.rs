@@ -61,15 +61,15 @@ const FEW_FIELDS: usize = 16;
 
 /// The largest number of octets and of fields of one section.
 #[derive(Clone, Copy)]
-pub(crate) struct Bounds {
-    pub(crate) octets: usize,
+pub(crate) struct SectionLimits {
+    pub(crate) bytes: usize,
     pub(crate) fields: usize,
 }
 
-impl Bounds {
+impl SectionLimits {
     /// Those of a header section. A place in it has 32 bits, whatever the limits are.
-    pub(crate) fn of_header(limits: &Limits) -> Self {
-        Self { octets: limits.header_section.min(u32::MAX as usize), fields: limits.fields }
+    pub(crate) fn for_header(limits: &Limits) -> Self {
+        Self { bytes: limits.header_section.min(u32::MAX as usize), fields: limits.fields }
     }
 }
 
@@ -83,22 +83,22 @@ const BARE_LF: Reject = Reject::bad("a line ends in LF without CR");
 /// `visit` has not been called.
 ///
 /// # Errors
-/// The first breach of the syntax or of `bounds`, or what `visit` refused.
+/// The first breach of the syntax or of `limits`, or what `visit` refused.
 #[inline]
 pub(crate) fn parse<'b>(
     bytes: &'b [u8],
-    bounds: Bounds,
+    limits: SectionLimits,
     visit: impl FnMut(Field<'b>) -> Result<(), Reject>,
 ) -> Result<Option<usize>, Reject> {
     // What lies beyond the limit is not looked at: the work is bounded too.
-    let is_cut = bytes.len() > bounds.octets;
-    let bytes = if is_cut { &bytes[..bounds.octets] } else { bytes };
+    let is_cut = bytes.len() > limits.bytes;
+    let bytes = if is_cut { &bytes[..limits.bytes] } else { bytes };
     let mut few = [EMPTY_HEADER; FEW_FIELDS];
     let section = match httparse::parse_headers(bytes, &mut few) {
-        Err(httparse::Error::TooManyHeaders) if bounds.fields > FEW_FIELDS => {
-            parse_many(bytes, bounds, visit)
+        Err(httparse::Error::TooManyHeaders) if limits.fields > FEW_FIELDS => {
+            parse_many(bytes, limits, visit)
         }
-        outcome => check(bytes, bounds, outcome, visit),
+        outcome => check(bytes, limits, outcome, visit),
     }?;
     if section.is_none() && is_cut { Err(TOO_LONG) } else { Ok(section) }
 }
@@ -107,12 +107,12 @@ pub(crate) fn parse<'b>(
 #[inline(never)]
 fn parse_many<'b>(
     bytes: &'b [u8],
-    bounds: Bounds,
+    limits: SectionLimits,
     visit: impl FnMut(Field<'b>) -> Result<(), Reject>,
 ) -> Result<Option<usize>, Reject> {
     let mut many = [EMPTY_HEADER; MAX_FIELDS];
     let outcome = httparse::parse_headers(bytes, &mut many);
-    check(bytes, bounds, outcome, visit)
+    check(bytes, limits, outcome, visit)
 }
 
 /// As [`parse`], for a client: lines may be folded, which it has to undo (§5.2), there may be white
@@ -120,21 +120,21 @@ fn parse_many<'b>(
 /// refusal. For sections that [`parse`] has refused.
 #[cold]
 #[inline(never)]
-pub(crate) fn parse_generously(
+pub(crate) fn parse_leniently(
     bytes: &[u8],
-    bounds: Bounds,
+    limits: SectionLimits,
     visit: impl FnMut(Field<'_>) -> Result<(), Reject>,
 ) -> Result<Option<usize>, Reject> {
-    let is_cut = bytes.len() > bounds.octets;
-    let mut section = bytes[..bytes.len().min(bounds.octets)].to_vec();
+    let is_cut = bytes.len() > limits.bytes;
+    let mut section = bytes[..bytes.len().min(limits.bytes)].to_vec();
     // Before lines are unfolded: what begins like the rest of a line is no field.
-    let readable = tighten(&mut section);
+    let readable = strip_space_before_colons(&mut section);
     section.truncate(readable);
     unfold(&mut section);
     let lines = memchr::memchr_iter(b'\n', &section).count();
-    let mut headers = vec![EMPTY_HEADER; (lines + 1).min(bounds.fields)];
+    let mut headers = vec![EMPTY_HEADER; (lines + 1).min(limits.fields)];
     let outcome = httparse::parse_headers(&section, &mut headers);
-    let len = check(&section, bounds, outcome, visit)?;
+    let len = check(&section, limits, outcome, visit)?;
     if len.is_none() && is_cut { Err(TOO_LONG) } else { Ok(len) }
 }
 
@@ -145,7 +145,7 @@ pub(crate) fn parse_generously(
 /// not among them: the colon may follow.
 #[cold]
 #[inline(never)]
-pub(crate) fn tighten(section: &mut [u8]) -> usize {
+pub(crate) fn strip_space_before_colons(section: &mut [u8]) -> usize {
     let mut at = 0;
     while at < section.len() && !section[at..].starts_with(b"\r\n") {
         let lf = memchr::memchr(b'\n', &section[at..]);
@@ -185,16 +185,16 @@ fn unfold(section: &mut [u8]) {
 #[inline]
 fn check<'b>(
     bytes: &'b [u8],
-    bounds: Bounds,
+    limits: SectionLimits,
     outcome: httparse::Result<(usize, &[httparse::Header<'b>])>,
     mut visit: impl FnMut(Field<'b>) -> Result<(), Reject>,
 ) -> Result<Option<usize>, Reject> {
     let (len, headers) = match outcome {
         Ok(httparse::Status::Complete(found)) => found,
         Ok(httparse::Status::Partial) => return Ok(None),
-        Err(error) => return Err(explain(error)),
+        Err(error) => return Err(reject_from(error)),
     };
-    if headers.len() > bounds.fields {
+    if headers.len() > limits.fields {
         return Err(TOO_MANY);
     }
     // Neither names nor values hold CR, so a CR two octets before a line ends the one before it.
@@ -218,7 +218,7 @@ fn check<'b>(
 }
 
 #[cold]
-fn explain(error: httparse::Error) -> Reject {
+fn reject_from(error: httparse::Error) -> Reject {
     match error {
         httparse::Error::HeaderName => Reject::bad("invalid field name, or a folded line"),
         httparse::Error::HeaderValue => Reject::bad("invalid character in a field value"),

@@ -6,10 +6,10 @@
 //! A server feeds what it received to [`request::parse`]:
 //!
 //! ```
-//! use pollux_http::{Limits, request::{self, Framing, Method, Parsed, Target}};
+//! use pollux_http::{Limits, request::{self, Framing, Method, ParseStatus, Target}};
 //!
 //! let received = b"GET /a?b=1 HTTP/1.1\r\nHost: example.org\r\n\r\nGET /next";
-//! let Parsed::Complete { request, len } = request::parse(received, &Limits::DEFAULT)? else {
+//! let ParseStatus::Complete { request, len } = request::parse(received, &Limits::DEFAULT)? else {
 //!     panic!("the head is whole");
 //! };
 //! assert_eq!(request.method, Method::Get);
@@ -20,7 +20,7 @@
 //! # Ok::<(), pollux_http::Reject>(())
 //! ```
 //!
-//! - Not whole yet? [`request::Resume`] waits for the rest without reading the start again.
+//! - Not whole yet? [`request::HeadParser`] waits for the rest without reading the start again.
 //! - A body? [`body::Decoder`] finds its end.
 //! - What is asked for: [`path`] makes the target's path safe, [`conditional`], [`range`] and
 //!   [`accept_encoding`] say which representation of it, or none, is wanted.
@@ -36,9 +36,9 @@ pub mod conditional;
 pub mod date;
 pub mod etag;
 pub mod fields;
-mod hop;
 pub mod host;
 pub mod limits;
+mod message_framing;
 pub mod multipart;
 pub mod output;
 pub mod path;

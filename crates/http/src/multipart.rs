@@ -1,7 +1,7 @@
 //! Several ranges in one response: `multipart/byteranges` (RFC 9110 §14.6, RFC 2046 §5.1).
 
 use crate::{
-    output::{Counter, Output},
+    output::{ByteCounter, Output},
     range::{ByteRange, Parts},
     response::put_content_range,
 };
@@ -62,7 +62,7 @@ impl<'c> Multipart<'c> {
 
     /// The length of the whole body.
     pub fn content_length(&self, parts: &Parts) -> u64 {
-        let mut counter = Counter(0);
+        let mut counter = ByteCounter(0);
         for (i, &range) in parts.as_slice().iter().enumerate() {
             self.put_part_head(&mut counter, range, i == 0);
             counter.0 = counter.0.saturating_add(range.len());

@@ -16,23 +16,23 @@ impl Output for Vec<u8> {
 /// A buffer that does not grow: for responses laid out on the stack or in a shared buffer.
 ///
 /// ```
-/// use pollux_http::output::{Fixed, Output};
+/// use pollux_http::output::{FixedBuffer, Output};
 ///
 /// let mut room = [0; 8];
-/// let mut out = Fixed::new(&mut room);
+/// let mut out = FixedBuffer::new(&mut room);
 /// out.put(b"four");
 /// assert_eq!(out.written(), Some(&b"four"[..]));
 /// out.put(b"five5");
 /// assert_eq!(out.written(), None);
 /// ```
 #[derive(Debug)]
-pub struct Fixed<'o> {
+pub struct FixedBuffer<'o> {
     room: &'o mut [u8],
     len: usize,
     is_short: bool,
 }
 
-impl<'o> Fixed<'o> {
+impl<'o> FixedBuffer<'o> {
     /// Writes from the start of `room`.
     pub fn new(room: &'o mut [u8]) -> Self {
         Self { room, len: 0, is_short: false }
@@ -44,7 +44,7 @@ impl<'o> Fixed<'o> {
     }
 }
 
-impl Output for Fixed<'_> {
+impl Output for FixedBuffer<'_> {
     #[inline]
     fn put(&mut self, bytes: &[u8]) {
         match self.room.get_mut(self.len..self.len + bytes.len()) {
@@ -59,9 +59,9 @@ impl Output for Fixed<'_> {
 
 /// Counts instead of writing: lengths told beforehand are exact because the same code writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counter(pub u64);
+pub struct ByteCounter(pub u64);
 
-impl Output for Counter {
+impl Output for ByteCounter {
     #[inline]
     fn put(&mut self, bytes: &[u8]) {
         self.0 += bytes.len() as u64;
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn what_was_too_long_is_not_forgotten() {
         let mut room = [0; 8];
-        let mut out = Fixed::new(&mut room);
+        let mut out = FixedBuffer::new(&mut room);
         out.put(b"123456");
         out.put(b"789");
         out.put(b"7");
@@ -91,11 +91,11 @@ mod tests {
     #[test]
     fn a_room_can_be_filled_to_the_last_octet() {
         let mut room = [0; 20];
-        let mut out = Fixed::new(&mut room);
+        let mut out = FixedBuffer::new(&mut room);
         put_decimal(&mut out, u64::MAX);
         assert_eq!(out.written(), Some(&b"18446744073709551615"[..]));
-        let mut counter = Counter::default();
+        let mut counter = ByteCounter::default();
         put_decimal(&mut counter, 0);
-        assert_eq!(counter, Counter(1));
+        assert_eq!(counter, ByteCounter(1));
     }
 }

@@ -8,14 +8,14 @@
 //! and counts the content without keeping it. Heads that arrive whole, which is nearly all, are
 //! read where they lie; of one that arrives in pieces the start is kept until the rest is there.
 
-mod gather;
 mod head;
+mod head_buffer;
 mod reader;
 
 use crate::{Limits, Reject, body};
-use gather::Gather;
-use head::{Head, Until};
-pub use reader::{Asked, Content, Event, Next, Reader, ReplyHead, Step};
+use head::{BodyEnd, Head};
+use head_buffer::HeadBuffer;
+pub use reader::{Content, Event, Next, ReadOutput, Reader, ReplyHead, RequestInfo};
 
 /// The most interim replies (1xx) before a final one.
 pub const MAX_INTERIM: u32 = 16;
@@ -49,7 +49,7 @@ pub struct Reply {
 /// A reply that is not HTTP, or not whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum BadReply {
+pub enum ReplyError {
     /// The status line is not one.
     #[error("the reply's status line is invalid")]
     StatusLine,
@@ -61,7 +61,7 @@ pub enum BadReply {
     TooManyInterim,
     /// Octets came though no reply was awaited, or 101 though no upgrade was asked for.
     #[error("the server sent what nobody had asked for")]
-    Unasked,
+    Unsolicited,
     /// The connection was closed before the reply began.
     #[error("the connection was closed before a reply")]
     Empty,
@@ -70,7 +70,7 @@ pub enum BadReply {
     Truncated,
 }
 
-impl From<Reject> for BadReply {
+impl From<Reject> for ReplyError {
     fn from(reject: Reject) -> Self {
         Self::Syntax(reject.reason)
     }
@@ -78,7 +78,7 @@ impl From<Reject> for BadReply {
 
 /// What one call of [`Decoder::feed`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fed {
+pub struct FeedOutput {
     /// So many octets belong to the reply. Fewer than were given only when it is whole: what is
     /// left belongs to the next reply, or was sent unasked.
     pub consumed: usize,
@@ -96,18 +96,18 @@ pub struct Fed {
 /// assert_eq!(decoder.feed(b"HTTP/1.1 200 OK\r\nContent-Le")?.reply, None);
 /// let fed = decoder.feed(b"ngth: 2\r\n\r\nhi")?;
 /// assert_eq!(fed.reply, Some(Reply { status: 200, body: 2, keep_alive: true }));
-/// # Ok::<(), pollux_http::reply::BadReply>(())
+/// # Ok::<(), pollux_http::reply::ReplyError>(())
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Decoder {
-    head: Gather,
-    stage: Stage,
+    head: HeadBuffer,
+    state: State,
     is_head_request: bool,
     interim: u32,
 }
 
 #[derive(Clone, Debug, Default)]
-enum Stage {
+enum State {
     #[default]
     Head,
     Body {
@@ -128,7 +128,7 @@ impl Decoder {
     /// HEAD, whose replies have no body whatever their fields say (§6.3).
     pub fn begin(&mut self, is_head_request: bool) {
         self.head.clear();
-        self.stage = Stage::Head;
+        self.state = State::Head;
         self.is_head_request = is_head_request;
         self.interim = 0;
     }
@@ -137,73 +137,73 @@ impl Decoder {
     /// [`Decoder::begin`].
     ///
     /// # Errors
-    /// [`BadReply`]: the connection is of no more use.
-    pub fn feed(&mut self, bytes: &[u8]) -> Result<Fed, BadReply> {
+    /// [`ReplyError`]: the connection is of no more use.
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<FeedOutput, ReplyError> {
         let mut consumed = 0;
-        while let Stage::Head = self.stage {
+        while let State::Head = self.state {
             let Some((head, len)) = self.feed_head(&bytes[consumed..])? else {
-                return Ok(Fed { consumed: bytes.len(), reply: None });
+                return Ok(FeedOutput { consumed: bytes.len(), reply: None });
             };
             consumed += len;
             if head.is_interim() {
                 self.interim += 1;
                 if self.interim > MAX_INTERIM {
-                    return Err(BadReply::TooManyInterim);
+                    return Err(ReplyError::TooManyInterim);
                 }
                 continue;
             }
-            let decoder = match head.until {
-                Until::Framed(framing) => Some(body::Decoder::new(framing)),
-                Until::Close => None,
+            let decoder = match head.body_end {
+                BodyEnd::Framed(framing) => Some(body::Decoder::new(framing)),
+                BodyEnd::Close => None,
             };
-            self.stage = Stage::Body { head, body: 0, decoder };
+            self.state = State::Body { head, body: 0, decoder };
         }
         let (more, reply) = self.feed_body(&bytes[consumed..])?;
-        Ok(Fed { consumed: consumed + more, reply })
+        Ok(FeedOutput { consumed: consumed + more, reply })
     }
 
     /// Tells that the peer closed the connection: the end of a reply that is delimited by it.
     ///
     /// # Errors
-    /// [`BadReply::Empty`] and [`BadReply::Truncated`].
-    pub fn finish(&mut self) -> Result<Reply, BadReply> {
-        match &self.stage {
-            Stage::Body { head, body, decoder: None } => {
+    /// [`ReplyError::Empty`] and [`ReplyError::Truncated`].
+    pub fn finish(&mut self) -> Result<Reply, ReplyError> {
+        match &self.state {
+            State::Body { head, body, decoder: None } => {
                 let reply = Reply { status: head.status, body: *body, keep_alive: false };
-                self.stage = Stage::Done;
+                self.state = State::Done;
                 Ok(reply)
             }
-            Stage::Head if self.head.is_empty() && self.interim == 0 => Err(BadReply::Empty),
-            Stage::Head | Stage::Body { .. } => Err(BadReply::Truncated),
-            Stage::Done => Err(BadReply::Empty),
+            State::Head if self.head.is_empty() && self.interim == 0 => Err(ReplyError::Empty),
+            State::Head | State::Body { .. } => Err(ReplyError::Truncated),
+            State::Done => Err(ReplyError::Empty),
         }
     }
 
     /// The status of the reply that is being read, once its head is known.
     pub fn status(&self) -> Option<u16> {
-        match &self.stage {
-            Stage::Body { head, .. } => Some(head.status),
-            Stage::Head | Stage::Done => None,
+        match &self.state {
+            State::Body { head, .. } => Some(head.status),
+            State::Head | State::Done => None,
         }
     }
 
     /// The head, and how many of `bytes` are part of it.
     #[inline]
-    fn feed_head(&mut self, bytes: &[u8]) -> Result<Option<(Head, usize)>, BadReply> {
+    fn feed_head(&mut self, bytes: &[u8]) -> Result<Option<(Head, usize)>, ReplyError> {
         let before = self.head.len();
-        let Some(octets) = self.head.offer(bytes, LIMITS.head()) else { return Ok(None) };
-        match Head::parse(octets, self.is_head_request, &LIMITS)? {
+        let Some(head_bytes) = self.head.offer(bytes, LIMITS.head()) else { return Ok(None) };
+        match Head::parse(head_bytes, self.is_head_request, &LIMITS)? {
             Some((head, len)) => {
                 self.head.clear();
                 Ok(Some((head, len - before)))
             }
-            None => self.head.keep(bytes, LIMITS.head()).map(|()| None),
+            None => self.head.store(bytes, LIMITS.head()).map(|()| None),
         }
     }
 
     #[inline]
-    fn feed_body(&mut self, bytes: &[u8]) -> Result<(usize, Option<Reply>), BadReply> {
-        let Stage::Body { head, body, decoder } = &mut self.stage else { return Ok((0, None)) };
+    fn feed_body(&mut self, bytes: &[u8]) -> Result<(usize, Option<Reply>), ReplyError> {
+        let State::Body { head, body, decoder } = &mut self.state else { return Ok((0, None)) };
         let Some(decoder) = decoder else {
             *body += bytes.len() as u64;
             return Ok((bytes.len(), None));
@@ -218,7 +218,7 @@ impl Decoder {
             consumed += step.consumed;
         }
         let reply = Reply { status: head.status, body: *body, keep_alive: head.keep_alive };
-        self.stage = Stage::Done;
+        self.state = State::Done;
         Ok((consumed, Some(reply)))
     }
 }

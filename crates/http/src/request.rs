@@ -14,30 +14,30 @@
 //! - An empty `Host` is refused, except with `OPTIONS *`, which is about no host.
 
 mod head;
+mod head_parser;
 mod known;
 mod line;
-mod resume;
 mod target;
 mod writer;
 
-pub use known::{Known, KnownSet};
+pub use head_parser::HeadParser;
+pub use known::{KnownField, KnownFieldSet};
 pub use line::{Method, Version};
-pub use resume::Resume;
 pub use target::Target;
-pub use writer::{Unwritable, Writer};
+pub use writer::{WriteError, Writer};
 
 use crate::{
     Reject,
     fields::{Field, Fields},
     limits::Limits,
 };
-use known::KnownFields;
+use known::KnownFieldValues;
 
 /// How far a request's head has come.
 #[derive(Clone, Debug)]
 // A boxed request would be an allocation a request.
 #[allow(clippy::large_enum_variant)]
-pub enum Parsed<'b> {
+pub enum ParseStatus<'b> {
     /// The end of the head is still to come.
     Partial,
     /// A whole head.
@@ -80,7 +80,7 @@ pub struct Request<'b> {
     pub expect_continue: bool,
     /// The request line without its CRLF, for access logs. Visible ASCII and two spaces.
     pub line: &'b [u8],
-    known: KnownFields<'b>,
+    known: KnownFieldValues<'b>,
 }
 
 impl<'b> Request<'b> {
@@ -89,26 +89,26 @@ impl<'b> Request<'b> {
     /// The fields with one value that the server reads (dates, ranges) are to be ignored when
     /// they are repeated, since nobody can say which one counts.
     #[inline]
-    pub fn single(&self, known: Known) -> Option<&'b [u8]> {
+    pub fn single(&self, known: KnownField) -> Option<&'b [u8]> {
         self.known.single(known)
     }
 
     /// Whether `known` was sent.
     #[inline]
-    pub fn has(&self, known: Known) -> bool {
+    pub fn has(&self, known: KnownField) -> bool {
         self.known.first(known).is_some()
     }
 
     /// Whether one of `fields` was sent: one comparison, however many they are.
     #[inline]
-    pub fn has_any(&self, fields: KnownSet) -> bool {
+    pub fn has_any(&self, fields: KnownFieldSet) -> bool {
         self.known.has_any(fields)
     }
 
     /// The values of `known`, one per field line, in order. For fields that are lists: repeated
     /// lines are one list (RFC 9110 §5.3).
     #[inline]
-    pub fn values(&self, known: Known) -> impl Iterator<Item = &'b [u8]> + Clone + use<'b> {
+    pub fn values(&self, known: KnownField) -> impl Iterator<Item = &'b [u8]> + Clone + use<'b> {
         let first = self.known.first(known);
         // Only a repeated field costs a second walk over the section.
         let repeats = if self.known.is_repeated(known) { self.known.section() } else { b"" };
@@ -116,7 +116,7 @@ impl<'b> Request<'b> {
         first.into_iter().chain(later.map(|f| f.value))
     }
 
-    /// Every field in order, walked anew: for what is not in [`Known`].
+    /// Every field in order, walked anew: for what is not in [`KnownField`].
     pub fn fields(&self) -> impl Iterator<Item = Field<'b>> + Clone + use<'b> {
         Fields::new(self.known.section())
     }
@@ -148,12 +148,12 @@ pub fn is_head(bytes: &[u8]) -> bool {
 
 /// Reads the request that begins at `bytes`.
 ///
-/// Allocates nothing and keeps nothing. A caller that got [`Parsed::Partial`] should go on with
-/// [`Resume::parse`], which does not look at the same octets again and again.
+/// Allocates nothing and keeps nothing. A caller that got [`ParseStatus::Partial`] should go on with
+/// [`HeadParser::parse`], which does not look at the same octets again and again.
 ///
 /// # Errors
 /// [`Reject`] as soon as the octets so far cannot become a request that is taken.
 #[inline]
-pub fn parse<'b>(bytes: &'b [u8], limits: &Limits) -> Result<Parsed<'b>, Reject> {
+pub fn parse<'b>(bytes: &'b [u8], limits: &Limits) -> Result<ParseStatus<'b>, Reject> {
     head::parse(bytes, limits)
 }

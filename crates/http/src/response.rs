@@ -175,7 +175,7 @@ pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{etag::ETag, output::Fixed};
+    use crate::{etag::ETag, output::FixedBuffer};
 
     fn written(write: impl FnOnce(Head<'_, Vec<u8>>) -> Head<'_, Vec<u8>>) -> String {
         let mut out = Vec::new();
@@ -216,7 +216,7 @@ mod tests {
         Head::new(&mut whole, Status::NotFound).content_length(10).end();
         for room in 0..whole.len() + 3 {
             let mut buffer = vec![0; room];
-            let mut out = Fixed::new(&mut buffer);
+            let mut out = FixedBuffer::new(&mut buffer);
             Head::new(&mut out, Status::NotFound).content_length(10).end();
             assert_eq!(out.written(), (room >= whole.len()).then_some(&whole[..]), "{room}");
         }

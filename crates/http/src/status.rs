@@ -37,7 +37,7 @@ statuses! {
     NoContent 204 "No Content"
     PartialContent 206 "Partial Content"
     MovedPermanently 301 "Moved Permanently"
-    Found 302 "Found"
+    HeadInfo 302 "Found"
     SeeOther 303 "See Other"
     NotModified 304 "Not Modified"
     TemporaryRedirect 307 "Temporary Redirect"

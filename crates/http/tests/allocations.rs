@@ -6,12 +6,12 @@ use pollux_http::{
     Limits, Status,
     accept_encoding::{Coding, Preferences},
     body::Decoder,
-    conditional::{self, Validators, Verdict},
+    conditional::{self, Precondition, Validators},
     date::DateCache,
     etag::ETag,
     path::SafePath,
     range, reply,
-    request::{self, Known, Parsed, Request, Resume, Target},
+    request::{self, HeadParser, KnownField, ParseStatus, Request, Target},
     response::Head,
 };
 use pollux_testkit::allocations::{CountingAllocator, allocations_here};
@@ -35,15 +35,15 @@ fn answer(request: &Request<'_>, out: &mut Vec<u8>, scratch: &mut Vec<u8>, date:
     let Target::Path { path, .. } = request.target else { panic!("a path") };
     black_box(SafePath::new(path, scratch).expect("a safe path"));
     black_box(SafePath::new(b"/a%20b/../c/", scratch).expect("a safe path"));
-    let preferences = Preferences::parse(request.values(Known::AcceptEncoding));
+    let preferences = Preferences::parse(request.values(KnownField::AcceptEncoding));
     assert_eq!(preferences.choose([Coding::Brotli, Coding::Identity]), Some(Coding::Brotli));
     let validators = Validators {
         etag: Some(ETag { weak: false, opaque: b"1-2" }),
         last_modified: Some(1_000_000_000),
         now: 2_000_000_000,
     };
-    assert_eq!(conditional::evaluate(request, Some(&validators)), Verdict::Proceed);
-    let range = request.single(Known::Range).expect("a range");
+    assert_eq!(conditional::evaluate(request, Some(&validators)), Precondition::Proceed);
+    let range = request.single(KnownField::Range).expect("a range");
     black_box(range::select(range, 6144));
     out.clear();
     Head::new(out, Status::Ok)
@@ -70,7 +70,7 @@ fn from_the_octets_to_the_head_of_the_response() {
     let before = allocations_here();
     for round in 0..1_000 {
         date.update(784_111_777 + round);
-        let Ok(Parsed::Complete { request, len }) = request::parse(REQUEST, &limits) else {
+        let Ok(ParseStatus::Complete { request, len }) = request::parse(REQUEST, &limits) else {
             panic!("a whole request");
         };
         assert_eq!(len, REQUEST.len());
@@ -81,15 +81,15 @@ fn from_the_octets_to_the_head_of_the_response() {
             let step = body.decode(rest, &limits).expect("a valid body");
             rest = &rest[step.consumed..];
         }
-        let mut resume = Resume::new();
+        let mut parser = HeadParser::new();
         for end in [1, 20, 100, REQUEST.len()] {
-            black_box(resume.parse(&REQUEST[..end], &limits)).expect("a valid request");
+            black_box(parser.parse(&REQUEST[..end], &limits)).expect("a valid request");
         }
         black_box(request::parse(b"GET / HTTP/1.1\r\nHost : a\r\n\r\n", &limits))
             .expect_err("a fault");
         replies.begin(false);
         black_box(replies.feed(REPLY)).expect("a valid reply");
-        reader.begin(reply::Asked::default());
+        reader.begin(reply::RequestInfo::default());
         let mut rest = REPLY;
         loop {
             let step = black_box(reader.read(rest)).expect("a valid reply");

@@ -2,9 +2,9 @@
 
 use pollux_http::{
     Limits,
-    conditional::{Validators, Verdict, evaluate, range_applies},
+    conditional::{Precondition, Validators, evaluate, range_applies},
     etag::ETag,
-    request::{self, Parsed},
+    request::{self, ParseStatus},
 };
 
 const CHANGED: u64 = 784_111_777; // Sun, 06 Nov 1994 08:49:37 GMT
@@ -17,22 +17,26 @@ fn current(weak: bool) -> Validators<'static> {
     Validators { etag, last_modified: Some(CHANGED), now: CHANGED + 100 }
 }
 
-fn ask<T>(method: &str, lines: &[(&str, &str)], ask: impl Fn(&request::Request<'_>) -> T) -> T {
+fn with_request<T>(
+    method: &str,
+    lines: &[(&str, &str)],
+    with_request: impl Fn(&request::Request<'_>) -> T,
+) -> T {
     let lines: String = lines.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let text = format!("{method} / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
     match request::parse(text.as_bytes(), &Limits::DEFAULT) {
-        Ok(Parsed::Complete { request, .. }) => ask(&request),
+        Ok(ParseStatus::Complete { request, .. }) => with_request(&request),
         other => panic!("{text}: {other:?}"),
     }
 }
 
 #[track_caller]
-fn is(method: &str, lines: &[(&str, &str)], expected: Verdict) {
-    let verdict = ask(method, lines, |request| evaluate(request, Some(&current(false))));
-    assert_eq!(verdict, expected, "{method} {lines:?}");
+fn is(method: &str, lines: &[(&str, &str)], expected: Precondition) {
+    let outcome = with_request(method, lines, |request| evaluate(request, Some(&current(false))));
+    assert_eq!(outcome, expected, "{method} {lines:?}");
 }
 
-use Verdict::{Failed, NotModified, Proceed};
+use Precondition::{Failed, NotModified, Proceed};
 
 #[test]
 fn if_none_match_13_1_2() {
@@ -47,7 +51,8 @@ fn if_none_match_13_1_2() {
     is("GET", &[("If-None-Match", "*, \"x\"")], Proceed);
     is("PUT", &[("If-None-Match", "*")], Failed);
     is("DELETE", &[("If-None-Match", "\"a,b\"")], Failed);
-    let absent = |lines: &[(&str, &str)]| ask("PUT", lines, |request| evaluate(request, None));
+    let absent =
+        |lines: &[(&str, &str)]| with_request("PUT", lines, |request| evaluate(request, None));
     assert_eq!(absent(&[("If-None-Match", "*")]), Proceed);
     assert_eq!(absent(&[("If-None-Match", "\"a,b\"")]), Proceed);
 }
@@ -59,9 +64,13 @@ fn if_match_13_1_1() {
     is("GET", &[("If-Match", "\"x\"")], Failed);
     is("GET", &[("If-Match", "W/\"a,b\"")], Failed);
     is("GET", &[("If-Match", "nonsense")], Failed);
-    let weak = ask("GET", &[("If-Match", "\"a,b\"")], |r| evaluate(r, Some(&current(true))));
+    let weak =
+        with_request("GET", &[("If-Match", "\"a,b\"")], |r| evaluate(r, Some(&current(true))));
     assert_eq!(weak, Failed);
-    assert_eq!(ask("GET", &[("If-Match", "*")], |request| evaluate(request, None)), Failed);
+    assert_eq!(
+        with_request("GET", &[("If-Match", "*")], |request| evaluate(request, None)),
+        Failed
+    );
 }
 
 #[test]
@@ -101,7 +110,7 @@ fn methods_without_a_representation_13_2_1() {
 #[test]
 fn if_range_13_1_5() {
     let applies = |lines: &[(&str, &str)], validators: &Validators<'_>| {
-        ask("GET", lines, |request| range_applies(request, validators))
+        with_request("GET", lines, |request| range_applies(request, validators))
     };
     let strong = current(false);
     for (value, expected) in [

@@ -43,7 +43,7 @@ const CORPUS: &[&str] = &[
 ];
 
 /// What mutations put in: the octets that matter.
-const SPICE: &[&str] = &[
+const FRAGMENTS: &[&str] = &[
     "\r",
     "\n",
     "\r\n",
@@ -85,7 +85,7 @@ enum Mutation {
     Change(Index, u8),
     FlipBit(Index, u8),
     Remove(Index, usize),
-    Spice(Index, Index),
+    Insert(Index, Index),
     Copy(Index, Index, usize),
     Swap(Index, Index),
 }
@@ -95,7 +95,7 @@ fn mutation() -> impl Strategy<Value = Mutation> {
         (any::<Index>(), any::<u8>()).prop_map(|(at, byte)| Mutation::Change(at, byte)),
         (any::<Index>(), 0u8..8).prop_map(|(at, bit)| Mutation::FlipBit(at, bit)),
         (any::<Index>(), 1usize..12).prop_map(|(at, len)| Mutation::Remove(at, len)),
-        (any::<Index>(), any::<Index>()).prop_map(|(at, what)| Mutation::Spice(at, what)),
+        (any::<Index>(), any::<Index>()).prop_map(|(at, what)| Mutation::Insert(at, what)),
         (any::<Index>(), any::<Index>(), 1usize..40)
             .prop_map(|(from, to, len)| Mutation::Copy(from, to, len)),
         (any::<Index>(), any::<Index>()).prop_map(|(a, b)| Mutation::Swap(a, b)),
@@ -119,9 +119,9 @@ fn apply(wire: &mut Vec<u8>, mutation: &Mutation) {
             let at = at.index(wire.len());
             wire.drain(at..(at + len).min(wire.len()));
         }
-        Mutation::Spice(at, what) => {
+        Mutation::Insert(at, what) => {
             let at = at.index(wire.len() + 1);
-            let what = SPICE[what.index(SPICE.len())];
+            let what = FRAGMENTS[what.index(FRAGMENTS.len())];
             wire.splice(at..at, what.bytes());
         }
         Mutation::Copy(from, to, len) => {
@@ -160,7 +160,7 @@ fn same_in_pieces(wire: &[u8], cuts: &[usize], limits: &Limits) -> Result<(), Te
     let (pieces, pieces_end) = serve(wire, cuts, limits);
     prop_assert_eq!(whole, pieces);
     match (whole_end, pieces_end) {
-        (End::Refused(_), End::Refused(_) | End::Partial) => {}
+        (End::Rejected(_), End::Rejected(_) | End::Partial) => {}
         _ => prop_assert_eq!(whole_end, pieces_end),
     }
     Ok(())
@@ -210,8 +210,8 @@ proptest! {
             let is_open = before_end == End::Partial && before.last().is_some_and(|t| t.framing != Framing::None);
             let stable = before.len() - usize::from(is_open);
             prop_assert_eq!(&before[..stable], &after[..stable]);
-            if let End::Refused(_) = before_end {
-                prop_assert!(matches!(after_end, End::Refused(_)));
+            if let End::Rejected(_) = before_end {
+                prop_assert!(matches!(after_end, End::Rejected(_)));
             }
         }
     }
@@ -246,12 +246,12 @@ proptest! {
             text += &format!("{name}: \t{value} \r\n");
         }
         let wire = [text.as_bytes(), b"\r\n", &body[..]].concat();
-        let (taken, end) = serve(&wire, &[], &Limits::DEFAULT);
+        let (accepted, end) = serve(&wire, &[], &Limits::DEFAULT);
         prop_assert_eq!(end, End::Clean);
-        prop_assert_eq!(taken.len(), 1);
-        prop_assert_eq!(&taken[0].line, &line);
-        prop_assert_eq!(&taken[0].body, &body);
-        let got = taken[0].fields[2..].iter().map(|(name, value)| (&name[..], &value[..]));
+        prop_assert_eq!(accepted.len(), 1);
+        prop_assert_eq!(&accepted[0].line, &line);
+        prop_assert_eq!(&accepted[0].body, &body);
+        let got = accepted[0].fields[2..].iter().map(|(name, value)| (&name[..], &value[..]));
         prop_assert!(got.eq(fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()))));
     }
 

@@ -2,7 +2,7 @@
 
 use pollux_http::{
     Limits,
-    reply::{Asked, BadReply, Content, Event, MAX_INTERIM, Next, Reader, ReplyHead},
+    reply::{Content, Event, MAX_INTERIM, Next, Reader, ReplyError, ReplyHead, RequestInfo},
 };
 use proptest::{prelude::*, sample::Index};
 
@@ -11,7 +11,7 @@ type Pairs = Vec<(String, String)>;
 
 /// Everything that a reply said, owned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Said {
+struct ReplyRecord {
     interim: Vec<(u16, Pairs)>,
     head: Option<(u16, Content, Pairs)>,
     content: Vec<u8>,
@@ -21,11 +21,11 @@ struct Said {
 }
 
 fn owned<'b>(fields: impl Iterator<Item = pollux_http::fields::Field<'b>>) -> Pairs {
-    let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     fields.map(|field| (text(field.name), text(field.value))).collect()
 }
 
-impl Said {
+impl ReplyRecord {
     fn note(&mut self, event: Event<'_>) {
         let fields = |head: &ReplyHead<'_>| owned(head.fields());
         match event {
@@ -35,9 +35,9 @@ impl Said {
                 assert!(self.head.is_none(), "one head");
                 self.head = Some((head.status, head.content, fields(&head)));
             }
-            Event::Content(octets) => {
-                assert!(!octets.is_empty() && self.head.is_some() && self.end.is_none());
-                self.content.extend_from_slice(octets);
+            Event::Content(bytes) => {
+                assert!(!bytes.is_empty() && self.head.is_some() && self.end.is_none());
+                self.content.extend_from_slice(bytes);
             }
             Event::End { trailers, next } => {
                 assert!(self.head.is_some() && self.end.is_none());
@@ -48,25 +48,30 @@ impl Said {
 }
 
 /// Reads one reply of `wire`, which comes in pieces that end at `cuts`; then the peer closes.
-fn read(wire: &[u8], asked: Asked, limits: Limits, cuts: &[usize]) -> (Said, Result<(), BadReply>) {
+fn read(
+    wire: &[u8],
+    request_info: RequestInfo,
+    limits: Limits,
+    cuts: &[usize],
+) -> (ReplyRecord, Result<(), ReplyError>) {
     let mut reader = Reader::new(limits);
-    reader.begin(asked);
-    let mut said = Said::default();
+    reader.begin(request_info);
+    let mut record = ReplyRecord::default();
     let mut start = 0;
     for end in cuts.iter().copied().chain([wire.len()]) {
         let mut at = start;
         loop {
             let step = match reader.read(&wire[at..end]) {
                 Ok(step) => step,
-                Err(bad) => return (said, Err(bad)),
+                Err(bad) => return (record, Err(bad)),
             };
             at += step.consumed;
             let needs_more = matches!(step.event, Event::NeedMore);
-            said.note(step.event);
-            assert!(reader.held() <= limits.head() + limits.trailer_section + 4);
-            said.consumed = at;
-            if said.end.is_some() {
-                return (said, Ok(()));
+            record.note(step.event);
+            assert!(reader.buffered_bytes() <= limits.head() + limits.trailer_section + 4);
+            record.consumed = at;
+            if record.end.is_some() {
+                return (record, Ok(()));
             }
             if needs_more {
                 assert_eq!(at, end, "all is taken before more is needed");
@@ -75,17 +80,17 @@ fn read(wire: &[u8], asked: Asked, limits: Limits, cuts: &[usize]) -> (Said, Res
         }
         start = end;
     }
-    let outcome = reader.finish().map(|step| said.note(step.event));
-    (said, outcome)
+    let outcome = reader.finish().map(|step| record.note(step.event));
+    (record, outcome)
 }
 
-fn whole(wire: &str) -> Result<Said, BadReply> {
-    asked(wire, Asked::default())
+fn whole(wire: &str) -> Result<ReplyRecord, ReplyError> {
+    read_reply_to(wire, RequestInfo::default())
 }
 
-fn asked(wire: &str, asked: Asked) -> Result<Said, BadReply> {
-    let (said, outcome) = read(wire.as_bytes(), asked, Reader::LIMITS, &[]);
-    outcome.map(|()| said)
+fn read_reply_to(wire: &str, request_info: RequestInfo) -> Result<ReplyRecord, ReplyError> {
+    let (record, outcome) = read(wire.as_bytes(), request_info, Reader::LIMITS, &[]);
+    outcome.map(|()| record)
 }
 
 fn pair(name: &str, value: &str) -> (String, String) {
@@ -94,30 +99,30 @@ fn pair(name: &str, value: &str) -> (String, String) {
 
 #[test]
 fn fields_content_and_trailers_come_in_order() {
-    let said = whole(
+    let record = whole(
         "HTTP/1.1 103 Early\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nVary: a\r\nX:  b \r\nvary: c\r\n\
          Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=\"y\"\r\nde\r\n0\r\nDigest: q\r\nZ:\r\n\r\nrest",
     )
     .unwrap();
-    assert_eq!(said.interim, [(103, vec![pair("Link", "</a>")])]);
+    assert_eq!(record.interim, [(103, vec![pair("Link", "</a>")])]);
     let fields = vec![
         pair("Vary", "a"),
         pair("X", "b"),
         pair("vary", "c"),
         pair("Transfer-Encoding", "chunked"),
     ];
-    assert_eq!(said.head, Some((200, Content::Chunked, fields)));
-    assert_eq!(said.content, b"abcde");
+    assert_eq!(record.head, Some((200, Content::Chunked, fields)));
+    assert_eq!(record.content, b"abcde");
     let trailers = vec![pair("Digest", "q"), pair("Z", "")];
-    assert_eq!(said.end, Some((trailers, Next::Request)));
+    assert_eq!(record.end, Some((trailers, Next::Request)));
 }
 
 #[test]
 fn framing_of_rfc_9112_6_3() {
     use Content::{Chunked, Length, None, UntilClose};
-    let head = Asked { head: true, ..Asked::default() };
-    let plain = Asked::default();
-    for (wire, request, content, octets, next) in [
+    let head = RequestInfo { head: true, ..RequestInfo::default() };
+    let plain = RequestInfo::default();
+    for (wire, request, content, bytes, next) in [
         ("200 OK\r\nContent-Length: 5\r\n\r\nhello", plain, Length(5), "hello", Next::Request),
         ("200 OK\r\nContent-Length: 0\r\n\r\n", plain, Length(0), "", Next::Request),
         (
@@ -145,11 +150,11 @@ fn framing_of_rfc_9112_6_3() {
         ("204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n", plain, None, "", Next::Close),
     ] {
         let wire = format!("HTTP/1.1 {wire}");
-        let said = asked(&wire, request).unwrap_or_else(|bad| panic!("{wire:?}: {bad}"));
-        assert_eq!(said.head.as_ref().map(|head| head.1), Some(content), "{wire:?}");
-        assert_eq!(said.content, octets.as_bytes(), "{wire:?}");
-        assert_eq!(said.end.map(|end| end.1), Some(next), "{wire:?}");
-        assert_eq!(said.consumed, wire.len(), "{wire:?}");
+        let record = read_reply_to(&wire, request).unwrap_or_else(|bad| panic!("{wire:?}: {bad}"));
+        assert_eq!(record.head.as_ref().map(|head| head.1), Some(content), "{wire:?}");
+        assert_eq!(record.content, bytes.as_bytes(), "{wire:?}");
+        assert_eq!(record.end.map(|end| end.1), Some(next), "{wire:?}");
+        assert_eq!(record.consumed, wire.len(), "{wire:?}");
     }
     let old = whole("HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\nx").unwrap();
     assert_eq!(old.end.unwrap().1, Next::Close);
@@ -161,10 +166,11 @@ fn framing_of_rfc_9112_6_3() {
 #[test]
 fn switching_is_an_answer_to_upgrade_alone() {
     let wire = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n\x01\x02not http";
-    assert_eq!(whole(wire), Err(BadReply::Unasked));
-    let said = asked(wire, Asked { upgrade: true, ..Asked::default() }).unwrap();
-    assert_eq!(said.end, Some((vec![], Next::Switched)));
-    assert_eq!(&wire.as_bytes()[said.consumed..], b"\x01\x02not http");
+    assert_eq!(whole(wire), Err(ReplyError::Unsolicited));
+    let record =
+        read_reply_to(wire, RequestInfo { upgrade: true, ..RequestInfo::default() }).unwrap();
+    assert_eq!(record.end, Some((vec![], Next::Switched)));
+    assert_eq!(&wire.as_bytes()[record.consumed..], b"\x01\x02not http");
 }
 
 /// What recipients read in different ways is refused, each time with the connection.
@@ -243,9 +249,10 @@ fn what_could_mean_two_things_is_refused() {
         let shown = &wire[..wire.len().min(120)];
         for step in [wire.len(), 1, 7] {
             let cuts: Vec<usize> = (step..wire.len()).step_by(step).collect();
-            let (said, outcome) = read(wire.as_bytes(), Asked::default(), Reader::LIMITS, &cuts);
-            assert!(outcome.is_err(), "taken: {shown:?}: {said:?}");
-            assert!(said.end.is_none(), "{shown:?}");
+            let (record, outcome) =
+                read(wire.as_bytes(), RequestInfo::default(), Reader::LIMITS, &cuts);
+            assert!(outcome.is_err(), "taken: {shown:?}: {record:?}");
+            assert!(record.end.is_none(), "{shown:?}");
         }
     }
 }
@@ -262,24 +269,25 @@ fn white_space_before_a_colon_is_removed() {
     let fields = fields.map(|(name, value)| pair(name, value)).to_vec();
     for step in 1..=wire.len() {
         let cuts: Vec<usize> = (step..wire.len()).step_by(step).collect();
-        let (said, outcome) = read(wire.as_bytes(), Asked::default(), Reader::LIMITS, &cuts);
+        let (record, outcome) =
+            read(wire.as_bytes(), RequestInfo::default(), Reader::LIMITS, &cuts);
         assert_eq!(outcome, Ok(()), "{step}");
-        assert_eq!(said.interim, [(103, vec![pair("Link", "</a>")])], "{step}");
-        assert_eq!(said.head, Some((200, Content::Length(5), fields.clone())), "{step}");
-        assert_eq!((&*said.content, said.consumed), (&b"A : b"[..], wire.len()), "{step}");
-        assert_eq!(said.end, Some((vec![], Next::Request)), "{step}");
+        assert_eq!(record.interim, [(103, vec![pair("Link", "</a>")])], "{step}");
+        assert_eq!(record.head, Some((200, Content::Length(5), fields.clone())), "{step}");
+        assert_eq!((&*record.content, record.consumed), (&b"A : b"[..], wire.len()), "{step}");
+        assert_eq!(record.end, Some((vec![], Next::Request)), "{step}");
     }
     // What it says of the framing counts.
     let ok = "HTTP/1.1 200 OK\r\n";
-    let said = whole(&format!("{ok}Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n")).unwrap();
-    assert_eq!(said.head.unwrap().1, Content::Chunked);
-    let said = whole(&format!("{ok}Connection\t: close\r\nContent-Length: 0\r\n\r\n")).unwrap();
-    assert_eq!(said.end.unwrap().1, Next::Close);
+    let record = whole(&format!("{ok}Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n")).unwrap();
+    assert_eq!(record.head.unwrap().1, Content::Chunked);
+    let record = whole(&format!("{ok}Connection\t: close\r\nContent-Length: 0\r\n\r\n")).unwrap();
+    assert_eq!(record.end.unwrap().1, Next::Close);
     for both in [
         "Content-Length: 1\r\nContent-Length : 1\r\n\r\nx",
         "Content-Length : 1\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
     ] {
-        assert!(matches!(whole(&format!("{ok}{both}")), Err(BadReply::Syntax(_))), "{both}");
+        assert!(matches!(whole(&format!("{ok}{both}")), Err(ReplyError::Syntax(_))), "{both}");
     }
 }
 
@@ -294,9 +302,9 @@ fn trailers_do_not_frame() {
         ("Connection", "close"),
         ("Trailer", "x"),
     ] {
-        let said = whole(&format!("{head}2\r\nab\r\n0\r\n{name}: {value}\r\n\r\n")).unwrap();
-        assert_eq!(said.content, b"ab", "{name}");
-        assert_eq!(said.end, Some((vec![pair(name, value)], Next::Request)), "{name}");
+        let record = whole(&format!("{head}2\r\nab\r\n0\r\n{name}: {value}\r\n\r\n")).unwrap();
+        assert_eq!(record.content, b"ab", "{name}");
+        assert_eq!(record.end, Some((vec![pair(name, value)], Next::Request)), "{name}");
     }
 }
 
@@ -307,22 +315,22 @@ fn interim_replies_have_a_limit() {
         whole(&format!("{interim}HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"))
     };
     assert_eq!(flood(MAX_INTERIM).unwrap().interim.len(), MAX_INTERIM as usize);
-    assert_eq!(flood(MAX_INTERIM + 1), Err(BadReply::TooManyInterim));
+    assert_eq!(flood(MAX_INTERIM + 1), Err(ReplyError::TooManyInterim));
 }
 
 #[test]
 fn an_end_in_the_middle_is_told() {
     for (wire, bad) in [
-        ("", BadReply::Empty),
-        ("HTTP/1.1 20", BadReply::Truncated),
-        ("HTTP/1.1 100 C\r\n\r\n", BadReply::Truncated),
-        ("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab", BadReply::Truncated),
+        ("", ReplyError::Empty),
+        ("HTTP/1.1 20", ReplyError::Truncated),
+        ("HTTP/1.1 100 C\r\n\r\n", ReplyError::Truncated),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab", ReplyError::Truncated),
         (
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n",
-            BadReply::Truncated,
+            ReplyError::Truncated,
         ),
     ] {
-        assert_eq!(whole(wire).map(|said| said.content), Err(bad), "{wire:?}");
+        assert_eq!(whole(wire).map(|record| record.content), Err(bad), "{wire:?}");
     }
 }
 
@@ -330,14 +338,14 @@ fn an_end_in_the_middle_is_told() {
 fn what_comes_unasked_is_an_error() {
     let mut reader = Reader::new(Reader::LIMITS);
     assert!(matches!(reader.read(b"").unwrap().event, Event::NeedMore));
-    assert_eq!(reader.read(b"HTTP/1.1 408 T\r\n\r\n").err(), Some(BadReply::Unasked));
+    assert_eq!(reader.read(b"HTTP/1.1 408 T\r\n\r\n").err(), Some(ReplyError::Unsolicited));
     // The second of two replies to one request.
     let one = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
     let twice = format!("{one}{one}");
-    reader.begin(Asked::default());
+    reader.begin(RequestInfo::default());
     let head = reader.read(twice.as_bytes()).unwrap().consumed;
     assert!(matches!(reader.read(&twice.as_bytes()[head..]).unwrap().event, Event::End { .. }));
-    assert_eq!(reader.read(&twice.as_bytes()[head..]).err(), Some(BadReply::Unasked));
+    assert_eq!(reader.read(&twice.as_bytes()[head..]).err(), Some(ReplyError::Unsolicited));
 }
 
 #[test]
@@ -352,7 +360,7 @@ fn content_has_a_limit_in_every_framing() {
         ("", "abcde", Some(())),
     ] {
         let wire = format!("HTTP/1.1 200 OK\r\n{fields}\r\n{fits}");
-        let (_, outcome) = read(wire.as_bytes(), Asked::default(), limits, &[]);
+        let (_, outcome) = read(wire.as_bytes(), RequestInfo::default(), limits, &[]);
         assert_eq!(outcome.err().map(drop), long, "{wire:?}");
     }
 }
@@ -362,7 +370,7 @@ fn what_is_about_one_connection_is_not_forwarded() {
     let wire = b"HTTP/1.1 200 OK\r\nA: 1\r\nConnection: close, x-hop\r\nX-Hop: 2\r\n\
                  keep-alive: timeout=5\r\nUpgrade: h2c\r\nContent-Length: 0\r\nB: 3\r\n\r\n";
     let mut reader = Reader::new(Reader::LIMITS);
-    reader.begin(Asked::default());
+    reader.begin(RequestInfo::default());
     let Event::Head(head) = reader.read(wire).unwrap().event else { panic!("a head") };
     let names: Vec<_> = owned(head.forwarded()).into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["A", "Content-Length", "B"]);
@@ -371,9 +379,9 @@ fn what_is_about_one_connection_is_not_forwarded() {
 #[test]
 fn content_and_a_head_that_come_whole_are_not_copied() {
     let wire = b"HTTP/1.1 200 OK\r\nX-A: value\r\nContent-Length: 5\r\n\r\nhello";
-    let lies_in = |octets: &[u8]| wire.as_ptr_range().contains(&octets.as_ptr());
+    let lies_in = |bytes: &[u8]| wire.as_ptr_range().contains(&bytes.as_ptr());
     let mut reader = Reader::new(Reader::LIMITS);
-    reader.begin(Asked::default());
+    reader.begin(RequestInfo::default());
     let step = reader.read(wire).unwrap();
     let at = step.consumed;
     let Event::Head(head) = step.event else { panic!("a head") };
@@ -382,7 +390,7 @@ fn content_and_a_head_that_come_whole_are_not_copied() {
         panic!("content")
     };
     assert!(lies_in(content));
-    assert_eq!(reader.held(), 0);
+    assert_eq!(reader.buffered_bytes(), 0);
 }
 
 const CORPUS: &[&str] = &[
@@ -397,7 +405,7 @@ const CORPUS: &[&str] = &[
     "HTTP/1.1 200 OK\r\nA  : b\r\nContent-Length : 5\r\nB\t:\r\n\r\nhello",
 ];
 
-const SPICE: &[&str] = &[
+const FRAGMENTS: &[&str] = &[
     "\r",
     "\n",
     "\r\n",
@@ -432,17 +440,17 @@ const TIGHT: Limits = Limits {
 };
 
 fn wire() -> impl Strategy<Value = Vec<u8>> {
-    let change = (any::<Index>(), 0..3u8, prop::sample::select(SPICE));
+    let change = (any::<Index>(), 0..3u8, prop::sample::select(FRAGMENTS));
     (prop::sample::select(CORPUS), prop::collection::vec(change, 0..4)).prop_map(
         |(start, changes)| {
             let mut wire = start.as_bytes().to_vec();
-            for (place, how, spice) in changes {
+            for (place, how, fragment) in changes {
                 if wire.is_empty() {
                     break;
                 }
                 let at = place.index(wire.len());
                 match how {
-                    0 => drop(wire.splice(at..at, spice.bytes())),
+                    0 => drop(wire.splice(at..at, fragment.bytes())),
                     1 => drop(wire.remove(at)),
                     _ => wire.truncate(at),
                 }
@@ -463,22 +471,22 @@ proptest! {
         upgrade: bool,
         is_tight: bool,
     ) {
-        let asked = Asked { head, upgrade };
+        let request_info = RequestInfo { head, upgrade };
         let limits = if is_tight { TIGHT } else { Reader::LIMITS };
         let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(wire.len() + 1)).collect();
         cuts.sort_unstable();
-        let (said, outcome) = read(&wire, asked, limits, &[]);
+        let (record, outcome) = read(&wire, request_info, limits, &[]);
         let single: Vec<usize> = (1..wire.len()).collect();
         for cuts in [cuts, single] {
-            let (other, other_outcome) = read(&wire, asked, limits, &cuts);
+            let (other, other_outcome) = read(&wire, request_info, limits, &cuts);
             prop_assert_eq!(outcome.is_ok(), other_outcome.is_ok(), "{:?}", other_outcome);
             if outcome.is_ok() {
-                prop_assert_eq!(&said, &other);
+                prop_assert_eq!(&record, &other);
             } else {
-                prop_assert_eq!(&said.interim, &other.interim);
-                prop_assert_eq!(&said.head, &other.head);
-                let both = said.content.len().min(other.content.len());
-                prop_assert_eq!(&said.content[..both], &other.content[..both]);
+                prop_assert_eq!(&record.interim, &other.interim);
+                prop_assert_eq!(&record.head, &other.head);
+                let both = record.content.len().min(other.content.len());
+                prop_assert_eq!(&record.content[..both], &other.content[..both]);
                 prop_assert!(other.end.is_none());
             }
         }
@@ -487,20 +495,20 @@ proptest! {
     /// What the strict reader takes the counting decoder takes in the same sense.
     #[test]
     fn both_decoders_agree(wire in wire(), head: bool) {
-        let asked = Asked { head, upgrade: true };
-        let (said, outcome) = read(&wire, asked, Reader::LIMITS, &[]);
+        let request_info = RequestInfo { head, upgrade: true };
+        let (record, outcome) = read(&wire, request_info, Reader::LIMITS, &[]);
         if outcome.is_err() {
             return Ok(());
         }
         let mut decoder = pollux_http::reply::Decoder::new();
         decoder.begin(head);
-        let fed = decoder.feed(&wire);
-        prop_assert!(fed.is_ok(), "{:?}", fed);
-        let reply = match fed.unwrap().reply {
+        let output = decoder.feed(&wire);
+        prop_assert!(output.is_ok(), "{:?}", output);
+        let reply = match output.unwrap().reply {
             Some(reply) => reply,
             None => decoder.finish().unwrap(),
         };
-        prop_assert_eq!(Some(reply.status), said.head.map(|head| head.0));
-        prop_assert_eq!(reply.body, said.content.len() as u64);
+        prop_assert_eq!(Some(reply.status), record.head.map(|head| head.0));
+        prop_assert_eq!(reply.body, record.content.len() as u64);
     }
 }

@@ -2,22 +2,22 @@
 
 use pollux_http::{
     limits,
-    reply::{BadReply, Decoder, MAX_FIELDS, MAX_INTERIM, Reply},
+    reply::{Decoder, MAX_FIELDS, MAX_INTERIM, Reply, ReplyError},
 };
 use proptest::prelude::*;
 
 /// The first reply in `wire`, fed in pieces of `piece` octets, and how much of `wire` it took. The
 /// connection is closed after the last octet.
-fn read(wire: &[u8], is_head: bool, piece: usize) -> Result<(Reply, usize), BadReply> {
+fn read(wire: &[u8], is_head: bool, piece: usize) -> Result<(Reply, usize), ReplyError> {
     let mut decoder = Decoder::new();
     decoder.begin(is_head);
     let mut at = 0;
     while at < wire.len() {
         let end = (at + piece).min(wire.len());
-        let fed = decoder.feed(&wire[at..end])?;
-        assert!(fed.consumed <= end - at);
-        at += fed.consumed;
-        if let Some(reply) = fed.reply {
+        let output = decoder.feed(&wire[at..end])?;
+        assert!(output.consumed <= end - at);
+        at += output.consumed;
+        if let Some(reply) = output.reply {
             return Ok((reply, at));
         }
         assert_eq!(at, end, "without a reply all is consumed");
@@ -25,7 +25,7 @@ fn read(wire: &[u8], is_head: bool, piece: usize) -> Result<(Reply, usize), BadR
     decoder.finish().map(|reply| (reply, at))
 }
 
-fn whole(wire: &str) -> Result<(Reply, usize), BadReply> {
+fn whole(wire: &str) -> Result<(Reply, usize), ReplyError> {
     let all = read(wire.as_bytes(), false, wire.len().max(1));
     for piece in [1, 2, 3, 7] {
         let pieces = read(wire.as_bytes(), false, piece);
@@ -102,7 +102,7 @@ fn the_status_line_of_rfc_9112_4() {
         "\r\nHTTP/1.1 200 OK\r\n",
         "<html>",
     ] {
-        assert_eq!(whole(&format!("{line}\r\n")), Err(BadReply::StatusLine), "{line:?}");
+        assert_eq!(whole(&format!("{line}\r\n")), Err(ReplyError::StatusLine), "{line:?}");
     }
 }
 
@@ -155,15 +155,15 @@ fn contradictions_and_broken_syntax_are_refused() {
         "Transfer-Encoding: chunked\r\n\r\n1\r\nxy\r\n0\r\n\r\n",
     ] {
         let got = whole(&format!("HTTP/1.1 200 OK\r\n{rest}"));
-        assert!(matches!(got, Err(BadReply::Syntax(_))), "{rest:?}: {got:?}");
+        assert!(matches!(got, Err(ReplyError::Syntax(_))), "{rest:?}: {got:?}");
     }
     let old = whole("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n");
-    assert!(matches!(old, Err(BadReply::Syntax(_))), "{old:?}");
+    assert!(matches!(old, Err(ReplyError::Syntax(_))), "{old:?}");
 }
 
 #[test]
 fn a_close_too_early_is_told() {
-    assert_eq!(whole(""), Err(BadReply::Empty));
+    assert_eq!(whole(""), Err(ReplyError::Empty));
     for wire in [
         "H",
         "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell",
@@ -171,7 +171,7 @@ fn a_close_too_early_is_told() {
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r",
         "HTTP/1.1 100 Continue\r\n\r\n",
     ] {
-        assert_eq!(whole(wire), Err(BadReply::Truncated), "{wire:?}");
+        assert_eq!(whole(wire), Err(ReplyError::Truncated), "{wire:?}");
     }
 }
 
@@ -181,12 +181,12 @@ fn interim_replies_and_heads_are_bounded() {
     let last = "HTTP/1.1 204 No Content\r\n\r\n";
     let most = interim.repeat(MAX_INTERIM as usize);
     is(&format!("{most}{last}"), 204, 0, true);
-    assert_eq!(whole(&format!("{most}{interim}{last}")), Err(BadReply::TooManyInterim));
+    assert_eq!(whole(&format!("{most}{interim}{last}")), Err(ReplyError::TooManyInterim));
 
     let long = format!("HTTP/1.1 200 OK\r\nA: {}", "x".repeat(1 << 20));
-    assert!(matches!(whole(&long), Err(BadReply::Syntax(_))));
+    assert!(matches!(whole(&long), Err(ReplyError::Syntax(_))));
     let long = format!("HTTP/1.1 200 {}", "x".repeat(1 << 20));
-    assert_eq!(whole(&long), Err(BadReply::StatusLine));
+    assert_eq!(whole(&long), Err(ReplyError::StatusLine));
     let fields = |count: usize| {
         let others = "A: b\r\n".repeat(count - 1);
         format!("HTTP/1.1 200 OK\r\n{others}Content-Length: 1\r\n\r\nx")
@@ -195,7 +195,7 @@ fn interim_replies_and_heads_are_bounded() {
         let read = read(fields(count).as_bytes(), false, 1 << 20);
         assert_eq!(read.map(|(reply, _)| reply.body), Ok(1), "{count}");
     }
-    assert!(matches!(whole(&fields(MAX_FIELDS + 1)), Err(BadReply::Syntax(_))));
+    assert!(matches!(whole(&fields(MAX_FIELDS + 1)), Err(ReplyError::Syntax(_))));
     let large = format!("HTTP/1.1 204 No\r\nA: {}\r\n\r\n", "x".repeat(200 << 10));
     assert_eq!(read(large.as_bytes(), false, 1000).map(|(reply, _)| reply.status), Ok(204));
 }
@@ -208,9 +208,9 @@ fn replies_follow_one_another() {
     let mut statuses = Vec::new();
     while at < wire.len() {
         decoder.begin(false);
-        let fed = decoder.feed(&wire[at..]).unwrap();
-        at += fed.consumed;
-        statuses.push(fed.reply.unwrap().status);
+        let output = decoder.feed(&wire[at..]).unwrap();
+        at += output.consumed;
+        statuses.push(output.reply.unwrap().status);
         // Nothing more is taken until the next begin.
         assert_eq!(decoder.feed(&wire[at..]).unwrap().consumed, 0);
     }
@@ -249,9 +249,9 @@ proptest! {
         let (mut at, mut cuts) = (0, cuts.into_iter().cycle());
         let reply = loop {
             let end = (at + cuts.next().unwrap()).min(wire.len());
-            let fed = decoder.feed(&wire[at..end]).unwrap();
-            at += fed.consumed;
-            if let Some(reply) = fed.reply {
+            let output = decoder.feed(&wire[at..end]).unwrap();
+            at += output.consumed;
+            if let Some(reply) = output.reply {
                 break reply;
             }
         };

@@ -1,13 +1,13 @@
 //! The fields of a request and what follows from them, rule by rule. Section numbers are those of
 //! RFC 9112 where no other is named.
 
-mod ask;
+mod parse_helpers;
 
-use ask::{all_refused, parse, parse_within, refused, taken};
+use parse_helpers::{accepted, assert_all_rejected, parse, parse_within, reject_status};
 use pollux_http::{
     Limits, Status,
     limits::MAX_FIELDS,
-    request::{Framing, Known},
+    request::{Framing, KnownField},
 };
 
 /// A GET with these header lines after a valid Host.
@@ -17,7 +17,7 @@ fn with(lines: impl AsRef<[u8]>) -> Vec<u8> {
 
 #[test]
 fn host_is_given_once_3_2() {
-    all_refused(
+    assert_all_rejected(
         Status::BadRequest,
         &[
             b"GET / HTTP/1.1\r\n\r\n",
@@ -41,13 +41,13 @@ fn host_is_given_once_3_2() {
             b"OPTIONS * HTTP/1.1\r\n\r\n",
         ],
     );
-    assert_eq!(taken(b"GET / HTTP/1.0\r\n\r\n").host, None);
-    assert_eq!(taken(b"GET / HTTP/1.0\r\nHost: a\r\n\r\n").host, Some(&b"a"[..]));
+    assert_eq!(accepted(b"GET / HTTP/1.0\r\n\r\n").host, None);
+    assert_eq!(accepted(b"GET / HTTP/1.0\r\nHost: a\r\n\r\n").host, Some(&b"a"[..]));
     assert_eq!(
-        taken(b"GET / HTTP/1.1\r\nHost:\t[::1]:8080 \r\n\r\n").host,
+        accepted(b"GET / HTTP/1.1\r\nHost:\t[::1]:8080 \r\n\r\n").host,
         Some(&b"[::1]:8080"[..])
     );
-    assert_eq!(taken(b"OPTIONS * HTTP/1.1\r\nHost:\r\n\r\n").host, None);
+    assert_eq!(accepted(b"OPTIONS * HTTP/1.1\r\nHost:\r\n\r\n").host, None);
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn fields_have_names_that_are_tokens_5_1() {
             with([b"A", &[bad][..], b"B: c\r\n"].concat()),
             with([b"A", &[bad][..], b": c\r\n"].concat()),
         ] {
-            assert_eq!(refused(&text), Status::BadRequest, "{}", text.escape_ascii());
+            assert_eq!(reject_status(&text), Status::BadRequest, "{}", text.escape_ascii());
         }
     }
     for lines in [
@@ -75,9 +75,9 @@ fn fields_have_names_that_are_tokens_5_1() {
         "A",
         "(A): b\r\n",
     ] {
-        assert_eq!(refused(&with(lines)), Status::BadRequest, "{lines:?}");
+        assert_eq!(reject_status(&with(lines)), Status::BadRequest, "{lines:?}");
     }
-    all_refused(
+    assert_all_rejected(
         Status::BadRequest,
         &[
             b"GET / HTTP/1.1\r\n Host: a\r\n\r\n",
@@ -94,11 +94,11 @@ fn values_have_no_control_characters_rfc_9110_5_5() {
         // Short and long, since long runs are searched many octets at a time.
         for before in [&b""[..], b"a", &[b'x'; 7], &[b'x'; 31], &[b'x'; 64]] {
             let text = with([b"A: ", before, &[bad], b"b\r\n"].concat());
-            assert_eq!(refused(&text), Status::BadRequest, "{bad:#x} after {}", before.len());
+            assert_eq!(reject_status(&text), Status::BadRequest, "{bad:#x} after {}", before.len());
         }
     }
     let text = with(b"A: \t b\xe9\tc \t\r\nB:\r\nC: \r\n");
-    let request = taken(&text);
+    let request = accepted(&text);
     assert_eq!(request.field(b"a"), Some(&b"b\xe9\tc"[..]));
     assert_eq!(request.field(b"b"), Some(&b""[..]));
     assert_eq!(request.field(b"c"), Some(&b""[..]));
@@ -109,20 +109,20 @@ fn folded_lines_are_refused_5_2() {
     for lines in
         ["A: b\r\n c\r\n", "A: b\r\n\tc\r\n", "A:\r\n b\r\n", "A: b\r\n \r\n", "A: b\r\n c: d\r\n"]
     {
-        assert_eq!(refused(&with(lines)), Status::BadRequest, "{lines:?}");
+        assert_eq!(reject_status(&with(lines)), Status::BadRequest, "{lines:?}");
     }
 }
 
 #[test]
 fn repeated_list_fields_are_one_list_rfc_9110_5_3() {
     let text = with("If-None-Match: \"a\"\r\nX: y\r\nif-none-match: \"b\"\r\nRange: bytes=0-1\r\n");
-    let request = taken(&text);
-    let values: Vec<&[u8]> = request.values(Known::IfNoneMatch).collect();
+    let request = accepted(&text);
+    let values: Vec<&[u8]> = request.values(KnownField::IfNoneMatch).collect();
     assert_eq!(values, [&b"\"a\""[..], b"\"b\""]);
-    assert_eq!(request.single(Known::IfNoneMatch), None);
-    assert_eq!(request.single(Known::Range), Some(&b"bytes=0-1"[..]));
-    assert_eq!(request.values(Known::IfMatch).count(), 0);
-    assert!(request.has(Known::IfNoneMatch) && !request.has(Known::IfMatch));
+    assert_eq!(request.single(KnownField::IfNoneMatch), None);
+    assert_eq!(request.single(KnownField::Range), Some(&b"bytes=0-1"[..]));
+    assert_eq!(request.values(KnownField::IfMatch).count(), 0);
+    assert!(request.has(KnownField::IfNoneMatch) && !request.has(KnownField::IfMatch));
     let names: Vec<&[u8]> = request.fields().map(|field| field.name).collect();
     assert_eq!(names, [&b"Host"[..], b"If-None-Match", b"X", b"if-none-match", b"Range"]);
 }
@@ -184,9 +184,9 @@ fn the_framing_6_3() {
 #[test]
 fn a_transfer_coding_in_http_1_0_is_a_fault_6_1() {
     let text = b"POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
-    assert_eq!(refused(text), Status::BadRequest);
+    assert_eq!(reject_status(text), Status::BadRequest);
     let text = b"POST / HTTP/1.0\r\nContent-Length: 1\r\n\r\n";
-    assert_eq!(taken(text).framing, Framing::Length(1));
+    assert_eq!(accepted(text).framing, Framing::Length(1));
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn a_body_above_the_limit_is_refused_rfc_9110_15_5_14() {
 #[test]
 fn persistence_9_3() {
     let keeps = |version: &str, lines: &str| {
-        taken(format!("GET / HTTP/{version}\r\nHost: a\r\n{lines}\r\n").as_bytes()).keep_alive
+        accepted(format!("GET / HTTP/{version}\r\nHost: a\r\n{lines}\r\n").as_bytes()).keep_alive
     };
     for (lines, in_1_1, in_1_0) in [
         ("", true, false),
@@ -236,19 +236,22 @@ fn persistence_9_3() {
 
 #[test]
 fn expectations_rfc_9110_10_1_1() {
-    let ask = |version: &str, lines: &str| {
+    let parse_parts = |version: &str, lines: &str| {
         let text = format!("POST / HTTP/{version}\r\nHost: a\r\n{lines}\r\n");
         parse(text.as_bytes()).map(|parsed| parsed.unwrap().0.expect_continue)
     };
-    assert_eq!(ask("1.1", "Content-Length: 1\r\nExpect: 100-continue\r\n"), Ok(true));
-    assert_eq!(ask("1.1", "Transfer-Encoding: chunked\r\nExpect: 100-Continue\r\n"), Ok(true));
-    assert_eq!(ask("1.1", "Content-Length: 1\r\nExpect:\r\n"), Ok(false));
+    assert_eq!(parse_parts("1.1", "Content-Length: 1\r\nExpect: 100-continue\r\n"), Ok(true));
+    assert_eq!(
+        parse_parts("1.1", "Transfer-Encoding: chunked\r\nExpect: 100-Continue\r\n"),
+        Ok(true)
+    );
+    assert_eq!(parse_parts("1.1", "Content-Length: 1\r\nExpect:\r\n"), Ok(false));
     // Without a body there is nothing to wait for.
-    assert_eq!(ask("1.1", "Expect: 100-continue\r\n"), Ok(false));
-    assert_eq!(ask("1.0", "Content-Length: 1\r\nExpect: 100-continue\r\n"), Ok(false));
-    assert_eq!(ask("1.0", "Expect: else\r\n"), Ok(false));
+    assert_eq!(parse_parts("1.1", "Expect: 100-continue\r\n"), Ok(false));
+    assert_eq!(parse_parts("1.0", "Content-Length: 1\r\nExpect: 100-continue\r\n"), Ok(false));
+    assert_eq!(parse_parts("1.0", "Expect: else\r\n"), Ok(false));
     for value in ["else", "100-continue, else", "else, 100-continue", "100-continue=1", "200-ok"] {
-        let got = ask("1.1", &format!("Content-Length: 1\r\nExpect: {value}\r\n"));
+        let got = parse_parts("1.1", &format!("Content-Length: 1\r\nExpect: {value}\r\n"));
         assert_eq!(got, Err(Status::ExpectationFailed), "{value}");
     }
 }
@@ -257,8 +260,8 @@ fn expectations_rfc_9110_10_1_1() {
 fn the_header_section_is_limited_rfc_6585_5() {
     let section = "Host: a\r\nB: cdefg\r\n\r\n";
     let text = format!("GET / HTTP/1.1\r\n{section}trailing octets do not count");
-    let within = |octets: usize, text: &str| {
-        let limits = Limits { header_section: octets, ..Limits::DEFAULT };
+    let within = |bytes: usize, text: &str| {
+        let limits = Limits { header_section: bytes, ..Limits::DEFAULT };
         parse_within(text.as_bytes(), &limits).map(|parsed| parsed.is_some())
     };
     assert_eq!(within(section.len(), &text), Ok(true));
@@ -270,7 +273,7 @@ fn the_header_section_is_limited_rfc_6585_5() {
 
 #[test]
 fn the_number_of_fields_is_limited_rfc_6585_5() {
-    let ask = |fields: usize, most: usize| {
+    let parse_parts = |fields: usize, most: usize| {
         let limits = Limits { fields: most, ..Limits::DEFAULT };
         // Host is one of them, and the last ones must be seen too.
         let lines: String = (2..fields).map(|i| format!("X{i}: y\r\n")).collect();
@@ -280,10 +283,10 @@ fn the_number_of_fields_is_limited_rfc_6585_5() {
     for (fields, most) in
         [(2, 2), (3, 3), (15, 15), (16, 16), (17, 17), (40, 40), (MAX_FIELDS, MAX_FIELDS)]
     {
-        assert_eq!(ask(fields, most), Ok(Framing::Length(7)), "{fields}");
-        assert_eq!(ask(fields + 1, most), Err(Status::FieldsTooLarge), "{fields}");
-        assert_eq!(ask(fields, most.max(MAX_FIELDS)), Ok(Framing::Length(7)), "{fields}");
+        assert_eq!(parse_parts(fields, most), Ok(Framing::Length(7)), "{fields}");
+        assert_eq!(parse_parts(fields + 1, most), Err(Status::FieldsTooLarge), "{fields}");
+        assert_eq!(parse_parts(fields, most.max(MAX_FIELDS)), Ok(Framing::Length(7)), "{fields}");
     }
     // The array is the last word.
-    assert_eq!(ask(MAX_FIELDS + 1, usize::MAX), Err(Status::FieldsTooLarge));
+    assert_eq!(parse_parts(MAX_FIELDS + 1, usize::MAX), Err(Status::FieldsTooLarge));
 }

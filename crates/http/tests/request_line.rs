@@ -1,9 +1,9 @@
 //! The request line and the head as a whole, rule by rule. Section numbers are those of RFC 9112
 //! where no other is named.
 
-mod ask;
+mod parse_helpers;
 
-use ask::{all_refused, parse, parse_within, refused, taken};
+use parse_helpers::{accepted, assert_all_rejected, parse, parse_within, reject_status};
 use pollux_http::{
     Limits, Status,
     host::Authority,
@@ -38,14 +38,14 @@ fn every_prefix_of_a_request_is_partial() {
             let got = parse(&text[..end]);
             assert!(matches!(got, Ok(None)), "{}: {got:?}", text[..end].escape_ascii());
         }
-        taken(text);
+        accepted(text);
     }
 }
 
 #[test]
 fn one_empty_line_before_the_request_is_skipped_2_2() {
-    assert_eq!(taken(b"\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n").line, b"GET / HTTP/1.1");
-    all_refused(
+    assert_eq!(accepted(b"\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n").line, b"GET / HTTP/1.1");
+    assert_all_rejected(
         Status::BadRequest,
         &[
             b"\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -61,7 +61,7 @@ fn one_empty_line_before_the_request_is_skipped_2_2() {
 
 #[test]
 fn lines_end_in_crlf_2_2() {
-    all_refused(
+    assert_all_rejected(
         Status::BadRequest,
         &[
             b"GET / HTTP/1.1\nHost: a\r\n\r\n",
@@ -88,7 +88,7 @@ fn lines_end_in_crlf_2_2() {
 
 #[test]
 fn the_request_line_has_two_single_spaces_3() {
-    all_refused(
+    assert_all_rejected(
         Status::BadRequest,
         &[
             b"GET  / HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -126,7 +126,7 @@ fn methods_are_tokens_and_case_matters_3_1() {
         ("!#$%&'*+-.^_`|~09az", Method::Other(b"!#$%&'*+-.^_`|~09az")),
     ] {
         let text = format!("{name} / HTTP/1.1\r\nHost: a\r\n\r\n");
-        let request = taken(text.as_bytes());
+        let request = accepted(text.as_bytes());
         assert_eq!(request.method, method);
         assert_eq!(request.method.as_bytes(), name.as_bytes());
     }
@@ -135,7 +135,7 @@ fn methods_are_tokens_and_case_matters_3_1() {
             continue;
         }
         let text = [b"GE", &[bad][..], b"T / HTTP/1.1\r\nHost: a\r\n\r\n"].concat();
-        assert_eq!(refused(&text), Status::BadRequest, "{bad:#x}");
+        assert_eq!(reject_status(&text), Status::BadRequest, "{bad:#x}");
     }
 }
 
@@ -178,12 +178,12 @@ fn versions_2_3_and_rfc_9110_2_5() {
         assert_eq!(version(bad), Err(Status::BadRequest), "{bad:?}");
     }
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-    assert_eq!(refused(preface), Status::VersionNotSupported);
+    assert_eq!(reject_status(preface), Status::VersionNotSupported);
 }
 
 #[test]
 fn targets_of_the_four_forms_3_2() {
-    let ask = |method: &str, target: &str| {
+    let parse_parts = |method: &str, target: &str| {
         let text = format!("{method} {target} HTTP/1.1\r\nHost: other\r\n\r\n");
         parse(text.as_bytes()).map(|parsed| {
             let request = parsed.unwrap().0;
@@ -206,19 +206,19 @@ fn targets_of_the_four_forms_3_2() {
     };
     let bad = Err(Status::BadRequest);
     // §3.2.1
-    assert_eq!(ask("GET", "/"), is("/", None, "other"));
-    assert_eq!(ask("GET", "/a?"), is("/a", Some(""), "other"));
-    assert_eq!(ask("GET", "/a?b?c=/d"), is("/a", Some("b?c=/d"), "other"));
-    assert_eq!(ask("GET", "//a/b"), is("//a/b", None, "other"));
-    assert_eq!(ask("GET", "/[a]{b}|c^d`e?[f]"), is("/[a]{b}|c^d`e", Some("[f]"), "other"));
+    assert_eq!(parse_parts("GET", "/"), is("/", None, "other"));
+    assert_eq!(parse_parts("GET", "/a?"), is("/a", Some(""), "other"));
+    assert_eq!(parse_parts("GET", "/a?b?c=/d"), is("/a", Some("b?c=/d"), "other"));
+    assert_eq!(parse_parts("GET", "//a/b"), is("//a/b", None, "other"));
+    assert_eq!(parse_parts("GET", "/[a]{b}|c^d`e?[f]"), is("/[a]{b}|c^d`e", Some("[f]"), "other"));
     // §3.2.2: the authority of the target overrides Host.
-    assert_eq!(ask("GET", "http://a.b:80/c?d"), is("/c", Some("d"), "a.b:80"));
-    assert_eq!(ask("GET", "HTTP://a.b"), is("/", None, "a.b"));
-    assert_eq!(ask("GET", "http://[::1]?q"), is("/", Some("q"), "[::1]"));
+    assert_eq!(parse_parts("GET", "http://a.b:80/c?d"), is("/c", Some("d"), "a.b:80"));
+    assert_eq!(parse_parts("GET", "HTTP://a.b"), is("/", None, "a.b"));
+    assert_eq!(parse_parts("GET", "http://[::1]?q"), is("/", Some("q"), "[::1]"));
     // RFC 9110 §7.4: https only over TLS.
     for target in ["https://a/c", "HTTPS://a", "https://"] {
-        assert_eq!(ask("GET", target), Err(Status::MisdirectedRequest), "{target}");
-        assert_eq!(ask("OPTIONS", target), Err(Status::MisdirectedRequest), "{target}");
+        assert_eq!(parse_parts("GET", target), Err(Status::MisdirectedRequest), "{target}");
+        assert_eq!(parse_parts("OPTIONS", target), Err(Status::MisdirectedRequest), "{target}");
     }
     for target in [
         "http:///c",
@@ -239,21 +239,21 @@ fn targets_of_the_four_forms_3_2() {
         "http://a:99999/",
     ] {
         if target != "//" {
-            assert_eq!(ask("GET", target), bad, "{target}");
+            assert_eq!(parse_parts("GET", target), bad, "{target}");
         }
     }
     // §3.2.3
-    assert_eq!(ask("CONNECT", "a.b:443"), is("a.b", Some("443"), "a.b:443"));
-    assert_eq!(ask("CONNECT", "[::1]:443"), is("[::1]", Some("443"), "[::1]:443"));
+    assert_eq!(parse_parts("CONNECT", "a.b:443"), is("a.b", Some("443"), "a.b:443"));
+    assert_eq!(parse_parts("CONNECT", "[::1]:443"), is("[::1]", Some("443"), "[::1]:443"));
     for target in ["a.b", "a.b:", "/", "http://a/", "*", ":443", "u@a:1", "a:1/"] {
-        assert_eq!(ask("CONNECT", target), bad, "{target}");
+        assert_eq!(parse_parts("CONNECT", target), bad, "{target}");
     }
     // §3.2.4
-    assert_eq!(ask("OPTIONS", "*"), is("*", None, "other"));
-    assert_eq!(ask("OPTIONS", "http://a.b:1"), is("*", None, "a.b:1"));
-    assert_eq!(ask("OPTIONS", "http://a.b/"), is("/", None, "a.b"));
-    assert_eq!(ask("OPTIONS", "**"), bad);
-    assert_eq!(ask("OPTIONS", "*?a"), bad);
+    assert_eq!(parse_parts("OPTIONS", "*"), is("*", None, "other"));
+    assert_eq!(parse_parts("OPTIONS", "http://a.b:1"), is("*", None, "a.b:1"));
+    assert_eq!(parse_parts("OPTIONS", "http://a.b/"), is("/", None, "a.b"));
+    assert_eq!(parse_parts("OPTIONS", "**"), bad);
+    assert_eq!(parse_parts("OPTIONS", "*?a"), bad);
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn targets_are_visible_ascii_3_2() {
             let mut text = [b"GET ", &target[..], b" HTTP/1.1\r\nHost: a\r\n\r\n"].concat();
             let at = text.iter().position(|&b| b == 0).unwrap();
             text[at] = bad;
-            assert_eq!(refused(&text), Status::BadRequest, "{bad:#x}");
+            assert_eq!(reject_status(&text), Status::BadRequest, "{bad:#x}");
         }
     }
 }

@@ -19,12 +19,12 @@ fn outcome(wire: &[u8]) -> (Vec<String>, End) {
     let (pieces, piecewise_end) = serve(wire, &each, &Limits::DEFAULT);
     assert_eq!(whole, pieces, "{}", wire.escape_ascii());
     match (end, piecewise_end) {
-        (End::Refused(_), End::Refused(_) | End::Partial) => {}
+        (End::Rejected(_), End::Rejected(_) | End::Partial) => {}
         _ => assert_eq!(end, piecewise_end, "{}", wire.escape_ascii()),
     }
     let targets = whole
         .iter()
-        .map(|taken| taken.line.split(' ').nth(1).unwrap_or_default().to_string())
+        .map(|accepted| accepted.line.split(' ').nth(1).unwrap_or_default().to_string())
         .collect();
     (targets, end)
 }
@@ -32,14 +32,14 @@ fn outcome(wire: &[u8]) -> (Vec<String>, End) {
 /// `attack` is refused with `status` before anything behind it is served. `served` requests come
 /// before the refusal.
 #[track_caller]
-fn refused_after(served: usize, status: Status, attack: &[u8]) {
+fn assert_rejected_after(served: usize, status: Status, attack: &[u8]) {
     for tail in ["", VICTIM] {
         let wire = [attack, tail.as_bytes()].concat();
         let (targets, end) = outcome(&wire);
         let text = wire.escape_ascii();
         assert!(!targets.iter().any(|target| target == "/smuggled"), "served: {text}");
         assert_eq!(targets.len(), served, "{text}");
-        assert_eq!(end, End::Refused(status), "{text}");
+        assert_eq!(end, End::Rejected(status), "{text}");
     }
 }
 
@@ -73,7 +73,7 @@ fn cl_te_and_te_cl() {
         format!("Content-Length: {length}\r\nA: b\r\nTransfer-Encoding: gzip, chunked\r\n"),
         format!("Content-Length: {length}\r\nTransfer-Encoding: nonsense\r\n"),
     ] {
-        refused_after(0, Status::BadRequest, &post(&lines, &inner));
+        assert_rejected_after(0, Status::BadRequest, &post(&lines, &inner));
     }
 }
 
@@ -117,7 +117,7 @@ fn te_te() {
         "Transfer-Encoding: chunked\n",
         "Foo: bar\r\n\rTransfer-Encoding: chunked\r\n",
     ] {
-        refused_after(0, Status::BadRequest, &post(lines, inner));
+        assert_rejected_after(0, Status::BadRequest, &post(lines, inner));
     }
     // Valid ways to say it, which must not be overlooked.
     for lines in [
@@ -165,7 +165,7 @@ fn content_length_tricks() {
         "Content-Length: 0\rContent-Length: 38\r\n",
         "X: y\nContent-Length: 38\r\n",
     ] {
-        refused_after(0, Status::BadRequest, &post(lines, ""));
+        assert_rejected_after(0, Status::BadRequest, &post(lines, ""));
     }
     // A length that wraps to something small in 64 bits, and one that does in 32.
     for lines in [
@@ -173,9 +173,9 @@ fn content_length_tricks() {
         "Content-Length: 18446744073709551621\r\n",
         "Content-Length: 340282366920938463463374607431768211456\r\n",
     ] {
-        refused_after(0, Status::BadRequest, &post(lines, ""));
+        assert_rejected_after(0, Status::BadRequest, &post(lines, ""));
     }
-    refused_after(0, Status::ContentTooLarge, &post("Content-Length: 4294967296\r\n", ""));
+    assert_rejected_after(0, Status::ContentTooLarge, &post("Content-Length: 4294967296\r\n", ""));
 }
 
 #[test]
@@ -233,11 +233,11 @@ fn chunk_tricks() {
         "0\r\n: b\r\n\r\n",
         "0\r\nGET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n",
     ] {
-        refused_after(1, Status::BadRequest, &post("Transfer-Encoding: chunked\r\n", body));
+        assert_rejected_after(1, Status::BadRequest, &post("Transfer-Encoding: chunked\r\n", body));
     }
     for body in ["ffffffffffffffff\r\n", "100001\r\n", "1\r\na\r\nffffffffffffffff\r\n"] {
         let wire = post("Transfer-Encoding: chunked\r\n", body);
-        refused_after(1, Status::ContentTooLarge, &wire);
+        assert_rejected_after(1, Status::ContentTooLarge, &wire);
     }
 }
 
@@ -264,16 +264,16 @@ fn splitting_by_the_request_line() {
         "GET / HTTP/1.1\r\nHost: a\r\nX: y\x0b\r\n\r\n",
         "\r\n\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
     ] {
-        refused_after(0, Status::BadRequest, wire.as_bytes());
+        assert_rejected_after(0, Status::BadRequest, wire.as_bytes());
     }
-    refused_after(0, Status::VersionNotSupported, b"GET / HTTP/0.9\r\nHost: a\r\n\r\n");
-    refused_after(0, Status::BadRequest, b"GET /\r\n");
+    assert_rejected_after(0, Status::VersionNotSupported, b"GET / HTTP/0.9\r\nHost: a\r\n\r\n");
+    assert_rejected_after(0, Status::BadRequest, b"GET /\r\n");
 }
 
 #[test]
 fn http_1_0_with_chunks_and_after_close() {
     let old = "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
-    refused_after(0, Status::BadRequest, old.as_bytes());
+    assert_rejected_after(0, Status::BadRequest, old.as_bytes());
     // What follows a request that closes is not read.
     for first in [
         "GET / HTTP/1.0\r\n\r\n",
@@ -296,6 +296,6 @@ fn a_body_on_get_is_read_not_skipped() {
 fn a_foreign_coding_is_not_guessed() {
     let body = "3\r\nabc\r\n0\r\n\r\n";
     for lines in ["Transfer-Encoding: gzip, chunked\r\n", "Transfer-Encoding: cow, chunked\r\n"] {
-        refused_after(0, Status::NotImplemented, &post(lines, body));
+        assert_rejected_after(0, Status::NotImplemented, &post(lines, body));
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     thread::Worker,
 };
 use pollux_event::{Event, Interest, Mechanism, Readiness};
-use pollux_http::reply::{self, BadReply, Decoder};
+use pollux_http::reply::{self, Decoder, ReplyError};
 use std::{
     io,
     os::fd::{AsFd, AsRawFd, RawFd},
@@ -494,12 +494,12 @@ impl Worker<'_> {
     }
 }
 
-const TOO_LONG: BadReply = BadReply::Syntax("more came than its framing announced");
+const TOO_LONG: ReplyError = ReplyError::Syntax("more came than its framing announced");
 
 /// Why a reply is not taken.
 #[derive(Clone, Copy)]
 enum Bad {
-    Malformed(BadReply),
+    Malformed(ReplyError),
     Status,
     Length,
 }

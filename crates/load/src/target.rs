@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use pollux_http::{
-    output::Counter,
-    request::{Unwritable, Writer},
+    output::ByteCounter,
+    request::{WriteError, Writer},
 };
 use std::{fmt, net::SocketAddr, str::FromStr};
 
@@ -49,7 +49,7 @@ impl FromStr for Url {
         let path = path.split('#').next().unwrap_or_default();
         let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
         // What cannot be written is told here, with its URL.
-        match Writer::new(&mut Counter::default(), b"GET", path.as_bytes()) {
+        match Writer::new(&mut ByteCounter::default(), b"GET", path.as_bytes()) {
             Ok(head) => head.leave_open(),
             Err(error) => bail!("{text}: {error}"),
         }
@@ -270,7 +270,7 @@ impl RequestOptions {
         for (name, value) in &self.headers {
             head = match head.field(name.as_bytes(), value.as_bytes()) {
                 Ok(head) => head,
-                Err(Unwritable::Framing) => {
+                Err(WriteError::Framing) => {
                     bail!("--header {name}: the generator writes it itself, from --body")
                 }
                 Err(error) => bail!("--header {name:?}: {error}"),

@@ -20,7 +20,7 @@ pub(super) fn header(object: &Object) -> [u8; HEADER] {
     header[..8].copy_from_slice(MAGIC);
     header[8..12].copy_from_slice(&(record.len() as u32).to_le_bytes());
     header[12..16].copy_from_slice(&crc32fast::hash(record).to_le_bytes());
-    header[16..24].copy_from_slice(&object.numbers().content_len.to_le_bytes());
+    header[16..24].copy_from_slice(&object.header().content_len.to_le_bytes());
     header[24..28].copy_from_slice(&crc.finalize().to_le_bytes());
     let crc = crc32fast::hash(&header[..28]);
     header[28..].copy_from_slice(&crc.to_le_bytes());
@@ -59,18 +59,18 @@ impl Header {
     /// The record, without content, from the start of a file.
     pub(super) fn record(&self, file: &[u8]) -> Option<Object> {
         let record = file.get(HEADER..HEADER + self.record_len)?;
-        let is_sound = crc32fast::hash(record) == self.record_crc;
-        is_sound.then(|| Object::from_record(record, &[])).flatten()
+        let is_valid = crc32fast::hash(record) == self.record_crc;
+        is_valid.then(|| Object::from_record(record, &[])).flatten()
     }
 
     /// The whole object from the whole file.
     pub(super) fn object(&self, file: &[u8]) -> Option<Object> {
         let record = self.record(file)?;
         let content = file.get(HEADER + self.record_len..)?;
-        let is_sound = content.len() as u64 == self.content_len
-            && record.numbers().content_len == self.content_len
+        let is_valid = content.len() as u64 == self.content_len
+            && record.header().content_len == self.content_len
             && crc32fast::hash(content) == self.content_crc;
-        is_sound
+        is_valid
             .then(|| Object::from_record(&file[HEADER..HEADER + self.record_len], content))
             .flatten()
     }

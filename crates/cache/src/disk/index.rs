@@ -2,7 +2,7 @@
 
 use crate::{
     config::VARIANTS_MAX,
-    record::{Life, Object},
+    record::{Freshness, Object},
     vary,
 };
 use pollux_http::request::Request;
@@ -12,13 +12,13 @@ use std::collections::{HashMap, VecDeque};
 #[derive(Debug)]
 struct Entry {
     number: u64,
-    octets: u64,
+    bytes: u64,
     key: Box<[u8]>,
     vary: Box<[u8]>,
     tags: Box<[Box<[u8]>]>,
-    life: Life,
+    freshness: Freshness,
     /// It was asked for since it was last looked at, and so gets a second chance.
-    was_used: bool,
+    was_accessed: bool,
 }
 
 /// What an entry takes beside its own texts: places in the table, in the order and in the list of its
@@ -37,13 +37,13 @@ impl Entry {
 
 /// The files of one URL.
 #[derive(Clone, Debug)]
-pub(crate) struct OnDisk {
+pub(crate) struct DiskEntry {
     pub(crate) hash: u64,
     pub(crate) key: Vec<u8>,
     pub(crate) variants: usize,
-    pub(crate) octets: u64,
+    pub(crate) bytes: u64,
     /// Of the latest one.
-    pub(crate) latest: Life,
+    pub(crate) latest: Freshness,
 }
 
 /// The files by the hash of their keys, and in the order in which they came.
@@ -51,7 +51,7 @@ pub(crate) struct OnDisk {
 pub(super) struct Index {
     entries: HashMap<u64, Vec<Entry>>,
     order: VecDeque<(u64, u64)>,
-    octets: u64,
+    bytes: u64,
     /// Octets of memory.
     memory: u64,
     count: usize,
@@ -65,7 +65,7 @@ impl Index {
         &mut self,
         hash: u64,
         number: u64,
-        octets: u64,
+        bytes: u64,
         object: &Object,
         tags: Vec<Box<[u8]>>,
     ) -> Vec<u64> {
@@ -78,12 +78,12 @@ impl Index {
         });
         let entry = Entry {
             number,
-            octets,
+            bytes,
             key: object.key().into(),
             vary: object.vary().into(),
             tags: tags.into(),
-            life: object.numbers().life(),
-            was_used: false,
+            freshness: object.header().freshness(),
+            was_accessed: false,
         };
         self.memory += entry.memory();
         // Mostly there is one variant, and a list that grew by itself would have room for four.
@@ -92,7 +92,7 @@ impl Index {
         let oldest = entries.first().filter(|_| entries.len() > VARIANTS_MAX);
         let oldest = oldest.map(|entry| entry.number);
         self.order.push_back((hash, number));
-        self.octets += octets;
+        self.bytes += bytes;
         self.count += 1;
         if let Some(oldest) = oldest {
             gone.extend(self.remove_file(hash, oldest));
@@ -107,18 +107,18 @@ impl Index {
         let entry = entries
             .filter(|entry| *entry.key == *key)
             .find(|entry| vary::matches(&entry.vary, request, scratch))?;
-        entry.was_used = true;
+        entry.was_accessed = true;
         Some(entry.number)
     }
 
-    /// Takes the entries of `hash` of which `goes` says so out; their files.
-    fn take(&mut self, hash: u64, goes: impl Fn(&Entry) -> bool) -> Vec<u64> {
+    /// Takes the entries of `hash` of which `matches` says so out; their files.
+    fn take(&mut self, hash: u64, matches: impl Fn(&Entry) -> bool) -> Vec<u64> {
         let Some(entries) = self.entries.get_mut(&hash) else { return Vec::new() };
-        let gone: Vec<_> = entries.extract_if(.., |entry| goes(entry)).collect();
+        let gone: Vec<_> = entries.extract_if(.., |entry| matches(entry)).collect();
         if entries.is_empty() {
             self.entries.remove(&hash);
         }
-        self.octets -= gone.iter().map(|entry| entry.octets).sum::<u64>();
+        self.bytes -= gone.iter().map(|entry| entry.bytes).sum::<u64>();
         self.memory -= gone.iter().map(Entry::memory).sum::<u64>();
         self.count -= gone.len();
         gone.iter().map(|entry| entry.number).collect()
@@ -134,13 +134,13 @@ impl Index {
         self.take(hash, |entry| entry.number == number)
     }
 
-    /// Takes out what is at `hash` and `goes` says so of, by key and tags.
+    /// Takes out what is at `hash` and `matches` says so of, by key and tags.
     pub(super) fn purge(
         &mut self,
         hash: u64,
-        goes: impl Fn(&[u8], &[Box<[u8]>]) -> bool,
+        matches: impl Fn(&[u8], &[Box<[u8]>]) -> bool,
     ) -> Vec<u64> {
-        self.take(hash, |entry| goes(&entry.key, &entry.tags))
+        self.take(hash, |entry| matches(&entry.key, &entry.tags))
     }
 
     /// Under which something is there now.
@@ -149,15 +149,15 @@ impl Index {
     }
 
     /// What is at `hash`, if its key begins with `prefix`.
-    pub(super) fn at(&self, hash: u64, prefix: &[u8]) -> Option<OnDisk> {
+    pub(super) fn at(&self, hash: u64, prefix: &[u8]) -> Option<DiskEntry> {
         let entries = self.entries.get(&hash)?;
         let latest = entries.last().filter(|entry| entry.key.starts_with(prefix))?;
-        Some(OnDisk {
+        Some(DiskEntry {
             hash,
             key: latest.key.to_vec(),
             variants: entries.len(),
-            octets: entries.iter().map(|entry| entry.octets).sum(),
-            latest: latest.life,
+            bytes: entries.iter().map(|entry| entry.bytes).sum(),
+            latest: latest.freshness,
         })
     }
 
@@ -177,12 +177,12 @@ impl Index {
     /// oldest, unless it was asked for meanwhile.
     pub(super) fn shrink(&mut self, limit: u64, memory: u64) -> Vec<u64> {
         let mut gone = Vec::new();
-        while self.octets > limit || self.memory > memory {
+        while self.bytes > limit || self.memory > memory {
             let Some((hash, number)) = self.order.pop_front() else { break };
             let entries = self.entries.get_mut(&hash).into_iter().flatten();
             match entries.into_iter().find(|entry| entry.number == number) {
-                Some(entry) if entry.was_used => {
-                    entry.was_used = false;
+                Some(entry) if entry.was_accessed => {
+                    entry.was_accessed = false;
                     self.order.push_back((hash, number));
                 }
                 Some(_) => gone.extend(self.remove_file(hash, number)),
@@ -200,8 +200,8 @@ impl Index {
         gone
     }
 
-    pub(super) fn octets(&self) -> u64 {
-        self.octets
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     pub(super) fn count(&self) -> usize {
@@ -214,21 +214,21 @@ mod tests {
     use super::*;
     use crate::{
         Config,
-        facts::Facts,
-        record::{Texts, Times},
+        record::{FreshnessTimes, RecordTexts},
+        response_metadata::ResponseMetadata,
     };
     use pollux_http::fields::Fields;
 
     fn object(key: &[u8]) -> Object {
-        let facts = Facts::read(200, Fields::new(b""), &Config::default());
-        let times = Times {
-            came_at: 1000,
+        let metadata = ResponseMetadata::read(200, Fields::new(b""), &Config::default());
+        let times = FreshnessTimes {
+            received_at: 1000,
             initial_age: 0,
             lifetime: 60,
             stale_while_revalidate: 0,
             stale_if_error: 0,
         };
-        Object::new(&facts, times, Texts { key, vary: b"", fields: b"" }, b"x", None)
+        Object::new(&metadata, times, RecordTexts { key, vary: b"", fields: b"" }, b"x", None)
     }
 
     #[test]
@@ -244,10 +244,10 @@ mod tests {
         }
         assert!(index.count() > 100, "{} are left", index.count());
         assert_eq!(index.count() + gone, 10_000);
-        assert_eq!(index.octets(), 100 * index.count() as u64);
+        assert_eq!(index.bytes(), 100 * index.count() as u64);
         for number in 0..10_000 {
             index.remove_file(number, number);
         }
-        assert_eq!((index.memory, index.octets(), index.count()), (0, 0, 0));
+        assert_eq!((index.memory, index.bytes(), index.count()), (0, 0, 0));
     }
 }

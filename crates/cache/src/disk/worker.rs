@@ -1,15 +1,15 @@
 //! The thread that reads and writes, and what the others know of it.
 
 use super::{
-    Folder, INDEX_OCTETS_MAX, LOADS_MAX, QUEUE_OCTETS_MAX,
+    Directory, INDEX_BYTES_MAX, LOADS_MAX, QUEUE_BYTES_MAX,
     file::{HEADER, Header, header},
-    index::{Index, OnDisk},
+    index::{DiskEntry, Index},
 };
 use crate::{
     config::FIELDS_MAX,
     config::KEY_MAX,
-    flights::Ticket,
-    purge::{BATCH, make_way, tags_of},
+    pending_fetches::Ticket,
+    purge::{BATCH, tags_of, yield_lock},
     record::Object,
 };
 use pollux_http::request::Request;
@@ -45,10 +45,10 @@ pub(crate) enum Job {
 
 /// The second tier, as the store knows it.
 #[derive(Debug)]
-pub(crate) struct Disk {
+pub(crate) struct DiskTier {
     index: Mutex<Index>,
     jobs: Sender<Job>,
-    queued_octets: AtomicU64,
+    queued_bytes: AtomicU64,
     queued_loads: AtomicUsize,
     /// How often something was removed, for each group of keys. What was handed over before is not to be
     /// entered after.
@@ -58,14 +58,14 @@ pub(crate) struct Disk {
     tag_fields: Vec<Box<str>>,
 }
 
-impl Disk {
+impl DiskTier {
     /// For `limit` octets; with the end of the queue that `run` is to have.
     pub(crate) fn new(limit: u64, tag_fields: Vec<Box<str>>) -> (Self, Receiver<Job>) {
         let (jobs, queue) = channel();
         let disk = Self {
             index: Mutex::default(),
             jobs,
-            queued_octets: AtomicU64::new(0),
+            queued_bytes: AtomicU64::new(0),
             queued_loads: AtomicUsize::new(0),
             removals: [const { AtomicU64::new(0) }; GROUPS],
             failures: AtomicU64::new(0),
@@ -85,11 +85,11 @@ impl Disk {
 
     /// Hands `object` over to be written. Not if too much waits already: it is in memory, after all.
     pub(crate) fn write(&self, hash: u64, object: &Object) {
-        let octets = object.weight();
-        if self.queued_octets.load(Ordering::Relaxed) + octets > QUEUE_OCTETS_MAX {
+        let bytes = object.weight();
+        if self.queued_bytes.load(Ordering::Relaxed) + bytes > QUEUE_BYTES_MAX {
             return;
         }
-        self.queued_octets.fetch_add(octets, Ordering::Relaxed);
+        self.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
         let removals = self.removals(hash).load(Ordering::SeqCst);
         let _ = self.jobs.send(Job::Write { hash, object: object.clone(), removals });
     }
@@ -113,8 +113,8 @@ impl Disk {
         self.discard(gone)
     }
 
-    /// Removes what `goes` says of key and tags.
-    pub(crate) fn purge(&self, goes: impl Fn(&[u8], &[Box<[u8]>]) -> bool) -> usize {
+    /// Removes what `matches` says of key and tags.
+    pub(crate) fn purge(&self, matches: impl Fn(&[u8], &[Box<[u8]>]) -> bool) -> usize {
         for group in &self.removals {
             group.fetch_add(1, Ordering::SeqCst);
         }
@@ -123,10 +123,10 @@ impl Disk {
         for batch in hashes.chunks(BATCH) {
             let gone = {
                 let mut index = self.index();
-                batch.iter().flat_map(|&hash| index.purge(hash, &goes)).collect()
+                batch.iter().flat_map(|&hash| index.purge(hash, &matches)).collect()
             };
             count += self.discard(gone);
-            make_way();
+            yield_lock();
         }
         count
     }
@@ -137,13 +137,16 @@ impl Disk {
     }
 
     /// What is at these hashes, where keys begin with `prefix`.
-    pub(crate) fn list(&self, hashes: &[u64], prefix: &[u8]) -> Vec<OnDisk> {
+    pub(crate) fn list(&self, hashes: &[u64], prefix: &[u8]) -> Vec<DiskEntry> {
         let index = self.index();
         hashes.iter().filter_map(|&hash| index.at(hash, prefix)).collect()
     }
 
     /// Those that are here too.
-    pub(crate) fn which_of<'k>(&self, keys: impl Iterator<Item = (u64, &'k [u8])>) -> Vec<u64> {
+    pub(crate) fn filter_stored<'k>(
+        &self,
+        keys: impl Iterator<Item = (u64, &'k [u8])>,
+    ) -> Vec<u64> {
         let index = self.index();
         keys.filter(|(hash, key)| index.has(*hash, key)).map(|(hash, _)| hash).collect()
     }
@@ -153,11 +156,11 @@ impl Disk {
         self.index().files_of(hash, key)
     }
 
-    /// What is in a file, for somebody who may wait, but not for longer than `patience`.
-    pub(crate) fn read(&self, number: u64, patience: Duration) -> Option<Object> {
+    /// What is in a file, for somebody who may wait, but not for longer than `timeout`.
+    pub(crate) fn read(&self, number: u64, timeout: Duration) -> Option<Object> {
         let (reader, read) = channel();
         self.jobs.send(Job::Read { number, reader }).ok()?;
-        read.recv_timeout(patience).ok().flatten()
+        read.recv_timeout(timeout).ok().flatten()
     }
 
     fn discard(&self, gone: Vec<u64>) -> usize {
@@ -168,10 +171,10 @@ impl Disk {
         count
     }
 
-    /// Waits until all that was asked for is done, but not for longer than `patience`.
-    pub(crate) fn flush(&self, patience: Duration) -> bool {
+    /// Waits until all that was asked for is done, but not for longer than `timeout`.
+    pub(crate) fn flush(&self, timeout: Duration) -> bool {
         let (done, wait) = channel();
-        self.jobs.send(Job::Flush(done)).is_ok() && wait.recv_timeout(patience).is_ok()
+        self.jobs.send(Job::Flush(done)).is_ok() && wait.recv_timeout(timeout).is_ok()
     }
 
     /// Ends the thread, after what was asked for before.
@@ -180,15 +183,15 @@ impl Disk {
     }
 
     /// Files, their octets, and how often something could not be read or written.
-    pub(crate) fn figures(&self) -> (u64, u64, u64) {
+    pub(crate) fn usage(&self) -> (u64, u64, u64) {
         let index = self.index();
-        (index.count() as u64, index.octets(), self.failures.load(Ordering::Relaxed))
+        (index.count() as u64, index.bytes(), self.failures.load(Ordering::Relaxed))
     }
 }
 
 /// The thread's own.
-pub(crate) struct Worker<F> {
-    folder: F,
+pub(crate) struct DiskWorker<F> {
+    directory: F,
     next: u64,
     /// When writing failed last, if that has been told and is not over.
     failed_at: Option<Instant>,
@@ -196,44 +199,49 @@ pub(crate) struct Worker<F> {
 
 /// A full disk takes short files for a while where it takes long ones no more: so long nothing must fail
 /// before it is told that files are written again.
-const QUIET: Duration = Duration::from_secs(60);
+const RECOVERY_QUIET_TIME: Duration = Duration::from_secs(60);
 
-const ENDING: &str = ".object";
-const UNREAD: &str = ".new";
+const OBJECT_SUFFIX: &str = ".object";
+const TEMPORARY_SUFFIX: &str = ".new";
 
 fn name(number: u64) -> String {
-    format!("{number:016x}{ENDING}")
+    format!("{number:016x}{OBJECT_SUFFIX}")
 }
 
-impl<F: Folder> Worker<F> {
-    pub(crate) fn new(folder: F) -> Self {
-        Self { folder, next: 0, failed_at: None }
+impl<F: Directory> DiskWorker<F> {
+    pub(crate) fn new(directory: F) -> Self {
+        Self { directory, next: 0, failed_at: None }
     }
 
     /// Enters what is there, oldest first, and removes what is not whole.
     ///
     /// # Errors
     /// The folder cannot be read.
-    pub(crate) fn enter(&mut self, disk: &Disk, hash: impl Fn(&[u8]) -> u64) -> io::Result<()> {
-        let mut names = self.folder.list()?;
+    pub(crate) fn load_index(
+        &mut self,
+        disk: &DiskTier,
+        hash: impl Fn(&[u8]) -> u64,
+    ) -> io::Result<()> {
+        let mut names = self.directory.list()?;
         names.sort_unstable();
         for old in names {
-            let number = old.strip_suffix(ENDING).and_then(|hex| u64::from_str_radix(hex, 16).ok());
+            let number =
+                old.strip_suffix(OBJECT_SUFFIX).and_then(|hex| u64::from_str_radix(hex, 16).ok());
             let Some(number) = number.filter(|number| name(*number) == old) else {
-                if old.ends_with(UNREAD) {
-                    let _ = self.folder.remove(&old);
+                if old.ends_with(TEMPORARY_SUFFIX) {
+                    let _ = self.directory.remove(&old);
                 }
                 continue;
             };
             self.next = self.next.max(number + 1);
             let start = self
-                .folder
+                .directory
                 .read(&old, (HEADER + 64 + 2 * KEY_MAX + FIELDS_MAX + (64 << 10)) as u64);
             let start = start.unwrap_or_default();
             let found =
                 Header::read(&start).and_then(|header| Some((header.record(&start)?, header)));
             let Some((object, header)) = found else {
-                let _ = self.folder.remove(&old);
+                let _ = self.directory.remove(&old);
                 continue;
             };
             let tags = tags_of(object.fields(), &disk.tag_fields);
@@ -243,12 +251,12 @@ impl<F: Folder> Worker<F> {
                     index.put(hash(object.key()), number, header.file_len(), &object, tags);
                 // A folder may hold more than the index has memory for; files that replace others come
                 // later, so that the limit of the files is looked at when all are in.
-                gone.extend(index.shrink(u64::MAX, INDEX_OCTETS_MAX));
+                gone.extend(index.shrink(u64::MAX, INDEX_BYTES_MAX));
                 gone
             };
             self.remove(&gone);
         }
-        let gone = disk.index().shrink(disk.limit, INDEX_OCTETS_MAX);
+        let gone = disk.index().shrink(disk.limit, INDEX_BYTES_MAX);
         self.remove(&gone);
         Ok(())
     }
@@ -256,14 +264,14 @@ impl<F: Folder> Worker<F> {
     fn remove(&mut self, numbers: &[u64]) {
         for number in numbers {
             // What is not there need not be removed; what cannot be is found again at the next start.
-            let _ = self.folder.remove(&name(*number));
+            let _ = self.directory.remove(&name(*number));
         }
     }
 
     /// Does `job`; `loaded` is told what was loaded, or that it could not be.
-    pub(crate) fn work(
+    pub(crate) fn run_job(
         &mut self,
-        disk: &Disk,
+        disk: &DiskTier,
         job: Job,
         loaded: impl FnOnce(u64, Ticket, Option<Object>),
     ) {
@@ -273,8 +281,8 @@ impl<F: Folder> Worker<F> {
                 if written.is_err() {
                     disk.failures.fetch_add(1, Ordering::Relaxed);
                 }
-                self.tell(written);
-                disk.queued_octets.fetch_sub(object.weight(), Ordering::Relaxed);
+                self.log_write_outcome(written);
+                disk.queued_bytes.fetch_sub(object.weight(), Ordering::Relaxed);
             }
             Job::Load { hash, number, ticket } => {
                 let object = self.load(number);
@@ -298,7 +306,7 @@ impl<F: Folder> Worker<F> {
     }
 
     /// Says once that files cannot be written, and once that they can.
-    fn tell(&mut self, written: io::Result<()>) {
+    fn log_write_outcome(&mut self, written: io::Result<()>) {
         match (written, self.failed_at) {
             (Err(error), before) => {
                 self.failed_at = Some(Instant::now());
@@ -308,7 +316,7 @@ impl<F: Folder> Worker<F> {
                     );
                 }
             }
-            (Ok(()), Some(at)) if at.elapsed() > QUIET => {
+            (Ok(()), Some(at)) if at.elapsed() > RECOVERY_QUIET_TIME => {
                 self.failed_at = None;
                 tracing::info!("the cache's folder: files are written again");
             }
@@ -317,36 +325,44 @@ impl<F: Folder> Worker<F> {
     }
 
     fn load(&mut self, number: u64) -> Option<Object> {
-        let file = self.folder.read(&name(number), u64::MAX).ok()?;
+        let file = self.directory.read(&name(number), u64::MAX).ok()?;
         Header::read(&file)?.object(&file)
     }
 
-    fn write(&mut self, disk: &Disk, hash: u64, object: &Object, removals: u64) -> io::Result<()> {
+    fn write(
+        &mut self,
+        disk: &DiskTier,
+        hash: u64,
+        object: &Object,
+        removals: u64,
+    ) -> io::Result<()> {
         let number = self.next;
         self.next += 1;
         let header = header(object);
-        let octets = (header.len() + object.record().len()) as u64 + object.numbers().content_len;
+        let bytes = (header.len() + object.record().len()) as u64 + object.header().content_len;
         // Room is made before, so that the bound holds at any moment.
-        let gone = disk.index().shrink(disk.limit.saturating_sub(octets), INDEX_OCTETS_MAX);
+        let gone = disk.index().shrink(disk.limit.saturating_sub(bytes), INDEX_BYTES_MAX);
         self.remove(&gone);
         let is_wanted = || disk.removals(hash).load(Ordering::SeqCst) == removals;
-        if octets > disk.limit || !is_wanted() {
+        if bytes > disk.limit || !is_wanted() {
             return Ok(());
         }
-        let new = format!("{number:016x}{UNREAD}");
+        let new = format!("{number:016x}{TEMPORARY_SUFFIX}");
         let mut parts = vec![&header[..], object.record()];
         parts.extend(object.content_parts());
-        let written =
-            self.folder.write(&new, &parts).and_then(|()| self.folder.rename(&new, &name(number)));
+        let written = self
+            .directory
+            .write(&new, &parts)
+            .and_then(|()| self.directory.rename(&new, &name(number)));
         if let Err(error) = written {
-            let _ = self.folder.remove(&new);
+            let _ = self.directory.remove(&new);
             return Err(error);
         }
         let tags = tags_of(object.fields(), &disk.tag_fields);
         let gone = {
             // Under the lock: who removes either has been seen, or sees this.
             let mut index = disk.index();
-            if is_wanted() { index.put(hash, number, octets, object, tags) } else { vec![number] }
+            if is_wanted() { index.put(hash, number, bytes, object, tags) } else { vec![number] }
         };
         self.remove(&gone);
         Ok(())

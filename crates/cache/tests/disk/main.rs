@@ -1,11 +1,11 @@
 //! The second tier: restarts, full disks, torn files, death at any moment.
 
-#[path = "../rfc/bench.rs"]
+#[path = "../rfc/harness.rs"]
 #[allow(dead_code, reason = "each binary uses its part")]
-mod bench;
+mod harness;
 
-use bench::{Bench, reply, request};
-use pollux_cache::{Config, Decision, Folder, Purge, RealFolder, Store, Tier};
+use harness::{Harness, reply, request};
+use pollux_cache::{Config, Decision, Directory, FsDirectory, Purge, Store, Tier};
 use proptest::prelude::*;
 use std::{
     collections::BTreeMap,
@@ -16,11 +16,11 @@ use std::{
 
 const FRESH: &str = "Cache-Control: max-age=600\r\nSurrogate-Key: all\r\nVary: X\r\n";
 const LIMIT: u64 = 1 << 20;
-const PATIENCE: Duration = Duration::from_secs(60);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What happens to a folder.
 #[derive(Debug, Default)]
-struct Disk {
+struct DiskState {
     files: BTreeMap<String, Vec<u8>>,
     /// Octets that fit.
     room: Option<usize>,
@@ -29,11 +29,11 @@ struct Disk {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Simulated(Arc<Mutex<Disk>>);
+struct SimulatedDirectory(Arc<Mutex<DiskState>>);
 
-impl Simulated {
+impl SimulatedDirectory {
     /// A call begins; how much of it is done: all, half, nothing.
-    fn call(&self) -> (std::sync::MutexGuard<'_, Disk>, u8) {
+    fn call(&self) -> (std::sync::MutexGuard<'_, DiskState>, u8) {
         let mut disk = self.0.lock().unwrap();
         let done = match &mut disk.calls {
             None => 2,
@@ -51,20 +51,20 @@ impl Simulated {
     }
 }
 
-fn dead() -> io::Error {
+fn process_is_dead() -> io::Error {
     io::Error::other("the process is dead")
 }
 
-impl Folder for Simulated {
+impl Directory for SimulatedDirectory {
     fn list(&mut self) -> io::Result<Vec<String>> {
         let (disk, done) = self.call();
-        if done == 2 { Ok(disk.files.keys().cloned().collect()) } else { Err(dead()) }
+        if done == 2 { Ok(disk.files.keys().cloned().collect()) } else { Err(process_is_dead()) }
     }
 
     fn read(&mut self, name: &str, max: u64) -> io::Result<Vec<u8>> {
         let (disk, done) = self.call();
         if done < 2 {
-            return Err(dead());
+            return Err(process_is_dead());
         }
         let file = disk.files.get(name).ok_or(io::ErrorKind::NotFound)?;
         Ok(file[..file.len().min(max as usize)].to_vec())
@@ -82,14 +82,14 @@ impl Folder for Simulated {
         match done {
             2 if room < whole.len() => Err(io::ErrorKind::StorageFull.into()),
             2 => Ok(()),
-            _ => Err(dead()),
+            _ => Err(process_is_dead()),
         }
     }
 
     fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
         let (mut disk, done) = self.call();
         if done < 2 {
-            return Err(dead());
+            return Err(process_is_dead());
         }
         let file = disk.files.remove(from).ok_or(io::ErrorKind::NotFound)?;
         disk.files.insert(to.into(), file);
@@ -99,35 +99,35 @@ impl Folder for Simulated {
     fn remove(&mut self, name: &str) -> io::Result<()> {
         let (mut disk, done) = self.call();
         if done < 2 {
-            return Err(dead());
+            return Err(process_is_dead());
         }
         disk.files.remove(name).map(drop).ok_or(io::ErrorKind::NotFound.into())
     }
 }
 
-fn started(folder: impl Folder, limit: u64) -> Bench {
-    let store = Store::with_folder(Config::default(), folder, limit).unwrap();
-    Bench { cache: store.handle(), now: bench::START }
+fn open_store(directory: impl Directory, limit: u64) -> Harness {
+    let store = Store::with_directory(Config::default(), directory, limit).unwrap();
+    Harness { cache: store.handle(), now: harness::START }
 }
 
 /// What a client gets, who waits for the disk if it is told to: the body, and whether the origin was asked.
-fn get(bench: &mut Bench, path: &str, fields: &str, wire: &str) -> (String, bool) {
+fn get(harness: &mut Harness, path: &str, fields: &str, wire: &str) -> (String, bool) {
     let head = request(&format!("GET {path}"), fields);
-    let mut decision = bench.ask(&head, Some(1), false);
+    let mut decision = harness.lookup(&head, Some(1), false);
     if matches!(decision, Decision::Wait) {
         let began = Instant::now();
-        while bench.cache.next_woken().is_none() {
+        while harness.cache.next_wakeup().is_none() {
             assert!(
                 began.elapsed() < Duration::from_secs(20),
                 "nobody tells who waits for the disk"
             );
             std::thread::sleep(Duration::from_millis(1));
         }
-        decision = bench.ask(&head, None, true);
+        decision = harness.lookup(&head, None, true);
     }
     let got = match decision {
-        Decision::Answer(hit) => bench.answered(&head, &hit),
-        Decision::Fetch(fetch) => bench.fetched(&head, fetch, Some(wire)),
+        Decision::Serve(hit) => harness.serve_hit(&head, &hit),
+        Decision::Fetch(fetch) => harness.complete_fetch(&head, fetch, Some(wire)),
         other => panic!("{other:?}"),
     };
     (got.text().into(), !got.is_hit())
@@ -141,74 +141,74 @@ fn wire(number: usize) -> String {
     reply(200, FRESH, &body(number))
 }
 
-fn stored(bench: &mut Bench, path: &str, fields: &str) -> Option<String> {
-    let (body, was_asked) = get(bench, path, fields, &reply(500, "", "absent"));
+fn stored(harness: &mut Harness, path: &str, fields: &str) -> Option<String> {
+    let (body, was_asked) = get(harness, path, fields, &reply(500, "", "absent"));
     (!was_asked).then_some(body)
 }
 
 #[test]
 fn what_was_stored_is_there_after_a_restart() {
-    let folder = tempfile::tempdir().unwrap();
-    let open = || RealFolder::open(folder.path().join("cache")).unwrap();
-    let mut bench = started(open(), LIMIT);
+    let directory = tempfile::tempdir().unwrap();
+    let open = || FsDirectory::open(directory.path().join("cache")).unwrap();
+    let mut harness = open_store(open(), LIMIT);
     for number in 0..6 {
-        get(&mut bench, &format!("/{number}"), "", &wire(number));
+        get(&mut harness, &format!("/{number}"), "", &wire(number));
     }
-    get(&mut bench, "/1", "X: 1\r\n", &reply(200, FRESH, "variant"));
-    bench.cache.store().flush(PATIENCE);
-    bench.exchange(&request("POST /4", ""), Some(&reply(200, "", "")));
-    bench.cache.store().flush(PATIENCE);
-    drop(bench);
+    get(&mut harness, "/1", "X: 1\r\n", &reply(200, FRESH, "variant"));
+    harness.cache.store().flush(FLUSH_TIMEOUT);
+    harness.exchange(&request("POST /4", ""), Some(&reply(200, "", "")));
+    harness.cache.store().flush(FLUSH_TIMEOUT);
+    drop(harness);
 
-    let mut bench = started(open(), LIMIT);
-    assert_eq!(bench.cache.store().statistics().disk_files, 6);
-    bench.now += 100;
+    let mut harness = open_store(open(), LIMIT);
+    assert_eq!(harness.cache.store().statistics().disk_files, 6);
+    harness.now += 100;
     for number in 0..6 {
         let expected = (number != 4).then(|| body(number));
-        assert_eq!(stored(&mut bench, &format!("/{number}"), ""), expected, "{number}");
+        assert_eq!(stored(&mut harness, &format!("/{number}"), ""), expected, "{number}");
     }
-    assert_eq!(stored(&mut bench, "/1", "X: 1\r\n").as_deref(), Some("variant"));
-    assert_eq!(stored(&mut bench, "/1", "X: 2\r\n"), None);
-    assert_eq!(bench.cache.store().statistics().loaded, 6);
+    assert_eq!(stored(&mut harness, "/1", "X: 1\r\n").as_deref(), Some("variant"));
+    assert_eq!(stored(&mut harness, "/1", "X: 2\r\n"), None);
+    assert_eq!(harness.cache.store().statistics().loaded, 6);
     // Now it is in memory, with its age.
-    let got = bench.get("/0", "", "");
+    let got = harness.get("/0", "", "");
     assert_eq!((got.is_hit(), got.field("age")), (true, Some("100")));
 }
 
 #[test]
 fn a_folder_is_one_stores_alone() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("cache");
-    let mut bench = started(RealFolder::open(path.clone()).unwrap(), LIMIT);
-    get(&mut bench, "/", "", &wire(1));
-    let error = RealFolder::open(path.clone()).unwrap_err();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("cache");
+    let mut harness = open_store(FsDirectory::open(path.clone()).unwrap(), LIMIT);
+    get(&mut harness, "/", "", &wire(1));
+    let error = FsDirectory::open(path.clone()).unwrap_err();
     assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
     assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
-    drop(bench);
-    let mut bench = started(RealFolder::open(path).unwrap(), LIMIT);
-    assert_eq!(stored(&mut bench, "/", ""), Some(body(1)));
+    drop(harness);
+    let mut harness = open_store(FsDirectory::open(path).unwrap(), LIMIT);
+    assert_eq!(stored(&mut harness, "/", ""), Some(body(1)));
 }
 
 #[test]
 fn a_load_tells_that_it_was_no_fetch() {
-    let folder = Simulated::default();
-    let mut bench = started(folder.clone(), LIMIT);
-    get(&mut bench, "/1", "", &wire(1));
-    bench.cache.store().flush(PATIENCE);
-    let mut bench = started(folder, LIMIT);
+    let directory = SimulatedDirectory::default();
+    let mut harness = open_store(directory.clone(), LIMIT);
+    get(&mut harness, "/1", "", &wire(1));
+    harness.cache.store().flush(FLUSH_TIMEOUT);
+    let mut harness = open_store(directory, LIMIT);
     let head = request("GET /1", "");
-    assert!(matches!(bench.ask(&head, Some(1), false), Decision::Wait));
-    assert!(matches!(bench.ask(&head, Some(2), false), Decision::Wait | Decision::Answer(_)));
-    bench.cache.store().flush(PATIENCE);
-    let Decision::Answer(hit) = bench.ask(&head, None, true) else { panic!() };
+    assert!(matches!(harness.lookup(&head, Some(1), false), Decision::Wait));
+    assert!(matches!(harness.lookup(&head, Some(2), false), Decision::Wait | Decision::Serve(_)));
+    harness.cache.store().flush(FLUSH_TIMEOUT);
+    let Decision::Serve(hit) = harness.lookup(&head, None, true) else { panic!() };
     let mut line = Vec::new();
     hit.cache_status().put(&mut line);
     assert_eq!(line, b"Cache-Status: Pollux; hit; ttl=600; detail=disk\r\n");
     // And where what was loaded is stale: no other request was waited for.
-    bench.now += 5;
+    harness.now += 5;
     let head = request("GET /1", "Cache-Control: max-age=1\r\n");
-    let Decision::Fetch(fetch) = bench.ask(&head, None, true) else { panic!() };
-    let got = bench.fetched(&head, fetch, Some(&reply(304, "", "")));
+    let Decision::Fetch(fetch) = harness.lookup(&head, None, true) else { panic!() };
+    let got = harness.complete_fetch(&head, fetch, Some(&reply(304, "", "")));
     let status = got.field("cache-status").unwrap();
     assert!(!status.contains("collapsed"), "{status}");
 }
@@ -219,74 +219,79 @@ fn a_load_tells_that_it_was_no_fetch() {
 fn what_a_new_vary_has_replaced_does_not_come_back() {
     let fields = "Cache-Control: max-age=600\r\n";
     let varying = |body: &str| reply(200, &format!("{fields}Vary: X\r\n"), body);
-    let folder = Simulated::default();
-    let mut bench = started(folder.clone(), LIMIT);
-    get(&mut bench, "/", "", &reply(200, fields, "old"));
-    bench.cache.store().flush(PATIENCE);
-    get(&mut bench, "/", "X: 1\r\nCache-Control: no-cache\r\n", &varying("one"));
-    let asked = get(&mut bench, "/", "X: 2\r\n", &varying("two"));
-    assert_eq!(asked, ("two".into(), true), "not yet written");
-    bench.cache.store().flush(PATIENCE);
-    let asked = get(&mut bench, "/", "X: 3\r\n", &varying("three"));
-    assert_eq!(asked, ("three".into(), true), "written");
-    bench.cache.store().flush(PATIENCE);
-    let mut bench = started(folder, LIMIT);
-    assert_eq!(bench.cache.store().statistics().disk_files, 3);
-    assert_eq!(stored(&mut bench, "/", "X: 1\r\n").as_deref(), Some("one"));
-    assert_eq!(stored(&mut bench, "/", ""), None);
+    let directory = SimulatedDirectory::default();
+    let mut harness = open_store(directory.clone(), LIMIT);
+    get(&mut harness, "/", "", &reply(200, fields, "old"));
+    harness.cache.store().flush(FLUSH_TIMEOUT);
+    get(&mut harness, "/", "X: 1\r\nCache-Control: no-cache\r\n", &varying("one"));
+    let result = get(&mut harness, "/", "X: 2\r\n", &varying("two"));
+    assert_eq!(result, ("two".into(), true), "not yet written");
+    harness.cache.store().flush(FLUSH_TIMEOUT);
+    let result = get(&mut harness, "/", "X: 3\r\n", &varying("three"));
+    assert_eq!(result, ("three".into(), true), "written");
+    harness.cache.store().flush(FLUSH_TIMEOUT);
+    let mut harness = open_store(directory, LIMIT);
+    assert_eq!(harness.cache.store().statistics().disk_files, 3);
+    assert_eq!(stored(&mut harness, "/", "X: 1\r\n").as_deref(), Some("one"));
+    assert_eq!(stored(&mut harness, "/", ""), None);
 }
 
 #[test]
 fn so_many_variants_and_no_more_are_in_the_folder_too() {
-    let folder = Simulated::default();
-    let mut bench = started(folder.clone(), LIMIT);
+    let directory = SimulatedDirectory::default();
+    let mut harness = open_store(directory.clone(), LIMIT);
     let count = 3 * pollux_cache::VARIANTS_MAX;
     for number in 0..count {
-        get(&mut bench, "/", &format!("X: {number}\r\n"), &reply(200, FRESH, &number.to_string()));
+        get(
+            &mut harness,
+            "/",
+            &format!("X: {number}\r\n"),
+            &reply(200, FRESH, &number.to_string()),
+        );
     }
-    bench.cache.store().flush(PATIENCE);
-    let files = bench.cache.store().statistics().disk_files;
+    harness.cache.store().flush(FLUSH_TIMEOUT);
+    let files = harness.cache.store().statistics().disk_files;
     assert_eq!(files as usize, pollux_cache::VARIANTS_MAX);
-    assert_eq!(folder.0.lock().unwrap().files.len(), pollux_cache::VARIANTS_MAX);
-    let mut bench = started(folder, LIMIT);
+    assert_eq!(directory.0.lock().unwrap().files.len(), pollux_cache::VARIANTS_MAX);
+    let mut harness = open_store(directory, LIMIT);
     let latest = format!("X: {}\r\n", count - 1);
-    assert_eq!(stored(&mut bench, "/", &latest), Some((count - 1).to_string()));
-    assert_eq!(stored(&mut bench, "/", "X: 0\r\n"), None);
+    assert_eq!(stored(&mut harness, "/", &latest), Some((count - 1).to_string()));
+    assert_eq!(stored(&mut harness, "/", "X: 0\r\n"), None);
 }
 
 /// As without a folder: what has to ask for itself, or wants nothing but what is there, does not wait
 /// for what another one asks the origin.
 #[test]
 fn only_who_may_share_a_fetch_waits_for_one() {
-    let mut bench = started(Simulated::default(), LIMIT);
+    let mut harness = open_store(SimulatedDirectory::default(), LIMIT);
     let get = request("GET /", "");
-    let Decision::Fetch(fetch) = bench.ask(&get, Some(1), false) else { panic!() };
+    let Decision::Fetch(fetch) = harness.lookup(&get, Some(1), false) else { panic!() };
     for head in [
         request("HEAD /", ""),
         request("GET /", "Range: bytes=0-0\r\n"),
         request("GET /", "Authorization: x\r\n"),
     ] {
-        let decision = bench.ask(&head, Some(2), false);
+        let decision = harness.lookup(&head, Some(2), false);
         assert!(matches!(decision, Decision::Fetch(_)), "{head}: {decision:?}");
     }
     let only = request("GET /", "Cache-Control: only-if-cached\r\n");
-    assert!(matches!(bench.ask(&only, Some(3), false), Decision::OnlyIfCached));
-    assert!(matches!(bench.ask(&get, Some(4), false), Decision::Wait), "the positive control");
-    bench.fetched(&get, fetch, Some(&wire(1)));
-    assert_eq!(bench.cache.next_woken(), Some(4));
+    assert!(matches!(harness.lookup(&only, Some(3), false), Decision::OnlyIfCached));
+    assert!(matches!(harness.lookup(&get, Some(4), false), Decision::Wait), "the positive control");
+    harness.complete_fetch(&get, fetch, Some(&wire(1)));
+    assert_eq!(harness.cache.next_wakeup(), Some(4));
 }
 
 #[test]
 fn walks_and_looks_reach_the_disk() {
-    let folder = Simulated::default();
-    let mut bench = started(folder.clone(), LIMIT);
+    let directory = SimulatedDirectory::default();
+    let mut harness = open_store(directory.clone(), LIMIT);
     for number in 0..3 {
-        get(&mut bench, &format!("/{number}"), "", &wire(number));
+        get(&mut harness, &format!("/{number}"), "", &wire(number));
     }
-    bench.cache.store().flush(PATIENCE);
-    let walk = |bench: &Bench| {
-        let mut walk = bench.cache.store().walk(b"http://a/");
-        let batches = std::iter::from_fn(|| walk.next_batch(bench.now));
+    harness.cache.store().flush(FLUSH_TIMEOUT);
+    let walk = |harness: &Harness| {
+        let mut walk = harness.cache.store().walk(b"http://a/");
+        let batches = std::iter::from_fn(|| walk.next_batch(harness.now));
         let mut met: Vec<_> = batches
             .flatten()
             .map(|entry| (String::from_utf8(entry.url).unwrap(), entry.tier, entry.ttl))
@@ -295,18 +300,24 @@ fn walks_and_looks_reach_the_disk() {
         met
     };
     let both = |number: usize| (format!("http://a/{number}"), Tier::Both, 600);
-    assert_eq!(walk(&bench), [both(0), both(1), both(2)]);
-    assert_eq!(bench.cache.store().show(b"http://a/1", bench.now)[0].tier, Tier::Both);
-    let mut bench = started(folder, LIMIT);
-    bench.now += 100;
-    assert!(matches!(bench.ask(&request("GET /1", ""), Some(1), false), Decision::Wait));
-    bench.cache.store().flush(PATIENCE);
+    assert_eq!(walk(&harness), [both(0), both(1), both(2)]);
+    assert_eq!(harness.cache.store().inspect(b"http://a/1", harness.now)[0].tier, Tier::Both);
+    let mut harness = open_store(directory, LIMIT);
+    harness.now += 100;
+    assert!(matches!(harness.lookup(&request("GET /1", ""), Some(1), false), Decision::Wait));
+    harness.cache.store().flush(FLUSH_TIMEOUT);
     let disk = |number: usize| (format!("http://a/{number}"), Tier::Disk, 500);
-    assert_eq!(walk(&bench), [disk(0), ("http://a/1".into(), Tier::Both, 500), disk(2)]);
-    let shown = bench.cache.store().show(b"http://a/2", bench.now);
-    assert_eq!((shown.len(), shown[0].tier, shown[0].age), (1, Tier::Disk, 100));
-    assert_eq!(shown[0].content_length, body(2).len() as u64);
-    assert!(matches!(bench.ask(&request("GET /2", ""), Some(1), false), Decision::Wait), "loads");
+    assert_eq!(walk(&harness), [disk(0), ("http://a/1".into(), Tier::Both, 500), disk(2)]);
+    let stored_response = harness.cache.store().inspect(b"http://a/2", harness.now);
+    assert_eq!(
+        (stored_response.len(), stored_response[0].tier, stored_response[0].age),
+        (1, Tier::Disk, 100)
+    );
+    assert_eq!(stored_response[0].content_length, body(2).len() as u64);
+    assert!(
+        matches!(harness.lookup(&request("GET /2", ""), Some(1), false), Decision::Wait),
+        "loads"
+    );
 }
 
 #[test]
@@ -318,52 +329,52 @@ fn purges_reach_the_disk() {
         (Purge::Tag(b"other"), 3),
         (Purge::Everything, 0),
     ] {
-        let folder = Simulated::default();
-        let mut bench = started(folder.clone(), LIMIT);
+        let directory = SimulatedDirectory::default();
+        let mut harness = open_store(directory.clone(), LIMIT);
         for number in 0..3 {
-            get(&mut bench, &format!("/{number}"), "", &wire(number));
+            get(&mut harness, &format!("/{number}"), "", &wire(number));
         }
-        bench.cache.store().flush(PATIENCE);
-        assert_eq!(folder.0.lock().unwrap().files.len(), 3);
-        assert_eq!(bench.cache.store().purge(purge), 3 - left, "{purge:?}");
-        bench.cache.store().flush(PATIENCE);
-        assert_eq!(folder.0.lock().unwrap().files.len(), left);
+        harness.cache.store().flush(FLUSH_TIMEOUT);
+        assert_eq!(directory.0.lock().unwrap().files.len(), 3);
+        assert_eq!(harness.cache.store().purge(purge), 3 - left, "{purge:?}");
+        harness.cache.store().flush(FLUSH_TIMEOUT);
+        assert_eq!(directory.0.lock().unwrap().files.len(), left);
         // Also what waits to be written goes.
-        get(&mut bench, "/1", "", &wire(1));
-        bench.cache.store().purge(purge);
-        bench.cache.store().flush(PATIENCE);
-        assert_eq!(folder.0.lock().unwrap().files.len(), left);
+        get(&mut harness, "/1", "", &wire(1));
+        harness.cache.store().purge(purge);
+        harness.cache.store().flush(FLUSH_TIMEOUT);
+        assert_eq!(directory.0.lock().unwrap().files.len(), left);
     }
 }
 
 #[test]
 fn the_bound_holds_and_what_is_asked_for_stays() {
-    let folder = Simulated::default();
-    let mut bench = started(folder.clone(), LIMIT);
+    let directory = SimulatedDirectory::default();
+    let mut harness = open_store(directory.clone(), LIMIT);
     for number in 0..60 {
-        get(&mut bench, &format!("/{}", number * 3), "", &wire(number * 3));
-        bench.cache.store().flush(PATIENCE);
-        assert!(folder.used() as u64 <= LIMIT, "{}", folder.used());
-        assert_eq!(folder.used() as u64, bench.cache.store().statistics().disk_octets);
+        get(&mut harness, &format!("/{}", number * 3), "", &wire(number * 3));
+        harness.cache.store().flush(FLUSH_TIMEOUT);
+        assert!(directory.used() as u64 <= LIMIT, "{}", directory.used());
+        assert_eq!(directory.used() as u64, harness.cache.store().statistics().disk_bytes);
     }
-    assert!(folder.used() as u64 > LIMIT / 2, "a tier that holds nothing holds every bound");
+    assert!(directory.used() as u64 > LIMIT / 2, "a tier that holds nothing holds every bound");
 }
 
 #[test]
 fn a_full_disk_costs_what_could_not_be_written() {
-    let folder = Simulated::default();
-    folder.0.lock().unwrap().room = Some(100_000);
-    let mut bench = started(folder.clone(), LIMIT);
+    let directory = SimulatedDirectory::default();
+    directory.0.lock().unwrap().room = Some(100_000);
+    let mut harness = open_store(directory.clone(), LIMIT);
     for number in 0..20 {
-        get(&mut bench, &format!("/{number}"), "", &wire(number));
-        assert_eq!(stored(&mut bench, &format!("/{number}"), ""), Some(body(number)));
-        bench.cache.store().flush(PATIENCE);
+        get(&mut harness, &format!("/{number}"), "", &wire(number));
+        assert_eq!(stored(&mut harness, &format!("/{number}"), ""), Some(body(number)));
+        harness.cache.store().flush(FLUSH_TIMEOUT);
     }
-    assert!(bench.cache.store().statistics().disk_failures > 0);
-    assert!(folder.0.lock().unwrap().files.keys().all(|name| name.ends_with(".object")));
-    folder.0.lock().unwrap().room = None;
-    let mut bench = started(folder, LIMIT);
-    assert_eq!(stored(&mut bench, "/1", ""), Some(body(1)));
+    assert!(harness.cache.store().statistics().disk_failures > 0);
+    assert!(directory.0.lock().unwrap().files.keys().all(|name| name.ends_with(".object")));
+    directory.0.lock().unwrap().room = None;
+    let mut harness = open_store(directory, LIMIT);
+    assert_eq!(stored(&mut harness, "/1", ""), Some(body(1)));
 }
 
 proptest! {
@@ -375,47 +386,47 @@ proptest! {
         calls in 1..60u32,
         numbers in prop::collection::vec(0..8usize, 1..25),
     ) {
-        let folder = Simulated::default();
-        let mut bench = started(folder.clone(), LIMIT / 4);
-        folder.0.lock().unwrap().calls = Some(calls);
+        let directory = SimulatedDirectory::default();
+        let mut harness = open_store(directory.clone(), LIMIT / 4);
+        directory.0.lock().unwrap().calls = Some(calls);
         for number in &numbers {
-            get(&mut bench, &format!("/{number}"), "", &wire(*number));
+            get(&mut harness, &format!("/{number}"), "", &wire(*number));
         }
-        bench.cache.store().flush(PATIENCE);
-        drop(bench);
+        harness.cache.store().flush(FLUSH_TIMEOUT);
+        drop(harness);
 
-        folder.0.lock().unwrap().calls = None;
-        let mut bench = started(folder.clone(), LIMIT / 4);
+        directory.0.lock().unwrap().calls = None;
+        let mut harness = open_store(directory.clone(), LIMIT / 4);
         for number in 0..8 {
-            let found = stored(&mut bench, &format!("/{number}"), "");
+            let found = stored(&mut harness, &format!("/{number}"), "");
             prop_assert!(found.is_none_or(|found| found == body(number)), "{}", number);
         }
-        let files = folder.0.lock().unwrap();
+        let files = directory.0.lock().unwrap();
         prop_assert!(files.files.keys().all(|name| name.ends_with(".object")));
     }
 
     /// As after a power failure, or worse: nothing of it is ever sent.
     #[test]
     fn files_that_were_changed_are_not_believed(
-        place in any::<prop::sample::Index>(),
+        position in any::<prop::sample::Index>(),
         bit in 0..8u8,
         is_cut in any::<bool>(),
         number in 2..4usize,
     ) {
-        let folder = Simulated::default();
-        let mut bench = started(folder.clone(), LIMIT);
-        get(&mut bench, "/", "", &wire(number));
-        bench.cache.store().flush(PATIENCE);
+        let directory = SimulatedDirectory::default();
+        let mut harness = open_store(directory.clone(), LIMIT);
+        get(&mut harness, "/", "", &wire(number));
+        harness.cache.store().flush(FLUSH_TIMEOUT);
         {
-            let mut disk = folder.0.lock().unwrap();
+            let mut disk = directory.0.lock().unwrap();
             let file = disk.files.values_mut().next().unwrap();
-            let at = place.index(file.len());
+            let at = position.index(file.len());
             if is_cut { file.truncate(at) } else { file[at] ^= 1 << bit }
         }
-        let mut bench = started(folder.clone(), LIMIT);
-        prop_assert_eq!(stored(&mut bench, "/", ""), None);
-        bench.cache.store().flush(PATIENCE);
-        prop_assert!(folder.0.lock().unwrap().files.is_empty());
-        prop_assert_eq!(get(&mut bench, "/", "", &wire(1)).0, body(1));
+        let mut harness = open_store(directory.clone(), LIMIT);
+        prop_assert_eq!(stored(&mut harness, "/", ""), None);
+        harness.cache.store().flush(FLUSH_TIMEOUT);
+        prop_assert!(directory.0.lock().unwrap().files.is_empty());
+        prop_assert_eq!(get(&mut harness, "/", "", &wire(1)).0, body(1));
     }
 }

@@ -2,32 +2,32 @@
 //! depend on the pieces in which they come, nothing is longer than its framing says, and nothing that is
 //! not whole is stored.
 
-use crate::bench::{Bench, parsed, request};
+use crate::harness::{Harness, parse_request, request};
 use pollux_cache::Decision;
-use pollux_http::reply::{Asked, Content, Event, Reader};
+use pollux_http::reply::{Content, Event, Reader, RequestInfo};
 use proptest::{prelude::*, sample::Index};
 
 /// What came of a reply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Outcome {
+struct ReadOutcome {
     status: Option<u16>,
     content: Vec<u8>,
-    is_whole: bool,
+    is_complete: bool,
     /// What the next request is answered with from the store.
     stored: Option<Vec<u8>>,
 }
 
 /// Reads `wire` in pieces that end at `cuts`, then the connection closes; tells a cache of it as the front
 /// end does.
-fn read(wire: &[u8], cuts: &[usize]) -> Outcome {
-    let mut bench = Bench::default();
+fn read(wire: &[u8], cuts: &[usize]) -> ReadOutcome {
+    let mut harness = Harness::default();
     let head = request("GET /", "");
-    let Decision::Fetch(fetch) = bench.ask(&head, None, false) else { panic!("it is empty") };
-    let now = bench.now;
+    let Decision::Fetch(fetch) = harness.lookup(&head, None, false) else { panic!("it is empty") };
+    let now = harness.now;
     let mut reader = Reader::new(Reader::LIMITS);
-    reader.begin(Asked::default());
-    let mut outcome = Outcome::default();
-    let (mut keeps, mut limit) = (false, 0);
+    reader.begin(RequestInfo::default());
+    let mut outcome = ReadOutcome::default();
+    let (mut is_storing, mut limit) = (false, 0);
     let mut start = 0;
     'wire: for end in cuts.iter().copied().chain([wire.len()]) {
         while let Ok(step) = reader.read(&wire[start..end]) {
@@ -42,105 +42,106 @@ fn read(wire: &[u8], cuts: &[usize]) -> Outcome {
                         Content::Length(length) => length,
                         Content::Chunked | Content::UntilClose => u64::MAX,
                     };
-                    let verdict = bench.cache.head(fetch.ticket, &parsed(&head), &reply, now, now);
-                    keeps = verdict.keep;
+                    let decision =
+                        harness.cache.head(fetch.ticket, &parse_request(&head), &reply, now, now);
+                    is_storing = decision.should_store;
                 }
-                Event::Content(octets) => {
-                    outcome.content.extend_from_slice(octets);
+                Event::Content(bytes) => {
+                    outcome.content.extend_from_slice(bytes);
                     assert!(outcome.content.len() as u64 <= limit, "longer than its head says");
-                    keeps = keeps && bench.cache.append(fetch.ticket, octets);
+                    is_storing = is_storing && harness.cache.append(fetch.ticket, bytes);
                 }
                 Event::End { .. } => {
-                    outcome.is_whole = true;
+                    outcome.is_complete = true;
                     break 'wire;
                 }
             }
         }
-        if !outcome.is_whole {
+        if !outcome.is_complete {
             // Refused: the front end drops the connection.
-            bench.cache.abort(fetch.ticket);
+            harness.cache.abort(fetch.ticket);
             break;
         }
     }
-    outcome.is_whole = outcome.is_whole || reader.finish().is_ok();
-    if outcome.is_whole && keeps {
-        bench.cache.finish(fetch.ticket);
+    outcome.is_complete = outcome.is_complete || reader.finish().is_ok();
+    if outcome.is_complete && is_storing {
+        harness.cache.finish(fetch.ticket);
     } else {
-        bench.cache.abort(fetch.ticket);
+        harness.cache.abort(fetch.ticket);
     }
-    if let Decision::Answer(hit) = bench.ask(&head, None, true) {
-        outcome.stored = Some(bench.answered(&head, &hit).body);
+    if let Decision::Serve(hit) = harness.lookup(&head, None, true) {
+        outcome.stored = Some(harness.serve_hit(&head, &hit).body);
     }
     outcome
 }
 
 /// What a reply's framing says, read by other eyes.
 #[derive(Debug, PartialEq, Eq)]
-enum Framed {
+enum Framing {
     Whole(Vec<u8>),
     Partial,
     /// It means two things, or nothing that these eyes understand.
-    Odd,
+    Ambiguous,
 }
 
-fn framed(wire: &[u8]) -> Framed {
+fn framing_of(wire: &[u8]) -> Framing {
     let Some(end) = wire.windows(4).position(|window| window == b"\r\n\r\n") else {
-        return Framed::Partial;
+        return Framing::Partial;
     };
     let (head, rest) = (&wire[..end], &wire[end + 4..]);
-    let Ok(head) = std::str::from_utf8(head) else { return Framed::Odd };
+    let Ok(head) = std::str::from_utf8(head) else { return Framing::Ambiguous };
     let mut lines = head.split("\r\n");
     if lines.next().is_none_or(|line| !line.starts_with("HTTP/1.1 200")) {
-        return Framed::Odd;
+        return Framing::Ambiguous;
     }
     let (mut length, mut is_chunked) = (None, false);
     for line in lines {
-        let Some((name, value)) = line.split_once(':') else { return Framed::Odd };
+        let Some((name, value)) = line.split_once(':') else { return Framing::Ambiguous };
         // White space before the colon is no part of a name (RFC 9112 §5.1).
         let name = name.trim_end_matches([' ', '\t']);
         if name.eq_ignore_ascii_case("content-length") {
             let digits = value.trim();
             if length.is_some() || digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit())
             {
-                return Framed::Odd;
+                return Framing::Ambiguous;
             }
-            let Ok(number) = digits.parse::<usize>() else { return Framed::Odd };
+            let Ok(number) = digits.parse::<usize>() else { return Framing::Ambiguous };
             length = Some(number);
         } else if name.eq_ignore_ascii_case("transfer-encoding") {
             if is_chunked || !value.trim().eq_ignore_ascii_case("chunked") {
-                return Framed::Odd;
+                return Framing::Ambiguous;
             }
             is_chunked = true;
         }
     }
     match (length, is_chunked) {
-        (Some(_), true) => Framed::Odd,
-        (Some(length), false) if rest.len() < length => Framed::Partial,
-        (Some(length), false) => Framed::Whole(rest[..length].to_vec()),
+        (Some(_), true) => Framing::Ambiguous,
+        (Some(length), false) if rest.len() < length => Framing::Partial,
+        (Some(length), false) => Framing::Whole(rest[..length].to_vec()),
         (None, true) => chunks(rest),
-        (None, false) => Framed::Whole(rest.to_vec()),
+        (None, false) => Framing::Whole(rest.to_vec()),
     }
 }
 
-fn chunks(mut rest: &[u8]) -> Framed {
+fn chunks(mut rest: &[u8]) -> Framing {
     let mut content = Vec::new();
     loop {
         let Some(end) = rest.windows(2).position(|window| window == b"\r\n") else {
-            return Framed::Partial;
+            return Framing::Partial;
         };
         let line = String::from_utf8_lossy(&rest[..end]).into_owned();
-        let Ok(size) = usize::from_str_radix(&line, 16) else { return Framed::Odd };
+        let Ok(size) = usize::from_str_radix(&line, 16) else { return Framing::Ambiguous };
         rest = &rest[end + 2..];
         if size == 0 {
             let has_end = rest.starts_with(b"\r\n") || rest.windows(4).any(|w| w == b"\r\n\r\n");
-            return if has_end { Framed::Whole(content) } else { Framed::Partial };
+            return if has_end { Framing::Whole(content) } else { Framing::Partial };
         }
-        let Some(after) = rest.get(size..) else { return Framed::Partial };
+        let Some(after) = rest.get(size..) else { return Framing::Partial };
         content.extend_from_slice(&rest[..size]);
         match after {
             [b'\r', b'\n', later @ ..] => rest = later,
-            [] | [b'\r'] => return Framed::Partial,
-            _ => return Framed::Odd,
+            [] | [b'\r'] => return Framing::Partial,
+            _ => return Framing::Ambiguous,
         }
     }
 }
@@ -193,29 +194,29 @@ fn mutation() -> impl Strategy<Value = Mutation> {
 }
 
 fn mutate(wire: &mut Vec<u8>, mutation: &Mutation) {
-    let place = |at: &Index| at.index(wire.len() + 1);
+    let position = |at: &Index| at.index(wire.len() + 1);
     match mutation {
         Mutation::Flip(at, mask) => {
-            let at = place(at);
-            if let Some(octet) = wire.get_mut(at) {
-                *octet ^= mask;
+            let at = position(at);
+            if let Some(byte) = wire.get_mut(at) {
+                *byte ^= mask;
             }
         }
         Mutation::Remove(at, len) => {
-            let at = place(at);
+            let at = position(at);
             wire.drain(at..wire.len().min(at + len));
         }
         Mutation::Repeat(at, len) => {
-            let at = place(at);
+            let at = position(at);
             let piece = wire[at..wire.len().min(at + len)].to_vec();
             wire.splice(at..at, piece);
         }
         Mutation::Insert(at, piece) => {
-            let at = place(at);
+            let at = position(at);
             wire.splice(at..at, piece.bytes());
         }
         Mutation::Cut(at) => {
-            let at = place(at);
+            let at = position(at);
             wire.truncate(at);
         }
     }
@@ -250,7 +251,7 @@ fn valid() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-fn check(wire: &[u8], cuts: &[Index]) -> Outcome {
+fn check(wire: &[u8], cuts: &[Index]) -> ReadOutcome {
     let whole = read(wire, &[]);
     let each: Vec<usize> = (1..wire.len()).collect();
     assert_eq!(read(wire, &each), whole, "octet by octet");
@@ -259,10 +260,10 @@ fn check(wire: &[u8], cuts: &[Index]) -> Outcome {
     assert_eq!(read(wire, &cuts), whole, "in pieces that end at {cuts:?}");
     if let Some(stored) = &whole.stored {
         assert_eq!(stored, &whole.content, "what is stored is what was passed on");
-        match framed(wire) {
-            Framed::Whole(content) => assert_eq!(*stored, content),
-            Framed::Partial => panic!("stored, and not whole"),
-            Framed::Odd => assert!(stored.len() <= wire.len()),
+        match framing_of(wire) {
+            Framing::Whole(content) => assert_eq!(*stored, content),
+            Framing::Partial => panic!("stored, and not whole"),
+            Framing::Ambiguous => assert!(stored.len() <= wire.len()),
         }
     }
     whole
@@ -285,7 +286,7 @@ proptest! {
     #[test]
     fn what_is_valid_is_stored_and_what_is_cut_off_is_not(wire in valid(), cut in any::<Index>()) {
         let whole = check(&wire, &[cut]);
-        prop_assert_eq!(whole.stored.map(Framed::Whole), Some(framed(&wire)));
+        prop_assert_eq!(whole.stored.map(Framing::Whole), Some(framing_of(&wire)));
         let is_until_close = !wire.windows(10).any(|w| w == b"Content-Le" || w == b"Transfer-E");
         let part = &wire[..cut.index(wire.len())];
         let stored = check(part, &[cut]).stored;
@@ -299,14 +300,14 @@ proptest! {
 fn the_judge_knows_whole_from_partial() {
     let head = "HTTP/1.1 200 OK\r\n";
     for (rest, expected) in [
-        ("Content-Length: 2\r\n\r\nhi", Framed::Whole(b"hi".to_vec())),
-        ("Content-Length: 3\r\n\r\nhi", Framed::Partial),
-        ("Content-Length: 3\r\nContent-Length: 2\r\n\r\nhi", Framed::Odd),
-        ("Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n", Framed::Whole(b"hi".to_vec())),
-        ("Transfer-Encoding\t : chunked\r\n\r\n0\r\n\r\n", Framed::Whole(Vec::new())),
-        ("Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n", Framed::Partial),
-        ("Transfer-Encoding: chunked\r\n\r\n2\r\nhi!", Framed::Odd),
+        ("Content-Length: 2\r\n\r\nhi", Framing::Whole(b"hi".to_vec())),
+        ("Content-Length: 3\r\n\r\nhi", Framing::Partial),
+        ("Content-Length: 3\r\nContent-Length: 2\r\n\r\nhi", Framing::Ambiguous),
+        ("Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n", Framing::Whole(b"hi".to_vec())),
+        ("Transfer-Encoding\t : chunked\r\n\r\n0\r\n\r\n", Framing::Whole(Vec::new())),
+        ("Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n", Framing::Partial),
+        ("Transfer-Encoding: chunked\r\n\r\n2\r\nhi!", Framing::Ambiguous),
     ] {
-        assert_eq!(framed(format!("{head}{rest}").as_bytes()), expected, "{rest}");
+        assert_eq!(framing_of(format!("{head}{rest}").as_bytes()), expected, "{rest}");
     }
 }

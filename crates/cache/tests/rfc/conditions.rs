@@ -1,15 +1,15 @@
 //! Conditions and ranges of clients (RFC 9111 §4.3.2, RFC 9110 §13, §14).
 
-use crate::bench::{Bench, START, at, reply, request};
+use crate::harness::{Harness, START, at, reply, request};
 
 const FRESH: &str = "Cache-Control: max-age=60\r\n";
 
 /// The status of the answer from the store to a request with `fields`.
 fn status(stored: &str, fields: &str) -> u16 {
-    let mut bench = Bench::default();
-    bench.get("/", "", &reply(200, &format!("{FRESH}{stored}"), "0123456789"));
-    bench.now += 5;
-    let got = bench.get("/", fields, "");
+    let mut harness = Harness::default();
+    harness.get("/", "", &reply(200, &format!("{FRESH}{stored}"), "0123456789"));
+    harness.now += 5;
+    let got = harness.get("/", fields, "");
     assert!(got.is_hit());
     if got.status == 304 {
         assert!(got.body.is_empty());
@@ -55,44 +55,44 @@ fn rfc_9111_4_3_2_if_modified_since_is_answered_from_the_store() {
 
 #[test]
 fn rfc_9111_4_3_2_only_a_200_is_conditional() {
-    let mut bench = Bench::default();
-    bench.get("/", "", &reply(404, &format!("{FRESH}ETag: \"a\"\r\n"), "none"));
-    let got = bench.get("/", "If-None-Match: \"a\"\r\nRange: bytes=0-1\r\n", "");
+    let mut harness = Harness::default();
+    harness.get("/", "", &reply(404, &format!("{FRESH}ETag: \"a\"\r\n"), "none"));
+    let got = harness.get("/", "If-None-Match: \"a\"\r\nRange: bytes=0-1\r\n", "");
     assert_eq!((got.status, got.text()), (404, "none"));
 }
 
 #[test]
 fn rfc_9111_4_3_2_a_client_that_misses_with_what_it_has_gets_a_304() {
-    let mut bench = Bench::default();
+    let mut harness = Harness::default();
     let wire = reply(200, &format!("{FRESH}ETag: \"a\"\r\nContent-Type: x/y\r\n"), "body");
-    let got = bench.get("/", "If-None-Match: \"a\"\r\n", &wire);
-    assert_eq!((got.asked, got.status, got.conditions.as_deref()), (1, 304, Some("")));
+    let got = harness.get("/", "If-None-Match: \"a\"\r\n", &wire);
+    assert_eq!((got.origin_requests, got.status, got.conditions.as_deref()), (1, 304, Some("")));
     assert_eq!((got.field("etag"), got.field("content-type")), (Some("\"a\""), None));
-    assert_eq!(bench.get("/", "", "").text(), "body", "the whole was fetched for the store");
+    assert_eq!(harness.get("/", "", "").text(), "body", "the whole was fetched for the store");
 }
 
 /// The whole would be sent for nothing, each time the client asks whether it has changed.
 #[test]
 fn conditions_are_passed_on_where_nothing_may_be_stored() {
-    let mut bench = Bench::default();
+    let mut harness = Harness::default();
     let private = "Cache-Control: private\r\nETag: \"a\"\r\n";
-    bench.get("/", "", &reply(200, private, "mine"));
-    let got = bench.get("/", "If-None-Match: \"a\"\r\n", &reply(304, private, ""));
+    harness.get("/", "", &reply(200, private, "mine"));
+    let got = harness.get("/", "If-None-Match: \"a\"\r\n", &reply(304, private, ""));
     assert_eq!((got.status, got.conditions.as_deref()), (304, None));
-    let got = bench.get("/", "If-None-Match: \"b\"\r\n", &reply(200, private, "new"));
+    let got = harness.get("/", "If-None-Match: \"b\"\r\n", &reply(200, private, "new"));
     assert_eq!((got.status, got.text(), got.conditions.as_deref()), (200, "new", None));
     // It may be stored now, and is.
     let shared = format!("{FRESH}ETag: \"a\"\r\n");
-    bench.get("/", "If-None-Match: \"b\"\r\n", &reply(200, &shared, "all"));
-    assert_eq!(bench.get("/", "", "").text(), "all");
+    harness.get("/", "If-None-Match: \"b\"\r\n", &reply(200, &shared, "all"));
+    assert_eq!(harness.get("/", "", "").text(), "all");
 }
 
 #[test]
 fn rfc_9110_14_2_ranges_of_what_is_stored() {
-    let mut bench = Bench::default();
+    let mut harness = Harness::default();
     let changed = at(START - 100);
     let fields = format!("{FRESH}ETag: \"a\"\r\nLast-Modified: {changed}\r\n");
-    bench.get("/", "", &reply(200, &fields, "0123456789"));
+    harness.get("/", "", &reply(200, &fields, "0123456789"));
     let (since, came) = (format!("If-Range: {changed}\r\n"), at(START));
     for (range, condition, status, body) in [
         ("bytes=0-1", "", 206, "01"),
@@ -109,7 +109,7 @@ fn rfc_9110_14_2_ranges_of_what_is_stored() {
         ("bytes=0-1", "If-Range: Sun, 06 Nov 1994 08:49:37 GMT\r\n", 200, "0123456789"),
         ("bytes=0-1", "If-None-Match: \"a\"\r\n", 304, ""),
     ] {
-        let got = bench.get("/", &format!("Range: {range}\r\n{condition}"), "");
+        let got = harness.get("/", &format!("Range: {range}\r\n{condition}"), "");
         assert!(got.is_hit());
         assert_eq!((got.status, got.text()), (status, body), "{range} {condition}");
         match status {
@@ -122,16 +122,16 @@ fn rfc_9110_14_2_ranges_of_what_is_stored() {
             _ => assert_eq!(got.field("content-range"), None),
         }
     }
-    let head = bench.exchange(&request("HEAD /", "Range: bytes=0-1\r\n"), None);
+    let head = harness.exchange(&request("HEAD /", "Range: bytes=0-1\r\n"), None);
     assert_eq!((head.status, head.field("content-length")), (200, Some("10")));
 }
 
 #[test]
 fn rfc_9110_14_4_a_part_says_once_which_it_is() {
-    let mut bench = Bench::default();
+    let mut harness = Harness::default();
     let fields = format!("{FRESH}Content-Range: bytes 0-1/9\r\n");
-    bench.get("/", "", &reply(200, &fields, "0123456789"));
-    let got = bench.get("/", "Range: bytes=2-3\r\n", "");
+    harness.get("/", "", &reply(200, &fields, "0123456789"));
+    let got = harness.get("/", "Range: bytes=2-3\r\n", "");
     assert_eq!((got.status, got.text()), (206, "23"));
     assert_eq!(got.head.to_lowercase().matches("content-range").count(), 1, "{}", got.head);
     assert_eq!(got.field("content-range"), Some("bytes 2-3/10"));
@@ -139,10 +139,14 @@ fn rfc_9110_14_4_a_part_says_once_which_it_is() {
 
 #[test]
 fn rfc_9110_14_2_a_range_that_misses_is_asked_for_as_it_is() {
-    let mut bench = Bench::default();
+    let mut harness = Harness::default();
     let part = reply(206, &format!("{FRESH}Content-Range: bytes 0-1/10\r\n"), "01");
-    let got = bench.get("/", "Range: bytes=0-1\r\n", &part);
+    let got = harness.get("/", "Range: bytes=0-1\r\n", &part);
     assert_eq!((got.status, got.conditions), (206, None));
-    let got = bench.get("/", "", &reply(200, FRESH, "0123456789"));
-    assert_eq!((got.asked, got.text()), (1, "0123456789"), "a part answers for nothing else");
+    let got = harness.get("/", "", &reply(200, FRESH, "0123456789"));
+    assert_eq!(
+        (got.origin_requests, got.text()),
+        (1, "0123456789"),
+        "a part answers for nothing else"
+    );
 }

@@ -1,12 +1,12 @@
-use crate::bench::{Bench, START, at, reply};
+use crate::harness::{Harness, START, at, reply};
 use pollux_cache::Config;
 
 /// Whether a request `after` seconds is answered from the store.
 fn is_fresh(fields: &str, after: u64, request: &str) -> bool {
-    let mut bench = Bench::default();
-    bench.get("/", "", &reply(200, fields, "old"));
-    bench.now += after;
-    bench.get("/", request, &reply(200, "Cache-Control: no-store\r\n", "new")).is_hit()
+    let mut harness = Harness::default();
+    harness.get("/", "", &reply(200, fields, "old"));
+    harness.now += after;
+    harness.get("/", request, &reply(200, "Cache-Control: no-store\r\n", "new")).is_hit()
 }
 
 #[test]
@@ -89,29 +89,29 @@ fn rfc_8246_2_1_immutable() {
 
 #[test]
 fn rfc_9111_5_2_1_clients_need_not_be_obeyed() {
-    let mut bench = Bench::new(Config { obeys_clients: false, ..Config::default() });
-    bench.get("/", "", &reply(200, "Cache-Control: max-age=60\r\n", "old"));
-    assert!(bench.get("/", "Cache-Control: no-cache\r\n", "").is_hit());
-    assert!(bench.get("/", "Pragma: no-cache\r\n", "").is_hit());
+    let mut harness = Harness::new(Config { honors_client_directives: false, ..Config::default() });
+    harness.get("/", "", &reply(200, "Cache-Control: max-age=60\r\n", "old"));
+    assert!(harness.get("/", "Cache-Control: no-cache\r\n", "").is_hit());
+    assert!(harness.get("/", "Pragma: no-cache\r\n", "").is_hit());
 }
 
 #[test]
 fn rfc_9111_5_2_1_7_only_if_cached() {
-    let mut bench = Bench::default();
+    let mut harness = Harness::default();
     let only = "Cache-Control: only-if-cached\r\n";
-    assert_eq!(bench.get("/", only, "").status, 504);
-    bench.get("/", "", &reply(200, "Cache-Control: max-age=60\r\n", "x"));
-    assert_eq!(bench.get("/", only, "").text(), "x");
-    bench.now += 60;
-    assert_eq!(bench.get("/", only, "").status, 504);
-    assert_eq!(bench.get("/", "Cache-Control: only-if-cached, max-stale\r\n", "").text(), "x");
+    assert_eq!(harness.get("/", only, "").status, 504);
+    harness.get("/", "", &reply(200, "Cache-Control: max-age=60\r\n", "x"));
+    assert_eq!(harness.get("/", only, "").text(), "x");
+    harness.now += 60;
+    assert_eq!(harness.get("/", only, "").status, 504);
+    assert_eq!(harness.get("/", "Cache-Control: only-if-cached, max-stale\r\n", "").text(), "x");
 }
 
 #[test]
 fn a_clock_that_is_set_back_makes_nothing_wrong() {
-    let mut bench = Bench::default();
-    bench.get("/", "", &reply(200, "Cache-Control: max-age=60\r\n", "x"));
-    bench.now -= 1_000_000;
-    let got = bench.get("/", "", "");
+    let mut harness = Harness::default();
+    harness.get("/", "", &reply(200, "Cache-Control: max-age=60\r\n", "x"));
+    harness.now -= 1_000_000;
+    let got = harness.get("/", "", "");
     assert_eq!((got.is_hit(), got.field("age")), (true, Some("0")));
 }

@@ -1,16 +1,16 @@
-use crate::bench::{Bench, reply, request};
+use crate::harness::{Harness, reply, request};
 
 const FRESH: &str = "Cache-Control: max-age=60\r\n";
 
 /// Which of three stored URLs are still there after the exchange.
 fn left(line: &str, wire: &str) -> Vec<&'static str> {
-    let mut bench = Bench::default();
+    let mut harness = Harness::default();
     let paths = ["/a", "/b", "/x/c"];
     for path in paths {
-        bench.get(path, "", &reply(200, FRESH, "x"));
+        harness.get(path, "", &reply(200, FRESH, "x"));
     }
-    bench.exchange(&request(line, ""), Some(wire));
-    let mut is_there = |path: &str| bench.get(path, "", &reply(500, "", "")).is_hit();
+    harness.exchange(&request(line, ""), Some(wire));
+    let mut is_there = |path: &str| harness.get(path, "", &reply(500, "", "")).is_hit();
     paths.into_iter().filter(|path| is_there(path)).collect()
 }
 
@@ -42,19 +42,21 @@ fn rfc_9111_4_4_so_do_locations_of_the_same_origin() {
         assert_eq!(left("POST /x/form", &reply(201, location, "")), expected, "{location}");
     }
     assert_eq!(left("POST /x/form", &reply(500, "Location: /b\r\n", "")), ["/a", "/b", "/x/c"]);
-    let mut bench = Bench::default();
-    bench.get("/form?b", "", &reply(200, FRESH, "x"));
-    bench.exchange(&request("POST /form?a", ""), Some(&reply(201, "Location: ?b\r\n", "")));
-    assert!(!bench.get("/form?b", "", &reply(500, "", "")).is_hit());
+    let mut harness = Harness::default();
+    harness.get("/form?b", "", &reply(200, FRESH, "x"));
+    harness.exchange(&request("POST /form?a", ""), Some(&reply(201, "Location: ?b\r\n", "")));
+    assert!(!harness.get("/form?b", "", &reply(500, "", "")).is_hit());
 }
 
 #[test]
 fn rfc_9111_4_4_what_was_asked_for_before_is_not_stored_after() {
-    let mut bench = Bench::default();
+    let mut harness = Harness::default();
     let head = request("GET /a", "");
-    let pollux_cache::Decision::Fetch(fetch) = bench.ask(&head, Some(1), false) else { panic!() };
-    bench.exchange(&request("POST /a", ""), Some(&reply(200, "", "")));
-    let got = bench.fetched(&head, fetch, Some(&reply(200, FRESH, "old")));
+    let pollux_cache::Decision::Fetch(fetch) = harness.lookup(&head, Some(1), false) else {
+        panic!()
+    };
+    harness.exchange(&request("POST /a", ""), Some(&reply(200, "", "")));
+    let got = harness.complete_fetch(&head, fetch, Some(&reply(200, FRESH, "old")));
     assert_eq!(got.text(), "old");
-    assert!(!bench.get("/a", "", &reply(200, "", "new")).is_hit());
+    assert!(!harness.get("/a", "", &reply(200, "", "new")).is_hit());
 }

@@ -1,9 +1,9 @@
 //! The cache as a client and an origin see it, section by section.
 
-mod bench;
 mod collapsing;
 mod conditions;
 mod freshness;
+mod harness;
 mod invalidation;
 mod parts;
 mod stale;

@@ -1,6 +1,6 @@
 //! Parts (206): stored, put together, made whole (RFC 9111 §3.3, §3.4; RFC 9110 §14, §15.3.7).
 
-use crate::bench::{Bench, START, at, parsed, read_reply, reply, request};
+use crate::harness::{Harness, START, at, parse_request, read_reply, reply, request};
 use pollux_cache::Config;
 
 const WHOLE: &str = "0123456789";
@@ -18,18 +18,18 @@ fn range(text: &str) -> String {
 }
 
 /// A bench that asked for these parts of `/`, one after the other.
-fn with_parts(fields: &str, parts: &[(usize, usize)]) -> Bench {
-    let mut bench = Bench::default();
+fn with_parts(fields: &str, parts: &[(usize, usize)]) -> Harness {
+    let mut harness = Harness::default();
     for &(first, last) in parts {
-        bench.get("/", &range(&format!("{first}-{last}")), &part(fields, first, last));
+        harness.get("/", &range(&format!("{first}-{last}")), &part(fields, first, last));
     }
-    bench
+    harness
 }
 
 #[test]
 fn rfc_9111_3_3_a_part_answers_for_what_is_in_it() {
-    let mut bench = with_parts(TAG, &[(2, 6)]);
-    bench.now += 5;
+    let mut harness = with_parts(TAG, &[(2, 6)]);
+    harness.now += 5;
     for (wanted, expected) in [
         ("2-6", Some("23456")),
         ("3-5", Some("345")),
@@ -43,7 +43,7 @@ fn rfc_9111_3_3_a_part_answers_for_what_is_in_it() {
         ("10-", None),
         ("x", None),
     ] {
-        let got = bench.get("/", &range(wanted), &reply(500, "", "asked"));
+        let got = harness.get("/", &range(wanted), &reply(500, "", "asked"));
         assert_eq!(got.is_hit(), expected.is_some(), "{wanted}");
         let Some(expected) = expected else {
             assert!(got.field("cache-status").unwrap().contains("fwd=partial"), "{}", got.head);
@@ -51,18 +51,18 @@ fn rfc_9111_3_3_a_part_answers_for_what_is_in_it() {
         };
         assert_eq!((got.status, got.text()), (206, expected), "{wanted}");
         let (first, last) = (&expected[..1], &expected[expected.len() - 1..]);
-        let told = format!("bytes {first}-{last}/10");
-        assert_eq!(got.field("content-range"), Some(&told[..]));
+        let expected_value = format!("bytes {first}-{last}/10");
+        assert_eq!(got.field("content-range"), Some(&expected_value[..]));
         assert_eq!(got.head.to_lowercase().matches("content-range").count(), 1, "{}", got.head);
         assert_eq!(got.field("content-length"), Some(&expected.len().to_string()[..]));
         assert_eq!((got.field("age"), got.field("etag")), (Some("5"), Some("\"a\"")));
     }
     // Nothing else has it.
-    let head = bench.exchange(&request("HEAD /", ""), Some("HTTP/1.1 200 X\r\n\r\n"));
-    assert_eq!(head.asked, 1);
-    let got = bench.get("/", "", &reply(200, TAG, WHOLE));
-    assert_eq!((got.asked, got.text()), (1, WHOLE));
-    assert_eq!(bench.get("/", "", "").text(), WHOLE);
+    let head = harness.exchange(&request("HEAD /", ""), Some("HTTP/1.1 200 X\r\n\r\n"));
+    assert_eq!(head.origin_requests, 1);
+    let got = harness.get("/", "", &reply(200, TAG, WHOLE));
+    assert_eq!((got.origin_requests, got.text()), (1, WHOLE));
+    assert_eq!(harness.get("/", "", "").text(), WHOLE);
 }
 
 #[test]
@@ -75,8 +75,8 @@ fn rfc_9110_13_conditions_of_who_asks_for_a_part() {
         ("If-None-Match: \"b\"\r\n", Some(206)),
         ("Cache-Control: no-cache\r\n", None),
     ] {
-        let mut bench = with_parts(TAG, &[(0, 4)]);
-        let got = bench.get("/", &format!("{}{condition}", range("1-2")), &reply(500, "", ""));
+        let mut harness = with_parts(TAG, &[(0, 4)]);
+        let got = harness.get("/", &format!("{}{condition}", range("1-2")), &reply(500, "", ""));
         assert_eq!(got.is_hit().then_some(got.status), expected, "{condition}");
     }
 }
@@ -84,12 +84,12 @@ fn rfc_9110_13_conditions_of_who_asks_for_a_part() {
 #[test]
 fn rfc_9111_3_3_what_is_not_stored() {
     let is_stored = |fields: &str, wire: &str| {
-        let mut bench = Bench::default();
-        bench.get("/", fields, wire);
-        bench.get("/", &range("1-1"), &reply(500, "", "")).is_hit()
+        let mut harness = Harness::default();
+        harness.get("/", fields, wire);
+        harness.get("/", &range("1-1"), &reply(500, "", "")).is_hit()
     };
-    let asked = range("0-4");
-    assert!(is_stored(&asked, &part(TAG, 0, 4)), "the positive control");
+    let origin_requests = range("0-4");
+    assert!(is_stored(&origin_requests, &part(TAG, 0, 4)), "the positive control");
     for fields in [
         "Content-Range: bytes 0-4/*\r\n",
         "Content-Range: bytes */10\r\n",
@@ -100,65 +100,75 @@ fn rfc_9111_3_3_what_is_not_stored() {
         "Content-Range: lines 0-4/10\r\n",
         "",
     ] {
-        assert!(!is_stored(&asked, &reply(206, &format!("{TAG}{fields}"), "01234")), "{fields}");
+        assert!(
+            !is_stored(&origin_requests, &reply(206, &format!("{TAG}{fields}"), "01234")),
+            "{fields}"
+        );
     }
     assert!(!is_stored("", &part(TAG, 0, 4)), "nobody asked for a part");
     let private = "Cache-Control: private, max-age=60\r\n";
-    assert!(!is_stored(&asked, &part(private, 0, 4)));
-    assert!(!is_stored(&format!("{asked}Authorization: x\r\n"), &part(TAG, 0, 4)));
-    assert!(!is_stored(&format!("{asked}Cache-Control: no-store\r\n"), &part(TAG, 0, 4)));
+    assert!(!is_stored(&origin_requests, &part(private, 0, 4)));
+    assert!(!is_stored(&format!("{origin_requests}Authorization: x\r\n"), &part(TAG, 0, 4)));
+    assert!(!is_stored(&format!("{origin_requests}Cache-Control: no-store\r\n"), &part(TAG, 0, 4)));
     let torn = part(TAG, 0, 4);
-    assert!(!is_stored(&asked, &torn[..torn.len() - 1]), "RFC 9111 §3.3: it could be, shorter");
+    assert!(
+        !is_stored(&origin_requests, &torn[..torn.len() - 1]),
+        "RFC 9111 §3.3: it could be, shorter"
+    );
     // Too long: what counts is the part.
-    let mut bench = Bench::new(Config { max_object: 4, ..Config::default() });
-    bench.get("/", &asked, &part(TAG, 0, 4));
-    assert!(!bench.get("/", &range("1-1"), &part(TAG, 1, 1)).is_hit());
-    assert!(bench.get("/", &range("1-1"), "").is_hit());
+    let mut harness = Harness::new(Config { max_object: 4, ..Config::default() });
+    harness.get("/", &origin_requests, &part(TAG, 0, 4));
+    assert!(!harness.get("/", &range("1-1"), &part(TAG, 1, 1)).is_hit());
+    assert!(harness.get("/", &range("1-1"), "").is_hit());
 }
 
 #[test]
 fn rfc_9111_3_4_parts_that_touch_are_put_together() {
     for parts in [&[(0, 4), (5, 9)][..], &[(5, 9), (0, 4)], &[(0, 2), (2, 5), (4, 9)], &[(0, 9)]] {
-        let mut bench = with_parts(TAG, parts);
-        assert_eq!(bench.stored(""), 1);
-        let got = bench.get("/", "", "");
+        let mut harness = with_parts(TAG, parts);
+        assert_eq!(harness.stored(""), 1);
+        let got = harness.get("/", "", "");
         assert_eq!((got.is_hit(), got.status, got.text()), (true, 200, WHOLE), "{parts:?}");
         assert_eq!((got.field("content-range"), got.field("content-length")), (None, Some("10")));
-        assert_eq!(bench.get("/", &range("3-8"), "").text(), "345678");
+        assert_eq!(harness.get("/", &range("3-8"), "").text(), "345678");
     }
-    let mut bench = with_parts(TAG, &[(1, 3), (4, 6)]);
-    let got = bench.get("/", &range("2-5"), "");
+    let mut harness = with_parts(TAG, &[(1, 3), (4, 6)]);
+    let got = harness.get("/", &range("2-5"), "");
     assert_eq!((got.status, got.text()), (206, "2345"));
     // Of two with a gap the new one stays.
-    let mut bench = with_parts(TAG, &[(0, 2), (5, 9)]);
-    assert!(bench.get("/", &range("6-7"), "").is_hit());
-    assert!(!bench.get("/", &range("0-1"), &reply(500, "", "")).is_hit());
+    let mut harness = with_parts(TAG, &[(0, 2), (5, 9)]);
+    assert!(harness.get("/", &range("6-7"), "").is_hit());
+    assert!(!harness.get("/", &range("0-1"), &reply(500, "", "")).is_hit());
 }
 
 #[test]
 fn rfc_9111_3_4_only_parts_of_one_representation_are_put_together() {
-    let (late, early) = (at(START - 10), at(START - 1000));
+    let (staleness, early) = (at(START - 10), at(START - 1000));
     for (fields, other, expected) in [
         ("ETag: \"a\"\r\n".to_owned(), "ETag: \"a\"\r\n".to_owned(), true),
         ("ETag: \"a\"\r\n".into(), "ETag: \"b\"\r\n".into(), false),
         ("ETag: W/\"a\"\r\n".into(), "ETag: W/\"a\"\r\n".into(), false),
         (String::new(), String::new(), false),
         (format!("Last-Modified: {early}\r\n"), format!("Last-Modified: {early}\r\n"), true),
-        (format!("Last-Modified: {late}\r\n"), format!("Last-Modified: {late}\r\n"), false),
+        (
+            format!("Last-Modified: {staleness}\r\n"),
+            format!("Last-Modified: {staleness}\r\n"),
+            false,
+        ),
     ] {
         let with = |fields: &str| format!("Cache-Control: max-age=60\r\n{fields}");
-        let mut bench = with_parts(&with(&fields), &[(0, 4)]);
-        bench.get("/", &range("5-9"), &part(&with(&other), 5, 9));
-        let got = bench.get("/", "", &reply(500, "", ""));
+        let mut harness = with_parts(&with(&fields), &[(0, 4)]);
+        harness.get("/", &range("5-9"), &part(&with(&other), 5, 9));
+        let got = harness.get("/", "", &reply(500, "", ""));
         assert_eq!(got.is_hit(), expected, "{fields}{other}");
-        assert!(bench.get("/", &range("5-6"), "").is_hit());
-        assert_eq!(bench.get("/", &range("1-2"), &reply(500, "", "")).is_hit(), expected);
+        assert!(harness.get("/", &range("5-6"), "").is_hit());
+        assert_eq!(harness.get("/", &range("1-2"), &reply(500, "", "")).is_hit(), expected);
     }
     // Another size is another representation.
-    let mut bench = with_parts(TAG, &[(0, 4)]);
+    let mut harness = with_parts(TAG, &[(0, 4)]);
     let longer = reply(206, &format!("{TAG}Content-Range: bytes 5-9/11\r\n"), "56789");
-    bench.get("/", &range("5-9"), &longer);
-    assert!(!bench.get("/", &range("1-2"), &reply(500, "", "")).is_hit());
+    harness.get("/", &range("5-9"), &longer);
+    assert!(!harness.get("/", &range("1-2"), &reply(500, "", "")).is_hit());
 }
 
 #[test]
@@ -166,40 +176,40 @@ fn rfc_9111_3_4_the_new_fields_are_those_of_both() {
     let fields = |life: u32, number: u32| {
         format!("Cache-Control: max-age={life}\r\nETag: \"a\"\r\nX-A: {number}\r\n")
     };
-    let mut bench = with_parts(&format!("{}X-B: 1\r\n", fields(60, 1)), &[(0, 4)]);
-    bench.now += 50;
-    bench.get("/", &range("5-9"), &part(&fields(30, 2), 5, 9));
-    bench.now += 20;
-    let got = bench.get("/", "", "");
+    let mut harness = with_parts(&format!("{}X-B: 1\r\n", fields(60, 1)), &[(0, 4)]);
+    harness.now += 50;
+    harness.get("/", &range("5-9"), &part(&fields(30, 2), 5, 9));
+    harness.now += 20;
+    let got = harness.get("/", "", "");
     assert_eq!((got.text(), got.field("age")), (WHOLE, Some("20")));
     assert_eq!((got.field("x-a"), got.field("x-b")), (Some("2"), Some("1")));
-    bench.now += 10;
-    assert!(!bench.get("/", "", &reply(500, "", "")).is_hit());
+    harness.now += 10;
+    assert!(!harness.get("/", "", &reply(500, "", "")).is_hit());
 }
 
 #[test]
 fn rfc_9111_3_4_of_a_whole_that_has_begun_the_rest_is_asked_for() {
-    let mut bench = with_parts(&format!("{TAG}X-A: 1\r\nX-B: 1\r\n"), &[(0, 4)]);
-    bench.now += 10;
-    let got = bench.get("/", "", &part(&format!("{TAG}X-A: 2\r\n"), 5, 9));
+    let mut harness = with_parts(&format!("{TAG}X-A: 1\r\nX-B: 1\r\n"), &[(0, 4)]);
+    harness.now += 10;
+    let got = harness.get("/", "", &part(&format!("{TAG}X-A: 2\r\n"), 5, 9));
     assert_eq!(got.conditions.as_deref(), Some("Range: bytes=5-\r\nIf-Range: \"a\"\r\n"));
-    assert_eq!((got.asked, got.status, got.text()), (1, 200, WHOLE));
+    assert_eq!((got.origin_requests, got.status, got.text()), (1, 200, WHOLE));
     assert_eq!((got.field("content-range"), got.field("age")), (None, Some("0")));
     assert_eq!((got.field("x-a"), got.field("x-b")), (Some("2"), Some("1")));
-    let told = got.field("cache-status").unwrap();
-    assert_eq!(told, "Pollux; fwd=partial; fwd-status=206; ttl=60; stored");
-    let got = bench.get("/", "", "");
+    let expected_value = got.field("cache-status").unwrap();
+    assert_eq!(expected_value, "Pollux; fwd=partial; fwd-status=206; ttl=60; stored");
+    let got = harness.get("/", "", "");
     assert_eq!((got.is_hit(), got.status, got.text()), (true, 200, WHOLE));
 }
 
 #[test]
 fn rfc_9110_13_1_5_what_is_no_rest_of_it_is_not_put_behind_it() {
     // Another representation: all of it comes, by the condition.
-    let mut bench = with_parts(TAG, &[(0, 4)]);
+    let mut harness = with_parts(TAG, &[(0, 4)]);
     let other = "Cache-Control: max-age=60\r\nETag: \"b\"\r\n";
-    let got = bench.get("/", "", &reply(200, other, "ABCDEFGHIJ"));
-    assert_eq!((got.asked, got.text()), (1, "ABCDEFGHIJ"));
-    assert_eq!(bench.get("/", "", "").text(), "ABCDEFGHIJ");
+    let got = harness.get("/", "", &reply(200, other, "ABCDEFGHIJ"));
+    assert_eq!((got.origin_requests, got.text()), (1, "ABCDEFGHIJ"));
+    assert_eq!(harness.get("/", "", "").text(), "ABCDEFGHIJ");
     // What makes no sense as an answer is asked for anew, as a whole.
     let chunked = format!(
         "HTTP/1.1 206 X\r\n{TAG}Content-Range: bytes 5-9/10\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -215,16 +225,20 @@ fn rfc_9110_13_1_5_what_is_no_rest_of_it_is_not_put_behind_it() {
         reply(416, "Content-Range: bytes */4\r\n", ""),
         reply(304, TAG, ""),
     ] {
-        let mut bench = with_parts(TAG, &[(0, 4)]);
+        let mut harness = with_parts(TAG, &[(0, 4)]);
         let head = request("GET /", "");
-        let pollux_cache::Decision::Fetch(fetch) = bench.ask(&head, None, false) else { panic!() };
-        let (verdict, _) = read_reply(&wire, false, |reply| {
-            bench.cache.head(fetch.ticket, &parsed(&head), reply, START, START)
+        let pollux_cache::Decision::Fetch(fetch) = harness.lookup(&head, None, false) else {
+            panic!()
+        };
+        let (decision, _) = read_reply(&wire, false, |reply| {
+            harness.cache.head(fetch.ticket, &parse_request(&head), reply, START, START)
         });
-        let pollux_cache::Answer::AskAgain(again) = verdict.answer else { panic!("{verdict:?}") };
-        let got = bench.fetched(&head, again, Some(&reply(200, other, "ABCDEFGHIJ")));
+        let pollux_cache::ResponseSource::Refetch(refetch) = decision.source else {
+            panic!("{decision:?}")
+        };
+        let got = harness.complete_fetch(&head, refetch, Some(&reply(200, other, "ABCDEFGHIJ")));
         assert_eq!((got.conditions.as_deref(), got.text()), (Some(""), "ABCDEFGHIJ"), "{wire}");
-        assert_eq!(bench.get("/", "", "").text(), "ABCDEFGHIJ");
+        assert_eq!(harness.get("/", "", "").text(), "ABCDEFGHIJ");
     }
     // Who has conditions of its own, and what has no strong tag, has no rest.
     let weak = "Cache-Control: max-age=60\r\nETag: W/\"a\"\r\n";
@@ -235,9 +249,9 @@ fn rfc_9110_13_1_5_what_is_no_rest_of_it_is_not_put_behind_it() {
         (weak, 0, ""),
         (FRESH, 0, ""),
     ] {
-        let mut bench = with_parts(fields, &[(first, 4)]);
-        let got = bench.get("/", condition, &reply(200, TAG, WHOLE));
-        assert_eq!((got.asked, got.text()), (1, WHOLE));
+        let mut harness = with_parts(fields, &[(first, 4)]);
+        let got = harness.get("/", condition, &reply(200, TAG, WHOLE));
+        assert_eq!((got.origin_requests, got.text()), (1, WHOLE));
         assert!(got.conditions.unwrap_or_default().is_empty(), "{fields}{first}{condition}");
     }
 }
@@ -248,64 +262,66 @@ fn a_rest_that_would_not_be_joined_is_not_asked_for() {
     const SIZE: usize = 2 << 20;
     let whole = "x".repeat(SIZE);
     let from_to = |first: usize, end: usize| {
-        let told = format!("{TAG}Content-Range: bytes {first}-{}/{SIZE}\r\n", end - 1);
-        reply(206, &told, &whole[first..end])
+        let expected_value = format!("{TAG}Content-Range: bytes {first}-{}/{SIZE}\r\n", end - 1);
+        reply(206, &expected_value, &whole[first..end])
     };
-    for (begun, is_joined) in [(64 << 10, true), (SIZE - 100, true), (100, false)] {
-        let mut bench = Bench::default();
-        bench.get("/", &range(&format!("0-{}", begun - 1)), &from_to(0, begun));
-        let wire = if is_joined { from_to(begun, SIZE) } else { reply(200, TAG, &whole) };
-        let got = bench.get("/", "", &wire);
-        assert_eq!((got.asked, got.conditions.is_some()), (1, is_joined), "{begun}");
-        assert!(got.text() == whole, "{begun}");
-        let got = bench.get("/", "", &reply(500, "", ""));
-        assert!(got.is_hit() && got.text() == whole, "{begun}");
+    for (prefix_len, is_joined) in [(64 << 10, true), (SIZE - 100, true), (100, false)] {
+        let mut harness = Harness::default();
+        harness.get("/", &range(&format!("0-{}", prefix_len - 1)), &from_to(0, prefix_len));
+        let wire = if is_joined { from_to(prefix_len, SIZE) } else { reply(200, TAG, &whole) };
+        let got = harness.get("/", "", &wire);
+        assert_eq!((got.origin_requests, got.conditions.is_some()), (1, is_joined), "{prefix_len}");
+        assert!(got.text() == whole, "{prefix_len}");
+        let got = harness.get("/", "", &reply(500, "", ""));
+        assert!(got.is_hit() && got.text() == whole, "{prefix_len}");
     }
 }
 
 /// Only the next one's reply is stored; this client is answered all the same.
 #[test]
 fn a_rest_that_may_not_be_stored_is_the_clients() {
-    let mut bench = with_parts(TAG, &[(0, 4)]);
+    let mut harness = with_parts(TAG, &[(0, 4)]);
     let private = "Cache-Control: private\r\nETag: \"a\"\r\n";
-    let got = bench.get("/", "", &part(private, 5, 9));
+    let got = harness.get("/", "", &part(private, 5, 9));
     assert_eq!((got.status, got.text()), (200, WHOLE));
-    assert!(!bench.get("/", "", &reply(500, "", "")).is_hit());
-    assert_eq!(bench.cache.store().statistics().fetching, 0);
+    assert!(!harness.get("/", "", &reply(500, "", "")).is_hit());
+    assert_eq!(harness.cache.store().statistics().fetching, 0);
 }
 
 #[test]
 fn a_part_that_is_stale_is_asked_for_again() {
-    let mut bench = with_parts(TAG, &[(0, 4)]);
-    bench.now += 60;
-    let got = bench.get("/", &range("1-2"), &part(TAG, 1, 2));
-    assert_eq!((got.asked, got.status, got.conditions), (1, 206, None));
+    let mut harness = with_parts(TAG, &[(0, 4)]);
+    harness.now += 60;
+    let got = harness.get("/", &range("1-2"), &part(TAG, 1, 2));
+    assert_eq!((got.origin_requests, got.status, got.conditions), (1, 206, None));
     assert!(got.head.contains("fwd=stale"), "{}", got.head);
-    assert!(bench.get("/", &range("0-4"), "").is_hit(), "it says that all of it is still good");
+    assert!(harness.get("/", &range("0-4"), "").is_hit(), "it says that all of it is still good");
 }
 
 #[test]
 fn rfc_9111_4_1_parts_have_variants() {
     let fields = format!("{TAG}Vary: X\r\n");
-    let mut bench = Bench::default();
-    let asked = |number: u32, text: &str| format!("X: {number}\r\n{}", range(text));
-    bench.get("/", &asked(1, "0-4"), &part(&fields, 0, 4));
-    bench.get("/", &asked(2, "5-9"), &part(&fields, 5, 9));
-    assert_eq!(bench.stored(""), 2);
-    assert_eq!(bench.get("/", &asked(1, "1-2"), "").text(), "12");
-    assert!(!bench.get("/", &asked(2, "1-2"), &reply(500, "", "")).is_hit());
+    let mut harness = Harness::default();
+    let origin_requests = |number: u32, text: &str| format!("X: {number}\r\n{}", range(text));
+    harness.get("/", &origin_requests(1, "0-4"), &part(&fields, 0, 4));
+    harness.get("/", &origin_requests(2, "5-9"), &part(&fields, 5, 9));
+    assert_eq!(harness.stored(""), 2);
+    assert_eq!(harness.get("/", &origin_requests(1, "1-2"), "").text(), "12");
+    assert!(!harness.get("/", &origin_requests(2, "1-2"), &reply(500, "", "")).is_hit());
 }
 
 #[test]
 fn a_whole_is_not_given_up_for_a_part_of_it() {
     for (tag, is_kept) in [("\"a\"", true), ("\"b\"", false)] {
-        let mut bench = Bench::default();
+        let mut harness = Harness::default();
         let head = request("GET /", &range("0-4"));
-        let pollux_cache::Decision::Fetch(fetch) = bench.ask(&head, None, false) else { panic!() };
-        bench.get("/", "", &reply(200, TAG, WHOLE));
+        let pollux_cache::Decision::Fetch(fetch) = harness.lookup(&head, None, false) else {
+            panic!()
+        };
+        harness.get("/", "", &reply(200, TAG, WHOLE));
         let fields = format!("Cache-Control: max-age=60\r\nETag: {tag}\r\n");
-        bench.fetched(&head, fetch, Some(&part(&fields, 0, 4)));
-        assert_eq!(bench.get("/", "", &reply(500, "", "")).is_hit(), is_kept, "{tag}");
+        harness.complete_fetch(&head, fetch, Some(&part(&fields, 0, 4)));
+        assert_eq!(harness.get("/", "", &reply(500, "", "")).is_hit(), is_kept, "{tag}");
     }
 }
 
@@ -316,16 +332,16 @@ fn rfc_9111_4_3_5_a_head_that_differs_ends_a_part() {
         ("ETag: \"b\"\r\n", false),
         ("Content-Length: 11\r\n", false),
     ] {
-        let mut bench = with_parts(TAG, &[(0, 4)]);
-        bench.exchange(&request("HEAD /", ""), Some(&format!("HTTP/1.1 200 X\r\n{fields}\r\n")));
-        let got = bench.get("/", &range("1-2"), &reply(500, "", ""));
+        let mut harness = with_parts(TAG, &[(0, 4)]);
+        harness.exchange(&request("HEAD /", ""), Some(&format!("HTTP/1.1 200 X\r\n{fields}\r\n")));
+        let got = harness.get("/", &range("1-2"), &reply(500, "", ""));
         assert_eq!(got.is_hit(), is_kept, "{fields}");
     }
 }
 
 #[test]
 fn rfc_9111_4_4_an_unsafe_method_ends_a_part() {
-    let mut bench = with_parts(TAG, &[(0, 4)]);
-    bench.exchange(&request("POST /", ""), Some(&reply(200, "", "")));
-    assert!(!bench.get("/", &range("1-2"), &reply(500, "", "")).is_hit());
+    let mut harness = with_parts(TAG, &[(0, 4)]);
+    harness.exchange(&request("POST /", ""), Some(&reply(200, "", "")));
+    assert!(!harness.get("/", &range("1-2"), &reply(500, "", "")).is_hit());
 }

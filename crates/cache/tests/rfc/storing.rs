@@ -1,27 +1,27 @@
-use crate::bench::{Bench, START, at, reply, request};
+use crate::harness::{Harness, START, at, reply, request};
 use pollux_cache::{Config, Purge, Tier};
 
 const FRESH: &str = "Cache-Control: max-age=60\r\n";
 
 /// Whether the second request is answered from the store, after the first got this.
 fn is_stored(first: &str, wire: &str) -> bool {
-    let mut bench = Bench::default();
-    bench.get("/", first, wire);
-    bench.get("/", "", &reply(200, "", "new")).is_hit()
+    let mut harness = Harness::default();
+    harness.get("/", first, wire);
+    harness.get("/", "", &reply(200, "", "new")).is_hit()
 }
 
 #[test]
 fn rfc_9111_3_a_fresh_response_answers_the_next_request() {
-    let mut bench = Bench::default();
+    let mut harness = Harness::default();
     let wire = reply(200, &format!("{FRESH}Content-Type: text/plain\r\nX-A: 1\r\n"), "body");
-    let first = bench.get("/a?b", "", &wire);
-    assert_eq!((first.status, first.text(), first.asked), (200, "body", 1));
+    let first = harness.get("/a?b", "", &wire);
+    assert_eq!((first.status, first.text(), first.origin_requests), (200, "body", 1));
     assert_eq!(
         first.field("cache-status"),
         Some("Pollux; fwd=uri-miss; fwd-status=200; ttl=60; stored")
     );
-    bench.now += 59;
-    let second = bench.get("/a?b", "", &reply(200, "", "new"));
+    harness.now += 59;
+    let second = harness.get("/a?b", "", &reply(200, "", "new"));
     assert!(second.is_hit());
     assert_eq!((second.status, second.text()), (200, "body"));
     assert_eq!(second.field("age"), Some("59"));
@@ -30,9 +30,9 @@ fn rfc_9111_3_a_fresh_response_answers_the_next_request() {
     assert_eq!(second.field("x-a"), Some("1"));
     assert_eq!(second.field("cache-status"), Some("Pollux; hit; ttl=1"));
     assert_eq!(second.field("date"), Some(&at(START)[..]), "RFC 9110 §6.6.1");
-    bench.now += 1;
-    assert_eq!(bench.get("/a?b", "", &reply(200, "", "new")).text(), "new");
-    assert!(!bench.get("/a?c", "", &wire).is_hit(), "another query is another key");
+    harness.now += 1;
+    assert_eq!(harness.get("/a?b", "", &reply(200, "", "new")).text(), "new");
+    assert!(!harness.get("/a?c", "", &wire).is_hit(), "another query is another key");
 }
 
 #[test]
@@ -67,13 +67,13 @@ fn rfc_9111_3_what_is_not_stored() {
 
 #[test]
 fn rfc_9111_3_1_fields_that_are_not_kept() {
-    let mut bench = Bench::default();
+    let mut harness = Harness::default();
     let fields = "Cache-Control: max-age=60, no-cache=\"a, B\", private=\"c\"\r\nConnection: d\r\n\
                   a: 1\r\nb: 2\r\nc: 3\r\nd: 4\r\ne: 5\r\nProxy-Authenticate: x\r\nAge: 7\r\n\
                   f: 6\r\nConnection: x, F\r\n\
                   Cache-Status: Near; hit\r\n";
-    bench.get("/", "", &reply(200, fields, "x"));
-    let got = bench.get("/", "", "");
+    harness.get("/", "", &reply(200, fields, "x"));
+    let got = harness.get("/", "", "");
     for name in ["a", "b", "c", "d", "f", "connection", "proxy-authenticate"] {
         assert_eq!(got.field(name), None, "{name}");
     }
@@ -103,9 +103,9 @@ fn rfc_9111_3_content_that_breaks_off_or_is_too_long_is_not_stored() {
         (chunked(100_000), true),
         (chunked(100_001), false),
     ] {
-        let mut bench = Bench::new(config.clone());
-        let first = bench.get("/", "", &wire);
-        let second = bench.get("/", "", &reply(200, "", ""));
+        let mut harness = Harness::new(config.clone());
+        let first = harness.get("/", "", &wire);
+        let second = harness.get("/", "", &reply(200, "", ""));
         assert_eq!(second.is_hit(), expected, "{}", first.head);
         assert!(!expected || second.body == first.body);
     }
@@ -113,39 +113,39 @@ fn rfc_9111_3_content_that_breaks_off_or_is_too_long_is_not_stored() {
 
 #[test]
 fn rfc_9111_4_1_variants() {
-    let mut bench = Bench::default();
+    let mut harness = Harness::default();
     let wire = |body: &str| reply(200, &format!("{FRESH}Vary: Accept-Encoding\r\n"), body);
-    bench.get("/", "Accept-Encoding: gzip, br\r\n", &wire("both"));
-    let other = bench.get("/", "Accept-Encoding: gzip\r\n", &wire("gzip"));
+    harness.get("/", "Accept-Encoding: gzip, br\r\n", &wire("both"));
+    let other = harness.get("/", "Accept-Encoding: gzip\r\n", &wire("gzip"));
     assert!(other.field("cache-status").unwrap().contains("fwd=vary-miss"));
-    bench.get("/", "", &wire("none"));
+    harness.get("/", "", &wire("none"));
     for (fields, body) in [
         ("Accept-Encoding: BR;q=1.0,gzip\r\n", "both"),
         ("Accept-Encoding: x-gzip\r\n", "gzip"),
         ("", "none"),
     ] {
-        let got = bench.get("/", fields, "");
+        let got = harness.get("/", fields, "");
         assert!(got.is_hit());
         assert_eq!(got.text(), body);
     }
-    assert_eq!(bench.stored("http://a/"), 3);
+    assert_eq!(harness.stored("http://a/"), 3);
     // The origin varies by something else now: the old ones would match what they must not.
-    bench.get("/", "Accept-Encoding: zstd\r\n", &reply(200, &format!("{FRESH}Vary: X\r\n"), "x"));
-    assert_eq!(bench.get("/", "Accept-Encoding: gzip\r\n", "").text(), "x");
+    harness.get("/", "Accept-Encoding: zstd\r\n", &reply(200, &format!("{FRESH}Vary: X\r\n"), "x"));
+    assert_eq!(harness.get("/", "Accept-Encoding: gzip\r\n", "").text(), "x");
 }
 
 /// A client must not be able to have what it did not ask for stored for others: `Connection` takes
 /// fields out of what the origin is sent.
 #[test]
 fn rfc_9111_4_1_what_the_origin_was_not_sent_is_not_what_it_answered() {
-    let mut bench = Bench::default();
+    let mut harness = Harness::default();
     let wire = |body: &str| reply(200, &format!("{FRESH}Vary: Accept-Language\r\n"), body);
     let hidden = "Accept-Language: de\r\nConnection: accept-language\r\n";
-    bench.get("/", hidden, &wire("any"));
-    let got = bench.get("/", "Accept-Language: de\r\n", &wire("de"));
-    assert_eq!((got.asked, got.text()), (1, "de"));
+    harness.get("/", hidden, &wire("any"));
+    let got = harness.get("/", "Accept-Language: de\r\n", &wire("de"));
+    assert_eq!((got.origin_requests, got.text()), (1, "de"));
     for (fields, body) in [("", "any"), (hidden, "any"), ("Accept-Language: de\r\n", "de")] {
-        let got = bench.get("/", fields, "");
+        let got = harness.get("/", fields, "");
         assert_eq!((got.is_hit(), got.text()), (true, body), "{fields}");
     }
     // What a proxy writes anew says nothing about the client's own fields.
@@ -156,12 +156,12 @@ fn rfc_9111_4_1_what_the_origin_was_not_sent_is_not_what_it_answered() {
 
 #[test]
 fn rfc_9111_4_1_so_many_variants_and_no_more() {
-    let mut bench = Bench::default();
+    let mut harness = Harness::default();
     for number in 0..3 * pollux_cache::VARIANTS_MAX {
         let wire = reply(200, &format!("{FRESH}Vary: X\r\n"), "x");
-        bench.get("/", &format!("X: {number}\r\n"), &wire);
+        harness.get("/", &format!("X: {number}\r\n"), &wire);
     }
-    assert_eq!(bench.stored(""), pollux_cache::VARIANTS_MAX);
+    assert_eq!(harness.stored(""), pollux_cache::VARIANTS_MAX);
 }
 
 #[test]
@@ -179,48 +179,48 @@ fn rfc_9213_2_targeted_fields_rule() {
 
 #[test]
 fn negative_caching_is_what_is_configured() {
-    let mut bench = Bench::new(Config { negative: 10, ..Config::default() });
-    bench.get("/", "", &reply(404, "", "none"));
-    assert!(bench.get("/", "", "").is_hit());
-    bench.now += 10;
-    assert!(!bench.get("/", "", &reply(200, FRESH, "there")).is_hit());
-    assert_eq!(bench.get("/", "", "").text(), "there");
+    let mut harness = Harness::new(Config { negative: 10, ..Config::default() });
+    harness.get("/", "", &reply(404, "", "none"));
+    assert!(harness.get("/", "", "").is_hit());
+    harness.now += 10;
+    assert!(!harness.get("/", "", &reply(200, FRESH, "there")).is_hit());
+    assert_eq!(harness.get("/", "", "").text(), "there");
     assert!(!is_stored("", &reply(404, "", "none")), "the default is none");
 }
 
 #[test]
 fn rfc_9111_5_2_1_a_request_that_is_not_understood_goes_on_as_it_is() {
-    let mut bench = Bench::default();
-    bench.get("/", "", &reply(200, FRESH, "old"));
+    let mut harness = Harness::default();
+    harness.get("/", "", &reply(200, FRESH, "old"));
     for fields in [
         "If-Match: \"a\"\r\n",
         "If-Unmodified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
         "Upgrade: websocket\r\nConnection: upgrade\r\n",
         "Cache-Control: no-store\r\n",
     ] {
-        let got = bench.get("/", fields, &reply(200, "", "new"));
+        let got = harness.get("/", fields, &reply(200, "", "new"));
         assert_eq!((got.text(), got.conditions.is_none()), ("new", true), "{fields}");
         assert!(got.field("cache-status").unwrap().contains("fwd=bypass"));
     }
     for method in ["OPTIONS", "TRACE", "POST", "PUT", "QUERY"] {
         let head = request(&format!("{method} /other"), "");
-        let got = bench.exchange(&head, Some(&reply(200, FRESH, "")));
+        let got = harness.exchange(&head, Some(&reply(200, FRESH, "")));
         assert!(got.field("cache-status").unwrap().contains("fwd=method"), "{method}");
     }
-    assert!(bench.get("/", "", "").is_hit());
-    assert!(!bench.get("/other", "", &reply(200, "", "")).is_hit());
+    assert!(harness.get("/", "", "").is_hit());
+    assert!(!harness.get("/other", "", &reply(200, "", "")).is_hit());
 }
 
 #[test]
 fn purges_by_url_prefix_and_tag() {
     use pollux_cache::Purge::{Everything, Prefix, Tag, Url};
-    let mut bench = Bench::default();
+    let mut harness = Harness::default();
     let tagged = |tags: &str| reply(200, &format!("{FRESH}{tags}Vary: X\r\n"), "x");
-    let fill = |bench: &mut Bench| {
-        bench.get("/a/1", "", &tagged("Surrogate-Key: one both\r\n"));
-        bench.get("/a/1", "X: 1\r\n", &tagged(""));
-        bench.get("/a/2", "", &tagged("Cache-Tag: two,both\r\n"));
-        bench.get("/b", "", &tagged("X-Other: one\r\n"));
+    let fill = |harness: &mut Harness| {
+        harness.get("/a/1", "", &tagged("Surrogate-Key: one both\r\n"));
+        harness.get("/a/1", "X: 1\r\n", &tagged(""));
+        harness.get("/a/2", "", &tagged("Cache-Tag: two,both\r\n"));
+        harness.get("/b", "", &tagged("X-Other: one\r\n"));
     };
     for (purge, count) in [
         (Url(b"http://a/a/1"), 2),
@@ -234,36 +234,36 @@ fn purges_by_url_prefix_and_tag() {
         (Tag(b"on"), 0),
         (Everything, 4),
     ] {
-        fill(&mut bench);
-        let before = bench.stored("");
+        fill(&mut harness);
+        let before = harness.stored("");
         assert_eq!(before, 4);
-        assert_eq!(bench.cache.store().purge(purge), count, "{purge:?}");
-        assert_eq!(bench.stored(""), 4 - count);
+        assert_eq!(harness.cache.store().purge(purge), count, "{purge:?}");
+        assert_eq!(harness.stored(""), 4 - count);
     }
 }
 
 #[test]
 fn a_walk_meets_each_url_once_with_its_figures() {
     const COUNT: usize = 1000;
-    let mut bench = Bench::new(Config { limit: 256 << 20, ..Config::default() });
+    let mut harness = Harness::new(Config { limit: 256 << 20, ..Config::default() });
     let wire = reply(200, &format!("{FRESH}Age: 5\r\nVary: X\r\n"), "content");
     for number in 0..COUNT {
-        bench.get(&format!("/{number}"), "", &wire);
+        harness.get(&format!("/{number}"), "", &wire);
     }
-    bench.get("/7", "X: 1\r\n", &wire);
+    harness.get("/7", "X: 1\r\n", &wire);
     for _ in 0..3 {
-        assert!(bench.get("/7", "", "").is_hit());
+        assert!(harness.get("/7", "", "").is_hit());
     }
-    bench.now += 10;
-    let mut walk = bench.cache.store().walk(b"");
+    harness.now += 10;
+    let mut walk = harness.cache.store().walk(b"");
     let mut entries = Vec::new();
     let mut longest = 0;
-    while let Some(batch) = walk.next_batch(bench.now) {
+    while let Some(batch) = walk.next_batch(harness.now) {
         longest = longest.max(batch.len());
         if entries.is_empty() {
             // What comes and goes meanwhile hurts nobody.
-            bench.get("/new", "", &wire);
-            bench.cache.store().purge(Purge::Url(b"http://a/0"));
+            harness.get("/new", "", &wire);
+            harness.cache.store().purge(Purge::Url(b"http://a/0"));
         }
         entries.extend(batch);
     }
@@ -277,23 +277,23 @@ fn a_walk_meets_each_url_once_with_its_figures() {
     let seven = entries.iter().find(|entry| entry.url == b"http://a/7").unwrap();
     assert_eq!((seven.variants, seven.hits, seven.age), (2, 3, 15));
     assert_eq!((seven.status, seven.tier), (200, Tier::Memory));
-    let seven = bench.cache.store().show(b"http://A/7", bench.now);
+    let seven = harness.cache.store().inspect(b"http://A/7", harness.now);
     assert_eq!(seven.len(), 2);
     assert_eq!((seven[0].vary.as_slice(), seven[1].vary.as_slice()), (&b"x:1\n"[..], &b"x\n"[..]));
     let first = &seven[0];
-    assert_eq!((first.initial_age, first.age, first.came_at), (5, 15, START));
+    assert_eq!((first.initial_age, first.age, first.received_at), (5, 15, START));
     assert_eq!(first.ttl, first.lifetime as i64 - 15);
     assert_eq!((first.content_length, first.is_heuristic), (7, false));
-    assert!(bench.cache.store().show(b"http://a/none", bench.now).is_empty());
+    assert!(harness.cache.store().inspect(b"http://a/none", harness.now).is_empty());
 }
 
 #[test]
 fn what_goes_for_want_of_room_is_counted() {
-    let mut bench = Bench::new(Config { limit: 1 << 20, ..Config::default() });
+    let mut harness = Harness::new(Config { limit: 1 << 20, ..Config::default() });
     for number in 0..400 {
-        bench.get(&format!("/{number}"), "", &reply(200, FRESH, &"x".repeat(8000)));
+        harness.get(&format!("/{number}"), "", &reply(200, FRESH, &"x".repeat(8000)));
     }
-    let counted = bench.cache.store().statistics();
+    let counted = harness.cache.store().statistics();
     assert!(counted.evicted > 200, "{counted:?}");
     assert_eq!(counted.stored, counted.entries + counted.evicted);
 }

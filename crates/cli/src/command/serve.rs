@@ -557,11 +557,11 @@ fn cache(args: &Args, limit: u64) -> anyhow::Result<pollux_cache::Store> {
     };
     if matches!(args.forwarded, ForwardedPolicy::Keep | ForwardedPolicy::Remove) {
         // Origins are told what clients say, or nothing.
-        config.rewritten.retain(|name| !name.contains("forwarded"));
+        config.rewritten_fields.retain(|name| !name.contains("forwarded"));
     }
     let Some(path) = &args.cache_dir else { return Ok(pollux_cache::Store::new(config)) };
-    pollux_cache::RealFolder::open(path.clone())
-        .and_then(|folder| pollux_cache::Store::with_folder(config, folder, args.cache_dir_size))
+    pollux_cache::FsDirectory::open(path.clone())
+        .and_then(|folder| pollux_cache::Store::with_directory(config, folder, args.cache_dir_size))
         .with_context(|| format!("--cache-dir {}", path.display()))
 }
 

@@ -206,7 +206,7 @@ fn a_full_disk_is_told_once_and_answers_go_on() {
         assert!(is_hit(&reply) && reply.text() == content(&target, 1), "{target}");
     }
     assert_eq!(told(&server), 1, "{}", server.said());
-    let on_disk = counter(&control, "disk_octets");
+    let on_disk = counter(&control, "disk_bytes");
     assert!((100_000..1 << 20).contains(&on_disk), "{on_disk}");
     // Room again: files are written again.
     assert!(printed(&control, &["purge", "--all"]).starts_with("100 "));

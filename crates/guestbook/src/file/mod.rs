@@ -4,7 +4,7 @@
 //! forking architectures need: redb takes the file for one process. A commit never overwrites what
 //! the last one wrote, so that nothing has to be recovered after a crash. A file that was cut short
 //! from outside is noticed when it is opened: it goes on with the commit before the last one where
-//! that is whole ([`File::has_lost_its_end`]), and is refused where it is not.
+//! that is whole ([`File::is_truncated`]), and is refused where it is not.
 //!
 //! # What is durable
 //!
@@ -18,10 +18,10 @@
 //! A process opens the file once ([`File::open`]) and clones what it got; after fork(2) the child
 //! opens it anew. A process that dies with the lock of the writer in its hands does no harm.
 
-mod keeper;
 mod snapshot;
 mod store;
 mod sys;
+mod worker;
 
-pub use keeper::Keeper;
 pub use store::{File, OpenError};
+pub use worker::FileWorker;

@@ -52,17 +52,17 @@ pub(super) enum Snapshot {
 
 /// Why a snapshot is not to be had.
 #[derive(Debug)]
-enum Broken {
+enum SnapshotError {
     /// Something that it needs is not there.
-    Cut,
+    Incomplete,
     /// The file cannot be read.
     Unreadable(io::Error),
 }
 
-impl From<io::Error> for Broken {
+impl From<io::Error> for SnapshotError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::UnexpectedEof => Self::Cut,
+            io::ErrorKind::UnexpectedEof => Self::Incomplete,
             _ => Self::Unreadable(error),
         }
     }
@@ -82,7 +82,7 @@ struct Meta {
 ///
 /// # Errors
 /// The file cannot be read.
-pub(super) fn newest_whole(file: &File) -> io::Result<Option<Snapshot>> {
+pub(super) fn newest_complete(file: &File) -> io::Result<Option<Snapshot>> {
     // What is read here is what a host of 64 bits writes.
     if cfg!(not(target_pointer_width = "64")) {
         return Ok(Some(Snapshot::Newest));
@@ -91,13 +91,13 @@ pub(super) fn newest_whole(file: &File) -> io::Result<Option<Snapshot>> {
         let len = file.metadata()?.len();
         let first = match Meta::read(file, 0) {
             Ok(Some(meta)) => meta,
-            Ok(None) | Err(Broken::Cut) => return Ok(Some(Snapshot::Newest)),
-            Err(Broken::Unreadable(error)) => return Err(error),
+            Ok(None) | Err(SnapshotError::Incomplete) => return Ok(Some(Snapshot::Newest)),
+            Err(SnapshotError::Unreadable(error)) => return Err(error),
         };
         let second = match Meta::read(file, first.page_bytes as u64) {
             Ok(Some(meta)) => meta,
-            Ok(None) | Err(Broken::Cut) => return Ok(None),
-            Err(Broken::Unreadable(error)) => return Err(error),
+            Ok(None) | Err(SnapshotError::Incomplete) => return Ok(None),
+            Err(SnapshotError::Unreadable(error)) => return Err(error),
         };
         let (newest, previous) =
             if first.transaction < second.transaction { (second, first) } else { (first, second) };
@@ -105,16 +105,16 @@ pub(super) fn newest_whole(file: &File) -> io::Result<Option<Snapshot>> {
         if newest.last_page < len / newest.page_bytes as u64 {
             return Ok(Some(Snapshot::Newest));
         }
-        let found = if is_whole(file, &newest, len)? {
+        let found = if is_complete(file, &newest, len)? {
             return Ok(Some(Snapshot::Newest));
-        } else if is_whole(file, &previous, len)? {
+        } else if is_complete(file, &previous, len)? {
             Some(Snapshot::Previous)
         } else {
             None
         };
         // Another process may have used pages again while they were read.
-        let again = [0, first.page_bytes as u64].map(|at| Meta::read(file, at).ok().flatten());
-        if again == [Some(first), Some(second)] {
+        let reread = [0, first.page_bytes as u64].map(|at| Meta::read(file, at).ok().flatten());
+        if reread == [Some(first), Some(second)] {
             return Ok(found);
         }
     }
@@ -122,23 +122,23 @@ pub(super) fn newest_whole(file: &File) -> io::Result<Option<Snapshot>> {
     Ok(Some(Snapshot::Newest))
 }
 
-fn is_whole(file: &File, meta: &Meta, len: u64) -> io::Result<bool> {
+fn is_complete(file: &File, meta: &Meta, len: u64) -> io::Result<bool> {
     let pages = len / meta.page_bytes as u64;
     let mut walk = Walk { file, page_bytes: meta.page_bytes, pages, left: pages };
     match meta.roots.iter().try_for_each(|&root| walk.tree(root, 0)) {
         Ok(()) => Ok(true),
-        Err(Broken::Cut) => Ok(false),
-        Err(Broken::Unreadable(error)) => Err(error),
+        Err(SnapshotError::Incomplete) => Ok(false),
+        Err(SnapshotError::Unreadable(error)) => Err(error),
     }
 }
 
 impl Meta {
     /// Reads the page of meta data there; `None` if it is none.
-    fn read(file: &File, at: u64) -> Result<Option<Self>, Broken> {
+    fn read(file: &File, at: u64) -> Result<Option<Self>, SnapshotError> {
         let mut page = [0; META_BYTES];
         file.read_exact_at(&mut page, at)?;
-        let field = |at| u64_at(&page, at).ok_or(Broken::Cut);
-        let page_bytes = u32_at(&page, 40).ok_or(Broken::Cut)? as usize;
+        let field = |at| u64_at(&page, at).ok_or(SnapshotError::Incomplete);
+        let page_bytes = u32_at(&page, 40).ok_or(SnapshotError::Incomplete)? as usize;
         if u32_at(&page, PAGE_HEAD) != Some(MAGIC) || !PAGE_SIZES.contains(&page_bytes) {
             return Ok(None);
         }
@@ -158,41 +158,42 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn tree(&mut self, root: u64, depth: u32) -> Result<(), Broken> {
+    fn tree(&mut self, root: u64, depth: u32) -> Result<(), SnapshotError> {
         if root == NO_PAGE {
             return Ok(());
         }
         let page = self.read(root, BRANCH | LEAF)?;
-        let kind = u16_at(&page, 10).ok_or(Broken::Cut)?;
-        let end_of_places = usize::from(u16_at(&page, 12).ok_or(Broken::Cut)?);
-        let entries = end_of_places.saturating_sub(PAGE_HEAD) / 2;
+        let kind = u16_at(&page, 10).ok_or(SnapshotError::Incomplete)?;
+        let end_of_offsets = usize::from(u16_at(&page, 12).ok_or(SnapshotError::Incomplete)?);
+        let entries = end_of_offsets.saturating_sub(PAGE_HEAD) / 2;
         for entry in 0..entries {
-            let place = u16_at(&page, PAGE_HEAD + 2 * entry).ok_or(Broken::Cut)?;
-            let node = page.get(usize::from(place)..).ok_or(Broken::Cut)?;
-            let word = |at| u16_at(node, at).ok_or(Broken::Cut);
+            let offset = u16_at(&page, PAGE_HEAD + 2 * entry).ok_or(SnapshotError::Incomplete)?;
+            let node = page.get(usize::from(offset)..).ok_or(SnapshotError::Incomplete)?;
+            let word = |at| u16_at(node, at).ok_or(SnapshotError::Incomplete);
             let (low, high, flags) = (word(0)?, word(2)?, word(4)?);
             let low = u64::from(low) | u64::from(high) << 16;
             if kind & BRANCH != 0 {
                 if depth == DEPTH_MAX {
-                    return Err(Broken::Cut);
+                    return Err(SnapshotError::Incomplete);
                 }
                 // The three words are the number of the page below.
                 self.tree(low | u64::from(flags) << 32, depth + 1)?;
                 continue;
             }
-            let data = node.get(NODE_HEAD + usize::from(word(6)?)..).ok_or(Broken::Cut)?;
+            let data =
+                node.get(NODE_HEAD + usize::from(word(6)?)..).ok_or(SnapshotError::Incomplete)?;
             if flags & BIG_DATA != 0 {
-                let first = u64_at(data, 0).ok_or(Broken::Cut)?;
+                let first = u64_at(data, 0).ok_or(SnapshotError::Incomplete)?;
                 self.read(first, OVERFLOW)?;
                 let more = (PAGE_HEAD as u64 + low).div_ceil(self.page_bytes as u64);
                 if first + more > self.pages {
-                    return Err(Broken::Cut);
+                    return Err(SnapshotError::Incomplete);
                 }
             } else if flags & SUB_DATA != 0 {
-                let tree = data.get(..TREE_BYTES).ok_or(Broken::Cut)?;
-                let root = u64_at(tree, ROOT_AT).ok_or(Broken::Cut)?;
+                let tree = data.get(..TREE_BYTES).ok_or(SnapshotError::Incomplete)?;
+                let root = u64_at(tree, ROOT_AT).ok_or(SnapshotError::Incomplete)?;
                 if depth == DEPTH_MAX {
-                    return Err(Broken::Cut);
+                    return Err(SnapshotError::Incomplete);
                 }
                 self.tree(root, depth + 1)?;
             }
@@ -201,16 +202,16 @@ impl Walk<'_> {
     }
 
     /// A page that is in the file in full and is of one of these kinds.
-    fn read(&mut self, number: u64, kinds: u16) -> Result<Vec<u8>, Broken> {
+    fn read(&mut self, number: u64, kinds: u16) -> Result<Vec<u8>, SnapshotError> {
         if number >= self.pages || self.left == 0 {
-            return Err(Broken::Cut);
+            return Err(SnapshotError::Incomplete);
         }
         self.left -= 1;
         let mut page = vec![0; self.page_bytes];
         self.file.read_exact_at(&mut page, number * self.page_bytes as u64)?;
-        let is_it = u64_at(&page, 0) == Some(number)
+        let matches = u64_at(&page, 0) == Some(number)
             && u16_at(&page, 10).is_some_and(|flags| flags & kinds != 0);
-        if is_it { Ok(page) } else { Err(Broken::Cut) }
+        if matches { Ok(page) } else { Err(SnapshotError::Incomplete) }
     }
 }
 

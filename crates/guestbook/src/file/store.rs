@@ -31,7 +31,7 @@ pub struct File {
     env: Env<WithoutTls>,
     remarks: Database<'static, U64<BigEndian>, Bytes>,
     counters: Database<'static, Str, I64<BigEndian>>,
-    has_lost_its_end: bool,
+    is_truncated: bool,
 }
 
 /// The pages of one batch: how many remarks at most, and which.
@@ -57,18 +57,19 @@ impl File {
 
     /// Whether the file had lost its end when it was opened, so that what the last commit kept is not
     /// there: it goes on with the one before.
-    pub fn has_lost_its_end(&self) -> bool {
-        self.has_lost_its_end
+    pub fn is_truncated(&self) -> bool {
+        self.is_truncated
     }
 
     fn open_bounded(path: &Path, most_bytes: usize) -> Result<Self, OpenError> {
         let failed = |why: String| OpenError { path: path.to_owned(), why };
-        let file = open_or_make(path).map_err(|error| failed(error.to_string()))?;
+        let file = open_or_create(path).map_err(|error| failed(error.to_string()))?;
         let kind = file.metadata().map_err(|error| failed(error.to_string()))?.file_type();
         if !kind.is_file() {
             return Err(failed("it is no regular file".to_owned()));
         }
-        let snapshot = snapshot::newest_whole(&file).map_err(|error| failed(error.to_string()))?;
+        let snapshot =
+            snapshot::newest_complete(&file).map_err(|error| failed(error.to_string()))?;
         let snapshot = snapshot.ok_or_else(|| {
             failed(
                 "it has been cut short, and what is missing is needed; bring a copy back, or move it \
@@ -86,10 +87,10 @@ impl File {
                 Ok::<_, heed::Error>(CommitOrAbort::<_, ()>::Commit((remarks, counters)))
             })?;
             let (remarks, counters) = made.unwrap_commit();
-            let has_lost_its_end = snapshot == Snapshot::Previous;
-            let opened = Self { env, remarks, counters, has_lost_its_end };
-            if has_lost_its_end {
-                opened.commit_anew()?;
+            let is_truncated = snapshot == Snapshot::Previous;
+            let opened = Self { env, remarks, counters, is_truncated };
+            if is_truncated {
+                opened.commit_recovered()?;
             }
             Ok(opened)
         });
@@ -105,7 +106,7 @@ impl File {
 
     /// Commits what the previous snapshot has, in the place of the damaged one: from then on it is the
     /// newest, and other processes may open the file.
-    fn commit_anew(&self) -> heed::Result<()> {
+    fn commit_recovered(&self) -> heed::Result<()> {
         let mut transaction = self.env.write_txn()?;
         let visitors = self.counters.get(&transaction, VISITORS)?.unwrap_or(0);
         self.counters.put(&mut transaction, VISITORS, &visitors)?;
@@ -125,7 +126,7 @@ impl File {
         match self.commit(requests.clone()) {
             Ok(answers) => answers.into_iter().map(Ok).collect(),
             Err(error) => {
-                let why = explain(error);
+                let why = store_error(error);
                 requests.map(|_| Err(why.clone())).collect()
             }
         }
@@ -138,7 +139,7 @@ impl File {
         let mut transaction = self.env.write_txn()?;
         for request in requests.clone() {
             if let Request::Post { remark } = request {
-                self.keep(&mut transaction, remark)?;
+                self.append_remark(&mut transaction, remark)?;
             }
         }
         let mut pages = Pages::new();
@@ -156,11 +157,11 @@ impl File {
 
     /// Takes the place of who writes, for tests: nobody commits until it is dropped.
     #[cfg(test)]
-    pub(super) fn hold(&self) -> RwTxn<'_> {
+    pub(super) fn lock_writer(&self) -> RwTxn<'_> {
         self.env.write_txn().unwrap()
     }
 
-    fn keep(&self, transaction: &mut RwTxn<'_>, remark: &[u8]) -> heed::Result<()> {
+    fn append_remark(&self, transaction: &mut RwTxn<'_>, remark: &[u8]) -> heed::Result<()> {
         let last = self.remarks.last(transaction)?.map_or(0, |(number, _)| number);
         self.remarks.put(transaction, &(last + 1), remark)
     }
@@ -186,11 +187,11 @@ impl File {
     /// The newest remarks, the oldest of them first; no more than a page takes.
     fn newest(&self, transaction: &RwTxn<'_>, shown: u32) -> heed::Result<Arc<[Vec<u8>]>> {
         let mut remarks = Vec::new();
-        let mut octets = 0;
+        let mut bytes = 0;
         for entry in self.remarks.rev_iter(transaction)?.take(shown as usize) {
             let (_, remark) = entry?;
-            octets += remark.len();
-            if octets > limits::PAGE_BYTES {
+            bytes += remark.len();
+            if bytes > limits::PAGE_BYTES {
                 break;
             }
             remarks.push(remark.to_vec());
@@ -202,7 +203,7 @@ impl File {
 
 /// Opens the file. One that is made has its place in the directory before it is used: else a remark
 /// could be on the disk, and the file that it is in could not.
-fn open_or_make(path: &Path) -> io::Result<fs::File> {
+fn open_or_create(path: &Path) -> io::Result<fs::File> {
     let mut options = OpenOptions::new();
     options.read(true).append(true);
     match options.open(path) {
@@ -216,7 +217,7 @@ fn open_or_make(path: &Path) -> io::Result<fs::File> {
     Ok(file)
 }
 
-fn explain(error: heed::Error) -> StoreError {
+fn store_error(error: heed::Error) -> StoreError {
     match error {
         heed::Error::Mdb(MdbError::MapFull) => {
             StoreError::Full(format!("the file has {} octets", limits::FILE_BYTES))
@@ -317,23 +318,30 @@ mod tests {
                 file.serve([post(&remark_of(number))].iter()).remove(0).unwrap();
             }
         }
-        let octets = fs::read(&whole).unwrap();
+        let bytes = fs::read(&whole).unwrap();
         let page = 4096;
         let all: Vec<_> = (0..REMARKS).map(remark_of).collect();
-        let (mut went_on, mut refused) = (0, 0);
+        let (mut recovered, mut refused) = (0, 0);
         let lost = [1, 100, page, page + 1, 2 * page, 3 * page, 10 * page];
-        let lost =
-            lost.into_iter().chain([octets.len() / 2, octets.len() - page, octets.len() - 1]);
+        let lost = lost.into_iter().chain([bytes.len() / 2, bytes.len() - page, bytes.len() - 1]);
         for (number, lost) in lost.enumerate() {
             let path = directory.path().join(format!("cut-{number}"));
-            fs::write(&path, &octets[..octets.len() - lost]).unwrap();
+            fs::write(&path, &bytes[..bytes.len() - lost]).unwrap();
             match File::open(&path) {
                 Ok(file) => {
-                    went_on += 1;
-                    let kept = newest(&file, usize::MAX);
-                    assert!(all.starts_with(&kept), "{lost} octets less: {} remarks", kept.len());
-                    assert!(kept.len() + 2 > REMARKS, "{lost} octets less: {} remarks", kept.len());
-                    assert_eq!(file.has_lost_its_end(), kept.len() < REMARKS);
+                    recovered += 1;
+                    let stored = newest(&file, usize::MAX);
+                    assert!(
+                        all.starts_with(&stored),
+                        "{lost} octets less: {} remarks",
+                        stored.len()
+                    );
+                    assert!(
+                        stored.len() + 2 > REMARKS,
+                        "{lost} octets less: {} remarks",
+                        stored.len()
+                    );
+                    assert_eq!(file.is_truncated(), stored.len() < REMARKS);
                     // It goes on from there, and others see it.
                     assert!(file.serve([post("afterwards")].iter())[0].is_ok());
                     assert_eq!(newest(&file, 1), ["afterwards"]);
@@ -344,7 +352,7 @@ mod tests {
                 }
             }
         }
-        assert!(went_on > 0 && refused > 0, "{went_on} went on, {refused} were refused");
+        assert!(recovered > 0 && refused > 0, "{recovered} went on, {refused} were refused");
     }
 
     /// The newest remarks, however long they are together.
@@ -372,8 +380,8 @@ mod tests {
             })
             .collect();
         assert!(pages.iter().all(|page| Arc::ptr_eq(page, &pages[0])));
-        let octets: usize = pages[0].iter().map(Vec::len).sum();
-        assert!((limits::PAGE_BYTES / 2..=limits::PAGE_BYTES).contains(&octets), "{octets}");
+        let bytes: usize = pages[0].iter().map(Vec::len).sum();
+        assert!((limits::PAGE_BYTES / 2..=limits::PAGE_BYTES).contains(&bytes), "{bytes}");
     }
 
     /// What the children of the next test do: `POLLUX_GUESTBOOK_CHILD` names the file.
@@ -412,10 +420,11 @@ mod tests {
         let mut acknowledged = Vec::new();
         for mut child in children {
             let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-            let kept = |line: String| line.split_once("kept ").map(|(_, kept)| kept.to_owned());
-            acknowledged.extend(lines.by_ref().map_while(Result::ok).filter_map(kept).take(20));
+            let stored =
+                |line: String| line.split_once("kept ").map(|(_, stored)| stored.to_owned());
+            acknowledged.extend(lines.by_ref().map_while(Result::ok).filter_map(stored).take(20));
             child.kill().unwrap();
-            acknowledged.extend(lines.map_while(Result::ok).filter_map(kept));
+            acknowledged.extend(lines.map_while(Result::ok).filter_map(stored));
             child.wait().unwrap();
         }
         assert!(acknowledged.len() >= 60);

@@ -5,9 +5,9 @@
 //! to send, gives it what came, and takes its answers; whether a connection is made for each
 //! request, kept, or one of a pool is his decision.
 
-mod bounds;
 mod command;
 mod reply;
+mod scanner;
 mod session;
 mod url;
 

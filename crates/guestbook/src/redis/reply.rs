@@ -17,8 +17,8 @@ impl<'a> Reply<'a> {
     pub(super) fn decode(bytes: &'a [u8]) -> Result<Self, StoreError> {
         match decode_range(bytes) {
             Ok(Some((frame, len))) if len == bytes.len() => Ok(Self { bytes, frame }),
-            Ok(_) => Err(nonsense("a reply that ends elsewhere")),
-            Err(error) => Err(StoreError::Nonsense(error.to_string())),
+            Ok(_) => Err(protocol_error("a reply that ends elsewhere")),
+            Err(error) => Err(StoreError::Protocol(error.to_string())),
         }
     }
 
@@ -38,7 +38,7 @@ impl<'a> Reply<'a> {
             _ if text.contains("AUTH") || text.contains("invalid password") => {
                 StoreError::Refused(text)
             }
-            _ => StoreError::Nonsense(text),
+            _ => StoreError::Protocol(text),
         })
     }
 
@@ -47,7 +47,7 @@ impl<'a> Reply<'a> {
         match (&self.frame, self.refusal()) {
             (_, Some(error)) => Err(error),
             (&RangeFrame::SimpleString((from, to)), _) if &self.bytes[from..to] == b"OK" => Ok(()),
-            _ => Err(nonsense("no OK")),
+            _ => Err(protocol_error("no OK")),
         }
     }
 
@@ -56,7 +56,7 @@ impl<'a> Reply<'a> {
         match (&self.frame, self.refusal()) {
             (_, Some(error)) => Err(error),
             (&RangeFrame::Integer(number), _) => Ok(number),
-            _ => Err(nonsense("no number")),
+            _ => Err(protocol_error("no number")),
         }
     }
 
@@ -65,12 +65,12 @@ impl<'a> Reply<'a> {
         let elements = match (&self.frame, self.refusal()) {
             (_, Some(error)) => return Err(error),
             (RangeFrame::Array(elements), _) => elements,
-            _ => return Err(nonsense("no list")),
+            _ => return Err(protocol_error("no list")),
         };
         let mut strings = Vec::with_capacity(elements.len());
         for element in elements {
             let RangeFrame::BulkString((from, to)) = *element else {
-                return Err(nonsense("a list of something else than strings"));
+                return Err(protocol_error("a list of something else than strings"));
             };
             strings.push(self.bytes[from..to].to_vec());
         }
@@ -91,6 +91,6 @@ fn printable(text: &[u8]) -> String {
     printable
 }
 
-fn nonsense(what: &str) -> StoreError {
-    StoreError::Nonsense(what.to_owned())
+fn protocol_error(what: &str) -> StoreError {
+    StoreError::Protocol(what.to_owned())
 }

@@ -1,12 +1,12 @@
 //! One connection to Redis, without I/O: requests in, octets out; octets in, answers out.
 
-use super::{Url, bounds::Bounds, command, reply::Reply};
+use super::{Url, command, reply::Reply, scanner::ReplyScanner};
 use crate::{Answer, Request, StoreError, limits};
 use std::collections::VecDeque;
 
 /// What the next reply belongs to.
 #[derive(Debug)]
-enum Awaited<T> {
+enum PendingReply<T> {
     /// AUTH or SELECT: without it nothing else can be answered.
     Login,
     /// LRANGE, the first half of a visit.
@@ -30,14 +30,14 @@ pub struct Session<T> {
     output: Vec<u8>,
     sent: usize,
     /// What leaves once the login is through.
-    held: Vec<u8>,
+    queued: Vec<u8>,
     /// Replies of the login that are still awaited.
-    logins: usize,
+    logins_pending: usize,
     input: Vec<u8>,
     /// Octets of `input` that are dealt with.
-    taken: usize,
-    bounds: Bounds,
-    awaited: VecDeque<Awaited<T>>,
+    consumed: usize,
+    scanner: ReplyScanner,
+    pending: VecDeque<PendingReply<T>>,
     answers: VecDeque<(T, Result<Answer, StoreError>)>,
     /// Requests begun and not answered.
     under_way: usize,
@@ -49,23 +49,23 @@ impl<T: Copy> Session<T> {
         let mut session = Self {
             output: Vec::new(),
             sent: 0,
-            held: Vec::new(),
-            logins: 0,
+            queued: Vec::new(),
+            logins_pending: 0,
             input: Vec::new(),
-            taken: 0,
-            bounds: Bounds::default(),
-            awaited: VecDeque::new(),
+            consumed: 0,
+            scanner: ReplyScanner::default(),
+            pending: VecDeque::new(),
             answers: VecDeque::new(),
             under_way: 0,
         };
         if url.user.is_some() || url.password.is_some() {
             let password = url.password.as_deref().unwrap_or_default();
             command::put_auth(&mut session.output, url.user.as_deref(), password);
-            session.await_login();
+            session.expect_login_reply();
         }
         if url.database != 0 {
             command::put_select(&mut session.output, url.database);
-            session.await_login();
+            session.expect_login_reply();
         }
         session
     }
@@ -76,31 +76,31 @@ impl<T: Copy> Session<T> {
             return self.answers.push_back((ticket, Err(StoreError::Busy)));
         }
         self.under_way += 1;
-        let output = if self.logins == 0 { &mut self.output } else { &mut self.held };
+        let output = if self.logins_pending == 0 { &mut self.output } else { &mut self.queued };
         match request {
             Request::Visit { shown } => {
                 command::put_newest(output, *shown);
                 command::put_visit(output);
-                self.awaited.push_back(Awaited::Remarks(ticket));
+                self.pending.push_back(PendingReply::Remarks(ticket));
             }
             Request::Post { remark } => {
                 command::put_remark(output, remark);
-                self.awaited.push_back(Awaited::Posted(ticket));
+                self.pending.push_back(PendingReply::Posted(ticket));
             }
         }
     }
 
-    fn await_login(&mut self) {
-        self.awaited.push_back(Awaited::Login);
-        self.logins += 1;
+    fn expect_login_reply(&mut self) {
+        self.pending.push_back(PendingReply::Login);
+        self.logins_pending += 1;
     }
 
     /// One reply of the login is a good one. After the last, what was begun meanwhile may leave.
-    fn is_let_in(&mut self) {
-        self.logins -= 1;
-        if self.logins == 0 {
-            self.output.append(&mut self.held);
-            self.held = Vec::new();
+    fn login_step_done(&mut self) {
+        self.logins_pending -= 1;
+        if self.logins_pending == 0 {
+            self.output.append(&mut self.queued);
+            self.queued = Vec::new();
         }
     }
 
@@ -124,17 +124,17 @@ impl<T: Copy> Session<T> {
 
     /// The requests that are under way, in order.
     pub fn tickets(&self) -> impl Iterator<Item = T> + '_ {
-        self.awaited.iter().filter_map(|awaited| match awaited {
-            Awaited::Login => None,
-            Awaited::Remarks(ticket) | Awaited::Visitor(ticket, _) | Awaited::Posted(ticket) => {
-                Some(*ticket)
-            }
+        self.pending.iter().filter_map(|pending| match pending {
+            PendingReply::Login => None,
+            PendingReply::Remarks(ticket)
+            | PendingReply::Visitor(ticket, _)
+            | PendingReply::Posted(ticket) => Some(*ticket),
         })
     }
 
     /// Whether a reply is awaited, the login's included: if so, a silent server is a slow one.
     pub fn is_waiting(&self) -> bool {
-        !self.awaited.is_empty()
+        !self.pending.is_empty()
     }
 
     /// What is to be sent now. After [`Session::receive`] there may be more.
@@ -159,29 +159,29 @@ impl<T: Copy> Session<T> {
     pub fn receive(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         self.input.extend_from_slice(bytes);
         loop {
-            let rest = &self.input[self.taken..];
+            let rest = &self.input[self.consumed..];
             if rest.is_empty() {
                 break;
             }
-            let len = match self.bounds.measure(rest) {
+            let len = match self.scanner.scan(rest) {
                 Ok(Some(len)) => len,
                 Ok(None) => break,
-                Err(what) => return Err(StoreError::Nonsense(what.to_owned())),
+                Err(what) => return Err(StoreError::Protocol(what.to_owned())),
             };
             let reply = Reply::decode(&rest[..len])?;
-            let Some(awaited) = self.awaited.pop_front() else {
-                return Err(StoreError::Nonsense("a reply that nobody asked for".to_owned()));
+            let Some(pending) = self.pending.pop_front() else {
+                return Err(StoreError::Protocol("a reply that nobody asked for".to_owned()));
             };
-            match awaited {
-                Awaited::Login => {
+            match pending {
+                PendingReply::Login => {
                     reply.ok()?;
-                    self.is_let_in();
+                    self.login_step_done();
                 }
-                Awaited::Remarks(ticket) => {
+                PendingReply::Remarks(ticket) => {
                     let remarks = reply.strings();
-                    self.awaited.push_front(Awaited::Visitor(ticket, remarks));
+                    self.pending.push_front(PendingReply::Visitor(ticket, remarks));
                 }
-                Awaited::Visitor(ticket, remarks) => {
+                PendingReply::Visitor(ticket, remarks) => {
                     let visitor = reply.number();
                     let answer = remarks.and_then(|remarks| {
                         let remarks = remarks.into();
@@ -189,15 +189,15 @@ impl<T: Copy> Session<T> {
                     });
                     self.answer(ticket, answer);
                 }
-                Awaited::Posted(ticket) => {
+                PendingReply::Posted(ticket) => {
                     let answer = reply.number().map(|_| Answer::Posted);
                     self.answer(ticket, answer);
                 }
             }
-            self.taken += len;
+            self.consumed += len;
         }
-        self.input.drain(..self.taken);
-        self.taken = 0;
+        self.input.drain(..self.consumed);
+        self.consumed = 0;
         if self.input.is_empty() && self.input.capacity() > 64 << 10 {
             self.input = Vec::new();
         }
@@ -206,24 +206,24 @@ impl<T: Copy> Session<T> {
 
     /// The connection is over: all that is under way has no answer, for this reason.
     pub fn fail(&mut self, why: &StoreError) {
-        for awaited in std::mem::take(&mut self.awaited) {
-            match awaited {
-                Awaited::Login => {}
+        for pending in std::mem::take(&mut self.pending) {
+            match pending {
+                PendingReply::Login => {}
                 // What the server said before it hung up is the better reason.
-                Awaited::Visitor(ticket, Err(said)) => self.answer(ticket, Err(said)),
-                Awaited::Remarks(ticket)
-                | Awaited::Visitor(ticket, Ok(_))
-                | Awaited::Posted(ticket) => {
+                PendingReply::Visitor(ticket, Err(reply)) => self.answer(ticket, Err(reply)),
+                PendingReply::Remarks(ticket)
+                | PendingReply::Visitor(ticket, Ok(_))
+                | PendingReply::Posted(ticket) => {
                     self.answer(ticket, Err(why.clone()));
                 }
             }
         }
         self.output.clear();
         self.sent = 0;
-        self.held = Vec::new();
-        self.logins = 0;
+        self.queued = Vec::new();
+        self.logins_pending = 0;
         self.input = Vec::new();
-        self.taken = 0;
+        self.consumed = 0;
     }
 
     /// The next answer that has come.
@@ -303,9 +303,9 @@ mod tests {
         session.begin(2, &VISIT);
         session.receive(b"-ERR max number of \x1b[31mclients reached\r\n").unwrap();
         session.fail(&StoreError::TimedOut);
-        let said = r"ERR max number of \u{1b}[31mclients reached".to_owned();
+        let reply = r"ERR max number of \u{1b}[31mclients reached".to_owned();
         let all = answers(&mut session);
-        assert_eq!(all[0], (1, Err(StoreError::Nonsense(said))));
+        assert_eq!(all[0], (1, Err(StoreError::Protocol(reply))));
         assert_eq!(all[1], (2, Err(StoreError::TimedOut)));
     }
 
@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn a_connection_that_is_of_no_use_fails_all_that_is_under_way() {
-        for (said, why) in [
+        for (reply, why) in [
             ("-NOAUTH Authentication required.\r\n", None),
             ("-WRONGPASS no\r\n", None),
             ("-ERR invalid password\r\n", None),
@@ -337,10 +337,10 @@ mod tests {
             let mut session = session("redis://:pw@a");
             session.begin(1, &VISIT);
             session.begin(2, &VISIT);
-            let error = session.receive(said.as_bytes()).unwrap_err();
+            let error = session.receive(reply.as_bytes()).unwrap_err();
             match why {
-                None => assert!(matches!(error, StoreError::Refused(_)), "{said}: {error}"),
-                Some(why) => assert_eq!(error, StoreError::Nonsense(why.to_owned())),
+                None => assert!(matches!(error, StoreError::Refused(_)), "{reply}: {error}"),
+                Some(why) => assert_eq!(error, StoreError::Protocol(why.to_owned())),
             }
             session.fail(&error);
             let all: Vec<_> = answers(&mut session);
@@ -351,7 +351,7 @@ mod tests {
 
     #[test]
     fn what_redis_says_when_it_cannot_is_told_apart() {
-        for (said, is_right) in [
+        for (reply, is_right) in [
             ("LOADING Redis is loading", matches_loading as fn(&StoreError) -> bool),
             ("READONLY You can't write", |e| matches!(e, StoreError::ReadOnly(_))),
             ("MISCONF disk", |e| matches!(e, StoreError::ReadOnly(_))),
@@ -359,13 +359,13 @@ mod tests {
             ("DENIED Redis is running in protected mode", |e| matches!(e, StoreError::Refused(_))),
             ("MOVED 1 a:1", |e| matches!(e, StoreError::Cluster(_))),
             ("ERR max number of clients reached", |e| matches!(e, StoreError::Unreachable(_))),
-            ("WRONGTYPE x", |e| matches!(e, StoreError::Nonsense(_))),
+            ("WRONGTYPE x", |e| matches!(e, StoreError::Protocol(_))),
         ] {
             let mut session = session("redis://a");
             session.begin(1, &Request::Post { remark: Vec::new() });
-            session.receive(format!("-{said}\r\n").as_bytes()).unwrap();
+            session.receive(format!("-{reply}\r\n").as_bytes()).unwrap();
             let (_, answer) = session.next_answer().unwrap();
-            assert!(is_right(&answer.unwrap_err()), "{said}");
+            assert!(is_right(&answer.unwrap_err()), "{reply}");
         }
     }
 
@@ -378,9 +378,9 @@ mod tests {
         let mut wrong = session("redis://a");
         wrong.begin(1, &VISIT);
         wrong.receive(b":1\r\n$1\r\na\r\n").unwrap();
-        assert!(matches!(wrong.next_answer(), Some((1, Err(StoreError::Nonsense(_))))));
+        assert!(matches!(wrong.next_answer(), Some((1, Err(StoreError::Protocol(_))))));
         let mut unasked = session("redis://a");
-        assert!(matches!(unasked.receive(b"+OK\r\n"), Err(StoreError::Nonsense(_))));
+        assert!(matches!(unasked.receive(b"+OK\r\n"), Err(StoreError::Protocol(_))));
     }
 
     #[test]

@@ -98,33 +98,33 @@ fn tcp(rest: &str) -> Result<Url, UrlError> {
         return Err(UrlError::Invalid("database", path.to_owned()));
     }
     // The last one: a password may hold others.
-    let (login, place) = match authority.rsplit_once('@') {
-        Some((login, place)) => (Some(login), place),
+    let (login, address) = match authority.rsplit_once('@') {
+        Some((login, address)) => (Some(login), address),
         None => (None, authority),
     };
     let (user, password) = match login.map(|login| login.split_once(':').unwrap_or((login, ""))) {
         Some((user, password)) => (login_part("user", user)?, login_part("password", password)?),
         None => (None, None),
     };
-    let (host, port) = host_and_port(place)?;
+    let (host, port) = host_and_port(address)?;
     let database = if path.is_empty() { 0 } else { number(path)? };
     Ok(Url { address: Address::Tcp(host, port), user, password, database })
 }
 
-fn host_and_port(place: &str) -> Result<(String, u16), UrlError> {
-    let (host, port) = match place.strip_prefix('[') {
+fn host_and_port(address: &str) -> Result<(String, u16), UrlError> {
+    let (host, port) = match address.strip_prefix('[') {
         Some(v6) => {
             let (host, after) =
-                v6.split_once(']').ok_or_else(|| UrlError::Invalid("host", place.to_owned()))?;
+                v6.split_once(']').ok_or_else(|| UrlError::Invalid("host", address.to_owned()))?;
             match after.strip_prefix(':') {
                 Some(port) => (host, Some(port)),
                 None if after.is_empty() => (host, None),
                 None => return Err(UrlError::Invalid("port", after.to_owned())),
             }
         }
-        None => match place.rsplit_once(':') {
+        None => match address.rsplit_once(':') {
             Some((host, port)) => (host, Some(port)),
-            None => (place, None),
+            None => (address, None),
         },
     };
     if host.is_empty() {
@@ -146,7 +146,7 @@ fn unix(rest: &str) -> Result<Url, UrlError> {
     if !path.starts_with('/') {
         return Err(UrlError::Invalid("path", format!("{path} (write three slashes: unix:///…)")));
     }
-    let path = decoded(path).ok_or_else(|| UrlError::Invalid("path", path.to_owned()))?;
+    let path = percent_decoded(path).ok_or_else(|| UrlError::Invalid("path", path.to_owned()))?;
     if path.len() > UNIX_PATH_MAX {
         let why = format!("{path} is longer than {UNIX_PATH_MAX} octets");
         return Err(UrlError::Invalid("path", why));
@@ -170,12 +170,12 @@ fn number(text: &str) -> Result<u32, UrlError> {
 
 /// Percent-decodes a part of the login; nothing becomes `None`.
 fn login_part(what: &'static str, text: &str) -> Result<Option<String>, UrlError> {
-    let decoded = decoded(text).ok_or(UrlError::Login(what))?;
-    Ok(Some(decoded).filter(|text| !text.is_empty()))
+    let percent_decoded = percent_decoded(text).ok_or(UrlError::Login(what))?;
+    Ok(Some(percent_decoded).filter(|text| !text.is_empty()))
 }
 
 /// Percent-decodes; what is no UTF-8 is none.
-fn decoded(text: &str) -> Option<String> {
+fn percent_decoded(text: &str) -> Option<String> {
     percent_encoding::percent_decode_str(text).decode_utf8().ok().map(Cow::into_owned)
 }
 

@@ -5,7 +5,7 @@
 //! may be, §7.1.2) or kept apart from the header's. Leniency here is how a chunk of one recipient
 //! hides a request of another.
 
-use super::Step;
+use super::DecodeOutput;
 use crate::{
     Limits, Reject, Status,
     syntax::{TOKEN, hex, is},
@@ -22,7 +22,7 @@ pub(super) struct Chunked {
     /// Content so far, the chunk being read included.
     total: u64,
     /// Octets of the line or trailer section being read.
-    octets: u32,
+    line_bytes: u32,
     /// Digits of the size, or trailer fields.
     count: u32,
     /// The trailer section's field lines so far, where they are wanted.
@@ -66,7 +66,7 @@ enum Space {
 
 impl Chunked {
     pub(super) fn new() -> Self {
-        Self { state: State::Size, left: 0, total: 0, octets: 0, count: 0, trailers: None }
+        Self { state: State::Size, left: 0, total: 0, line_bytes: 0, count: 0, trailers: None }
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -79,11 +79,11 @@ impl Chunked {
     }
 
     /// Keeps them.
-    pub(super) fn keep_trailers(&mut self) {
+    pub(super) fn store_trailers(&mut self) {
         self.trailers = Some(Vec::new());
     }
 
-    pub(super) fn decode(&mut self, bytes: &[u8], limits: &Limits) -> Result<Step, Reject> {
+    pub(super) fn decode(&mut self, bytes: &[u8], limits: &Limits) -> Result<DecodeOutput, Reject> {
         let mut at = 0;
         while self.state != State::Done {
             if self.state == State::Data {
@@ -92,18 +92,18 @@ impl Chunked {
                 if self.left == 0 {
                     self.state = State::DataCr;
                 }
-                return Ok(Step { consumed: at + here, data: at..at + here, done: false });
+                return Ok(DecodeOutput { consumed: at + here, data: at..at + here, done: false });
             }
             let Some(&byte) = bytes.get(at) else { break };
-            self.state = self.step(byte, limits)?;
+            self.state = self.next_state(byte, limits)?;
             at += 1;
         }
-        Ok(Step { consumed: at, data: at..at, done: self.is_done() })
+        Ok(DecodeOutput { consumed: at, data: at..at, done: self.is_done() })
     }
 
     /// The state after one octet of framing.
-    fn step(&mut self, byte: u8, limits: &Limits) -> Result<State, Reject> {
-        self.octets += 1;
+    fn next_state(&mut self, byte: u8, limits: &Limits) -> Result<State, Reject> {
+        self.line_bytes += 1;
         match self.state {
             State::Size
             | State::Extension(_)
@@ -115,12 +115,12 @@ impl Chunked {
             | State::Quoted
             | State::QuotedPair => {
                 // The CR that ends the line does not count.
-                if self.octets as usize > limits.chunk_line && byte != b'\r' {
+                if self.line_bytes as usize > limits.chunk_line && byte != b'\r' {
                     return Err(Reject::bad("the chunk's size line is too long"));
                 }
                 self.size_line(byte)
             }
-            State::SizeLf => self.size_is_known(byte, limits),
+            State::SizeLf => self.end_of_size_line(byte, limits),
             State::DataCr => expect(byte, b'\r', State::DataLf),
             State::DataLf => {
                 self.begin();
@@ -131,7 +131,7 @@ impl Chunked {
             | State::TrailerValue
             | State::TrailerLf
             | State::LastLf => {
-                if self.octets as usize > limits.trailer_section + 2 {
+                if self.line_bytes as usize > limits.trailer_section + 2 {
                     return Err(Reject::new(
                         Status::FieldsTooLarge,
                         "the trailer section is too long",
@@ -152,7 +152,7 @@ impl Chunked {
 
     /// Begins to count a line.
     fn begin(&mut self) {
-        self.octets = 0;
+        self.line_bytes = 0;
         self.count = 0;
         self.left = 0;
     }
@@ -213,8 +213,8 @@ impl Chunked {
     }
 
     /// The LF after a size line: data follows, or the trailer section.
-    fn size_is_known(&mut self, byte: u8, limits: &Limits) -> Result<State, Reject> {
-        self.octets = 0;
+    fn end_of_size_line(&mut self, byte: u8, limits: &Limits) -> Result<State, Reject> {
+        self.line_bytes = 0;
         self.count = 0;
         self.total = self.total.saturating_add(self.left);
         if self.total > limits.body {

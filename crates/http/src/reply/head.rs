@@ -1,17 +1,17 @@
 //! The head of a reply: status line, framing, persistence.
 
-use super::BadReply;
+use super::ReplyError;
 use crate::{
     Limits, Reject,
-    fields::{self, Bounds, Field, is_name},
-    hop::{Hop, Transfer},
+    fields::{self, Field, SectionLimits, is_name},
+    message_framing::{MessageFraming, TransferEncoding},
     request::{Framing, Version},
     syntax::follows,
 };
 
 /// Where the body ends (§6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Until {
+pub(super) enum BodyEnd {
     Framed(Framing),
     Close,
 }
@@ -19,7 +19,7 @@ pub(super) enum Until {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) status: u16,
-    pub(super) until: Until,
+    pub(super) body_end: BodyEnd,
     pub(super) keep_alive: bool,
 }
 
@@ -30,23 +30,27 @@ impl Head {
         bytes: &[u8],
         is_head_request: bool,
         limits: &Limits,
-    ) -> Result<Option<(Self, usize)>, BadReply> {
+    ) -> Result<Option<(Self, usize)>, ReplyError> {
         let Some(line) = StatusLine::parse(bytes, limits.request_line)? else { return Ok(None) };
-        let mut hop = Hop::new();
+        let mut framing_fields = MessageFraming::new();
         let from_section = &bytes[line.len..];
-        let bounds = Bounds::of_header(limits);
-        let found = match fields::parse(from_section, bounds, |field| note(&mut hop, field)) {
+        let section_limits = SectionLimits::for_header(limits);
+        let found = match fields::parse(from_section, section_limits, |field| {
+            note(&mut framing_fields, field)
+        }) {
             Err(_) => {
-                hop = Hop::new();
-                fields::parse_generously(from_section, bounds, |field| note(&mut hop, field))
+                framing_fields = MessageFraming::new();
+                fields::parse_leniently(from_section, section_limits, |field| {
+                    note(&mut framing_fields, field)
+                })
             }
             found => found,
         };
         let Some(len) = found? else { return Ok(None) };
-        let until = line.until(&hop, is_head_request)?;
+        let body_end = line.body_end(&framing_fields, is_head_request)?;
         // One that ends with the connection is told by `Decoder::finish`, which knows better.
-        let keep_alive = hop.keep_alive(line.version) && line.status != SWITCHING;
-        Ok(Some((Self { status: line.status, until, keep_alive }, line.len + len)))
+        let keep_alive = framing_fields.keep_alive(line.version) && line.status != SWITCHING;
+        Ok(Some((Self { status: line.status, body_end, keep_alive }, line.len + len)))
     }
 
     /// More replies follow to the same request. After 101 there is no more HTTP (RFC 9110 §15.2.2).
@@ -58,12 +62,14 @@ impl Head {
 pub(super) const SWITCHING: u16 = 101;
 
 #[inline]
-pub(super) fn note(hop: &mut Hop, field: Field<'_>) -> Result<(), Reject> {
+pub(super) fn note(framing_fields: &mut MessageFraming, field: Field<'_>) -> Result<(), Reject> {
     match field.name.len() {
-        10 if is_name(field.name, b"connection") => hop.note_connection(field.value),
-        14 if is_name(field.name, b"content-length") => hop.note_content_length(field.value)?,
+        10 if is_name(field.name, b"connection") => framing_fields.note_connection(field.value),
+        14 if is_name(field.name, b"content-length") => {
+            framing_fields.note_content_length(field.value)?
+        }
         17 if is_name(field.name, b"transfer-encoding") => {
-            hop.note_transfer_encoding(field.value)?;
+            framing_fields.note_transfer_encoding(field.value)?;
         }
         _ => {}
     }
@@ -81,23 +87,23 @@ impl StatusLine {
     /// `HTTP-version SP status-code SP [ reason-phrase ] CRLF` (§4). Servers that leave out the
     /// second space are forgiven: it changes nothing.
     #[inline]
-    pub(super) fn parse(bytes: &[u8], max: usize) -> Result<Option<Self>, BadReply> {
+    pub(super) fn parse(bytes: &[u8], max: usize) -> Result<Option<Self>, ReplyError> {
         const PATTERN: &[u8] = b"HTTP/1.# ###";
         if !follows(PATTERN, bytes) {
-            return Err(BadReply::StatusLine);
+            return Err(ReplyError::StatusLine);
         }
         let searched = &bytes[..bytes.len().min(max + 2)];
         let Some(lf) = memchr::memchr(b'\n', searched) else {
             let is_too_long = searched.len() < bytes.len();
-            return if is_too_long { Err(BadReply::StatusLine) } else { Ok(None) };
+            return if is_too_long { Err(ReplyError::StatusLine) } else { Ok(None) };
         };
         let Some(reason) = bytes[..lf].strip_suffix(b"\r").and_then(|l| l.get(PATTERN.len()..))
         else {
-            return Err(BadReply::StatusLine);
+            return Err(ReplyError::StatusLine);
         };
         let is_text = |&b: &u8| b == b'\t' || b >= b' ' && b != 0x7f;
         if !(reason.is_empty() || reason[0] == b' ' && reason.iter().all(is_text)) {
-            return Err(BadReply::StatusLine);
+            return Err(ReplyError::StatusLine);
         }
         // Also what is no status: it is to be taken for a 5xx (RFC 9110 §15).
         let status = bytes[9..12].iter().fold(0, |n, &b| n * 10 + u16::from(b - b'0'));
@@ -106,23 +112,27 @@ impl StatusLine {
     }
 
     #[inline]
-    fn until(&self, hop: &Hop, is_head_request: bool) -> Result<Until, BadReply> {
-        if hop.transfer != Transfer::Absent {
-            if hop.content_length.is_some() {
-                return Err(BadReply::Syntax("both Content-Length and Transfer-Encoding"));
+    fn body_end(
+        &self,
+        framing_fields: &MessageFraming,
+        is_head_request: bool,
+    ) -> Result<BodyEnd, ReplyError> {
+        if framing_fields.transfer != TransferEncoding::Absent {
+            if framing_fields.content_length.is_some() {
+                return Err(ReplyError::Syntax("both Content-Length and Transfer-Encoding"));
             }
             if self.version == Version::Http10 {
-                return Err(BadReply::Syntax("Transfer-Encoding in HTTP/1.0"));
+                return Err(ReplyError::Syntax("Transfer-Encoding in HTTP/1.0"));
             }
         }
         if is_head_request || matches!(self.status, 100..=199 | 204 | 304) {
-            return Ok(Until::Framed(Framing::None));
+            return Ok(BodyEnd::Framed(Framing::None));
         }
-        Ok(match (hop.transfer, hop.content_length) {
-            (Transfer::Absent, Some(length)) => Until::Framed(Framing::Length(length)),
-            (Transfer::Absent, None) | (Transfer::Foreign, _) => Until::Close,
-            (Transfer::Chunked | Transfer::ForeignThenChunked, _) => {
-                Until::Framed(Framing::Chunked)
+        Ok(match (framing_fields.transfer, framing_fields.content_length) {
+            (TransferEncoding::Absent, Some(length)) => BodyEnd::Framed(Framing::Length(length)),
+            (TransferEncoding::Absent, None) | (TransferEncoding::Unsupported, _) => BodyEnd::Close,
+            (TransferEncoding::Chunked | TransferEncoding::UnsupportedThenChunked, _) => {
+                BodyEnd::Framed(Framing::Chunked)
             }
         })
     }

@@ -9,26 +9,26 @@
 //! too. In trailers it is refused: they are read as those of requests are, where it must be (§5.1).
 
 use super::{
-    BadReply, MAX_INTERIM,
-    gather::Gather,
+    MAX_INTERIM, ReplyError,
     head::{SWITCHING, StatusLine, note},
+    head_buffer::HeadBuffer,
 };
 use crate::{
     Limits, body,
-    fields::{self, Bounds, Field, Fields},
-    hop::{Hop, Transfer},
+    fields::{self, Field, Fields, SectionLimits},
     limits::MAX_FIELDS,
+    message_framing::{MessageFraming, TransferEncoding},
     request::{Framing, Version},
     syntax,
 };
 
 /// What the reply's meaning depends on in its request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct RequestInfo {
     /// The method was HEAD: there is no content, whatever the fields say (§6.3).
     pub head: bool,
     /// The request had `Upgrade`: 101 is an answer to it. Otherwise it is
-    /// [`BadReply::Unasked`].
+    /// [`ReplyError::Unsolicited`].
     pub upgrade: bool,
 }
 
@@ -133,7 +133,7 @@ pub enum Event<'b> {
 
 /// An event, and how far the octets are dealt with.
 #[derive(Clone, Debug)]
-pub struct Step<'b> {
+pub struct ReadOutput<'b> {
     /// How many of the octets given have been read; the next call wants those behind them.
     pub consumed: usize,
     /// What these octets say.
@@ -147,42 +147,42 @@ pub struct Step<'b> {
 /// is never copied.
 ///
 /// ```
-/// use pollux_http::reply::{Asked, Event, Next, Reader};
+/// use pollux_http::reply::{RequestInfo, Event, Next, Reader};
 ///
 /// let mut wire: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-A: 1\r\n\r\nhi";
 /// let mut reader = Reader::new(Reader::LIMITS);
-/// reader.begin(Asked::default());
+/// reader.begin(RequestInfo::default());
 /// let mut content = Vec::new();
 /// loop {
 ///     let step = reader.read(wire)?;
 ///     wire = &wire[step.consumed..];
 ///     match step.event {
 ///         Event::Head(head) => assert_eq!(head.fields().count(), 2),
-///         Event::Content(octets) => content.extend_from_slice(octets),
+///         Event::Content(bytes) => content.extend_from_slice(bytes),
 ///         Event::End { next, .. } => break assert_eq!(next, Next::Request),
 ///         Event::Interim(_) => {}
 ///         Event::NeedMore => unreachable!("here all is there; else: receive"),
 ///     }
 /// }
 /// assert_eq!(content, b"hi");
-/// # Ok::<(), pollux_http::reply::BadReply>(())
+/// # Ok::<(), pollux_http::reply::ReplyError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Reader {
     limits: Limits,
-    asked: Asked,
-    stage: Stage,
+    request_info: RequestInfo,
+    state: State,
     /// A head in pieces.
-    gathered: Gather,
+    head_buffer: HeadBuffer,
     /// What is gathered was yielded by the last call.
-    is_spent: bool,
+    head_was_returned: bool,
     /// The end was yielded by the last call.
-    is_over: bool,
+    end_was_returned: bool,
     interim: u32,
 }
 
 #[derive(Clone, Debug)]
-enum Stage {
+enum State {
     /// No reply is awaited.
     Idle,
     Head,
@@ -191,12 +191,12 @@ enum Stage {
         next: Next,
     },
     UntilClose {
-        octets: u64,
+        bytes_read: u64,
     },
 }
 
 /// A head that was read, as places in its octets.
-struct Found {
+struct HeadInfo {
     line: StatusLine,
     len: usize,
     content: Content,
@@ -216,25 +216,25 @@ impl Reader {
 
     /// For a new connection. `request_line` of the limits is that of the status line.
     pub fn new(limits: Limits) -> Self {
-        let (asked, stage) = (Asked::default(), Stage::Idle);
+        let (request_info, state) = (RequestInfo::default(), State::Idle);
         Self {
             limits,
-            asked,
-            stage,
-            gathered: Gather::default(),
-            is_spent: false,
-            is_over: false,
+            request_info,
+            state,
+            head_buffer: HeadBuffer::default(),
+            head_was_returned: false,
+            end_was_returned: false,
             interim: 0,
         }
     }
 
     /// Makes ready for the reply to a request that was sent.
-    pub fn begin(&mut self, asked: Asked) {
-        self.asked = asked;
-        self.stage = Stage::Head;
-        self.gathered.clear();
-        self.is_spent = false;
-        self.is_over = false;
+    pub fn begin(&mut self, request_info: RequestInfo) {
+        self.request_info = request_info;
+        self.state = State::Head;
+        self.head_buffer.clear();
+        self.head_was_returned = false;
+        self.end_was_returned = false;
         self.interim = 0;
     }
 
@@ -242,26 +242,26 @@ impl Reader {
     /// also when that is nothing, until it says [`Event::NeedMore`] or [`Event::End`].
     ///
     /// # Errors
-    /// [`BadReply`]: the connection is of no more use.
-    pub fn read<'b>(&'b mut self, bytes: &'b [u8]) -> Result<Step<'b>, BadReply> {
-        if std::mem::take(&mut self.is_spent) {
-            self.gathered.clear();
+    /// [`ReplyError`]: the connection is of no more use.
+    pub fn read<'b>(&'b mut self, bytes: &'b [u8]) -> Result<ReadOutput<'b>, ReplyError> {
+        if std::mem::take(&mut self.head_was_returned) {
+            self.head_buffer.clear();
         }
-        if std::mem::take(&mut self.is_over) {
-            self.stage = Stage::Idle;
+        if std::mem::take(&mut self.end_was_returned) {
+            self.state = State::Idle;
         }
-        match &mut self.stage {
-            Stage::Idle if bytes.is_empty() => Ok(need_more(0)),
-            Stage::Idle => Err(BadReply::Unasked),
-            Stage::Head => self.read_head(bytes),
-            Stage::Framed { .. } => self.read_framed(bytes),
-            Stage::UntilClose { .. } if bytes.is_empty() => Ok(need_more(0)),
-            Stage::UntilClose { octets } => {
-                *octets = octets.saturating_add(bytes.len() as u64);
-                if *octets > self.limits.body {
+        match &mut self.state {
+            State::Idle if bytes.is_empty() => Ok(need_more(0)),
+            State::Idle => Err(ReplyError::Unsolicited),
+            State::Head => self.read_head(bytes),
+            State::Framed { .. } => self.read_framed(bytes),
+            State::UntilClose { .. } if bytes.is_empty() => Ok(need_more(0)),
+            State::UntilClose { bytes_read } => {
+                *bytes_read = bytes_read.saturating_add(bytes.len() as u64);
+                if *bytes_read > self.limits.body {
                     return Err(TOO_LONG);
                 }
-                Ok(Step { consumed: bytes.len(), event: Event::Content(bytes) })
+                Ok(ReadOutput { consumed: bytes.len(), event: Event::Content(bytes) })
             }
         }
     }
@@ -269,54 +269,61 @@ impl Reader {
     /// Tells that the peer closed the connection: the end of a reply that is delimited by it.
     ///
     /// # Errors
-    /// [`BadReply::Empty`] when no reply had begun, [`BadReply::Truncated`] when one was not whole.
-    pub fn finish(&mut self) -> Result<Step<'static>, BadReply> {
-        if std::mem::take(&mut self.is_over) {
-            self.stage = Stage::Idle;
+    /// [`ReplyError::Empty`] when no reply had begun, [`ReplyError::Truncated`] when one was not whole.
+    pub fn finish(&mut self) -> Result<ReadOutput<'static>, ReplyError> {
+        if std::mem::take(&mut self.end_was_returned) {
+            self.state = State::Idle;
         }
-        match std::mem::replace(&mut self.stage, Stage::Idle) {
-            Stage::UntilClose { .. } => Ok(Step {
+        match std::mem::replace(&mut self.state, State::Idle) {
+            State::UntilClose { .. } => Ok(ReadOutput {
                 consumed: 0,
                 event: Event::End { trailers: Fields::new(b""), next: Next::Close },
             }),
-            Stage::Idle => Err(BadReply::Empty),
-            Stage::Head if self.gathered.is_empty() && self.interim == 0 => Err(BadReply::Empty),
-            Stage::Head | Stage::Framed { .. } => Err(BadReply::Truncated),
+            State::Idle => Err(ReplyError::Empty),
+            State::Head if self.head_buffer.is_empty() && self.interim == 0 => {
+                Err(ReplyError::Empty)
+            }
+            State::Head | State::Framed { .. } => Err(ReplyError::Truncated),
         }
     }
 
     /// The octets of a head in pieces that are held in memory now.
-    pub fn held(&self) -> usize {
-        self.gathered.len()
+    pub fn buffered_bytes(&self) -> usize {
+        self.head_buffer.len()
     }
 
-    fn read_head<'b>(&'b mut self, bytes: &'b [u8]) -> Result<Step<'b>, BadReply> {
-        let before = self.gathered.len();
+    fn read_head<'b>(&'b mut self, bytes: &'b [u8]) -> Result<ReadOutput<'b>, ReplyError> {
+        let before = self.head_buffer.len();
         let max = self.limits.head();
-        let found = match self.gathered.offer(bytes, max) {
+        let found = match self.head_buffer.offer(bytes, max) {
             // Nothing came, or nothing that could be the end.
-            None => return self.gathered.keep(bytes, max).map(|()| need_more(bytes.len())),
+            None => return self.head_buffer.store(bytes, max).map(|()| need_more(bytes.len())),
             Some([]) => return Ok(need_more(0)),
-            Some(octets) => match Found::parse(octets, self.asked, &self.limits) {
-                Err(BadReply::Syntax(_)) => self.parse_tightened(bytes, max)?,
-                found => found?,
-            },
+            Some(head_bytes) => {
+                match HeadInfo::parse(head_bytes, self.request_info, &self.limits) {
+                    Err(ReplyError::Syntax(_)) => {
+                        self.parse_without_space_before_colon(bytes, max)?
+                    }
+                    found => found?,
+                }
+            }
         };
         let Some(found) = found else {
-            return self.gathered.keep(bytes, max).map(|()| need_more(bytes.len()));
+            return self.head_buffer.store(bytes, max).map(|()| need_more(bytes.len()));
         };
         let is_interim = matches!(found.line.status, 100..=199) && found.line.status != SWITCHING;
         if is_interim {
             self.interim += 1;
             if self.interim > MAX_INTERIM {
-                return Err(BadReply::TooManyInterim);
+                return Err(ReplyError::TooManyInterim);
             }
         } else {
-            self.stage = found.stage();
+            self.state = found.state();
         }
-        self.is_spent = true;
-        let is_in_place = self.gathered.is_empty();
-        let whole = if is_in_place { &bytes[..found.len] } else { self.gathered.kept(found.len) };
+        self.head_was_returned = true;
+        let is_in_place = self.head_buffer.is_empty();
+        let whole =
+            if is_in_place { &bytes[..found.len] } else { self.head_buffer.prefix(found.len) };
         let head = ReplyHead {
             status: found.line.status,
             version: found.line.version,
@@ -324,23 +331,27 @@ impl Reader {
             section: &whole[found.line.len..],
         };
         let event = if is_interim { Event::Interim(head) } else { Event::Head(head) };
-        Ok(Step { consumed: found.len - before, event })
+        Ok(ReadOutput { consumed: found.len - before, event })
     }
 
     /// Reads once more what was refused, without the white space before colons. That may have been the
     /// only fault; if not, it is refused as before.
     #[cold]
-    fn parse_tightened(&mut self, bytes: &[u8], max: usize) -> Result<Option<Found>, BadReply> {
-        let octets = self.gathered.take_in(bytes, max);
-        let Some(line) = StatusLine::parse(octets, self.limits.request_line)? else {
+    fn parse_without_space_before_colon(
+        &mut self,
+        bytes: &[u8],
+        max: usize,
+    ) -> Result<Option<HeadInfo>, ReplyError> {
+        let head_bytes = self.head_buffer.make_mutable(bytes, max);
+        let Some(line) = StatusLine::parse(head_bytes, self.limits.request_line)? else {
             return Ok(None);
         };
-        let len = line.len + fields::tighten(&mut octets[line.len..]);
-        Found::parse(&octets[..len], self.asked, &self.limits)
+        let len = line.len + fields::strip_space_before_colons(&mut head_bytes[line.len..]);
+        HeadInfo::parse(&head_bytes[..len], self.request_info, &self.limits)
     }
 
-    fn read_framed<'b>(&'b mut self, bytes: &'b [u8]) -> Result<Step<'b>, BadReply> {
-        let Stage::Framed { decoder, next } = &mut self.stage else { return Ok(need_more(0)) };
+    fn read_framed<'b>(&'b mut self, bytes: &'b [u8]) -> Result<ReadOutput<'b>, ReplyError> {
+        let State::Framed { decoder, next } = &mut self.state else { return Ok(need_more(0)) };
         let mut at = 0;
         while !decoder.is_done() {
             if at == bytes.len() {
@@ -351,89 +362,102 @@ impl Reader {
             at += step.consumed;
             if !step.data.is_empty() {
                 let content = &bytes[from + step.data.start..from + step.data.end];
-                return Ok(Step { consumed: at, event: Event::Content(content) });
+                return Ok(ReadOutput { consumed: at, event: Event::Content(content) });
             }
         }
         let trailers = Fields::new(decoder.trailers());
-        self.is_over = true;
+        self.end_was_returned = true;
         let event = Event::End { trailers, next: *next };
-        Ok(Step { consumed: at, event })
+        Ok(ReadOutput { consumed: at, event })
     }
 }
 
-const TOO_LONG: BadReply = BadReply::Syntax("the content is too long");
+const TOO_LONG: ReplyError = ReplyError::Syntax("the content is too long");
 
-fn need_more(consumed: usize) -> Step<'static> {
-    Step { consumed, event: Event::NeedMore }
+fn need_more(consumed: usize) -> ReadOutput<'static> {
+    ReadOutput { consumed, event: Event::NeedMore }
 }
 
-impl Found {
-    /// Reads the head at the start of `octets`; nothing while it is not whole.
-    fn parse(octets: &[u8], asked: Asked, limits: &Limits) -> Result<Option<Self>, BadReply> {
-        let Some(line) = StatusLine::parse(octets, limits.request_line)? else { return Ok(None) };
-        // Written as a number it would have fewer digits than a status line has.
-        if line.status < 100 {
-            return Err(BadReply::StatusLine);
-        }
-        let mut hop = Hop::new();
-        let section = &octets[line.len..];
-        let bounds = Bounds::of_header(limits);
-        let Some(len) = fields::parse(section, bounds, |field| note(&mut hop, field))? else {
+impl HeadInfo {
+    /// Reads the head at the start of `head_bytes`; nothing while it is not whole.
+    fn parse(
+        head_bytes: &[u8],
+        request_info: RequestInfo,
+        limits: &Limits,
+    ) -> Result<Option<Self>, ReplyError> {
+        let Some(line) = StatusLine::parse(head_bytes, limits.request_line)? else {
             return Ok(None);
         };
-        let content = content_of(&line, &hop, asked)?;
+        // Written as a number it would have fewer digits than a status line has.
+        if line.status < 100 {
+            return Err(ReplyError::StatusLine);
+        }
+        let mut framing_fields = MessageFraming::new();
+        let section = &head_bytes[line.len..];
+        let section_limits = SectionLimits::for_header(limits);
+        let Some(len) =
+            fields::parse(section, section_limits, |field| note(&mut framing_fields, field))?
+        else {
+            return Ok(None);
+        };
+        let content = content_of(&line, &framing_fields, request_info)?;
         if matches!(content, Content::Length(length) if length > limits.body) {
             return Err(TOO_LONG);
         }
         let is_misleading = line.status == 204
-            && (hop.transfer != Transfer::Absent || hop.content_length.is_some_and(|n| n > 0));
+            && (framing_fields.transfer != TransferEncoding::Absent
+                || framing_fields.content_length.is_some_and(|n| n > 0));
         let next = match line.status {
-            SWITCHING if !asked.upgrade => return Err(BadReply::Unasked),
+            SWITCHING if !request_info.upgrade => return Err(ReplyError::Unsolicited),
             SWITCHING => Next::Switched,
             // Others might wait for content that this says there is: no reply after it is safe.
-            _ if is_misleading || !hop.keep_alive(line.version) => Next::Close,
+            _ if is_misleading || !framing_fields.keep_alive(line.version) => Next::Close,
             _ => Next::Request,
         };
         Ok(Some(Self { len: line.len + len, line, content, next }))
     }
 
-    fn stage(&self) -> Stage {
+    fn state(&self) -> State {
         let framing = match self.content {
             Content::None => Framing::None,
             Content::Length(length) => Framing::Length(length),
             Content::Chunked => Framing::Chunked,
-            Content::UntilClose => return Stage::UntilClose { octets: 0 },
+            Content::UntilClose => return State::UntilClose { bytes_read: 0 },
         };
-        Stage::Framed { decoder: body::Decoder::with_trailers(framing), next: self.next }
+        State::Framed { decoder: body::Decoder::with_trailers(framing), next: self.next }
     }
 }
 
 /// How the content is framed (§6.3), where that is beyond doubt.
-fn content_of(line: &StatusLine, hop: &Hop, asked: Asked) -> Result<Content, BadReply> {
+fn content_of(
+    line: &StatusLine,
+    framing_fields: &MessageFraming,
+    request_info: RequestInfo,
+) -> Result<Content, ReplyError> {
     let is_interim = matches!(line.status, 100..=199);
-    match hop.transfer {
-        Transfer::Absent => {}
-        _ if hop.content_length.is_some() => {
-            return Err(BadReply::Syntax("both Content-Length and Transfer-Encoding"));
+    match framing_fields.transfer {
+        TransferEncoding::Absent => {}
+        _ if framing_fields.content_length.is_some() => {
+            return Err(ReplyError::Syntax("both Content-Length and Transfer-Encoding"));
         }
         _ if line.version == Version::Http10 => {
-            return Err(BadReply::Syntax("Transfer-Encoding in HTTP/1.0"));
+            return Err(ReplyError::Syntax("Transfer-Encoding in HTTP/1.0"));
         }
-        Transfer::Foreign | Transfer::ForeignThenChunked => {
-            return Err(BadReply::Syntax("a transfer coding that was not asked for"));
+        TransferEncoding::Unsupported | TransferEncoding::UnsupportedThenChunked => {
+            return Err(ReplyError::Syntax("a transfer coding that was not asked for"));
         }
-        Transfer::Chunked => {}
+        TransferEncoding::Chunked => {}
     }
-    let has_length = hop.content_length.is_some_and(|length| length > 0);
-    if is_interim && (has_length || hop.transfer != Transfer::Absent) {
-        return Err(BadReply::Syntax("an interim reply that announces content"));
+    let has_length = framing_fields.content_length.is_some_and(|length| length > 0);
+    if is_interim && (has_length || framing_fields.transfer != TransferEncoding::Absent) {
+        return Err(ReplyError::Syntax("an interim reply that announces content"));
     }
-    if asked.head || is_interim || matches!(line.status, 204 | 304) {
+    if request_info.head || is_interim || matches!(line.status, 204 | 304) {
         return Ok(Content::None);
     }
-    Ok(match (hop.transfer, hop.content_length) {
-        (Transfer::Absent, Some(length)) => Content::Length(length),
-        (Transfer::Absent, None) => Content::UntilClose,
+    Ok(match (framing_fields.transfer, framing_fields.content_length) {
+        (TransferEncoding::Absent, Some(length)) => Content::Length(length),
+        (TransferEncoding::Absent, None) => Content::UntilClose,
         _ => Content::Chunked,
     })
 }

@@ -1,62 +1,64 @@
 //! The whole head: the line, the section, and what follows from its fields.
 
 use super::{
-    Framing, Known, Parsed, Request, Target, Version,
-    known::{KnownFields, Meaning, classify},
+    Framing, KnownField, ParseStatus, Request, Target, Version,
+    known::{FieldRole, KnownFieldValues, classify},
     line,
 };
 use crate::{
     Limits, Reject, Status,
-    fields::{self, Bounds, Field},
-    hop::{Hop, Transfer},
+    fields::{self, Field, SectionLimits},
     host::Authority,
+    message_framing::{MessageFraming, TransferEncoding},
     syntax,
 };
 
 #[inline]
-pub(super) fn parse<'b>(bytes: &'b [u8], limits: &Limits) -> Result<Parsed<'b>, Reject> {
+pub(super) fn parse<'b>(bytes: &'b [u8], limits: &Limits) -> Result<ParseStatus<'b>, Reject> {
     let start = match bytes {
-        [] | [b'\r'] => return Ok(Parsed::Partial),
+        [] | [b'\r'] => return Ok(ParseStatus::Partial),
         [b'\r', b'\n', ..] => 2,
         _ => 0,
     };
     let from_line = &bytes[start..];
     let Some(line) = line::parse(from_line, limits.request_line)? else {
-        return Ok(Parsed::Partial);
+        return Ok(ParseStatus::Partial);
     };
     let (target, authority) = Target::parse(line.method, line.target, line.query_at)?;
     let from_section = &from_line[line.len + 2..];
 
-    let mut facts = Facts::new(from_section);
-    let bounds = Bounds::of_header(limits);
-    let Some(section_len) = fields::parse(from_section, bounds, |field| facts.note(field))? else {
-        return Ok(Parsed::Partial);
+    let mut summary = FieldSummary::new(from_section);
+    let section_limits = SectionLimits::for_header(limits);
+    let Some(section_len) =
+        fields::parse(from_section, section_limits, |field| summary.note(field))?
+    else {
+        return Ok(ParseStatus::Partial);
     };
-    facts.known.end_at(section_len);
-    let framing = facts.framing(line.version, limits)?;
-    let host = facts.host(line.version, target, authority)?;
-    let expect_continue = facts.expect_continue(line.version)? && framing != Framing::None;
+    summary.known.end_at(section_len);
+    let framing = summary.framing(line.version, limits)?;
+    let host = summary.host(line.version, target, authority)?;
+    let expect_continue = summary.expect_continue(line.version)? && framing != Framing::None;
     // Nothing can fail from here on, so that the request is put together where it is returned.
-    Ok(Parsed::Complete {
+    Ok(ParseStatus::Complete {
         request: Request {
             method: line.method,
             target,
             version: line.version,
             host,
             framing,
-            keep_alive: facts.hop.keep_alive(line.version),
+            keep_alive: summary.framing_fields.keep_alive(line.version),
             expect_continue,
             line: &from_line[..line.len],
-            known: facts.known,
+            known: summary.known,
         },
         len: start + line.len + 2 + section_len,
     })
 }
 
 /// What the pass over the fields gathers.
-struct Facts<'b> {
-    known: KnownFields<'b>,
-    hop: Hop,
+struct FieldSummary<'b> {
+    known: KnownFieldValues<'b>,
+    framing_fields: MessageFraming,
     expect: Expect,
 }
 
@@ -67,24 +69,30 @@ enum Expect {
     Unknown,
 }
 
-impl<'b> Facts<'b> {
+impl<'b> FieldSummary<'b> {
     fn new(section: &'b [u8]) -> Self {
-        Self { known: KnownFields::new(section), hop: Hop::new(), expect: Expect::Nothing }
+        Self {
+            known: KnownFieldValues::new(section),
+            framing_fields: MessageFraming::new(),
+            expect: Expect::Nothing,
+        }
     }
 
     #[inline]
     fn note(&mut self, field: Field<'b>) -> Result<(), Reject> {
         match classify(&field) {
-            Meaning::Other => {}
-            Meaning::Known(known) => {
+            FieldRole::Other => {}
+            FieldRole::Known(known) => {
                 self.known.note(known, field.value);
-                if known == Known::Connection {
-                    self.hop.note_connection(field.value);
+                if known == KnownField::Connection {
+                    self.framing_fields.note_connection(field.value);
                 }
             }
-            Meaning::ContentLength => self.hop.note_content_length(field.value)?,
-            Meaning::TransferEncoding => self.hop.note_transfer_encoding(field.value)?,
-            Meaning::Expect => self.note_expect(field.value),
+            FieldRole::ContentLength => self.framing_fields.note_content_length(field.value)?,
+            FieldRole::TransferEncoding => {
+                self.framing_fields.note_transfer_encoding(field.value)?
+            }
+            FieldRole::Expect => self.note_expect(field.value),
         }
         Ok(())
     }
@@ -102,21 +110,21 @@ impl<'b> Facts<'b> {
     /// RFC 9112 §6.3, with a refusal wherever it allows one.
     #[inline]
     fn framing(&self, version: Version, limits: &Limits) -> Result<Framing, Reject> {
-        match (self.hop.transfer, self.hop.content_length) {
-            (Transfer::Absent, None | Some(0)) => Ok(Framing::None),
-            (Transfer::Absent, Some(length)) if length > limits.body => {
+        match (self.framing_fields.transfer, self.framing_fields.content_length) {
+            (TransferEncoding::Absent, None | Some(0)) => Ok(Framing::None),
+            (TransferEncoding::Absent, Some(length)) if length > limits.body => {
                 Err(Reject::new(Status::ContentTooLarge, "the body is too long"))
             }
-            (Transfer::Absent, Some(length)) => Ok(Framing::Length(length)),
+            (TransferEncoding::Absent, Some(length)) => Ok(Framing::Length(length)),
             (_, Some(_)) => Err(Reject::bad("both Content-Length and Transfer-Encoding")),
             (_, None) if version == Version::Http10 => {
                 Err(Reject::bad("Transfer-Encoding in HTTP/1.0"))
             }
-            (Transfer::Chunked, None) => Ok(Framing::Chunked),
-            (Transfer::ForeignThenChunked, None) => {
+            (TransferEncoding::Chunked, None) => Ok(Framing::Chunked),
+            (TransferEncoding::UnsupportedThenChunked, None) => {
                 Err(Reject::new(Status::NotImplemented, "unknown transfer coding"))
             }
-            (Transfer::Foreign, None) => {
+            (TransferEncoding::Unsupported, None) => {
                 Err(Reject::bad("Transfer-Encoding does not end in chunked"))
             }
         }
@@ -130,10 +138,10 @@ impl<'b> Facts<'b> {
         target: Target<'b>,
         authority: Option<&'b [u8]>,
     ) -> Result<Option<&'b [u8]>, Reject> {
-        if self.known.is_repeated(Known::Host) {
+        if self.known.is_repeated(KnownField::Host) {
             return Err(Reject::bad("Host is given twice"));
         }
-        let host = match self.known.first(Known::Host) {
+        let host = match self.known.first(KnownField::Host) {
             None if version == Version::Http10 => None,
             None => return Err(Reject::bad("Host is missing")),
             Some(b"") if target == Target::Asterisk => None,

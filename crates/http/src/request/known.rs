@@ -7,9 +7,9 @@ macro_rules! known {
         /// A field that is remembered while a head is parsed, so that it is found at once.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[allow(missing_docs)]
-        pub enum Known { $($name,)* }
+        pub enum KnownField { $($name,)* }
 
-        impl Known {
+        impl KnownField {
             /// Every one.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
@@ -36,15 +36,15 @@ known! {
     UserAgent b"user-agent"
 }
 
-const COUNT: usize = Known::ALL.len();
+const COUNT: usize = KnownField::ALL.len();
 
 /// A set of known fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KnownSet(u16);
+pub struct KnownFieldSet(u16);
 
-impl KnownSet {
+impl KnownFieldSet {
     /// Those in `fields`.
-    pub const fn new(fields: &[Known]) -> Self {
+    pub const fn new(fields: &[KnownField]) -> Self {
         let mut bits = 0;
         let mut at = 0;
         while at < fields.len() {
@@ -60,7 +60,7 @@ impl KnownSet {
 /// Where a value begins in the section and how long it is, not the slice itself: this is set up, and
 /// copied, once for every request, and has half the size so.
 #[derive(Clone, Debug)]
-pub(super) struct KnownFields<'b> {
+pub(super) struct KnownFieldValues<'b> {
     section: &'b [u8],
     first: [(u32, u32); COUNT],
     repeated: u16,
@@ -68,8 +68,8 @@ pub(super) struct KnownFields<'b> {
     sent: u16,
 }
 
-impl<'b> KnownFields<'b> {
-    /// None yet of those in `section`, which [`Bounds`](crate::fields::Bounds) keep below 4 GiB.
+impl<'b> KnownFieldValues<'b> {
+    /// None yet of those in `section`, which [`SectionLimits`](crate::fields::Bounds) keep below 4 GiB.
     pub(super) fn new(section: &'b [u8]) -> Self {
         const { assert!(COUNT <= u16::BITS as usize) };
         Self { section, first: [(0, 0); COUNT], repeated: 0, sent: 0 }
@@ -89,7 +89,7 @@ impl<'b> KnownFields<'b> {
 
     /// `value` is a part of the section, or empty.
     #[inline]
-    pub(super) fn note(&mut self, known: Known, value: &'b [u8]) {
+    pub(super) fn note(&mut self, known: KnownField, value: &'b [u8]) {
         let bit = 1 << known as u16;
         if self.sent & bit != 0 {
             self.repeated |= bit;
@@ -104,12 +104,12 @@ impl<'b> KnownFields<'b> {
 
     /// Whether one of those in `set` was sent.
     #[inline]
-    pub(super) fn has_any(&self, set: KnownSet) -> bool {
+    pub(super) fn has_any(&self, set: KnownFieldSet) -> bool {
         self.sent & set.0 != 0
     }
 
     #[inline]
-    pub(super) fn first(&self, known: Known) -> Option<&'b [u8]> {
+    pub(super) fn first(&self, known: KnownField) -> Option<&'b [u8]> {
         if self.sent & 1 << known as u16 == 0 {
             return None;
         }
@@ -118,20 +118,20 @@ impl<'b> KnownFields<'b> {
     }
 
     #[inline]
-    pub(super) fn is_repeated(&self, known: Known) -> bool {
+    pub(super) fn is_repeated(&self, known: KnownField) -> bool {
         self.repeated & 1 << known as u16 != 0
     }
 
     #[inline]
-    pub(super) fn single(&self, known: Known) -> Option<&'b [u8]> {
+    pub(super) fn single(&self, known: KnownField) -> Option<&'b [u8]> {
         self.first(known).filter(|_| !self.is_repeated(known))
     }
 }
 
 /// What a field means to the parser.
 #[derive(Clone, Copy)]
-pub(super) enum Meaning {
-    Known(Known),
+pub(super) enum FieldRole {
+    Known(KnownField),
     ContentLength,
     TransferEncoding,
     Expect,
@@ -140,29 +140,31 @@ pub(super) enum Meaning {
 
 /// Tells the fields apart by length and first letter: at most one comparison a field.
 #[inline]
-pub(super) fn classify(field: &Field<'_>) -> Meaning {
-    use Meaning::{ContentLength, Expect, Other, TransferEncoding};
+pub(super) fn classify(field: &Field<'_>) -> FieldRole {
+    use FieldRole::{ContentLength, Expect, Other, TransferEncoding};
     macro_rules! when {
         ($lower:literal, $meaning:expr) => {
             if is_name(field.name, $lower) { $meaning } else { Other }
         };
     }
     match (field.name.len(), field.name[0] | 0x20) {
-        (4, b'h') => when!(b"host", Meaning::Known(Known::Host)),
-        (5, b'r') => when!(b"range", Meaning::Known(Known::Range)),
+        (4, b'h') => when!(b"host", FieldRole::Known(KnownField::Host)),
+        (5, b'r') => when!(b"range", FieldRole::Known(KnownField::Range)),
         (6, b'e') => when!(b"expect", Expect),
-        (7, b'r') => when!(b"referer", Meaning::Known(Known::Referer)),
-        (8, b'i') if is_name(field.name, b"if-range") => Meaning::Known(Known::IfRange),
-        (8, b'i') => when!(b"if-match", Meaning::Known(Known::IfMatch)),
-        (10, b'c') => when!(b"connection", Meaning::Known(Known::Connection)),
-        (10, b'u') => when!(b"user-agent", Meaning::Known(Known::UserAgent)),
-        (12, b'c') => when!(b"content-type", Meaning::Known(Known::ContentType)),
-        (13, b'i') => when!(b"if-none-match", Meaning::Known(Known::IfNoneMatch)),
+        (7, b'r') => when!(b"referer", FieldRole::Known(KnownField::Referer)),
+        (8, b'i') if is_name(field.name, b"if-range") => FieldRole::Known(KnownField::IfRange),
+        (8, b'i') => when!(b"if-match", FieldRole::Known(KnownField::IfMatch)),
+        (10, b'c') => when!(b"connection", FieldRole::Known(KnownField::Connection)),
+        (10, b'u') => when!(b"user-agent", FieldRole::Known(KnownField::UserAgent)),
+        (12, b'c') => when!(b"content-type", FieldRole::Known(KnownField::ContentType)),
+        (13, b'i') => when!(b"if-none-match", FieldRole::Known(KnownField::IfNoneMatch)),
         (14, b'c') => when!(b"content-length", ContentLength),
-        (15, b'a') => when!(b"accept-encoding", Meaning::Known(Known::AcceptEncoding)),
+        (15, b'a') => when!(b"accept-encoding", FieldRole::Known(KnownField::AcceptEncoding)),
         (17, b't') => when!(b"transfer-encoding", TransferEncoding),
-        (17, b'i') => when!(b"if-modified-since", Meaning::Known(Known::IfModifiedSince)),
-        (19, b'i') => when!(b"if-unmodified-since", Meaning::Known(Known::IfUnmodifiedSince)),
+        (17, b'i') => when!(b"if-modified-since", FieldRole::Known(KnownField::IfModifiedSince)),
+        (19, b'i') => {
+            when!(b"if-unmodified-since", FieldRole::Known(KnownField::IfUnmodifiedSince))
+        }
         _ => Other,
     }
 }
@@ -173,15 +175,15 @@ mod tests {
 
     #[test]
     fn every_known_name_is_told_in_any_case() {
-        for &known in Known::ALL {
+        for &known in KnownField::ALL {
             for name in [known.name().to_vec(), known.name().to_ascii_uppercase()] {
                 let field = Field { name: &name, value: b"" };
-                let found = matches!(classify(&field), Meaning::Known(found) if found == known);
+                let found = matches!(classify(&field), FieldRole::Known(found) if found == known);
                 assert!(found, "{}", name.escape_ascii());
                 let mut other = name.clone();
                 *other.last_mut().unwrap() = b'_';
                 let field = Field { name: &other, value: b"" };
-                assert!(matches!(classify(&field), Meaning::Other), "{}", other.escape_ascii());
+                assert!(matches!(classify(&field), FieldRole::Other), "{}", other.escape_ascii());
             }
         }
     }
@@ -189,10 +191,10 @@ mod tests {
     #[test]
     fn the_framing_fields_are_told() {
         let classify = |name: &'static [u8]| classify(&Field { name, value: b"" });
-        assert!(matches!(classify(b"Content-Length"), Meaning::ContentLength));
-        assert!(matches!(classify(b"TRANSFER-ENCODING"), Meaning::TransferEncoding));
-        assert!(matches!(classify(b"Expect"), Meaning::Expect));
-        assert!(matches!(classify(b"Transfer_Encoding"), Meaning::Other));
-        assert!(matches!(classify(b"Content-Lengti"), Meaning::Other));
+        assert!(matches!(classify(b"Content-Length"), FieldRole::ContentLength));
+        assert!(matches!(classify(b"TRANSFER-ENCODING"), FieldRole::TransferEncoding));
+        assert!(matches!(classify(b"Expect"), FieldRole::Expect));
+        assert!(matches!(classify(b"Transfer_Encoding"), FieldRole::Other));
+        assert!(matches!(classify(b"Content-Lengti"), FieldRole::Other));
     }
 }

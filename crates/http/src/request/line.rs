@@ -66,7 +66,7 @@ pub enum Version {
 
 /// A request line, taken apart but its target not yet understood.
 #[derive(Debug)]
-pub(super) struct Line<'b> {
+pub(super) struct RequestLine<'b> {
     pub(super) method: Method<'b>,
     pub(super) target: &'b [u8],
     /// Where in the target its first `?` is; the target's length without one.
@@ -80,7 +80,7 @@ pub(super) struct Line<'b> {
 ///
 /// Looks at no more than `max` octets and the CRLF.
 #[inline]
-pub(super) fn parse(bytes: &[u8], max: usize) -> Result<Option<Line<'_>>, Reject> {
+pub(super) fn parse(bytes: &[u8], max: usize) -> Result<Option<RequestLine<'_>>, Reject> {
     const TOO_LONG: Reject = Reject::new(Status::UriTooLong, "the request line is too long");
     const UNKNOWN: Reject = Reject::new(Status::NotImplemented, "the method is too long");
     // Cut here, a line that is too long looks like one that is not whole.
@@ -95,7 +95,7 @@ pub(super) fn parse(bytes: &[u8], max: usize) -> Result<Option<Line<'_>>, Reject
 }
 
 #[inline]
-fn parse_whole(bytes: &[u8]) -> Result<Option<Line<'_>>, Reject> {
+fn parse_whole(bytes: &[u8]) -> Result<Option<RequestLine<'_>>, Reject> {
     let (method, method_len) = if bytes.starts_with(b"GET ") {
         (Method::Get, 3)
     } else {
@@ -118,7 +118,7 @@ fn parse_whole(bytes: &[u8]) -> Result<Option<Line<'_>>, Reject> {
         Some(_) => return Err(Reject::bad("invalid request target")),
     }
     let Some(version) = parse_version(&rest[target_len + 1..])? else { return Ok(None) };
-    Ok(Some(Line {
+    Ok(Some(RequestLine {
         method,
         target: &rest[..target_len],
         query_at,

@@ -8,7 +8,7 @@ use crate::{
 /// What cannot be written without making another request of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Unwritable {
+pub enum WriteError {
     /// The method is no token (RFC 9110 §9.1).
     #[error("the method is not a token")]
     Method,
@@ -46,7 +46,7 @@ pub enum Unwritable {
 ///     out,
 ///     b"POST /a?b HTTP/1.1\r\nHost: example.org\r\nContent-Length: 5\r\nConnection: close\r\n\r\n",
 /// );
-/// # Ok::<(), pollux_http::request::Unwritable>(())
+/// # Ok::<(), pollux_http::request::WriteError>(())
 /// ```
 #[derive(Debug)]
 #[must_use = "a head without its empty line never ends"]
@@ -58,13 +58,13 @@ impl<'o, O: Output> Writer<'o, O> {
     /// Writes the request line, in HTTP/1.1.
     ///
     /// # Errors
-    /// [`Unwritable::Method`] and [`Unwritable::Target`]; then nothing is written.
-    pub fn new(out: &'o mut O, method: &[u8], target: &[u8]) -> Result<Self, Unwritable> {
+    /// [`WriteError::Method`] and [`WriteError::Target`]; then nothing is written.
+    pub fn new(out: &'o mut O, method: &[u8], target: &[u8]) -> Result<Self, WriteError> {
         if !is_token(method) {
-            return Err(Unwritable::Method);
+            return Err(WriteError::Method);
         }
         if target.is_empty() || span(TARGET, target) < target.len() {
-            return Err(Unwritable::Target);
+            return Err(WriteError::Target);
         }
         out.put(method);
         out.put(b" ");
@@ -76,20 +76,20 @@ impl<'o, O: Output> Writer<'o, O> {
     /// A field.
     ///
     /// # Errors
-    /// [`Unwritable::Name`], [`Unwritable::Value`] and [`Unwritable::Framing`]; then the request is
+    /// [`WriteError::Name`], [`WriteError::Value`] and [`WriteError::Framing`]; then the request is
     /// not to be sent.
-    pub fn field(self, name: &[u8], value: &[u8]) -> Result<Self, Unwritable> {
+    pub fn field(self, name: &[u8], value: &[u8]) -> Result<Self, WriteError> {
         if !is_token(name) {
-            return Err(Unwritable::Name);
+            return Err(WriteError::Name);
         }
         if !value.iter().all(|&byte| byte == b'\t' || byte >= b' ' && byte != 0x7f) {
-            return Err(Unwritable::Value);
+            return Err(WriteError::Value);
         }
         if [&b"content-length"[..], b"transfer-encoding"]
             .iter()
             .any(|framing| name.eq_ignore_ascii_case(framing))
         {
-            return Err(Unwritable::Framing);
+            return Err(WriteError::Framing);
         }
         self.out.put(name);
         self.out.put(b": ");
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
     use crate::{
         Limits,
-        request::{Framing, Parsed, parse},
+        request::{Framing, ParseStatus, parse},
     };
 
     #[test]
@@ -148,7 +148,7 @@ mod tests {
             .unwrap()
             .chunked()
             .end();
-        let Ok(Parsed::Complete { request, len }) = parse(&out, &Limits::DEFAULT) else {
+        let Ok(ParseStatus::Complete { request, len }) = parse(&out, &Limits::DEFAULT) else {
             panic!("{}", out.escape_ascii())
         };
         assert_eq!(len, out.len());
@@ -169,12 +169,12 @@ mod tests {
         assert_eq!(begun(b"GET", b"/"), None);
         assert_eq!(begun(b"OPTIONS", b"*"), None);
         for method in [&b""[..], b"GE T", b"GET\r\n", b"G\0T"] {
-            assert_eq!(begun(method, b"/"), Some(Unwritable::Method));
+            assert_eq!(begun(method, b"/"), Some(WriteError::Method));
         }
         for target in
             [&b""[..], b"/a b", b"/\r\nX: y", b"/\n", b"/\0", b"/#a", b"/\xc3\xa9", b"/\x7f"]
         {
-            assert_eq!(begun(b"GET", target), Some(Unwritable::Target));
+            assert_eq!(begun(b"GET", target), Some(WriteError::Target));
         }
         let field = |name: &[u8], value: &[u8]| {
             let mut out = Vec::new();
@@ -186,13 +186,13 @@ mod tests {
         };
         assert_eq!(field(b"A", b"b c"), None);
         for name in [&b""[..], b"A ", b"A:", b"A\r\nB", b" A"] {
-            assert_eq!(field(name, b"x"), Some(Unwritable::Name));
+            assert_eq!(field(name, b"x"), Some(WriteError::Name));
         }
         for value in [&b"a\r\nB: c"[..], b"a\n", b"\r", b"\0", b"\x1b[", b"\x7f"] {
-            assert_eq!(field(b"A", value), Some(Unwritable::Value));
+            assert_eq!(field(b"A", value), Some(WriteError::Value));
         }
         for name in [&b"Content-Length"[..], b"transfer-encoding", b"CONTENT-LENGTH"] {
-            assert_eq!(field(name, b"1"), Some(Unwritable::Framing));
+            assert_eq!(field(name, b"1"), Some(WriteError::Framing));
         }
     }
 }

@@ -3,12 +3,12 @@
 use pollux_http::{
     Limits, Status,
     body::Decoder,
-    request::{self, Framing, Parsed, Resume},
+    request::{self, Framing, HeadParser, ParseStatus},
 };
 
 /// A request as the server understood it, with its whole body.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub(crate) struct ServedRequest {
     pub(crate) line: String,
     pub(crate) host: Option<Vec<u8>>,
     pub(crate) framing: Framing,
@@ -25,20 +25,20 @@ pub(crate) enum End {
     /// In the middle of a head or a body.
     Partial,
     /// With this answer, and the connection is closed.
-    Refused(Status),
+    Rejected(Status),
     /// The last request said so.
     Closed,
 }
 
 /// Feeds `wire` in pieces that end where `cuts` say (offsets; the end of `wire` is always one).
-pub(crate) fn serve(wire: &[u8], cuts: &[usize], limits: &Limits) -> (Vec<Taken>, End) {
+pub(crate) fn serve(wire: &[u8], cuts: &[usize], limits: &Limits) -> (Vec<ServedRequest>, End) {
     let mut ends: Vec<usize> = cuts.iter().copied().filter(|&cut| cut < wire.len()).collect();
     ends.push(wire.len());
     ends.sort_unstable();
     ends.dedup();
 
-    let mut taken: Vec<Taken> = Vec::new();
-    let mut resume = Resume::new();
+    let mut accepted: Vec<ServedRequest> = Vec::new();
+    let mut parser = HeadParser::new();
     let mut body: Option<Decoder> = None;
     let mut start = 0;
     for end in ends {
@@ -47,11 +47,11 @@ pub(crate) fn serve(wire: &[u8], cuts: &[usize], limits: &Limits) -> (Vec<Taken>
                 while !decoder.is_done() && start < end {
                     let step = match decoder.decode(&wire[start..end], limits) {
                         Ok(step) => step,
-                        Err(reject) => return (taken, End::Refused(reject.status)),
+                        Err(reject) => return (accepted, End::Rejected(reject.status)),
                     };
                     assert!(step.consumed > 0 && step.data.end <= step.consumed);
                     assert_eq!(step.done, decoder.is_done());
-                    let request = taken.last_mut().expect("a body has a head");
+                    let request = accepted.last_mut().expect("a body has a head");
                     request.body.extend_from_slice(&wire[start..][step.data]);
                     start += step.consumed;
                 }
@@ -59,20 +59,20 @@ pub(crate) fn serve(wire: &[u8], cuts: &[usize], limits: &Limits) -> (Vec<Taken>
                     break;
                 }
                 body = None;
-                if !taken.last().expect("a body has a head").keep_alive {
-                    return (taken, End::Closed);
+                if !accepted.last().expect("a body has a head").keep_alive {
+                    return (accepted, End::Closed);
                 }
             }
             if start == end {
                 break;
             }
-            let (request, len) = match resume.parse(&wire[start..end], limits) {
-                Ok(Parsed::Complete { request, len }) => (request, len),
-                Ok(Parsed::Partial) => break,
-                Err(reject) => return (taken, End::Refused(reject.status)),
+            let (request, len) = match parser.parse(&wire[start..end], limits) {
+                Ok(ParseStatus::Complete { request, len }) => (request, len),
+                Ok(ParseStatus::Partial) => break,
+                Err(reject) => return (accepted, End::Rejected(reject.status)),
             };
             check(&wire[start..start + len], &request);
-            taken.push(Taken {
+            accepted.push(ServedRequest {
                 line: String::from_utf8(request.line.to_vec()).expect("the line is ASCII"),
                 host: request.host.map(<[u8]>::to_vec),
                 framing: request.framing,
@@ -85,7 +85,7 @@ pub(crate) fn serve(wire: &[u8], cuts: &[usize], limits: &Limits) -> (Vec<Taken>
         }
     }
     let is_clean = start == wire.len() && body.is_none();
-    (taken, if is_clean { End::Clean } else { End::Partial })
+    (accepted, if is_clean { End::Clean } else { End::Partial })
 }
 
 /// What must hold of every head that is taken, whoever wrote it.

@@ -25,7 +25,7 @@ use pollux_guestbook::{Request as Asked, StoreError, Template, form, limits};
 use pollux_http::{
     Status,
     path::SafePath,
-    request::{Framing, Known, Method, Request, Target},
+    request::{Framing, KnownField, Method, Request, Target},
 };
 use std::sync::Arc;
 use store::Store;
@@ -165,7 +165,7 @@ impl Guestbook {
 /// Whether the body is what an HTML form posts unless it is told otherwise.
 fn is_form(request: &Request<'_>) -> bool {
     const TYPE: &[u8] = b"application/x-www-form-urlencoded";
-    request.single(Known::ContentType).is_some_and(|value| {
+    request.single(KnownField::ContentType).is_some_and(|value| {
         let essence = value.split(|&byte| byte == b';').next().unwrap_or_default();
         essence.trim_ascii().eq_ignore_ascii_case(TYPE)
     })

@@ -10,7 +10,7 @@ use crate::{config::SiteConfig, outbox::Outbox};
 use files::{Files, Miss};
 use pollux_http::{
     Status,
-    request::{Framing, Method, Parsed, Request, Target, parse},
+    request::{Framing, Method, ParseStatus, Request, Target, parse},
 };
 use std::sync::Arc;
 
@@ -91,7 +91,7 @@ impl Application for Site {
             return Flow::NeedBody(head);
         }
         match parse(&head.0, &turn.rules.limits) {
-            Ok(Parsed::Complete { request, .. }) => {
+            Ok(ParseStatus::Complete { request, .. }) => {
                 answer::answer(&mut self.files, turn, outbox, &request);
                 Flow::Done
             }

@@ -1,7 +1,7 @@
 //! Doing what is asked.
 
 use super::protocol::{Entry, ErrorKind, Event, Request, Response, Tier, What, octets_of, text_of};
-use pollux_cache::{Purge, Shown, Store};
+use pollux_cache::{Purge, Store, StoredResponse};
 use pollux_http::fields::Fields;
 use std::{
     io,
@@ -31,7 +31,7 @@ pub(super) fn answer(
     match request {
         Request::List { prefix, limit } => list(store, &octets(prefix)?, *limit, send),
         Request::Show { url } => {
-            let shown = store.show(&url_octets(url)?, now());
+            let shown = store.inspect(&url_octets(url)?, now());
             if shown.is_empty() {
                 return Err(Trouble::Told(ErrorKind::NotStored, format!("{url} is not stored")));
             }
@@ -66,7 +66,7 @@ fn octets(text: &str) -> Result<Vec<u8>, Trouble> {
 
 fn url_octets(url: &str) -> Result<Vec<u8>, Trouble> {
     let octets = octets(url)?;
-    if pollux_cache::key_of_url(&octets).is_none() {
+    if pollux_cache::key_from_url(&octets).is_none() {
         let message = format!("{url} is no URL of this cache: they are http://HOST[:PORT]/PATH");
         return Err(Trouble::Told(ErrorKind::BadRequest, message));
     }
@@ -90,7 +90,7 @@ fn list(
                 url: text_of(&entry.url),
                 variants: entry.variants as u64,
                 status: entry.status,
-                octets: entry.octets,
+                octets: entry.bytes,
                 age: entry.age,
                 ttl: entry.ttl,
                 hits: entry.hits.into(),
@@ -119,7 +119,7 @@ fn tier(tier: pollux_cache::Tier) -> Tier {
     }
 }
 
-fn response(shown: &Shown) -> Response {
+fn response(shown: &StoredResponse) -> Response {
     let lines = shown.vary.split(|&b| b == b'\n').filter(|line| !line.is_empty());
     let vary = lines.map(|line| match line.iter().position(|&b| b == b':') {
         Some(colon) => (text_of(&line[..colon]), Some(text_of(&line[colon + 1..]))),
@@ -132,7 +132,7 @@ fn response(shown: &Shown) -> Response {
         status: shown.status,
         fields: fields.map(|field| (text_of(field.name), text_of(field.value))).collect(),
         vary: vary.collect(),
-        came_at: shown.came_at,
+        came_at: shown.received_at,
         initial_age: shown.initial_age,
         age: shown.age,
         lifetime: shown.lifetime,
@@ -143,7 +143,7 @@ fn response(shown: &Shown) -> Response {
         stale_while_revalidate: shown.stale_while_revalidate,
         stale_if_error: shown.stale_if_error,
         content_length: shown.content_length,
-        octets: shown.octets,
+        octets: shown.bytes,
         hits: shown.hits.into(),
     }
 }

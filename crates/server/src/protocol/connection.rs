@@ -2,7 +2,7 @@
 
 use super::{Host, Round, Terms};
 use crate::{config::RECEIVE_PROGRESS_BYTES, outbox::Outbox};
-use pollux_http::{body::Decoder, request::Resume};
+use pollux_http::{body::Decoder, request::HeadParser};
 
 /// The most input that is read and thrown away after the last response, so that the peer can read
 /// it before he is reset.
@@ -50,7 +50,7 @@ pub(super) struct Ongoing<X> {
     /// Input not yet dealt with: a part of a head, or what must wait.
     pub(super) input: Vec<u8>,
     /// How far `input` has been looked at.
-    pub(super) resume: Resume,
+    pub(super) resume: HeadParser,
     /// `input` holds requests that could be answered but for the output before them, or for others
     /// whose turn it is.
     pub(super) has_more: bool,
@@ -124,7 +124,7 @@ impl<X> Default for Ongoing<X> {
     fn default() -> Self {
         Self {
             input: Vec::new(),
-            resume: Resume::new(),
+            resume: HeadParser::new(),
             has_more: false,
             body: None,
             received: 0,

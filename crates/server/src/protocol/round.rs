@@ -8,7 +8,7 @@ use crate::{outbox::Outbox, rules::Rules};
 use pollux_http::{
     Reject, Status,
     body::Decoder,
-    request::{self, Framing, Method, Parsed, Request},
+    request::{self, Framing, Method, ParseStatus, Request},
     response::CONTINUE,
 };
 
@@ -71,14 +71,14 @@ impl<'r, X> Round<'r, X> {
             replies += 1;
             match request::parse(&input[at..], &rules.limits) {
                 // Borrowed: a request is some 300 bytes, and to move it out would copy them.
-                Ok(Parsed::Complete { ref request, len }) => {
+                Ok(ParseStatus::Complete { ref request, len }) => {
                     at += len;
                     self.begin(rules, host, request);
                     if self.connection.ongoing.is_some() || self.connection.phase != Phase::Open {
                         return self.receive_more(rules, host, &input[at..]);
                     }
                 }
-                Ok(Parsed::Partial) => return self.keep(input[at..].to_vec(), false),
+                Ok(ParseStatus::Partial) => return self.keep(input[at..].to_vec(), false),
                 Err(reject) => return self.refuse_head(host, &reject, &input[at..]),
             }
         }
@@ -221,11 +221,11 @@ impl<'r, X> Round<'r, X> {
             }
             replies += 1;
             match self.ongoing().resume.parse(rest, &rules.limits) {
-                Ok(Parsed::Complete { request, len }) => {
+                Ok(ParseStatus::Complete { request, len }) => {
                     self.begin(rules, host, &request);
                     at += len;
                 }
-                Ok(Parsed::Partial) => return (at, false),
+                Ok(ParseStatus::Partial) => return (at, false),
                 Err(reject) => {
                     self.refuse_head(host, &reject, rest);
                     at = bytes.len();

@@ -27,9 +27,9 @@ const COUNTERS: [(&str, &str); 23] = [
     ("invalidated", "responses that went because of an unsafe method"),
     ("purged", "responses purged"),
     ("entries", "URLs in memory"),
-    ("octets", "octets that these take, metadata included"),
+    ("bytes", "bytes that these take, metadata included"),
     ("disk_files", "files on disk"),
-    ("disk_octets", "octets in these"),
+    ("disk_bytes", "bytes in these"),
     ("disk_failures", "files that could not be read or written"),
 ];
 

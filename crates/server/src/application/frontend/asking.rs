@@ -18,8 +18,8 @@ use crate::{
 };
 use pollux_http::{
     fields::Fields,
-    reply::Asked,
-    request::{Framing, Parsed, Request, parse},
+    reply::RequestInfo,
+    request::{Framing, ParseStatus, Request, parse},
     response::{LAST_CHUNK, chunk},
 };
 use std::ops::ControlFlow;
@@ -100,7 +100,7 @@ impl Frontend {
         let outcome = match request {
             Some(request) => letter.put(out, request).ok(),
             None => match parse(&state.head, &turn.rules.limits) {
-                Ok(Parsed::Complete { ref request, .. }) => letter.put(out, request).ok(),
+                Ok(ParseStatus::Complete { ref request, .. }) => letter.put(out, request).ok(),
                 _ => None,
             },
         };
@@ -109,7 +109,7 @@ impl Frontend {
         };
         state.passed = passed;
         state.cached.asked_at = turn.local.clock.date().unix_second();
-        state.reader.begin(Asked { head: state.is_head, upgrade: passed.upgrade });
+        state.reader.begin(RequestInfo { head: state.is_head, upgrade: passed.upgrade });
         state.step = Step::Talk;
         state.has_seen = false;
         state.stamp = turn.local.clock.tick();

@@ -31,11 +31,11 @@ pub(super) fn hang(
             }
         })?;
         // It is full when it has been rung and nobody has heard yet.
-        handle.set_bell(move || {
+        handle.set_notifier(move || {
             let _ = ring.try_send(());
         });
     } else {
-        handle.set_bell(move || pull(&far));
+        handle.set_notifier(move || pull(&far));
     }
     Ok(outside.dial(Endpoint::Made(Made::new(near)), HANG_TICKS, To::Application))
 }

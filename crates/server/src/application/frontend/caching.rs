@@ -13,13 +13,13 @@ use crate::{
     outside::{ExchangeId, LinkId, Outside},
 };
 use pollux_cache::{
-    Answer, Ask, CacheStatus, Conditions, Decision, Fetch, Forward, Handle, Hit, Store, Ticket,
-    put_304_fields, put_status_line,
+    CacheStatus, Conditions, Decision, Fetch, Forward, Handle, Hit, Lookup, ResponseSource, Store,
+    Ticket, put_not_modified_fields_of, put_status_line,
 };
 use pollux_http::{
     Status,
     reply::ReplyHead,
-    request::{Method, Parsed, Request, parse},
+    request::{Method, ParseStatus, Request, parse},
 };
 use std::{collections::HashMap, ops::ControlFlow};
 
@@ -143,7 +143,7 @@ impl Caching {
     /// The line of a page that says why there is no answer.
     pub(super) fn put_status_of_page(&self, cached: &Cached, out: &mut Vec<u8>) {
         let name = &self.handle.store().config().name;
-        CacheStatus::put_of_page(name, cached.forward, None, out);
+        CacheStatus::put_for_own_response(name, cached.forward, None, out);
     }
 
     /// Whether others want what comes, too.
@@ -166,7 +166,7 @@ impl Caching {
 
     /// Wakes those whose waiting is over.
     fn deliver(&mut self, outside: &mut Outside) {
-        while let Some(number) = self.handle.next_woken() {
+        while let Some(number) = self.handle.next_wakeup() {
             if let Some(exchange) = self.waiting.remove(&number) {
                 outside.wake(exchange, WOKEN);
             }
@@ -184,7 +184,7 @@ impl Caching {
         let Some(ticket) = state.cached.ticket else { return Told::PassOn(Vec::new()) };
         let head = std::mem::take(&mut state.head);
         let told = match parse(&head, &turn.rules.limits) {
-            Ok(Parsed::Complete { request, .. }) => {
+            Ok(ParseStatus::Complete { request, .. }) => {
                 self.judge(turn, state, &request, ticket, reply, outbox)
             }
             _ => Told::PassOn(Vec::new()),
@@ -208,31 +208,31 @@ impl Caching {
         }
         let now = turn.local.clock.date().unix_second();
         let verdict = self.handle.head(ticket, request, reply, state.cached.asked_at, now);
-        state.cached.keeps = verdict.keep;
-        if !verdict.keep && !matches!(verdict.answer, Answer::AskAgain(_)) {
+        state.cached.keeps = verdict.should_store;
+        if !verdict.should_store && !matches!(verdict.source, ResponseSource::Refetch(_)) {
             state.cached.ticket = None;
         }
         let was_answered = state.cached.is_answered;
-        match verdict.answer {
-            Answer::AskAgain(fetch) => {
+        match verdict.source {
+            ResponseSource::Refetch(fetch) => {
                 state.cached.start(fetch);
                 return Told::AskAgain;
             }
-            Answer::Reply if !was_answered => {
+            ResponseSource::Origin if !was_answered => {
                 let mut lines = Vec::new();
                 verdict.cache_status.put(&mut lines);
                 return Told::PassOn(lines);
             }
-            Answer::Continue(hit) if !was_answered => {
+            ResponseSource::StoredPrefix(hit) if !was_answered => {
                 let (status, len) = put_hit(turn, request, &hit, outbox);
                 state.reply.continues(status, len);
                 return Told::Answered;
             }
-            Answer::Stored(hit) if !was_answered => put(turn, state, request, &hit, outbox),
-            Answer::NotModified if !was_answered => {
+            ResponseSource::Stored(hit) if !was_answered => put(turn, state, request, &hit, outbox),
+            ResponseSource::NotModified if !was_answered => {
                 let out = outbox.bytes();
                 put_status_line(304, out);
-                put_304_fields(reply, out);
+                put_not_modified_fields_of(reply, out);
                 verdict.cache_status.put(out);
                 out.extend_from_slice(&turn.rules.added_fields);
                 out.extend_from_slice(turn.keep().line());
@@ -243,7 +243,7 @@ impl Caching {
             _ => {}
         }
         let has_content = reply.content != pollux_http::reply::Content::None;
-        if has_content && !verdict.keep { Told::Over } else { Told::Answered }
+        if has_content && !verdict.should_store { Told::Over } else { Told::Answered }
     }
 
     /// Content of the origin's reply. Whether anybody wants more of it.
@@ -325,7 +325,7 @@ fn put_hit(
     hit: &Hit,
     outbox: &mut Outbox,
 ) -> (u16, u64) {
-    let reply = hit.reply(request, turn.local.clock.date().unix_second());
+    let reply = hit.response(request, turn.local.clock.date().unix_second());
     let out = outbox.bytes();
     reply.put_head(out);
     out.extend_from_slice(&turn.rules.added_fields);
@@ -369,11 +369,11 @@ impl Frontend {
         let number = caching.next;
         let may_wait = state.as_ref().map_or(true, |state| state.cached.waits < WAITS_MAX);
         let waiter = may_wait.then_some(number);
-        let ask = Ask { request, site: SITE, waiter, has_waited };
+        let ask = Lookup { request, site: SITE, waiter, has_waited };
         let decision = caching.handle.lookup(&ask, now);
         caching.deliver(turn.outside);
         match decision {
-            Decision::Answer(hit) => {
+            Decision::Serve(hit) => {
                 let (status, len) = put_hit(turn, request, &hit, outbox);
                 match state {
                     Ok(mut state) => {
@@ -388,7 +388,7 @@ impl Frontend {
                 let status = Status::GatewayTimeout;
                 let mut fields = Vec::new();
                 let name = &caching.handle.store().config().name;
-                CacheStatus::put_of_page(name, None, Some("only-if-cached"), &mut fields);
+                CacheStatus::put_for_own_response(name, None, Some("only-if-cached"), &mut fields);
                 let page = Page { status, reason: "it is not in the cache", fields: &fields };
                 let Logged { len, .. } =
                     page.put(turn.rules, turn.local, outbox, request.method, turn.keep());
@@ -411,7 +411,7 @@ impl Frontend {
                 state.cached.start(fetch);
                 self.seek(turn, state, Some(request), outbox)
             }
-            Decision::AnswerAndRefresh(hit, fetch) => {
+            Decision::ServeAndRefresh(hit, fetch) => {
                 let (status, len) = put_hit(turn, request, &hit, outbox);
                 let route = match &state {
                     Ok(state) => state.route,
@@ -446,7 +446,9 @@ impl Frontend {
         state.step = Step::Place;
         let head = state.head.clone();
         match parse(&head, &turn.rules.limits) {
-            Ok(Parsed::Complete { request, .. }) => self.consult(turn, &request, Ok(state), outbox),
+            Ok(ParseStatus::Complete { request, .. }) => {
+                self.consult(turn, &request, Ok(state), outbox)
+            }
             _ => self.fail(turn, state, Failure::Request, outbox),
         }
     }
@@ -482,7 +484,7 @@ impl Frontend {
         let now = turn.local.clock.date().unix_second();
         let mut fail = |ticket| match failure.keeps_from_the_origin() {
             true => caching.handle.fail(ticket, now),
-            false => caching.handle.fail_unasked(ticket, now),
+            false => caching.handle.fail_locally(ticket, now),
         };
         if state.reply.has_begun() {
             // Nobody is to be answered, but that it failed is remembered.
@@ -503,7 +505,7 @@ impl Frontend {
         caching.deliver(turn.outside);
         let Some(hit) = hit else { return false };
         let head = std::mem::take(&mut state.head);
-        if let Ok(Parsed::Complete { request, .. }) = parse(&head, &turn.rules.limits) {
+        if let Ok(ParseStatus::Complete { request, .. }) = parse(&head, &turn.rules.limits) {
             put(turn, state, &request, &hit, outbox);
         }
         state.head = head;

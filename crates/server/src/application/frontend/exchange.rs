@@ -160,7 +160,7 @@ impl State {
 
     /// Whether its memory is worth keeping.
     pub(super) fn is_small(&self) -> bool {
-        self.head.capacity() <= KEPT_HEAD && self.reader.held() == 0
+        self.head.capacity() <= KEPT_HEAD && self.reader.buffered_bytes() == 0
     }
 }
 

@@ -5,7 +5,7 @@ use crate::{
     local::Answer,
     outbox::Outbox,
 };
-use pollux_http::{Status, reply::BadReply, request::Method};
+use pollux_http::{Status, reply::ReplyError, request::Method};
 use std::{
     fmt,
     io::{ErrorKind, Write},
@@ -27,7 +27,7 @@ pub(super) enum Failure {
     /// The origin was silent for too long.
     Silent,
     /// It sent what is no reply, or no safe one.
-    Reply(BadReply),
+    Reply(ReplyError),
     /// The request cannot be passed on as it is.
     Request,
     /// Who was to be given the client is not there, or takes no more.
@@ -69,16 +69,16 @@ impl Failure {
                     "no connection to the origin can be made; please try again",
                 ),
             },
-            Self::Ended | Self::Reply(BadReply::Empty) => {
+            Self::Ended | Self::Reply(ReplyError::Empty) => {
                 (BadGateway, "connection_terminated", "the origin has closed the connection")
             }
             Self::Silent => {
                 (GatewayTimeout, "http_response_timeout", "the origin did not answer in time")
             }
-            Self::Reply(BadReply::Truncated) => {
+            Self::Reply(ReplyError::Truncated) => {
                 (BadGateway, "http_response_incomplete", "the origin's answer is not whole")
             }
-            Self::Reply(BadReply::Syntax("the header section is too long")) => (
+            Self::Reply(ReplyError::Syntax("the header section is too long")) => (
                 BadGateway,
                 "http_response_header_section_size",
                 "the head of the origin's answer is too long",
@@ -171,9 +171,9 @@ mod tests {
             (Failure::Connect(ErrorKind::TimedOut), 504, "connection_timeout"),
             (Failure::Ended, 502, "connection_terminated"),
             (Failure::Silent, 504, "http_response_timeout"),
-            (Failure::Reply(BadReply::Truncated), 502, "http_response_incomplete"),
-            (Failure::Reply(BadReply::StatusLine), 502, "http_protocol_error"),
-            (Failure::Reply(BadReply::TooManyInterim), 502, "http_protocol_error"),
+            (Failure::Reply(ReplyError::Truncated), 502, "http_response_incomplete"),
+            (Failure::Reply(ReplyError::StatusLine), 502, "http_protocol_error"),
+            (Failure::Reply(ReplyError::TooManyInterim), 502, "http_protocol_error"),
         ] {
             let told = failure.told();
             assert_eq!((told.0.code(), told.1), (status, error), "{failure:?}");

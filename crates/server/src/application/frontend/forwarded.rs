@@ -90,12 +90,13 @@ mod tests {
     use super::*;
     use pollux_http::{
         Limits,
-        request::{Parsed, parse},
+        request::{ParseStatus, parse},
     };
 
     fn told(policy: ForwardedPolicy, address: Option<&str>, fields: &str) -> String {
         let head = format!("GET / HTTP/1.1\r\nHost: a.example:8080\r\n{fields}\r\n");
-        let Ok(Parsed::Complete { request, .. }) = parse(head.as_bytes(), &Limits::DEFAULT) else {
+        let Ok(ParseStatus::Complete { request, .. }) = parse(head.as_bytes(), &Limits::DEFAULT)
+        else {
             panic!("{head}")
         };
         let client = Client { address: address.map(|text| text.parse().unwrap()) };

@@ -12,7 +12,7 @@ use crate::{
     outside::LinkId,
 };
 use pollux_http::{
-    reply::{BadReply, Event, Next, Reader},
+    reply::{Event, Next, Reader, ReplyError},
     response::CONTINUE,
 };
 use std::{io::ErrorKind, ops::ControlFlow};
@@ -156,7 +156,9 @@ impl Frontend {
         self.upstream.is_gone(turn.outside);
         let failure = match state.step {
             Step::Dial => Failure::Connect(kind),
-            _ if state.has_seen && !state.reply.has_begun() => Failure::Reply(BadReply::Truncated),
+            _ if state.has_seen && !state.reply.has_begun() => {
+                Failure::Reply(ReplyError::Truncated)
+            }
             _ => Failure::Ended,
         };
         self.fail(turn, state, failure, outbox)
@@ -258,7 +260,7 @@ fn read(
     cache: Option<&mut Caching>,
     rest: &mut &[u8],
     outbox: &mut Outbox,
-) -> Result<Found, BadReply> {
+) -> Result<Found, ReplyError> {
     // Taken out meanwhile: what it yields borrows from it, and the cache wants the rest.
     let mut reader = std::mem::replace(&mut state.reader, Reader::new(Reader::LIMITS));
     let found = read_with(&mut reader, turn, state, cache, rest, outbox);
@@ -273,8 +275,8 @@ fn read_with(
     cache: Option<&mut Caching>,
     rest: &mut &[u8],
     outbox: &mut Outbox,
-) -> Result<Found, BadReply> {
-    const CONNECTION: BadReply = BadReply::Syntax("Connection is given too often");
+) -> Result<Found, ReplyError> {
+    const CONNECTION: ReplyError = ReplyError::Syntax("Connection is given too often");
     let step = reader.read(rest)?;
     *rest = &rest[step.consumed..];
     Ok(match step.event {
@@ -308,7 +310,7 @@ fn read_with(
                 Told::Answered => Found::Head,
                 Told::Over => Found::Over,
                 Told::AskAgain => Found::AskAgain,
-                Told::Unasked => return Err(BadReply::Unasked),
+                Told::Unasked => return Err(ReplyError::Unsolicited),
             }
         }
         Event::Interim(head) if head.status == 100 => {

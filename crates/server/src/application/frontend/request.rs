@@ -7,15 +7,15 @@ use super::{
 use crate::config::{FrontendConfig, HostPolicy};
 use pollux_http::{
     fields::Fields,
-    request::{Framing, Known, Method, Request, Target, Unwritable, Version, Writer},
+    request::{Framing, KnownField, Method, Request, Target, Version, WriteError, Writer},
 };
 
 /// Why a request cannot be passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unpassable;
 
-impl From<Unwritable> for Unpassable {
-    fn from(_: Unwritable) -> Self {
+impl From<WriteError> for Unpassable {
+    fn from(_: WriteError) -> Self {
         Self
     }
 }
@@ -109,7 +109,7 @@ impl Letter<'_> {
             if let Some(before) = writer.take() {
                 writer = Some(before.field(name, value)?);
             }
-            Ok::<(), Unwritable>(())
+            Ok::<(), WriteError>(())
         })?;
         let Some(mut writer) = writer else { return Err(Unpassable) };
         if let Some(via) = &config.via {
@@ -128,13 +128,13 @@ impl Letter<'_> {
             conditional: match conditions {
                 Some(lines) => has_any(lines, &[b"if-none-match", b"if-modified-since"]),
                 None => {
-                    is_passed_on(Known::IfNoneMatch, b"if-none-match")
-                        || is_passed_on(Known::IfModifiedSince, b"if-modified-since")
+                    is_passed_on(KnownField::IfNoneMatch, b"if-none-match")
+                        || is_passed_on(KnownField::IfModifiedSince, b"if-modified-since")
                 }
             },
             range: match conditions {
                 Some(lines) => has_any(lines, &[b"range"]),
-                None => is_passed_on(Known::Range, b"range"),
+                None => is_passed_on(KnownField::Range, b"range"),
             },
         };
         let connection: Option<&[u8]> = match (passed.upgrade, passed.trailers) {
@@ -235,7 +235,7 @@ fn takes_trailers(request: &Request<'_>) -> bool {
 /// Whether an origin may want to be told that there is no content (RFC 9110 §8.6).
 fn announces_content(request: &Request<'_>) -> bool {
     matches!(request.method, Method::Post | Method::Put | Method::Patch)
-        || request.has(Known::ContentType)
+        || request.has(KnownField::ContentType)
 }
 
 #[cfg(test)]
@@ -244,7 +244,7 @@ mod tests {
     use crate::config::ForwardedPolicy;
     use pollux_http::{
         Limits,
-        request::{Parsed, parse},
+        request::{ParseStatus, parse},
     };
 
     fn config() -> FrontendConfig {
@@ -255,7 +255,8 @@ mod tests {
     }
 
     fn put(config: &FrontendConfig, head: &str) -> Result<(String, Passed), Unpassable> {
-        let Ok(Parsed::Complete { request, .. }) = parse(head.as_bytes(), &Limits::DEFAULT) else {
+        let Ok(ParseStatus::Complete { request, .. }) = parse(head.as_bytes(), &Limits::DEFAULT)
+        else {
             panic!("{head}")
         };
         let client = Client { address: Some([192, 0, 2, 1].into()) };
@@ -269,7 +270,7 @@ mod tests {
         };
         let mut out = Vec::new();
         let passed = letter.put(&mut out, &request)?;
-        assert!(matches!(parse(&out, &Limits::DEFAULT), Ok(Parsed::Complete { .. })));
+        assert!(matches!(parse(&out, &Limits::DEFAULT), Ok(ParseStatus::Complete { .. })));
         Ok((String::from_utf8(out).unwrap(), passed))
     }
 

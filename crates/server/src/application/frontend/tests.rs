@@ -8,7 +8,7 @@ use crate::{
 };
 use pollux_http::{
     Limits,
-    request::{Parsed, parse},
+    request::{ParseStatus, parse},
 };
 
 /// A front end without an engine: what it asks for is not done.
@@ -48,7 +48,8 @@ impl Bench {
 
     fn begin(&mut self, fd: i32, path: &str) -> Exchange {
         let head = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
-        let Ok(Parsed::Complete { request, .. }) = parse(head.as_bytes(), &Limits::DEFAULT) else {
+        let Ok(ParseStatus::Complete { request, .. }) = parse(head.as_bytes(), &Limits::DEFAULT)
+        else {
             panic!("a request")
         };
         waiting(self.call(fd, |frontend, turn, outbox| frontend.begin(turn, &request, outbox)))

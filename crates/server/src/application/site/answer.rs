@@ -8,11 +8,11 @@ use crate::{
 };
 use pollux_http::{
     Status,
-    conditional::{self, Verdict},
+    conditional::{self, Precondition},
     multipart::Multipart,
     path::SafePath,
     range::{self, ByteRange, Parts, Selection},
-    request::{Known, KnownSet, Method, Request, Target},
+    request::{KnownField, KnownFieldSet, Method, Request, Target},
     response::Head,
 };
 
@@ -60,12 +60,12 @@ fn answer_file(
     request: &Request<'_>,
     file: &Representation,
 ) -> Answer {
-    const PRECONDITIONS: KnownSet = KnownSet::new(&[
-        Known::IfNoneMatch,
-        Known::IfModifiedSince,
-        Known::Range,
-        Known::IfMatch,
-        Known::IfUnmodifiedSince,
+    const PRECONDITIONS: KnownFieldSet = KnownFieldSet::new(&[
+        KnownField::IfNoneMatch,
+        KnownField::IfModifiedSince,
+        KnownField::Range,
+        KnownField::IfMatch,
+        KnownField::IfUnmodifiedSince,
     ]);
     if request.has_any(PRECONDITIONS) {
         return answer_conditionally(turn, outbox, request, file);
@@ -104,17 +104,17 @@ fn answer_conditionally(
     let date = turn.local.clock.date();
     let validators = file.validators(date.unix_second());
     match conditional::evaluate(request, Some(&validators)) {
-        Verdict::Proceed => {}
-        Verdict::NotModified => {
+        Precondition::Proceed => {}
+        Precondition::NotModified => {
             file.put_not_modified(outbox.bytes(), date, turn.keep());
             return Answer { status: Status::NotModified, len: 0 };
         }
-        Verdict::Failed => {
+        Precondition::Failed => {
             let page = Page { status: Status::PreconditionFailed, reason: "", fields: b"" };
             return put_page(turn, outbox, request, page);
         }
     }
-    let range = request.single(Known::Range).filter(|_| {
+    let range = request.single(KnownField::Range).filter(|_| {
         request.method == Method::Get && conditional::range_applies(request, &validators)
     });
     match range.map_or(Selection::Whole, |range| range::select(range, file.len())) {

@@ -20,7 +20,7 @@ use pollux_http::{
     Status,
     accept_encoding::{Coding, Preferences},
     path::SafePath,
-    request::{Known, Request},
+    request::{KnownField, Request},
 };
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter, unsync};
 use std::{cell::Cell, ffi::CString, rc::Rc, sync::Arc};
@@ -118,14 +118,14 @@ impl Resource {
     /// The representation that `request` prefers.
     #[inline]
     pub(crate) fn select(&self, request: &Request<'_>) -> &Rc<Representation> {
-        if self.encoded.is_empty() || !request.has(Known::AcceptEncoding) {
+        if self.encoded.is_empty() || !request.has(KnownField::AcceptEncoding) {
             return &self.identity;
         }
         self.negotiate(request)
     }
 
     fn negotiate(&self, request: &Request<'_>) -> &Rc<Representation> {
-        let preferences = Preferences::parse(request.values(Known::AcceptEncoding));
+        let preferences = Preferences::parse(request.values(KnownField::AcceptEncoding));
         let codings = self.encoded.iter().map(|(coding, _)| *coding);
         let chosen = preferences.choose(codings.chain([Coding::Identity]));
         self.encoded

@@ -8,7 +8,7 @@ use crate::{
 use anyhow::Context;
 use pollux_guestbook::{
     Request, StoreError,
-    file::{File, Keeper},
+    file::{File, FileWorker},
 };
 use pollux_sys::spawn_detached;
 use std::{
@@ -38,7 +38,7 @@ pub(in crate::application::guestbook) struct FileStore {
 
 #[derive(Debug)]
 struct Open {
-    keeper: Keeper<Ticket>,
+    keeper: FileWorker<Ticket>,
     /// Our end of the bell, until it becomes a link.
     bell: Option<OwnedFd>,
     link: Option<LinkId>,
@@ -113,7 +113,7 @@ impl Open {
         far_end.set_nonblocking(true)?;
         // When it is full, it has rung already.
         let ring = move || drop((&far_end).write(&[1]));
-        let keeper = Keeper::start(file, ring).context("a thread for the guestbook's file")?;
+        let keeper = FileWorker::start(file, ring).context("a thread for the guestbook's file")?;
         Ok(Self { keeper, bell: Some(bell.into()), link: None })
     }
 
@@ -143,7 +143,7 @@ fn open_once(path: &Path) -> anyhow::Result<File> {
         return Ok(file.clone());
     }
     let file = File::open(path)?;
-    if file.has_lost_its_end() {
+    if file.is_truncated() {
         tracing::warn!(
             "the guestbook's file {} has lost its end: what was kept last is not there",
             path.display()

@@ -2,7 +2,7 @@
 
 use crate::{
     Config,
-    directives::{self, OfResponse, Seconds, is_name, parse, seconds},
+    directives::{self, ResponseDirectives, Seconds, is_name, parse, seconds},
     part::{PARTIAL, Part},
     targeted,
 };
@@ -14,9 +14,9 @@ use pollux_http::{
 
 /// What was read.
 #[derive(Clone, Debug)]
-pub(crate) struct Facts<'b> {
+pub(crate) struct ResponseMetadata<'b> {
     pub(crate) status: u16,
-    pub(crate) directives: OfResponse,
+    pub(crate) directives: ResponseDirectives,
     /// A targeted field told the directives: `Expires` does not count (RFC 9213 §2.2).
     pub(crate) is_targeted: bool,
     pub(crate) date: Option<u64>,
@@ -26,7 +26,7 @@ pub(crate) struct Facts<'b> {
     pub(crate) last_modified: Option<u64>,
     pub(crate) etag: Option<ETag<'b>>,
     pub(crate) content_length: Option<u64>,
-    pub(crate) varies: Varies,
+    pub(crate) varies: VaryFields,
     pub(crate) sets_cookies: bool,
     /// Which part it is, if it is one and nothing contradicts it (RFC 9110 §15.3.7).
     pub(crate) part: Option<Part>,
@@ -34,20 +34,20 @@ pub(crate) struct Facts<'b> {
 
 /// `Vary`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Varies {
+pub(crate) struct VaryFields {
     /// `*`, or what is no field name, or a field whose value only the origin has seen
-    /// ([`Config::rewritten`]): nothing that is known of a request will match.
+    /// ([`Config::rewritten_fields`]): nothing that is known of a request will match.
     pub(crate) by_anything: bool,
     /// Names in lower case, sorted, each once.
     pub(crate) names: Vec<Vec<u8>>,
 }
 
-impl<'b> Facts<'b> {
+impl<'b> ResponseMetadata<'b> {
     /// Reads `fields` of a response with `status`.
     pub(crate) fn read(status: u16, fields: Fields<'b>, config: &Config) -> Self {
-        let mut facts = Self {
+        let mut metadata = Self {
             status,
-            directives: OfResponse::default(),
+            directives: ResponseDirectives::default(),
             is_targeted: false,
             date: None,
             expires: None,
@@ -55,7 +55,7 @@ impl<'b> Facts<'b> {
             last_modified: None,
             etag: None,
             content_length: None,
-            varies: Varies::default(),
+            varies: VaryFields::default(),
             sets_cookies: false,
             part: if status == PARTIAL { Part::of_fields(fields.clone()) } else { None },
         };
@@ -64,28 +64,28 @@ impl<'b> Facts<'b> {
             match field.name.len() {
                 3 if field.is(b"age") && !has_age => {
                     has_age = true;
-                    facts.age = age(field.value);
+                    metadata.age = age(field.value);
                 }
                 4 if field.is(b"date") => {
-                    facts.date = facts.date.or(date::parse_in_any_case(field.value))
+                    metadata.date = metadata.date.or(date::parse_in_any_case(field.value))
                 }
-                4 if field.is(b"vary") => facts.varies.note(field.value),
-                4 if field.is(b"etag") && facts.etag.is_none() => {
-                    facts.etag = ETag::parse(field.value);
+                4 if field.is(b"vary") => metadata.varies.add(field.value),
+                4 if field.is(b"etag") && metadata.etag.is_none() => {
+                    metadata.etag = ETag::parse(field.value);
                 }
-                7 if field.is(b"expires") => facts.note_expires(field.value),
-                10 if field.is(b"set-cookie") => facts.sets_cookies = true,
+                7 if field.is(b"expires") => metadata.add_expires(field.value),
+                10 if field.is(b"set-cookie") => metadata.sets_cookies = true,
                 13 if field.is(b"cache-control") => {
-                    parse(field.value).for_each(|directive| facts.directives.note(&directive));
+                    parse(field.value).for_each(|directive| metadata.directives.add(&directive));
                 }
-                12 if field.is(b"content-type") && is_several_parts(field.value) => {
-                    facts.part = None;
+                12 if field.is(b"content-type") && is_multipart(field.value) => {
+                    metadata.part = None;
                 }
-                13 if field.is(b"last-modified") && facts.last_modified.is_none() => {
-                    facts.last_modified = date::parse_in_any_case(field.value);
+                13 if field.is(b"last-modified") && metadata.last_modified.is_none() => {
+                    metadata.last_modified = date::parse_in_any_case(field.value);
                 }
                 14 if field.is(b"content-length") => {
-                    facts.content_length =
+                    metadata.content_length =
                         std::str::from_utf8(field.value).ok().and_then(|text| text.parse().ok());
                 }
                 _ => {}
@@ -93,21 +93,23 @@ impl<'b> Facts<'b> {
             has_targeted |= config.targeted.iter().any(|name| field.is(name.as_bytes()));
         }
         if has_targeted && let Some(directives) = targeted::read(&config.targeted, fields) {
-            facts.directives = directives;
-            facts.is_targeted = true;
+            metadata.directives = directives;
+            metadata.is_targeted = true;
         }
-        let length = facts.content_length;
-        facts.part = facts.part.filter(|part| length.is_none_or(|len| len == part.range.len()));
-        facts.varies.names.sort_unstable();
-        facts.varies.names.dedup();
-        let is_rewritten =
-            |name: &Vec<u8>| config.rewritten.iter().any(|other| *other.as_bytes() == **name);
-        facts.varies.by_anything |= facts.varies.names.iter().any(is_rewritten);
-        facts
+        let length = metadata.content_length;
+        metadata.part =
+            metadata.part.filter(|part| length.is_none_or(|len| len == part.range.len()));
+        metadata.varies.names.sort_unstable();
+        metadata.varies.names.dedup();
+        let is_rewritten = |name: &Vec<u8>| {
+            config.rewritten_fields.iter().any(|other| *other.as_bytes() == **name)
+        };
+        metadata.varies.by_anything |= metadata.varies.names.iter().any(is_rewritten);
+        metadata
     }
 
     /// Given twice with two values, it is in the past (§4.2.1).
-    fn note_expires(&mut self, value: &[u8]) {
+    fn add_expires(&mut self, value: &[u8]) {
         let second = date::parse_in_any_case(value).unwrap_or(0);
         self.expires = Some(match self.expires {
             Some(other) if other != second => 0,
@@ -154,16 +156,16 @@ impl<'b> Facts<'b> {
         if is_negative { config.negative } else { 0 }
     }
 
-    /// `corrected_initial_age` (§4.2.3) of what was asked for at `asked_at` and came at `now`.
-    pub(crate) fn initial_age(&self, asked_at: u64, now: u64) -> Seconds {
+    /// `corrected_initial_age` (§4.2.3) of what was asked for at `requested_at` and came at `now`.
+    pub(crate) fn initial_age(&self, requested_at: u64, now: u64) -> Seconds {
         let apparent = self.date.map_or(0, |date| now.saturating_sub(date));
-        let corrected = u64::from(self.age) + now.saturating_sub(asked_at);
+        let corrected = u64::from(self.age) + now.saturating_sub(requested_at);
         clamp(apparent.max(corrected))
     }
 }
 
-impl Varies {
-    fn note(&mut self, value: &[u8]) {
+impl VaryFields {
+    fn add(&mut self, value: &[u8]) {
         for name in value.split(|&b| b == b',').map(<[u8]>::trim_ascii) {
             if name.is_empty() {
                 continue;
@@ -175,7 +177,7 @@ impl Varies {
 }
 
 /// `multipart/byteranges` (RFC 9110 §14.6).
-fn is_several_parts(content_type: &[u8]) -> bool {
+fn is_multipart(content_type: &[u8]) -> bool {
     let end = content_type.iter().position(|&b| b == b';').unwrap_or(content_type.len());
     content_type[..end].trim_ascii().eq_ignore_ascii_case(b"multipart/byteranges")
 }
@@ -238,12 +240,12 @@ mod tests {
 
     const NOW: u64 = 1_000_000;
 
-    fn with<T>(status: u16, lines: &str, ask: impl FnOnce(Facts<'_>) -> T) -> T {
-        ask(Facts::read(status, Fields::new(lines.as_bytes()), &Config::default()))
+    fn with<T>(status: u16, lines: &str, check: impl FnOnce(ResponseMetadata<'_>) -> T) -> T {
+        check(ResponseMetadata::read(status, Fields::new(lines.as_bytes()), &Config::default()))
     }
 
     fn lifetime(status: u16, lines: &str) -> Seconds {
-        with(status, lines, |facts| facts.lifetime(NOW, &Config::default()))
+        with(status, lines, |metadata| metadata.lifetime(NOW, &Config::default()))
     }
 
     fn at(second: u64) -> String {
@@ -300,8 +302,9 @@ mod tests {
         assert_eq!(lifetime(200, &changed(NOW)), 86_400);
         assert_eq!(lifetime(200, ""), 0);
         let config = Config { negative: 9, ..Config::default() };
-        let negative =
-            |status| Facts::read(status, Fields::new(b""), &config).lifetime(NOW, &config);
+        let negative = |status| {
+            ResponseMetadata::read(status, Fields::new(b""), &config).lifetime(NOW, &config)
+        };
         assert_eq!([negative(404), negative(410), negative(200), negative(503)], [9, 9, 0, 0]);
     }
 
@@ -329,7 +332,7 @@ mod tests {
 
     #[test]
     fn vary_of_rfc_9110_12_5_5() {
-        let varies = |lines: &str| with(200, lines, |facts| facts.varies);
+        let varies = |lines: &str| with(200, lines, |metadata| metadata.varies);
         for star in ["*", "*, *", ", *", "*, Foo", "Foo, *", "a b", "\"x\""] {
             assert!(varies(&format!("Vary: {star}\r\n")).by_anything, "{star}");
         }

@@ -1,15 +1,17 @@
 //! Content on its way into the store.
 
-use crate::record::{ContentPieces, INLINE_MAX, Object, PIECE, Pieces, Texts, Times};
-use crate::{Config, facts::Facts};
+use crate::record::{
+    ContentPieces, FreshnessTimes, INLINE_MAX, Object, PIECE, Pieces, RecordTexts,
+};
+use crate::{Config, response_metadata::ResponseMetadata};
 use pollux_http::fields::Fields;
 use std::sync::Arc;
 
 /// A response whose head is there.
 #[derive(Debug)]
-pub(crate) struct Gather {
+pub(crate) struct ObjectBuilder {
     pub(crate) status: u16,
-    pub(crate) times: Times,
+    pub(crate) times: FreshnessTimes,
     pub(crate) vary: Vec<u8>,
     pub(crate) fields: Vec<u8>,
     /// What the head said.
@@ -18,8 +20,8 @@ pub(crate) struct Gather {
     pieces: Vec<Arc<[u8]>>,
 }
 
-impl Gather {
-    pub(crate) fn new(status: u16, times: Times) -> Self {
+impl ObjectBuilder {
+    pub(crate) fn new(status: u16, times: FreshnessTimes) -> Self {
         Self {
             status,
             times,
@@ -36,15 +38,15 @@ impl Gather {
     }
 
     /// Appends; false when it is longer than `max` or than the head said.
-    pub(crate) fn append(&mut self, mut octets: &[u8], max: u64) -> bool {
+    pub(crate) fn append(&mut self, mut bytes: &[u8], max: u64) -> bool {
         let limit = self.expected.unwrap_or(max).min(max);
-        if self.len() + octets.len() as u64 > limit {
+        if self.len() + bytes.len() as u64 > limit {
             return false;
         }
-        while !octets.is_empty() {
-            let (now, later) = octets.split_at(octets.len().min(PIECE - self.last.len()));
+        while !bytes.is_empty() {
+            let (now, later) = bytes.split_at(bytes.len().min(PIECE - self.last.len()));
             self.last.extend_from_slice(now);
-            octets = later;
+            bytes = later;
             if self.last.len() == PIECE {
                 self.pieces.push(Arc::from(&self.last[..]));
                 self.last.clear();
@@ -84,8 +86,14 @@ impl Gather {
             }
             pieces = Some(Arc::new(Pieces(self.pieces.into())));
         }
-        let facts = Facts::read(self.status, Fields::new(&self.fields), config);
+        let metadata = ResponseMetadata::read(self.status, Fields::new(&self.fields), config);
         let (vary, fields) = (&self.vary[..], &self.fields[..]);
-        Some(Object::new(&facts, self.times, Texts { key, vary, fields }, &self.last, pieces))
+        Some(Object::new(
+            &metadata,
+            self.times,
+            RecordTexts { key, vary, fields },
+            &self.last,
+            pieces,
+        ))
     }
 }

@@ -14,13 +14,13 @@ const ENTRY_COST: u64 = 136;
 
 /// The representations of one URL, the latest first. Mostly there is one.
 #[derive(Clone, Debug)]
-pub(crate) enum Slot {
+pub(crate) enum Variants {
     One(Object),
     #[allow(clippy::box_collection, reason = "a vector would make every slot 8 octets longer")]
     Many(Box<Vec<Object>>),
 }
 
-impl Slot {
+impl Variants {
     pub(crate) fn objects(&self) -> &[Object] {
         match self {
             Self::One(object) => std::slice::from_ref(object),
@@ -40,31 +40,31 @@ impl Slot {
 /// What the table has for one URL.
 #[derive(Debug)]
 struct Entry {
-    slot: Slot,
+    variants: Variants,
     /// Requests that found it since it was stored.
     hits: Cell<u32>,
 }
 
 #[derive(Clone, Debug)]
-struct ByMemory;
+struct MemoryWeighter;
 
-impl Weighter<u64, Entry> for ByMemory {
+impl Weighter<u64, Entry> for MemoryWeighter {
     fn weight(&self, _: &u64, entry: &Entry) -> u64 {
-        ENTRY_COST + entry.slot.objects().iter().map(|object| object.weight() + 16).sum::<u64>()
+        ENTRY_COST + entry.variants.objects().iter().map(|object| object.weight() + 16).sum::<u64>()
     }
 }
 
 /// The keys are hashes already.
 #[derive(Default)]
-struct AsItIs(u64);
+struct IdentityHasher(u64);
 
-impl Hasher for AsItIs {
+impl Hasher for IdentityHasher {
     fn finish(&self) -> u64 {
         self.0
     }
 
-    fn write(&mut self, octets: &[u8]) {
-        octets.iter().for_each(|&octet| self.0 = self.0.rotate_left(8) ^ u64::from(octet));
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.0 = self.0.rotate_left(8) ^ u64::from(byte));
     }
 
     fn write_u64(&mut self, hash: u64) {
@@ -72,10 +72,10 @@ impl Hasher for AsItIs {
     }
 }
 
-type Table = unsync::Cache<u64, Entry, ByMemory, BuildHasherDefault<AsItIs>>;
+type Table = unsync::Cache<u64, Entry, MemoryWeighter, BuildHasherDefault<IdentityHasher>>;
 
 /// The store.
-pub(crate) struct Shelf {
+pub(crate) struct MemoryTier {
     table: Table,
     /// URLs that went for want of room.
     evicted: u64,
@@ -83,14 +83,14 @@ pub(crate) struct Shelf {
 }
 
 /// What is there for a request.
-pub(crate) enum Found {
+pub(crate) enum MemoryMatch {
     Object(Object),
     /// Nothing for its varying fields, but something for its URL; these are the lines of its `Vary`.
     OtherVariants(Object),
     Nothing,
 }
 
-impl Shelf {
+impl MemoryTier {
     /// For `limit` octets.
     pub(crate) fn new(limit: u64) -> Self {
         // An object of average size; it decides how many of those gone are remembered.
@@ -102,26 +102,26 @@ impl Shelf {
         let options = options.unwrap_or_else(|error| unreachable!("all is given: {error:?}"));
         let (hasher, lifecycle) = Default::default();
         Self {
-            table: Table::with_options(options, ByMemory, hasher, lifecycle),
+            table: Table::with_options(options, MemoryWeighter, hasher, lifecycle),
             evicted: 0,
             scratch: Vec::new(),
         }
     }
 
     /// The latest response that answers `request`.
-    pub(crate) fn find(&mut self, hash: u64, key: &[u8], request: &Request<'_>) -> Found {
-        let Some(entry) = self.table.get(&hash) else { return Found::Nothing };
-        let objects = entry.slot.objects();
+    pub(crate) fn find(&mut self, hash: u64, key: &[u8], request: &Request<'_>) -> MemoryMatch {
+        let Some(entry) = self.table.get(&hash) else { return MemoryMatch::Nothing };
+        let objects = entry.variants.objects();
         if objects[0].key() != key {
-            return Found::Nothing;
+            return MemoryMatch::Nothing;
         }
         let scratch = &mut self.scratch;
         match objects.iter().find(|object| vary::matches(object.vary(), request, scratch)) {
             Some(object) => {
                 entry.hits.set(entry.hits.get().saturating_add(1));
-                Found::Object(object.clone())
+                MemoryMatch::Object(object.clone())
             }
-            None => Found::OtherVariants(objects[0].clone()),
+            None => MemoryMatch::OtherVariants(objects[0].clone()),
         }
     }
 
@@ -129,33 +129,33 @@ impl Shelf {
     /// go: the origin has changed its mind.
     pub(crate) fn put(&mut self, hash: u64, object: Object) {
         let mut objects = vec![object];
-        if let Some(Entry { slot, .. }) = self.table.peek(&hash) {
+        if let Some(Entry { variants, .. }) = self.table.peek(&hash) {
             let is_other = |other: &&Object| {
                 let object = &objects[0];
                 other.key() == object.key()
                     && other.vary() != object.vary()
                     && vary::names(other.vary()).eq(vary::names(object.vary()))
             };
-            let others: Vec<_> = slot.objects().iter().filter(is_other).cloned().collect();
+            let others: Vec<_> = variants.objects().iter().filter(is_other).cloned().collect();
             objects.extend(others.into_iter().take(VARIANTS_MAX - 1));
         }
         self.insert(hash, objects, 0);
     }
 
     fn insert(&mut self, hash: u64, objects: Vec<Object>, hits: u32) {
-        let Some(slot) = Slot::of(objects) else { return };
+        let Some(variants) = Variants::of(objects) else { return };
         let before = self.table.len() + usize::from(!self.table.contains_key(&hash));
-        self.table.insert(hash, Entry { slot, hits: Cell::new(hits) });
+        self.table.insert(hash, Entry { variants, hits: Cell::new(hits) });
         self.evicted += (before - self.table.len()) as u64;
     }
 
     /// Puts `new` where `old` is; nowhere if that has gone meanwhile.
     pub(crate) fn replace(&mut self, hash: u64, old: &Object, new: Object) -> bool {
-        let Some(Entry { slot, hits }) = self.table.peek(&hash) else { return false };
-        let (mut objects, hits) = (slot.objects().to_vec(), hits.get());
+        let Some(Entry { variants, hits }) = self.table.peek(&hash) else { return false };
+        let (mut objects, hits) = (variants.objects().to_vec(), hits.get());
         let same = |object: &&mut Object| object.key() == old.key() && object.vary() == old.vary();
-        let Some(place) = objects.iter_mut().find(same) else { return false };
-        *place = new;
+        let Some(stored) = objects.iter_mut().find(same) else { return false };
+        *stored = new;
         self.insert(hash, objects, hits);
         true
     }
@@ -188,16 +188,17 @@ impl Shelf {
         }
     }
 
-    /// Removes what is stored under `hash` if `goes` says so of one of its representations; how many
+    /// Removes what is stored under `hash` if `matches` says so of one of its representations; how many
     /// objects went.
-    pub(crate) fn remove_if(&mut self, hash: u64, goes: impl Fn(&Object) -> bool) -> usize {
-        let removed = self.table.remove_if(&hash, |entry| entry.slot.objects().iter().any(goes));
-        removed.map_or(0, |(_, entry)| entry.slot.objects().len())
+    pub(crate) fn remove_if(&mut self, hash: u64, matches: impl Fn(&Object) -> bool) -> usize {
+        let removed =
+            self.table.remove_if(&hash, |entry| entry.variants.objects().iter().any(matches));
+        removed.map_or(0, |(_, entry)| entry.variants.objects().len())
     }
 
     /// What is stored under `hash`, and how many requests found it.
     pub(crate) fn at(&self, hash: u64) -> Option<(&[Object], u32)> {
-        self.table.peek(&hash).map(|entry| (entry.slot.objects(), entry.hits.get()))
+        self.table.peek(&hash).map(|entry| (entry.variants.objects(), entry.hits.get()))
     }
 
     /// Under which something is stored now, in no order. That is a small part of what it takes itself.
@@ -218,7 +219,7 @@ impl Shelf {
     }
 
     /// Octets, metadata included.
-    pub(crate) fn octets(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.table.weight()
     }
 }

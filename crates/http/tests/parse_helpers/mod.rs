@@ -2,7 +2,7 @@
 
 use pollux_http::{
     Limits, Reject, Status,
-    request::{self, Parsed, Request},
+    request::{self, ParseStatus, Request},
 };
 
 pub(crate) fn parse_within<'b>(
@@ -10,8 +10,8 @@ pub(crate) fn parse_within<'b>(
     limits: &Limits,
 ) -> Result<Option<(Request<'b>, usize)>, Status> {
     match request::parse(text, limits) {
-        Ok(Parsed::Partial) => Ok(None),
-        Ok(Parsed::Complete { request, len }) => Ok(Some((request, len))),
+        Ok(ParseStatus::Partial) => Ok(None),
+        Ok(ParseStatus::Complete { request, len }) => Ok(Some((request, len))),
         Err(Reject { status, .. }) => Err(status),
     }
 }
@@ -21,7 +21,7 @@ pub(crate) fn parse(text: &[u8]) -> Result<Option<(Request<'_>, usize)>, Status>
 }
 
 #[track_caller]
-pub(crate) fn taken(text: &[u8]) -> Request<'_> {
+pub(crate) fn accepted(text: &[u8]) -> Request<'_> {
     match parse(text) {
         Ok(Some((request, len))) => {
             assert_eq!(len, text.len(), "{}", text.escape_ascii());
@@ -32,7 +32,7 @@ pub(crate) fn taken(text: &[u8]) -> Request<'_> {
 }
 
 #[track_caller]
-pub(crate) fn refused(text: &[u8]) -> Status {
+pub(crate) fn reject_status(text: &[u8]) -> Status {
     match parse(text) {
         Err(status) => status,
         Ok(other) => panic!("{}: {other:?}", text.escape_ascii()),
@@ -41,8 +41,8 @@ pub(crate) fn refused(text: &[u8]) -> Status {
 
 /// Each text is refused with this status.
 #[track_caller]
-pub(crate) fn all_refused(status: Status, texts: &[&[u8]]) {
+pub(crate) fn assert_all_rejected(status: Status, texts: &[&[u8]]) {
     for text in texts {
-        assert_eq!(refused(text), status, "{}", text.escape_ascii());
+        assert_eq!(reject_status(text), status, "{}", text.escape_ascii());
     }
 }

@@ -1,24 +1,24 @@
 //! The start of a head that comes in pieces. Nearly all come whole, and then nothing is kept.
 
-use super::BadReply;
+use super::ReplyError;
 
 /// Keeps the octets of a head until it is whole.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Gather {
+pub(super) struct HeadBuffer {
     partial: Vec<u8>,
     /// Octets of `partial` in which no end of the head was found.
     searched: usize,
     /// The octets that were offered last are in `partial`.
-    is_taken: bool,
+    is_appended: bool,
 }
 
-impl Gather {
+impl HeadBuffer {
     /// Forgets what was kept; its memory stays for the next one.
     #[inline]
     pub(super) fn clear(&mut self) {
         self.partial.clear();
         self.searched = 0;
-        self.is_taken = false;
+        self.is_appended = false;
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -43,9 +43,9 @@ impl Gather {
         // No more than a head may have: the rest is content, or too much.
         let room = (max + 1).saturating_sub(self.partial.len()).min(bytes.len());
         self.partial.extend_from_slice(&bytes[..room]);
-        self.is_taken = true;
-        let is_due = self.may_be_whole() || self.partial.len() > max;
-        is_due.then_some(&self.partial[..])
+        self.is_appended = true;
+        let should_parse = self.may_be_whole() || self.partial.len() > max;
+        should_parse.then_some(&self.partial[..])
     }
 
     /// Looks for an empty line in what has come since the last look.
@@ -59,12 +59,12 @@ impl Gather {
         found
     }
 
-    /// What [`Gather::offer`] gave, in memory that may be changed: a copy where it was none yet.
+    /// What [`HeadBuffer::offer`] gave, in memory that may be changed: a copy where it was none yet.
     #[cold]
-    pub(super) fn take_in(&mut self, bytes: &[u8], max: usize) -> &mut [u8] {
-        if !self.is_taken {
+    pub(super) fn make_mutable(&mut self, bytes: &[u8], max: usize) -> &mut [u8] {
+        if !self.is_appended {
             self.partial.extend_from_slice(&bytes[..bytes.len().min(max + 1)]);
-            self.is_taken = true;
+            self.is_appended = true;
         }
         &mut self.partial
     }
@@ -73,19 +73,19 @@ impl Gather {
     ///
     /// # Errors
     /// There are more than `max` octets of it.
-    pub(super) fn keep(&mut self, bytes: &[u8], max: usize) -> Result<(), BadReply> {
-        if !self.is_taken {
+    pub(super) fn store(&mut self, bytes: &[u8], max: usize) -> Result<(), ReplyError> {
+        if !self.is_appended {
             self.partial.extend_from_slice(&bytes[..bytes.len().min(max + 1)]);
         }
-        self.is_taken = false;
+        self.is_appended = false;
         if self.partial.len() > max {
-            return Err(BadReply::Syntax("the header section is too long"));
+            return Err(ReplyError::Syntax("the header section is too long"));
         }
         Ok(())
     }
 
     /// The first `len` octets of what is kept.
-    pub(super) fn kept(&self, len: usize) -> &[u8] {
+    pub(super) fn prefix(&self, len: usize) -> &[u8] {
         &self.partial[..len]
     }
 }

@@ -5,39 +5,44 @@ use crate::{Reject, fields::is_name, request::Version, syntax};
 
 /// The fields of one message that are about its framing and its connection.
 #[derive(Clone, Debug)]
-pub(crate) struct Hop {
+pub(crate) struct MessageFraming {
     pub(crate) content_length: Option<u64>,
-    pub(crate) transfer: Transfer,
+    pub(crate) transfer: TransferEncoding,
     /// Options of `Connection`.
     close: bool,
-    keep: bool,
+    keep_alive_option: bool,
 }
 
 /// The codings of `Transfer-Encoding`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Transfer {
+pub(crate) enum TransferEncoding {
     Absent,
     Chunked,
     /// A coding that is not undone here, to be followed by `chunked`.
-    Foreign,
-    ForeignThenChunked,
+    Unsupported,
+    UnsupportedThenChunked,
 }
 
-impl Hop {
+impl MessageFraming {
     pub(crate) const fn new() -> Self {
-        Self { content_length: None, transfer: Transfer::Absent, close: false, keep: false }
+        Self {
+            content_length: None,
+            transfer: TransferEncoding::Absent,
+            close: false,
+            keep_alive_option: false,
+        }
     }
 
     pub(crate) fn note_connection(&mut self, value: &[u8]) {
         // What browsers and old clients send, without taking a list apart. A value holds no CR, the
         // one octet that would pass for a hyphen here.
         if is_name(value, b"keep-alive") {
-            self.keep = true;
+            self.keep_alive_option = true;
             return;
         }
         for option in syntax::list(value) {
             self.close |= option.eq_ignore_ascii_case(b"close");
-            self.keep |= option.eq_ignore_ascii_case(b"keep-alive");
+            self.keep_alive_option |= option.eq_ignore_ascii_case(b"keep-alive");
         }
     }
 
@@ -57,10 +62,12 @@ impl Hop {
         for coding in syntax::list(value) {
             is_empty = false;
             self.transfer = match (self.transfer, coding.eq_ignore_ascii_case(b"chunked")) {
-                (Transfer::Absent, true) => Transfer::Chunked,
-                (Transfer::Foreign, true) => Transfer::ForeignThenChunked,
-                (Transfer::Absent | Transfer::Foreign, false) if is_coding(coding) => {
-                    Transfer::Foreign
+                (TransferEncoding::Absent, true) => TransferEncoding::Chunked,
+                (TransferEncoding::Unsupported, true) => TransferEncoding::UnsupportedThenChunked,
+                (TransferEncoding::Absent | TransferEncoding::Unsupported, false)
+                    if is_coding(coding) =>
+                {
+                    TransferEncoding::Unsupported
                 }
                 _ => return Err(Reject::bad("invalid Transfer-Encoding")),
             };
@@ -71,7 +78,7 @@ impl Hop {
     /// RFC 9112 §9.3: close wins.
     #[inline]
     pub(crate) fn keep_alive(&self, version: Version) -> bool {
-        !self.close && (version == Version::Http11 || self.keep)
+        !self.close && (version == Version::Http11 || self.keep_alive_option)
     }
 }
 

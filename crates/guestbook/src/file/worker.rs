@@ -18,23 +18,23 @@ type Outcome<T> = (T, Result<Answer, StoreError>);
 /// Answers requests to a file from a thread of its own. All that wait while the disk is busy leave
 /// with one commit then. `T` is whatever the caller knows a request by.
 #[derive(Debug)]
-pub struct Keeper<T> {
+pub struct FileWorker<T> {
     requests: Option<SyncSender<(T, Request)>>,
     answers: Arc<Mutex<Vec<Outcome<T>>>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl<T: Send + 'static> Keeper<T> {
-    /// Starts the thread. It calls `ring` when there is something to [take](Keeper::take).
+impl<T: Send + 'static> FileWorker<T> {
+    /// Starts the thread. It calls `notify` when there is something to [take](Keeper::take).
     ///
     /// # Errors
     /// No thread could be started.
-    pub fn start(file: File, ring: impl Fn() + Send + 'static) -> std::io::Result<Self> {
+    pub fn start(file: File, notify: impl Fn() + Send + 'static) -> std::io::Result<Self> {
         let (requests, queue) = sync_channel(limits::FILE_QUEUE);
         let answers = Arc::new(Mutex::new(Vec::new()));
         let thread = thread::Builder::new().name("guestbook".to_owned()).spawn({
             let answers = answers.clone();
-            move || keep(&file, &queue, &answers, &ring)
+            move || run(&file, &queue, &answers, &notify)
         })?;
         Ok(Self { requests: Some(requests), answers, thread: Some(thread) })
     }
@@ -60,7 +60,7 @@ impl<T: Send + 'static> Keeper<T> {
 }
 
 /// Waits for the requests that were begun.
-impl<T> Drop for Keeper<T> {
+impl<T> Drop for FileWorker<T> {
     fn drop(&mut self) {
         self.requests = None;
         if let Some(thread) = self.thread.take() {
@@ -69,11 +69,11 @@ impl<T> Drop for Keeper<T> {
     }
 }
 
-fn keep<T>(
+fn run<T>(
     file: &File,
     queue: &Receiver<(T, Request)>,
     answers: &Mutex<Vec<Outcome<T>>>,
-    ring: &dyn Fn(),
+    notify: &dyn Fn(),
 ) {
     while let Ok(first) = queue.recv() {
         let mut batch = vec![first];
@@ -83,7 +83,7 @@ fn keep<T>(
         let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
         answers.extend(tickets.zip(outcomes));
         drop(answers);
-        ring();
+        notify();
     }
 }
 
@@ -96,21 +96,21 @@ mod tests {
     fn every_request_is_answered_once_and_the_bell_rings() {
         let directory = tempfile::tempdir().unwrap();
         let file = File::open(&directory.path().join("guestbook")).unwrap();
-        let (bell, rings) = channel();
-        let ring = move || bell.send(()).expect("the test listens");
+        let (sender, notifications) = channel();
+        let notify = move || sender.send(()).expect("the test listens");
         // Nobody commits while the test holds the file: what is begun meanwhile waits.
-        let held = file.hold();
-        let keeper = Keeper::start(file.clone(), ring).unwrap();
+        let writer = file.lock_writer();
+        let worker = FileWorker::start(file.clone(), notify).unwrap();
         for ticket in 0..500_u32 {
-            keeper.begin(ticket, Request::Visit { shown: 1 }).unwrap();
+            worker.begin(ticket, Request::Visit { shown: 1 }).unwrap();
         }
-        drop(held);
+        drop(writer);
         let mut answers = Vec::new();
         let mut commits = 0;
         while answers.len() < 500 {
-            rings.recv_timeout(Duration::from_secs(60)).unwrap();
+            notifications.recv_timeout(Duration::from_secs(60)).unwrap();
             commits += 1;
-            keeper.take(&mut answers);
+            worker.take(&mut answers);
         }
         let mut visitors = BTreeSet::new();
         for (at, (ticket, answer)) in answers.into_iter().enumerate() {

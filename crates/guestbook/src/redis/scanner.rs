@@ -11,7 +11,7 @@ const LINE_BYTES: usize = 4 << 10;
 
 /// Where the measuring of a reply stands. Survives until the whole of it has come.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Bounds {
+pub(super) struct ReplyScanner {
     /// Octets of the reply that are measured.
     at: usize,
     /// Elements that are still to come, a level each; the last is the innermost.
@@ -19,13 +19,13 @@ pub(super) struct Bounds {
     has_begun: bool,
 }
 
-impl Bounds {
+impl ReplyScanner {
     /// Measures on in `input`, which begins with the reply and is never shorter than before.
     /// Returns the length of the reply once all of it is there.
     ///
     /// # Errors
     /// It is no reply, or one that is beyond the limits.
-    pub(super) fn measure(&mut self, input: &[u8]) -> Result<Option<usize>, &'static str> {
+    pub(super) fn scan(&mut self, input: &[u8]) -> Result<Option<usize>, &'static str> {
         loop {
             if self.has_begun {
                 while self.open.last() == Some(&0) {
@@ -108,8 +108,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn measured(input: &[u8]) -> Result<Option<usize>, &'static str> {
-        Bounds::default().measure(input)
+    fn scan_once(input: &[u8]) -> Result<Option<usize>, &'static str> {
+        ReplyScanner::default().scan(input)
     }
 
     #[test]
@@ -127,9 +127,9 @@ mod tests {
             "*2\r\n*0\r\n*1\r\n$-1\r\n",
         ] {
             let followed = format!("{reply}+next\r\n");
-            assert_eq!(measured(followed.as_bytes()), Ok(Some(reply.len())), "{reply:?}");
+            assert_eq!(scan_once(followed.as_bytes()), Ok(Some(reply.len())), "{reply:?}");
             for cut in 0..reply.len() {
-                assert_eq!(measured(&reply.as_bytes()[..cut]), Ok(None), "{reply:?} to {cut}");
+                assert_eq!(scan_once(&reply.as_bytes()[..cut]), Ok(None), "{reply:?} to {cut}");
             }
         }
     }
@@ -147,28 +147,28 @@ mod tests {
             "$1000000000\r\n",
             "*x\r\n",
         ] {
-            assert!(measured(reply.as_bytes()).is_err(), "{reply:?}");
+            assert!(scan_once(reply.as_bytes()).is_err(), "{reply:?}");
         }
-        assert!(measured("*1\r\n".repeat(1 << 20).as_bytes()).is_err(), "no recursion");
-        assert!(measured(&[b'+'; LINE_BYTES]).is_err());
+        assert!(scan_once("*1\r\n".repeat(1 << 20).as_bytes()).is_err(), "no recursion");
+        assert!(scan_once(&[b'+'; LINE_BYTES]).is_err());
     }
 
     proptest! {
         #[test]
         fn any_split_measures_the_same(cuts in prop::collection::vec(1..9_usize, 1..40)) {
             let reply = b"*3\r\n$5\r\nhello\r\n*2\r\n:1\r\n$-1\r\n-ERR x\r\n";
-            let (mut bounds, mut came) = (Bounds::default(), 0);
+            let (mut scanner, mut received) = (ReplyScanner::default(), 0);
             for cut in cuts.into_iter().cycle() {
-                came = (came + cut).min(reply.len());
-                let end = bounds.measure(&reply[..came]).unwrap();
-                prop_assert_eq!(end, (came == reply.len()).then_some(reply.len()));
+                received = (received + cut).min(reply.len());
+                let end = scanner.scan(&reply[..received]).unwrap();
+                prop_assert_eq!(end, (received == reply.len()).then_some(reply.len()));
                 if end.is_some() { break }
             }
         }
 
         #[test]
         fn nonsense_never_panics(input: Vec<u8>) {
-            let _ = measured(&input);
+            let _ = scan_once(&input);
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Values that make no sense, and those that nearly do: nothing panics, nothing hangs, and what comes out
 //! is a head that can be read.
 
-use crate::bench::{Bench, reply, request};
+use crate::harness::{Harness, reply, request};
 use pollux_cache::Config;
-use pollux_http::reply::{Asked, Event, Reader};
+use pollux_http::reply::{Event, Reader, RequestInfo};
 use proptest::prelude::*;
 
 /// Values out of the pieces that parsers look at.
@@ -115,7 +115,7 @@ const SENSIBLE_OF_RESPONSES: &[&str] = &[
 fn check(head: &str) {
     let wire = format!("{head}\r\n");
     let mut reader = Reader::new(Reader::LIMITS);
-    reader.begin(Asked { head: true, upgrade: false });
+    reader.begin(RequestInfo { head: true, upgrade: false });
     let event = reader.read(wire.as_bytes()).map(|step| step.event);
     assert!(matches!(event, Ok(Event::Head(_))), "{wire:?}: {event:?}");
     let ranges = head.lines().filter(|line| line.starts_with("Content-Range:")).count();
@@ -141,19 +141,19 @@ proptest! {
             1..12,
         ),
     ) {
-        let mut bench = Bench::new(Config { stale_if_error: 50, negative: 5, ..Config::default() });
+        let mut harness = Harness::new(Config { stale_if_error: 50, negative: 5, ..Config::default() });
         for (method, target, of_request, status, of_response, later) in exchanges {
-            bench.now += later;
+            harness.now += later;
             let head = request(&format!("{method} {target}"), &of_request);
             let body = if method == "HEAD" { "" } else { "body" };
-            let got = bench.exchange(&head, Some(&reply(status, &of_response, body)));
+            let got = harness.exchange(&head, Some(&reply(status, &of_response, body)));
             if got.is_hit() && got.status != 504 {
                 check(&got.head);
                 let wants_part = of_request.lines().any(|line| line.starts_with("Range:"));
                 prop_assert!(wants_part || !matches!(got.status, 206 | 416), "{}", got.head);
             }
         }
-        bench.cache.store().purge(pollux_cache::Purge::Tag(b"a"));
-        prop_assert_eq!(bench.cache.store().statistics().fetching, 0);
+        harness.cache.store().purge(pollux_cache::Purge::Tag(b"a"));
+        prop_assert_eq!(harness.cache.store().statistics().fetching, 0);
     }
 }

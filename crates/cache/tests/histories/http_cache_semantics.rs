@@ -1,6 +1,6 @@
 //! Another implementation of the same RFC asked the same: `http-cache-semantics`.
 
-use crate::bench::{Bench, START, at, reply};
+use crate::harness::{Harness, START, at, reply};
 use http_cache_semantics::{CacheOptions, CachePolicy};
 use proptest::prelude::*;
 use std::time::{Duration, UNIX_EPOCH};
@@ -47,11 +47,11 @@ proptest! {
         expires in prop::option::of(-10..20i64),
         changed in prop::option::of(0..2000u64),
         is_authorized in any::<bool>(),
-        wish in prop::sample::select(vec!["", "no-cache", "max-age=0", "max-age=5", "min-fresh=5"]),
+        directive in prop::sample::select(vec!["", "no-cache", "max-age=0", "max-age=5", "min-fresh=5"]),
         later in 0..60u64,
     ) {
         // Within the same second the other one takes what is stored for 0 seconds old.
-        let later = if wish == "max-age=0" { later.max(1) } else { later };
+        let later = if directive == "max-age=0" { later.max(1) } else { later };
         let mut response = http::Response::builder().status(status);
         let mut fields = String::new();
         let mut add = |name: &str, value: String| {
@@ -75,11 +75,11 @@ proptest! {
         let response = response.body(()).unwrap();
         let authorization = if is_authorized { "Authorization: x\r\n" } else { "" };
 
-        let mut bench = Bench::default();
-        bench.get("/", authorization, &reply(status, &fields, "old"));
-        bench.now += later;
-        let wishes = if wish.is_empty() { String::new() } else { format!("Cache-Control: {wish}\r\n") };
-        let got = bench.get("/", &wishes, &reply(200, "", "new"));
+        let mut harness = Harness::default();
+        harness.get("/", authorization, &reply(status, &fields, "old"));
+        harness.now += later;
+        let directives_line = if directive.is_empty() { String::new() } else { format!("Cache-Control: {directive}\r\n") };
+        let got = harness.get("/", &directives_line, &reply(200, "", "new"));
 
         let request = |field: Option<(&str, &str)>| {
             let builder = http::Request::builder().uri("http://a/").header("host", "a");
@@ -92,9 +92,9 @@ proptest! {
         let first = request(is_authorized.then_some(("authorization", "x")));
         let options = CacheOptions { shared: true, ..CacheOptions::default() };
         let policy = CachePolicy::new_options(&first, &response, second(START), options);
-        let next = request(Some(("cache-control", wish)));
-        let theirs = policy.is_storable()
+        let next = request(Some(("cache-control", directive)));
+        let reference_reuses = policy.is_storable()
             && policy.before_request(&next, second(START + later)).satisfies_without_revalidation();
-        prop_assert_eq!(got.is_hit(), theirs, "{}later {} {}", fields, later, wishes);
+        prop_assert_eq!(got.is_hit(), reference_reuses, "{}later {} {}", fields, later, directives_line);
     }
 }

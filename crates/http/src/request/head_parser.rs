@@ -1,6 +1,6 @@
 //! Heads that arrive in pieces: each octet is looked at a bounded number of times.
 
-use super::{Parsed, head};
+use super::{ParseStatus, head};
 use crate::{Limits, Reject};
 
 /// What is remembered of a head that is not yet whole: 8 bytes, kept while a head is partial.
@@ -10,64 +10,68 @@ use crate::{Limits, Reject};
 /// the request line is whole, when a blank line shows up, and when a limit is passed: a handful of
 /// times a head, whatever the number of pieces. Other octets are only searched for LF, once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Resume {
+pub struct HeadParser {
     /// Octets that have been searched.
-    seen: u32,
+    searched: u32,
     /// Where the octet after the request line's LF is; 0 while there is none.
-    section: u32,
+    section_start: u32,
 }
 
 /// Heads no longer than this are parsed at every piece: a CRLF and the method's first letter.
-const FIRST_OCTETS: u32 = 3;
+const METHOD_START_LEN: u32 = 3;
 
-impl Resume {
+impl HeadParser {
     /// For a head of which nothing has been seen.
     pub const fn new() -> Self {
-        Self { seen: 0, section: 0 }
+        Self { searched: 0, section_start: 0 }
     }
 
     /// Reads the request that begins at `bytes`, which begins with the octets that were given at
     /// the last call and has perhaps grown since.
     ///
-    /// After [`Parsed::Complete`] it is fresh for the next request.
+    /// After [`ParseStatus::Complete`] it is fresh for the next request.
     ///
     /// # Errors
     /// As [`parse`](super::parse), though a fault after the first piece may be told only when
     /// the request line or the head is whole or a limit is passed.
-    pub fn parse<'b>(&mut self, bytes: &'b [u8], limits: &Limits) -> Result<Parsed<'b>, Reject> {
-        if !self.is_due(bytes, limits) {
-            return Ok(Parsed::Partial);
+    pub fn parse<'b>(
+        &mut self,
+        bytes: &'b [u8],
+        limits: &Limits,
+    ) -> Result<ParseStatus<'b>, Reject> {
+        if !self.should_parse(bytes, limits) {
+            return Ok(ParseStatus::Partial);
         }
         let parsed = head::parse(bytes, limits)?;
-        if matches!(parsed, Parsed::Complete { .. }) {
+        if matches!(parsed, ParseStatus::Complete { .. }) {
             *self = Self::new();
         }
         Ok(parsed)
     }
 
     /// Searches the octets that have come since, and tells whether parsing may bring news.
-    fn is_due(&mut self, bytes: &[u8], limits: &Limits) -> bool {
+    fn should_parse(&mut self, bytes: &[u8], limits: &Limits) -> bool {
         // The first octets are judged as they come: what is no HTTP at all is refused at once.
-        let mut is_due = self.seen <= FIRST_OCTETS;
-        let seen = self.seen as usize;
-        for lf in memchr::memchr_iter(b'\n', bytes.get(seen..).unwrap_or(b"")) {
-            let lf = seen + lf;
+        let mut should_parse = self.searched <= METHOD_START_LEN;
+        let searched = self.searched as usize;
+        for lf in memchr::memchr_iter(b'\n', bytes.get(searched..).unwrap_or(b"")) {
+            let lf = searched + lf;
             // Also LF LF, which is a fault, but one that is better told now than at a time-out.
-            is_due |= bytes[..lf].ends_with(b"\n") || bytes[..lf].ends_with(b"\n\r");
+            should_parse |= bytes[..lf].ends_with(b"\n") || bytes[..lf].ends_with(b"\n\r");
             // An LF before the third octet ends the CRLF that may precede the request line.
-            if self.section == 0 && lf >= 2 {
-                self.section = lf as u32 + 1;
-                is_due = true;
+            if self.section_start == 0 && lf >= 2 {
+                self.section_start = lf as u32 + 1;
+                should_parse = true;
             }
         }
-        self.seen = bytes.len() as u32;
-        is_due || self.is_over(bytes.len(), limits)
+        self.searched = bytes.len() as u32;
+        should_parse || self.exceeds_limits(bytes.len(), limits)
     }
 
-    fn is_over(&self, len: usize, limits: &Limits) -> bool {
-        match self.section as usize {
+    fn exceeds_limits(&self, len: usize, limits: &Limits) -> bool {
+        match self.section_start as usize {
             0 => len > 2 + limits.request_line,
-            section => len > section + limits.header_section,
+            section_start => len > section_start + limits.header_section,
         }
     }
 }
@@ -78,13 +82,13 @@ mod tests {
 
     /// How often the head is parsed when `bytes` come one at a time, and when it was over.
     fn parses(bytes: &[u8], limits: &Limits) -> usize {
-        let mut resume = Resume::new();
+        let mut parser = HeadParser::new();
         let mut count = 0;
         for end in 1..=bytes.len() {
-            let mut ahead = resume;
-            count += usize::from(ahead.is_due(&bytes[..end], limits));
-            match resume.parse(&bytes[..end], limits) {
-                Ok(Parsed::Partial) => {}
+            let mut ahead = parser;
+            count += usize::from(ahead.should_parse(&bytes[..end], limits));
+            match parser.parse(&bytes[..end], limits) {
+                Ok(ParseStatus::Partial) => {}
                 _ => return count,
             }
         }
@@ -129,9 +133,9 @@ mod tests {
             (format!("{line}{}", "A: b\r\n".repeat(90)), line.len() + 60 + 1),
             (format!("{line}{}", "A".repeat(500)), line.len() + 60 + 1),
         ] {
-            let mut resume = Resume::new();
+            let mut parser = HeadParser::new();
             let refused = (1..=text.len())
-                .find(|&end| resume.parse(&text.as_bytes()[..end], &limits).is_err());
+                .find(|&end| parser.parse(&text.as_bytes()[..end], &limits).is_err());
             let refused = refused.unwrap_or(usize::MAX);
             assert!(refused <= most, "{refused} > {most}: {:.60}", text.escape_debug().to_string());
         }
@@ -140,21 +144,21 @@ mod tests {
     #[test]
     fn after_a_head_it_is_fresh() {
         let text = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-        let mut resume = Resume::new();
-        assert!(matches!(resume.parse(&text[..20], &Limits::DEFAULT), Ok(Parsed::Partial)));
-        assert_ne!(resume, Resume::new());
-        assert!(matches!(resume.parse(text, &Limits::DEFAULT), Ok(Parsed::Complete { .. })));
-        assert_eq!(resume, Resume::new());
+        let mut parser = HeadParser::new();
+        assert!(matches!(parser.parse(&text[..20], &Limits::DEFAULT), Ok(ParseStatus::Partial)));
+        assert_ne!(parser, HeadParser::new());
+        assert!(matches!(parser.parse(text, &Limits::DEFAULT), Ok(ParseStatus::Complete { .. })));
+        assert_eq!(parser, HeadParser::new());
     }
 
     #[test]
     fn a_request_line_of_http_0_9_is_refused_when_it_ends() {
-        let mut resume = Resume::new();
+        let mut parser = HeadParser::new();
         let text = b"GET /index.html\r\n";
         for end in 1..text.len() {
-            let got = resume.parse(&text[..end], &Limits::DEFAULT);
-            assert!(matches!(got, Ok(Parsed::Partial)), "{end}");
+            let got = parser.parse(&text[..end], &Limits::DEFAULT);
+            assert!(matches!(got, Ok(ParseStatus::Partial)), "{end}");
         }
-        assert!(resume.parse(text, &Limits::DEFAULT).is_err());
+        assert!(parser.parse(text, &Limits::DEFAULT).is_err());
     }
 }

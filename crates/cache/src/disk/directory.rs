@@ -11,7 +11,7 @@ use std::{
 const LOCK: &str = "lock";
 
 /// A folder with nobody else's files in it. Names are plain.
-pub trait Folder: Send + 'static {
+pub trait Directory: Send + 'static {
     /// The names that are there.
     ///
     /// # Errors
@@ -46,13 +46,13 @@ pub trait Folder: Send + 'static {
 /// A folder of the file system, of one store alone for as long as this is there: two would give
 /// different objects the same names.
 #[derive(Debug)]
-pub struct RealFolder {
+pub struct FsDirectory {
     path: PathBuf,
     /// The system forgets the lock with the last descriptor of the file, also after kill -9.
     _lock: fs::File,
 }
 
-impl RealFolder {
+impl FsDirectory {
     /// The folder at `path`; it is made, for its owner alone, if it is not there.
     ///
     /// # Errors
@@ -70,15 +70,16 @@ impl RealFolder {
             Ok(()) => Ok(Self { path, _lock: lock }),
             Err(rustix::io::Errno::WOULDBLOCK) => {
                 let path = path.display();
-                let told = format!("another server keeps its cache in {path}; give each its own");
-                Err(io::Error::new(ErrorKind::ResourceBusy, told))
+                let message =
+                    format!("another server keeps its cache in {path}; give each its own");
+                Err(io::Error::new(ErrorKind::ResourceBusy, message))
             }
             Err(error) => Err(error.into()),
         }
     }
 }
 
-impl Folder for RealFolder {
+impl Directory for FsDirectory {
     fn list(&mut self) -> io::Result<Vec<String>> {
         let names = fs::read_dir(&self.path)?.map(|entry| Ok(entry?.file_name()));
         let names: io::Result<Vec<_>> = names.collect();
@@ -87,9 +88,9 @@ impl Folder for RealFolder {
 
     fn read(&mut self, name: &str, max: u64) -> io::Result<Vec<u8>> {
         use std::io::Read;
-        let mut octets = Vec::new();
-        fs::File::open(self.path.join(name))?.take(max).read_to_end(&mut octets)?;
-        Ok(octets)
+        let mut bytes = Vec::new();
+        fs::File::open(self.path.join(name))?.take(max).read_to_end(&mut bytes)?;
+        Ok(bytes)
     }
 
     fn write(&mut self, name: &str, parts: &[&[u8]]) -> io::Result<()> {
