@@ -1,4 +1,4 @@
-//! What is stored, for people to read.
+//! Listing and inspecting stored responses, for operators.
 
 use crate::{
     Store,
@@ -12,113 +12,115 @@ use crate::{
 use pollux_http::fields::Fields;
 use std::{collections::HashSet, time::Duration, vec};
 
-/// How long to wait for a file that only the second tier has.
+/// How long an inspection waits until the disk thread has read a file.
 const FILE_READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where something is stored.
+/// Which tier stores a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tier {
-    /// In memory alone.
+    /// Only the memory tier.
     Memory,
-    /// In the folder alone: the next request loads it.
+    /// Only the disk tier: the next request loads it into memory.
     Disk,
-    /// In both.
+    /// Both tiers.
     Both,
 }
 
-/// What is stored for one URL.
+/// Summary of the responses that are stored for one URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The URL.
     pub url: Vec<u8>,
-    /// Representations.
+    /// The number of stored variants.
     pub variants: usize,
-    /// The status code of the latest one.
+    /// The status code of the latest variant.
     pub status: u16,
-    /// Octets that all take: of memory, metadata included, or else of the folder.
+    /// Size of all variants in bytes: in memory, metadata included, or, if they are only on disk,
+    /// of their files.
     pub bytes: u64,
-    /// The age of the latest one in seconds.
+    /// The age of the latest variant in seconds.
     pub age: u64,
-    /// For how many seconds that is fresh yet; negative when it is stale.
+    /// Remaining freshness lifetime of the latest variant in seconds; negative when it is stale.
     pub ttl: i64,
-    /// Requests that found it in memory since it was stored there.
+    /// Requests that were served from memory since the latest variant was stored.
     pub hits: u32,
-    /// Where it is.
+    /// Which tier stores it.
     pub tier: Tier,
 }
 
-/// One stored response.
+/// Details of one stored response.
 #[derive(Clone, Debug)]
 pub struct StoredResponse {
-    /// Its URL.
+    /// The URL.
     pub url: Vec<u8>,
-    /// Where it is.
+    /// Which tier stores it.
     pub tier: Tier,
-    /// Its status code.
+    /// The status code.
     pub status: u16,
-    /// Its age in seconds when it came, or was last validated (RFC 9111 §4.2.3).
+    /// Its age in seconds when it was received or last validated (RFC 9111 §4.2.3).
     pub initial_age: u64,
-    /// The Unix second of that.
+    /// The Unix second at which it was received or last validated.
     pub received_at: u64,
-    /// Its age in seconds.
+    /// Its current age in seconds.
     pub age: u64,
-    /// How long it is fresh, in seconds of its age.
+    /// Its freshness lifetime in seconds.
     pub lifetime: u64,
-    /// It does not say so itself: that is a guess (RFC 9111 §4.2.2).
+    /// The lifetime is a heuristic, because the response does not state one (RFC 9111 §4.2.2).
     pub is_heuristic: bool,
-    /// For how many seconds it is fresh yet; negative when it is stale.
+    /// Remaining freshness lifetime in seconds; negative when it is stale.
     pub ttl: i64,
-    /// It is validated before each use.
+    /// It must be validated before each use (`no-cache`).
     pub is_no_cache: bool,
-    /// It is never used stale because a client would take it.
+    /// A client's `max-stale` does not permit serving it stale.
     pub forbids_stale: bool,
-    /// For so many seconds more it is used while it is refreshed (RFC 5861 §3).
+    /// Seconds after its expiry during which it is served while a refresh runs (RFC 5861 §3).
     pub stale_while_revalidate: u64,
-    /// For so many seconds more it is used when the origin fails (RFC 5861 §4).
+    /// Seconds after its expiry during which it is served if the origin fails (RFC 5861 §4).
     pub stale_if_error: u64,
-    /// Octets of content.
+    /// The length of the content in bytes.
     pub content_length: u64,
-    /// Octets that it takes.
+    /// The memory that it occupies, in bytes.
     pub bytes: u64,
-    /// Requests that found its URL in memory since it was stored there.
+    /// Requests for its URL that were served from memory since it was stored there.
     pub hits: u32,
-    /// What requests said in its varying fields: `name:value LF`.
+    /// The request's values of the fields that `Vary` names: `name:value LF`.
     pub vary: Vec<u8>,
-    /// Its fields, each line with its CRLF.
+    /// The response's field lines, each with its CRLF.
     pub fields: Vec<u8>,
 }
 
-/// A walk through all that is stored, some URLs at a time. What is there all the while is met once;
-/// what comes or goes, or changes its tier, meanwhile is met or not.
+/// Iterates over all stored URLs in batches. A URL that stays stored, in the same tier, during the
+/// whole iteration is returned exactly once. A URL that is added, removed or moved between tiers
+/// meanwhile may or may not be returned.
 #[derive(Debug)]
 pub struct Walk {
     store: Store,
     prefix: Vec<u8>,
-    /// Which shard is next; behind the last one it is the folder.
+    /// Index of the next shard. The disk tier follows the last shard.
     next: usize,
     position: Position,
 }
 
-/// Where a walk is.
+/// The current position of a [`Walk`].
 #[derive(Debug)]
 enum Position {
-    /// In this shard, with these hashes of keys before it.
+    /// In the shard with this index; the iterator holds the remaining key hashes.
     Shard(usize, vec::IntoIter<u64>),
     Directory(vec::IntoIter<u64>),
-    /// Between two of them.
+    /// Before the next shard or the disk tier.
     Between,
     End,
 }
 
 impl Store {
-    /// A walk through the URLs that begin with `prefix`, in no order.
+    /// Returns an iterator over the URLs that begin with `prefix`, in no particular order.
     pub fn walk(&self, prefix: &[u8]) -> Walk {
         let prefix = key::from_prefix(prefix);
         Walk { store: self.clone(), prefix, next: 0, position: Position::Between }
     }
 
-    /// All that is stored for `url`, the latest first. What is in the folder alone is read there, by the
-    /// thread that reads for all.
+    /// Returns all responses that are stored for `url`, the latest first. The disk thread reads
+    /// those that are only on disk.
     pub fn inspect(&self, url: &[u8], now: u64) -> Vec<StoredResponse> {
         let key = key::from_url(url).unwrap_or_else(|| url.to_vec());
         let hash = self.inner.hash(&key);
@@ -181,8 +183,8 @@ impl Store {
 }
 
 impl Walk {
-    /// Some more of what there is, perhaps nothing, at the time `now`; `None` at the end. A lock is held
-    /// for as long as a few hundred URLs take.
+    /// Returns the next entries, possibly none, as of the time `now`; `None` at the end. Holds a
+    /// lock for as long as a few hundred URLs take.
     pub fn next_batch(&mut self, now: u64) -> Option<Vec<Entry>> {
         loop {
             match &mut self.position {

@@ -1,26 +1,26 @@
-//! `Cache-Status` (RFC 9211): what became of a request here.
+//! The `Cache-Status` field (RFC 9211): how this cache handled a request.
 
 use pollux_http::output::{Output, put_decimal};
 use std::sync::Arc;
 
-/// Why a request went on to the origin (§2.2).
+/// Why a request was forwarded to the origin (§2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forward {
-    /// It is none of the cache's affairs.
+    /// The cache was configured not to handle the request.
     Bypass,
-    /// Its method has to reach the origin.
+    /// The request's method must reach the origin.
     Method,
-    /// Nothing stored answers it, for one of the two next reasons.
+    /// No stored response matches; the reason is either of the next two.
     Miss,
-    /// Nothing is stored for its URL.
+    /// No response is stored for the URL.
     UriMiss,
-    /// Something is stored for its URL, but not for its other fields.
+    /// A response is stored for the URL, but `Vary` excludes it for this request.
     VaryMiss,
-    /// What is stored is a part that does not have what is asked for.
+    /// Only a part is stored, and it does not contain the requested range.
     Partial,
-    /// The client wanted it to.
+    /// The client's `Cache-Control` requires it.
     Request,
-    /// What is stored is stale.
+    /// The stored response is stale.
     Stale,
 }
 
@@ -39,17 +39,17 @@ impl Forward {
     }
 }
 
-/// The member that this cache adds to the field.
+/// The list member that this cache adds to the field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheStatus {
     pub(crate) name: Arc<str>,
-    /// Absent for a hit.
+    /// `None` for a hit.
     pub(crate) forward: Option<Forward>,
     pub(crate) forward_status: Option<u16>,
     pub(crate) ttl: Option<i64>,
     pub(crate) is_stored: bool,
-    /// The request waited for another one's fetch: whether what came answered it, too, or it was
-    /// sent on after all (§2.6).
+    /// Set if the request waited for the fetch of another request: `true` if the response of that
+    /// fetch served it, `false` if it had to be forwarded after all (§2.6).
     pub(crate) collapsed: Option<bool>,
     pub(crate) key: Option<Arc<[u8]>>,
     pub(crate) detail: Option<&'static str>,
@@ -69,8 +69,9 @@ impl CacheStatus {
         }
     }
 
-    /// Appends the line of a response that is neither a stored one nor an origin's, but a page of the
-    /// server itself: why the request was to go on, if it was; what there is to say of it, a token (§2.8).
+    /// Appends the field line of a response that this server generates itself, such as an error
+    /// page. `forward` is the reason for which the request was to be forwarded, if it was; `detail`
+    /// is a token (§2.8).
     pub fn put_for_own_response(
         name: &str,
         forward: Option<Forward>,
@@ -90,17 +91,17 @@ impl CacheStatus {
         out.put(b"\r\n");
     }
 
-    /// Why the request went on; nothing for a hit.
+    /// Why the request was forwarded; `None` for a hit.
     pub fn forward(&self) -> Option<Forward> {
         self.forward
     }
 
-    /// Whether what came is being stored.
+    /// Whether the cache stores the response.
     pub fn is_stored(&self) -> bool {
         self.is_stored
     }
 
-    /// Appends the field's line. It goes behind those of caches nearer to the origin (§2).
+    /// Appends the field line. It must follow the lines of caches nearer to the origin (§2).
     pub fn put(&self, out: &mut impl Output) {
         out.put(b"Cache-Status: ");
         out.put(self.name.as_bytes());
@@ -129,7 +130,8 @@ impl CacheStatus {
         }
         if let Some(key) = &self.key {
             out.put(b"; key=\"");
-            // A string holds visible ASCII; a quote and a backslash are escaped (RFC 9651 §3.3.3).
+            // A structured-field string holds visible ASCII; quotes and backslashes are escaped
+            // (RFC 9651 §3.3.3).
             for &byte in key.iter().filter(|byte| matches!(byte, b' '..=b'~')) {
                 if matches!(byte, b'"' | b'\\') {
                     out.put(b"\\");

@@ -1,52 +1,56 @@
-//! What an operator decides, and the limits that nobody crosses.
+//! The settings of a store, and its fixed limits.
 
 use std::sync::Arc;
 
-/// The most representations of one URL that are kept; with one more the oldest goes.
+/// The maximum number of stored variants per URL. A further variant replaces the oldest one.
 pub const VARIANTS_MAX: usize = 16;
-/// The most exchanges that wait for one fetch; further ones ask for themselves.
+/// The maximum number of requests that wait for one fetch. Further requests are forwarded
+/// themselves.
 pub const WAITERS_MAX: usize = 65_536;
-/// The longest field section that is kept.
+/// The maximum size in bytes of a stored field section.
 pub const FIELDS_MAX: usize = 64 << 10;
-/// The longest key; what has a longer one is not kept.
+/// The maximum length in bytes of a key. Responses with a longer key are not stored.
 pub const KEY_MAX: usize = 16 << 10;
 
 /// The settings of a store.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Octets of memory for all that is stored, metadata included.
+    /// Memory for everything that is stored, metadata included, in bytes.
     pub limit: u64,
-    /// The longest content that is stored, in octets. A small store takes less, an eighth of a shard: an eighth
-    /// of a `limit` below 32 MiB, at least 4 MiB from there on, 1/128 of it from 512 MiB on
-    /// ([`Store::max_object`](crate::Store::max_object)).
+    /// The maximum length of stored content, in bytes. A small store may accept less, namely an
+    /// eighth of a shard: an eighth of a `limit` below 32 MiB, at least 4 MiB from there on, and
+    /// 1/128 of the limit from 512 MiB on ([`Store::max_object`](crate::Store::max_object)).
     pub max_object: u64,
-    /// The name in `Cache-Status`, a token (RFC 9211 §2).
+    /// The name of this cache in `Cache-Status`, a token (RFC 9211 §2).
     pub name: Arc<str>,
-    /// Whether `Cache-Status` tells the key (RFC 9211 §2.7).
+    /// Whether `Cache-Status` contains the key (RFC 9211 §2.7).
     pub reports_key: bool,
-    /// The targeted fields that count here, the first one before the others (RFC 9213 §2.2).
+    /// The targeted cache-control fields that this cache obeys, the most specific first (RFC 9213
+    /// §2.2).
     pub targeted: Vec<Box<str>>,
-    /// Fields of requests that reach origins with other values than clients sent: what is known of a
-    /// client, and what is about one hop. A response that varies by one of them answers no other
-    /// request, as with `Vary: *`, for its value is not known here. In lower case.
+    /// Request fields, in lower case, whose values the proxy changes before it forwards a request.
+    /// The cache does not know the value that the origin sees. A response that varies by one of
+    /// them therefore matches no other request, as with `Vary: *`.
     pub rewritten_fields: Vec<Box<str>>,
-    /// The fields whose members are keys to purge by.
+    /// The response fields whose members are tags to purge by.
     pub tag_fields: Vec<Box<str>>,
-    /// Seconds for which the statuses that are cacheable by heuristics, other than 200, 203 and 206,
-    /// are kept when nothing tells how long; 0 for none (negative caching).
+    /// The lifetime in seconds of responses that state none and whose status is cacheable by
+    /// heuristics, other than 200, 203 and 206 (negative caching). 0 disables it.
     pub negative: u32,
-    /// The longest lifetime that heuristics give, in seconds (RFC 9111 §4.2.2).
+    /// The maximum heuristic lifetime, in seconds (RFC 9111 §4.2.2).
     pub heuristic_max: u32,
-    /// Seconds for which a stale response may stand in for a failing origin where it does not say
-    /// (RFC 5861 §4 for where it does).
+    /// Seconds during which a stale response is served if the origin fails, for responses that do
+    /// not state it themselves (RFC 5861 §4).
     pub stale_if_error: u32,
-    /// Whether what clients say in `Cache-Control` counts (RFC 9111 §5.2.1: they are wishes).
+    /// Whether `Cache-Control` in requests is obeyed. RFC 9111 §5.2.1 lets a cache ignore it,
+    /// except `no-store` and `only-if-cached`, which always count.
     pub honors_client_directives: bool,
-    /// Seconds after which a fetch that has not ended is nobody's hope any more: the next request
-    /// asks anew.
+    /// Seconds after which requests stop waiting for a fetch of another request that has not ended.
+    /// The next request starts a new fetch.
     pub coalescing_timeout_s: u32,
-    /// The longest time, in seconds, for which an origin that fails is not asked while there is
-    /// something stale to answer with. The first one is a second; each failure doubles it.
+    /// The maximum back-off time in seconds: for so long a failing origin receives no request while
+    /// a stale response can be served instead. The back-off starts at one second and doubles with
+    /// each failure.
     pub back_off_max: u32,
 }
 

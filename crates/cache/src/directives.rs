@@ -1,15 +1,15 @@
 //! `Cache-Control` (RFC 9111 §5.2): the directives of requests and of responses.
 //!
-//! Where a directive cannot be understood the careful reading is taken: freshness that nobody can
-//! read is none (§4.2.1), a prohibition with an argument nobody can read is the whole prohibition.
+//! A directive that cannot be parsed is read in the cautious way: an invalid lifetime is 0
+//! (§4.2.1), and a prohibition with an invalid argument applies in full.
 
-/// Seconds. More than fit are as many as fit (§1.2.2).
+/// A number of seconds; larger values saturate (§1.2.2).
 pub(crate) type Seconds = u32;
 
-/// The highest number of seconds (§1.2.2).
+/// The maximum number of seconds (§1.2.2).
 pub(crate) const FOREVER: Seconds = 1 << 31;
 
-/// One directive: its name and, where it has one, its argument without the quotes.
+/// One directive: its name and, if present, its argument without quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Directive<'v> {
     pub(crate) name: &'v [u8],
@@ -21,13 +21,13 @@ impl Directive<'_> {
         self.name.eq_ignore_ascii_case(name)
     }
 
-    /// `delta-seconds`; nothing when it is missing or no number.
+    /// The argument as `delta-seconds`; `None` if it is missing or not a number.
     fn seconds(&self) -> Option<Seconds> {
         seconds(self.argument?)
     }
 }
 
-/// `delta-seconds` (§1.2.2).
+/// Parses `delta-seconds` (§1.2.2).
 pub(crate) fn seconds(digits: &[u8]) -> Option<Seconds> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
@@ -37,8 +37,8 @@ pub(crate) fn seconds(digits: &[u8]) -> Option<Seconds> {
     Some(sum as Seconds)
 }
 
-/// The directives of one field line. Commas inside quotes part nothing. Whitespace around `=` is not
-/// allowed by the grammar: it stays, so that the argument is none that anybody understands.
+/// Parses the directives of one field line. A comma inside quotes separates nothing. The grammar
+/// forbids whitespace around `=`; it is left in the argument, so that the argument is invalid.
 pub(crate) fn parse(value: &[u8]) -> impl Iterator<Item = Directive<'_>> {
     members(value).map(|member| match member.iter().position(|&b| b == b'=') {
         None => Directive { name: member, argument: None },
@@ -53,8 +53,9 @@ pub(crate) fn parse(value: &[u8]) -> impl Iterator<Item = Directive<'_>> {
     })
 }
 
-/// The members of a comma-separated list that may hold quoted strings, trimmed, without empty ones.
-/// From a quote on that nobody closes every comma counts: what stands behind it may be a prohibition.
+/// Splits a comma-separated list that may contain quoted strings. Members are trimmed and empty
+/// ones are skipped. After an unterminated quote every comma separates, because a prohibition may
+/// follow it.
 pub(crate) fn members(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = value;
     let mut is_plain = false;
@@ -88,16 +89,17 @@ pub(crate) fn members(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The inside of a quoted string; what is none stays as it is (both forms are to be taken, §5.2).
+/// Removes the quotes of a quoted string; other text is returned unchanged (§5.2 requires accepting
+/// both forms).
 fn unquote(text: &[u8]) -> &[u8] {
     text.strip_prefix(b"\"").and_then(|text| text.strip_suffix(b"\"")).unwrap_or(text)
 }
 
-/// What a client wants of caches (§5.2.1).
+/// The cache directives of a request (§5.2.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestDirectives {
     pub(crate) max_age: Option<Seconds>,
-    /// How stale an answer may be; [`FOREVER`] for any.
+    /// The maximum accepted staleness; [`FOREVER`] accepts any.
     pub(crate) max_stale: Option<Seconds>,
     pub(crate) min_fresh: Option<Seconds>,
     pub(crate) no_cache: bool,
@@ -105,7 +107,7 @@ pub(crate) struct RequestDirectives {
     pub(crate) only_if_cached: bool,
 }
 
-/// Reads what a client wants from its fields, one after the other.
+/// Collects the cache directives of a request, field line by field line.
 #[derive(Debug, Default)]
 pub(crate) struct RequestDirectivesReader {
     directives: RequestDirectives,
@@ -114,18 +116,18 @@ pub(crate) struct RequestDirectivesReader {
 }
 
 impl RequestDirectivesReader {
-    /// A line of `Cache-Control`.
+    /// Adds a line of `Cache-Control`.
     pub(crate) fn add_cache_control(&mut self, value: &[u8]) {
         self.has_control = true;
         parse(value).for_each(|directive| self.directives.add(&directive));
     }
 
-    /// A line of `Pragma`: its `no-cache` counts where there is no `Cache-Control` (§5.4).
+    /// Adds a line of `Pragma`. Its `no-cache` counts only without `Cache-Control` (§5.4).
     pub(crate) fn add_pragma(&mut self, value: &[u8]) {
         self.pragma |= parse(value).any(|directive| directive.is(b"no-cache"));
     }
 
-    /// All of it.
+    /// Returns the collected directives.
     pub(crate) fn directives(self) -> RequestDirectives {
         let no_cache = self.directives.no_cache || self.pragma && !self.has_control;
         RequestDirectives { no_cache, ..self.directives }
@@ -136,7 +138,7 @@ impl RequestDirectives {
     fn add(&mut self, directive: &Directive<'_>) {
         let at_most = |old: Option<Seconds>, new: Seconds| Some(old.unwrap_or(new).min(new));
         match directive {
-            // What cannot be read asks for an answer as young as can be.
+            // An invalid `max-age` requires the youngest possible response.
             d if d.is(b"max-age") => self.max_age = at_most(self.max_age, d.seconds().unwrap_or(0)),
             d if d.is(b"max-stale") => {
                 let limit = if d.argument.is_none() { Some(FOREVER) } else { d.seconds() };
@@ -154,25 +156,26 @@ impl RequestDirectives {
     }
 }
 
-/// What an origin allows a shared cache (§5.2.2, RFC 5861).
+/// The cache directives of a response for a shared cache (§5.2.2, RFC 5861).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ResponseDirectives {
     pub(crate) max_age: Option<Seconds>,
     pub(crate) s_maxage: Option<Seconds>,
     pub(crate) stale_while_revalidate: Option<Seconds>,
     pub(crate) stale_if_error: Option<Seconds>,
-    /// Without an argument; that with one is in [`ResponseDirectives::withheld`].
+    /// `no-cache` without an argument. The fields of one with an argument are in
+    /// [`ResponseDirectives::withheld`].
     pub(crate) no_cache: bool,
-    /// Without an argument, as `no_cache`.
+    /// `private` without an argument.
     pub(crate) private: bool,
     pub(crate) no_store: bool,
     pub(crate) public: bool,
     pub(crate) must_revalidate: bool,
     pub(crate) proxy_revalidate: bool,
     pub(crate) must_understand: bool,
-    /// It does not change while it is fresh (RFC 8246).
+    /// The response does not change while it is fresh (RFC 8246).
     pub(crate) immutable: bool,
-    /// The fields that `no-cache="…"` and `private="…"` name, in lower case: they are not kept.
+    /// The fields that `no-cache="…"` and `private="…"` name, in lower case. They are not stored.
     pub(crate) withheld: Vec<Vec<u8>>,
 }
 
@@ -192,13 +195,14 @@ impl ResponseDirectives {
             d if d.is(b"must-revalidate") => self.must_revalidate = true,
             d if d.is(b"proxy-revalidate") => self.proxy_revalidate = true,
             d if d.is(b"must-understand") => self.must_understand = true,
-            // An argument has no meaning and is passed over (RFC 8246 §2).
+            // An argument has no meaning and is ignored (RFC 8246 §2).
             d if d.is(b"immutable") => self.immutable = true,
             _ => {}
         }
     }
 
-    /// The fields that the argument names; false when it names none, or something that is no name.
+    /// Adds the fields that the argument names. Returns false if it names none, or if a member is
+    /// not a field name.
     fn add_fields(&mut self, directive: &Directive<'_>) -> bool {
         let names = directive.argument.unwrap_or(b"").split(|&b| b == b',');
         let names = names.map(<[u8]>::trim_ascii).filter(|name| !name.is_empty());
@@ -209,12 +213,13 @@ impl ResponseDirectives {
     }
 }
 
-/// What a field's name may hold (RFC 9110 §5.6.2), without `*`, which stands for anything.
+/// Whether a field name may contain `byte` (RFC 9110 §5.6.2). `*`, which means any field, is not
+/// included.
 pub(crate) fn is_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'+-.^_`|~".contains(&byte)
 }
 
-/// A number that is none, or one given twice with two values, is 0: stale (§4.2.1).
+/// An invalid number, or two different values, count as 0: stale (§4.2.1).
 fn add_lifetime(slot: &mut Option<Seconds>, directive: &Directive<'_>) {
     let seconds = directive.seconds().unwrap_or(0);
     *slot = Some(match *slot {
@@ -254,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn lifetimes_that_nobody_can_read_are_stale_rfc_9111_4_2_1() {
+    fn invalid_lifetimes_are_stale_rfc_9111_4_2_1() {
         for (value, expected) in [
             ("max-age=60", Some(60)),
             ("MaX-aGe=60", Some(60)),
@@ -277,9 +282,9 @@ mod tests {
         }
     }
 
-    /// Freshness may be lost by it, a prohibition may not.
+    /// An unterminated quote may lose freshness, but never a prohibition.
     #[test]
-    fn a_quote_that_nobody_closes_hides_nothing() {
+    fn an_unterminated_quote_hides_no_directive() {
         assert!(of_response("max-age=60, x=\"abc, no-store").no_store);
         assert!(of_response("x=\"abc, private").private);
         assert!(of_response("private=\"a, b").private);

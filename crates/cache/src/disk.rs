@@ -1,13 +1,14 @@
-//! The second tier: what is stored is in a folder too, and is there after a restart.
+//! The disk tier: stored responses are also written to a directory and survive a restart.
 //!
-//! A thread of its own does all that may block. What is stored in memory is handed to it to be written;
-//! what is asked for and not in memory, but in the folder, it loads, while those who ask for it wait as
-//! they would for another one's fetch. So a worker never waits for a disk, and content is checked
-//! octet by octet before anybody gets it: it is sent from memory, not from the file.
+//! One thread does everything that may block, so a worker never waits for the disk. Responses
+//! stored in memory are queued for writing. If a requested response is only on disk, the thread
+//! loads it into memory; meanwhile its requests wait as they would for another request's fetch.
+//! Responses are always sent from memory, after their checksums were verified.
 //!
-//! A file is written under a name that nobody reads, then renamed. Whoever is killed meanwhile leaves
-//! that name, which the next start removes; a file that a power failure tore fails its checksum and goes.
-//! A full disk costs what could not be written, and nothing else.
+//! A file is written under a temporary name and then renamed. If the process is killed in between,
+//! the temporary file remains and the next start removes it. A file damaged by a power failure
+//! fails its checksum and is removed. On a full disk only those responses are lost that could not
+//! be written.
 
 mod directory;
 mod file;
@@ -18,9 +19,9 @@ pub use directory::{Directory, FsDirectory};
 pub(crate) use index::DiskEntry;
 pub(crate) use worker::{DiskTier, DiskWorker, Job};
 
-/// Octets of content that may wait to be written; what comes while there are more is not.
+/// The maximum content that may wait to be written, in bytes. Further responses are not written.
 const QUEUE_BYTES_MAX: u64 = 16 << 20;
-/// Octets of memory that the index of the files may take: those of some 600,000 files with short URLs.
+/// The maximum memory of the file index in bytes: enough for some 600,000 files with short URLs.
 const INDEX_BYTES_MAX: u64 = 256 << 20;
-/// Loads that may wait; with more, the origin is asked instead.
+/// The maximum number of queued loads. Further requests are forwarded to the origin.
 const LOADS_MAX: usize = 1024;

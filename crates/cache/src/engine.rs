@@ -1,5 +1,5 @@
-//! One shard: what is stored, what is on its way, and what is remembered. `lookup.rs` asks it,
-//! `receive.rs` feeds it.
+//! One shard of the store: its stored responses, pending fetches and key history. `lookup.rs`
+//! handles requests, `receive.rs` handles the origin's responses.
 
 use crate::{
     Config, Statistics,
@@ -17,28 +17,27 @@ use crate::{
 use pollux_http::request::Request;
 use std::sync::Arc;
 
-/// One shard of a store.
 pub(crate) struct Engine {
     pub(crate) config: Arc<Config>,
     pub(crate) memory: MemoryTier,
     pub(crate) pending_fetches: PendingFetches,
     pub(crate) history: History,
     pub(crate) statistics: Statistics,
-    /// Octets of content on their way into the store, and how many there may be.
+    /// Content of pending fetches that is being stored, in bytes, and its maximum.
     pub(crate) pending_bytes: u64,
     pub(crate) pending_bytes_max: u64,
-    /// The second tier.
+    /// The disk tier, shared by all shards.
     pub(crate) disk: Option<Arc<DiskTier>>,
 }
 
-/// The key of a request, hashed.
+/// The key of a request with its hash.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Key<'k> {
     pub(crate) hash: u64,
     pub(crate) text: &'k [u8],
 }
 
-/// What a request's fields say that is not found at once.
+/// Cache-related properties of a request that are collected in one pass over its fields.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestMetadata {
     pub(crate) directives: RequestDirectives,
@@ -47,7 +46,8 @@ pub(crate) struct RequestMetadata {
 }
 
 impl Engine {
-    /// With `limit` octets of memory, an eighth of it for content on its way.
+    /// Creates a shard with `limit` bytes of memory. An eighth is reserved for content of pending
+    /// fetches.
     pub(crate) fn new(config: Arc<Config>, limit: u64) -> Self {
         let pending_bytes_max = limit / 8;
         Self {
@@ -62,7 +62,7 @@ impl Engine {
         }
     }
 
-    /// The longest content that is stored here.
+    /// The maximum length of stored content in bytes.
     pub(crate) fn max_object(&self) -> u64 {
         self.config.max_object.min(self.pending_bytes_max)
     }
@@ -94,13 +94,13 @@ impl Engine {
         status
     }
 
-    /// An answer with `object`, as `status` tells.
+    /// Builds a hit for `object` with the given `Cache-Status`.
     pub(crate) fn hit(&self, object: Object, mut cache_status: CacheStatus, now: u64) -> Hit {
         cache_status.ttl = Some(object.header().time_left(now));
         Hit { object, cache_status, total_len: None }
     }
 
-    /// Ends a fetch, and gives back what it had gathered.
+    /// Ends a fetch and releases the memory of its content.
     pub(crate) fn end(&mut self, ticket: Ticket) -> Option<Box<PendingFetch>> {
         let fetching = self.pending_fetches.end(ticket)?;
         if let Some(builder) = &fetching.builder {
@@ -109,7 +109,7 @@ impl Engine {
         Some(fetching)
     }
 
-    /// Stores `object`, in both tiers.
+    /// Stores `object` in both tiers.
     pub(crate) fn put(&mut self, hash: u64, object: Object) {
         if let Some(disk) = &self.disk {
             disk.write(hash, &object);
@@ -117,12 +117,12 @@ impl Engine {
         self.memory.put(hash, object);
     }
 
-    /// Stores a part (§3.3), together with what there is of the same representation.
+    /// Stores a part (§3.3), joined with the stored part of the same representation if possible.
     pub(crate) fn put_part(&mut self, hash: u64, new: Object) {
         let objects = self.memory.objects(hash, new.key());
         let old = objects.iter().find(|old| old.vary() == new.vary()).cloned();
         if let Some(old) = old.as_ref().filter(|old| old.header().status == 200) {
-            // The whole came meanwhile, and is worth more.
+            // The complete response arrived meanwhile and is worth more.
             if !part::supersedes(&new, old) {
                 return;
             }
@@ -136,7 +136,7 @@ impl Engine {
         }
     }
 
-    /// Stores `new` instead of `old`, if that is still there.
+    /// Replaces `old` by `new`, if `old` is still stored.
     pub(crate) fn replace(&mut self, hash: u64, old: &Object, new: &Object) {
         if self.memory.replace(hash, old, new.clone())
             && let Some(disk) = &self.disk
@@ -145,7 +145,7 @@ impl Engine {
         }
     }
 
-    /// Removes `object`; from the second tier whatever has its URL.
+    /// Removes `object` from memory, and all files of its URL from disk.
     pub(crate) fn remove_one(&mut self, hash: u64, object: &Object) {
         self.memory.remove_one(hash, object);
         if let Some(disk) = &self.disk {
@@ -153,7 +153,7 @@ impl Engine {
         }
     }
 
-    /// What was asked of the second tier is there, or is not whole.
+    /// Completes a load from disk. `object` is `None` if the file was damaged.
     pub(crate) fn loaded(&mut self, hash: u64, ticket: Ticket, object: Option<Object>) {
         let Some(fetching) = self.pending_fetches.get(ticket) else { return };
         let (is_invalidated, began) = (fetching.is_invalidated, fetching.began);
@@ -161,8 +161,8 @@ impl Engine {
             |object: &Object| fetching.key.as_ref().is_some_and(|(_, key)| **key == *object.key());
         if let Some(object) = object.filter(|object| !is_invalidated && is_meant(object)) {
             let stored = self.memory.objects(hash, object.key());
-            // What came from the origin meanwhile is newer: the same representation, or one that shows
-            // that the origin varies by other fields now.
+            // A response that arrived from the origin meanwhile is newer. So is one that shows that
+            // the origin's `Vary` has changed.
             let is_newer = |other: &Object| {
                 other.vary() == object.vary()
                     || !vary::names(other.vary()).eq(vary::names(object.vary()))
@@ -176,7 +176,7 @@ impl Engine {
         self.end(ticket);
     }
 
-    /// Removes all that is stored for `key`, and keeps what is on its way from being stored.
+    /// Removes everything that is stored for `key`, and prevents pending fetches from being stored.
     pub(crate) fn invalidate(&mut self, hash: u64, key: &[u8]) {
         self.statistics.invalidated += self.memory.remove(hash, key) as u64;
         if let Some(disk) = &self.disk {

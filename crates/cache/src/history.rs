@@ -1,24 +1,25 @@
-//! What is remembered of keys beside what is stored: that the origin fails, that waiting is in vain.
+//! Short-term memory about keys: which origins fail, and which responses cannot be shared.
 
 use std::collections::HashMap;
 
-/// The most keys that something is remembered of.
+/// The maximum number of keys with a history.
 const KEYS_MAX: usize = 4096;
-/// How long nobody waits for others' fetches of what could not be stored, in seconds.
+/// For how many seconds requests do not wait for each other after a response could not be stored.
 const NO_COALESCING_S: u64 = 10;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct KeyHistory {
     failures: u32,
-    /// Until then the origin is not asked where there is something to answer with.
+    /// Before this time the origin receives no request if a stale response can be served.
     retry_at: u64,
-    /// Until then each request is sent on by itself.
+    /// Before this time each request is forwarded by itself.
     no_coalescing_until: u64,
-    /// Until then, what is in memory came from the second tier.
+    /// Before this time the object in memory counts as loaded from disk.
     loaded_until: u64,
 }
 
-/// Bounded: when it is full, what is over goes; if nothing is, all. Forgetting costs a request.
+/// History per key, bounded: when it is full, expired entries are removed; if none has expired, all
+/// are. A lost entry costs at most one request to the origin.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     entries: HashMap<u64, KeyHistory>,
@@ -37,7 +38,7 @@ impl History {
         self.entries.entry(hash).or_default()
     }
 
-    /// The origin failed: the next try is a second later, twice that the next time, at most `max`.
+    /// Records a failure of the origin. The back-off starts at one second and doubles up to `max`.
     pub(crate) fn record_failure(&mut self, hash: u64, now: u64, max: u32) {
         let entry = self.entry(hash, now);
         let wait = 1u64 << entry.failures.min(20);
@@ -45,14 +46,14 @@ impl History {
         entry.retry_at = now + wait.min(u64::from(max));
     }
 
-    /// It answered.
+    /// Records a response of the origin: ends the back-off.
     pub(crate) fn record_success(&mut self, hash: u64) {
         if let Some(entry) = self.entries.get_mut(&hash) {
             (entry.failures, entry.retry_at) = (0, 0);
         }
     }
 
-    /// Whether the origin failed lately. After the clock was set back it did not.
+    /// Whether the origin failed recently. If the clock was set back, the back-off ends.
     pub(crate) fn is_backing_off(&self, hash: u64, now: u64, max: u32) -> bool {
         let retry_at = self.entries.get(&hash).map_or(0, |entry| entry.retry_at);
         retry_at > now && retry_at - now <= u64::from(max)
@@ -62,7 +63,7 @@ impl History {
         self.entry(hash, now).loaded_until = now + NO_COALESCING_S;
     }
 
-    /// Whether it was lately loaded, not fetched.
+    /// Whether the object was recently loaded from disk instead of fetched.
     pub(crate) fn was_loaded(&self, hash: u64, now: u64) -> bool {
         self.entries.get(&hash).is_some_and(|entry| entry.loaded_until > now)
     }
@@ -82,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_wait_doubles_up_to_its_limit_and_success_ends_it() {
+    fn back_off_doubles_up_to_its_limit_and_ends_with_success() {
         let mut history = History::default();
         for wait in [1, 2, 4, 8, 16, 30, 30] {
             history.record_failure(1, 100, 30);
@@ -93,11 +94,11 @@ mod tests {
         history.record_success(1);
         assert!(!history.is_backing_off(1, 100, 30));
         history.record_failure(1, 100, 30);
-        assert!(!history.is_backing_off(1, 101, 30), "it begins with a second again");
+        assert!(!history.is_backing_off(1, 101, 30), "the back-off starts at one second again");
     }
 
     #[test]
-    fn only_so_much_is_remembered() {
+    fn history_is_bounded() {
         let mut history = History::default();
         for hash in 0..3 * KEYS_MAX as u64 {
             history.disable_coalescing(hash, 100 + hash / 1000);

@@ -1,4 +1,4 @@
-//! An answer from the store: which status, which fields, which octets.
+//! A response from the store: its status, its fields, and the bytes of its content.
 
 use crate::{
     cache_status::CacheStatus,
@@ -14,16 +14,16 @@ use pollux_http::{
     request::{KnownField, Method, Request},
 };
 
-/// A stored response that may be sent.
+/// A stored response that may be sent to clients.
 #[derive(Clone, Debug)]
 pub struct Hit {
     pub(crate) object: Object,
     pub(crate) cache_status: CacheStatus,
-    /// Octets of the whole, where more is to come than what is stored.
+    /// The length of the complete content in bytes, if the origin is still sending the rest of it.
     pub(crate) total_len: Option<u64>,
 }
 
-/// What of a stored response is sent to one client.
+/// A stored response as it is sent to one client, after conditions and range were evaluated.
 #[derive(Clone, Debug)]
 pub struct HitResponse {
     object: Object,
@@ -31,7 +31,8 @@ pub struct HitResponse {
     shape: HitShape,
     is_head: bool,
     age: u64,
-    /// Octets of the whole representation, and where what is stored of it begins.
+    /// The length of the complete representation in bytes, and the offset of the stored content in
+    /// it.
     size: u64,
     start: u64,
 }
@@ -44,7 +45,8 @@ enum HitShape {
     Unsatisfiable,
 }
 
-/// The fields that describe content: not in a 304, whose client has them (RFC 9110 §15.4.5).
+/// Whether the field describes content. A 304 does not repeat such fields, because the client has
+/// them already (RFC 9110 §15.4.5).
 pub(crate) fn describes_content(name: &[u8]) -> bool {
     const NAMES: [&[u8]; 6] = [
         b"content-type",
@@ -58,19 +60,19 @@ pub(crate) fn describes_content(name: &[u8]) -> bool {
 }
 
 impl Hit {
-    /// The status that is stored.
+    /// The status code of the stored response.
     pub fn stored_status(&self) -> u16 {
         self.object.header().status
     }
 
-    /// What becomes of the request.
+    /// The `Cache-Status` of the response.
     pub fn cache_status(&self) -> &CacheStatus {
         &self.cache_status
     }
 
-    /// What `request`, to GET or HEAD, is answered at `now`: its conditions and its range are
-    /// evaluated here (RFC 9111 §4.3.2), those that are a cache's affair. Several ranges at once are
-    /// answered with the whole.
+    /// Builds the response to a GET or HEAD `request` at the time `now`. Evaluates the conditions
+    /// that a cache evaluates (RFC 9111 §4.3.2) and the range. A request for several ranges
+    /// receives the complete representation.
     pub fn response(&self, request: &Request<'_>, now: u64) -> HitResponse {
         let header = self.object.header();
         let is_head = request.method == Method::Head;
@@ -78,7 +80,8 @@ impl Hit {
             Some(Part { range, size }) => (range.first, size),
             None => (0, self.total_len.unwrap_or(header.content_len)),
         };
-        // Conditions are about representations, which other statuses do not send.
+        // Conditions apply to representations only, which responses with other statuses do not
+        // contain.
         let is_representation = matches!(header.status, 200 | PARTIAL);
         let shape =
             if is_representation { self.shape(request, size, now) } else { HitShape::Whole };
@@ -111,12 +114,12 @@ impl Hit {
     }
 }
 
-/// Which of the `size` octets that the representation in `object` has are asked for.
+/// Evaluates the request's range for the representation in `object`, which has `size` bytes.
 pub(crate) fn selected(object: &Object, request: &Request<'_>, size: u64) -> Selection {
     let Some(range) = request.single(KnownField::Range) else { return Selection::Whole };
     let header = object.header();
-    // A date says which octets these are only where the origin said so, and only a while later than
-    // the change (RFC 9110 §13.1.5, §8.8.2.2).
+    // A date identifies these bytes only if it is a strong validator: if the response was received
+    // later than the change (RFC 9110 §13.1.5, §8.8.2.2).
     let (etag, last_modified) = (object.etag(), header.last_modified());
     let current = Validators { etag, last_modified, now: header.received_at };
     if request.method != Method::Get || !range_applies(request, &current) {
@@ -136,13 +139,13 @@ impl HitResponse {
         }
     }
 
-    /// How many octets of content follow the head, as far as they are stored.
+    /// The number of content bytes that follow the head and are stored.
     pub fn content_length(&self) -> u64 {
         let range = self.range();
         range.end - range.start
     }
 
-    /// The content, in pieces that share the store's memory; none for HEAD and for 304.
+    /// The content in pieces that share the store's memory; empty for HEAD and for 304.
     pub fn content(&self) -> ContentPieces {
         self.object.content(self.range())
     }
@@ -156,14 +159,15 @@ impl HitResponse {
         }
     }
 
-    /// Appends status line and fields: the stored ones, `Age` (RFC 9111 §4), `Cache-Status`, and what
-    /// frames the content. Not `Connection` and not the empty line, which are the caller's.
+    /// Appends the status line and the fields: the stored ones, `Age` (RFC 9111 §4),
+    /// `Cache-Status`, and those that frame the content. The caller adds `Connection` and the empty
+    /// line.
     pub fn put_head(&self, out: &mut impl Output) {
         let header = self.object.header();
         put_status_line(self.status(), out);
         match self.shape {
             HitShape::Whole => out.put(self.object.fields()),
-            // Which part this is is said below, and once.
+            // `Content-Range` is written once, below.
             HitShape::Part(_) => {
                 let fields = Fields::new(self.object.fields());
                 for field in fields.filter(|field| !field.is(b"content-range")) {
@@ -200,7 +204,7 @@ fn put_number(name: &[u8], number: u64, out: &mut impl Output) {
     out.put(b"\r\n");
 }
 
-/// `HTTP/1.1 STATUS REASON CRLF`; the reason is that of RFC 9110 §15, or none.
+/// Appends `HTTP/1.1 STATUS REASON CRLF`. The reason phrase is that of RFC 9110 §15, if it has one.
 pub fn put_status_line(status: u16, out: &mut impl Output) {
     if let Some(known) = Status::ALL.iter().find(|known| known.code() == status) {
         return out.put(known.line());
@@ -210,16 +214,16 @@ pub fn put_status_line(status: u16, out: &mut impl Output) {
     out.put(b" \r\n");
 }
 
-/// Appends the lines of `fields` that belong into a 304 (RFC 9110 §15.4.5).
+/// Appends those lines of `fields` that a 304 contains (RFC 9110 §15.4.5).
 pub(crate) fn put_not_modified_fields(fields: &[u8], out: &mut impl Output) {
     for field in Fields::new(fields).filter(|field| !describes_content(field.name)) {
         put_field(field.name, field.value, out);
     }
 }
 
-/// Appends the lines of `fields` that belong into a 416: when it was made (RFC 9110 §6.6.1), which
-/// representation it speaks of, and what that was chosen by. Not `Cache-Control`, and nothing else that would
-/// let another cache keep it: under its URL it would be the answer to requests without that range.
+/// Appends those lines of `fields` that a 416 contains: its date (RFC 9110 §6.6.1), the validator
+/// of the representation, and `Vary`. `Cache-Control` and other fields that would let another cache
+/// store the 416 are left out: stored under this URL it would answer requests for other ranges.
 fn put_unsatisfiable_fields(fields: &[u8], out: &mut impl Output) {
     const NAMES: [&[u8]; 3] = [b"date", b"etag", b"vary"];
     for field in Fields::new(fields).filter(|field| NAMES.iter().any(|name| field.is(name))) {

@@ -1,9 +1,9 @@
-//! The primary key (RFC 9111 §2): the target URI.
+//! Cache keys: the target URI (RFC 9111 §2).
 
 use pollux_http::request::{Request, Target};
 
-/// Writes the key of `request` into `out`: `site`, the host in lower case without the port that goes
-/// without saying, the target. False where there is none: `*`, or an authority.
+/// Writes the key of `request` into `out`: `site`, the host in lower case without the default port,
+/// and the target. Returns false if the target is `*` or an authority, which have no key.
 pub(crate) fn write(site: &[u8], request: &Request<'_>, out: &mut Vec<u8>) -> bool {
     out.clear();
     let Target::Path { path, query } = request.target else { return false };
@@ -19,8 +19,8 @@ pub(crate) fn write(site: &[u8], request: &Request<'_>, out: &mut Vec<u8>) -> bo
     true
 }
 
-/// The key of an absolute URL as people write it: scheme and host in any case, `:80` or not, with or
-/// without a path, a fragment left out. Nothing for what is no `http` URL with a host.
+/// Returns the key of an absolute URL as an operator may write it: scheme and host in any case,
+/// with or without `:80`, path and fragment. `None` if it is not an `http` URL with a host.
 pub fn from_url(url: &[u8]) -> Option<Vec<u8>> {
     const SCHEME: &[u8] = b"http://";
     let rest = url.get(SCHEME.len()..).filter(|_| url[..7].eq_ignore_ascii_case(SCHEME))?;
@@ -35,7 +35,8 @@ pub fn from_url(url: &[u8]) -> Option<Vec<u8>> {
     Some([SCHEME, &host.to_ascii_lowercase(), slash, path].concat())
 }
 
-/// What keys begin with whose URLs begin with `prefix`. In a host it may end anywhere.
+/// Returns the prefix of the keys of all URLs that begin with `prefix`, which may end within the
+/// host.
 pub(crate) fn from_prefix(prefix: &[u8]) -> Vec<u8> {
     let host = prefix.iter().position(|&b| b == b':').map_or(0, |colon| colon + 3);
     let has_path = prefix.get(host..).is_some_and(|rest| rest.contains(&b'/'));
@@ -45,12 +46,13 @@ pub(crate) fn from_prefix(prefix: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The key of `reference` (`Location`, `Content-Location`) in a response to `request`, whose key is
-/// `key`, if it is of the same origin (RFC 9111 §4.4), resolved as RFC 3986 §5.2 says.
+/// Returns the key of `reference` (`Location` or `Content-Location`) in a response to `request`,
+/// whose key is `key`, if both have the same origin (RFC 9111 §4.4). The reference is resolved as
+/// in RFC 3986 §5.2.
 ///
-/// Of the origin the authority counts, and not the scheme: behind what ends TLS a site is `https` for
-/// itself and its clients, and `http` here. Nobody else's URLs are meant by that, which is what the
-/// rule is for.
+/// Only the authority is compared, not the scheme: behind a proxy that terminates TLS, a site and
+/// its clients use `https` while this cache uses `http`. The authority is enough to keep one site
+/// from invalidating another site's URLs, which is the purpose of the rule.
 pub(crate) fn from_reference(
     key: &[u8],
     request: &Request<'_>,
@@ -82,8 +84,8 @@ pub(crate) fn from_reference(
     }
 }
 
-/// The key of what follows `//` in a reference, if its authority is that of `origin`. `port` goes without
-/// saying.
+/// Returns the key of the part of a reference that follows `//`, if its authority is that of
+/// `origin`. `port` is the default port of the scheme.
 fn at_authority(origin: &[u8], rest: &[u8], port: &[u8]) -> Option<Vec<u8>> {
     let host_len = rest.iter().position(|b| matches!(b, b'/' | b'?')).unwrap_or(rest.len());
     let (host, path) = rest.split_at(host_len);
@@ -96,25 +98,25 @@ fn at_authority(origin: &[u8], rest: &[u8], port: &[u8]) -> Option<Vec<u8>> {
     Some(resolve(origin, &[slash, path].concat()))
 }
 
-/// `origin` with a path, perhaps with a query, whose dot segments are removed (RFC 3986 §5.2.4).
+/// Joins `origin` with a path, which may have a query, and removes dot segments (RFC 3986 §5.2.4).
 fn resolve(origin: &[u8], path: &[u8]) -> Vec<u8> {
     let end = path.iter().position(|&b| b == b'?').unwrap_or(path.len());
     let (path, query) = path.split_at(end);
-    let mut segments_out: Vec<&[u8]> = Vec::new();
+    let mut segments_kept: Vec<&[u8]> = Vec::new();
     let mut segments = path.split(|&b| b == b'/').skip(1).peekable();
     while let Some(segment) = segments.next() {
         if segment == b".." {
-            segments_out.pop();
+            segments_kept.pop();
         } else if segment != b"." {
-            segments_out.push(segment);
+            segments_kept.push(segment);
             continue;
         }
         if segments.peek().is_none() {
-            // What it leads to is a folder.
-            segments_out.push(b"");
+            // A final dot segment refers to a directory.
+            segments_kept.push(b"");
         }
     }
-    [origin, b"/", &segments_out.join(&b'/'), query].concat()
+    [origin, b"/", &segments_kept.join(&b'/'), query].concat()
 }
 
 fn has_scheme(reference: &[u8]) -> bool {
@@ -153,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn people_write_urls_in_many_ways() {
+    fn urls_written_in_different_ways_have_one_key() {
         for (url, key) in [
             ("http://a/", Some("http://a/")),
             ("HTTP://A:80", Some("http://a/")),

@@ -2,8 +2,8 @@
 //!
 //! # Guide
 //!
-//! A [`Store`] is shared by all workers; each has a [`Handle`]. Time is told with every call, in Unix
-//! seconds.
+//! All workers share one [`Store`]; each worker has its own [`Handle`]. The cache has no clock: the
+//! caller passes the current time, in Unix seconds, with every call.
 //!
 //! ```
 //! use pollux_cache::{Lookup, Config, Decision, Store};
@@ -14,9 +14,9 @@
 //! let ParseStatus::Complete { request, .. } = request::parse(head, &Limits::DEFAULT)? else { panic!() };
 //! let lookup = Lookup { request: &request, site: b"http://", waiter: Some(1), has_waited: false };
 //!
-//! // Nothing is there: the request is sent on, with the ticket to tell its outcome with.
+//! // Nothing is stored: forward the request, and report its outcome with the ticket.
 //! let Decision::Fetch(fetch) = cache.lookup(&lookup, 1000) else { panic!() };
-//! // Who asks for the same meanwhile waits.
+//! // A second request for the same resource waits for that fetch.
 //! assert!(matches!(cache.lookup(&Lookup { waiter: Some(2), ..lookup }, 1000), Decision::Wait));
 //!
 //! let reply = b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 2\r\n\r\nhi";
@@ -29,7 +29,7 @@
 //! cache.finish(fetch.ticket);
 //! assert_eq!(cache.next_wakeup(), Some(2));
 //!
-//! // From now on the store answers.
+//! // The next request is served from the store.
 //! let Decision::Serve(hit) = cache.lookup(&lookup, 1010) else { panic!() };
 //! let reply = hit.response(&request, 1010);
 //! let mut out = Vec::new();
@@ -38,17 +38,20 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - Every request that goes on has a [`Fetch`], cacheable or not, and each fetch ends in one of: a
-//!   [`Handle::head`] whose verdict keeps nothing, [`Handle::finish`], [`Handle::abort`],
-//!   [`Handle::fail`]. One that is lost keeps nobody waiting for longer than [`Config::coalescing_timeout_s`].
-//! - Content is never copied to be sent: [`HitResponse::content`] yields the store's own memory.
-//! - A second tier in a folder ([`Store::with_directory`]) survives a restart.
-//! - Where the RFC leaves a choice, the module that makes it says which and why.
-//! - A part (206) is stored too, grows when the next one touches it, and is a whole when it has all
-//!   octets (RFC 9111 §3.4). One that is missed is fetched as it is asked for: the whole may be a
-//!   thousand times as long.
+//! - Every forwarded request has a [`Fetch`], whether its response is cacheable or not. Each fetch
+//!   must end in exactly one of these calls: a [`Handle::head`] whose decision stores nothing,
+//!   [`Handle::finish`], [`Handle::abort`] or [`Handle::fail`]. If the caller loses a fetch, other
+//!   requests stop waiting for it after [`Config::coalescing_timeout_s`].
+//! - Content is never copied on its way to a client: [`HitResponse::content`] yields the store's
+//!   own memory.
+//! - A disk tier ([`Store::with_directory`]) keeps stored responses across restarts.
+//! - Where the RFC leaves a choice, the module that makes the choice documents it and its reason.
+//! - Partial responses (206) are stored too. A stored part grows when an adjacent part arrives, and
+//!   becomes a complete response when it has all bytes (RFC 9111 §3.4). A range request that misses
+//!   is forwarded as a range request, because the complete representation may be a thousand times
+//!   as long.
 //!
-//! Section numbers are those of RFC 9111 where no other document is named.
+//! Section numbers are those of RFC 9111 unless another document is named.
 
 mod browse;
 mod cache_status;

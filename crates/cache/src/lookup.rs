@@ -1,5 +1,5 @@
-//! A request comes: answer it from the store, ask the origin, or wait for somebody who asks already
-//! (RFC 9111 §4).
+//! Decides about a request: serve it from the store, forward it to the origin, or wait for another
+//! request's fetch (RFC 9111 §4).
 
 use crate::{
     Hit,
@@ -19,100 +19,103 @@ use pollux_http::{
 };
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
-/// A request, and who asks.
+/// A request to look up.
 #[derive(Clone, Copy, Debug)]
 pub struct Lookup<'a, 'b> {
     /// The request.
     pub request: &'a Request<'b>,
-    /// What stands before the host in keys: `http://`.
+    /// The part of the key before the host: `http://`.
     pub site: &'a [u8],
-    /// Who is told when somebody else's fetch is over: a number of the caller's own. Without it the
-    /// request never waits.
+    /// A number that the caller chooses. [`Handle::next_wakeup`](crate::Handle::next_wakeup)
+    /// returns it when the fetch ends for which this request waits. With `None` the request never
+    /// waits.
     pub waiter: Option<u64>,
-    /// It has waited already. It will be told to wait again only for a fetch of its own variant, where
-    /// what it waited for turned out to be another one. Who has waited for both gives no `waiter`.
+    /// The request has waited before. It then waits once more only for a fetch of its own variant,
+    /// if the first fetch brought another variant. After two waits the caller passes no `waiter`.
     pub has_waited: bool,
 }
 
-/// What is to be done.
+/// What to do with a request.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "one a request; a box would be an allocation")]
 pub enum Decision {
-    /// Send this; nobody else is to be asked.
+    /// Send this response; no request to the origin is needed.
     Serve(Hit),
-    /// Send this, and fetch what it is to be replaced by, in the background (RFC 5861 §3).
+    /// Send this response, and fetch its replacement in the background (RFC 5861 §3).
     ServeAndRefresh(Hit, Fetch),
-    /// Ask the origin.
+    /// Forward the request to the origin.
     Fetch(Fetch),
-    /// Somebody asks already. The caller's number comes back when it is over, or when this fetch turns
-    /// out to be good for nobody else; then ask again, having waited. Ask again also when that takes
-    /// too long.
+    /// Another request is already fetching this resource; wait for its response. The `waiter`
+    /// number is returned when that fetch ends, or when its response turns out not to be shareable;
+    /// then look up again with `has_waited`. The caller should also do so after a timeout of its
+    /// own.
     Wait,
-    /// Nothing is stored, and the client wants nothing else: 504 (RFC 9111 §5.2.1.7).
+    /// Nothing suitable is stored and the request has `only-if-cached`: respond with 504 (RFC 9111
+    /// §5.2.1.7).
     OnlyIfCached,
 }
 
-/// A request that is to be sent on.
+/// A request to forward to the origin.
 #[derive(Clone, Debug)]
 pub struct Fetch {
-    /// What its outcome is told with.
+    /// Identifies the fetch in later calls.
     pub ticket: Ticket,
-    /// Which conditions and ranges it has.
+    /// Which conditional fields and ranges to send.
     pub conditions: Conditions,
-    /// Its method is GET, whatever the client's is: nobody waits for it.
+    /// A background refresh: its method is GET whatever the client's method was, and no client
+    /// waits for the response.
     pub is_refresh: bool,
-    /// Why it is sent on.
+    /// Why it is forwarded.
     pub forward: Forward,
 }
 
-/// The fields of a request that make it conditional or ask for a part.
+/// The request fields that make it conditional or request a range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Conditions {
     /// Those that the client sent.
     Own,
-    /// These lines, perhaps none, instead of those that [`is_condition`] names.
+    /// These lines, possibly none, instead of the fields that [`is_condition`] names.
     Replaced(Vec<u8>),
 }
 
-/// Whether the field is one of those that [`Conditions::Replaced`] replaces.
+/// Whether [`Conditions::Replaced`] replaces the field `name`.
 pub fn is_condition(name: &[u8]) -> bool {
     [&b"if-none-match"[..], b"if-modified-since", b"if-range", b"range"]
         .iter()
         .any(|condition| name.eq_ignore_ascii_case(condition))
 }
 
-/// May a stored response be used, and how?
+/// Whether, and why, a stored response may be served.
 enum Usability {
     Fresh,
     Stale,
-    /// Stale, and to be refreshed.
+    /// It is stale; serve it and refresh it.
     WhileRevalidating,
-    /// Stale, while the origin fails.
+    /// It is stale; serve it because the origin is failing.
     InsteadOfError,
     Not(Forward),
 }
 
-/// What the origin is to be asked for.
+/// How to fetch a resource from the origin.
 struct FetchPlan<'k> {
     key: Key<'k>,
-    /// Under which others find it.
+    /// The key under which other requests find this fetch.
     coalescing_key: u64,
-    /// Why.
     forward: Forward,
-    /// What is to be validated.
+    /// The stored response to validate.
     candidate: Option<Object>,
-    /// The beginning of what is asked for: the rest is to be fetched.
+    /// The stored beginning of the resource; only the remainder is fetched.
     prefix: Option<Object>,
 }
 
 impl<'k> FetchPlan<'k> {
-    /// All of it.
+    /// Plans to fetch the complete resource.
     fn new(key: Key<'k>, coalescing_key: u64, forward: Forward) -> Self {
         Self { key, coalescing_key, forward, candidate: None, prefix: None }
     }
 }
 
-/// An [`Lookup`] of a worker.
+/// A [`Lookup`] together with the worker that makes it.
 #[derive(Clone, Copy)]
 pub(crate) struct WorkerLookup<'a, 'b> {
     pub(crate) lookup: &'a Lookup<'a, 'b>,
@@ -170,7 +173,7 @@ impl Engine {
         }
     }
 
-    /// Sends the request on as it is.
+    /// Forwards the request unchanged.
     fn bypass(
         &mut self,
         key: Option<Key<'_>>,
@@ -186,7 +189,7 @@ impl Engine {
         Decision::Fetch(Fetch { ticket, conditions: Conditions::Own, is_refresh: false, forward })
     }
 
-    /// Whether the second tier has it, and the caller waits until it is in memory.
+    /// Whether the response is on disk and the request waits until it is loaded into memory.
     fn wait_for_disk(
         &mut self,
         lookup: WorkerLookup<'_, '_>,
@@ -202,8 +205,8 @@ impl Engine {
         if let Some(ticket) =
             self.pending_fetches.find(coalescing_key, now, self.config.coalescing_timeout_s)
         {
-            // Whether to wait for what another one asks the origin is not decided here: not every
-            // request may.
+            // Waiting for another request's fetch from the origin is decided later, because not
+            // every request may share one.
             let is_disk_load =
                 self.pending_fetches.get(ticket).is_some_and(|fetching| fetching.is_disk_load);
             return is_disk_load && self.pending_fetches.wait(ticket, waiter);
@@ -231,7 +234,7 @@ impl Engine {
         object: Object,
         now: u64,
     ) -> Decision {
-        // Only for those who ask the origin: a hit has no use for it.
+        // Computed only when the request is forwarded; a hit does not need it.
         let coalescing_key_of =
             |object: &Object| coalescing_key_for(key.hash, object.vary(), lookup.request);
         let is_part = object.header().status == PARTIAL;
@@ -254,7 +257,8 @@ impl Engine {
         };
         if let Usability::Not(forward) = usable {
             let coalescing_key = coalescing_key_of(&object);
-            // A part is not validated but asked for again: that tells the same, and may make it grow.
+            // A part is not validated but requested again: a 206 gives the same information and may
+            // let the part grow.
             let candidate = if is_part { None } else { Some(object) };
             let plan = FetchPlan { candidate, ..FetchPlan::new(key, coalescing_key, forward) };
             return self.fetch(lookup, request_metadata, plan, now);
@@ -263,7 +267,7 @@ impl Engine {
         if lookup.has_waited && self.history.was_loaded(key.hash, now) {
             status.detail = Some("disk");
         } else if lookup.has_waited {
-            // It was sent on together with another one (RFC 9211 §2.6).
+            // Another request's fetch served this request (RFC 9211 §2.6).
             status.forward = Some(Forward::Miss);
             status.collapsed = Some(true);
         }
@@ -303,8 +307,8 @@ impl Engine {
         Fetch { ticket, conditions, is_refresh: true, forward }
     }
 
-    /// Asks the origin (§4.3.1): joins a flight, or begins one, or goes alone; nothing of these for a
-    /// client that wants what is stored, or nothing.
+    /// Forwards a request to the origin (§4.3.1), or makes it wait for a pending fetch of the same
+    /// resource. A request with `only-if-cached` receives neither.
     fn fetch(
         &mut self,
         lookup: WorkerLookup<'_, '_>,
@@ -322,8 +326,9 @@ impl Engine {
         let is_conditional = request.has_any(
             const { KnownFieldSet::new(&[KnownField::IfNoneMatch, KnownField::IfModifiedSince]) },
         );
-        // A part is fetched as a part: the whole may be a thousand times as long. And what was not
-        // to be stored lately is not fetched whole for a client that may have it already.
+        // Range requests are forwarded as they are, because the complete representation may be a
+        // thousand times as long. A conditional request is forwarded as it is if the last response
+        // could not be stored: the client may already have the current representation.
         let is_fetched_for_store = is_get
             && !request.has(KnownField::Range)
             && !(is_conditional && is_coalescing_disabled);
@@ -338,8 +343,9 @@ impl Engine {
             }
             false => None,
         };
-        // Who waited in vain goes on at once, except for a variant that nobody had asked for yet: of those
-        // who wait for it one is enough, too, unless the origin fails.
+        // A request that waited without result is forwarded at once. Exception: if the first fetch
+        // brought another variant, the requests for one variant wait once more for a common fetch,
+        // unless the origin fails.
         let is_backing_off =
             || self.history.is_backing_off(key.hash, now, self.config.back_off_max);
         let may_wait = !lookup.has_waited || forward == Forward::VaryMiss && !is_backing_off();
@@ -370,7 +376,7 @@ impl Engine {
             prefix,
             may_store: is_get,
             conditions_replaced,
-            // What was waited for may have been the folder, and no other request.
+            // The request may have waited for a load from disk instead of another request.
             has_waited: lookup.has_waited && !self.history.was_loaded(key.hash, now),
             ..PendingFetch::new(Some(key), forward, now)
         };
@@ -379,7 +385,7 @@ impl Engine {
     }
 }
 
-/// Why the request is sent on whatever is stored.
+/// Returns the reason to forward the request whatever is stored.
 fn bypass_reason(
     request: &Request<'_>,
     request_metadata: &RequestMetadata,
@@ -394,13 +400,13 @@ fn bypass_reason(
     let must_bypass = request.framing != Framing::None
         || request_metadata.has_upgrade
         || request_metadata.directives.no_store
-        // §4.3.2: they are the origin's affair.
+        // §4.3.2: the origin evaluates them.
         || has_preconditions
         || key.is_none_or(|key| key.text.len() > KEY_MAX);
     must_bypass.then_some(Forward::Bypass)
 }
 
-/// §4, §4.2, §5.2.1
+/// Decides whether a stored response may be served (§4, §4.2, §5.2.1).
 fn usability(
     header: &RecordHeader,
     request_metadata: &RequestMetadata,
@@ -414,11 +420,11 @@ fn usability(
     if header.is_no_cache() {
         return Usability::Not(Forward::Stale);
     }
-    // The origin would tell a browser's reload no news of what does not change (RFC 8246 §2.1). Who
-    // wants it confirmed all the same says `no-cache`.
+    // Validating an immutable response for a browser's reload would bring nothing new (RFC 8246
+    // §2.1). `no-cache` still forces validation.
     let is_immutable_and_fresh = header.is_immutable() && left > 0;
-    // An age of 0 is any below a second, which `max-age=0`, a browser's reload, does not want. Who has
-    // waited has waited for what came since.
+    // An age of 0 means anything below a second. A browser's reload (`max-age=0`) does not accept
+    // that, except for a response that arrived while the request waited.
     let is_too_old = !is_immutable_and_fresh
         && directives
             .max_age
@@ -444,8 +450,8 @@ fn usability(
     Usability::Not(Forward::Stale)
 }
 
-/// The lines that ask whether `object` is still good: both validators, since the origin may know but
-/// one of them (RFC 9110 §13.1.2, §13.1.3).
+/// Returns the field lines that validate `object`. Both validators are sent, because the origin may
+/// know only one of them (RFC 9110 §13.1.2, §13.1.3).
 fn validation_fields(object: &Object) -> Vec<u8> {
     let mut lines = Vec::new();
     if let Some(etag) = object.etag() {
@@ -459,8 +465,8 @@ fn validation_fields(object: &Object) -> Vec<u8> {
     lines
 }
 
-/// Under which a fetch for `request` is found: those whose varying fields differ, as far as these are
-/// known, do not wait for each other.
+/// Returns the key under which requests find the fetch of `request`. Requests that differ in a
+/// field that `vary_lines` names have different keys and do not wait for each other.
 fn coalescing_key_for(hash: u64, vary_lines: &[u8], request: &Request<'_>) -> u64 {
     if vary_lines.is_empty() {
         return hash;

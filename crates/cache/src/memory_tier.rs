@@ -1,4 +1,5 @@
-//! What is stored, in memory: by key, within a limit, the rarely asked for going first.
+//! The memory tier: stored responses by key, within a memory limit; rarely requested ones are
+//! evicted.
 
 use crate::{config::VARIANTS_MAX, record::Object, vary};
 use pollux_http::request::Request;
@@ -8,15 +9,15 @@ use std::{
     hash::{BuildHasherDefault, Hasher},
 };
 
-/// What an entry takes in the table beside the object itself: a place in a slab that may be twice as
-/// long as what is in it, and in the index likewise. `tests/memory.rs` measures it.
+/// The memory cost of an entry without its objects: slots in a slab and an index that may be twice
+/// as long as their contents. `tests/memory.rs` measures it.
 const ENTRY_COST: u64 = 136;
 
-/// The representations of one URL, the latest first. Mostly there is one.
+/// The stored variants of one URL, the latest first. Usually there is one.
 #[derive(Clone, Debug)]
 pub(crate) enum Variants {
     One(Object),
-    #[allow(clippy::box_collection, reason = "a vector would make every slot 8 octets longer")]
+    #[allow(clippy::box_collection, reason = "a vector would make every slot 8 bytes longer")]
     Many(Box<Vec<Object>>),
 }
 
@@ -37,11 +38,10 @@ impl Variants {
     }
 }
 
-/// What the table has for one URL.
 #[derive(Debug)]
 struct Entry {
     variants: Variants,
-    /// Requests that found it since it was stored.
+    /// Requests that found this entry since it was stored.
     hits: Cell<u32>,
 }
 
@@ -54,7 +54,7 @@ impl Weighter<u64, Entry> for MemoryWeighter {
     }
 }
 
-/// The keys are hashes already.
+/// A hasher that returns its input: the keys of the table are hashes already.
 #[derive(Default)]
 struct IdentityHasher(u64);
 
@@ -74,26 +74,27 @@ impl Hasher for IdentityHasher {
 
 type Table = unsync::Cache<u64, Entry, MemoryWeighter, BuildHasherDefault<IdentityHasher>>;
 
-/// The store.
 pub(crate) struct MemoryTier {
     table: Table,
-    /// URLs that went for want of room.
+    /// The number of URLs that were evicted.
     evicted: u64,
     scratch: Vec<u8>,
 }
 
-/// What is there for a request.
+/// The stored response for a request.
 pub(crate) enum MemoryMatch {
     Object(Object),
-    /// Nothing for its varying fields, but something for its URL; these are the lines of its `Vary`.
+    /// The URL is stored, but no variant matches. Contains the latest variant, for its `Vary`
+    /// lines.
     OtherVariants(Object),
     Nothing,
 }
 
 impl MemoryTier {
-    /// For `limit` octets.
+    /// Creates a tier with `limit` bytes.
     pub(crate) fn new(limit: u64) -> Self {
-        // An object of average size; it decides how many of those gone are remembered.
+        // The assumed average size of an object. It determines how many evicted keys are
+        // remembered.
         const AVERAGE: u64 = 4096;
         let options = OptionsBuilder::new()
             .estimated_items_capacity((limit / AVERAGE).max(16) as usize)
@@ -108,7 +109,7 @@ impl MemoryTier {
         }
     }
 
-    /// The latest response that answers `request`.
+    /// Returns the latest stored response that matches `request`.
     pub(crate) fn find(&mut self, hash: u64, key: &[u8], request: &Request<'_>) -> MemoryMatch {
         let Some(entry) = self.table.get(&hash) else { return MemoryMatch::Nothing };
         let objects = entry.variants.objects();
@@ -125,8 +126,8 @@ impl MemoryTier {
         }
     }
 
-    /// Keeps `object` instead of that for the same varying fields. Those that vary by other fields
-    /// go: the origin has changed its mind.
+    /// Stores `object` in place of the same variant. Variants by other fields are removed, because
+    /// the origin's `Vary` has changed.
     pub(crate) fn put(&mut self, hash: u64, object: Object) {
         let mut objects = vec![object];
         if let Some(Entry { variants, .. }) = self.table.peek(&hash) {
@@ -149,7 +150,7 @@ impl MemoryTier {
         self.evicted += (before - self.table.len()) as u64;
     }
 
-    /// Puts `new` where `old` is; nowhere if that has gone meanwhile.
+    /// Replaces `old` by `new`. Returns false if `old` is no longer stored.
     pub(crate) fn replace(&mut self, hash: u64, old: &Object, new: Object) -> bool {
         let Some(Entry { variants, hits }) = self.table.peek(&hash) else { return false };
         let (mut objects, hits) = (variants.objects().to_vec(), hits.get());
@@ -160,13 +161,13 @@ impl MemoryTier {
         true
     }
 
-    /// Every representation of the URL.
+    /// Returns all variants of the URL.
     pub(crate) fn objects(&self, hash: u64, key: &[u8]) -> &[Object] {
         let objects = self.at(hash).map_or(&[][..], |(objects, _)| objects);
         if objects.first().is_some_and(|object| object.key() == key) { objects } else { &[] }
     }
 
-    /// Removes every representation of the URL; how many there were.
+    /// Removes all variants of the URL and returns how many there were.
     pub(crate) fn remove(&mut self, hash: u64, key: &[u8]) -> usize {
         let count = self.objects(hash, key).len();
         if count > 0 {
@@ -175,7 +176,7 @@ impl MemoryTier {
         count
     }
 
-    /// Removes the representation that `object` is.
+    /// Removes the variant that `object` is.
     pub(crate) fn remove_one(&mut self, hash: u64, object: &Object) {
         let objects = self.objects(hash, object.key());
         let is_other = |other: &&Object| other.vary() != object.vary();
@@ -188,37 +189,37 @@ impl MemoryTier {
         }
     }
 
-    /// Removes what is stored under `hash` if `matches` says so of one of its representations; how many
-    /// objects went.
+    /// Removes all variants under `hash` if `matches` is true for one of them. Returns how many
+    /// were removed.
     pub(crate) fn remove_if(&mut self, hash: u64, matches: impl Fn(&Object) -> bool) -> usize {
         let removed =
             self.table.remove_if(&hash, |entry| entry.variants.objects().iter().any(matches));
         removed.map_or(0, |(_, entry)| entry.variants.objects().len())
     }
 
-    /// What is stored under `hash`, and how many requests found it.
+    /// Returns the variants under `hash` and the number of requests that found them.
     pub(crate) fn at(&self, hash: u64) -> Option<(&[Object], u32)> {
         self.table.peek(&hash).map(|entry| (entry.variants.objects(), entry.hits.get()))
     }
 
-    /// Under which something is stored now, in no order. That is a small part of what it takes itself.
+    /// Returns all hashes, in no particular order. Their memory is small beside that of the tier.
     pub(crate) fn hashes(&self) -> Vec<u64> {
         let mut hashes = Vec::with_capacity(self.table.len());
         hashes.extend(self.table.iter().map(|(hash, _)| *hash));
         hashes
     }
 
-    /// URLs that went for want of room so far.
+    /// The number of URLs that were evicted so far.
     pub(crate) fn evicted(&self) -> u64 {
         self.evicted
     }
 
-    /// URLs.
+    /// The number of stored URLs.
     pub(crate) fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Octets, metadata included.
+    /// The memory in bytes, metadata included.
     pub(crate) fn bytes(&self) -> u64 {
         self.table.weight()
     }

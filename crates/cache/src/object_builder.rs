@@ -1,4 +1,4 @@
-//! Content on its way into the store.
+//! Builds a stored object from a response as it arrives.
 
 use crate::record::{
     ContentPieces, FreshnessTimes, INLINE_MAX, Object, PIECE, Pieces, RecordTexts,
@@ -7,14 +7,14 @@ use crate::{Config, response_metadata::ResponseMetadata};
 use pollux_http::fields::Fields;
 use std::sync::Arc;
 
-/// A response whose head is there.
+/// A response whose head has arrived and whose content is being collected.
 #[derive(Debug)]
 pub(crate) struct ObjectBuilder {
     pub(crate) status: u16,
     pub(crate) times: FreshnessTimes,
     pub(crate) vary: Vec<u8>,
     pub(crate) fields: Vec<u8>,
-    /// What the head said.
+    /// The content length that the head announced.
     pub(crate) expected: Option<u64>,
     last: Vec<u8>,
     pieces: Vec<Arc<[u8]>>,
@@ -37,7 +37,7 @@ impl ObjectBuilder {
         (self.pieces.len() * PIECE + self.last.len()) as u64
     }
 
-    /// Appends; false when it is longer than `max` or than the head said.
+    /// Appends content. Returns false if the total would exceed `max` or the announced length.
     pub(crate) fn append(&mut self, mut bytes: &[u8], max: u64) -> bool {
         let limit = self.expected.unwrap_or(max).min(max);
         if self.len() + bytes.len() as u64 > limit {
@@ -55,8 +55,9 @@ impl ObjectBuilder {
         true
     }
 
-    /// Appends content that is stored, sharing its memory where that lies as it would here. Of `copies`
-    /// octets, what is copied is taken away; nothing if that is too little.
+    /// Appends content of a stored object. Whole pieces at piece boundaries are shared instead of
+    /// copied. Copied bytes are subtracted from `copies`; returns `None` if that budget does not
+    /// suffice.
     pub(crate) fn append_content(
         &mut self,
         content: ContentPieces,
@@ -73,7 +74,7 @@ impl ObjectBuilder {
         Some(())
     }
 
-    /// The object; nothing when it is shorter than its head said.
+    /// Returns the object; `None` if the content is shorter than announced.
     pub(crate) fn finish(mut self, key: &[u8], config: &Config) -> Option<Object> {
         if self.expected.is_some_and(|expected| expected != self.len()) {
             return None;

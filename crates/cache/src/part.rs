@@ -1,10 +1,11 @@
-//! Parts (206): which octets a stored one has, whom it answers, and what two of them make together
-//! (RFC 9111 §3.3, §3.4; RFC 9110 §14, §15.3.7).
+//! Partial responses (206): which bytes a stored part has, which requests it answers, and how two
+//! parts are joined (RFC 9111 §3.3, §3.4; RFC 9110 §14, §15.3.7).
 //!
-//! A part is stored as any response is, with the status 206 and one `Content-Range` among its fields.
-//! Each variant of a URL has one, which grows when the next one touches it, as those of players and
-//! downloaders do; of two that do not touch the new one stays. When it has all octets it is a whole.
-//! Until then it is in memory alone: it would be written anew each time it grows.
+//! A part is stored like any other response, with the status 206 and one `Content-Range`. Each
+//! variant of a URL has at most one. It grows when an adjacent or overlapping part arrives, as
+//! media players and downloaders request them; a part that is neither replaces it. With all bytes
+//! it becomes a complete response. Until then it is stored in memory only, because its file would
+//! have to be rewritten each time it grows.
 
 use crate::{
     Config,
@@ -25,23 +26,23 @@ use pollux_http::{
 
 /// Partial Content.
 pub(crate) const PARTIAL: u16 = 206;
-/// So many octets are copied to join two parts, at most: a lock is held meanwhile. What lies in whole
-/// pieces at the right place is shared, not copied.
+/// The maximum number of bytes that are copied to join two parts, because a lock is held meanwhile.
+/// Whole pieces at piece boundaries are shared instead of copied.
 const COPY_MAX: u64 = 1 << 20;
-/// A date is a strong validator when the response came so many seconds after the change (RFC 9110
-/// §8.8.2.2): whatever the clocks.
+/// `Last-Modified` is a strong validator if the response is so many seconds younger (RFC 9110
+/// §8.8.2.2), which allows for inaccurate clocks.
 const STRONG_DATE: u64 = 60;
 
-/// Which octets of how many.
+/// A range of bytes and the length of the complete representation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) range: ByteRange,
-    /// Octets of the whole.
+    /// The length of the complete representation in bytes.
     pub(crate) size: u64,
 }
 
 impl Part {
-    /// What the lines say, if one `Content-Range` says it, and only one.
+    /// Reads `Content-Range`; `None` unless there is exactly one and it is valid.
     pub(crate) fn of_fields(fields: Fields<'_>) -> Option<Self> {
         let mut lines = fields.filter(|field| field.is(b"content-range"));
         let (range, size) = content_range(lines.next()?.value)?;
@@ -56,7 +57,7 @@ impl Part {
         self.range.first <= range.first && range.last <= self.range.last
     }
 
-    /// Both together, if nothing is missing in between.
+    /// Returns the union of two parts, if it has no gap.
     fn with(&self, other: &Self) -> Option<Self> {
         let (one, two) = (self.range, other.range);
         let touch = two.first <= one.last + 1 && one.first <= two.last + 1;
@@ -64,19 +65,19 @@ impl Part {
         (touch && self.size == other.size).then_some(Self { range, size: self.size })
     }
 
-    /// Appends the line that says so.
+    /// Appends the `Content-Range` line.
     pub(crate) fn put(&self, out: &mut impl Output) {
         put_content_range(out, self.range, self.size);
     }
 
-    /// Whether this beginning and its rest are joined when that comes: so little has to be copied.
+    /// Whether this prefix can be joined with its remainder within the copy limit.
     fn can_join_remainder(&self) -> bool {
         let (len, piece) = (self.range.len(), PIECE as u64);
         len.is_multiple_of(piece) || len % piece + (self.size - len) <= COPY_MAX
     }
 }
 
-/// Whether `object`, if it is a part, has what `request` asks for.
+/// Whether `object` contains what `request` asks for. Always true if it is not a part.
 pub(crate) fn answers(object: &Object, request: &Request<'_>) -> bool {
     let Some(part) = object.part() else { return object.header().status != PARTIAL };
     match selected(object, request, part.size) {
@@ -85,9 +86,10 @@ pub(crate) fn answers(object: &Object, request: &Request<'_>) -> bool {
     }
 }
 
-/// Whether `object` is the beginning of the whole that `request` asks for, and the rest can be asked for
-/// safely: by its strong tag. Not if the two would not be joined: whoever waits for them would find but a
-/// part, and all would ask at once.
+/// Whether `object` is the beginning of the representation that `request` asks for, and its
+/// remainder can be requested safely, that is, with a strong entity tag. False if the two could not
+/// be joined: the requests waiting for the complete response would find only a part and would all
+/// be forwarded.
 pub(crate) fn is_prefix_for(object: &Object, request: &Request<'_>, max: u64) -> bool {
     const SELECTING: KnownFieldSet = KnownFieldSet::new(&[
         KnownField::Range,
@@ -103,8 +105,8 @@ pub(crate) fn is_prefix_for(object: &Object, request: &Request<'_>, max: u64) ->
         && object.etag().is_some_and(|etag| !etag.weak)
 }
 
-/// The lines that ask for the rest of `object`, or for all where that is another representation now
-/// (RFC 9110 §13.1.5).
+/// Returns the field lines that request the remainder of `object`, or the complete representation
+/// if it has changed (RFC 9110 §13.1.5).
 pub(crate) fn remainder_request_fields(object: &Object) -> Vec<u8> {
     let mut lines = Vec::new();
     if let (Some(part), Some(etag)) = (object.part(), object.etag()) {
@@ -117,9 +119,10 @@ pub(crate) fn remainder_request_fields(object: &Object) -> Vec<u8> {
     lines
 }
 
-/// The whole as far as it is there, when the rest comes: the octets of `prefix` with the fields of
-/// both, if a response with `metadata` and the lines `fields` is the rest. Its length must be known, since
-/// the client is told that of the whole.
+/// Returns the complete response whose remainder is still arriving: the bytes of `prefix` with the
+/// fields of both responses, and its total length. `None` if the response with `metadata` and the
+/// lines `fields` is not the remainder, or has no known length, since the client is sent a
+/// `Content-Length`.
 pub(crate) fn join_prefix_head(
     prefix: &Object,
     metadata: &ResponseMetadata<'_>,
@@ -140,14 +143,14 @@ pub(crate) fn join_prefix_head(
     Some((Object::new(&metadata, times, texts, inline, pieces), both.size))
 }
 
-/// What is to be stored where `old`, a part, was, now that `new` has come: both together, if they are of
-/// one representation and nothing is missing in between. A whole, if that is all of it.
+/// Returns the object to store when `new` arrives and the part `old` is stored: both joined, if
+/// they belong to one representation and have no gap between them; otherwise `new`.
 pub(crate) fn joined(old: Option<&Object>, new: Object, max: u64, config: &Config) -> Object {
     let both = old.and_then(|old| combine(old, &new, max, config));
     both.or_else(|| complete(&new, config)).unwrap_or(new)
 }
 
-/// A part that has all octets is the whole (RFC 9110 §15.3.7.3).
+/// Turns a part that has all bytes into a complete response (RFC 9110 §15.3.7.3).
 fn complete(object: &Object, config: &Config) -> Option<Object> {
     object.part().filter(Part::is_complete)?;
     let fields = without(object.fields(), &[b"content-range".to_vec()]);
@@ -170,7 +173,7 @@ fn combine(old: &Object, new: &Object, max: u64, config: &Config) -> Option<Obje
     if status == PARTIAL {
         both.put(&mut builder.fields);
     }
-    // Where both have the same octets, the new one's count.
+    // Where the parts overlap, the bytes of the new one are used.
     let before = 0..two.range.first.saturating_sub(one.range.first).min(one.range.len());
     let after = (two.range.last + 1).clamp(one.range.first, one.range.last + 1) - one.range.first
         ..one.range.len();
@@ -182,8 +185,9 @@ fn combine(old: &Object, new: &Object, max: u64, config: &Config) -> Option<Obje
     builder.finish(new.key(), config)
 }
 
-/// The fields of the old part with those of the new one in their place (RFC 9111 §3.2, §3.4); nothing if
-/// they are longer than what is kept. Else they could grow with each part that has others.
+/// Returns the fields of the old part, replaced and extended by those of the new one (RFC 9111
+/// §3.2, §3.4). `None` if they exceed the limit; otherwise each part with further fields would let
+/// them grow.
 fn combined_fields(old: &[u8], new: &[u8], config: &Config) -> Option<Vec<u8>> {
     let mut fields = Vec::new();
     let is_replaced = |field: &Field<'_>| Fields::new(new).any(|other| other.is(field.name));
@@ -198,7 +202,7 @@ fn combined_fields(old: &[u8], new: &[u8], config: &Config) -> Option<Vec<u8>> {
     (fields.len() <= FIELDS_MAX).then_some(fields)
 }
 
-/// RFC 9110 §15.3.7.3: they have the same strong validator.
+/// Whether both parts have the same strong validator (RFC 9110 §15.3.7.3).
 fn are_of_one_representation(old: &Object, new: &Object) -> bool {
     let value = |object: &Object, name: &[u8]| {
         Fields::new(object.fields()).find(|field| field.is(name)).map(|field| field.value.to_vec())
@@ -209,7 +213,7 @@ fn are_of_one_representation(old: &Object, new: &Object) -> bool {
     }
     match old.etag() {
         Some(etag) => !etag.weak,
-        // One that cannot be read says nothing.
+        // An invalid entity tag proves nothing.
         None if value(old, b"etag").is_some() => false,
         None => {
             let (old, new) = (old.header(), new.header());
@@ -220,8 +224,7 @@ fn are_of_one_representation(old: &Object, new: &Object) -> bool {
     }
 }
 
-/// Whether a part shows that what is stored as a whole is another representation than the origin has
-/// now.
+/// Whether the part `new` shows that the stored complete response `old` is outdated.
 pub(crate) fn supersedes(new: &Object, old: &Object) -> bool {
     match (new.etag(), old.etag()) {
         (Some(new), Some(old)) => !new.weakly_equals(&old),
@@ -242,7 +245,7 @@ mod tests {
         (at % 251) as u8
     }
 
-    /// The octets `first..=last` of the one representation.
+    /// The bytes `first..=last` of the test representation.
     fn part(first: u64, last: u64, fields: &str) -> Object {
         let part = Part { range: ByteRange { first, last }, size: SIZE };
         let times = FreshnessTimes {
@@ -268,7 +271,7 @@ mod tests {
     const TAG: &str = "ETag: \"a\"\r\n";
 
     #[test]
-    fn two_that_touch_are_one() {
+    fn adjacent_and_overlapping_parts_are_joined() {
         for (old, new, expected) in [
             ((0, 4), (5, 9), Some((0, 9))),
             ((5, 9), (0, 4), Some((0, 9))),
@@ -279,7 +282,7 @@ mod tests {
             ((0, 4), (0, 4), Some((0, 4))),
             ((0, 4), (6, 9), None),
             ((6, 9), (0, 4), None),
-            // Longer than a piece of memory, and where the pieces do not lie alike.
+            // Longer than one piece of memory, and with unaligned pieces.
             ((0, 99_999), (100_000, 199_999), Some((0, 199_999))),
             ((100_000, 199_999), (0, 99_999), Some((0, 199_999))),
             ((0, 131_071), (131_072, 300_000), Some((0, 300_000))),
@@ -309,21 +312,21 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_right_is_shared_and_not_copied() {
+    fn aligned_pieces_are_shared_and_not_copied() {
         let old = part(0, 2 * (64 << 10) - 1, TAG);
         let new = part(2 * (64 << 10), SIZE - 1, TAG);
         let whole = joined(Some(&old), new.clone(), u64::MAX, &Config::default());
         assert_eq!((whole.header().status, whole.part()), (200, None));
         assert!(bytes(&whole) == (0..SIZE).map(byte_at).collect::<Vec<_>>());
         assert_eq!(whole.fields(), TAG.as_bytes());
-        // Here all of the new one would have to be copied.
+        // Here all bytes of the new part would have to be copied.
         let old = part(0, 99_999, TAG);
         let alone = joined(Some(&old), part(100_000, SIZE - 1, TAG), u64::MAX, &Config::default());
         assert_eq!(alone.part().unwrap().range.first, 100_000);
     }
 
     #[test]
-    fn only_a_strong_validator_joins() {
+    fn parts_are_joined_only_by_a_strong_validator() {
         let date = |changed: &str| {
             format!("Last-Modified: {changed}\r\nDate: Sun, 06 Nov 1994 09:49:37 GMT\r\n")
         };

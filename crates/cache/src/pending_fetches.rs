@@ -1,7 +1,8 @@
-//! Who asks the origin for what, and who waits for it (RFC 9111 §4, collapsed requests).
+//! Fetches that have not ended, and the requests that wait for them (RFC 9111 §4, "collapsed"
+//! requests).
 //!
-//! A flight is the one fetch of a key that others wait for. Fetches that nobody may wait for have a
-//! ticket too, so that every request that goes on is treated alike.
+//! Requests for the same resource share one fetch, which they find by its coalescing key. A fetch
+//! that cannot be shared has a ticket too, so that all forwarded requests are handled alike.
 
 use crate::{
     cache_status::Forward, config::WAITERS_MAX, engine::Key, object_builder::ObjectBuilder,
@@ -12,11 +13,11 @@ use std::{
     sync::Arc,
 };
 
-/// A request that was sent on: what comes back is told with it. Harmless when it is over.
+/// Identifies a fetch. A ticket of a fetch that has ended has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket(pub(crate) u64);
 
-/// Who waits: a worker, and a number of its own.
+/// A waiting request: its worker, and the number that the worker chose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Waiter {
     pub(crate) worker: u32,
@@ -26,31 +27,32 @@ pub(crate) struct Waiter {
 /// A fetch that has not ended.
 #[derive(Debug)]
 pub(crate) struct PendingFetch {
-    /// The hash of the key, and the key; nothing of what has none.
+    /// The key and its hash; `None` if the request has no key.
     pub(crate) key: Option<(u64, Arc<[u8]>)>,
-    /// Under which those who ask for the same find it; nothing where nobody may wait.
+    /// The key under which requests for the same resource find this fetch; `None` if it is not
+    /// shared.
     pub(crate) coalescing_key: Option<u64>,
-    /// The second it began.
+    /// The Unix second at which it began.
     pub(crate) began: u64,
     pub(crate) forward: Forward,
-    /// The client waited for another one's fetch before, in vain.
+    /// The client waited for another request's fetch before, without result.
     pub(crate) has_waited: bool,
     pub(crate) waiters: Vec<Waiter>,
-    /// Nobody waits for it: it replaces what is stale in the background.
+    /// A background refresh of a stale response; no client waits for it.
     pub(crate) is_refresh: bool,
-    /// It comes from the second tier.
+    /// A load from the disk tier.
     pub(crate) is_disk_load: bool,
-    /// The URL was invalidated meanwhile: what comes is not stored (§4.4).
+    /// The URL was invalidated since the fetch began, so the response must not be stored (§4.4).
     pub(crate) is_invalidated: bool,
-    /// What is being validated.
+    /// The stored response that is being validated.
     pub(crate) candidate: Option<Object>,
-    /// The beginning of what comes, of which the rest was asked for.
+    /// The stored beginning of the resource; only the remainder was requested.
     pub(crate) prefix: Option<Object>,
-    /// The client wants nothing that the origin has not confirmed (RFC 9111 §5.2.1.4).
+    /// The client accepts only a response that the origin has confirmed (RFC 9111 §5.2.1.4).
     pub(crate) requires_validation: bool,
-    /// What comes may be stored.
+    /// Whether the response may be stored.
     pub(crate) may_store: bool,
-    /// The client's own conditions and range were left out of what was sent.
+    /// The client's own conditions and range were not sent to the origin.
     pub(crate) conditions_replaced: bool,
     pub(crate) builder: Option<ObjectBuilder>,
 }
@@ -87,18 +89,19 @@ struct Slot {
     fetching: Option<Box<PendingFetch>>,
 }
 
-/// All that is on its way.
+/// All pending fetches of one shard.
 #[derive(Debug, Default)]
 pub(crate) struct PendingFetches {
     slots: Vec<Slot>,
     free: Vec<u32>,
     by_coalescing_key: HashMap<u64, Ticket>,
     wakeups: VecDeque<Waiter>,
-    /// How many are on their way, for each group of keys: mostly nothing is for one that goes.
+    /// The number of pending fetches per group of keys. It lets an invalidation skip the search in
+    /// the common case that no fetch of the key is pending.
     active_per_group: GroupCounters,
 }
 
-/// A counter for each group of keys.
+/// One counter per group of keys.
 #[derive(Debug)]
 struct GroupCounters(Box<[u32; GROUPS]>);
 
@@ -116,15 +119,15 @@ impl GroupCounters {
     }
 }
 
-/// The lower bits of a ticket: where; above them which use of the place. The highest ones are the
-/// store's.
+/// The lower bits of a ticket hold the slot, the next ones its generation. The store uses the
+/// highest bits for the shard.
 const SLOT_BITS: u32 = 24;
 const GENERATION_BITS: u32 = 32;
-/// The bits that belong to a ticket here.
+/// The number of bits of a ticket that are used here.
 pub(crate) const TICKET_BITS: u32 = SLOT_BITS + GENERATION_BITS;
 
 impl PendingFetches {
-    /// Begins `fetching`.
+    /// Registers a fetch.
     pub(crate) fn begin(&mut self, fetching: PendingFetch) -> Ticket {
         let at = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());
@@ -154,7 +157,7 @@ impl PendingFetches {
         self.slots[at].fetching.as_deref_mut()
     }
 
-    /// Ends it, and lets all who wait for it go.
+    /// Removes a fetch and wakes all requests that wait for it.
     pub(crate) fn end(&mut self, ticket: Ticket) -> Option<Box<PendingFetch>> {
         self.release(ticket);
         let at = self.slot(ticket)?;
@@ -168,7 +171,8 @@ impl PendingFetches {
         ended
     }
 
-    /// Lets all who wait for it go, and nobody wait for it any more. It goes on.
+    /// Wakes all requests that wait for the fetch, and lets no more wait. The fetch itself
+    /// continues.
     pub(crate) fn release(&mut self, ticket: Ticket) {
         let Some(at) = self.slot(ticket) else { return };
         let Some(fetching) = self.slots[at].fetching.as_deref_mut() else { return };
@@ -180,12 +184,12 @@ impl PendingFetches {
         }
     }
 
-    /// The fetch of `coalescing_key`, if it began less than `limit` seconds ago. An older one was probably
-    /// forgotten: who waits for it is let go.
+    /// Returns the fetch under `coalescing_key`, if it began less than `limit` seconds ago. An
+    /// older one was probably lost by its caller: its waiting requests are woken.
     pub(crate) fn find(&mut self, coalescing_key: u64, now: u64, limit: u32) -> Option<Ticket> {
         let ticket = *self.by_coalescing_key.get(&coalescing_key)?;
         let began = self.get(ticket)?.began;
-        // A clock that was set back must not keep anybody waiting either.
+        // If the clock was set back, requests must not wait for long either.
         if now.abs_diff(began) < u64::from(limit) {
             return Some(ticket);
         }
@@ -193,7 +197,7 @@ impl PendingFetches {
         None
     }
 
-    /// Lets `waiter` wait; false when there are too many already.
+    /// Adds a waiting request; returns false if the maximum is reached.
     pub(crate) fn wait(&mut self, ticket: Ticket, waiter: Waiter) -> bool {
         match self.get(ticket) {
             Some(fetching) if fetching.waiters.len() < WAITERS_MAX => {
@@ -204,8 +208,8 @@ impl PendingFetches {
         }
     }
 
-    /// What is on its way for `key`, with its hash, will not be stored: it may be older than what made it
-    /// so. Everything, for no key.
+    /// Prevents pending fetches of `key` from being stored: their responses may be older than the
+    /// change that invalidated the key. `None` means all keys.
     pub(crate) fn invalidate(&mut self, key: Option<(u64, &[u8])>) {
         if key.is_some_and(|(hash, _)| *self.active_per_group.of(hash) == 0) {
             return;
@@ -222,7 +226,7 @@ impl PendingFetches {
         }
     }
 
-    /// The next one who is let go.
+    /// Returns the next request to wake.
     pub(crate) fn next_wakeup(&mut self) -> Option<Waiter> {
         self.wakeups.pop_front()
     }
@@ -248,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_of_an_ended_fetch_reaches_nobody() {
+    fn a_ticket_of_an_ended_fetch_has_no_effect() {
         let mut pending = PendingFetches::default();
         let old = pending.begin(fetching(1));
         assert!(pending.wait(old, waiter(7)));
@@ -262,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_way_for_a_key_is_invalidated_and_nothing_else() {
+    fn invalidation_affects_only_pending_fetches_of_its_key() {
         let mut pending = PendingFetches::default();
         let begin = |pending: &mut PendingFetches, hash, text| {
             pending.begin(PendingFetch::new(Some(Key { hash, text }), Forward::UriMiss, 100))
@@ -287,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_fetch_that_was_forgotten() {
+    fn requests_stop_waiting_for_a_lost_fetch() {
         let mut pending = PendingFetches::default();
         let ticket = pending.begin(fetching(1));
         assert!(pending.wait(ticket, waiter(7)));
@@ -295,7 +299,7 @@ mod tests {
         assert_eq!(pending.find(1, 160, 60), None);
         assert_eq!(pending.next_wakeup(), Some(waiter(7)));
         let next = pending.begin(PendingFetch { began: 160, ..fetching(1) });
-        // The forgotten one ends after all: the new one is not touched.
+        // The lost fetch ends after all; the new one is unaffected.
         pending.end(ticket);
         assert_eq!(pending.find(1, 160, 60), Some(next));
         assert_eq!(pending.find(1, 0, 60), None, "the clock was set back");

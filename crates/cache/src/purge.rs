@@ -1,36 +1,38 @@
-//! Removing what an operator names.
+//! Purging: removes the stored responses that an operator names.
 //!
-//! By URL that is one look-up. Otherwise all that is stored is looked at, some at a time, so that no
-//! worker waits for longer than that takes: what is stored meanwhile was asked for meanwhile, and stays.
+//! Purging a URL is one lookup. Other purges examine all stored responses in batches, so that no
+//! worker waits for a lock for longer than one batch. A response that is stored during the purge is
+//! newer than the purge and remains.
 
 use crate::{Store, key, record::Object, store::lock};
 use pollux_http::fields::Fields;
 use std::{thread, time::Duration};
 
-/// So many URLs are looked at while a lock is held.
+/// The number of URLs that are examined while a lock is held.
 pub(crate) const BATCH: usize = 256;
 
-/// Between two times, so that those who wait for the lock get it: it knows no order.
+/// Pauses between two batches, so that threads waiting for the lock get it. The lock is not fair.
 pub(crate) fn yield_lock() {
     thread::sleep(Duration::from_micros(50));
 }
 
-/// What to remove.
+/// What to purge.
 #[derive(Clone, Copy, Debug)]
 pub enum Purge<'p> {
-    /// This URL, in all its representations.
+    /// This URL with all its variants.
     Url(&'p [u8]),
-    /// Every URL that begins like this.
+    /// Every URL that begins with this prefix.
     Prefix(&'p [u8]),
-    /// Every response that has this member in one of [`Config::tag_fields`](crate::Config::tag_fields).
+    /// Every response that has this tag in one of
+    /// [`Config::tag_fields`](crate::Config::tag_fields).
     Tag(&'p [u8]),
-    /// All.
+    /// Everything.
     Everything,
 }
 
 impl Store {
-    /// Removes what `purge` names, from both tiers, and keeps what is on its way from being stored; how
-    /// many responses went, from that tier that had more.
+    /// Removes what `purge` names from both tiers, and prevents pending fetches from being stored.
+    /// Returns the number of removed responses, counted in the tier that had more.
     pub fn purge(&self, purge: Purge<'_>) -> usize {
         let owned;
         let purge = match purge {
@@ -44,8 +46,8 @@ impl Store {
             }
             purge => purge,
         };
-        // First, so that what is removed from memory is not loaded again; and once more, for what was
-        // stored in between.
+        // The disk is purged first, so that no response is loaded from it after memory was purged,
+        // and again at the end, for responses that were written in between.
         let on_disk = self.purge_disk(purge);
         let in_memory = self.purge_memory(purge);
         in_memory.max(on_disk + self.purge_disk(purge))
@@ -96,12 +98,12 @@ impl Store {
     }
 }
 
-/// The members of the fields with tags.
+/// Returns the tags of a response: the members of the tag fields.
 pub(crate) fn tags_of(lines: &[u8], fields: &[Box<str>]) -> Vec<Box<[u8]>> {
     members(lines, fields).map(Box::from).collect()
 }
 
-/// Members are parted by white space (`Surrogate-Key`, `xkey`) or commas (`Cache-Tag`).
+/// Members are separated by white space (`Surrogate-Key`, `xkey`) or commas (`Cache-Tag`).
 fn members<'f>(lines: &'f [u8], fields: &'f [Box<str>]) -> impl Iterator<Item = &'f [u8]> {
     Fields::new(lines)
         .filter(|field| fields.iter().any(|name| field.is(name.as_bytes())))

@@ -1,4 +1,5 @@
-//! The origin answers: store it, freshen what is stored, or stand in for it (RFC 9111 §3, §4.3, §4.4).
+//! Handles responses of the origin: stores them, updates stored ones, or replaces failures by stale
+//! responses (RFC 9111 §3, §4.3, §4.4).
 
 use crate::{
     cache_status::{CacheStatus, Forward},
@@ -24,34 +25,36 @@ use pollux_http::{
     request::{KnownField, Method, Request},
 };
 
-/// What becomes of a response.
+/// What to do with a response of the origin.
 #[derive(Debug)]
 pub struct ResponseDecision {
-    /// What the client is sent.
+    /// Which response to send to the client.
     pub source: ResponseSource,
-    /// The content is wanted: append it, then finish or abort. Otherwise the fetch is over.
+    /// Whether the content is being stored. If so, pass it to `append`, then call `finish` or
+    /// `abort`. If not, the fetch has ended.
     pub should_store: bool,
     /// For the client's response, unless it is a stored one, which has its own.
     pub cache_status: CacheStatus,
 }
 
-/// What the client is sent.
+/// Which response the client receives.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "one a response; a box would be an allocation")]
 pub enum ResponseSource {
-    /// The response.
+    /// The origin's response.
     Origin,
-    /// 304: the client has what came. Its fields are those of [`put_not_modified_fields_of`].
+    /// A 304: the client has the current representation. [`put_not_modified_fields_of`] writes its
+    /// fields.
     NotModified,
-    /// A stored response; that of the origin is not needed.
+    /// A stored response; the origin's response is not needed.
     Stored(Hit),
-    /// A stored response, whose content that of the origin follows: it is the rest, and no more.
+    /// A stored prefix, followed by the content of the origin's response, which is the remainder.
     StoredPrefix(Hit),
-    /// Nothing yet: the origin spoke of something that is not stored. Ask again, as told.
+    /// None yet: the origin's response does not match the stored one. Send this request instead.
     Refetch(Fetch),
 }
 
-/// Appends the fields of `reply` that a 304 has (RFC 9110 §15.4.5).
+/// Appends the fields of `reply` that a 304 contains (RFC 9110 §15.4.5).
 pub fn put_not_modified_fields_of(reply: &ReplyHead<'_>, out: &mut impl Output) {
     let mut lines = Vec::new();
     for field in reply.forwarded() {
@@ -60,7 +63,7 @@ pub fn put_not_modified_fields_of(reply: &ReplyHead<'_>, out: &mut impl Output) 
     put_not_modified_fields(&lines, out);
 }
 
-/// When a request was sent on, and when its response came; Unix seconds.
+/// When a request was sent, and when its response was received, in Unix seconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExchangeTimes {
     pub(crate) requested_at: u64,
@@ -68,7 +71,7 @@ pub(crate) struct ExchangeTimes {
 }
 
 impl Engine {
-    /// The head of the final response is there.
+    /// Handles the head of the final response.
     pub(crate) fn head(
         &mut self,
         ticket: Ticket,
@@ -110,7 +113,7 @@ impl Engine {
             }
             let other = candidate.as_ref().filter(|_| !requires_validation);
             if let Some(hit) = self.stale_if_error(other, forward, &status, sent.now) {
-                // The client of a refresh has been answered.
+                // The client of a background refresh was served earlier.
                 self.statistics.stale_if_error += u64::from(!is_refresh);
                 self.end(ticket);
                 return ResponseDecision {
@@ -132,7 +135,8 @@ impl Engine {
         self.begin_storing(ticket, request, reply, candidate.as_ref(), status, sent)
     }
 
-    /// A response to the question for the rest of `prefix` (§3.4), other than the whole.
+    /// Handles the response to a request for the remainder of `prefix` (§3.4), unless it is the
+    /// complete representation.
     fn continue_prefix(
         &mut self,
         ticket: Ticket,
@@ -149,7 +153,7 @@ impl Engine {
         let join_prefix_head =
             part::join_prefix_head(prefix, &metadata, &fields, times, &self.config);
         let Some((object, size)) = join_prefix_head else {
-            // There is no such rest: the beginning is of nothing that there is now.
+            // It is not the remainder: the stored prefix is outdated.
             let Some(fetching) = self.pending_fetches.get(ticket) else {
                 return self.forward_uncached(status);
             };
@@ -164,7 +168,7 @@ impl Engine {
         ResponseDecision { source: ResponseSource::StoredPrefix(hit), ..decision }
     }
 
-    /// The same question once more, with no condition.
+    /// Repeats the request without conditions.
     fn refetch_unconditionally(&mut self, ticket: Ticket, status: CacheStatus) -> ResponseDecision {
         let Some(fetching) = self.pending_fetches.get(ticket) else {
             return self.forward_uncached(status);
@@ -188,7 +192,7 @@ impl Engine {
         ResponseDecision { source: ResponseSource::Origin, should_store: false, cache_status }
     }
 
-    /// Begins to store the response to a GET, if that may be.
+    /// Starts to store the response to a GET, if it is storable.
     fn begin_storing(
         &mut self,
         ticket: Ticket,
@@ -219,7 +223,7 @@ impl Engine {
             sent.now,
             &self.config,
         );
-        // A part that was not asked for may be one of anything.
+        // An unrequested part could be any part.
         let is_requested = is_rest || !conditions_replaced && request.has(KnownField::Range);
         let is_unrequested = metadata.part.is_some() && !is_requested;
         let storable = storable.and(if is_unrequested { Err(Refusal::Status) } else { Ok(()) });
@@ -232,7 +236,7 @@ impl Engine {
                 status.is_stored = true;
                 status.ttl =
                     Some(i64::from(builder.times.lifetime) - i64::from(builder.times.initial_age));
-                // What may not be reused at once would only make others wait in vain.
+                // Waiting for a response that cannot be reused at once would be useless.
                 let is_shareable = status.ttl > Some(0) && !metadata.directives.no_cache;
                 if !is_shareable {
                     self.history.disable_coalescing(hash, sent.now);
@@ -251,7 +255,7 @@ impl Engine {
         if refusal.is_some_and(Refusal::disables_coalescing) {
             self.history.disable_coalescing(hash, sent.now);
         }
-        // What is there now must not be stored, and what is stored is not there now.
+        // The new response must not be stored, and the stored one is outdated.
         if let Some(candidate) = candidate
             && matches!(reply.status, 200..=299 | 404 | 410)
             && refusal.is_none_or(Refusal::evicts_stored)
@@ -281,7 +285,7 @@ impl Engine {
         Ok(builder)
     }
 
-    /// More content. False when it is no longer wanted; the fetch is over then.
+    /// Appends content. Returns false if it is no longer stored; the fetch has ended then.
     pub(crate) fn append(&mut self, ticket: Ticket, bytes: &[u8]) -> bool {
         let max = self.max_object();
         let is_full = self.pending_bytes + bytes.len() as u64 > self.pending_bytes_max;
@@ -299,7 +303,7 @@ impl Engine {
         false
     }
 
-    /// The content is whole.
+    /// Stores the response: its content is complete.
     pub(crate) fn finish(&mut self, ticket: Ticket) {
         let Some(fetching) = self.pending_fetches.get(ticket) else { return };
         let is_invalidated = fetching.is_invalidated;
@@ -319,11 +323,11 @@ impl Engine {
             Some(()) => self.statistics.stored += 1,
             None => self.statistics.not_stored += 1,
         }
-        // Only now, so that those who wait find it.
+        // Ends the fetch after storing, so that woken requests find the response.
         self.end(ticket);
     }
 
-    /// The content broke off, or nobody wants it any more.
+    /// Ends the fetch: the content is incomplete or no longer needed.
     pub(crate) fn abort(&mut self, ticket: Ticket) {
         if let Some(fetching) = self.end(ticket)
             && fetching.builder.is_some()
@@ -332,7 +336,8 @@ impl Engine {
         }
     }
 
-    /// No response came. What may be sent instead (RFC 5861 §4, RFC 9111 §4.2.4).
+    /// Ends a fetch without response. Returns the stale response to serve instead (RFC 5861 §4, RFC
+    /// 9111 §4.2.4).
     pub(crate) fn fail(
         &mut self,
         ticket: Ticket,
@@ -348,7 +353,7 @@ impl Engine {
         let mut status = self.status(Some(fetching.forward), key);
         status.collapsed = fetching.has_waited.then_some(false);
         if fetching.is_refresh {
-            // Its client has been answered.
+            // Its client was served earlier.
             return None;
         }
         let candidate = fetching.candidate.as_ref().filter(|_| !fetching.requires_validation);
@@ -357,9 +362,10 @@ impl Engine {
         Some(hit)
     }
 
-    /// A stale response for an origin that fails, "regardless of other freshness information" (RFC 5861
-    /// §4): also for a client that wanted a younger one (`max-age`, `min-fresh`), as a browser's reload
-    /// does. Not for one that said `no-cache`, which is about confirmation and not about freshness.
+    /// Returns a stale response to serve because the origin fails, "regardless of other freshness
+    /// information" (RFC 5861 §4): also to a client that required a younger one with `max-age` or
+    /// `min-fresh`, as a browser's reload does. Not to a client that sent `no-cache`, which
+    /// requires confirmation rather than freshness.
     fn stale_if_error(
         &self,
         candidate: Option<&Object>,
@@ -378,7 +384,7 @@ impl Engine {
         Some(hit)
     }
 
-    /// A 304 to a question of ours (§4.3.3, §4.3.4).
+    /// Handles a 304 to a validation request of this cache (§4.3.3, §4.3.4).
     fn handle_not_modified(
         &mut self,
         ticket: Ticket,
@@ -393,7 +399,7 @@ impl Engine {
         let matches_response = |object: &Object| match (&metadata.etag, object.etag()) {
             (Some(new), Some(old)) if new.weak || old.weak => new.weakly_equals(&old),
             (Some(new), Some(old)) => new.strongly_equals(&old),
-            // A tag that nothing here has: it speaks of something else.
+            // The stored response has no entity tag, so the 304 refers to another representation.
             (Some(_), None) => false,
             (None, _) => {
                 let changed = object.header().last_modified();
@@ -421,7 +427,8 @@ impl Engine {
         }
     }
 
-    /// `old` with the fields of `reply` (§3.2), in the store too unless it must not be.
+    /// Returns `old` updated with the fields of `reply` (§3.2), and stores it unless that is
+    /// forbidden.
     fn freshen(
         &mut self,
         hash: u64,
@@ -436,7 +443,8 @@ impl Engine {
         let mut fields = Vec::new();
         for field in Fields::new(old.fields()) {
             let is_replaced = reply.forwarded().any(|new| updates(&new) && new.is(field.name));
-            // A response without a date is as old as its arrival, not as what it confirms.
+            // A 304 without `Date` is as old as its arrival, not as old as the response that it
+            // validates.
             let is_old_date = field.is(b"date") && of_reply.date.is_none();
             if !is_replaced && !is_old_date {
                 put_field(field.name, field.value, &mut fields);
@@ -455,7 +463,7 @@ impl Engine {
             initial_age: of_reply.initial_age(sent.requested_at, sent.now),
             ..FreshnessTimes::of(&merged, sent.requested_at, sent.now, &self.config)
         };
-        // What else it varies by now, the request at hand tells (§4.1).
+        // If the fields of `Vary` have changed, the values come from the current request (§4.1).
         let names = || merged.varies.names.iter().map(Vec::as_slice);
         let mut vary = old.vary().to_vec();
         let vary_changed = !names().eq(vary::names(old.vary()));
@@ -465,7 +473,7 @@ impl Engine {
         }
         let is_too_long = fields.len() > FIELDS_MAX || vary.len() > usize::from(u16::MAX);
         if is_too_long {
-            // This client alone gets it, and a record has no room for more.
+            // Too long for a record: only this client receives it.
             vary.clear();
         }
         let texts = RecordTexts { key: old.key(), vary: &vary, fields: &fields };
@@ -492,8 +500,8 @@ impl Engine {
         new
     }
 
-    /// What a response to HEAD says of what is stored (§4.3.5): the same, then its fields are the
-    /// stored ones'; another, then what is stored is of no more use.
+    /// Compares a response to HEAD with the stored response (§4.3.5): updates its fields if both
+    /// have the same validators and length, and removes it otherwise.
     fn freshen_by_head(
         &mut self,
         hash: u64,
@@ -530,19 +538,19 @@ impl Engine {
     }
 }
 
-/// What RFC 5861 §4 calls an error.
+/// Whether RFC 5861 §4 counts the status as an error.
 fn is_failure(status: u16) -> bool {
     matches!(status, 500 | 502 | 503 | 504)
 }
 
-/// Whether the field of a 304 replaces the stored one (§3.2). How the stored content is coded, and how
-/// long it is, the origin of a 304 need not know.
+/// Whether the field of a 304 replaces the stored field (§3.2). The coding and the range of the
+/// stored content stay as they are.
 fn updates(field: &Field<'_>) -> bool {
     !is_dropped(field) && !field.is(b"content-encoding") && !field.is(b"content-range")
 }
 
-/// The fields that are kept: without those that no cache keeps, and those withheld from it. A response
-/// without a date gets that of its arrival (RFC 9110 §6.6.1).
+/// Appends the fields to store: without those that no cache stores and those that the response
+/// withholds from caches. A response without `Date` receives that of its arrival (RFC 9110 §6.6.1).
 fn put_stored_fields(
     reply: &ReplyHead<'_>,
     metadata: &ResponseMetadata<'_>,
@@ -565,7 +573,7 @@ fn put_stored_fields(
     }
 }
 
-/// The length of the content, as far as the head tells.
+/// The content length, if the head states it.
 fn content_length(metadata: &ResponseMetadata<'_>) -> Option<u64> {
     metadata.part.map(|part| part.range.len()).or(metadata.content_length)
 }
@@ -574,7 +582,7 @@ fn is_withheld(name: &[u8], withheld: &[Vec<u8>]) -> bool {
     withheld.iter().any(|other| name.eq_ignore_ascii_case(other))
 }
 
-/// The lines of `fields` without those of these names, in lower case.
+/// Returns the lines of `fields` without the fields in `withheld`, which are in lower case.
 pub(crate) fn without(fields: &[u8], withheld: &[Vec<u8>]) -> Vec<u8> {
     let mut lines = Vec::with_capacity(fields.len());
     for field in Fields::new(fields).filter(|field| !is_withheld(field.name, withheld)) {
@@ -583,7 +591,7 @@ pub(crate) fn without(fields: &[u8], withheld: &[Vec<u8>]) -> Vec<u8> {
     lines
 }
 
-/// Whether the client, whose conditions were left out, has what came.
+/// Whether the client, whose conditions were not forwarded, already has this representation.
 fn is_not_modified(request: &Request<'_>, metadata: &ResponseMetadata<'_>, now: u64) -> bool {
     let etag: Option<ETag<'_>> = metadata.etag;
     let current = Validators { etag, last_modified: metadata.last_modified, now };

@@ -1,5 +1,5 @@
-//! A stored response as one block of octets: numbers, key, varying fields, field lines, and the
-//! content where it is short. One allocation, so that a small object costs little more than itself.
+//! A stored response as one block of bytes: header, key, `Vary` lines, field lines and, if it is
+//! short, the content. A small object needs only one allocation.
 //!
 //! ```text
 //! HEADER (64) | key | lines of Vary | field lines | content, if it is short
@@ -14,14 +14,15 @@ use crate::{
 use pollux_http::{etag::ETag, fields::Fields};
 use std::{ops::Range, sync::Arc};
 
-/// Content up to this length lies in the block.
+/// Content up to this length is stored in the block.
 pub(crate) const INLINE_MAX: usize = 16 << 10;
-/// Longer content lies in pieces of this length, the last one shorter.
+/// Longer content is stored in pieces of this length; the last one may be shorter.
 pub(crate) const PIECE: usize = 64 << 10;
 
 const HEADER: usize = 64;
 
-/// What the heap and `Arc` add to a block: two counters, the allocator's word, half its rounding.
+/// The overhead of an allocation with `Arc`: two counters, the allocator's header, and half its
+/// rounding.
 const BLOCK_COST: usize = 16 + 8 + 8;
 
 const NO_CACHE: u16 = 1;
@@ -29,7 +30,7 @@ const MUST_REVALIDATE: u16 = 2;
 const SHARED_REVALIDATE: u16 = 4;
 const IMMUTABLE: u16 = 8;
 
-/// The numbers of a record.
+/// The fixed-size header of a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RecordHeader {
     pub(crate) status: u16,
@@ -38,14 +39,14 @@ pub(crate) struct RecordHeader {
     vary_len: u16,
     etag_len: u16,
     fields_len: u32,
-    /// Where the entity tag is in the field lines; its length is 0 where there is none.
+    /// The offset of the entity tag in the field lines. Its length is 0 if there is none.
     etag_at: u32,
     pub(crate) content_len: u64,
-    /// The second it came, or was validated.
+    /// The Unix second at which the response was received or last validated.
     pub(crate) received_at: u64,
-    /// `Last-Modified`, 0 for none.
+    /// `Last-Modified` in Unix seconds; 0 if it is absent.
     last_modified: u64,
-    /// `Date`.
+    /// `Date` in Unix seconds.
     date: u32,
     pub(crate) initial_age: Seconds,
     pub(crate) lifetime: Seconds,
@@ -53,7 +54,7 @@ pub(crate) struct RecordHeader {
     pub(crate) stale_if_error: Seconds,
 }
 
-/// Those that tell how old a response is, and how old it may be.
+/// The values that determine the age and the freshness lifetime.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Freshness {
     pub(crate) status: u16,
@@ -63,12 +64,12 @@ pub(crate) struct Freshness {
 }
 
 impl Freshness {
-    /// §4.2.3
+    /// The current age in seconds (§4.2.3).
     pub(crate) fn age(&self, now: u64) -> u64 {
         u64::from(self.initial_age) + now.saturating_sub(self.received_at)
     }
 
-    /// How long it is fresh yet, negative when it is stale.
+    /// The remaining freshness lifetime in seconds; negative when the response is stale.
     pub(crate) fn time_left(&self, now: u64) -> i64 {
         i64::from(self.lifetime) - self.age(now).min(1 << 40) as i64
     }
@@ -83,7 +84,7 @@ macro_rules! header {
             block.resize(start + HEADER, 0);
         }
 
-        /// Of the block of a record; nothing if it is none.
+        /// Decodes the header of a block; `None` if it is too short.
         pub(crate) fn read(block: &[u8]) -> Option<Self> {
             let mut rest = block.get(..HEADER)?;
             $(
@@ -119,18 +120,18 @@ impl RecordHeader {
         self.freshness().time_left(now)
     }
 
-    /// Only to be used after validation (`no-cache`).
+    /// Whether the response must be validated before each use (`no-cache`).
     pub(crate) fn is_no_cache(&self) -> bool {
         self.flags & NO_CACHE != 0
     }
 
-    /// It does not change while it is fresh (RFC 8246 §2).
+    /// Whether the response does not change while it is fresh (RFC 8246 §2).
     pub(crate) fn is_immutable(&self) -> bool {
         self.flags & IMMUTABLE != 0
     }
 
-    /// Not even a client's `max-stale` makes it usable once it is stale (§4.2.4): `no-cache`,
-    /// `must-revalidate`, `proxy-revalidate`, and `s-maxage`, which says as much (§5.2.2.10).
+    /// Whether a client's `max-stale` must be ignored (§4.2.4): for `no-cache`, `must-revalidate`,
+    /// `proxy-revalidate`, and `s-maxage`, which implies `proxy-revalidate` (§5.2.2.10).
     pub(crate) fn forbids_stale(&self) -> bool {
         self.flags & (NO_CACHE | MUST_REVALIDATE | SHARED_REVALIDATE) != 0
     }
@@ -139,12 +140,12 @@ impl RecordHeader {
         (self.last_modified > 0).then_some(self.last_modified)
     }
 
-    /// What `If-Modified-Since` is compared with (§4.3.2).
+    /// The date that `If-Modified-Since` is compared with (§4.3.2).
     pub(crate) fn modified_for_conditions(&self) -> u64 {
         self.last_modified().unwrap_or(u64::from(self.date))
     }
 
-    /// Whether the response is so many seconds younger than its last change.
+    /// Whether the response is at least so many seconds younger than its last change.
     pub(crate) fn changed_long_before(&self, seconds: u64) -> bool {
         self.last_modified + seconds <= u64::from(self.date)
     }
@@ -174,29 +175,28 @@ impl RecordHeader {
     }
 }
 
-/// The texts of a record to be.
+/// The variable-length parts of a record, without content.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordTexts<'t> {
     pub(crate) key: &'t [u8],
-    /// As [`crate::vary::put_lines`] writes them.
+    /// In the format of [`crate::vary::put_lines`].
     pub(crate) vary: &'t [u8],
-    /// Field lines, each with its CRLF.
     pub(crate) fields: &'t [u8],
 }
 
-/// A stored response. Clones share all of it.
+/// A stored response. Clones share its memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Object {
     block: Arc<[u8]>,
-    /// Content that is not in the block. Behind one pointer, since most objects have none.
+    /// Content that is not in the block. One pointer, since most objects have none.
     pieces: Option<Arc<Pieces>>,
 }
 
-/// Content in pieces of [`PIECE`] octets.
+/// Content in pieces of [`PIECE`] bytes.
 #[derive(Debug)]
 pub(crate) struct Pieces(pub(crate) Box<[Arc<[u8]>]>);
 
-/// When a response came, and how long it is good for.
+/// When a response was received, and how long it may be used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FreshnessTimes {
     pub(crate) received_at: u64,
@@ -207,11 +207,11 @@ pub(crate) struct FreshnessTimes {
 }
 
 impl FreshnessTimes {
-    /// For what was asked for at `requested_at` and came at `now`.
+    /// Computes the times of a response that was requested at `requested_at` and received at `now`.
     ///
-    /// How long it may be used stale (RFC 5861) is nothing where it must not be (RFC 9111 §4.2.4). That
-    /// `s-maxage` says as much as `proxy-revalidate` gives way to what the response says itself: who
-    /// writes `s-maxage=60, stale-while-revalidate=30` means both.
+    /// The stale periods of RFC 5861 are 0 where RFC 9111 §4.2.4 forbids stale responses.
+    /// `s-maxage` implies `proxy-revalidate`, but an explicit period takes precedence:
+    /// `s-maxage=60, stale-while-revalidate=30` means both.
     pub(crate) fn of(
         metadata: &ResponseMetadata<'_>,
         requested_at: u64,
@@ -240,7 +240,7 @@ impl FreshnessTimes {
 }
 
 impl Object {
-    /// Lays a record out. `content` lies in the block, `pieces` beside it; one of them is empty.
+    /// Builds a record. Either `content`, which is stored in the block, or `pieces` is empty.
     pub(crate) fn new(
         metadata: &ResponseMetadata<'_>,
         times: FreshnessTimes,
@@ -308,7 +308,7 @@ impl Object {
         ETag::parse(&self.fields()[start..start + usize::from(header.etag_len)])
     }
 
-    /// Which part it is, if it is one.
+    /// The range, if the object is a part.
     pub(crate) fn part(&self) -> Option<Part> {
         if self.header().status != PARTIAL {
             return None;
@@ -320,19 +320,19 @@ impl Object {
         self.pieces.as_ref()
     }
 
-    /// The record without its content.
+    /// The record without content.
     pub(crate) fn record(&self) -> &[u8] {
         &self.block[..self.header().fields().end]
     }
 
-    /// The content as it lies in memory.
+    /// The content, in the slices in which it is stored.
     pub(crate) fn content_parts(&self) -> impl Iterator<Item = &[u8]> {
         let pieces = self.pieces.iter().flat_map(|pieces| pieces.0.iter());
         std::iter::once(self.inline_content()).chain(pieces.map(|piece| &piece[..]))
     }
 
-    /// Of what [`Object::record`] and [`Object::content_parts`] gave; nothing if the record's numbers do
-    /// not fit its length.
+    /// Rebuilds an object from the output of [`Object::record`] and [`Object::content_parts`].
+    /// `None` if the header does not match the record's length.
     pub(crate) fn from_record(record: &[u8], content: &[u8]) -> Option<Self> {
         let header = RecordHeader::read(record)?;
         let etag_end = header.etag_at as usize + usize::from(header.etag_len);
@@ -346,18 +346,18 @@ impl Object {
         Some(Self { block: record.into(), pieces: Some(Arc::new(Pieces(pieces))) })
     }
 
-    /// The content in the block.
+    /// The content that is stored in the block.
     pub(crate) fn inline_content(&self) -> &[u8] {
         &self.block[self.header().fields().end..]
     }
 
-    /// The octets `first..end` of the content, where they lie.
+    /// The bytes `range` of the content, without copying them.
     pub(crate) fn content(&self, range: Range<u64>) -> ContentPieces {
         let offset = if self.pieces.is_some() { 0 } else { self.header().fields().end };
         ContentPieces { object: self.clone(), offset, rest: range }
     }
 
-    /// What it takes of the memory, as near as can be told.
+    /// Estimated memory of the object in bytes.
     pub(crate) fn weight(&self) -> u64 {
         let cost = |block: &[u8]| block.len() + BLOCK_COST;
         let pieces = self.pieces.iter().map(|pieces| {
@@ -368,7 +368,7 @@ impl Object {
     }
 }
 
-/// Where the value of the first `ETag` is in the lines.
+/// The position of the first valid `ETag` value in the lines.
 fn etag_line(fields: &[u8]) -> Range<usize> {
     let found = Fields::new(fields).find(|field| field.is(b"etag"));
     let value = found.map_or(&[][..], |field| field.value);
@@ -379,17 +379,17 @@ fn etag_line(fields: &[u8]) -> Range<usize> {
     start..start + value.len()
 }
 
-/// Content piece by piece. Each piece shares the store's memory, which lives as long as it does.
+/// An iterator over content. Each piece shares the store's memory and keeps it alive.
 #[derive(Clone, Debug)]
 pub struct ContentPieces {
     object: Object,
-    /// Where the content begins in the block.
+    /// The offset of the content in the block.
     offset: usize,
     rest: Range<u64>,
 }
 
 impl ContentPieces {
-    /// How many octets are left.
+    /// The number of remaining bytes.
     pub fn bytes(&self) -> u64 {
         self.rest.end.saturating_sub(self.rest.start)
     }
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_laid_out_is_read_back() {
+    fn a_record_is_decoded_as_it_was_encoded() {
         let object = object(b"content", None);
         let header = object.header();
         assert_eq!((header.status, header.content_len), (200, 7));
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn content_comes_in_the_pieces_that_it_lies_in() {
+    fn content_is_returned_in_its_stored_pieces() {
         let whole: Vec<u8> = (0..2 * PIECE + 100).map(|at| (at % 251) as u8).collect();
         let pieces = whole.chunks(PIECE).map(Arc::from).collect();
         let long = object(b"", Some(Arc::new(Pieces(pieces))));

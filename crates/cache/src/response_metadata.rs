@@ -1,4 +1,4 @@
-//! What a response's fields say about storing it and about its age: one reading of the head.
+//! The caching properties of a response, read in one pass over its fields.
 
 use crate::{
     Config,
@@ -12,15 +12,14 @@ use pollux_http::{
     fields::{Field, Fields},
 };
 
-/// What was read.
 #[derive(Clone, Debug)]
 pub(crate) struct ResponseMetadata<'b> {
     pub(crate) status: u16,
     pub(crate) directives: ResponseDirectives,
-    /// A targeted field told the directives: `Expires` does not count (RFC 9213 §2.2).
+    /// The directives come from a targeted field, so `Expires` is ignored (RFC 9213 §2.2).
     pub(crate) is_targeted: bool,
     pub(crate) date: Option<u64>,
-    /// `Expires`: the second, 0 for what is no date, which is in the past (RFC 9111 §5.3).
+    /// `Expires` in Unix seconds; 0, which is in the past, for an invalid date (RFC 9111 §5.3).
     pub(crate) expires: Option<u64>,
     pub(crate) age: Seconds,
     pub(crate) last_modified: Option<u64>,
@@ -28,22 +27,21 @@ pub(crate) struct ResponseMetadata<'b> {
     pub(crate) content_length: Option<u64>,
     pub(crate) varies: VaryFields,
     pub(crate) sets_cookies: bool,
-    /// Which part it is, if it is one and nothing contradicts it (RFC 9110 §15.3.7).
+    /// The range of a 206, if it is valid and consistent (RFC 9110 §15.3.7).
     pub(crate) part: Option<Part>,
 }
 
-/// `Vary`.
+/// The fields that `Vary` names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VaryFields {
-    /// `*`, or what is no field name, or a field whose value only the origin has seen
-    /// ([`Config::rewritten_fields`]): nothing that is known of a request will match.
+    /// No other request can match: `*`, an invalid field name, or a field whose forwarded value
+    /// this cache does not know ([`Config::rewritten_fields`]).
     pub(crate) by_anything: bool,
-    /// Names in lower case, sorted, each once.
+    /// Field names in lower case, sorted, without duplicates.
     pub(crate) names: Vec<Vec<u8>>,
 }
 
 impl<'b> ResponseMetadata<'b> {
-    /// Reads `fields` of a response with `status`.
     pub(crate) fn read(status: u16, fields: Fields<'b>, config: &Config) -> Self {
         let mut metadata = Self {
             status,
@@ -108,7 +106,7 @@ impl<'b> ResponseMetadata<'b> {
         metadata
     }
 
-    /// Given twice with two values, it is in the past (§4.2.1).
+    /// Two different values count as a date in the past (§4.2.1).
     fn add_expires(&mut self, value: &[u8]) {
         let second = date::parse_in_any_case(value).unwrap_or(0);
         self.expires = Some(match self.expires {
@@ -117,22 +115,22 @@ impl<'b> ResponseMetadata<'b> {
         });
     }
 
-    /// Whether the response says itself how long it is fresh, or that it may be kept (§3).
+    /// Whether the response states a lifetime or permits storing explicitly (§3).
     pub(crate) fn is_explicit(&self) -> bool {
         self.directives.public || self.explicit_lifetime().is_some()
     }
 
-    /// How long the response says that it is fresh (§4.2.1), for a shared cache.
+    /// The lifetime that the response states for a shared cache (§4.2.1). The inner `None` means
+    /// that `Expires` counts from the arrival, because the response has no `Date`.
     pub(crate) fn explicit_lifetime(&self) -> Option<Option<Seconds>> {
         if let Some(seconds) = self.directives.s_maxage.or(self.directives.max_age) {
             return Some(Some(seconds));
         }
         let expires = self.expires.filter(|_| !self.is_targeted)?;
-        // Without a date of its own it has that of its arrival, which the caller knows.
         Some(self.date.map(|date| clamp(expires.saturating_sub(date))))
     }
 
-    /// How long it is fresh (§4.2.1, §4.2.2), when it came at `now`.
+    /// The freshness lifetime (§4.2.1, §4.2.2) of a response received at `now`.
     pub(crate) fn lifetime(&self, now: u64, config: &Config) -> Seconds {
         match self.explicit_lifetime() {
             Some(Some(seconds)) => seconds,
@@ -141,8 +139,8 @@ impl<'b> ResponseMetadata<'b> {
         }
     }
 
-    /// A tenth of the time since the last change, for statuses that allow it or where `public` does;
-    /// never for what sets a cookie, which was hardly meant for all.
+    /// A tenth of the time since the last change, for statuses that permit heuristics or with
+    /// `public`. 0 for a response that sets a cookie, which was hardly meant for all clients.
     fn heuristic_lifetime(&self, now: u64, config: &Config) -> Seconds {
         let may = is_heuristic(self.status) || self.directives.public;
         if !may || self.sets_cookies {
@@ -156,7 +154,8 @@ impl<'b> ResponseMetadata<'b> {
         if is_negative { config.negative } else { 0 }
     }
 
-    /// `corrected_initial_age` (§4.2.3) of what was asked for at `requested_at` and came at `now`.
+    /// `corrected_initial_age` (§4.2.3) of a response requested at `requested_at` and received at
+    /// `now`.
     pub(crate) fn initial_age(&self, requested_at: u64, now: u64) -> Seconds {
         let apparent = self.date.map_or(0, |date| now.saturating_sub(date));
         let corrected = u64::from(self.age) + now.saturating_sub(requested_at);
@@ -176,13 +175,13 @@ impl VaryFields {
     }
 }
 
-/// `multipart/byteranges` (RFC 9110 §14.6).
+/// Whether the type is `multipart/byteranges` (RFC 9110 §14.6).
 fn is_multipart(content_type: &[u8]) -> bool {
     let end = content_type.iter().position(|&b| b == b';').unwrap_or(content_type.len());
     content_type[..end].trim_ascii().eq_ignore_ascii_case(b"multipart/byteranges")
 }
 
-/// `Age`: of a list the first member counts, what is no number does not (§5.1).
+/// Parses `Age`: the first member of a list counts; an invalid number is ignored (§5.1).
 fn age(value: &[u8]) -> Seconds {
     let first = value.split(|&b| b == b',').next().unwrap_or(b"");
     seconds(first.trim_ascii()).unwrap_or(0)
@@ -192,13 +191,13 @@ fn clamp(span: u64) -> Seconds {
     span.min(u64::from(directives::FOREVER)) as Seconds
 }
 
-/// The statuses that are cacheable by heuristics (RFC 9110 §15.1).
+/// Whether the status is cacheable by heuristics (RFC 9110 §15.1).
 pub(crate) fn is_heuristic(status: u16) -> bool {
     matches!(status, 200 | 203 | 204 | 206 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 501)
 }
 
-/// The statuses whose caching this cache knows all about (§3, §5.2.2.3). Not 304, which is
-/// about something else, and not 416, which is about one request's range.
+/// Whether this cache implements the caching rules of the status (§3, §5.2.2.3). Excludes 304,
+/// which refers to another response, and 416, which refers to the range of one request.
 pub(crate) fn is_understood(status: u16) -> bool {
     is_heuristic(status)
         || matches!(
@@ -220,8 +219,8 @@ pub(crate) fn is_understood(status: u16) -> bool {
         )
 }
 
-/// Whether the field is one that no cache keeps (§3.1), or that this one writes itself. The fields
-/// about one connection are gone before.
+/// Whether no cache stores the field (§3.1), or this cache writes it itself. Hop-by-hop fields were
+/// removed before.
 pub(crate) fn is_dropped(field: &Field<'_>) -> bool {
     const DROPPED: [&[u8]; 6] = [
         b"age",
@@ -272,13 +271,13 @@ mod tests {
         let date = upper(NOW - 20);
         assert_eq!(lifetime(200, &format!("Date: {date}\r\nExpires: {}\r\n", at(NOW + 50))), 70);
         assert_eq!(lifetime(200, &format!("Last-Modified: {}\r\n", upper(NOW - 1000))), 100);
-        // 12 January 1970 was a Monday.
+        // 12 January 1970 was a Monday, but the day of the week is ignored.
         assert_eq!(lifetime(200, "Expires: Thu, 12 Jan 1970 13:47:40 GMT\r\n"), 60);
         assert_eq!(lifetime(200, "Expires: Thu Jan 12 13:47:40 1970\r\n"), 60);
     }
 
     #[test]
-    fn expires_that_is_no_date_is_in_the_past_rfc_9111_5_3() {
+    fn an_invalid_expires_is_in_the_past_rfc_9111_5_3() {
         let changed = format!("Last-Modified: {}\r\n", at(NOW - 1000));
         for value in ["0", "-1", "", "tomorrow", "Thu, 01 Jan 2030 00:00:00 UTC"] {
             assert_eq!(lifetime(200, &format!("{changed}Expires: {value}\r\n")), 0, "{value}");

@@ -1,4 +1,4 @@
-//! Whether a response may be stored at all (RFC 9111 §3, §3.5).
+//! Whether a response may be stored (RFC 9111 §3, §3.5).
 
 use crate::{
     Config,
@@ -6,19 +6,19 @@ use crate::{
     response_metadata::{ResponseMetadata, is_heuristic, is_understood},
 };
 
-/// Why a response is not stored, for `detail` of `Cache-Status`.
+/// Why a response is not stored. Becomes the `detail` of `Cache-Status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// `no-store`, of the response or of the request.
+    /// `no-store` in the response or the request.
     NoStore,
     Private,
-    /// `Authorization`, and no word that all may have it.
+    /// The request had `Authorization` and the response does not permit sharing.
     Authorization,
-    /// The status says nothing about being kept, or is not understood.
+    /// The status is not cacheable, or not understood.
     Status,
-    /// `Vary: *`: it would never be found again.
+    /// `Vary: *`: the stored response would never match.
     VaryAnything,
-    /// It would be stale at once, with nothing to validate it by.
+    /// It would be stale at once and has no validator.
     NeverUsable,
     TooLarge,
 }
@@ -36,22 +36,22 @@ impl Refusal {
         }
     }
 
-    /// Whether the next response will probably be refused too, so that nobody should wait for it.
-    /// `Authorization` is of one request, and those who have it never wait.
+    /// Whether the next response will probably not be stored either, so that requests should not
+    /// wait for it. `Authorization` concerns one request, and such requests never wait.
     pub(crate) const fn disables_coalescing(self) -> bool {
         !matches!(self, Self::Status | Self::Authorization)
     }
 
-    /// Whether what is stored must go too. That one client's response is for it alone (§3.5) says
-    /// nothing of what was stored for all.
+    /// Whether the stored response must be removed too. A response to one authorized client (§3.5)
+    /// says nothing about the stored response for all clients.
     pub(crate) fn evicts_stored(self) -> bool {
         self != Self::Authorization
     }
 }
 
-/// Judges the response to a GET, that came at `now`.
+/// Decides whether the response to a GET, received at `now`, may be stored.
 ///
-/// `is_authorized`: the request had `Authorization`; `forbids_storing`: it had `no-store`.
+/// `is_authorized`: the request had `Authorization`. `forbids_storing`: it had `no-store`.
 pub(crate) fn check_storable(
     metadata: &ResponseMetadata<'_>,
     is_authorized: bool,
@@ -60,13 +60,13 @@ pub(crate) fn check_storable(
     config: &Config,
 ) -> Result<(), Refusal> {
     let directives = &metadata.directives;
-    // §5.2.2.3: who understands the status may pass over a no-store that goes with must-understand.
+    // §5.2.2.3: a cache that understands the status may ignore `no-store` beside `must-understand`.
     let overrides = directives.must_understand && is_understood(metadata.status);
     if forbids_storing || directives.no_store && !overrides {
         return Err(Refusal::NoStore);
     }
-    // 304 is no representation. 416 is about the range of one request (RFC 9110 §15.5.17), and would
-    // answer all of them. Of a part it must be known which one it is (§3.3).
+    // 304 is not a representation. 416 concerns the range of one request (RFC 9110 §15.5.17), and
+    // stored it would answer all requests. A part must have a valid range (§3.3).
     if matches!(metadata.status, 0..200 | 304 | 416 | 600..)
         || metadata.status == PARTIAL && metadata.part.is_none()
         || directives.must_understand && !is_understood(metadata.status)
@@ -77,7 +77,7 @@ pub(crate) fn check_storable(
     if directives.private {
         return Err(Refusal::Private);
     }
-    // §3.5
+    // §3.5.
     let is_shared =
         directives.public || directives.must_revalidate || directives.s_maxage.is_some();
     if is_authorized && !is_shared {

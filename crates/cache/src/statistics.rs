@@ -1,15 +1,15 @@
-//! Counters by outcome.
+//! Counters of the cache.
 
 macro_rules! statistics {
     ($($(#[doc = $doc:literal])+ $name:ident,)*) => {
-        /// What became of requests and responses, since the store is there.
+        /// Counters since the store was created.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Statistics {
             $($(#[doc = $doc])+ pub $name: u64,)*
         }
 
         impl Statistics {
-            /// Names and values, in order.
+            /// The names and values, in order.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name)),*].into_iter()
             }
@@ -24,51 +24,51 @@ macro_rules! statistics {
 }
 
 statistics! {
-    /// Answered from the store, fresh.
+    /// Requests served from the store with a fresh response.
     hits,
-    /// Answered from the store though stale: the client allows it, a refresh is on its way, or the
-    /// origin fails and is not asked for a while.
+    /// Requests served from the store with a stale response, because the client accepts it, a
+    /// refresh is pending, or the origin is failing and backs off.
     stale_hits,
-    /// Answered from the store because the origin failed (RFC 5861 §4).
+    /// Requests served with a stale response after the origin failed (RFC 5861 §4).
     stale_if_error,
-    /// Went on: nothing was stored.
+    /// Requests forwarded because no response was stored.
     misses,
-    /// Went on to be validated.
+    /// Requests forwarded to validate a stored response.
     validations,
-    /// Validations that found what is stored unchanged (304).
+    /// Validations that confirmed the stored response (304).
     revalidated,
-    /// Fetches in the background (RFC 5861 §3).
+    /// Background refreshes (RFC 5861 §3).
     refreshes,
-    /// Went on as they were.
+    /// Requests forwarded unchanged.
     bypasses,
-    /// Waited for another one's fetch.
+    /// Requests that waited for another request's fetch.
     collapsed,
-    /// Answered 504 because of only-if-cached.
+    /// Requests answered with 504 because of `only-if-cached`.
     only_if_cached,
     /// Responses that were stored.
     stored,
-    /// Responses to GET that were not.
+    /// Responses to GET that were not stored.
     not_stored,
-    /// Responses that were loaded from the second tier.
+    /// Responses loaded from the disk tier.
     loaded,
     /// Fetches that failed.
     failures,
-    /// Stored responses that went because of a request with an unsafe method (§4.4).
+    /// Stored responses removed because of a request with an unsafe method (§4.4).
     invalidated,
     /// Stored responses that were purged.
     purged,
-    /// URLs that went from memory for want of room.
+    /// URLs evicted from memory.
     evicted,
-    /// URLs in the store now.
+    /// URLs stored in memory now.
     entries,
-    /// Octets that they take, metadata included.
+    /// The memory that they occupy in bytes, metadata included.
     bytes,
-    /// Files of the second tier now.
+    /// Files in the disk tier now.
     disk_files,
-    /// Octets in them.
+    /// Size of these files in bytes.
     disk_bytes,
     /// Files that could not be read or written.
     disk_failures,
-    /// Requests that are on their way to the origin now.
+    /// Requests that are being fetched from the origin now.
     fetching,
 }

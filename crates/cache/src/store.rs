@@ -1,9 +1,10 @@
 //! The store that all workers share.
 //!
-//! It is parted by the key's hash into shards with a lock each. Partitioned by workers instead, with no
-//! lock at all, N workers would keep N copies of what is asked for most, a thousand clients that miss at
-//! once would make N requests, and a purge would have to go round. The price is one uncontended lock
-//! a request, which is held while a table is asked and never while octets move.
+//! It is divided by the key's hash into shards, each with its own lock. A cache per worker would
+//! need no lock, but N workers would store N copies of popular responses, a thousand simultaneous
+//! misses would become N requests, and a purge would have to reach every worker. The price is one
+//! uncontended lock per request. It is held during a table lookup, and never while content is sent
+//! or received.
 
 use crate::{
     Config, Directory, Hit, Statistics,
@@ -32,14 +33,14 @@ use std::{
     time::Duration,
 };
 
-/// How long the end of a store waits for its folder to be let go: what is handed over by then is written.
+/// How long dropping a store waits for its disk thread. Jobs that are queued by then are done.
 const DIRECTORY_CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The most shards; a smaller store has fewer, so that each has this much.
+/// The maximum number of shards. A smaller store has fewer, so that each has at least this much.
 const SHARDS_MAX: u64 = 16;
 const SHARD_LIMIT_MIN: u64 = 32 << 20;
 
-/// A cache that several workers share. Clones are the same store.
+/// A cache that several workers share. Clones refer to the same store.
 #[derive(Clone)]
 pub struct Store {
     pub(crate) inner: Arc<Inner>,
@@ -51,11 +52,11 @@ pub(crate) struct Inner {
     pub(crate) shards: Box<[Mutex<Engine>]>,
     hasher: quick_cache::DefaultHashBuilder,
     workers: RwLock<Vec<Option<Arc<WakeupQueue>>>>,
-    /// Closed at the other end when the second tier's thread has let its folder go.
+    /// The disk thread, and a channel that closes when the thread has released its directory.
     disk_ended: OnceLock<(ThreadId, Mutex<Receiver<()>>)>,
 }
 
-/// The numbers of those of one worker who wait no more.
+/// The numbers of one worker's requests that need not wait any longer.
 #[derive(Default)]
 struct WakeupQueue {
     numbers: Mutex<VecDeque<u64>>,
@@ -64,23 +65,24 @@ struct WakeupQueue {
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Who panicked while it held the lock left no half-made change that matters: at worst an object is
-    // missing.
+    // A thread that panicked while it held the lock left no inconsistent state: at worst an object
+    // is missing.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Store {
-    /// An empty store.
+    /// Creates an empty store.
     pub fn new(config: Config) -> Self {
         let count = (config.limit / SHARD_LIMIT_MIN).clamp(1, SHARDS_MAX);
         Self { inner: Arc::new(Inner::new(config, count, None)) }
     }
 
-    /// A store with a second tier of `limit` octets in `directory`, and what that holds already. A thread
-    /// does what may block; threads do not survive fork(2), so make it where it is used.
+    /// Creates a store with a disk tier of `limit` bytes in `directory`, and indexes its existing
+    /// files. Blocking work is done by a new thread. Threads do not survive fork(2), so call this
+    /// in the process that uses the store.
     ///
     /// # Errors
-    /// The folder cannot be read, or there can be no thread.
+    /// The directory cannot be read, or the thread cannot be created.
     pub fn with_directory(
         config: Config,
         directory: impl Directory,
@@ -95,7 +97,8 @@ impl Store {
         let store = Arc::downgrade(&inner);
         let (ends, ended) = channel::<()>();
         let thread = thread::Builder::new().name("cache-disk".into()).spawn(move || {
-            // What is bound last is dropped first: the folder is let go before the other end is told.
+            // Variables are dropped in reverse order: the worker releases the directory before the
+            // channel closes.
             let _ends = ends;
             let mut worker = worker;
             for job in queue {
@@ -115,17 +118,18 @@ impl Store {
         Ok(Self { inner })
     }
 
-    /// Waits until what was stored so far is in the second tier, if there is one, but not for longer than
-    /// `timeout`. False when it is not.
+    /// Blocks until everything stored so far is written to the disk tier, if there is one, but for
+    /// at most `timeout`. Returns whether it is.
     pub fn flush(&self, timeout: Duration) -> bool {
         self.inner.disk.as_ref().is_none_or(|disk| disk.flush(timeout))
     }
 
-    /// For one more worker.
+    /// Creates a handle for one more worker.
     pub fn handle(&self) -> Handle {
         let wakeup_queue = Arc::new(WakeupQueue::default());
         let mut workers = self.inner.workers.write().unwrap_or_else(PoisonError::into_inner);
-        // The place of one that is gone is taken first: threads that serve a connection each come and go.
+        // Reuse the numbers of workers that have ended: some servers use a new thread per
+        // connection.
         let worker = workers.iter().position(Option::is_none).unwrap_or_else(|| {
             workers.push(None);
             workers.len() - 1
@@ -141,13 +145,13 @@ impl Store {
         &self.inner.config
     }
 
-    /// The longest content that is stored: what the settings say, and no more than a shard's part for
-    /// content on its way.
+    /// The maximum length of stored content in bytes: the configured one, but no more than a shard
+    /// reserves for content of pending fetches.
     pub fn max_object(&self) -> u64 {
         lock(&self.inner.shards[0]).max_object()
     }
 
-    /// The counters.
+    /// Returns the counters.
     pub fn statistics(&self) -> Statistics {
         let mut sum = Statistics::default();
         self.inner.shards.iter().for_each(|shard| sum += lock(shard).statistics());
@@ -185,11 +189,11 @@ impl Inner {
     }
 
     pub(crate) fn shard(&self, hash: u64) -> usize {
-        // Neither the lowest bits nor the highest, which the tables use.
+        // The tables use the lowest and the highest bits.
         (hash >> 32) as usize % self.shards.len()
     }
 
-    /// Hands the mail of `engine` out; its lock is released before a bell is rung.
+    /// Delivers the wakeups of `engine`. Its lock is released before notifiers are called.
     fn deliver(&self, mut engine: MutexGuard<'_, Engine>, own: u32) {
         let Some(mut waiter) = engine.pending_fetches.next_wakeup() else { return };
         let mut to_notify = Vec::new();
@@ -198,8 +202,8 @@ impl Inner {
             loop {
                 if let Some(Some(wakeup_queue)) = workers.get(waiter.worker as usize) {
                     lock(&wakeup_queue.numbers).push_back(waiter.number);
-                    let had_mail = wakeup_queue.has_wakeups.swap(true, Ordering::Release);
-                    if !had_mail && waiter.worker != own {
+                    let had_wakeups = wakeup_queue.has_wakeups.swap(true, Ordering::Release);
+                    if !had_wakeups && waiter.worker != own {
                         to_notify.push(wakeup_queue.clone());
                     }
                 }
@@ -220,8 +224,8 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let Some(disk) = &self.disk else { return };
         disk.stop();
-        // So that the folder is free for who opens it next. The thread may be the last one to have known
-        // this store, and must not wait for itself.
+        // Wait until the directory is free for the next store. The disk thread itself may drop the
+        // last reference to this store, and must not wait for itself.
         if let Some((thread, ended)) = self.disk_ended.get()
             && *thread != thread::current().id()
         {
@@ -236,12 +240,12 @@ impl fmt::Debug for Store {
     }
 }
 
-/// One worker's way into a [`Store`].
+/// One worker's access to a [`Store`].
 pub struct Handle {
     store: Store,
     worker: u32,
     wakeup_queue: Arc<WakeupQueue>,
-    /// The key of the request at hand.
+    /// The key of the current request.
     key: Vec<u8>,
 }
 
@@ -259,18 +263,19 @@ impl Drop for Handle {
 }
 
 impl Handle {
-    /// The store.
+    /// The store that this handle belongs to.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// Rung, on any thread, when another worker's fetch is over that an exchange of this one waits for.
-    /// Only the first bell is kept. Without one [`Handle::has_wakeups`] is to be asked now and then.
+    /// Sets a function that is called, on any thread, when another worker's fetch ends for which a
+    /// request of this worker waits. Only the first one is kept. Without a notifier the worker must
+    /// poll [`Handle::has_wakeups`].
     pub fn set_notifier(&self, notifier: impl Fn() + Send + Sync + 'static) {
         let _ = self.wakeup_queue.notifier.set(Box::new(notifier));
     }
 
-    /// What to do with a request that comes at `now`, a Unix second.
+    /// Decides what to do with a request that arrives at `now`, a Unix second.
     pub fn lookup(&mut self, lookup: &Lookup<'_, '_>, now: u64) -> Decision {
         let has_key = key::write(lookup.site, lookup.request, &mut self.key);
         let hash = self.store.inner.hash(&self.key);
@@ -281,22 +286,24 @@ impl Handle {
         if let Decision::Fetch(fetch) | Decision::ServeAndRefresh(_, fetch) = &mut decision {
             fetch.ticket.0 |= (shard as u64) << TICKET_BITS;
         }
-        // An old flight may have been given up.
+        // A fetch that took too long may have been given up.
         self.store.inner.deliver(engine, self.worker);
         decision
     }
 
-    /// The engine of a ticket, and the ticket as that knows it.
+    /// Locks the shard of `ticket`, and returns the ticket without its shard number.
     fn engine(&self, ticket: Ticket) -> (MutexGuard<'_, Engine>, Ticket) {
         let shard = (ticket.0 >> TICKET_BITS) as usize % self.store.inner.shards.len();
         let ticket = Ticket(ticket.0 & ((1 << TICKET_BITS) - 1));
         (lock(&self.store.inner.shards[shard]), ticket)
     }
 
-    /// The head of the origin's final response to what was sent on for `request` at `requested_at`.
+    /// Handles the head of the origin's final response to a fetch for `request`, sent at
+    /// `requested_at`.
     ///
-    /// Invalidates what an unsafe method may have changed (RFC 9111 §4.4). A 304 to what had no conditions
-    /// when it was sent, or a 206 to what had no `Range`, is no answer: tell [`Handle::fail`] instead.
+    /// Invalidates what an unsafe method may have changed (RFC 9111 §4.4). A 304 to an
+    /// unconditional request, or a 206 to a request without `Range`, is an invalid response: call
+    /// [`Handle::fail`] instead.
     pub fn head(
         &mut self,
         ticket: Ticket,
@@ -313,9 +320,9 @@ impl Handle {
         } else {
             engine.pending_fetches.get(inner).and_then(|fetching| fetching.key.clone())
         };
-        let mut verdict = engine.head(inner, request, reply, ExchangeTimes { requested_at, now });
+        let mut decision = engine.head(inner, request, reply, ExchangeTimes { requested_at, now });
         self.store.inner.deliver(engine, self.worker);
-        if let ResponseSource::Refetch(Fetch { ticket: again, .. }) = &mut verdict.source {
+        if let ResponseSource::Refetch(Fetch { ticket: again, .. }) = &mut decision.source {
             *again = ticket;
         }
         if let Some((_, key)) = key
@@ -332,7 +339,7 @@ impl Handle {
                 }
             }
         }
-        verdict
+        decision
     }
 
     fn invalidate(&self, key: &[u8]) {
@@ -340,8 +347,8 @@ impl Handle {
         lock(&self.store.inner.shards[self.store.inner.shard(hash)]).invalidate(hash, key);
     }
 
-    /// Content of a response that is kept. False when it is no longer wanted: nothing more is to be told
-    /// of it then.
+    /// Appends content of a response that is being stored. Returns false if it is no longer stored;
+    /// then make no further calls for this fetch.
     pub fn append(&mut self, ticket: Ticket, bytes: &[u8]) -> bool {
         let (mut engine, inner) = self.engine(ticket);
         let is_wanted = engine.append(inner, bytes);
@@ -349,27 +356,28 @@ impl Handle {
         is_wanted
     }
 
-    /// The content of a response that is kept is whole: it is stored.
+    /// Stores the response: its content is complete.
     pub fn finish(&mut self, ticket: Ticket) {
         let (mut engine, inner) = self.engine(ticket);
         engine.finish(inner);
         self.store.inner.deliver(engine, self.worker);
     }
 
-    /// The content broke off, or nobody wants it any more. Whoever waits for it is let go.
+    /// Ends a fetch: its content is incomplete or no longer needed. Waiting requests are woken.
     pub fn abort(&mut self, ticket: Ticket) {
         let (mut engine, inner) = self.engine(ticket);
         engine.abort(inner);
         self.store.inner.deliver(engine, self.worker);
     }
 
-    /// No response came: no connection, none in time, or none that makes sense. What may be sent instead.
-    /// The origin is left alone for a while where there is something to answer with.
+    /// Ends a fetch without a valid response: no connection, a timeout, or an invalid reply.
+    /// Returns the stale response to serve instead. The origin then receives no request for a while
+    /// if a stale response can be served.
     pub fn fail(&mut self, ticket: Ticket, now: u64) -> Option<Hit> {
         self.fail_for(ticket, true, now)
     }
 
-    /// As [`Handle::fail`], where the origin had no part in it: it is asked again the next time.
+    /// Like [`Handle::fail`], for a failure that was not the origin's: no back-off follows.
     pub fn fail_locally(&mut self, ticket: Ticket, now: u64) -> Option<Hit> {
         self.fail_for(ticket, false, now)
     }
@@ -381,21 +389,21 @@ impl Handle {
         hit
     }
 
-    /// Whether a fetch is worth going on with when its own client is gone: others wait for it, or it is
-    /// being stored.
+    /// Whether a fetch should continue after its own client has left: other requests wait for it,
+    /// or it is being stored.
     pub fn is_wanted(&self, ticket: Ticket) -> bool {
         let (mut engine, inner) = self.engine(ticket);
         let fetching = engine.pending_fetches.get(inner);
         fetching.is_some_and(|f| f.has_waiters() || f.builder.is_some() || f.is_refresh)
     }
 
-    /// Whether [`Handle::next_wakeup`] has something. Costs no lock.
+    /// Whether [`Handle::next_wakeup`] has an item. Takes no lock.
     pub fn has_wakeups(&self) -> bool {
         self.wakeup_queue.has_wakeups.load(Ordering::Acquire)
     }
 
-    /// The next of this worker's numbers whose waiting is over. Ask after each call that ends a fetch,
-    /// and when the bell rang.
+    /// Returns the number of the next request of this worker that need not wait any longer. Call it
+    /// after each call that ends a fetch, and after the notifier was called.
     pub fn next_wakeup(&mut self) -> Option<u64> {
         if !self.has_wakeups() {
             return None;

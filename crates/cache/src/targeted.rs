@@ -1,13 +1,13 @@
-//! Targeted cache control (RFC 9213): a structured dictionary that counts instead of `Cache-Control`
-//! and `Expires` for the caches that it is meant for.
+//! Targeted cache control (RFC 9213): a structured dictionary that replaces `Cache-Control` and
+//! `Expires` for the caches that it names.
 
 use crate::directives::{Directive, ResponseDirectives};
 use pollux_http::fields::Field;
 use sfv::{BareItem, Dictionary, ListEntry, Parser};
 
-/// The directives of the first of `names` that is there and valid (RFC 9213 §2.2). One that is empty,
-/// or breaks the syntax, is as if it were absent (§2.1); so is one that gives a directive a value of a
-/// type that it cannot have, since nobody can say what its author meant.
+/// Returns the directives of the first field of `names` that is present and valid (RFC 9213 §2.2).
+/// An empty field or invalid syntax counts as absent (§2.1). So does a field that gives a directive
+/// a value of the wrong type, since its intended meaning is unknown.
 pub(crate) fn read<'b>(
     names: &[Box<str>],
     fields: impl Iterator<Item = Field<'b>> + Clone,

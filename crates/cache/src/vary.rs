@@ -1,21 +1,21 @@
 //! Which requests a stored response answers: `Vary` (RFC 9111 §4.1).
 //!
-//! What the request that was answered said in the varying fields is kept as lines,
-//! `name:value LF`, or `name LF` for a field that was absent. Values are compared after they were
-//! normalised in ways that change no meaning: several lines are one list, whitespace around commas
-//! does not count; in `Accept-Encoding` neither case nor order does, nor how a weight is written; in
-//! `Accept-Language` case does not (RFC 4647 §2). Order does there: many servers prefer what comes first
-//! (RFC 9110 §12.5.4).
+//! The request's values of the fields that `Vary` names are stored as lines: `name:value LF`, or
+//! `name LF` if the field was absent. Values are normalised before they are compared, in ways that
+//! do not change their meaning. Several field lines are one list, and whitespace around commas is
+//! ignored. In `Accept-Encoding` case, order and the notation of weights are ignored; in
+//! `Accept-Language` case is ignored (RFC 4647 §2), but not order, because many servers prefer the
+//! first language (RFC 9110 §12.5.4).
 //!
-//! A field that the request's `Connection` names is not sent on (RFC 9110 §7.6.1). The origin has
-//! chosen its response without it, so here it counts as absent.
+//! A field that the request's `Connection` names is not forwarded (RFC 9110 §7.6.1). The origin
+//! chose its response without it, so it counts as absent.
 
 use pollux_http::{
     fields::Field,
     request::{KnownField, Request},
 };
 
-/// Appends the lines of `request` for the fields `names`, in lower case.
+/// Appends the lines of `request` for the fields `names`, which are in lower case.
 pub(crate) fn put_lines<'n>(
     names: impl IntoIterator<Item = &'n [u8]>,
     request: &Request<'_>,
@@ -51,20 +51,20 @@ fn is_for_this_hop(name: &[u8], request: &Request<'_>) -> bool {
     options.map(<[u8]>::trim_ascii).any(|option| option.eq_ignore_ascii_case(name))
 }
 
-/// Whether `request` says the same as `lines` in their fields. `scratch` is written over.
+/// Whether `request` has the same values as `lines`. Overwrites `scratch`.
 pub(crate) fn matches(lines: &[u8], request: &Request<'_>, scratch: &mut Vec<u8>) -> bool {
     scratch.clear();
     put_lines(names(lines), request, scratch);
     scratch == lines
 }
 
-/// The names in `lines`.
+/// Returns the field names in `lines`.
 pub(crate) fn names(lines: &[u8]) -> impl Iterator<Item = &[u8]> {
     let lines = lines.split(|&b| b == b'\n').filter(|line| !line.is_empty());
     lines.map(|line| line.split(|&b| b == b':').next().unwrap_or(line))
 }
 
-/// The members of all lines with one comma between them, outside of quotes.
+/// Appends the members of all lines, separated by one comma each.
 fn put_list<'b>(lines: impl Iterator<Item = Field<'b>>, out: &mut Vec<u8>) {
     let mut is_first = true;
     for member in lines.flat_map(|line| crate::directives::members(line.value)) {
@@ -76,8 +76,8 @@ fn put_list<'b>(lines: impl Iterator<Item = Field<'b>>, out: &mut Vec<u8>) {
     }
 }
 
-/// Sorted and in lower case; `x-gzip` is `gzip` (RFC 9110 §8.4.1.3), a weight of 1 goes without
-/// saying, others have their three digits. A coding that is named twice stays so.
+/// Appends the codings sorted and in lower case. `x-gzip` becomes `gzip` (RFC 9110 §8.4.1.3), a
+/// weight of 1 is omitted, and other weights have three digits. Duplicate codings are kept.
 fn put_codings<'b>(lines: impl Iterator<Item = Field<'b>>, out: &mut Vec<u8>) {
     let mut members: Vec<Vec<u8>> = Vec::new();
     for member in lines.flat_map(|line| crate::directives::members(line.value)) {
@@ -90,7 +90,7 @@ fn put_codings<'b>(lines: impl Iterator<Item = Field<'b>>, out: &mut Vec<u8>) {
             match thousandths(weight) {
                 Some(1000) => {}
                 Some(weight) => coding.extend_from_slice(format!(";q={weight:03}").as_bytes()),
-                // Whatever it means, it means the same the next time.
+                // An invalid weight is compared as text.
                 None => {
                     coding.push(b';');
                     coding.extend_from_slice(&weight.to_ascii_lowercase());
@@ -103,7 +103,7 @@ fn put_codings<'b>(lines: impl Iterator<Item = Field<'b>>, out: &mut Vec<u8>) {
     out.extend_from_slice(&members.join(&b","[..]));
 }
 
-/// `q=` and a weight (RFC 9110 §12.4.2).
+/// Parses `q=` and a weight (RFC 9110 §12.4.2) in thousandths.
 fn thousandths(weight: &[u8]) -> Option<u16> {
     let (b"q=" | b"Q=", value) = weight.split_at_checked(2)? else { return None };
     let (whole, digits) = match value {
@@ -137,7 +137,7 @@ mod tests {
             panic!("{one}")
         };
         put_lines(names(), &request, &mut lines);
-        assert!(matches(&lines, &request, &mut Vec::new()), "{one} is not itself");
+        assert!(matches(&lines, &request, &mut Vec::new()), "{one} does not match itself");
         let Ok(ParseStatus::Complete { request, .. }) = parse(two.as_bytes(), &Limits::DEFAULT)
         else {
             panic!("{two}")
@@ -167,9 +167,9 @@ mod tests {
         assert!(!same(&["a", "b"], "A: x\r\n", "B: x\r\n"));
     }
 
-    /// RFC 9110 §7.6.1: what the origin has not seen it has not answered.
+    /// RFC 9110 §7.6.1: a field that the origin did not see did not influence its response.
     #[test]
-    fn what_connection_names_is_as_good_as_absent() {
+    fn fields_named_by_connection_count_as_absent() {
         for (one, two, expected) in [
             ("Foo: 1\r\nConnection: foo\r\n", "Foo: 1\r\n", false),
             ("Foo: 1\r\nConnection: close , FOO\r\n", "", true),
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn languages_are_the_same_in_any_case_rfc_4647_2() {
+    fn languages_are_compared_in_any_case_rfc_4647_2() {
         for (one, two, expected) in [
             ("en, de", "eN ,De", true),
             ("en-US;q=0.5", "EN-us;Q=0.5", true),

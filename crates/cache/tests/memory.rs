@@ -1,5 +1,5 @@
-//! What the store takes of the machine's memory, beside what it says. One test, so that nothing else
-//! allocates meanwhile.
+//! Measures the memory that a store really occupies and compares it with its own statistics. There
+//! is only one test, so that nothing else allocates at the same time.
 
 use pollux_cache::{Config, Decision, Handle, Lookup, Store};
 use pollux_http::{
@@ -12,7 +12,7 @@ use pollux_testkit::allocations::{CountingAllocator, allocations_here};
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// Octets of memory that the process has.
+/// The resident memory of the process in bytes.
 fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux has /proc");
     let pages: u64 = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap();
@@ -37,7 +37,7 @@ fn lookup(cache: &mut Handle, head: &str) -> Decision {
     )
 }
 
-/// Stores an object, if it is not there; the octets of its key, fields and content.
+/// Stores an object unless it is stored already. Returns the size of its key, fields and content.
 fn store(cache: &mut Handle, number: usize, length: usize) -> u64 {
     let head = request(number);
     let Decision::Fetch(fetch) = lookup(cache, &head) else { return 0 };
@@ -62,7 +62,7 @@ fn store(cache: &mut Handle, number: usize, length: usize) -> u64 {
 #[test]
 fn an_object_costs_little_more_than_itself_and_the_limit_holds() {
     const COUNT: usize = 20_000;
-    // Everything that is allocated once is there, then.
+    // Store one object first, so that one-time allocations are not counted.
     let mut cache = Store::new(Config { limit: 1 << 30, ..Config::default() }).handle();
     store(&mut cache, COUNT, 100);
     let before = resident();
@@ -71,18 +71,18 @@ fn an_object_costs_little_more_than_itself_and_the_limit_holds() {
     let overhead = (grown - own) / COUNT as u64;
     let counted = cache.store().statistics();
     println!(
-        "{COUNT} objects of {} octets each: {overhead} octets of overhead each; said: {}",
+        "{COUNT} objects of {} bytes each: {overhead} bytes of overhead each; reported: {}",
         own / COUNT as u64,
         (counted.bytes - own) / COUNT as u64
     );
     assert_eq!(counted.entries, COUNT as u64 + 1, "nothing was evicted");
-    assert!(overhead <= 200, "{overhead} octets of overhead for each small object");
-    assert!(counted.bytes >= grown * 9 / 10, "says {}, takes {grown}", counted.bytes);
+    assert!(overhead <= 200, "{overhead} bytes of overhead per small object");
+    assert!(counted.bytes >= grown * 9 / 10, "reports {}, occupies {grown}", counted.bytes);
 
     hits_allocate_nothing(&mut cache);
     drop(cache);
 
-    // Small objects and large ones, three times as much as there is room for.
+    // Small and large objects, three times as many as fit.
     for (limit, length) in [(4 << 20, 10), (4 << 20, 3000), (4 << 20, 300_000)] {
         let before = resident();
         let mut cache = Store::new(Config { limit, ..Config::default() }).handle();
@@ -94,11 +94,11 @@ fn an_object_costs_little_more_than_itself_and_the_limit_holds() {
         }
         let counted = cache.store().statistics();
         let grown = resident().saturating_sub(before);
-        println!("{number} objects of {length}: {counted:?}, takes {grown}");
-        assert!(counted.bytes <= limit, "says {}, may {limit}", counted.bytes);
+        println!("{number} objects of {length}: {counted:?}, occupies {grown}");
+        assert!(counted.bytes <= limit, "reports {}, the limit is {limit}", counted.bytes);
         assert!(counted.bytes >= limit / 2, "a store that stores nothing holds every limit");
         assert!((counted.entries as usize) < number, "nothing was evicted");
-        assert!(grown <= limit + (1 << 20), "takes {grown}, may {limit}");
+        assert!(grown <= limit + (1 << 20), "occupies {grown}, the limit is {limit}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Where files are: the one seam between the second tier and the system.
+//! File operations of the disk tier, behind a trait so that tests can inject faults.
 
 use rustix::fs::{FlockOperation, flock};
 use std::{
@@ -7,56 +7,56 @@ use std::{
     path::PathBuf,
 };
 
-/// Locked by whose folder it is.
+/// The lock file; the process that uses the directory holds a lock on it.
 const LOCK: &str = "lock";
 
-/// A folder with nobody else's files in it. Names are plain.
+/// A directory that is used by one store alone. File names contain no separators.
 pub trait Directory: Send + 'static {
-    /// The names that are there.
+    /// Lists the file names.
     ///
     /// # Errors
-    /// The folder cannot be read.
+    /// The directory cannot be read.
     fn list(&mut self) -> io::Result<Vec<String>>;
 
-    /// The first `max` octets of the file.
+    /// Reads the first `max` bytes of a file.
     ///
     /// # Errors
-    /// There is none, or it cannot be read.
+    /// The file does not exist or cannot be read.
     fn read(&mut self, name: &str, max: u64) -> io::Result<Vec<u8>>;
 
-    /// Writes a new file of `parts`. It need not survive a power failure.
+    /// Creates a file with the contents of `parts`. It need not survive a power failure.
     ///
     /// # Errors
-    /// It cannot be written, for want of room perhaps; a part of it may be there then.
+    /// The file cannot be written, for example because the disk is full. A partial file may remain.
     fn write(&mut self, name: &str, parts: &[&[u8]]) -> io::Result<()>;
 
-    /// Gives it another name, at once or not at all.
+    /// Renames a file atomically.
     ///
     /// # Errors
-    /// It has the old one.
+    /// The file cannot be renamed; it keeps its old name.
     fn rename(&mut self, from: &str, to: &str) -> io::Result<()>;
 
-    /// Removes it.
+    /// Removes a file.
     ///
     /// # Errors
-    /// It is still there, or was not.
+    /// The file cannot be removed or does not exist.
     fn remove(&mut self, name: &str) -> io::Result<()>;
 }
 
-/// A folder of the file system, of one store alone for as long as this is there: two would give
-/// different objects the same names.
+/// A directory of the file system, locked for one store as long as this value lives. Two stores
+/// would give different objects the same file names.
 #[derive(Debug)]
 pub struct FsDirectory {
     path: PathBuf,
-    /// The system forgets the lock with the last descriptor of the file, also after kill -9.
+    /// The kernel releases the lock with the last descriptor of the file, even after kill -9.
     _lock: fs::File,
 }
 
 impl FsDirectory {
-    /// The folder at `path`; it is made, for its owner alone, if it is not there.
+    /// Opens the directory at `path`. If it does not exist it is created with mode 0700.
     ///
     /// # Errors
-    /// It cannot be made, or is none, or another one's.
+    /// The directory cannot be created or opened, or another process uses it.
     pub fn open(path: PathBuf) -> io::Result<Self> {
         use std::os::unix::fs::DirBuilderExt;
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
@@ -70,8 +70,9 @@ impl FsDirectory {
             Ok(()) => Ok(Self { path, _lock: lock }),
             Err(rustix::io::Errno::WOULDBLOCK) => {
                 let path = path.display();
-                let message =
-                    format!("another server keeps its cache in {path}; give each its own");
+                let message = format!(
+                    "another server uses the cache directory {path}; give each server its own directory"
+                );
                 Err(io::Error::new(ErrorKind::ResourceBusy, message))
             }
             Err(error) => Err(error.into()),

@@ -1,4 +1,4 @@
-//! What is in a file: a record and its content, each with a checksum.
+//! The file format: a record and its content, each with a checksum.
 //!
 //! ```text
 //! MAGIC (8) | length of the record (4) | its CRC (4) | length of the content (8) | its CRC (4) |
@@ -7,11 +7,11 @@
 
 use crate::record::Object;
 
-/// Names the layout of the file and of the record: another layout has another number.
+/// Identifies the layout of the file and of the record. A new layout needs a new number.
 const MAGIC: &[u8; 8] = b"PLXCCH01";
 pub(super) const HEADER: usize = 32;
 
-/// The header of the file of `object`.
+/// Returns the file header for `object`.
 pub(super) fn header(object: &Object) -> [u8; HEADER] {
     let record = object.record();
     let mut crc = crc32fast::Hasher::new();
@@ -27,7 +27,7 @@ pub(super) fn header(object: &Object) -> [u8; HEADER] {
     header
 }
 
-/// What a header says.
+/// The decoded header of a file.
 pub(super) struct Header {
     pub(super) record_len: usize,
     record_crc: u32,
@@ -36,7 +36,8 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Of the start of a file; nothing if it is not whole, or of another layout.
+    /// Decodes the header at the start of a file; `None` if it is incomplete, damaged, or of
+    /// another layout.
     pub(super) fn read(file: &[u8]) -> Option<Self> {
         let header = file.get(..HEADER)?;
         let u32_at = |at: usize| header[at..].first_chunk().map(|b| u32::from_le_bytes(*b));
@@ -51,19 +52,19 @@ impl Header {
         })
     }
 
-    /// Octets of the whole file.
+    /// The length of the whole file in bytes.
     pub(super) fn file_len(&self) -> u64 {
         (HEADER + self.record_len) as u64 + self.content_len
     }
 
-    /// The record, without content, from the start of a file.
+    /// Decodes the record, without content, from the start of a file.
     pub(super) fn record(&self, file: &[u8]) -> Option<Object> {
         let record = file.get(HEADER..HEADER + self.record_len)?;
         let is_valid = crc32fast::hash(record) == self.record_crc;
         is_valid.then(|| Object::from_record(record, &[])).flatten()
     }
 
-    /// The whole object from the whole file.
+    /// Decodes the whole object from the whole file.
     pub(super) fn object(&self, file: &[u8]) -> Option<Object> {
         let record = self.record(file)?;
         let content = file.get(HEADER + self.record_len..)?;

@@ -1,4 +1,4 @@
-//! Which object is in which file, in memory, and which file goes when there is no room.
+//! The in-memory index of the files: which object is in which file, and which file to evict.
 
 use crate::{
     config::VARIANTS_MAX,
@@ -8,7 +8,6 @@ use crate::{
 use pollux_http::request::Request;
 use std::collections::{HashMap, VecDeque};
 
-/// A file.
 #[derive(Debug)]
 struct Entry {
     number: u64,
@@ -17,18 +16,18 @@ struct Entry {
     vary: Box<[u8]>,
     tags: Box<[Box<[u8]>]>,
     freshness: Freshness,
-    /// It was asked for since it was last looked at, and so gets a second chance.
+    /// It was requested since eviction last examined it, and is kept once more (second chance).
     was_accessed: bool,
 }
 
-/// What an entry takes beside its own texts: places in the table, in the order and in the list of its
-/// URL, which may be twice as long as what is in them, and the heap's words.
+/// The memory cost of an entry without its texts. Tables and lists may be twice as long as their
+/// contents; the last term estimates allocator overhead.
 const ENTRY_COST: u64 = (2
     * (size_of::<(u64, Vec<Entry>)>() + size_of::<(u64, u64)>() + size_of::<Entry>())
     + 64) as u64;
 
 impl Entry {
-    /// Octets of memory that it takes, as near as can be told.
+    /// Estimated memory of the entry in bytes.
     fn memory(&self) -> u64 {
         let tags = self.tags.iter().map(|tag| tag.len() + size_of::<Box<[u8]>>() + 16);
         ENTRY_COST + (self.key.len() + self.vary.len() + tags.sum::<usize>()) as u64
@@ -42,25 +41,26 @@ pub(crate) struct DiskEntry {
     pub(crate) key: Vec<u8>,
     pub(crate) variants: usize,
     pub(crate) bytes: u64,
-    /// Of the latest one.
+    /// Freshness of the latest variant.
     pub(crate) latest: Freshness,
 }
 
-/// The files by the hash of their keys, and in the order in which they came.
+/// The files by the hash of their keys, and in the order in which they were written.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     entries: HashMap<u64, Vec<Entry>>,
     order: VecDeque<(u64, u64)>,
     bytes: u64,
-    /// Octets of memory.
+    /// The memory that the index occupies, in bytes.
     memory: u64,
     count: usize,
     scratch: Vec<u8>,
 }
 
 impl Index {
-    /// Enters a file; the numbers of those that it replaces, and of the oldest where a URL has more than
-    /// [`VARIANTS_MAX`]: all of a URL are looked at while others wait. They are to be removed.
+    /// Adds a file. Returns the numbers of the files to delete: those that it replaces and, if the
+    /// URL has more than [`VARIANTS_MAX`], the oldest. The number of variants is limited because a
+    /// lookup examines all of them under the lock.
     pub(super) fn put(
         &mut self,
         hash: u64,
@@ -69,8 +69,8 @@ impl Index {
         object: &Object,
         tags: Vec<Box<[u8]>>,
     ) -> Vec<u64> {
-        // Those that vary by other fields go, as from memory: the origin has changed its mind, and the
-        // old ones would match what they must not.
+        // As in the memory tier, variants by other fields are removed: the origin's `Vary` has
+        // changed, and the old ones would match wrong requests.
         let mut gone = self.take(hash, |entry| {
             *entry.key != *object.key()
                 || *entry.vary == *object.vary()
@@ -86,7 +86,7 @@ impl Index {
             was_accessed: false,
         };
         self.memory += entry.memory();
-        // Mostly there is one variant, and a list that grew by itself would have room for four.
+        // A URL usually has one variant; a default `Vec` would reserve room for four.
         let entries = self.entries.entry(hash).or_insert_with(|| Vec::with_capacity(1));
         entries.push(entry);
         let oldest = entries.first().filter(|_| entries.len() > VARIANTS_MAX);
@@ -100,7 +100,7 @@ impl Index {
         gone
     }
 
-    /// The file with what answers `request`.
+    /// Returns the number of the file that answers `request`.
     pub(super) fn find(&mut self, hash: u64, key: &[u8], request: &Request<'_>) -> Option<u64> {
         let scratch = &mut self.scratch;
         let entries = self.entries.get_mut(&hash)?.iter_mut().rev();
@@ -111,7 +111,7 @@ impl Index {
         Some(entry.number)
     }
 
-    /// Takes the entries of `hash` of which `matches` says so out; their files.
+    /// Removes the entries of `hash` for which `matches` is true, and returns their file numbers.
     fn take(&mut self, hash: u64, matches: impl Fn(&Entry) -> bool) -> Vec<u64> {
         let Some(entries) = self.entries.get_mut(&hash) else { return Vec::new() };
         let gone: Vec<_> = entries.extract_if(.., |entry| matches(entry)).collect();
@@ -124,17 +124,17 @@ impl Index {
         gone.iter().map(|entry| entry.number).collect()
     }
 
-    /// Takes all of a URL out.
+    /// Removes all entries of a URL.
     pub(super) fn remove(&mut self, hash: u64, key: &[u8]) -> Vec<u64> {
         self.take(hash, |entry| *entry.key == *key)
     }
 
-    /// Takes one file out.
+    /// Removes one file.
     pub(super) fn remove_file(&mut self, hash: u64, number: u64) -> Vec<u64> {
         self.take(hash, |entry| entry.number == number)
     }
 
-    /// Takes out what is at `hash` and `matches` says so of, by key and tags.
+    /// Removes the entries of `hash` for which `matches`, given key and tags, is true.
     pub(super) fn purge(
         &mut self,
         hash: u64,
@@ -143,12 +143,12 @@ impl Index {
         self.take(hash, |entry| matches(&entry.key, &entry.tags))
     }
 
-    /// Under which something is there now.
+    /// Returns the hashes that have entries.
     pub(super) fn hashes(&self) -> Vec<u64> {
         self.entries.keys().copied().collect()
     }
 
-    /// What is at `hash`, if its key begins with `prefix`.
+    /// Summarises the entries of `hash`, if their key begins with `prefix`.
     pub(super) fn at(&self, hash: u64, prefix: &[u8]) -> Option<DiskEntry> {
         let entries = self.entries.get(&hash)?;
         let latest = entries.last().filter(|entry| entry.key.starts_with(prefix))?;
@@ -161,20 +161,20 @@ impl Index {
         })
     }
 
-    /// Whether something is there for the URL.
+    /// Whether the URL has a file.
     pub(super) fn has(&self, hash: u64, key: &[u8]) -> bool {
         self.entries.get(&hash).is_some_and(|entries| entries.iter().any(|e| *e.key == *key))
     }
 
-    /// The files of a URL, the latest first, with what requests said in its varying fields.
+    /// Returns the files of a URL, the latest first, each with its `Vary` lines.
     pub(super) fn files_of(&self, hash: u64, key: &[u8]) -> Vec<(Box<[u8]>, u64)> {
         let entries = self.entries.get(&hash).into_iter().flatten().rev();
         let own = entries.filter(|entry| *entry.key == *key);
         own.map(|entry| (entry.vary.clone(), entry.number)).collect()
     }
 
-    /// Takes files out until all are at most `limit` octets, and the index at most `memory` octets: the
-    /// oldest, unless it was asked for meanwhile.
+    /// Removes files until they have at most `limit` bytes and the index has at most `memory`
+    /// bytes. The oldest are removed first, except those that were requested meanwhile.
     pub(super) fn shrink(&mut self, limit: u64, memory: u64) -> Vec<u64> {
         let mut gone = Vec::new();
         while self.bytes > limit || self.memory > memory {
@@ -189,7 +189,7 @@ impl Index {
                 None => {}
             }
         }
-        // What went otherwise leaves its place in the order.
+        // Entries that were removed in other ways are still in `order`; clean it up now and then.
         if self.order.len() > 2 * self.count + 1024 {
             let entries = &self.entries;
             self.order.retain(|(hash, number)| {

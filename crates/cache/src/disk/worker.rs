@@ -1,4 +1,4 @@
-//! The thread that reads and writes, and what the others know of it.
+//! The disk thread, and the interface through which other threads use it.
 
 use super::{
     Directory, INDEX_BYTES_MAX, LOADS_MAX, QUEUE_BYTES_MAX,
@@ -23,35 +23,45 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Groups of keys: a removal in one costs nothing that waits to be written in another.
+/// Keys are divided into so many groups. A removal cancels only the queued writes of its own group.
 const GROUPS: usize = 256;
 
-/// What the thread is asked for. In order: what is removed was written before.
+/// A job of the disk thread. Jobs run in order, so that a file is written before it is removed.
 #[derive(Debug)]
 pub(crate) enum Job {
-    /// Write it, unless something was removed meanwhile.
-    Write { hash: u64, object: Object, removals: u64 },
-    /// Read it and tell the store.
-    Load { hash: u64, number: u64, ticket: Ticket },
-    /// Read it for somebody who only looks.
-    Read { number: u64, reader: Sender<Option<Object>> },
-    /// Remove these files, which are in no index any more.
+    /// Write an object, unless something in its group was removed since it was queued.
+    Write {
+        hash: u64,
+        object: Object,
+        removals: u64,
+    },
+    /// Read a file and store its object in memory.
+    Load {
+        hash: u64,
+        number: u64,
+        ticket: Ticket,
+    },
+    /// Read a file for an inspection.
+    Read {
+        number: u64,
+        reader: Sender<Option<Object>>,
+    },
+    /// Delete files that are no longer in the index.
     Remove(Vec<u64>),
-    /// End.
     Stop,
-    /// Say when all before is done.
+    /// Report when all earlier jobs are done.
     Flush(Sender<()>),
 }
 
-/// The second tier, as the store knows it.
+/// The disk tier as the store uses it.
 #[derive(Debug)]
 pub(crate) struct DiskTier {
     index: Mutex<Index>,
     jobs: Sender<Job>,
     queued_bytes: AtomicU64,
     queued_loads: AtomicUsize,
-    /// How often something was removed, for each group of keys. What was handed over before is not to be
-    /// entered after.
+    /// The number of removals per group of keys. A write that was queued before a removal must not
+    /// take effect after it.
     removals: [AtomicU64; GROUPS],
     failures: AtomicU64,
     limit: u64,
@@ -59,7 +69,8 @@ pub(crate) struct DiskTier {
 }
 
 impl DiskTier {
-    /// For `limit` octets; with the end of the queue that `run` is to have.
+    /// Creates a tier of `limit` bytes. Also returns the receiving end of the job queue, for the
+    /// disk thread.
     pub(crate) fn new(limit: u64, tag_fields: Vec<Box<str>>) -> (Self, Receiver<Job>) {
         let (jobs, queue) = channel();
         let disk = Self {
@@ -83,7 +94,8 @@ impl DiskTier {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands `object` over to be written. Not if too much waits already: it is in memory, after all.
+    /// Queues `object` for writing. It is skipped if too much is queued already; it remains in
+    /// memory.
     pub(crate) fn write(&self, hash: u64, object: &Object) {
         let bytes = object.weight();
         if self.queued_bytes.load(Ordering::Relaxed) + bytes > QUEUE_BYTES_MAX {
@@ -94,26 +106,26 @@ impl DiskTier {
         let _ = self.jobs.send(Job::Write { hash, object: object.clone(), removals });
     }
 
-    /// The file with what answers `request`, if it can be loaded soon.
+    /// Returns the number of the file that answers `request`, unless too many loads are queued.
     pub(crate) fn find(&self, hash: u64, key: &[u8], request: &Request<'_>) -> Option<u64> {
         let is_busy = self.queued_loads.load(Ordering::Relaxed) >= LOADS_MAX;
         if is_busy { None } else { self.index().find(hash, key, request) }
     }
 
-    /// Asks for the file; `ticket` is told with it.
+    /// Queues a load. `ticket` identifies the pending fetch that waits for it.
     pub(crate) fn load(&self, hash: u64, number: u64, ticket: Ticket) {
         self.queued_loads.fetch_add(1, Ordering::Relaxed);
         let _ = self.jobs.send(Job::Load { hash, number, ticket });
     }
 
-    /// Removes all of a URL; how many objects there were.
+    /// Removes all files of a URL and returns how many there were.
     pub(crate) fn remove(&self, hash: u64, key: &[u8]) -> usize {
         self.removals(hash).fetch_add(1, Ordering::SeqCst);
         let gone = self.index().remove(hash, key);
         self.discard(gone)
     }
 
-    /// Removes what `matches` says of key and tags.
+    /// Removes the files for which `matches`, given key and tags, is true.
     pub(crate) fn purge(&self, matches: impl Fn(&[u8], &[Box<[u8]>]) -> bool) -> usize {
         for group in &self.removals {
             group.fetch_add(1, Ordering::SeqCst);
@@ -131,18 +143,18 @@ impl DiskTier {
         count
     }
 
-    /// Under which something is there now.
+    /// Returns the hashes that have files.
     pub(crate) fn hashes(&self) -> Vec<u64> {
         self.index().hashes()
     }
 
-    /// What is at these hashes, where keys begin with `prefix`.
+    /// Summarises the files of these hashes whose keys begin with `prefix`.
     pub(crate) fn list(&self, hashes: &[u64], prefix: &[u8]) -> Vec<DiskEntry> {
         let index = self.index();
         hashes.iter().filter_map(|&hash| index.at(hash, prefix)).collect()
     }
 
-    /// Those that are here too.
+    /// Returns the hashes of those keys that have a file.
     pub(crate) fn filter_stored<'k>(
         &self,
         keys: impl Iterator<Item = (u64, &'k [u8])>,
@@ -151,12 +163,12 @@ impl DiskTier {
         keys.filter(|(hash, key)| index.has(*hash, key)).map(|(hash, _)| hash).collect()
     }
 
-    /// The files of a URL, the latest first, with what requests said in its varying fields.
+    /// Returns the files of a URL, the latest first, each with its `Vary` lines.
     pub(crate) fn files_of(&self, hash: u64, key: &[u8]) -> Vec<(Box<[u8]>, u64)> {
         self.index().files_of(hash, key)
     }
 
-    /// What is in a file, for somebody who may wait, but not for longer than `timeout`.
+    /// Reads a file; blocks for at most `timeout`.
     pub(crate) fn read(&self, number: u64, timeout: Duration) -> Option<Object> {
         let (reader, read) = channel();
         self.jobs.send(Job::Read { number, reader }).ok()?;
@@ -171,34 +183,34 @@ impl DiskTier {
         count
     }
 
-    /// Waits until all that was asked for is done, but not for longer than `timeout`.
+    /// Blocks until all queued jobs are done, but for at most `timeout`. Returns whether they are.
     pub(crate) fn flush(&self, timeout: Duration) -> bool {
         let (done, wait) = channel();
         self.jobs.send(Job::Flush(done)).is_ok() && wait.recv_timeout(timeout).is_ok()
     }
 
-    /// Ends the thread, after what was asked for before.
+    /// Ends the thread after the jobs queued so far.
     pub(crate) fn stop(&self) {
         let _ = self.jobs.send(Job::Stop);
     }
 
-    /// Files, their octets, and how often something could not be read or written.
+    /// The number of files, their size in bytes, and the number of failed reads and writes.
     pub(crate) fn usage(&self) -> (u64, u64, u64) {
         let index = self.index();
         (index.count() as u64, index.bytes(), self.failures.load(Ordering::Relaxed))
     }
 }
 
-/// The thread's own.
+/// The state of the disk thread.
 pub(crate) struct DiskWorker<F> {
     directory: F,
     next: u64,
-    /// When writing failed last, if that has been told and is not over.
+    /// When the last write failed, while the failure is logged and not yet over.
     failed_at: Option<Instant>,
 }
 
-/// A full disk takes short files for a while where it takes long ones no more: so long nothing must fail
-/// before it is told that files are written again.
+/// A nearly full disk may accept short files and reject long ones. Recovery is logged only after no
+/// write has failed for this long.
 const RECOVERY_QUIET_TIME: Duration = Duration::from_secs(60);
 
 const OBJECT_SUFFIX: &str = ".object";
@@ -213,10 +225,10 @@ impl<F: Directory> DiskWorker<F> {
         Self { directory, next: 0, failed_at: None }
     }
 
-    /// Enters what is there, oldest first, and removes what is not whole.
+    /// Indexes the existing files, the oldest first, and deletes damaged ones.
     ///
     /// # Errors
-    /// The folder cannot be read.
+    /// The directory cannot be read.
     pub(crate) fn load_index(
         &mut self,
         disk: &DiskTier,
@@ -249,8 +261,9 @@ impl<F: Directory> DiskWorker<F> {
                 let mut index = disk.index();
                 let mut gone =
                     index.put(hash(object.key()), number, header.file_len(), &object, tags);
-                // A folder may hold more than the index has memory for; files that replace others come
-                // later, so that the limit of the files is looked at when all are in.
+                // Limit the index now: the directory may hold more files than it has memory for.
+                // The limit of the files is applied after all are indexed, because later files may
+                // replace earlier ones.
                 gone.extend(index.shrink(u64::MAX, INDEX_BYTES_MAX));
                 gone
             };
@@ -263,12 +276,12 @@ impl<F: Directory> DiskWorker<F> {
 
     fn remove(&mut self, numbers: &[u64]) {
         for number in numbers {
-            // What is not there need not be removed; what cannot be is found again at the next start.
+            // A file that cannot be deleted is found again at the next start.
             let _ = self.directory.remove(&name(*number));
         }
     }
 
-    /// Does `job`; `loaded` is told what was loaded, or that it could not be.
+    /// Runs `job`. `loaded` receives the outcome of a load: the object, or `None` if it failed.
     pub(crate) fn run_job(
         &mut self,
         disk: &DiskTier,
@@ -305,20 +318,20 @@ impl<F: Directory> DiskWorker<F> {
         }
     }
 
-    /// Says once that files cannot be written, and once that they can.
+    /// Logs once when writes start to fail, and once when they succeed again.
     fn log_write_outcome(&mut self, written: io::Result<()>) {
         match (written, self.failed_at) {
             (Err(error), before) => {
                 self.failed_at = Some(Instant::now());
                 if before.is_none() {
                     tracing::warn!(
-                        "the cache's folder: {error}; what cannot be written there is kept in memory alone"
+                        "cache directory: {error}; responses that cannot be written are kept in memory only"
                     );
                 }
             }
             (Ok(()), Some(at)) if at.elapsed() > RECOVERY_QUIET_TIME => {
                 self.failed_at = None;
-                tracing::info!("the cache's folder: files are written again");
+                tracing::info!("cache directory: files can be written again");
             }
             (Ok(()), _) => {}
         }
@@ -340,7 +353,7 @@ impl<F: Directory> DiskWorker<F> {
         self.next += 1;
         let header = header(object);
         let bytes = (header.len() + object.record().len()) as u64 + object.header().content_len;
-        // Room is made before, so that the bound holds at any moment.
+        // Make room first, so that the limit holds at every moment.
         let gone = disk.index().shrink(disk.limit.saturating_sub(bytes), INDEX_BYTES_MAX);
         self.remove(&gone);
         let is_wanted = || disk.removals(hash).load(Ordering::SeqCst) == removals;
@@ -360,7 +373,7 @@ impl<F: Directory> DiskWorker<F> {
         }
         let tags = tags_of(object.fields(), &disk.tag_fields);
         let gone = {
-            // Under the lock: who removes either has been seen, or sees this.
+            // Check under the lock: a concurrent removal is either seen here, or finds this entry.
             let mut index = disk.index();
             if is_wanted() { index.put(hash, number, bytes, object, tags) } else { vec![number] }
         };

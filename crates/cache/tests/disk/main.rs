@@ -1,4 +1,4 @@
-//! The second tier: restarts, full disks, torn files, death at any moment.
+//! The disk tier: restarts, full disks, damaged files, and crashes at any moment.
 
 #[path = "../rfc/harness.rs"]
 #[allow(dead_code, reason = "each binary uses its part")]
@@ -18,13 +18,13 @@ const FRESH: &str = "Cache-Control: max-age=600\r\nSurrogate-Key: all\r\nVary: X
 const LIMIT: u64 = 1 << 20;
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What happens to a folder.
+/// The state of the simulated directory.
 #[derive(Debug, Default)]
 struct DiskState {
     files: BTreeMap<String, Vec<u8>>,
-    /// Octets that fit.
+    /// The capacity in bytes.
     room: Option<usize>,
-    /// So many more calls come through; the next one is the last, and only half of it is done.
+    /// So many more calls are executed. Of the last one only half is done; later calls fail.
     calls: Option<u32>,
 }
 
@@ -32,7 +32,7 @@ struct DiskState {
 struct SimulatedDirectory(Arc<Mutex<DiskState>>);
 
 impl SimulatedDirectory {
-    /// A call begins; how much of it is done: all, half, nothing.
+    /// Starts a call. Returns how much of it is executed: 0 nothing, 1 half, 2 all.
     fn call(&self) -> (std::sync::MutexGuard<'_, DiskState>, u8) {
         let mut disk = self.0.lock().unwrap();
         let done = match &mut disk.calls {
@@ -110,17 +110,15 @@ fn open_store(directory: impl Directory, limit: u64) -> Harness {
     Harness { cache: store.handle(), now: harness::START }
 }
 
-/// What a client gets, who waits for the disk if it is told to: the body, and whether the origin was asked.
+/// Sends a request, and waits for the disk if the cache requires it. Returns the body, and whether
+/// the origin received a request.
 fn get(harness: &mut Harness, path: &str, fields: &str, wire: &str) -> (String, bool) {
     let head = request(&format!("GET {path}"), fields);
     let mut decision = harness.lookup(&head, Some(1), false);
     if matches!(decision, Decision::Wait) {
         let began = Instant::now();
         while harness.cache.next_wakeup().is_none() {
-            assert!(
-                began.elapsed() < Duration::from_secs(20),
-                "nobody tells who waits for the disk"
-            );
+            assert!(began.elapsed() < Duration::from_secs(20), "no wakeup arrives after the load");
             std::thread::sleep(Duration::from_millis(1));
         }
         decision = harness.lookup(&head, None, true);
@@ -147,7 +145,7 @@ fn stored(harness: &mut Harness, path: &str, fields: &str) -> Option<String> {
 }
 
 #[test]
-fn what_was_stored_is_there_after_a_restart() {
+fn stored_responses_survive_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let open = || FsDirectory::open(directory.path().join("cache")).unwrap();
     let mut harness = open_store(open(), LIMIT);
@@ -176,7 +174,7 @@ fn what_was_stored_is_there_after_a_restart() {
 }
 
 #[test]
-fn a_folder_is_one_stores_alone() {
+fn a_directory_is_used_by_one_store_only() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("cache");
     let mut harness = open_store(FsDirectory::open(path.clone()).unwrap(), LIMIT);
@@ -190,7 +188,7 @@ fn a_folder_is_one_stores_alone() {
 }
 
 #[test]
-fn a_load_tells_that_it_was_no_fetch() {
+fn a_load_from_disk_is_reported_in_cache_status() {
     let directory = SimulatedDirectory::default();
     let mut harness = open_store(directory.clone(), LIMIT);
     get(&mut harness, "/1", "", &wire(1));
@@ -204,7 +202,7 @@ fn a_load_tells_that_it_was_no_fetch() {
     let mut line = Vec::new();
     hit.cache_status().put(&mut line);
     assert_eq!(line, b"Cache-Status: Pollux; hit; ttl=600; detail=disk\r\n");
-    // And where what was loaded is stale: no other request was waited for.
+    // Also if the loaded response is stale: the request waited for no other request.
     harness.now += 5;
     let head = request("GET /1", "Cache-Control: max-age=1\r\n");
     let Decision::Fetch(fetch) = harness.lookup(&head, None, true) else { panic!() };
@@ -213,10 +211,10 @@ fn a_load_tells_that_it_was_no_fetch() {
     assert!(!status.contains("collapsed"), "{status}");
 }
 
-/// The origin varies by a field now that it did not look at before. What it said before would match
-/// every request.
+/// The origin now varies by a field that it ignored before. The old response would match every
+/// request.
 #[test]
-fn what_a_new_vary_has_replaced_does_not_come_back() {
+fn variants_of_an_old_vary_are_removed_from_disk() {
     let fields = "Cache-Control: max-age=600\r\n";
     let varying = |body: &str| reply(200, &format!("{fields}Vary: X\r\n"), body);
     let directory = SimulatedDirectory::default();
@@ -237,7 +235,7 @@ fn what_a_new_vary_has_replaced_does_not_come_back() {
 }
 
 #[test]
-fn so_many_variants_and_no_more_are_in_the_folder_too() {
+fn the_number_of_variants_on_disk_is_bounded() {
     let directory = SimulatedDirectory::default();
     let mut harness = open_store(directory.clone(), LIMIT);
     let count = 3 * pollux_cache::VARIANTS_MAX;
@@ -259,10 +257,10 @@ fn so_many_variants_and_no_more_are_in_the_folder_too() {
     assert_eq!(stored(&mut harness, "/", "X: 0\r\n"), None);
 }
 
-/// As without a folder: what has to ask for itself, or wants nothing but what is there, does not wait
-/// for what another one asks the origin.
+/// As without a disk tier: requests that cannot share a fetch, or that have `only-if-cached`, do
+/// not wait for another request's fetch.
 #[test]
-fn only_who_may_share_a_fetch_waits_for_one() {
+fn only_shareable_requests_wait_for_a_fetch() {
     let mut harness = open_store(SimulatedDirectory::default(), LIMIT);
     let get = request("GET /", "");
     let Decision::Fetch(fetch) = harness.lookup(&get, Some(1), false) else { panic!() };
@@ -282,7 +280,7 @@ fn only_who_may_share_a_fetch_waits_for_one() {
 }
 
 #[test]
-fn walks_and_looks_reach_the_disk() {
+fn listing_and_inspecting_include_the_disk() {
     let directory = SimulatedDirectory::default();
     let mut harness = open_store(directory.clone(), LIMIT);
     for number in 0..3 {
@@ -339,7 +337,7 @@ fn purges_reach_the_disk() {
         assert_eq!(harness.cache.store().purge(purge), 3 - left, "{purge:?}");
         harness.cache.store().flush(FLUSH_TIMEOUT);
         assert_eq!(directory.0.lock().unwrap().files.len(), left);
-        // Also what waits to be written goes.
+        // A queued write is cancelled too.
         get(&mut harness, "/1", "", &wire(1));
         harness.cache.store().purge(purge);
         harness.cache.store().flush(FLUSH_TIMEOUT);
@@ -348,7 +346,7 @@ fn purges_reach_the_disk() {
 }
 
 #[test]
-fn the_bound_holds_and_what_is_asked_for_stays() {
+fn the_size_limit_holds() {
     let directory = SimulatedDirectory::default();
     let mut harness = open_store(directory.clone(), LIMIT);
     for number in 0..60 {
@@ -361,7 +359,7 @@ fn the_bound_holds_and_what_is_asked_for_stays() {
 }
 
 #[test]
-fn a_full_disk_costs_what_could_not_be_written() {
+fn a_full_disk_loses_only_unwritten_responses() {
     let directory = SimulatedDirectory::default();
     directory.0.lock().unwrap().room = Some(100_000);
     let mut harness = open_store(directory.clone(), LIMIT);
@@ -380,9 +378,9 @@ fn a_full_disk_costs_what_could_not_be_written() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
-    /// As after kill -9: the system has what was written until then.
+    /// As after kill -9: the system keeps what was written until then.
     #[test]
-    fn death_at_any_moment_leaves_nothing_wrong(
+    fn a_crash_at_any_moment_leaves_a_consistent_directory(
         calls in 1..60u32,
         numbers in prop::collection::vec(0..8usize, 1..25),
     ) {
@@ -405,9 +403,9 @@ proptest! {
         prop_assert!(files.files.keys().all(|name| name.ends_with(".object")));
     }
 
-    /// As after a power failure, or worse: nothing of it is ever sent.
+    /// As after a power failure: a damaged file is never served.
     #[test]
-    fn files_that_were_changed_are_not_believed(
+    fn damaged_files_are_removed(
         position in any::<prop::sample::Index>(),
         bit in 0..8u8,
         is_cut in any::<bool>(),

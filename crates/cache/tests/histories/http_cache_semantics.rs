@@ -1,15 +1,15 @@
-//! Another implementation of the same RFC asked the same: `http-cache-semantics`.
+//! Compares the cache with another implementation of RFC 9111, `http-cache-semantics`.
 
 use crate::harness::{Harness, START, at, reply};
 use http_cache_semantics::{CacheOptions, CachePolicy};
 use proptest::prelude::*;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Directives of responses about which both may be asked. What the RFC leaves open, and the two choose
-/// differently, is not among them, nor where the other one errs: it knows directives in lower case only,
-/// takes the last of two values of one, an unreadable `max-age` for absent, few statuses for cacheable,
-/// `proxy-revalidate` for `max-age=0`, lets `max-stale` overrule `s-maxage`, and keeps what could never
-/// be used but by a client that says `max-stale`.
+/// Response directives on which both implementations must agree. Excluded are choices that the RFC
+/// leaves open, and errors of the other implementation: it recognises directives in lower case
+/// only, uses the last of two values, treats an invalid `max-age` as absent, considers few statuses
+/// cacheable, treats `proxy-revalidate` as `max-age=0`, lets `max-stale` override `s-maxage`, and
+/// stores responses that only `max-stale` could ever use.
 fn control() -> impl Strategy<Value = String> {
     let directive = prop::sample::select(vec![
         "max-age=0",
@@ -40,7 +40,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
     #[test]
-    fn both_use_the_same_responses_without_asking(
+    fn both_reuse_the_same_responses(
         control in control(),
         status in prop::sample::select(vec![200u16, 203, 301, 302, 404, 410]),
         age in prop::option::of(0..20u64),
@@ -50,7 +50,7 @@ proptest! {
         directive in prop::sample::select(vec!["", "no-cache", "max-age=0", "max-age=5", "min-fresh=5"]),
         later in 0..60u64,
     ) {
-        // Within the same second the other one takes what is stored for 0 seconds old.
+        // Within one second the other implementation considers a stored response 0 seconds old.
         let later = if directive == "max-age=0" { later.max(1) } else { later };
         let mut response = http::Response::builder().status(status);
         let mut fields = String::new();

@@ -1,5 +1,5 @@
-//! Random histories: the cache beside a plain model written from the RFC, beside another
-//! implementation, and under values that make no sense.
+//! Random histories: the cache compared with a plain model of the RFC and with another
+//! implementation, and with malformed values.
 
 #[path = "../rfc/harness.rs"]
 #[allow(dead_code, reason = "each binary uses its part")]

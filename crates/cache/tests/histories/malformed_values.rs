@@ -1,12 +1,12 @@
-//! Values that make no sense, and those that nearly do: nothing panics, nothing hangs, and what comes out
-//! is a head that can be read.
+//! Malformed and nearly valid field values: nothing panics or hangs, and the output is a valid
+//! head.
 
 use crate::harness::{Harness, reply, request};
 use pollux_cache::Config;
 use pollux_http::reply::{Event, Reader, RequestInfo};
 use proptest::prelude::*;
 
-/// Values out of the pieces that parsers look at.
+/// Values built from the fragments that parsers look for.
 fn value() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "max-age",
@@ -53,7 +53,7 @@ fn value() -> impl Strategy<Value = String> {
     prop::collection::vec(piece, 0..8).prop_map(|pieces| pieces.concat())
 }
 
-/// Lines of these fields, some of which make sense: else next to nothing is stored, and asked for again.
+/// Lines of these fields, some of them valid: otherwise almost nothing would be stored.
 fn fields(
     names: &'static [&'static str],
     sensible: &'static [&'static str],
@@ -126,7 +126,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_that_peers_say_does_harm(
+    fn malformed_values_do_no_harm(
         exchanges in prop::collection::vec(
             (
                 prop::sample::select(vec!["GET", "GET", "GET", "HEAD", "POST", "X"]),

@@ -1,23 +1,23 @@
-//! The rules of RFC 9111 as a list of records that is searched from end to end, and nothing clever.
+//! A model of RFC 9111: a list of records that is searched from end to end.
 
 use crate::harness::{ClientResult, Harness, reply, request};
 use pollux_cache::Config;
 use proptest::prelude::*;
 
-/// The first and the last octet of a part.
+/// The first and the last byte of a part.
 type Span = (usize, usize);
 
-/// Octets of each version of a resource.
+/// The length of each version of a resource in bytes.
 const SIZE: usize = 10;
 const WHOLE: Span = (0, SIZE - 1);
 
-/// What a resource is at a version: no two have an octet in common at any place.
+/// The content of a version. Two versions differ at every offset.
 fn body(version: u32, span: Span) -> String {
     let byte_at = |at: usize| char::from(b'a' + ((version as usize + 2 * at) % 26) as u8);
     (span.0..=span.1).map(byte_at).collect()
 }
 
-/// What the origin says of how its answer may be kept.
+/// The caching fields of the origin's responses.
 #[derive(Clone, Copy, Debug)]
 struct OriginPolicy {
     max_age: Option<u32>,
@@ -56,7 +56,7 @@ impl OriginPolicy {
     }
 }
 
-/// What a client asks for.
+/// A request.
 #[derive(Clone, Copy, Debug)]
 struct ClientRequest {
     path: usize,
@@ -101,7 +101,7 @@ impl ClientRequest {
 #[derive(Clone, Copy, Debug)]
 enum Action {
     Get(ClientRequest, OriginPolicy),
-    /// From an origin that is gone.
+    /// The origin cannot be reached.
     GetWithOriginDown(ClientRequest),
     Post(usize),
     /// The resource changes.
@@ -117,23 +117,22 @@ struct StoredRecord {
     policy: OriginPolicy,
     version: u32,
     received_at: u64,
-    /// All of it, or a part.
+    /// The complete representation, or a part.
     span: Span,
 }
 
 impl StoredRecord {
-    /// §3.3
+    /// §3.3.
     fn has(&self, client_request: &ClientRequest) -> bool {
         let (first, last) = client_request.range.unwrap_or(WHOLE);
         self.span == WHOLE || self.span.0 <= first && last <= self.span.1
     }
 
-    /// It may not be used before the origin has been asked.
+    /// Whether it must be validated before its first use.
     fn needs_validation_at_once(&self) -> bool {
         self.staleness(self.received_at) >= 0 || self.policy.is("no-cache")
     }
 
-    /// The same variant of the same resource.
     fn is_same_variant(&self, other: &Self) -> bool {
         self.path == other.path
             && self.policy.varies == other.policy.varies
@@ -163,13 +162,14 @@ impl StoredRecord {
 struct Model {
     stored: Vec<StoredRecord>,
     versions: [u32; 2],
-    /// Of each path: failures in a row, and until when nobody asks.
+    /// For each path: the number of consecutive failures, and the end of the back-off.
     backoff: [(u32, u64); 2],
-    /// Until then, a client's conditions are passed on: what came lately was of no use to others.
+    /// Before this time a client's conditions are forwarded, because the last response could not be
+    /// shared.
     no_coalescing_until: [u64; 2],
 }
 
-/// What is expected: the status, the octets, whether the origin was asked.
+/// The expected status, body, and whether the origin receives a request.
 #[derive(Debug, PartialEq, Eq)]
 struct ExpectedResponse {
     status: u16,
@@ -192,7 +192,8 @@ impl Model {
         self.stored.iter().rev().find(is_match).cloned()
     }
 
-    /// §4: may it be used without asking? `Err`: no, and whether that is because it is stale.
+    /// §4: whether it may be used without validation; `Ok(true)` requires a refresh. `Err` tells
+    /// whether the reason is staleness.
     fn usable(
         &self,
         stored: &StoredRecord,
@@ -229,7 +230,8 @@ impl Model {
         if is_backing_off && within(stored.policy.sie) { Ok(false) } else { Err(true) }
     }
 
-    /// What who has the whole, the origin or the store, answers; with a part if `takes_ranges`.
+    /// The response of the origin or the store with the complete representation; a part if
+    /// `takes_ranges`.
     fn response(
         client_request: &ClientRequest,
         policy: &OriginPolicy,
@@ -264,7 +266,7 @@ impl Model {
             usable => usable,
         });
         if let (Some(stored), Some(Ok(refreshes))) = (&stored, &usable) {
-            // A refresh is answered at once, by an origin that says the same.
+            // The refresh is made at once, and the origin responds in the same way.
             let is_backing_off = self.backoff[client_request.path].1 > now;
             let response =
                 Self::response(client_request, &stored.policy, stored.version, true, false);
@@ -288,11 +290,11 @@ impl Model {
             let is_prefix = stored.span != WHOLE && stored.span.0 == 0 && stored.policy.has_etag;
             (stored.clone(), is_fresh && wants_all && is_prefix)
         });
-        // A part is not validated, and nothing to stand in.
+        // A part is neither validated nor served instead of an error.
         let stored = stored.filter(|stored| stored.span == WHOLE);
         let Some(policy) = policy else {
             self.fail(client_request.path, now);
-            // RFC 5861 §4: whatever freshness the client wishes for.
+            // RFC 5861 §4: regardless of the freshness that the client requires.
             let may_stand_in = usable.is_some() && !client_request.is("no-cache");
             let stands_in = stored.filter(|stored| {
                 let staleness = stored.staleness(now);
@@ -307,7 +309,7 @@ impl Model {
             };
         };
         let version = self.versions[client_request.path];
-        // The beginning of a whole: only the rest is asked for, if that is still of the same.
+        // Of a stored prefix only the remainder is requested, if the representation is the same.
         if let Some((old, true)) = prefix
             && policy.has_etag
             && old.version == version
@@ -321,7 +323,7 @@ impl Model {
         if stored.is_none()
             && (client_request.range.is_some() || is_conditional && is_coalescing_disabled)
         {
-            // As the client asks; the origin may say that it has it already, and nothing else.
+            // The request is forwarded as it is; the origin may respond with 304.
             let response = Self::response(client_request, policy, version, true, true);
             self.backoff[client_request.path] = (0, 0);
             match (response.status, client_request.range) {
@@ -336,7 +338,7 @@ impl Model {
             }
             return response;
         }
-        // What the store confirms it can part; what comes from the origin is passed on whole.
+        // A response that the origin confirmed is served with its range; a new one is served whole.
         let is_304 = self.receive(client_request, policy, stored.as_ref(), now);
         Self::response(client_request, policy, version, is_304, true)
     }
@@ -361,7 +363,8 @@ impl Model {
         self.backoff[path] = (failures + 1, now + wait);
     }
 
-    /// §3, §3.5: why it is not stored, if it is not; whether that is a word about the URL.
+    /// §3, §3.5: why it is not stored, if so; whether the reason concerns the URL and not one
+    /// request.
     fn refusal(client_request: &ClientRequest, new: &StoredRecord) -> Option<bool> {
         let policy = &new.policy;
         let is_shared =
@@ -379,8 +382,8 @@ impl Model {
         }
     }
 
-    /// §3: the origin's answer, whole, stored or not; or its 304, which is told. `old` is what the
-    /// question was about.
+    /// §3: handles the origin's response to a request for the complete representation. Returns
+    /// whether it is a 304. `old` is the stored response that was validated.
     fn receive(
         &mut self,
         client_request: &ClientRequest,
@@ -404,9 +407,9 @@ impl Model {
             Some(true) => self.stored.retain(|other| !is_old(other)),
             Some(false) => {}
             None if is_304 => {
-                // §3.2: a field that the 304 has not stays as it was. §4.1: what it varies by anew, the
-                // request at hand tells.
-                let old = old.expect("a 304 is about something").clone();
+                // §3.2: fields that the 304 lacks are unchanged. §4.1: values of new `Vary` fields
+                // come from the current request.
+                let old = old.expect("a 304 validates a stored response").clone();
                 let vary_changed = policy.varies && !old.policy.varies;
                 let x = if vary_changed { client_request.x } else { old.x };
                 let policy = OriginPolicy { varies: policy.varies || old.policy.varies, ..*policy };
@@ -419,7 +422,7 @@ impl Model {
         is_304
     }
 
-    /// §3.3, §3.4: a part, by itself or with that which is there.
+    /// §3.3, §3.4: stores a part, joined with the stored one if possible.
     fn receive_part(
         &mut self,
         client_request: &ClientRequest,
@@ -447,7 +450,7 @@ impl Model {
         self.put(new);
     }
 
-    /// Instead of what is there for the same variant, and of what varies by other fields.
+    /// Replaces the same variant and removes variants by other fields.
     fn put(&mut self, new: StoredRecord) {
         self.stored.retain(|other| {
             other.path != new.path
@@ -471,7 +474,7 @@ fn policy() -> impl Strategy<Value = OriginPolicy> {
     )
         .prop_map(|(max_age, s_maxage, swr, sie, flag, age, has_etag, varies)| OriginPolicy {
             max_age,
-            // Rarer, since it overrides so much.
+            // Less often, because it overrides the other lifetimes.
             s_maxage: s_maxage.filter(|seconds| seconds % 2 == 0),
             swr,
             sie,
@@ -509,25 +512,25 @@ fn steps() -> impl Strategy<Value = Vec<Action>> {
     prop::collection::vec(step, 1..60)
 }
 
-/// What an origin that is at `version` answers to the question.
+/// The response of an origin at `version`.
 fn origin(conditions: Option<&str>, own: &str, policy: &OriginPolicy, version: u32) -> String {
-    let origin_requests = conditions.unwrap_or(own);
+    let conditions = conditions.unwrap_or(own);
     let fields = policy.fields(version);
-    if policy.has_etag && origin_requests.contains(&format!("If-None-Match: \"{version}\"\r\n")) {
+    if policy.has_etag && conditions.contains(&format!("If-None-Match: \"{version}\"\r\n")) {
         return reply(304, &fields, "");
     }
-    let field = |name: &str| origin_requests.lines().find_map(|line| line.strip_prefix(name));
+    let field = |name: &str| conditions.lines().find_map(|line| line.strip_prefix(name));
     let is_same = |tag: &str| policy.has_etag && tag == format!("\"{version}\"");
     let range = field("Range: bytes=").filter(|_| field("If-Range: ").is_none_or(is_same));
     let Some((first, last)) = range.and_then(|range| range.split_once('-')) else {
         return reply(200, &fields, &body(version, WHOLE));
     };
     let span = (first.parse().unwrap(), last.parse().unwrap_or(SIZE - 1));
-    let expected_value = format!("{fields}Content-Range: bytes {}-{}/{SIZE}\r\n", span.0, span.1);
-    reply(206, &expected_value, &body(version, span))
+    let fields = format!("{fields}Content-Range: bytes {}-{}/{SIZE}\r\n", span.0, span.1);
+    reply(206, &fields, &body(version, span))
 }
 
-/// Sends the request, and answers what goes on as an origin would; a refresh too.
+/// Sends the request, and responds to forwarded requests and refreshes as the origin would.
 fn send(
     harness: &mut Harness,
     client_request: &ClientRequest,
@@ -557,7 +560,7 @@ fn send(
         }
         Decision::Serve(hit) => harness.serve_hit(&head, &hit),
         Decision::OnlyIfCached => ClientResult { status: 504, ..ClientResult::default() },
-        Decision::Wait => panic!("nobody else asks"),
+        Decision::Wait => panic!("no other request is pending"),
     }
 }
 

@@ -1,24 +1,23 @@
-//! Replies as they come over a wire that anything may have happened to: what is made of them does not
-//! depend on the pieces in which they come, nothing is longer than its framing says, and nothing that is
-//! not whole is stored.
+//! Responses with damaged framing: the result does not depend on how the bytes are split, content
+//! is never longer than announced, and incomplete responses are not stored.
 
 use crate::harness::{Harness, parse_request, request};
 use pollux_cache::Decision;
 use pollux_http::reply::{Content, Event, Reader, RequestInfo};
 use proptest::{prelude::*, sample::Index};
 
-/// What came of a reply.
+/// The result of reading one response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct ReadOutcome {
     status: Option<u16>,
     content: Vec<u8>,
     is_complete: bool,
-    /// What the next request is answered with from the store.
+    /// The body with which the store answers the next request.
     stored: Option<Vec<u8>>,
 }
 
-/// Reads `wire` in pieces that end at `cuts`, then the connection closes; tells a cache of it as the front
-/// end does.
+/// Reads `wire` in pieces that end at `cuts`, closes the connection, and passes everything to a
+/// cache as the front end does.
 fn read(wire: &[u8], cuts: &[usize]) -> ReadOutcome {
     let mut harness = Harness::default();
     let head = request("GET /", "");
@@ -58,7 +57,7 @@ fn read(wire: &[u8], cuts: &[usize]) -> ReadOutcome {
             }
         }
         if !outcome.is_complete {
-            // Refused: the front end drops the connection.
+            // On an error the front end closes the connection.
             harness.cache.abort(fetch.ticket);
             break;
         }
@@ -75,12 +74,12 @@ fn read(wire: &[u8], cuts: &[usize]) -> ReadOutcome {
     outcome
 }
 
-/// What a reply's framing says, read by other eyes.
+/// The framing of a response, according to an independent parser.
 #[derive(Debug, PartialEq, Eq)]
 enum Framing {
     Whole(Vec<u8>),
     Partial,
-    /// It means two things, or nothing that these eyes understand.
+    /// Ambiguous, or not understood by this parser.
     Ambiguous,
 }
 
@@ -97,7 +96,7 @@ fn framing_of(wire: &[u8]) -> Framing {
     let (mut length, mut is_chunked) = (None, false);
     for line in lines {
         let Some((name, value)) = line.split_once(':') else { return Framing::Ambiguous };
-        // White space before the colon is no part of a name (RFC 9112 §5.1).
+        // White space before the colon does not belong to the name (RFC 9112 §5.1).
         let name = name.trim_end_matches([' ', '\t']);
         if name.eq_ignore_ascii_case("content-length") {
             let digits = value.trim();
@@ -222,7 +221,7 @@ fn mutate(wire: &mut Vec<u8>, mutation: &Mutation) {
     }
 }
 
-/// Replies that mean one thing: by length, in chunks, up to the end.
+/// Unambiguous responses: by length, chunked, or until close.
 fn valid() -> impl Strategy<Value = Vec<u8>> {
     let framing = prop::sample::select(vec![0u8, 1, 2]);
     (framing, prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40), 0..5)).prop_map(
@@ -254,7 +253,7 @@ fn valid() -> impl Strategy<Value = Vec<u8>> {
 fn check(wire: &[u8], cuts: &[Index]) -> ReadOutcome {
     let whole = read(wire, &[]);
     let each: Vec<usize> = (1..wire.len()).collect();
-    assert_eq!(read(wire, &each), whole, "octet by octet");
+    assert_eq!(read(wire, &each), whole, "byte by byte");
     let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(wire.len() + 1)).collect();
     cuts.sort_unstable();
     assert_eq!(read(wire, &cuts), whole, "in pieces that end at {cuts:?}");
@@ -273,7 +272,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_mutated_is_read_alike_and_never_stored_in_part(
+    fn mutated_responses_are_read_consistently_and_never_stored_partially(
         wire in valid(),
         mutations in prop::collection::vec(mutation(), 0..4),
         cuts in prop::collection::vec(any::<Index>(), 0..6),
@@ -284,20 +283,20 @@ proptest! {
     }
 
     #[test]
-    fn what_is_valid_is_stored_and_what_is_cut_off_is_not(wire in valid(), cut in any::<Index>()) {
+    fn valid_responses_are_stored_and_truncated_ones_are_not(wire in valid(), cut in any::<Index>()) {
         let whole = check(&wire, &[cut]);
         prop_assert_eq!(whole.stored.map(Framing::Whole), Some(framing_of(&wire)));
         let is_until_close = !wire.windows(10).any(|w| w == b"Content-Le" || w == b"Transfer-E");
         let part = &wire[..cut.index(wire.len())];
         let stored = check(part, &[cut]).stored;
-        // Nobody can tell where that ends.
+        // The end of such a response cannot be verified.
         prop_assert_eq!(stored.is_some(), is_until_close && part.windows(4).any(|w| w == b"\r\n\r\n"));
     }
 }
 
-/// The eyes that judge see a difference.
+/// Checks the independent parser itself.
 #[test]
-fn the_judge_knows_whole_from_partial() {
+fn the_independent_parser_distinguishes_complete_from_partial() {
     let head = "HTTP/1.1 200 OK\r\n";
     for (rest, expected) in [
         ("Content-Length: 2\r\n\r\nhi", Framing::Whole(b"hi".to_vec())),

@@ -1,4 +1,5 @@
-//! Collapsed requests (§4): who asks, who waits, and that nobody waits in vain.
+//! Collapsed requests (§4): which requests are forwarded, which wait, and that none waits for long
+//! without result.
 
 use crate::harness::{Harness, parse_request, read_reply, reply, request};
 use pollux_cache::{Config, Decision, Fetch, Lookup, Store};
@@ -22,7 +23,7 @@ fn drain_wakeups(harness: &mut Harness) -> Vec<u64> {
 }
 
 #[test]
-fn a_thousand_that_miss_make_one_request() {
+fn a_thousand_misses_make_one_request() {
     let mut harness = Harness::default();
     let head = request("GET /", "");
     let mut fetches = lookup_many(&mut harness, &head, 1000);
@@ -40,7 +41,7 @@ fn a_thousand_that_miss_make_one_request() {
 }
 
 #[test]
-fn those_that_waited_in_vain_go_on_all_at_once() {
+fn requests_that_waited_without_result_are_forwarded_at_once() {
     for wire in [
         Some(reply(200, "Cache-Control: private\r\n", "mine")),
         Some(reply(200, &format!("{FRESH}Vary: *\r\n"), "x")),
@@ -61,8 +62,8 @@ fn those_that_waited_in_vain_go_on_all_at_once() {
     }
 }
 
-/// Nobody knows at first that there are variants. Those who waited for one, and want another, wait for
-/// one of them.
+/// At first no variants are known. Requests that waited for one variant and need another one wait
+/// together for that one.
 #[test]
 fn each_variant_is_fetched_once() {
     let [gzip, br] =
@@ -95,15 +96,15 @@ fn each_variant_is_fetched_once() {
         assert_eq!(drain_wakeups(&mut harness).len(), 99);
         match is_stored {
             true => assert!(matches!(harness.lookup(&br, Some(1), true), Decision::Serve(_))),
-            // Now they go on all at once.
+            // Now all are forwarded at once.
             false => assert_eq!(refetch(&mut harness, 1..100).len(), 99),
         }
     }
 }
 
-/// RFC 9211 §2.6: `collapsed` says that what came for another request was of use to this one.
+/// RFC 9211 §2.6: `collapsed` means that the response to another request served this one.
 #[test]
-fn who_waited_in_vain_was_not_collapsed() {
+fn a_request_that_waited_without_result_was_not_collapsed() {
     for (wire, expected) in [
         (
             Some(reply(200, FRESH, "x")),
@@ -125,7 +126,7 @@ fn who_waited_in_vain_was_not_collapsed() {
 }
 
 #[test]
-fn what_is_not_shared_is_not_waited_for_the_next_time() {
+fn requests_do_not_wait_after_an_unshareable_response() {
     let mut harness = Harness::default();
     let head = request("GET /", "");
     let fetch = lookup_many(&mut harness, &head, 1).remove(0);
@@ -135,9 +136,9 @@ fn what_is_not_shared_is_not_waited_for_the_next_time() {
     assert_eq!(lookup_many(&mut harness, &head, 10).len(), 1, "that may have changed");
 }
 
-/// Authorization is a matter of one request, not of the URL.
+/// `Authorization` concerns one request, not the URL.
 #[test]
-fn one_clients_authorization_sends_the_others_nowhere() {
+fn an_authorized_request_does_not_disable_coalescing() {
     let mut harness = Harness::default();
     let head = request("GET /", "");
     harness.get("/", "Authorization: x\r\n", &reply(200, FRESH, "mine"));
@@ -145,7 +146,7 @@ fn one_clients_authorization_sends_the_others_nowhere() {
 }
 
 #[test]
-fn they_are_let_go_as_soon_as_the_head_shows_that_they_wait_in_vain() {
+fn requests_are_woken_when_the_head_shows_an_unshareable_response() {
     let mut harness = Harness::default();
     let head = request("GET /", "");
     let fetch = lookup_many(&mut harness, &head, 3).remove(0);
@@ -166,14 +167,14 @@ fn they_are_let_go_as_soon_as_the_head_shows_that_they_wait_in_vain() {
 }
 
 #[test]
-fn a_client_that_goes_away_takes_nobody_with_it() {
+fn an_aborted_fetch_wakes_waiting_requests() {
     let mut harness = Harness::default();
     let head = request("GET /", "");
     let fetch = lookup_many(&mut harness, &head, 3).remove(0);
     harness.cache.abort(fetch.ticket);
     assert_eq!(drain_wakeups(&mut harness), [1, 2]);
     assert!(!harness.cache.is_wanted(fetch.ticket));
-    // Whatever comes of it later is harmless.
+    // Later calls for the ended fetch have no effect.
     assert!(!harness.cache.append(fetch.ticket, b"x"));
     harness.cache.finish(fetch.ticket);
     assert!(harness.cache.fail(fetch.ticket, harness.now).is_none());
@@ -181,19 +182,19 @@ fn a_client_that_goes_away_takes_nobody_with_it() {
 }
 
 #[test]
-fn a_fetch_that_is_lost_keeps_nobody_waiting() {
+fn requests_do_not_wait_long_for_a_lost_fetch() {
     let mut harness = Harness::default();
     let head = request("GET /", "");
     assert_eq!(lookup_many(&mut harness, &head, 3).len(), 1);
     harness.now += 59;
     assert_eq!(lookup_many(&mut harness, &head, 1).len(), 0);
     harness.now += 1;
-    assert_eq!(lookup_many(&mut harness, &head, 1).len(), 1, "somebody else asks");
+    assert_eq!(lookup_many(&mut harness, &head, 1).len(), 1, "another request starts a new fetch");
     assert_eq!(drain_wakeups(&mut harness), [1, 2, 0]);
 }
 
 #[test]
-fn some_go_alone() {
+fn some_requests_are_never_shared() {
     let mut harness = Harness::default();
     for fields in ["Authorization: x\r\n", "Range: bytes=0-1\r\n", "Cache-Control: no-store\r\n"] {
         assert_eq!(lookup_many(&mut harness, &request("GET /", fields), 3).len(), 3, "{fields}");
@@ -220,7 +221,7 @@ fn validations_are_collapsed_too() {
     assert!(matches!(harness.lookup(&head, Some(1), true), Decision::Serve(_)));
 }
 
-/// What came while a client waited is as young as it wanted it.
+/// A response that arrives while a client waits is young enough for `max-age=0`.
 #[test]
 fn reloads_are_collapsed_too() {
     let mut harness = Harness::default();
@@ -234,7 +235,7 @@ fn reloads_are_collapsed_too() {
 }
 
 #[test]
-fn those_of_other_workers_wait_with_them() {
+fn requests_of_several_workers_share_a_fetch() {
     let store = Store::new(Config::default());
     let (mut one, mut two) = (store.handle(), store.handle());
     let notifications = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
@@ -257,7 +258,11 @@ fn those_of_other_workers_wait_with_them() {
     assert_eq!((one.has_wakeups(), two.has_wakeups()), (false, true));
     assert_eq!([two.next_wakeup(), two.next_wakeup(), two.next_wakeup()], [Some(7), Some(8), None]);
     assert!(!two.has_wakeups());
-    assert_eq!(notifications.load(std::sync::atomic::Ordering::Relaxed), 1, "one ring for all");
+    assert_eq!(
+        notifications.load(std::sync::atomic::Ordering::Relaxed),
+        1,
+        "one notification for both"
+    );
     let waited = Lookup { has_waited: true, ..lookup(7) };
     assert!(matches!(two.lookup(&waited, 100), Decision::Serve(_)));
 }

@@ -4,7 +4,7 @@ use crate::harness::{Harness, START, at, reply, request};
 
 const FRESH: &str = "Cache-Control: max-age=60\r\n";
 
-/// The status of the answer from the store to a request with `fields`.
+/// The status of the response from the store to a request with `fields`.
 fn status(stored: &str, fields: &str) -> u16 {
     let mut harness = Harness::default();
     harness.get("/", "", &reply(200, &format!("{FRESH}{stored}"), "0123456789"));
@@ -42,10 +42,10 @@ fn rfc_9111_4_3_2_if_modified_since_is_answered_from_the_store() {
     assert_eq!(status(&changed, &since(START - 100)), 304);
     assert_eq!(status(&changed, &since(START - 99)), 304);
     assert_eq!(status(&changed, &since(START - 101)), 200);
-    // A tag counts before a date.
+    // An entity tag takes precedence over a date.
     assert_eq!(status(&changed, &format!("{}If-None-Match: \"b\"\r\n", since(START))), 200);
     assert_eq!(status(&changed, &format!("{}If-None-Match: \"a\"\r\n", since(START - 900))), 304);
-    // Without Last-Modified, Date stands in, and the time of arrival for that.
+    // Without `Last-Modified`, `Date` is used, and without that the time of arrival.
     let date = format!("Date: {}\r\n", at(START - 10));
     assert_eq!(status(&date, &since(START - 10)), 304);
     assert_eq!(status(&date, &since(START - 11)), 200);
@@ -62,7 +62,7 @@ fn rfc_9111_4_3_2_only_a_200_is_conditional() {
 }
 
 #[test]
-fn rfc_9111_4_3_2_a_client_that_misses_with_what_it_has_gets_a_304() {
+fn rfc_9111_4_3_2_a_miss_whose_validator_matches_gets_a_304() {
     let mut harness = Harness::default();
     let wire = reply(200, &format!("{FRESH}ETag: \"a\"\r\nContent-Type: x/y\r\n"), "body");
     let got = harness.get("/", "If-None-Match: \"a\"\r\n", &wire);
@@ -71,9 +71,9 @@ fn rfc_9111_4_3_2_a_client_that_misses_with_what_it_has_gets_a_304() {
     assert_eq!(harness.get("/", "", "").text(), "body", "the whole was fetched for the store");
 }
 
-/// The whole would be sent for nothing, each time the client asks whether it has changed.
+/// Otherwise the complete representation would be sent each time the client revalidates.
 #[test]
-fn conditions_are_passed_on_where_nothing_may_be_stored() {
+fn conditions_are_forwarded_if_nothing_may_be_stored() {
     let mut harness = Harness::default();
     let private = "Cache-Control: private\r\nETag: \"a\"\r\n";
     harness.get("/", "", &reply(200, private, "mine"));
@@ -81,7 +81,7 @@ fn conditions_are_passed_on_where_nothing_may_be_stored() {
     assert_eq!((got.status, got.conditions.as_deref()), (304, None));
     let got = harness.get("/", "If-None-Match: \"b\"\r\n", &reply(200, private, "new"));
     assert_eq!((got.status, got.text(), got.conditions.as_deref()), (200, "new", None));
-    // It may be stored now, and is.
+    // Now it may be stored, and is.
     let shared = format!("{FRESH}ETag: \"a\"\r\n");
     harness.get("/", "If-None-Match: \"b\"\r\n", &reply(200, &shared, "all"));
     assert_eq!(harness.get("/", "", "").text(), "all");
@@ -127,7 +127,7 @@ fn rfc_9110_14_2_ranges_of_what_is_stored() {
 }
 
 #[test]
-fn rfc_9110_14_4_a_part_says_once_which_it_is() {
+fn rfc_9110_14_4_a_part_has_one_content_range() {
     let mut harness = Harness::default();
     let fields = format!("{FRESH}Content-Range: bytes 0-1/9\r\n");
     harness.get("/", "", &reply(200, &fields, "0123456789"));
@@ -138,7 +138,7 @@ fn rfc_9110_14_4_a_part_says_once_which_it_is() {
 }
 
 #[test]
-fn rfc_9110_14_2_a_range_that_misses_is_asked_for_as_it_is() {
+fn rfc_9110_14_2_a_range_that_misses_is_forwarded_as_a_range() {
     let mut harness = Harness::default();
     let part = reply(206, &format!("{FRESH}Content-Range: bytes 0-1/10\r\n"), "01");
     let got = harness.get("/", "Range: bytes=0-1\r\n", &part);

@@ -1,7 +1,7 @@
 use crate::harness::{Harness, START, at, reply};
 use pollux_cache::Config;
 
-/// Whether a request `after` seconds is answered from the store.
+/// Whether a request after `after` seconds is served from the store.
 fn is_fresh(fields: &str, after: u64, request: &str) -> bool {
     let mut harness = Harness::default();
     harness.get("/", "", &reply(200, fields, "old"));
@@ -37,7 +37,7 @@ fn rfc_9111_4_2_lifetimes() {
 }
 
 #[test]
-fn rfc_9111_5_2_1_what_clients_want() {
+fn rfc_9111_5_2_1_request_directives() {
     const FRESH: &str = "Cache-Control: max-age=60\r\nETag: \"a\"\r\n";
     for (request, after, expected) in [
         ("Cache-Control: max-age=10\r\n", 10, true),
@@ -67,7 +67,7 @@ fn rfc_9111_5_2_1_what_clients_want() {
     }
 }
 
-/// What does not change while it is fresh is not validated for a reload, but for who says `no-cache`.
+/// An immutable response is not validated for a reload, only for `no-cache`.
 #[test]
 fn rfc_8246_2_1_immutable() {
     for (immutable, request, after, expected) in [
@@ -88,7 +88,7 @@ fn rfc_8246_2_1_immutable() {
 }
 
 #[test]
-fn rfc_9111_5_2_1_clients_need_not_be_obeyed() {
+fn rfc_9111_5_2_1_request_directives_may_be_ignored() {
     let mut harness = Harness::new(Config { honors_client_directives: false, ..Config::default() });
     harness.get("/", "", &reply(200, "Cache-Control: max-age=60\r\n", "old"));
     assert!(harness.get("/", "Cache-Control: no-cache\r\n", "").is_hit());
@@ -108,7 +108,7 @@ fn rfc_9111_5_2_1_7_only_if_cached() {
 }
 
 #[test]
-fn a_clock_that_is_set_back_makes_nothing_wrong() {
+fn setting_the_clock_back_does_no_harm() {
     let mut harness = Harness::default();
     harness.get("/", "", &reply(200, "Cache-Control: max-age=60\r\n", "x"));
     harness.now -= 1_000_000;

@@ -1,4 +1,4 @@
-//! A client, the cache, and an origin that says what the test wants it to.
+//! A client, the cache, and an origin whose responses the test chooses.
 
 use pollux_cache::{
     Conditions, Config, Decision, Fetch, Handle, Hit, Lookup, ResponseSource, Store,
@@ -10,7 +10,7 @@ use pollux_http::{
     request::{Method, ParseStatus, Request, parse},
 };
 
-/// When tests begin.
+/// The time at which tests begin, in Unix seconds.
 pub(crate) const START: u64 = 1_700_000_000;
 
 pub(crate) struct Harness {
@@ -18,18 +18,19 @@ pub(crate) struct Harness {
     pub(crate) now: u64,
 }
 
-/// What a client got, and what the origin saw of it.
+/// What a client received, and what the origin saw.
 #[derive(Debug, Default)]
 pub(crate) struct ClientResult {
     pub(crate) status: u16,
-    /// Status line and fields.
+    /// The status line and the fields.
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
-    /// The origin was asked, so often.
+    /// The number of requests to the origin.
     pub(crate) origin_requests: u32,
-    /// What replaced the client's conditions in the last question; nothing if they were passed on.
+    /// The conditions that replaced the client's own in the last request; `None` if its own were
+    /// forwarded.
     pub(crate) conditions: Option<String>,
-    /// A refresh in the background was wanted as well; the bench has not made it.
+    /// A background refresh that the cache requires. The harness has not made it.
     pub(crate) refresh: Option<Fetch>,
 }
 
@@ -42,7 +43,7 @@ impl ClientResult {
         })
     }
 
-    /// It came from the store alone.
+    /// Whether the origin received no request.
     pub(crate) fn is_hit(&self) -> bool {
         self.origin_requests == 0
     }
@@ -52,7 +53,7 @@ impl ClientResult {
     }
 }
 
-/// A request's head: a line, and fields each with CRLF.
+/// A request head from a request line and field lines with CRLF.
 pub(crate) fn request(line: &str, fields: &str) -> String {
     format!("{line} HTTP/1.1\r\nHost: a\r\n{fields}\r\n")
 }
@@ -64,7 +65,7 @@ pub(crate) fn parse_request(head: &str) -> Request<'_> {
     }
 }
 
-/// A reply with the fields, a length and the body.
+/// A response with the fields, a length and the body.
 pub(crate) fn reply(status: u16, fields: &str, body: &str) -> String {
     let length = match status {
         204 | 304 => String::new(),
@@ -73,12 +74,12 @@ pub(crate) fn reply(status: u16, fields: &str, body: &str) -> String {
     format!("HTTP/1.1 {status} X\r\n{fields}{length}\r\n{body}")
 }
 
-/// An HTTP date.
+/// The HTTP date of a Unix second.
 pub(crate) fn at(second: u64) -> String {
     String::from_utf8(date::format(second).to_vec()).unwrap()
 }
 
-/// Calls `then` with the head of `wire`, and returns its content too.
+/// Calls `then` with the response head in `wire`. Also returns the content.
 pub(crate) fn read_reply<T>(
     wire: &str,
     is_head: bool,
@@ -98,7 +99,7 @@ impl Harness {
         Self { cache: Store::new(config).handle(), now: START }
     }
 
-    /// How many responses are stored for URLs that begin with `prefix`.
+    /// The number of stored responses for URLs that begin with `prefix`.
     pub(crate) fn stored(&self, prefix: &str) -> usize {
         let mut walk = self.cache.store().walk(prefix.as_bytes());
         let batches = std::iter::from_fn(|| walk.next_batch(self.now));
@@ -110,12 +111,12 @@ impl Harness {
         self.cache.lookup(&Lookup { request, site: b"http://", waiter, has_waited }, self.now)
     }
 
-    /// Sends GET `path` with `fields`; the origin, if it is asked, says `reply`.
+    /// Sends GET `path` with `fields`. If the origin receives a request, it responds with `reply`.
     pub(crate) fn get(&mut self, path: &str, fields: &str, reply: &str) -> ClientResult {
         self.exchange(&request(&format!("GET {path}"), fields), Some(reply))
     }
 
-    /// The same, from an origin that cannot be reached.
+    /// The same with an origin that cannot be reached.
     pub(crate) fn get_with_origin_down(&mut self, path: &str, fields: &str) -> ClientResult {
         self.exchange(&request(&format!("GET {path}"), fields), None)
     }
@@ -127,7 +128,7 @@ impl Harness {
                 ClientResult { refresh: Some(fetch), ..self.serve_hit(head, &hit) }
             }
             Decision::Fetch(fetch) => self.complete_fetch(head, fetch, reply),
-            Decision::Wait => panic!("nobody else asks"),
+            Decision::Wait => panic!("no other request is pending"),
             Decision::OnlyIfCached => ClientResult { status: 504, ..ClientResult::default() },
         }
     }
@@ -138,7 +139,7 @@ impl Harness {
         reply.put_head(&mut out);
         let body: Vec<u8> = reply.content().flat_map(|(piece, r)| piece[r].to_vec()).collect();
         assert_eq!(body.len() as u64, reply.content_length());
-        // Fields may have any octets (RFC 9110 §5.5).
+        // Field values may contain any bytes (RFC 9110 §5.5).
         let head = String::from_utf8_lossy(&out).into_owned();
         assert!(
             head.ends_with("\r\n") && head.starts_with(&format!("HTTP/1.1 {}", reply.status()))
@@ -146,7 +147,7 @@ impl Harness {
         ClientResult { status: reply.status(), head, body, ..ClientResult::default() }
     }
 
-    /// Tells the outcome of `fetch`.
+    /// Reports the origin's response to `fetch`: `wire`, or a failure.
     pub(crate) fn complete_fetch(
         &mut self,
         head: &str,

@@ -2,7 +2,7 @@ use crate::harness::{Harness, reply, request};
 
 const FRESH: &str = "Cache-Control: max-age=60\r\n";
 
-/// Which of three stored URLs are still there after the exchange.
+/// Returns which of three stored URLs remain after the exchange.
 fn left(line: &str, wire: &str) -> Vec<&'static str> {
     let mut harness = Harness::default();
     let paths = ["/a", "/b", "/x/c"];
@@ -29,7 +29,7 @@ fn rfc_9111_4_4_unsafe_methods_invalidate() {
 }
 
 #[test]
-fn rfc_9111_4_4_so_do_locations_of_the_same_origin() {
+fn rfc_9111_4_4_locations_of_the_same_origin_are_invalidated() {
     for (location, expected) in [
         ("Location: /b\r\n", vec!["/a", "/x/c"]),
         ("Content-Location: http://A/b\r\n", vec!["/a", "/x/c"]),
@@ -49,7 +49,7 @@ fn rfc_9111_4_4_so_do_locations_of_the_same_origin() {
 }
 
 #[test]
-fn rfc_9111_4_4_what_was_asked_for_before_is_not_stored_after() {
+fn rfc_9111_4_4_a_fetch_begun_before_is_not_stored() {
     let mut harness = Harness::default();
     let head = request("GET /a", "");
     let pollux_cache::Decision::Fetch(fetch) = harness.lookup(&head, Some(1), false) else {

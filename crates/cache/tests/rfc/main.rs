@@ -1,4 +1,4 @@
-//! The cache as a client and an origin see it, section by section.
+//! The cache as a client and an origin see it, by RFC section.
 
 mod collapsing;
 mod conditions;

@@ -1,4 +1,4 @@
-//! Parts (206): stored, put together, made whole (RFC 9111 §3.3, §3.4; RFC 9110 §14, §15.3.7).
+//! Partial responses (206): stored, joined, completed (RFC 9111 §3.3, §3.4; RFC 9110 §14, §15.3.7).
 
 use crate::harness::{Harness, START, at, parse_request, read_reply, reply, request};
 use pollux_cache::Config;
@@ -7,7 +7,7 @@ const WHOLE: &str = "0123456789";
 const FRESH: &str = "Cache-Control: max-age=60\r\n";
 const TAG: &str = "Cache-Control: max-age=60\r\nETag: \"a\"\r\n";
 
-/// A 206 with the octets `first..=last` of [`WHOLE`].
+/// A 206 with the bytes `first..=last` of [`WHOLE`].
 fn part(fields: &str, first: usize, last: usize) -> String {
     let range = format!("Content-Range: bytes {first}-{last}/10\r\n");
     reply(206, &format!("{fields}{range}"), &WHOLE[first..=last])
@@ -17,7 +17,7 @@ fn range(text: &str) -> String {
     format!("Range: bytes={text}\r\n")
 }
 
-/// A bench that asked for these parts of `/`, one after the other.
+/// A harness that has fetched these parts of `/`, one after the other.
 fn with_parts(fields: &str, parts: &[(usize, usize)]) -> Harness {
     let mut harness = Harness::default();
     for &(first, last) in parts {
@@ -27,7 +27,7 @@ fn with_parts(fields: &str, parts: &[(usize, usize)]) -> Harness {
 }
 
 #[test]
-fn rfc_9111_3_3_a_part_answers_for_what_is_in_it() {
+fn rfc_9111_3_3_a_part_serves_the_ranges_it_contains() {
     let mut harness = with_parts(TAG, &[(2, 6)]);
     harness.now += 5;
     for (wanted, expected) in [
@@ -43,7 +43,7 @@ fn rfc_9111_3_3_a_part_answers_for_what_is_in_it() {
         ("10-", None),
         ("x", None),
     ] {
-        let got = harness.get("/", &range(wanted), &reply(500, "", "asked"));
+        let got = harness.get("/", &range(wanted), &reply(500, "", "forwarded"));
         assert_eq!(got.is_hit(), expected.is_some(), "{wanted}");
         let Some(expected) = expected else {
             assert!(got.field("cache-status").unwrap().contains("fwd=partial"), "{}", got.head);
@@ -51,13 +51,13 @@ fn rfc_9111_3_3_a_part_answers_for_what_is_in_it() {
         };
         assert_eq!((got.status, got.text()), (206, expected), "{wanted}");
         let (first, last) = (&expected[..1], &expected[expected.len() - 1..]);
-        let expected_value = format!("bytes {first}-{last}/10");
-        assert_eq!(got.field("content-range"), Some(&expected_value[..]));
+        let content_range = format!("bytes {first}-{last}/10");
+        assert_eq!(got.field("content-range"), Some(&content_range[..]));
         assert_eq!(got.head.to_lowercase().matches("content-range").count(), 1, "{}", got.head);
         assert_eq!(got.field("content-length"), Some(&expected.len().to_string()[..]));
         assert_eq!((got.field("age"), got.field("etag")), (Some("5"), Some("\"a\"")));
     }
-    // Nothing else has it.
+    // A part answers no other request.
     let head = harness.exchange(&request("HEAD /", ""), Some("HTTP/1.1 200 X\r\n\r\n"));
     assert_eq!(head.origin_requests, 1);
     let got = harness.get("/", "", &reply(200, TAG, WHOLE));
@@ -66,7 +66,7 @@ fn rfc_9111_3_3_a_part_answers_for_what_is_in_it() {
 }
 
 #[test]
-fn rfc_9110_13_conditions_of_who_asks_for_a_part() {
+fn rfc_9110_13_conditions_of_range_requests() {
     for (condition, expected) in [
         ("If-Range: \"a\"\r\n", Some(206)),
         ("If-Range: \"b\"\r\n", None),
@@ -88,8 +88,8 @@ fn rfc_9111_3_3_what_is_not_stored() {
         harness.get("/", fields, wire);
         harness.get("/", &range("1-1"), &reply(500, "", "")).is_hit()
     };
-    let origin_requests = range("0-4");
-    assert!(is_stored(&origin_requests, &part(TAG, 0, 4)), "the positive control");
+    let first_half = range("0-4");
+    assert!(is_stored(&first_half, &part(TAG, 0, 4)), "the positive control");
     for fields in [
         "Content-Range: bytes 0-4/*\r\n",
         "Content-Range: bytes */10\r\n",
@@ -101,29 +101,29 @@ fn rfc_9111_3_3_what_is_not_stored() {
         "",
     ] {
         assert!(
-            !is_stored(&origin_requests, &reply(206, &format!("{TAG}{fields}"), "01234")),
+            !is_stored(&first_half, &reply(206, &format!("{TAG}{fields}"), "01234")),
             "{fields}"
         );
     }
-    assert!(!is_stored("", &part(TAG, 0, 4)), "nobody asked for a part");
+    assert!(!is_stored("", &part(TAG, 0, 4)), "no part was requested");
     let private = "Cache-Control: private, max-age=60\r\n";
-    assert!(!is_stored(&origin_requests, &part(private, 0, 4)));
-    assert!(!is_stored(&format!("{origin_requests}Authorization: x\r\n"), &part(TAG, 0, 4)));
-    assert!(!is_stored(&format!("{origin_requests}Cache-Control: no-store\r\n"), &part(TAG, 0, 4)));
+    assert!(!is_stored(&first_half, &part(private, 0, 4)));
+    assert!(!is_stored(&format!("{first_half}Authorization: x\r\n"), &part(TAG, 0, 4)));
+    assert!(!is_stored(&format!("{first_half}Cache-Control: no-store\r\n"), &part(TAG, 0, 4)));
     let torn = part(TAG, 0, 4);
     assert!(
-        !is_stored(&origin_requests, &torn[..torn.len() - 1]),
+        !is_stored(&first_half, &torn[..torn.len() - 1]),
         "RFC 9111 §3.3: it could be, shorter"
     );
-    // Too long: what counts is the part.
+    // The size limit applies to the part.
     let mut harness = Harness::new(Config { max_object: 4, ..Config::default() });
-    harness.get("/", &origin_requests, &part(TAG, 0, 4));
+    harness.get("/", &first_half, &part(TAG, 0, 4));
     assert!(!harness.get("/", &range("1-1"), &part(TAG, 1, 1)).is_hit());
     assert!(harness.get("/", &range("1-1"), "").is_hit());
 }
 
 #[test]
-fn rfc_9111_3_4_parts_that_touch_are_put_together() {
+fn rfc_9111_3_4_adjacent_parts_are_joined() {
     for parts in [&[(0, 4), (5, 9)][..], &[(5, 9), (0, 4)], &[(0, 2), (2, 5), (4, 9)], &[(0, 9)]] {
         let mut harness = with_parts(TAG, parts);
         assert_eq!(harness.stored(""), 1);
@@ -135,14 +135,14 @@ fn rfc_9111_3_4_parts_that_touch_are_put_together() {
     let mut harness = with_parts(TAG, &[(1, 3), (4, 6)]);
     let got = harness.get("/", &range("2-5"), "");
     assert_eq!((got.status, got.text()), (206, "2345"));
-    // Of two with a gap the new one stays.
+    // Of two parts with a gap the new one is stored.
     let mut harness = with_parts(TAG, &[(0, 2), (5, 9)]);
     assert!(harness.get("/", &range("6-7"), "").is_hit());
     assert!(!harness.get("/", &range("0-1"), &reply(500, "", "")).is_hit());
 }
 
 #[test]
-fn rfc_9111_3_4_only_parts_of_one_representation_are_put_together() {
+fn rfc_9111_3_4_only_parts_of_one_representation_are_joined() {
     let (staleness, early) = (at(START - 10), at(START - 1000));
     for (fields, other, expected) in [
         ("ETag: \"a\"\r\n".to_owned(), "ETag: \"a\"\r\n".to_owned(), true),
@@ -164,7 +164,7 @@ fn rfc_9111_3_4_only_parts_of_one_representation_are_put_together() {
         assert!(harness.get("/", &range("5-6"), "").is_hit());
         assert_eq!(harness.get("/", &range("1-2"), &reply(500, "", "")).is_hit(), expected);
     }
-    // Another size is another representation.
+    // Another total length means another representation.
     let mut harness = with_parts(TAG, &[(0, 4)]);
     let longer = reply(206, &format!("{TAG}Content-Range: bytes 5-9/11\r\n"), "56789");
     harness.get("/", &range("5-9"), &longer);
@@ -172,7 +172,7 @@ fn rfc_9111_3_4_only_parts_of_one_representation_are_put_together() {
 }
 
 #[test]
-fn rfc_9111_3_4_the_new_fields_are_those_of_both() {
+fn rfc_9111_3_4_the_fields_of_both_parts_are_combined() {
     let fields = |life: u32, number: u32| {
         format!("Cache-Control: max-age={life}\r\nETag: \"a\"\r\nX-A: {number}\r\n")
     };
@@ -188,7 +188,7 @@ fn rfc_9111_3_4_the_new_fields_are_those_of_both() {
 }
 
 #[test]
-fn rfc_9111_3_4_of_a_whole_that_has_begun_the_rest_is_asked_for() {
+fn rfc_9111_3_4_only_the_remainder_of_a_prefix_is_requested() {
     let mut harness = with_parts(&format!("{TAG}X-A: 1\r\nX-B: 1\r\n"), &[(0, 4)]);
     harness.now += 10;
     let got = harness.get("/", "", &part(&format!("{TAG}X-A: 2\r\n"), 5, 9));
@@ -196,21 +196,21 @@ fn rfc_9111_3_4_of_a_whole_that_has_begun_the_rest_is_asked_for() {
     assert_eq!((got.origin_requests, got.status, got.text()), (1, 200, WHOLE));
     assert_eq!((got.field("content-range"), got.field("age")), (None, Some("0")));
     assert_eq!((got.field("x-a"), got.field("x-b")), (Some("2"), Some("1")));
-    let expected_value = got.field("cache-status").unwrap();
-    assert_eq!(expected_value, "Pollux; fwd=partial; fwd-status=206; ttl=60; stored");
+    let cache_status = got.field("cache-status").unwrap();
+    assert_eq!(cache_status, "Pollux; fwd=partial; fwd-status=206; ttl=60; stored");
     let got = harness.get("/", "", "");
     assert_eq!((got.is_hit(), got.status, got.text()), (true, 200, WHOLE));
 }
 
 #[test]
-fn rfc_9110_13_1_5_what_is_no_rest_of_it_is_not_put_behind_it() {
-    // Another representation: all of it comes, by the condition.
+fn rfc_9110_13_1_5_a_response_that_is_not_the_remainder_is_not_joined() {
+    // The representation has changed: `If-Range` makes the origin send all of it.
     let mut harness = with_parts(TAG, &[(0, 4)]);
     let other = "Cache-Control: max-age=60\r\nETag: \"b\"\r\n";
     let got = harness.get("/", "", &reply(200, other, "ABCDEFGHIJ"));
     assert_eq!((got.origin_requests, got.text()), (1, "ABCDEFGHIJ"));
     assert_eq!(harness.get("/", "", "").text(), "ABCDEFGHIJ");
-    // What makes no sense as an answer is asked for anew, as a whole.
+    // After an invalid response the complete representation is requested.
     let chunked = format!(
         "HTTP/1.1 206 X\r\n{TAG}Content-Range: bytes 5-9/10\r\nTransfer-Encoding: chunked\r\n\r\n"
     );
@@ -240,7 +240,7 @@ fn rfc_9110_13_1_5_what_is_no_rest_of_it_is_not_put_behind_it() {
         assert_eq!((got.conditions.as_deref(), got.text()), (Some(""), "ABCDEFGHIJ"), "{wire}");
         assert_eq!(harness.get("/", "", "").text(), "ABCDEFGHIJ");
     }
-    // Who has conditions of its own, and what has no strong tag, has no rest.
+    // No remainder is requested for a conditional request, or without a strong entity tag.
     let weak = "Cache-Control: max-age=60\r\nETag: W/\"a\"\r\n";
     for (fields, first, condition) in [
         (TAG, 0, "If-None-Match: \"x\"\r\n"),
@@ -256,14 +256,14 @@ fn rfc_9110_13_1_5_what_is_no_rest_of_it_is_not_put_behind_it() {
     }
 }
 
-/// It would be lost, and all who wait for the whole would ask for it at once.
+/// The remainder would be lost, and all waiting requests would be forwarded at once.
 #[test]
-fn a_rest_that_would_not_be_joined_is_not_asked_for() {
+fn a_remainder_that_could_not_be_joined_is_not_requested() {
     const SIZE: usize = 2 << 20;
     let whole = "x".repeat(SIZE);
     let from_to = |first: usize, end: usize| {
-        let expected_value = format!("{TAG}Content-Range: bytes {first}-{}/{SIZE}\r\n", end - 1);
-        reply(206, &expected_value, &whole[first..end])
+        let content_range = format!("{TAG}Content-Range: bytes {first}-{}/{SIZE}\r\n", end - 1);
+        reply(206, &content_range, &whole[first..end])
     };
     for (prefix_len, is_joined) in [(64 << 10, true), (SIZE - 100, true), (100, false)] {
         let mut harness = Harness::default();
@@ -277,9 +277,9 @@ fn a_rest_that_would_not_be_joined_is_not_asked_for() {
     }
 }
 
-/// Only the next one's reply is stored; this client is answered all the same.
+/// The remainder is not stored, but this client still receives the complete response.
 #[test]
-fn a_rest_that_may_not_be_stored_is_the_clients() {
+fn a_private_remainder_is_sent_but_not_stored() {
     let mut harness = with_parts(TAG, &[(0, 4)]);
     let private = "Cache-Control: private\r\nETag: \"a\"\r\n";
     let got = harness.get("/", "", &part(private, 5, 9));
@@ -289,29 +289,29 @@ fn a_rest_that_may_not_be_stored_is_the_clients() {
 }
 
 #[test]
-fn a_part_that_is_stale_is_asked_for_again() {
+fn a_stale_part_is_requested_again() {
     let mut harness = with_parts(TAG, &[(0, 4)]);
     harness.now += 60;
     let got = harness.get("/", &range("1-2"), &part(TAG, 1, 2));
     assert_eq!((got.origin_requests, got.status, got.conditions), (1, 206, None));
     assert!(got.head.contains("fwd=stale"), "{}", got.head);
-    assert!(harness.get("/", &range("0-4"), "").is_hit(), "it says that all of it is still good");
+    assert!(harness.get("/", &range("0-4"), "").is_hit(), "the new part confirms the stored one");
 }
 
 #[test]
 fn rfc_9111_4_1_parts_have_variants() {
     let fields = format!("{TAG}Vary: X\r\n");
     let mut harness = Harness::default();
-    let origin_requests = |number: u32, text: &str| format!("X: {number}\r\n{}", range(text));
-    harness.get("/", &origin_requests(1, "0-4"), &part(&fields, 0, 4));
-    harness.get("/", &origin_requests(2, "5-9"), &part(&fields, 5, 9));
+    let variant_range = |number: u32, text: &str| format!("X: {number}\r\n{}", range(text));
+    harness.get("/", &variant_range(1, "0-4"), &part(&fields, 0, 4));
+    harness.get("/", &variant_range(2, "5-9"), &part(&fields, 5, 9));
     assert_eq!(harness.stored(""), 2);
-    assert_eq!(harness.get("/", &origin_requests(1, "1-2"), "").text(), "12");
-    assert!(!harness.get("/", &origin_requests(2, "1-2"), &reply(500, "", "")).is_hit());
+    assert_eq!(harness.get("/", &variant_range(1, "1-2"), "").text(), "12");
+    assert!(!harness.get("/", &variant_range(2, "1-2"), &reply(500, "", "")).is_hit());
 }
 
 #[test]
-fn a_whole_is_not_given_up_for_a_part_of_it() {
+fn a_complete_response_is_not_replaced_by_its_part() {
     for (tag, is_kept) in [("\"a\"", true), ("\"b\"", false)] {
         let mut harness = Harness::default();
         let head = request("GET /", &range("0-4"));

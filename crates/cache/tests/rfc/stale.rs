@@ -1,4 +1,4 @@
-//! RFC 5861, and §4.2.4.
+//! Stale responses (RFC 5861, §4.2.4).
 
 use crate::harness::{Harness, reply, request};
 use pollux_cache::{Config, Decision};
@@ -39,7 +39,7 @@ fn rfc_5861_3_stale_while_revalidate() {
     let mut shared = with("s-maxage=10, stale-while-revalidate=20", Config::default(), 15);
     assert!(
         shared.get("/", "", "").refresh.is_some(),
-        "what is said counts before what is implied"
+        "an explicit period takes precedence over the implied prohibition"
     );
 }
 
@@ -76,7 +76,7 @@ fn rfc_5861_4_stale_if_error() {
     }
     let mut harness = with(sie, Config::default(), 5);
     let got = harness.get_with_origin_down("/", "Cache-Control: no-cache\r\n");
-    assert_eq!(got.status, 502, "the client wanted to know better");
+    assert_eq!(got.status, 502, "the client requires validation");
 }
 
 #[test]
@@ -88,19 +88,19 @@ fn rfc_5861_4_may_be_the_operators_choice() {
 }
 
 #[test]
-fn an_origin_that_fails_is_not_asked_for_a_while() {
+fn a_failing_origin_receives_no_requests_for_a_while() {
     let mut harness = with("max-age=10, stale-if-error=1000", Config::default(), 15);
-    let mut origin_requests = Vec::new();
+    let mut request_times = Vec::new();
     for second in 0..100 {
         let got = harness.get_with_origin_down("/", "");
         assert_eq!(got.text(), "old");
         if !got.is_hit() {
-            origin_requests.push(second);
+            request_times.push(second);
         }
         harness.now += 1;
     }
     assert_eq!(
-        origin_requests,
+        request_times,
         [0, 1, 3, 7, 15, 31, 61, 91],
         "twice as long each time, up to the limit"
     );
@@ -110,21 +110,21 @@ fn an_origin_that_fails_is_not_asked_for_a_while() {
 }
 
 #[test]
-fn what_never_reached_the_origin_says_nothing_of_it() {
+fn local_failures_do_not_start_a_back_off() {
     let mut harness = with("max-age=10, stale-if-error=1000", Config::default(), 15);
     for _ in 0..3 {
         let Decision::Fetch(fetch) = harness.lookup(&request("GET /", ""), None, false) else {
             panic!()
         };
         let hit = harness.cache.fail_locally(fetch.ticket, harness.now);
-        assert!(hit.is_some(), "the client is answered all the same");
+        assert!(hit.is_some(), "the client is still served");
     }
     assert_eq!(harness.cache.store().statistics().stale_if_error, 3);
 }
 
-/// Nobody is answered by it.
+/// It serves no client, so it is not counted.
 #[test]
-fn a_refresh_that_fails_stands_in_for_nothing() {
+fn a_failed_refresh_is_not_counted_as_stale_if_error() {
     let control = "max-age=10, stale-while-revalidate=1000, stale-if-error=1000";
     for wire in [None, Some(reply(503, "", ""))] {
         let mut harness = with(control, Config::default(), 15);
@@ -136,7 +136,7 @@ fn a_refresh_that_fails_stands_in_for_nothing() {
 }
 
 #[test]
-fn a_refresh_that_fails_is_not_repeated_for_each_client() {
+fn a_failed_refresh_is_not_repeated_for_each_client() {
     let mut harness = with("max-age=10, stale-while-revalidate=1000", Config::default(), 15);
     let mut refreshes = 0;
     for _ in 0..20 {

@@ -3,7 +3,7 @@ use pollux_cache::{Config, Purge, Tier};
 
 const FRESH: &str = "Cache-Control: max-age=60\r\n";
 
-/// Whether the second request is answered from the store, after the first got this.
+/// Whether a second request is served from the store after the first received `wire`.
 fn is_stored(first: &str, wire: &str) -> bool {
     let mut harness = Harness::default();
     harness.get("/", first, wire);
@@ -49,13 +49,13 @@ fn rfc_9111_3_what_is_not_stored() {
             "Range: bytes=0-0\r\n",
             reply(206, &format!("{FRESH}Content-Range: bytes 0-0/9\r\n"), "x"),
         ),
-        // RFC 9110 §15.5.17: it is about this request's range.
+        // RFC 9110 §15.5.17: a 416 concerns the range of this request.
         ("Range: bytes=99-\r\n", reply(416, FRESH, "")),
         ("", reply(416, FRESH, "")),
     ] {
         assert!(!is_stored(request, &wire), "{request}{wire}");
     }
-    // The positive control.
+    // Positive control.
     assert!(is_stored("", &reply(200, FRESH, "x")));
     assert!(is_stored(
         "Authorization: Basic eA==\r\n",
@@ -66,7 +66,7 @@ fn rfc_9111_3_what_is_not_stored() {
 }
 
 #[test]
-fn rfc_9111_3_1_fields_that_are_not_kept() {
+fn rfc_9111_3_1_fields_that_are_not_stored() {
     let mut harness = Harness::default();
     let fields = "Cache-Control: max-age=60, no-cache=\"a, B\", private=\"c\"\r\nConnection: d\r\n\
                   a: 1\r\nb: 2\r\nc: 3\r\nd: 4\r\ne: 5\r\nProxy-Authenticate: x\r\nAge: 7\r\n\
@@ -86,10 +86,10 @@ fn rfc_9111_3_1_fields_that_are_not_kept() {
 }
 
 #[test]
-fn rfc_9111_3_content_that_breaks_off_or_is_too_long_is_not_stored() {
+fn rfc_9111_3_incomplete_or_too_long_content_is_not_stored() {
     let config = Config { max_object: 100_000, ..Config::default() };
-    let wire = |said: usize, sent: usize| {
-        format!("HTTP/1.1 200 OK\r\n{FRESH}Content-Length: {said}\r\n\r\n{}", "x".repeat(sent))
+    let wire = |announced: usize, sent: usize| {
+        format!("HTTP/1.1 200 OK\r\n{FRESH}Content-Length: {announced}\r\n\r\n{}", "x".repeat(sent))
     };
     let chunked = |sent: usize| {
         format!("HTTP/1.1 200 OK\r\n{FRESH}Transfer-Encoding: chunked\r\n\r\n{}", "x".repeat(sent))
@@ -99,7 +99,7 @@ fn rfc_9111_3_content_that_breaks_off_or_is_too_long_is_not_stored() {
         (wire(6, 5), false),
         (wire(100_000, 100_000), true),
         (wire(100_001, 100_001), false),
-        // The bench passes content on as it is.
+        // The harness does not decode chunks.
         (chunked(100_000), true),
         (chunked(100_001), false),
     ] {
@@ -129,15 +129,15 @@ fn rfc_9111_4_1_variants() {
         assert_eq!(got.text(), body);
     }
     assert_eq!(harness.stored("http://a/"), 3);
-    // The origin varies by something else now: the old ones would match what they must not.
+    // The origin's `Vary` has changed: the old variants would match wrong requests.
     harness.get("/", "Accept-Encoding: zstd\r\n", &reply(200, &format!("{FRESH}Vary: X\r\n"), "x"));
     assert_eq!(harness.get("/", "Accept-Encoding: gzip\r\n", "").text(), "x");
 }
 
-/// A client must not be able to have what it did not ask for stored for others: `Connection` takes
-/// fields out of what the origin is sent.
+/// `Connection` removes fields from the forwarded request. A client must not use that to have a
+/// response stored under values that the origin never saw.
 #[test]
-fn rfc_9111_4_1_what_the_origin_was_not_sent_is_not_what_it_answered() {
+fn rfc_9111_4_1_fields_that_were_not_forwarded_count_as_absent() {
     let mut harness = Harness::default();
     let wire = |body: &str| reply(200, &format!("{FRESH}Vary: Accept-Language\r\n"), body);
     let hidden = "Accept-Language: de\r\nConnection: accept-language\r\n";
@@ -148,14 +148,14 @@ fn rfc_9111_4_1_what_the_origin_was_not_sent_is_not_what_it_answered() {
         let got = harness.get("/", fields, "");
         assert_eq!((got.is_hit(), got.text()), (true, body), "{fields}");
     }
-    // What a proxy writes anew says nothing about the client's own fields.
+    // The proxy rewrites these fields, so the client's own values mean nothing.
     for field in ["Forwarded", "X-Forwarded-For", "Via", "TE"] {
         assert!(!is_stored("", &reply(200, &format!("{FRESH}Vary: {field}\r\n"), "x")), "{field}");
     }
 }
 
 #[test]
-fn rfc_9111_4_1_so_many_variants_and_no_more() {
+fn rfc_9111_4_1_the_number_of_variants_is_bounded() {
     let mut harness = Harness::default();
     for number in 0..3 * pollux_cache::VARIANTS_MAX {
         let wire = reply(200, &format!("{FRESH}Vary: X\r\n"), "x");
@@ -165,7 +165,7 @@ fn rfc_9111_4_1_so_many_variants_and_no_more() {
 }
 
 #[test]
-fn rfc_9213_2_targeted_fields_rule() {
+fn rfc_9213_2_targeted_fields_take_precedence() {
     for (fields, expected) in [
         ("CDN-Cache-Control: max-age=60\r\nCache-Control: no-store\r\n", true),
         ("CDN-Cache-Control: no-store\r\nCache-Control: max-age=60\r\n", false),
@@ -189,7 +189,7 @@ fn negative_caching_is_what_is_configured() {
 }
 
 #[test]
-fn rfc_9111_5_2_1_a_request_that_is_not_understood_goes_on_as_it_is() {
+fn rfc_9111_5_2_1_unsupported_requests_are_forwarded_unchanged() {
     let mut harness = Harness::default();
     harness.get("/", "", &reply(200, FRESH, "old"));
     for fields in [
@@ -243,7 +243,7 @@ fn purges_by_url_prefix_and_tag() {
 }
 
 #[test]
-fn a_walk_meets_each_url_once_with_its_figures() {
+fn a_walk_returns_each_url_once() {
     const COUNT: usize = 1000;
     let mut harness = Harness::new(Config { limit: 256 << 20, ..Config::default() });
     let wire = reply(200, &format!("{FRESH}Age: 5\r\nVary: X\r\n"), "content");
@@ -261,7 +261,7 @@ fn a_walk_meets_each_url_once_with_its_figures() {
     while let Some(batch) = walk.next_batch(harness.now) {
         longest = longest.max(batch.len());
         if entries.is_empty() {
-            // What comes and goes meanwhile hurts nobody.
+            // Changes during the walk do no harm.
             harness.get("/new", "", &wire);
             harness.cache.store().purge(Purge::Url(b"http://a/0"));
         }
@@ -288,7 +288,7 @@ fn a_walk_meets_each_url_once_with_its_figures() {
 }
 
 #[test]
-fn what_goes_for_want_of_room_is_counted() {
+fn evictions_are_counted() {
     let mut harness = Harness::new(Config { limit: 1 << 20, ..Config::default() });
     for number in 0..400 {
         harness.get(&format!("/{number}"), "", &reply(200, FRESH, &"x".repeat(8000)));

@@ -3,7 +3,7 @@ use crate::harness::{Harness, START, at, reply, request};
 const STALE: &str = "Cache-Control: max-age=1\r\n";
 const FRESH: &str = "Cache-Control: max-age=60\r\n";
 
-/// A bench with a response to `/` that is stale.
+/// A harness with a stale response to `/`.
 fn with_stale(fields: &str) -> Harness {
     let mut harness = Harness::default();
     harness.get("/", "", &reply(200, &format!("{STALE}{fields}"), "old"));
@@ -34,7 +34,7 @@ fn rfc_9111_4_3_1_both_validators_are_sent() {
 }
 
 #[test]
-fn rfc_9111_4_3_4_a_304_freshens_what_is_stored() {
+fn rfc_9111_4_3_4_a_304_updates_the_stored_response() {
     let mut harness = with_stale(
         "ETag: \"a\"\r\nX-A: 1\r\nX-B: 1\r\nContent-Type: text/a\r\nContent-Encoding: gzip\r\n",
     );
@@ -61,7 +61,7 @@ fn rfc_9111_4_3_4_a_304_freshens_what_is_stored() {
 }
 
 #[test]
-fn rfc_9111_4_3_4_a_304_that_forbids_storing_is_the_last_one() {
+fn rfc_9111_4_3_4_a_304_that_forbids_storing_removes_the_stored_response() {
     let mut harness = with_stale("ETag: \"a\"\r\n");
     let got = harness.get("/", "", &reply(304, "ETag: \"a\"\r\nCache-Control: no-store\r\n", ""));
     assert_eq!((got.status, got.text()), (200, "old"));
@@ -70,7 +70,7 @@ fn rfc_9111_4_3_4_a_304_that_forbids_storing_is_the_last_one() {
 }
 
 #[test]
-fn rfc_9111_4_3_4_a_304_about_something_else_is_no_answer() {
+fn rfc_9111_4_3_4_a_304_for_another_representation_causes_a_refetch() {
     let mut harness = with_stale("ETag: \"a\"\r\n");
     let head = request("GET /", "");
     let pollux_cache::Decision::Fetch(fetch) = harness.lookup(&head, None, false) else { panic!() };
@@ -89,16 +89,17 @@ fn rfc_9111_4_3_4_a_304_about_something_else_is_no_answer() {
     assert_eq!(harness.get("/", "", "").text(), "new");
 }
 
-/// §3.2 has the stored response say so from then on, and §4.1 does not let it answer who says another.
+/// §3.2 requires the stored response to have the new `Vary` from then on; §4.1 then forbids serving
+/// it to requests with other values.
 #[test]
-fn rfc_9111_4_1_a_304_may_bring_another_vary() {
+fn rfc_9111_4_1_a_304_may_change_vary() {
     let wire = reply(304, &format!("{FRESH}ETag: \"a\"\r\nVary: X\r\n"), "");
     let mut harness = with_stale("ETag: \"a\"\r\n");
     assert_eq!(harness.get("/", "X: 1\r\n", &wire).text(), "old");
     assert_eq!(harness.get("/", "X: 2\r\n", &reply(200, "", "new")).text(), "new");
     let got = harness.get("/", "X: 1\r\n", "");
     assert_eq!((got.is_hit(), got.field("vary")), (true, Some("X")));
-    // Of several variants those that vary by other fields go.
+    // Variants by other fields are removed.
     let mut harness = Harness::default();
     for number in 1..=2 {
         let wire = reply(200, &format!("{STALE}ETag: \"a\"\r\nVary: Y\r\n"), "old");
@@ -111,7 +112,7 @@ fn rfc_9111_4_1_a_304_may_bring_another_vary() {
 }
 
 #[test]
-fn a_304_whose_vary_is_too_long_to_be_stored_answers_its_client() {
+fn a_304_with_too_long_vary_still_serves_its_client() {
     let names: Vec<String> = (0..12_900).map(|number| format!("{number:04x}")).collect();
     let fields = format!("{FRESH}ETag: \"a\"\r\nVary: {}\r\n", names.join(","));
     let mut harness = with_stale("ETag: \"a\"\r\n");
@@ -130,7 +131,7 @@ fn rfc_9111_4_3_3_weak_tags_validate_too() {
 }
 
 #[test]
-fn rfc_9111_4_3_3_any_other_answer_replaces_what_is_stored() {
+fn rfc_9111_4_3_3_any_other_response_replaces_the_stored_one() {
     let mut harness = with_stale("ETag: \"a\"\r\n");
     let got = harness.get("/", "", &reply(200, "Cache-Control: private\r\n", "mine"));
     assert_eq!(got.text(), "mine");
@@ -138,12 +139,12 @@ fn rfc_9111_4_3_3_any_other_answer_replaces_what_is_stored() {
     assert_eq!(
         (got.text(), got.conditions.as_deref()),
         ("new", None),
-        "what is stored is not there now"
+        "the stored response is outdated"
     );
 }
 
 #[test]
-fn rfc_9111_3_5_one_clients_response_leaves_what_is_stored_for_all() {
+fn rfc_9111_3_5_an_authorized_response_does_not_replace_the_shared_one() {
     let with_token = "Authorization: x\r\nCache-Control: no-cache\r\n";
     let fields = format!("{FRESH}ETag: \"a\"\r\n");
     for wire in [reply(200, FRESH, "mine"), reply(304, &fields, "")] {
@@ -181,7 +182,7 @@ fn rfc_9111_4_3_5_head_freshens() {
 }
 
 #[test]
-fn rfc_9111_4_head_is_answered_from_what_get_got() {
+fn rfc_9111_4_head_is_served_from_a_stored_get() {
     let mut harness = Harness::default();
     harness.get("/", "", &reply(200, FRESH, "body"));
     let got = harness.exchange(&request("HEAD /", ""), None);
