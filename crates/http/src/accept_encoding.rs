@@ -1,12 +1,12 @@
-//! `Accept-Encoding`: which of the siblings of a file to send (RFC 9110 §12.5.3).
+//! `Accept-Encoding`: selects the content coding of a response (RFC 9110 §12.5.3).
 
 use crate::syntax::{self, trim};
 
-/// A content coding that a file may lie ready in.
+/// A content coding that a precompressed file may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Coding {
-    /// As it is.
+    /// No encoding.
     Identity,
     /// `gzip`, RFC 1952.
     Gzip,
@@ -17,7 +17,7 @@ pub enum Coding {
 }
 
 impl Coding {
-    /// Every one.
+    /// All codings.
     pub const ALL: [Self; 4] = [Self::Identity, Self::Gzip, Self::Brotli, Self::Zstd];
 
     /// The name in `Content-Encoding`.
@@ -31,7 +31,7 @@ impl Coding {
     }
 
     fn from_name(name: &[u8]) -> Option<Self> {
-        // §8.4.1.3: x-gzip is the same.
+        // §8.4.1.3: `x-gzip` is equivalent.
         if name.eq_ignore_ascii_case(b"x-gzip") {
             return Some(Self::Gzip);
         }
@@ -39,7 +39,7 @@ impl Coding {
     }
 }
 
-/// What a client takes, in thousandths of weight.
+/// The codings that a client accepts, with their weights in thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preferences {
     weights: [Option<u16>; Coding::ALL.len()],
@@ -48,9 +48,9 @@ pub struct Preferences {
 }
 
 impl Preferences {
-    /// Reads the field's lines. Without the field, or with an empty one, only identity is taken:
-    /// absence allows all, but a client that can decode says so. A member that breaks the syntax
-    /// is skipped; of a coding named twice the last weight counts.
+    /// Parses the lines of the field. Without the field, or with an empty one, only `identity` is
+    /// accepted. The RFC would allow any coding, but clients that can decode one say so. A member
+    /// with invalid syntax is ignored; if a coding is named twice, the last weight counts.
     pub fn parse<'b>(values: impl Iterator<Item = &'b [u8]>) -> Self {
         let mut preferences = Self { weights: [None; Coding::ALL.len()], any_other: None };
         for member in values.flat_map(syntax::list) {
@@ -64,16 +64,18 @@ impl Preferences {
         preferences
     }
 
-    /// The weight of `coding`, 0 when it is not taken.
+    /// The weight of `coding`; 0 if the client does not accept it.
     pub fn weight(&self, coding: Coding) -> u16 {
-        // Identity is taken unless it is excluded, but anything that is asked for goes before it.
+        // `identity` is acceptable unless it is excluded, but any coding that the client lists is
+        // preferred.
         const UNLISTED: u16 = 1;
         let named = self.weights[coding as usize].or(self.any_other);
         named.unwrap_or(if coding == Coding::Identity { UNLISTED } else { 0 })
     }
 
-    /// The best of `available`; of equals the first, so give them in the server's own order.
-    /// Nothing when none is taken (the server then sends 406, or identity all the same).
+    /// Returns the coding of `available` with the highest weight, the first one of several. Returns
+    /// `None` if the client accepts none of them; the server then sends 406, or `identity`
+    /// nevertheless.
     pub fn choose(&self, available: impl IntoIterator<Item = Coding>) -> Option<Coding> {
         let mut best = (0, None);
         for coding in available {
@@ -86,7 +88,7 @@ impl Preferences {
     }
 }
 
-/// `codings [ OWS ";" OWS "q=" qvalue ]`.
+/// Parses `codings [ OWS ";" OWS "q=" qvalue ]`.
 fn parse_member(member: &[u8]) -> Option<(&[u8], u16)> {
     let (name, weight) = match member.iter().position(|&b| b == b';') {
         None => (member, 1000),
@@ -100,7 +102,7 @@ fn parse_member(member: &[u8]) -> Option<(&[u8], u16)> {
     syntax::is_token(name).then_some((name, weight))
 }
 
-/// `qvalue` (§12.4.2): 0 or 1 with at most three digits after the point.
+/// Parses `qvalue` (§12.4.2): 0 or 1 with at most three digits after the point.
 fn parse_weight(value: &[u8]) -> Option<u16> {
     let (&whole, fraction) = value.split_first()?;
     let digits = match fraction {
@@ -149,7 +151,7 @@ mod tests {
             ("*;q=0, identity;q=0.1", Some(Identity)),
             ("zstd;q=0, *", Some(Brotli)),
             ("gzip ; q=1.000 , br;q=0.999", Some(Gzip)),
-            // Members that break the syntax do not count.
+            // Members with invalid syntax are ignored.
             ("gzip;q=2", Some(Identity)),
             ("gzip;q=1.5", Some(Identity)),
             ("gzip;q=0.1234", Some(Identity)),
@@ -163,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_there_is_can_be_chosen() {
+    fn only_available_codings_are_chosen() {
         assert_eq!(choose("gzip, br", &[Identity]), Some(Identity));
         assert_eq!(choose("gzip, identity;q=0", &[Identity]), None);
         assert_eq!(Preferences::parse(std::iter::empty()).choose([Gzip, Identity]), Some(Identity));

@@ -1,4 +1,4 @@
-//! Bodies: where they end, piece by piece, without a buffer.
+//! Message bodies: finds the end of a body piece by piece, without buffering it.
 
 mod chunked;
 
@@ -6,7 +6,7 @@ use crate::{Limits, Reject, request::Framing};
 use chunked::Chunked;
 use std::ops::Range;
 
-/// Follows one body through the octets as they come.
+/// Follows one body through the bytes as they arrive.
 ///
 /// ```
 /// use pollux_http::{Limits, body::Decoder, request::Framing};
@@ -32,20 +32,20 @@ enum State {
     Chunked(Chunked),
 }
 
-/// What one call of [`Decoder::decode`] found.
+/// The result of one call of [`Decoder::decode`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodeOutput {
-    /// So many octets of the input belong to the body and are dealt with. At least 1 unless the
-    /// input is empty or the body is over.
+    /// The number of input bytes that belong to the body and are processed. At least 1 unless the
+    /// input is empty or the body has ended.
     pub consumed: usize,
-    /// Where in the input there is content; empty when only framing was found.
+    /// The range of the input that is content; empty if the processed bytes are framing only.
     pub data: Range<usize>,
-    /// The body is over; what follows the consumed octets is not part of it.
+    /// Whether the body has ended. Later bytes do not belong to it.
     pub done: bool,
 }
 
 impl Decoder {
-    /// For a body framed so.
+    /// Creates a decoder for a body with this framing.
     pub fn new(framing: Framing) -> Self {
         Self(match framing {
             Framing::None => State::Length(0),
@@ -54,8 +54,8 @@ impl Decoder {
         })
     }
 
-    /// The same, but keeps the trailer section for [`Decoder::trailers`]: it costs an allocation
-    /// where there is one.
+    /// Like [`Decoder::new`], but stores the trailer section for [`Decoder::trailers`], which costs
+    /// an allocation if there is one.
     pub fn with_trailers(framing: Framing) -> Self {
         let mut decoder = Self::new(framing);
         if let State::Chunked(chunked) = &mut decoder.0 {
@@ -64,7 +64,7 @@ impl Decoder {
         decoder
     }
 
-    /// Whether the body is over.
+    /// Whether the body has ended.
     pub fn is_done(&self) -> bool {
         match &self.0 {
             State::Length(left) => *left == 0,
@@ -72,9 +72,9 @@ impl Decoder {
         }
     }
 
-    /// The field lines of the trailer section as they were sent, each with CRLF, for
-    /// [`Fields`](crate::fields::Fields); whole once the body is over, and empty as a rule and
-    /// without [`Decoder::with_trailers`]. At most [`Limits::trailer_section`] octets.
+    /// The field lines of the trailer section as sent, each with CRLF, for
+    /// [`Fields`](crate::fields::Fields). Complete once the body has ended; always empty without
+    /// [`Decoder::with_trailers`]. At most [`Limits::trailer_section`] bytes.
     pub fn trailers(&self) -> &[u8] {
         match &self.0 {
             State::Length(_) => b"",
@@ -82,12 +82,12 @@ impl Decoder {
         }
     }
 
-    /// Takes the next octets, up to the end of one run of content. Call it again with what was
+    /// Processes bytes up to the end of one run of content. Call it again with the bytes that were
     /// not consumed.
     ///
     /// # Errors
-    /// 400 for a breach of the syntax of chunks (RFC 9112 §7.1), 413 and 431 for those of
-    /// `limits`. The decoder is of no more use then.
+    /// 400 for invalid chunk syntax (RFC 9112 §7.1), 413 and 431 for exceeded `limits`. The decoder
+    /// cannot be used after an error.
     pub fn decode(&mut self, bytes: &[u8], limits: &Limits) -> Result<DecodeOutput, Reject> {
         match &mut self.0 {
             State::Length(left) => {

@@ -6,36 +6,36 @@ use crate::{
     request::{KnownField, Method, Request},
 };
 
-/// What the server knows about the representation that it would send.
+/// The validators of the representation that the server would send.
 #[derive(Clone, Copy, Debug)]
 pub struct Validators<'v> {
-    /// Its entity tag.
+    /// The entity tag.
     pub etag: Option<ETag<'v>>,
-    /// The Unix second of its last change.
+    /// The Unix second of the last change.
     pub last_modified: Option<u64>,
-    /// The Unix second of the answer: a representation that changed in this very second may
-    /// change in it again, so that its date is a weak validator (§8.8.2.2).
+    /// The current Unix second. A representation that changed in this second may change again in
+    /// it, so its date is a weak validator (§8.8.2.2).
     pub now: u64,
 }
 
-/// What the preconditions of a request ask for.
+/// The result of evaluating the preconditions of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precondition {
-    /// Answer as if there were none.
+    /// Process the request as if it had no preconditions.
     Proceed,
-    /// 304: the client has it already.
+    /// Send 304: the client has the current representation.
     NotModified,
-    /// 412: what the client acts upon is not what there is.
+    /// Send 412: the client refers to another representation than the current one.
     Failed,
 }
 
-/// Evaluates the preconditions in the order of §13.2.2; `None` when there is no representation.
+/// Evaluates the preconditions in the order of §13.2.2. `current` is `None` if there is no
+/// representation.
 ///
-/// To be asked only when the answer without preconditions would be a success (§13.2.1). A tag list
-/// counts up to the first member that is no tag; a date that is none, or is given twice, is
-/// ignored.
+/// Call it only if the response without preconditions would be successful (§13.2.1). A tag list
+/// ends at the first invalid member. An invalid or repeated date is ignored.
 pub fn evaluate(request: &Request<'_>, current: Option<&Validators<'_>>) -> Precondition {
-    // §13.2.1: methods that select no representation.
+    // §13.2.1: these methods select no representation.
     if matches!(request.method, Method::Connect | Method::Options | Method::Trace) {
         return Precondition::Proceed;
     }
@@ -64,8 +64,8 @@ pub fn evaluate(request: &Request<'_>, current: Option<&Validators<'_>>) -> Prec
     Precondition::Proceed
 }
 
-/// Whether `Range` is to be looked at: always without `If-Range`, else only when that names the
-/// current representation (§13.1.5), by a strong comparison.
+/// Whether `Range` applies: always without `If-Range`, otherwise only if that matches the current
+/// representation by strong comparison (§13.1.5).
 pub fn range_applies(request: &Request<'_>, current: &Validators<'_>) -> bool {
     if !request.has(KnownField::IfRange) {
         return true;

@@ -1,36 +1,36 @@
-//! Dates (RFC 9110 §5.6.7) from and to Unix seconds.
+//! HTTP dates (RFC 9110 §5.6.7) from and to Unix seconds.
 
 use std::{
     io::Write,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// 9999-12-31 23:59:59, the last second that the format can write.
+/// 9999-12-31 23:59:59, the last second that the format can express.
 const LAST_SECOND: u64 = 253_402_300_799;
 
 /// The length of an IMF-fixdate.
 pub const LEN: usize = 29;
 
-/// Writes `unix_second` as an IMF-fixdate: `Sun, 06 Nov 1994 08:49:37 GMT`.
+/// Formats `unix_second` as an IMF-fixdate: `Sun, 06 Nov 1994 08:49:37 GMT`.
 ///
-/// A second beyond the year 9999 is written as the last one of that year.
+/// A later second than the last one of the year 9999 is formatted as that one.
 pub fn format(unix_second: u64) -> [u8; LEN] {
     let time = UNIX_EPOCH + Duration::from_secs(unix_second.min(LAST_SECOND));
     let mut text = [b' '; LEN];
-    // 29 octets exactly, so the writer can neither run short nor leave a rest.
+    // The date has exactly 29 bytes, so the write neither fails nor leaves a rest.
     let _ = write!(&mut text[..], "{}", httpdate::HttpDate::from(time));
     text
 }
 
-/// Reads any of the three forms that a recipient must take: IMF-fixdate, RFC 850, asctime.
-/// Anything else, and a date that does not exist, is nothing.
+/// Parses any of the three forms that a recipient must accept: IMF-fixdate, RFC 850, asctime.
+/// Returns `None` for anything else and for dates that do not exist.
 pub fn parse(text: &[u8]) -> Option<u64> {
     let date: httpdate::HttpDate = std::str::from_utf8(text).ok()?.parse().ok()?;
     SystemTime::from(date).duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())
 }
 
-/// As [`parse`], and as caches read what origins write: in any case (RFC 9111 §4.2), and whatever day of
-/// the week it is said to be, since no other field of the date depends on it.
+/// Like [`parse`], with the leniency of caches: letters in any case (RFC 9111 §4.2), and any day of
+/// the week, since the rest of the date does not depend on it.
 pub fn parse_in_any_case(text: &[u8]) -> Option<u64> {
     parse(text).or_else(|| {
         let (day, rest) = text.split_at(text.iter().position(|b| !b.is_ascii_alphabetic())?);
@@ -47,7 +47,7 @@ pub fn parse_in_any_case(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// The case of the grammar: `GMT`, and `Nov`.
+/// Restores the case that the grammar requires: `GMT`, and `Nov`.
 fn set_case(rest: &mut [u8]) {
     for word in rest.split_mut(|b| !b.is_ascii_alphabetic()) {
         if word.eq_ignore_ascii_case(b"gmt") {
@@ -68,9 +68,9 @@ const LONGEST: usize = 33;
 const NAME: &[u8] = b"Date: ";
 const LINE_LEN: usize = NAME.len() + LEN + 2;
 
-/// The `Date` field line, laid out once a second.
+/// The `Date` field line, formatted once per second.
 ///
-/// It has no clock: the caller tells the time, as often as it likes.
+/// It has no clock: the caller passes the time with [`DateCache::update`].
 #[derive(Clone, Debug)]
 pub struct DateCache {
     unix_second: u64,
@@ -78,7 +78,7 @@ pub struct DateCache {
 }
 
 impl DateCache {
-    /// For the given second.
+    /// Creates the line for the given second.
     pub fn new(unix_second: u64) -> Self {
         let mut line = [0; LINE_LEN];
         let (name, rest) = line.split_at_mut(NAME.len());
@@ -88,7 +88,7 @@ impl DateCache {
         Self { unix_second, line }
     }
 
-    /// Tells what time it is. Costs a comparison unless the second has changed.
+    /// Sets the current time. Costs one comparison unless the second has changed.
     #[inline]
     pub fn update(&mut self, unix_second: u64) {
         if unix_second != self.unix_second {
@@ -108,7 +108,7 @@ impl DateCache {
         &self.line
     }
 
-    /// The date alone.
+    /// The date without field name and CRLF.
     pub fn value(&self) -> &[u8] {
         &self.line[NAME.len()..NAME.len() + LEN]
     }
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_date() {
+    fn invalid_dates_are_rejected() {
         for text in [
             "",
             "0",
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_go_round() {
+    fn formatted_dates_are_parsed_back() {
         for second in [0, 1, 951_782_400, 1_709_164_800, 4_102_444_799, LAST_SECOND] {
             assert_eq!(parse(&format(second)), Some(second));
         }

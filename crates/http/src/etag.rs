@@ -8,14 +8,14 @@ use crate::{
 /// An entity tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ETag<'t> {
-    /// `W/`: the same meaning, perhaps not the same octets.
+    /// A weak tag (`W/`): equivalent content, but possibly not the same bytes.
     pub weak: bool,
-    /// What stands between the quotes. May hold commas and backslashes.
+    /// The text between the quotes. May contain commas and backslashes.
     pub opaque: &'t [u8],
 }
 
 impl<'t> ETag<'t> {
-    /// Reads one tag that is the whole of `text`.
+    /// Parses `text` as exactly one tag.
     pub fn parse(text: &'t [u8]) -> Option<Self> {
         match Self::split(text) {
             Some((tag, b"")) => Some(tag),
@@ -23,7 +23,7 @@ impl<'t> ETag<'t> {
         }
     }
 
-    /// Reads the tag at the start of `text`; returns it and what follows.
+    /// Parses the tag at the start of `text`. Returns it and the rest.
     fn split(text: &'t [u8]) -> Option<(Self, &'t [u8])> {
         let (weak, quoted) = match text.strip_prefix(b"W/") {
             Some(rest) => (true, rest),
@@ -34,17 +34,17 @@ impl<'t> ETag<'t> {
         (rest[end] == b'"').then(|| (Self { weak, opaque: &rest[..end] }, &rest[end + 1..]))
     }
 
-    /// The strong comparison (§8.8.3.2): same octets.
+    /// Strong comparison (§8.8.3.2): the content has the same bytes.
     pub fn strongly_equals(&self, other: &ETag<'_>) -> bool {
         !self.weak && !other.weak && self.opaque == other.opaque
     }
 
-    /// The weak comparison (§8.8.3.2): as good as the same.
+    /// Weak comparison (§8.8.3.2): the content is equivalent.
     pub fn weakly_equals(&self, other: &ETag<'_>) -> bool {
         self.opaque == other.opaque
     }
 
-    /// Appends the tag as it stands in a field.
+    /// Appends the tag as it is written in a field.
     pub fn write(&self, out: &mut impl Output) {
         out.put(if self.weak { b"W/\"" } else { b"\"" });
         out.put(self.opaque);
@@ -52,14 +52,14 @@ impl<'t> ETag<'t> {
     }
 }
 
-/// The tags of one field line; ends at the first thing that is no tag.
+/// An iterator over the tags of one field line. It ends at the first invalid tag.
 #[derive(Clone, Debug)]
 pub struct ETags<'t> {
     rest: &'t [u8],
 }
 
 impl<'t> ETags<'t> {
-    /// The tags of `value`, a comma-separated list.
+    /// Iterates over the tags of `value`, a comma-separated list.
     pub fn new(value: &'t [u8]) -> Self {
         Self { rest: value }
     }
@@ -77,8 +77,7 @@ impl<'t> Iterator for ETags<'t> {
             return None;
         };
         let rest = crate::syntax::trim(rest);
-        // A tag is followed by a comma or by nothing; what else follows is not read, but the tag
-        // was one.
+        // The tag itself is valid even if something other than a comma follows it.
         self.rest = if rest.first() == Some(&b',') { rest } else { b"" };
         Some(tag)
     }

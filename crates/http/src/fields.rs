@@ -1,8 +1,9 @@
-//! Header and trailer sections: httparse finds the fields, we check what it forgives.
+//! Header and trailer sections: httparse finds the fields, and this module adds stricter checks.
 //!
-//! httparse refuses what is not a token before the colon (and with it whitespace there, folded
-//! lines, a line that begins with a space) and control characters in values. It forgives a bare LF
-//! for a CRLF, which some recipients take for a line's end and some don't: a way to smuggle.
+//! httparse rejects a name that is not a token (and with it whitespace before the colon, folded
+//! lines, and lines that begin with a space) and control characters in values. It accepts a bare LF
+//! instead of CRLF. Some recipients treat a bare LF as the end of a line and others do not, which
+//! permits request smuggling, so it is rejected here.
 
 use crate::{Limits, Reject, Status, limits::MAX_FIELDS, syntax};
 use httparse::EMPTY_HEADER;
@@ -12,23 +13,23 @@ use httparse::EMPTY_HEADER;
 pub struct Field<'b> {
     /// The name as sent; compare it with [`Field::is`].
     pub name: &'b [u8],
-    /// The value without the whitespace around it. May hold octets above 0x7f.
+    /// The value without surrounding whitespace. May contain bytes above 0x7f.
     pub value: &'b [u8],
 }
 
 impl Field<'_> {
-    /// Whether this is the field `name`; field names are case-insensitive (RFC 9110 §5.1).
+    /// Whether this field is named `name`. Field names are case-insensitive (RFC 9110 §5.1).
     #[inline]
     pub fn is(&self, name: &[u8]) -> bool {
         self.name.eq_ignore_ascii_case(name)
     }
 }
 
-/// Whether `name`, a token, is `lower` in any case: eight octets at a time, the last ones
-/// overlapping.
+/// Whether `name`, a token, equals `lower` in any case. Compares eight bytes at a time; the last
+/// two groups may overlap.
 ///
-/// Setting bit 5 makes a capital small. Of the other characters of a token it changes only `^` and
-/// `_`, and neither becomes a letter or a hyphen, which is all that `lower` may hold.
+/// Setting bit 5 turns a capital into a small letter. Of the other token characters it changes only
+/// `^` and `_`, and neither becomes a letter or a hyphen, which are the only characters in `lower`.
 #[inline]
 pub(crate) fn is_name<const N: usize>(name: &[u8], lower: &[u8; N]) -> bool {
     const {
@@ -55,11 +56,11 @@ pub(crate) fn is_name<const N: usize>(name: &[u8], lower: &[u8; N]) -> bool {
     difference == 0
 }
 
-/// Most requests have fewer fields than this; a short array is cheaper to lay out. Those with more
-/// are parsed once more.
+/// Most requests have fewer fields than this, and a short array is cheaper to initialise. Sections
+/// with more fields are parsed a second time.
 const FEW_FIELDS: usize = 16;
 
-/// The largest number of octets and of fields of one section.
+/// The maximum number of bytes and of fields of one section.
 #[derive(Clone, Copy)]
 pub(crate) struct SectionLimits {
     pub(crate) bytes: usize,
@@ -67,7 +68,7 @@ pub(crate) struct SectionLimits {
 }
 
 impl SectionLimits {
-    /// Those of a header section. A place in it has 32 bits, whatever the limits are.
+    /// The limits of a header section. Offsets in it have 32 bits, so it is never longer than that.
     pub(crate) fn for_header(limits: &Limits) -> Self {
         Self { bytes: limits.header_section.min(u32::MAX as usize), fields: limits.fields }
     }
@@ -77,20 +78,20 @@ const TOO_LONG: Reject = Reject::new(Status::FieldsTooLarge, "the header section
 const TOO_MANY: Reject = Reject::new(Status::FieldsTooLarge, "too many header fields");
 const BARE_LF: Reject = Reject::bad("a line ends in LF without CR");
 
-/// Reads the section that begins at `bytes` (just after a CRLF) and calls `visit` for each field.
+/// Parses the section that begins at `bytes`, just after a CRLF, and calls `visit` for each field.
 ///
-/// Returns the section's length with its empty line, or nothing while that is still to come; then
-/// `visit` has not been called.
+/// Returns the length of the section with its empty line. Returns `None`, without calling `visit`,
+/// if the section is incomplete.
 ///
 /// # Errors
-/// The first breach of the syntax or of `limits`, or what `visit` refused.
+/// The first violation of the syntax or of `limits`, or the first error of `visit`.
 #[inline]
 pub(crate) fn parse<'b>(
     bytes: &'b [u8],
     limits: SectionLimits,
     visit: impl FnMut(Field<'b>) -> Result<(), Reject>,
 ) -> Result<Option<usize>, Reject> {
-    // What lies beyond the limit is not looked at: the work is bounded too.
+    // Bytes beyond the limit are not examined, which bounds the work.
     let is_cut = bytes.len() > limits.bytes;
     let bytes = if is_cut { &bytes[..limits.bytes] } else { bytes };
     let mut few = [EMPTY_HEADER; FEW_FIELDS];
@@ -115,9 +116,9 @@ fn parse_many<'b>(
     check(bytes, limits, outcome, visit)
 }
 
-/// As [`parse`], for a client: lines may be folded, which it has to undo (§5.2), there may be white
-/// space before a colon (§5.1), and fields beyond [`MAX_FIELDS`] cost an allocation instead of a
-/// refusal. For sections that [`parse`] has refused.
+/// Like [`parse`], with the leniency of a client, for sections that [`parse`] rejected: folded
+/// lines are unfolded, as a client must (§5.2), white space before a colon is removed (§5.1), and
+/// more fields than [`MAX_FIELDS`] cost an allocation instead of an error.
 #[cold]
 #[inline(never)]
 pub(crate) fn parse_leniently(
@@ -127,7 +128,7 @@ pub(crate) fn parse_leniently(
 ) -> Result<Option<usize>, Reject> {
     let is_cut = bytes.len() > limits.bytes;
     let mut section = bytes[..bytes.len().min(limits.bytes)].to_vec();
-    // Before lines are unfolded: what begins like the rest of a line is no field.
+    // Before unfolding: a line that continues the previous one is not a field.
     let readable = strip_space_before_colons(&mut section);
     section.truncate(readable);
     unfold(&mut section);
@@ -138,11 +139,11 @@ pub(crate) fn parse_leniently(
     if len.is_none() && is_cut { Err(TOO_LONG) } else { Ok(len) }
 }
 
-/// Removes the white space between each name and its colon, as who passes a reply on has to (RFC 9112
-/// §5.1): the colon and the white space change their places, so that nothing else moves.
+/// Removes the white space between each name and its colon, as a recipient that forwards a reply
+/// must (RFC 9112 §5.1). The colon and the white space swap places, so nothing else moves.
 ///
-/// Returns how many octets can be read now. A last line that has only come up to the white space is
-/// not among them: the colon may follow.
+/// Returns how many bytes can be parsed now. An incomplete last line that ends in such white space
+/// is not included, because its colon may follow.
 #[cold]
 #[inline(never)]
 pub(crate) fn strip_space_before_colons(section: &mut [u8]) -> usize {
@@ -168,7 +169,7 @@ pub(crate) fn strip_space_before_colons(section: &mut [u8]) -> usize {
     section.len()
 }
 
-/// Writes spaces for the CRLF of each folded line, so that nothing moves, up to the empty line.
+/// Replaces the CRLF of each folded line by spaces, up to the empty line, so that nothing moves.
 fn unfold(section: &mut [u8]) {
     let mut at = 0;
     while let Some(cr) = memchr::memchr(b'\r', &section[at..]) {
@@ -197,8 +198,8 @@ fn check<'b>(
     if headers.len() > limits.fields {
         return Err(TOO_MANY);
     }
-    // Neither names nor values hold CR, so a CR two octets before a line ends the one before it.
-    // The first line begins after a CRLF that is not part of `bytes`.
+    // Names and values contain no CR, so a CR two bytes before a line belongs to the end of the
+    // previous line. The first line follows a CRLF that is not part of `bytes`.
     let follows_crlf = |line: usize| match line {
         0 => true,
         1 => false,
@@ -227,15 +228,15 @@ fn reject_from(error: httparse::Error) -> Reject {
     }
 }
 
-/// The fields of a header or trailer section that was accepted before.
+/// An iterator over the fields of a header or trailer section that was parsed before.
 #[derive(Clone, Debug)]
 pub struct Fields<'b> {
     rest: &'b [u8],
 }
 
 impl<'b> Fields<'b> {
-    /// For a section's lines, each with its CRLF; with the empty line or without. Of a section that
-    /// was not accepted by this crate, it ends at the first line that is no field.
+    /// Iterates over the lines of a section, each with its CRLF, with or without the empty line. If
+    /// the section was not validated by this crate, the iteration ends at the first invalid line.
     pub fn new(section: &'b [u8]) -> Self {
         Self { rest: section }
     }
@@ -259,7 +260,7 @@ mod tests {
     use super::is_name;
     use crate::syntax::{TOKEN, is};
 
-    /// Every octet that a token can hold, at every place of a name of every length in use.
+    /// Every token character, at every position, in a name of every length in use.
     #[test]
     fn names_are_compared_as_eq_ignore_ascii_case_does() {
         fn check<const N: usize>(lower: &[u8; N]) {

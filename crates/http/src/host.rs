@@ -1,20 +1,21 @@
-//! The syntax of `Host` and of an authority: `uri-host [ ":" port ]` (RFC 9110 §7.2, RFC 3986 §3.2).
+//! The syntax of `Host` and of an authority: `uri-host [ ":" port ]` (RFC 9110 §7.2, RFC 3986
+//! §3.2).
 
 use crate::syntax::{REG_NAME, hex, is, span};
 use std::net::Ipv6Addr;
 
-/// A host and, where it was given, its port.
+/// A host and, if given, its port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Authority<'b> {
-    /// The name or address as written; an IPv6 address with its brackets.
+    /// The name or address as written; an IPv6 address includes its brackets.
     pub host: &'b [u8],
-    /// The port; nothing also for an empty one (`example.org:`).
+    /// The port; `None` also for an empty one (`example.org:`).
     pub port: Option<u16>,
 }
 
 impl<'b> Authority<'b> {
-    /// Reads `uri-host [ ":" port ]`. User information is not taken (RFC 9110 §4.2.4), nor is a
-    /// zone in an address; an empty host is nothing.
+    /// Parses `uri-host [ ":" port ]`. Rejects an empty host, user information (RFC 9110 §4.2.4),
+    /// and a zone in an address.
     #[inline]
     pub fn parse(text: &'b [u8]) -> Option<Self> {
         let (host, port) = if text.first() == Some(&b'[') {
@@ -41,7 +42,7 @@ impl<'b> Authority<'b> {
 
 #[inline]
 fn parse_port(digits: &[u8]) -> Option<u16> {
-    // Five digits hold every port; more could only be zeros in front.
+    // Every port fits into five digits; more could only be leading zeros.
     if digits.len() > 5 {
         return None;
     }
@@ -56,14 +57,15 @@ fn parse_port(digits: &[u8]) -> Option<u16> {
     u16::try_from(port).ok()
 }
 
-/// The length of the `reg-name` or IPv4 address at the start; nothing for a broken encoding.
+/// The length of the `reg-name` or IPv4 address at the start; `None` if its percent-encoding is
+/// invalid.
 #[inline]
 fn reg_name_len(text: &[u8]) -> Option<usize> {
     let len = span(REG_NAME, text);
     if text.get(len) == Some(&b'%') { encoded_name_len(text, len) } else { Some(len) }
 }
 
-/// The same, where the first `%` is at `len`.
+/// Like [`reg_name_len`], for a text whose first `%` is at `len`.
 #[cold]
 fn encoded_name_len(text: &[u8], mut len: usize) -> Option<usize> {
     loop {
@@ -114,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_host() {
+    fn invalid_hosts_are_rejected() {
         for text in [
             "",
             ":80",

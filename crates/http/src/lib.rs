@@ -1,16 +1,16 @@
-//! Sans-I/O HTTP/1.1 and 1.0: bytes in, requests out; responses in, bytes out.
+//! Sans-I/O HTTP/1.1 and 1.0: parses requests from bytes and writes responses to bytes.
 //!
 //! # Guide
 //!
-//! Nothing here reads, writes, waits or knows the time; nothing on the way of a request allocates.
-//! A server feeds what it received to [`request::parse`]:
+//! Nothing in this crate reads, writes, waits or has a clock, and handling a request does not
+//! allocate. A server passes the received bytes to [`request::parse`]:
 //!
 //! ```
 //! use pollux_http::{Limits, request::{self, Framing, Method, ParseStatus, Target}};
 //!
 //! let received = b"GET /a?b=1 HTTP/1.1\r\nHost: example.org\r\n\r\nGET /next";
 //! let ParseStatus::Complete { request, len } = request::parse(received, &Limits::DEFAULT)? else {
-//!     panic!("the head is whole");
+//!     panic!("the head is complete");
 //! };
 //! assert_eq!(request.method, Method::Get);
 //! assert_eq!(request.target, Target::Path { path: b"/a", query: Some(b"b=1") });
@@ -20,15 +20,17 @@
 //! # Ok::<(), pollux_http::Reject>(())
 //! ```
 //!
-//! - Not whole yet? [`request::HeadParser`] waits for the rest without reading the start again.
-//! - A body? [`body::Decoder`] finds its end.
-//! - What is asked for: [`path`] makes the target's path safe, [`conditional`], [`range`] and
-//!   [`accept_encoding`] say which representation of it, or none, is wanted.
-//! - The answer: [`response::Head`], with [`multipart`] for several ranges.
-//! - A client writes its request with a [`request::Writer`] and reads what comes back with a
-//!   [`reply::Reader`], to pass it on, or counts it with a [`reply::Decoder`].
+//! - If the head is incomplete, [`request::HeadParser`] continues later without parsing the start
+//!   again.
+//! - [`body::Decoder`] finds the end of a body.
+//! - [`path`] makes the path of the target safe. [`conditional`], [`range`] and [`accept_encoding`]
+//!   tell which representation, or which part of it, the client wants.
+//! - [`response::Head`] writes the response, with [`multipart`] for several ranges.
+//! - A client writes its request with a [`request::Writer`]. It reads the reply with a
+//!   [`reply::Reader`] if it forwards the reply, or with a [`reply::Decoder`] if it only measures
+//!   it.
 //!
-//! Section numbers are those of RFC 9112 where no other document is named.
+//! Section numbers are those of RFC 9112 unless another document is named.
 
 pub mod accept_encoding;
 pub mod body;

@@ -1,31 +1,32 @@
-//! The named maxima of everything that a peer can make longer.
+//! Named limits of everything that a peer can make long.
 
-/// The most fields that one header or trailer section may have, whatever [`Limits::fields`] says:
-/// the length of the fixed array on the stack that they are parsed into.
+/// The maximum number of fields in one header or trailer section, whatever [`Limits::fields`] is:
+/// the length of the fixed array on the stack that receives them.
 pub const MAX_FIELDS: usize = 100;
 
-/// How much of each part of a message is taken before it is refused.
+/// The maximum size of each part of a message.
 ///
-/// Lengths are in octets. A value above the limit is refused, a value at the limit is taken.
+/// Lengths are in bytes. A value at the limit is accepted; a value above it is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The start line without its CRLF. Longer: 414. RFC 9112 §3 asks for at least 8000.
+    /// The start line without its CRLF. Exceeding it: 414. RFC 9112 §3 recommends at least 8000.
     pub request_line: usize,
-    /// The header section, from after the start line to its empty line. Longer: 431.
+    /// The header section, from after the start line to its empty line. Exceeding it: 431.
     pub header_section: usize,
-    /// Fields in the header section, at most [`MAX_FIELDS`]. More: 431.
+    /// The number of fields in the header section, at most [`MAX_FIELDS`]. Exceeding it: 431.
     pub fields: usize,
-    /// The body after decoding. Longer: 413.
+    /// The decoded body. Exceeding it: 413.
     pub body: u64,
-    /// A chunk's size line without its CRLF: digits and the extensions, which are ignored.
-    /// Longer: 400.
+    /// The size line of a chunk without its CRLF: the digits, and the extensions, which are
+    /// ignored. Exceeding it: 400.
     pub chunk_line: usize,
-    /// The trailer section of a chunked body, which is checked and ignored. Longer: 431.
+    /// The trailer section of a chunked body, which is validated and then ignored. Exceeding it:
+    /// 431.
     pub trailer_section: usize,
 }
 
 impl Limits {
-    /// The limits of a static server: 8 KiB, 16 KiB, [`MAX_FIELDS`], 1 MiB, 256 and 4 KiB.
+    /// The limits of a static server: 8 KiB, 16 KiB, [`MAX_FIELDS`], 1 MiB, 256 bytes and 4 KiB.
     pub const DEFAULT: Self = Self {
         request_line: 8 << 10,
         header_section: 16 << 10,
@@ -35,8 +36,8 @@ impl Limits {
         trailer_section: 4 << 10,
     };
 
-    /// The longest head that these limits let through, with the CRLF before it and its own: the
-    /// size of a receive buffer that never needs to grow for a head.
+    /// The length of the longest head within these limits, with the CRLF before it: a receive
+    /// buffer of this size never has to grow for a head.
     pub const fn head(&self) -> usize {
         2 + self.request_line + 2 + self.header_section
     }

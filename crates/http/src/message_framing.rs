@@ -1,9 +1,9 @@
-//! What both requests and replies say about one hop: `Connection`, `Content-Length` and
-//! `Transfer-Encoding`.
+//! The hop-by-hop fields of requests and replies that determine framing and persistence:
+//! `Connection`, `Content-Length` and `Transfer-Encoding`.
 
 use crate::{Reject, fields::is_name, request::Version, syntax};
 
-/// The fields of one message that are about its framing and its connection.
+/// The framing and persistence of one message.
 #[derive(Clone, Debug)]
 pub(crate) struct MessageFraming {
     pub(crate) content_length: Option<u64>,
@@ -18,7 +18,7 @@ pub(crate) struct MessageFraming {
 pub(crate) enum TransferEncoding {
     Absent,
     Chunked,
-    /// A coding that is not undone here, to be followed by `chunked`.
+    /// A coding that is not decoded here.
     Unsupported,
     UnsupportedThenChunked,
 }
@@ -34,8 +34,8 @@ impl MessageFraming {
     }
 
     pub(crate) fn note_connection(&mut self, value: &[u8]) {
-        // What browsers and old clients send, without taking a list apart. A value holds no CR, the
-        // one octet that would pass for a hyphen here.
+        // The common value is compared without splitting the list. A value contains no CR, the one
+        // byte that would compare equal to a hyphen.
         if is_name(value, b"keep-alive") {
             self.keep_alive_option = true;
             return;
@@ -50,13 +50,13 @@ impl MessageFraming {
         if self.content_length.is_some() {
             return Err(Reject::bad("Content-Length is given twice"));
         }
-        // Beyond 64 bits recipients wrap, saturate or refuse, each to its taste: ambiguous.
+        // For numbers beyond 64 bits recipients wrap, saturate or fail, which is ambiguous.
         let length = syntax::decimal(value).filter(|&length| length < u64::MAX);
         self.content_length = Some(length.ok_or(Reject::bad("invalid Content-Length"))?);
         Ok(())
     }
 
-    /// RFC 9112 §6.1: `chunked` once, at the end. Lines are one list, read in order.
+    /// RFC 9112 §6.1: `chunked` once, at the end. Several lines are one list.
     pub(crate) fn note_transfer_encoding(&mut self, value: &[u8]) -> Result<(), Reject> {
         let mut is_empty = true;
         for coding in syntax::list(value) {
@@ -75,14 +75,14 @@ impl MessageFraming {
         if is_empty { Err(Reject::bad("empty Transfer-Encoding")) } else { Ok(()) }
     }
 
-    /// RFC 9112 §9.3: close wins.
+    /// RFC 9112 §9.3: `close` takes precedence.
     #[inline]
     pub(crate) fn keep_alive(&self, version: Version) -> bool {
         !self.close && (version == Version::Http11 || self.keep_alive_option)
     }
 }
 
-/// `transfer-coding = token *( OWS ";" OWS token "=" … )`; `chunked` takes no parameter.
+/// Whether `coding` is `token *( OWS ";" OWS token "=" … )`; `chunked` takes no parameter.
 fn is_coding(coding: &[u8]) -> bool {
     let mut parts = coding.split(|&b| b == b';').map(syntax::trim);
     let name = parts.next().unwrap_or(b"");

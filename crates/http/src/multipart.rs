@@ -8,10 +8,10 @@ use crate::{
 
 const BOUNDARY_LEN: usize = 32;
 
-/// The framing around the parts of a response.
+/// The framing of the parts of a response.
 ///
-/// For each range: [`Multipart::put_part_head`], then its octets; after the last one
-/// [`Multipart::put_end`]. [`Multipart::content_length`] counts all that beforehand.
+/// For each range write [`Multipart::put_part_head`] and then its bytes; after the last range write
+/// [`Multipart::put_end`]. [`Multipart::content_length`] computes the total length in advance.
 #[derive(Clone, Debug)]
 pub struct Multipart<'c> {
     boundary: [u8; BOUNDARY_LEN],
@@ -20,10 +20,11 @@ pub struct Multipart<'c> {
 }
 
 impl<'c> Multipart<'c> {
-    /// For parts of a representation of `size` octets and of `content_type` (empty for none).
+    /// Creates the framing for a representation of `size` bytes and of `content_type` (empty for
+    /// none).
     ///
-    /// `nonce` becomes the boundary, which must not occur in the content: draw it at random, since
-    /// somebody who knows it beforehand can put it into a file.
+    /// The boundary is derived from `nonce` and must not occur in the content. Use a random number,
+    /// since an attacker could put a predictable boundary into a file.
     pub fn new(nonce: u128, content_type: &'c [u8], size: u64) -> Self {
         let mut boundary = [0; BOUNDARY_LEN];
         for (i, digit) in boundary.iter_mut().enumerate() {
@@ -32,14 +33,14 @@ impl<'c> Multipart<'c> {
         Self { boundary, content_type, size }
     }
 
-    /// Appends the response's `Content-Type` line.
+    /// Appends the `Content-Type` line of the response.
     pub fn put_content_type(&self, out: &mut impl Output) {
         out.put(b"Content-Type: multipart/byteranges; boundary=");
         out.put(&self.boundary);
         out.put(b"\r\n");
     }
 
-    /// Appends what goes before the octets of `range`; `is_first` for the first part.
+    /// Appends the lines before the bytes of `range`; `is_first` for the first part.
     pub fn put_part_head(&self, out: &mut impl Output, range: ByteRange, is_first: bool) {
         out.put(if is_first { b"--" } else { b"\r\n--" });
         out.put(&self.boundary);
@@ -53,7 +54,7 @@ impl<'c> Multipart<'c> {
         out.put(b"\r\n");
     }
 
-    /// Appends what goes after the last part.
+    /// Appends the lines after the last part.
     pub fn put_end(&self, out: &mut impl Output) {
         out.put(b"\r\n--");
         out.put(&self.boundary);
@@ -78,7 +79,7 @@ mod tests {
     use crate::range::{Selection, select};
 
     #[test]
-    fn the_body_is_as_long_as_told() {
+    fn the_body_has_the_computed_length() {
         let content: Vec<u8> = (0..=255).cycle().take(8000).collect();
         for (value, content_type) in
             [("bytes=500-999,7000-7999", &b"application/pdf"[..]), ("bytes=0-0,-1,17-33", b"")]
@@ -96,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_are_laid_out_as_in_rfc_9110_14_6() {
+    fn the_parts_are_framed_as_in_rfc_9110_14_6() {
         let multipart = Multipart::new(u128::MAX, b"text/plain", 10);
         let boundary = "f".repeat(32);
         let mut out = Vec::new();

@@ -1,6 +1,6 @@
-//! Where responses are written.
+//! Output buffers for messages.
 
-/// Takes octets at its end.
+/// A destination to which bytes are appended.
 pub trait Output {
     /// Appends `bytes`.
     fn put(&mut self, bytes: &[u8]);
@@ -13,7 +13,7 @@ impl Output for Vec<u8> {
     }
 }
 
-/// A buffer that does not grow: for responses laid out on the stack or in a shared buffer.
+/// A buffer of fixed size, for responses on the stack or in a shared buffer.
 ///
 /// ```
 /// use pollux_http::output::{FixedBuffer, Output};
@@ -33,12 +33,12 @@ pub struct FixedBuffer<'o> {
 }
 
 impl<'o> FixedBuffer<'o> {
-    /// Writes from the start of `room`.
+    /// Creates a buffer that writes from the start of `room`.
     pub fn new(room: &'o mut [u8]) -> Self {
         Self { room, len: 0, is_short: false }
     }
 
-    /// What was written, or nothing when the room did not suffice.
+    /// Returns the written bytes; `None` if they did not fit.
     pub fn written(&self) -> Option<&[u8]> {
         (!self.is_short).then(|| &self.room[..self.len])
     }
@@ -57,7 +57,8 @@ impl Output for FixedBuffer<'_> {
     }
 }
 
-/// Counts instead of writing: lengths told beforehand are exact because the same code writes.
+/// Counts bytes instead of writing them. A length computed in advance is exact, because the same
+/// code writes later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ByteCounter(pub u64);
 
@@ -79,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_too_long_is_not_forgotten() {
+    fn an_overflow_is_remembered() {
         let mut room = [0; 8];
         let mut out = FixedBuffer::new(&mut room);
         out.put(b"123456");
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_room_can_be_filled_to_the_last_octet() {
+    fn a_buffer_can_be_filled_completely() {
         let mut room = [0; 20];
         let mut out = FixedBuffer::new(&mut room);
         put_decimal(&mut out, u64::MAX);

@@ -1,19 +1,19 @@
-//! Request paths made safe: decoded once, dot segments resolved, nothing that escapes.
+//! Safe request paths: percent-decoded once, with dot segments resolved within the root.
 //!
-//! - Percent-encoding is undone once; what is not two hexadecimal digits is refused.
-//! - `.` and `..` (also encoded ones) are resolved within the root (RFC 3986 §5.2.4); a `..` above
-//!   the root is refused, where the RFC would drop it: no honest client sends one.
-//! - `%2F` is refused: it is no separator, and no file name has it. So is a backslash, raw or
-//!   encoded: some clients take it for a slash.
-//! - NUL and other control characters are refused.
-//! - Empty segments (`//`) are dropped, as the file system would.
+//! - Percent-encoding is decoded once; an invalid encoding is rejected.
+//! - `.` and `..`, encoded or not, are resolved within the root (RFC 3986 §5.2.4). A `..` above the
+//!   root is rejected, although the RFC would drop it, because no honest client sends one.
+//! - `%2F` is rejected: it is not a separator, and no file name contains it. A backslash, raw or
+//!   encoded, is rejected because some clients treat it as a slash.
+//! - NUL and other control characters are rejected.
+//! - Empty segments (`//`) are dropped, as the file system would do.
 
 use crate::{
     Reject,
     syntax::{PATH_SPECIAL, SLASH, SLASH_OR_DOT, classes_of, hex},
 };
 
-/// A path that stays where it belongs.
+/// A path that cannot leave its root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SafePath<'p> {
     path: &'p [u8],
@@ -22,11 +22,11 @@ pub struct SafePath<'p> {
 }
 
 impl<'p> SafePath<'p> {
-    /// Makes the path of a request safe. Where nothing has to change it borrows from `path`, else
-    /// from `scratch`, which is overwritten and grows at most to the length of `path`.
+    /// Makes the path of a request safe. Borrows from `path` if nothing has to change, and
+    /// otherwise from `scratch`, which is overwritten and grows at most to the length of `path`.
     ///
     /// # Errors
-    /// 400 for what the module's documentation says is refused, and for a path that does not begin
+    /// 400 for the cases that the module documentation lists, and for a path that does not begin
     /// with `/`.
     ///
     /// ```
@@ -76,37 +76,37 @@ impl<'p> SafePath<'p> {
         Ok(Self { path: scratch, has_dotfile: has_dotfile(scratch), is_canonical })
     }
 
-    /// The decoded path: begins with `/`, has no empty, `.` or `..` segment and no NUL. Any other
-    /// octets; file names need not be UTF-8.
+    /// The decoded path. It begins with `/` and has no empty, `.` or `..` segment and no NUL. Other
+    /// bytes may occur; file names need not be UTF-8.
     pub fn as_bytes(&self) -> &'p [u8] {
         self.path
     }
 
-    /// The path without its leading slash, for openat(2) at the root; empty for the root.
+    /// The path without its leading slash, for openat(2) relative to the root; empty for the root.
     pub fn relative(&self) -> &'p [u8] {
         &self.path[1..]
     }
 
-    /// Whether it ends in `/`.
+    /// Whether the path ends in `/`.
     pub fn is_directory(&self) -> bool {
         self.path.ends_with(b"/")
     }
 
-    /// Whether a segment begins with a dot, `/.well-known` (RFC 8615) excepted.
+    /// Whether a segment begins with a dot, except `/.well-known` (RFC 8615).
     pub fn has_dotfile(&self) -> bool {
         self.has_dotfile
     }
 
-    /// Whether the request's path was this already, octet by octet.
+    /// Whether the request's path already had this form, byte by byte.
     pub fn is_canonical(&self) -> bool {
         self.is_canonical
     }
 }
 
-/// Nothing to decode, resolve, drop or refuse, and no dotfile.
+/// Whether nothing has to be decoded, resolved, dropped or rejected, and no segment is a dotfile.
 #[inline]
 fn is_plain(path: &[u8]) -> bool {
-    // After a slash neither a slash nor a dot is plain.
+    // A slash or a dot after a slash needs resolving.
     let mut refused = PATH_SPECIAL;
     path.first() == Some(&b'/')
         && path.iter().all(|&b| {
@@ -142,7 +142,7 @@ fn decode(segment: &[u8], out: &mut Vec<u8>) -> Result<(), Reject> {
 fn has_dotfile(path: &[u8]) -> bool {
     path.split(|&b| b == b'/')
         .enumerate()
-        // The first is what stands before the leading slash.
+        // The first segment is the empty one before the leading slash.
         .any(|(i, segment)| segment.starts_with(b".") && !(i == 1 && segment == b".well-known"))
 }
 
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused() {
+    fn unsafe_paths_are_rejected() {
         for path in [
             "",
             "a",
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn dotfiles_are_told() {
+    fn dotfiles_are_recognised() {
         for (path, expected) in [
             ("/.git/config", true),
             ("/a/.htaccess", true),

@@ -1,21 +1,22 @@
-//! `Range` of octets (RFC 9110 §14).
+//! Byte ranges: `Range` and `Content-Range` (RFC 9110 §14).
 
 use crate::syntax::{decimal, trim};
 
-/// The most ranges of one request that are served; with more, the whole is sent (§14.2, §17.15).
+/// The maximum number of ranges that are served per request. A request for more receives the
+/// complete representation (§14.2, §17.15).
 pub const MAX_RANGES: usize = 32;
 
-/// A run of octets, both ends included; never empty.
+/// A range of bytes, both ends inclusive; never empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ByteRange {
-    /// The first octet's offset.
+    /// The offset of the first byte.
     pub first: u64,
-    /// The last octet's offset.
+    /// The offset of the last byte.
     pub last: u64,
 }
 
 impl ByteRange {
-    /// How many octets there are.
+    /// The number of bytes.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> u64 {
         self.last - self.first + 1
@@ -26,12 +27,13 @@ impl ByteRange {
     }
 }
 
-/// What to send.
+/// What to send in response to a range request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-// A request has one; boxing it would be an allocation a request.
+// One per request; a box would cost an allocation.
 #[allow(clippy::large_enum_variant)]
 pub enum Selection {
-    /// 200 with everything: the field is malformed, of another unit, or asks for too much.
+    /// 200 with the complete representation: the field is malformed, has another unit, or requests
+    /// too much.
     Whole,
     /// 206 with these parts of the representation.
     Parts(Parts),
@@ -39,7 +41,7 @@ pub enum Selection {
     Unsatisfiable,
 }
 
-/// 1 to [`MAX_RANGES`] ranges in the order asked for.
+/// 1 to [`MAX_RANGES`] ranges in the requested order.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Parts {
     ranges: [ByteRange; MAX_RANGES],
@@ -47,8 +49,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// The ranges; one is sent as it is, several as
-    /// [`multipart/byteranges`](crate::multipart::Multipart).
+    /// The ranges. Send several of them as [`multipart/byteranges`](crate::multipart::Multipart).
     pub fn as_slice(&self) -> &[ByteRange] {
         &self.ranges[..self.len]
     }
@@ -60,14 +61,14 @@ impl std::fmt::Debug for Parts {
     }
 }
 
-/// Reads the value of `Range` for a representation of `size` octets.
+/// Parses the value of `Range` for a representation of `size` bytes.
 ///
-/// Only GET has ranges (§14.2), and `If-Range` is to be asked first
-/// ([`range_applies`](crate::conditional::range_applies)). The whole is also chosen when there are
-/// more than [`MAX_RANGES`], when more than two overlap, or when together they are longer than
-/// the representation: a few octets of request must not make a far longer answer (§17.15). And
-/// it is chosen for an empty representation and a suffix of it, which no `Content-Range` can
-/// describe.
+/// Use it for GET only (§14.2), and check `If-Range` first
+/// ([`range_applies`](crate::conditional::range_applies)). The complete representation is also
+/// selected for more than [`MAX_RANGES`] ranges, for more than two that overlap, and for ranges
+/// that are together longer than the representation, so that a short request cannot cause a far
+/// longer response (§17.15). It is also selected for a suffix of an empty representation, which no
+/// `Content-Range` can describe.
 pub fn select(value: &[u8], size: u64) -> Selection {
     let Some(set) = strip_unit(value) else { return Selection::Whole };
     let mut parts = Parts { ranges: [ByteRange::default(); MAX_RANGES], len: 0 };
@@ -95,8 +96,8 @@ pub fn select(value: &[u8], size: u64) -> Selection {
     }
 }
 
-/// Reads the value of a `Content-Range` that says which octets of how many there are (§14.4), such as
-/// `bytes 0-4/10`. Nothing where the size is not told, for another unit, and for what makes no sense.
+/// Parses a `Content-Range` with a range and a total length (§14.4), such as `bytes 0-4/10`.
+/// Returns `None` if the length is unknown, for another unit, and for inconsistent values.
 pub fn content_range(value: &[u8]) -> Option<(ByteRange, u64)> {
     let (unit, rest) = value.split_at_checked(b"bytes ".len())?;
     if !unit.eq_ignore_ascii_case(b"bytes ") {
@@ -105,12 +106,12 @@ pub fn content_range(value: &[u8]) -> Option<(ByteRange, u64)> {
     let (range, size) = rest.split_at(rest.iter().position(|&b| b == b'/')?);
     let (first, last) = range.split_at(range.iter().position(|&b| b == b'-')?);
     let (first, last, size) = (decimal(first)?, decimal(&last[1..])?, decimal(&size[1..])?);
-    // What does not fit into 64 bits was made smaller.
+    // A number beyond 64 bits was saturated.
     let is_sound = first <= last && last < size && size < u64::MAX;
     is_sound.then_some((ByteRange { first, last }, size))
 }
 
-/// `range-unit "="`; units are case-insensitive (§14.1).
+/// Removes `range-unit "="`; units are case-insensitive (§14.1).
 fn strip_unit(value: &[u8]) -> Option<&[u8]> {
     let (unit, set) = value.split_at_checked(b"bytes=".len())?;
     unit.eq_ignore_ascii_case(b"bytes=").then_some(set)
@@ -119,11 +120,11 @@ fn strip_unit(value: &[u8]) -> Option<&[u8]> {
 enum Spec {
     Malformed,
     Unsatisfiable,
-    /// Ends within the representation unless that is empty.
+    /// Ends within the representation, unless that is empty.
     Range(ByteRange),
 }
 
-/// `first "-" [ last ]` or `"-" length` (§14.1.2).
+/// Parses `first "-" [ last ]` or `"-" length` (§14.1.2).
 fn parse_spec(spec: &[u8], size: u64) -> Spec {
     let Some(dash) = spec.iter().position(|&b| b == b'-') else { return Spec::Malformed };
     let (first, last) = (&spec[..dash], &spec[dash + 1..]);
@@ -154,7 +155,7 @@ fn parse_spec(spec: &[u8], size: u64) -> Spec {
 fn is_excessive(ranges: &[ByteRange], size: u64) -> bool {
     let total = ranges.iter().fold(0u64, |sum, range| sum.saturating_add(range.len()));
     let overlapping = |range: &ByteRange| {
-        // Each overlaps itself.
+        // Each range overlaps itself.
         ranges.iter().filter(|other| range.overlaps(other)).count() > 1
     };
     ranges.len() > 1 && (total > size || ranges.iter().filter(|r| overlapping(r)).count() > 2)
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_unsatisfiable_rfc_9110_15_5_17() {
+    fn unsatisfiable_ranges_rfc_9110_15_5_17() {
         for value in ["bytes=10000-", "bytes=10000-10001", "bytes=-0", "bytes=99999-,-0"] {
             assert_eq!(ranges(value, 10_000), Some(vec![]), "{value}");
         }
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_malformed_are_ignored_rfc_9110_14_2() {
+    fn malformed_ranges_are_ignored_rfc_9110_14_2() {
         for value in [
             "",
             "bytes",
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_part_says_of_itself_rfc_9110_14_4() {
+    fn content_ranges_of_rfc_9110_14_4() {
         for (value, expected) in [
             ("bytes 0-4/10", Some((0, 4, 10))),
             ("BYTES 9-9/10", Some((9, 9, 10))),
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn too_much_is_ignored_rfc_9110_17_15() {
+    fn excessive_ranges_are_ignored_rfc_9110_17_15() {
         let many = |n: u64| {
             let specs: Vec<_> = (0..n).map(|i| format!("{}-{}", i * 2, i * 2)).collect();
             format!("bytes={}", specs.join(","))

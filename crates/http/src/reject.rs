@@ -1,17 +1,17 @@
-//! Why a request is refused.
+//! Why a request is rejected.
 
 use crate::Status;
 
-/// A request that is not taken: answer with `status`, then close the connection.
+/// A rejected request: respond with `status`, then close the connection.
 ///
-/// The connection is always closed: after a message that was not understood, nobody can say where
-/// the next one begins, and guessing is how requests are smuggled (RFC 9112 §11.2).
+/// The connection is always closed. After a message that was not understood the start of the next
+/// one is unknown, and guessing it would permit request smuggling (RFC 9112 §11.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{} {}: {reason}", status.code(), status.reason())]
 pub struct Reject {
-    /// The status of the answer.
+    /// The status of the response.
     pub status: Status,
-    /// What was wrong, in a few words fit for a log or the answer's body.
+    /// What was wrong, in a few words for a log or for the body of the response.
     pub reason: &'static str,
 }
 

@@ -1,12 +1,12 @@
 //! Replies, for two kinds of client.
 //!
-//! A [`Reader`] yields what a server sends, fields and content, for whoever passes it on: it is
-//! strict, since what it lets through another one believes. A [`Decoder`] counts, for whoever measures
-//! servers, and takes what a browser would take.
+//! A [`Reader`] returns fields and content, for a proxy that forwards them. It is strict, because
+//! other recipients trust what it accepts. A [`Decoder`] checks and counts replies, for a load
+//! generator. It accepts what a browser would accept.
 //!
-//! A [`Decoder`] follows one connection's replies through the octets as they come, checks them,
-//! and counts the content without keeping it. Heads that arrive whole, which is nearly all, are
-//! read where they lie; of one that arrives in pieces the start is kept until the rest is there.
+//! A [`Decoder`] follows the replies of one connection through the bytes as they arrive, and counts
+//! the content without storing it. A head that arrives complete, as nearly all do, is parsed in
+//! place. The start of any other head is stored until the rest arrives.
 
 mod head;
 mod head_buffer;
@@ -17,14 +17,14 @@ use head::{BodyEnd, Head};
 use head_buffer::HeadBuffer;
 pub use reader::{Content, Event, Next, ReadOutput, Reader, ReplyHead, RequestInfo};
 
-/// The most interim replies (1xx) before a final one.
+/// The maximum number of interim replies (1xx) before a final one.
 pub const MAX_INTERIM: u32 = 16;
 
-/// The most fields of a header or trailer section. More than
+/// The maximum number of fields in a header or trailer section. More than
 /// [`limits::MAX_FIELDS`](crate::limits::MAX_FIELDS) cost an allocation.
 pub const MAX_FIELDS: usize = 4096;
 
-/// What is taken of a reply: a status line of 8 KiB, 256 KiB of fields, any body.
+/// The limits of a decoder: a status line of 8 KiB, 256 KiB of fields, any body.
 const LIMITS: Limits = Limits {
     request_line: 8 << 10,
     header_section: 256 << 10,
@@ -34,38 +34,38 @@ const LIMITS: Limits = Limits {
     trailer_section: 64 << 10,
 };
 
-/// A whole reply.
+/// A complete reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// The status code: 101 or 200 to 599, or what a server sends that is none, up to 999, which is
-    /// to be taken for a 5xx (RFC 9110 §15).
+    /// The status code: 101 or 200 to 599. An invalid code up to 999 is to be treated as 5xx (RFC
+    /// 9110 §15).
     pub status: u16,
-    /// Octets of content, without the framing of chunks.
+    /// The length of the content in bytes, without chunk framing.
     pub body: u64,
-    /// Another request may be sent on the connection.
+    /// Whether another request may be sent on the connection.
     pub keep_alive: bool,
 }
 
-/// A reply that is not HTTP, or not whole.
+/// A reply that is not valid HTTP, or incomplete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplyError {
-    /// The status line is not one.
+    /// The status line is invalid.
     #[error("the reply's status line is invalid")]
     StatusLine,
-    /// The fields or the chunks break the syntax, contradict each other or are too long.
+    /// The fields or chunks have invalid syntax, contradict each other or are too long.
     #[error("the reply is invalid: {0}")]
     Syntax(&'static str),
     /// More than [`MAX_INTERIM`] interim replies.
     #[error("more than {MAX_INTERIM} interim (1xx) replies to one request")]
     TooManyInterim,
-    /// Octets came though no reply was awaited, or 101 though no upgrade was asked for.
-    #[error("the server sent what nobody had asked for")]
+    /// Bytes arrived while no reply was expected, or a 101 although no upgrade was requested.
+    #[error("the server sent data without a request")]
     Unsolicited,
     /// The connection was closed before the reply began.
-    #[error("the connection was closed before a reply")]
+    #[error("the connection was closed before a reply began")]
     Empty,
-    /// The connection was closed before the reply was whole.
+    /// The connection was closed before the reply was complete.
     #[error("the connection was closed in the middle of a reply")]
     Truncated,
 }
@@ -76,13 +76,13 @@ impl From<Reject> for ReplyError {
     }
 }
 
-/// What one call of [`Decoder::feed`] found.
+/// The result of one call of [`Decoder::feed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FeedOutput {
-    /// So many octets belong to the reply. Fewer than were given only when it is whole: what is
-    /// left belongs to the next reply, or was sent unasked.
+    /// The number of bytes that belong to the reply. Less than the input only if the reply is
+    /// complete; the remaining bytes belong to the next reply or were unsolicited.
     pub consumed: usize,
-    /// The reply, once it is whole.
+    /// The reply, once it is complete.
     pub reply: Option<Reply>,
 }
 
@@ -119,13 +119,13 @@ enum State {
 }
 
 impl Decoder {
-    /// For a new connection.
+    /// Creates a decoder for a new connection.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Makes ready for the reply to a request that was sent; `is_head_request` when its method was
-    /// HEAD, whose replies have no body whatever their fields say (§6.3).
+    /// Prepares for the reply to the next request. `is_head_request`: its method is HEAD, whose
+    /// replies have no body whatever their fields are (§6.3).
     pub fn begin(&mut self, is_head_request: bool) {
         self.head.clear();
         self.state = State::Head;
@@ -133,11 +133,10 @@ impl Decoder {
         self.interim = 0;
     }
 
-    /// Takes the octets that came next. After the reply is whole it takes nothing until
-    /// [`Decoder::begin`].
+    /// Processes the next bytes. After a complete reply it processes none until [`Decoder::begin`].
     ///
     /// # Errors
-    /// [`ReplyError`]: the connection is of no more use.
+    /// [`ReplyError`]: the connection cannot be used any longer.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<FeedOutput, ReplyError> {
         let mut consumed = 0;
         while let State::Head = self.state {
@@ -162,7 +161,7 @@ impl Decoder {
         Ok(FeedOutput { consumed: consumed + more, reply })
     }
 
-    /// Tells that the peer closed the connection: the end of a reply that is delimited by it.
+    /// Reports that the peer closed the connection, which ends a reply that is delimited by it.
     ///
     /// # Errors
     /// [`ReplyError::Empty`] and [`ReplyError::Truncated`].
@@ -179,7 +178,7 @@ impl Decoder {
         }
     }
 
-    /// The status of the reply that is being read, once its head is known.
+    /// The status of the current reply, once its head is complete.
     pub fn status(&self) -> Option<u16> {
         match &self.state {
             State::Body { head, .. } => Some(head.status),
@@ -187,7 +186,7 @@ impl Decoder {
         }
     }
 
-    /// The head, and how many of `bytes` are part of it.
+    /// Returns the head, and how many of `bytes` belong to it.
     #[inline]
     fn feed_head(&mut self, bytes: &[u8]) -> Result<Option<(Head, usize)>, ReplyError> {
         let before = self.head.len();

@@ -1,17 +1,19 @@
-//! Requests: bytes in, a head that borrows from them out.
+//! Requests: parses bytes into a head that borrows from them.
 //!
-//! What is ambiguous is refused ([`Reject`]), and the connection closed: a request is taken only
-//! if every recipient that follows RFC 9112 reads the same request from the same octets.
+//! An ambiguous request is rejected ([`Reject`]) and the connection closed. A request is accepted
+//! only if every recipient that follows RFC 9112 would read the same request from the same bytes.
 //! Where the RFC leaves a choice:
 //!
-//! - One CRLF before the request line is skipped (§2.2), more are refused.
-//! - A bare LF or a bare CR is refused anywhere in the head (§2.2 lets a recipient take LF).
-//! - The parts of the request line are parted by exactly one space (§3).
-//! - HTTP/1.2 to 1.9 are read as 1.1 (RFC 9110 §2.5); any other major version is 505.
-//! - `Content-Length` twice is refused, also with equal values (§6.3 lets a recipient merge them).
-//! - `Transfer-Encoding` is `chunked` alone; another coding before it is 501, any other list 400.
-//! - A target in absolute-form with the scheme `https` is 421: there is no TLS here (RFC 9110 §7.4).
-//! - An empty `Host` is refused, except with `OPTIONS *`, which is about no host.
+//! - One CRLF before the request line is skipped (§2.2); more are rejected.
+//! - A bare LF or CR is rejected anywhere in the head (§2.2 permits accepting LF).
+//! - Exactly one space separates the parts of the request line (§3).
+//! - HTTP/1.2 to 1.9 are read as 1.1 (RFC 9110 §2.5); other major versions receive 505.
+//! - A repeated `Content-Length` is rejected, even with equal values (§6.3 permits merging them).
+//! - `Transfer-Encoding` may only be `chunked`; another coding before it receives 501, other lists
+//!   400.
+//! - A target in absolute-form with the scheme `https` receives 421, because this crate's server
+//!   does not use TLS (RFC 9110 §7.4).
+//! - An empty `Host` is rejected, except with `OPTIONS *`, which concerns no host.
 
 mod head;
 mod head_parser;
@@ -33,18 +35,18 @@ use crate::{
 };
 use known::KnownFieldValues;
 
-/// How far a request's head has come.
+/// The result of parsing a request head.
 #[derive(Clone, Debug)]
-// A boxed request would be an allocation a request.
+// A box would cost an allocation per request.
 #[allow(clippy::large_enum_variant)]
 pub enum ParseStatus<'b> {
-    /// The end of the head is still to come.
+    /// The head is incomplete.
     Partial,
-    /// A whole head.
+    /// The head is complete.
     Complete {
-        /// What it says.
+        /// The parsed head.
         request: Request<'b>,
-        /// Its length: here the body begins, or the next request when there is none.
+        /// The length of the head. The body or the next request begins there.
         len: usize,
     },
 }
@@ -54,40 +56,40 @@ pub enum ParseStatus<'b> {
 pub enum Framing {
     /// There is no body.
     None,
-    /// So many octets; never 0 in a request.
+    /// The body has so many bytes; never 0 in a request.
     Length(u64),
-    /// Chunks until the last one: feed a [`Decoder`](crate::body::Decoder).
+    /// Chunks up to the last one: use a [`Decoder`](crate::body::Decoder).
     Chunked,
 }
 
-/// A request's head.
+/// The head of a request.
 #[derive(Clone, Debug)]
 pub struct Request<'b> {
-    /// What to do.
+    /// The method.
     pub method: Method<'b>,
-    /// With what.
+    /// The request target.
     pub target: Target<'b>,
-    /// The version of the grammar that was used.
+    /// The version whose grammar was used.
     pub version: Version,
-    /// The authority asked: of an absolute-form or authority-form target, else of `Host`
-    /// (RFC 9112 §3.2.2). Absent only in HTTP/1.0 and with `OPTIONS *` and an empty `Host`.
+    /// The authority of the target, or of `Host` if the target has none (RFC 9112 §3.2.2). `None`
+    /// only in HTTP/1.0, and for `OPTIONS *` with an empty `Host`.
     pub host: Option<&'b [u8]>,
-    /// Where the body ends.
+    /// How the body is framed.
     pub framing: Framing,
-    /// Whether the peer wants the connection kept after the answer (RFC 9112 §9.3).
+    /// Whether the peer wants to keep the connection open after the response (RFC 9112 §9.3).
     pub keep_alive: bool,
-    /// The peer waits for `100 Continue` before it sends the body (RFC 9110 §10.1.1).
+    /// Whether the peer waits for `100 Continue` before it sends the body (RFC 9110 §10.1.1).
     pub expect_continue: bool,
-    /// The request line without its CRLF, for access logs. Visible ASCII and two spaces.
+    /// The request line without its CRLF, for access logs: visible ASCII and two spaces.
     pub line: &'b [u8],
     known: KnownFieldValues<'b>,
 }
 
 impl<'b> Request<'b> {
-    /// The value of `known` where it was sent exactly once.
+    /// The value of `known` if the field was sent exactly once.
     ///
-    /// The fields with one value that the server reads (dates, ranges) are to be ignored when
-    /// they are repeated, since nobody can say which one counts.
+    /// A field with a single value, such as a date or a range, is ignored when it is repeated,
+    /// because it is unclear which value counts.
     #[inline]
     pub fn single(&self, known: KnownField) -> Option<&'b [u8]> {
         self.known.single(known)
@@ -99,60 +101,61 @@ impl<'b> Request<'b> {
         self.known.first(known).is_some()
     }
 
-    /// Whether one of `fields` was sent: one comparison, however many they are.
+    /// Whether one of `fields` was sent. Costs one comparison for any number of fields.
     #[inline]
     pub fn has_any(&self, fields: KnownFieldSet) -> bool {
         self.known.has_any(fields)
     }
 
-    /// The values of `known`, one per field line, in order. For fields that are lists: repeated
-    /// lines are one list (RFC 9110 §5.3).
+    /// The values of `known` in order, one per field line. For list fields: repeated lines are one
+    /// list (RFC 9110 §5.3).
     #[inline]
     pub fn values(&self, known: KnownField) -> impl Iterator<Item = &'b [u8]> + Clone + use<'b> {
         let first = self.known.first(known);
-        // Only a repeated field costs a second walk over the section.
+        // Only a repeated field costs a second pass over the section.
         let repeats = if self.known.is_repeated(known) { self.known.section() } else { b"" };
         let later = Fields::new(repeats).filter(move |f| f.is(known.name())).skip(1);
         first.into_iter().chain(later.map(|f| f.value))
     }
 
-    /// Every field in order, walked anew: for what is not in [`KnownField`].
+    /// All fields in order, found by a pass over the section: for fields that are not a
+    /// [`KnownField`].
     pub fn fields(&self) -> impl Iterator<Item = Field<'b>> + Clone + use<'b> {
         Fields::new(self.known.section())
     }
 
-    /// The octets of the head, in a buffer of their own: [`parse`] reads the same request from them
-    /// once more. For who must answer later than the input is there.
+    /// Copies the head into a new buffer. [`parse`] reads the same request from it, for a response
+    /// that is generated after the input buffer is gone.
     pub fn to_head(&self) -> Vec<u8> {
         [self.line, b"\r\n", self.known.section()].concat()
     }
 
-    /// Appends what [`Request::to_head`] returns to a buffer that is there already.
+    /// Appends the output of [`Request::to_head`] to an existing buffer.
     pub fn put_head(&self, out: &mut Vec<u8>) {
         for part in [self.line, b"\r\n", self.known.section()] {
             out.extend_from_slice(part);
         }
     }
 
-    /// The first value of the field `name`, found by a walk.
+    /// The first value of the field `name`, found by a pass over the section.
     pub fn field(&self, name: &[u8]) -> Option<&'b [u8]> {
         self.fields().find(|field| field.is(name)).map(|field| field.value)
     }
 }
 
-/// Whether the request that begins at `bytes`, whole or not, good or not, is one to HEAD: a refusal
-/// of it has no content either (RFC 9110 §9.3.2).
+/// Whether the request at the start of `bytes`, which may be incomplete or invalid, is a HEAD
+/// request. An error response to it has no content either (RFC 9110 §9.3.2).
 pub fn is_head(bytes: &[u8]) -> bool {
     bytes.strip_prefix(b"\r\n").unwrap_or(bytes).starts_with(b"HEAD ")
 }
 
-/// Reads the request that begins at `bytes`.
+/// Parses the request at the start of `bytes`.
 ///
-/// Allocates nothing and keeps nothing. A caller that got [`ParseStatus::Partial`] should go on with
-/// [`HeadParser::parse`], which does not look at the same octets again and again.
+/// Does not allocate and keeps no state. After [`ParseStatus::Partial`] use [`HeadParser::parse`],
+/// which does not examine the same bytes again and again.
 ///
 /// # Errors
-/// [`Reject`] as soon as the octets so far cannot become a request that is taken.
+/// [`Reject`] as soon as the bytes cannot become an acceptable request.
 #[inline]
 pub fn parse<'b>(bytes: &'b [u8], limits: &Limits) -> Result<ParseStatus<'b>, Reject> {
     head::parse(bytes, limits)

@@ -1,4 +1,4 @@
-//! Response heads, appended to the caller's buffer without any formatting machinery.
+//! Writes response heads to the caller's buffer, without the formatting machinery of `std::fmt`.
 
 use crate::{
     Status,
@@ -8,7 +8,7 @@ use crate::{
     request::Version,
 };
 
-/// A head being written: status line, then fields, then [`Head::end`].
+/// A response head under construction: status line, fields, then [`Head::end`].
 ///
 /// ```
 /// use pollux_http::{Status, date::DateCache, request::Version, response::Head};
@@ -47,7 +47,7 @@ impl<'o, O: Output> Head<'o, O> {
         self.lines(date.line())
     }
 
-    /// Field lines that were laid out beforehand, each with its CRLF.
+    /// Prepared field lines, each with its CRLF.
     #[inline]
     pub fn lines(self, lines: &[u8]) -> Self {
         debug_assert!(lines.is_empty() || lines.ends_with(b"\r\n"));
@@ -55,8 +55,8 @@ impl<'o, O: Output> Head<'o, O> {
         self
     }
 
-    /// A field. CR, LF and NUL in the value are written as spaces (RFC 9110 §5.5), so that nothing
-    /// that came from a peer can begin another line.
+    /// A field. CR, LF and NUL in the value become spaces (RFC 9110 §5.5), so that a value from a
+    /// peer cannot start another line.
     #[inline]
     pub fn field(self, name: &str, value: &[u8]) -> Self {
         self.out.put(name.as_bytes());
@@ -66,7 +66,7 @@ impl<'o, O: Output> Head<'o, O> {
         self
     }
 
-    /// A field with a number for a value.
+    /// A field with a numeric value.
     #[inline]
     pub fn number(self, name: &str, value: u64) -> Self {
         self.out.put(name.as_bytes());
@@ -91,13 +91,13 @@ impl<'o, O: Output> Head<'o, O> {
         self.lines(b"Transfer-Encoding: chunked\r\n")
     }
 
-    /// `Content-Range` of a part of a representation of `size` octets (RFC 9110 §14.4).
+    /// `Content-Range` for a part of a representation of `size` bytes (RFC 9110 §14.4).
     pub fn content_range(self, range: ByteRange, size: u64) -> Self {
         put_content_range(self.out, range, size);
         self
     }
 
-    /// `ETag`. `opaque` is what stands between the quotes.
+    /// `ETag`.
     pub fn etag(self, tag: &crate::etag::ETag<'_>) -> Self {
         self.out.put(b"ETag: ");
         tag.write(self.out);
@@ -105,8 +105,8 @@ impl<'o, O: Output> Head<'o, O> {
         self
     }
 
-    /// `Connection`, where the peer cannot know without: `close` always, `keep-alive` to a peer
-    /// that spoke HTTP/1.0 (RFC 9112 §9.3).
+    /// `Connection`, if it differs from the default of the peer's version: `close` always,
+    /// `keep-alive` for an HTTP/1.0 peer (RFC 9112 §9.3).
     #[inline]
     pub fn connection(self, keep_alive: bool, version: Version) -> Self {
         match (keep_alive, version) {
@@ -123,7 +123,7 @@ impl<'o, O: Output> Head<'o, O> {
     }
 }
 
-/// `HTTP/1.1 100 Continue` and its empty line, for a request with
+/// `HTTP/1.1 100 Continue` with its empty line, for a request with
 /// [`expect_continue`](crate::request::Request::expect_continue) whose body is wanted.
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
@@ -149,8 +149,8 @@ pub fn put_content_range(out: &mut impl Output, range: ByteRange, size: u64) {
     out.put(b"\r\n");
 }
 
-/// Appends `content` as one chunk (RFC 9112 §7.1). Empty content appends nothing, since an empty
-/// chunk is the last one: see [`LAST_CHUNK`].
+/// Appends `content` as one chunk (RFC 9112 §7.1). Empty content appends nothing, because an empty
+/// chunk would be the last one; see [`LAST_CHUNK`].
 pub fn chunk(out: &mut impl Output, content: &[u8]) {
     if content.is_empty() {
         return;
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_does_not_fit_is_told() {
+    fn a_head_that_does_not_fit_is_detected() {
         let mut whole = Vec::new();
         Head::new(&mut whole, Status::NotFound).content_length(10).end();
         for room in 0..whole.len() + 3 {

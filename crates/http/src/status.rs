@@ -1,4 +1,4 @@
-//! Status codes (RFC 9110 §15) with their status lines laid out beforehand.
+//! Status codes (RFC 9110 §15) with their prepared status lines.
 
 macro_rules! statuses {
     ($($name:ident $code:literal $reason:literal)*) => {
@@ -18,8 +18,8 @@ macro_rules! statuses {
                 match self { $(Self::$name => $reason,)* }
             }
 
-            /// `HTTP/1.1 CODE REASON CRLF`. A server answers with its own version, also to a
-            /// request in HTTP/1.0 (RFC 9110 §6.2).
+            /// `HTTP/1.1 CODE REASON CRLF`. A server sends its own version, also in response to
+            /// HTTP/1.0 (RFC 9110 §6.2).
             pub const fn line(self) -> &'static [u8] {
                 match self {
                     $(Self::$name => concat!("HTTP/1.1 ", $code, " ", $reason, "\r\n").as_bytes(),)*
@@ -68,7 +68,7 @@ statuses! {
 }
 
 impl Status {
-    /// The three digits.
+    /// The numeric code.
     pub const fn code(self) -> u16 {
         self as u16
     }
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bodiless_ones_are_1xx_204_and_304() {
+    fn bodiless_statuses_are_1xx_204_and_304() {
         let bodiless: Vec<u16> =
             Status::ALL.iter().filter(|s| s.is_bodiless()).map(|s| s.code()).collect();
         assert_eq!(bodiless, [100, 204, 304]);

@@ -1,6 +1,6 @@
-//! Character classes and lists: the grammar that the other modules share.
+//! Character classes and lists: the grammar that several modules share.
 
-/// Character classes as one bit each, looked up in [`CLASSES`].
+/// Character classes, one bit each, for lookup in [`CLASSES`].
 pub(crate) const TOKEN: u8 = 1;
 pub(crate) const TARGET: u8 = 2;
 pub(crate) const REG_NAME: u8 = 4;
@@ -35,9 +35,9 @@ const fn classes() -> [u8; 256] {
                 | b'|'
                 | b'~'
         );
-        // Visible ASCII without the fragment and the delimiters which even browsers escape
-        // (RFC 3986 appendix C). `[ ] { } | ^ ` \` are let through because browsers send them
-        // raw in queries (WHATWG URL §1.3).
+        // Visible ASCII without the fragment and the delimiters that all browsers escape (RFC 3986
+        // appendix C). `[ ] { } | ^ ` \` are accepted because browsers send them unescaped in
+        // queries (WHATWG URL §1.3).
         let target = b.is_ascii_graphic() && !matches!(b, b'#' | b'"' | b'<' | b'>');
         // unreserved and sub-delims, RFC 3986 §2.2 and §2.3.
         let unreserved = alphanumeric || matches!(b, b'-' | b'.' | b'_' | b'~');
@@ -47,7 +47,7 @@ const fn classes() -> [u8; 256] {
         );
         // etagc, RFC 9110 §8.8.3.
         let tag = b == 0x21 || (b >= 0x23 && b <= 0x7e) || b >= 0x80;
-        // To be decoded or to be refused.
+        // Characters that must be decoded or rejected.
         let path_special = matches!(b, b'%' | b'\\' | 0..=0x1f | 0x7f);
         table[byte] = (if alphanumeric || token { TOKEN } else { 0 })
             | (if target { TARGET } else { 0 })
@@ -75,11 +75,11 @@ pub(crate) fn is(class: u8, byte: u8) -> bool {
     CLASSES[byte as usize] & class != 0
 }
 
-/// The length of the longest prefix whose bytes are all of `class`.
+/// The length of the longest prefix whose bytes all belong to `class`.
 #[inline]
 pub(crate) fn span(class: u8, bytes: &[u8]) -> usize {
     let mut len = 0;
-    // Four at a time: one check of the length for four octets, and none is looked at twice.
+    // Four bytes per length check.
     while let Some(&[a, b, c, d]) = bytes.get(len..).and_then(<[u8]>::first_chunk) {
         if !is(class, a) {
             return len;
@@ -107,7 +107,7 @@ pub(crate) fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && span(TOKEN, bytes) == bytes.len()
 }
 
-/// Without the optional whitespace (SP, HTAB) at both ends (RFC 9110 §5.6.3).
+/// Removes optional whitespace (SP, HTAB) at both ends (RFC 9110 §5.6.3).
 #[inline]
 pub(crate) fn trim(bytes: &[u8]) -> &[u8] {
     let is_space = |b: &u8| matches!(b, b' ' | b'\t');
@@ -116,14 +116,14 @@ pub(crate) fn trim(bytes: &[u8]) -> &[u8] {
     &bytes[start..end]
 }
 
-/// The members of a comma-separated list of tokens, trimmed; empty ones are skipped
-/// (RFC 9110 §5.6.1.2). Not for lists that may hold quoted strings.
+/// Splits a comma-separated list of tokens; members are trimmed and empty ones skipped (RFC 9110
+/// §5.6.1.2). Not for lists that may contain quoted strings.
 pub(crate) fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&b| b == b',').map(trim).filter(|member| !member.is_empty())
 }
 
-/// The decimal number that `digits` writes. Nothing unless all are digits; a number beyond 64 bits
-/// is the highest one, so that it fails every limit.
+/// Parses a decimal number. Returns `None` unless all bytes are digits. A number beyond 64 bits
+/// saturates, so that it exceeds every limit.
 pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
@@ -133,7 +133,7 @@ pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// Whether `bytes`, as far as it goes, follows `pattern`, in which `#` stands for a digit.
+/// Whether `bytes`, as far as they go, match `pattern`, in which `#` means a digit.
 #[inline]
 pub(crate) fn follows(pattern: &[u8], bytes: &[u8]) -> bool {
     pattern.iter().zip(bytes).all(|(&wanted, &got)| match wanted {

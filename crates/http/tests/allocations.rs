@@ -1,6 +1,6 @@
-//! Nothing on the way of a request allocates: from the octets to the head of the response.
+//! Handling a request does not allocate, from its bytes to the head of the response.
 //!
-//! In a program of its own, since the allocator belongs to the program.
+//! This test is a separate program, because the allocator is global.
 
 use pollux_http::{
     Limits, Status,
@@ -56,7 +56,7 @@ fn answer(request: &Request<'_>, out: &mut Vec<u8>, scratch: &mut Vec<u8>, date:
 }
 
 #[test]
-fn from_the_octets_to_the_head_of_the_response() {
+fn from_the_bytes_to_the_head_of_the_response() {
     let limits = Limits::DEFAULT;
     let mut date = DateCache::new(784_111_777);
     let (mut out, mut scratch) = (Vec::with_capacity(1024), Vec::with_capacity(1024));
@@ -65,7 +65,7 @@ fn from_the_octets_to_the_head_of_the_response() {
 
     let before = allocations_here();
     drop(black_box(Box::new(1)));
-    assert_eq!(allocations_here() - before, 1, "the counter is deaf");
+    assert_eq!(allocations_here() - before, 1, "the counter does not count");
 
     let before = allocations_here();
     for round in 0..1_000 {

@@ -3,7 +3,8 @@
 use pollux_http::{Limits, Status, body::Decoder, request::Framing, response};
 use proptest::prelude::*;
 
-/// The content and the number of octets used, or the refusal; or nothing when more must come.
+/// Returns the content and the number of consumed bytes, or the error status; `Ok(None)` if the
+/// body is incomplete.
 fn decode(
     framing: Framing,
     wire: &[u8],
@@ -42,7 +43,7 @@ fn is(wire: &str, content: &str) {
 }
 
 #[test]
-fn a_length_is_that_many_octets() {
+fn a_length_counts_bytes() {
     let limits = Limits::DEFAULT;
     for piece in [1, 3, 100] {
         let got = decode(Framing::Length(5), b"helloGET", piece, &limits);
@@ -128,7 +129,8 @@ fn trailers_are_checked_and_kept_apart_7_1_2() {
 
 #[test]
 fn everything_is_limited() {
-    // A line of 20 with its extension, a section of 40 with its end, 3 fields, a body of 1000.
+    // A line of 20 bytes with its extension, a section of 40 with its end, 3 fields, a body of
+    // 1000.
     is(&format!("0;{}\r\n\r\n", "a".repeat(18)), "");
     assert_eq!(chunked(&format!("0;{}\r\n\r\n", "a".repeat(19))), Err(Status::BadRequest));
     assert_eq!(chunked(&format!("0;{}", "a".repeat(1000))), Err(Status::BadRequest));
@@ -154,7 +156,7 @@ fn a_body_that_is_over_takes_nothing_more() {
 }
 
 proptest! {
-    // A regression found here becomes a case of its own in a table.
+    // Add regressions as cases of their own to a table.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
@@ -173,8 +175,8 @@ proptest! {
         prop_assert_eq!(got, Ok(Some((chunks.concat(), len))));
     }
 
-    /// An octet changed, lost or added in the framing is noticed, or makes another valid body; the
-    /// pieces it comes in make no difference.
+    /// A changed, lost or added byte of framing is detected or results in another valid body,
+    /// whatever the pieces.
     #[test]
     fn pieces_make_no_difference_to_damaged_chunks(
         damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..3), 1..4),

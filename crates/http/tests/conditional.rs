@@ -90,7 +90,8 @@ fn dates_13_1_3_and_13_1_4() {
 
 #[test]
 fn the_order_of_13_2_2() {
-    // A tag goes before the date of the same kind, and what acts before what reads.
+    // A tag takes precedence over the date of the same kind, and preconditions of writes over those
+    // of reads.
     is("GET", &[("If-Match", "\"a,b\""), ("If-Unmodified-Since", BEFORE)], Proceed);
     is("GET", &[("If-None-Match", "\"x\""), ("If-Modified-Since", AFTER)], Proceed);
     is("GET", &[("If-None-Match", "\"a,b\""), ("If-Modified-Since", BEFORE)], NotModified);
@@ -130,7 +131,7 @@ fn if_range_13_1_5() {
     assert!(applies(&[], &strong));
     assert!(!applies(&[("If-Range", "\"a,b\""), ("If-Range", "\"a,b\"")], &strong));
     assert!(!applies(&[("If-Range", "\"a,b\"")], &current(true)));
-    // §8.8.2.2: changed in this very second, and so perhaps once more.
+    // §8.8.2.2: the representation may change again in the second of its last change.
     let fresh = Validators { now: CHANGED, ..strong };
     assert!(!applies(&[("If-Range", SAME)], &fresh));
 }

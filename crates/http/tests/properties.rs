@@ -1,4 +1,5 @@
-//! Properties of the whole: pieces make no difference, nothing panics, what is written is read.
+//! Properties of the whole crate: pieces make no difference, nothing panics, written messages are
+//! parsed.
 
 mod common;
 
@@ -15,7 +16,7 @@ use pollux_http::{
 };
 use proptest::{prelude::*, sample::Index};
 
-/// Small limits, so that they are met often.
+/// Small limits, which are reached often.
 const TIGHT: Limits = Limits {
     request_line: 64,
     header_section: 256,
@@ -25,7 +26,7 @@ const TIGHT: Limits = Limits {
     trailer_section: 32,
 };
 
-/// Requests that exercise each rule; mutations begin with these.
+/// Requests that exercise each rule; mutations start from these.
 const CORPUS: &[&str] = &[
     "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
     "\r\nGET /a/b?c=d HTTP/1.1\r\nHost: a.b:80\r\nAccept: */*\r\nConnection: keep-alive\r\n\r\n",
@@ -42,7 +43,7 @@ const CORPUS: &[&str] = &[
     "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
 ];
 
-/// What mutations put in: the octets that matter.
+/// Fragments with special meaning that mutations insert.
 const FRAGMENTS: &[&str] = &[
     "\r",
     "\n",
@@ -137,7 +138,7 @@ fn apply(wire: &mut Vec<u8>, mutation: &Mutation) {
     }
 }
 
-/// Some requests of the corpus after one another, damaged.
+/// Several requests of the corpus in sequence, mutated.
 fn wire(mutations: std::ops::Range<usize>) -> impl Strategy<Value = Vec<u8>> {
     let requests = proptest::collection::vec(proptest::sample::select(CORPUS), 1..5);
     (requests, proptest::collection::vec(mutation(), mutations)).prop_map(
@@ -153,8 +154,8 @@ fn cuts(wire: &[u8], cuts: &[Index]) -> Vec<usize> {
     cuts.iter().map(|cut| cut.index(wire.len() + 1)).collect()
 }
 
-/// Reads `wire` whole and cut: the same requests; and where the one is refused the other is, or
-/// still waits for the end of the head in which the fault lies.
+/// Reads `wire` whole and in pieces, and expects the same requests. If one is rejected, the other
+/// is rejected too, or still waits for the end of the invalid head.
 fn same_in_pieces(wire: &[u8], cuts: &[usize], limits: &Limits) -> Result<(), TestCaseError> {
     let (whole, whole_end) = serve(wire, &[], limits);
     let (pieces, pieces_end) = serve(wire, cuts, limits);
@@ -166,12 +167,12 @@ fn same_in_pieces(wire: &[u8], cuts: &[usize], limits: &Limits) -> Result<(), Te
     Ok(())
 }
 
-fn file_name_octet() -> impl Strategy<Value = u8> {
+fn file_name_byte() -> impl Strategy<Value = u8> {
     (0x20u8..=0xff).prop_map(|b| if matches!(b, b'/' | b'\\' | 0x7f) { b'x' } else { b })
 }
 
 proptest! {
-    // A regression found here becomes a case of its own in a table.
+    // Add regressions as cases of their own to a table.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
@@ -197,10 +198,10 @@ proptest! {
         }
     }
 
-    /// A refusal of the start of something is a refusal of the whole; a request that is taken
-    /// stays as it was, whatever follows.
+    /// If a prefix is rejected, the whole is rejected; an accepted request does not depend on later
+    /// bytes.
     #[test]
-    fn what_follows_changes_nothing(
+    fn later_bytes_do_not_change_earlier_requests(
         wire in wire(0..6), end in any::<Index>(), tail in proptest::collection::vec(any::<u8>(), 0..40),
     ) {
         let start = &wire[..end.index(wire.len() + 1)];
@@ -217,7 +218,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_octets_do_no_harm(
+    fn arbitrary_bytes_do_no_harm(
         bytes in proptest::collection::vec(any::<u8>(), 0..300),
         cut in proptest::collection::vec(any::<Index>(), 0..20),
     ) {
@@ -231,7 +232,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_is_read(
+    fn written_requests_are_parsed(
         method in "[A-Z]{1,12}",
         path in "/[a-z0-9/._~-]{0,40}",
         query in proptest::option::of("[a-z0-9=&%?/]{0,30}"),
@@ -255,7 +256,7 @@ proptest! {
         prop_assert!(got.eq(fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()))));
     }
 
-    /// Whatever is asked, the path stays below the root, and it is a fixed point.
+    /// A resolved path stays below the root, and resolving it again does not change it.
     #[test]
     fn paths_stay_below_the_root(path in "/([a.]|/|%2[eEfF5]|%41|%00|%c3|[\\\\%~]){0,12}") {
         let mut scratch = Vec::new();
@@ -273,7 +274,7 @@ proptest! {
     }
 
     #[test]
-    fn percent_encoding_goes_round(name in proptest::collection::vec(file_name_octet(), 1..40)) {
+    fn percent_encoding_is_reversible(name in proptest::collection::vec(file_name_byte(), 1..40)) {
         prop_assume!(name != b"." && name != b"..");
         let encoded: String = name.iter().map(|byte| format!("%{byte:02x}")).collect();
         let mut scratch = Vec::new();
@@ -282,7 +283,7 @@ proptest! {
         prop_assert_eq!(safe.map(|safe| safe.relative().to_vec()), Ok(name));
     }
 
-    /// Ranges lie within the representation, and never make the answer far longer than it.
+    /// Ranges lie within the representation, and the response is never far longer than it.
     #[test]
     fn ranges_lie_within(
         specs in proptest::collection::vec(
@@ -302,7 +303,7 @@ proptest! {
     }
 
     #[test]
-    fn dates_go_round(second in 0u64..253_402_300_800) {
+    fn formatted_dates_are_parsed_back(second in 0u64..253_402_300_800) {
         prop_assert_eq!(date::parse(&date::format(second)), Some(second));
     }
 }

@@ -1,4 +1,5 @@
-//! The strict reader of replies: what it yields, what it refuses, and that pieces make no difference.
+//! The strict reader of replies: what it returns, what it rejects, and that pieces make no
+//! difference.
 
 use pollux_http::{
     Limits,
@@ -9,14 +10,14 @@ use proptest::{prelude::*, sample::Index};
 /// Fields, owned.
 type Pairs = Vec<(String, String)>;
 
-/// Everything that a reply said, owned.
+/// Everything that a reply contained, owned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct ReplyRecord {
     interim: Vec<(u16, Pairs)>,
     head: Option<(u16, Content, Pairs)>,
     content: Vec<u8>,
     end: Option<(Pairs, Next)>,
-    /// Octets that were not taken, counted from the start.
+    /// The number of consumed bytes.
     consumed: usize,
 }
 
@@ -47,7 +48,7 @@ impl ReplyRecord {
     }
 }
 
-/// Reads one reply of `wire`, which comes in pieces that end at `cuts`; then the peer closes.
+/// Reads one reply from `wire`, which arrives in pieces that end at `cuts`; then the peer closes.
 fn read(
     wire: &[u8],
     request_info: RequestInfo,
@@ -74,7 +75,7 @@ fn read(
                 return (record, Ok(()));
             }
             if needs_more {
-                assert_eq!(at, end, "all is taken before more is needed");
+                assert_eq!(at, end, "all bytes are consumed before more are needed");
                 break;
             }
         }
@@ -145,7 +146,7 @@ fn framing_of_rfc_9112_6_3() {
         ("204 No Content\r\n\r\n", plain, None, "", Next::Request),
         ("204 No Content\r\nContent-Length: 0\r\n\r\n", plain, None, "", Next::Request),
         ("304 Not Modified\r\nContent-Length: 5\r\n\r\n", plain, None, "", Next::Request),
-        // Whoever waits for the five octets reads another reply than we do.
+        // A recipient that waits for the five bytes would read another reply.
         ("204 No Content\r\nContent-Length: 5\r\n\r\n", plain, None, "", Next::Close),
         ("204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n", plain, None, "", Next::Close),
     ] {
@@ -173,9 +174,9 @@ fn switching_is_an_answer_to_upgrade_alone() {
     assert_eq!(&wire.as_bytes()[record.consumed..], b"\x01\x02not http");
 }
 
-/// What recipients read in different ways is refused, each time with the connection.
+/// Everything that recipients read in different ways is rejected, and the connection closed.
 #[test]
-fn what_could_mean_two_things_is_refused() {
+fn ambiguous_replies_are_rejected() {
     let ok = "HTTP/1.1 200 OK\r\n";
     let many = "A: b\r\n".repeat(101);
     let long = "x".repeat(Reader::LIMITS.header_section);
@@ -191,7 +192,7 @@ fn what_could_mean_two_things_is_refused() {
         format!("{ok}Content-Length: 1 1\r\n\r\nx"),
         format!("{ok}Content-Length:\r\n\r\nx"),
         format!("{ok}Content-Length: 18446744073709551616\r\n\r\nx"),
-        // Both, or where there is none.
+        // Both, or where none is allowed.
         format!("{ok}Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
         format!("{ok}Transfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n0\r\n\r\n"),
         "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".into(),
@@ -221,7 +222,7 @@ fn what_could_mean_two_things_is_refused() {
         format!("{ok}Content-Length: 0\n\n"),
         "HTTP/1.1 200 OK\nContent-Length: 0\r\n\r\n".into(),
         "HTTP/2 200 OK\r\n\r\n".into(),
-        // What could not be passed on in three digits.
+        // Statuses that cannot be forwarded with three digits.
         "HTTP/1.1 000 X\r\nContent-Length: 0\r\n\r\n".into(),
         "HTTP/1.1 099 X\r\nContent-Length: 0\r\n\r\n".into(),
         "\r\nHTTP/1.1 200 OK\r\n\r\n".into(),
@@ -239,7 +240,7 @@ fn what_could_mean_two_things_is_refused() {
         format!("{chunked}0\r\nA: b\r\n c\r\n\r\n"),
         format!("{chunked}0\r\nA\r\n\r\n"),
         format!("{chunked}0\r\nA : b\r\n\r\n"),
-        // Too much.
+        // Exceeded limits.
         format!("{ok}{many}\r\n"),
         format!("{ok}X: {long}\r\nContent-Length: 0\r\n\r\n"),
         format!("HTTP/1.1 200 {}\r\n\r\n", "x".repeat(Reader::LIMITS.request_line)),
@@ -257,7 +258,8 @@ fn what_could_mean_two_things_is_refused() {
     }
 }
 
-/// RFC 9112 §5.1: it is removed, and what then is a field counts as one. However the head is cut.
+/// RFC 9112 §5.1: white space before a colon is removed, and the field counts, however the head is
+/// split.
 #[test]
 fn white_space_before_a_colon_is_removed() {
     let early = "HTTP/1.1 103 Early\r\nLink : </a>\r\n\r\n";
@@ -277,7 +279,7 @@ fn white_space_before_a_colon_is_removed() {
         assert_eq!((&*record.content, record.consumed), (&b"A : b"[..], wire.len()), "{step}");
         assert_eq!(record.end, Some((vec![], Next::Request)), "{step}");
     }
-    // What it says of the framing counts.
+    // Such a field affects the framing.
     let ok = "HTTP/1.1 200 OK\r\n";
     let record = whole(&format!("{ok}Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n")).unwrap();
     assert_eq!(record.head.unwrap().1, Content::Chunked);
@@ -291,8 +293,8 @@ fn white_space_before_a_colon_is_removed() {
     }
 }
 
-/// A length, a coding or an option that comes after the content says nothing about it, nor about what
-/// follows, as it is for requests.
+/// A length, a coding or an option in the trailers affects neither the content nor what follows, as
+/// in requests.
 #[test]
 fn trailers_do_not_frame() {
     let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -319,7 +321,7 @@ fn interim_replies_have_a_limit() {
 }
 
 #[test]
-fn an_end_in_the_middle_is_told() {
+fn a_premature_end_is_detected() {
     for (wire, bad) in [
         ("", ReplyError::Empty),
         ("HTTP/1.1 20", ReplyError::Truncated),
@@ -335,7 +337,7 @@ fn an_end_in_the_middle_is_told() {
 }
 
 #[test]
-fn what_comes_unasked_is_an_error() {
+fn unsolicited_data_is_an_error() {
     let mut reader = Reader::new(Reader::LIMITS);
     assert!(matches!(reader.read(b"").unwrap().event, Event::NeedMore));
     assert_eq!(reader.read(b"HTTP/1.1 408 T\r\n\r\n").err(), Some(ReplyError::Unsolicited));
@@ -366,7 +368,7 @@ fn content_has_a_limit_in_every_framing() {
 }
 
 #[test]
-fn what_is_about_one_connection_is_not_forwarded() {
+fn hop_by_hop_fields_are_not_forwarded() {
     let wire = b"HTTP/1.1 200 OK\r\nA: 1\r\nConnection: close, x-hop\r\nX-Hop: 2\r\n\
                  keep-alive: timeout=5\r\nUpgrade: h2c\r\nContent-Length: 0\r\nB: 3\r\n\r\n";
     let mut reader = Reader::new(Reader::LIMITS);
@@ -461,8 +463,8 @@ fn wire() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    /// However the octets are cut, the same is said; what is refused is refused, though perhaps at
-    /// another place, and never after other content.
+    /// The result does not depend on how the bytes are split. Invalid replies are rejected,
+    /// possibly at another offset, but never after different content.
     #[test]
     fn pieces_make_no_difference(
         wire in wire(),
@@ -492,7 +494,7 @@ proptest! {
         }
     }
 
-    /// What the strict reader takes the counting decoder takes in the same sense.
+    /// The counting decoder accepts whatever the strict reader accepts, with the same meaning.
     #[test]
     fn both_decoders_agree(wire in wire(), head: bool) {
         let request_info = RequestInfo { head, upgrade: true };

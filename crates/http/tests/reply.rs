@@ -1,4 +1,4 @@
-//! Replies: framing, persistence, what is refused; and that pieces make no difference.
+//! Replies: framing, persistence, errors, and that pieces make no difference.
 
 use pollux_http::{
     limits,
@@ -6,8 +6,8 @@ use pollux_http::{
 };
 use proptest::prelude::*;
 
-/// The first reply in `wire`, fed in pieces of `piece` octets, and how much of `wire` it took. The
-/// connection is closed after the last octet.
+/// Reads the first reply in `wire` in pieces of `piece` bytes. Also returns how much of `wire` it
+/// used. The connection is closed after the last byte.
 fn read(wire: &[u8], is_head: bool, piece: usize) -> Result<(Reply, usize), ReplyError> {
     let mut decoder = Decoder::new();
     decoder.begin(is_head);
@@ -30,7 +30,7 @@ fn whole(wire: &str) -> Result<(Reply, usize), ReplyError> {
     for piece in [1, 2, 3, 7] {
         let pieces = read(wire.as_bytes(), false, piece);
         match (&all, &pieces) {
-            // Which fault is met first may depend on how much is there.
+            // Which error is found first may depend on the split.
             (Err(_), Err(_)) => {}
             _ => assert_eq!(all, pieces, "{wire:?} in pieces of {piece}"),
         }
@@ -107,29 +107,29 @@ fn the_status_line_of_rfc_9112_4() {
 }
 
 #[test]
-fn what_is_no_status_is_like_a_5xx_rfc_9110_15() {
+fn invalid_statuses_are_treated_as_5xx_rfc_9110_15() {
     for status in [0, 99, 600, 999] {
         is(&format!("HTTP/1.1 {status:03} x\r\nContent-Length: 2\r\n\r\nab"), status, 2, true);
         is(&format!("HTTP/1.1 {status:03} x\r\n\r\nab"), status, 2, false);
     }
 }
 
-/// A user agent has to take folded lines (§5.2). That they came in pieces makes no difference.
+/// A user agent must accept folded lines (§5.2), however they are split.
 #[test]
 fn folded_lines_are_unfolded_rfc_9112_5_2() {
     let ok = "HTTP/1.1 200 OK\r\n";
     is(&format!("{ok}A: b\r\n c\r\nContent-Length: 5\r\n\r\nhello"), 200, 5, true);
     is(&format!("{ok}Content-Length:\r\n\t 5\r\nA: b\r\n \r\n\r\nhello"), 200, 5, true);
     is(&format!("{ok}Connection: a,\r\n close\r\nContent-Length: 0\r\n\r\n"), 200, 0, false);
-    // A body that begins like a folded line is none.
+    // A body that begins like a folded line is content.
     is(&format!("{ok}A: b\r\n c\r\nContent-Length: 3\r\n\r\n d\r"), 200, 3, true);
-    // What is hidden in a folded line is a value.
+    // A field inside a folded line is part of a value.
     is(&format!("{ok}A: b\r\n Content-Length: 9\r\nContent-Length: 1\r\n\r\nx"), 200, 1, true);
 }
 
-/// As browsers take it, and as the strict reader mends it (§5.1).
+/// As browsers accept it, and as the strict reader repairs it (§5.1).
 #[test]
-fn white_space_before_a_colon_is_no_part_of_a_name() {
+fn white_space_before_a_colon_is_not_part_of_the_name() {
     let ok = "HTTP/1.1 200 OK\r\n";
     is(&format!("{ok}A : b\r\nContent-Length\t : 5\r\n\r\nA : b"), 200, 5, true);
     is(&format!("{ok}Transfer-Encoding : chunked\r\n\r\n1\r\na\r\n0\r\n\r\n"), 200, 1, true);
@@ -162,7 +162,7 @@ fn contradictions_and_broken_syntax_are_refused() {
 }
 
 #[test]
-fn a_close_too_early_is_told() {
+fn a_premature_close_is_detected() {
     assert_eq!(whole(""), Err(ReplyError::Empty));
     for wire in [
         "H",
@@ -211,14 +211,14 @@ fn replies_follow_one_another() {
         let output = decoder.feed(&wire[at..]).unwrap();
         at += output.consumed;
         statuses.push(output.reply.unwrap().status);
-        // Nothing more is taken until the next begin.
+        // Nothing is consumed until the next `begin`.
         assert_eq!(decoder.feed(&wire[at..]).unwrap().consumed, 0);
     }
     assert_eq!(statuses, [200, 404]);
 }
 
 proptest! {
-    // A regression found here becomes a case of its own in a table.
+    // Add regressions as cases of their own to a table.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]

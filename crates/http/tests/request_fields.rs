@@ -1,5 +1,5 @@
-//! The fields of a request and what follows from them, rule by rule. Section numbers are those of
-//! RFC 9112 where no other is named.
+//! The fields of a request and their consequences, rule by rule. Section numbers are those of RFC
+//! 9112 unless another document is named.
 
 mod parse_helpers;
 
@@ -55,7 +55,7 @@ fn fields_have_names_that_are_tokens_5_1() {
     for bad in
         (0..=255u8).filter(|b| !b.is_ascii_alphanumeric() && !b"!#$%&'*+-.^_`|~:".contains(b))
     {
-        // In the middle of the name and at its end: the latter is also "space before the colon".
+        // In the middle of the name, and at its end, which includes "space before the colon".
         for text in [
             with([b"A", &[bad][..], b"B: c\r\n"].concat()),
             with([b"A", &[bad][..], b": c\r\n"].concat()),
@@ -91,7 +91,7 @@ fn fields_have_names_that_are_tokens_5_1() {
 #[test]
 fn values_have_no_control_characters_rfc_9110_5_5() {
     for bad in (0..=0x1f).chain([0x7f]).filter(|&b| b != b'\t') {
-        // Short and long, since long runs are searched many octets at a time.
+        // Short and long values, since long ones are searched many bytes at a time.
         for before in [&b""[..], b"a", &[b'x'; 7], &[b'x'; 31], &[b'x'; 64]] {
             let text = with([b"A: ", before, &[bad], b"b\r\n"].concat());
             assert_eq!(reject_status(&text), Status::BadRequest, "{bad:#x} after {}", before.len());
@@ -200,7 +200,7 @@ fn a_body_above_the_limit_is_refused_rfc_9110_15_5_14() {
     for above in ["101", "4294967396", "9223372036854775808", "18446744073709551614"] {
         assert_eq!(length(above), Err(Status::ContentTooLarge), "{above}");
     }
-    // Numbers that some recipient may wrap are not understood at all (RFC 9110 §8.6).
+    // Numbers that some recipients may wrap are rejected (RFC 9110 §8.6).
     for beyond in
         ["18446744073709551615", "18446744073709551616", "340282366920938463463374607431768211457"]
     {
@@ -259,7 +259,7 @@ fn expectations_rfc_9110_10_1_1() {
 #[test]
 fn the_header_section_is_limited_rfc_6585_5() {
     let section = "Host: a\r\nB: cdefg\r\n\r\n";
-    let text = format!("GET / HTTP/1.1\r\n{section}trailing octets do not count");
+    let text = format!("GET / HTTP/1.1\r\n{section}trailing bytes do not count");
     let within = |bytes: usize, text: &str| {
         let limits = Limits { header_section: bytes, ..Limits::DEFAULT };
         parse_within(text.as_bytes(), &limits).map(|parsed| parsed.is_some())
@@ -275,7 +275,7 @@ fn the_header_section_is_limited_rfc_6585_5() {
 fn the_number_of_fields_is_limited_rfc_6585_5() {
     let parse_parts = |fields: usize, most: usize| {
         let limits = Limits { fields: most, ..Limits::DEFAULT };
-        // Host is one of them, and the last ones must be seen too.
+        // Host is one of them, and the last fields must be seen too.
         let lines: String = (2..fields).map(|i| format!("X{i}: y\r\n")).collect();
         let text = with(format!("{lines}Content-Length: 7\r\n"));
         parse_within(&text, &limits).map(|parsed| parsed.unwrap().0.framing)
@@ -287,6 +287,6 @@ fn the_number_of_fields_is_limited_rfc_6585_5() {
         assert_eq!(parse_parts(fields + 1, most), Err(Status::FieldsTooLarge), "{fields}");
         assert_eq!(parse_parts(fields, most.max(MAX_FIELDS)), Ok(Framing::Length(7)), "{fields}");
     }
-    // The array is the last word.
+    // The array has the final limit.
     assert_eq!(parse_parts(MAX_FIELDS + 1, usize::MAX), Err(Status::FieldsTooLarge));
 }

@@ -1,5 +1,5 @@
-//! The request line and the head as a whole, rule by rule. Section numbers are those of RFC 9112
-//! where no other is named.
+//! The request line and the whole head, rule by rule. Section numbers are those of RFC 9112 unless
+//! another document is named.
 
 mod parse_helpers;
 
@@ -11,7 +11,7 @@ use pollux_http::{
 };
 
 #[test]
-fn a_whole_request_and_the_next_ones_place() {
+fn a_complete_request_and_the_start_of_the_next() {
     let text = b"GET /x?y HTTP/1.1\r\nHost: example.org\r\nAccept: */*\r\n\r\nGET /2 ";
     let (request, len) = parse(text).unwrap().unwrap();
     assert_eq!(&text[len..], b"GET /2 ");
@@ -284,14 +284,14 @@ fn the_request_line_is_limited_3() {
             "{text}"
         );
     }
-    // A method that does not end does not exist; so also behind an empty line.
+    // An endless method does not exist; also after an empty line.
     for text in ["G".repeat(60), format!("\r\n{}", "G".repeat(60))] {
         assert_eq!(parse_within(text.as_bytes(), &limits).unwrap_err(), Status::NotImplemented);
     }
 }
 
 #[test]
-fn a_head_request_is_told_before_it_is_whole() {
+fn a_head_request_is_recognised_before_it_is_complete() {
     for (text, expected) in [
         ("HEAD / HTTP/1.1\r\n\r\n", true),
         ("\r\nHEAD ", true),

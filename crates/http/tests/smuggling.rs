@@ -1,8 +1,8 @@
-//! Octets by which one recipient is made to see a request where another sees a body.
+//! Request smuggling: bytes in which one recipient sees a request and another one a body.
 //!
-//! Each attack carries `GET /smuggled`. It must never be served as a request of its own unless
-//! every recipient that follows the RFC would do so; and an attack ends with a refusal and a
-//! closed connection, not with a guess.
+//! Each attack contains `GET /smuggled`. It must never be served as a request of its own, unless
+//! every recipient that follows the RFC would serve it. An attack ends with an error response and a
+//! closed connection.
 
 mod common;
 
@@ -11,8 +11,8 @@ use pollux_http::{Limits, Status};
 
 const VICTIM: &str = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/// What a connection makes of `wire`: the targets served, and the end. In one piece and in pieces
-/// of one octet.
+/// Returns the served targets and how the connection ended, for `wire` in one piece and in single
+/// bytes.
 fn outcome(wire: &[u8]) -> (Vec<String>, End) {
     let each: Vec<usize> = (0..wire.len()).collect();
     let (whole, end) = serve(wire, &[], &Limits::DEFAULT);
@@ -29,8 +29,8 @@ fn outcome(wire: &[u8]) -> (Vec<String>, End) {
     (targets, end)
 }
 
-/// `attack` is refused with `status` before anything behind it is served. `served` requests come
-/// before the refusal.
+/// `attack` is rejected with `status` before anything after it is served. `served` requests precede
+/// the rejection.
 #[track_caller]
 fn assert_rejected_after(served: usize, status: Status, attack: &[u8]) {
     for tail in ["", VICTIM] {
@@ -48,13 +48,13 @@ fn post(lines: &str, rest: &str) -> Vec<u8> {
 }
 
 #[test]
-fn the_harness_serves_what_is_honest() {
+fn the_harness_serves_honest_requests() {
     let honest = [&post("Content-Length: 3\r\n", "abc")[..], VICTIM.as_bytes()].concat();
     assert_eq!(outcome(&honest), (vec!["/".into(), "/smuggled".into()], End::Clean));
     let chunked = post("Transfer-Encoding: chunked\r\n", "3\r\nabc\r\n0\r\n\r\n");
     let honest = [&chunked[..], VICTIM.as_bytes()].concat();
     assert_eq!(outcome(&honest), (vec!["/".into(), "/smuggled".into()], End::Clean));
-    // A victim inside a body is content.
+    // A smuggled request inside a body is content.
     let inside = post(&format!("Content-Length: {}\r\n", VICTIM.len()), VICTIM);
     assert_eq!(outcome(&inside), (vec!["/".into()], End::Clean));
 }
@@ -119,7 +119,7 @@ fn te_te() {
     ] {
         assert_rejected_after(0, Status::BadRequest, &post(lines, inner));
     }
-    // Valid ways to say it, which must not be overlooked.
+    // Valid notations, which must be recognised.
     for lines in [
         "Transfer-Encoding: chunked\r\n",
         "TRANSFER-ENCODING:\t chunked \t\r\n",
@@ -129,7 +129,7 @@ fn te_te() {
         let wire = post(lines, &format!("{:x}\r\n{VICTIM}\r\n0\r\n\r\n", VICTIM.len()));
         assert_eq!(outcome(&wire), (vec!["/".into()], End::Clean), "{lines}");
     }
-    // Other names, which mean nothing.
+    // Other field names without meaning.
     for lines in
         ["Transfer_Encoding: chunked\r\n", "X-Transfer-Encoding: chunked\r\n", "TE: chunked\r\n"]
     {
@@ -167,7 +167,7 @@ fn content_length_tricks() {
     ] {
         assert_rejected_after(0, Status::BadRequest, &post(lines, ""));
     }
-    // A length that wraps to something small in 64 bits, and one that does in 32.
+    // A length that wraps to a small number in 64 bits, and one that does in 32.
     for lines in [
         "Content-Length: 18446744073709551616\r\n",
         "Content-Length: 18446744073709551621\r\n",
@@ -243,7 +243,7 @@ fn chunk_tricks() {
 
 #[test]
 fn trailers_do_not_frame() {
-    // A length or a coding that comes after the body changes nothing about what follows.
+    // A length or a coding after the body does not affect what follows.
     let body = "0\r\nContent-Length: 38\r\nTransfer-Encoding: chunked\r\nHost: b\r\n\r\n";
     let wire = [&post("Transfer-Encoding: chunked\r\n", body)[..], VICTIM.as_bytes()].concat();
     assert_eq!(outcome(&wire), (vec!["/".into(), "/smuggled".into()], End::Clean));
@@ -274,7 +274,7 @@ fn splitting_by_the_request_line() {
 fn http_1_0_with_chunks_and_after_close() {
     let old = "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
     assert_rejected_after(0, Status::BadRequest, old.as_bytes());
-    // What follows a request that closes is not read.
+    // Bytes after a request that closes the connection are not read.
     for first in [
         "GET / HTTP/1.0\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",

@@ -1,9 +1,9 @@
-//! The chunked coding (RFC 9112 §7.1), read strictly.
+//! The chunked transfer coding (RFC 9112 §7.1), parsed strictly.
 //!
-//! Every line ends in CRLF and nothing else; a size has 1 to 16 hexadecimal digits; extensions must
-//! follow their grammar and are ignored; trailer fields must follow theirs and are dropped (they
-//! may be, §7.1.2) or kept apart from the header's. Leniency here is how a chunk of one recipient
-//! hides a request of another.
+//! Every line must end in CRLF. A size has 1 to 16 hexadecimal digits. Extensions must follow their
+//! grammar and are ignored. Trailer fields must follow their grammar and are dropped, which §7.1.2
+//! permits, or stored separately from the header fields. If recipients differed here, a chunk for
+//! one of them could hide a request for another.
 
 use super::DecodeOutput;
 use crate::{
@@ -17,30 +17,30 @@ const MAX_DIGITS: u32 = 16;
 #[derive(Clone, Debug)]
 pub(super) struct Chunked {
     state: State,
-    /// The size being read, then what is left of the chunk's data.
+    /// The size that is being read, then the remaining length of the chunk's data.
     left: u64,
-    /// Content so far, the chunk being read included.
+    /// The length of the content so far, including the current chunk.
     total: u64,
-    /// Octets of the line or trailer section being read.
+    /// The number of bytes of the current line or trailer section.
     line_bytes: u32,
-    /// Digits of the size, or trailer fields.
+    /// The number of digits of the size, or of trailer fields.
     count: u32,
-    /// The trailer section's field lines so far, where they are wanted.
+    /// The field lines of the trailer section so far, if they are to be stored.
     trailers: Option<Vec<u8>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// In the digits.
+    /// In the digits of the size.
     Size,
-    /// After the digits or a whole extension: `;`, or CR.
+    /// After the digits or a complete extension: `;` or CR is expected.
     Extension(Space),
-    /// After `;`: a name.
+    /// After `;`: a name is expected.
     NameStart,
     Name,
-    /// White space after a name: `=`, `;`.
+    /// White space after a name: `=` or `;` is expected.
     NameEnd,
-    /// After `=`: a token or a quoted string.
+    /// After `=`: a token or a quoted string is expected.
     ValueStart,
     Value,
     Quoted,
@@ -57,7 +57,7 @@ enum State {
     Done,
 }
 
-/// Whether white space has been seen, after which only `;` may follow.
+/// Whether white space was seen, after which only `;` may follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Space {
     No,
@@ -78,7 +78,7 @@ impl Chunked {
         self.trailers.as_deref().unwrap_or_default()
     }
 
-    /// Keeps them.
+    /// Stores the trailer section instead of dropping it.
     pub(super) fn store_trailers(&mut self) {
         self.trailers = Some(Vec::new());
     }
@@ -101,7 +101,7 @@ impl Chunked {
         Ok(DecodeOutput { consumed: at, data: at..at, done: self.is_done() })
     }
 
-    /// The state after one octet of framing.
+    /// Returns the state after one byte of framing.
     fn next_state(&mut self, byte: u8, limits: &Limits) -> Result<State, Reject> {
         self.line_bytes += 1;
         match self.state {
@@ -145,19 +145,19 @@ impl Chunked {
                 }
                 Ok(next)
             }
-            // Not framing.
+            // These states consume no framing.
             State::Data | State::Done => Ok(self.state),
         }
     }
 
-    /// Begins to count a line.
+    /// Resets the counters for a new line.
     fn begin(&mut self) {
         self.line_bytes = 0;
         self.count = 0;
         self.left = 0;
     }
 
-    /// `chunk-size [ chunk-ext ]`, and the CR.
+    /// Parses `chunk-size [ chunk-ext ]` and the CR.
     fn size_line(&mut self, byte: u8) -> Result<State, Reject> {
         const BAD: Reject = Reject::bad("invalid chunk extension");
         let is_space = matches!(byte, b' ' | b'\t');
@@ -212,7 +212,7 @@ impl Chunked {
         })
     }
 
-    /// The LF after a size line: data follows, or the trailer section.
+    /// Parses the LF after a size line. Data follows, or the trailer section.
     fn end_of_size_line(&mut self, byte: u8, limits: &Limits) -> Result<State, Reject> {
         self.line_bytes = 0;
         self.count = 0;
@@ -223,7 +223,7 @@ impl Chunked {
         expect(byte, b'\n', if self.left == 0 { State::TrailerStart } else { State::Data })
     }
 
-    /// `*( field-line CRLF ) CRLF`.
+    /// Parses `*( field-line CRLF ) CRLF`.
     fn trailer(&mut self, byte: u8, limits: &Limits) -> Result<State, Reject> {
         match self.state {
             State::TrailerStart if byte == b'\r' => Ok(State::LastLf),

@@ -1,4 +1,4 @@
-//! The head of a reply: status line, framing, persistence.
+//! The head of a reply for the lenient decoder: status line, framing, persistence.
 
 use super::ReplyError;
 use crate::{
@@ -24,7 +24,8 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// Reads the head at the start of `bytes`, and its length; nothing while it is not whole.
+    /// Parses the head at the start of `bytes`. Returns it with its length; `None` if it is
+    /// incomplete.
     #[inline]
     pub(super) fn parse(
         bytes: &[u8],
@@ -48,12 +49,13 @@ impl Head {
         };
         let Some(len) = found? else { return Ok(None) };
         let body_end = line.body_end(&framing_fields, is_head_request)?;
-        // One that ends with the connection is told by `Decoder::finish`, which knows better.
+        // `Decoder::finish` handles replies that end with the connection.
         let keep_alive = framing_fields.keep_alive(line.version) && line.status != SWITCHING;
         Ok(Some((Self { status: line.status, body_end, keep_alive }, line.len + len)))
     }
 
-    /// More replies follow to the same request. After 101 there is no more HTTP (RFC 9110 §15.2.2).
+    /// Whether more replies to the same request follow. After 101 the connection no longer uses
+    /// HTTP (RFC 9110 §15.2.2).
     pub(super) fn is_interim(&self) -> bool {
         (100..200).contains(&self.status) && self.status != SWITCHING
     }
@@ -79,13 +81,13 @@ pub(super) fn note(framing_fields: &mut MessageFraming, field: Field<'_>) -> Res
 pub(super) struct StatusLine {
     pub(super) version: Version,
     pub(super) status: u16,
-    /// With the CRLF.
+    /// Includes the CRLF.
     pub(super) len: usize,
 }
 
 impl StatusLine {
-    /// `HTTP-version SP status-code SP [ reason-phrase ] CRLF` (§4). Servers that leave out the
-    /// second space are forgiven: it changes nothing.
+    /// Parses `HTTP-version SP status-code SP [ reason-phrase ] CRLF` (§4). A missing second space
+    /// is accepted, because it does not change the meaning.
     #[inline]
     pub(super) fn parse(bytes: &[u8], max: usize) -> Result<Option<Self>, ReplyError> {
         const PATTERN: &[u8] = b"HTTP/1.# ###";
@@ -105,7 +107,7 @@ impl StatusLine {
         if !(reason.is_empty() || reason[0] == b' ' && reason.iter().all(is_text)) {
             return Err(ReplyError::StatusLine);
         }
-        // Also what is no status: it is to be taken for a 5xx (RFC 9110 §15).
+        // Invalid statuses are accepted and treated as 5xx (RFC 9110 §15).
         let status = bytes[9..12].iter().fold(0, |n, &b| n * 10 + u16::from(b - b'0'));
         let version = if bytes[7] == b'0' { Version::Http10 } else { Version::Http11 };
         Ok(Some(Self { version, status, len: lf + 1 }))

@@ -1,19 +1,20 @@
-//! The start of a head that comes in pieces. Nearly all come whole, and then nothing is kept.
+//! Buffers the start of a head that arrives in pieces. Most heads arrive complete and are not
+//! copied.
 
 use super::ReplyError;
 
-/// Keeps the octets of a head until it is whole.
+/// Stores the bytes of a head until it is complete.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HeadBuffer {
     partial: Vec<u8>,
-    /// Octets of `partial` in which no end of the head was found.
+    /// The number of bytes of `partial` that do not contain the end of the head.
     searched: usize,
-    /// The octets that were offered last are in `partial`.
+    /// Whether the bytes of the last [`HeadBuffer::offer`] are already in `partial`.
     is_appended: bool,
 }
 
 impl HeadBuffer {
-    /// Forgets what was kept; its memory stays for the next one.
+    /// Discards the stored bytes; the memory is reused.
     #[inline]
     pub(super) fn clear(&mut self) {
         self.partial.clear();
@@ -25,14 +26,14 @@ impl HeadBuffer {
         self.partial.is_empty()
     }
 
-    /// How many octets are kept.
+    /// The number of stored bytes.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.partial.len()
     }
 
-    /// What there is of the head with `bytes` at its end, if it is worth a look: it begins in `bytes`,
-    /// or an empty line has come, or more than `max` octets.
+    /// Returns the stored bytes followed by `bytes`, if parsing them may succeed: nothing is stored
+    /// yet, an empty line has arrived, or there are more than `max` bytes.
     #[inline]
     pub(super) fn offer<'a>(&'a mut self, bytes: &'a [u8], max: usize) -> Option<&'a [u8]> {
         if self.partial.is_empty() { Some(bytes) } else { self.offer_more(bytes, max) }
@@ -40,7 +41,7 @@ impl HeadBuffer {
 
     #[cold]
     fn offer_more(&mut self, bytes: &[u8], max: usize) -> Option<&[u8]> {
-        // No more than a head may have: the rest is content, or too much.
+        // Store no more than a head may have: the rest is content, or exceeds the limit.
         let room = (max + 1).saturating_sub(self.partial.len()).min(bytes.len());
         self.partial.extend_from_slice(&bytes[..room]);
         self.is_appended = true;
@@ -48,7 +49,7 @@ impl HeadBuffer {
         should_parse.then_some(&self.partial[..])
     }
 
-    /// Looks for an empty line in what has come since the last look.
+    /// Looks for an empty line in the bytes that arrived since the last search.
     fn may_be_whole(&mut self) -> bool {
         let partial = &self.partial;
         let found = memchr::memchr_iter(b'\n', &partial[self.searched..]).any(|lf| {
@@ -59,7 +60,7 @@ impl HeadBuffer {
         found
     }
 
-    /// What [`HeadBuffer::offer`] gave, in memory that may be changed: a copy where it was none yet.
+    /// Returns the result of [`HeadBuffer::offer`] as mutable memory, copying it if necessary.
     #[cold]
     pub(super) fn make_mutable(&mut self, bytes: &[u8], max: usize) -> &mut [u8] {
         if !self.is_appended {
@@ -69,10 +70,10 @@ impl HeadBuffer {
         &mut self.partial
     }
 
-    /// The head is not whole: `bytes`, which were offered, are kept.
+    /// Stores `bytes`, which were offered: the head is incomplete.
     ///
     /// # Errors
-    /// There are more than `max` octets of it.
+    /// More than `max` bytes are stored.
     pub(super) fn store(&mut self, bytes: &[u8], max: usize) -> Result<(), ReplyError> {
         if !self.is_appended {
             self.partial.extend_from_slice(&bytes[..bytes.len().min(max + 1)]);
@@ -84,7 +85,7 @@ impl HeadBuffer {
         Ok(())
     }
 
-    /// The first `len` octets of what is kept.
+    /// The first `len` stored bytes.
     pub(super) fn prefix(&self, len: usize) -> &[u8] {
         &self.partial[..len]
     }

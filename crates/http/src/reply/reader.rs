@@ -1,12 +1,14 @@
-//! Reads replies to pass them on: fields in order, content where it lies.
+//! Reads replies in order to forward them: fields in order, content without copies.
 //!
-//! What an origin sends is hostile: whoever stands between it and others must not let a reply mean
-//! two things. So everything in which recipients differ is refused, though a browser takes it: folded
-//! lines, lengths given twice, transfer codings nobody asked for, content where there can be none.
+//! An origin may be hostile, and a proxy must not forward a reply that two recipients could read
+//! differently. Everything that recipients treat in different ways is rejected, even if browsers
+//! accept it: folded lines, repeated lengths, unrequested transfer codings, and content where none
+//! is allowed.
 //!
-//! One thing is mended instead, because RFC 9112 §5.1 asks whoever passes replies on to do so: white space
-//! between a name and its colon is removed. The field then counts as the one that it names, for the framing
-//! too. In trailers it is refused: they are read as those of requests are, where it must be (§5.1).
+//! One fault is repaired instead, because RFC 9112 §5.1 requires it of a proxy: white space between
+//! a name and its colon is removed. The field then counts under its name, for the framing too. In
+//! trailers it is rejected, because they are parsed like those of requests, where §5.1 requires
+//! rejection.
 
 use super::{
     MAX_INTERIM, ReplyError,
@@ -22,35 +24,35 @@ use crate::{
     syntax,
 };
 
-/// What the reply's meaning depends on in its request.
+/// Properties of the request that determine how its reply is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestInfo {
-    /// The method was HEAD: there is no content, whatever the fields say (§6.3).
+    /// The method was HEAD, so the reply has no content whatever its fields are (§6.3).
     pub head: bool,
-    /// The request had `Upgrade`: 101 is an answer to it. Otherwise it is
+    /// The request had `Upgrade`, so 101 is a valid reply. Otherwise 101 is
     /// [`ReplyError::Unsolicited`].
     pub upgrade: bool,
 }
 
-/// How long the content is, as far as the head tells.
+/// The length of the content, as far as the head states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// There is none: the method or the status says so. A `Content-Length` among the fields is then
-    /// that of what a GET would have got.
+    /// No content, because of the method or the status. A `Content-Length` field is then that of
+    /// the corresponding GET.
     None,
-    /// So many octets.
+    /// So many bytes.
     Length(u64),
-    /// Told at its end, by the last chunk.
+    /// The last chunk ends the content.
     Chunked,
-    /// Until the connection closes: nobody can tell whether it is whole.
+    /// The end of the connection ends the content. Its completeness cannot be verified.
     UntilClose,
 }
 
 /// The head of a reply.
 #[derive(Clone, Debug)]
 pub struct ReplyHead<'b> {
-    /// 100 to 599, or what a server sends that is none, up to 999, which is to be taken for a 5xx
-    /// (RFC 9110 §15). Never less: without its three digits it could not be passed on.
+    /// The status code, 100 to 599. Invalid codes up to 999 are accepted and treated as 5xx (RFC
+    /// 9110 §15). Never less than 100, since a proxy could not forward it with three digits.
     pub status: u16,
     /// The version of the status line.
     pub version: Version,
@@ -65,13 +67,13 @@ impl<'b> ReplyHead<'b> {
         Fields::new(self.section)
     }
 
-    /// The fields that are for the next recipient too: without those about this connection, which are
-    /// `Connection`, what it names, and those that are always (RFC 9110 §7.6.1), and without
-    /// `Transfer-Encoding`, which is undone here.
+    /// The end-to-end fields, which are to be forwarded: without `Connection`, the fields that it
+    /// names, the other hop-by-hop fields (RFC 9110 §7.6.1), and `Transfer-Encoding`, which is
+    /// decoded here.
     pub fn forwarded(&self) -> impl Iterator<Item = Field<'b>> + Clone + use<'b> {
         let section = self.section;
         let lines = |section| Fields::new(section).filter(|field| field.is(b"connection"));
-        // Mostly there is one line, or none: then no field costs another walk.
+        // Usually there is at most one `Connection` line; then no field costs another pass.
         let first = lines(section).next().map_or(&[][..], |line| line.value);
         let rest = if lines(section).nth(1).is_some() { section } else { &[][..] };
         Fields::new(section).filter(move |field| {
@@ -100,50 +102,50 @@ const HOP_BY_HOP: [&[u8]; 7] = [
 /// What follows on the connection after a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Another request may be sent. Octets that have come already belong to nothing that was asked:
-    /// where there are some the connection is to be closed.
+    /// Another request may be sent. If bytes have already arrived, they are unsolicited and the
+    /// connection must be closed.
     Request,
-    /// Nothing: it is to be closed.
+    /// The connection must be closed.
     Close,
-    /// No more HTTP: what follows belongs to the protocol that was switched to.
+    /// The connection now uses the protocol that was switched to.
     Switched,
 }
 
-/// What one call of [`Reader::read`] found.
+/// What [`Reader::read`] found.
 #[derive(Clone, Debug)]
 pub enum Event<'b> {
-    /// All octets are taken, and more are needed.
+    /// All bytes were consumed, and more are needed.
     NeedMore,
-    /// An interim reply (1xx other than 101); the final one follows.
+    /// An interim reply (1xx other than 101). The final reply follows.
     Interim(ReplyHead<'b>),
     /// The head of the final reply.
     Head(ReplyHead<'b>),
-    /// Content, without its framing; never empty.
+    /// Content without its framing; never empty.
     Content(&'b [u8]),
-    /// The reply is whole.
+    /// The reply is complete.
     End {
-        /// The trailer fields, in order. They are never to be put among the header's fields without
-        /// knowing what they mean (RFC 9110 §6.5.1). Those that would frame a message frame nothing
-        /// here, where it is over, and are not to be passed on.
+        /// The trailer fields in order. Do not merge them into the header fields without knowing
+        /// their meaning (RFC 9110 §6.5.1). Trailer fields that would frame a message have no
+        /// effect and must not be forwarded.
         trailers: Fields<'b>,
         /// What follows.
         next: Next,
     },
 }
 
-/// An event, and how far the octets are dealt with.
+/// An event, and the number of bytes that it consumed.
 #[derive(Clone, Debug)]
 pub struct ReadOutput<'b> {
-    /// How many of the octets given have been read; the next call wants those behind them.
+    /// The number of consumed bytes; the next call expects the bytes after them.
     pub consumed: usize,
-    /// What these octets say.
+    /// What these bytes mean.
     pub event: Event<'b>,
 }
 
-/// Reads the replies of one connection strictly, one after the other, and yields what they say.
+/// Reads the replies of one connection strictly, one after the other, and returns events.
 ///
-/// A head that comes whole is read where it lies; of one in pieces a copy is kept until it is whole,
-/// and of trailer fields one until the next call, at most as long as the limits let them be. Content
+/// A complete head is parsed in place. A head that arrives in pieces is copied until it is
+/// complete, and trailer fields until the next call; both copies are bounded by the limits. Content
 /// is never copied.
 ///
 /// ```
@@ -161,7 +163,7 @@ pub struct ReadOutput<'b> {
 ///         Event::Content(bytes) => content.extend_from_slice(bytes),
 ///         Event::End { next, .. } => break assert_eq!(next, Next::Request),
 ///         Event::Interim(_) => {}
-///         Event::NeedMore => unreachable!("here all is there; else: receive"),
+///         Event::NeedMore => unreachable!("the reply is complete; a client would receive more"),
 ///     }
 /// }
 /// assert_eq!(content, b"hi");
@@ -172,18 +174,18 @@ pub struct Reader {
     limits: Limits,
     request_info: RequestInfo,
     state: State,
-    /// A head in pieces.
+    /// A head that arrived in pieces.
     head_buffer: HeadBuffer,
-    /// What is gathered was yielded by the last call.
+    /// The last call returned a head that borrows from `head_buffer`.
     head_was_returned: bool,
-    /// The end was yielded by the last call.
+    /// The last call returned the end of the reply.
     end_was_returned: bool,
     interim: u32,
 }
 
 #[derive(Clone, Debug)]
 enum State {
-    /// No reply is awaited.
+    /// No reply is expected.
     Idle,
     Head,
     Framed {
@@ -195,7 +197,7 @@ enum State {
     },
 }
 
-/// A head that was read, as places in its octets.
+/// A parsed head with its framing.
 struct HeadInfo {
     line: StatusLine,
     len: usize,
@@ -204,7 +206,8 @@ struct HeadInfo {
 }
 
 impl Reader {
-    /// Fit for a front end: a status line of 8 KiB, 64 KiB of fields, content of any length.
+    /// Suitable limits for a front end: a status line of 8 KiB, 64 KiB of fields, content of any
+    /// length.
     pub const LIMITS: Limits = Limits {
         request_line: 8 << 10,
         header_section: 64 << 10,
@@ -214,7 +217,8 @@ impl Reader {
         trailer_section: 16 << 10,
     };
 
-    /// For a new connection. `request_line` of the limits is that of the status line.
+    /// Creates a reader for a new connection. `request_line` of the limits applies to the status
+    /// line.
     pub fn new(limits: Limits) -> Self {
         let (request_info, state) = (RequestInfo::default(), State::Idle);
         Self {
@@ -228,7 +232,7 @@ impl Reader {
         }
     }
 
-    /// Makes ready for the reply to a request that was sent.
+    /// Prepares for the reply to the next request.
     pub fn begin(&mut self, request_info: RequestInfo) {
         self.request_info = request_info;
         self.state = State::Head;
@@ -238,11 +242,11 @@ impl Reader {
         self.interim = 0;
     }
 
-    /// Takes the octets that came next, up to one event; call it again with what was not consumed,
-    /// also when that is nothing, until it says [`Event::NeedMore`] or [`Event::End`].
+    /// Processes bytes up to one event. Call it again with the bytes that were not consumed, even
+    /// if there are none, until it returns [`Event::NeedMore`] or [`Event::End`].
     ///
     /// # Errors
-    /// [`ReplyError`]: the connection is of no more use.
+    /// [`ReplyError`]: the connection cannot be used any longer.
     pub fn read<'b>(&'b mut self, bytes: &'b [u8]) -> Result<ReadOutput<'b>, ReplyError> {
         if std::mem::take(&mut self.head_was_returned) {
             self.head_buffer.clear();
@@ -266,10 +270,10 @@ impl Reader {
         }
     }
 
-    /// Tells that the peer closed the connection: the end of a reply that is delimited by it.
+    /// Reports that the peer closed the connection, which ends a reply that is delimited by it.
     ///
     /// # Errors
-    /// [`ReplyError::Empty`] when no reply had begun, [`ReplyError::Truncated`] when one was not whole.
+    /// [`ReplyError::Empty`] if no reply had begun, [`ReplyError::Truncated`] if it was incomplete.
     pub fn finish(&mut self) -> Result<ReadOutput<'static>, ReplyError> {
         if std::mem::take(&mut self.end_was_returned) {
             self.state = State::Idle;
@@ -287,7 +291,7 @@ impl Reader {
         }
     }
 
-    /// The octets of a head in pieces that are held in memory now.
+    /// The number of bytes that are stored for a head in pieces.
     pub fn buffered_bytes(&self) -> usize {
         self.head_buffer.len()
     }
@@ -296,7 +300,7 @@ impl Reader {
         let before = self.head_buffer.len();
         let max = self.limits.head();
         let found = match self.head_buffer.offer(bytes, max) {
-            // Nothing came, or nothing that could be the end.
+            // No bytes, or none that could complete the head.
             None => return self.head_buffer.store(bytes, max).map(|()| need_more(bytes.len())),
             Some([]) => return Ok(need_more(0)),
             Some(head_bytes) => {
@@ -334,8 +338,8 @@ impl Reader {
         Ok(ReadOutput { consumed: found.len - before, event })
     }
 
-    /// Reads once more what was refused, without the white space before colons. That may have been the
-    /// only fault; if not, it is refused as before.
+    /// Parses a rejected head once more after removing the white space before colons, which may
+    /// have been its only fault.
     #[cold]
     fn parse_without_space_before_colon(
         &mut self,
@@ -379,7 +383,7 @@ fn need_more(consumed: usize) -> ReadOutput<'static> {
 }
 
 impl HeadInfo {
-    /// Reads the head at the start of `head_bytes`; nothing while it is not whole.
+    /// Parses the head at the start of `head_bytes`; `None` if it is incomplete.
     fn parse(
         head_bytes: &[u8],
         request_info: RequestInfo,
@@ -388,7 +392,7 @@ impl HeadInfo {
         let Some(line) = StatusLine::parse(head_bytes, limits.request_line)? else {
             return Ok(None);
         };
-        // Written as a number it would have fewer digits than a status line has.
+        // As a number it would have fewer digits than a status line requires.
         if line.status < 100 {
             return Err(ReplyError::StatusLine);
         }
@@ -410,7 +414,7 @@ impl HeadInfo {
         let next = match line.status {
             SWITCHING if !request_info.upgrade => return Err(ReplyError::Unsolicited),
             SWITCHING => Next::Switched,
-            // Others might wait for content that this says there is: no reply after it is safe.
+            // Other recipients may expect the announced content, so no further reply is safe.
             _ if is_misleading || !framing_fields.keep_alive(line.version) => Next::Close,
             _ => Next::Request,
         };
@@ -428,7 +432,7 @@ impl HeadInfo {
     }
 }
 
-/// How the content is framed (§6.3), where that is beyond doubt.
+/// Returns the content framing (§6.3); an error if it is ambiguous.
 fn content_of(
     line: &StatusLine,
     framing_fields: &MessageFraming,
@@ -444,7 +448,7 @@ fn content_of(
             return Err(ReplyError::Syntax("Transfer-Encoding in HTTP/1.0"));
         }
         TransferEncoding::Unsupported | TransferEncoding::UnsupportedThenChunked => {
-            return Err(ReplyError::Syntax("a transfer coding that was not asked for"));
+            return Err(ReplyError::Syntax("a transfer coding that was not requested"));
         }
         TransferEncoding::Chunked => {}
     }

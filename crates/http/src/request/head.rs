@@ -1,4 +1,5 @@
-//! The whole head: the line, the section, and what follows from its fields.
+//! Parses a complete head: request line, header section, and the properties that follow from its
+//! fields.
 
 use super::{
     Framing, KnownField, ParseStatus, Request, Target, Version,
@@ -38,7 +39,7 @@ pub(super) fn parse<'b>(bytes: &'b [u8], limits: &Limits) -> Result<ParseStatus<
     let framing = summary.framing(line.version, limits)?;
     let host = summary.host(line.version, target, authority)?;
     let expect_continue = summary.expect_continue(line.version)? && framing != Framing::None;
-    // Nothing can fail from here on, so that the request is put together where it is returned.
+    // Nothing can fail from here on; the request is built in its final place.
     Ok(ParseStatus::Complete {
         request: Request {
             method: line.method,
@@ -55,7 +56,7 @@ pub(super) fn parse<'b>(bytes: &'b [u8], limits: &Limits) -> Result<ParseStatus<
     })
 }
 
-/// What the pass over the fields gathers.
+/// Properties collected in one pass over the fields.
 struct FieldSummary<'b> {
     known: KnownFieldValues<'b>,
     framing_fields: MessageFraming,
@@ -107,7 +108,7 @@ impl<'b> FieldSummary<'b> {
         }
     }
 
-    /// RFC 9112 §6.3, with a refusal wherever it allows one.
+    /// The framing according to RFC 9112 §6.3, rejecting everything that it permits rejecting.
     #[inline]
     fn framing(&self, version: Version, limits: &Limits) -> Result<Framing, Reject> {
         match (self.framing_fields.transfer, self.framing_fields.content_length) {
@@ -130,7 +131,7 @@ impl<'b> FieldSummary<'b> {
         }
     }
 
-    /// RFC 9112 §3.2 and §3.2.2.
+    /// The host according to RFC 9112 §3.2 and §3.2.2.
     #[inline]
     fn host(
         &self,

@@ -1,39 +1,39 @@
-//! Heads that arrive in pieces: each octet is looked at a bounded number of times.
+//! Parses heads that arrive in pieces; each byte is examined a bounded number of times.
 
 use super::{ParseStatus, head};
 use crate::{Limits, Reject};
 
-/// What is remembered of a head that is not yet whole: 8 bytes, kept while a head is partial.
+/// State of an incomplete head: 8 bytes.
 ///
-/// [`parse`](super::parse) starts from the first octet, so that calling it for each octet of a slow
-/// sender would be quadratic. This one calls it for the first piece (or the first few octets), when
-/// the request line is whole, when a blank line shows up, and when a limit is passed: a handful of
-/// times a head, whatever the number of pieces. Other octets are only searched for LF, once.
+/// [`parse`](super::parse) starts from the first byte, so calling it for each byte of a slow sender
+/// would take quadratic time. This parser calls it for the first bytes, when the request line is
+/// complete, when a blank line arrives, and when a limit is exceeded: a few times per head,
+/// whatever the number of pieces. All other bytes are only searched for LF, once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeadParser {
-    /// Octets that have been searched.
+    /// The number of bytes that have been searched.
     searched: u32,
-    /// Where the octet after the request line's LF is; 0 while there is none.
+    /// The offset after the LF of the request line; 0 if that has not arrived.
     section_start: u32,
 }
 
-/// Heads no longer than this are parsed at every piece: a CRLF and the method's first letter.
+/// Up to this length a head is parsed for every piece: a CRLF and the first letter of the method.
 const METHOD_START_LEN: u32 = 3;
 
 impl HeadParser {
-    /// For a head of which nothing has been seen.
+    /// Creates a parser for a new head.
     pub const fn new() -> Self {
         Self { searched: 0, section_start: 0 }
     }
 
-    /// Reads the request that begins at `bytes`, which begins with the octets that were given at
-    /// the last call and has perhaps grown since.
+    /// Parses the request at the start of `bytes`. These must begin with the bytes of the previous
+    /// call.
     ///
-    /// After [`ParseStatus::Complete`] it is fresh for the next request.
+    /// After [`ParseStatus::Complete`] the parser is ready for the next request.
     ///
     /// # Errors
-    /// As [`parse`](super::parse), though a fault after the first piece may be told only when
-    /// the request line or the head is whole or a limit is passed.
+    /// As [`parse`](super::parse). An error after the first piece may be reported only when the
+    /// request line or the head is complete or a limit is exceeded.
     pub fn parse<'b>(
         &mut self,
         bytes: &'b [u8],
@@ -49,16 +49,17 @@ impl HeadParser {
         Ok(parsed)
     }
 
-    /// Searches the octets that have come since, and tells whether parsing may bring news.
+    /// Searches the new bytes and returns whether parsing may have a new result.
     fn should_parse(&mut self, bytes: &[u8], limits: &Limits) -> bool {
-        // The first octets are judged as they come: what is no HTTP at all is refused at once.
+        // The first bytes are parsed at once, so that data that is not HTTP is rejected
+        // immediately.
         let mut should_parse = self.searched <= METHOD_START_LEN;
         let searched = self.searched as usize;
         for lf in memchr::memchr_iter(b'\n', bytes.get(searched..).unwrap_or(b"")) {
             let lf = searched + lf;
-            // Also LF LF, which is a fault, but one that is better told now than at a time-out.
+            // LF LF is invalid; report it now rather than at a timeout.
             should_parse |= bytes[..lf].ends_with(b"\n") || bytes[..lf].ends_with(b"\n\r");
-            // An LF before the third octet ends the CRLF that may precede the request line.
+            // An LF before the third byte ends the CRLF that may precede the request line.
             if self.section_start == 0 && lf >= 2 {
                 self.section_start = lf as u32 + 1;
                 should_parse = true;
@@ -80,7 +81,7 @@ impl HeadParser {
 mod tests {
     use super::*;
 
-    /// How often the head is parsed when `bytes` come one at a time, and when it was over.
+    /// The number of times the head is parsed when `bytes` arrive one at a time.
     fn parses(bytes: &[u8], limits: &Limits) -> usize {
         let mut parser = HeadParser::new();
         let mut count = 0;
@@ -95,9 +96,9 @@ mod tests {
         count
     }
 
-    /// Slow senders cost no more than a handful of parses, whatever they send.
+    /// Slow senders cause only a few parses, whatever they send.
     #[test]
-    fn octets_that_come_one_at_a_time_are_not_parsed_each_time() {
+    fn single_bytes_do_not_cause_a_parse_each() {
         const HANDFUL: usize = 8;
         let limits = Limits::DEFAULT;
         let start = "GET / HTTP/1.1\r\nHost: a\r\n";
@@ -120,9 +121,9 @@ mod tests {
         }
     }
 
-    /// What never ends is refused as soon as a limit is passed, not kept until it does.
+    /// An endless head is rejected as soon as a limit is exceeded.
     #[test]
-    fn the_limits_hold_octet_by_octet() {
+    fn the_limits_hold_for_single_bytes() {
         let limits = Limits { request_line: 40, header_section: 60, ..Limits::DEFAULT };
         let line = "GET / HTTP/1.1\r\n";
         for (text, most) in [
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_head_it_is_fresh() {
+    fn a_parser_is_reset_after_a_head() {
         let text = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
         let mut parser = HeadParser::new();
         assert!(matches!(parser.parse(&text[..20], &Limits::DEFAULT), Ok(ParseStatus::Partial)));

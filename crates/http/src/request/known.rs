@@ -1,16 +1,17 @@
-//! The fields that the server asks for: found in one pass over the section.
+//! The fields that a server reads often, found in one pass over the header section.
 
 use crate::fields::{Field, is_name};
 
 macro_rules! known {
     ($($name:ident $text:literal)*) => {
-        /// A field that is remembered while a head is parsed, so that it is found at once.
+        /// A field whose value is recorded while a head is parsed, so that it can be read without a
+        /// search.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[allow(missing_docs)]
         pub enum KnownField { $($name,)* }
 
         impl KnownField {
-            /// Every one.
+            /// All known fields.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
             /// The field name in lower case.
@@ -43,7 +44,7 @@ const COUNT: usize = KnownField::ALL.len();
 pub struct KnownFieldSet(u16);
 
 impl KnownFieldSet {
-    /// Those in `fields`.
+    /// Creates the set of `fields`.
     pub const fn new(fields: &[KnownField]) -> Self {
         let mut bits = 0;
         let mut at = 0;
@@ -55,39 +56,40 @@ impl KnownFieldSet {
     }
 }
 
-/// The first value of each known field, and which were repeated.
+/// The first value of each known field, and which fields were repeated.
 ///
-/// Where a value begins in the section and how long it is, not the slice itself: this is set up, and
-/// copied, once for every request, and has half the size so.
+/// Values are stored as offset and length, not as slices: this structure is initialised and copied
+/// for every request, and is half as large that way.
 #[derive(Clone, Debug)]
 pub(super) struct KnownFieldValues<'b> {
     section: &'b [u8],
     first: [(u32, u32); COUNT],
     repeated: u16,
-    /// A bit for each that was sent.
+    /// One bit for each field that was sent.
     sent: u16,
 }
 
 impl<'b> KnownFieldValues<'b> {
-    /// None yet of those in `section`, which [`SectionLimits`](crate::fields::Bounds) keep below 4 GiB.
+    /// Creates an empty set of values for `section`, whose length
+    /// [`SectionLimits`](crate::fields::SectionLimits) keeps below 4 GiB.
     pub(super) fn new(section: &'b [u8]) -> Self {
         const { assert!(COUNT <= u16::BITS as usize) };
         Self { section, first: [(0, 0); COUNT], repeated: 0, sent: 0 }
     }
 
-    /// The section turned out to end here.
+    /// Sets the end of the section, once it is known.
     #[inline]
     pub(super) fn end_at(&mut self, len: usize) {
         self.section = &self.section[..len];
     }
 
-    /// All fields, each with its CRLF.
+    /// All field lines, each with its CRLF.
     #[inline]
     pub(super) fn section(&self) -> &'b [u8] {
         self.section
     }
 
-    /// `value` is a part of the section, or empty.
+    /// Records a value, which must be a part of the section, or empty.
     #[inline]
     pub(super) fn note(&mut self, known: KnownField, value: &'b [u8]) {
         let bit = 1 << known as u16;
@@ -102,7 +104,7 @@ impl<'b> KnownFieldValues<'b> {
         }
     }
 
-    /// Whether one of those in `set` was sent.
+    /// Whether one of the fields in `set` was sent.
     #[inline]
     pub(super) fn has_any(&self, set: KnownFieldSet) -> bool {
         self.sent & set.0 != 0
@@ -128,7 +130,7 @@ impl<'b> KnownFieldValues<'b> {
     }
 }
 
-/// What a field means to the parser.
+/// The meaning of a field for the parser.
 #[derive(Clone, Copy)]
 pub(super) enum FieldRole {
     Known(KnownField),
@@ -138,7 +140,7 @@ pub(super) enum FieldRole {
     Other,
 }
 
-/// Tells the fields apart by length and first letter: at most one comparison a field.
+/// Distinguishes fields by length and first letter: at most one comparison per field.
 #[inline]
 pub(super) fn classify(field: &Field<'_>) -> FieldRole {
     use FieldRole::{ContentLength, Expect, Other, TransferEncoding};
@@ -174,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_known_name_is_told_in_any_case() {
+    fn every_known_name_is_recognised_in_any_case() {
         for &known in KnownField::ALL {
             for name in [known.name().to_vec(), known.name().to_ascii_uppercase()] {
                 let field = Field { name: &name, value: b"" };
@@ -189,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_framing_fields_are_told() {
+    fn the_framing_fields_are_recognised() {
         let classify = |name: &'static [u8]| classify(&Field { name, value: b"" });
         assert!(matches!(classify(b"Content-Length"), FieldRole::ContentLength));
         assert!(matches!(classify(b"TRANSFER-ENCODING"), FieldRole::TransferEncoding));

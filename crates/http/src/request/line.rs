@@ -5,7 +5,7 @@ use crate::{
     syntax::{TARGET, TARGET_PATH, TOKEN, follows, span},
 };
 
-/// A request method (RFC 9110 §9, RFC 5789). Case matters.
+/// A request method (RFC 9110 §9, RFC 5789). Methods are case-sensitive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Method<'b> {
@@ -38,7 +38,7 @@ impl<'b> Method<'b> {
         }
     }
 
-    /// The token.
+    /// The method as a token.
     pub fn as_bytes(&self) -> &'b [u8] {
         match self {
             Self::Get => b"GET",
@@ -55,39 +55,39 @@ impl<'b> Method<'b> {
     }
 }
 
-/// The version of the grammar. A higher minor version of HTTP/1 is read as 1.1.
+/// The version of the grammar. Higher minor versions of HTTP/1 are read as 1.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
-    /// HTTP/1.0: no persistence unless asked for, no chunks, `Host` optional.
+    /// HTTP/1.0: no persistence by default, no chunks, `Host` is optional.
     Http10,
     /// HTTP/1.1.
     Http11,
 }
 
-/// A request line, taken apart but its target not yet understood.
+/// The parts of a request line; the target is not parsed yet.
 #[derive(Debug)]
 pub(super) struct RequestLine<'b> {
     pub(super) method: Method<'b>,
     pub(super) target: &'b [u8],
-    /// Where in the target its first `?` is; the target's length without one.
+    /// The offset of the first `?` in the target; the target's length if there is none.
     pub(super) query_at: usize,
     pub(super) version: Version,
-    /// Without the CRLF.
+    /// The length without the CRLF.
     pub(super) len: usize,
 }
 
-/// Reads a request line from the start of `bytes`; nothing while it is not whole.
+/// Parses a request line at the start of `bytes`; `None` if it is incomplete.
 ///
-/// Looks at no more than `max` octets and the CRLF.
+/// Examines at most `max` bytes and the CRLF.
 #[inline]
 pub(super) fn parse(bytes: &[u8], max: usize) -> Result<Option<RequestLine<'_>>, Reject> {
     const TOO_LONG: Reject = Reject::new(Status::UriTooLong, "the request line is too long");
     const UNKNOWN: Reject = Reject::new(Status::NotImplemented, "the method is too long");
-    // Cut here, a line that is too long looks like one that is not whole.
+    // A line that is too long looks incomplete after this cut.
     let is_cut = bytes.len() > max + 2;
     let bytes = if is_cut { &bytes[..max + 2] } else { bytes };
     match parse_whole(bytes) {
-        // RFC 9112 §3: no method is that long, so this one does not exist: 501 and not 414.
+        // RFC 9112 §3: no known method is that long, so the response is 501 and not 414.
         Ok(None) if is_cut && span(TOKEN, bytes) == bytes.len() => Err(UNKNOWN),
         Ok(None) if is_cut => Err(TOO_LONG),
         outcome => outcome,
@@ -129,7 +129,7 @@ fn parse_whole(bytes: &[u8]) -> Result<Option<RequestLine<'_>>, Reject> {
 
 const VERSION: &[u8] = b"HTTP/1.1";
 
-/// Reads `HTTP-version CRLF`.
+/// Parses `HTTP-version CRLF`.
 #[inline]
 fn parse_version(bytes: &[u8]) -> Result<Option<Version>, Reject> {
     if bytes.starts_with(b"HTTP/1.1\r\n") {
@@ -149,6 +149,6 @@ fn parse_rare_version(bytes: &[u8]) -> Result<Option<Version>, Reject> {
     match (bytes[5], bytes[7]) {
         (b'1', b'0') => Ok(Some(Version::Http10)),
         (b'1', _) => Ok(Some(Version::Http11)),
-        _ => Err(Reject::new(Status::VersionNotSupported, "only HTTP/1.x is spoken here")),
+        _ => Err(Reject::new(Status::VersionNotSupported, "only HTTP/1.x is supported")),
     }
 }

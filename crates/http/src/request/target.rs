@@ -3,26 +3,26 @@
 use super::Method;
 use crate::{Reject, Status, host::Authority};
 
-/// What a request is about.
+/// The target of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target<'b> {
-    /// `/path?query`: the usual one. Also what an absolute-form target (`http://host/path?query`)
-    /// is turned into; its authority is then the request's `host`.
+    /// `/path?query`, the usual form. An absolute-form target (`http://host/path?query`) is
+    /// converted to it; its authority is then the request's `host`.
     Path {
-        /// Begins with `/`; still percent-encoded: see [`path`](crate::path).
+        /// Begins with `/` and is still percent-encoded; see [`path`](crate::path).
         path: &'b [u8],
-        /// What follows the first `?`, without it.
+        /// The text after the first `?`.
         query: Option<&'b [u8]>,
     },
-    /// `host:port`, of CONNECT only.
+    /// `host:port`, only with CONNECT.
     Authority(Authority<'b>),
-    /// `*`, of OPTIONS only: about the server as a whole.
+    /// `*`, only with OPTIONS: the server as a whole.
     Asterisk,
 }
 
 impl<'b> Target<'b> {
-    /// Understands `target`, which holds only characters of the class TARGET and is not empty, and
-    /// whose first `?` is at `query_at`. Returns also the authority of an absolute-form target, which
+    /// Parses `target`, which is not empty, contains only characters of the class TARGET, and has
+    /// its first `?` at `query_at`. Also returns the authority of an absolute-form target, which
     /// overrides `Host` (§3.2.2).
     #[inline]
     pub(super) fn parse(
@@ -38,7 +38,7 @@ impl<'b> Target<'b> {
                 Some(authority) if authority.port.is_some() => {
                     Ok((Self::Authority(authority), Some(target)))
                 }
-                _ => Err(Reject::bad("CONNECT wants host:port")),
+                _ => Err(Reject::bad("CONNECT requires host:port")),
             },
             Method::Options if target == b"*" => Ok((Self::Asterisk, None)),
             _ => Self::parse_absolute(method, target),
@@ -60,9 +60,9 @@ impl<'b> Target<'b> {
             start.eq_ignore_ascii_case(scheme).then_some(rest)
         };
         let Some(rest) = without(b"http://") else {
-            // RFC 9110 §7.4: who asks for https must not be answered without TLS.
+            // RFC 9110 §7.4: an https resource must not be served without TLS.
             return Err(match without(b"https://") {
-                Some(_) => Reject::new(Status::MisdirectedRequest, "https is not spoken here"),
+                Some(_) => Reject::new(Status::MisdirectedRequest, "https is not supported here"),
                 None => Reject::bad("the request target is neither a path nor an http URI"),
             });
         };
@@ -72,7 +72,7 @@ impl<'b> Target<'b> {
             return Err(Reject::bad("invalid authority in the request target"));
         }
         let target = match rest {
-            // §3.2.4: OPTIONS about an empty path is about the server.
+            // §3.2.4: OPTIONS with an empty path concerns the server.
             [] if method == Method::Options => Self::Asterisk,
             // RFC 9110 §4.2.3: an empty path is "/".
             [] => Self::Path { path: b"/", query: None },

@@ -1,37 +1,37 @@
-//! Request heads, appended to the caller's buffer.
+//! Writes request heads to the caller's buffer.
 
 use crate::{
     output::{Output, put_decimal},
     syntax::{TARGET, is_token, span},
 };
 
-/// What cannot be written without making another request of it.
+/// Why a request cannot be written: it would be read as another request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// The method is no token (RFC 9110 §9.1).
+    /// The method is not a token (RFC 9110 §9.1).
     #[error("the method is not a token")]
     Method,
-    /// The target is empty, or holds white space, a control character or one that must be
+    /// The target is empty, or contains white space, a control character or one that must be
     /// percent-encoded.
     #[error("the request target holds a character that must be percent-encoded")]
     Target,
-    /// The field's name is no token (RFC 9110 §5.1).
+    /// The field's name is not a token (RFC 9110 §5.1).
     #[error("the field's name is not a token")]
     Name,
-    /// The field's value holds a control character (RFC 9110 §5.5).
+    /// The field's value contains a control character (RFC 9110 §5.5).
     #[error("the field's value holds a control character")]
     Value,
-    /// `Content-Length` or `Transfer-Encoding` among the other fields: they have methods of their own,
-    /// so that there is one of them and it is true.
+    /// The field is `Content-Length` or `Transfer-Encoding`. The writer has methods for them, so
+    /// that the framing is unique and correct.
     #[error("the fields that frame the message are written by the writer itself")]
     Framing,
 }
 
-/// A head being written: request line, then fields, then [`Writer::end`].
+/// A request head under construction: request line, fields, then [`Writer::end`].
 ///
-/// What comes from elsewhere, another request that is passed on above all, can neither begin another
-/// line nor frame the message: it is refused instead.
+/// Untrusted data, such as fields of a request that is forwarded, can neither start another line
+/// nor change the framing: it is rejected.
 ///
 /// ```
 /// use pollux_http::request::Writer;
@@ -58,7 +58,7 @@ impl<'o, O: Output> Writer<'o, O> {
     /// Writes the request line, in HTTP/1.1.
     ///
     /// # Errors
-    /// [`WriteError::Method`] and [`WriteError::Target`]; then nothing is written.
+    /// [`WriteError::Method`] and [`WriteError::Target`]; nothing is written then.
     pub fn new(out: &'o mut O, method: &[u8], target: &[u8]) -> Result<Self, WriteError> {
         if !is_token(method) {
             return Err(WriteError::Method);
@@ -73,11 +73,11 @@ impl<'o, O: Output> Writer<'o, O> {
         Ok(Self { out })
     }
 
-    /// A field.
+    /// Writes a field.
     ///
     /// # Errors
-    /// [`WriteError::Name`], [`WriteError::Value`] and [`WriteError::Framing`]; then the request is
-    /// not to be sent.
+    /// [`WriteError::Name`], [`WriteError::Value`] and [`WriteError::Framing`]; the request must
+    /// not be sent then.
     pub fn field(self, name: &[u8], value: &[u8]) -> Result<Self, WriteError> {
         if !is_token(name) {
             return Err(WriteError::Name);
@@ -98,7 +98,7 @@ impl<'o, O: Output> Writer<'o, O> {
         Ok(self)
     }
 
-    /// `Content-Length`: so many octets follow the head.
+    /// Writes `Content-Length`: so many bytes follow the head.
     pub fn content_length(self, length: u64) -> Self {
         self.out.put(b"Content-Length: ");
         put_decimal(self.out, length);
@@ -106,25 +106,25 @@ impl<'o, O: Output> Writer<'o, O> {
         self
     }
 
-    /// `Transfer-Encoding: chunked`: content of unknown length follows
+    /// Writes `Transfer-Encoding: chunked`: content of unknown length follows
     /// ([`response::chunk`](crate::response::chunk)).
     pub fn chunked(self) -> Self {
         self.out.put(b"Transfer-Encoding: chunked\r\n");
         self
     }
 
-    /// `Connection: close`: no further request follows (RFC 9112 §9.6).
+    /// Writes `Connection: close`: no further request follows (RFC 9112 §9.6).
     pub fn close(self) -> Self {
         self.out.put(b"Connection: close\r\n");
         self
     }
 
-    /// The empty line. The content follows.
+    /// Writes the empty line. The content follows.
     pub fn end(self) {
         self.out.put(b"\r\n");
     }
 
-    /// Leaves the head without its end: for whoever wants to see a server wait for it.
+    /// Leaves the head incomplete, for tests of how a server waits for the rest.
     pub fn leave_open(self) {}
 }
 
@@ -137,7 +137,7 @@ mod tests {
     };
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn written_requests_are_parsed_back() {
         let mut out = Vec::new();
         let writer = Writer::new(&mut out, b"PURGE", b"/%41?x=[1]").unwrap();
         let writer = writer.field(b"Host", b"a:80").unwrap();
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_another_request_is_refused() {
+    fn data_that_would_change_the_request_is_rejected() {
         let begun = |method: &[u8], target: &[u8]| {
             let mut out = Vec::new();
             let error = Writer::new(&mut out, method, target).err();

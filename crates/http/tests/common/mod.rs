@@ -1,4 +1,4 @@
-//! A connection without a socket: what a server would make of the octets it receives.
+//! A connection without a socket: what a server would read from the bytes it receives.
 
 use pollux_http::{
     Limits, Status,
@@ -6,7 +6,7 @@ use pollux_http::{
     request::{self, Framing, HeadParser, ParseStatus},
 };
 
-/// A request as the server understood it, with its whole body.
+/// A request as the server read it, with its complete body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ServedRequest {
     pub(crate) line: String,
@@ -20,17 +20,17 @@ pub(crate) struct ServedRequest {
 /// How reading ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// All octets are used up; another request may begin.
+    /// All bytes are consumed; another request may begin.
     Clean,
     /// In the middle of a head or a body.
     Partial,
-    /// With this answer, and the connection is closed.
+    /// With this error status, and the connection is closed.
     Rejected(Status),
-    /// The last request said so.
+    /// The last request closed the connection.
     Closed,
 }
 
-/// Feeds `wire` in pieces that end where `cuts` say (offsets; the end of `wire` is always one).
+/// Feeds `wire` in pieces that end at `cuts` (offsets) and at the end of `wire`.
 pub(crate) fn serve(wire: &[u8], cuts: &[usize], limits: &Limits) -> (Vec<ServedRequest>, End) {
     let mut ends: Vec<usize> = cuts.iter().copied().filter(|&cut| cut < wire.len()).collect();
     ends.push(wire.len());
@@ -88,7 +88,7 @@ pub(crate) fn serve(wire: &[u8], cuts: &[usize], limits: &Limits) -> (Vec<Served
     (accepted, if is_clean { End::Clean } else { End::Partial })
 }
 
-/// What must hold of every head that is taken, whoever wrote it.
+/// Checks properties that every accepted head must have.
 fn check(head: &[u8], request: &request::Request<'_>) {
     let text = head.escape_ascii();
     for (i, &byte) in head.iter().enumerate() {
@@ -98,7 +98,7 @@ fn check(head: &[u8], request: &request::Request<'_>) {
             b'\t' => true,
             _ => byte >= b' ' && byte != 0x7f,
         };
-        assert!(is_sound, "octet {i} ({byte:#x}) of {text}");
+        assert!(is_sound, "byte {i} ({byte:#x}) of {text}");
     }
     assert!(head.ends_with(b"\r\n\r\n"), "{text}");
     let count = |name: &[u8]| request.fields().filter(|f| f.is(name)).count();
@@ -115,7 +115,7 @@ fn check(head: &[u8], request: &request::Request<'_>) {
         Framing::None => assert_eq!(count(b"transfer-encoding"), 0, "{text}"),
     }
 
-    // httparse, with all that it forgives, reads the same.
+    // httparse, with its leniency, must read the same.
     let mut headers = [httparse::EMPTY_HEADER; 128];
     let mut theirs = httparse::Request::new(&mut headers);
     match theirs.parse(head) {
@@ -125,7 +125,7 @@ fn check(head: &[u8], request: &request::Request<'_>) {
             let theirs = theirs.headers.iter().map(|h| (h.name.as_bytes(), h.value));
             assert!(theirs.eq(request.fields().map(|f| (f.name, f.value))), "{text}");
         }
-        // It knows no HTTP/1.2.
+        // It does not accept HTTP/1.2.
         Err(httparse::Error::Version) => {
             let minor = request.line[request.line.len() - 1];
             assert!((b'2'..=b'9').contains(&minor), "{text}");

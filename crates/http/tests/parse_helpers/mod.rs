@@ -1,4 +1,4 @@
-//! Short words for asking what becomes of a head.
+//! Short helpers for parsing a head in tests.
 
 use pollux_http::{
     Limits, Reject, Status,
@@ -39,7 +39,7 @@ pub(crate) fn reject_status(text: &[u8]) -> Status {
     }
 }
 
-/// Each text is refused with this status.
+/// Each text is rejected with this status.
 #[track_caller]
 pub(crate) fn assert_all_rejected(status: Status, texts: &[&[u8]]) {
     for text in texts {
