@@ -1,43 +1,46 @@
-//! What keeps a store from answering.
+//! Errors of a guestbook's store.
 
 use std::time::Duration;
 
-/// Why a store did not answer. Every one of them is temporary from a client's point of view: the
-/// server says 503 and after which time it is worth another try.
+/// Why a store did not answer. From a client's point of view every such error is temporary: the
+/// server responds with 503 and `Retry-After`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// Nobody listens there, or the connection broke.
+    /// The store cannot be reached, or the connection broke.
     #[error("the store cannot be reached: {0}")]
     Unreachable(String),
-    /// It did not answer in time.
+    /// The store did not answer in time.
     #[error("the store did not answer in time")]
     TimedOut,
-    /// It is still reading its data (Redis' `-LOADING`).
+    /// The store is still loading its data (`-LOADING` of Redis).
     #[error("the store is loading its data")]
     Loading,
-    /// It takes no changes: a replica, or its disk is full (`-READONLY`, `-MISCONF`, `-NOREPLICAS`).
-    #[error("the store takes no changes: {0}")]
+    /// The store accepts no changes: it is a replica, or its disk is full (`-READONLY`, `-MISCONF`,
+    /// `-NOREPLICAS`).
+    #[error("the store accepts no changes: {0}")]
     ReadOnly(String),
-    /// It has no room (`-OOM`, or the file has reached its size).
+    /// The store has no room (`-OOM`, or the file has reached its maximum size).
     #[error("the store is full: {0}")]
     Full(String),
-    /// It wants a password, or another one (`-NOAUTH`, `-WRONGPASS`, `-NOPERM`).
+    /// The store requires a password, or another one (`-NOAUTH`, `-WRONGPASS`, `-NOPERM`).
     #[error("the store refuses this user: {0}")]
     Refused(String),
-    /// It is of a kind that is not spoken with: a Redis Cluster (`-MOVED`, `-ASK`).
-    #[error("the store is part of a Redis Cluster, which is not spoken with: {0}")]
+    /// The store is part of a Redis Cluster, which is not supported (`-MOVED`, `-ASK`).
+    #[error(
+        "the store is part of a Redis Cluster, which is not supported; use a single server: {0}"
+    )]
     Cluster(String),
-    /// Too many requests wait for it already.
+    /// Too many requests already wait for the store.
     #[error("too many requests wait for the store")]
     Busy,
-    /// It said something that is no answer to what it was asked.
-    #[error("the store does not make sense: {0}")]
+    /// The store's reply is not a valid reply to the command.
+    #[error("the store sent an invalid reply: {0}")]
     Protocol(String),
 }
 
 impl StoreError {
-    /// For how long a client should wait before it tries again (`Retry-After`).
+    /// How long a client should wait before it tries again (`Retry-After`).
     pub fn retry_after(&self) -> Duration {
         Duration::from_secs(match self {
             Self::Busy | Self::TimedOut | Self::Unreachable(_) => 1,

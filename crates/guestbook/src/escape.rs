@@ -1,10 +1,10 @@
-//! Text to HTML.
+//! Escapes text for HTML.
 
-/// An octet becomes at most so many (`&quot;`).
+/// The maximum length of one escaped byte (`&quot;`).
 pub(crate) const ESCAPED_LEN_MAX: usize = 6;
 
-/// Appends `text` so that nothing in it is markup, neither in content nor in an attribute's value
-/// (HTML Standard, 13.3). What is no UTF-8 becomes U+FFFD; a line's end becomes `<br>`.
+/// Appends `text` so that nothing in it is markup, neither in content nor in an attribute value
+/// (HTML Standard, 13.3). Invalid UTF-8 becomes U+FFFD; a line break becomes `<br>`.
 pub(crate) fn put_text(out: &mut Vec<u8>, text: &[u8]) {
     for chunk in text.utf8_chunks() {
         let valid = chunk.valid().as_bytes();
@@ -17,7 +17,7 @@ pub(crate) fn put_text(out: &mut Vec<u8>, text: &[u8]) {
                 b'"' => b"&quot;",
                 b'\'' => b"&#39;",
                 b'\n' => b"<br>\n",
-                // No other control character has a meaning in HTML, and NUL is an error in it.
+                // Other control characters have no meaning in HTML, and NUL is an error in it.
                 0..=8 | 11..=31 | 127 => b"",
                 _ => continue,
             };
@@ -40,7 +40,7 @@ mod tests {
     fn escaped(text: &[u8]) -> String {
         let mut out = Vec::new();
         put_text(&mut out, text);
-        String::from_utf8(out).expect("what is put is UTF-8")
+        String::from_utf8(out).expect("escaped text is UTF-8")
     }
 
     #[test]
@@ -56,7 +56,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_octets_make_a_tag_or_end_an_attribute(text: Vec<u8>) {
+        fn no_bytes_start_a_tag_or_end_an_attribute(text: Vec<u8>) {
             let html = escaped(&text).replace("<br>", "");
             prop_assert!(!html.contains(['<', '>', '"', '\'']));
             prop_assert!(escaped(&text).len() <= text.len() * ESCAPED_LEN_MAX);

@@ -1,31 +1,31 @@
-//! What a browser posts, to a remark.
+//! Parses the form that a browser posts into a remark.
 
 use crate::limits;
 
-/// Why a form has no remark that could be kept.
+/// Why a form contains no remark that can be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormError {
-    /// The field is missing, or has nothing but white space.
+    /// The field is missing or contains only white space.
     #[error("the form has no remark: its field guest-remarks is missing or empty")]
     Empty,
-    /// A field stands there twice, and which one is meant nobody can tell.
+    /// A field is repeated, so it is unclear which value counts.
     #[error("the form has the field {0} more than once")]
     Repeated(&'static str),
     /// The remark is too long.
-    #[error("the remark is longer than {} octets", limits::REMARK_BYTES)]
+    #[error("the remark is longer than {} bytes", limits::REMARK_BYTES)]
     TooLong,
-    /// A field is no UTF-8 once its percent signs are decoded.
-    #[error("the form is no UTF-8")]
+    /// A field is not UTF-8 after percent-decoding.
+    #[error("the form is not UTF-8")]
     NotUtf8,
 }
 
-/// Reads the body of a form (`application/x-www-form-urlencoded`, URL Standard §5): the fields
-/// `guest-remarks` and, if there is one, `guest-name`. Other fields are ignored. Returns the remark
-/// as it is kept, and as ZeroHTTPd keeps it: `REMARK - NAME`.
+/// Parses the body of a form (`application/x-www-form-urlencoded`, URL Standard §5): the field
+/// `guest-remarks` and, if present, `guest-name`. Other fields are ignored. Returns the remark in
+/// the form in which ZeroHTTPd stores it: `REMARK - NAME`.
 ///
 /// # Errors
-/// There is no remark, or none that can be kept.
+/// The form contains no remark, or one that cannot be stored.
 pub fn parse(body: &[u8]) -> Result<Vec<u8>, FormError> {
     let (mut remark, mut name) = (None, None);
     for (key, value) in form_urlencoded::parse(body) {
@@ -48,8 +48,8 @@ pub fn parse(body: &[u8]) -> Result<Vec<u8>, FormError> {
         stored.push_str(" - ");
         stored.push_str(name);
     }
-    // The decoder puts this in the place of what is no UTF-8; a guest who means it is an exception
-    // that is not worth keeping a wrong text for.
+    // The decoder replaces invalid UTF-8 by this character. A guest really typing it is too rare
+    // to justify storing a damaged text.
     if stored.contains('\u{fffd}') {
         return Err(FormError::NotUtf8);
     }
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_remark_is_told() {
+    fn invalid_forms_are_rejected() {
         assert_eq!(remark(""), Err(FormError::Empty));
         assert_eq!(remark("guest-remarks=%20%0A"), Err(FormError::Empty));
         assert_eq!(remark("guest-name=Ada"), Err(FormError::Empty));

@@ -1,20 +1,20 @@
-//! The guestbook of ZeroHTTPd ("Linux Applications Performance"), without I/O on the network.
+//! The guestbook of ZeroHTTPd ("Linux Applications Performance"), without network I/O.
 //!
 //! # Guide
 //!
-//! A guestbook shows the remarks of its guests and the number of its visitors, and takes further
-//! remarks through a form. Here is what that means; who receives the requests and waits for the
-//! store is somebody else's work, so that every server architecture drives the same guestbook.
+//! A guestbook shows the remarks of its guests and the number of its visitors, and accepts new
+//! remarks through a form. This crate implements its logic. Receiving requests and waiting for the
+//! store is the server's task, so that every server architecture runs the same guestbook.
 //!
 //! 1. [`Template`]: the page, with the paper's variables `$GUEST_REMARKS$` and `$VISITOR_COUNT$`.
-//! 2. [`form`]: what a browser posts, to a remark.
-//! 3. [`Request`] and [`Answer`]: what a store is asked, and what it says. [`StoreError`] is what
-//!    kept it from that, and for how long a client should wait.
+//! 2. [`form`]: converts a posted form into a remark.
+//! 3. [`Request`] and [`Answer`]: requests to a store, and its answers. [`StoreError`] tells why a
+//!    store did not answer, and how long a client should wait.
 //! 4. [`redis`]: the store on a Redis server. A [`redis::Session`] is bytes in, bytes out.
-//! 5. [`file`](mod@file): the store in a file of this host, safe for several processes at once.
+//! 5. [`file`](mod@file): the store in a local file, which several processes can use at once.
 //!
-//! Nothing here trusts a remark: it is escaped where it is shown, not where it is stored, so that
-//! what another program has put into the store cannot become markup either.
+//! Remarks are never trusted. They are escaped when they are shown, not when they are stored, so
+//! that a remark from another program cannot become markup either.
 
 mod error;
 mod escape;

@@ -1,33 +1,34 @@
-//! What a store is asked, and what it answers.
+//! Requests to a store, and its answers.
 
 use std::sync::Arc;
 
 /// A request to a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Somebody visits: count the visit, and say the newest remarks.
+    /// A visit: count it, and return the newest remarks.
     Visit {
-        /// How many remarks at most.
+        /// The maximum number of remarks to return.
         shown: u32,
     },
-    /// Keep a remark.
+    /// Store a remark.
     Post {
-        /// The remark, UTF-8.
+        /// The remark in UTF-8.
         remark: Vec<u8>,
     },
 }
 
-/// A store's answer.
+/// The answer of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// To a visit.
+    /// The answer to a visit.
     Visit {
-        /// The newest remarks, the oldest of them first. Whoever else writes into the store decides
-        /// what they are: any octets. Several visits that were answered together have one list.
+        /// The newest remarks in the order in which they were written. Other programs may write to
+        /// the store, so they may contain any bytes. Visits that were answered together share one
+        /// list.
         remarks: Arc<[Vec<u8>]>,
         /// The number of this visit.
         visitor: i64,
     },
-    /// The remark is kept: it is there also when the store's process dies now.
+    /// The remark is stored durably, even if the store's process ends now.
     Posted,
 }

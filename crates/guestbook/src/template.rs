@@ -1,4 +1,4 @@
-//! The page, laid out beforehand.
+//! The page template.
 
 use crate::{
     escape::{ESCAPED_LEN_MAX, put_text},
@@ -10,13 +10,13 @@ const REMARKS: &[u8] = b"$GUEST_REMARKS$";
 /// The paper's variable for the number of the visit.
 const VISITORS: &[u8] = b"$VISITOR_COUNT$";
 
-/// What stands before and after each remark.
+/// The HTML before and after each remark.
 const BEFORE: &[u8] = b"<p class=\"guest-entry\">";
 const AFTER: &[u8] = b"</p>\n";
 
 /// A page with variables.
 ///
-/// A template is read once and cut where its variables stand, so that a page is a few copies.
+/// The template is split at its variables once, so that building a page only copies its pieces.
 #[derive(Clone, Debug)]
 pub struct Template {
     pieces: Vec<Piece>,
@@ -29,27 +29,27 @@ enum Piece {
     Visitors,
 }
 
-/// Why a file is no template.
+/// Why a file is not a valid template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TemplateError {
-    /// It is too long.
-    #[error("the template is longer than {} octets", limits::TEMPLATE_BYTES)]
+    /// The template is too long.
+    #[error("the template is longer than {} bytes", limits::TEMPLATE_BYTES)]
     TooLong,
-    /// It is no text that a browser could be told the encoding of.
-    #[error("the template is no UTF-8 (octet {0} is none)")]
+    /// The template is not UTF-8.
+    #[error("the template is not UTF-8 (first invalid byte at offset {0})")]
     NotUtf8(usize),
-    /// It shows no remarks.
+    /// The template would show no remarks.
     #[error("the template has no variable $GUEST_REMARKS$, so it would show no remarks")]
     NoRemarks,
 }
 
 impl Template {
-    /// Reads a template: HTML in UTF-8 with `$GUEST_REMARKS$` and, if wanted, `$VISITOR_COUNT$`,
-    /// each as often as it likes.
+    /// Parses a template: HTML in UTF-8 with `$GUEST_REMARKS$` and, optionally, `$VISITOR_COUNT$`.
+    /// Each may occur several times.
     ///
     /// # Errors
-    /// It is too long, no UTF-8, or has no place for the remarks.
+    /// The template is too long, not UTF-8, or has no variable for the remarks.
     pub fn parse(text: &[u8]) -> Result<Self, TemplateError> {
         if text.len() > limits::TEMPLATE_BYTES {
             return Err(TemplateError::TooLong);
@@ -80,8 +80,9 @@ impl Template {
         Ok(Self { pieces })
     }
 
-    /// Appends the page that shows these remarks, in this order, and the number of the visit. Where
-    /// they are more than [`limits::PAGE_BYTES`] as HTML, the newest of them, which are the last.
+    /// Appends the page with these remarks, in this order, and the number of the visit. If the
+    /// remarks are longer than [`limits::PAGE_BYTES`] as HTML, only the newest of them, which are
+    /// the last, are shown.
     pub fn put_page<R: AsRef<[u8]>>(&self, out: &mut Vec<u8>, remarks: &[R], visitor: i64) {
         let remarks = newest_that_fit(remarks);
         for piece in &self.pieces {
@@ -100,11 +101,11 @@ impl Template {
     }
 }
 
-/// The last remarks, as many as are together no more HTML than a page takes.
+/// Returns the last remarks, as many as fit into a page.
 fn newest_that_fit<R: AsRef<[u8]>>(remarks: &[R]) -> &[R] {
     let around = BEFORE.len() + AFTER.len();
     let bytes: usize = remarks.iter().map(|remark| remark.as_ref().len()).sum();
-    // The path of nearly every page: they fit whatever is in them.
+    // Common case: the remarks fit even if every byte has to be escaped.
     if bytes * ESCAPED_LEN_MAX + remarks.len() * around <= limits::PAGE_BYTES {
         return remarks;
     }
@@ -112,7 +113,7 @@ fn newest_that_fit<R: AsRef<[u8]>>(remarks: &[R]) -> &[R] {
     let mut html = Vec::new();
     let too_long = |remark: &R| {
         let remark = remark.as_ref();
-        // One that somebody else has put into the store may be of any length: it is not even escaped.
+        // A remark from another program may have any length; do not even escape a huge one.
         if remark.len() > room {
             return true;
         }
@@ -129,9 +130,9 @@ fn newest_that_fit<R: AsRef<[u8]>>(remarks: &[R]) -> &[R] {
 }
 
 impl Default for Template {
-    /// A page that needs nothing from elsewhere.
+    /// A page without external resources.
     fn default() -> Self {
-        Self::parse(include_bytes!("template.html")).expect("the page that is built in is one")
+        Self::parse(include_bytes!("template.html")).expect("the built-in page is valid")
     }
 }
 
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_replaced_wherever_they_stand() {
+    fn variables_are_replaced_everywhere() {
         assert_eq!(
             page("$VISITOR_COUNT$ a $GUEST_REMARKS$ b $VISITOR_COUNT$", &["x", "y"], 7),
             "7 a <p class=\"guest-entry\">x</p>\n<p class=\"guest-entry\">y</p>\n b 7"
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_template_is_told() {
+    fn invalid_templates_are_rejected() {
         let parse = |text: &[u8]| Template::parse(text).unwrap_err();
         assert_eq!(parse(b"no remarks: $GUEST_REMARKS"), TemplateError::NoRemarks);
         assert_eq!(parse(b"ab\xff$GUEST_REMARKS$"), TemplateError::NotUtf8(2));
@@ -185,7 +186,7 @@ mod tests {
 
     /// A remark of quotation marks is six times as long on the page.
     #[test]
-    fn a_page_is_bounded_by_what_is_sent_and_shows_the_newest() {
+    fn a_page_is_bounded_and_shows_the_newest_remarks() {
         let remarks: Vec<_> = (0..100).map(|n| format!("{n} {}", "\"".repeat(4000))).collect();
         let remarks: Vec<_> = remarks.iter().map(String::as_str).collect();
         let all = page("$GUEST_REMARKS$", &remarks, 1);

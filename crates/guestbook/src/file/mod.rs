@@ -1,22 +1,22 @@
-//! The guestbook in a file of this host: LMDB, through `heed`.
+//! The guestbook in a local file: LMDB, through `heed`.
 //!
-//! LMDB and not another embedded store since several processes may have it open at once, which the
-//! forking architectures need: redb takes the file for one process. A commit never overwrites what
-//! the last one wrote, so that nothing has to be recovered after a crash. A file that was cut short
-//! from outside is noticed when it is opened: it goes on with the commit before the last one where
-//! that is whole ([`File::is_truncated`]), and is refused where it is not.
+//! LMDB was chosen because several processes may open a file at once, which the forking
+//! architectures require; redb reserves the file for one process. A commit never overwrites the
+//! pages of the previous one, so no recovery is needed after a crash. A truncated file is detected
+//! when it is opened. If the commit before the last one is complete, the file continues from there
+//! ([`File::is_truncated`]); otherwise it is rejected.
 //!
-//! # What is durable
+//! # Durability
 //!
-//! A remark that was acknowledged is on the disk: its commit has been synchronised, the page that
-//! makes it visible included, and so has the directory when the file was made. Visits are counted in
-//! commits whose last page may follow with the next one: when the machine loses power, the counter
-//! may go back by what came since; when a process is killed, nothing is lost.
+//! An acknowledged remark is on the disk: its commit is synchronised, including the page that makes
+//! it visible and, for a new file, the directory entry. Visits are counted in commits whose last
+//! page may reach the disk with the next commit. If the machine loses power, recent visits may be
+//! lost; if a process is killed, nothing is lost.
 //!
 //! # Processes
 //!
-//! A process opens the file once ([`File::open`]) and clones what it got; after fork(2) the child
-//! opens it anew. A process that dies with the lock of the writer in its hands does no harm.
+//! A process opens the file once ([`File::open`]) and clones the result. After fork(2) the child
+//! must open it again. A process may end while it holds the writer lock; the lock is then released.
 
 mod snapshot;
 mod store;

@@ -1,59 +1,58 @@
-//! Which of the file's two snapshots is whole.
+//! Finds the newest complete snapshot of a file.
 //!
-//! LMDB maps the file and never compares its length with what its pages point to. Of a file that has
-//! lost its end (a copy that broke off, a disk that was full, a file system after a crash), the first
-//! page that is missing would end the process with SIGBUS, and half a page would read as zeros. So a
-//! file that is shorter than it was is walked here, with plain reads, before it is mapped. The file
-//! may be shorter than its last page for a good reason, too: pages at its end that are free need not
-//! be there.
+//! LMDB maps the file and never compares its length with the pages that it refers to. In a
+//! truncated file (after an interrupted copy, a full disk, or a crash) the first missing page would
+//! end the process with SIGBUS, and half a page would be read as zeros. A file that seems too short
+//! is therefore examined here, with plain reads, before it is mapped. It may also be shorter than
+//! its last page for a valid reason: free pages at its end need not exist.
 //!
-//! A commit never overwrites what the one before it can still see: when the last commit has lost a
-//! page, the one before it may still have all of its own.
+//! A commit never overwrites pages of the previous one. If the last commit has lost a page, the
+//! previous one may still be complete.
 
 use std::{fs::File, io, os::unix::fs::FileExt as _};
 
-/// The first octets of a file of LMDB's, behind the head of its first page (`MDB_MAGIC`).
+/// The magic number of LMDB, after the header of the first page (`MDB_MAGIC`).
 const MAGIC: u32 = 0xBEEF_C0DE;
-/// The head of each page: its number, padding, its flags, and where its free room is, or of how many
-/// pages it is the first (`struct MDB_page`).
+/// The length of a page header: page number, padding, flags, and either the offsets of the free
+/// space or the number of overflow pages (`struct MDB_page`).
 const PAGE_HEAD: usize = 16;
-/// What of a page of meta data is read: its head and `struct MDB_meta`.
+/// The part of a meta page that is read: its header and `struct MDB_meta`.
 const META_BYTES: usize = 152;
-/// The head of an entry in a page (`struct MDB_node`).
+/// The length of an entry's header (`struct MDB_node`).
 const NODE_HEAD: usize = 8;
-/// The root of a tree in `struct MDB_db`, and its size.
+/// The offset of the root in `struct MDB_db`, and the size of that structure.
 const ROOT_AT: usize = 40;
 const TREE_BYTES: usize = 48;
-/// The root of a tree that is empty (`P_INVALID`).
+/// The root of an empty tree (`P_INVALID`).
 const NO_PAGE: u64 = u64::MAX;
-/// What kind a page is (`P_BRANCH`, `P_LEAF`, `P_OVERFLOW`).
+/// Page types (`P_BRANCH`, `P_LEAF`, `P_OVERFLOW`).
 const BRANCH: u16 = 1;
 const LEAF: u16 = 2;
 const OVERFLOW: u16 = 4;
-/// What the data of an entry are (`F_BIGDATA`: on pages of their own; `F_SUBDATA`: a tree).
+/// Entry flags (`F_BIGDATA`: the data has its own pages; `F_SUBDATA`: the data is a tree).
 const BIG_DATA: u16 = 1;
 const SUB_DATA: u16 = 2;
-/// Sizes of a page that LMDB takes.
+/// The page sizes that LMDB supports.
 const PAGE_SIZES: std::ops::RangeInclusive<usize> = 256..=64 << 10;
-/// Trees are no deeper than this (`CURSOR_STACK`).
+/// The maximum depth of a tree (`CURSOR_STACK`).
 const DEPTH_MAX: u32 = 32;
-/// How often a file is read again that another process changes meanwhile.
+/// The number of attempts to read a file that other processes change meanwhile.
 const ATTEMPTS: u32 = 8;
 
-/// A state of the file that a commit has left.
+/// The state of the file after a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Snapshot {
-    /// The last commit's. Also of a file that LMDB itself has to judge: a new one, or none of its
-    /// own.
+    /// The state after the last commit. Also used for new files and files of another format, which
+    /// LMDB itself checks.
     Newest,
-    /// That of the commit before: the last one has lost some of its pages.
+    /// The state after the previous commit, because the last one has lost pages.
     Previous,
 }
 
-/// Why a snapshot is not to be had.
+/// Why a snapshot cannot be used.
 #[derive(Debug)]
 enum SnapshotError {
-    /// Something that it needs is not there.
+    /// Some of its pages are missing.
     Incomplete,
     /// The file cannot be read.
     Unreadable(io::Error),
@@ -68,22 +67,22 @@ impl From<io::Error> for SnapshotError {
     }
 }
 
-/// A page of meta data: what one commit has left.
+/// A meta page, which describes one commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Meta {
     page_bytes: usize,
-    /// Of the tree of free pages, and of the tree of trees.
+    /// The roots of the tree of free pages and of the tree of databases.
     roots: [u64; 2],
     last_page: u64,
     transaction: u64,
 }
 
-/// Finds the newest snapshot that is whole; none if what is missing is needed by both.
+/// Finds the newest complete snapshot. Returns `None` if neither is complete.
 ///
 /// # Errors
 /// The file cannot be read.
 pub(super) fn newest_complete(file: &File) -> io::Result<Option<Snapshot>> {
-    // What is read here is what a host of 64 bits writes.
+    // The layout below is that of 64-bit hosts.
     if cfg!(not(target_pointer_width = "64")) {
         return Ok(Some(Snapshot::Newest));
     }
@@ -101,7 +100,7 @@ pub(super) fn newest_complete(file: &File) -> io::Result<Option<Snapshot>> {
         };
         let (newest, previous) =
             if first.transaction < second.transaction { (second, first) } else { (first, second) };
-        // The path of nearly every start.
+        // Common case: the file is long enough.
         if newest.last_page < len / newest.page_bytes as u64 {
             return Ok(Some(Snapshot::Newest));
         }
@@ -112,13 +111,13 @@ pub(super) fn newest_complete(file: &File) -> io::Result<Option<Snapshot>> {
         } else {
             None
         };
-        // Another process may have used pages again while they were read.
+        // Another process may have reused pages while they were read.
         let reread = [0, first.page_bytes as u64].map(|at| Meta::read(file, at).ok().flatten());
         if reread == [Some(first), Some(second)] {
             return Ok(found);
         }
     }
-    // Others have it open, and commit: it is as whole as they need it.
+    // Other processes use the file and commit to it, so it is complete.
     Ok(Some(Snapshot::Newest))
 }
 
@@ -133,7 +132,7 @@ fn is_complete(file: &File, meta: &Meta, len: u64) -> io::Result<bool> {
 }
 
 impl Meta {
-    /// Reads the page of meta data there; `None` if it is none.
+    /// Reads the meta page at the offset `at`; `None` if it is not one.
     fn read(file: &File, at: u64) -> Result<Option<Self>, SnapshotError> {
         let mut page = [0; META_BYTES];
         file.read_exact_at(&mut page, at)?;
@@ -147,13 +146,13 @@ impl Meta {
     }
 }
 
-/// A walk over all pages that a snapshot can reach.
+/// A traversal of all pages of a snapshot.
 struct Walk<'a> {
     file: &'a File,
     page_bytes: usize,
-    /// Pages that the file has in full.
+    /// The number of complete pages in the file.
     pages: u64,
-    /// Pages that may still be read: a file in which pages point in a circle ends, too.
+    /// The number of pages that may still be read. It ends the traversal if pages form a cycle.
     left: u64,
 }
 
@@ -176,7 +175,7 @@ impl Walk<'_> {
                 if depth == DEPTH_MAX {
                     return Err(SnapshotError::Incomplete);
                 }
-                // The three words are the number of the page below.
+                // These three words hold the number of the child page.
                 self.tree(low | u64::from(flags) << 32, depth + 1)?;
                 continue;
             }
@@ -201,7 +200,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// A page that is in the file in full and is of one of these kinds.
+    /// Reads a page. It must be complete and of one of these types.
     fn read(&mut self, number: u64, kinds: u16) -> Result<Vec<u8>, SnapshotError> {
         if number >= self.pages || self.left == 0 {
             return Err(SnapshotError::Incomplete);

@@ -1,4 +1,4 @@
-//! Requests to the file, one batch a commit.
+//! Executes requests on the file, one commit per batch.
 
 use super::{
     snapshot::{self, Snapshot},
@@ -19,13 +19,13 @@ use std::{
     sync::Arc,
 };
 
-/// The number of the error of a disk that fails (errno.h), which has no name in the standard library.
+/// The error number of a failing disk (errno.h), for which the standard library has no name.
 const EIO: i32 = 5;
 
-/// The key of the counter.
+/// The key of the visitor counter.
 const VISITORS: &str = "visitor_count";
 
-/// The file, open. Clones are the same file.
+/// An open file. Clones refer to the same file.
 #[derive(Clone, Debug)]
 pub struct File {
     env: Env<WithoutTls>,
@@ -34,29 +34,29 @@ pub struct File {
     is_truncated: bool,
 }
 
-/// The pages of one batch: how many remarks at most, and which.
+/// The remarks for the pages of one batch, by the maximum number of remarks.
 type Pages = BTreeMap<u32, Arc<[Vec<u8>]>>;
 
-/// Why a file cannot be the store.
+/// Why a file cannot be used as store.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot keep a guestbook in {}: {why}", path.display())]
+#[error("cannot use {} as guestbook: {why}", path.display())]
 pub struct OpenError {
     path: PathBuf,
     why: String,
 }
 
 impl File {
-    /// Opens the file, and makes it where there is none, for its owner alone.
+    /// Opens the file. A missing file is created with mode 0600.
     ///
     /// # Errors
-    /// It cannot be opened or made, is something else than a guestbook, or has been cut so short that
-    /// neither of its two last commits is whole.
+    /// The file cannot be opened or created, is not a guestbook, or is truncated so far that
+    /// neither of its two last commits is complete.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         Self::open_bounded(path, limits::FILE_BYTES)
     }
 
-    /// Whether the file had lost its end when it was opened, so that what the last commit kept is not
-    /// there: it goes on with the one before.
+    /// Whether the file was truncated when it was opened. The last commit is lost then, and the
+    /// file continues from the previous one.
     pub fn is_truncated(&self) -> bool {
         self.is_truncated
     }
@@ -66,19 +66,19 @@ impl File {
         let file = open_or_create(path).map_err(|error| failed(error.to_string()))?;
         let kind = file.metadata().map_err(|error| failed(error.to_string()))?.file_type();
         if !kind.is_file() {
-            return Err(failed("it is no regular file".to_owned()));
+            return Err(failed("it is not a regular file".to_owned()));
         }
         let snapshot =
             snapshot::newest_complete(&file).map_err(|error| failed(error.to_string()))?;
         let snapshot = snapshot.ok_or_else(|| {
             failed(
-                "it has been cut short, and what is missing is needed; bring a copy back, or move it \
-                 away to begin anew"
+                "it is truncated and cannot be recovered; restore a copy, or move the file away to start \
+                 a new guestbook"
                     .to_owned(),
             )
         })?;
         let opened = sys::open(path, most_bytes, snapshot).and_then(|env| {
-            // Places of readers that have died are free again.
+            // Release the reader slots of processes that have ended.
             env.clear_stale_readers()?;
             let transaction = env.write_txn()?;
             let made = env.create_databases_and_commit(transaction, |make, transaction| {
@@ -97,15 +97,15 @@ impl File {
         opened.map_err(|error| {
             failed(match error {
                 heed::Error::Mdb(MdbError::Invalid | MdbError::VersionMismatch) => {
-                    "it is another kind of file".to_owned()
+                    "it is another kind of file, not a guestbook".to_owned()
                 }
                 other => other.to_string(),
             })
         })
     }
 
-    /// Commits what the previous snapshot has, in the place of the damaged one: from then on it is the
-    /// newest, and other processes may open the file.
+    /// Commits the state of the previous snapshot in place of the damaged one. It is then the
+    /// newest snapshot, and other processes may open the file.
     fn commit_recovered(&self) -> heed::Result<()> {
         let mut transaction = self.env.write_txn()?;
         let visitors = self.counters.get(&transaction, VISITORS)?.unwrap_or(0);
@@ -114,10 +114,9 @@ impl File {
         self.env.force_sync()
     }
 
-    /// Answers requests with one commit for all: either each of them came to something, or none did
-    /// and all have the same error. Where only the last synchronisation failed, the remarks can be
-    /// seen, although their guests are told that it is not sure whether they stay. All of them being
-    /// under way at once, each visit sees the remarks of all. Blocks for the disk, and for other
+    /// Executes requests with one commit: either all succeed, or all fail with the same error. If
+    /// only the last synchronisation fails, the remarks are visible although their guests receive
+    /// an error. Each visit sees the remarks of its whole batch. Blocks for the disk, and for other
     /// processes that write.
     pub fn serve<'a>(
         &self,
@@ -155,7 +154,7 @@ impl File {
         Ok(answers)
     }
 
-    /// Takes the place of who writes, for tests: nobody commits until it is dropped.
+    /// Locks out other writers until the result is dropped, for tests.
     #[cfg(test)]
     pub(super) fn lock_writer(&self) -> RwTxn<'_> {
         self.env.write_txn().unwrap()
@@ -184,7 +183,8 @@ impl File {
         Ok(Answer::Visit { remarks, visitor })
     }
 
-    /// The newest remarks, the oldest of them first; no more than a page takes.
+    /// Returns the newest remarks in the order in which they were written, but no more than fit
+    /// into a page.
     fn newest(&self, transaction: &RwTxn<'_>, shown: u32) -> heed::Result<Arc<[Vec<u8>]>> {
         let mut remarks = Vec::new();
         let mut bytes = 0;
@@ -201,8 +201,8 @@ impl File {
     }
 }
 
-/// Opens the file. One that is made has its place in the directory before it is used: else a remark
-/// could be on the disk, and the file that it is in could not.
+/// Opens the file. The directory entry of a new file is synchronised before the file is used;
+/// otherwise a remark could be on the disk while its file is not.
 fn open_or_create(path: &Path) -> io::Result<fs::File> {
     let mut options = OpenOptions::new();
     options.read(true).append(true);
@@ -210,7 +210,7 @@ fn open_or_create(path: &Path) -> io::Result<fs::File> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         other => return other,
     }
-    // Another process may make it at the same time.
+    // Another process may create it at the same time.
     let file = options.create(true).mode(0o600).open(path)?;
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     fs::File::open(directory.unwrap_or(Path::new(".")))?.sync_all()?;
@@ -219,16 +219,17 @@ fn open_or_create(path: &Path) -> io::Result<fs::File> {
 
 fn store_error(error: heed::Error) -> StoreError {
     match error {
-        heed::Error::Mdb(MdbError::MapFull) => {
-            StoreError::Full(format!("the file has {} octets", limits::FILE_BYTES))
-        }
+        heed::Error::Mdb(MdbError::MapFull) => StoreError::Full(format!(
+            "the file has reached its maximum of {} bytes",
+            limits::FILE_BYTES
+        )),
         heed::Error::Io(error) => match error.kind() {
             io::ErrorKind::StorageFull => StoreError::Full("the disk is full".to_owned()),
             io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
                 StoreError::Full(error.to_string())
             }
             io::ErrorKind::ReadOnlyFilesystem => StoreError::ReadOnly(error.to_string()),
-            // LMDB's word for a write that was cut short, as the last one on a full disk is.
+            // LMDB reports EIO for a short write, as the last one on a full disk is.
             _ if error.raw_os_error() == Some(EIO) => {
                 StoreError::ReadOnly(format!("the disk is full or damaged: {error}"))
             }
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn remarks_and_visits_are_kept_in_order() {
+    fn remarks_and_visits_are_stored_in_order() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("guestbook");
         {
@@ -274,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_does_not_fit_is_given_up_as_a_whole() {
+    fn a_batch_that_does_not_fit_fails_as_a_whole() {
         let directory = tempfile::tempdir().unwrap();
         let file = File::open_bounded(&directory.path().join("small"), 128 << 10).unwrap();
         assert!(file.serve([post("before")].iter())[0].is_ok());
@@ -282,13 +283,13 @@ mod tests {
         let answers = file.serve(batch.iter());
         assert_eq!(answers.len(), 100);
         assert!(answers.iter().all(|answer| matches!(answer, Err(StoreError::Full(_)))));
-        // And it goes on with what fits.
+        // Smaller batches still succeed.
         assert!(file.serve([post("after")].iter())[0].is_ok());
         assert_eq!(visit(&file, 100).0, ["before", "after"]);
     }
 
     #[test]
-    fn what_is_no_guestbook_is_told() {
+    fn other_files_are_rejected() {
         let directory = tempfile::tempdir().unwrap();
         let other = directory.path().join("text");
         std::fs::write(&other, "something else\n".repeat(10_000)).unwrap();
@@ -300,15 +301,15 @@ mod tests {
         assert!(error.contains("No such file"), "{error}");
     }
 
-    /// Remarks of several lengths, some of them on pages of their own.
+    /// Remarks of several lengths; some need overflow pages.
     fn remark_of(number: usize) -> String {
         format!("{number} {}", "x".repeat([10, 1000, 3000][number % 3]))
     }
 
-    /// A file that has lost its end, of any length: it goes on with what is whole or is refused by its
-    /// name, and never ends the process.
+    /// A file truncated at any length continues from a complete commit or is rejected with an error
+    /// that names it, and never ends the process.
     #[test]
-    fn a_file_that_was_cut_short_keeps_a_prefix_or_is_refused() {
+    fn a_truncated_file_keeps_a_prefix_or_is_rejected() {
         const REMARKS: usize = 150;
         let directory = tempfile::tempdir().unwrap();
         let whole = directory.path().join("whole");
@@ -333,16 +334,16 @@ mod tests {
                     let stored = newest(&file, usize::MAX);
                     assert!(
                         all.starts_with(&stored),
-                        "{lost} octets less: {} remarks",
+                        "{lost} bytes less: {} remarks",
                         stored.len()
                     );
                     assert!(
                         stored.len() + 2 > REMARKS,
-                        "{lost} octets less: {} remarks",
+                        "{lost} bytes less: {} remarks",
                         stored.len()
                     );
                     assert_eq!(file.is_truncated(), stored.len() < REMARKS);
-                    // It goes on from there, and others see it.
+                    // It accepts new remarks, which other readers see.
                     assert!(file.serve([post("afterwards")].iter())[0].is_ok());
                     assert_eq!(newest(&file, 1), ["afterwards"]);
                 }
@@ -355,7 +356,7 @@ mod tests {
         assert!(recovered > 0 && refused > 0, "{recovered} went on, {refused} were refused");
     }
 
-    /// The newest remarks, however long they are together.
+    /// The newest remarks, without limit of their total length.
     fn newest(file: &File, shown: usize) -> Vec<String> {
         let transaction = file.env.read_txn().unwrap();
         let all = file.remarks.iter(&transaction).unwrap();
@@ -364,9 +365,9 @@ mod tests {
         all[all.len().saturating_sub(shown)..].to_vec()
     }
 
-    /// What a batch of visits holds in memory is one page, whatever stands in the book.
+    /// A batch of visits holds one page in memory, whatever the size of the guestbook.
     #[test]
-    fn visits_of_one_batch_share_a_page_that_is_bounded() {
+    fn visits_of_one_batch_share_one_bounded_page() {
         let directory = tempfile::tempdir().unwrap();
         let file = File::open(&directory.path().join("guestbook")).unwrap();
         let posts = vec![post(&"x".repeat(limits::REMARK_BYTES)); 100];
@@ -376,7 +377,7 @@ mod tests {
             .into_iter()
             .map(|answer| match answer.unwrap() {
                 Answer::Visit { remarks, .. } => remarks,
-                Answer::Posted => panic!("a visit was asked for"),
+                Answer::Posted => panic!("the answer is not that of a visit"),
             })
             .collect();
         assert!(pages.iter().all(|page| Arc::ptr_eq(page, &pages[0])));
@@ -384,7 +385,8 @@ mod tests {
         assert!((limits::PAGE_BYTES / 2..=limits::PAGE_BYTES).contains(&bytes), "{bytes}");
     }
 
-    /// What the children of the next test do: `POLLUX_GUESTBOOK_CHILD` names the file.
+    /// The program of the child processes of the next test. `POLLUX_GUESTBOOK_CHILD` names the
+    /// file.
     #[test]
     fn child_that_posts_until_it_is_killed() {
         let Some(path) = std::env::var_os("POLLUX_GUESTBOOK_CHILD") else { return };
@@ -397,9 +399,9 @@ mod tests {
         }
     }
 
-    /// kill -9 in the middle of several processes' commits: what was acknowledged is there.
+    /// kill -9 during the commits of several processes: acknowledged remarks survive.
     #[test]
-    fn what_was_acknowledged_survives_the_death_of_its_process() {
+    fn acknowledged_remarks_survive_the_death_of_their_process() {
         use std::{
             io::{BufRead as _, BufReader},
             process::Stdio,
@@ -433,7 +435,7 @@ mod tests {
         for remark in &acknowledged {
             assert!(remarks.contains(remark), "{remark} was acknowledged and is not there");
         }
-        // Who died held no lock for good.
+        // The killed processes left no lock.
         assert!(file.serve([post("afterwards")].iter())[0].is_ok());
     }
 }

@@ -1,4 +1,4 @@
-//! A thread that waits for the disk, so that nobody else has to.
+//! A thread that waits for the disk on behalf of the server.
 
 use super::File;
 use crate::{Answer, Request, StoreError, limits};
@@ -10,13 +10,13 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-/// The most requests that one commit takes: what bounds how long the first of them waits.
+/// The maximum number of requests per commit. It bounds how long the first of them waits.
 const BATCH: usize = 1024;
 
 type Outcome<T> = (T, Result<Answer, StoreError>);
 
-/// Answers requests to a file from a thread of its own. All that wait while the disk is busy leave
-/// with one commit then. `T` is whatever the caller knows a request by.
+/// Executes requests to a file in its own thread. Requests that arrive while the disk is busy share
+/// the next commit. The caller identifies a request by a `T`.
 #[derive(Debug)]
 pub struct FileWorker<T> {
     requests: Option<SyncSender<(T, Request)>>,
@@ -25,10 +25,10 @@ pub struct FileWorker<T> {
 }
 
 impl<T: Send + 'static> FileWorker<T> {
-    /// Starts the thread. It calls `notify` when there is something to [take](Keeper::take).
+    /// Starts the thread. It calls `notify` when there are answers to [take](FileWorker::take).
     ///
     /// # Errors
-    /// No thread could be started.
+    /// The thread cannot be started.
     pub fn start(file: File, notify: impl Fn() + Send + 'static) -> std::io::Result<Self> {
         let (requests, queue) = sync_channel(limits::FILE_QUEUE);
         let answers = Arc::new(Mutex::new(Vec::new()));
@@ -39,10 +39,10 @@ impl<T: Send + 'static> FileWorker<T> {
         Ok(Self { requests: Some(requests), answers, thread: Some(thread) })
     }
 
-    /// Begins a request. Never blocks.
+    /// Queues a request. Never blocks.
     ///
     /// # Errors
-    /// [`StoreError::Busy`] when too many wait already.
+    /// [`StoreError::Busy`] if too many requests wait already.
     pub fn begin(&self, ticket: T, request: Request) -> Result<(), StoreError> {
         let Some(requests) = &self.requests else { return Err(StoreError::Busy) };
         requests.try_send((ticket, request)).map_err(|error| match error {
@@ -53,13 +53,13 @@ impl<T: Send + 'static> FileWorker<T> {
         })
     }
 
-    /// Moves the answers that have come to the end of `into`.
+    /// Moves the available answers to the end of `into`.
     pub fn take(&self, into: &mut Vec<Outcome<T>>) {
         into.append(&mut self.answers.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 
-/// Waits for the requests that were begun.
+/// Waits until all queued requests are executed.
 impl<T> Drop for FileWorker<T> {
     fn drop(&mut self) {
         self.requests = None;
@@ -93,12 +93,12 @@ mod tests {
     use std::{collections::BTreeSet, sync::mpsc::channel, time::Duration};
 
     #[test]
-    fn every_request_is_answered_once_and_the_bell_rings() {
+    fn every_request_is_answered_once_with_a_notification() {
         let directory = tempfile::tempdir().unwrap();
         let file = File::open(&directory.path().join("guestbook")).unwrap();
         let (sender, notifications) = channel();
         let notify = move || sender.send(()).expect("the test listens");
-        // Nobody commits while the test holds the file: what is begun meanwhile waits.
+        // No commit is possible while the test holds the writer lock, so the requests wait.
         let writer = file.lock_writer();
         let worker = FileWorker::start(file.clone(), notify).unwrap();
         for ticket in 0..500_u32 {
@@ -119,7 +119,7 @@ mod tests {
             visitors.insert(visitor);
         }
         assert_eq!(visitors, (1..=500).collect());
-        // Those that were there when the thread looked, and all others.
+        // One commit for the requests that the thread had read by then, and one for all others.
         assert!(commits <= 2, "{commits} commits");
     }
 }

@@ -1,8 +1,8 @@
-//! Commands, as arrays of bulk strings (RESP2, "Sending commands to a Redis server").
+//! Redis commands as arrays of bulk strings (RESP2, "Sending commands to a Redis server").
 
-/// The list of remarks, as ZeroHTTPd names it.
+/// The key of the list of remarks, as in ZeroHTTPd.
 const REMARKS: &[u8] = b"guestbook_remarks";
-/// The counter of visits, as ZeroHTTPd names it.
+/// The key of the visitor counter, as in ZeroHTTPd.
 const VISITORS: &[u8] = b"visitor_count";
 
 /// Appends `AUTH` with a password, or a user and a password.
@@ -18,19 +18,20 @@ pub(super) fn put_select(out: &mut Vec<u8>, database: u32) {
     put(out, &[b"SELECT", database.to_string().as_bytes()]);
 }
 
-/// Appends what asks for the newest remarks.
+/// Appends the command that returns the newest remarks.
 pub(super) fn put_newest(out: &mut Vec<u8>, count: u32) {
-    // From the end: -1 is the last element. A range that begins before the list is cut by Redis.
+    // Negative indices count from the end: -1 is the last element. Redis cuts a range that begins
+    // before the list.
     let first = format!("-{}", count.max(1));
     put(out, &[b"LRANGE", REMARKS, first.as_bytes(), b"-1"]);
 }
 
-/// Appends what counts a visit.
+/// Appends the command that counts a visit.
 pub(super) fn put_visit(out: &mut Vec<u8>) {
     put(out, &[b"INCR", VISITORS]);
 }
 
-/// Appends what keeps a remark.
+/// Appends the command that stores a remark.
 pub(super) fn put_remark(out: &mut Vec<u8>, remark: &[u8]) {
     put(out, &[b"RPUSH", REMARKS, remark]);
 }

@@ -1,9 +1,9 @@
-//! The guestbook on a Redis server: the list `guestbook_remarks` and the counter `visitor_count`,
-//! the keys of ZeroHTTPd.
+//! The guestbook on a Redis server, with the keys of ZeroHTTPd: the list `guestbook_remarks` and
+//! the counter `visitor_count`.
 //!
-//! [`Session`] is one connection's protocol without I/O. Who owns the connection sends what it has
-//! to send, gives it what came, and takes its answers; whether a connection is made for each
-//! request, kept, or one of a pool is his decision.
+//! [`Session`] is the protocol of one connection, without I/O. The caller owns the connection: it
+//! sends the session's output, passes received bytes to the session, and takes its answers. Whether
+//! a connection is made per request, kept open, or pooled is the caller's decision.
 
 mod command;
 mod reply;

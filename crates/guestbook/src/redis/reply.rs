@@ -1,9 +1,9 @@
-//! Replies, to what they mean here.
+//! Interprets replies of Redis.
 
 use crate::StoreError;
 use redis_protocol::resp2::{decode::decode_range, types::RangeFrame};
 
-/// The whole of one reply, whose length was measured.
+/// One complete reply.
 pub(super) struct Reply<'a> {
     bytes: &'a [u8],
     frame: RangeFrame,
@@ -13,7 +13,7 @@ impl<'a> Reply<'a> {
     /// Decodes exactly `bytes`.
     ///
     /// # Errors
-    /// They are no reply.
+    /// They are not a valid reply.
     pub(super) fn decode(bytes: &'a [u8]) -> Result<Self, StoreError> {
         match decode_range(bytes) {
             Ok(Some((frame, len))) if len == bytes.len() => Ok(Self { bytes, frame }),
@@ -22,7 +22,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// What an error says, where this is one.
+    /// The error, if this is an error reply.
     fn refusal(&self) -> Option<StoreError> {
         let RangeFrame::Error((from, to)) = self.frame else { return None };
         let text = printable(&self.bytes[from..to]);
@@ -34,7 +34,7 @@ impl<'a> Reply<'a> {
             "MOVED" | "ASK" => StoreError::Cluster(text),
             "NOAUTH" | "WRONGPASS" | "NOPERM" | "DENIED" => StoreError::Refused(text),
             _ if text.contains("max number of clients") => StoreError::Unreachable(text),
-            // Redis says `-ERR` of many things; of those that a login can meet this is one.
+            // `-ERR` has many meanings; this one occurs during a login.
             _ if text.contains("AUTH") || text.contains("invalid password") => {
                 StoreError::Refused(text)
             }
@@ -42,7 +42,7 @@ impl<'a> Reply<'a> {
         })
     }
 
-    /// Of AUTH and SELECT: done.
+    /// The reply to AUTH and SELECT: success.
     pub(super) fn ok(self) -> Result<(), StoreError> {
         match (&self.frame, self.refusal()) {
             (_, Some(error)) => Err(error),
@@ -51,7 +51,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Of INCR and RPUSH: a number.
+    /// The reply to INCR and RPUSH: a number.
     pub(super) fn number(self) -> Result<i64, StoreError> {
         match (&self.frame, self.refusal()) {
             (_, Some(error)) => Err(error),
@@ -60,7 +60,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Of LRANGE: strings.
+    /// The reply to LRANGE: strings.
     pub(super) fn strings(self) -> Result<Vec<Vec<u8>>, StoreError> {
         let elements = match (&self.frame, self.refusal()) {
             (_, Some(error)) => return Err(error),
@@ -78,7 +78,7 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// What a server says, as a terminal and a log may show it: control characters are written out.
+/// Escapes control characters, so that the server's text can be shown in a terminal or a log.
 fn printable(text: &[u8]) -> String {
     let mut printable = String::with_capacity(text.len());
     for character in String::from_utf8_lossy(text).chars() {

@@ -1,30 +1,31 @@
 //! Finds the end of a reply before it is decoded.
 //!
-//! The decoder of `redis-protocol` begins anew whenever more has come, goes as deep as the arrays
-//! do, and takes any two octets for a line's end. What comes from a server that does not mean well,
-//! or is no Redis at all, is measured here first: once, without recursion, within bounds.
+//! The decoder of `redis-protocol` starts again whenever more bytes arrive, recurses as deep as
+//! arrays are nested, and accepts any two bytes as the end of a line. A server may be hostile or
+//! not be Redis at all, so its replies are scanned here first: once, without recursion, and within
+//! limits.
 
 use crate::limits::{REPLY_BYTES, REPLY_DEPTH, REPLY_ELEMENTS};
 
-/// The longest line: a length, a number, or a sentence about an error.
+/// The maximum length of a line: a length, a number, or an error message.
 const LINE_BYTES: usize = 4 << 10;
 
-/// Where the measuring of a reply stands. Survives until the whole of it has come.
+/// The progress of scanning a reply that arrives in pieces.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReplyScanner {
-    /// Octets of the reply that are measured.
+    /// The number of scanned bytes of the reply.
     at: usize,
-    /// Elements that are still to come, a level each; the last is the innermost.
+    /// The number of missing elements per level of arrays; the last one is the innermost.
     open: Vec<usize>,
     has_begun: bool,
 }
 
 impl ReplyScanner {
-    /// Measures on in `input`, which begins with the reply and is never shorter than before.
-    /// Returns the length of the reply once all of it is there.
+    /// Continues to scan `input`, which begins with the reply and never becomes shorter. Returns
+    /// the length of the reply once it is complete.
     ///
     /// # Errors
-    /// It is no reply, or one that is beyond the limits.
+    /// It is not a valid reply, or it exceeds the limits.
     pub(super) fn scan(&mut self, input: &[u8]) -> Result<Option<usize>, &'static str> {
         loop {
             if self.has_begun {
@@ -49,7 +50,7 @@ impl ReplyScanner {
                     if content >= 0 {
                         let content = usize::try_from(content).map_err(|_| "too long")?;
                         if content > REPLY_BYTES {
-                            return Err("a string beyond the limit");
+                            return Err("a string exceeds the limit");
                         }
                         let end = self.at + len + content;
                         let Some(after) = input.get(end..end + 2) else {
@@ -60,7 +61,7 @@ impl ReplyScanner {
                             };
                         };
                         if after != b"\r\n" {
-                            return Err("a string that does not end where it says");
+                            return Err("a string is longer than its length");
                         }
                         len += content + 2;
                     }
@@ -69,11 +70,11 @@ impl ReplyScanner {
                     let count = number(text)?;
                     let count = usize::try_from(count.max(0)).unwrap_or(usize::MAX);
                     if count > REPLY_ELEMENTS || self.open.len() == REPLY_DEPTH {
-                        return Err("an array beyond the limit");
+                        return Err("an array exceeds the limit");
                     }
                     elements = Some(count);
                 }
-                _ => return Err("a line of no kind that Redis has"),
+                _ => return Err("a line has no valid Redis type"),
             }
             self.at += len;
             if self.at > REPLY_BYTES {
@@ -88,19 +89,19 @@ impl ReplyScanner {
     }
 }
 
-/// The line at the start, without its end, if all of it has come.
+/// Returns the line at the start without its end, if it is complete.
 fn line(input: &[u8]) -> Result<Option<&[u8]>, &'static str> {
     let head = &input[..input.len().min(LINE_BYTES)];
     match head.iter().position(|&byte| byte == b'\n') {
         Some(end) if end > 0 && head[end - 1] == b'\r' => Ok(Some(&head[..end - 1])),
-        Some(_) => Err("a line that ends without CR"),
-        None if input.len() >= LINE_BYTES => Err("a line that does not end"),
+        Some(_) => Err("a line ends without CR"),
+        None if input.len() >= LINE_BYTES => Err("a line is too long"),
         None => Ok(None),
     }
 }
 
 fn number(text: &[u8]) -> Result<i64, &'static str> {
-    std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).ok_or("a number that is none")
+    std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).ok_or("a number is invalid")
 }
 
 #[cfg(test)]
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_end_where_they_say() {
+    fn the_end_of_a_reply_is_found() {
         for reply in [
             "+OK\r\n",
             "-ERR no\r\n",
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reply_or_too_much_is_an_error() {
+    fn invalid_and_excessive_replies_are_errors() {
         for reply in [
             "HTTP/1.1 400 Bad Request\r\n",
             "\r\n",
@@ -155,7 +156,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_split_measures_the_same(cuts in prop::collection::vec(1..9_usize, 1..40)) {
+        fn any_split_gives_the_same_length(cuts in prop::collection::vec(1..9_usize, 1..40)) {
             let reply = b"*3\r\n$5\r\nhello\r\n*2\r\n:1\r\n$-1\r\n-ERR x\r\n";
             let (mut scanner, mut received) = (ReplyScanner::default(), 0);
             for cut in cuts.into_iter().cycle() {

@@ -1,50 +1,50 @@
-//! One connection to Redis, without I/O: requests in, octets out; octets in, answers out.
+//! The protocol of one connection to Redis, without I/O: requests to bytes, and bytes to answers.
 
 use super::{Url, command, reply::Reply, scanner::ReplyScanner};
 use crate::{Answer, Request, StoreError, limits};
 use std::collections::VecDeque;
 
-/// What the next reply belongs to.
+/// The command that the next reply answers.
 #[derive(Debug)]
 enum PendingReply<T> {
-    /// AUTH or SELECT: without it nothing else can be answered.
+    /// AUTH or SELECT. Other commands must not be sent before it succeeds.
     Login,
-    /// LRANGE, the first half of a visit.
+    /// LRANGE, the first command of a visit.
     Remarks(T),
-    /// INCR, the second half, and what the first half came to.
+    /// INCR, the second command of a visit, with the result of the first.
     Visitor(T, Result<Vec<Vec<u8>>, StoreError>),
     /// RPUSH.
     Posted(T),
 }
 
-/// A connection's protocol. `T` is whatever the caller knows a request by.
+/// The protocol of one connection. The caller identifies a request by a `T`.
 ///
-/// Requests are pipelined: each may be begun while others are under way, and Redis answers in
-/// order. A visit's two commands leave together.
+/// Requests are pipelined: a request may begin while others are pending, and Redis answers in
+/// order. The two commands of a visit are sent together.
 ///
-/// Until the login is through, nothing else leaves: Redis goes on with what stands behind a refused
-/// `AUTH` or `SELECT`, as another user or in another database. A connection without a login asks at
-/// once.
+/// Nothing else is sent until the login has succeeded, because Redis would execute commands after a
+/// rejected `AUTH` or `SELECT` as another user or in another database. A connection without a login
+/// sends commands at once.
 #[derive(Debug)]
 pub struct Session<T> {
     output: Vec<u8>,
     sent: usize,
-    /// What leaves once the login is through.
+    /// Commands to send after the login has succeeded.
     queued: Vec<u8>,
-    /// Replies of the login that are still awaited.
+    /// The number of missing replies of the login.
     logins_pending: usize,
     input: Vec<u8>,
-    /// Octets of `input` that are dealt with.
+    /// The number of processed bytes of `input`.
     consumed: usize,
     scanner: ReplyScanner,
     pending: VecDeque<PendingReply<T>>,
     answers: VecDeque<(T, Result<Answer, StoreError>)>,
-    /// Requests begun and not answered.
+    /// The number of requests without an answer.
     under_way: usize,
 }
 
 impl<T: Copy> Session<T> {
-    /// A new connection's: the first octets that it has to send log in and choose the database.
+    /// Creates the protocol of a new connection. Its first output logs in and selects the database.
     pub fn new(url: &Url) -> Self {
         let mut session = Self {
             output: Vec::new(),
@@ -70,7 +70,7 @@ impl<T: Copy> Session<T> {
         session
     }
 
-    /// Begins a request. Its answer, or why there is none, will come with this ticket.
+    /// Begins a request. Its answer or error will carry this ticket.
     pub fn begin(&mut self, ticket: T, request: &Request) {
         if self.is_full() {
             return self.answers.push_back((ticket, Err(StoreError::Busy)));
@@ -95,7 +95,7 @@ impl<T: Copy> Session<T> {
         self.logins_pending += 1;
     }
 
-    /// One reply of the login is a good one. After the last, what was begun meanwhile may leave.
+    /// Handles a successful reply of the login. After the last one the queued commands may be sent.
     fn login_step_done(&mut self) {
         self.logins_pending -= 1;
         if self.logins_pending == 0 {
@@ -104,17 +104,17 @@ impl<T: Copy> Session<T> {
         }
     }
 
-    /// Whether no further request may be begun now: [`limits::PIPELINE`] are under way.
+    /// Whether the maximum number of requests, [`limits::PIPELINE`], is pending.
     pub fn is_full(&self) -> bool {
         self.under_way >= limits::PIPELINE
     }
 
-    /// Requests that are begun and not answered.
+    /// The number of requests without an answer.
     pub fn under_way(&self) -> usize {
         self.under_way
     }
 
-    /// Whether this request is under way here.
+    /// Whether this request is pending here.
     pub fn has(&self, ticket: T) -> bool
     where
         T: PartialEq,
@@ -122,7 +122,7 @@ impl<T: Copy> Session<T> {
         self.tickets().any(|other| other == ticket)
     }
 
-    /// The requests that are under way, in order.
+    /// The pending requests in order.
     pub fn tickets(&self) -> impl Iterator<Item = T> + '_ {
         self.pending.iter().filter_map(|pending| match pending {
             PendingReply::Login => None,
@@ -132,17 +132,17 @@ impl<T: Copy> Session<T> {
         })
     }
 
-    /// Whether a reply is awaited, the login's included: if so, a silent server is a slow one.
+    /// Whether a reply, including those of the login, is pending, so that a timeout applies.
     pub fn is_waiting(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// What is to be sent now. After [`Session::receive`] there may be more.
+    /// The bytes to send now. There may be more after [`Session::receive`].
     pub fn output(&self) -> &[u8] {
         &self.output[self.sent..]
     }
 
-    /// So many octets of [`Session::output`] have left.
+    /// Removes `count` bytes of [`Session::output`], which were sent.
     pub fn sent(&mut self, count: usize) {
         self.sent += count;
         if self.sent == self.output.len() {
@@ -151,11 +151,11 @@ impl<T: Copy> Session<T> {
         }
     }
 
-    /// Takes what has come. The answers in it are ready for [`Session::next_answer`] then.
+    /// Processes received bytes. Answers are then available from [`Session::next_answer`].
     ///
     /// # Errors
-    /// The server does not speak Redis, or does not let us in: the connection is of no use any
-    /// more. [`Session::fail`] then answers what is under way.
+    /// The server does not use the Redis protocol, or rejects the login: the connection cannot be
+    /// used any longer. Call [`Session::fail`] to answer the pending requests.
     pub fn receive(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         self.input.extend_from_slice(bytes);
         loop {
@@ -170,7 +170,7 @@ impl<T: Copy> Session<T> {
             };
             let reply = Reply::decode(&rest[..len])?;
             let Some(pending) = self.pending.pop_front() else {
-                return Err(StoreError::Protocol("a reply that nobody asked for".to_owned()));
+                return Err(StoreError::Protocol("an unexpected reply".to_owned()));
             };
             match pending {
                 PendingReply::Login => {
@@ -204,12 +204,12 @@ impl<T: Copy> Session<T> {
         Ok(())
     }
 
-    /// The connection is over: all that is under way has no answer, for this reason.
+    /// Ends the connection: all pending requests fail with `why`.
     pub fn fail(&mut self, why: &StoreError) {
         for pending in std::mem::take(&mut self.pending) {
             match pending {
                 PendingReply::Login => {}
-                // What the server said before it hung up is the better reason.
+                // An earlier error reply of the server is more precise.
                 PendingReply::Visitor(ticket, Err(reply)) => self.answer(ticket, Err(reply)),
                 PendingReply::Remarks(ticket)
                 | PendingReply::Visitor(ticket, Ok(_))
@@ -226,7 +226,7 @@ impl<T: Copy> Session<T> {
         self.consumed = 0;
     }
 
-    /// The next answer that has come.
+    /// Returns the next available answer.
     pub fn next_answer(&mut self) -> Option<(T, Result<Answer, StoreError>)> {
         self.answers.pop_front()
     }
@@ -258,29 +258,29 @@ mod tests {
 
     const VISIT: Request = Request::Visit { shown: 2 };
 
-    const ASKED: &str =
+    const VISIT_COMMANDS: &str =
         "*4 $6 LRANGE $17 guestbook_remarks $2 -2 $2 -1 *2 $4 INCR $13 visitor_count ";
 
     #[test]
-    fn nothing_leaves_before_the_login_is_through() {
+    fn nothing_is_sent_before_the_login_succeeds() {
         let mut session = session("redis://ada:pw@a/3");
         session.begin(1, &VISIT);
         assert_eq!(output(&mut session), "*3 $4 AUTH $3 ada $2 pw *2 $6 SELECT $1 3 ");
         session.receive(b"+OK\r\n").unwrap();
         assert_eq!(output(&mut session), "");
         session.receive(b"+OK\r\n").unwrap();
-        assert_eq!(output(&mut session), ASKED);
+        assert_eq!(output(&mut session), VISIT_COMMANDS);
         session.receive(b"*2\r\n$1\r\na\r\n$2\r\nb\n\r\n:7\r\n").unwrap();
         let remarks = vec![b"a".to_vec(), b"b\n".to_vec()].into();
         assert_eq!(answers(&mut session), [(1, Ok(Answer::Visit { remarks, visitor: 7 }))]);
         assert!(!session.is_waiting() && session.under_way() == 0);
-        // On from there, and without a login, a request leaves at once.
+        // From then on, as without a login, commands are sent at once.
         session.begin(2, &VISIT);
-        assert_eq!(output(&mut session), ASKED);
+        assert_eq!(output(&mut session), VISIT_COMMANDS);
     }
 
     #[test]
-    fn a_refused_login_takes_what_waits_behind_it_along() {
+    fn a_rejected_login_fails_the_queued_requests() {
         let mut session = session("redis://a/99");
         session.begin(1, &Request::Post { remark: b"x".to_vec() });
         output(&mut session);
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_says_before_it_hangs_up_is_the_reason() {
+    fn the_last_error_reply_before_a_close_is_the_reason() {
         let mut session = session("redis://a");
         session.begin(1, &VISIT);
         session.begin(2, &VISIT);
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_come_in_order_and_each_has_its_own_error() {
+    fn answers_are_in_order_and_each_has_its_own_error() {
         let mut session = session("redis://a");
         session.begin(1, &VISIT);
         session.begin(2, &Request::Post { remark: b"x".to_vec() });
@@ -327,12 +327,12 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_is_of_no_use_fails_all_that_is_under_way() {
+    fn a_failed_connection_fails_all_pending_requests() {
         for (reply, why) in [
             ("-NOAUTH Authentication required.\r\n", None),
             ("-WRONGPASS no\r\n", None),
             ("-ERR invalid password\r\n", None),
-            ("HTTP/1.1 400 Bad Request\r\n\r\n", Some("a line of no kind that Redis has")),
+            ("HTTP/1.1 400 Bad Request\r\n\r\n", Some("a line has no valid Redis type")),
         ] {
             let mut session = session("redis://:pw@a");
             session.begin(1, &VISIT);
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_redis_says_when_it_cannot_is_told_apart() {
+    fn error_replies_are_distinguished() {
         for (reply, is_right) in [
             ("LOADING Redis is loading", matches_loading as fn(&StoreError) -> bool),
             ("READONLY You can't write", |e| matches!(e, StoreError::ReadOnly(_))),
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_of_the_wrong_kind_or_that_nobody_asked_for_are_nonsense() {
+    fn wrong_and_unexpected_replies_are_protocol_errors() {
         let mut wrong = session("redis://a");
         wrong.begin(1, &VISIT);
         wrong.receive(b":1\r\n$1\r\na\r\n").unwrap();
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_a_pipeline_takes_is_told_to_come_back() {
+    fn requests_beyond_the_pipeline_limit_are_rejected_as_busy() {
         let mut session = session("redis://a");
         for ticket in 0..limits::PIPELINE as u32 {
             assert!(!session.is_full());
@@ -395,7 +395,7 @@ mod tests {
     }
 
     proptest! {
-        /// However the stream is cut, the answers are the same.
+        /// The answers do not depend on how the stream is split.
         #[test]
         fn any_split_gives_the_same_answers(cuts in prop::collection::vec(1..30_usize, 1..50)) {
             let stream = b"+OK\r\n*2\r\n$5\r\nhello\r\n$0\r\n\r\n:1\r\n:3\r\n-OOM x\r\n-OOM x\r\n";

@@ -1,53 +1,54 @@
-//! Where a Redis server is, and as whom to speak to it.
+//! Redis URLs: the address of a server, and the login.
 
 use std::{borrow::Cow, path::PathBuf, str::FromStr};
 
-/// The port of Redis.
+/// The default port of Redis.
 const PORT: u16 = 6379;
 
-/// The longest path of a socket (`sun_path` of unix(7), less the NUL at its end).
+/// The maximum length of a socket's path (`sun_path` of unix(7) without its NUL).
 const UNIX_PATH_MAX: usize = 107;
 
-/// A Redis server as Redis URLs name it: `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]`, or
+/// A Redis URL: `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]`, or
 /// `unix:///PATH[?db=DB&user=USER&password=PASSWORD]` (also written `redis+unix://`).
 #[derive(Clone, PartialEq, Eq)]
 pub struct Url {
-    /// Where it listens.
+    /// The address of the server.
     pub address: Address,
-    /// The ACL user; without one, `default`.
+    /// The ACL user; `None` means `default`.
     pub user: Option<String>,
-    /// The password. A user without one logs in with an empty one, as an ACL's `nopass` has it.
+    /// The password. A user without one logs in with an empty password, as the ACL rule `nopass`
+    /// expects.
     pub password: Option<String>,
     /// The number of the database.
     pub database: u32,
 }
 
-/// Where a Redis server listens.
+/// The address of a Redis server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
-    /// A name or an address of a host, and a port.
+    /// A host name or address, and a port.
     Tcp(String, u16),
-    /// A socket in the file system.
+    /// The path of a Unix socket.
     Unix(PathBuf),
 }
 
-/// Why a text is no URL of a Redis server.
+/// Why a text is not a valid Redis URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UrlError {
-    /// Another scheme, or none.
+    /// The scheme is missing or another one.
     #[error("a Redis URL begins with redis:// or unix:// (redis://HOST:PORT/DB, unix:///PATH)")]
     Scheme,
-    /// `rediss://` asks for TLS.
-    #[error("rediss:// asks for TLS, which is not spoken with stores; use redis:// or unix://")]
+    /// `rediss://` requires TLS.
+    #[error("rediss:// requires TLS, which is not supported for stores; use redis:// or unix://")]
     Tls,
-    /// No host, or no path.
+    /// The host or the path is missing.
     #[error("the Redis URL names no {0}")]
     Missing(&'static str),
-    /// A part cannot be read.
+    /// A part is invalid.
     #[error("the Redis URL has no valid {0}: {1}")]
     Invalid(&'static str, String),
-    /// The user or the password cannot be read. Neither is shown.
+    /// The user or the password is invalid. The error does not show it.
     #[error("the Redis URL has no valid {0}: / ? # @ and % in it are percent-encoded")]
     Login(&'static str),
 }
@@ -58,7 +59,7 @@ impl std::fmt::Debug for Url {
     }
 }
 
-/// Without the password: this is what logs and messages show.
+/// Without the login, for logs and messages.
 impl std::fmt::Display for Url {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.address {
@@ -90,14 +91,14 @@ impl FromStr for Url {
 
 fn tcp(rest: &str) -> Result<Url, UrlError> {
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    // What seems to be the path is a part of a password then, and the port another.
+    // What looks like the path belongs to a password here, and the port may be a part of it too.
     if path.contains('@') {
         return Err(UrlError::Login("password"));
     }
     if authority.contains(['?', '#']) || path.contains(['?', '#', '/']) {
         return Err(UrlError::Invalid("database", path.to_owned()));
     }
-    // The last one: a password may hold others.
+    // The last `@`: a password may contain others.
     let (login, address) = match authority.rsplit_once('@') {
         Some((login, address)) => (Some(login), address),
         None => (None, authority),
@@ -148,7 +149,7 @@ fn unix(rest: &str) -> Result<Url, UrlError> {
     }
     let path = percent_decoded(path).ok_or_else(|| UrlError::Invalid("path", path.to_owned()))?;
     if path.len() > UNIX_PATH_MAX {
-        let why = format!("{path} is longer than {UNIX_PATH_MAX} octets");
+        let why = format!("{path} is longer than {UNIX_PATH_MAX} bytes");
         return Err(UrlError::Invalid("path", why));
     }
     let mut url =
@@ -168,13 +169,13 @@ fn number(text: &str) -> Result<u32, UrlError> {
     text.parse().map_err(|_| UrlError::Invalid("database", text.to_owned()))
 }
 
-/// Percent-decodes a part of the login; nothing becomes `None`.
+/// Percent-decodes a part of the login; an empty text becomes `None`.
 fn login_part(what: &'static str, text: &str) -> Result<Option<String>, UrlError> {
     let percent_decoded = percent_decoded(text).ok_or(UrlError::Login(what))?;
     Ok(Some(percent_decoded).filter(|text| !text.is_empty()))
 }
 
-/// Percent-decodes; what is no UTF-8 is none.
+/// Percent-decodes; `None` if the result is not UTF-8.
 fn percent_decoded(text: &str) -> Option<String> {
     percent_encoding::percent_decode_str(text).decode_utf8().ok().map(Cow::into_owned)
 }
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_as_redis_clients_take_them() {
+    fn urls_as_redis_clients_accept_them() {
         let plain = url("redis://127.0.0.1");
         assert_eq!(plain.address, Address::Tcp("127.0.0.1".into(), 6379));
         assert_eq!((plain.user, plain.password, plain.database), (None, None, 0));
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_is_told() {
+    fn invalid_urls_are_rejected() {
         let error = |text: &str| text.parse::<Url>().unwrap_err();
         assert_eq!(error("127.0.0.1:6379"), UrlError::Scheme);
         assert_eq!(error("http://a/"), UrlError::Scheme);
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_whose_path_is_too_long_is_told() {
+    fn a_too_long_socket_path_is_rejected() {
         let longest = format!("unix:///{}", "a".repeat(UNIX_PATH_MAX - 1));
         assert!(longest.parse::<Url>().is_ok());
         assert!(format!("{longest}a").parse::<Url>().is_err());
