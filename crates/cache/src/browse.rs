@@ -1,13 +1,12 @@
 //! Listing and inspecting stored responses, for operators.
 
 use crate::{
-    Store,
+    batch::{BATCH, yield_lock},
     disk::DiskEntry,
     key,
-    purge::{BATCH, yield_lock},
     record::Object,
     response_metadata::ResponseMetadata,
-    store::lock,
+    store::{Store, lock},
 };
 use pollux_http::fields::Fields;
 use std::{collections::HashSet, time::Duration, vec};
@@ -125,9 +124,9 @@ impl Store {
         let key = key::from_url(url).unwrap_or_else(|| url.to_vec());
         let hash = self.inner.hash(&key);
         let (objects, hits) = {
-            let engine = lock(&self.inner.shards[self.inner.shard(hash)]);
-            let hits = engine.memory.at(hash).map_or(0, |(_, hits)| hits);
-            (engine.memory.objects(hash, &key).to_vec(), hits)
+            let shard = self.inner.lock_shard(hash);
+            let hits = shard.memory.at(hash).map_or(0, |(_, hits)| hits);
+            (shard.memory.objects(hash, &key).to_vec(), hits)
         };
         let files = self.inner.disk.as_ref().map(|disk| disk.files_of(hash, &key));
         let files = files.unwrap_or_default();
@@ -193,11 +192,11 @@ impl Walk {
                 Position::Shard(_, rest) | Position::Directory(rest) if rest.len() == 0 => {
                     self.position = Position::Between;
                 }
-                Position::Shard(shard, rest) => {
-                    let shard = *shard;
+                Position::Shard(index, rest) => {
+                    let index = *index;
                     let batch: Vec<u64> = rest.by_ref().take(BATCH).collect();
                     yield_lock();
-                    return Some(self.in_memory(shard, &batch, now));
+                    return Some(self.in_memory(index, &batch, now));
                 }
                 Position::Directory(rest) => {
                     let batch: Vec<u64> = rest.by_ref().take(BATCH).collect();
@@ -221,12 +220,12 @@ impl Walk {
         };
     }
 
-    fn in_memory(&self, shard: usize, batch: &[u64], now: u64) -> Vec<Entry> {
+    fn in_memory(&self, shard_index: usize, batch: &[u64], now: u64) -> Vec<Entry> {
         let inner = &self.store.inner;
         let mut entries = Vec::new();
         {
-            let engine = lock(&inner.shards[shard]);
-            let found = batch.iter().filter_map(|&hash| Some((hash, engine.memory.at(hash)?)));
+            let shard = lock(&inner.shards[shard_index]);
+            let found = batch.iter().filter_map(|&hash| Some((hash, shard.memory.at(hash)?)));
             for (hash, (objects, hits)) in found {
                 if objects[0].key().starts_with(&self.prefix) {
                     entries.push((hash, entry(objects, hits, now)));
@@ -250,8 +249,8 @@ impl Walk {
         let Some(disk) = &inner.disk else { return Vec::new() };
         let mut entries = disk.list(batch, &self.prefix);
         entries.retain(|DiskEntry { hash, key, .. }| {
-            let engine = lock(&inner.shards[inner.shard(*hash)]);
-            engine.memory.objects(*hash, key).is_empty()
+            let shard = inner.lock_shard(*hash);
+            shard.memory.objects(*hash, key).is_empty()
         });
         let entry = |file: DiskEntry| Entry {
             url: file.key,

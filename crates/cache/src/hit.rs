@@ -2,7 +2,8 @@
 
 use crate::{
     cache_status::CacheStatus,
-    part::{PARTIAL, Part},
+    content_range::{PARTIAL, Part},
+    field_lines::{put_field, put_not_modified_fields},
     record::{ContentPieces, Object},
 };
 use pollux_http::{
@@ -43,20 +44,6 @@ enum HitShape {
     Part(ByteRange),
     NotModified,
     Unsatisfiable,
-}
-
-/// Whether the field describes content. A 304 does not repeat such fields, because the client has
-/// them already (RFC 9110 §15.4.5).
-pub(crate) fn describes_content(name: &[u8]) -> bool {
-    const NAMES: [&[u8]; 6] = [
-        b"content-type",
-        b"content-encoding",
-        b"content-language",
-        b"content-length",
-        b"content-range",
-        b"content-md5",
-    ];
-    NAMES.iter().any(|other| name.eq_ignore_ascii_case(other))
 }
 
 impl Hit {
@@ -214,13 +201,6 @@ pub fn put_status_line(status: u16, out: &mut impl Output) {
     out.put(b" \r\n");
 }
 
-/// Appends those lines of `fields` that a 304 contains (RFC 9110 §15.4.5).
-pub(crate) fn put_not_modified_fields(fields: &[u8], out: &mut impl Output) {
-    for field in Fields::new(fields).filter(|field| !describes_content(field.name)) {
-        put_field(field.name, field.value, out);
-    }
-}
-
 /// Appends those lines of `fields` that a 416 contains: its date (RFC 9110 §6.6.1), the validator
 /// of the representation, and `Vary`. `Cache-Control` and other fields that would let another cache
 /// store the 416 are left out: stored under this URL it would answer requests for other ranges.
@@ -229,11 +209,4 @@ fn put_unsatisfiable_fields(fields: &[u8], out: &mut impl Output) {
     for field in Fields::new(fields).filter(|field| NAMES.iter().any(|name| field.is(name))) {
         put_field(field.name, field.value, out);
     }
-}
-
-pub(crate) fn put_field(name: &[u8], value: &[u8], out: &mut impl Output) {
-    out.put(name);
-    out.put(b": ");
-    out.put(value);
-    out.put(b"\r\n");
 }

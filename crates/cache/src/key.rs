@@ -2,6 +2,13 @@
 
 use pollux_http::request::{Request, Target};
 
+/// The key of a request with its hash.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Key<'k> {
+    pub(crate) hash: u64,
+    pub(crate) text: &'k [u8],
+}
+
 /// Writes the key of `request` into `out`: `site`, the host in lower case without the default port,
 /// and the target. Returns false if the target is `*` or an authority, which have no key.
 pub(crate) fn write(site: &[u8], request: &Request<'_>, out: &mut Vec<u8>) -> bool {

@@ -53,12 +53,14 @@
 //!
 //! Section numbers are those of RFC 9111 unless another document is named.
 
+mod batch;
 mod browse;
 mod cache_status;
 mod config;
+mod content_range;
 mod directives;
 mod disk;
-mod engine;
+mod field_lines;
 mod history;
 mod hit;
 mod key;
@@ -72,8 +74,10 @@ mod receive;
 mod record;
 mod response_metadata;
 mod rules;
+mod shard;
 mod statistics;
 mod store;
+mod tags;
 mod targeted;
 mod vary;
 

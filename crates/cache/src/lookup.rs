@@ -2,15 +2,17 @@
 //! request's fetch (RFC 9111 §4).
 
 use crate::{
-    Hit,
     cache_status::Forward,
     config::KEY_MAX,
-    engine::{Engine, Key, RequestMetadata},
-    hit::put_field,
+    content_range::PARTIAL,
+    field_lines::put_field,
+    hit::Hit,
+    key::Key,
     memory_tier::MemoryMatch,
-    part::{self, PARTIAL},
+    part,
     pending_fetches::{PendingFetch, Ticket, Waiter},
     record::{Object, RecordHeader},
+    shard::{RequestMetadata, Shard},
     vary,
 };
 use pollux_http::{
@@ -130,7 +132,7 @@ impl<'a, 'b> std::ops::Deref for WorkerLookup<'a, 'b> {
     }
 }
 
-impl Engine {
+impl Shard {
     pub(crate) fn lookup(
         &mut self,
         lookup: WorkerLookup<'_, '_>,

@@ -3,7 +3,7 @@
 use crate::record::{
     ContentPieces, FreshnessTimes, INLINE_MAX, Object, PIECE, Pieces, RecordTexts,
 };
-use crate::{Config, response_metadata::ResponseMetadata};
+use crate::{config::Config, response_metadata::ResponseMetadata};
 use pollux_http::fields::Fields;
 use std::sync::Arc;
 

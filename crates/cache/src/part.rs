@@ -8,74 +8,27 @@
 //! have to be rewritten each time it grows.
 
 use crate::{
-    Config,
-    config::FIELDS_MAX,
-    hit::{put_field, selected},
+    config::{Config, FIELDS_MAX},
+    content_range::{PARTIAL, Part},
+    field_lines::{put_field, without},
+    hit::selected,
     object_builder::ObjectBuilder,
-    receive::without,
     record::{FreshnessTimes, Object, PIECE, RecordTexts},
     response_metadata::ResponseMetadata,
 };
 use pollux_http::{
     fields::{Field, Fields},
-    output::{Output, put_decimal},
-    range::{ByteRange, Selection, content_range},
+    output::put_decimal,
+    range::Selection,
     request::{KnownField, KnownFieldSet, Method, Request},
-    response::put_content_range,
 };
 
-/// Partial Content.
-pub(crate) const PARTIAL: u16 = 206;
 /// The maximum number of bytes that are copied to join two parts, because a lock is held meanwhile.
 /// Whole pieces at piece boundaries are shared instead of copied.
 const COPY_MAX: u64 = 1 << 20;
 /// `Last-Modified` is a strong validator if the response is so many seconds younger (RFC 9110
 /// §8.8.2.2), which allows for inaccurate clocks.
 const STRONG_DATE: u64 = 60;
-
-/// A range of bytes and the length of the complete representation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
-    pub(crate) range: ByteRange,
-    /// The length of the complete representation in bytes.
-    pub(crate) size: u64,
-}
-
-impl Part {
-    /// Reads `Content-Range`; `None` unless there is exactly one and it is valid.
-    pub(crate) fn of_fields(fields: Fields<'_>) -> Option<Self> {
-        let mut lines = fields.filter(|field| field.is(b"content-range"));
-        let (range, size) = content_range(lines.next()?.value)?;
-        lines.next().is_none().then_some(Self { range, size })
-    }
-
-    fn is_complete(&self) -> bool {
-        self.range.len() == self.size
-    }
-
-    fn has(&self, range: &ByteRange) -> bool {
-        self.range.first <= range.first && range.last <= self.range.last
-    }
-
-    /// Returns the union of two parts, if it has no gap.
-    fn with(&self, other: &Self) -> Option<Self> {
-        let (one, two) = (self.range, other.range);
-        let touch = two.first <= one.last + 1 && one.first <= two.last + 1;
-        let range = ByteRange { first: one.first.min(two.first), last: one.last.max(two.last) };
-        (touch && self.size == other.size).then_some(Self { range, size: self.size })
-    }
-
-    /// Appends the `Content-Range` line.
-    pub(crate) fn put(&self, out: &mut impl Output) {
-        put_content_range(out, self.range, self.size);
-    }
-
-    /// Whether this prefix can be joined with its remainder within the copy limit.
-    fn can_join_remainder(&self) -> bool {
-        let (len, piece) = (self.range.len(), PIECE as u64);
-        len.is_multiple_of(piece) || len % piece + (self.size - len) <= COPY_MAX
-    }
-}
 
 /// Whether `object` contains what `request` asks for. Always true if it is not a part.
 pub(crate) fn answers(object: &Object, request: &Request<'_>) -> bool {
@@ -100,9 +53,15 @@ pub(crate) fn is_prefix_for(object: &Object, request: &Request<'_>, max: u64) ->
     request.method == Method::Get
         && !request.has_any(SELECTING)
         && object.part().is_some_and(|part| {
-            part.range.first == 0 && part.size <= max && part.can_join_remainder()
+            part.range.first == 0 && part.size <= max && can_join_remainder(part)
         })
         && object.etag().is_some_and(|etag| !etag.weak)
+}
+
+/// Whether this prefix can be joined with its remainder within the copy limit.
+fn can_join_remainder(prefix: Part) -> bool {
+    let (len, piece) = (prefix.range.len(), PIECE as u64);
+    len.is_multiple_of(piece) || len % piece + (prefix.size - len) <= COPY_MAX
 }
 
 /// Returns the field lines that request the remainder of `object`, or the complete representation
@@ -238,6 +197,7 @@ pub(crate) fn supersedes(new: &Object, old: &Object) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pollux_http::range::ByteRange;
 
     const SIZE: u64 = 3_000_000;
 

@@ -5,9 +5,10 @@
 //! that cannot be shared has a ticket too, so that all forwarded requests are handled alike.
 
 use crate::{
-    cache_status::Forward, config::WAITERS_MAX, engine::Key, object_builder::ObjectBuilder,
+    cache_status::Forward, config::WAITERS_MAX, key::Key, object_builder::ObjectBuilder,
     record::Object,
 };
+use slab::Slab;
 use std::{
     collections::{HashMap, VecDeque},
     sync::Arc,
@@ -83,17 +84,19 @@ impl PendingFetch {
     }
 }
 
-#[derive(Debug, Default)]
+/// A fetch in the slab. Slots are reused, so a ticket also contains the generation.
+#[derive(Debug)]
 struct Slot {
     generation: u32,
-    fetching: Option<Box<PendingFetch>>,
+    fetch: Box<PendingFetch>,
 }
 
 /// All pending fetches of one shard.
 #[derive(Debug, Default)]
 pub(crate) struct PendingFetches {
-    slots: Vec<Slot>,
-    free: Vec<u32>,
+    slots: Slab<Slot>,
+    /// The generation of the next fetch.
+    next_generation: u32,
     by_coalescing_key: HashMap<u64, Ticket>,
     wakeups: VecDeque<Waiter>,
     /// The number of pending fetches per group of keys. It lets an invalidation skip the search in
@@ -126,58 +129,58 @@ const GENERATION_BITS: u32 = 32;
 /// The number of bits of a ticket that are used here.
 pub(crate) const TICKET_BITS: u32 = SLOT_BITS + GENERATION_BITS;
 
+impl Ticket {
+    fn index(self) -> usize {
+        (self.0 & ((1 << SLOT_BITS) - 1)) as usize
+    }
+
+    fn generation(self) -> u32 {
+        (self.0 >> SLOT_BITS) as u32
+    }
+}
+
 impl PendingFetches {
     /// Registers a fetch.
-    pub(crate) fn begin(&mut self, fetching: PendingFetch) -> Ticket {
-        let at = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::default());
-            self.slots.len() as u32 - 1
-        });
-        let slot = &mut self.slots[at as usize];
-        let ticket = Ticket(u64::from(slot.generation) << SLOT_BITS | u64::from(at));
-        if let Some(coalescing_key) = fetching.coalescing_key {
+    pub(crate) fn begin(&mut self, fetch: PendingFetch) -> Ticket {
+        let generation = self.next_generation;
+        self.next_generation = generation.wrapping_add(1);
+        let (coalescing_key, key_hash) =
+            (fetch.coalescing_key, fetch.key.as_ref().map(|(hash, _)| *hash));
+        let index = self.slots.insert(Slot { generation, fetch: Box::new(fetch) });
+        let ticket = Ticket(u64::from(generation) << SLOT_BITS | index as u64);
+        if let Some(coalescing_key) = coalescing_key {
             self.by_coalescing_key.insert(coalescing_key, ticket);
         }
-        if let Some((hash, _)) = fetching.key {
+        if let Some(hash) = key_hash {
             *self.active_per_group.of(hash) += 1;
         }
-        slot.fetching = Some(Box::new(fetching));
         ticket
     }
 
-    fn slot(&self, ticket: Ticket) -> Option<usize> {
-        let at = (ticket.0 & ((1 << SLOT_BITS) - 1)) as usize;
-        let generation = (ticket.0 >> SLOT_BITS) as u32;
-        let slot = self.slots.get(at)?;
-        (slot.generation == generation && slot.fetching.is_some()).then_some(at)
-    }
-
     pub(crate) fn get(&mut self, ticket: Ticket) -> Option<&mut PendingFetch> {
-        let at = self.slot(ticket)?;
-        self.slots[at].fetching.as_deref_mut()
+        let slot = self.slots.get_mut(ticket.index())?;
+        (slot.generation == ticket.generation()).then_some(&mut *slot.fetch)
     }
 
     /// Removes a fetch and wakes all requests that wait for it.
     pub(crate) fn end(&mut self, ticket: Ticket) -> Option<Box<PendingFetch>> {
         self.release(ticket);
-        let at = self.slot(ticket)?;
-        let slot = &mut self.slots[at];
-        slot.generation = slot.generation.wrapping_add(1);
-        self.free.push(at as u32);
-        let ended = slot.fetching.take();
-        if let Some((hash, _)) = ended.as_ref().and_then(|fetching| fetching.key.as_ref()) {
+        self.get(ticket)?;
+        let ended = self.slots.remove(ticket.index()).fetch;
+        if let Some((hash, _)) = &ended.key {
             *self.active_per_group.of(*hash) -= 1;
         }
-        ended
+        Some(ended)
     }
 
     /// Wakes all requests that wait for the fetch, and lets no more wait. The fetch itself
     /// continues.
     pub(crate) fn release(&mut self, ticket: Ticket) {
-        let Some(at) = self.slot(ticket) else { return };
-        let Some(fetching) = self.slots[at].fetching.as_deref_mut() else { return };
-        self.wakeups.extend(std::mem::take(&mut fetching.waiters));
-        if let Some(coalescing_key) = fetching.coalescing_key.take()
+        let Some(fetch) = self.get(ticket) else { return };
+        let (waiters, coalescing_key) =
+            (std::mem::take(&mut fetch.waiters), fetch.coalescing_key.take());
+        self.wakeups.extend(waiters);
+        if let Some(coalescing_key) = coalescing_key
             && self.by_coalescing_key.get(&coalescing_key) == Some(&ticket)
         {
             self.by_coalescing_key.remove(&coalescing_key);
@@ -214,7 +217,7 @@ impl PendingFetches {
         if key.is_some_and(|(hash, _)| *self.active_per_group.of(hash) == 0) {
             return;
         }
-        for fetching in self.slots.iter_mut().filter_map(|slot| slot.fetching.as_deref_mut()) {
+        for (_, Slot { fetch: fetching, .. }) in &mut self.slots {
             let is_meant = match (key, &fetching.key) {
                 (Some((hash, key)), Some((other_hash, other))) => {
                     hash == *other_hash && **other == *key
@@ -232,7 +235,7 @@ impl PendingFetches {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.slots.len()
     }
 }
 

@@ -4,17 +4,13 @@
 //! worker waits for a lock for longer than one batch. A response that is stored during the purge is
 //! newer than the purge and remains.
 
-use crate::{Store, key, record::Object, store::lock};
-use pollux_http::fields::Fields;
-use std::{thread, time::Duration};
-
-/// The number of URLs that are examined while a lock is held.
-pub(crate) const BATCH: usize = 256;
-
-/// Pauses between two batches, so that threads waiting for the lock get it. The lock is not fair.
-pub(crate) fn yield_lock() {
-    thread::sleep(Duration::from_micros(50));
-}
+use crate::{
+    batch::{BATCH, yield_lock},
+    key,
+    record::Object,
+    store::{Store, lock},
+    tags::has_tag,
+};
 
 /// What to purge.
 #[derive(Clone, Copy, Debug)]
@@ -56,10 +52,10 @@ impl Store {
     fn purge_memory(&self, purge: Purge<'_>) -> usize {
         if let Purge::Url(url) = purge {
             let hash = self.inner.hash(url);
-            let mut engine = lock(&self.inner.shards[self.inner.shard(hash)]);
-            engine.pending_fetches.invalidate(Some((hash, url)));
-            let count = engine.memory.remove(hash, url);
-            engine.statistics.purged += count as u64;
+            let mut shard = self.inner.lock_shard(hash);
+            shard.pending_fetches.invalidate(Some((hash, url)));
+            let count = shard.memory.remove(hash, url);
+            shard.statistics.purged += count as u64;
             return count;
         }
         let matches = |object: &Object| match purge {
@@ -68,19 +64,19 @@ impl Store {
             Purge::Url(_) | Purge::Everything => true,
         };
         let mut sum = 0;
-        for shard in &self.inner.shards {
+        for mutex in &self.inner.shards {
             let hashes = {
-                let mut engine = lock(shard);
-                engine.pending_fetches.invalidate(None);
-                engine.memory.hashes()
+                let mut shard = lock(mutex);
+                shard.pending_fetches.invalidate(None);
+                shard.memory.hashes()
             };
             for batch in hashes.chunks(BATCH) {
-                let mut engine = lock(shard);
-                let gone = batch.iter().map(|&hash| engine.memory.remove_if(hash, matches));
+                let mut shard = lock(mutex);
+                let gone = batch.iter().map(|&hash| shard.memory.remove_if(hash, matches));
                 let count: usize = gone.sum();
-                engine.statistics.purged += count as u64;
+                shard.statistics.purged += count as u64;
                 sum += count;
-                drop(engine);
+                drop(shard);
                 yield_lock();
             }
         }
@@ -96,21 +92,4 @@ impl Store {
             Purge::Everything => disk.purge(|_, _| true),
         }
     }
-}
-
-/// Returns the tags of a response: the members of the tag fields.
-pub(crate) fn tags_of(lines: &[u8], fields: &[Box<str>]) -> Vec<Box<[u8]>> {
-    members(lines, fields).map(Box::from).collect()
-}
-
-/// Members are separated by white space (`Surrogate-Key`, `xkey`) or commas (`Cache-Tag`).
-fn members<'f>(lines: &'f [u8], fields: &'f [Box<str>]) -> impl Iterator<Item = &'f [u8]> {
-    Fields::new(lines)
-        .filter(|field| fields.iter().any(|name| field.is(name.as_bytes())))
-        .flat_map(|field| field.value.split(|b| matches!(b, b' ' | b'\t' | b',')))
-        .filter(|member| !member.is_empty())
-}
-
-fn has_tag(object: &Object, fields: &[Box<str>], tag: &[u8]) -> bool {
-    members(object.fields(), fields).any(|member| member == tag)
 }

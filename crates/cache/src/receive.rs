@@ -4,15 +4,17 @@
 use crate::{
     cache_status::{CacheStatus, Forward},
     config::FIELDS_MAX,
-    engine::Engine,
-    hit::{Hit, put_field, put_not_modified_fields},
+    content_range::PARTIAL,
+    field_lines::{is_withheld, put_field, put_not_modified_fields, without},
+    hit::Hit,
     lookup::{Conditions, Fetch},
     object_builder::ObjectBuilder,
-    part::{self, PARTIAL},
+    part,
     pending_fetches::Ticket,
     record::{FreshnessTimes, Object, RecordTexts},
     response_metadata::{ResponseMetadata, is_dropped},
     rules::{self, Refusal},
+    shard::Shard,
     vary,
 };
 use pollux_http::{
@@ -70,7 +72,7 @@ pub(crate) struct ExchangeTimes {
     pub(crate) now: u64,
 }
 
-impl Engine {
+impl Shard {
     /// Handles the head of the final response.
     pub(crate) fn head(
         &mut self,
@@ -576,19 +578,6 @@ fn put_stored_fields(
 /// The content length, if the head states it.
 fn content_length(metadata: &ResponseMetadata<'_>) -> Option<u64> {
     metadata.part.map(|part| part.range.len()).or(metadata.content_length)
-}
-
-fn is_withheld(name: &[u8], withheld: &[Vec<u8>]) -> bool {
-    withheld.iter().any(|other| name.eq_ignore_ascii_case(other))
-}
-
-/// Returns the lines of `fields` without the fields in `withheld`, which are in lower case.
-pub(crate) fn without(fields: &[u8], withheld: &[Vec<u8>]) -> Vec<u8> {
-    let mut lines = Vec::with_capacity(fields.len());
-    for field in Fields::new(fields).filter(|field| !is_withheld(field.name, withheld)) {
-        put_field(field.name, field.value, &mut lines);
-    }
-    lines
 }
 
 /// Whether the client, whose conditions were not forwarded, already has this representation.

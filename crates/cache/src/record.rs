@@ -6,9 +6,9 @@
 //! ```
 
 use crate::{
-    Config,
+    config::Config,
+    content_range::{PARTIAL, Part},
     directives::Seconds,
-    part::{PARTIAL, Part},
     response_metadata::ResponseMetadata,
 };
 use pollux_http::{etag::ETag, fields::Fields};

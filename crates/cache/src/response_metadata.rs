@@ -1,9 +1,9 @@
 //! The caching properties of a response, read in one pass over its fields.
 
 use crate::{
-    Config,
+    config::Config,
+    content_range::{PARTIAL, Part},
     directives::{self, ResponseDirectives, Seconds, is_name, parse, seconds},
-    part::{PARTIAL, Part},
     targeted,
 };
 use pollux_http::{

@@ -1,8 +1,8 @@
 //! Whether a response may be stored (RFC 9111 §3, §3.5).
 
 use crate::{
-    Config,
-    part::PARTIAL,
+    config::Config,
+    content_range::PARTIAL,
     response_metadata::{ResponseMetadata, is_heuristic, is_understood},
 };
 

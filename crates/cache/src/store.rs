@@ -7,13 +7,15 @@
 //! or received.
 
 use crate::{
-    Config, Directory, Hit, Statistics,
-    disk::{DiskTier, DiskWorker, Job},
-    engine::{Engine, Key},
-    key,
+    config::Config,
+    disk::{Directory, DiskTier, DiskWorker, Job},
+    hit::Hit,
+    key::{self, Key},
     lookup::{Decision, Fetch, Lookup, WorkerLookup},
     pending_fetches::{TICKET_BITS, Ticket},
     receive::{ExchangeTimes, ResponseDecision, ResponseSource},
+    shard::Shard,
+    statistics::Statistics,
 };
 use pollux_http::{
     reply::ReplyHead,
@@ -49,7 +51,7 @@ pub struct Store {
 pub(crate) struct Inner {
     pub(crate) config: Arc<Config>,
     pub(crate) disk: Option<Arc<DiskTier>>,
-    pub(crate) shards: Box<[Mutex<Engine>]>,
+    pub(crate) shards: Box<[Mutex<Shard>]>,
     hasher: quick_cache::DefaultHashBuilder,
     workers: RwLock<Vec<Option<Arc<WakeupQueue>>>>,
     /// The disk thread, and a channel that closes when the thread has released its directory.
@@ -107,9 +109,9 @@ impl Store {
                 }
                 worker.run_job(&disk, job, |hash, ticket, object| {
                     if let Some(inner) = store.upgrade() {
-                        let mut engine = lock(&inner.shards[inner.shard(hash)]);
-                        engine.loaded(hash, ticket, object);
-                        inner.deliver(engine, u32::MAX);
+                        let mut shard = inner.lock_shard(hash);
+                        shard.loaded(hash, ticket, object);
+                        inner.deliver(shard, u32::MAX);
                     }
                 });
             }
@@ -166,12 +168,12 @@ impl Inner {
     fn new(config: Config, count: u64, disk: Option<Arc<DiskTier>>) -> Self {
         let config = Arc::new(config);
         let limit = config.limit / count;
-        let shard = |_| {
-            let mut engine = Engine::new(config.clone(), limit);
-            engine.disk = disk.clone();
-            Mutex::new(engine)
+        let new_shard = |_| {
+            let mut shard = Shard::new(config.clone(), limit);
+            shard.disk = disk.clone();
+            Mutex::new(shard)
         };
-        let shards = (0..count).map(shard).collect();
+        let shards = (0..count).map(new_shard).collect();
         Self {
             config,
             disk,
@@ -188,14 +190,19 @@ impl Inner {
         hasher.finish()
     }
 
-    pub(crate) fn shard(&self, hash: u64) -> usize {
+    fn shard_index(&self, hash: u64) -> usize {
         // The tables use the lowest and the highest bits.
         (hash >> 32) as usize % self.shards.len()
     }
 
-    /// Delivers the wakeups of `engine`. Its lock is released before notifiers are called.
-    fn deliver(&self, mut engine: MutexGuard<'_, Engine>, own: u32) {
-        let Some(mut waiter) = engine.pending_fetches.next_wakeup() else { return };
+    /// Locks the shard of the key with this hash.
+    pub(crate) fn lock_shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
+        lock(&self.shards[self.shard_index(hash)])
+    }
+
+    /// Delivers the wakeups of `shard`. Its lock is released before notifiers are called.
+    fn deliver(&self, mut shard: MutexGuard<'_, Shard>, own: u32) {
+        let Some(mut waiter) = shard.pending_fetches.next_wakeup() else { return };
         let mut to_notify = Vec::new();
         {
             let workers = self.workers.read().unwrap_or_else(PoisonError::into_inner);
@@ -207,13 +214,13 @@ impl Inner {
                         to_notify.push(wakeup_queue.clone());
                     }
                 }
-                match engine.pending_fetches.next_wakeup() {
+                match shard.pending_fetches.next_wakeup() {
                     Some(next) => waiter = next,
                     None => break,
                 }
             }
         }
-        drop(engine);
+        drop(shard);
         for notifier in to_notify.iter().filter_map(|wakeup_queue| wakeup_queue.notifier.get()) {
             notifier();
         }
@@ -279,23 +286,23 @@ impl Handle {
     pub fn lookup(&mut self, lookup: &Lookup<'_, '_>, now: u64) -> Decision {
         let has_key = key::write(lookup.site, lookup.request, &mut self.key);
         let hash = self.store.inner.hash(&self.key);
-        let shard = self.store.inner.shard(hash);
+        let shard_index = self.store.inner.shard_index(hash);
         let key = has_key.then_some(Key { hash, text: &self.key });
-        let mut engine = lock(&self.store.inner.shards[shard]);
-        let mut decision = engine.lookup(WorkerLookup { lookup, worker: self.worker }, key, now);
+        let mut shard = lock(&self.store.inner.shards[shard_index]);
+        let mut decision = shard.lookup(WorkerLookup { lookup, worker: self.worker }, key, now);
         if let Decision::Fetch(fetch) | Decision::ServeAndRefresh(_, fetch) = &mut decision {
-            fetch.ticket.0 |= (shard as u64) << TICKET_BITS;
+            fetch.ticket.0 |= (shard_index as u64) << TICKET_BITS;
         }
         // A fetch that took too long may have been given up.
-        self.store.inner.deliver(engine, self.worker);
+        self.store.inner.deliver(shard, self.worker);
         decision
     }
 
     /// Locks the shard of `ticket`, and returns the ticket without its shard number.
-    fn engine(&self, ticket: Ticket) -> (MutexGuard<'_, Engine>, Ticket) {
-        let shard = (ticket.0 >> TICKET_BITS) as usize % self.store.inner.shards.len();
+    fn shard(&self, ticket: Ticket) -> (MutexGuard<'_, Shard>, Ticket) {
+        let shard_index = (ticket.0 >> TICKET_BITS) as usize % self.store.inner.shards.len();
         let ticket = Ticket(ticket.0 & ((1 << TICKET_BITS) - 1));
-        (lock(&self.store.inner.shards[shard]), ticket)
+        (lock(&self.store.inner.shards[shard_index]), ticket)
     }
 
     /// Handles the head of the origin's final response to a fetch for `request`, sent at
@@ -314,14 +321,14 @@ impl Handle {
     ) -> ResponseDecision {
         let is_safe =
             matches!(request.method, Method::Get | Method::Head | Method::Options | Method::Trace);
-        let (mut engine, inner) = self.engine(ticket);
+        let (mut shard, inner) = self.shard(ticket);
         let key = if is_safe {
             None
         } else {
-            engine.pending_fetches.get(inner).and_then(|fetching| fetching.key.clone())
+            shard.pending_fetches.get(inner).and_then(|fetching| fetching.key.clone())
         };
-        let mut decision = engine.head(inner, request, reply, ExchangeTimes { requested_at, now });
-        self.store.inner.deliver(engine, self.worker);
+        let mut decision = shard.head(inner, request, reply, ExchangeTimes { requested_at, now });
+        self.store.inner.deliver(shard, self.worker);
         if let ResponseSource::Refetch(Fetch { ticket: again, .. }) = &mut decision.source {
             *again = ticket;
         }
@@ -344,30 +351,30 @@ impl Handle {
 
     fn invalidate(&self, key: &[u8]) {
         let hash = self.store.inner.hash(key);
-        lock(&self.store.inner.shards[self.store.inner.shard(hash)]).invalidate(hash, key);
+        self.store.inner.lock_shard(hash).invalidate(hash, key);
     }
 
     /// Appends content of a response that is being stored. Returns false if it is no longer stored;
     /// then make no further calls for this fetch.
     pub fn append(&mut self, ticket: Ticket, bytes: &[u8]) -> bool {
-        let (mut engine, inner) = self.engine(ticket);
-        let is_wanted = engine.append(inner, bytes);
-        self.store.inner.deliver(engine, self.worker);
+        let (mut shard, inner) = self.shard(ticket);
+        let is_wanted = shard.append(inner, bytes);
+        self.store.inner.deliver(shard, self.worker);
         is_wanted
     }
 
     /// Stores the response: its content is complete.
     pub fn finish(&mut self, ticket: Ticket) {
-        let (mut engine, inner) = self.engine(ticket);
-        engine.finish(inner);
-        self.store.inner.deliver(engine, self.worker);
+        let (mut shard, inner) = self.shard(ticket);
+        shard.finish(inner);
+        self.store.inner.deliver(shard, self.worker);
     }
 
     /// Ends a fetch: its content is incomplete or no longer needed. Waiting requests are woken.
     pub fn abort(&mut self, ticket: Ticket) {
-        let (mut engine, inner) = self.engine(ticket);
-        engine.abort(inner);
-        self.store.inner.deliver(engine, self.worker);
+        let (mut shard, inner) = self.shard(ticket);
+        shard.abort(inner);
+        self.store.inner.deliver(shard, self.worker);
     }
 
     /// Ends a fetch without a valid response: no connection, a timeout, or an invalid reply.
@@ -383,17 +390,17 @@ impl Handle {
     }
 
     fn fail_for(&mut self, ticket: Ticket, is_origin_failure: bool, now: u64) -> Option<Hit> {
-        let (mut engine, inner) = self.engine(ticket);
-        let hit = engine.fail(inner, is_origin_failure, now);
-        self.store.inner.deliver(engine, self.worker);
+        let (mut shard, inner) = self.shard(ticket);
+        let hit = shard.fail(inner, is_origin_failure, now);
+        self.store.inner.deliver(shard, self.worker);
         hit
     }
 
     /// Whether a fetch should continue after its own client has left: other requests wait for it,
     /// or it is being stored.
     pub fn is_wanted(&self, ticket: Ticket) -> bool {
-        let (mut engine, inner) = self.engine(ticket);
-        let fetching = engine.pending_fetches.get(inner);
+        let (mut shard, inner) = self.shard(ticket);
+        let fetching = shard.pending_fetches.get(inner);
         fetching.is_some_and(|f| f.has_waiters() || f.builder.is_some() || f.is_refresh)
     }
 

@@ -1,16 +1,16 @@
 //! The disk thread, and the interface through which other threads use it.
 
 use super::{
-    Directory, INDEX_BYTES_MAX, LOADS_MAX, QUEUE_BYTES_MAX,
+    directory::Directory,
     file::{HEADER, Header, header},
     index::{DiskEntry, Index},
 };
 use crate::{
-    config::FIELDS_MAX,
-    config::KEY_MAX,
+    batch::{BATCH, yield_lock},
+    config::{FIELDS_MAX, KEY_MAX},
     pending_fetches::Ticket,
-    purge::{BATCH, tags_of, yield_lock},
     record::Object,
+    tags::tags_of,
 };
 use pollux_http::request::Request;
 use std::{
@@ -23,6 +23,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// The maximum content that may wait to be written, in bytes. Further responses are not written.
+const QUEUE_BYTES_MAX: u64 = 16 << 20;
+/// The maximum memory of the file index in bytes: enough for some 600,000 files with short URLs.
+const INDEX_BYTES_MAX: u64 = 256 << 20;
+/// The maximum number of queued loads. Further requests are forwarded to the origin.
+const LOADS_MAX: usize = 1024;
 /// Keys are divided into so many groups. A removal cancels only the queued writes of its own group.
 const GROUPS: usize = 256;
 

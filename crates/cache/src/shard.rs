@@ -2,22 +2,24 @@
 //! handles requests, `receive.rs` handles the origin's responses.
 
 use crate::{
-    Config, Statistics,
     cache_status::{CacheStatus, Forward},
+    config::Config,
+    content_range::PARTIAL,
     directives::{RequestDirectives, RequestDirectivesReader},
     disk::DiskTier,
     history::History,
     hit::Hit,
     memory_tier::MemoryTier,
-    part::{self, PARTIAL},
+    part,
     pending_fetches::{PendingFetch, PendingFetches, Ticket},
     record::Object,
+    statistics::Statistics,
     vary,
 };
 use pollux_http::request::Request;
 use std::sync::Arc;
 
-pub(crate) struct Engine {
+pub(crate) struct Shard {
     pub(crate) config: Arc<Config>,
     pub(crate) memory: MemoryTier,
     pub(crate) pending_fetches: PendingFetches,
@@ -30,13 +32,6 @@ pub(crate) struct Engine {
     pub(crate) disk: Option<Arc<DiskTier>>,
 }
 
-/// The key of a request with its hash.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Key<'k> {
-    pub(crate) hash: u64,
-    pub(crate) text: &'k [u8],
-}
-
 /// Cache-related properties of a request that are collected in one pass over its fields.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestMetadata {
@@ -45,7 +40,7 @@ pub(crate) struct RequestMetadata {
     pub(crate) has_upgrade: bool,
 }
 
-impl Engine {
+impl Shard {
     /// Creates a shard with `limit` bytes of memory. An eighth is reserved for content of pending
     /// fetches.
     pub(crate) fn new(config: Arc<Config>, limit: u64) -> Self {

@@ -1,0 +1,22 @@
+//! Tags of stored responses, by which an operator can purge them.
+
+use crate::record::Object;
+use pollux_http::fields::Fields;
+
+/// Returns the tags of a response: the members of the tag fields.
+pub(crate) fn tags_of(lines: &[u8], fields: &[Box<str>]) -> Vec<Box<[u8]>> {
+    members(lines, fields).map(Box::from).collect()
+}
+
+/// Members are separated by white space (`Surrogate-Key`, `xkey`) or commas (`Cache-Tag`).
+fn members<'f>(lines: &'f [u8], fields: &'f [Box<str>]) -> impl Iterator<Item = &'f [u8]> {
+    Fields::new(lines)
+        .filter(|field| fields.iter().any(|name| field.is(name.as_bytes())))
+        .flat_map(|field| field.value.split(|b| matches!(b, b' ' | b'\t' | b',')))
+        .filter(|member| !member.is_empty())
+}
+
+/// Whether the response has this tag.
+pub(crate) fn has_tag(object: &Object, fields: &[Box<str>], tag: &[u8]) -> bool {
+    members(object.fields(), fields).any(|member| member == tag)
+}
