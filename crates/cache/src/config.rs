@@ -45,6 +45,9 @@ pub struct Config {
     /// Whether `Cache-Control` in requests is obeyed. RFC 9111 §5.2.1 lets a cache ignore it,
     /// except `no-store` and `only-if-cached`, which always count.
     pub honors_client_directives: bool,
+    /// Whether responses with `Set-Cookie` are stored without `public`, and their cookies sent to
+    /// all clients. RFC 9111 §7.3 permits it, but a cookie usually belongs to one client.
+    pub cache_set_cookie: bool,
     /// Seconds after which requests stop waiting for a fetch of another request that has not ended.
     /// The next request starts a new fetch.
     pub coalescing_timeout_s: u32,
@@ -68,6 +71,7 @@ impl Default for Config {
             heuristic_max: 86_400,
             stale_if_error: 0,
             honors_client_directives: true,
+            cache_set_cookie: false,
             coalescing_timeout_s: 60,
             back_off_max: 30,
         }

@@ -496,6 +496,8 @@ impl Shard {
                 self.put(hash, new.clone());
             }
             Ok(()) if !is_invalidated && !is_too_long => self.replace(hash, old, &new),
+            // The 304 confirms the stored response; only its cookie must not be stored.
+            Err(Refusal::SetCookie) if !is_invalidated => {}
             Err(refusal) if !is_invalidated && !refusal.evicts_stored() => {}
             _ => self.remove_one(hash, old),
         }

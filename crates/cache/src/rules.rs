@@ -14,6 +14,8 @@ pub(crate) enum Refusal {
     Private,
     /// The request had `Authorization` and the response does not permit sharing.
     Authorization,
+    /// The response sets a cookie for one client.
+    SetCookie,
     /// The status is not cacheable, or not understood.
     Status,
     /// `Vary: *`: the stored response would never match.
@@ -29,6 +31,7 @@ impl Refusal {
             Self::NoStore => "no-store",
             Self::Private => "private",
             Self::Authorization => "authorization",
+            Self::SetCookie => "set-cookie",
             Self::Status => "status",
             Self::VaryAnything => "vary",
             Self::NeverUsable => "no-lifetime",
@@ -82,6 +85,13 @@ pub(crate) fn check_storable(
         directives.public || directives.must_revalidate || directives.s_maxage.is_some();
     if is_authorized && !is_shared {
         return Err(Refusal::Authorization);
+    }
+    // §7.3: the RFC leaves it to the cache. Sending one client's cookie to others is a security
+    // fault in nearly every case. `private="set-cookie"` removes only the field.
+    let stores_cookie =
+        metadata.sets_cookies && !directives.withheld.iter().any(|name| name == b"set-cookie");
+    if stores_cookie && !directives.public && !config.cache_set_cookie {
+        return Err(Refusal::SetCookie);
     }
     if metadata.varies.by_anything {
         return Err(Refusal::VaryAnything);
@@ -156,6 +166,24 @@ mod tests {
         assert_eq!(check(299, lines, false), Err(Refusal::NoStore));
         let lines = "Cache-Control: max-age=9, must-understand\r\n";
         assert_eq!(check(299, lines, false), Err(Refusal::Status));
+    }
+
+    #[test]
+    fn cookies_of_rfc_9111_7_3() {
+        for (control, expected) in [
+            ("max-age=9", Err(Refusal::SetCookie)),
+            ("s-maxage=9", Err(Refusal::SetCookie)),
+            ("max-age=9, public", Ok(())),
+            ("max-age=9, private=\"Set-Cookie\"", Ok(())),
+            ("max-age=9, no-cache=\"set-cookie\"", Ok(())),
+            ("max-age=9, no-cache=\"x-a\"", Err(Refusal::SetCookie)),
+        ] {
+            let lines = format!("Cache-Control: {control}\r\nSet-Cookie: a=b\r\n");
+            assert_eq!(check(200, &lines, false), expected, "{control}");
+            let config = Config { cache_set_cookie: true, ..Config::default() };
+            let metadata = ResponseMetadata::read(200, Fields::new(lines.as_bytes()), &config);
+            assert_eq!(check_storable(&metadata, false, false, NOW, &config), Ok(()), "{control}");
+        }
     }
 
     #[test]

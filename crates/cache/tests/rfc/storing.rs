@@ -62,7 +62,36 @@ fn rfc_9111_3_what_is_not_stored() {
         &reply(200, "Cache-Control: public, max-age=9\r\n", "x")
     ));
     assert!(is_stored("Range: bytes=0-0\r\n", &reply(200, FRESH, "x")));
-    assert!(is_stored("Cookie: a=b\r\n", &reply(200, &format!("{FRESH}Set-Cookie: a=b\r\n"), "x")));
+    assert!(is_stored("Cookie: a=b\r\n", &reply(200, FRESH, "x")));
+}
+
+/// A cookie that the origin sets for one client must not be sent to another one.
+#[test]
+fn rfc_9111_7_3_cookies_are_not_shared() {
+    let cookie = |control: &str| {
+        reply(200, &format!("Cache-Control: {control}\r\nSet-Cookie: session=1\r\n"), "x")
+    };
+    let mut harness = Harness::default();
+    let first = harness.get("/", "", &cookie("max-age=60"));
+    assert_eq!(first.field("set-cookie"), Some("session=1"), "its own client receives it");
+    assert!(
+        first.field("cache-status").unwrap().ends_with("; detail=set-cookie"),
+        "{}",
+        first.head
+    );
+    let second = harness.get("/", "", &reply(200, "", "new"));
+    assert_eq!((second.is_hit(), second.field("set-cookie")), (false, None));
+
+    assert!(is_stored("", &cookie("max-age=60, public")));
+    let mut harness = Harness::default();
+    harness.get("/", "", &cookie("max-age=60, private=\"Set-Cookie\""));
+    let stored = harness.get("/", "", "");
+    assert_eq!((stored.is_hit(), stored.field("set-cookie")), (true, None));
+
+    let mut harness = Harness::new(Config { cache_set_cookie: true, ..Config::default() });
+    harness.get("/", "", &cookie("max-age=60"));
+    let stored = harness.get("/", "", "");
+    assert_eq!((stored.is_hit(), stored.field("set-cookie")), (true, Some("session=1")));
 }
 
 #[test]

@@ -123,6 +123,19 @@ fn a_304_with_too_long_vary_still_serves_its_client() {
     assert_eq!(harness.stored(""), 0);
 }
 
+/// The client that validates receives the cookie; the stored response stays as it is.
+#[test]
+fn rfc_9111_7_3_the_cookie_of_a_304_is_not_stored() {
+    let mut harness = with_stale("ETag: \"a\"\r\n");
+    let wire = reply(304, &format!("{FRESH}ETag: \"a\"\r\nSet-Cookie: session=1\r\n"), "");
+    let first = harness.get("/", "", &wire);
+    assert_eq!((first.text(), first.field("set-cookie")), ("old", Some("session=1")));
+    let without = reply(304, &format!("{FRESH}ETag: \"a\"\r\n"), "");
+    let second = harness.get("/", "", &without);
+    assert_eq!((second.text(), second.field("set-cookie")), ("old", None));
+    assert!(harness.get("/", "", "").is_hit());
+}
+
 #[test]
 fn rfc_9111_4_3_3_weak_tags_validate_too() {
     let mut harness = with_stale("ETag: W/\"a\"\r\n");

@@ -14,6 +14,7 @@ mod failure;
 mod forwarded;
 mod handover;
 mod hop;
+mod override_fields;
 mod own;
 mod passing;
 mod reply;

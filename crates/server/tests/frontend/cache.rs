@@ -40,6 +40,23 @@ fn all_get(clients: &mut [Client], path: &str, body: &str) {
     clients.iter_mut().for_each(|client| assert_eq!(client.reply().text(), body));
 }
 
+/// A framework behind the cache that lets a field replace the path.
+#[test]
+fn a_request_with_an_override_field_does_not_poison_the_cache() {
+    let origin = Origin::start(|request| {
+        let path = request.field("x-original-url").unwrap_or(request.target()).to_owned();
+        request.say(reply("Cache-Control: max-age=60\r\nSet-Cookie: a=b\r\n", &path))
+    });
+    let (fixture, _) = cached(&origin, |_| {});
+    let mut client = fixture.client();
+    for fields in [&["X-Original-URL: /evil"][..], &[]] {
+        let reply = client.request("GET", "/a", fields);
+        assert_eq!((reply.text().as_str(), reply.field("set-cookie")), ("/a", Some("a=b")));
+    }
+    assert_eq!(origin.requests(), 2, "a response with a cookie is not shared");
+    fixture.stop();
+}
+
 #[test]
 fn what_is_stored_is_not_asked_for_on_every_engine() {
     on_every_engine(|engine| {

@@ -3,6 +3,7 @@
 use super::{
     forwarded::{self, Client},
     hop::{self, Named, TooManyLines},
+    override_fields,
 };
 use crate::config::{FrontendConfig, HostPolicy};
 use pollux_http::{
@@ -83,6 +84,8 @@ impl Letter<'_> {
         };
         let left = forwards_left(request);
         let method = if *is_refresh { b"GET" } else { request.method.as_bytes() };
+        let is_cacheable = *is_refresh || matches!(request.method, Method::Get | Method::Head);
+        let drops_overrides = config.cache.is_some() && is_cacheable;
         let mut writer = Writer::new(out, method, target)?;
         writer = writer.field(b"Host", host)?;
         for field in request.fields() {
@@ -90,6 +93,7 @@ impl Letter<'_> {
                 || named.has(field.name)
                 || conditions.is_some() && pollux_cache::is_condition(field.name)
                 || forwarded::is_taken(config.forwarded, field.name)
+                || drops_overrides && override_fields::is_override(field.name)
             {
                 continue;
             }
@@ -333,6 +337,24 @@ mod tests {
         assert!(put(&config, head).unwrap().0.contains("Host: origin:81\r\n"));
         config.host = HostPolicy::Named("name".into());
         assert!(put(&config, head).unwrap().0.contains("Host: name\r\n"));
+    }
+
+    #[test]
+    fn fields_that_override_the_request_are_dropped_before_a_cache() {
+        let fields = "X-HTTP-Method-Override: POST\r\nx-http-method: PUT\r\nX_Method-Override: a\r\n\
+                      X-Original-URL: /a\r\nX-Rewrite-URL: /a\r\nX-Override-URL: /a\r\n\
+                      X-ORIGINAL_URI: /a\r\nX-Host: evil\r\nX-Original-Host: evil\r\n\
+                      X-HTTP-Host-Override: evil\r\n";
+        let head =
+            |method: &str| format!("{method} / HTTP/1.1\r\nHost: h\r\nX-Kept: 1\r\n{fields}\r\n");
+        let mut config = config();
+        assert!(put(&config, &head("GET")).unwrap().0.contains(fields), "without a cache");
+        config.cache = Some(pollux_cache::Store::new(pollux_cache::Config::default()));
+        for method in ["GET", "HEAD"] {
+            let expected = format!("{method} / HTTP/1.1\r\nHost: h\r\nX-Kept: 1\r\n\r\n");
+            assert_eq!(put(&config, &head(method)).unwrap().0, expected);
+        }
+        assert!(put(&config, &head("POST")).unwrap().0.contains(fields), "it is not stored");
     }
 
     #[test]
