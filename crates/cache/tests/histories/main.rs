@@ -7,4 +7,5 @@ mod harness;
 mod http_cache_semantics;
 mod malformed_values;
 mod model;
+mod traffic;
 mod wire;
