@@ -113,6 +113,18 @@ enum Position {
 
 impl Store {
     /// Returns an iterator over the URLs that begin with `prefix`, in no particular order.
+    ///
+    /// ```
+    /// use pollux_cache::{Config, Store};
+    ///
+    /// let store = Store::new(Config::default());
+    /// let mut walk = store.walk(b"http://example.org/");
+    /// while let Some(entries) = walk.next_batch(1_700_000_000) {
+    ///     for entry in entries {
+    ///         println!("{} s left: {}", entry.ttl, String::from_utf8_lossy(&entry.url));
+    ///     }
+    /// }
+    /// ```
     pub fn walk(&self, prefix: &[u8]) -> Walk {
         let prefix = key::from_prefix(prefix);
         Walk { store: self.clone(), prefix, next: 0, position: Position::Between }

@@ -13,6 +13,14 @@ pub const FIELDS_MAX: usize = 64 << 10;
 pub const KEY_MAX: usize = 16 << 10;
 
 /// The settings of a store.
+///
+/// ```
+/// use pollux_cache::{Config, Store};
+///
+/// // 256 MiB of memory; serve stale responses for up to a day if the origin fails.
+/// let config = Config { limit: 256 << 20, stale_if_error: 86_400, ..Config::default() };
+/// assert_eq!(Store::new(config).max_object(), 4 << 20);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Memory for everything that is stored, metadata included, in bytes.

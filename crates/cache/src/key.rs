@@ -28,6 +28,11 @@ pub(crate) fn write(site: &[u8], request: &Request<'_>, out: &mut Vec<u8>) -> bo
 
 /// Returns the key of an absolute URL as an operator may write it: scheme and host in any case,
 /// with or without `:80`, path and fragment. `None` if it is not an `http` URL with a host.
+///
+/// ```
+/// assert_eq!(pollux_cache::key_from_url(b"HTTP://A:80#x"), Some(b"http://a/".to_vec()));
+/// assert_eq!(pollux_cache::key_from_url(b"ftp://a/"), None);
+/// ```
 pub fn from_url(url: &[u8]) -> Option<Vec<u8>> {
     const SCHEME: &[u8] = b"http://";
     let rest = url.get(SCHEME.len()..).filter(|_| url[..7].eq_ignore_ascii_case(SCHEME))?;

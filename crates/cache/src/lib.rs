@@ -94,3 +94,8 @@ pub use receive::{ResponseDecision, ResponseSource, put_not_modified_fields_of};
 pub use record::ContentPieces;
 pub use statistics::Statistics;
 pub use store::{Handle, Store};
+
+/// Runs the examples of the README as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -29,6 +29,14 @@ pub enum Purge<'p> {
 impl Store {
     /// Removes what `purge` names from both tiers, and prevents pending fetches from being stored.
     /// Returns the number of removed responses, counted in the tier that had more.
+    ///
+    /// ```
+    /// use pollux_cache::{Config, Purge, Store};
+    ///
+    /// let store = Store::new(Config::default());
+    /// assert_eq!(store.purge(Purge::Prefix(b"http://example.org/images/")), 0);
+    /// assert_eq!(store.purge(Purge::Everything), 0);
+    /// ```
     pub fn purge(&self, purge: Purge<'_>) -> usize {
         let owned;
         let purge = match purge {

@@ -83,6 +83,14 @@ impl Store {
     /// files. Blocking work is done by a new thread. Threads do not survive fork(2), so call this
     /// in the process that uses the store.
     ///
+    /// ```no_run
+    /// use pollux_cache::{Config, FsDirectory, Store};
+    ///
+    /// let directory = FsDirectory::open("/var/cache/example".into())?;
+    /// let store = Store::with_directory(Config::default(), directory, 10 << 30)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// The directory cannot be read, or the thread cannot be created.
     pub fn with_directory(

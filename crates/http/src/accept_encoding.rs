@@ -76,6 +76,13 @@ impl Preferences {
     /// Returns the coding of `available` with the highest weight, the first one of several. Returns
     /// `None` if the client accepts none of them; the server then sends 406, or `identity`
     /// nevertheless.
+    ///
+    /// ```
+    /// use pollux_http::accept_encoding::{Coding, Preferences};
+    ///
+    /// let preferences = Preferences::parse([&b"gzip;q=0.5, br"[..]].into_iter());
+    /// assert_eq!(preferences.choose([Coding::Gzip, Coding::Brotli]), Some(Coding::Brotli));
+    /// ```
     pub fn choose(&self, available: impl IntoIterator<Item = Coding>) -> Option<Coding> {
         let mut best = (0, None);
         for coding in available {

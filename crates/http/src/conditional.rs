@@ -34,6 +34,17 @@ pub enum Precondition {
 ///
 /// Call it only if the response without preconditions would be successful (§13.2.1). A tag list
 /// ends at the first invalid member. An invalid or repeated date is ignored.
+///
+/// ```
+/// use pollux_http::{Limits, conditional::*, etag::ETag, request::{ParseStatus, parse}};
+///
+/// let head = b"GET / HTTP/1.1\r\nHost: a\r\nIf-None-Match: \"v1\"\r\n\r\n";
+/// let ParseStatus::Complete { request, .. } = parse(head, &Limits::DEFAULT)? else { panic!() };
+/// let etag = Some(ETag { weak: false, opaque: b"v1" });
+/// let current = Validators { etag, last_modified: None, now: 784_111_777 };
+/// assert_eq!(evaluate(&request, Some(&current)), Precondition::NotModified);
+/// # Ok::<(), pollux_http::Reject>(())
+/// ```
 pub fn evaluate(request: &Request<'_>, current: Option<&Validators<'_>>) -> Precondition {
     // §13.2.1: these methods select no representation.
     if matches!(request.method, Method::Connect | Method::Options | Method::Trace) {

@@ -24,6 +24,13 @@ pub fn format(unix_second: u64) -> [u8; LEN] {
 
 /// Parses any of the three forms that a recipient must accept: IMF-fixdate, RFC 850, asctime.
 /// Returns `None` for anything else and for dates that do not exist.
+///
+/// ```
+/// use pollux_http::date;
+///
+/// assert_eq!(date::parse(b"Sunday, 06-Nov-94 08:49:37 GMT"), Some(784_111_777));
+/// assert_eq!(&date::format(784_111_777), b"Sun, 06 Nov 1994 08:49:37 GMT");
+/// ```
 pub fn parse(text: &[u8]) -> Option<u64> {
     let date: httpdate::HttpDate = std::str::from_utf8(text).ok()?.parse().ok()?;
     SystemTime::from(date).duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())

@@ -16,6 +16,14 @@ pub struct ETag<'t> {
 
 impl<'t> ETag<'t> {
     /// Parses `text` as exactly one tag.
+    ///
+    /// ```
+    /// use pollux_http::etag::ETag;
+    ///
+    /// let tag = ETag::parse(b"W/\"abc\"").expect("a valid tag");
+    /// assert!(tag.weak && tag.opaque == b"abc");
+    /// assert!(tag.weakly_equals(&ETag { weak: false, opaque: b"abc" }));
+    /// ```
     pub fn parse(text: &'t [u8]) -> Option<Self> {
         match Self::split(text) {
             Some((tag, b"")) => Some(tag),

@@ -16,6 +16,13 @@ pub struct Authority<'b> {
 impl<'b> Authority<'b> {
     /// Parses `uri-host [ ":" port ]`. Rejects an empty host, user information (RFC 9110 §4.2.4),
     /// and a zone in an address.
+    ///
+    /// ```
+    /// use pollux_http::host::Authority;
+    ///
+    /// let authority = Authority::parse(b"[::1]:8080").expect("a valid authority");
+    /// assert_eq!((authority.host, authority.port), (&b"[::1]"[..], Some(8080)));
+    /// ```
     #[inline]
     pub fn parse(text: &'b [u8]) -> Option<Self> {
         let (host, port) = if text.first() == Some(&b'[') {

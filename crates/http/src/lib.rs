@@ -55,3 +55,8 @@ mod syntax;
 pub use limits::Limits;
 pub use reject::Reject;
 pub use status::Status;
+
+/// Runs the examples of the README as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

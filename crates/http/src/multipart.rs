@@ -12,6 +12,22 @@ const BOUNDARY_LEN: usize = 32;
 ///
 /// For each range write [`Multipart::put_part_head`] and then its bytes; after the last range write
 /// [`Multipart::put_end`]. [`Multipart::content_length`] computes the total length in advance.
+///
+/// ```
+/// use pollux_http::{multipart::Multipart, range::{Selection, select}};
+///
+/// let content = b"0123456789";
+/// let Selection::Parts(parts) = select(b"bytes=0-1,8-9", 10) else { panic!("two ranges") };
+/// let nonce = 0x1234; // use a random number
+/// let multipart = Multipart::new(nonce, b"text/plain", 10);
+/// let mut body = Vec::new();
+/// for (index, range) in parts.as_slice().iter().enumerate() {
+///     multipart.put_part_head(&mut body, *range, index == 0);
+///     body.extend_from_slice(&content[range.first as usize..=range.last as usize]);
+/// }
+/// multipart.put_end(&mut body);
+/// assert_eq!(multipart.content_length(&parts), body.len() as u64);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Multipart<'c> {
     boundary: [u8; BOUNDARY_LEN],

@@ -69,6 +69,14 @@ impl std::fmt::Debug for Parts {
 /// that are together longer than the representation, so that a short request cannot cause a far
 /// longer response (§17.15). It is also selected for a suffix of an empty representation, which no
 /// `Content-Range` can describe.
+///
+/// ```
+/// use pollux_http::range::{ByteRange, Selection, select};
+///
+/// let Selection::Parts(parts) = select(b"bytes=-500", 10_000) else { panic!("a valid range") };
+/// assert_eq!(parts.as_slice(), [ByteRange { first: 9500, last: 9999 }]);
+/// assert_eq!(select(b"bytes=10000-", 10_000), Selection::Unsatisfiable);
+/// ```
 pub fn select(value: &[u8], size: u64) -> Selection {
     let Some(set) = strip_unit(value) else { return Selection::Whole };
     let mut parts = Parts { ranges: [ByteRange::default(); MAX_RANGES], len: 0 };

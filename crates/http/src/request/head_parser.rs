@@ -9,6 +9,17 @@ use crate::{Limits, Reject};
 /// would take quadratic time. This parser calls it for the first bytes, when the request line is
 /// complete, when a blank line arrives, and when a limit is exceeded: a few times per head,
 /// whatever the number of pieces. All other bytes are only searched for LF, once.
+///
+/// ```
+/// use pollux_http::{Limits, request::{HeadParser, ParseStatus}};
+///
+/// let head = b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n";
+/// let mut parser = HeadParser::new();
+/// // Each call passes all bytes that have arrived so far.
+/// assert!(matches!(parser.parse(&head[..10], &Limits::DEFAULT)?, ParseStatus::Partial));
+/// assert!(matches!(parser.parse(head, &Limits::DEFAULT)?, ParseStatus::Complete { .. }));
+/// # Ok::<(), pollux_http::Reject>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeadParser {
     /// The number of bytes that have been searched.
