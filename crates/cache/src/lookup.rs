@@ -240,7 +240,7 @@ impl Shard {
         let coalescing_key_of =
             |object: &Object| coalescing_key_for(key.hash, object.vary(), lookup.request);
         let is_part = object.header().status == PARTIAL;
-        let is_backing_off = self.history.is_backing_off(key.hash, now, self.config.back_off_max);
+        let is_backing_off = self.history.is_backing_off(key.hash, now, self.config.back_off_max_s);
         let usable =
             usability(&object.header(), request_metadata, lookup.has_waited, is_backing_off, now);
         if is_part && !part::answers(&object, lookup.request) {
@@ -349,7 +349,7 @@ impl Shard {
         // brought another variant, the requests for one variant wait once more for a common fetch,
         // unless the origin fails.
         let is_backing_off =
-            || self.history.is_backing_off(key.hash, now, self.config.back_off_max);
+            || self.history.is_backing_off(key.hash, now, self.config.back_off_max_s);
         let may_wait = !lookup.has_waited || forward == Forward::VaryMiss && !is_backing_off();
         if let Some(ticket) = other
             && may_wait

@@ -39,7 +39,7 @@ impl Variants {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct UrlEntry {
     variants: Variants,
     /// Requests that found this entry since it was stored.
     hits: Cell<u32>,
@@ -48,8 +48,8 @@ struct Entry {
 #[derive(Clone, Debug)]
 struct MemoryWeighter;
 
-impl Weighter<u64, Entry> for MemoryWeighter {
-    fn weight(&self, _: &u64, entry: &Entry) -> u64 {
+impl Weighter<u64, UrlEntry> for MemoryWeighter {
+    fn weight(&self, _: &u64, entry: &UrlEntry) -> u64 {
         ENTRY_COST + entry.variants.objects().iter().map(|object| object.weight() + 16).sum::<u64>()
     }
 }
@@ -72,7 +72,7 @@ impl Hasher for IdentityHasher {
     }
 }
 
-type Table = unsync::Cache<u64, Entry, MemoryWeighter, BuildHasherDefault<IdentityHasher>>;
+type Table = unsync::Cache<u64, UrlEntry, MemoryWeighter, BuildHasherDefault<IdentityHasher>>;
 
 pub(crate) struct MemoryTier {
     table: Table,
@@ -130,7 +130,7 @@ impl MemoryTier {
     /// the origin's `Vary` has changed.
     pub(crate) fn put(&mut self, hash: u64, object: Object) {
         let mut objects = vec![object];
-        if let Some(Entry { variants, .. }) = self.table.peek(&hash) {
+        if let Some(UrlEntry { variants, .. }) = self.table.peek(&hash) {
             let is_other = |other: &&Object| {
                 let object = &objects[0];
                 other.key() == object.key()
@@ -146,13 +146,13 @@ impl MemoryTier {
     fn insert(&mut self, hash: u64, objects: Vec<Object>, hits: u32) {
         let Some(variants) = Variants::of(objects) else { return };
         let before = self.table.len() + usize::from(!self.table.contains_key(&hash));
-        self.table.insert(hash, Entry { variants, hits: Cell::new(hits) });
+        self.table.insert(hash, UrlEntry { variants, hits: Cell::new(hits) });
         self.evicted += (before - self.table.len()) as u64;
     }
 
     /// Replaces `old` by `new`. Returns false if `old` is no longer stored.
     pub(crate) fn replace(&mut self, hash: u64, old: &Object, new: Object) -> bool {
-        let Some(Entry { variants, hits }) = self.table.peek(&hash) else { return false };
+        let Some(UrlEntry { variants, hits }) = self.table.peek(&hash) else { return false };
         let (mut objects, hits) = (variants.objects().to_vec(), hits.get());
         let same = |object: &&mut Object| object.key() == old.key() && object.vary() == old.vary();
         let Some(stored) = objects.iter_mut().find(same) else { return false };

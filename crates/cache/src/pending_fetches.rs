@@ -218,14 +218,14 @@ impl PendingFetches {
             return;
         }
         for (_, Slot { fetch: fetching, .. }) in &mut self.slots {
-            let is_meant = match (key, &fetching.key) {
+            let has_key = match (key, &fetching.key) {
                 (Some((hash, key)), Some((other_hash, other))) => {
                     hash == *other_hash && **other == *key
                 }
                 (None, _) => true,
                 (Some(_), None) => false,
             };
-            fetching.is_invalidated |= is_meant;
+            fetching.is_invalidated |= has_key;
         }
     }
 

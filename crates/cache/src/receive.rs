@@ -111,7 +111,7 @@ impl Shard {
         if is_failure(reply.status) {
             if may_store || candidate.is_some() {
                 self.statistics.failures += 1;
-                self.history.record_failure(hash, sent.now, self.config.back_off_max);
+                self.history.record_failure(hash, sent.now, self.config.back_off_max_s);
             }
             let other = candidate.as_ref().filter(|_| !requires_validation);
             if let Some(hit) = self.stale_if_error(other, forward, &status, sent.now) {
@@ -350,7 +350,7 @@ impl Shard {
         let (hash, key) = fetching.key.as_ref()?;
         self.statistics.failures += 1;
         if is_origin_failure {
-            self.history.record_failure(*hash, now, self.config.back_off_max);
+            self.history.record_failure(*hash, now, self.config.back_off_max_s);
         }
         let mut status = self.status(Some(fetching.forward), key);
         status.collapsed = fetching.has_waited.then_some(false);

@@ -2,7 +2,7 @@
 //! short, the content. A small object needs only one allocation.
 //!
 //! ```text
-//! HEADER (64) | key | lines of Vary | field lines | content, if it is short
+//! HEADER_LEN (64) | key | lines of Vary | field lines | content, if it is short
 //! ```
 
 use crate::{
@@ -19,7 +19,7 @@ pub(crate) const INLINE_MAX: usize = 16 << 10;
 /// Longer content is stored in pieces of this length; the last one may be shorter.
 pub(crate) const PIECE: usize = 64 << 10;
 
-const HEADER: usize = 64;
+const HEADER_LEN: usize = 64;
 
 /// The overhead of an allocation with `Arc`: two counters, the allocator's header, and half its
 /// rounding.
@@ -80,13 +80,13 @@ macro_rules! header {
         fn put(&self, block: &mut Vec<u8>) {
             let start = block.len();
             $(block.extend_from_slice(&self.$field.to_le_bytes());)*
-            debug_assert!(block.len() <= start + HEADER);
-            block.resize(start + HEADER, 0);
+            debug_assert!(block.len() <= start + HEADER_LEN);
+            block.resize(start + HEADER_LEN, 0);
         }
 
         /// Decodes the header of a block; `None` if it is too short.
         pub(crate) fn read(block: &[u8]) -> Option<Self> {
-            let mut rest = block.get(..HEADER)?;
+            let mut rest = block.get(..HEADER_LEN)?;
             $(
                 let (number, later) = rest.split_first_chunk()?;
                 let $field = <$type>::from_le_bytes(*number);
@@ -161,7 +161,7 @@ impl RecordHeader {
     }
 
     fn key(&self) -> Range<usize> {
-        HEADER..HEADER + usize::from(self.key_len)
+        HEADER_LEN..HEADER_LEN + usize::from(self.key_len)
     }
 
     fn vary(&self) -> Range<usize> {
@@ -222,7 +222,7 @@ impl FreshnessTimes {
         let must_not =
             directives.no_cache || directives.must_revalidate || directives.proxy_revalidate;
         let unless = |is_not: bool, seconds: Seconds| if is_not { 0 } else { seconds };
-        let default_stale_if_error = unless(directives.s_maxage.is_some(), config.stale_if_error);
+        let default_stale_if_error = unless(directives.s_maxage.is_some(), config.stale_if_error_s);
         Self {
             received_at: now,
             initial_age: metadata.initial_age(requested_at, now),
@@ -278,7 +278,7 @@ impl Object {
             stale_if_error: times.stale_if_error,
         };
         let texts_len = texts.key.len() + texts.vary.len() + texts.fields.len();
-        let mut block = Vec::with_capacity(HEADER + texts_len + content.len());
+        let mut block = Vec::with_capacity(HEADER_LEN + texts_len + content.len());
         header.put(&mut block);
         for text in [texts.key, texts.vary, texts.fields, content] {
             block.extend_from_slice(text);
@@ -390,7 +390,7 @@ pub struct ContentPieces {
 
 impl ContentPieces {
     /// The number of remaining bytes.
-    pub fn bytes(&self) -> u64 {
+    pub fn remaining_bytes(&self) -> u64 {
         self.rest.end.saturating_sub(self.rest.start)
     }
 }

@@ -88,9 +88,9 @@ impl<'b> ResponseMetadata<'b> {
                 }
                 _ => {}
             }
-            has_targeted |= config.targeted.iter().any(|name| field.is(name.as_bytes()));
+            has_targeted |= config.targeted_fields.iter().any(|name| field.is(name.as_bytes()));
         }
-        if has_targeted && let Some(directives) = targeted::read(&config.targeted, fields) {
+        if has_targeted && let Some(directives) = targeted::read(&config.targeted_fields, fields) {
             metadata.directives = directives;
             metadata.is_targeted = true;
         }
@@ -148,10 +148,10 @@ impl<'b> ResponseMetadata<'b> {
         }
         if let Some(changed) = self.last_modified {
             let since = self.date.unwrap_or(now).saturating_sub(changed);
-            return clamp(since / 10).min(config.heuristic_max);
+            return clamp(since / 10).min(config.heuristic_max_s);
         }
         let is_negative = is_heuristic(self.status) && !matches!(self.status, 200 | 203 | 206);
-        if is_negative { config.negative } else { 0 }
+        if is_negative { config.negative_lifetime_s } else { 0 }
     }
 
     /// `corrected_initial_age` (§4.2.3) of a response requested at `requested_at` and received at
@@ -300,7 +300,7 @@ mod tests {
         assert_eq!(lifetime(200, &format!("{}Set-Cookie: a=b\r\n", changed(1000))), 0);
         assert_eq!(lifetime(200, &changed(NOW)), 86_400);
         assert_eq!(lifetime(200, ""), 0);
-        let config = Config { negative: 9, ..Config::default() };
+        let config = Config { negative_lifetime_s: 9, ..Config::default() };
         let negative = |status| {
             ResponseMetadata::read(status, Fields::new(b""), &config).lifetime(NOW, &config)
         };

@@ -59,7 +59,7 @@ impl Shard {
 
     /// The maximum length of stored content in bytes.
     pub(crate) fn max_object(&self) -> u64 {
-        self.config.max_object.min(self.pending_bytes_max)
+        self.config.max_object_bytes.min(self.pending_bytes_max)
     }
 
     pub(crate) fn request_metadata(&self, request: &Request<'_>) -> RequestMetadata {
@@ -152,9 +152,9 @@ impl Shard {
     pub(crate) fn loaded(&mut self, hash: u64, ticket: Ticket, object: Option<Object>) {
         let Some(fetching) = self.pending_fetches.get(ticket) else { return };
         let (is_invalidated, began) = (fetching.is_invalidated, fetching.began);
-        let is_meant =
+        let has_key =
             |object: &Object| fetching.key.as_ref().is_some_and(|(_, key)| **key == *object.key());
-        if let Some(object) = object.filter(|object| !is_invalidated && is_meant(object)) {
+        if let Some(object) = object.filter(|object| !is_invalidated && has_key(object)) {
             let stored = self.memory.objects(hash, object.key());
             // A response that arrived from the origin meanwhile is newer. So is one that shows that
             // the origin's `Vary` has changed.

@@ -75,7 +75,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Store {
     /// Creates an empty store.
     pub fn new(config: Config) -> Self {
-        let count = (config.limit / SHARD_LIMIT_MIN).clamp(1, SHARDS_MAX);
+        let count = (config.limit_bytes / SHARD_LIMIT_MIN).clamp(1, SHARDS_MAX);
         Self { inner: Arc::new(Inner::new(config, count, None)) }
     }
 
@@ -98,7 +98,7 @@ impl Store {
         directory: impl Directory,
         limit: u64,
     ) -> io::Result<Self> {
-        let count = (config.limit / SHARD_LIMIT_MIN).clamp(1, SHARDS_MAX);
+        let count = (config.limit_bytes / SHARD_LIMIT_MIN).clamp(1, SHARDS_MAX);
         let (disk, queue) = DiskTier::new(limit, config.tag_fields.clone());
         let disk = Arc::new(disk);
         let inner = Arc::new(Inner::new(config, count, Some(disk.clone())));
@@ -175,7 +175,7 @@ impl Store {
 impl Inner {
     fn new(config: Config, count: u64, disk: Option<Arc<DiskTier>>) -> Self {
         let config = Arc::new(config);
-        let limit = config.limit / count;
+        let limit = config.limit_bytes / count;
         let new_shard = |_| {
             let mut shard = Shard::new(config.clone(), limit);
             shard.disk = disk.clone();

@@ -63,7 +63,7 @@ fn store(cache: &mut Handle, number: usize, length: usize) -> u64 {
 fn an_object_costs_little_more_than_itself_and_the_limit_holds() {
     const COUNT: usize = 20_000;
     // Store one object first, so that one-time allocations are not counted.
-    let mut cache = Store::new(Config { limit: 1 << 30, ..Config::default() }).handle();
+    let mut cache = Store::new(Config { limit_bytes: 1 << 30, ..Config::default() }).handle();
     store(&mut cache, COUNT, 100);
     let before = resident();
     let own: u64 = (0..COUNT).map(|number| store(&mut cache, number, 100)).sum();
@@ -85,7 +85,7 @@ fn an_object_costs_little_more_than_itself_and_the_limit_holds() {
     // Small and large objects, three times as many as fit.
     for (limit, length) in [(4 << 20, 10), (4 << 20, 3000), (4 << 20, 300_000)] {
         let before = resident();
-        let mut cache = Store::new(Config { limit, ..Config::default() }).handle();
+        let mut cache = Store::new(Config { limit_bytes: limit, ..Config::default() }).handle();
         let mut own = 0;
         let mut number = 0;
         while own < limit * if length < 100 { 1 } else { 3 } {

@@ -33,7 +33,7 @@ impl MessageFraming {
         }
     }
 
-    pub(crate) fn note_connection(&mut self, value: &[u8]) {
+    pub(crate) fn add_connection(&mut self, value: &[u8]) {
         // The common value is compared without splitting the list. A value contains no CR, the one
         // byte that would compare equal to a hyphen.
         if is_name(value, b"keep-alive") {
@@ -46,7 +46,7 @@ impl MessageFraming {
         }
     }
 
-    pub(crate) fn note_content_length(&mut self, value: &[u8]) -> Result<(), Reject> {
+    pub(crate) fn add_content_length(&mut self, value: &[u8]) -> Result<(), Reject> {
         if self.content_length.is_some() {
             return Err(Reject::bad("Content-Length is given twice"));
         }
@@ -57,7 +57,7 @@ impl MessageFraming {
     }
 
     /// RFC 9112 §6.1: `chunked` once, at the end. Several lines are one list.
-    pub(crate) fn note_transfer_encoding(&mut self, value: &[u8]) -> Result<(), Reject> {
+    pub(crate) fn add_transfer_encoding(&mut self, value: &[u8]) -> Result<(), Reject> {
         let mut is_empty = true;
         for coding in syntax::list(value) {
             is_empty = false;

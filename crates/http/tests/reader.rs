@@ -27,7 +27,7 @@ fn owned<'b>(fields: impl Iterator<Item = pollux_http::fields::Field<'b>>) -> Pa
 }
 
 impl ReplyRecord {
-    fn note(&mut self, event: Event<'_>) {
+    fn add(&mut self, event: Event<'_>) {
         let fields = |head: &ReplyHead<'_>| owned(head.fields());
         match event {
             Event::NeedMore => {}
@@ -68,7 +68,7 @@ fn read(
             };
             at += step.consumed;
             let needs_more = matches!(step.event, Event::NeedMore);
-            record.note(step.event);
+            record.add(step.event);
             assert!(reader.buffered_bytes() <= limits.head() + limits.trailer_section + 4);
             record.consumed = at;
             if record.end.is_some() {
@@ -81,7 +81,7 @@ fn read(
         }
         start = end;
     }
-    let outcome = reader.finish().map(|step| record.note(step.event));
+    let outcome = reader.finish().map(|step| record.add(step.event));
     (record, outcome)
 }
 

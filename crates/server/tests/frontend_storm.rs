@@ -351,7 +351,7 @@ fn storm(engine: &str, requests: Option<u64>) {
     let origins: Arc<Vec<Origin>> = Arc::new((0..2).map(|_| Origin::start()).collect());
     let urls = origins.iter().map(|one| format!("http://{}", one.address).parse().unwrap());
     let mut frontend = FrontendConfig::new(urls.collect());
-    let store = Store::new(pollux_cache::Config { limit: 4 << 20, ..Default::default() });
+    let store = Store::new(pollux_cache::Config { limit_bytes: 4 << 20, ..Default::default() });
     frontend.cache = Some(store.clone());
     let mut config = Config::without_files(frontend);
     match engine.parse::<Architecture>() {

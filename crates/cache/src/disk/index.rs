@@ -9,7 +9,7 @@ use pollux_http::request::Request;
 use std::collections::{HashMap, VecDeque};
 
 #[derive(Debug)]
-struct Entry {
+struct FileEntry {
     number: u64,
     bytes: u64,
     key: Box<[u8]>,
@@ -23,10 +23,10 @@ struct Entry {
 /// The memory cost of an entry without its texts. Tables and lists may be twice as long as their
 /// contents; the last term estimates allocator overhead.
 const ENTRY_COST: u64 = (2
-    * (size_of::<(u64, Vec<Entry>)>() + size_of::<(u64, u64)>() + size_of::<Entry>())
+    * (size_of::<(u64, Vec<FileEntry>)>() + size_of::<(u64, u64)>() + size_of::<FileEntry>())
     + 64) as u64;
 
-impl Entry {
+impl FileEntry {
     /// Estimated memory of the entry in bytes.
     fn memory(&self) -> u64 {
         let tags = self.tags.iter().map(|tag| tag.len() + size_of::<Box<[u8]>>() + 16);
@@ -48,7 +48,7 @@ pub(crate) struct DiskEntry {
 /// The files by the hash of their keys, and in the order in which they were written.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    entries: HashMap<u64, Vec<Entry>>,
+    entries: HashMap<u64, Vec<FileEntry>>,
     order: VecDeque<(u64, u64)>,
     bytes: u64,
     /// The memory that the index occupies, in bytes.
@@ -76,7 +76,7 @@ impl Index {
                 || *entry.vary == *object.vary()
                 || !vary::names(&entry.vary).eq(vary::names(object.vary()))
         });
-        let entry = Entry {
+        let entry = FileEntry {
             number,
             bytes,
             key: object.key().into(),
@@ -112,14 +112,14 @@ impl Index {
     }
 
     /// Removes the entries of `hash` for which `matches` is true, and returns their file numbers.
-    fn take(&mut self, hash: u64, matches: impl Fn(&Entry) -> bool) -> Vec<u64> {
+    fn take(&mut self, hash: u64, matches: impl Fn(&FileEntry) -> bool) -> Vec<u64> {
         let Some(entries) = self.entries.get_mut(&hash) else { return Vec::new() };
         let gone: Vec<_> = entries.extract_if(.., |entry| matches(entry)).collect();
         if entries.is_empty() {
             self.entries.remove(&hash);
         }
         self.bytes -= gone.iter().map(|entry| entry.bytes).sum::<u64>();
-        self.memory -= gone.iter().map(Entry::memory).sum::<u64>();
+        self.memory -= gone.iter().map(FileEntry::memory).sum::<u64>();
         self.count -= gone.len();
         gone.iter().map(|entry| entry.number).collect()
     }

@@ -2,7 +2,7 @@
 
 use super::{
     directory::Directory,
-    file::{HEADER, Header, header},
+    file::{FileHeader, HEADER_LEN, header},
     index::{DiskEntry, Index},
 };
 use crate::{
@@ -254,10 +254,10 @@ impl<F: Directory> DiskWorker<F> {
             self.next = self.next.max(number + 1);
             let start = self
                 .directory
-                .read(&old, (HEADER + 64 + 2 * KEY_MAX + FIELDS_MAX + (64 << 10)) as u64);
+                .read(&old, (HEADER_LEN + 64 + 2 * KEY_MAX + FIELDS_MAX + (64 << 10)) as u64);
             let start = start.unwrap_or_default();
             let found =
-                Header::read(&start).and_then(|header| Some((header.record(&start)?, header)));
+                FileHeader::read(&start).and_then(|header| Some((header.record(&start)?, header)));
             let Some((object, header)) = found else {
                 let _ = self.directory.remove(&old);
                 continue;
@@ -345,7 +345,7 @@ impl<F: Directory> DiskWorker<F> {
 
     fn load(&mut self, number: u64) -> Option<Object> {
         let file = self.directory.read(&name(number), u64::MAX).ok()?;
-        Header::read(&file)?.object(&file)
+        FileHeader::read(&file)?.object(&file)
     }
 
     fn write(

@@ -141,7 +141,7 @@ proptest! {
             1..12,
         ),
     ) {
-        let mut harness = Harness::new(Config { stale_if_error: 50, negative: 5, ..Config::default() });
+        let mut harness = Harness::new(Config { stale_if_error_s: 50, negative_lifetime_s: 5, ..Config::default() });
         for (method, target, of_request, status, of_response, later) in exchanges {
             harness.now += later;
             let head = request(&format!("{method} {target}"), &of_request);

@@ -116,7 +116,7 @@ fn rfc_9111_3_3_what_is_not_stored() {
         "RFC 9111 §3.3: it could be, shorter"
     );
     // The size limit applies to the part.
-    let mut harness = Harness::new(Config { max_object: 4, ..Config::default() });
+    let mut harness = Harness::new(Config { max_object_bytes: 4, ..Config::default() });
     harness.get("/", &first_half, &part(TAG, 0, 4));
     assert!(!harness.get("/", &range("1-1"), &part(TAG, 1, 1)).is_hit());
     assert!(harness.get("/", &range("1-1"), "").is_hit());

@@ -81,7 +81,7 @@ fn rfc_5861_4_stale_if_error() {
 
 #[test]
 fn rfc_5861_4_may_be_the_operators_choice() {
-    let config = Config { stale_if_error: 20, ..Config::default() };
+    let config = Config { stale_if_error_s: 20, ..Config::default() };
     assert_eq!(with("max-age=10", config.clone(), 15).get_with_origin_down("/", "").text(), "old");
     assert_eq!(with("max-age=10", config.clone(), 31).get_with_origin_down("/", "").status, 502);
     assert_eq!(with("s-maxage=10", config, 15).get_with_origin_down("/", "").status, 502);

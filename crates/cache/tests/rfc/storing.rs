@@ -116,7 +116,7 @@ fn rfc_9111_3_1_fields_that_are_not_stored() {
 
 #[test]
 fn rfc_9111_3_incomplete_or_too_long_content_is_not_stored() {
-    let config = Config { max_object: 100_000, ..Config::default() };
+    let config = Config { max_object_bytes: 100_000, ..Config::default() };
     let wire = |announced: usize, sent: usize| {
         format!("HTTP/1.1 200 OK\r\n{FRESH}Content-Length: {announced}\r\n\r\n{}", "x".repeat(sent))
     };
@@ -208,7 +208,7 @@ fn rfc_9213_2_targeted_fields_take_precedence() {
 
 #[test]
 fn negative_caching_is_what_is_configured() {
-    let mut harness = Harness::new(Config { negative: 10, ..Config::default() });
+    let mut harness = Harness::new(Config { negative_lifetime_s: 10, ..Config::default() });
     harness.get("/", "", &reply(404, "", "none"));
     assert!(harness.get("/", "", "").is_hit());
     harness.now += 10;
@@ -274,7 +274,7 @@ fn purges_by_url_prefix_and_tag() {
 #[test]
 fn a_walk_returns_each_url_once() {
     const COUNT: usize = 1000;
-    let mut harness = Harness::new(Config { limit: 256 << 20, ..Config::default() });
+    let mut harness = Harness::new(Config { limit_bytes: 256 << 20, ..Config::default() });
     let wire = reply(200, &format!("{FRESH}Age: 5\r\nVary: X\r\n"), "content");
     for number in 0..COUNT {
         harness.get(&format!("/{number}"), "", &wire);
@@ -318,7 +318,7 @@ fn a_walk_returns_each_url_once() {
 
 #[test]
 fn evictions_are_counted() {
-    let mut harness = Harness::new(Config { limit: 1 << 20, ..Config::default() });
+    let mut harness = Harness::new(Config { limit_bytes: 1 << 20, ..Config::default() });
     for number in 0..400 {
         harness.get(&format!("/{number}"), "", &reply(200, FRESH, &"x".repeat(8000)));
     }

@@ -549,10 +549,10 @@ fn frontend(args: &Args) -> anyhow::Result<Option<FrontendConfig>> {
 fn cache(args: &Args, limit: u64) -> anyhow::Result<pollux_cache::Store> {
     let seconds = |time: Duration| u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
     let mut config = pollux_cache::Config {
-        limit,
-        max_object: args.cache_object,
-        negative: seconds(args.cache_negative),
-        stale_if_error: seconds(args.cache_stale),
+        limit_bytes: limit,
+        max_object_bytes: args.cache_object,
+        negative_lifetime_s: seconds(args.cache_negative),
+        stale_if_error_s: seconds(args.cache_stale),
         ..Default::default()
     };
     if matches!(args.forwarded, ForwardedPolicy::Keep | ForwardedPolicy::Remove) {

@@ -123,7 +123,7 @@ pub(super) fn newest_complete(file: &File) -> io::Result<Option<Snapshot>> {
 
 fn is_complete(file: &File, meta: &Meta, len: u64) -> io::Result<bool> {
     let pages = len / meta.page_bytes as u64;
-    let mut walk = Walk { file, page_bytes: meta.page_bytes, pages, left: pages };
+    let mut walk = PageWalk { file, page_bytes: meta.page_bytes, pages, left: pages };
     match meta.roots.iter().try_for_each(|&root| walk.tree(root, 0)) {
         Ok(()) => Ok(true),
         Err(SnapshotError::Incomplete) => Ok(false),
@@ -147,7 +147,7 @@ impl Meta {
 }
 
 /// A traversal of all pages of a snapshot.
-struct Walk<'a> {
+struct PageWalk<'a> {
     file: &'a File,
     page_bytes: usize,
     /// The number of complete pages in the file.
@@ -156,7 +156,7 @@ struct Walk<'a> {
     left: u64,
 }
 
-impl Walk<'_> {
+impl PageWalk<'_> {
     fn tree(&mut self, root: u64, depth: u32) -> Result<(), SnapshotError> {
         if root == NO_PAGE {
             return Ok(());

@@ -17,7 +17,7 @@ impl<'a> Reply<'a> {
     pub(super) fn decode(bytes: &'a [u8]) -> Result<Self, StoreError> {
         match decode_range(bytes) {
             Ok(Some((frame, len))) if len == bytes.len() => Ok(Self { bytes, frame }),
-            Ok(_) => Err(protocol_error("a reply that ends elsewhere")),
+            Ok(_) => Err(protocol_error("a reply has trailing bytes")),
             Err(error) => Err(StoreError::Protocol(error.to_string())),
         }
     }
@@ -70,7 +70,7 @@ impl<'a> Reply<'a> {
         let mut strings = Vec::with_capacity(elements.len());
         for element in elements {
             let RangeFrame::BulkString((from, to)) = *element else {
-                return Err(protocol_error("a list of something else than strings"));
+                return Err(protocol_error("a list contains something other than strings"));
             };
             strings.push(self.bytes[from..to].to_vec());
         }

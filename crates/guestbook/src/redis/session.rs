@@ -40,7 +40,7 @@ pub struct Session<T> {
     pending: VecDeque<PendingReply<T>>,
     answers: VecDeque<(T, Result<Answer, StoreError>)>,
     /// The number of requests without an answer.
-    under_way: usize,
+    pending_requests: usize,
 }
 
 impl<T: Copy> Session<T> {
@@ -56,7 +56,7 @@ impl<T: Copy> Session<T> {
             scanner: ReplyScanner::default(),
             pending: VecDeque::new(),
             answers: VecDeque::new(),
-            under_way: 0,
+            pending_requests: 0,
         };
         if url.user.is_some() || url.password.is_some() {
             let password = url.password.as_deref().unwrap_or_default();
@@ -75,7 +75,7 @@ impl<T: Copy> Session<T> {
         if self.is_full() {
             return self.answers.push_back((ticket, Err(StoreError::Busy)));
         }
-        self.under_way += 1;
+        self.pending_requests += 1;
         let output = if self.logins_pending == 0 { &mut self.output } else { &mut self.queued };
         match request {
             Request::Visit { shown } => {
@@ -106,12 +106,12 @@ impl<T: Copy> Session<T> {
 
     /// Whether the maximum number of requests, [`limits::PIPELINE`], is pending.
     pub fn is_full(&self) -> bool {
-        self.under_way >= limits::PIPELINE
+        self.pending_requests >= limits::PIPELINE
     }
 
     /// The number of requests without an answer.
-    pub fn under_way(&self) -> usize {
-        self.under_way
+    pub fn pending_requests(&self) -> usize {
+        self.pending_requests
     }
 
     /// Whether this request is pending here.
@@ -232,7 +232,7 @@ impl<T: Copy> Session<T> {
     }
 
     fn answer(&mut self, ticket: T, answer: Result<Answer, StoreError>) {
-        self.under_way -= 1;
+        self.pending_requests -= 1;
         self.answers.push_back((ticket, answer));
     }
 }
@@ -273,7 +273,7 @@ mod tests {
         session.receive(b"*2\r\n$1\r\na\r\n$2\r\nb\n\r\n:7\r\n").unwrap();
         let remarks = vec![b"a".to_vec(), b"b\n".to_vec()].into();
         assert_eq!(answers(&mut session), [(1, Ok(Answer::Visit { remarks, visitor: 7 }))]);
-        assert!(!session.is_waiting() && session.under_way() == 0);
+        assert!(!session.is_waiting() && session.pending_requests() == 0);
         // From then on, as without a login, commands are sent at once.
         session.begin(2, &VISIT);
         assert_eq!(output(&mut session), VISIT_COMMANDS);
@@ -345,7 +345,7 @@ mod tests {
             session.fail(&error);
             let all: Vec<_> = answers(&mut session);
             assert_eq!(all, [(1, Err(error.clone())), (2, Err(error))]);
-            assert_eq!(session.under_way(), 0);
+            assert_eq!(session.pending_requests(), 0);
         }
     }
 
@@ -423,7 +423,7 @@ mod tests {
             session.begin(1, &VISIT);
             if let Err(error) = session.receive(&input) {
                 session.fail(&error);
-                prop_assert_eq!(session.under_way(), 0);
+                prop_assert_eq!(session.pending_requests(), 0);
             }
         }
     }

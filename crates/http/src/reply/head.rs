@@ -37,12 +37,12 @@ impl Head {
         let from_section = &bytes[line.len..];
         let section_limits = SectionLimits::for_header(limits);
         let found = match fields::parse(from_section, section_limits, |field| {
-            note(&mut framing_fields, field)
+            add(&mut framing_fields, field)
         }) {
             Err(_) => {
                 framing_fields = MessageFraming::new();
                 fields::parse_leniently(from_section, section_limits, |field| {
-                    note(&mut framing_fields, field)
+                    add(&mut framing_fields, field)
                 })
             }
             found => found,
@@ -64,14 +64,14 @@ impl Head {
 pub(super) const SWITCHING: u16 = 101;
 
 #[inline]
-pub(super) fn note(framing_fields: &mut MessageFraming, field: Field<'_>) -> Result<(), Reject> {
+pub(super) fn add(framing_fields: &mut MessageFraming, field: Field<'_>) -> Result<(), Reject> {
     match field.name.len() {
-        10 if is_name(field.name, b"connection") => framing_fields.note_connection(field.value),
+        10 if is_name(field.name, b"connection") => framing_fields.add_connection(field.value),
         14 if is_name(field.name, b"content-length") => {
-            framing_fields.note_content_length(field.value)?
+            framing_fields.add_content_length(field.value)?
         }
         17 if is_name(field.name, b"transfer-encoding") => {
-            framing_fields.note_transfer_encoding(field.value)?;
+            framing_fields.add_transfer_encoding(field.value)?;
         }
         _ => {}
     }

@@ -12,7 +12,7 @@
 
 use super::{
     MAX_INTERIM, ReplyError,
-    head::{SWITCHING, StatusLine, note},
+    head::{SWITCHING, StatusLine, add},
     head_buffer::HeadBuffer,
 };
 use crate::{
@@ -400,7 +400,7 @@ impl HeadInfo {
         let section = &head_bytes[line.len..];
         let section_limits = SectionLimits::for_header(limits);
         let Some(len) =
-            fields::parse(section, section_limits, |field| note(&mut framing_fields, field))?
+            fields::parse(section, section_limits, |field| add(&mut framing_fields, field))?
         else {
             return Ok(None);
         };

@@ -31,7 +31,7 @@ pub(super) fn parse<'b>(bytes: &'b [u8], limits: &Limits) -> Result<ParseStatus<
     let mut summary = FieldSummary::new(from_section);
     let section_limits = SectionLimits::for_header(limits);
     let Some(section_len) =
-        fields::parse(from_section, section_limits, |field| summary.note(field))?
+        fields::parse(from_section, section_limits, |field| summary.add(field))?
     else {
         return Ok(ParseStatus::Partial);
     };
@@ -80,25 +80,25 @@ impl<'b> FieldSummary<'b> {
     }
 
     #[inline]
-    fn note(&mut self, field: Field<'b>) -> Result<(), Reject> {
+    fn add(&mut self, field: Field<'b>) -> Result<(), Reject> {
         match classify(&field) {
             FieldRole::Other => {}
             FieldRole::Known(known) => {
-                self.known.note(known, field.value);
+                self.known.add(known, field.value);
                 if known == KnownField::Connection {
-                    self.framing_fields.note_connection(field.value);
+                    self.framing_fields.add_connection(field.value);
                 }
             }
-            FieldRole::ContentLength => self.framing_fields.note_content_length(field.value)?,
+            FieldRole::ContentLength => self.framing_fields.add_content_length(field.value)?,
             FieldRole::TransferEncoding => {
-                self.framing_fields.note_transfer_encoding(field.value)?
+                self.framing_fields.add_transfer_encoding(field.value)?
             }
-            FieldRole::Expect => self.note_expect(field.value),
+            FieldRole::Expect => self.add_expect(field.value),
         }
         Ok(())
     }
 
-    fn note_expect(&mut self, value: &[u8]) {
+    fn add_expect(&mut self, value: &[u8]) {
         for expectation in syntax::list(value) {
             if !expectation.eq_ignore_ascii_case(b"100-continue") {
                 self.expect = Expect::Unknown;

@@ -110,7 +110,7 @@ mod tests {
     /// Slow senders cause only a few parses, whatever they send.
     #[test]
     fn single_bytes_do_not_cause_a_parse_each() {
-        const HANDFUL: usize = 8;
+        const MAX_PARSES: usize = 8;
         let limits = Limits::DEFAULT;
         let start = "GET / HTTP/1.1\r\nHost: a\r\n";
         for text in [
@@ -128,7 +128,11 @@ mod tests {
             "\r".repeat(100),
         ] {
             let count = parses(text.as_bytes(), &limits);
-            assert!(count <= HANDFUL, "{count} parses of {:.60}", text.escape_debug().to_string());
+            assert!(
+                count <= MAX_PARSES,
+                "{count} parses of {:.60}",
+                text.escape_debug().to_string()
+            );
         }
     }
 

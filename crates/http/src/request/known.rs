@@ -91,7 +91,7 @@ impl<'b> KnownFieldValues<'b> {
 
     /// Records a value, which must be a part of the section, or empty.
     #[inline]
-    pub(super) fn note(&mut self, known: KnownField, value: &'b [u8]) {
+    pub(super) fn add(&mut self, known: KnownField, value: &'b [u8]) {
         let bit = 1 << known as u16;
         if self.sent & bit != 0 {
             self.repeated |= bit;

@@ -129,7 +129,7 @@ impl RedisStore {
         self.asked[ticket.index()] = Some(link);
         let is_pooled = matches!(self.policy, StoreConnections::Pooled(_));
         let Some(connection) = self.get_mut(link) else { return };
-        if connection.session.under_way() == 0 {
+        if connection.session.pending_requests() == 0 {
             connection.silent_since = now;
         }
         if is_pooled && connection.alarm.is_none() {
@@ -160,7 +160,7 @@ impl RedisStore {
 
     /// How many requests are under way on a connection.
     fn under_way(&self, link: LinkId) -> usize {
-        self.get(link).map_or(0, |connection| connection.session.under_way())
+        self.get(link).map_or(0, |connection| connection.session.pending_requests())
     }
 
     /// A new connection, unless the server is left alone or has no known address.
@@ -256,7 +256,7 @@ impl RedisStore {
         connection.failed += 1;
         let (failed, address, dialled_at) =
             (connection.failed, connection.address, connection.dialled_at);
-        let is_wanted = connection.session.under_way() > 0;
+        let is_wanted = connection.session.pending_requests() > 0;
         if let Place::Known { all, next } = &mut self.place {
             // Of several that failed there, one moves it.
             if address == *next {
@@ -301,7 +301,7 @@ impl RedisStore {
         let mut all = self.connections.iter_mut().flatten();
         let Some(connection) = all.find(|c| c.alarm == Some(alarm)) else { return };
         connection.alarm = None;
-        if connection.session.under_way() == 0 {
+        if connection.session.pending_requests() == 0 {
             return;
         }
         let silent = now.saturating_sub(connection.silent_since);
