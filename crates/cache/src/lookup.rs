@@ -133,6 +133,7 @@ impl<'a, 'b> std::ops::Deref for WorkerLookup<'a, 'b> {
 }
 
 impl Shard {
+    /// Decides what to do with a request; see [`Decision`].
     pub(crate) fn lookup(
         &mut self,
         lookup: WorkerLookup<'_, '_>,
@@ -223,11 +224,14 @@ impl Shard {
         self.pending_fetches.wait(ticket, waiter)
     }
 
+    /// Rejects a request that only a stored response could have answered.
     fn only_if_cached(&mut self) -> Decision {
         self.statistics.only_if_cached += 1;
         Decision::OnlyIfCached
     }
 
+    /// Decides about a request whose URL and variant are stored: serves, validates or completes the
+    /// stored response.
     fn serve_stored(
         &mut self,
         lookup: WorkerLookup<'_, '_>,

@@ -26,7 +26,7 @@ use pollux_http::{
 /// The maximum number of bytes that are copied to join two parts, because a lock is held meanwhile.
 /// Whole pieces at piece boundaries are shared instead of copied.
 const COPY_MAX: u64 = 1 << 20;
-/// `Last-Modified` is a strong validator if the response is so many seconds younger (RFC 9110
+/// `Last-Modified` is a strong validator if the response is this many seconds younger (RFC 9110
 /// §8.8.2.2), which allows for inaccurate clocks.
 const STRONG_DATE: u64 = 60;
 

@@ -152,9 +152,8 @@ impl Shard {
         let times = FreshnessTimes::of(&metadata, sent.requested_at, sent.now, &self.config);
         let mut fields = Vec::new();
         put_stored_fields(reply, &metadata, sent.now, &mut fields);
-        let join_prefix_head =
-            part::join_prefix_head(prefix, &metadata, &fields, times, &self.config);
-        let Some((object, size)) = join_prefix_head else {
+        let prefix_head = part::join_prefix_head(prefix, &metadata, &fields, times, &self.config);
+        let Some((object, size)) = prefix_head else {
             // It is not the remainder: the stored prefix is outdated.
             let Some(fetching) = self.pending_fetches.get(ticket) else {
                 return self.forward_uncached(status);
@@ -190,6 +189,7 @@ impl Shard {
         }
     }
 
+    /// The client receives the origin's response, which is not stored.
     fn forward_uncached(&self, cache_status: CacheStatus) -> ResponseDecision {
         ResponseDecision { source: ResponseSource::Origin, should_store: false, cache_status }
     }
@@ -268,6 +268,7 @@ impl Shard {
         ResponseDecision { source, should_store: false, cache_status: status }
     }
 
+    /// Returns a builder with the fields to store, or the reason why they are too large.
     fn builder(
         &self,
         request: &Request<'_>,

@@ -145,7 +145,7 @@ impl RecordHeader {
         self.last_modified().unwrap_or(u64::from(self.date))
     }
 
-    /// Whether the response is at least so many seconds younger than its last change.
+    /// Whether the response is at least `seconds` younger than its last change.
     pub(crate) fn changed_long_before(&self, seconds: u64) -> bool {
         self.last_modified + seconds <= u64::from(self.date)
     }

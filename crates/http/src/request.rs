@@ -56,7 +56,7 @@ pub enum ParseStatus<'b> {
 pub enum Framing {
     /// There is no body.
     None,
-    /// The body has so many bytes; never 0 in a request.
+    /// A body of this many bytes; never 0 in a request.
     Length(u64),
     /// Chunks up to the last one: use a [`Decoder`](crate::body::Decoder).
     Chunked,

@@ -29,7 +29,7 @@ const QUEUE_BYTES_MAX: u64 = 16 << 20;
 const INDEX_BYTES_MAX: u64 = 256 << 20;
 /// The maximum number of queued loads. Further requests are forwarded to the origin.
 const LOADS_MAX: usize = 1024;
-/// Keys are divided into so many groups. A removal cancels only the queued writes of its own group.
+/// The number of groups of keys. A removal cancels only the queued writes of its own group.
 const GROUPS: usize = 256;
 
 /// A job of the disk thread. Jobs run in order, so that a file is written before it is removed.

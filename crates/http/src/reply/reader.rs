@@ -40,7 +40,7 @@ pub enum Content {
     /// No content, because of the method or the status. A `Content-Length` field is then that of
     /// the corresponding GET.
     None,
-    /// So many bytes.
+    /// This many bytes.
     Length(u64),
     /// The last chunk ends the content.
     Chunked,

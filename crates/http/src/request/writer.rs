@@ -98,7 +98,7 @@ impl<'o, O: Output> Writer<'o, O> {
         Ok(self)
     }
 
-    /// Writes `Content-Length`: so many bytes follow the head.
+    /// Writes `Content-Length`: `length` bytes follow the head.
     pub fn content_length(self, length: u64) -> Self {
         self.out.put(b"Content-Length: ");
         put_decimal(self.out, length);
@@ -160,21 +160,21 @@ mod tests {
 
     #[test]
     fn data_that_would_change_the_request_is_rejected() {
-        let begun = |method: &[u8], target: &[u8]| {
+        let start_error = |method: &[u8], target: &[u8]| {
             let mut out = Vec::new();
             let error = Writer::new(&mut out, method, target).err();
             assert_eq!(error.is_some(), out.is_empty());
             error
         };
-        assert_eq!(begun(b"GET", b"/"), None);
-        assert_eq!(begun(b"OPTIONS", b"*"), None);
+        assert_eq!(start_error(b"GET", b"/"), None);
+        assert_eq!(start_error(b"OPTIONS", b"*"), None);
         for method in [&b""[..], b"GE T", b"GET\r\n", b"G\0T"] {
-            assert_eq!(begun(method, b"/"), Some(WriteError::Method));
+            assert_eq!(start_error(method, b"/"), Some(WriteError::Method));
         }
         for target in
             [&b""[..], b"/a b", b"/\r\nX: y", b"/\n", b"/\0", b"/#a", b"/\xc3\xa9", b"/\x7f"]
         {
-            assert_eq!(begun(b"GET", target), Some(WriteError::Target));
+            assert_eq!(start_error(b"GET", target), Some(WriteError::Target));
         }
         let field = |name: &[u8], value: &[u8]| {
             let mut out = Vec::new();
