@@ -24,7 +24,7 @@ struct DiskState {
     files: BTreeMap<String, Vec<u8>>,
     /// The capacity in bytes.
     room: Option<usize>,
-    /// So many more calls are executed. Of the last one only half is done; later calls fail.
+    /// The number of calls that are still executed. Of the last one only half is done; later calls fail.
     calls: Option<u32>,
 }
 
