@@ -15,10 +15,12 @@
 //! | `event` | a worker | very many at a time | readiness |
 
 mod each;
+pub(crate) mod limits;
 mod plan;
 mod pool;
 mod process;
 mod thread;
+pub(crate) mod worker;
 
 pub(crate) use plan::Plan;
 pub(crate) use process::Processes;

@@ -1,11 +1,11 @@
 //! The loops that drive connections: one file an engine.
 
 pub(crate) mod blocking;
+pub(crate) mod control;
 mod dial;
+pub(crate) mod event;
 mod failed_wait;
-mod handover;
 mod links;
-pub(crate) mod readiness;
 mod refusal;
 mod resolver;
 #[cfg(test)]
@@ -13,5 +13,4 @@ mod tests;
 mod transmit;
 
 pub(crate) use failed_wait::FailedWaits;
-pub(crate) use handover::Receivers;
 pub(crate) use refusal::Refusal;

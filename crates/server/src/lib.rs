@@ -6,7 +6,7 @@
 //!
 //! 1. [`worker`](Server): threads, each with its own listeners, connections and index of files, and
 //!    where the program allows it a file table, so that a request changes nothing that is shared.
-//! 2. `engine::readiness`: the loop. Waits on the mechanism, receives, sends, accepts. It is the
+//! 2. `engine::event`: the loop. Waits on the mechanism, receives, sends, accepts. It is the
 //!    only part that does I/O on sockets, and is monomorphised per mechanism.
 //!    `engine::blocking` is the other one: one connection at a time, for the architectures
 //!    (`architecture`) in which a thread or a process serves one.
@@ -27,35 +27,25 @@
 //! # Ok::<(), anyhow::Error>(())
 //! ```
 
-mod application;
+pub mod admin;
 mod architecture;
-mod board;
-mod clock;
 pub mod config;
-mod control;
 mod engine;
-mod limits;
-mod listener;
-mod local;
 mod log;
-pub mod operator;
-mod outbox;
-#[allow(dead_code, reason = "no application yet half-closes a link or makes one of a socket")]
-mod outside;
 mod protocol;
-mod queue;
-mod rules;
+#[allow(dead_code, reason = "no application yet half-closes a link or makes one of a socket")]
+mod reactor;
 mod run;
 mod server;
-pub mod statistics;
-mod table;
-mod timers;
+mod service;
+mod services;
+pub mod stats;
+mod time;
 mod transport;
-mod worker;
 
+pub use architecture::worker::WorkerInfo;
 pub use config::Config;
 pub use pollux_sys::OwnFileTables;
 pub use run::{Report, hold_signals, run};
 pub use server::Server;
-pub use statistics::Statistics;
-pub use worker::WorkerInfo;
+pub use stats::Statistics;

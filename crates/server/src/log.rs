@@ -9,7 +9,7 @@ mod process;
 
 pub(crate) use process::LogProcess;
 
-use crate::{config::LogTarget, listener};
+use crate::{config::LogTarget, transport::listener};
 use anyhow::Context;
 use pollux_http::date::DateCache;
 use std::{

@@ -1,22 +1,24 @@
 //! A running server: its workers, seen from outside.
 
 use crate::{
-    application::site::{Contents, Tree},
-    architecture::{Assignment, Plan, Processes, Threads},
-    board::Board,
+    admin::Operator,
+    architecture::{
+        Assignment, Plan, Processes, Threads, limits,
+        worker::{Ends, Task, Worker, WorkerInfo},
+    },
     config::{
         Accepting, Architecture, Config, FrontendConfig, Listen, MechanismChoice, POOL_DEFAULT,
         PROCESSES_DEFAULT,
     },
-    control::Asked,
-    limits,
-    listener::{self, SocketFile},
+    engine::control::Asked,
     log::{self, Log, LogProcess},
-    operator::Operator,
-    queue::Queues,
-    rules::Rules,
-    statistics::Statistics,
-    worker::{Ends, Task, Worker, WorkerInfo},
+    protocol::rules::Rules,
+    services::site::{Contents, Tree},
+    stats::{Statistics, scoreboard::Board},
+    transport::{
+        listener::{self, SocketFile},
+        queue::Queues,
+    },
 };
 use anyhow::{Context, bail};
 use pollux_event::{MechanismSpec, registry};

@@ -4,6 +4,11 @@
 //! through here. Today that is a socket and nothing on it. A transport that ciphers is one more kind:
 //! each `match` below then asks what it does, and no engine asks which kind it has.
 
+pub(crate) mod handover;
+pub(crate) mod listener;
+pub(crate) mod outbox;
+pub(crate) mod queue;
+
 use pollux_sys as sys;
 use socket2::SockRef;
 use std::{

@@ -4,7 +4,7 @@ mod client;
 mod text;
 
 use client::{Client, Refused};
-use pollux_server::operator::{ErrorKind, Event, Request, What, text_of};
+use pollux_server::admin::{ErrorKind, Event, Request, What, text_of};
 use std::{
     ffi::OsString,
     io::{self, BufWriter, Write},

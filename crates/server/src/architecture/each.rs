@@ -2,10 +2,10 @@
 
 use super::{Plan, thread::Unit};
 use crate::{
-    board::{Board, Seat},
-    local::Local,
+    architecture::worker::{WorkerInfo, pin},
     log::LogSource,
-    worker::{WorkerInfo, pin},
+    service::worker_state::Local,
+    stats::scoreboard::{Board, Seat},
 };
 use pollux_sys::spawn_detached;
 use std::{

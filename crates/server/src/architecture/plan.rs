@@ -2,16 +2,17 @@
 
 use super::Assignment;
 use crate::{
-    application::{
-        Opening, Routes,
-        site::{Contents, Tree},
-    },
-    board::{Board, Seat},
     config::Config,
     engine::blocking::Blocking,
-    local::Local,
-    queue::Queues,
-    rules::Rules,
+    protocol::rules::Rules,
+    service::worker_state::Local,
+    services::{
+        Routes,
+        guestbook::Opening,
+        site::{Contents, Tree},
+    },
+    stats::scoreboard::{Board, Seat},
+    transport::queue::Queues,
 };
 use pollux_sys as sys;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The assignment is a pool: each unit takes one connection after the other.
 
 use super::thread::Unit;
-use crate::worker::WorkerInfo;
+use crate::architecture::worker::WorkerInfo;
 use std::sync::mpsc::Sender;
 
 /// A unit's life.

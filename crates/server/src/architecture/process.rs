@@ -6,23 +6,22 @@
 //! signal, and after each all children that have ended are taken: so none is missed, however many end
 //! at once. Children are told of a stop by the board's bells; who does not end in time is killed.
 
+mod acceptor;
 mod back_off;
 mod child;
-mod door;
 
 use super::{Assignment, Plan};
 use crate::{
-    board::Seat,
-    clock::Clock,
+    architecture::worker::{WorkerInfo, pin},
     engine::FailedWaits,
     log::{self, LogProcess},
-    statistics::Statistics,
-    worker::{WorkerInfo, pin},
+    stats::{Statistics, scoreboard::Seat},
+    time::clock::Clock,
 };
+use acceptor::Door;
 use anyhow::Context;
 use back_off::BackOff;
 use child::{Life, wait_until_ready};
-use door::Door;
 use pollux_sys::{
     self as sys, Ending, OwnFileTables, PollFd, ProcessId, QueuedSignal, Signal, SignalSet,
 };

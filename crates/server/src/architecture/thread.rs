@@ -2,12 +2,12 @@
 
 use super::{Assignment, Plan, each, pool};
 use crate::{
-    application::Routes,
+    architecture::worker::{End, Ends, WorkerInfo, pin},
     engine::blocking::{Blocking, NO_SET},
-    local::Local,
     log::Log,
-    statistics::Statistics,
-    worker::{End, Ends, WorkerInfo, pin},
+    service::worker_state::Local,
+    services::Routes,
+    stats::Statistics,
 };
 use anyhow::Context;
 use std::{

@@ -1,6 +1,6 @@
 //! What a guestbook is told.
 
-use crate::application::guestbook::Trouble;
+use crate::services::guestbook::Trouble;
 use anyhow::{Context, ensure};
 use pollux_guestbook::{Template, limits, redis::Url};
 use std::{

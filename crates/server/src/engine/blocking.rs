@@ -20,19 +20,14 @@ use super::{
     transmit::{Sent, transmit},
 };
 use crate::{
-    application::{Application, Stage, Wake},
-    board::Seat,
-    clock::ticks,
     config::{Config, LargeFile, SEND_PROGRESS_BYTES},
-    listener,
-    local::Local,
     log,
-    outbox::Outbox,
-    outside::{AlarmId, ClientId, Outside},
-    protocol::{Awaits, Connection, Need, Round},
-    rules::Rules,
-    statistics::{ConnectionCounts, Statistics},
-    transport::Transport,
+    protocol::{Awaits, Connection, Need, Round, rules::Rules},
+    reactor::{AlarmId, ClientId, Outside},
+    service::{Application, Stage, Wake, worker_state::Local},
+    stats::{ConnectionCounts, Statistics, scoreboard::Seat},
+    time::clock::ticks,
+    transport::{Transport, listener, outbox::Outbox},
 };
 use accept::Acceptor;
 pub(crate) use accept::{NO_SET, RETRY};
@@ -425,7 +420,7 @@ impl<A: Application> Blocking<A> {
             Class::Header => self.turn(|round, _, stage, _| round.time_is_over(stage)),
             Class::Send => {
                 // What the kernel has may still leave, but for no longer than the timeout.
-                let timeout = crate::clock::TICK * self.rules.timeouts.send;
+                let timeout = crate::time::clock::TICK * self.rules.timeouts.send;
                 client.transport.limit_what_is_left(timeout);
                 client.is_broken = true;
             }
@@ -474,7 +469,7 @@ impl<A: Application> Blocking<A> {
                 // Interrupted, or the kernel is short of memory: what was asked for is not told.
                 self.polled.iter_mut().for_each(|polled| polled.revents = 0);
                 if error.kind() != io::ErrorKind::Interrupted {
-                    std::thread::sleep(crate::clock::TICK);
+                    std::thread::sleep(crate::time::clock::TICK);
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Sockets on their way to somewhere, for the links of applications.
 
-use crate::outside::Endpoint;
+use crate::reactor::Endpoint;
 use pollux_sys as sys;
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 use std::{

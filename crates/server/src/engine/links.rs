@@ -8,11 +8,11 @@ use super::{
     transmit::{Sent, transmit},
 };
 use crate::{
-    application::{Application, Wake, World},
     config::LargeFile,
-    outside::{
+    reactor::{
         AlarmId, Ask, Endpoint, ExchangeId, HandOver, Link, LinkId, LinkStage, Question, To,
     },
+    service::{Application, Wake, World},
     transport::Transport,
 };
 use pollux_sys as sys;

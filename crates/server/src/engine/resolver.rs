@@ -1,7 +1,7 @@
 //! Names are resolved by a thread beside, since the C library's resolver blocks: for as long as
 //! servers of names are silent, which may be half a minute and more.
 
-use crate::outside::Question;
+use crate::reactor::Question;
 use pollux_sys::{self as sys, spawn_detached};
 use std::{
     collections::VecDeque,

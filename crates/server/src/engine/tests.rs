@@ -6,15 +6,14 @@ mod faults;
 mod seam;
 mod stores;
 
-use super::{blocking::Blocking, readiness::Engine, resolver::silence};
+use super::{blocking::Blocking, event::Engine, resolver::silence};
 use crate::{
-    board::Board,
     config::{Config, Discipline},
-    control::{Inbox, Remote},
-    listener,
-    local::Local,
-    queue::Queues,
-    rules::Rules,
+    engine::control::{Inbox, Remote},
+    protocol::rules::Rules,
+    service::worker_state::Local,
+    stats::scoreboard::Board,
+    transport::{listener, queue::Queues},
 };
 use application::Tester;
 use pollux_event::{

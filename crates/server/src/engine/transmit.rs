@@ -2,8 +2,10 @@
 
 use crate::{
     config::LargeFile,
-    outbox::{Next, Outbox},
-    transport::Transport,
+    transport::{
+        Transport,
+        outbox::{Next, Outbox},
+    },
 };
 use std::io;
 

@@ -118,7 +118,7 @@ fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<Option<Message>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Clock;
+    use crate::time::clock::Clock;
     use std::{
         path::Path,
         thread,

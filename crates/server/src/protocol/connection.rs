@@ -1,7 +1,7 @@
 //! What is kept of a connection between two turns, and what it needs next.
 
 use super::{Host, Round, Terms};
-use crate::{config::RECEIVE_PROGRESS_BYTES, outbox::Outbox};
+use crate::{config::RECEIVE_PROGRESS_BYTES, transport::outbox::Outbox};
 use pollux_http::{body::Decoder, request::HeadParser};
 
 /// The most input that is read and thrown away after the last response, so that the peer can read

@@ -1,6 +1,6 @@
 //! What a connection tells, and what it is told in return.
 
-use crate::outbox::Outbox;
+use crate::transport::outbox::Outbox;
 use pollux_http::{
     Reject,
     request::{Method, Request, Version},

@@ -4,7 +4,7 @@ use super::{
     Connection, Flow, Host, Keep, Part, Terms,
     connection::{Flags, Ongoing, Phase, Running},
 };
-use crate::{outbox::Outbox, rules::Rules};
+use crate::{protocol::rules::Rules, transport::outbox::Outbox};
 use pollux_http::{
     Reject, Status,
     body::Decoder,

@@ -3,12 +3,15 @@
 
 use super::*;
 use crate::{
-    application::{Application, Page, Routes, Stage, Turn, Wake, site::Contents},
     config::Config,
-    local::{Answer, Local},
-    outbox::{Content, Next, OUTBOX_FULL, Octets, Outbox},
-    outside::{ClientId, Outside},
-    rules::Rules,
+    protocol::rules::Rules,
+    reactor::{ClientId, Outside},
+    service::{
+        Application, Page, Stage, Turn, Wake,
+        worker_state::{Answer, Local},
+    },
+    services::{Routes, site::Contents},
+    transport::outbox::{Content, Next, OUTBOX_FULL, Octets, Outbox},
 };
 use pollux_http::{
     Status,

@@ -1,6 +1,6 @@
 //! The other end of a server's control socket.
 
-use pollux_server::operator::{ErrorKind, Event, Request};
+use pollux_server::admin::{ErrorKind, Event, Request};
 use std::{
     fmt,
     io::{self, BufRead, BufReader, Read, Write},

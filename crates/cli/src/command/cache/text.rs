@@ -1,6 +1,6 @@
 //! Answers as people read them.
 
-use pollux_server::operator::{Entry, Event, Response, Tier, octets_of};
+use pollux_server::admin::{Entry, Event, Response, Tier, octets_of};
 use std::{
     collections::BTreeMap,
     io::{self, Write},
@@ -185,7 +185,7 @@ pub(super) fn printable(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pollux_server::operator::text_of;
+    use pollux_server::admin::text_of;
 
     #[test]
     fn spans_and_sizes_are_short() {

@@ -2,12 +2,12 @@
 
 use super::super::Plan;
 use crate::{
-    application::Routes,
-    board::Seat,
+    architecture::worker::pin,
     engine::blocking::{Blocking, NO_SET},
-    local::Local,
     log::LogSource,
-    worker::pin,
+    service::worker_state::Local,
+    services::Routes,
+    stats::scoreboard::Seat,
 };
 use anyhow::Context;
 use pollux_sys::{self as sys, PollFd};

@@ -8,11 +8,11 @@
 
 use super::Blocking;
 use crate::{
-    application::Application,
-    clock::ticks,
     config::Accepting,
     engine::{FailedWaits, Refusal, links::Links as _},
-    queue::{Queue, Turns, has_connections, shut_down},
+    service::Application,
+    time::clock::ticks,
+    transport::queue::{Queue, Turns, has_connections, shut_down},
 };
 use libc::{EPOLLEXCLUSIVE, EPOLLIN, POLLIN};
 use pollux_sys::{self as sys, EpollEvent, EpollOp};

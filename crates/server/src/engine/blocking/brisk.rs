@@ -7,7 +7,7 @@
 //! one in ppoll(2), as long as it may be. An idle client costs one wait more, once.
 
 use super::{Blocking, Class};
-use crate::{application::Application, clock::TICK, engine::links::Links as _};
+use crate::{engine::links::Links as _, service::Application, time::clock::TICK};
 use pollux_sys as sys;
 use std::{
     io,

@@ -2,9 +2,9 @@
 
 use super::Blocking;
 use crate::{
-    application::{Application, Wake},
     engine::links::Links as _,
-    outside::{HandOver, NotTaken, To},
+    reactor::{HandOver, NotTaken, To},
+    service::{Application, Wake},
 };
 use std::os::fd::AsFd;
 

@@ -2,10 +2,10 @@
 
 use super::{Blocking, tunnel::Tunnel};
 use crate::{
-    application::{Application, Wake, World},
     config::LargeFile,
     engine::links::{LINK_INPUT_BYTES, Links},
-    outside::{AlarmId, ExchangeId, HandOver, Link, LinkId, LinkStage, Question},
+    reactor::{AlarmId, ExchangeId, HandOver, Link, LinkId, LinkStage, Question},
+    service::{Application, Wake, World},
     transport::Transport,
 };
 use libc::{POLLIN, POLLOUT};

@@ -3,12 +3,12 @@
 
 use super::Blocking;
 use crate::{
-    application::{Application, Wake},
     engine::{
         links::Links as _,
         resolver::{Desk, hear_out},
     },
-    outside::Question,
+    reactor::Question,
+    service::{Application, Wake},
 };
 use libc::POLLIN;
 use pollux_sys::PollFd;

@@ -2,7 +2,9 @@
 
 use super::{Blocking, Client};
 use crate::{
-    application::Application, engine::transmit::transmit, outbox::Outbox, transport::Transport,
+    engine::transmit::transmit,
+    service::Application,
+    transport::{Transport, outbox::Outbox},
 };
 use libc::{POLLIN, POLLOUT};
 use std::{

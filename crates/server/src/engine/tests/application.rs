@@ -1,9 +1,9 @@
 //! An application that answers in every way there is; the path says in which.
 
 use crate::{
-    application::{Application, Flow, Keep, Page, Part, Turn, Wake, World},
-    outbox::Outbox,
-    outside::{Endpoint, ExchangeId, LinkId, Question, To},
+    reactor::{Endpoint, ExchangeId, LinkId, Question, To},
+    service::{Application, Flow, Keep, Page, Part, Turn, Wake, World},
+    transport::outbox::Outbox,
 };
 use pollux_http::{
     Status,

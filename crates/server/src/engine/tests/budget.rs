@@ -6,8 +6,8 @@
 
 use super::seam::Worker;
 use crate::{
-    application::{Routes, site::Contents},
     config::Config,
+    services::{Routes, site::Contents},
 };
 use pollux_testkit::http::Client;
 use std::{

@@ -6,12 +6,12 @@ use super::{
     seam::{FaultAt, Worker, before_add, fail, hide_the_inbox},
 };
 use crate::{
-    board::Board,
     config::{Config, Discipline},
     engine::blocking::Blocking,
-    local::Local,
-    queue::Queues,
-    rules::Rules,
+    protocol::rules::Rules,
+    service::worker_state::Local,
+    stats::scoreboard::Board,
+    transport::queue::Queues,
 };
 use pollux_sys::Call;
 use pollux_testkit::http::{Client, PATIENCE};

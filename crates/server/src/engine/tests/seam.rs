@@ -3,15 +3,15 @@
 
 use super::application::Tester;
 use crate::{
-    application::{Application, Flow, Part, Turn, Wake, World},
     config::Config,
-    control::{Inbox, Remote},
-    engine::readiness::Engine,
-    listener,
-    local::Local,
-    outbox::Outbox,
-    rules::Rules,
-    statistics::Statistics,
+    engine::{
+        control::{Inbox, Remote},
+        event::Engine,
+    },
+    protocol::rules::Rules,
+    service::{Application, Flow, Part, Turn, Wake, World, worker_state::Local},
+    stats::Statistics,
+    transport::{listener, outbox::Outbox},
 };
 use pollux_event::{
     Description, Error, Event, Interest, Mechanism, Options, Token, Waker,

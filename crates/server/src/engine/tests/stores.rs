@@ -2,10 +2,11 @@
 
 use super::seam::{FaultAt, Worker, fail};
 use crate::{
-    application::{Application, Flow, Opening, Part, Turn, Wake, World, guestbook::Guestbook},
     config::{Config, GuestbookConfig, Store},
-    outbox::Outbox,
-    rules::Rules,
+    protocol::rules::Rules,
+    service::{Application, Flow, Part, Turn, Wake, World},
+    services::guestbook::{Guestbook, Opening},
+    transport::outbox::Outbox,
 };
 use pollux_http::request::Request;
 use pollux_testkit::http::Client;

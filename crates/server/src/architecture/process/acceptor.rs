@@ -1,0 +1,239 @@
+//! Who accepts for processes that have one connection each: the process that starts them.
+
+use super::super::Plan;
+use crate::{
+    engine::{Refusal, blocking::RETRY},
+    stats::{
+        Statistics,
+        scoreboard::{Board, Seat},
+    },
+    transport::queue::Turns,
+};
+use pollux_sys::{self as sys, Counters};
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// After which time a process is tried to be started again; or as soon as one has ended.
+const FORK_RETRY: Duration = Duration::from_millis(100);
+
+/// Between the kernel's queues and processes.
+#[derive(Debug)]
+pub(super) struct Door {
+    /// For the figures of this process itself.
+    seat: Seat,
+    before: Counters,
+    waits: u64,
+    pauses: u64,
+    /// For the next connection: taken before it is accepted, so that whom nobody can serve yet waits
+    /// in the kernel's queue.
+    next: Option<Seat>,
+    /// Accepted, and without a process yet.
+    waiting: Option<(OwnedFd, Seat)>,
+    retry_at: Option<Instant>,
+    /// As many processes run as may.
+    is_full: bool,
+    given_up: Vec<RawFd>,
+    has_said: bool,
+    turns: Turns,
+    /// All who waited when a stop was asked for are in.
+    is_shut: bool,
+}
+
+impl Door {
+    /// `None` when the board has no seat for it.
+    pub(super) fn new(board: &Arc<Board>) -> Option<Self> {
+        Some(Self {
+            seat: board.take_seat()?,
+            before: sys::counters(),
+            waits: 0,
+            pauses: 0,
+            next: None,
+            waiting: None,
+            retry_at: None,
+            is_full: false,
+            given_up: Vec::new(),
+            has_said: false,
+            turns: Turns::default(),
+            is_shut: false,
+        })
+    }
+
+    /// Whether nobody comes in any more, and nobody waits for a process.
+    pub(super) fn is_shut(&self) -> bool {
+        self.is_shut && self.waiting.is_none()
+    }
+
+    /// The next connection that is to have a process, with the seat of that; `None` when there is
+    /// none now, or it has to wait.
+    pub(super) fn take(&mut self, plan: &Plan, now: Instant) -> Option<(OwnedFd, Seat)> {
+        if self.retry_at.is_some_and(|at| now < at) {
+            return None;
+        }
+        self.retry_at = None;
+        if let Some(waiting) = self.waiting.take() {
+            return Some(waiting);
+        }
+        if self.is_shut || self.is_full {
+            return None;
+        }
+        if self.next.is_none() {
+            self.next = plan.board.take_seat();
+            if self.next.is_none() {
+                self.is_full = true;
+                self.pauses += 1;
+                self.say(&format!(
+                    "all {} processes that may run at a time are busy (more: --max-connections)",
+                    plan.max_connections
+                ));
+                return None;
+            }
+        }
+        let sockets = plan.queues.of(0).sockets;
+        let is_stopping = plan.board.stop_at_ms().is_some();
+        if is_stopping {
+            self.turns.stop(sockets);
+        }
+        for place in self.turns.order(sockets.len()) {
+            let fd = sockets[place].as_raw_fd();
+            while self.turns.may_take(place) && !self.given_up.contains(&fd) {
+                let error = match sys::accept(sockets[place].as_fd()) {
+                    Ok(connection) => {
+                        self.turns.took(place);
+                        return self.next.take().map(|seat| (connection, seat));
+                    }
+                    Err(error) => error,
+                };
+                let refusal = Refusal::of(&error);
+                match refusal {
+                    // One of those who waited at the stop; there may be others behind.
+                    Refusal::Dead if is_stopping => self.turns.took(place),
+                    Refusal::Empty | Refusal::Dead => break,
+                    Refusal::Exhausted | Refusal::Forbidden => {
+                        self.pauses += 1;
+                        self.retry_at = Some(now + RETRY);
+                        let advice = refusal.advice();
+                        self.say(&format!("accepting pauses: accept4: {error} ({advice})"));
+                        return None;
+                    }
+                    Refusal::Gone => {
+                        tracing::error!(
+                            "a listener is given up, it does not listen any more: {error}"
+                        );
+                        self.given_up.push(fd);
+                    }
+                }
+            }
+        }
+        self.is_shut = is_stopping;
+        None
+    }
+
+    /// No process could be started for it: it waits until one has ended, or for a moment.
+    pub(super) fn put_back(
+        &mut self,
+        waiting: Option<(OwnedFd, Seat)>,
+        error: &io::Error,
+        now: Instant,
+    ) {
+        self.waiting = waiting;
+        self.pauses += 1;
+        self.retry_at = Some(now + FORK_RETRY);
+        self.say(&format!(
+            "a process cannot be started: {error} (`ulimit -u`, pids.max of the cgroup, memory)"
+        ));
+    }
+
+    /// Lets nobody in any more: a stop leaves no more time.
+    pub(super) fn shut(&mut self) {
+        self.is_shut = true;
+        self.waiting = None;
+    }
+
+    /// A process has ended.
+    pub(super) fn a_place_is_free(&mut self) {
+        self.is_full = false;
+        if self.waiting.is_some() {
+            self.retry_at = None;
+        }
+    }
+
+    /// What is to be waited for: the listeners, where somebody could be let in.
+    pub(super) fn wanted<'p>(&self, plan: &'p Plan) -> impl Iterator<Item = RawFd> + use<'p, '_> {
+        let is_held_up = self.is_full || self.waiting.is_some() || self.retry_at.is_some();
+        let may_enter = !self.is_shut && !is_held_up;
+        let sockets = if may_enter { plan.queues.of(0).sockets } else { &[] };
+        sockets.iter().map(AsRawFd::as_raw_fd).filter(|fd| !self.given_up.contains(fd))
+    }
+
+    /// When something is to be tried again.
+    pub(super) fn retry_at(&self) -> Option<Instant> {
+        self.retry_at
+    }
+
+    /// Shows the figures of this process; it is about to wait.
+    pub(super) fn show(&mut self) {
+        self.waits += 1;
+        self.seat.show(&Statistics {
+            waits: self.waits,
+            accept_pauses: self.pauses,
+            system_calls: sys::counters().since(&self.before),
+            ..Statistics::default()
+        });
+    }
+
+    fn say(&mut self, what: &str) {
+        if !std::mem::replace(&mut self.has_said, true) {
+            tracing::warn!("{what}; who connects waits meanwhile. (Said once.)");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        architecture::Assignment,
+        config::{Config, Listen},
+        protocol::rules::Rules,
+        services::site::Contents,
+        transport::queue::Queues,
+    };
+    use pollux_testkit::denied;
+    use std::net::TcpStream;
+
+    /// Before, the first connection at a stop that was dead already shut the door, whoever waited
+    /// behind it.
+    #[test]
+    fn at_a_stop_all_who_wait_are_looked_at_though_the_first_is_dead() {
+        let config = Config::new(".");
+        let queues = Queues::open(&config, 1).unwrap();
+        let board = Arc::new(Board::new(2).unwrap());
+        let plan = Plan {
+            rules: Arc::new(Rules::new(&config)),
+            config,
+            tree: None,
+            contents: Contents::new(0, 1),
+            assignment: Assignment::One,
+            queues: queues.0,
+            max_connections: 1,
+            board,
+        };
+        let Listen::Tcp(address) = plan.queues.addresses().unwrap()[0] else {
+            panic!("a TCP address")
+        };
+        let _clients = [(); 3].map(|()| TcpStream::connect(address).unwrap());
+        let mut door = Door::new(&plan.board).unwrap();
+        plan.board.stop(Duration::from_secs(600));
+        let calls = denied(libc::SYS_accept4, libc::ECONNABORTED, || {
+            let before = sys::counters();
+            assert!(door.take(&plan, Instant::now()).is_none());
+            sys::counters().since(&before).of(sys::Call::Accept)
+        });
+        assert_eq!(calls, 3, "one for each who waited, and no more");
+        assert!(door.is_shut());
+    }
+}

@@ -1,0 +1,310 @@
+//! Worker threads: each has a file table, listeners, connections and an index of files of its own.
+
+use crate::{
+    config::{Config, Listen},
+    engine::{
+        control::{Inbox, Raised, Remote},
+        event::Engine,
+    },
+    log::LogWriter,
+    protocol::rules::Rules,
+    service::worker_state::Local,
+    services::{Routes, site::Contents},
+    stats::Statistics,
+    transport::listener,
+};
+use anyhow::Context;
+use pollux_event::{
+    Mechanism, MechanismSpec,
+    registry::{Visitor, with_mechanism},
+};
+use pollux_sys::{self as sys, OwnFileTables};
+use serde::Serialize;
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc::{Sender, channel},
+    },
+    thread::{self, JoinHandle},
+};
+
+/// A running worker, seen from the main thread.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    remote: Remote,
+    thread: JoinHandle<anyhow::Result<Statistics>>,
+}
+
+/// What a worker tells when it is ready.
+#[derive(Clone, Debug, Serialize)]
+pub struct WorkerInfo {
+    /// The kernel's number of its thread.
+    pub tid: i32,
+    /// The CPU that it is pinned to.
+    pub cpu: Option<usize>,
+    /// Where it listens.
+    #[serde(skip)]
+    pub(crate) listens: Vec<Listen>,
+}
+
+/// What a worker is given.
+pub(crate) struct Task {
+    pub(crate) config: Arc<Config>,
+    pub(crate) rules: Arc<Rules>,
+    /// What all workers have of the files.
+    pub(crate) contents: Arc<Contents>,
+    pub(crate) mechanism: MechanismSpec,
+    pub(crate) index: usize,
+    /// Where to listen; ports are known from the second worker on.
+    pub(crate) listens: Vec<Listen>,
+    /// Listeners that all workers share (UNIX sockets), by number in the main thread's table.
+    pub(crate) shared: Arc<Vec<OwnedFd>>,
+    pub(crate) max_connections: usize,
+    pub(crate) log: Option<LogWriter>,
+    /// Told when the worker has ended, however it has.
+    pub(crate) ends: Ends,
+}
+
+impl Worker {
+    /// Starts a worker and waits until it is ready to accept.
+    ///
+    /// # Errors
+    /// Whatever kept it from being ready.
+    pub(crate) fn start(task: Task) -> anyhow::Result<(Self, WorkerInfo)> {
+        let (remote, far_end, raised) =
+            Remote::pair().context("no sockets to talk to a worker with")?;
+        let far_end = Arc::new(far_end);
+        let (ready, is_ready) = channel();
+        let thread = thread::Builder::new().name(format!("worker-{}", task.index)).spawn({
+            let far_end = far_end.clone();
+            move || {
+                let _end = End(task.ends.clone());
+                run(task, (far_end, raised), &ready)
+            }
+        })?;
+        match is_ready.recv() {
+            Ok(info) => Ok((Self { remote, thread }, info)),
+            Err(_) => Err(match join(thread) {
+                Ok(_) => anyhow::anyhow!("a worker ended before it was ready"),
+                Err(error) => error,
+            }),
+        }
+    }
+
+    /// To tell it something.
+    pub(crate) fn remote(&self) -> &Remote {
+        &self.remote
+    }
+
+    /// Waits until it has ended.
+    pub(crate) fn join(self) -> anyhow::Result<Statistics> {
+        join(self.thread)
+    }
+}
+
+fn join(thread: JoinHandle<anyhow::Result<Statistics>>) -> anyhow::Result<Statistics> {
+    thread.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a worker panicked")))
+}
+
+/// Counts the workers that have ended, and tells somebody of each.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ends {
+    count: Arc<AtomicUsize>,
+    tell: Option<fn()>,
+}
+
+impl Ends {
+    /// `tell` is called by the worker's thread, after it has been counted.
+    pub(crate) fn new(tell: Option<fn()>) -> Self {
+        Self { count: Arc::default(), tell }
+    }
+
+    /// How many workers have ended.
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::SeqCst)
+    }
+}
+
+/// Reports a worker's end also when it panics.
+pub(crate) struct End(pub(crate) Ends);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.count.fetch_add(1, Ordering::SeqCst);
+        if let Some(tell) = self.0.tell {
+            tell();
+        }
+    }
+}
+
+/// A worker's life.
+fn run(
+    task: Task,
+    (far_end, raised): (Arc<OwnedFd>, Raised),
+    ready: &Sender<WorkerInfo>,
+) -> anyhow::Result<Statistics> {
+    let Task {
+        config,
+        rules,
+        contents,
+        mechanism,
+        index,
+        listens,
+        shared,
+        max_connections,
+        log,
+        ..
+    } = task;
+    let mut kept = own_files(config.own_file_tables, &far_end, &shared)?;
+    // The main thread's own: were they dropped here at last, they would be closed in the wrong
+    // table. It holds them at least until this worker is ready.
+    drop((far_end, shared));
+    let inbox = Inbox::new(kept.remove(0), raised);
+    let mut listeners = kept;
+    for listen in &listens {
+        if let Listen::Tcp(address) = listen {
+            listeners.push(listener::tcp(*address, config.backlog, config.workers > 1)?);
+        }
+    }
+    let cpu = pin(&config, index)?;
+    sys::set_timing(config.time_system_calls);
+    let application = Routes::open(&config, &rules, contents)?;
+    let local = Local::new(log);
+    let info = WorkerInfo {
+        tid: rustix::thread::gettid().as_raw_nonzero().get(),
+        cpu,
+        listens: listeners.iter().map(listener::address_of).collect::<Result<_, _>>()?,
+    };
+    let name = mechanism.name.clone();
+    let job = Job {
+        config,
+        mechanism,
+        application,
+        rules,
+        local,
+        listeners,
+        max_connections,
+        inbox,
+        info,
+        ready,
+    };
+    with_mechanism(&name, job)?
+}
+
+/// The bell and the shared listeners, as this thread's own: in a file table of its own where the
+/// program has promised what that takes, else as copies in the common one; likewise where it is
+/// forbidden (unshare(2) in many containers).
+fn own_files(
+    promise: Option<OwnFileTables>,
+    bell: &OwnedFd,
+    shared: &[OwnedFd],
+) -> anyhow::Result<Vec<OwnedFd>> {
+    let kept: Vec<_> = std::iter::once(bell).chain(shared.iter()).map(AsFd::as_fd).collect();
+    if let Some(promise) = promise {
+        match sys::own_file_table(promise, &kept) {
+            Ok(copies) => return Ok(copies),
+            Err(error) => {
+                tracing::info!("workers share one file table, and with it RLIMIT_NOFILE: {error}");
+            }
+        }
+    }
+    kept.iter().map(|fd| Ok(fd.try_clone_to_owned()?)).collect()
+}
+
+/// Pins this thread to the CPU of its number, if there is one.
+pub(crate) fn pin(config: &Config, index: usize) -> anyhow::Result<Option<usize>> {
+    let Some(&cpu) = config.pin.get(index % config.pin.len().max(1)) else { return Ok(None) };
+    let mut cpus = rustix::thread::CpuSet::new();
+    anyhow::ensure!(
+        cpu < rustix::thread::CpuSet::MAX_CPU,
+        "cannot pin worker {index} to CPU {cpu}: there is no such CPU"
+    );
+    cpus.set(cpu);
+    rustix::thread::sched_setaffinity(None, &cpus)
+        .with_context(|| format!("cannot pin worker {index} to CPU {cpu} (see `nproc --all`)"))?;
+    Ok(Some(cpu))
+}
+
+/// The part that is made for each mechanism.
+struct Job<'a> {
+    config: Arc<Config>,
+    mechanism: MechanismSpec,
+    application: Routes,
+    rules: Arc<Rules>,
+    local: Local,
+    listeners: Vec<OwnedFd>,
+    max_connections: usize,
+    inbox: Inbox,
+    info: WorkerInfo,
+    ready: &'a Sender<WorkerInfo>,
+}
+
+impl Visitor for Job<'_> {
+    type Output = anyhow::Result<Statistics>;
+
+    fn visit<M: Mechanism>(self) -> Self::Output {
+        let engine = Engine::<M, Routes>::new(
+            &self.config,
+            &self.mechanism.options(),
+            self.application,
+            (self.rules, self.local),
+            (self.listeners, self.max_connections),
+            self.inbox,
+        )?;
+        let _ = self.ready.send(self.info);
+        engine.run()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pollux_event::mechanism::{epoll::EpollLevel, poll::Poll};
+    use pollux_testkit::http::PATIENCE;
+    use socket2::SockRef;
+    use std::{
+        net::Shutdown,
+        time::{Duration, Instant},
+    };
+
+    /// A worker whose listener somebody else has shut down, as who shares it can.
+    fn without_a_listener<M: Mechanism>() {
+        let listener = listener::tcp("127.0.0.1:0".parse().unwrap(), 8, false).unwrap();
+        let shared = listener.try_clone().unwrap();
+        let (remote, far_end, raised) = Remote::pair().unwrap();
+        let worker = thread::spawn(move || {
+            let directory = tempfile::tempdir().unwrap();
+            let config = Config::new(directory.path());
+            let rules = Arc::new(Rules::new(&config));
+            let routes = Routes::open(&config, &rules, Contents::new(0, 1)).unwrap();
+            let inbox = Inbox::new(far_end, raised);
+            let options = "epoll".parse::<MechanismSpec>().unwrap().options();
+            let own = (rules, Local::new(None));
+            Engine::<M, _>::new(&config, &options, routes, own, (vec![listener], 10), inbox)
+                .unwrap()
+                .run()
+                .unwrap()
+        });
+        SockRef::from(&shared).shutdown(Shutdown::Both).unwrap();
+        // First it has heard of it: else the one call would be that of the stop.
+        let started_at = Instant::now();
+        let calls = || remote.ask().answer().unwrap().system_calls.of(sys::Call::Accept);
+        while calls() == 0 {
+            assert!(started_at.elapsed() < PATIENCE, "it has not heard of it");
+            thread::sleep(Duration::from_millis(5));
+        }
+        thread::sleep(Duration::from_millis(100));
+        // It is there, and stops when it is told.
+        remote.stop(Duration::ZERO);
+        let statistics = worker.join().unwrap();
+        assert_eq!(statistics.system_calls.of(sys::Call::Accept), 1);
+    }
+
+    #[test]
+    fn what_listens_no_more_is_given_up() {
+        without_a_listener::<EpollLevel>();
+        without_a_listener::<Poll>();
+    }
+}

@@ -1,0 +1,243 @@
+//! What the main thread and a worker say to each other: lines of text over a pair of sockets.
+//!
+//! Octets and no queue of values, so that it works across fork(2) too; and a socket and no eventfd,
+//! since not every mechanism can wait for those (RT signals).
+//!
+//! Under load a mechanism may tell of the socket late: behind thousands of signals in a queue it took seconds. So a
+//! number in the memory of both says at once that there is a line; in a process of its own a worker has the socket alone.
+
+use crate::stats::Statistics;
+use rustix::net::SendFlags;
+use std::{
+    io::{self, BufRead, BufReader, Write},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+/// How long a worker may take to send its figures, or to take a command.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A line that is longer is no command.
+const COMMAND_BYTES: usize = 64;
+
+/// What the main thread asks of a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    /// Send your figures, with this number.
+    Statistics(u64),
+    /// Stop accepting, end what is in flight within the time.
+    Stop {
+        /// In whole milliseconds.
+        grace: Duration,
+    },
+}
+
+impl Command {
+    fn line(self) -> String {
+        match self {
+            Self::Statistics(number) => format!("statistics {number}\n"),
+            Self::Stop { grace } => format!("stop {}\n", grace.as_millis()),
+        }
+    }
+
+    fn parse(line: &[u8]) -> Option<Self> {
+        let (word, number) = std::str::from_utf8(line).ok()?.split_once(' ')?;
+        let number = number.parse().ok()?;
+        match word {
+            "statistics" => Some(Self::Statistics(number)),
+            "stop" => Some(Self::Stop { grace: Duration::from_millis(number) }),
+            _ => None,
+        }
+    }
+}
+
+/// How many lines were written.
+pub(crate) type Raised = Arc<AtomicU32>;
+
+/// The worker's end.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    bell: OwnedFd,
+    raised: Raised,
+    /// How many lines were taken. One may be taken before it is counted as written.
+    taken: u32,
+    /// The start of a line.
+    partial: Vec<u8>,
+}
+
+impl Inbox {
+    /// `bell` is what [`Remote::pair`] gave, or a copy of it, and so is `raised`.
+    pub(crate) fn new(bell: OwnedFd, raised: Raised) -> Self {
+        Self { bell, raised, taken: 0, partial: Vec::new() }
+    }
+
+    /// Whether something was asked, of which the mechanism may not have told yet. A worker that is busy looks here
+    /// before each wait.
+    #[inline]
+    pub(crate) fn is_raised(&self) -> bool {
+        self.raised.load(Ordering::Acquire).wrapping_sub(self.taken).cast_signed() > 0
+    }
+
+    /// For the interest set.
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    /// Everything that has been asked. When nobody is left who could ask, that is a stop without grace: a
+    /// level-triggered mechanism would tell of the bell's end for ever.
+    pub(crate) fn take(&mut self) -> Vec<Command> {
+        let mut commands = Vec::new();
+        let mut buffer = [0; 256];
+        while let Ok(count) = pollux_sys::read(self.bell.as_fd(), &mut buffer) {
+            for &octet in &buffer[..count] {
+                if octet == b'\n' {
+                    self.taken = self.taken.wrapping_add(1);
+                    commands.extend(Command::parse(&self.partial));
+                    self.partial.clear();
+                } else if self.partial.len() < COMMAND_BYTES {
+                    self.partial.push(octet);
+                }
+            }
+            if count == 0 {
+                commands.push(Command::Stop { grace: Duration::ZERO });
+            }
+            // The end comes in an event of its own: who asks for figures waits for them.
+            if count < buffer.len() {
+                break;
+            }
+        }
+        commands
+    }
+
+    /// Sends the figures that were asked for. Where they do not fit, because nobody takes them, they
+    /// are not sent: a worker does not wait for that.
+    pub(crate) fn answer(&self, number: u64, statistics: &Statistics) {
+        let line = format!("{number} {}\n", statistics.to_json(""));
+        // Not counted: it is a part of asking, not of what was asked about.
+        let _ = rustix::net::send(&self.bell, line.as_bytes(), SendFlags::NOSIGNAL);
+    }
+}
+
+/// The main thread's end.
+#[derive(Debug)]
+pub(crate) struct Remote {
+    line: Mutex<Line>,
+    raised: Raised,
+}
+
+#[derive(Debug)]
+struct Line {
+    stream: BufReader<UnixStream>,
+    asked: u64,
+}
+
+/// Figures that were asked for.
+#[derive(Debug)]
+pub(crate) struct Asked<'a>(MutexGuard<'a, Line>);
+
+impl Remote {
+    /// Both ends; the second and the third are for [`Inbox::new`].
+    ///
+    /// # Errors
+    /// As socketpair(2).
+    pub(crate) fn pair() -> io::Result<(Self, OwnedFd, Raised)> {
+        let (near, far) = UnixStream::pair()?;
+        near.set_read_timeout(Some(PATIENCE))?;
+        near.set_write_timeout(Some(PATIENCE))?;
+        far.set_nonblocking(true)?;
+        let line = Line { stream: BufReader::new(near), asked: 0 };
+        let raised = Raised::default();
+        Ok((Self { line: Mutex::new(line), raised: raised.clone() }, far.into(), raised))
+    }
+
+    /// Tells the worker to stop; one that has ended does not hear it.
+    pub(crate) fn stop(&self, grace: Duration) {
+        self.tell(&self.line(), Command::Stop { grace });
+    }
+
+    fn tell(&self, line: &Line, command: Command) {
+        let written = line.stream.get_ref().write_all(command.line().as_bytes());
+        // After it: who sees this finds the line.
+        self.raised.fetch_add(written.is_ok().into(), Ordering::Release);
+    }
+
+    /// Asks for figures, which [`Asked::answer`] waits for: so several workers can be asked first.
+    pub(crate) fn ask(&self) -> Asked<'_> {
+        let mut line = self.line();
+        line.asked += 1;
+        self.tell(&line, Command::Statistics(line.asked));
+        Asked(line)
+    }
+
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Asked<'_> {
+    /// The figures; nothing of a worker that has ended, or that takes too long.
+    pub(crate) fn answer(mut self) -> Option<Statistics> {
+        loop {
+            let mut line = String::new();
+            if self.0.stream.read_line(&mut line).ok()? == 0 {
+                return None;
+            }
+            let (number, figures) = line.trim_end().split_once(' ')?;
+            // An answer that came too late for who asked then is passed over.
+            if number.parse() == Ok(self.0.asked) {
+                return Statistics::from_json(figures).ok();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_arrive_whole_and_in_order() {
+        let (remote, far, raised) = Remote::pair().unwrap();
+        let mut inbox = Inbox::new(far, raised);
+        assert_eq!(inbox.take(), []);
+        let grace = Duration::from_millis(1500);
+        assert!(!inbox.is_raised());
+        remote.stop(grace);
+        assert!(inbox.is_raised(), "whatever the mechanism tells");
+        let mut raw = remote.line().stream.get_ref().try_clone().unwrap();
+        raw.write_all(b"statistics 4").unwrap();
+        assert_eq!(inbox.take(), [Command::Stop { grace }]);
+        assert!(!inbox.is_raised());
+        raw.write_all(b"2\nnonsense\nstop x\n").unwrap();
+        raw.write_all(&[b'x'; 1000]).unwrap();
+        raw.write_all(b"\nstop 0\n").unwrap();
+        let all = [Command::Statistics(42), Command::Stop { grace: Duration::ZERO }];
+        assert_eq!(inbox.take(), all);
+        assert!(inbox.partial.is_empty());
+        drop((remote, raw));
+        assert_eq!(inbox.take(), [Command::Stop { grace: Duration::ZERO }]);
+    }
+
+    #[test]
+    fn a_late_answer_is_nobodys_and_a_dead_worker_has_none() {
+        let (remote, far, raised) = Remote::pair().unwrap();
+        let mut inbox = Inbox::new(far, raised);
+        let figures = |requests| Statistics { requests, ..Statistics::default() };
+        inbox.answer(0, &figures(5));
+        let asked = remote.ask();
+        assert_eq!(inbox.take(), [Command::Statistics(1)]);
+        inbox.answer(1, &figures(7));
+        assert_eq!(asked.answer().unwrap().requests, 7);
+        let asked = remote.ask();
+        drop(inbox);
+        assert!(asked.answer().is_none());
+        remote.stop(Duration::ZERO);
+    }
+}

@@ -1,0 +1,592 @@
+//! The readiness engine: one loop, monomorphised for each mechanism.
+//!
+//! # Edge-triggered mechanisms
+//!
+//! They tell of an arrival once, so nothing may be left unread without a note. Reading until
+//! `WouldBlock` would cost a second recv(2) a request; instead a recv that returns less than the
+//! buffer holds has drained the socket (epoll(7), "edge-triggered", Q9), with one exception: the
+//! end of the stream may stand behind the data. The mechanism says so in the same event
+//! ([`Readiness::READ_CLOSED`]), or in a further one if it comes later. A signal says only that
+//! something has come, and for the end there is a signal more; so where events were only noted
+//! ([`Marks::INPUT_WAITS`]) one of them may have been the end, and the socket is read until
+//! `WouldBlock`.
+//!
+//! What is left deliberately (a full buffer, output that must leave first, an accept limit) is
+//! noted in [`Marks`] or in the list `again`.
+
+mod accept;
+mod client;
+mod handover;
+mod links;
+mod names;
+mod stop;
+pub(crate) mod table;
+mod tunnel;
+mod wait;
+
+use super::{
+    FailedWaits,
+    links::Links as _,
+    resolver::Desk,
+    transmit::{Sent, transmit},
+};
+use crate::{
+    config::{Config, Discipline, LargeFile, SEND_PROGRESS_BYTES},
+    engine::{
+        control::{Command, Inbox},
+        event::table::{Class, Marks, Peer, Table},
+    },
+    protocol::{Awaits, Connection, Need, Round, rules::Rules},
+    reactor::{ClientId, ExchangeId, Outside},
+    service::{Application, Stage, Wake, worker_state::Local},
+    stats::{ConnectionCounts, Statistics},
+    time::{
+        clock::ticks,
+        timers::{self, Nodes, Timer, Wheel},
+    },
+    transport::outbox::Outbox,
+};
+use accept::Acceptor;
+use pollux_event::{Capabilities, Event, Interest, Mechanism, Options, Readiness, Token};
+use pollux_sys as sys;
+use std::{
+    collections::VecDeque,
+    io,
+    os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
+    sync::Arc,
+    time::Duration,
+};
+
+/// The receive buffer, one a worker. Most requests are far shorter.
+const INPUT_BYTES: usize = 16 << 10;
+/// How often one connection is read for one event before the others have their turn.
+const READS_PER_EVENT: usize = 4;
+/// How long a connection may take to close after we have closed our side.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// One worker's loop.
+pub(crate) struct Engine<M, A: Application> {
+    mechanism: M,
+    application: A,
+    table: Table<A::Exchange>,
+    timers: Wheel,
+    rules: Arc<Rules>,
+    local: Local,
+    /// What the application has asked for.
+    outside: Outside,
+    names: Option<Desk>,
+    acceptor: Acceptor,
+    inbox: Inbox,
+    inbox_token: Token,
+    input: Box<[u8]>,
+    /// For links and tunnels; made when the first one is.
+    link_input: Vec<u8>,
+    outbox: Outbox,
+    /// Clients, whether they speak HTTP or through a tunnel.
+    clients: usize,
+    /// Connections with something left that no event will tell of, each marked `QUEUED`.
+    again: VecDeque<RawFd>,
+    /// Whose time is over; kept for its memory.
+    due: Vec<u32>,
+    /// The mechanism tells of an arrival once.
+    is_edge: bool,
+    discipline: Discipline,
+    large_file: LargeFile,
+    connections: ConnectionCounts,
+    bytes_sent: u64,
+    waits: u64,
+    failed_waits: FailedWaits,
+    events: u64,
+    /// The tick at which a stop no longer waits for connections.
+    stop_at: Option<u32>,
+}
+
+impl<M: Mechanism, A: Application> Engine<M, A> {
+    /// Opens the mechanism and takes in the listeners and the inbox.
+    pub(crate) fn new(
+        config: &Config,
+        options: &Options,
+        application: A,
+        (rules, local): (Arc<Rules>, Local),
+        (listeners, max_connections): (Vec<OwnedFd>, usize),
+        inbox: Inbox,
+    ) -> anyhow::Result<Self> {
+        let mut mechanism = M::open(options)?;
+        let inbox_token = mechanism.add(inbox.as_fd(), Interest::READ)?;
+        let acceptor =
+            Acceptor::new(&mut mechanism, listeners, config.accept_limit, max_connections)?;
+        Ok(Self {
+            mechanism,
+            application,
+            table: Table::default(),
+            timers: Wheel::default(),
+            rules,
+            local,
+            outside: Outside::default(),
+            names: None,
+            acceptor,
+            inbox,
+            inbox_token,
+            input: vec![0; INPUT_BYTES].into_boxed_slice(),
+            link_input: Vec::new(),
+            outbox: Outbox::default(),
+            clients: 0,
+            again: VecDeque::new(),
+            due: Vec::new(),
+            is_edge: M::capabilities(options).contains(Capabilities::EDGE),
+            discipline: config.interest,
+            large_file: config.large_file,
+            connections: ConnectionCounts::default(),
+            bytes_sent: 0,
+            waits: 0,
+            failed_waits: FailedWaits::default(),
+            events: 0,
+            stop_at: None,
+        })
+    }
+
+    /// Runs until a stop has been asked for and is done. Returns the last figures.
+    pub(crate) fn run(mut self) -> anyhow::Result<Statistics> {
+        let mut looks_again = false;
+        loop {
+            let timeout = self.timeout();
+            // Before it: what had happened when the question came is told of by this wait, as a rule, and is in
+            // the answer.
+            let is_asked = self.inbox.is_raised();
+            let happened = self.wait(timeout)?;
+            self.waits += 1;
+            self.local.clock.update();
+            while let Some(event) = self.mechanism.next_event() {
+                self.events += 1;
+                self.dispatch(event);
+            }
+            if is_asked && self.inbox.is_raised() {
+                self.heed_inbox();
+            }
+            self.come_back();
+            // A process that stood still (SIGSTOP) finds its wait interrupted and its deadlines long
+            // over: what has come meanwhile is looked at first.
+            looks_again = happened == 0 && !looks_again && self.is_overdue();
+            if !looks_again {
+                self.expire();
+            }
+            self.perform();
+            if let Some(log) = &mut self.local.log {
+                log.hand_over();
+            }
+            if self.is_done() {
+                return Ok(self.statistics());
+            }
+        }
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        if !self.again.is_empty() || self.outside.asks() > 0 || self.acceptor.has_more() {
+            return Some(Duration::ZERO);
+        }
+        let ticks = [self.timers.next(), self.stop_at, self.acceptor.retry_at()];
+        let next = ticks.into_iter().flatten().min();
+        next.map(|tick| self.local.clock.until(tick))
+    }
+
+    #[inline]
+    fn dispatch(&mut self, event: Event) {
+        let fd = event.token.fd;
+        let Some(slot) = self.table.get_mut(fd) else {
+            return self.dispatch_other(event);
+        };
+        let ends = Readiness::READ_CLOSED | Readiness::HANGUP | Readiness::ERROR;
+        if event.readiness.intersects(ends) {
+            slot.marks |= Marks::INPUT_ENDS;
+        }
+        let Peer::Client(connection) = &slot.peer else {
+            return self.dispatch_beside(fd, event.readiness);
+        };
+        match connection.need() {
+            Need::Receive(_) if event.readiness.is_readable() => self.receive(fd),
+            Need::Receive(_) => {}
+            need => self.on_event_meanwhile(fd, need, event.readiness),
+        }
+    }
+
+    /// Of what is no client that speaks HTTP.
+    #[cold]
+    fn dispatch_beside(&mut self, fd: RawFd, readiness: Readiness) {
+        match self.table.get_mut(fd).map(|slot| &slot.peer) {
+            Some(&Peer::Link(index)) => self.on_link_event(fd, index, readiness),
+            Some(Peer::Tunnel(_)) => self.on_tunnel_event(fd, readiness),
+            Some(Peer::Bell) => self.answers_have_come(fd),
+            Some(Peer::Client(_) | Peer::None) | None => {}
+        }
+    }
+
+    #[cold]
+    fn dispatch_other(&mut self, event: Event) {
+        if event.token == self.inbox_token {
+            self.heed_inbox();
+        } else {
+            self.accept(event.token);
+        }
+    }
+
+    #[cold]
+    fn heed_inbox(&mut self) {
+        for command in self.inbox.take() {
+            match command {
+                Command::Statistics(number) => self.inbox.answer(number, &self.statistics()),
+                Command::Stop { grace } => self.stop(grace),
+            }
+        }
+    }
+
+    /// Something has happened to a connection that waits for something else.
+    #[cold]
+    fn on_event_meanwhile(&mut self, fd: RawFd, need: Need, readiness: Readiness) {
+        let Some(slot) = self.table.get_mut(fd) else { return };
+        if readiness.is_readable() {
+            slot.marks |= Marks::INPUT_WAITS;
+        }
+        match need {
+            Need::Send if readiness.is_writable() => self.send_parked(fd),
+            // Nobody is there any more whom an answer could reach.
+            Need::Application if readiness.intersects(Readiness::HANGUP | Readiness::ERROR) => {
+                self.close(fd);
+            }
+            Need::Application if readiness.is_readable() => self.receive_meanwhile(fd),
+            // It has its turn soon.
+            _ => {}
+        }
+    }
+
+    /// Registers for writing.
+    #[cold]
+    fn wait_to_write(&mut self, fd: RawFd) {
+        let wanted = match self.discipline {
+            // Once registered for both, an edge-triggered mechanism needs no further change.
+            Discipline::Eager if self.is_edge => Marks::READS | Marks::WRITES,
+            _ => Marks::WRITES,
+        };
+        // A change makes an edge-triggered mechanism look again, which per-state rests on.
+        let must_look = self.discipline == Discipline::PerState && self.is_edge;
+        if self.change_interest(fd, wanted, must_look) {
+            self.settle(fd);
+        }
+    }
+
+    /// Registers for reading.
+    fn wait_to_read(&mut self, fd: RawFd) {
+        if !self.registers_once() {
+            self.change_interest(fd, Marks::READS, false);
+        }
+    }
+
+    /// Whether interest is registered once, for both directions, and never changed.
+    fn registers_once(&self) -> bool {
+        self.is_edge && self.discipline == Discipline::Eager
+    }
+
+    /// Registers for nothing, so that a level-triggered mechanism does not report for ever what is
+    /// not to be read now.
+    fn look_away(&mut self, fd: RawFd) {
+        if !self.registers_once() {
+            self.change_interest(fd, Marks::empty(), false);
+        }
+    }
+
+    /// Returns whether the connection is still there.
+    fn change_interest(&mut self, fd: RawFd, wanted: Marks, even_if_same: bool) -> bool {
+        let both = Marks::READS | Marks::WRITES;
+        let Some(slot) = self.table.get_mut(fd) else { return false };
+        if slot.marks & both == wanted && !even_if_same {
+            return true;
+        }
+        slot.marks = (slot.marks - both) | wanted;
+        let mut interest = Interest::empty();
+        interest.set(Interest::READ, wanted.contains(Marks::READS));
+        interest.set(Interest::WRITE, wanted.contains(Marks::WRITES));
+        if let Err(error) = self.mechanism.modify(slot.token(fd), interest) {
+            tracing::warn!("closing a connection, its interest cannot be changed: {error}");
+            self.end_peer(fd);
+            return false;
+        }
+        true
+    }
+
+    /// After all that could be done was done: ends the connection if that is due, else gives it
+    /// the timeout of what it waits for.
+    #[inline]
+    fn settle(&mut self, fd: RawFd) {
+        let Some(slot) = self.table.get_mut(fd) else { return };
+        let Peer::Client(connection) = &mut slot.peer else { return };
+        let class = match connection.need() {
+            Need::Receive(Awaits::Next) => Class::KeepAlive,
+            Need::Receive(Awaits::Request) => Class::Header,
+            Need::Receive(Awaits::End) => Class::Linger,
+            Need::Send => Class::Send,
+            Need::Application => Class::Application,
+            Need::Turn => return self.come_back_to(fd),
+            Need::Linger => return self.linger(fd),
+            Need::Close => return self.close(fd),
+        };
+        let requests = connection.requests() as u16;
+        // Only a new request moves the deadline on, or a good piece of a body, not each octet.
+        let more = class == Class::Header && connection.takes_progress();
+        if slot.class == class && slot.armed_at == requests && !more && class != Class::KeepAlive {
+            return;
+        }
+        let former = std::mem::replace(&mut slot.class, class);
+        slot.armed_at = requests;
+        let timeouts = &self.rules.timeouts;
+        let timeout = match class {
+            Class::KeepAlive if self.local.is_stopping && !slot.marks.is_left() => {
+                return self.close(fd);
+            }
+            Class::KeepAlive => timeouts.keep_alive,
+            Class::Header => timeouts.header,
+            Class::Send => timeouts.send,
+            Class::Linger => ticks(LINGER),
+            Class::Application | Class::Dial | Class::Link | Class::Tunnel => {
+                return slot.timer.disarm();
+            }
+        };
+        let deadline = self.local.clock.after(timeout);
+        // As a rule the slot stays in its list, so that the table need not be asked again.
+        if !slot.timer.postpone(deadline) {
+            let nodes = &mut Timers { table: &mut self.table, outside: &mut self.outside };
+            self.timers.put(nodes, fd as u32);
+        }
+        if matches!(former, Class::Send | Class::Application) && class != Class::Send {
+            self.read_again(fd);
+        }
+    }
+
+    /// What was waited for is over: input is wanted again.
+    #[cold]
+    fn read_again(&mut self, fd: RawFd) {
+        self.wait_to_read(fd);
+        self.come_back_for_input(fd);
+    }
+
+    /// Comes back to a connection for input that no event will tell of again. Not at once: the
+    /// stack would grow with every response that blocks.
+    #[cold]
+    fn come_back_for_input(&mut self, fd: RawFd) {
+        let Some(slot) = self.table.get_mut(fd) else { return };
+        if self.is_edge && slot.marks.contains(Marks::INPUT_WAITS) {
+            self.come_back_to(fd);
+        }
+    }
+
+    /// All output has left, no further request is taken, and the peer may still be sending.
+    #[cold]
+    fn linger(&mut self, fd: RawFd) {
+        let Some(slot) = self.table.get_mut(fd) else { return };
+        if let Some(client) = slot.client() {
+            client.linger();
+        }
+        let has_shut = slot.transport().is_some_and(|transport| transport.shut().is_ok());
+        if !has_shut {
+            return self.close(fd);
+        }
+        self.wait_to_read(fd);
+        self.come_back_to(fd);
+        self.settle(fd);
+    }
+
+    /// Closes a client's connection.
+    fn close(&mut self, fd: RawFd) {
+        let Some(slot) = self.table.get_mut(fd) else { return };
+        let client = ClientId { fd, generation: slot.generation() };
+        let Some((transport, Peer::Client(connection))) = slot.parts() else { return };
+        if !connection.is_idle() {
+            self.local.begin_turn();
+            let Self { application, rules, local, outside, .. } = self;
+            let socket = Some(transport.as_fd());
+            connection.abandon(&mut Stage { application, rules, local, outside, client, socket });
+        }
+        self.close_socket(fd);
+        self.client_has_gone();
+    }
+
+    /// Closes whatever has this descriptor, which is broken.
+    #[cold]
+    fn end_peer(&mut self, fd: RawFd) {
+        match self.table.get_mut(fd).map(|slot| &slot.peer) {
+            Some(Peer::Client(_)) => self.close(fd),
+            Some(&Peer::Link(index)) => {
+                if let Some(id) = self.outside.links.at(index) {
+                    self.fail_link(id, io::ErrorKind::Other);
+                }
+            }
+            Some(Peer::Tunnel(_)) => self.end_tunnel(fd),
+            Some(Peer::Bell | Peer::None) | None => self.close_socket(fd),
+        }
+    }
+
+    fn close_socket(&mut self, fd: RawFd) {
+        if let Some((transport, token)) = self.table.remove(fd) {
+            debug_assert_eq!(transport.as_raw_fd(), fd);
+            // The descriptor is closed whatever it says.
+            let _ = self.mechanism.close(token, transport.into_socket());
+        }
+    }
+
+    fn client_has_gone(&mut self) {
+        self.clients -= 1;
+        self.connections.closed += 1;
+        self.acceptor.a_place_is_free();
+    }
+
+    fn client(&mut self, fd: RawFd) -> Option<&mut Connection<A::Exchange>> {
+        self.table.get_mut(fd)?.client()
+    }
+
+    /// Whether an exchange still waits for something.
+    fn is_running(&mut self, exchange: ExchangeId) -> bool {
+        let slot = self.table.get_mut(exchange.client.fd);
+        let slot = slot.filter(|slot| slot.generation() == exchange.client.generation);
+        slot.and_then(|slot| slot.client()).is_some_and(|c| c.is_running(exchange.number))
+    }
+
+    /// Sets a deadline for a node of the wheel.
+    fn arm(&mut self, node: u32, deadline: u32) {
+        let nodes = &mut Timers { table: &mut self.table, outside: &mut self.outside };
+        self.timers.arm(nodes, node, deadline);
+    }
+
+    /// Puts a connection on the list of those with something left.
+    fn come_back_to(&mut self, fd: RawFd) {
+        let Some(slot) = self.table.get_mut(fd) else { return };
+        if !slot.marks.contains(Marks::QUEUED) {
+            slot.marks |= Marks::QUEUED;
+            self.again.push_back(fd);
+        }
+    }
+
+    /// Goes on where something was left. Each connection on the list has one turn.
+    #[inline]
+    fn come_back(&mut self) {
+        for _ in 0..self.again.len() {
+            let Some(fd) = self.again.pop_front() else { break };
+            // The number may have been closed and used again: then this is a spurious event.
+            let Some(slot) = self.table.get_mut(fd) else { continue };
+            slot.marks -= Marks::QUEUED;
+            match &slot.peer {
+                Peer::Client(connection) => match connection.need() {
+                    // A further turn goes on with what was received, too.
+                    Need::Send | Need::Turn => self.send_parked(fd),
+                    Need::Application => self.receive_meanwhile(fd),
+                    _ => self.receive(fd),
+                },
+                &Peer::Link(index) => self.come_back_to_link(fd, index),
+                Peer::Tunnel(_) => self.push(fd),
+                Peer::Bell | Peer::None => {}
+            }
+        }
+        self.accept_more();
+    }
+
+    /// Ends what has had its time.
+    fn expire(&mut self) {
+        let now = self.local.clock.tick();
+        let mut due = std::mem::take(&mut self.due);
+        let nodes = &mut Timers { table: &mut self.table, outside: &mut self.outside };
+        self.timers.expire(nodes, now, &mut due);
+        for node in due.drain(..) {
+            if node & timers::ALARM == 0 {
+                self.time_is_over(node as RawFd);
+            } else if let Some((id, to)) = self.outside.alarms.take(node & !timers::ALARM) {
+                self.tell(to, Wake::Time(id));
+            }
+        }
+        self.due = due;
+    }
+
+    #[cold]
+    fn time_is_over(&mut self, fd: RawFd) {
+        let Some(slot) = self.table.get_mut(fd) else { return };
+        match slot.class {
+            Class::Linger => return self.close(fd),
+            Class::Dial => {
+                if let Peer::Link(index) = slot.peer
+                    && let Some(id) = self.outside.links.at(index)
+                {
+                    self.fail_link(id, io::ErrorKind::TimedOut);
+                }
+                return;
+            }
+            _ => {}
+        }
+        if slot.class == Class::Send && self.has_taken_enough(fd) {
+            let deadline = self.local.clock.after(self.rules.timeouts.send);
+            return self.arm(fd as u32, deadline);
+        }
+        let Some(slot) = self.table.get_mut(fd) else { return };
+        self.connections.timed_out += 1;
+        match slot.class {
+            Class::KeepAlive | Class::Linger => self.close(fd),
+            Class::Send => self.close_slow_reader(fd),
+            Class::Header => {
+                if self.turn(fd, |round, _, stage, _| round.time_is_over(stage)) {
+                    self.settle(fd);
+                }
+            }
+            // These have no deadline, or had their say above.
+            Class::Application | Class::Dial | Class::Link | Class::Tunnel => {}
+        }
+    }
+
+    /// Whether the peer has taken [`SEND_PROGRESS_BYTES`] since that was last asked. What the kernel
+    /// took is no measure: its buffer is told to be writable only when a third of it is free, which
+    /// may be more than a slow reader takes in this time.
+    #[cold]
+    fn has_taken_enough(&mut self, fd: RawFd) -> bool {
+        let Some(slot) = self.table.get_mut(fd) else { return false };
+        let Some((transport, Peer::Client(connection))) = slot.parts() else { return false };
+        let Ok(unsent) = transport.unacknowledged() else { return false };
+        connection.has_taken(unsent, SEND_PROGRESS_BYTES)
+    }
+
+    /// Ends a connection whose peer does not take what is sent. What the kernel has of it may still
+    /// leave, but for no longer than the send timeout: else it would occupy memory for many minutes.
+    #[cold]
+    fn close_slow_reader(&mut self, fd: RawFd) {
+        let timeout = crate::time::clock::TICK * self.rules.timeouts.send;
+        if let Some(transport) = self.table.get_mut(fd).and_then(|slot| slot.transport()) {
+            transport.limit_what_is_left(timeout);
+        }
+        self.close(fd);
+    }
+
+    fn statistics(&self) -> Statistics {
+        Statistics {
+            connections: ConnectionCounts { open: self.clients as u64, ..self.connections },
+            requests: self.local.requests,
+            bytes_sent: self.bytes_sent,
+            waits: self.waits,
+            events: self.events,
+            accept_pauses: self.acceptor.pauses(),
+            log_lines_dropped: self.local.log.as_ref().map_or(0, |log| log.dropped()),
+            origins: self.local.origins,
+            cache: None,
+            system_calls: sys::counters(),
+            mechanism: self.mechanism.statistics().into_iter().collect(),
+        }
+    }
+}
+
+/// Everything that hangs in the wheel.
+struct Timers<'a, X> {
+    table: &'a mut Table<X>,
+    outside: &'a mut Outside,
+}
+
+impl<X> Nodes for Timers<'_, X> {
+    fn timer_mut(&mut self, node: u32) -> Option<&mut Timer> {
+        if node & timers::ALARM == 0 {
+            self.table.timer_mut(node)
+        } else {
+            self.outside.alarms.timer_mut(node & !timers::ALARM)
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! Taking connections in: the accept limit, the connection limit, and what happens when the
+//! system has no descriptor left.
+
+use super::Engine;
+use crate::{
+    engine::{Refusal, event::table::Peer},
+    protocol::Connection,
+    service::Application,
+    time::clock::ticks,
+    transport::{Transport, queue::waiting_at},
+};
+use anyhow::Context;
+use pollux_event::{Error, Interest, Mechanism, Token};
+use pollux_sys as sys;
+use std::{
+    num::NonZeroU32,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    time::Duration,
+};
+
+/// After which time accepting is tried again where nothing of ours frees a descriptor: the system
+/// as a whole may have run out (ENFILE), and others may free one.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// So many connections in a row that were dead before they were accepted end a listener's turn.
+const DEAD_IN_A_ROW: u32 = 64;
+
+/// The listeners of one worker.
+#[derive(Debug)]
+pub(super) struct Acceptor {
+    listeners: Vec<Listener>,
+    /// Accepts for one event.
+    limit: Option<NonZeroU32>,
+    max_connections: usize,
+    /// A connection whose descriptor is too large for the mechanism: it waits for a smaller one.
+    held: Option<OwnedFd>,
+    /// Nothing is accepted: the limit is reached, or the system is out of something.
+    is_paused: bool,
+    /// Whether it may be tried again.
+    may_resume: bool,
+    retry_at: Option<u32>,
+    pauses: u64,
+    has_said: Said,
+}
+
+bitflags::bitflags! {
+    /// What was said, each once.
+    #[derive(Clone, Copy, Debug, Default)]
+    struct Said: u8 {
+        /// That the limit of connections is reached.
+        const LIMIT = 1;
+        /// That the system is out of something.
+        const EXHAUSTED = 1 << 1;
+        /// That accept(2) is refused.
+        const REFUSED = 1 << 2;
+        /// That the mechanism cannot hold a connection.
+        const CANNOT_WAIT = 1 << 3;
+        /// That a descriptor is too large for the mechanism.
+        const TOO_LARGE = 1 << 4;
+    }
+}
+
+impl Said {
+    /// Whether this has not been said; it is from now on.
+    fn is_news(&mut self, what: Self) -> bool {
+        let is_news = !self.contains(what);
+        *self |= what;
+        is_news
+    }
+}
+
+#[derive(Debug)]
+struct Listener {
+    socket: OwnedFd,
+    token: Token,
+    /// The accept limit was reached before the queue was empty.
+    has_more: bool,
+}
+
+impl Acceptor {
+    pub(super) fn new<M: Mechanism>(
+        mechanism: &mut M,
+        sockets: Vec<OwnedFd>,
+        limit: Option<NonZeroU32>,
+        max_connections: usize,
+    ) -> anyhow::Result<Self> {
+        let mut listeners = Vec::with_capacity(sockets.len());
+        for socket in sockets {
+            let token = mechanism
+                .add(socket.as_fd(), Interest::READ)
+                .context("cannot wait for connections")?;
+            listeners.push(Listener { socket, token, has_more: false });
+        }
+        Ok(Self {
+            listeners,
+            limit,
+            max_connections,
+            held: None,
+            is_paused: false,
+            may_resume: false,
+            retry_at: None,
+            pauses: 0,
+            has_said: Said::default(),
+        })
+    }
+
+    /// Whether connections are known to wait.
+    pub(super) fn has_more(&self) -> bool {
+        !self.is_paused && self.listeners.iter().any(|listener| listener.has_more)
+            || self.is_paused && self.may_resume
+    }
+
+    /// The tick at which to try again.
+    pub(super) fn retry_at(&self) -> Option<u32> {
+        self.retry_at
+    }
+
+    /// How often accepting was paused.
+    pub(super) fn pauses(&self) -> u64 {
+        self.pauses
+    }
+
+    /// A connection was closed.
+    #[inline]
+    pub(super) fn a_place_is_free(&mut self) {
+        self.may_resume = self.is_paused;
+    }
+}
+
+/// What one accept(2) led to.
+enum Accepted {
+    One,
+    /// A connection was dead already; there may be others.
+    Dead,
+    /// The queue is empty.
+    None,
+    /// Nothing can be taken in for now.
+    Full,
+    /// Nothing will ever come of this listener.
+    Never,
+}
+
+impl<M: Mechanism, A: Application> Engine<M, A> {
+    /// A listener has connections.
+    #[cold]
+    pub(super) fn accept(&mut self, token: Token) {
+        let listeners = &self.acceptor.listeners;
+        let Some(index) = listeners.iter().position(|listener| listener.token == token) else {
+            return;
+        };
+        self.acceptor.listeners[index].has_more = false;
+        if self.acceptor.is_paused {
+            return;
+        }
+        // Without a limit as many as there are; the connection limit bounds them.
+        let limit = self.acceptor.limit.map_or(u32::MAX, NonZeroU32::get);
+        let mut dead = 0;
+        for _ in 0..limit {
+            match self.accept_one(index) {
+                Accepted::One => dead = 0,
+                Accepted::Dead if dead < DEAD_IN_A_ROW => dead += 1,
+                Accepted::Dead => break,
+                Accepted::None => return,
+                Accepted::Full => return self.pause_accepting(),
+                Accepted::Never => return self.give_up(index),
+            }
+        }
+        // A level-triggered mechanism will say it again.
+        self.acceptor.listeners[index].has_more = self.is_edge;
+    }
+
+    /// Takes a listener out; the others go on.
+    #[cold]
+    fn give_up(&mut self, index: usize) {
+        let listener = self.acceptor.listeners.remove(index);
+        let _ = self.mechanism.close(listener.token, listener.socket);
+    }
+
+    fn accept_one(&mut self, index: usize) -> Accepted {
+        if self.clients >= self.acceptor.max_connections {
+            if self.acceptor.has_said.is_news(Said::LIMIT) {
+                tracing::warn!(
+                    "accepting stops at {} connections, as many as --max-connections says or the \
+                     limit of open files leaves room for (`ulimit -Hn`); it goes on when one \
+                     closes. (Said once.)",
+                    self.clients
+                );
+            }
+            return Accepted::Full;
+        }
+        if let Some(held) = self.acceptor.held.take() {
+            // The lowest number that is free, which a connection that was closed has left.
+            return match held.try_clone() {
+                Ok(socket) if socket.as_raw_fd() < held.as_raw_fd() => {
+                    drop(held);
+                    self.take_in(socket)
+                }
+                _ => self.hold(held),
+            };
+        }
+        let error = match sys::accept(self.acceptor.listeners[index].socket.as_fd()) {
+            Ok(socket) => return self.take_in(socket),
+            Err(error) => error,
+        };
+        let refusal = Refusal::of(&error);
+        match refusal {
+            Refusal::Empty => Accepted::None,
+            Refusal::Dead => Accepted::Dead,
+            Refusal::Gone => {
+                tracing::error!("a listener is given up, it does not listen any more: {error}");
+                Accepted::Never
+            }
+            Refusal::Exhausted => {
+                if self.acceptor.has_said.is_news(Said::EXHAUSTED) {
+                    tracing::warn!(
+                        "accepting stops at {} connections: {error}; it goes on when one closes. \
+                         (Said once.) {}",
+                        self.clients,
+                        refusal.advice()
+                    );
+                }
+                self.acceptor.retry_at = Some(self.local.clock.after(ticks(RETRY)));
+                Accepted::Full
+            }
+            Refusal::Forbidden => {
+                if self.acceptor.has_said.is_news(Said::REFUSED) {
+                    tracing::error!(
+                        "no connection can be accepted: accept4: {error}; it is tried again each \
+                         second. (Said once.) {}",
+                        refusal.advice()
+                    );
+                }
+                self.acceptor.retry_at = Some(self.local.clock.after(ticks(RETRY)));
+                Accepted::Full
+            }
+        }
+    }
+
+    fn take_in(&mut self, socket: OwnedFd) -> Accepted {
+        let fd = socket.as_raw_fd();
+        match self.mechanism.add(socket.as_fd(), Interest::READ) {
+            Ok(token) => {
+                let client = Peer::Client(Connection::default());
+                self.table.insert(Transport::Plain(socket), token, client);
+                self.clients += 1;
+                self.connections.accepted += 1;
+                let deadline = self.local.clock.after(self.rules.timeouts.header);
+                self.arm(fd as u32, deadline);
+            }
+            // Its limit is a limit like --max-connections: who comes later waits.
+            Err(Error::DescriptorTooLarge { .. }) => return self.hold(socket),
+            Err(error) => {
+                self.connections.refused += 1;
+                if self.acceptor.has_said.is_news(Said::CANNOT_WAIT) {
+                    tracing::warn!("refusing connections: {error}. (Said once.)");
+                }
+                sys::close(socket);
+            }
+        }
+        Accepted::One
+    }
+
+    /// Keeps a connection until a descriptor is free that the mechanism can wait for.
+    #[cold]
+    fn hold(&mut self, socket: OwnedFd) -> Accepted {
+        if self.acceptor.has_said.is_news(Said::TOO_LARGE) {
+            tracing::warn!(
+                "accepting stops at {} connections: the mechanism waits for no descriptor above its \
+                 limit; it goes on when one closes. (Said once.) Another --mechanism has no such \
+                 limit",
+                self.clients
+            );
+        }
+        self.acceptor.held = Some(socket);
+        Accepted::Full
+    }
+
+    /// Looks away from the listeners, which a level-triggered mechanism would report for ever.
+    #[cold]
+    fn pause_accepting(&mut self) {
+        self.acceptor.is_paused = true;
+        self.acceptor.may_resume = false;
+        self.acceptor.pauses += 1;
+        self.watch_listeners(Interest::empty());
+    }
+
+    /// After each batch of events: goes on where a limit has cut, if that can be.
+    #[inline]
+    pub(super) fn accept_more(&mut self) {
+        if self.acceptor.is_paused || self.acceptor.listeners.iter().any(|l| l.has_more) {
+            self.accept_what_waits();
+        }
+    }
+
+    #[cold]
+    fn accept_what_waits(&mut self) {
+        let acceptor = &mut self.acceptor;
+        if acceptor.is_paused {
+            let is_time = acceptor.retry_at.is_some_and(|at| at <= self.local.clock.tick());
+            if !acceptor.may_resume && !is_time {
+                return;
+            }
+            acceptor.is_paused = false;
+            acceptor.may_resume = false;
+            acceptor.retry_at = None;
+            // Every mechanism reports what is ready when its interest is changed.
+            self.watch_listeners(Interest::READ);
+            // Who is held was the last in the queue, perhaps: no listener would say anything.
+            let first = self.acceptor.listeners.first().map(|listener| listener.token);
+            if let (true, Some(first)) = (self.acceptor.held.is_some(), first) {
+                self.accept(first);
+            }
+            return;
+        }
+        // One may be given up on the way; who is passed over then has its turn the next time.
+        let mut index = 0;
+        while let Some(listener) = self.acceptor.listeners.get(index) {
+            if listener.has_more {
+                self.accept(listener.token);
+            }
+            index += 1;
+        }
+    }
+
+    fn watch_listeners(&mut self, interest: Interest) {
+        for listener in &self.acceptor.listeners {
+            if let Err(error) = self.mechanism.modify(listener.token, interest) {
+                tracing::error!("a listener's interest cannot be changed: {error}");
+            }
+        }
+    }
+
+    /// Takes in who waits already, and then nobody any more: the listeners are closed.
+    pub(super) fn stop_accepting(&mut self) {
+        for index in 0..self.acceptor.listeners.len() {
+            // Who comes meanwhile does not count: under a steady stream of them a queue would never be
+            // found empty.
+            let waiting = waiting_at(&self.acceptor.listeners[index].socket);
+            let held = u32::from(self.acceptor.held.is_some());
+            for _ in 0..waiting.saturating_add(held) {
+                match self.accept_one(index) {
+                    Accepted::One | Accepted::Dead => {}
+                    Accepted::None | Accepted::Full | Accepted::Never => break,
+                }
+            }
+            // For him there is still no place, and the other listeners have a queue, too.
+            self.acceptor.held = None;
+        }
+        for listener in std::mem::take(&mut self.acceptor.listeners) {
+            let _ = self.mechanism.close(listener.token, listener.socket);
+        }
+        self.acceptor.is_paused = false;
+        self.acceptor.retry_at = None;
+    }
+}

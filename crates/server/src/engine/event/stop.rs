@@ -1,0 +1,43 @@
+//! Stopping: nothing new is taken in, what is in flight may end.
+
+use super::Engine;
+use crate::{service::Application, time::clock::ticks};
+use pollux_event::Mechanism;
+use std::time::Duration;
+
+impl<M: Mechanism, A: Application> Engine<M, A> {
+    /// Closes the listeners and the idle connections; each of the others after its response.
+    pub(super) fn stop(&mut self, grace: Duration) {
+        self.stop_at = Some(self.local.clock.tick().saturating_add(ticks(grace)));
+        if self.local.is_stopping {
+            return;
+        }
+        self.local.is_stopping = true;
+        // Who is idle leaves his place to who waits for one; of those, too, some are idle.
+        self.close_idle();
+        self.stop_accepting();
+        self.close_idle();
+    }
+
+    fn close_idle(&mut self) {
+        for fd in self.table.descriptors() {
+            // A request may lie in the socket already: it is in flight, too.
+            if self.is_idle(fd) {
+                self.receive(fd);
+            }
+            if self.is_idle(fd) {
+                self.close(fd);
+            }
+        }
+    }
+
+    /// Whether a stop has been asked for and nothing is left to wait for.
+    #[inline]
+    pub(super) fn is_done(&self) -> bool {
+        self.stop_at.is_some_and(|at| self.clients == 0 || self.local.clock.tick() >= at)
+    }
+
+    fn is_idle(&mut self, fd: std::os::fd::RawFd) -> bool {
+        self.client(fd).is_some_and(|client| client.is_idle())
+    }
+}

@@ -1,0 +1,225 @@
+//! Tunnels: a client and a link tied together. What one sends is sent to the other.
+//!
+//! Neither side owns a buffer unless the other does not take what it sends; then nothing more is
+//! received from it. An idle tunnel is two slots of the table.
+
+use super::{Engine, READS_PER_EVENT, Sent, transmit};
+use crate::{
+    engine::event::table::{Class, Marks, Peer, Tunnel},
+    reactor::{ExchangeId, LinkId, LinkStage},
+    service::Application,
+    transport::{Transport, outbox::Outbox},
+};
+use pollux_event::{Mechanism, Readiness};
+use std::{io, os::fd::RawFd};
+
+impl<M: Mechanism, A: Application> Engine<M, A> {
+    /// Ties the client of an exchange and a link together. Where one of them is gone, so is the
+    /// other.
+    pub(super) fn tunnel(&mut self, exchange: ExchangeId, id: LinkId) {
+        let fd = exchange.client.fd;
+        let slot = self.table.get_mut(fd);
+        let client = slot
+            .filter(|slot| slot.generation() == exchange.client.generation)
+            .and_then(|slot| slot.client())
+            .filter(|client| client.is_running(exchange.number));
+        let link = self.outside.links.get(id).map(|link| link.stage.clone());
+        let (Some(client), Some(LinkStage::Open(far))) = (client, link) else {
+            if self.is_running(exchange) {
+                self.close(fd);
+            }
+            self.outside.close(id);
+            return;
+        };
+        let (input, output) = client.take_raw();
+        let Some(mut link) = self.outside.links.remove(id) else { return };
+        link.output.bytes().extend_from_slice(&input);
+        self.tie(fd, far, output, true);
+        self.tie(far, fd, link.output, false);
+        for end in [fd, far] {
+            self.push(end);
+        }
+    }
+
+    fn tie(&mut self, fd: RawFd, partner: RawFd, output: Outbox, is_client: bool) {
+        let Some(slot) = self.table.get_mut(fd) else { return };
+        let kept = (!output.is_empty()).then(|| Box::new(output));
+        slot.peer = Peer::Tunnel(Tunnel { kept, partner, is_client, has_ended: false });
+        slot.class = Class::Tunnel;
+        slot.timer.disarm();
+        // Whatever was told of before: it is looked at once more.
+        slot.marks |= Marks::INPUT_WAITS;
+    }
+
+    /// One end of a tunnel has an event.
+    #[cold]
+    pub(super) fn on_tunnel_event(&mut self, fd: RawFd, readiness: Readiness) {
+        if readiness.is_readable()
+            && let Some(slot) = self.table.get_mut(fd)
+        {
+            slot.marks |= Marks::INPUT_WAITS;
+        }
+        self.push(fd);
+    }
+
+    /// Sends what is kept for this end, and then receives from it for the other.
+    #[cold]
+    pub(super) fn push(&mut self, fd: RawFd) {
+        let mut buffer = std::mem::take(&mut self.link_input);
+        buffer.resize(super::INPUT_BYTES, 0);
+        let outcome = self.send_kept(fd).and_then(|()| self.pump(fd, &mut buffer));
+        self.link_input = buffer;
+        let partner = self.end(fd).map(|tunnel| tunnel.partner);
+        let is_over = |engine: &mut Self, fd| {
+            engine.end(fd).is_none_or(|end| end.has_ended && end.kept.is_none())
+        };
+        let over = partner.is_none_or(|partner| is_over(self, fd) && is_over(self, partner));
+        if outcome.is_err() || over {
+            self.end_tunnel(fd);
+        }
+    }
+
+    /// Closes both ends.
+    pub(super) fn end_tunnel(&mut self, fd: RawFd) {
+        let partner = self.end(fd).map(|tunnel| tunnel.partner);
+        for fd in [Some(fd), partner].into_iter().flatten() {
+            self.close_end(fd);
+        }
+    }
+
+    fn end(&mut self, fd: RawFd) -> Option<&mut Tunnel> {
+        match &mut self.table.get_mut(fd)?.peer {
+            Peer::Tunnel(tunnel) => Some(tunnel),
+            _ => None,
+        }
+    }
+
+    /// Sends what is kept for this end. When all of it has left, its partner is received from again,
+    /// or our side is closed if the partner's stream has ended.
+    fn send_kept(&mut self, fd: RawFd) -> io::Result<()> {
+        let Some(slot) = self.table.get_mut(fd) else { return Ok(()) };
+        let Some((transport, Peer::Tunnel(tunnel))) = slot.parts() else { return Ok(()) };
+        let Some(kept) = &mut tunnel.kept else { return Ok(()) };
+        let (outcome, sent) = transmit(transport, kept, self.large_file);
+        self.bytes_sent += sent;
+        if outcome? == Sent::All {
+            tunnel.kept = None;
+            let partner = tunnel.partner;
+            self.watch_end(fd);
+            if self.end(partner).is_some_and(|partner| partner.has_ended) {
+                self.shut(fd)?;
+            } else {
+                self.watch_end(partner);
+                self.come_back_to(partner);
+            }
+        } else {
+            self.watch_end(fd);
+        }
+        Ok(())
+    }
+
+    /// Receives from this end and sends to its partner, for as long as that takes it.
+    fn pump(&mut self, fd: RawFd, buffer: &mut [u8]) -> io::Result<()> {
+        for _ in 0..READS_PER_EVENT {
+            let Some(slot) = self.table.get_mut(fd) else { return Ok(()) };
+            if !slot.marks.contains(Marks::INPUT_WAITS) {
+                return Ok(());
+            }
+            let Peer::Tunnel(tunnel) = &slot.peer else { return Ok(()) };
+            let partner = tunnel.partner;
+            if tunnel.has_ended {
+                return Ok(());
+            }
+            let Some(far) = self.end(partner) else { return Ok(()) };
+            if far.kept.is_some() {
+                self.watch_end(fd);
+                return Ok(());
+            }
+            match self.receive_raw(fd, buffer) {
+                Ok(0) => {
+                    if let Some(tunnel) = self.end(fd) {
+                        tunnel.has_ended = true;
+                    }
+                    self.watch_end(fd);
+                    return self.shut(partner);
+                }
+                Ok(received) => self.send_raw(partner, &buffer[..received])?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if let Some(slot) = self.table.get_mut(fd) {
+                        slot.marks -= Marks::INPUT_WAITS;
+                    }
+                    return Ok(());
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.come_back_to(fd);
+        Ok(())
+    }
+
+    fn receive_raw(&mut self, fd: RawFd, buffer: &mut [u8]) -> io::Result<usize> {
+        let transport = self.table.get_mut(fd).and_then(|slot| slot.transport());
+        transport.ok_or(io::ErrorKind::NotConnected)?.receive(buffer)
+    }
+
+    /// Sends, and keeps what is not taken.
+    fn send_raw(&mut self, fd: RawFd, bytes: &[u8]) -> io::Result<()> {
+        let Some(slot) = self.table.get_mut(fd) else { return Ok(()) };
+        let Some((transport, Peer::Tunnel(tunnel))) = slot.parts() else { return Ok(()) };
+        let sent = match transport.send(bytes, false) {
+            Ok(sent) => sent,
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) =>
+            {
+                0
+            }
+            Err(error) => return Err(error),
+        };
+        self.bytes_sent += sent as u64;
+        if sent < bytes.len() {
+            let mut kept = Outbox::default();
+            kept.bytes().extend_from_slice(&bytes[sent..]);
+            tunnel.kept = Some(Box::new(kept));
+            self.watch_end(fd);
+        }
+        Ok(())
+    }
+
+    fn shut(&mut self, fd: RawFd) -> io::Result<()> {
+        let Some(slot) = self.table.get_mut(fd) else { return Ok(()) };
+        slot.transport().map_or(Ok(()), Transport::shut)
+    }
+
+    /// Sees to it that the mechanism tells of what this end waits for.
+    fn watch_end(&mut self, fd: RawFd) {
+        if self.registers_once()
+            && self
+                .table
+                .get_mut(fd)
+                .is_some_and(|s| s.marks.contains(Marks::READS | Marks::WRITES))
+        {
+            return;
+        }
+        let Some(tunnel) = self.end(fd) else { return };
+        let (partner, is_blocked, has_ended) =
+            (tunnel.partner, tunnel.kept.is_some(), tunnel.has_ended);
+        let partner_is_blocked = self.end(partner).is_some_and(|partner| partner.kept.is_some());
+        let mut wanted = Marks::empty();
+        wanted.set(Marks::READS, !has_ended && !partner_is_blocked || self.registers_once());
+        wanted.set(Marks::WRITES, is_blocked);
+        self.change_interest(fd, wanted, false);
+    }
+
+    fn close_end(&mut self, fd: RawFd) {
+        let Some(tunnel) = self.end(fd) else { return };
+        let is_client = tunnel.is_client;
+        self.close_socket(fd);
+        if is_client {
+            self.client_has_gone();
+        }
+    }
+}

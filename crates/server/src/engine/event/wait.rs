@@ -1,0 +1,37 @@
+//! The wait itself: what fails for a moment is borne, and who stood still is noticed.
+
+use super::Engine;
+use crate::service::Application;
+use pollux_event::{Error, Mechanism};
+use std::time::Duration;
+
+/// Who finds a deadline that has been over for so long stood still, in ticks: 0.2 s.
+const STOOD_STILL: u32 = 2;
+
+impl<M: Mechanism, A: Application> Engine<M, A> {
+    /// Waits. Returns how many events there are.
+    pub(super) fn wait(&mut self, timeout: Option<Duration>) -> Result<usize, Error> {
+        match self.mechanism.wait(timeout) {
+            Ok(happened) => {
+                self.failed_waits.forget();
+                Ok(happened)
+            }
+            Err(error) => self.bear_failed_wait(error).map(|()| 0),
+        }
+    }
+
+    #[cold]
+    fn bear_failed_wait(&mut self, error: Error) -> Result<(), Error> {
+        let number = match &error {
+            Error::Io { source, .. } => source.raw_os_error(),
+            _ => None,
+        };
+        if self.failed_waits.bear(number, &error) { Ok(()) } else { Err(error) }
+    }
+
+    /// Whether somebody's time has been over for so long that nobody can have looked.
+    pub(super) fn is_overdue(&self) -> bool {
+        let now = self.local.clock.tick();
+        self.timers.next().is_some_and(|tick| tick.saturating_add(STOOD_STILL) <= now)
+    }
+}

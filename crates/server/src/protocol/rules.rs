@@ -1,0 +1,56 @@
+//! What all workers go by: limits, timeouts, the fields of every response. Nothing here changes.
+
+use crate::{config::Config, time::clock::ticks};
+use pollux_http::Limits;
+
+/// The part of the configuration that answering a request needs, in the form in which it is needed.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    /// What is taken of a request.
+    pub(crate) limits: Limits,
+    /// Requests after which a connection is closed.
+    pub(crate) max_requests: u32,
+    /// `Server` and the configured fields: lines with CRLF, for every response.
+    pub(crate) common_fields: Vec<u8>,
+    /// The configured fields alone, for responses that are an origin's.
+    pub(crate) added_fields: Vec<u8>,
+    /// The timeouts, in ticks.
+    pub(crate) timeouts: TimeoutTicks,
+}
+
+/// [`crate::config::Timeouts`] in ticks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TimeoutTicks {
+    /// For a head or a body.
+    pub(crate) header: u32,
+    /// Between requests.
+    pub(crate) keep_alive: u32,
+    /// For progress in sending.
+    pub(crate) send: u32,
+}
+
+impl Rules {
+    /// Those of `config`.
+    pub(crate) fn new(config: &Config) -> Self {
+        let mut common_fields = Vec::new();
+        if let Some(name) = &config.server_name {
+            common_fields.extend_from_slice(format!("Server: {name}\r\n").as_bytes());
+        }
+        let mut added_fields = Vec::new();
+        for (name, value) in &config.headers {
+            added_fields.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
+        }
+        common_fields.extend_from_slice(&added_fields);
+        Self {
+            limits: config.limits,
+            max_requests: config.max_requests.map_or(u32::MAX, Into::into),
+            common_fields,
+            added_fields,
+            timeouts: TimeoutTicks {
+                header: ticks(config.timeouts.header),
+                keep_alive: ticks(config.timeouts.keep_alive),
+                send: ticks(config.timeouts.send),
+            },
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Responses that say a status and no more: one small page of HTML.
+
+use crate::{
+    protocol::{Keep, rules::Rules},
+    service::worker_state::{Answer, Local},
+    transport::outbox::Outbox,
+};
+use pollux_http::{Status, request::Method, response::Head};
+
+/// A response that has no content of its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Page<'a> {
+    /// The status.
+    pub(crate) status: Status,
+    /// One sentence more for the reader; of our own words, so nothing in it needs escaping.
+    pub(crate) reason: &'a str,
+    /// Fields of this response alone: lines with CRLF.
+    pub(crate) fields: &'a [u8],
+}
+
+impl Page<'_> {
+    /// Writes the response; a HEAD has no content.
+    #[cold]
+    pub(crate) fn put(
+        self,
+        rules: &Rules,
+        local: &Local,
+        outbox: &mut Outbox,
+        method: Method<'_>,
+        keep: Keep,
+    ) -> Answer {
+        let Page { status, reason, fields } = self;
+        let title = format!("{} {}", status.code(), status.reason());
+        let paragraph = if reason.is_empty() { String::new() } else { format!("<p>{reason}</p>") };
+        let body = format!(
+            "<!doctype html><html lang=\"en\"><title>{title}</title><h1>{title}</h1>{paragraph}</html>\n"
+        );
+        let out = outbox.bytes();
+        Head::new(out, status)
+            .date(local.clock.date())
+            .lines(&rules.common_fields)
+            .lines(fields)
+            .field("Content-Type", b"text/html; charset=utf-8")
+            .content_length(body.len() as u64)
+            .lines(keep.line())
+            .end();
+        if method == Method::Head {
+            return Answer { status, len: 0 };
+        }
+        out.extend_from_slice(body.as_bytes());
+        Answer { status, len: body.len() as u64 }
+    }
+}

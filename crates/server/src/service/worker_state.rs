@@ -1,0 +1,116 @@
+//! What one worker has of its own besides its connections: the clock, the counts, the log.
+
+use crate::{
+    log::{LogWriter, Peer},
+    stats::OriginCounts,
+    time::clock::Clock,
+};
+use pollux_http::Status;
+use std::os::fd::BorrowedFd;
+
+/// A worker's own state that answering a request reads and writes. Knows neither the engine nor
+/// the application.
+#[derive(Debug)]
+pub(crate) struct Local {
+    /// The time.
+    pub(crate) clock: Clock,
+    /// The server is stopping: every response says that it is the connection's last.
+    pub(crate) is_stopping: bool,
+    /// Responses begun.
+    pub(crate) requests: u64,
+    /// What became of those that were passed on.
+    pub(crate) origins: OriginCounts,
+    /// The access log, if there is one.
+    pub(crate) log: Option<LogWriter>,
+}
+
+/// What was answered, for the log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer {
+    /// With which status.
+    pub(crate) status: Status,
+    /// Octets of content that follow the head.
+    pub(crate) len: u64,
+}
+
+impl Local {
+    /// For a worker that begins.
+    pub(crate) fn new(log: Option<LogWriter>) -> Self {
+        Self {
+            clock: Clock::start(),
+            is_stopping: false,
+            requests: 0,
+            origins: OriginCounts::default(),
+            log,
+        }
+    }
+
+    /// Another client's turn: lines that are written from now on are of somebody whom nobody has asked
+    /// for yet.
+    #[inline]
+    pub(crate) fn begin_turn(&mut self) {
+        if let Some(log) = &mut self.log {
+            log.peer = Peer::Unknown;
+        }
+    }
+
+    /// Writes the line of the client of this connection, which another process answers: nobody here
+    /// knows with which status.
+    pub(crate) fn log_hand_over(&mut self, socket: BorrowedFd<'_>, request: &[u8]) {
+        self.log_code(Some(socket), request, 0, 0);
+    }
+
+    /// Writes a line of the access log, if there is one, for the client of this connection. `request` is
+    /// the request line.
+    #[inline]
+    pub(crate) fn log(&mut self, socket: Option<BorrowedFd<'_>>, request: &[u8], answer: Answer) {
+        self.log_code(socket, request, answer.status.code(), answer.len);
+    }
+
+    /// The same with a status that need not be one of ours, and the octets of content.
+    #[inline]
+    pub(crate) fn log_code(
+        &mut self,
+        socket: Option<BorrowedFd<'_>>,
+        request: &[u8],
+        status: u16,
+        len: u64,
+    ) {
+        if let Some(log) = &mut self.log {
+            log.learn_peer(socket);
+            log.write(self.clock.date(), request, status, len);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{config::LogTarget, log::Log};
+    use std::{
+        net::{IpAddr, TcpListener, TcpStream},
+        os::fd::AsFd,
+    };
+
+    /// Before, it was asked for at each turn, whether a line was written or not.
+    #[test]
+    fn who_the_client_is_is_asked_for_with_the_first_line_of_a_turn() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (socket, _) = listener.accept().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let log = Log::start(&LogTarget::File(directory.path().join("log"))).unwrap();
+        let mut local = Local::new(Some(log.writer()));
+        let peer = |local: &Local| local.log.as_ref().map(|log| log.peer);
+        let own: IpAddr = "127.0.0.1".parse().unwrap();
+        for _ in 0..2 {
+            local.begin_turn();
+            assert_eq!(peer(&local), Some(Peer::Unknown), "nobody has asked");
+            local.log_code(Some(socket.as_fd()), b"GET / HTTP/1.1", 200, 0);
+            assert_eq!(peer(&local), Some(Peer::Known(Some(own))));
+            // It is not asked for again: this one would be unknown.
+            local.log_code(None, b"GET / HTTP/1.1", 200, 0);
+            assert_eq!(peer(&local), Some(Peer::Known(Some(own))));
+        }
+    }
+}

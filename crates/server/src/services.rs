@@ -1,0 +1,8 @@
+//! The services that Pollux brings: files, a guestbook, a reverse proxy. None knows another.
+
+pub(crate) mod guestbook;
+pub(crate) mod proxy;
+mod routes;
+pub(crate) mod site;
+
+pub(crate) use routes::Routes;

@@ -1,0 +1,131 @@
+//! What a guest is answered.
+
+use crate::{
+    config::GuestbookConfig,
+    service::{Page, Turn, worker_state::Answer as Logged},
+    transport::outbox::Outbox,
+};
+use pollux_guestbook::{Answer, StoreError, Template};
+use pollux_http::{
+    Status,
+    request::{Method, Request},
+    response::Head,
+};
+
+/// Every page is another one.
+const NO_STORE: &[u8] = b"Cache-Control: no-store\r\n";
+
+/// Who asked, as far as an answer that comes later needs it.
+#[derive(Debug)]
+pub(super) struct Reader {
+    kind: Kind,
+    /// The request line, for the log.
+    line: Box<[u8]>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Get,
+    Head,
+    Post,
+}
+
+impl Reader {
+    pub(super) fn of(request: &Request<'_>) -> Self {
+        let kind = match request.method {
+            Method::Head => Kind::Head,
+            Method::Post => Kind::Post,
+            _ => Kind::Get,
+        };
+        Self { kind, line: request.line.into() }
+    }
+
+    pub(super) fn is_post(&self) -> bool {
+        self.kind == Kind::Post
+    }
+
+    /// Answers with a status and a sentence.
+    pub(super) fn refuse(
+        &self,
+        turn: &mut Turn<'_>,
+        outbox: &mut Outbox,
+        status: Status,
+        reason: &str,
+        fields: &[u8],
+    ) {
+        let fields = [NO_STORE, fields].concat();
+        let answer = if status == Status::NoContent {
+            Head::new(outbox.bytes(), status)
+                .date(turn.local.clock.date())
+                .lines(&turn.rules.common_fields)
+                .lines(&fields)
+                .lines(turn.keep().line())
+                .end();
+            Logged { status, len: 0 }
+        } else {
+            let page = Page { status, reason, fields: &fields };
+            page.put(turn.rules, turn.local, outbox, self.method(), turn.keep())
+        };
+        turn.log(&self.line, answer);
+    }
+
+    /// Answers with what the store has said.
+    pub(super) fn answer(
+        &self,
+        turn: &mut Turn<'_>,
+        outbox: &mut Outbox,
+        config: &GuestbookConfig,
+        template: &Template,
+        answer: Result<Answer, StoreError>,
+    ) {
+        match answer {
+            Ok(Answer::Visit { remarks, visitor }) => {
+                let mut page = Vec::new();
+                template.put_page(&mut page, &remarks, visitor);
+                let status = Status::Ok;
+                Head::new(outbox.bytes(), status)
+                    .date(turn.local.clock.date())
+                    .lines(&turn.rules.common_fields)
+                    .lines(NO_STORE)
+                    .lines(turn.keep().line())
+                    .field("Content-Type", b"text/html; charset=utf-8")
+                    .content_length(page.len() as u64)
+                    .end();
+                let mut len = 0;
+                if self.kind != Kind::Head {
+                    outbox.bytes().extend_from_slice(&page);
+                    len = page.len() as u64;
+                }
+                turn.log(&self.line, Logged { status, len });
+            }
+            Ok(Answer::Posted) => {
+                // Who reloads the page that this leads to does not post again.
+                let status = Status::SeeOther;
+                Head::new(outbox.bytes(), status)
+                    .date(turn.local.clock.date())
+                    .lines(&turn.rules.common_fields)
+                    .lines(NO_STORE)
+                    .lines(turn.keep().line())
+                    .field("Location", config.path.as_bytes())
+                    .content_length(0)
+                    .end();
+                turn.log(&self.line, Logged { status, len: 0 });
+            }
+            Err(error) => {
+                let seconds = error.retry_after().as_secs();
+                let retry = format!("Retry-After: {seconds}\r\n");
+                let reason = "the guestbook's store does not answer; please try again";
+                let status = Status::ServiceUnavailable;
+                self.refuse(turn, outbox, status, reason, retry.as_bytes());
+            }
+        }
+    }
+
+    fn method(&self) -> Method<'static> {
+        match self.kind {
+            Kind::Get => Method::Get,
+            Kind::Head => Method::Head,
+            Kind::Post => Method::Post,
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The store behind a guestbook: a Redis server, or a file.
+
+mod file;
+mod redis;
+
+use super::{
+    Opening,
+    tickets::{Ticket, Tickets},
+};
+use crate::{
+    config::{self, GuestbookConfig},
+    reactor::Outside,
+    service::Wake,
+};
+use file::FileStore;
+use pollux_guestbook::{Answer, Request, StoreError};
+use redis::RedisStore;
+
+/// An answer and whose it is.
+type Outcome = (Ticket, Result<Answer, StoreError>);
+
+/// A store, as one worker reaches it.
+#[derive(Debug)]
+pub(super) enum Store {
+    /// Through connections to Redis.
+    Redis(RedisStore),
+    /// Through a thread that waits for the disk.
+    File(FileStore),
+}
+
+impl Store {
+    /// Opens the store for one worker. Nothing is dialled yet.
+    ///
+    /// # Errors
+    /// A file cannot be the store.
+    pub(super) fn open(config: &GuestbookConfig, opening: Opening) -> anyhow::Result<Self> {
+        Ok(match &config.store {
+            config::Store::Redis(url) => {
+                Self::Redis(RedisStore::new(url.clone(), config.connections))
+            }
+            config::Store::File(path) => Self::File(FileStore::open(path, opening)?),
+        })
+    }
+
+    /// Asks. The answer, or why there is none, comes with [`Store::deliver`] after this or a later
+    /// [`Store::event`]. `now` is the clock's tick.
+    pub(super) fn ask(
+        &mut self,
+        outside: &mut Outside,
+        now: u32,
+        ticket: Ticket,
+        request: Request,
+    ) {
+        match self {
+            Self::Redis(store) => store.ask(outside, now, ticket, &request),
+            Self::File(store) => store.ask(outside, ticket, request),
+        }
+    }
+
+    /// Something has come of what was asked from elsewhere. Returns why nothing that was asked before
+    /// will be answered, where that is so.
+    pub(super) fn event(
+        &mut self,
+        outside: &mut Outside,
+        now: u32,
+        wake: Wake<'_>,
+    ) -> Option<StoreError> {
+        match self {
+            Self::Redis(store) => {
+                store.event(outside, now, wake);
+                None
+            }
+            Self::File(store) => store.event(outside, wake),
+        }
+    }
+
+    /// The answer to this one did not come in time.
+    pub(super) fn is_late(&mut self, outside: &mut Outside, ticket: Ticket) {
+        match self {
+            Self::Redis(store) => store.is_late(outside, ticket),
+            // The disk answers when it can: nothing is won by asking it again.
+            Self::File(_) => {}
+        }
+    }
+
+    /// Nobody waits for the answer to this one any more.
+    pub(super) fn is_gone(&mut self, outside: &mut Outside, ticket: Ticket) {
+        match self {
+            Self::Redis(store) => store.is_gone(outside, ticket),
+            // Its thread answers in any case.
+            Self::File(_) => {}
+        }
+    }
+
+    /// Hands over the answers that have come, and wakes who waits for them.
+    pub(super) fn deliver(&mut self, tickets: &mut Tickets, outside: &mut Outside) {
+        let answers = match self {
+            Self::Redis(store) => store.answers(),
+            Self::File(store) => store.answers(),
+        };
+        for (ticket, answer) in answers.drain(..) {
+            if let Some(exchange) = tickets.answer(ticket, answer) {
+                outside.wake(exchange, 0);
+            }
+        }
+    }
+}

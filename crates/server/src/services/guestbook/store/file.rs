@@ -1,0 +1,154 @@
+//! The guestbook's file, and the thread that waits for its disk.
+
+use super::{super::Opening, Outcome, Ticket};
+use crate::{
+    reactor::{Endpoint, LinkId, Made, Outside, To},
+    service::Wake,
+};
+use anyhow::Context;
+use pollux_guestbook::{
+    Request, StoreError,
+    file::{File, FileWorker},
+};
+use pollux_sys::spawn_detached;
+use std::{
+    collections::HashMap,
+    io::Write,
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+};
+
+/// A bell is connected from the start: any time will do.
+const BELL_TIMEOUT: u32 = 100;
+
+/// The files that this process has open: each of them once, however many workers there are. A
+/// forked child opens them anew ([`std::process::id`] tells).
+static OPEN: Mutex<Option<(u32, HashMap<PathBuf, File>)>> = Mutex::new(None);
+
+/// A worker's way to the file. The thread answers over a link like any other: a pair of sockets, so
+/// that whoever drives the worker needs to know nothing new.
+#[derive(Debug)]
+pub(in crate::services::guestbook) struct FileStore {
+    path: PathBuf,
+    /// `None` until something is asked: many units of an architecture may never be.
+    open: Option<Open>,
+    answers: Vec<Outcome>,
+}
+
+#[derive(Debug)]
+struct Open {
+    keeper: FileWorker<Ticket>,
+    /// Our end of the bell, until it becomes a link.
+    bell: Option<OwnedFd>,
+    link: Option<LinkId>,
+}
+
+impl FileStore {
+    /// Opens the file and starts the thread, or does so when something is asked.
+    ///
+    /// # Errors
+    /// The file cannot be the store; there are no descriptors or threads.
+    pub(super) fn open(path: &Path, opening: Opening) -> anyhow::Result<Self> {
+        let open = match opening {
+            Opening::Now => Some(Open::new(path)?),
+            Opening::AtFirstUse => None,
+        };
+        Ok(Self { path: path.to_owned(), open, answers: Vec::new() })
+    }
+
+    pub(super) fn answers(&mut self) -> &mut Vec<Outcome> {
+        &mut self.answers
+    }
+
+    pub(super) fn ask(&mut self, outside: &mut Outside, ticket: Ticket, request: Request) {
+        if self.open.is_none() {
+            match Open::new(&self.path) {
+                Ok(open) => self.open = Some(open),
+                Err(error) => {
+                    let why = StoreError::Unreachable(format!("{error:#}"));
+                    return self.answers.push((ticket, Err(why)));
+                }
+            }
+        }
+        let Some(open) = &mut self.open else { return };
+        if let Some(bell) = open.bell.take() {
+            let endpoint = Endpoint::Made(Made::new(bell));
+            open.link = Some(outside.dial(endpoint, BELL_TIMEOUT, To::Application));
+        }
+        if let Err(why) = open.keeper.begin(ticket, request) {
+            self.answers.push((ticket, Err(why)));
+        }
+    }
+
+    /// Something has come. Returns why nothing that was asked before will be answered, where that is
+    /// so: then the thread and its bell are given up, and the next who asks gets others.
+    pub(super) fn event(&mut self, outside: &mut Outside, wake: Wake<'_>) -> Option<StoreError> {
+        let open = self.open.as_mut()?;
+        let (link, why) = match wake {
+            Wake::Received(link, _) if Some(link) == open.link => {
+                open.keeper.take(&mut self.answers);
+                return None;
+            }
+            Wake::Ended(link) if Some(link) == open.link => (link, "it has ended".to_owned()),
+            Wake::Failed(link, why) if Some(link) == open.link => {
+                (link, format!("its bell is broken: {}", std::io::Error::from(why)))
+            }
+            _ => return None,
+        };
+        open.keeper.take(&mut self.answers);
+        outside.close(link);
+        if let Some(open) = self.open.take() {
+            open.retire();
+        }
+        Some(StoreError::Unreachable(format!("the guestbook's thread: {why}")))
+    }
+}
+
+impl Open {
+    fn new(path: &Path) -> anyhow::Result<Self> {
+        let file = open_once(path)?;
+        let (bell, far_end) = UnixStream::pair().context("a bell for the guestbook's thread")?;
+        bell.set_nonblocking(true)?;
+        far_end.set_nonblocking(true)?;
+        // When it is full, it has rung already.
+        let ring = move || drop((&far_end).write(&[1]));
+        let keeper = FileWorker::start(file, ring).context("a thread for the guestbook's file")?;
+        Ok(Self { keeper, bell: Some(bell.into()), link: None })
+    }
+
+    /// Ends the thread without waiting for it here: it may be waiting for the disk. Where there is no
+    /// thread to wait in, it is waited for here after all.
+    fn retire(self) {
+        let keeper = self.keeper;
+        let _ = spawn_detached(c"guestbook-end", move || drop(keeper));
+    }
+}
+
+fn open_once(path: &Path) -> anyhow::Result<File> {
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let me = std::process::id();
+    let files = match &mut *open {
+        Some((process, files)) if *process == me => files,
+        other => {
+            // What the parent has open must not be used here, and closing it would take the
+            // parent's place among the readers away: it is forgotten.
+            if let Some((_, parents)) = other.take() {
+                std::mem::forget(parents);
+            }
+            &mut other.insert((me, HashMap::new())).1
+        }
+    };
+    if let Some(file) = files.get(path) {
+        return Ok(file.clone());
+    }
+    let file = File::open(path)?;
+    if file.is_truncated() {
+        tracing::warn!(
+            "the guestbook's file {} has lost its end: what was kept last is not there",
+            path.display()
+        );
+    }
+    files.insert(path.to_owned(), file.clone());
+    Ok(file)
+}

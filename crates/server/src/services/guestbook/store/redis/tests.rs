@@ -1,0 +1,246 @@
+//! The store without I/O: what it asks for, and what it makes of what it is told.
+
+use super::*;
+use crate::{
+    reactor::{Ask, ClientId, ExchangeId, LinkStage},
+    services::guestbook::tickets::Tickets,
+};
+use pollux_guestbook::Answer;
+
+const VISIT: Request = Request::Visit { shown: 1 };
+/// What a visit is answered.
+const REPLY: &[u8] = b"*0\r\n:7\r\n";
+
+/// A store, and a driver for it that a test plays.
+struct Played {
+    store: RedisStore,
+    outside: Outside,
+    tickets: Tickets,
+    now: u32,
+}
+
+impl Played {
+    /// With these ports of the host as its addresses.
+    fn new(policy: &str, ports: &[u16]) -> Self {
+        let mut store = RedisStore::new("redis://a.test".parse().unwrap(), policy.parse().unwrap());
+        if !ports.is_empty() {
+            store.place =
+                Place::Known { all: ports.iter().map(|&port| at(port)).collect(), next: 0 };
+        }
+        let (outside, tickets) = (Outside::default(), Tickets::default());
+        Self { store, outside, tickets, now: 100 }
+    }
+
+    fn visit(&mut self) -> Ticket {
+        let client = ClientId { fd: 1, generation: 1 };
+        let ticket = self.tickets.insert(ExchangeId { client, number: 1 });
+        self.store.ask(&mut self.outside, self.now, ticket, &VISIT);
+        ticket
+    }
+
+    fn tell(&mut self, wake: Wake<'_>) {
+        self.store.event(&mut self.outside, self.now, wake);
+    }
+
+    /// The links that are to be dialled, and where. Those that are closed are gone.
+    fn dialled(&mut self) -> Vec<(LinkId, Endpoint)> {
+        let mut dialled = Vec::new();
+        while let Some(ask) = self.outside.next_ask() {
+            let Ask::Link(id) = ask else { continue };
+            let Some(link) = self.outside.links.get(id) else { continue };
+            if link.is_closed {
+                self.outside.links.remove(id);
+            } else if let LinkStage::Asked(endpoint, _) = &link.stage {
+                dialled.push((id, endpoint.clone()));
+            }
+        }
+        dialled
+    }
+
+    /// The one link that is to be dialled.
+    fn dialled_once(&mut self) -> (LinkId, Endpoint) {
+        let all = self.dialled();
+        assert_eq!(all.len(), 1, "{all:?}");
+        all.into_iter().next().unwrap()
+    }
+
+    fn connects(&mut self, link: LinkId) {
+        self.outside.links.get_mut(link).unwrap().stage = LinkStage::Open(5);
+        self.tell(Wake::Connected(link));
+    }
+
+    fn fails(&mut self, link: LinkId) {
+        self.fails_with(link, ErrorKind::ConnectionRefused);
+    }
+
+    fn fails_with(&mut self, link: LinkId, why: ErrorKind) {
+        self.outside.links.remove(link);
+        self.tell(Wake::Failed(link, why));
+    }
+
+    /// What has been answered since this was asked last.
+    fn answers(&mut self) -> Vec<Result<i64, StoreError>> {
+        let number = |answer| match answer {
+            Answer::Visit { visitor, .. } => visitor,
+            Answer::Posted => panic!("a visit was asked for"),
+        };
+        self.store.answers().drain(..).map(|(_, answer)| answer.map(number)).collect()
+    }
+
+    fn is_refused(&mut self) -> bool {
+        self.visit();
+        matches!(self.answers()[..], [Err(StoreError::Unreachable(_))])
+    }
+}
+
+fn at(port: u16) -> Endpoint {
+    Endpoint::Tcp(SocketAddr::from(([127, 0, 0, 1], port)))
+}
+
+/// Of a name with two addresses one is dead: nobody notices, and it is not tried again and again.
+#[test]
+fn a_dead_address_costs_no_request() {
+    for policy in ["per-request", "pooled:2"] {
+        let mut redis = Played::new(policy, &[1, 2]);
+        redis.visit();
+        let (dead, endpoint) = redis.dialled_once();
+        assert_eq!(endpoint, at(1));
+        redis.fails(dead);
+        let (alive, endpoint) = redis.dialled_once();
+        assert_eq!(endpoint, at(2), "{policy}");
+        redis.connects(alive);
+        redis.tell(Wake::Received(alive, REPLY));
+        assert_eq!(redis.answers(), [Ok(7)], "{policy}");
+        // From now on the one that is alive is dialled, also for two at once.
+        redis.visit();
+        redis.visit();
+        assert!(redis.dialled().iter().all(|(_, endpoint)| *endpoint == at(2)), "{policy}");
+        assert!(redis.answers().is_empty(), "{policy}");
+    }
+}
+
+#[test]
+fn only_when_all_addresses_have_failed_is_it_said_and_the_name_asked_again() {
+    let mut redis = Played::new("per-request", &[1, 2]);
+    redis.visit();
+    redis.visit();
+    // Two that fail together move on by one.
+    for _ in 0..2 {
+        assert!(redis.answers().is_empty());
+        for (link, _) in redis.dialled() {
+            redis.fails(link);
+        }
+    }
+    assert_eq!(redis.answers().len(), 2);
+    assert!(matches!(redis.store.place, Place::Unknown));
+    assert_eq!(redis.store.back_off.failures, 1, "one outage, whatever connections it has cost");
+    assert!(redis.is_refused());
+    redis.now = redis.store.back_off.until;
+    redis.visit();
+    assert!(matches!(redis.store.place, Place::Asked(_)));
+}
+
+/// A pool that could not grow goes on with what it has.
+#[test]
+fn a_connection_that_lives_serves_while_nobody_is_dialled() {
+    let mut redis = Played::new("pooled:8", &[1]);
+    redis.visit();
+    let (alive, _) = redis.dialled_once();
+    redis.connects(alive);
+    redis.visit();
+    let (dead, _) = redis.dialled_once();
+    redis.fails(dead);
+    assert_eq!(redis.answers().len(), 1, "of the one that was put on the new connection");
+    assert!(redis.now < redis.store.back_off.until);
+    // It is a name: while it is resolved anew, too.
+    for _ in 0..20 {
+        redis.visit();
+    }
+    assert!(redis.answers().is_empty());
+    redis.tell(Wake::Received(alive, &REPLY.repeat(21)));
+    assert_eq!(redis.answers().len(), 21);
+}
+
+/// A server that lets nobody in is left alone for longer and longer, although it accepts.
+#[test]
+fn who_accepts_and_refuses_is_not_dialled_without_end() {
+    let mut redis = Played::new("pooled:1", &[1]);
+    let mut pauses = Vec::new();
+    for _ in 0..6 {
+        redis.visit();
+        let (link, _) = redis.dialled_once();
+        redis.connects(link);
+        redis.tell(Wake::Received(link, b"what is this\r\n"));
+        assert_eq!(redis.answers().len(), 1);
+        pauses.push(redis.store.back_off.until - redis.now);
+        assert!(redis.is_refused());
+        redis.now = redis.store.back_off.until;
+    }
+    assert_eq!(pauses, [1, 2, 4, 8, 16, 20]);
+    redis.visit();
+    let (link, _) = redis.dialled_once();
+    redis.connects(link);
+    redis.tell(Wake::Received(link, REPLY));
+    assert_eq!((redis.answers(), redis.store.back_off.failures), (vec![Ok(7)], 0));
+}
+
+#[test]
+fn what_this_host_lacks_is_no_outage_of_the_server() {
+    let mut redis = Played::new("per-request", &[1]);
+    redis.visit();
+    let (link, _) = redis.dialled_once();
+    redis.fails_with(link, ErrorKind::QuotaExceeded);
+    assert_eq!(redis.answers().len(), 1);
+    redis.visit();
+    assert_eq!(redis.dialled().len(), 1, "the next is dialled at once");
+}
+
+#[test]
+fn a_request_whose_client_has_gone_leaves_no_connection() {
+    let mut redis = Played::new("per-request", &[1]);
+    let ticket = redis.visit();
+    let (link, _) = redis.dialled_once();
+    redis.connects(link);
+    redis.dialled();
+    redis.store.is_gone(&mut redis.outside, ticket);
+    redis.dialled();
+    assert_eq!(redis.outside.links.len(), 0);
+}
+
+/// A pool's connection on which the server owes replies to nobody is given up all the same.
+#[test]
+fn a_silent_connection_of_a_pool_ends_also_when_nobody_waits() {
+    let mut redis = Played::new("pooled:1", &[1]);
+    let ticket = redis.visit();
+    let alarm = redis.store.connections.iter().flatten().next().unwrap().alarm.expect("an alarm");
+    let (link, _) = redis.dialled_once();
+    redis.connects(link);
+    redis.store.is_gone(&mut redis.outside, ticket);
+    // Something has come meanwhile: it is looked at later once more.
+    redis.now += STORE_TIMEOUT - 1;
+    redis.tell(Wake::Received(link, b"*0\r\n"));
+    redis.now += 1;
+    redis.tell(Wake::Time(alarm));
+    let connection = redis.store.connections.iter().flatten().next().expect("it lives");
+    let alarm = connection.alarm.expect("another alarm");
+    redis.now += STORE_TIMEOUT - 1;
+    redis.tell(Wake::Time(alarm));
+    redis.dialled();
+    assert_eq!((redis.outside.links.len(), redis.store.pool.len()), (0, 0));
+    // And the next gets another.
+    redis.visit();
+    assert_eq!(redis.dialled().len(), 1);
+}
+
+#[test]
+fn nothing_leaves_before_somebody_is_there_and_lets_us_in() {
+    let mut redis = Played::new("per-request", &[1]);
+    redis.store.url = "redis://a.test/99".parse().unwrap();
+    redis.visit();
+    let (link, _) = redis.dialled_once();
+    assert!(redis.outside.links.get(link).unwrap().output.is_empty());
+    redis.connects(link);
+    let login = redis.outside.links.get(link).unwrap().output.len();
+    redis.tell(Wake::Received(link, b"+OK\r\n"));
+    assert!(redis.outside.links.get(link).unwrap().output.len() > login);
+}

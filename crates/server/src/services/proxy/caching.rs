@@ -1,0 +1,513 @@
+//! The front end's side of the cache: who asks it, who waits, and what it is told.
+
+use super::{
+    Exchange, Frontend, Going, bell,
+    exchange::{State, Step},
+    failure::Failure,
+    request::Passed,
+};
+use crate::{
+    reactor::{ExchangeId, LinkId, Outside},
+    service::{Flow, Page, Turn, Wake, worker_state::Answer as Logged},
+    transport::outbox::{COPY_MAX, Content, Outbox},
+};
+use pollux_cache::{
+    CacheStatus, Conditions, Decision, Fetch, Forward, Handle, Hit, Lookup, ResponseSource, Store,
+    Ticket, put_not_modified_fields_of, put_status_line,
+};
+use pollux_http::{
+    Status,
+    reply::ReplyHead,
+    request::{Method, ParseStatus, Request, parse},
+};
+use std::{collections::HashMap, ops::ControlFlow};
+
+/// What keys begin with: there is no other scheme here.
+const SITE: &[u8] = b"http://";
+/// Who waits for another one's fetch goes on by himself after so many ticks: 5 s.
+const WAIT_TICKS: u32 = 50;
+/// He waits so often: for a fetch that brings another variant, perhaps, and for one of his own.
+const WAITS_MAX: u8 = 2;
+/// Where there can be no bell, he looks so often whether another worker has told him something.
+const LOOK_TICKS: u32 = 2;
+/// What an exchange is woken with when its waiting is over.
+pub(super) const WOKEN: u64 = u64::MAX;
+
+/// A worker's way into the cache.
+#[derive(Debug)]
+pub(super) struct Caching {
+    handle: Handle,
+    /// Who waits, by the number that the cache knows him by.
+    waiting: HashMap<u64, ExchangeId>,
+    next: u64,
+    bell: Bell,
+    has_own_table: bool,
+}
+
+/// What tells that another worker has ended what somebody waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bell {
+    /// Nobody has had to wait yet.
+    None,
+    At(LinkId),
+    /// There can be none.
+    Missing,
+}
+
+/// What an exchange has to do with the cache.
+#[derive(Debug, Default)]
+pub(super) struct Cached {
+    /// What the outcome is told with, until it is told.
+    ticket: Option<Ticket>,
+    /// The lines instead of the client's own conditions.
+    pub(super) conditions: Option<Vec<u8>>,
+    /// What came is being stored.
+    keeps: bool,
+    /// The client has its answer: what still comes is not for it.
+    pub(super) is_answered: bool,
+    /// It is asked for with GET, whatever the client's method.
+    pub(super) is_refresh: bool,
+    pub(super) asked_at: u64,
+    number: u64,
+    /// How often it has waited for another exchange's fetch.
+    waits: u8,
+    /// The tick at which the waiting is over in any case.
+    wait_until: u32,
+    /// Why it was sent on; nothing if there is no cache.
+    pub(super) forward: Option<Forward>,
+}
+
+/// What becomes of an origin's reply.
+pub(super) enum Told {
+    /// It is passed on, with these lines added.
+    PassOn(Vec<u8>),
+    /// The client has been answered, or that has begun; the content is still wanted, or there is none.
+    Answered,
+    /// The client has been answered, and the content is of no use.
+    Over,
+    /// Another question has to be asked.
+    AskAgain,
+    /// It answers no question that was asked.
+    Unasked,
+}
+
+impl Caching {
+    pub(super) fn new(store: &Store, has_own_table: bool) -> Self {
+        let (waiting, bell) = (HashMap::new(), Bell::None);
+        Self { handle: store.handle(), waiting, next: 0, bell, has_own_table }
+    }
+
+    /// Whether it is about the bell.
+    pub(super) fn is_bell(&self, wake: &Wake<'_>) -> bool {
+        match wake {
+            Wake::Connected(link)
+            | Wake::Received(link, _)
+            | Wake::Ended(link)
+            | Wake::LinkRoom(link)
+            | Wake::Failed(link, _) => self.bell == Bell::At(*link),
+            _ => false,
+        }
+    }
+
+    /// The bell has been rung, or has broken.
+    pub(super) fn rung(&mut self, outside: &mut Outside, wake: Wake<'_>) {
+        match wake {
+            Wake::Ended(link) => {
+                outside.close(link);
+                self.bell = Bell::Missing;
+            }
+            Wake::Failed(..) => self.bell = Bell::Missing,
+            _ => {}
+        }
+        self.deliver(outside);
+    }
+
+    /// Sees to it that there is a bell where somebody begins to wait. Returns after how many ticks he
+    /// is to look by himself.
+    fn hang_bell(&mut self, outside: &mut Outside) -> u32 {
+        if self.bell == Bell::None {
+            self.bell = match bell::hang(&self.handle, outside, self.has_own_table) {
+                Ok(link) => Bell::At(link),
+                Err(error) => {
+                    tracing::warn!("no bell between the workers' caches: {error}");
+                    Bell::Missing
+                }
+            };
+            // What came before it hung has not been rung.
+            self.deliver(outside);
+        }
+        if self.bell == Bell::Missing { LOOK_TICKS } else { WAIT_TICKS }
+    }
+
+    /// The line of a page that says why there is no answer.
+    pub(super) fn put_status_of_page(&self, cached: &Cached, out: &mut Vec<u8>) {
+        let name = &self.handle.store().config().name;
+        CacheStatus::put_for_own_response(name, cached.forward, None, out);
+    }
+
+    /// Whether others want what comes, too.
+    pub(super) fn is_wanted(&self, cached: &Cached) -> bool {
+        cached.ticket.is_some_and(|ticket| self.handle.is_wanted(ticket))
+    }
+
+    /// There is nobody who could do this.
+    pub(super) fn refuse(&mut self, turn: &mut Turn<'_>, fetch: &Fetch) {
+        self.handle.abort(fetch.ticket);
+        self.deliver(turn.outside);
+    }
+
+    /// The worker ends.
+    pub(super) fn give_up(&mut self, cached: &Cached) {
+        if let Some(ticket) = cached.ticket {
+            self.handle.abort(ticket);
+        }
+    }
+
+    /// Wakes those whose waiting is over.
+    fn deliver(&mut self, outside: &mut Outside) {
+        while let Some(number) = self.handle.next_wakeup() {
+            if let Some(exchange) = self.waiting.remove(&number) {
+                outside.wake(exchange, WOKEN);
+            }
+        }
+    }
+
+    /// The head of the origin's final reply.
+    pub(super) fn head(
+        &mut self,
+        turn: &mut Turn<'_>,
+        state: &mut State,
+        reply: &ReplyHead<'_>,
+        outbox: &mut Outbox,
+    ) -> Told {
+        let Some(ticket) = state.cached.ticket else { return Told::PassOn(Vec::new()) };
+        let head = std::mem::take(&mut state.head);
+        let told = match parse(&head, &turn.rules.limits) {
+            Ok(ParseStatus::Complete { request, .. }) => {
+                self.judge(turn, state, &request, ticket, reply, outbox)
+            }
+            _ => Told::PassOn(Vec::new()),
+        };
+        state.head = head;
+        self.deliver(turn.outside);
+        told
+    }
+
+    fn judge(
+        &mut self,
+        turn: &mut Turn<'_>,
+        state: &mut State,
+        request: &Request<'_>,
+        ticket: Ticket,
+        reply: &ReplyHead<'_>,
+        outbox: &mut Outbox,
+    ) -> Told {
+        if is_unasked(request, reply.status, state.passed) {
+            return Told::Unasked;
+        }
+        let now = turn.local.clock.date().unix_second();
+        let verdict = self.handle.head(ticket, request, reply, state.cached.asked_at, now);
+        state.cached.keeps = verdict.should_store;
+        if !verdict.should_store && !matches!(verdict.source, ResponseSource::Refetch(_)) {
+            state.cached.ticket = None;
+        }
+        let was_answered = state.cached.is_answered;
+        match verdict.source {
+            ResponseSource::Refetch(fetch) => {
+                state.cached.start(fetch);
+                return Told::AskAgain;
+            }
+            ResponseSource::Origin if !was_answered => {
+                let mut lines = Vec::new();
+                verdict.cache_status.put(&mut lines);
+                return Told::PassOn(lines);
+            }
+            ResponseSource::StoredPrefix(hit) if !was_answered => {
+                let (status, len) = put_hit(turn, request, &hit, outbox);
+                state.reply.continues(status, len);
+                return Told::Answered;
+            }
+            ResponseSource::Stored(hit) if !was_answered => put(turn, state, request, &hit, outbox),
+            ResponseSource::NotModified if !was_answered => {
+                let out = outbox.bytes();
+                put_status_line(304, out);
+                put_not_modified_fields_of(reply, out);
+                verdict.cache_status.put(out);
+                out.extend_from_slice(&turn.rules.added_fields);
+                out.extend_from_slice(turn.keep().line());
+                out.extend_from_slice(b"\r\n");
+                state.reply.stands_for(304, 0);
+                state.cached.is_answered = true;
+            }
+            _ => {}
+        }
+        let has_content = reply.content != pollux_http::reply::Content::None;
+        if has_content && !verdict.should_store { Told::Over } else { Told::Answered }
+    }
+
+    /// Content of the origin's reply. Whether anybody wants more of it.
+    pub(super) fn content(
+        &mut self,
+        turn: &mut Turn<'_>,
+        cached: &mut Cached,
+        octets: &[u8],
+    ) -> bool {
+        if let Some(ticket) = cached.ticket.filter(|_| cached.keeps)
+            && !self.handle.append(ticket, octets)
+        {
+            (cached.keeps, cached.ticket) = (false, None);
+            self.deliver(turn.outside);
+        }
+        cached.keeps || !cached.is_answered
+    }
+
+    /// The origin's reply is whole.
+    pub(super) fn finish(&mut self, turn: &mut Turn<'_>, cached: &mut Cached) {
+        if let Some(ticket) = cached.ticket.take() {
+            self.handle.finish(ticket);
+            self.deliver(turn.outside);
+        }
+    }
+
+    /// Nothing more comes of it.
+    pub(super) fn abort(&mut self, turn: &mut Turn<'_>, cached: &mut Cached) {
+        self.waiting.remove(&cached.number);
+        if let Some(ticket) = cached.ticket.take() {
+            self.handle.abort(ticket);
+            self.deliver(turn.outside);
+        }
+    }
+}
+
+impl Cached {
+    pub(super) fn start(&mut self, fetch: Fetch) {
+        self.ticket = Some(fetch.ticket);
+        self.forward = Some(fetch.forward);
+        self.is_refresh = fetch.is_refresh;
+        self.conditions = match fetch.conditions {
+            Conditions::Own => None,
+            Conditions::Replaced(lines) => Some(lines),
+        };
+    }
+}
+
+/// Whether a reply speaks of something that the origin was not asked for: 304 is for who has something
+/// already, 206 for who wanted a part (RFC 9110 §15.4.5, §15.3.7). What the client said counts for less
+/// than what was passed on: the cache may have left its conditions out, in order to store what comes, and
+/// then neither reply has what it wants.
+fn is_unasked(request: &Request<'_>, status: u16, passed: Passed) -> bool {
+    let is_read = matches!(request.method, Method::Get | Method::Head);
+    is_read
+        && match status {
+            304 => !passed.conditional,
+            206 => !passed.range,
+            _ => false,
+        }
+}
+
+/// Answers `request` from the store.
+fn put(
+    turn: &mut Turn<'_>,
+    state: &mut State,
+    request: &Request<'_>,
+    hit: &Hit,
+    outbox: &mut Outbox,
+) {
+    let (status, len) = put_hit(turn, request, hit, outbox);
+    state.reply.stands_for(status, len);
+    state.cached.is_answered = true;
+}
+
+fn put_hit(
+    turn: &mut Turn<'_>,
+    request: &Request<'_>,
+    hit: &Hit,
+    outbox: &mut Outbox,
+) -> (u16, u64) {
+    let reply = hit.response(request, turn.local.clock.date().unix_second());
+    let out = outbox.bytes();
+    reply.put_head(out);
+    out.extend_from_slice(&turn.rules.added_fields);
+    out.extend_from_slice(turn.keep().line());
+    out.extend_from_slice(b"\r\n");
+    let is_copied = reply.content_length() <= COPY_MAX;
+    for (piece, range) in reply.content() {
+        if is_copied {
+            outbox.bytes().extend_from_slice(&piece[range]);
+        } else {
+            outbox.push(Content::Pooled(piece, range));
+        }
+    }
+    (reply.status(), reply.content_length())
+}
+
+impl Frontend {
+    /// Asks the cache first. `state` is that of an exchange that has waited.
+    pub(super) fn consult(
+        &mut self,
+        turn: &mut Turn<'_>,
+        request: &Request<'_>,
+        state: Result<Box<State>, super::RouteId>,
+        outbox: &mut Outbox,
+    ) -> Going {
+        let now = turn.local.clock.date().unix_second();
+        let tick = turn.local.clock.tick();
+        let state_of = |spare: &mut Vec<Box<State>>, state: Result<Box<State>, _>| {
+            state.unwrap_or_else(|route| {
+                let mut state = spare.pop().unwrap_or_default();
+                state.begin(request, route, tick);
+                state
+            })
+        };
+        let Some(caching) = &mut self.cache else {
+            let state = state_of(&mut self.spare, state);
+            return self.seek(turn, state, Some(request), outbox);
+        };
+        let has_waited = state.is_ok();
+        caching.next = caching.next.wrapping_add(1);
+        let number = caching.next;
+        let may_wait = state.as_ref().map_or(true, |state| state.cached.waits < WAITS_MAX);
+        let waiter = may_wait.then_some(number);
+        let ask = Lookup { request, site: SITE, waiter, has_waited };
+        let decision = caching.handle.lookup(&ask, now);
+        caching.deliver(turn.outside);
+        match decision {
+            Decision::Serve(hit) => {
+                let (status, len) = put_hit(turn, request, &hit, outbox);
+                match state {
+                    Ok(mut state) => {
+                        state.reply.stands_for(status, len);
+                        self.end(turn, state, status);
+                    }
+                    Err(_) => turn.log_code(request.line, status, len),
+                }
+                ControlFlow::Break(Flow::Done)
+            }
+            Decision::OnlyIfCached => {
+                let status = Status::GatewayTimeout;
+                let mut fields = Vec::new();
+                let name = &caching.handle.store().config().name;
+                CacheStatus::put_for_own_response(name, None, Some("only-if-cached"), &mut fields);
+                let page = Page { status, reason: "it is not in the cache", fields: &fields };
+                let Logged { len, .. } =
+                    page.put(turn.rules, turn.local, outbox, request.method, turn.keep());
+                turn.log_code(request.line, status.code(), len);
+                ControlFlow::Break(Flow::<Exchange>::Done)
+            }
+            Decision::Wait => {
+                caching.waiting.insert(number, turn.id());
+                let ticks = caching.hang_bell(turn.outside);
+                let mut state = state_of(&mut self.spare, state);
+                state.step = Step::Wait;
+                state.cached.number = number;
+                state.cached.waits += 1;
+                state.cached.wait_until = tick.saturating_add(WAIT_TICKS);
+                self.arm(turn, &mut state, ticks);
+                ControlFlow::Continue(state)
+            }
+            Decision::Fetch(fetch) => {
+                let mut state = state_of(&mut self.spare, state);
+                state.cached.start(fetch);
+                self.seek(turn, state, Some(request), outbox)
+            }
+            Decision::ServeAndRefresh(hit, fetch) => {
+                let (status, len) = put_hit(turn, request, &hit, outbox);
+                let route = match &state {
+                    Ok(state) => state.route,
+                    Err(route) => *route,
+                };
+                match state {
+                    Ok(mut state) => {
+                        state.reply.stands_for(status, len);
+                        self.end(turn, state, status);
+                    }
+                    Err(_) => turn.log_code(request.line, status, len),
+                }
+                self.refresh(turn, request, route, fetch);
+                ControlFlow::Break(Flow::Done)
+            }
+        }
+    }
+
+    /// The waiting is over: the exchange asks again.
+    pub(super) fn has_waited(
+        &mut self,
+        turn: &mut Turn<'_>,
+        mut state: Box<State>,
+        outbox: &mut Outbox,
+    ) -> Going {
+        if let Some(alarm) = state.alarm.take() {
+            turn.outside.cancel(alarm);
+        }
+        if let Some(caching) = &mut self.cache {
+            caching.waiting.remove(&state.cached.number);
+        }
+        state.step = Step::Place;
+        let head = state.head.clone();
+        match parse(&head, &turn.rules.limits) {
+            Ok(ParseStatus::Complete { request, .. }) => {
+                self.consult(turn, &request, Ok(state), outbox)
+            }
+            _ => self.fail(turn, state, Failure::Request, outbox),
+        }
+    }
+
+    /// Looks whether the waiting is over, or takes too long.
+    pub(super) fn look(
+        &mut self,
+        turn: &mut Turn<'_>,
+        mut state: Box<State>,
+        outbox: &mut Outbox,
+    ) -> Going {
+        if let Some(caching) = &mut self.cache {
+            caching.deliver(turn.outside);
+        }
+        let now = turn.local.clock.tick();
+        if now >= state.cached.wait_until {
+            return self.has_waited(turn, state, outbox);
+        }
+        let left = state.cached.wait_until - now;
+        self.arm(turn, &mut state, left.min(LOOK_TICKS));
+        ControlFlow::Continue(state)
+    }
+
+    /// The origin cannot be had. Whether the client is answered from the store, or was before.
+    pub(super) fn stands_in(
+        &mut self,
+        turn: &mut Turn<'_>,
+        state: &mut State,
+        failure: Failure,
+        outbox: &mut Outbox,
+    ) -> bool {
+        let Some(caching) = &mut self.cache else { return false };
+        let now = turn.local.clock.date().unix_second();
+        let mut fail = |ticket| match failure.keeps_from_the_origin() {
+            true => caching.handle.fail(ticket, now),
+            false => caching.handle.fail_locally(ticket, now),
+        };
+        if state.reply.has_begun() {
+            // Nobody is to be answered, but that it failed is remembered.
+            match state.cached.ticket.take() {
+                Some(ticket) if state.cached.is_refresh && !state.cached.keeps => {
+                    fail(ticket);
+                }
+                ticket => {
+                    state.cached.ticket = ticket;
+                    caching.abort(turn, &mut state.cached);
+                }
+            }
+            caching.deliver(turn.outside);
+            return state.cached.is_answered;
+        }
+        let Some(ticket) = state.cached.ticket.take() else { return false };
+        let hit = fail(ticket);
+        caching.deliver(turn.outside);
+        let Some(hit) = hit else { return false };
+        let head = std::mem::take(&mut state.head);
+        if let Ok(ParseStatus::Complete { request, .. }) = parse(&head, &turn.rules.limits) {
+            put(turn, state, &request, &hit, outbox);
+        }
+        state.head = head;
+        state.cached.is_answered
+    }
+}

@@ -1,0 +1,181 @@
+//! Why an origin's answer cannot be had, and what the client is told (RFC 9209).
+
+use crate::{
+    service::{Page, Turn, worker_state::Answer},
+    transport::outbox::Outbox,
+};
+use pollux_http::{Status, reply::ReplyError, request::Method};
+use std::{
+    fmt,
+    io::{ErrorKind, Write},
+};
+
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The origin's name has no address.
+    Name,
+    /// The name was not resolved in time.
+    NameTimeout,
+    /// As many connections to origins as may be are in use, and did not become free in time.
+    NoPlace,
+    /// No connection could be made.
+    Connect(ErrorKind),
+    /// The connection was closed or broke before the reply was whole.
+    Ended,
+    /// The origin was silent for too long.
+    Silent,
+    /// It sent what is no reply, or no safe one.
+    Reply(ReplyError),
+    /// The request cannot be passed on as it is.
+    Request,
+    /// Who was to be given the client is not there, or takes no more.
+    NotTaken(ErrorKind),
+}
+
+impl Failure {
+    /// The status, the type of RFC 9209 §2.3, and a sentence.
+    fn told(self) -> (Status, &'static str, &'static str) {
+        use Status::{BadGateway, BadRequest, GatewayTimeout, ServiceUnavailable};
+        match self {
+            Self::Name => (BadGateway, "dns_error", "the origin's name cannot be resolved"),
+            Self::NameTimeout => {
+                (GatewayTimeout, "dns_timeout", "the origin's name was not resolved in time")
+            }
+            Self::NoPlace => (
+                ServiceUnavailable,
+                "connection_limit_reached",
+                "all connections to the origin are in use; please try again",
+            ),
+            Self::Connect(kind) => match kind {
+                ErrorKind::TimedOut => {
+                    (GatewayTimeout, "connection_timeout", "the origin does not answer")
+                }
+                ErrorKind::ConnectionRefused | ErrorKind::NotFound => {
+                    (BadGateway, "connection_refused", "the origin is not there")
+                }
+                ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable => {
+                    (BadGateway, "destination_ip_unroutable", "no way leads to the origin")
+                }
+                ErrorKind::WouldBlock => (
+                    ServiceUnavailable,
+                    "destination_unavailable",
+                    "the origin takes no more connections; please try again",
+                ),
+                _ => (
+                    ServiceUnavailable,
+                    "proxy_internal_error",
+                    "no connection to the origin can be made; please try again",
+                ),
+            },
+            Self::Ended | Self::Reply(ReplyError::Empty) => {
+                (BadGateway, "connection_terminated", "the origin has closed the connection")
+            }
+            Self::Silent => {
+                (GatewayTimeout, "http_response_timeout", "the origin did not answer in time")
+            }
+            Self::Reply(ReplyError::Truncated) => {
+                (BadGateway, "http_response_incomplete", "the origin's answer is not whole")
+            }
+            Self::Reply(ReplyError::Syntax("the header section is too long")) => (
+                BadGateway,
+                "http_response_header_section_size",
+                "the head of the origin's answer is too long",
+            ),
+            Self::Reply(_) => {
+                (BadGateway, "http_protocol_error", "the origin's answer is not valid HTTP")
+            }
+            Self::NotTaken(ErrorKind::WouldBlock) => (
+                ServiceUnavailable,
+                "destination_unavailable",
+                "the process that answers this is busy; please try again",
+            ),
+            Self::NotTaken(_) => (
+                ServiceUnavailable,
+                "destination_unavailable",
+                "the process that answers this is not there; please try again",
+            ),
+            Self::Request => (BadRequest, "http_request_error", "the request cannot be passed on"),
+        }
+    }
+
+    /// Whether asking it again at once would probably be in vain, too. Also without an address: it cannot
+    /// be asked. Not what was ours alone, or the request's, which its client could make as often as it
+    /// likes.
+    pub(super) fn keeps_from_the_origin(self) -> bool {
+        self.is_the_origins() || matches!(self, Self::Name | Self::NameTimeout)
+    }
+
+    /// Answers with a page. `name` is that of this proxy, `fields` are lines besides ours.
+    pub(super) fn put(
+        self,
+        turn: &Turn<'_>,
+        outbox: &mut Outbox,
+        method: Method<'_>,
+        name: &str,
+        mut fields: Vec<u8>,
+    ) -> Answer {
+        let (status, error, reason) = self.told();
+        let _ = write!(fields, "Proxy-Status: {name}; error={error}\r\n");
+        if status == Status::ServiceUnavailable {
+            fields.extend_from_slice(b"Retry-After: 1\r\n");
+        }
+        let page = Page { status, reason, fields: &fields };
+        page.put(turn.rules, turn.local, outbox, method, turn.keep())
+    }
+
+    /// Whether it says something about the origin, and not about this server or the request.
+    pub(super) fn is_the_origins(self) -> bool {
+        match self {
+            Self::Name | Self::NameTimeout | Self::NoPlace | Self::Request | Self::NotTaken(_) => {
+                false
+            }
+            Self::Connect(kind) => matches!(
+                kind,
+                ErrorKind::TimedOut
+                    | ErrorKind::ConnectionRefused
+                    | ErrorKind::ConnectionReset
+                    | ErrorKind::NotFound
+                    | ErrorKind::NetworkUnreachable
+                    | ErrorKind::HostUnreachable
+                    | ErrorKind::WouldBlock
+            ),
+            Self::Ended | Self::Silent | Self::Reply(_) => true,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connect(kind) => kind.fmt(f),
+            Self::Reply(bad) => bad.fmt(f),
+            other => f.write_str(other.told().2),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 9209 §2.3: the types, each with the status that it recommends.
+    #[test]
+    fn each_failure_has_its_type_and_status() {
+        for (failure, status, error) in [
+            (Failure::Name, 502, "dns_error"),
+            (Failure::NameTimeout, 504, "dns_timeout"),
+            (Failure::NoPlace, 503, "connection_limit_reached"),
+            (Failure::Connect(ErrorKind::ConnectionRefused), 502, "connection_refused"),
+            (Failure::Connect(ErrorKind::TimedOut), 504, "connection_timeout"),
+            (Failure::Ended, 502, "connection_terminated"),
+            (Failure::Silent, 504, "http_response_timeout"),
+            (Failure::Reply(ReplyError::Truncated), 502, "http_response_incomplete"),
+            (Failure::Reply(ReplyError::StatusLine), 502, "http_protocol_error"),
+            (Failure::Reply(ReplyError::TooManyInterim), 502, "http_protocol_error"),
+        ] {
+            let told = failure.told();
+            assert_eq!((told.0.code(), told.1), (status, error), "{failure:?}");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What a front end answers itself, whatever origins there are.
+//!
+//! These answers have no `Cache-Status`. RFC 9211 §2 wants none on what a proxy makes itself and not from
+//! something stored, as a 400 to a malformed request (`Stage::refused`). It says SHOULD NOT, and one
+//! kind of pages has it all the same: those about an origin that cannot be had. The cache was asked before,
+//! and whoever looks for the cause of a 502 wants to know why the request was sent on. Nor is there
+//! `Via`, which is for messages that are passed on (RFC 9110 §7.6.3).
+
+use super::request::forwards_left;
+use crate::{
+    service::{Page, Turn, worker_state::Answer},
+    transport::outbox::Outbox,
+};
+use pollux_http::{
+    Status,
+    request::{Framing, Method, Request},
+    response::Head,
+};
+
+/// The methods that are passed on (RFC 9110 §10.2.1): all but one.
+const ALLOW: &[u8] = b"Allow: GET, HEAD, POST, PUT, DELETE, PATCH, OPTIONS, TRACE\r\n";
+
+/// Fields that a trace does not show: they may be secrets (RFC 9110 §9.3.8).
+const SECRETS: [&[u8]; 3] = [b"authorization", b"cookie", b"proxy-authorization"];
+
+/// Answers a request that must not be passed on: CONNECT, since this is no way to elsewhere; and
+/// what has been passed on often enough (RFC 9110 §7.6.2). Returns whether it did.
+#[inline]
+pub(super) fn answer(turn: &mut Turn<'_>, outbox: &mut Outbox, request: &Request<'_>) -> bool {
+    match request.method {
+        Method::Connect => {
+            // What follows may be meant for a tunnel.
+            turn.close_after();
+            let reason = "this server leads to no other";
+            let page = Page { status: Status::MethodNotAllowed, reason, fields: ALLOW };
+            put_page(turn, outbox, request, page);
+        }
+        Method::Trace | Method::Options if forwards_left(request) == Some(0) => {
+            answer_last(turn, outbox, request);
+        }
+        _ => return false,
+    }
+    true
+}
+
+/// Answers that nobody has what was asked for: there are neither files nor a route.
+pub(super) fn answer_not_found(turn: &mut Turn<'_>, outbox: &mut Outbox, request: &Request<'_>) {
+    let page = Page { status: Status::NotFound, reason: "", fields: b"" };
+    put_page(turn, outbox, request, page);
+}
+
+fn put_page(turn: &mut Turn<'_>, outbox: &mut Outbox, request: &Request<'_>, page: Page<'_>) {
+    let answer = page.put(turn.rules, turn.local, outbox, request.method, turn.keep());
+    turn.log(request.line, answer);
+}
+
+#[cold]
+fn answer_last(turn: &mut Turn<'_>, outbox: &mut Outbox, request: &Request<'_>) {
+    if request.framing != Framing::None && request.expect_continue {
+        turn.close_after();
+    }
+    let keep = turn.keep().line();
+    let head = |out, status| {
+        Head::new(out, status)
+            .date(turn.local.clock.date())
+            .lines(&turn.rules.common_fields)
+            .lines(keep)
+    };
+    let answer = if request.method == Method::Trace {
+        let mut content = [request.line, b"\r\n"].concat();
+        for field in request.fields() {
+            if !SECRETS.iter().any(|secret| field.is(secret)) {
+                super::hop::put_line(&mut content, field.name, field.value);
+            }
+        }
+        content.extend_from_slice(b"\r\n");
+        let len = content.len() as u64;
+        let out = outbox.bytes();
+        head(out, Status::Ok).field("Content-Type", b"message/http").content_length(len).end();
+        outbox.bytes().extend_from_slice(&content);
+        Answer { status: Status::Ok, len }
+    } else {
+        head(outbox.bytes(), Status::NoContent).lines(ALLOW).end();
+        Answer { status: Status::NoContent, len: 0 }
+    };
+    turn.log(request.line, answer);
+}

@@ -1,0 +1,100 @@
+use super::*;
+use crate::{
+    config::Config,
+    protocol::rules::Rules,
+    reactor::{ClientId, ExchangeId, Outside},
+    service::{Terms, worker_state::Local},
+};
+use pollux_http::{
+    Limits,
+    request::{ParseStatus, parse},
+};
+
+/// A front end without an engine: what it asks for is not done.
+struct Bench {
+    frontend: Frontend,
+    rules: Rules,
+    local: Local,
+    outside: Outside,
+    outbox: Outbox,
+}
+
+impl Bench {
+    fn new(change: impl FnOnce(&mut FrontendConfig)) -> Self {
+        let mut config = FrontendConfig::new(vec!["http://127.0.0.1:1".parse().unwrap()]);
+        change(&mut config);
+        Self {
+            frontend: Frontend::new(&Arc::new(config), false),
+            rules: Rules::new(&Config::new(".")),
+            local: Local::new(None),
+            outside: Outside::default(),
+            outbox: Outbox::default(),
+        }
+    }
+
+    /// Lets the front end have its say about the client with this descriptor.
+    fn call<T>(
+        &mut self,
+        fd: i32,
+        act: impl FnOnce(&mut Frontend, &mut Turn<'_>, &mut Outbox) -> T,
+    ) -> T {
+        let Self { frontend, rules, local, outside, outbox } = self;
+        let exchange = ExchangeId { client: ClientId { fd, generation: 1 }, number: 0 };
+        let mut world = World { rules, local, outside };
+        let mut terms = Terms::NOBODYS;
+        act(frontend, &mut world.turn(exchange, &mut terms), outbox)
+    }
+
+    fn begin(&mut self, fd: i32, path: &str) -> Exchange {
+        let head = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+        let Ok(ParseStatus::Complete { request, .. }) = parse(head.as_bytes(), &Limits::DEFAULT)
+        else {
+            panic!("a request")
+        };
+        waiting(self.call(fd, |frontend, turn, outbox| frontend.begin(turn, &request, outbox)))
+    }
+
+    fn wake(&mut self, fd: i32, exchange: Exchange, note: u64) -> Exchange {
+        waiting(self.call(fd, |frontend, turn, outbox| {
+            frontend.resume(turn, exchange, Wake::Note(note), outbox)
+        }))
+    }
+}
+
+fn waiting(flow: Flow<Exchange>) -> Exchange {
+    match flow {
+        Flow::Waiting(exchange) => exchange,
+        _ => panic!("it is over, or wants a body"),
+    }
+}
+
+/// Whoever has waited in vain for another's fetch asks for himself, and may find no place. That the fetch
+/// is over may only be told then: it is no place that has become free.
+#[test]
+fn who_waits_for_a_place_stands_in_the_queue_once() {
+    let mut bench = Bench::new(|config| config.connections = 1.try_into().unwrap());
+    let first = bench.begin(3, "/");
+    let second = bench.begin(4, "/");
+    assert_eq!((first.0.step, second.0.step), (Step::Dial, Step::Place));
+    let second = bench.wake(4, second, caching::WOKEN);
+    assert_eq!((second.0.step, bench.frontend.upstream.waiting()), (Step::Place, 1));
+    // The place that becomes free is his, and nobody is left behind him.
+    bench.call(3, |frontend, turn, _| frontend.cancel(turn, first));
+    let second = bench.wake(4, second, upstream::GO_ON);
+    assert_eq!((second.0.step, bench.frontend.upstream.waiting()), (Step::Dial, 0));
+}
+
+/// Each that went away so would have sent the first in the queue to its end.
+#[test]
+fn who_waits_for_another_and_goes_away_leaves_the_queue_as_it_is() {
+    let mut bench = Bench::new(|config| {
+        config.connections = 1.try_into().unwrap();
+        config.cache = Some(pollux_cache::Store::new(pollux_cache::Config::default()));
+    });
+    let (first, other) = (bench.begin(3, "/"), bench.begin(4, "/"));
+    let queued = bench.begin(5, "/other");
+    let steps = [first.0.step, other.0.step, queued.0.step];
+    assert_eq!(steps, [Step::Dial, Step::Wait, Step::Place]);
+    bench.call(4, |frontend, turn, _| frontend.cancel(turn, other));
+    assert_eq!(bench.frontend.upstream.waiting(), 1);
+}

@@ -1,0 +1,377 @@
+//! The origins of one worker: where they are, how they do, and the connections to them.
+
+use super::failure::Failure;
+use crate::{
+    config::{FrontendConfig, Origin},
+    reactor::{AlarmId, Endpoint, ExchangeId, LinkId, Outside, Question, To},
+    service::Wake,
+};
+use std::{
+    collections::VecDeque,
+    net::{IpAddr, SocketAddr},
+};
+
+/// Exchanges that may wait for a connection to become free, and for each name.
+const WAITING_MAX: usize = 4096;
+/// A name is resolved again after so many ticks, while what it was is still used: 30 s.
+const NAME_TICKS: u32 = 300;
+/// A name that has no address is not asked for again for so many: 1 s.
+const NO_NAME_TICKS: u32 = 10;
+/// After so many failures in a row an origin is left aside, where there are others.
+const FAILURES: u32 = 3;
+/// For so many ticks, each further time for twice as many, up to the other: 1 to 16 s.
+const ASIDE: (u32, u32) = (10, 160);
+/// How often kept connections are looked at, in ticks.
+const SWEEP: u32 = 10;
+/// The notes of our questions have this, others' have not.
+const OURS: u64 = 1 << 40;
+/// An exchange is to go on looking for a connection.
+pub(super) const GO_ON: u64 = 1;
+
+/// All origins.
+#[derive(Debug)]
+pub(super) struct Upstream {
+    origins: Vec<State>,
+    /// Connections: those being dialled, in use, kept.
+    open: usize,
+    most: usize,
+    keep: usize,
+    keep_ticks: u32,
+    connect_ticks: u32,
+    /// Who waits for one.
+    queue: VecDeque<ExchangeId>,
+    sweep: Option<AlarmId>,
+}
+
+/// One origin.
+#[derive(Debug)]
+struct State {
+    origin: Origin,
+    authority: String,
+    /// Where it is; empty while nobody knows.
+    endpoints: Vec<Endpoint>,
+    /// The one that is dialled next.
+    next: usize,
+    /// It is a name, and what it stands for is asked for at this tick.
+    ask_at: Option<u32>,
+    is_asked: bool,
+    /// Who waits for the name.
+    waiting: Vec<ExchangeId>,
+    /// The last one used is at the end: those at the front are those that there are too many.
+    kept: Vec<(LinkId, u32)>,
+    failures: u32,
+    aside_until: u32,
+}
+
+/// What became of the wish for a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dialled {
+    /// It is being made.
+    Link(LinkId),
+    /// A place has to become free first.
+    NoPlace,
+    /// The name has to be resolved first.
+    NoName,
+    /// There will be none.
+    Failed(Failure),
+}
+
+impl Upstream {
+    pub(super) fn new(config: &FrontendConfig) -> Self {
+        let origins = config.routes.iter().map(|route| State::new(&route.origin)).collect();
+        Self {
+            origins,
+            open: 0,
+            most: config.connections.get(),
+            keep: config.keep,
+            keep_ticks: crate::time::clock::ticks(config.keep_timeout),
+            connect_ticks: crate::time::clock::ticks(config.connect_timeout),
+            queue: VecDeque::new(),
+            sweep: None,
+        }
+    }
+
+    /// What an origin's URL says of its host.
+    pub(super) fn authority(&self, origin: u32) -> &str {
+        &self.origins[origin as usize].authority
+    }
+
+    /// Whether an origin is at more than one address.
+    pub(super) fn has_more_addresses(&self, origin: u32) -> bool {
+        self.origins[origin as usize].endpoints.len() > 1
+    }
+
+    /// Which of these origins is asked: the first that is well and is not in `tried`, a set of
+    /// places; else one that is not well, and at last one that was tried.
+    pub(super) fn choose(
+        &self,
+        origins: impl Iterator<Item = u32> + Clone,
+        now: u32,
+        tried: u64,
+    ) -> u32 {
+        let untried = origins.clone().filter(|&origin| tried & (1 << origin) == 0);
+        let until = |&origin: &u32| self.origins[origin as usize].aside_until;
+        let well = untried.clone().find(|origin| until(origin) <= now);
+        well.or_else(|| untried.min_by_key(until))
+            .or_else(|| origins.min_by_key(until))
+            .unwrap_or(0)
+    }
+
+    /// A kept connection to an origin.
+    pub(super) fn take(&mut self, origin: u32) -> Option<LinkId> {
+        self.origins[origin as usize].kept.pop().map(|(link, _)| link)
+    }
+
+    /// Dials an origin for an exchange; or notes that it waits, and wakes it with [`GO_ON`] when it
+    /// is time to try again.
+    pub(super) fn dial(
+        &mut self,
+        outside: &mut Outside,
+        now: u32,
+        origin: u32,
+        exchange: ExchangeId,
+    ) -> Dialled {
+        let state = &mut self.origins[origin as usize];
+        if state.ask_at.is_some_and(|at| at <= now) && !state.is_asked {
+            state.ask(outside, origin);
+        }
+        if state.endpoints.is_empty() {
+            if !state.is_asked {
+                return Dialled::Failed(Failure::Name);
+            }
+            if state.waiting.len() >= WAITING_MAX {
+                return Dialled::Failed(Failure::NoPlace);
+            }
+            state.waiting.push(exchange);
+            return Dialled::NoName;
+        }
+        if self.open >= self.most && !self.evict(outside) {
+            if self.queue.len() >= WAITING_MAX {
+                return Dialled::Failed(Failure::NoPlace);
+            }
+            self.queue.push_back(exchange);
+            return Dialled::NoPlace;
+        }
+        let state = &mut self.origins[origin as usize];
+        let endpoint = state.endpoints[state.next % state.endpoints.len()].clone();
+        state.next = (state.next + 1) % state.endpoints.len();
+        self.open += 1;
+        Dialled::Link(outside.dial(endpoint, self.connect_ticks, To::Exchange(exchange)))
+    }
+
+    /// Makes room by closing the connection that was kept longest. Returns whether there was one.
+    fn evict(&mut self, outside: &mut Outside) -> bool {
+        let oldest = |state: &State| state.kept.first().map(|&(_, since)| since);
+        let kept = self.origins.iter_mut().filter(|state| !state.kept.is_empty());
+        let Some(state) = kept.min_by_key(|state| oldest(state)) else { return false };
+        let (link, _) = state.kept.remove(0);
+        outside.close(link);
+        self.open -= 1;
+        true
+    }
+
+    /// Keeps a connection on which another request may be sent.
+    pub(super) fn keep(&mut self, outside: &mut Outside, now: u32, origin: u32, link: LinkId) {
+        let kept = &mut self.origins[origin as usize].kept;
+        if kept.len() >= self.keep {
+            return self.close(outside, link);
+        }
+        kept.push((link, now));
+        outside.give(link, To::Application);
+        if self.sweep.is_none() {
+            self.sweep = Some(outside.timer(SWEEP, To::Application));
+        }
+        self.wake_next(outside);
+    }
+
+    /// Closes a connection.
+    pub(super) fn close(&mut self, outside: &mut Outside, link: LinkId) {
+        outside.close(link);
+        self.is_gone(outside);
+    }
+
+    /// A connection is gone, or is none to an origin any more.
+    pub(super) fn is_gone(&mut self, outside: &mut Outside) {
+        self.open = self.open.saturating_sub(1);
+        self.wake_next(outside);
+    }
+
+    fn wake_next(&mut self, outside: &mut Outside) {
+        if let Some(exchange) = self.queue.pop_front() {
+            outside.wake(exchange, GO_ON);
+        }
+    }
+
+    /// An exchange waits no longer, for a place or a name.
+    pub(super) fn forget(&mut self, outside: &mut Outside, exchange: ExchangeId) {
+        for origin in &mut self.origins {
+            origin.waiting.retain(|waiting| *waiting != exchange);
+        }
+        match self.queue.iter().position(|waiting| *waiting == exchange) {
+            Some(place) => drop(self.queue.remove(place)),
+            // It has been woken already: the place that it was woken for is another's.
+            None => self.wake_next(outside),
+        }
+    }
+
+    /// An origin has answered.
+    pub(super) fn succeeded(&mut self, origin: u32) {
+        let state = &mut self.origins[origin as usize];
+        if state.failures >= FAILURES {
+            tracing::info!("the origin {} answers again", state.origin);
+        }
+        (state.failures, state.aside_until) = (0, 0);
+    }
+
+    /// An origin has not.
+    pub(super) fn failed(&mut self, now: u32, origin: u32, why: Failure) {
+        if !why.is_the_origins() {
+            return;
+        }
+        let state = &mut self.origins[origin as usize];
+        state.failures = state.failures.saturating_add(1);
+        let Some(more) = state.failures.checked_sub(FAILURES) else { return };
+        if more == 0 {
+            tracing::warn!("the origin {} does not answer: {why}", state.origin);
+        }
+        let (first, longest) = ASIDE;
+        state.aside_until = now.saturating_add((first << more.min(8)).min(longest));
+        // A name may have moved.
+        if state.ask_at.is_some() {
+            state.ask_at = Some(now);
+        }
+    }
+
+    /// Whether what has happened is about a connection that is kept, or asked for here.
+    pub(super) fn is_meant(&self, wake: &Wake<'_>) -> bool {
+        match wake {
+            Wake::Connected(link)
+            | Wake::Received(link, _)
+            | Wake::Ended(link)
+            | Wake::LinkRoom(link)
+            | Wake::Failed(link, _) => self.find(*link).is_some(),
+            Wake::Time(alarm) => self.sweep == Some(*alarm),
+            Wake::Resolved(note, _) => note & OURS != 0,
+            Wake::Room | Wake::ClientEnded | Wake::Note(_) | Wake::NotTaken(_) => false,
+        }
+    }
+
+    /// Something has happened to what nobody uses at the moment.
+    pub(super) fn event(&mut self, outside: &mut Outside, now: u32, wake: Wake<'_>) {
+        match wake {
+            Wake::Resolved(note, outcome) => self.resolved(outside, now, note, outcome),
+            Wake::Time(_) => self.sweep(outside, now),
+            // Nothing was asked: whatever comes means nothing good.
+            Wake::Received(link, _) | Wake::Ended(link) => {
+                self.drop_kept(link);
+                self.close(outside, link);
+            }
+            Wake::Failed(link, _) => {
+                self.drop_kept(link);
+                self.is_gone(outside);
+            }
+            _ => {}
+        }
+    }
+
+    fn find(&self, link: LinkId) -> Option<(usize, usize)> {
+        self.origins.iter().enumerate().find_map(|(origin, state)| {
+            let place = state.kept.iter().position(|&(kept, _)| kept == link)?;
+            Some((origin, place))
+        })
+    }
+
+    fn drop_kept(&mut self, link: LinkId) {
+        if let Some((origin, place)) = self.find(link) {
+            self.origins[origin].kept.remove(place);
+        }
+    }
+
+    /// Closes what was kept for too long.
+    fn sweep(&mut self, outside: &mut Outside, now: u32) {
+        for state in &mut self.origins {
+            let is_old = |&(_, since): &(LinkId, u32)| now.saturating_sub(since) >= self.keep_ticks;
+            // The front is the longest unused.
+            let old = state.kept.iter().take_while(|kept| is_old(kept)).count();
+            for (link, _) in state.kept.drain(..old) {
+                outside.close(link);
+                self.open -= 1;
+            }
+        }
+        let has_kept = self.origins.iter().any(|state| !state.kept.is_empty());
+        self.sweep = has_kept.then(|| outside.timer(SWEEP, To::Application));
+    }
+
+    fn resolved(
+        &mut self,
+        outside: &mut Outside,
+        now: u32,
+        note: u64,
+        outcome: Result<Vec<SocketAddr>, String>,
+    ) {
+        let Some(state) = self.origins.get_mut((note & !OURS) as usize) else { return };
+        state.is_asked = false;
+        match outcome {
+            Ok(addresses) if !addresses.is_empty() => {
+                state.endpoints = addresses.into_iter().map(Endpoint::Tcp).collect();
+                state.endpoints.dedup();
+                state.ask_at = Some(now.saturating_add(NAME_TICKS));
+            }
+            outcome => {
+                let why = outcome.err().unwrap_or_else(|| "it has no address".into());
+                // What it was is used further, where it was something.
+                tracing::warn!("the origin {}: {why}", state.origin);
+                state.ask_at = Some(now.saturating_add(NO_NAME_TICKS));
+            }
+        }
+        for exchange in state.waiting.drain(..) {
+            outside.wake(exchange, GO_ON);
+        }
+    }
+
+    /// Exchanges that wait for a connection.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Connections to origins that there are.
+    #[cfg(test)]
+    pub(super) fn open(&self) -> usize {
+        self.open
+    }
+}
+
+impl State {
+    fn new(origin: &Origin) -> Self {
+        let (endpoints, ask_at) = match origin {
+            Origin::Unix(path) => (vec![Endpoint::Unix(path.clone())], None),
+            Origin::Tcp { host, port } => match host.parse::<IpAddr>() {
+                Ok(address) => (vec![Endpoint::Tcp(SocketAddr::new(address, *port))], None),
+                Err(_) => (Vec::new(), Some(0)),
+            },
+        };
+        Self {
+            origin: origin.clone(),
+            authority: origin.authority(),
+            endpoints,
+            next: 0,
+            ask_at,
+            is_asked: false,
+            waiting: Vec::new(),
+            kept: Vec::new(),
+            failures: 0,
+            aside_until: 0,
+        }
+    }
+
+    fn ask(&mut self, outside: &mut Outside, index: u32) {
+        let Origin::Tcp { host, port } = &self.origin else { return };
+        self.is_asked = true;
+        let note = OURS | u64::from(index);
+        outside.resolve(Question { name: host.clone(), port: *port, to: To::Application, note });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,115 @@
+//! The static site: files below one directory, answered at once.
+
+mod answer;
+mod files;
+
+pub(crate) use files::{Contents, Tree};
+
+use crate::service::{Application, Flow, Part, Turn, Wake};
+use crate::{config::SiteConfig, transport::outbox::Outbox};
+use files::{Files, Miss};
+use pollux_http::{
+    Status,
+    request::{Framing, Method, ParseStatus, Request, Target, parse},
+};
+use std::sync::Arc;
+
+/// Serves the files of one directory.
+#[derive(Debug)]
+pub(crate) struct Site {
+    files: Files,
+}
+
+/// No resource here reads a body, but a request is answered only when all of it has come: then what
+/// is malformed behind the head is refused like any other malformed request, and how the input was
+/// cut makes no difference. The head's octets are kept meanwhile, the body is not.
+#[derive(Debug)]
+pub(crate) struct Head(Box<[u8]>);
+
+impl Site {
+    /// Serves what is in `tree`, of which others may have something in `contents`. `common_fields` go
+    /// into every head: lines with CRLF.
+    ///
+    /// # Errors
+    /// As [`Files::new`].
+    pub(crate) fn new(
+        tree: Arc<Tree>,
+        contents: Arc<Contents>,
+        config: &SiteConfig,
+        common_fields: Vec<u8>,
+    ) -> anyhow::Result<Self> {
+        Ok(Self { files: Files::new(tree, contents, config, common_fields)? })
+    }
+
+    /// Whether it has what a request asks for: a file, or an answer that says more than that there
+    /// is none.
+    pub(crate) fn has(&mut self, request: &Request<'_>, now_tick: u32) -> bool {
+        let (Method::Get | Method::Head, Target::Path { path, .. }) =
+            (request.method, request.target)
+        else {
+            return false;
+        };
+        // What is no path of a file may well be one of an origin.
+        const NOT_HERE: [Status; 2] = [Status::NotFound, Status::BadRequest];
+        match self.files.find(path, now_tick) {
+            Err(Miss::Status(status)) => !NOT_HERE.contains(&status),
+            Err(Miss::NoIndex) => false,
+            Ok(_) | Err(Miss::NeedsSlash) => true,
+        }
+    }
+}
+
+impl Application for Site {
+    type Exchange = Head;
+
+    #[inline]
+    fn begin(
+        &mut self,
+        turn: &mut Turn<'_>,
+        request: &Request<'_>,
+        outbox: &mut Outbox,
+    ) -> Flow<Head> {
+        // Who asks first whether a body is wanted is told at once that it is not, but for the
+        // methods that there are (RFC 9110 §10.1.1).
+        let reads_body = request.framing != Framing::None
+            && (!request.expect_continue || matches!(request.method, Method::Get | Method::Head));
+        if reads_body {
+            return Flow::NeedBody(Head(request.to_head().into()));
+        }
+        answer::answer(&mut self.files, turn, outbox, request);
+        Flow::Done
+    }
+
+    fn body(
+        &mut self,
+        turn: &mut Turn<'_>,
+        head: Head,
+        part: Part<'_>,
+        outbox: &mut Outbox,
+    ) -> Flow<Head> {
+        if let Part::Octets(_) = part {
+            return Flow::NeedBody(head);
+        }
+        match parse(&head.0, &turn.rules.limits) {
+            Ok(ParseStatus::Complete { request, .. }) => {
+                answer::answer(&mut self.files, turn, outbox, &request);
+                Flow::Done
+            }
+            // It was parsed before; should it be none now, nothing sensible can be said.
+            _ => Flow::Cut,
+        }
+    }
+
+    /// The site waits for bodies only.
+    fn resume(
+        &mut self,
+        _turn: &mut Turn<'_>,
+        head: Head,
+        _wake: Wake<'_>,
+        _outbox: &mut Outbox,
+    ) -> Flow<Head> {
+        Flow::NeedBody(head)
+    }
+
+    fn cancel(&mut self, _turn: &mut Turn<'_>, _head: Head) {}
+}

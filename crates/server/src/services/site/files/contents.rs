@@ -1,0 +1,249 @@
+//! Contents of files that all threads of a process share, and the one budget that they have.
+//!
+//! Each unit finds a file by an index of its own, and a request for what is in that index touches
+//! nothing of another thread: no lock, no count that others change. Here a unit comes only when its
+//! index does not help, which costs system calls in any case: for a content that another unit has read
+//! already, and for room. So a content is in memory once, however many units serve it.
+//!
+//! What is charged: each content once, and what each unit's index takes. A content is here as long as
+//! some unit's index has it; which ones an index keeps is its own affair. Where there is no room, a unit
+//! gives up what it asks for least itself, as nobody can take something from another's index. Units that
+//! are idle give up nothing; so that they cannot keep out others for ever, a part of the budget is kept
+//! for these ([`RESERVED`]).
+
+use super::{representation::Laid, tree::Stamp};
+use pollux_http::accept_encoding::Coding;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+/// Where there are several units, one part of the budget in so many is divided among them for good.
+const RESERVED: u64 = 4;
+
+/// What tells one content, laid out with its head, from another. Two units that have the same would read
+/// and lay out the same.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    pub(crate) stamp: Stamp,
+    pub(crate) content_type: String,
+    pub(crate) coding: Coding,
+    pub(crate) varies: bool,
+}
+
+/// The contents that the threads of a process share.
+#[derive(Debug)]
+pub(crate) struct Contents {
+    /// `None` where the only unit's index is limit enough.
+    limits: Option<Limits>,
+    books: Mutex<Books>,
+}
+
+/// Octets.
+#[derive(Debug)]
+struct Limits {
+    all: u64,
+    /// Up to here there is room for whoever comes first.
+    common: u64,
+    /// A unit that has no more than this has room up to `all`.
+    of_unit: u64,
+}
+
+#[derive(Debug, Default)]
+struct Books {
+    charged: u64,
+    shared: HashMap<Arc<Key>, Shared>,
+}
+
+/// A content that some unit has. The budget is charged for the entry, too ([`Contents::bytes`]), which
+/// limits their number.
+#[derive(Debug)]
+struct Shared {
+    laid: Laid,
+    /// The [`Charge`]s for it.
+    holders: usize,
+}
+
+/// Something that the budget is charged for, as long as this is there.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    contents: Arc<Contents>,
+    bytes: u64,
+    /// The content, where others may share it.
+    key: Option<Arc<Key>>,
+}
+
+impl Contents {
+    /// For so many units, which together may take `capacity` octets.
+    pub(crate) fn new(capacity: u64, units: usize) -> Arc<Self> {
+        let limits = (units > 1).then(|| {
+            let of_unit = capacity / RESERVED / units as u64;
+            Limits { all: capacity, common: Self::of_index(capacity, units), of_unit }
+        });
+        Arc::new(Self { limits, books: Mutex::default() })
+    }
+
+    /// The most that the index of one of `units` can have of `capacity`.
+    pub(crate) fn of_index(capacity: u64, units: usize) -> u64 {
+        if units > 1 { capacity - capacity / RESERVED } else { capacity }
+    }
+
+    /// What a content is charged with: its octets, and its entry here, if it has one.
+    pub(crate) fn bytes(key: Option<&Key>, laid: &Laid) -> u64 {
+        let entry = |key: &Key| size_of::<Key>() + size_of::<Shared>() + 2 * key.content_type.len();
+        key.map_or(0, entry) as u64 + laid.wire_bytes()
+    }
+
+    /// A content that some unit has.
+    pub(crate) fn find(self: &Arc<Self>, key: &Key) -> Option<(Laid, Charge)> {
+        self.find_in(&mut self.books(), key)
+    }
+
+    fn find_in(self: &Arc<Self>, books: &mut Books, key: &Key) -> Option<(Laid, Charge)> {
+        let own_key = books.shared.get_key_value(key)?.0.clone();
+        let shared = books.shared.get_mut(key)?;
+        shared.holders += 1;
+        let bytes = Self::bytes(Some(key), &shared.laid);
+        Some((shared.laid.clone(), Charge { contents: self.clone(), bytes, key: Some(own_key) }))
+    }
+
+    /// Puts a content here, for a unit whose index has taken `taken` octets; or gives it the one that
+    /// another has put here meanwhile. Without a key nobody shares it. `None` where there is no room.
+    pub(crate) fn put(
+        self: &Arc<Self>,
+        key: Option<&Key>,
+        laid: &Laid,
+        taken: u64,
+    ) -> Option<(Laid, Charge)> {
+        let Some(key) = key else {
+            return Some((laid.clone(), self.charge(laid.wire_bytes(), taken)?));
+        };
+        let mut books = self.books();
+        if let Some(found) = self.find_in(&mut books, key) {
+            return Some(found);
+        }
+        let bytes = Self::bytes(Some(key), laid);
+        if !self.has_room(&books, bytes, taken) {
+            return None;
+        }
+        books.charged += bytes;
+        let key = Arc::new(key.clone());
+        books.shared.insert(key.clone(), Shared { laid: laid.clone(), holders: 1 });
+        Some((laid.clone(), Charge { contents: self.clone(), bytes, key: Some(key) }))
+    }
+
+    /// Charges `bytes` to the budget, for a unit whose index has taken `taken` octets; `None` where there
+    /// is no room.
+    pub(crate) fn charge(self: &Arc<Self>, bytes: u64, taken: u64) -> Option<Charge> {
+        let mut books = self.books();
+        self.has_room(&books, bytes, taken).then(|| {
+            books.charged += bytes;
+            Charge { contents: self.clone(), bytes, key: None }
+        })
+    }
+
+    fn has_room(&self, books: &Books, bytes: u64, taken: u64) -> bool {
+        let Some(limits) = &self.limits else { return true };
+        let limit = if taken + bytes <= limits.of_unit { limits.all } else { limits.common };
+        books.charged + bytes <= limit
+    }
+
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is charged now.
+    #[cfg(test)]
+    pub(crate) fn charged(&self) -> u64 {
+        self.books().charged
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        let mut books = self.contents.books();
+        let mut gone = None;
+        if let Some(key) = &self.key {
+            let Some(shared) = books.shared.get_mut(key) else { return };
+            shared.holders -= 1;
+            if shared.holders > 0 {
+                return;
+            }
+            gone = books.shared.remove(key);
+        }
+        books.charged -= self.bytes;
+        // Its memory is given back when nobody waits for the lock.
+        drop(books);
+        drop(gone);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::services::site::files::Representation;
+    use std::thread;
+
+    fn laid(octets: usize) -> Laid {
+        Representation::in_memory(&vec![b'x'; octets]).into_laid()
+    }
+
+    fn key(inode: u64) -> Key {
+        let content_type = "text/plain".into();
+        Key { stamp: Stamp::of_test(inode), content_type, coding: Coding::Identity, varies: false }
+    }
+
+    #[test]
+    fn threads_share_one_copy_which_is_charged_once() {
+        let contents = Contents::new(1 << 20, 2);
+        let put =
+            |contents: &Arc<Contents>| contents.put(Some(&key(1)), &laid(100_000), 0).unwrap();
+        let (first, charge) = put(&contents);
+        let charged = contents.charged();
+        assert!((100_000..102_000).contains(&charged), "{charged}");
+        let of_other = contents.clone();
+        let (second, other_charge) = thread::spawn(move || put(&of_other)).join().unwrap();
+        let (third, third_charge) = contents.find(&key(1)).unwrap();
+        assert!(first.shares_octets_with(&second) && first.shares_octets_with(&third));
+        assert_eq!(contents.charged(), charged);
+        // Who lets go of it does not take it from the others.
+        drop((charge, third_charge));
+        assert_eq!(contents.charged(), charged);
+        assert!(contents.find(&key(1)).is_some() && contents.find(&key(2)).is_none());
+        drop(other_charge);
+        assert_eq!(contents.charged(), 0);
+        assert!(contents.find(&key(1)).is_none());
+    }
+
+    #[test]
+    fn all_units_together_take_no_more_than_there_is() {
+        let capacity = 1 << 20;
+        let contents = Contents::new(capacity, 4);
+        let mut charges = Vec::new();
+        while let Some(charge) = contents.charge(10_000, 1 << 19) {
+            charges.push(charge);
+        }
+        let common = Contents::of_index(capacity, 4);
+        assert!((common - 10_000..=common).contains(&contents.charged()));
+        // Who has little still has room, and not for ever.
+        let mut small = Vec::new();
+        while let Some(charge) = contents.charge(10_000, 20_000) {
+            small.push(charge);
+        }
+        assert!((capacity - 10_000..=capacity).contains(&contents.charged()));
+        charges.truncate(10);
+        assert!(contents.charge(10_000, 1 << 19).is_some(), "there is room again");
+    }
+
+    #[test]
+    fn what_nobody_may_share_is_charged_each_time() {
+        let contents = Contents::new(1 << 20, 2);
+        let one = contents.put(None, &laid(1_000), 0).unwrap();
+        let charged = contents.charged();
+        let two = contents.put(None, &laid(1_000), 0).unwrap();
+        assert!(!one.0.shares_octets_with(&two.0));
+        assert_eq!(contents.charged(), 2 * charged);
+        drop((one, two));
+        assert_eq!(contents.charged(), 0);
+    }
+}

@@ -1,0 +1,361 @@
+//! From a path to a resource: what a cache miss does.
+
+use super::{
+    Files, MEMORY_FILE_MAX, Miss, Representation, Resource, SIBLINGS,
+    contents::{Contents, Key},
+    representation::{Content, Parts, Tag},
+    tree::{Entry, Stamp, stamp_of},
+};
+use pollux_http::{Status, accept_encoding::Coding, path::SafePath};
+use pollux_sys::{Call, count};
+use rustix::io::Errno;
+use std::{
+    cell::Cell,
+    ffi::CString,
+    hash::{DefaultHasher, Hash, Hasher},
+    os::fd::OwnedFd,
+    rc::Rc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+/// How often a file is read again that changed while it was read.
+const READ_TRIES: usize = 4;
+/// A file modified within this time before it was read may change again without its stamp showing
+/// it: the coarsest clocks of Linux file systems that count nanoseconds step by 10 ms (HZ=100), of
+/// others by one or two seconds.
+const YOUNG: Duration = Duration::from_secs(2);
+
+const NOT_FOUND: Miss = Miss::Status(Status::NotFound);
+
+impl Files {
+    /// Loads what is at `path`.
+    pub(super) fn load(&mut self, path: &SafePath<'_>, now_tick: u32) -> Result<Resource, Miss> {
+        let begun_at = SystemTime::now();
+        let relative = path.relative();
+        if path.has_dotfile() && !self.config.dotfiles {
+            return Err(NOT_FOUND);
+        }
+        let mut sources = Vec::new();
+        let (name, file, stamp) = if path.is_directory() {
+            self.open_index(relative, &mut sources)?
+        } else {
+            match self.tree.entry(&c_string(relative)?).map_err(miss)? {
+                Entry::Directory => return Err(Miss::NeedsSlash),
+                Entry::File(file, stamp) => (relative.to_vec(), file, stamp),
+            }
+        };
+        let mut siblings = Vec::new();
+        if self.config.precompressed {
+            for (coding, suffix) in SIBLINGS {
+                let name = c_string(&[&name[..], suffix.as_bytes()].concat())?;
+                match self.tree.entry(&name) {
+                    Ok(Entry::File(file, stamp)) => {
+                        siblings.push((coding, suffix, name, file, stamp));
+                        continue;
+                    }
+                    Ok(Entry::Directory) => {}
+                    Err(error) if is_no_file(error) => {}
+                    // It may well be there: a resource without it would be taken for current until one
+                    // of its files changes.
+                    Err(error) => return Err(miss(error)),
+                }
+                sources.push((name.clone(), self.tree.stamp(&name)));
+            }
+        }
+        let varies = !siblings.is_empty();
+        let content_type = content_type(&name);
+        let (identity, stamp) =
+            self.represent(file, stamp, &content_type, (Coding::Identity, ""), varies)?;
+        sources.push((c_string(&name)?, Some(stamp)));
+        let mut encoded = Vec::new();
+        for (coding, suffix, name, file, stamp) in siblings {
+            let (representation, stamp) =
+                self.represent(file, stamp, &content_type, (coding, suffix), varies)?;
+            sources.push((name, Some(stamp)));
+            encoded.push((coding, representation));
+        }
+        let mut stamps = sources.iter().filter_map(|(_, stamp)| stamp.as_ref());
+        let is_young = stamps.any(|stamp| is_young(stamp, begun_at));
+        Ok(Resource {
+            identity,
+            encoded,
+            sources,
+            key_has_percent: false,
+            checked_at: Cell::new(now_tick),
+            is_young,
+            charge: None,
+        })
+    }
+
+    /// The first index file that there is in `directory`.
+    fn open_index(
+        &self,
+        directory: &[u8],
+        sources: &mut Vec<(CString, Option<Stamp>)>,
+    ) -> Result<(Vec<u8>, OwnedFd, Stamp), Miss> {
+        for index in &self.config.index {
+            let name = [directory, index.as_bytes()].concat();
+            let path = c_string(&name)?;
+            match self.tree.entry(&path) {
+                Ok(Entry::File(file, stamp)) => return Ok((name, file, stamp)),
+                Ok(Entry::Directory) | Err(Errno::NOENT) => {}
+                Err(error) => return Err(miss(error)),
+            }
+            sources.push((path.clone(), self.tree.stamp(&path)));
+        }
+        // Without an index there is nothing to show: no listing is ever made.
+        let directory = if directory.is_empty() { b"." } else { directory };
+        match self.tree.entry(&c_string(directory)?) {
+            Ok(_) => Err(Miss::NoIndex),
+            Err(error) => Err(miss(error)),
+        }
+    }
+
+    /// Reads a file into memory, unless another unit has done so, or keeps it open when it is long.
+    fn represent(
+        &mut self,
+        file: OwnedFd,
+        mut stamp: Stamp,
+        content_type: &str,
+        (coding, suffix): (Coding, &str),
+        varies: bool,
+    ) -> Result<(Rc<Representation>, Stamp), Miss> {
+        let begun_at = SystemTime::now();
+        let key_of = |stamp| {
+            let content_type = content_type.to_owned();
+            Key { stamp, content_type, coding, varies }
+        };
+        if stamp.len <= MEMORY_FILE_MAX
+            && self.keeps_any()
+            && let Some(shared) = self.contents.find(&key_of(stamp))
+        {
+            return Ok((Rc::new(Representation::charged(shared)), stamp));
+        }
+        let mut content = None;
+        // What may be another content under the same stamp is nobody else's.
+        let mut key = None;
+        for _ in 0..READ_TRIES {
+            if stamp.len > MEMORY_FILE_MAX {
+                break;
+            }
+            let bytes = read_all(&file, stamp.len as usize).map_err(miss)?;
+            let after = stamp_of(&file).map_err(miss)?;
+            let is_whole = after == stamp && bytes.len() as u64 == stamp.len;
+            stamp = after;
+            content = Some(Content::Memory(bytes));
+            if is_whole {
+                key = (!is_young(&stamp, begun_at)).then(|| key_of(stamp));
+                break;
+            }
+        }
+        let content = content.unwrap_or_else(|| Content::Open(file, stamp.len));
+        // RFC 9110 §8.8.2.1: never later than the response's Date.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let etag = entity_tag(&content, &stamp, now, suffix);
+        let modified = stamp.modified.min(now).as_secs();
+        let representation = Representation::new(Parts {
+            common_fields: &self.common_fields,
+            etag,
+            modified,
+            content_type: content_type.to_owned(),
+            coding,
+            varies,
+            content,
+        });
+        let representation = self.put(key.as_ref(), representation);
+        Ok((Rc::new(representation), stamp))
+    }
+
+    /// Keeps a content in memory where all units find it, if there is room and it has a key.
+    fn put(&mut self, key: Option<&Key>, representation: Representation) -> Representation {
+        if !representation.is_in_memory() {
+            return representation;
+        }
+        let laid = representation.laid();
+        let bytes = Contents::bytes(key, laid);
+        self.with_room(bytes, |contents, taken| contents.put(key, laid, taken))
+            .map_or(representation, Representation::charged)
+    }
+}
+
+/// Whether a file may change once more after it is read, at this time or later, without its stamp showing
+/// it.
+fn is_young(stamp: &Stamp, at: SystemTime) -> bool {
+    at.duration_since(UNIX_EPOCH + stamp.modified).is_ok_and(|age| age < YOUNG)
+}
+
+/// The entity tag of a file's content (RFC 9110 §8.8.3). Other octets have another tag, also where the
+/// times are those of before: what is in memory is tagged by its octets, and so alike on every machine.
+/// Of what is sent from the file the stamp tells; while that is young, the octets may change once more
+/// without it, so that the tag is weak, and another than later.
+fn entity_tag(content: &Content, stamp: &Stamp, now: Duration, suffix: &str) -> Tag {
+    // Its keys are fixed: all workers have the same tags.
+    let mut hasher = DefaultHasher::new();
+    let (len, is_weak) = match content {
+        Content::Memory(bytes) => {
+            hasher.write(bytes);
+            (bytes.len() as u64, false)
+        }
+        Content::Open(_, len) => {
+            stamp.hash(&mut hasher);
+            (*len, now.checked_sub(stamp.last_change()).is_none_or(|age| age < YOUNG))
+        }
+    };
+    let young = if is_weak { "-young" } else { "" };
+    Tag { opaque: format!("{len:x}-{:x}{suffix}{young}", hasher.finish()), is_weak }
+}
+
+/// Whether this says that there is no file that could be served, whatever else is wanting.
+fn is_no_file(error: Errno) -> bool {
+    matches!(miss(error), Miss::Status(Status::NotFound | Status::Forbidden))
+}
+
+/// Reads up to `len` octets from the start.
+fn read_all(file: &OwnedFd, len: usize) -> Result<Vec<u8>, Errno> {
+    let mut bytes = vec![0; len];
+    let mut filled = 0;
+    while filled < len {
+        let place = &mut bytes[filled..];
+        match count(Call::Read, || rustix::io::pread(file, place, filled as u64)) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
+}
+
+fn c_string(path: &[u8]) -> Result<CString, Miss> {
+    CString::new(path).map_err(|_| NOT_FOUND)
+}
+
+/// The Content-Type of a file by its name's ending; text is taken to be UTF-8.
+fn content_type(name: &[u8]) -> String {
+    let name = String::from_utf8_lossy(name);
+    let Some(guess) = mime_guess::from_path(&*name).first() else {
+        return "application/octet-stream".into();
+    };
+    let is_text =
+        guess.type_() == mime_guess::mime::TEXT || guess.essence_str() == "application/javascript";
+    if is_text { format!("{}; charset=utf-8", guess.essence_str()) } else { guess.to_string() }
+}
+
+/// How to answer what the kernel said.
+fn miss(error: Errno) -> Miss {
+    Miss::Status(match error {
+        Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::INVAL => Status::NotFound,
+        // XDEV and LOOP: a link that is not to be followed.
+        Errno::ACCESS | Errno::PERM | Errno::XDEV | Errno::LOOP => Status::Forbidden,
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS | Errno::AGAIN => {
+            Status::ServiceUnavailable
+        }
+        _ => Status::InternalServerError,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        config::Config,
+        services::site::files::{REVALIDATE_TICKS, Tree},
+    };
+    use pollux_testkit::in_child;
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    use std::{fs, fs::File, iter, path::Path};
+
+    fn files(directory: &Path) -> Files {
+        let config = Config::new(directory).site;
+        let contents = Contents::new(config.cache_bytes, 1);
+        Files::new(Tree::of(&config).unwrap().unwrap(), contents, &config, Vec::new()).unwrap()
+    }
+
+    /// Takes all descriptors but so many. The limit on them is the whole process's.
+    fn leave_descriptors(count: usize) -> Vec<File> {
+        let limit = Rlimit { current: Some(256), ..getrlimit(Resource::Nofile) };
+        setrlimit(Resource::Nofile, limit).unwrap();
+        let mut taken: Vec<_> = iter::from_fn(|| File::open("/dev/null").ok()).collect();
+        taken.truncate(taken.len() - count);
+        taken
+    }
+
+    /// No descriptor is left when the sibling is opened. Before, the file was served without it until
+    /// one of the two changed.
+    #[test]
+    fn a_sibling_that_cannot_be_opened_for_a_moment_is_not_taken_for_missing() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("page.html"), "plain").unwrap();
+        fs::write(directory.path().join("page.html.gz"), "packed").unwrap();
+        in_child(|| {
+            let mut files = files(directory.path());
+            // As many as the file itself takes, and its sibling one more.
+            let others = leave_descriptors(2);
+            let refused = files.find(b"/page.html", 0).err();
+            assert_eq!(refused, Some(Miss::Status(Status::ServiceUnavailable)));
+            drop(others);
+            let resource = files.find(b"/page.html", REVALIDATE_TICKS).unwrap();
+            assert_eq!(resource.encoded.len(), 1);
+        });
+    }
+
+    /// Files that are held open are given back when no descriptor is left. Before, nothing was: what
+    /// was not in the cache was refused for good.
+    #[test]
+    fn the_cache_gives_back_descriptors_when_none_is_left() {
+        let directory = tempfile::tempdir().unwrap();
+        for number in 0..40 {
+            let long = vec![b'x'; MEMORY_FILE_MAX as usize + 1];
+            fs::write(directory.path().join(number.to_string()), long).unwrap();
+        }
+        in_child(|| {
+            let mut files = files(directory.path());
+            let _others = leave_descriptors(8);
+            for round in 0..2 {
+                for number in 0..40 {
+                    let found = files.find(format!("/{number}").as_bytes(), 0);
+                    assert!(found.is_ok(), "{number} in round {round}: {:?}", found.err());
+                }
+            }
+        });
+    }
+
+    /// Of one length, and changed at the same time as far as the file says. Before, both had the same
+    /// strong tag: a 304 for what had changed, and ranges of two files in one.
+    #[test]
+    fn other_octets_have_another_tag() {
+        let directory = tempfile::tempdir().unwrap();
+        let times = fs::FileTimes::new().set_modified(UNIX_EPOCH + Duration::from_secs(1));
+        for len in [4, MEMORY_FILE_MAX as usize + 1] {
+            let mut tags = Vec::new();
+            for octet in [b'a', b'b'] {
+                let new = directory.path().join("new");
+                fs::write(&new, vec![octet; len]).unwrap();
+                File::options().write(true).open(&new).unwrap().set_times(times).unwrap();
+                fs::rename(new, directory.path().join("file")).unwrap();
+                let resource = files(directory.path()).find(b"/file", 0).unwrap();
+                let validators = resource.identity.validators(0);
+                tags.push(validators.etag.unwrap().opaque.to_vec());
+            }
+            assert_ne!(tags[0], tags[1], "{len} octets");
+        }
+        // The same octets, the same tag.
+        let tag = |name: &str| {
+            fs::write(directory.path().join(name), "same").unwrap();
+            let resource = files(directory.path()).find(format!("/{name}").as_bytes(), 0).unwrap();
+            resource.identity.validators(0).etag.unwrap().opaque.to_vec()
+        };
+        assert_eq!(tag("one"), tag("two"));
+    }
+
+    #[test]
+    fn a_file_that_is_old_has_a_strong_tag() {
+        let content = Content::Open(File::open("/dev/null").unwrap().into(), 7);
+        let directory = tempfile::tempdir().unwrap();
+        let stamp = stamp_of(&File::open(directory.path()).unwrap().into()).unwrap();
+        let at = |age| entity_tag(&content, &stamp, stamp.last_change() + age, "");
+        assert!(at(Duration::ZERO).is_weak && !at(YOUNG).is_weak);
+        assert_ne!(at(Duration::ZERO).opaque, at(YOUNG).opaque);
+    }
+}

@@ -1,0 +1,305 @@
+//! What the units of one architecture (threads or processes) share: their figures, and how they are
+//! told to stop.
+//!
+//! All of it is memory that forked children would share too, and pipes. A unit writes its figures to
+//! a [`Seat`] of its own before each wait, with plain stores; whoever asks adds the seats up, and so
+//! is behind by what units have done since they last waited. What a
+//! unit has counted outlives it, also if it was killed.
+//!
+//! A stop rings a bell that nobody silences: the reading end of a pipe stays readable for all who
+//! wait on it. A second bell ends what the first left time for. When whoever could ring has died,
+//! both are ready too (POLLHUP).
+
+use crate::{
+    stats::{ConnectionCounts, OriginCounts, Statistics},
+    time::clock::Clock,
+};
+use pollux_sys::{self as sys, Counters, SharedWords};
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+/// The first word: until when a stop leaves time, in milliseconds of the monotonic clock.
+const STOP_AT: usize = 0;
+/// Words before the seats.
+const HEADER: usize = 1;
+/// Words of a seat before those of its system calls.
+const FIGURES: usize = 15;
+/// Words of a seat.
+const SEAT: usize = FIGURES + Counters::WORDS;
+
+/// The memory and the bells.
+#[derive(Debug)]
+pub(crate) struct Board {
+    words: SharedWords,
+    /// Ends to ring with: for a stop, and for the end of the time that it leaves.
+    ropes: [OwnedFd; 2],
+    bells: [OwnedFd; 2],
+    /// Rung when somebody waits for a seat and one is free: the end to wait on, and to ring with.
+    room: (OwnedFd, OwnedFd),
+    wants_room: AtomicBool,
+    seats: Mutex<Seats>,
+}
+
+/// Who sits where.
+#[derive(Debug, Default)]
+struct Seats {
+    /// The figures of those who have left.
+    left: Statistics,
+    free: Vec<usize>,
+    /// Seats that were ever taken: the first ones.
+    used: usize,
+}
+
+impl Board {
+    /// With room for so many units at a time.
+    ///
+    /// # Errors
+    /// When there is no memory or no descriptor left.
+    pub(crate) fn new(seats: usize) -> io::Result<Self> {
+        let words = SharedWords::new(HEADER + seats * SEAT)?;
+        let (stop, stop_rope) = sys::pipe()?;
+        let (end, end_rope) = sys::pipe()?;
+        Ok(Self {
+            words,
+            ropes: [stop_rope, end_rope],
+            bells: [stop, end],
+            room: sys::pipe()?,
+            wants_room: AtomicBool::new(false),
+            seats: Mutex::default(),
+        })
+    }
+
+    /// Takes a seat for a unit; `None` when there is no free one.
+    pub(crate) fn take_seat(self: &Arc<Self>) -> Option<Seat> {
+        let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = match seats.free.pop() {
+            Some(index) => index,
+            None if HEADER + (seats.used + 1) * SEAT <= self.words.len() => {
+                seats.used += 1;
+                seats.used - 1
+            }
+            None => {
+                // Under the lock: who leaves next sees it.
+                self.wants_room.store(true, Relaxed);
+                return None;
+            }
+        };
+        Some(Seat { board: self.clone(), index })
+    }
+
+    /// A unit has ended, however it has: its figures are kept, and its seat is free.
+    pub(crate) fn leave(&self, index: usize) {
+        let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut figures = self.figures(index);
+        // Whatever it held the kernel has closed.
+        figures.connections.closed = figures.connections.accepted;
+        figures.connections.open = 0;
+        seats.left.merge(&figures);
+        for word in self.seat(index) {
+            word.store(0, Relaxed);
+        }
+        seats.free.push(index);
+        if self.wants_room.swap(false, Relaxed) {
+            let _ = sys::write(self.room.1.as_fd(), &[1]);
+        }
+    }
+
+    /// What becomes readable when a seat is free again, after there was none.
+    pub(crate) fn room(&self) -> BorrowedFd<'_> {
+        self.room.0.as_fd()
+    }
+
+    /// Silences [`Board::room`].
+    pub(crate) fn hear_of_room(&self) {
+        let mut rings = [0; 64];
+        while sys::read(self.room.0.as_fd(), &mut rings).is_ok_and(|count| count == rings.len()) {}
+    }
+
+    /// The figures of all units, those that have ended too.
+    pub(crate) fn statistics(&self) -> Statistics {
+        let seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = seats.left.clone();
+        for index in 0..seats.used {
+            all.merge(&self.figures(index));
+        }
+        all
+    }
+
+    /// Tells all units to stop, and how much time they have. A second call may shorten it.
+    pub(crate) fn stop(&self, grace: Duration) {
+        let until = now_ms().saturating_add(u64::try_from(grace.as_millis()).unwrap_or(u64::MAX));
+        let is_first = self.words[STOP_AT].swap(until, Relaxed) == 0;
+        let [stop, end] = &self.ropes;
+        // When a pipe is full, it has rung already.
+        if is_first {
+            let _ = sys::write(stop.as_fd(), &[1]);
+        }
+        if !is_first || grace.is_zero() {
+            let _ = sys::write(end.as_fd(), &[1]);
+        }
+    }
+
+    /// Until when a stop leaves time, on [`Clock::now_ms`]'s clock; `None` before it is asked for.
+    pub(crate) fn stop_at_ms(&self) -> Option<u64> {
+        Some(self.words[STOP_AT].load(Relaxed)).filter(|&at| at > 0)
+    }
+
+    /// What children are to keep open: the ends that ring, not those to ring with.
+    pub(crate) fn bells(&self) -> [BorrowedFd<'_>; 2] {
+        [self.bells[0].as_fd(), self.bells[1].as_fd()]
+    }
+
+    fn seat(&self, index: usize) -> &[AtomicU64] {
+        let start = HEADER + index * SEAT;
+        &self.words[start..start + SEAT]
+    }
+
+    fn figures(&self, index: usize) -> Statistics {
+        let mut words = self.seat(index).iter().map(|word| word.load(Relaxed));
+        let mut next = || words.next().unwrap_or_default();
+        let [accepted, closed, refused, timed_out, handed_over] = std::array::from_fn(|_| next());
+        let [requests, bytes_sent, waits, events] = std::array::from_fn(|_| next());
+        let [accept_pauses, log_lines_dropped] = std::array::from_fn(|_| next());
+        let [opened, reused, failures, retries] = std::array::from_fn(|_| next());
+        let open = accepted.saturating_sub(closed);
+        Statistics {
+            connections: ConnectionCounts {
+                accepted,
+                open,
+                closed,
+                refused,
+                timed_out,
+                handed_over,
+            },
+            requests,
+            bytes_sent,
+            waits,
+            events,
+            accept_pauses,
+            log_lines_dropped,
+            origins: OriginCounts { opened, reused, failures, retries },
+            cache: None,
+            system_calls: Counters::from_words(words),
+            mechanism: Default::default(),
+        }
+    }
+}
+
+/// A unit's place on the board.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    board: Arc<Board>,
+    index: usize,
+}
+
+impl Seat {
+    /// Its number, for [`Board::leave`].
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Shows these figures, in place of those before.
+    pub(crate) fn show(&self, figures: &Statistics) {
+        let ConnectionCounts { accepted, closed, refused, timed_out, handed_over, .. } =
+            figures.connections;
+        let first: [u64; FIGURES] = [
+            accepted,
+            closed,
+            refused,
+            timed_out,
+            handed_over,
+            figures.requests,
+            figures.bytes_sent,
+            figures.waits,
+            figures.events,
+            figures.accept_pauses,
+            figures.log_lines_dropped,
+            figures.origins.opened,
+            figures.origins.reused,
+            figures.origins.failures,
+            figures.origins.retries,
+        ];
+        let all = first.into_iter().chain(figures.system_calls.words());
+        for (word, value) in self.board.seat(self.index).iter().zip(all) {
+            word.store(value, Relaxed);
+        }
+    }
+
+    /// Whether a stop has been asked for.
+    pub(crate) fn is_stop_asked(&self) -> bool {
+        self.board.stop_at_ms().is_some()
+    }
+
+    /// What becomes readable when a stop is asked for, and after that when its time is over at once.
+    pub(crate) fn bell(&self, is_stopping: bool) -> BorrowedFd<'_> {
+        self.board.bells[usize::from(is_stopping)].as_fd()
+    }
+
+    /// How long a stop still leaves.
+    pub(crate) fn time_left(&self) -> Duration {
+        let until = self.board.words[STOP_AT].load(Relaxed);
+        Duration::from_millis(until.saturating_sub(now_ms()))
+    }
+}
+
+fn now_ms() -> u64 {
+    Clock::now_ms()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figures(requests: u64, accepted: u64) -> Statistics {
+        let connections = ConnectionCounts { accepted, ..ConnectionCounts::default() };
+        let system_calls = sys::counters();
+        Statistics { requests, connections, system_calls, ..Statistics::default() }
+    }
+
+    #[test]
+    fn what_units_have_counted_outlives_them() {
+        let board = Arc::new(Board::new(2).unwrap());
+        let (first, second) = (board.take_seat().unwrap(), board.take_seat().unwrap());
+        assert!(board.take_seat().is_none(), "there are two seats");
+        first.show(&figures(5, 3));
+        second.show(&figures(7, 1));
+        first.show(&figures(6, 3));
+        let all = board.statistics();
+        assert_eq!((all.requests, all.connections.open), (13, 4));
+        // Killed with three connections open.
+        board.leave(first.index());
+        let all = board.statistics();
+        assert_eq!((all.requests, all.connections.open, all.connections.closed), (13, 1, 3));
+        assert!(all.system_calls.of(sys::Call::Pipe) >= 4, "{:?}", all.system_calls);
+        let third = board.take_seat().unwrap();
+        third.show(&figures(1, 0));
+        assert_eq!(board.statistics().requests, 14);
+    }
+
+    #[test]
+    fn a_bell_rings_for_all_and_goes_on_ringing() {
+        let rings = |seat: &Seat, is_stopping| {
+            let fd = std::os::fd::AsRawFd::as_raw_fd(&seat.bell(is_stopping));
+            let mut polled = [sys::PollFd { fd, events: libc::POLLIN, revents: 0 }];
+            sys::ppoll(&mut polled, Some(Duration::ZERO)).unwrap() == 1
+        };
+        let board = Arc::new(Board::new(2).unwrap());
+        let seats = [board.take_seat().unwrap(), board.take_seat().unwrap()];
+        assert!(!rings(&seats[0], false));
+        board.stop(Duration::from_secs(60));
+        for seat in &seats {
+            assert!(rings(seat, false) && rings(seat, false) && !rings(seat, true));
+            assert!(seat.time_left() > Duration::from_secs(50));
+        }
+        board.stop(Duration::from_millis(1));
+        assert!(rings(&seats[0], true) && rings(&seats[1], true));
+        assert!(seats[0].time_left() <= Duration::from_millis(1));
+    }
+}

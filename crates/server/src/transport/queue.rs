@@ -1,0 +1,225 @@
+//! Where the units of an architecture take their connections from: the kernel's queues, and whose
+//! turn it is.
+
+use crate::{
+    config::{Accepting, Config, Listen},
+    transport::listener::{self, SocketFile},
+};
+use anyhow::Context;
+use libc::{POLLIN, POLLRDHUP};
+use pollux_sys::{self as sys, PollFd, SharedLock};
+use socket2::SockRef;
+use std::{
+    net::Shutdown,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    thread,
+    time::Duration,
+};
+
+/// How often a stop looks whether a queue is empty that units block on, and how long it waits between
+/// two looks: a second in all.
+const LOOKS: (u32, Duration) = (100, Duration::from_millis(10));
+
+/// How many a queue may hold of which the kernel does not tell (a UNIX socket's): Linux' own limit
+/// (net.core.somaxconn) is no larger by default.
+const QUEUE_MAX: u32 = 4096;
+
+/// Which of several listeners has its turn, and who is still taken in at a stop.
+///
+/// Each has its turn after the others: else who waits at the second would wait for as long as there is
+/// somebody at the first.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    next: usize,
+    /// Since a stop was heard: how many of those who waited then are still to be taken in, by listener.
+    left: Option<Vec<u32>>,
+}
+
+impl Turns {
+    /// The places of so many listeners, in the order in which to look at them now.
+    pub(crate) fn order(&self, count: usize) -> impl Iterator<Item = usize> + use<> {
+        let next = self.next;
+        (0..count).map(move |place| (next + place) % count)
+    }
+
+    /// A stop was heard: who waits at the listeners when this is first called is still taken in, and
+    /// nobody else. Under a steady stream of others a queue would never be found empty.
+    pub(crate) fn stop(&mut self, listeners: &[OwnedFd]) {
+        self.left.get_or_insert_with(|| listeners.iter().map(waiting_at).collect());
+    }
+
+    /// Whether one more of those who wait at this place may be taken in.
+    pub(crate) fn may_take(&self, place: usize) -> bool {
+        self.left.as_ref().is_none_or(|left| left[place] > 0)
+    }
+
+    /// One was taken in, whom [`Turns::may_take`] has allowed.
+    pub(crate) fn took(&mut self, place: usize) {
+        self.next = place + 1;
+        if let Some(left) = &mut self.left {
+            left[place] -= 1;
+        }
+    }
+}
+
+/// How many wait at this listener to be accepted, or the most that can.
+pub(crate) fn waiting_at(listener: &OwnedFd) -> u32 {
+    sys::waiting_connections(listener.as_fd()).unwrap_or(QUEUE_MAX)
+}
+
+/// The queues of all units.
+#[derive(Debug)]
+pub(crate) struct Queues {
+    /// One set for all units, or one for each.
+    sets: Vec<Vec<OwnedFd>>,
+    way: Accepting,
+    lock: Option<SharedLock>,
+}
+
+/// The queues of one unit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Queue<'q> {
+    /// Listeners.
+    pub(crate) sockets: &'q [OwnedFd],
+    /// How it waits for them.
+    pub(crate) way: Accepting,
+    /// To be held by who waits.
+    pub(crate) lock: Option<&'q SharedLock>,
+}
+
+impl Queues {
+    /// Listens wherever `config` says, for so many units; and the files of sockets.
+    ///
+    /// # Errors
+    /// Says which address is at fault.
+    pub(crate) fn open(config: &Config, units: usize) -> anyhow::Result<(Self, Vec<SocketFile>)> {
+        let way = config.way_to_accept();
+        let mut files = Vec::new();
+        let mut first = Vec::new();
+        let shares = way == Accepting::Reuseport;
+        for listen in &config.listen {
+            first.push(match listen {
+                Listen::Tcp(address) => {
+                    if shares {
+                        listener::check_free(*address)?;
+                    }
+                    listener::tcp(*address, config.backlog, shares)?
+                }
+                Listen::Unix(path) => {
+                    let (socket, file) = listener::unix(path, config.backlog)?;
+                    files.push(file);
+                    socket
+                }
+            });
+        }
+        if way == Accepting::Blocking {
+            for socket in &first {
+                SockRef::from(socket).set_nonblocking(false)?;
+            }
+        }
+        let mut sets = vec![first];
+        while shares && sets.len() < units {
+            // At the addresses of the first set, whose ports are known.
+            let mut set = Vec::new();
+            for listen in sets[0].iter().map(listener::address_of) {
+                if let Listen::Tcp(address) = listen? {
+                    set.push(listener::tcp(address, config.backlog, true).with_context(|| {
+                        format!("listener {} of {units} (fewer: --pool)", sets.len())
+                    })?);
+                }
+            }
+            sets.push(set);
+        }
+        let lock = match way {
+            Accepting::Mutex => Some(SharedLock::new().context("a lock that units share")?),
+            _ => None,
+        };
+        Ok((Self { sets, way, lock }, files))
+    }
+
+    /// Those of unit `index`.
+    pub(crate) fn of(&self, index: usize) -> Queue<'_> {
+        // The first set is everybody's where there is no other; none is left after a stop.
+        let sockets = self.sets.get(index % self.sets.len().max(1)).map_or(&[][..], Vec::as_slice);
+        Queue { sockets, way: self.way, lock: self.lock.as_ref() }
+    }
+
+    /// Where units listen.
+    ///
+    /// # Errors
+    /// As getsockname(2).
+    pub(crate) fn addresses(&self) -> anyhow::Result<Vec<Listen>> {
+        self.of(0).sockets.iter().map(listener::address_of).collect()
+    }
+
+    /// Nobody listens here any more; who has a listener still, in another process, does.
+    pub(crate) fn close(&mut self) {
+        self.sets.clear();
+    }
+
+    /// Has units that block in accept(2) hear of a stop, after the board tells of it: they hear no
+    /// bell.
+    ///
+    /// From now on accept(2) does not block, and who finds a queue empty shuts it down
+    /// ([`shut_down`]), which wakes all who block on it. Where a unit blocks, the queue is empty or
+    /// the unit about to be woken; in a queue that stays full nobody blocks.
+    pub(crate) fn begin_stop(&self) {
+        if self.way != Accepting::Blocking {
+            return;
+        }
+        for socket in self.sets.iter().flatten() {
+            let _ = SockRef::from(socket).set_nonblocking(true);
+            for _ in 0..LOOKS.0 {
+                if !has_connections(socket.as_fd()) {
+                    shut_down(socket.as_fd());
+                    break;
+                }
+                thread::sleep(LOOKS.1);
+            }
+        }
+    }
+}
+
+/// Whether somebody waits to be accepted. At a listener that was shut down nobody does, though the
+/// kernel calls it readable.
+pub(crate) fn has_connections(socket: BorrowedFd<'_>) -> bool {
+    let events = POLLIN | POLLRDHUP;
+    let mut polled = [PollFd { fd: socket.as_raw_fd(), events, revents: 0 }];
+    sys::ppoll(&mut polled, Some(Duration::ZERO)).is_ok() && polled[0].revents == POLLIN
+}
+
+/// Ends a listener for all who share it: whoever connects from now on is refused, and accept(2) says
+/// EINVAL.
+pub(crate) fn shut_down(listener: BorrowedFd<'_>) {
+    // Another unit may have been first.
+    let _ = SockRef::from(&listener).shutdown(Shutdown::Read);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn the_kernel_tells_how_many_wait() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let listener = OwnedFd::from(listener);
+        assert_eq!(waiting_at(&listener), 0);
+        let _clients = [(); 3].map(|()| TcpStream::connect(address).unwrap());
+        assert_eq!(waiting_at(&listener), 3);
+        drop(sys::accept(listener.as_fd()).unwrap());
+        assert_eq!(waiting_at(&listener), 2);
+        assert!(has_connections(listener.as_fd()));
+        shut_down(listener.as_fd());
+        assert!(!has_connections(listener.as_fd()), "nobody can be accepted any more");
+        let directory = tempfile::tempdir().unwrap();
+        let (unix, _file) = listener::unix(&directory.path().join("s"), 16).unwrap();
+        assert_eq!(waiting_at(&unix), QUEUE_MAX);
+        assert!(!has_connections(unix.as_fd()));
+        let _client = std::os::unix::net::UnixStream::connect(directory.path().join("s")).unwrap();
+        assert!(has_connections(unix.as_fd()));
+        shut_down(unix.as_fd());
+        assert!(!has_connections(unix.as_fd()), "nobody can be accepted any more");
+    }
+}
