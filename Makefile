@@ -97,6 +97,22 @@ install-c: ## the C interface alone: pollux.h, libpollux.a and .so, pkg-config f
 	$(if $(LIBRARIES),,$(CARGO) build --release --locked --package pollux-event-c)
 	DESTDIR='$(DESTDIR)' scripts/install-c '$(PREFIX)' '$(or $(LIBRARIES),target/release)'
 
+.PHONY: deb
+deb: ## Debian packages in target/deb: pollux, libpollux-dev, pollux-devpoll-dkms
+	$(if $(BINARY),,@scripts/setup build)
+	$(if $(BINARY),,$(CARGO) build --release --locked --bin pollux --package pollux-event-c --package pollux)
+	rm -rf target/deb
+	scripts/deb '$(or $(BINARY),target/release/pollux)' '$(or $(LIBRARIES),target/release)' target/deb $(VERSION)
+
+.PHONY: test-deb
+test-deb: ## the packages on bare Debian 12 and 13: installed, upgraded, removed, purged (as root; 10 minutes after `make deb`); OUT=FOLDER keeps what they said
+	[ -e target/deb ] || $(MAKE) deb
+	@OUT='$(OUT)' scripts/test-deb
+
+.PHONY: dist
+dist: static ## the static binary, packed, with checksums: target/dist
+	scripts/dist
+
 .PHONY: bench
 bench: ## Pollux beside the floor, nginx, h2o, lighttpd and wrk; ends with each goal, met or missed
 	@scripts/setup build peers
