@@ -34,7 +34,7 @@ extern "C" {
 #define POLLUX_SCANS 4                  /* a wait costs what the set holds, not what is ready */
 #define POLLUX_OVERFLOWS 8              /* the kernel's queue may overflow; it recovers */
 #define POLLUX_CLOSE_REMOVES 16         /* close() alone takes a descriptor out */
-#define POLLUX_WAKES_FOR_NOTHING 32     /* waits return for what nobody asked */
+#define POLLUX_SPURIOUS_WAKEUPS 32     /* waits return for what nobody asked */
 #define POLLUX_ONE_OWNER 64             /* an open file tells one set alone */
 #define POLLUX_ERRORS_NEED_INTEREST 128 /* without interest no errors are told */
 #define POLLUX_TAKES_FILES 256          /* regular files can be added; always ready */

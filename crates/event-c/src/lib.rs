@@ -50,7 +50,7 @@ pub const POLLUX_OVERFLOWS: u32 = 8;
 /// Capability: closing the descriptor alone takes it out of the kernel's set.
 pub const POLLUX_CLOSE_REMOVES: u32 = 16;
 /// Capability: a wait may return for a descriptor in which there is no such interest.
-pub const POLLUX_WAKES_FOR_NOTHING: u32 = 32;
+pub const POLLUX_SPURIOUS_WAKEUPS: u32 = 32;
 /// Capability: an open file description tells one set alone.
 pub const POLLUX_ONE_OWNER: u32 = 64;
 /// Capability: with an empty interest not even errors are told.
@@ -76,7 +76,7 @@ const _: () = {
     assert!(POLLUX_SCANS == Capabilities::SCANS.bits());
     assert!(POLLUX_OVERFLOWS == Capabilities::OVERFLOWS.bits());
     assert!(POLLUX_CLOSE_REMOVES == Capabilities::CLOSE_REMOVES.bits());
-    assert!(POLLUX_WAKES_FOR_NOTHING == Capabilities::WAKES_FOR_NOTHING.bits());
+    assert!(POLLUX_SPURIOUS_WAKEUPS == Capabilities::SPURIOUS_WAKEUPS.bits());
     assert!(POLLUX_ONE_OWNER == Capabilities::ONE_OWNER.bits());
     assert!(POLLUX_ERRORS_NEED_INTEREST == Capabilities::ERRORS_NEED_INTEREST.bits());
     assert!(POLLUX_TAKES_FILES == Capabilities::TAKES_FILES.bits());

@@ -127,7 +127,7 @@ impl Visitor for Serve<'_> {
     type Output = Result<(), Error>;
 
     fn visit<M: Mechanism>(self) -> Self::Output {
-        if M::capabilities(self.0).contains(Capabilities::WAKES_FOR_NOTHING) {
+        if M::capabilities(self.0).contains(Capabilities::SPURIOUS_WAKEUPS) {
             eprintln!("{} wakes for every connection that could write", M::DESCRIPTION.name);
         }
         Echo::<M>::new(self.0, self.1)?.run()

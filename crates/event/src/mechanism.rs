@@ -40,7 +40,7 @@ bitflags::bitflags! {
         const CLOSE_REMOVES = 1 << 4;
         /// A descriptor may be reported although the interest in it is empty or other
         /// (`epoll2`): waits return early.
-        const WAKES_FOR_NOTHING = 1 << 5;
+        const SPURIOUS_WAKEUPS = 1 << 5;
         /// The kernel tells only one interest set about an open file description: adding it to a
         /// second set, or [`Mechanism::reopen_after_fork`] in a child, takes it from the first
         /// (RT signals: `F_SETOWN_EX` belongs to the description, not to the descriptor).

@@ -207,14 +207,14 @@ pub(crate) fn check_option(name: &str, key: &str, value: &str) -> Result<(), Err
 /// # Errors
 /// [`Error::Spec`] for a name that is not in [`ALL`].
 pub fn capabilities(spec: &MechanismSpec) -> Result<Capabilities, Error> {
-    struct Ask<'a>(&'a Options);
-    impl Visitor for Ask<'_> {
+    struct CapabilitiesOf<'a>(&'a Options);
+    impl Visitor for CapabilitiesOf<'_> {
         type Output = Capabilities;
         fn visit<M: Mechanism>(self) -> Capabilities {
             M::capabilities(self.0)
         }
     }
-    with_mechanism(&spec.name, Ask(&spec.options()))
+    with_mechanism(&spec.name, CapabilitiesOf(&spec.options()))
 }
 
 /// Tries the mechanism on this kernel: opens an interest set, adds a descriptor, waits.

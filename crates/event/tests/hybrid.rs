@@ -26,13 +26,13 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 /// A hybrid with connections.
-struct Rig {
+struct Fixture {
     set: Hybrid,
     pairs: Vec<Pair>,
     index: HashMap<Token, usize>,
 }
 
-impl Rig {
+impl Fixture {
     fn new(spec: &str, count: usize) -> Self {
         let spec: MechanismSpec = spec.parse().expect("a spec");
         let mut set = Hybrid::open(&spec.options()).expect("open");
@@ -42,13 +42,13 @@ impl Rig {
             let token = set.add(pair.near.as_fd(), Interest::READ).expect("add");
             index.insert(token, number);
         }
-        let mut rig = Self { set, pairs, index };
+        let mut fixture = Self { set, pairs, index };
         // The first wait asks about all that were added, which may take a slow machine longer than
         // any time given to it; so only the second is sure to have waited for signals.
         for time in [Duration::ZERO, Duration::from_millis(10)] {
-            assert_eq!(rig.events(time), []);
+            assert_eq!(fixture.events(time), []);
         }
-        rig
+        fixture
     }
 
     fn figure(&self, name: &str) -> u64 {
@@ -130,13 +130,13 @@ fn partners() -> Vec<&'static str> {
 fn it_starts_with_signals_and_stays_there_when_quiet() {
     let _alone = alone();
     for partner in partners() {
-        let mut rig = Rig::new(&format!("hybrid:partner={partner}"), 50);
+        let mut fixture = Fixture::new(&format!("hybrid:partner={partner}"), 50);
         for round in 0..20 {
-            let bytes = rig.send_to(round..round + 10);
-            rig.receive(bytes);
+            let bytes = fixture.send_to(round..round + 10);
+            fixture.receive(bytes);
         }
-        assert_eq!(rig.figure("switches_to_partner"), 0, "{partner}");
-        assert!(rig.figure("signals") >= 200, "{partner}");
+        assert_eq!(fixture.figure("switches_to_partner"), 0, "{partner}");
+        assert!(fixture.figure("signals") >= 200, "{partner}");
     }
 }
 
@@ -144,13 +144,13 @@ fn it_starts_with_signals_and_stays_there_when_quiet() {
 fn the_high_water_mark_brings_the_partner_in() {
     let _alone = alone();
     for partner in partners() {
-        let mut rig = Rig::new(&format!("hybrid:partner={partner},high=100"), 500);
-        let bytes = rig.send_to(0..60);
-        rig.receive(bytes);
-        assert!(!rig.is_on_partner(), "{partner}: below the mark");
-        rig.load();
-        assert_eq!(rig.figure("switches_to_partner"), 1, "{partner}");
-        assert_eq!(rig.figure("switches_by_overflow"), 0, "{partner}");
+        let mut fixture = Fixture::new(&format!("hybrid:partner={partner},high=100"), 500);
+        let bytes = fixture.send_to(0..60);
+        fixture.receive(bytes);
+        assert!(!fixture.is_on_partner(), "{partner}: below the mark");
+        fixture.load();
+        assert_eq!(fixture.figure("switches_to_partner"), 1, "{partner}");
+        assert_eq!(fixture.figure("switches_by_overflow"), 0, "{partner}");
     }
 }
 
@@ -159,12 +159,12 @@ fn overflow_brings_the_partner_in() {
     let _alone = alone();
     for partner in partners() {
         let spec = format!("hybrid:partner={partner},high=1000000,dwell_ms=60000");
-        let mut rig = Rig::new(&spec, 500);
+        let mut fixture = Fixture::new(&spec, 500);
         let _queue = ShortQueue::of(16);
-        let bytes = rig.send_to(0..500);
-        rig.receive(bytes);
-        assert!(rig.is_on_partner(), "{partner}");
-        assert_eq!(rig.figure("switches_by_overflow"), 1, "{partner}");
+        let bytes = fixture.send_to(0..500);
+        fixture.receive(bytes);
+        assert!(fixture.is_on_partner(), "{partner}");
+        assert_eq!(fixture.figure("switches_by_overflow"), 1, "{partner}");
     }
 }
 
@@ -173,18 +173,19 @@ fn overflow_brings_the_partner_in() {
 fn it_returns_to_signals_when_quiet() {
     let _alone = alone();
     for partner in partners() {
-        let mut rig = Rig::new(&format!("hybrid:partner={partner},high=100,dwell_ms=50"), 500);
-        rig.load();
-        let taken = rig.figure("signals");
-        let bytes = rig.send_to(0..500);
-        rig.receive(bytes);
-        rig.rest();
-        assert_eq!(rig.figure("switches_to_signals"), 1, "{partner}");
-        assert_eq!(rig.figure("signals"), taken, "{partner}: signals of the partner's time");
-        let bytes = rig.send_to(3..4);
-        rig.receive(bytes);
-        assert!(rig.figure("signals") > taken, "{partner}: not by a signal");
-        assert!(rig.figure("on_partner_ns") >= 50_000_000, "{partner}: the dwell");
+        let mut fixture =
+            Fixture::new(&format!("hybrid:partner={partner},high=100,dwell_ms=50"), 500);
+        fixture.load();
+        let taken = fixture.figure("signals");
+        let bytes = fixture.send_to(0..500);
+        fixture.receive(bytes);
+        fixture.rest();
+        assert_eq!(fixture.figure("switches_to_signals"), 1, "{partner}");
+        assert_eq!(fixture.figure("signals"), taken, "{partner}: signals of the partner's time");
+        let bytes = fixture.send_to(3..4);
+        fixture.receive(bytes);
+        assert!(fixture.figure("signals") > taken, "{partner}: not by a signal");
+        assert!(fixture.figure("on_partner_ns") >= 50_000_000, "{partner}: the dwell");
     }
 }
 
@@ -192,36 +193,36 @@ fn it_returns_to_signals_when_quiet() {
 #[test]
 fn it_returns_within_one_long_wait() {
     let _alone = alone();
-    let mut rig = Rig::new("hybrid:high=100,dwell_ms=20", 300);
-    rig.load();
-    assert_eq!(rig.events(Duration::from_millis(500)), []);
-    assert!(!rig.is_on_partner(), "{:?}", rig.set.statistics());
+    let mut fixture = Fixture::new("hybrid:high=100,dwell_ms=20", 300);
+    fixture.load();
+    assert_eq!(fixture.events(Duration::from_millis(500)), []);
+    assert!(!fixture.is_on_partner(), "{:?}", fixture.set.statistics());
 }
 
 #[test]
 fn it_stays_with_the_partner_while_load_lasts() {
     let _alone = alone();
-    let mut rig = Rig::new("hybrid:high=100,low=8,dwell_ms=1", 300);
-    rig.load();
+    let mut fixture = Fixture::new("hybrid:high=100,low=8,dwell_ms=1", 300);
+    fixture.load();
     for _ in 0..50 {
-        let bytes = rig.send_to(0..50);
+        let bytes = fixture.send_to(0..50);
         // All at once: more than the low-water mark in the one wait.
-        rig.receive(bytes);
+        fixture.receive(bytes);
     }
     // The machine may have paused this thread between two waits, but not fifty times.
-    assert!(rig.figure("switches_to_signals") <= 5, "{:?}", rig.set.statistics());
+    assert!(fixture.figure("switches_to_signals") <= 5, "{:?}", fixture.set.statistics());
 }
 
 /// Load that comes back soon after makes each stay twice as long, up to eight times.
 #[test]
 fn a_relapse_makes_it_slower_to_return() {
     let _alone = alone();
-    let mut rig = Rig::new("hybrid:high=50,dwell_ms=10", 300);
+    let mut fixture = Fixture::new("hybrid:high=50,dwell_ms=10", 300);
     let mut stays = Vec::new();
     for _ in 0..6 {
-        rig.load();
-        stays.push(rig.figure("stay_ms"));
-        rig.rest();
+        fixture.load();
+        stays.push(fixture.figure("stay_ms"));
+        fixture.rest();
     }
     // Each may also start from the beginning, if the machine paused us for long.
     assert_eq!(stays[0], 10);
@@ -233,17 +234,18 @@ fn a_relapse_makes_it_slower_to_return() {
 
 /// System calls of a wait that brings the partner in, finds it idle, and goes back to signals.
 fn calls_to_switch_twice(count: usize) -> u64 {
-    let mut rig = Rig::new("hybrid:high=1,low=1000000,dwell_ms=0", count);
-    rig.send_to(0..1);
+    let mut fixture = Fixture::new("hybrid:high=1,low=1000000,dwell_ms=0", count);
+    fixture.send_to(0..1);
     // The wait after one that found the queue empty takes one signal, and does not see that the
     // queue is empty again.
-    assert_eq!(rig.events(PATIENCE).len(), 1);
-    drain(&rig.pairs[0].near);
+    assert_eq!(fixture.events(PATIENCE).len(), 1);
+    drain(&fixture.pairs[0].near);
     let before = sys::counters();
-    assert_eq!(rig.events(Duration::ZERO), []);
+    assert_eq!(fixture.events(Duration::ZERO), []);
     let calls = sys::counters().since(&before).total();
-    let (there, back) = (rig.figure("switches_to_partner"), rig.figure("switches_to_signals"));
-    assert_eq!((there, back), (1, 1), "{:?}", rig.set.statistics());
+    let (there, back) =
+        (fixture.figure("switches_to_partner"), fixture.figure("switches_to_signals"));
+    assert_eq!((there, back), (1, 1), "{:?}", fixture.set.statistics());
     calls
 }
 
@@ -262,42 +264,43 @@ fn a_switch_costs_the_same_however_many_are_registered() {
 fn who_comes_under_load_is_armed_when_it_is_quiet() {
     let _alone = alone();
     for partner in partners() {
-        let mut rig = Rig::new(&format!("hybrid:partner={partner},high=100,dwell_ms=2000"), 300);
-        rig.load();
+        let mut fixture =
+            Fixture::new(&format!("hybrid:partner={partner},high=100,dwell_ms=2000"), 300);
+        fixture.load();
         let before = sys::counters();
         for round in 0..3 {
             // Those of the first two rounds go again, and their numbers are used once more.
             for _ in 0..1_000 {
                 let pair = Pair::unix();
-                let token = rig.set.add(pair.near.as_fd(), Interest::READ).expect("add");
-                rig.index.insert(token, rig.pairs.len());
-                rig.pairs.push(pair);
+                let token = fixture.set.add(pair.near.as_fd(), Interest::READ).expect("add");
+                fixture.index.insert(token, fixture.pairs.len());
+                fixture.pairs.push(pair);
             }
-            let bytes = rig.send_to(300..1_300);
-            rig.receive(bytes);
+            let bytes = fixture.send_to(300..1_300);
+            fixture.receive(bytes);
             if round < 2 {
-                for pair in rig.pairs.split_off(300) {
+                for pair in fixture.pairs.split_off(300) {
                     let Pair { near, far } = pair;
                     let gone = |(token, _): &(&Token, &usize)| token.fd == near.as_raw_fd();
-                    let (&token, _) = rig.index.iter().find(gone).expect("its token");
-                    rig.index.remove(&token);
-                    rig.set.close(token, near).expect("close");
+                    let (&token, _) = fixture.index.iter().find(gone).expect("its token");
+                    fixture.index.remove(&token);
+                    fixture.set.close(token, near).expect("close");
                     drop(far);
                 }
             }
         }
         let calls = sys::counters().since(&before);
-        assert!(rig.is_on_partner(), "{partner}: it was to stay for this test");
+        assert!(fixture.is_on_partner(), "{partner}: it was to stay for this test");
         assert_eq!(calls.of(sys::Call::Fcntl), 0, "{partner}: armed under load");
-        rig.rest();
-        let taken = rig.figure("signals");
-        let bytes = rig.send_to(1_299..1_300);
-        rig.receive(bytes);
-        assert!(rig.figure("signals") > taken, "{partner}: not by a signal");
-        assert!(!rig.is_on_partner(), "{partner}");
-        for number in 0..rig.pairs.len() {
-            let bytes = rig.send_to(number..number + 1);
-            rig.receive(bytes);
+        fixture.rest();
+        let taken = fixture.figure("signals");
+        let bytes = fixture.send_to(1_299..1_300);
+        fixture.receive(bytes);
+        assert!(fixture.figure("signals") > taken, "{partner}: not by a signal");
+        assert!(!fixture.is_on_partner(), "{partner}");
+        for number in 0..fixture.pairs.len() {
+            let bytes = fixture.send_to(number..number + 1);
+            fixture.receive(bytes);
         }
     }
 }
@@ -313,31 +316,32 @@ fn is_armed(pair: &Pair) -> bool {
 fn who_reports_often_under_load_is_disarmed_until_it_is_quiet() {
     let _alone = alone();
     for partner in partners() {
-        let mut rig = Rig::new(&format!("hybrid:partner={partner},high=100,dwell_ms=1500"), 300);
-        assert!(is_armed(&rig.pairs[7]), "{partner}");
-        rig.load();
-        let hot = *rig.index.iter().find(|(_, number)| **number == 7).expect("its token").0;
+        let mut fixture =
+            Fixture::new(&format!("hybrid:partner={partner},high=100,dwell_ms=1500"), 300);
+        assert!(is_armed(&fixture.pairs[7]), "{partner}");
+        fixture.load();
+        let hot = *fixture.index.iter().find(|(_, number)| **number == 7).expect("its token").0;
         for round in 0..20 {
-            let bytes = rig.send_to(7..8);
-            rig.receive(bytes);
+            let bytes = fixture.send_to(7..8);
+            fixture.receive(bytes);
             // Looked at again, whichever side it is on by then.
             let interest = if round % 2 == 0 { Interest::all() } else { Interest::READ };
-            rig.set.modify(hot, interest).expect("modify");
+            fixture.set.modify(hot, interest).expect("modify");
         }
-        assert!(rig.is_on_partner(), "{partner}: it was to stay for this test");
-        assert_eq!(rig.figure("disarmed"), 1, "{partner}: {:?}", rig.set.statistics());
-        assert!(!is_armed(&rig.pairs[7]) && is_armed(&rig.pairs[8]), "{partner}");
-        while rig.is_on_partner() {
+        assert!(fixture.is_on_partner(), "{partner}: it was to stay for this test");
+        assert_eq!(fixture.figure("disarmed"), 1, "{partner}: {:?}", fixture.set.statistics());
+        assert!(!is_armed(&fixture.pairs[7]) && is_armed(&fixture.pairs[8]), "{partner}");
+        while fixture.is_on_partner() {
             // The last interest is in reading, and nothing is there to be read.
-            assert_eq!(rig.events(Duration::from_millis(20)), [], "{partner}");
+            assert_eq!(fixture.events(Duration::from_millis(20)), [], "{partner}");
         }
-        assert!(is_armed(&rig.pairs[7]), "{partner}");
-        let taken = rig.figure("signals");
+        assert!(is_armed(&fixture.pairs[7]), "{partner}");
+        let taken = fixture.figure("signals");
         for number in 0..300 {
-            let bytes = rig.send_to(number..number + 1);
-            rig.receive(bytes);
+            let bytes = fixture.send_to(number..number + 1);
+            fixture.receive(bytes);
         }
-        assert!(rig.figure("signals") >= taken + 300, "{partner}: not by signals");
+        assert!(fixture.figure("signals") >= taken + 300, "{partner}: not by signals");
     }
 }
 
@@ -348,31 +352,31 @@ fn a_disarmed_number_used_again_is_told_of() {
     for partner in partners() {
         for closes in [true, false] {
             let spec = format!("hybrid:partner={partner},high=100,dwell_ms=300");
-            let mut rig = Rig::new(&spec, 300);
-            rig.load();
+            let mut fixture = Fixture::new(&spec, 300);
+            fixture.load();
             for _ in 0..10 {
-                let bytes = rig.send_to(299..300);
-                rig.receive(bytes);
+                let bytes = fixture.send_to(299..300);
+                fixture.receive(bytes);
             }
-            assert_eq!(rig.figure("disarmed"), 1, "{partner}");
-            let token = *rig.index.iter().find(|(_, number)| **number == 299).expect("there").0;
-            rig.set.modify(token, Interest::READ).expect("modify");
-            let Pair { near, far } = rig.pairs.pop().expect("the last");
-            rig.index.remove(&token);
+            assert_eq!(fixture.figure("disarmed"), 1, "{partner}");
+            let token = *fixture.index.iter().find(|(_, number)| **number == 299).expect("there").0;
+            fixture.set.modify(token, Interest::READ).expect("modify");
+            let Pair { near, far } = fixture.pairs.pop().expect("the last");
+            fixture.index.remove(&token);
             if closes {
-                rig.set.close(token, near).expect("close");
+                fixture.set.close(token, near).expect("close");
             } else {
-                rig.set.remove(token).expect("remove");
+                fixture.set.remove(token).expect("remove");
                 drop(near);
             }
             drop(far);
-            rig.rest();
+            fixture.rest();
             let pair = Pair::unix();
-            let anew = rig.set.add(pair.near.as_fd(), Interest::READ).expect("add");
-            rig.index.insert(anew, 299);
-            rig.pairs.push(pair);
-            let bytes = rig.send_to(0..300);
-            rig.receive(bytes);
+            let anew = fixture.set.add(pair.near.as_fd(), Interest::READ).expect("add");
+            fixture.index.insert(anew, 299);
+            fixture.pairs.push(pair);
+            let bytes = fixture.send_to(0..300);
+            fixture.receive(bytes);
         }
     }
 }
@@ -384,30 +388,30 @@ fn what_sends_no_signals_is_the_partners() {
     for partner in partners() {
         for under_load in [false, true] {
             let spec = format!("hybrid:partner={partner},high=100,dwell_ms=50");
-            let mut rig = Rig::new(&spec, 300);
+            let mut fixture = Fixture::new(&spec, 300);
             if under_load {
-                rig.load();
+                fixture.load();
             }
             let eventfd = pollux_testkit::pairs::eventfd();
-            let token = rig.set.add(eventfd.as_fd(), Interest::READ).expect("add");
+            let token = fixture.set.add(eventfd.as_fd(), Interest::READ).expect("add");
             // Several times as long as a stay lasts.
             let until = Instant::now() + Duration::from_millis(1_000);
             while Instant::now() < until {
-                assert_eq!(rig.events(Duration::from_millis(100)), [], "{partner}");
+                assert_eq!(fixture.events(Duration::from_millis(100)), [], "{partner}");
             }
-            assert!(rig.is_on_partner(), "{partner}: {:?}", rig.set.statistics());
-            assert_eq!(rig.figure("pinned"), 1, "{partner}");
+            assert!(fixture.is_on_partner(), "{partner}: {:?}", fixture.set.statistics());
+            assert_eq!(fixture.figure("unsupported"), 1, "{partner}");
             rustix::io::write(&eventfd, &1u64.to_ne_bytes()).expect("written");
-            let events = rig.events(PATIENCE);
+            let events = fixture.events(PATIENCE);
             assert!(events.iter().all(|event| event.token == token), "{partner}: {events:?}");
             assert_eq!(events.len(), 1, "{partner}");
             drain(&eventfd);
-            let bytes = rig.send_to(0..300);
-            rig.receive(bytes);
-            rig.set.remove(token).expect("remove");
-            rig.rest();
-            let bytes = rig.send_to(0..300);
-            rig.receive(bytes);
+            let bytes = fixture.send_to(0..300);
+            fixture.receive(bytes);
+            fixture.set.remove(token).expect("remove");
+            fixture.rest();
+            let bytes = fixture.send_to(0..300);
+            fixture.receive(bytes);
         }
     }
 }
@@ -420,25 +424,26 @@ fn overflow_during_the_return() {
     for partner in partners() {
         for _ in 0..10 {
             let spec = format!("hybrid:partner={partner},high=50,low=1000000,dwell_ms=0");
-            let mut rig = Rig::new(&spec, 600);
+            let mut fixture = Fixture::new(&spec, 600);
             let _queue = ShortQueue::of(32);
-            let mut bytes = rig.send_to(0..600);
+            let mut bytes = fixture.send_to(0..600);
             // Takes a few at a time and sends more at each turn, on whichever side it is.
             let until = Instant::now() + PATIENCE;
             let mut turn = 0;
             while bytes > 0 {
-                assert!(Instant::now() < until, "{bytes} lost; {:?}", rig.set.statistics());
-                rig.set.wait(Some(Duration::from_millis(50))).expect("wait");
+                assert!(Instant::now() < until, "{bytes} lost; {:?}", fixture.set.statistics());
+                fixture.set.wait(Some(Duration::from_millis(50))).expect("wait");
                 if turn < 40 {
-                    bytes += rig.send_to((turn * 10..turn * 10 + 200).map(|number| number % 600));
+                    bytes +=
+                        fixture.send_to((turn * 10..turn * 10 + 200).map(|number| number % 600));
                     turn += 1;
                 }
-                while let Some(event) = rig.set.next_event() {
-                    bytes -= drain(&rig.pairs[rig.index[&event.token]].near).0;
+                while let Some(event) = fixture.set.next_event() {
+                    bytes -= drain(&fixture.pairs[fixture.index[&event.token]].near).0;
                 }
             }
-            overflowed += rig.figure("switches_by_overflow");
-            assert!(rig.figure("switches_to_signals") > 0, "{:?}", rig.set.statistics());
+            overflowed += fixture.figure("switches_by_overflow");
+            assert!(fixture.figure("switches_to_signals") > 0, "{:?}", fixture.set.statistics());
         }
     }
     assert!(overflowed > 20, "only {overflowed} overflows");
@@ -452,20 +457,20 @@ fn a_partner_that_gathers_keeps_up() {
     if !partners().contains(&"devpoll") {
         return;
     }
-    let writes = |rig: &mut Rig| {
+    let writes = |fixture: &mut Fixture| {
         let before = sys::counters();
-        assert_eq!(rig.events(Duration::ZERO), []);
+        assert_eq!(fixture.events(Duration::ZERO), []);
         sys::counters().since(&before).of(sys::Call::Write)
     };
-    let mut rig = Rig::new("hybrid:partner=devpoll", 0);
+    let mut fixture = Fixture::new("hybrid:partner=devpoll", 0);
     let mut pairs = Vec::new();
     for (added, expected) in [(1000, 0), (24, 1), (1000, 0), (2000, 3)] {
         for _ in 0..added {
             let pair = Pair::unix();
-            rig.set.add(pair.near.as_fd(), Interest::READ).expect("add");
+            fixture.set.add(pair.near.as_fd(), Interest::READ).expect("add");
             pairs.push(pair);
         }
-        assert_eq!(writes(&mut rig), expected, "with {} registered", pairs.len());
+        assert_eq!(writes(&mut fixture), expected, "with {} registered", pairs.len());
     }
-    assert!(!rig.is_on_partner());
+    assert!(!fixture.is_on_partner());
 }

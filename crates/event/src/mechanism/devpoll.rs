@@ -11,7 +11,7 @@
 //! lead back to what the kernel holds.
 //!
 //! # Closing
-//! A hinted descriptor that is closed gives no hint: it would stay in the set unseen, and could be
+//! A hinted descriptor that is closed gives no hint: it would stay in the set unscanned, and could be
 //! reported as invalid later. So it must be taken out, but that can wait: the cheapest right order
 //! is to close at once and to send the POLLREMOVE with the next batch, which costs no call of its
 //! own. Nothing looks at the set before that batch; the module holds the socket's inode, never the
@@ -224,23 +224,23 @@ impl DevPoll {
         })
     }
 
-    fn admit(_: RawFd) -> Result<(), Error> {
+    fn check_descriptor(_: RawFd) -> Result<(), Error> {
         Ok(())
     }
 
     #[inline]
-    fn put(&mut self, fd: RawFd, _: Interest) {
+    fn set(&mut self, fd: RawFd, _: Interest) {
         self.changes.queue(fd);
     }
 
     #[inline]
-    fn take_out(&mut self, fd: RawFd) {
+    fn delete(&mut self, fd: RawFd) {
         self.changes.end(fd);
     }
 
     /// Moves changes into the batch, as far as it has room.
     #[inline]
-    fn gather(&mut self) {
+    fn fill_batch(&mut self) {
         while self.batch.len() < BATCH {
             let interest = |fd| self.registrations.by_fd(fd).map(|(_, interest)| interest);
             let Some((fd, interest)) = self.changes.take(interest) else { break };
@@ -252,7 +252,7 @@ impl DevPoll {
     #[inline]
     fn send_changes(&mut self, combined: bool) -> Result<(), Error> {
         loop {
-            self.gather();
+            self.fill_batch();
             if self.batch.is_empty() || combined && self.changes.is_empty() {
                 return Ok(());
             }
@@ -293,7 +293,7 @@ impl DevPoll {
         while let Some(&change) = self.batch.first() {
             match sys::devpoll_write(self.device.as_fd(), &[change]) {
                 Ok(_) => {}
-                Err(error) if is_refusal(&error) => self.note_refusal(change.fd)?,
+                Err(error) if is_refusal(&error) => self.record_refusal(change.fd)?,
                 Err(source) => return Err(Error::Io { call: "write", source }),
             }
             self.batch.remove(0);
@@ -301,7 +301,7 @@ impl DevPoll {
         Ok(())
     }
 
-    fn note_refusal(&mut self, fd: RawFd) -> Result<(), Error> {
+    fn record_refusal(&mut self, fd: RawFd) -> Result<(), Error> {
         self.refusals += 1;
         // ELOOP leaves in the set what the number stood for before.
         sys::devpoll_write(self.device.as_fd(), &[change(fd, None)]).map_err(Error::io("write"))?;
@@ -316,7 +316,7 @@ impl DevPoll {
     /// EINTR only after the whole batch was applied. Any other error is about the batch, of which
     /// some may not have been: to apply it twice does no harm.
     #[cold]
-    fn after_failed_update(&mut self, source: io::Error) -> Result<usize, Error> {
+    fn recover_failed_update(&mut self, source: io::Error) -> Result<usize, Error> {
         if source.raw_os_error() == Some(libc::EINTR) {
             self.batches += 1;
             self.batch.clear();
@@ -376,7 +376,7 @@ impl Mechanism for DevPoll {
                 self.found = found;
                 Ok(found + self.refused.len())
             }
-            Err(source) if !self.batch.is_empty() => self.after_failed_update(source),
+            Err(source) if !self.batch.is_empty() => self.recover_failed_update(source),
             Err(error) if error.raw_os_error() == Some(libc::EINTR) => Ok(self.refused.len()),
             Err(source) => Err(Error::Io { call: "ioctl DP_POLL", source }),
         }
@@ -419,19 +419,19 @@ impl Mechanism for DevPoll {
     fn statistics(&self) -> Vec<(&'static str, u64)> {
         let mut figures =
             vec![("change_batches", self.batches), ("changes_refused", self.refusals)];
-        if let Ok(kernels) = sys::devpoll_statistics(self.device.as_fd()) {
+        if let Ok(counters) = sys::devpoll_statistics(self.device.as_fd()) {
             figures.extend([
-                ("changes_sent", kernels.changes),
-                ("entries", kernels.entries),
-                ("hinted", kernels.hinted),
-                ("scans", kernels.scans),
-                ("driver_polls", kernels.driver_polls),
-                ("hook_polls", kernels.hook_polls),
-                ("hints", kernels.hints),
-                ("cached", kernels.cached),
-                ("results", kernels.results),
-                ("sleeps", kernels.sleeps),
-                ("wakeups", kernels.wakeups),
+                ("changes_sent", counters.changes),
+                ("entries", counters.entries),
+                ("hinted", counters.hinted),
+                ("scans", counters.scans),
+                ("driver_polls", counters.driver_polls),
+                ("hook_polls", counters.hook_polls),
+                ("hints", counters.hints),
+                ("cached", counters.cached),
+                ("results", counters.results),
+                ("sleeps", counters.sleeps),
+                ("wakeups", counters.wakeups),
             ]);
         }
         figures

@@ -2,37 +2,37 @@
 //! `devpoll`): to add, modify or remove is no system call.
 
 /// The four methods of [`crate::Mechanism`] that change the interest, for a type with
-/// `registrations`, `admit(fd)`, `put(fd, interest)` for what is new or has changed, and
-/// `take_out(fd)`.
+/// `registrations`, `check_descriptor(fd)`, `set(fd, interest)` for what is new or has changed, and
+/// `delete(fd)`.
 macro_rules! interest_in_memory {
     () => {
         #[inline]
         fn add(&mut self, fd: BorrowedFd<'_>, interest: Interest) -> Result<Token, Error> {
-            Self::admit(fd.as_raw_fd())?;
+            Self::check_descriptor(fd.as_raw_fd())?;
             let token = self.registrations.insert(fd.as_raw_fd(), interest)?;
-            self.put(token.fd, interest);
+            self.set(token.fd, interest);
             Ok(token)
         }
 
         #[inline]
         fn modify(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
             self.registrations.replace(token, interest)?;
-            self.put(token.fd, interest);
+            self.set(token.fd, interest);
             Ok(())
         }
 
         #[inline]
         fn remove(&mut self, token: Token) -> Result<(), Error> {
             self.registrations.remove(token)?;
-            self.take_out(token.fd);
+            self.delete(token.fd);
             Ok(())
         }
 
         #[inline]
         fn close(&mut self, token: Token, fd: OwnedFd) -> Result<(), Error> {
-            let known = self.remove(token);
+            let removed = self.remove(token);
             sys::close(fd);
-            known
+            removed
         }
     };
 }

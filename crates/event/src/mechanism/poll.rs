@@ -36,7 +36,7 @@ own_options! {
 }
 
 /// Marks a descriptor number that has no entry.
-const NOWHERE: u32 = u32::MAX;
+const NO_ENTRY: u32 = u32::MAX;
 
 /// The interest set as poll(2) wants it: dense, so that a wait copies what is registered and
 /// nothing else. Where a descriptor's entry stands is looked up by its number.
@@ -50,9 +50,9 @@ pub struct Poll {
     /// descriptors than `max_events` each has its turn.
     cursor: usize,
     /// Entries that have not been looked at since the last wait.
-    unseen: usize,
+    unscanned: usize,
     /// Events that may still be handed out before the next wait.
-    left: usize,
+    event_budget: usize,
     waker: Option<Waker>,
     /// The /dev/poll that keeps the hints, with `hints=on`.
     hints: Option<OwnedFd>,
@@ -73,15 +73,15 @@ impl Poll {
             positions: Vec::new(),
             max_events: options.max_events.max(1),
             cursor: 0,
-            unseen: 0,
-            left: 0,
+            unscanned: 0,
+            event_budget: 0,
             waker: None,
         })
     }
 
     /// The system call: how many entries have an answer.
     #[inline]
-    fn call(&mut self, timeout: Option<Duration>) -> Result<usize, Error> {
+    fn poll(&mut self, timeout: Option<Duration>) -> Result<usize, Error> {
         let (called, call) = match &self.hints {
             None => (sys::ppoll(&mut self.entries, timeout), "ppoll"),
             Some(device) => {
@@ -96,19 +96,19 @@ impl Poll {
         }
     }
 
-    fn admit(_: RawFd) -> Result<(), Error> {
+    fn check_descriptor(_: RawFd) -> Result<(), Error> {
         Ok(())
     }
 
     #[inline]
-    fn put(&mut self, fd: RawFd, interest: Interest) {
+    fn set(&mut self, fd: RawFd, interest: Interest) {
         let events = interest.to_poll_bits() as i16;
         let index = fd as usize;
         if index >= self.positions.len() {
-            self.positions.resize((index + 1).next_multiple_of(1024), NOWHERE);
+            self.positions.resize((index + 1).next_multiple_of(1024), NO_ENTRY);
         }
         match self.positions[index] {
-            NOWHERE => {
+            NO_ENTRY => {
                 self.positions[index] = self.entries.len() as u32;
                 self.entries.push(PollFd { fd, events, revents: 0 });
             }
@@ -119,11 +119,11 @@ impl Poll {
     /// Closes the gap of `fd` with the last entry. When that would carry an entry from the part
     /// that is still to be scanned into the part that has been, a scanned entry makes the first
     /// move: else its event would have to wait for the next wait.
-    fn take_out(&mut self, fd: RawFd) {
+    fn delete(&mut self, fd: RawFd) {
         let mut hole = self.positions[fd as usize] as usize;
         if hole < self.cursor && self.cursor < self.entries.len() {
             self.cursor -= 1;
-            self.unseen += 1;
+            self.unscanned += 1;
             self.entries[hole] = self.entries[self.cursor];
             self.positions[self.entries[hole].fd as usize] = hole as u32;
             hole = self.cursor;
@@ -132,29 +132,29 @@ impl Poll {
         if let Some(moved) = self.entries.get(hole) {
             self.positions[moved.fd as usize] = hole as u32;
         }
-        self.positions[fd as usize] = NOWHERE;
+        self.positions[fd as usize] = NO_ENTRY;
     }
 
     /// The next entry with an answer: its descriptor and the answer, which is taken.
     #[inline]
-    fn next_answer(&mut self) -> Option<(RawFd, u32)> {
-        while self.left > 0 && self.unseen > 0 && !self.entries.is_empty() {
+    fn next_result(&mut self) -> Option<(RawFd, u32)> {
+        while self.event_budget > 0 && self.unscanned > 0 && !self.entries.is_empty() {
             if self.cursor >= self.entries.len() {
                 self.cursor = 0;
             }
-            let end = (self.cursor + self.unseen).min(self.entries.len());
+            let end = (self.cursor + self.unscanned).min(self.entries.len());
             let scan = &mut self.entries[self.cursor..end];
             let Some(offset) = scan.iter().position(|entry| entry.revents != 0) else {
-                self.unseen -= scan.len();
+                self.unscanned -= scan.len();
                 self.cursor = end;
                 continue;
             };
             let entry = &mut scan[offset];
-            let answer = (entry.fd, u32::from(std::mem::take(&mut entry.revents) as u16));
+            let result = (entry.fd, u32::from(std::mem::take(&mut entry.revents) as u16));
             self.cursor += offset + 1;
-            self.unseen -= offset + 1;
-            self.left -= 1;
-            return Some(answer);
+            self.unscanned -= offset + 1;
+            self.event_budget -= 1;
+            return Some(result);
         }
         None
     }
@@ -171,18 +171,18 @@ impl Mechanism for Poll {
 
     #[inline]
     fn wait(&mut self, timeout: Option<Duration>) -> Result<usize, Error> {
-        self.left = 0;
-        let ready = self.call(timeout)?;
-        self.left = ready.min(self.max_events);
+        self.event_budget = 0;
+        let ready = self.poll(timeout)?;
+        self.event_budget = ready.min(self.max_events);
         if ready > 0 {
-            self.unseen = self.entries.len();
+            self.unscanned = self.entries.len();
         }
-        Ok(self.left)
+        Ok(self.event_budget)
     }
 
     #[inline]
     fn next_event(&mut self) -> Option<Event> {
-        while let Some((fd, bits)) = self.next_answer() {
+        while let Some((fd, bits)) = self.next_result() {
             match self.registrations.by_fd(fd) {
                 Some((token, _)) => {
                     return Some(Event { token, readiness: Readiness::from_poll_bits(bits) });
@@ -205,14 +205,14 @@ impl Mechanism for Poll {
     /// With `hints=on`, the module's figures.
     fn statistics(&self) -> Vec<(&'static str, u64)> {
         let device = self.hints.as_ref();
-        let kernels = device.and_then(|device| sys::devpoll_statistics(device.as_fd()).ok());
-        kernels.map_or_else(Vec::new, |kernels| {
+        let counters = device.and_then(|device| sys::devpoll_statistics(device.as_fd()).ok());
+        counters.map_or_else(Vec::new, |counters| {
             vec![
-                ("driver_polls", kernels.driver_polls),
-                ("hook_polls", kernels.hook_polls),
-                ("hints", kernels.hints),
-                ("cached", kernels.cached),
-                ("skipped", kernels.skipped),
+                ("driver_polls", counters.driver_polls),
+                ("hook_polls", counters.hook_polls),
+                ("hints", counters.hints),
+                ("cached", counters.cached),
+                ("skipped", counters.skipped),
             ]
         })
     }
@@ -222,7 +222,7 @@ impl Mechanism for Poll {
             return Ok(waker.clone());
         }
         let waker = Waker::new()?;
-        self.put(waker.as_fd().as_raw_fd(), Interest::READ);
+        self.set(waker.as_fd().as_raw_fd(), Interest::READ);
         self.waker = Some(waker.clone());
         Ok(waker)
     }
@@ -230,12 +230,12 @@ impl Mechanism for Poll {
     fn reopen_after_fork(&mut self) -> Result<(), Error> {
         // The set is in this process's memory; the eventfd is shared with the parent, and hints
         // are kept for the first process that asks.
-        self.left = 0;
+        self.event_budget = 0;
         if self.hints.is_some() {
             self.hints = Some(devpoll::open_set(DESCRIPTION.name, 0)?);
         }
-        if let Some(parents) = self.waker.take() {
-            self.take_out(parents.as_fd().as_raw_fd());
+        if let Some(parent_waker) = self.waker.take() {
+            self.delete(parent_waker.as_fd().as_raw_fd());
             self.waker()?;
         }
         Ok(())

@@ -42,7 +42,7 @@ pub struct Select {
     /// Words that may still be looked at before the next wait.
     words_left: usize,
     /// Events that may still be handed out before the next wait.
-    left: usize,
+    event_budget: usize,
     waker: Option<Waker>,
 }
 
@@ -53,7 +53,7 @@ fn words(limit: usize) -> usize {
 }
 
 impl Select {
-    fn admit(fd: RawFd) -> Result<(), Error> {
+    fn check_descriptor(fd: RawFd) -> Result<(), Error> {
         if (fd as usize) < FD_SETSIZE {
             return Ok(());
         }
@@ -61,7 +61,7 @@ impl Select {
     }
 
     #[inline]
-    fn put(&mut self, fd: RawFd, interest: Interest) {
+    fn set(&mut self, fd: RawFd, interest: Interest) {
         let set = |set: &mut FdSet, flag| {
             if interest.contains(flag) { set.insert(fd) } else { set.remove(fd) }
         };
@@ -70,8 +70,8 @@ impl Select {
         self.limit = self.limit.max(fd as usize + 1);
     }
 
-    fn take_out(&mut self, fd: RawFd) {
-        self.put(fd, Interest::empty());
+    fn delete(&mut self, fd: RawFd) {
+        self.set(fd, Interest::empty());
         // Answers not yet handed out must not reach the next owner of the number.
         for set in [&mut self.readable, &mut self.writable, &mut self.invalid] {
             set.remove(fd);
@@ -92,11 +92,11 @@ impl Select {
     }
 
     fn begin_scan(&mut self, ready: usize) -> usize {
-        self.left = ready.min(self.max_events);
+        self.event_budget = ready.min(self.max_events);
         // One more than there are: the first word is looked at from its middle, and again at the
         // end of the round up to there.
         self.words_left = words(self.limit) + 1;
-        self.left
+        self.event_budget
     }
 
     /// select fails as a whole when one descriptor is not open; finds out which. Off the path of
@@ -113,9 +113,9 @@ impl Select {
     }
 
     #[inline]
-    fn next_answer(&mut self) -> Option<RawFd> {
+    fn next_result(&mut self) -> Option<RawFd> {
         let end = words(self.limit) * FD_SET_WORD_BITS;
-        while self.left > 0 && self.words_left > 0 {
+        while self.event_budget > 0 && self.words_left > 0 {
             if self.cursor >= end {
                 self.cursor = 0;
             }
@@ -126,7 +126,7 @@ impl Select {
             if bits != 0 {
                 let fd = word * FD_SET_WORD_BITS + bits.trailing_zeros() as usize;
                 self.cursor = fd + 1;
-                self.left -= 1;
+                self.event_budget -= 1;
                 return Some(fd as RawFd);
             }
             self.cursor = (word + 1) * FD_SET_WORD_BITS;
@@ -169,7 +169,7 @@ impl Mechanism for Select {
             max_events: options.max_events.max(1),
             cursor: 0,
             words_left: 0,
-            left: 0,
+            event_budget: 0,
             waker: None,
         })
     }
@@ -182,7 +182,7 @@ impl Mechanism for Select {
         self.readable.copy_words(&self.read, words);
         self.writable.copy_words(&self.write, words);
         self.invalid = FdSet::default();
-        self.left = 0;
+        self.event_budget = 0;
         match sys::pselect(self.limit, &mut self.readable, &mut self.writable, timeout) {
             Ok(ready) => Ok(self.begin_scan(ready)),
             Err(error) => {
@@ -203,7 +203,7 @@ impl Mechanism for Select {
 
     #[inline]
     fn next_event(&mut self) -> Option<Event> {
-        while let Some(fd) = self.next_answer() {
+        while let Some(fd) = self.next_result() {
             let readiness = self.take_readiness(fd);
             match self.registrations.by_fd(fd) {
                 Some((token, _)) => return Some(Event { token, readiness }),
@@ -228,17 +228,17 @@ impl Mechanism for Select {
         }
         let waker = Waker::new()?;
         let fd = waker.as_fd().as_raw_fd();
-        Self::admit(fd)?;
-        self.put(fd, Interest::READ);
+        Self::check_descriptor(fd)?;
+        self.set(fd, Interest::READ);
         self.waker = Some(waker.clone());
         Ok(waker)
     }
 
     fn reopen_after_fork(&mut self) -> Result<(), Error> {
         // The set is in this process's memory; only the eventfd is shared with the parent.
-        self.left = 0;
-        if let Some(parents) = self.waker.take() {
-            self.take_out(parents.as_fd().as_raw_fd());
+        self.event_budget = 0;
+        if let Some(parent_waker) = self.waker.take() {
+            self.delete(parent_waker.as_fd().as_raw_fd());
             self.waker()?;
         }
         Ok(())

@@ -118,8 +118,8 @@ pub struct UringPoll {
     max_events: usize,
     waker: Option<Waker>,
     waker_armed: bool,
-    rearmed: u64,
-    retried: u64,
+    rearm_count: u64,
+    retry_count: u64,
     overflows: u64,
     refusals: u64,
 }
@@ -159,8 +159,8 @@ impl UringPoll {
             max_events: options.max_events.max(1),
             waker: None,
             waker_armed: false,
-            rearmed: 0,
-            retried: 0,
+            rearm_count: 0,
+            retry_count: 0,
             overflows: 0,
             refusals: 0,
         })
@@ -219,7 +219,7 @@ impl UringPoll {
         } else {
             self.ring.enter(0, None)
         };
-        self.settle(entered)
+        self.ignore_expected_errors(entered)
     }
 
     fn discard_completions(&mut self) {
@@ -230,7 +230,7 @@ impl UringPoll {
     /// Passes over the errors of io_uring_enter(2) that say no more than that a wait has ended, or
     /// that the caller must take completions first.
     #[inline]
-    fn settle(&mut self, entered: io::Result<usize>) -> io::Result<()> {
+    fn ignore_expected_errors(&mut self, entered: io::Result<usize>) -> io::Result<()> {
         match entered {
             Ok(_) => Ok(()),
             Err(error) => match error.raw_os_error() {
@@ -255,13 +255,13 @@ impl UringPoll {
             let live = |token| self.registrations.interest(token);
             let Some((token, interest)) = self.changes.pop(live) else { break };
             let (bits, data) = (interest.to_poll_bits(), token.to_bits());
-            let room = match self.changes.told(token.fd) {
+            let room = match self.changes.kernel_interest(token.fd) {
                 // Even when the interest is the same: the change asks to be told again.
                 Some(_) => self.ring.push_poll_update(data | POLL, bits, data | UPDATE),
                 None => self.ring.push_poll(token.fd, bits, data | POLL),
             };
             assert!(room, "room has been made");
-            self.changes.set_told(token.fd, Some(interest));
+            self.changes.set_kernel_interest(token.fd, Some(interest));
         }
         if let (Some(waker), false) = (&self.waker, self.waker_armed) {
             let fd = waker.as_fd().as_raw_fd();
@@ -301,7 +301,7 @@ impl UringPoll {
         if completed == 0 && timeout != Some(Duration::ZERO) {
             let wanted = 1 + std::mem::take(&mut self.cancellations);
             let entered = self.ring.enter(wanted, timeout);
-            return self.settle(entered);
+            return self.ignore_expected_errors(entered);
         }
         // With deferred work the ring does not tell of all that is held back.
         let to_fetch = completed == 0 && (self.setup.defer || self.ring.holds_back());
@@ -310,13 +310,13 @@ impl UringPoll {
 
     /// The poll request of `token` has completed.
     #[inline]
-    fn polled(&mut self, token: Token, completion: Completion) -> Option<Event> {
+    fn poll_completed(&mut self, token: Token, completion: Completion) -> Option<Event> {
         let interest = self.registrations.interest(token)?;
         if !completion.more {
-            self.changes.set_told(token.fd, None);
+            self.changes.set_kernel_interest(token.fd, None);
         }
         if completion.result < 0 {
-            return self.failed(token, completion);
+            return self.poll_failed(token, completion);
         }
         if !completion.more && !self.rearm(token) {
             return Some(self.refuse(token, false));
@@ -334,7 +334,7 @@ impl UringPoll {
         if sys::is_file(token.fd) {
             return false;
         }
-        self.rearmed += 1;
+        self.rearm_count += 1;
         self.changes.queue(token);
         true
     }
@@ -348,10 +348,10 @@ impl UringPoll {
     }
 
     #[cold]
-    fn failed(&mut self, token: Token, completion: Completion) -> Option<Event> {
+    fn poll_failed(&mut self, token: Token, completion: Completion) -> Option<Event> {
         if completion.result == -libc::ECANCELED {
             // Not by us, since the registration lives: the thread that armed it is gone.
-            self.rearmed += 1;
+            self.rearm_count += 1;
             self.changes.queue(token);
             return None;
         }
@@ -360,10 +360,10 @@ impl UringPoll {
 
     /// The change of a poll request has failed.
     #[cold]
-    fn not_updated(&mut self, token: Token, completion: Completion) {
+    fn update_failed(&mut self, token: Token, completion: Completion) {
         // Otherwise (ENOENT) the request has ended by itself; its own completion arms it again.
         if completion.result == -libc::EALREADY && self.registrations.interest(token).is_some() {
-            self.retried += 1;
+            self.retry_count += 1;
             self.changes.queue(token);
         }
     }
@@ -422,9 +422,9 @@ impl Mechanism for UringPoll {
 
     #[inline]
     fn close(&mut self, token: Token, fd: OwnedFd) -> Result<(), Error> {
-        let known = self.registrations.remove(token);
+        let removed = self.registrations.remove(token);
         sys::close(fd);
-        known.and_then(|_| self.disarm(token))
+        removed.and_then(|_| self.disarm(token))
     }
 
     #[inline]
@@ -454,9 +454,9 @@ impl Mechanism for UringPoll {
             self.next += 1;
             let token = Token::from_bits(completion.user_data & !KIND);
             let event = match completion.user_data & KIND {
-                POLL => self.polled(token, completion),
+                POLL => self.poll_completed(token, completion),
                 UPDATE => {
-                    self.not_updated(token, completion);
+                    self.update_failed(token, completion);
                     None
                 }
                 WAKER => {
@@ -479,8 +479,8 @@ impl Mechanism for UringPoll {
 
     fn statistics(&self) -> Vec<(&'static str, u64)> {
         vec![
-            ("requests_armed_again", self.rearmed),
-            ("changes_sent_again", self.retried),
+            ("requests_armed_again", self.rearm_count),
+            ("changes_sent_again", self.retry_count),
             ("completion_queue_overflows", self.overflows),
             ("requests_refused", self.refusals),
         ]

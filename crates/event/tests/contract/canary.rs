@@ -1,7 +1,7 @@
 //! Positive controls: mechanisms with one fault each, which the suite must catch.
 
 use crate::{
-    reuse, rig,
+    fixture, reuse,
     subject::{Outcome, Subject},
     timing, waking,
 };
@@ -160,7 +160,7 @@ pub fn silence() {
 /// Runs a case against a faulty mechanism in a thread of its own; whether it failed.
 fn is_caught(case: fn(&Subject) -> Outcome) -> bool {
     let thread = thread::Builder::new().name(THREAD.into()).spawn(move || {
-        rig::lose_patience();
+        fixture::lose_patience();
         let subject = Subject::of(EpollEdge::DESCRIPTION);
         panic::catch_unwind(AssertUnwindSafe(|| case(&subject))).is_err()
     });

@@ -1,7 +1,7 @@
 //! "The peer sees the close at once, or at the latest with the next wait."
 
 use crate::{
-    rig::{Rig, patience},
+    fixture::{Fixture, patience},
     subject::Subject,
 };
 use pollux_event::{Error, Interest, Mechanism};
@@ -22,47 +22,50 @@ fn expect_end(far: impl AsFd, ends: &[End]) {
 pub fn close_ends_the_connection<M: Mechanism>(subject: &Subject) {
     for kind in [Kind::Tcp, Kind::Unix] {
         for interest in [Interest::READ, Interest::READ | Interest::WRITE] {
-            let (mut rig, pair) = (Rig::<M>::new(subject), Pair::new(kind));
-            let token = rig.add_fd(&pair.near, interest);
+            let (mut fixture, pair) = (Fixture::<M>::new(subject), Pair::new(kind));
+            let token = fixture.add_fd(&pair.near, interest);
             // The interest has reached the kernel.
-            rig.events_within(Duration::ZERO);
-            let far = rig.close_near(token, pair);
-            rig.events_within(Duration::ZERO);
+            fixture.events_within(Duration::ZERO);
+            let far = fixture.close_near(token, pair);
+            fixture.events_within(Duration::ZERO);
             expect_end(far, &[End::Closed]);
         }
     }
 }
 
 pub fn close_of_many<M: Mechanism>(subject: &Subject) {
-    let mut rig = Rig::<M>::new(subject);
+    let mut fixture = Fixture::<M>::new(subject);
     let pairs: Vec<_> = (0..200).map(|_| Pair::unix()).collect();
-    let tokens: Vec<_> = pairs.iter().map(|pair| rig.add_near(pair)).collect();
-    rig.events_within(Duration::ZERO);
-    let fars: Vec<_> =
-        pairs.into_iter().zip(tokens).map(|(pair, token)| rig.close_near(token, pair)).collect();
-    rig.events_within(Duration::ZERO);
+    let tokens: Vec<_> = pairs.iter().map(|pair| fixture.add_near(pair)).collect();
+    fixture.events_within(Duration::ZERO);
+    let fars: Vec<_> = pairs
+        .into_iter()
+        .zip(tokens)
+        .map(|(pair, token)| fixture.close_near(token, pair))
+        .collect();
+    fixture.events_within(Duration::ZERO);
     for far in fars {
         expect_end(far, &[End::Closed]);
     }
-    assert!(rig.is_empty());
+    assert!(fixture.is_empty());
 }
 
 pub fn close_with_unread_data<M: Mechanism>(subject: &Subject) {
-    let (mut rig, pair) = (Rig::<M>::new(subject), Pair::tcp());
-    let token = rig.add_near(&pair);
+    let (mut fixture, pair) = (Fixture::<M>::new(subject), Pair::tcp());
+    let token = fixture.add_near(&pair);
     pair.send(b"unread");
-    rig.events_within(Duration::from_secs(1));
-    let far = rig.close_near(token, pair);
-    rig.events_within(Duration::ZERO);
+    fixture.events_within(Duration::from_secs(1));
+    let far = fixture.close_near(token, pair);
+    fixture.events_within(Duration::ZERO);
     expect_end(far, &[End::Error(Errno::CONNRESET)]);
 }
 
 /// "NotAdded: the descriptor is closed all the same."
 pub fn close_of_an_unknown_token<M: Mechanism>(subject: &Subject) {
-    let (mut rig, pair) = (Rig::<M>::new(subject), Pair::tcp());
-    let token = rig.add_near(&pair);
-    rig.remove(token).expect("remove");
-    let refusal = rig.close(token, pair.near);
+    let (mut fixture, pair) = (Fixture::<M>::new(subject), Pair::tcp());
+    let token = fixture.add_near(&pair);
+    fixture.remove(token).expect("remove");
+    let refusal = fixture.close(token, pair.near);
     assert!(matches!(refusal, Err(Error::NotAdded(fd)) if fd == token.fd), "{refusal:?}");
     expect_end(pair.far, &[End::Closed]);
 }

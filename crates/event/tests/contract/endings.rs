@@ -1,6 +1,6 @@
 //! Half-close, close, reset, errors.
 
-use crate::{rig::Rig, subject::Subject};
+use crate::{fixture::Fixture, subject::Subject};
 use pollux_event::{Capabilities, Interest, Mechanism, Readiness};
 use pollux_testkit::{Pair, Port, drain, fill, pairs::End};
 use rustix::{
@@ -14,42 +14,42 @@ use std::{
 
 pub fn half_close<M: Mechanism>(subject: &Subject) {
     for pair in [Pair::tcp(), Pair::unix()] {
-        let mut rig = Rig::<M>::new(subject);
-        let token = rig.add_near(&pair);
-        rig.expect_silence();
+        let mut fixture = Fixture::<M>::new(subject);
+        let token = fixture.add_near(&pair);
+        fixture.expect_silence();
         rustix::net::shutdown(&pair.far, Shutdown::Write).expect("shutdown");
-        let found = rig.expect_readable(token);
+        let found = fixture.expect_readable(token);
         assert!(!found.contains(Readiness::ERROR), "{found:?}");
         assert_eq!(drain(&pair.near), (0, End::Closed));
         // The other direction still works.
         assert_eq!(rustix::io::write(&pair.near, b"x"), Ok(1));
-        rig.modify(token, Interest::WRITE).expect("modify");
-        rig.expect_writable(token);
+        fixture.modify(token, Interest::WRITE).expect("modify");
+        fixture.expect_writable(token);
     }
 }
 
 pub fn close_by_peer<M: Mechanism>(subject: &Subject) {
     for pair in [Pair::tcp(), Pair::unix()] {
-        let mut rig = Rig::<M>::new(subject);
-        let token = rig.add_near(&pair);
-        rig.expect_silence();
+        let mut fixture = Fixture::<M>::new(subject);
+        let token = fixture.add_near(&pair);
+        fixture.expect_silence();
         drop(pair.far);
-        rig.expect_readable(token);
+        fixture.expect_readable(token);
         assert_eq!(drain(&pair.near), (0, End::Closed));
     }
 }
 
 /// What was sent before the close is there and is not hidden by it.
 pub fn data_before_close<M: Mechanism>(subject: &Subject) {
-    let (mut rig, pair) = (Rig::<M>::new(subject), Pair::tcp());
-    let token = rig.add_near(&pair);
+    let (mut fixture, pair) = (Fixture::<M>::new(subject), Pair::tcp());
+    let token = fixture.add_near(&pair);
     pair.send(b"last words");
     drop(pair.far);
-    rig.expect_readable(token);
+    fixture.expect_readable(token);
     // The FIN may come after the event for the data: with edges there is a second one then.
     let (mut taken, mut end) = drain(&pair.near);
     while end == End::WouldBlock {
-        rig.expect_readable(token);
+        fixture.expect_readable(token);
         let more = drain(&pair.near);
         (taken, end) = (taken + more.0, more.1);
     }
@@ -57,11 +57,11 @@ pub fn data_before_close<M: Mechanism>(subject: &Subject) {
 }
 
 pub fn reset<M: Mechanism>(subject: &Subject) {
-    let (mut rig, pair) = (Rig::<M>::new(subject), Pair::tcp());
-    let token = rig.add_near(&pair);
+    let (mut fixture, pair) = (Fixture::<M>::new(subject), Pair::tcp());
+    let token = fixture.add_near(&pair);
     pair.reset_on_close();
     drop(pair.far);
-    rig.expect_readable(token);
+    fixture.expect_readable(token);
     assert_eq!(drain(&pair.near), (0, End::Error(Errno::CONNRESET)));
 }
 
@@ -70,12 +70,12 @@ pub fn reset_with_empty_interest<M: Mechanism>(subject: &Subject) -> Result<(), 
     if subject.has(Capabilities::ERRORS_NEED_INTEREST) {
         return Err("without an interest it does not see errors".into());
     }
-    let (mut rig, pair) = (Rig::<M>::new(subject), Pair::tcp());
-    let token = rig.add_fd(&pair.near, Interest::empty());
-    rig.expect_silence();
+    let (mut fixture, pair) = (Fixture::<M>::new(subject), Pair::tcp());
+    let token = fixture.add_fd(&pair.near, Interest::empty());
+    fixture.expect_silence();
     pair.reset_on_close();
     drop(pair.far);
-    rig.expect(token, Readiness::ERROR | Readiness::HANGUP);
+    fixture.expect(token, Readiness::ERROR | Readiness::HANGUP);
     Ok(())
 }
 
@@ -90,39 +90,39 @@ fn connecting(to: SocketAddr) -> OwnedFd {
 }
 
 pub fn refused_connection<M: Mechanism>(subject: &Subject) {
-    let mut rig = Rig::<M>::new(subject);
+    let mut fixture = Fixture::<M>::new(subject);
     let nobody = Port::reserve();
     let socket = connecting(nobody.address());
-    let token = rig.add_fd(&socket, Interest::WRITE);
-    let found = rig.expect_writable(token);
+    let token = fixture.add_fd(&socket, Interest::WRITE);
+    let found = fixture.expect_writable(token);
     assert!(found.is_writable(), "{found:?}");
     assert_eq!(sockopt::socket_error(&socket).expect("SO_ERROR"), Err(Errno::CONNREFUSED));
 }
 
 pub fn connection_made<M: Mechanism>(subject: &Subject) {
-    let mut rig = Rig::<M>::new(subject);
+    let mut fixture = Fixture::<M>::new(subject);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind");
     let socket = connecting(listener.local_addr().expect("the listener's address"));
-    let token = rig.add_fd(&socket, Interest::WRITE);
-    rig.expect(token, Readiness::WRITABLE);
+    let token = fixture.add_fd(&socket, Interest::WRITE);
+    fixture.expect(token, Readiness::WRITABLE);
     assert_eq!(sockopt::socket_error(&socket).expect("SO_ERROR"), Ok(()));
 }
 
 pub fn pipe_writer_gone<M: Mechanism>(subject: &Subject) {
-    let (mut rig, pair) = (Rig::<M>::new(subject), Pair::pipe());
-    let token = rig.add_near(&pair);
-    rig.expect_silence();
+    let (mut fixture, pair) = (Fixture::<M>::new(subject), Pair::pipe());
+    let token = fixture.add_near(&pair);
+    fixture.expect_silence();
     drop(pair.far);
-    rig.expect_readable(token);
+    fixture.expect_readable(token);
     assert_eq!(drain(&pair.near), (0, End::Closed));
 }
 
 pub fn pipe_reader_gone<M: Mechanism>(subject: &Subject) {
-    let (mut rig, pair) = (Rig::<M>::new(subject), Pair::pipe());
+    let (mut fixture, pair) = (Fixture::<M>::new(subject), Pair::pipe());
     fill(&pair.far);
-    let token = rig.add_fd(&pair.far, Interest::WRITE);
-    rig.expect_silence();
+    let token = fixture.add_fd(&pair.far, Interest::WRITE);
+    fixture.expect_silence();
     drop(pair.near);
-    rig.expect_writable(token);
+    fixture.expect_writable(token);
     assert_eq!(rustix::io::write(&pair.far, b"x"), Err(Errno::PIPE));
 }

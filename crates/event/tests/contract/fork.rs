@@ -2,7 +2,7 @@
 //! tokens, so that parent and child no longer share."
 
 use crate::{
-    rig::{Rig, patience},
+    fixture::{Fixture, patience},
     subject::Subject,
 };
 use pollux_event::{Capabilities, Interest, Mechanism, Readiness};
@@ -10,35 +10,35 @@ use pollux_testkit::{Pair, drain, in_child};
 use std::time::{Duration, Instant};
 
 pub fn child_reopens<M: Mechanism>(subject: &Subject) {
-    let mut rig = Rig::<M>::new(subject);
+    let mut fixture = Fixture::<M>::new(subject);
     let (ready, quiet, parents) = (Pair::unix(), Pair::unix(), Pair::unix());
-    let tokens = [rig.add_near(&ready), rig.add_near(&quiet)];
-    rig.modify(tokens[1], Interest::READ | Interest::WRITE).expect("modify");
+    let tokens = [fixture.add_near(&ready), fixture.add_near(&quiet)];
+    fixture.modify(tokens[1], Interest::READ | Interest::WRITE).expect("modify");
     ready.send(b"x");
-    rig.events_within(Duration::ZERO);
+    fixture.events_within(Duration::ZERO);
     in_child(|| {
-        rig.reopen_after_fork().expect("reopen");
-        assert_eq!(rig.len(), 2);
+        fixture.reopen_after_fork().expect("reopen");
+        assert_eq!(fixture.len(), 2);
         // Same tokens, same interest; what is ready is reported, whatever the parent has seen.
-        rig.expect_beside(tokens[0], Readiness::READABLE, &tokens);
-        rig.modify(tokens[1], Interest::READ).expect("modify");
+        fixture.expect_beside(tokens[0], Readiness::READABLE, &tokens);
+        fixture.modify(tokens[1], Interest::READ).expect("modify");
         drain(&ready.near);
         quiet.send(b"y");
-        rig.expect_beside(tokens[1], Readiness::READABLE, &tokens);
+        fixture.expect_beside(tokens[1], Readiness::READABLE, &tokens);
         // A later add works as ever.
         let fresh = Pair::unix();
-        let token = rig.add_near(&fresh);
+        let token = fixture.add_near(&fresh);
         fresh.send(b"z");
-        rig.expect_beside(token, Readiness::READABLE, &tokens);
+        fixture.expect_beside(token, Readiness::READABLE, &tokens);
     });
     // The parent's set is what it was.
-    let token = rig.add_near(&parents);
+    let token = fixture.add_near(&parents);
     parents.send(b"p");
-    rig.expect_beside(token, Readiness::READABLE, &tokens);
+    fixture.expect_beside(token, Readiness::READABLE, &tokens);
     if !subject.has(Capabilities::ONE_OWNER) {
         drain(&quiet.near);
         quiet.send(b"again");
-        rig.expect_beside(tokens[1], Readiness::READABLE, &[tokens[0], token]);
+        fixture.expect_beside(tokens[1], Readiness::READABLE, &[tokens[0], token]);
     }
 }
 
@@ -46,36 +46,36 @@ pub fn child_changes_are_its_own<M: Mechanism>(subject: &Subject) -> Result<(), 
     if subject.has(Capabilities::ONE_OWNER) {
         return Err("a descriptor belongs to one set only: the child takes it over".into());
     }
-    let (mut rig, pair) = (Rig::<M>::new(subject), Pair::unix());
-    let token = rig.add_near(&pair);
-    rig.events_within(Duration::ZERO);
+    let (mut fixture, pair) = (Fixture::<M>::new(subject), Pair::unix());
+    let token = fixture.add_near(&pair);
+    fixture.events_within(Duration::ZERO);
     in_child(|| {
-        rig.reopen_after_fork().expect("reopen");
-        rig.remove(token).expect("remove");
-        rig.events_within(Duration::ZERO);
+        fixture.reopen_after_fork().expect("reopen");
+        fixture.remove(token).expect("remove");
+        fixture.events_within(Duration::ZERO);
         pair.send(b"x");
-        rig.expect_silence();
+        fixture.expect_silence();
     });
-    rig.expect(token, Readiness::READABLE);
+    fixture.expect(token, Readiness::READABLE);
     Ok(())
 }
 
 /// "Wakers of the parent do not wake the child."
 pub fn waker_of_the_parent_is_its_own<M: Mechanism>(subject: &Subject) {
-    let mut rig = Rig::<M>::new(subject);
-    let waker = rig.waker().expect("waker");
+    let mut fixture = Fixture::<M>::new(subject);
+    let waker = fixture.waker().expect("waker");
     in_child(|| {
-        rig.reopen_after_fork().expect("reopen");
+        fixture.reopen_after_fork().expect("reopen");
         waker.wake();
         let (time, start) = (Duration::from_millis(50), Instant::now());
-        assert_eq!(rig.events_within(time), []);
+        assert_eq!(fixture.events_within(time), []);
         assert!(start.elapsed() >= time, "the parent's waker woke the child");
-        rig.waker().expect("waker").wake();
-        rig.wait(Some(patience())).expect("wait");
+        fixture.waker().expect("waker").wake();
+        fixture.wait(Some(patience())).expect("wait");
         assert!(start.elapsed() < patience(), "the child's own waker does not wake it");
     });
     // It does wake the parent, though it was used by the child.
     let start = Instant::now();
-    rig.wait(Some(patience())).expect("wait");
+    fixture.wait(Some(patience())).expect("wait");
     assert!(start.elapsed() < patience(), "the wake-up was lost to the child");
 }

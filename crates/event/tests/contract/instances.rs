@@ -1,12 +1,12 @@
 //! More than one interest set.
 
-use crate::{rig::Rig, subject::Subject};
+use crate::{fixture::Fixture, subject::Subject};
 use pollux_event::{Capabilities, Mechanism, Readiness};
 use pollux_testkit::{Pair, drain};
 use std::thread;
 
 pub fn two_in_one_thread<M: Mechanism>(subject: &Subject) {
-    let (mut one, mut other) = (Rig::<M>::new(subject), Rig::<M>::new(subject));
+    let (mut one, mut other) = (Fixture::<M>::new(subject), Fixture::<M>::new(subject));
     let (first, second) = (Pair::unix(), Pair::unix());
     let (first_token, second_token) = (one.add_near(&first), other.add_near(&second));
     for _ in 0..3 {
@@ -26,7 +26,7 @@ pub fn one_descriptor_in_two_sets<M: Mechanism>(subject: &Subject) -> Result<(),
     if subject.has(Capabilities::ONE_OWNER) {
         return Err("a descriptor belongs to one set only".into());
     }
-    let (mut one, mut other) = (Rig::<M>::new(subject), Rig::<M>::new(subject));
+    let (mut one, mut other) = (Fixture::<M>::new(subject), Fixture::<M>::new(subject));
     let pair = Pair::unix();
     let tokens = (one.add_near(&pair), other.add_near(&pair));
     pair.send(b"x");
@@ -38,7 +38,7 @@ pub fn one_descriptor_in_two_sets<M: Mechanism>(subject: &Subject) -> Result<(),
 }
 
 pub fn one_outlives_the_other<M: Mechanism>(subject: &Subject) {
-    let (one, mut other) = (Rig::<M>::new(subject), Rig::<M>::new(subject));
+    let (one, mut other) = (Fixture::<M>::new(subject), Fixture::<M>::new(subject));
     let (first, second) = (Pair::unix(), Pair::unix());
     let mut one = one;
     one.add_near(&first);
@@ -50,7 +50,7 @@ pub fn one_outlives_the_other<M: Mechanism>(subject: &Subject) {
     second.send(b"y");
     other.expect(token, Readiness::READABLE);
     // What a dropped set leaves behind does not trouble the next.
-    let mut third = Rig::<M>::new(subject);
+    let mut third = Fixture::<M>::new(subject);
     let token = third.add_near(&first);
     third.expect(token, Readiness::READABLE);
 }
@@ -59,12 +59,12 @@ pub fn one_a_thread<M: Mechanism>(subject: &Subject) {
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                let mut rig = Rig::<M>::new(subject);
+                let mut fixture = Fixture::<M>::new(subject);
                 let pairs: Vec<_> = (0..10).map(|_| Pair::unix()).collect();
-                let tokens: Vec<_> = pairs.iter().map(|pair| rig.add_near(pair)).collect();
+                let tokens: Vec<_> = pairs.iter().map(|pair| fixture.add_near(pair)).collect();
                 for _ in 0..50 {
                     pairs.iter().for_each(|pair| pair.send(b"x"));
-                    rig.expect_all(&tokens);
+                    fixture.expect_all(&tokens);
                     for pair in &pairs {
                         drain(&pair.near);
                     }

@@ -1,7 +1,7 @@
 //! Descriptors that are not TCP connections. A mechanism may refuse a kind (epoll refuses regular
 //! files, RT signals refuse eventfds), with EPERM: it must not accept it and stay silent.
 
-use crate::{rig::Rig, subject::Subject};
+use crate::{fixture::Fixture, subject::Subject};
 use pollux_event::{Capabilities, Error, Event, Interest, Mechanism, Readiness};
 use pollux_testkit::{
     Pair, drain,
@@ -21,22 +21,22 @@ fn check<M: Mechanism>(
     mut make_ready: impl FnMut(),
     mut come_to_rest: impl FnMut(),
 ) -> Result<(), String> {
-    let mut rig = Rig::<M>::new(subject);
-    let token = match rig.add(fd, Interest::READ) {
+    let mut fixture = Fixture::<M>::new(subject);
+    let token = match fixture.add(fd, Interest::READ) {
         Ok(token) => token,
         Err(error @ Error::CannotWait { .. }) => {
             assert_eq!(error.raw_os_error(), Some(Errno::PERM.raw_os_error()));
-            assert!(rig.is_empty(), "refused, and yet in the set");
+            assert!(fixture.is_empty(), "refused, and yet in the set");
             return Err(format!("refused, as it may be: {error}"));
         }
         Err(error) => panic!("add: {error}"),
     };
-    rig.expect_silence();
+    fixture.expect_silence();
     for _ in 0..2 {
         make_ready();
-        rig.expect(token, Readiness::READABLE);
+        fixture.expect(token, Readiness::READABLE);
         come_to_rest();
-        rig.expect_silence();
+        fixture.expect_silence();
     }
     Ok(())
 }
@@ -85,37 +85,37 @@ pub fn listener<M: Mechanism>(subject: &Subject) -> Result<(), String> {
 /// nothing else, once.
 pub fn regular_file<M: Mechanism>(subject: &Subject) {
     let file = tempfile::tempfile().expect("a file");
-    let mut rig = Rig::<M>::new(subject);
+    let mut fixture = Fixture::<M>::new(subject);
     // What can be waited for goes on being told of.
     let pair = Pair::unix();
-    let other = rig.add_near(&pair);
-    rig.expect_silence();
+    let other = fixture.add_near(&pair);
+    fixture.expect_silence();
 
-    let added = rig.add(file.as_fd(), Interest::READ);
+    let added = fixture.add(file.as_fd(), Interest::READ);
 
     match added {
         Err(error) => {
             assert!(!subject.has(Capabilities::TAKES_FILES), "refused: {error}");
             assert!(matches!(error, Error::CannotWait { .. }), "{error}");
             assert!(error.to_string().contains("regular files"), "{error}");
-            assert_eq!(rig.len(), 1, "refused, and yet in the set");
+            assert_eq!(fixture.len(), 1, "refused, and yet in the set");
         }
         Ok(token) if subject.has(Capabilities::TAKES_FILES) => {
             for _ in 0..3 {
-                let events = rig.events_within(Duration::from_secs(20));
+                let events = fixture.events_within(Duration::from_secs(20));
                 assert_eq!(events, [Event { token, readiness: Readiness::READABLE }]);
             }
-            rig.remove(token).expect("remove");
+            fixture.remove(token).expect("remove");
         }
         Ok(token) => {
             assert!(subject.has(Capabilities::BATCHED_CHANGES), "taken, and not refused at once");
-            let events = rig.events_within(Duration::from_secs(20));
+            let events = fixture.events_within(Duration::from_secs(20));
             assert_eq!(events, [Event { token, readiness: Readiness::ERROR }]);
-            rig.expect_silence();
-            rig.remove(token).expect("remove");
+            fixture.expect_silence();
+            fixture.remove(token).expect("remove");
         }
     }
-    rig.expect_silence();
+    fixture.expect_silence();
     pair.send(b"xy");
-    rig.expect(other, Readiness::READABLE);
+    fixture.expect(other, Readiness::READABLE);
 }

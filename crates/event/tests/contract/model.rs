@@ -4,7 +4,7 @@
 //! whatever is ready, with edges what became ready, or was asked for anew, since the last report.
 
 use crate::{
-    rig::{Rig, patience},
+    fixture::{Fixture, patience},
     subject::Subject,
 };
 use pollux_event::{Interest, Mechanism, Readiness, Token};
@@ -31,7 +31,7 @@ const LATE: Duration = Duration::from_secs(4);
 const SHRINK: Duration = Duration::from_secs(40);
 
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum Operation {
     Open(usize, bool),
     Add(usize, u8),
     Modify(usize, u8),
@@ -52,24 +52,24 @@ enum Step {
     Settle,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn operation() -> impl Strategy<Value = Operation> {
     let slot = 0..SLOTS;
     prop_oneof![
-        5 => (slot.clone(), any::<bool>()).prop_map(|(slot, tcp)| Step::Open(slot, tcp)),
-        6 => (slot.clone(), 0..4u8).prop_map(|(slot, bits)| Step::Add(slot, bits)),
-        3 => (slot.clone(), 0..4u8).prop_map(|(slot, bits)| Step::Modify(slot, bits)),
-        2 => slot.clone().prop_map(Step::Remove),
-        2 => slot.clone().prop_map(Step::Close),
-        6 => slot.clone().prop_map(Step::Send),
-        2 => slot.clone().prop_map(Step::ReadSome),
-        4 => slot.clone().prop_map(Step::ReadAll),
-        2 => slot.clone().prop_map(Step::Fill),
-        3 => slot.clone().prop_map(Step::DrainFar),
-        1 => slot.clone().prop_map(Step::FarShutdown),
-        1 => slot.prop_map(Step::FarClose),
-        1 => Just(Step::Wake),
-        4 => (0..3usize).prop_map(Step::Glance),
-        4 => Just(Step::Settle),
+        5 => (slot.clone(), any::<bool>()).prop_map(|(slot, tcp)| Operation::Open(slot, tcp)),
+        6 => (slot.clone(), 0..4u8).prop_map(|(slot, bits)| Operation::Add(slot, bits)),
+        3 => (slot.clone(), 0..4u8).prop_map(|(slot, bits)| Operation::Modify(slot, bits)),
+        2 => slot.clone().prop_map(Operation::Remove),
+        2 => slot.clone().prop_map(Operation::Close),
+        6 => slot.clone().prop_map(Operation::Send),
+        2 => slot.clone().prop_map(Operation::ReadSome),
+        4 => slot.clone().prop_map(Operation::ReadAll),
+        2 => slot.clone().prop_map(Operation::Fill),
+        3 => slot.clone().prop_map(Operation::DrainFar),
+        1 => slot.clone().prop_map(Operation::FarShutdown),
+        1 => slot.prop_map(Operation::FarClose),
+        1 => Just(Operation::Wake),
+        4 => (0..3usize).prop_map(Operation::Glance),
+        4 => Just(Operation::Settle),
     ]
 }
 
@@ -116,21 +116,21 @@ impl Slot {
     }
 }
 
-struct World<'a, M> {
-    rig: Rig<M>,
+struct ModelState<'a, M> {
+    fixture: Fixture<M>,
     subject: &'a Subject,
     slots: [Option<Slot>; SLOTS],
     /// Reported since the last wait's beginning, for level-triggering.
     seen: [Readiness; SLOTS],
 }
 
-impl<M: Mechanism> World<'_, M> {
-    fn apply(&mut self, step: Step) -> Result<(), TestCaseError> {
-        match step {
-            Step::Wake => self.rig.waker()?.wake(),
-            Step::Glance(most) => self.wait(Duration::ZERO, most)?,
-            Step::Settle => self.settle()?,
-            Step::Open(index, tcp) if self.slots[index].is_none() => {
+impl<M: Mechanism> ModelState<'_, M> {
+    fn apply(&mut self, operation: Operation) -> Result<(), TestCaseError> {
+        match operation {
+            Operation::Wake => self.fixture.waker()?.wake(),
+            Operation::Glance(most) => self.wait(Duration::ZERO, most)?,
+            Operation::Settle => self.settle()?,
+            Operation::Open(index, tcp) if self.slots[index].is_none() => {
                 let pair = Pair::new(if tcp { Kind::Tcp } else { Kind::Unix });
                 self.slots[index] = Some(Slot {
                     near: pair.near,
@@ -141,69 +141,73 @@ impl<M: Mechanism> World<'_, M> {
                     ended: false,
                 });
             }
-            Step::Close(index) => {
+            Operation::Close(index) => {
                 if let Some(slot) = self.slots[index].take()
                     && let Some((token, _)) = slot.registered
                 {
-                    self.rig.close(token, slot.near)?;
+                    self.fixture.close(token, slot.near)?;
                 }
             }
-            Step::Open(index, _)
-            | Step::Add(index, _)
-            | Step::Modify(index, _)
-            | Step::Remove(index)
-            | Step::Send(index)
-            | Step::ReadSome(index)
-            | Step::ReadAll(index)
-            | Step::Fill(index)
-            | Step::DrainFar(index)
-            | Step::FarShutdown(index)
-            | Step::FarClose(index) => {
+            Operation::Open(index, _)
+            | Operation::Add(index, _)
+            | Operation::Modify(index, _)
+            | Operation::Remove(index)
+            | Operation::Send(index)
+            | Operation::ReadSome(index)
+            | Operation::ReadAll(index)
+            | Operation::Fill(index)
+            | Operation::DrainFar(index)
+            | Operation::FarShutdown(index)
+            | Operation::FarClose(index) => {
                 let Some(slot) = &mut self.slots[index] else { return Ok(()) };
-                Self::apply_to(&mut self.rig, slot, step)?;
+                Self::apply_to(&mut self.fixture, slot, operation)?;
             }
         }
         Ok(())
     }
 
-    fn apply_to(rig: &mut Rig<M>, slot: &mut Slot, step: Step) -> Result<(), TestCaseError> {
-        match (step, slot.registered) {
-            (Step::Add(_, bits), None) => {
+    fn apply_to(
+        fixture: &mut Fixture<M>,
+        slot: &mut Slot,
+        operation: Operation,
+    ) -> Result<(), TestCaseError> {
+        match (operation, slot.registered) {
+            (Operation::Add(_, bits), None) => {
                 let interest = Interest::from_bits_truncate(bits);
-                let token = rig.add(slot.near.as_fd(), interest)?;
+                let token = fixture.add(slot.near.as_fd(), interest)?;
                 slot.ask(token, interest);
             }
-            (Step::Add(..), Some(_)) => {
-                prop_assert!(rig.add(slot.near.as_fd(), Interest::READ).is_err());
+            (Operation::Add(..), Some(_)) => {
+                prop_assert!(fixture.add(slot.near.as_fd(), Interest::READ).is_err());
             }
-            (Step::Modify(_, bits), Some((token, _))) => {
+            (Operation::Modify(_, bits), Some((token, _))) => {
                 let interest = Interest::from_bits_truncate(bits);
-                rig.modify(token, interest)?;
+                fixture.modify(token, interest)?;
                 slot.ask(token, interest);
             }
-            (Step::Remove(_), Some((token, _))) => {
-                rig.remove(token)?;
-                prop_assert!(rig.modify(token, Interest::READ).is_err());
+            (Operation::Remove(_), Some((token, _))) => {
+                fixture.remove(token)?;
+                prop_assert!(fixture.modify(token, Interest::READ).is_err());
                 slot.registered = None;
             }
-            (Step::Send(_), _) => {
+            (Operation::Send(_), _) => {
                 if let Some(far) = &slot.far
                     && rustix::io::write(far, b"data").is_ok()
                 {
                     slot.owed |= Readiness::READABLE;
                 }
             }
-            (Step::ReadSome(_), _) => {
+            (Operation::ReadSome(_), _) => {
                 let _ = rustix::io::read(&slot.near, &mut [0; 3]);
             }
-            (Step::ReadAll(_), _) => {
+            (Operation::ReadAll(_), _) => {
                 drain(&slot.near);
             }
-            (Step::Fill(_), _) if slot.far.is_some() => {
+            (Operation::Fill(_), _) if slot.far.is_some() => {
                 fill(&slot.near);
                 slot.blocked = true;
             }
-            (Step::DrainFar(_), _) => {
+            (Operation::DrainFar(_), _) => {
                 let Some(far) = &slot.far else { return Ok(()) };
                 // TCP sends what it held back as the far end reads.
                 let until = Instant::now() + patience();
@@ -219,7 +223,7 @@ impl<M: Mechanism> World<'_, M> {
                     slot.blocked = false;
                 }
             }
-            (Step::FarShutdown(_), _) => {
+            (Operation::FarShutdown(_), _) => {
                 if let Some(far) = &slot.far
                     && !slot.ended
                 {
@@ -228,7 +232,7 @@ impl<M: Mechanism> World<'_, M> {
                     slot.owed |= Readiness::READABLE;
                 }
             }
-            (Step::FarClose(_), _) if slot.far.take().is_some() && !slot.ended => {
+            (Operation::FarClose(_), _) if slot.far.take().is_some() && !slot.ended => {
                 slot.owed |= Readiness::READABLE;
             }
             _ => {}
@@ -238,9 +242,9 @@ impl<M: Mechanism> World<'_, M> {
 
     /// One wait, of whose events at most `most` are taken.
     fn wait(&mut self, time: Duration, most: usize) -> Result<(), TestCaseError> {
-        self.rig.wait(Some(time))?;
+        self.fixture.wait(Some(time))?;
         for _ in 0..most {
-            let Some(event) = self.rig.next_event() else { break };
+            let Some(event) = self.fixture.next_event() else { break };
             let owner = self.slots.iter().position(|slot| {
                 slot.as_ref().and_then(|slot| slot.registered).is_some_and(|r| r.0 == event.token)
             });
@@ -291,7 +295,7 @@ impl<M: Mechanism> World<'_, M> {
             if missing.is_empty() {
                 return Ok(());
             }
-            let now = self.rig.statistics();
+            let now = self.fixture.statistics();
             prop_assert!(Instant::now() < deadline, "due and never reported: {missing:?}; {now:?}");
         }
     }
@@ -312,22 +316,23 @@ pub fn random_sequences<M: Mechanism>(subject: &Subject) {
         cases: sequences(),
         ..Config::default()
     };
-    let steps = prop::collection::vec(step(), 1..120);
-    let result = TestRunner::new(config).run(&steps, |steps| {
-        let mut world = World::<M> {
-            rig: Rig::new(subject),
+    let operations = prop::collection::vec(operation(), 1..120);
+    let result = TestRunner::new(config).run(&operations, |operations| {
+        let mut state = ModelState::<M> {
+            fixture: Fixture::new(subject),
             subject,
             slots: Default::default(),
             seen: [Readiness::empty(); SLOTS],
         };
         // Long sequences are rare: let all of them begin with something to break.
-        let begin = (0..SLOTS).flat_map(|slot| [Step::Open(slot, slot == 0), Step::Add(slot, 1)]);
-        for step in begin.chain(steps) {
-            world.apply(step)?;
+        let begin =
+            (0..SLOTS).flat_map(|slot| [Operation::Open(slot, slot == 0), Operation::Add(slot, 1)]);
+        for operation in begin.chain(operations) {
+            state.apply(operation)?;
         }
-        world.settle()?;
-        let live = world.slots.iter().flatten().filter(|slot| slot.registered.is_some()).count();
-        prop_assert_eq!(world.rig.len(), live);
+        state.settle()?;
+        let live = state.slots.iter().flatten().filter(|slot| slot.registered.is_some()).count();
+        prop_assert_eq!(state.fixture.len(), live);
         Ok(())
     });
     if let Err(failure) = result {

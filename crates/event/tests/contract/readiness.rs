@@ -1,7 +1,7 @@
 //! Ready when added, level and edge, partial reads, both directions.
 
 use crate::{
-    rig::{BROKEN_SILENCE, Rig},
+    fixture::{BROKEN_SILENCE, Fixture},
     subject::Subject,
 };
 use pollux_event::{Interest, Mechanism, Readiness};
@@ -16,44 +16,44 @@ const BOTH: Interest = Interest::READ.union(Interest::WRITE);
 
 /// "A descriptor that is ready already when it is added is reported by the next wait."
 pub fn ready_when_added<M: Mechanism>(subject: &Subject) {
-    let (mut rig, pair) = (Rig::<M>::new(subject), Pair::tcp());
+    let (mut fixture, pair) = (Fixture::<M>::new(subject), Pair::tcp());
     pair.send(b"x");
-    let token = rig.add_near(&pair);
-    let found = rig.expect(token, Readiness::READABLE);
+    let token = fixture.add_near(&pair);
+    let found = fixture.expect(token, Readiness::READABLE);
     assert!(!found.intersects(Readiness::HANGUP | Readiness::ERROR), "{found:?}");
 }
 
 pub fn silent_until_data<M: Mechanism>(subject: &Subject) {
-    let (mut rig, pair) = (Rig::<M>::new(subject), Pair::tcp());
-    let token = rig.add_near(&pair);
-    rig.expect_silence();
+    let (mut fixture, pair) = (Fixture::<M>::new(subject), Pair::tcp());
+    let token = fixture.add_near(&pair);
+    fixture.expect_silence();
     pair.send(b"x");
-    rig.expect(token, Readiness::READABLE);
+    fixture.expect(token, Readiness::READABLE);
 }
 
 pub fn data_after_add<M: Mechanism>(subject: &Subject) {
-    let (mut rig, pair) = (Rig::<M>::new(subject), Pair::tcp());
-    let token = rig.add_near(&pair);
+    let (mut fixture, pair) = (Fixture::<M>::new(subject), Pair::tcp());
+    let token = fixture.add_near(&pair);
     for round in 0..3 {
         pair.send(b"hello");
-        rig.expect(token, Readiness::READABLE);
+        fixture.expect(token, Readiness::READABLE);
         assert_eq!(drain(&pair.near), (5, End::WouldBlock), "round {round}");
-        rig.expect_silence();
+        fixture.expect_silence();
     }
 }
 
 /// "Without EDGE, a descriptor is reported at every wait for as long as it is ready."
 pub fn level_reports_again<M: Mechanism>(subject: &Subject) {
-    let (mut rig, pair) = (Rig::<M>::new(subject), Pair::tcp());
-    let token = rig.add_near(&pair);
+    let (mut fixture, pair) = (Fixture::<M>::new(subject), Pair::tcp());
+    let token = fixture.add_near(&pair);
     pair.send(b"x");
-    rig.expect(token, Readiness::READABLE);
+    fixture.expect(token, Readiness::READABLE);
     for _ in 0..3 {
-        let events = rig.events_within(Duration::from_secs(5));
+        let events = fixture.events_within(Duration::from_secs(5));
         assert!(events.iter().any(|event| event.token == token), "not reported at every wait");
     }
     drain(&pair.near);
-    rig.expect_silence();
+    fixture.expect_silence();
 }
 
 /// "Events come once per arrival; a descriptor that stays ready is not reported again."
@@ -61,12 +61,12 @@ pub fn edge_reports_once<M: Mechanism>(subject: &Subject) -> Result<(), String> 
     if subject.restless {
         return Err(RESTLESS.into());
     }
-    let (mut rig, pair) = (Rig::<M>::new(subject), Pair::tcp());
-    let token = rig.add_near(&pair);
-    rig.expect_silence();
+    let (mut fixture, pair) = (Fixture::<M>::new(subject), Pair::tcp());
+    let token = fixture.add_near(&pair);
+    fixture.expect_silence();
     pair.send(b"x");
-    assert_eq!(rig.expect_all(&[token])[&token], 1, "reported more than once in one batch");
-    rig.expect_silence();
+    assert_eq!(fixture.expect_all(&[token])[&token], 1, "reported more than once in one batch");
+    fixture.expect_silence();
     Ok(())
 }
 
@@ -74,15 +74,15 @@ pub fn edge_reports_new_data<M: Mechanism>(subject: &Subject) -> Result<(), Stri
     if subject.restless {
         return Err(RESTLESS.into());
     }
-    let (mut rig, pair) = (Rig::<M>::new(subject), Pair::tcp());
-    let token = rig.add_near(&pair);
+    let (mut fixture, pair) = (Fixture::<M>::new(subject), Pair::tcp());
+    let token = fixture.add_near(&pair);
     pair.send(b"x");
     for _ in 0..3 {
-        rig.expect(token, Readiness::READABLE);
-        rig.expect_silence();
+        fixture.expect(token, Readiness::READABLE);
+        fixture.expect_silence();
         pair.send(b"y");
     }
-    rig.expect(token, Readiness::READABLE);
+    fixture.expect(token, Readiness::READABLE);
     assert_eq!(drain(&pair.near), (4, End::WouldBlock));
     Ok(())
 }
@@ -90,64 +90,64 @@ pub fn edge_reports_new_data<M: Mechanism>(subject: &Subject) -> Result<(), Stri
 /// "The caller must read until WouldBlock or remember that it did not: no further event comes for
 /// what it left."
 pub fn edge_after_partial_read<M: Mechanism>(subject: &Subject) {
-    let (mut rig, pair) = (Rig::<M>::new(subject), Pair::tcp());
-    let token = rig.add_near(&pair);
+    let (mut fixture, pair) = (Fixture::<M>::new(subject), Pair::tcp());
+    let token = fixture.add_near(&pair);
     pair.send(b"abcdef");
-    rig.expect(token, Readiness::READABLE);
+    fixture.expect(token, Readiness::READABLE);
     assert_eq!(rustix::io::read(&pair.near, &mut [0; 2]), Ok(2));
-    rig.expect_silence();
+    fixture.expect_silence();
     pair.send(b"gh");
-    rig.expect(token, Readiness::READABLE);
+    fixture.expect(token, Readiness::READABLE);
     assert_eq!(drain(&pair.near), (6, End::WouldBlock));
 }
 
 pub fn level_after_partial_read<M: Mechanism>(subject: &Subject) {
-    let (mut rig, pair) = (Rig::<M>::new(subject), Pair::tcp());
-    let token = rig.add_near(&pair);
+    let (mut fixture, pair) = (Fixture::<M>::new(subject), Pair::tcp());
+    let token = fixture.add_near(&pair);
     pair.send(b"abcdef");
     for _ in 0..3 {
-        rig.expect(token, Readiness::READABLE);
+        fixture.expect(token, Readiness::READABLE);
         assert_eq!(rustix::io::read(&pair.near, &mut [0; 2]), Ok(2));
     }
-    rig.expect_silence();
+    fixture.expect_silence();
 }
 
 pub fn writable_when_added<M: Mechanism>(subject: &Subject) {
-    let (mut rig, pair) = (Rig::<M>::new(subject), Pair::tcp());
-    let token = rig.add_fd(&pair.near, Interest::WRITE);
-    let found = rig.expect(token, Readiness::WRITABLE);
+    let (mut fixture, pair) = (Fixture::<M>::new(subject), Pair::tcp());
+    let token = fixture.add_fd(&pair.near, Interest::WRITE);
+    let found = fixture.expect(token, Readiness::WRITABLE);
     assert!(!found.contains(Readiness::READABLE), "{found:?}");
 }
 
 /// A socket is nearly always writable: whoever asked for reads alone must not hear of it, nor the
 /// other way round.
 pub fn only_what_was_asked<M: Mechanism>(subject: &Subject) {
-    let mut rig = Rig::<M>::new(subject);
+    let mut fixture = Fixture::<M>::new(subject);
     let (reads, writes) = (Pair::unix(), Pair::unix());
-    let reader = rig.add_near(&reads);
+    let reader = fixture.add_near(&reads);
     fill(&writes.near);
-    let writer = rig.add_fd(&writes.near, Interest::WRITE);
-    rig.expect_silence();
+    let writer = fixture.add_fd(&writes.near, Interest::WRITE);
+    fixture.expect_silence();
     writes.send(b"x");
-    rig.expect_silence();
+    fixture.expect_silence();
     drain(&writes.far);
-    rig.expect_writable(writer);
-    rig.modify(writer, Interest::empty()).expect("modify");
+    fixture.expect_writable(writer);
+    fixture.modify(writer, Interest::empty()).expect("modify");
     reads.send(b"x");
-    let found = rig.expect(reader, Readiness::READABLE);
+    let found = fixture.expect(reader, Readiness::READABLE);
     assert!(!found.contains(Readiness::WRITABLE), "{found:?}");
 }
 
 /// Fills until nothing is reported any more. TCP may find room by itself a moment after it had none,
 /// as its far end takes what was on its way: to report that is right, if there was room.
-fn fill_until_silence<M: Mechanism>(rig: &mut Rig<M>, pair: &Pair) {
-    let until = Instant::now() + crate::rig::patience();
+fn fill_until_silence<M: Mechanism>(fixture: &mut Fixture<M>, pair: &Pair) {
+    let until = Instant::now() + crate::fixture::patience();
     fill(&pair.near);
     loop {
         // Room that came and went while it was filled may have been noted: an event tells what the
         // kernel saw, not what is.
-        rig.events_within(Duration::ZERO);
-        let events = rig.what_breaks_silence();
+        fixture.events_within(Duration::ZERO);
+        let events = fixture.what_breaks_silence();
         if events.is_empty() {
             return;
         }
@@ -158,18 +158,18 @@ fn fill_until_silence<M: Mechanism>(rig: &mut Rig<M>, pair: &Pair) {
 
 pub fn writable_after_full_buffer_drains<M: Mechanism>(subject: &Subject) {
     for pair in [Pair::small_tcp(), Pair::unix()] {
-        let mut rig = Rig::<M>::new(subject);
-        let token = rig.add_fd(&pair.near, BOTH);
-        rig.expect_writable(token);
+        let mut fixture = Fixture::<M>::new(subject);
+        let token = fixture.add_fd(&pair.near, BOTH);
+        fixture.expect_writable(token);
         for _ in 0..2 {
-            fill_until_silence(&mut rig, &pair);
+            fill_until_silence(&mut fixture, &pair);
             // What TCP holds back goes out only as the far end reads: read until there is room.
-            let until = Instant::now() + crate::rig::patience();
+            let until = Instant::now() + crate::fixture::patience();
             while poll_now(&pair.near, PollFlags::OUT).is_empty() {
                 assert!(Instant::now() < until, "the far end drained and there is no room");
                 drain(&pair.far);
             }
-            rig.expect_writable(token);
+            fixture.expect_writable(token);
             assert!(rustix::io::write(&pair.near, b"x").is_ok());
             drain(&pair.far);
         }
@@ -177,12 +177,12 @@ pub fn writable_after_full_buffer_drains<M: Mechanism>(subject: &Subject) {
 }
 
 pub fn both_directions<M: Mechanism>(subject: &Subject) {
-    let (mut rig, pair) = (Rig::<M>::new(subject), Pair::tcp());
+    let (mut fixture, pair) = (Fixture::<M>::new(subject), Pair::tcp());
     pair.send(b"x");
-    let token = rig.add_fd(&pair.near, BOTH);
-    let mut found = rig.expect(token, Readiness::READABLE);
+    let token = fixture.add_fd(&pair.near, BOTH);
+    let mut found = fixture.expect(token, Readiness::READABLE);
     if !found.contains(Readiness::WRITABLE) {
-        found |= rig.expect(token, Readiness::WRITABLE);
+        found |= fixture.expect(token, Readiness::WRITABLE);
     }
     assert!(!found.intersects(Readiness::HANGUP | Readiness::ERROR), "{found:?}");
 }
@@ -190,16 +190,16 @@ pub fn both_directions<M: Mechanism>(subject: &Subject) {
 /// "A wait before the events are drained forgets those not yet taken only with level-triggered
 /// mechanisms, which will report them again; edge mechanisms first hand out what is left."
 pub fn undrained_events_are_not_lost<M: Mechanism>(subject: &Subject) {
-    let mut rig = Rig::<M>::new(subject);
+    let mut fixture = Fixture::<M>::new(subject);
     let pairs: Vec<_> = (0..8).map(|_| Pair::unix()).collect();
-    let tokens: Vec<_> = pairs.iter().map(|pair| rig.add_near(pair)).collect();
+    let tokens: Vec<_> = pairs.iter().map(|pair| fixture.add_near(pair)).collect();
     pairs.iter().for_each(|pair| pair.send(b"x"));
     let mut seen = Vec::new();
-    let until = Instant::now() + crate::rig::patience();
+    let until = Instant::now() + crate::fixture::patience();
     while seen.len() < tokens.len() {
         assert!(Instant::now() < until, "only {seen:?} came");
-        rig.wait(Some(Duration::from_secs(1))).expect("wait");
-        let Some(event) = rig.next_event() else { continue };
+        fixture.wait(Some(Duration::from_secs(1))).expect("wait");
+        let Some(event) = fixture.next_event() else { continue };
         if !seen.contains(&event.token) {
             seen.push(event.token);
         }

@@ -3,7 +3,7 @@
 //! Each case carries its positive control: a twin that is not closed, whose event does come, so
 //! that silence about the closed one is not for want of an event.
 
-use crate::{rig::Rig, subject::Subject};
+use crate::{fixture::Fixture, subject::Subject};
 use pollux_event::{Interest, Mechanism, Readiness, Token};
 use pollux_testkit::{Pair, drain};
 use std::{
@@ -31,31 +31,35 @@ fn pair_with_number(wanted: RawFd) -> Pair {
 
 /// Registers the reuser of the number of `ended`, which is closed, and checks that only its own
 /// events reach it: silence (beside `others`) until it is written to.
-fn check_reuser<M: Mechanism>(rig: &mut Rig<M>, ended: Token, others: &[Token]) -> (Token, Pair) {
+fn check_reuser<M: Mechanism>(
+    fixture: &mut Fixture<M>,
+    ended: Token,
+    others: &[Token],
+) -> (Token, Pair) {
     let reuser = pair_with_number(ended.fd);
-    let token = rig.add_near(&reuser);
+    let token = fixture.add_near(&reuser);
     assert_eq!(token.fd, ended.fd);
     assert_ne!(token, ended);
-    while let Some(event) = rig.next_event() {
+    while let Some(event) = fixture.next_event() {
         assert!(others.contains(&event.token), "from before the reuse: {event:?}");
     }
-    let until = Instant::now() + crate::rig::SILENCE;
+    let until = Instant::now() + crate::fixture::SILENCE;
     while let Some(left) = until.checked_duration_since(Instant::now()) {
-        for event in rig.events_within(left) {
+        for event in fixture.events_within(left) {
             assert!(others.contains(&event.token), "before anything was sent: {event:?}");
         }
     }
     reuser.send(b"x");
-    rig.expect_beside(token, Readiness::READABLE, others);
+    fixture.expect_beside(token, Readiness::READABLE, others);
     assert_eq!(drain(&reuser.near).0, 1);
     (token, reuser)
 }
 
 /// Two twins, both ready, and the tokens in the order in which the mechanism hands them out.
-fn ready_twins<M: Mechanism>(rig: &mut Rig<M>) -> [(Token, Pair); 2] {
+fn ready_twins<M: Mechanism>(fixture: &mut Fixture<M>) -> [(Token, Pair); 2] {
     [(); 2].map(|()| {
         let pair = Pair::unix();
-        let token = rig.add_near(&pair);
+        let token = fixture.add_near(&pair);
         pair.send(b"x");
         (token, pair)
     })
@@ -65,7 +69,7 @@ fn ready_twins<M: Mechanism>(rig: &mut Rig<M>) -> [(Token, Pair); 2] {
 /// number registered again.
 pub fn number_reused_within_a_batch<M: Mechanism>(subject: &Subject) -> Result<(), String> {
     // Positive control: a batch holds both when nothing is closed.
-    let mut control = Rig::<M>::new(subject);
+    let mut control = Fixture::<M>::new(subject);
     let twins = ready_twins(&mut control);
     let batch = control.events_within(Duration::from_secs(5));
     drop(twins);
@@ -74,98 +78,98 @@ pub fn number_reused_within_a_batch<M: Mechanism>(subject: &Subject) -> Result<(
     }
     assert_eq!(batch.len(), 2);
 
-    let mut rig = Rig::<M>::new(subject);
-    let [one, other] = ready_twins(&mut rig);
-    rig.wait(Some(Duration::from_secs(5))).expect("wait");
-    let first = rig.next_event().expect("both are ready");
+    let mut fixture = Fixture::<M>::new(subject);
+    let [one, other] = ready_twins(&mut fixture);
+    fixture.wait(Some(Duration::from_secs(5))).expect("wait");
+    let first = fixture.next_event().expect("both are ready");
     let (kept, closed) = if first.token == one.0 { (one, other) } else { (other, one) };
     assert_eq!(first.token, kept.0);
     drain(&kept.1.near);
-    let far = rig.close_near(closed.0, closed.1);
-    let reuser = check_reuser(&mut rig, closed.0, &[kept.0]);
-    drop(rig);
+    let far = fixture.close_near(closed.0, closed.1);
+    let reuser = check_reuser(&mut fixture, closed.0, &[kept.0]);
+    drop(fixture);
     drop((reuser, far));
     Ok(())
 }
 
 /// The kernel has queued an event that no wait has fetched when the descriptor is closed.
 pub fn number_reused_across_batches<M: Mechanism>(subject: &Subject) {
-    let mut rig = Rig::<M>::new(subject);
-    let [kept, closed] = ready_twins(&mut rig);
+    let mut fixture = Fixture::<M>::new(subject);
+    let [kept, closed] = ready_twins(&mut fixture);
     // From here on both are plain registrations, with nothing left of the add.
-    rig.expect_all(&[kept.0, closed.0]);
+    fixture.expect_all(&[kept.0, closed.0]);
     for (_, pair) in [&kept, &closed] {
         drain(&pair.near);
     }
-    rig.expect_silence();
+    fixture.expect_silence();
     for (_, pair) in [&kept, &closed] {
         pair.send(b"y");
     }
-    let far = rig.close_near(closed.0, closed.1);
+    let far = fixture.close_near(closed.0, closed.1);
     let reuser = pair_with_number(closed.0.fd);
-    let token = rig.add_near(&reuser);
+    let token = fixture.add_near(&reuser);
     // Positive control: the twin's event, queued in the same way, comes.
-    rig.expect(kept.0, Readiness::READABLE);
+    fixture.expect(kept.0, Readiness::READABLE);
     drain(&kept.1.near);
-    rig.expect_silence();
+    fixture.expect_silence();
     reuser.send(b"z");
-    rig.expect(token, Readiness::READABLE);
+    fixture.expect(token, Readiness::READABLE);
     drop(far);
 }
 
 pub fn number_reused_after_remove<M: Mechanism>(subject: &Subject) {
-    let mut rig = Rig::<M>::new(subject);
-    let [kept, removed] = ready_twins(&mut rig);
-    rig.expect_all(&[kept.0, removed.0]);
+    let mut fixture = Fixture::<M>::new(subject);
+    let [kept, removed] = ready_twins(&mut fixture);
+    fixture.expect_all(&[kept.0, removed.0]);
     kept.1.send(b"y");
     removed.1.send(b"y");
-    rig.remove(removed.0).expect("remove");
+    fixture.remove(removed.0).expect("remove");
     let Pair { near, far } = removed.1;
     drop(near);
-    let reuser = check_reuser(&mut rig, removed.0, &[kept.0]);
+    let reuser = check_reuser(&mut fixture, removed.0, &[kept.0]);
     // A late word to the closed one concerns nobody.
     let _ = rustix::io::write(&far, b"late");
     drain(&kept.1.near);
-    rig.expect_silence();
+    fixture.expect_silence();
     drop(reuser);
 }
 
 /// Added, closed and added again under the same number with no wait between: mechanisms that
 /// gather changes must not lose or mix them.
 pub fn number_reused_before_any_wait<M: Mechanism>(subject: &Subject) {
-    let mut rig = Rig::<M>::new(subject);
+    let mut fixture = Fixture::<M>::new(subject);
     let first = Pair::unix();
-    let mut token = rig.add_near(&first);
-    let mut fars = vec![rig.close_near(token, first)];
+    let mut token = fixture.add_near(&first);
+    let mut fars = vec![fixture.close_near(token, first)];
     for _ in 0..5 {
         let next = pair_with_number(token.fd);
         next.send(b"stale");
-        token = rig.add_near(&next);
-        fars.push(rig.close_near(token, next));
+        token = fixture.add_near(&next);
+        fars.push(fixture.close_near(token, next));
     }
-    let reuser = check_reuser(&mut rig, token, &[]);
-    assert_eq!(rig.len(), 1);
+    let reuser = check_reuser(&mut fixture, token, &[]);
+    assert_eq!(fixture.len(), 1);
     drop(reuser);
 }
 
 pub fn closed_within_a_batch<M: Mechanism>(subject: &Subject) {
-    let mut rig = Rig::<M>::new(subject);
+    let mut fixture = Fixture::<M>::new(subject);
     let pairs: Vec<_> = (0..8).map(|_| Pair::unix()).collect();
-    let tokens: Vec<_> = pairs.iter().map(|pair| rig.add_near(pair)).collect();
+    let tokens: Vec<_> = pairs.iter().map(|pair| fixture.add_near(pair)).collect();
     pairs.iter().for_each(|pair| pair.send(b"x"));
     let mut pairs: Vec<_> = pairs.into_iter().map(Some).collect();
     let mut fars: Vec<OwnedFd> = Vec::new();
     // Each event's handler closes its own descriptor and its right neighbour's.
-    let until = Instant::now() + crate::rig::patience();
-    while rig.len() > 0 {
-        assert!(Instant::now() < until, "{} were never reported", rig.len());
-        rig.wait(Some(Duration::from_secs(1))).expect("wait");
-        while let Some(event) = rig.next_event() {
+    let until = Instant::now() + crate::fixture::patience();
+    while fixture.len() > 0 {
+        assert!(Instant::now() < until, "{} were never reported", fixture.len());
+        fixture.wait(Some(Duration::from_secs(1))).expect("wait");
+        while let Some(event) = fixture.next_event() {
             let index = tokens.iter().position(|&token| token == event.token).expect("known");
             assert!(pairs[index].is_some(), "reported after its close: {event:?}");
             for index in [index, (index + 1) % pairs.len()] {
                 if let Some(pair) = pairs[index].take() {
-                    fars.push(rig.close_near(tokens[index], pair));
+                    fars.push(fixture.close_near(tokens[index], pair));
                 }
             }
         }
@@ -174,35 +178,35 @@ pub fn closed_within_a_batch<M: Mechanism>(subject: &Subject) {
 }
 
 pub fn every_event_of_a_batch_closed<M: Mechanism>(subject: &Subject) {
-    let mut rig = Rig::<M>::new(subject);
-    let [one, other] = ready_twins(&mut rig);
-    rig.wait(Some(Duration::from_secs(5))).expect("wait");
-    let fars = [one, other].map(|(token, pair)| rig.close_near(token, pair));
-    assert_eq!(rig.next_event(), None);
-    rig.expect_silence();
+    let mut fixture = Fixture::<M>::new(subject);
+    let [one, other] = ready_twins(&mut fixture);
+    fixture.wait(Some(Duration::from_secs(5))).expect("wait");
+    let fars = [one, other].map(|(token, pair)| fixture.close_near(token, pair));
+    assert_eq!(fixture.next_event(), None);
+    fixture.expect_silence();
     drop(fars);
 }
 
 /// The life of a busy server's lowest numbers.
 pub fn number_reused_over_and_over<M: Mechanism>(subject: &Subject) {
-    let mut rig = Rig::<M>::new(subject);
+    let mut fixture = Fixture::<M>::new(subject);
     for round in 0..300 {
         let pair = Pair::unix();
-        let token = rig.add_near(&pair);
+        let token = fixture.add_near(&pair);
         assert_eq!(token.fd, pair.near.as_raw_fd());
         if round % 3 == 0 {
-            rig.modify(token, Interest::READ | Interest::WRITE).expect("modify");
+            fixture.modify(token, Interest::READ | Interest::WRITE).expect("modify");
         }
         pair.send(b"request");
-        rig.expect(token, Readiness::READABLE);
+        fixture.expect(token, Readiness::READABLE);
         assert_eq!(drain(&pair.near).0, 7);
         if round % 2 == 0 {
             // What is never read: the event is queued when the descriptor is closed.
             pair.send(b"more");
         }
-        let far = rig.close_near(token, pair);
+        let far = fixture.close_near(token, pair);
         drop(far);
     }
-    assert!(rig.is_empty());
-    rig.expect_silence();
+    assert!(fixture.is_empty());
+    fixture.expect_silence();
 }

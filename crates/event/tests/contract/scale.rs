@@ -1,7 +1,7 @@
 //! Many descriptors, and fairness when more are ready than the event buffer holds.
 
 use crate::{
-    rig::{Rig, patience},
+    fixture::{Fixture, patience},
     subject::Subject,
 };
 use pollux_event::{Error, Interest, Mechanism, Token};
@@ -32,22 +32,22 @@ pub fn many() -> usize {
     }
 }
 
-struct Crowd {
+struct Connections {
     boxes: Vec<Mailbox>,
     tokens: Vec<Token>,
     index: HashMap<Token, usize>,
 }
 
-impl Crowd {
+impl Connections {
     /// Adds `count` mailboxes; says why not when a descriptor's number is too large for the
     /// mechanism or the process.
-    fn gather<M: Mechanism>(rig: &mut Rig<M>, count: usize) -> Result<Self, String> {
+    fn gather<M: Mechanism>(fixture: &mut Fixture<M>, count: usize) -> Result<Self, String> {
         with_descriptors(count as u64)?;
         let mut boxes = Vec::with_capacity(count);
         let mut tokens = Vec::with_capacity(count);
         for _ in 0..count {
             let mailbox = Mailbox::new();
-            match rig.add(mailbox.socket.as_fd(), Interest::READ) {
+            match fixture.add(mailbox.socket.as_fd(), Interest::READ) {
                 Ok(token) => tokens.push(token),
                 Err(error @ Error::DescriptorTooLarge { .. }) => return Err(error.to_string()),
                 Err(error) => panic!("add: {error}"),
@@ -60,7 +60,7 @@ impl Crowd {
 
     /// Posts to every `step`-th mailbox, reads what is reported until all of them were, and
     /// expects silence then.
-    fn check<M: Mechanism>(&self, rig: &mut Rig<M>, step: usize) {
+    fn check<M: Mechanism>(&self, fixture: &mut Fixture<M>, step: usize) {
         let mut expected = HashSet::new();
         for index in (step / 2..self.boxes.len()).step_by(step) {
             self.boxes[index].post();
@@ -69,23 +69,23 @@ impl Crowd {
         let until = Instant::now() + patience();
         while !expected.is_empty() {
             assert!(Instant::now() < until, "{} were never reported", expected.len());
-            for event in rig.events_within(Duration::from_millis(500)) {
+            for event in fixture.events_within(Duration::from_millis(500)) {
                 let index = self.index[&event.token];
                 assert!((index + step - step / 2).is_multiple_of(step), "a quiet one: {event:?}");
                 expected.remove(&event.token);
                 drain(&self.boxes[index].socket);
             }
         }
-        rig.expect_silence();
+        fixture.expect_silence();
     }
 }
 
 fn of_many<M: Mechanism>(subject: &Subject, step: usize) -> Result<(), String> {
-    let mut rig = Rig::<M>::new(subject);
-    let crowd = Crowd::gather(&mut rig, many())?;
-    rig.expect_silence();
+    let mut fixture = Fixture::<M>::new(subject);
+    let connections = Connections::gather(&mut fixture, many())?;
+    fixture.expect_silence();
     for _ in 0..2 {
-        crowd.check(&mut rig, step);
+        connections.check(&mut fixture, step);
     }
     Ok(())
 }
@@ -107,22 +107,22 @@ const BUFFER: usize = 16;
 
 /// More are ready than the buffer holds: each is reported, none of them more than its share.
 pub fn nobody_starves<M: Mechanism>(subject: &Subject) {
-    let mut rig = Rig::<M>::with_buffer(subject, BUFFER);
-    let crowd = Crowd::gather(&mut rig, READY).expect("200 descriptors");
-    crowd.boxes.iter().for_each(Mailbox::post);
+    let mut fixture = Fixture::<M>::with_buffer(subject, BUFFER);
+    let connections = Connections::gather(&mut fixture, READY).expect("200 descriptors");
+    connections.boxes.iter().for_each(Mailbox::post);
     let mut times = vec![0u32; READY];
     let until = Instant::now() + patience();
     // Those that were reported are made ready again at once: the busy must not push out the rest.
     while times.contains(&0) {
         let missing = times.iter().filter(|&&times| times == 0).count();
         assert!(Instant::now() < until, "{missing} of {READY} starve");
-        let events = rig.events_within(Duration::from_millis(500));
+        let events = fixture.events_within(Duration::from_millis(500));
         assert!(events.len() <= BUFFER, "{} events, the buffer holds {BUFFER}", events.len());
         for event in events {
-            let index = crowd.index[&event.token];
+            let index = connections.index[&event.token];
             times[index] += 1;
-            drain(&crowd.boxes[index].socket);
-            crowd.boxes[index].post();
+            drain(&connections.boxes[index].socket);
+            connections.boxes[index].post();
         }
     }
     let most = times.iter().max().expect("200 of them");
@@ -131,10 +131,10 @@ pub fn nobody_starves<M: Mechanism>(subject: &Subject) {
 
 /// The same when nobody reads: the ready stay ready.
 pub fn nobody_starves_unread<M: Mechanism>(subject: &Subject) {
-    let mut rig = Rig::<M>::with_buffer(subject, BUFFER);
-    let crowd = Crowd::gather(&mut rig, READY).expect("200 descriptors");
-    crowd.boxes.iter().for_each(Mailbox::post);
-    let times = rig.expect_all(&crowd.tokens);
+    let mut fixture = Fixture::<M>::with_buffer(subject, BUFFER);
+    let connections = Connections::gather(&mut fixture, READY).expect("200 descriptors");
+    connections.boxes.iter().for_each(Mailbox::post);
+    let times = fixture.expect_all(&connections.tokens);
     let most = times.values().max().expect("200 of them");
     assert!(*most <= 8, "one was reported {most} times before another was once");
 }
@@ -142,21 +142,21 @@ pub fn nobody_starves_unread<M: Mechanism>(subject: &Subject) {
 /// A number that is too large is refused with the limit, or it works: nothing in between.
 pub fn refusal_of_large_numbers<M: Mechanism>(subject: &Subject) -> Result<(), String> {
     let limit = pollux_testkit::raise_descriptor_limit().min(1 << 20) as i32;
-    let mut rig = Rig::<M>::new(subject);
+    let mut fixture = Fixture::<M>::new(subject);
     let pair = pollux_testkit::Pair::unix();
     let high = rustix::io::fcntl_dupfd_cloexec(&pair.near, limit - 1)
         .map_err(|error| format!("descriptor {}: {error}", limit - 1))?;
     drop(pair.near);
-    match rig.add(high.as_fd(), Interest::READ) {
+    match fixture.add(high.as_fd(), Interest::READ) {
         Ok(token) => {
             assert_eq!(token.fd, high.as_raw_fd());
             assert_eq!(rustix::io::write(&pair.far, b"x"), Ok(1));
-            rig.expect_readable(token);
+            fixture.expect_readable(token);
         }
         Err(Error::DescriptorTooLarge { fd, limit, .. }) => {
             assert_eq!(fd, high.as_raw_fd());
             assert!(limit <= fd as usize);
-            assert!(rig.is_empty());
+            assert!(fixture.is_empty());
         }
         Err(error) => panic!("add: {error}"),
     }

@@ -1,6 +1,6 @@
 //! What is tested (a mechanism with its options) and what it is tested with (a case).
 
-use crate::rig::BROKEN_SILENCE;
+use crate::fixture::BROKEN_SILENCE;
 use libtest_mimic::{Completion, Failed, Trial};
 use pollux_event::{Capabilities, Description, Error, MechanismSpec, Options, registry};
 use std::{sync::Arc, sync::mpsc, thread, time::Duration};

@@ -1,7 +1,7 @@
 //! A peer that reads and writes at the same time: readiness that changes while it is looked at.
 
 use crate::{
-    rig::{Rig, SILENCE, patience},
+    fixture::{Fixture, SILENCE, patience},
     subject::Subject,
 };
 use pollux_event::{Interest, Mechanism, Readiness};
@@ -65,15 +65,15 @@ fn far_end(kind: Kind, far: OwnedFd) -> thread::JoinHandle<()> {
 /// answered. Writes until it would block.
 fn per_state<M: Mechanism>(subject: &Subject, kind: Kind) {
     let Pair { near, far } = Pair::new(kind);
-    let mut rig = Rig::<M>::new(subject);
-    let token = rig.add_fd(&near, Interest::READ);
+    let mut fixture = Fixture::<M>::new(subject);
+    let token = fixture.add_fd(&near, Interest::READ);
     let far = far_end(kind, far);
     let block = vec![0; 256 * 1024];
     let until = Instant::now() + patience() * 2;
     let (mut questions, mut left) = (0, 0);
     while questions < ANSWERS || left > 0 {
         assert!(Instant::now() < until, "stuck: {questions} questions, {left} bytes left");
-        let events = rig.events_within(Duration::from_millis(500));
+        let events = fixture.events_within(Duration::from_millis(500));
         for event in events.into_iter().filter(|event| event.token == token) {
             if left == 0 && event.readiness.is_readable() {
                 let mut question = [0; 1];
@@ -83,7 +83,7 @@ fn per_state<M: Mechanism>(subject: &Subject, kind: Kind) {
                     Err(error) => assert_eq!(error, Errno::AGAIN),
                 }
                 if left > 0 {
-                    rig.modify(token, Interest::WRITE).expect("modify");
+                    fixture.modify(token, Interest::WRITE).expect("modify");
                 }
             } else if left > 0 && event.readiness.contains(Readiness::WRITABLE) {
                 while left > 0 {
@@ -94,7 +94,7 @@ fn per_state<M: Mechanism>(subject: &Subject, kind: Kind) {
                     }
                 }
                 if left == 0 {
-                    rig.modify(token, Interest::READ).expect("modify");
+                    fixture.modify(token, Interest::READ).expect("modify");
                 }
             }
         }
@@ -106,9 +106,9 @@ fn per_state<M: Mechanism>(subject: &Subject, kind: Kind) {
 /// anybody waits for more (it clears SOCKWQ_ASYNC_NOSPACE), and must be asked again.
 pub fn level_after_a_send_unasked<M: Mechanism>(subject: &Subject) {
     let pair = Pair::tcp();
-    let mut rig = Rig::<M>::new(subject);
-    let token = rig.add_fd(&pair.near, Interest::WRITE);
-    rig.expect_writable(token);
+    let mut fixture = Fixture::<M>::new(subject);
+    let token = fixture.add_fd(&pair.near, Interest::WRITE);
+    fixture.expect_writable(token);
     for _ in 0..3 {
         let until = Instant::now() + patience();
         let mut written = 0;
@@ -117,7 +117,7 @@ pub fn level_after_a_send_unasked<M: Mechanism>(subject: &Subject) {
             assert!(Instant::now() < until, "never full");
             written += rustix::io::write(&pair.near, &[0; 1024]).expect("write");
         }
-        rig.events_within(Duration::ZERO);
+        fixture.events_within(Duration::ZERO);
         written += rustix::io::write(&pair.near, &[0; 1024]).expect("a third is still free");
         // Not by poll(2) on the near end: that would be to ask again.
         while written > 0 {
@@ -125,7 +125,7 @@ pub fn level_after_a_send_unasked<M: Mechanism>(subject: &Subject) {
             poll_within(&pair.far, PollFlags::IN, SILENCE);
             written -= drain(&pair.far).0;
         }
-        rig.expect_writable(token);
+        fixture.expect_writable(token);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Wake-ups from other threads.
 
 use crate::{
-    rig::{Rig, patience},
+    fixture::{Fixture, patience},
     subject::Subject,
 };
 use pollux_event::{Mechanism, Readiness};
@@ -16,8 +16,8 @@ use std::{
 };
 
 pub fn wake_a_running_wait<M: Mechanism>(subject: &Subject) {
-    let mut rig = Rig::<M>::new(subject);
-    let waker = rig.waker().expect("waker");
+    let mut fixture = Fixture::<M>::new(subject);
+    let waker = fixture.waker().expect("waker");
     for _ in 0..3 {
         let waker = waker.clone();
         let sleeper = thread::spawn(move || {
@@ -25,41 +25,41 @@ pub fn wake_a_running_wait<M: Mechanism>(subject: &Subject) {
             waker.wake();
         });
         // Without end: only the wake-up makes it return. It has no event of its own.
-        rig.wait(None).expect("wait");
-        assert_eq!(rig.next_event(), None);
+        fixture.wait(None).expect("wait");
+        assert_eq!(fixture.next_event(), None);
         sleeper.join().expect("the waking thread");
     }
 }
 
 /// "Running or next": a wake-up before the wait is not lost.
 pub fn wake_the_next_wait<M: Mechanism>(subject: &Subject) {
-    let mut rig = Rig::<M>::new(subject);
-    let waker = rig.waker().expect("waker");
+    let mut fixture = Fixture::<M>::new(subject);
+    let waker = fixture.waker().expect("waker");
     for _ in 0..3 {
         waker.wake();
-        rig.wait(None).expect("wait");
-        assert_eq!(rig.next_event(), None);
+        fixture.wait(None).expect("wait");
+        assert_eq!(fixture.next_event(), None);
     }
     // A second handle is as good as the first.
-    rig.waker().expect("waker").wake();
-    rig.wait(None).expect("wait");
-    assert_eq!(rig.next_event(), None);
+    fixture.waker().expect("waker").wake();
+    fixture.wait(None).expect("wait");
+    assert_eq!(fixture.next_event(), None);
 }
 
 /// Many wake-ups make one wait return, and the next sleeps again.
 pub fn wake_comes_to_rest<M: Mechanism>(subject: &Subject) {
-    let mut rig = Rig::<M>::new(subject);
-    let waker = rig.waker().expect("waker");
+    let mut fixture = Fixture::<M>::new(subject);
+    let waker = fixture.waker().expect("waker");
     (0..100).for_each(|_| waker.wake());
     // One return at least, in a time that a busy machine cannot take up between two instructions; a
     // few more are allowed, but an end there must be.
     let start = Instant::now();
-    assert_eq!(rig.events_within(patience()), []);
+    assert_eq!(fixture.events_within(patience()), []);
     assert!(start.elapsed() < patience(), "the wake-up was lost");
     let mut returned_early = 0;
     loop {
         let (time, start) = (Duration::from_millis(30), Instant::now());
-        assert_eq!(rig.events_within(time), []);
+        assert_eq!(fixture.events_within(time), []);
         if start.elapsed() >= time {
             break;
         }
@@ -72,11 +72,11 @@ pub fn wake_comes_to_rest<M: Mechanism>(subject: &Subject) {
 pub fn many_wakers<M: Mechanism>(subject: &Subject) {
     const THREADS: usize = 8;
     const WAKES: usize = 500;
-    let mut rig = Rig::<M>::new(subject);
+    let mut fixture = Fixture::<M>::new(subject);
     let done = Arc::new(AtomicUsize::new(0));
     let threads: Vec<_> = (0..THREADS)
         .map(|_| {
-            let (waker, done) = (rig.waker().expect("waker"), done.clone());
+            let (waker, done) = (fixture.waker().expect("waker"), done.clone());
             thread::spawn(move || {
                 for _ in 0..WAKES {
                     done.fetch_add(1, Ordering::Release);
@@ -86,8 +86,8 @@ pub fn many_wakers<M: Mechanism>(subject: &Subject) {
         })
         .collect();
     while done.load(Ordering::Acquire) < THREADS * WAKES {
-        rig.wait(None).expect("wait");
-        assert_eq!(rig.next_event(), None);
+        fixture.wait(None).expect("wait");
+        assert_eq!(fixture.next_event(), None);
     }
     for thread in threads {
         thread.join().expect("a waking thread");
@@ -95,9 +95,9 @@ pub fn many_wakers<M: Mechanism>(subject: &Subject) {
 }
 
 pub fn wake_does_not_hide_events<M: Mechanism>(subject: &Subject) {
-    let (mut rig, pair) = (Rig::<M>::with_buffer(subject, 1), Pair::unix());
-    let token = rig.add_near(&pair);
-    let waker = rig.waker().expect("waker");
+    let (mut fixture, pair) = (Fixture::<M>::with_buffer(subject, 1), Pair::unix());
+    let token = fixture.add_near(&pair);
+    let waker = fixture.waker().expect("waker");
     pair.send(b"x");
     let until = Instant::now() + patience();
     // The waker is ready at each wait and the buffer holds one event: it must not take the place
@@ -105,7 +105,7 @@ pub fn wake_does_not_hide_events<M: Mechanism>(subject: &Subject) {
     loop {
         assert!(Instant::now() < until, "the waker starves the descriptor");
         waker.wake();
-        let events = rig.events_within(Duration::from_millis(100));
+        let events = fixture.events_within(Duration::from_millis(100));
         if let Some(event) = events.first() {
             assert_eq!(event.token, token);
             assert!(event.readiness.contains(Readiness::READABLE));

@@ -156,7 +156,7 @@ impl Conduct<'_> {
         let costly = |variant: &&Variant| {
             let spec = variant.mechanism.parse::<MechanismSpec>();
             spec.and_then(|spec| registry::capabilities(&spec)).is_ok_and(|capabilities| {
-                capabilities.intersects(Capabilities::SCANS | Capabilities::WAKES_FOR_NOTHING)
+                capabilities.intersects(Capabilities::SCANS | Capabilities::SPURIOUS_WAKEUPS)
             })
         };
         let chosen: Vec<String> = match which {

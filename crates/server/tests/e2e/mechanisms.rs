@@ -219,7 +219,7 @@ fn accept_everybody_whatever_the_limit() {
             // Nobody spins: there is nothing to do. (epoll2 does: that is the finding about it.)
             let name_only = &fixture.server.mechanism().name;
             let capabilities = registry::find(name_only).unwrap().capabilities;
-            if !capabilities.contains(Capabilities::WAKES_FOR_NOTHING) {
+            if !capabilities.contains(Capabilities::SPURIOUS_WAKEUPS) {
                 let waits = statistics.waits;
                 thread::sleep(Duration::from_millis(100));
                 let spun = fixture.server.statistics().waits - waits;

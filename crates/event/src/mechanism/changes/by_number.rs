@@ -14,11 +14,11 @@ pub(crate) struct ChangesByNumber {
 }
 
 /// The kernel holds the number, with the interest in the low bits.
-const TOLD: u8 = 0x80;
+const IN_KERNEL: u8 = 0x80;
 /// The number is in the list.
 const QUEUED: u8 = 0x40;
 /// What the kernel holds is about a registration that has ended.
-const OUTDATED: u8 = 0x20;
+const STALE: u8 = 0x20;
 const INTEREST: u8 = 0x03;
 
 impl ChangesByNumber {
@@ -38,8 +38,8 @@ impl ChangesByNumber {
     /// The registration of `fd` has ended. Nothing to tell if the kernel never heard of it.
     #[inline]
     pub(crate) fn end(&mut self, fd: RawFd) {
-        if self.cells.get(fd as usize).is_some_and(|cell| cell & TOLD != 0) {
-            self.cells[fd as usize] |= OUTDATED;
+        if self.cells.get(fd as usize).is_some_and(|cell| cell & IN_KERNEL != 0) {
+            self.cells[fd as usize] |= STALE;
             self.queue(fd);
         }
     }
@@ -47,7 +47,7 @@ impl ChangesByNumber {
     /// Whether what the kernel says about `fd` is about its present registration.
     #[inline]
     pub(crate) fn is_current(&self, fd: RawFd) -> bool {
-        self.cells.get(fd as usize).is_some_and(|cell| cell & (TOLD | OUTDATED) == TOLD)
+        self.cells.get(fd as usize).is_some_and(|cell| cell & (IN_KERNEL | STALE) == IN_KERNEL)
     }
 
     /// How many numbers are in the list.
@@ -72,11 +72,11 @@ impl ChangesByNumber {
     ) -> Option<(RawFd, Option<Interest>)> {
         while let Some(fd) = self.queued.pop() {
             let cell = &mut self.cells[fd as usize];
-            let told = *cell & !QUEUED;
+            let former = *cell & !QUEUED;
             let wanted = interest(fd);
-            *cell = wanted.map_or(0, |interest| TOLD | interest.bits());
+            *cell = wanted.map_or(0, |interest| IN_KERNEL | interest.bits());
             // An outdated cell differs from any that is not.
-            if *cell != told {
+            if *cell != former {
                 return Some((fd, wanted));
             }
         }
@@ -85,7 +85,7 @@ impl ChangesByNumber {
 
     /// The kernel refused `fd`: it does not hold it.
     pub(crate) fn refuse(&mut self, fd: RawFd) {
-        self.cells[fd as usize] &= !(TOLD | OUTDATED | INTEREST);
+        self.cells[fd as usize] &= !(IN_KERNEL | STALE | INTEREST);
     }
 
     /// A new kernel object holds nothing yet.

@@ -15,7 +15,7 @@ pub(crate) struct ChangesByToken {
 }
 
 /// The kernel holds the descriptor, with the interest in the low bits.
-const TOLD: u8 = 0x80;
+const IN_KERNEL: u8 = 0x80;
 /// The descriptor's registration is in the list.
 const QUEUED: u8 = 0x40;
 const INTEREST: u8 = 0x03;
@@ -39,26 +39,26 @@ impl ChangesByToken {
 
     /// The interest in `fd` that the kernel holds, or nothing when it does not hold `fd`.
     #[inline]
-    pub(crate) fn told(&self, fd: RawFd) -> Option<Interest> {
+    pub(crate) fn kernel_interest(&self, fd: RawFd) -> Option<Interest> {
         let cell = *self.cells.get(fd as usize)?;
-        (cell & TOLD != 0).then(|| Interest::from_bits_truncate(cell & INTEREST))
+        (cell & IN_KERNEL != 0).then(|| Interest::from_bits_truncate(cell & INTEREST))
     }
 
     /// Notes what the kernel now holds about `fd`, which has been queued before.
     #[inline]
-    pub(crate) fn set_told(&mut self, fd: RawFd, interest: Option<Interest>) {
+    pub(crate) fn set_kernel_interest(&mut self, fd: RawFd, interest: Option<Interest>) {
         let cell = &mut self.cells[fd as usize];
-        *cell = *cell & QUEUED | interest.map_or(0, |interest| TOLD | interest.bits());
+        *cell = *cell & QUEUED | interest.map_or(0, |interest| IN_KERNEL | interest.bits());
     }
 
     /// The registration of `fd` has ended: forgets all about it. Returns what the kernel held.
     #[inline]
     pub(crate) fn end(&mut self, fd: RawFd) -> Option<Interest> {
-        let told = self.told(fd);
+        let former = self.kernel_interest(fd);
         if let Some(cell) = self.cells.get_mut(fd as usize) {
             *cell = 0;
         }
-        told
+        former
     }
 
     /// How long the list is.
@@ -115,11 +115,11 @@ mod tests {
         let live = |token| registrations.interest(token);
         assert_eq!(changes.pop(live), Some((new, Interest::WRITE)));
         assert_eq!(changes.pop(live), None);
-        changes.set_told(9, Some(Interest::WRITE));
-        assert_eq!(changes.told(9), Some(Interest::WRITE));
+        changes.set_kernel_interest(9, Some(Interest::WRITE));
+        assert_eq!(changes.kernel_interest(9), Some(Interest::WRITE));
         assert_eq!(changes.queue(new), 1);
-        assert_eq!(changes.told(9), Some(Interest::WRITE));
+        assert_eq!(changes.kernel_interest(9), Some(Interest::WRITE));
         assert_eq!(changes.end(9), Some(Interest::WRITE));
-        assert_eq!(changes.told(9), None);
+        assert_eq!(changes.kernel_interest(9), None);
     }
 }

@@ -33,8 +33,8 @@ const DESCRIPTION: Description = Description {
 /// per event, and an event buffer holds 512.
 const BATCH: usize = 1024;
 
-/// How often a wait for the answers to a batch may be interrupted by signals before it is given
-/// up. The answers are there when the submission returns, unless the kernel had to hand a change
+/// How often a wait for the completions to a batch may be interrupted by signals before it is given
+/// up. The completions are there when the submission returns, unless the kernel had to hand a change
 /// to a worker thread.
 const MAX_INTERRUPTIONS: usize = 1000;
 
@@ -49,8 +49,8 @@ pub struct EpollCtlv {
     ring: Option<Ring>,
     changes: ChangesByToken,
     /// The changes in the ring, or on their way through it.
-    batch: Vec<Sent>,
-    answers: Vec<Completion>,
+    batch: Vec<SubmittedChange>,
+    completions: Vec<Completion>,
     /// What the kernel refused and nobody has been told yet.
     refused: Vec<Event>,
     refusals: u64,
@@ -60,11 +60,11 @@ pub struct EpollCtlv {
 
 /// A change that has been put into the ring.
 #[derive(Clone, Copy, Debug)]
-struct Sent {
+struct SubmittedChange {
     token: Token,
     /// What the kernel held before.
     former: Option<Interest>,
-    is_answered: bool,
+    is_complete: bool,
 }
 
 fn new_ring() -> io::Result<Ring> {
@@ -78,9 +78,9 @@ fn open_ring(epoll: BorrowedFd<'_>) -> Result<Ring, Error> {
     let target = ring.as_raw_fd();
     assert!(ring.push_epoll_ctl(epoll, EpollOp::Remove, target, 0, 0, 0), "the ring is empty");
     ring.enter(1, None).map_err(io_uring_error(DESCRIPTION.name, "io_uring_enter"))?;
-    let mut answers = Vec::with_capacity(1);
-    ring.take_completions(&mut answers, 1);
-    match answers.first().map(|answer| answer.result) {
+    let mut completions = Vec::with_capacity(1);
+    ring.take_completions(&mut completions, 1);
+    match completions.first().map(|completion| completion.result) {
         Some(result) if result == -libc::ENOENT => Ok(ring),
         other => Err(Error::Unavailable {
             mechanism: DESCRIPTION.name,
@@ -127,25 +127,25 @@ impl EpollCtlv {
             while self.batch.len() < BATCH {
                 let live = |token| self.core.registrations.interest(token);
                 let Some((token, interest)) = self.changes.pop(live) else { break };
-                let former = self.changes.told(token.fd);
+                let former = self.changes.kernel_interest(token.fd);
                 let op = match former {
-                    Some(told) if told == interest => continue,
+                    Some(current) if current == interest => continue,
                     Some(_) => EpollOp::Modify,
                     None => EpollOp::Add,
                 };
-                self.changes.set_told(token.fd, Some(interest));
+                self.changes.set_kernel_interest(token.fd, Some(interest));
                 let (bits, data) = (interest.to_poll_bits(), token.to_bits());
                 let epoll = self.core.epoll.as_fd();
-                let place = self.batch.len() as u64;
-                let room = ring.push_epoll_ctl(epoll, op, token.fd, bits, data, place);
+                let position = self.batch.len() as u64;
+                let room = ring.push_epoll_ctl(epoll, op, token.fd, bits, data, position);
                 assert!(room, "the ring holds a batch and is emptied by each");
-                self.batch.push(Sent { token, former, is_answered: false });
+                self.batch.push(SubmittedChange { token, former, is_complete: false });
             }
             if self.batch.is_empty() {
                 return Ok(());
             }
             if let Err(source) = self.submit() {
-                self.give_up_batch();
+                self.abandon_batch();
                 return Err(Error::Io { call: "io_uring_enter", source });
             }
         }
@@ -154,24 +154,24 @@ impl EpollCtlv {
     /// After a submission that failed: what was not answered is a change to be sent again. The ring
     /// goes, since what it still holds could be about numbers that have other owners by then.
     #[cold]
-    fn give_up_batch(&mut self) {
+    fn abandon_batch(&mut self) {
         self.ring = None;
-        for sent in self.batch.iter().filter(|sent| !sent.is_answered) {
-            self.changes.set_told(sent.token.fd, sent.former);
+        for sent in self.batch.iter().filter(|sent| !sent.is_complete) {
+            self.changes.set_kernel_interest(sent.token.fd, sent.former);
             self.changes.queue(sent.token);
         }
     }
 
-    /// Submits the batch and takes the answers to it, so that each change is in force, and the
+    /// Submits the batch and takes the completions to it, so that each change is in force, and the
     /// ring empty, when this returns.
     fn submit(&mut self) -> io::Result<()> {
         let Some(ring) = &mut self.ring else { return Ok(()) };
         self.batches += 1;
         self.sent += self.batch.len() as u64;
-        let mut unanswered = self.batch.len();
+        let mut incomplete = self.batch.len();
         let mut interruptions = 0;
-        while unanswered > 0 {
-            match ring.enter(unanswered as u32, None) {
+        while incomplete > 0 {
+            match ring.enter(incomplete as u32, None) {
                 Ok(_) => {}
                 Err(error)
                     if error.raw_os_error() == Some(libc::EINTR)
@@ -181,22 +181,22 @@ impl EpollCtlv {
                 }
                 Err(error) => return Err(error),
             }
-            while unanswered > 0 {
-                self.answers.clear();
-                ring.take_completions(&mut self.answers, CHUNK.min(unanswered));
-                if self.answers.is_empty() {
+            while incomplete > 0 {
+                self.completions.clear();
+                ring.take_completions(&mut self.completions, CHUNK.min(incomplete));
+                if self.completions.is_empty() {
                     break;
                 }
-                unanswered -= self.answers.len();
-                for answer in &self.answers {
-                    let sent = &mut self.batch[answer.user_data as usize];
-                    sent.is_answered = true;
-                    if answer.result < 0 {
+                incomplete -= self.completions.len();
+                for completion in &self.completions {
+                    let sent = &mut self.batch[completion.user_data as usize];
+                    sent.is_complete = true;
+                    if completion.result < 0 {
                         // epoll_ctl(2): whatever an addition or a change is refused for, the set
                         // does not hold the descriptor; the next change tries to add it anew.
                         self.refusals += 1;
-                        self.changes.set_told(sent.token.fd, None);
-                        self.refused.push(refusal(sent.token, answer.result));
+                        self.changes.set_kernel_interest(sent.token.fd, None);
+                        self.refused.push(refusal(sent.token, completion.result));
                     }
                 }
             }
@@ -206,7 +206,7 @@ impl EpollCtlv {
 
     /// Takes the descriptor out of the kernel's set at once, as the paper explains (see the top).
     #[inline]
-    fn take_out(&mut self, token: Token) -> Result<(), Error> {
+    fn remove_from_kernel(&mut self, token: Token) -> Result<(), Error> {
         match self.changes.end(token.fd) {
             Some(_) => self.core.control(EpollOp::Remove, token, 0),
             // The kernel never heard of it.
@@ -227,7 +227,7 @@ impl Mechanism for EpollCtlv {
             ring: Some(ring),
             changes: ChangesByToken::default(),
             batch: Vec::with_capacity(BATCH),
-            answers: Vec::with_capacity(CHUNK),
+            completions: Vec::with_capacity(CHUNK),
             refused: Vec::new(),
             refusals: 0,
             batches: 0,
@@ -240,7 +240,7 @@ impl Mechanism for EpollCtlv {
         let token = self.core.registrations.insert(fd.as_raw_fd(), interest)?;
         if let Err(error) = self.queue(token) {
             let _ = self.core.registrations.remove(token);
-            let _ = self.take_out(token);
+            let _ = self.remove_from_kernel(token);
             return Err(error);
         }
         Ok(token)
@@ -255,13 +255,13 @@ impl Mechanism for EpollCtlv {
     #[inline]
     fn remove(&mut self, token: Token) -> Result<(), Error> {
         self.core.registrations.remove(token)?;
-        self.take_out(token)
+        self.remove_from_kernel(token)
     }
 
     #[inline]
     fn close(&mut self, token: Token, fd: OwnedFd) -> Result<(), Error> {
-        let known = self.core.registrations.remove(token);
-        let result = known.and_then(|_| self.take_out(token));
+        let removed = self.core.registrations.remove(token);
+        let result = removed.and_then(|_| self.remove_from_kernel(token));
         sys::close(fd);
         result
     }

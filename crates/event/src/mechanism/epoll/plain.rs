@@ -24,11 +24,11 @@ use std::{
 pub type EpollLevel = Epoll<Level>;
 /// `epoll-et`: the kernel reports a descriptor once per arrival (gammo's epoll-ET).
 pub type EpollEdge = Epoll<Edge>;
-/// `epoll2`: the kernel is asked for everything, the interest is kept on our side, and events
+/// `epoll2`: the kernel is wanted for everything, the interest is kept on our side, and events
 /// without a part in it are dropped.
 pub type Epoll2 = Epoll<BothDirections>;
 
-/// What tells the variants apart, known when they are compiled.
+/// What tells the variants apart, removed when they are compiled.
 pub trait Variant: std::fmt::Debug + 'static {
     /// The registry's entry.
     const DESCRIPTION: &'static Description;
@@ -80,7 +80,7 @@ impl Variant for BothDirections {
         name: "epoll2",
         summary: "epoll, level-triggered, registered once for both directions: no interest changes",
         paper: "gammo §3 (epoll2)",
-        capabilities: Capabilities::CLOSE_REMOVES.union(Capabilities::WAKES_FOR_NOTHING),
+        capabilities: Capabilities::CLOSE_REMOVES.union(Capabilities::SPURIOUS_WAKEUPS),
         own_options: &[],
     };
     const EDGE: bool = false;
@@ -97,8 +97,8 @@ pub struct Epoll<V: Variant> {
 impl<V: Variant> Epoll<V> {
     #[inline]
     fn bits(interest: Interest) -> u32 {
-        let asked = if V::BOTH_DIRECTIONS { Interest::all() } else { interest };
-        asked.to_poll_bits() | if V::EDGE { libc::EPOLLET as u32 } else { 0 }
+        let wanted = if V::BOTH_DIRECTIONS { Interest::all() } else { interest };
+        wanted.to_poll_bits() | if V::EDGE { libc::EPOLLET as u32 } else { 0 }
     }
 
     /// [`Mechanism::wait`] to the nanosecond: for timers finer than epoll_wait(2)'s millisecond,
@@ -151,10 +151,10 @@ impl<V: Variant> Mechanism for Epoll<V> {
 
     #[inline]
     fn close(&mut self, token: Token, fd: OwnedFd) -> Result<(), Error> {
-        let known = self.instance.registrations.remove(token);
+        let removed = self.instance.registrations.remove(token);
         // The kernel drops the registration with the last descriptor of the description.
         sys::close(fd);
-        known.map(drop)
+        removed.map(drop)
     }
 
     #[inline]

@@ -30,7 +30,7 @@ enum Message {
     /// The pipe of the waker.
     Waker(RawFd),
     /// Poll until something is ready, and say what.
-    Go,
+    Poll,
 }
 
 const MESSAGE_BYTES: usize = 16;
@@ -41,7 +41,7 @@ impl Message {
             Self::Watch(token, interest) => (0u32, token.to_bits(), u32::from(interest.bits())),
             Self::Forget(token) => (1, token.to_bits(), 0),
             Self::Waker(fd) => (2, fd as u64, 0),
-            Self::Go => (3, 0, 0),
+            Self::Poll => (3, 0, 0),
         };
         let mut bytes = [0; MESSAGE_BYTES];
         bytes[..8].copy_from_slice(&token.to_ne_bytes());
@@ -60,24 +60,24 @@ impl Message {
             }
             1 => Self::Forget(Token::from_bits(long)),
             2 => Self::Waker(long as RawFd),
-            _ => Self::Go,
+            _ => Self::Poll,
         }
     }
 }
 
 /// What the partner says of one descriptor: its token and the bits of poll(2).
-const ANSWER_BYTES: usize = 12;
+const REPLY_BYTES: usize = 12;
 
 /// The token of the waker's pipe; no descriptor has this number.
 const WAKER: u64 = u64::MAX;
 
-/// The most descriptors that one message names, which must fit into the socket's buffer: 48 KiB.
-const MOST_ANSWERS: usize = 4096;
+/// The max_replies descriptors that one message names, which must fit into the socket's buffer: 48 KiB.
+const MAX_REPLIES: usize = 4096;
 
 /// The length of a message that names so many descriptors, and the waker beside them: where there is
 /// room for one event only, the waker must not take it.
-const fn answers_bytes(most: usize) -> usize {
-    (most + 1) * ANSWER_BYTES
+const fn reply_message_bytes(max_replies: usize) -> usize {
+    (max_replies + 1) * REPLY_BYTES
 }
 
 /// The owner's side.
@@ -87,8 +87,8 @@ pub(crate) struct Handoff {
     socket: Option<OwnedFd>,
     partner: Option<JoinHandle<()>>,
     /// The partner has been told to go and has not answered.
-    asked: bool,
-    answers: Vec<u8>,
+    reply_pending: bool,
+    replies: Vec<u8>,
     cursor: usize,
     handed_over: u64,
     hand_over_ns: u64,
@@ -99,17 +99,17 @@ impl Handoff {
     /// Starts the partner and passes every registration to it.
     pub(crate) fn begin(registrations: &Registrations, max_events: usize) -> Result<Self, Error> {
         let started_at = Instant::now();
-        let most = max_events.min(MOST_ANSWERS);
-        let (ours, theirs) = sys::packet_pair().map_err(Error::io("socketpair"))?;
+        let max_replies = max_events.min(MAX_REPLIES);
+        let (own_end, partner_end) = sys::packet_pair().map_err(Error::io("socketpair"))?;
         let partner = thread::Builder::new()
             .name("rtsig-partner".into())
-            .spawn(move || Partner::new(theirs, most).run())
+            .spawn(move || PartnerThread::new(partner_end, max_replies).run())
             .map_err(Error::io("clone"))?;
         let mut handoff = Self {
-            socket: Some(ours),
+            socket: Some(own_end),
             partner: Some(partner),
-            asked: false,
-            answers: Vec::with_capacity(answers_bytes(most)),
+            reply_pending: false,
+            replies: Vec::with_capacity(reply_message_bytes(max_replies)),
             cursor: 0,
             handed_over: 0,
             hand_over_ns: 0,
@@ -123,7 +123,7 @@ impl Handoff {
         Ok(handoff)
     }
 
-    fn say(&self, message: Message) -> Result<(), Error> {
+    fn send(&self, message: Message) -> Result<(), Error> {
         let socket = self.socket.as_ref().expect("open until it is dropped");
         // Blocking: the partner reads at every turn of its loop.
         loop {
@@ -137,27 +137,27 @@ impl Handoff {
 
     /// Adds, or replaces the interest.
     pub(crate) fn watch(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
-        self.say(Message::Watch(token, interest))
+        self.send(Message::Watch(token, interest))
     }
 
     /// Ends the polling of `token`.
     pub(crate) fn forget(&mut self, token: Token) -> Result<(), Error> {
-        self.say(Message::Forget(token))
+        self.send(Message::Forget(token))
     }
 
     /// Polls the waker's pipe, too.
     pub(crate) fn watch_waker(&mut self, read: RawFd) -> Result<(), Error> {
-        self.say(Message::Waker(read))
+        self.send(Message::Waker(read))
     }
 
     /// Waits for the partner's answer; how many descriptors it names.
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> Result<usize, Error> {
         self.waits += 1;
-        self.answers.clear();
+        self.replies.clear();
         self.cursor = 0;
-        if !self.asked {
-            self.say(Message::Go)?;
-            self.asked = true;
+        if !self.reply_pending {
+            self.send(Message::Poll)?;
+            self.reply_pending = true;
         }
         let socket = self.socket.as_ref().expect("open until it is dropped");
         let mut entry = [PollFd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
@@ -167,17 +167,17 @@ impl Handoff {
             Err(error) if error.raw_os_error() == Some(libc::EINTR) => return Ok(0),
             Err(source) => return Err(Error::Io { call: "ppoll", source }),
         }
-        self.answers.resize(self.answers.capacity(), 0);
-        let taken = sys::recv(socket.as_fd(), &mut self.answers);
-        self.answers.truncate(*taken.as_ref().unwrap_or(&0));
+        self.replies.resize(self.replies.capacity(), 0);
+        let taken = sys::recv(socket.as_fd(), &mut self.replies);
+        self.replies.truncate(*taken.as_ref().unwrap_or(&0));
         match taken {
             Ok(0) => {
                 let source = io::Error::from(io::ErrorKind::BrokenPipe);
                 Err(Error::Io { call: "recvfrom (the partner thread is gone)", source })
             }
             Ok(taken) => {
-                self.asked = false;
-                Ok(taken / ANSWER_BYTES)
+                self.reply_pending = false;
+                Ok(taken / REPLY_BYTES)
             }
             Err(error) if error.raw_os_error() == Some(libc::EINTR) => Ok(0),
             Err(source) => Err(Error::Io { call: "recvfrom (partner thread)", source }),
@@ -186,15 +186,15 @@ impl Handoff {
 
     /// Whether the partner says that the waker was used; it says so first.
     pub(crate) fn woken(&self) -> bool {
-        self.answers.get(..8) == Some(&WAKER.to_ne_bytes()[..])
+        self.replies.get(..8) == Some(&WAKER.to_ne_bytes()[..])
     }
 
-    /// The next that the partner named and that is still registered.
+    /// The next that the partner reply_count and that is still registered.
     pub(crate) fn next(&mut self, registrations: &Registrations) -> Option<Event> {
-        while let Some(answer) = self.answers.get(self.cursor..self.cursor + ANSWER_BYTES) {
-            self.cursor += ANSWER_BYTES;
-            let bits = u64::from_ne_bytes(answer[..8].try_into().expect("8 bytes"));
-            let found = u32::from_ne_bytes(answer[8..].try_into().expect("4 bytes"));
+        while let Some(reply) = self.replies.get(self.cursor..self.cursor + REPLY_BYTES) {
+            self.cursor += REPLY_BYTES;
+            let bits = u64::from_ne_bytes(reply[..8].try_into().expect("8 bytes"));
+            let found = u32::from_ne_bytes(reply[8..].try_into().expect("4 bytes"));
             if bits == WAKER {
                 continue;
             }
@@ -236,33 +236,33 @@ impl Drop for Handoff {
 }
 
 /// The partner thread.
-struct Partner {
+struct PartnerThread {
     socket: OwnedFd,
     /// The socket first, then the waker's pipe or -1, then the descriptors.
     entries: Vec<PollFd>,
     tokens: Vec<u64>,
     /// Where a descriptor's entry is.
-    places: HashMap<RawFd, usize>,
-    /// The owner waits for an answer.
-    asked: bool,
+    entry_index: HashMap<RawFd, usize>,
+    /// The owner waits for an reply.
+    reply_pending: bool,
     /// Where the next answer begins to look, so that none starves when not all fit into it.
     start: usize,
-    most: usize,
+    max_replies: usize,
 }
 
 /// Entries that are not descriptors of the interest set: the socket, the waker.
 const OWN_ENTRIES: usize = 2;
 
-impl Partner {
-    fn new(socket: OwnedFd, most: usize) -> Self {
+impl PartnerThread {
+    fn new(socket: OwnedFd, max_replies: usize) -> Self {
         let entry = |fd| PollFd { fd, events: libc::POLLIN, revents: 0 };
         Self {
             entries: vec![entry(socket.as_raw_fd()), entry(-1)],
             tokens: vec![WAKER, WAKER],
-            places: HashMap::new(),
-            asked: false,
+            entry_index: HashMap::new(),
+            reply_pending: false,
             start: 0,
-            most,
+            max_replies,
             socket,
         }
     }
@@ -270,7 +270,7 @@ impl Partner {
     fn run(mut self) {
         loop {
             // Unless the owner waits, only what it says is of interest.
-            let watched = if self.asked { self.entries.len() } else { 1 };
+            let watched = if self.reply_pending { self.entries.len() } else { 1 };
             if sys::ppoll(&mut self.entries[..watched], None).is_err() {
                 // EINTR; ENOMEM would come back at once, so leave others some time.
                 thread::yield_now();
@@ -278,56 +278,56 @@ impl Partner {
             }
             // What the owner says comes first: it may say that a number is no longer its.
             if self.entries[0].revents != 0 {
-                if !self.listen() {
+                if !self.receive() {
                     return;
                 }
-            } else if self.asked && !self.answer() {
+            } else if self.reply_pending && !self.reply() {
                 return;
             }
         }
     }
 
     /// Takes one message; false at the end.
-    fn listen(&mut self) -> bool {
+    fn receive(&mut self) -> bool {
         let mut bytes = [0; MESSAGE_BYTES];
         match sys::recv(self.socket.as_fd(), &mut bytes) {
-            Ok(MESSAGE_BYTES) => self.obey(Message::from_bytes(bytes)),
+            Ok(MESSAGE_BYTES) => self.apply(Message::from_bytes(bytes)),
             Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
             _ => return false,
         }
         true
     }
 
-    fn obey(&mut self, message: Message) {
+    fn apply(&mut self, message: Message) {
         match message {
-            Message::Go => self.asked = true,
+            Message::Poll => self.reply_pending = true,
             Message::Waker(fd) => self.entries[1].fd = fd,
             Message::Watch(token, interest) => {
                 let events = interest.to_poll_bits() as i16;
                 let entry = PollFd { fd: token.fd, events, revents: 0 };
-                let place = *self.places.entry(token.fd).or_insert(self.entries.len());
-                if place == self.entries.len() {
+                let index = *self.entry_index.entry(token.fd).or_insert(self.entries.len());
+                if index == self.entries.len() {
                     self.entries.push(entry);
                     self.tokens.push(token.to_bits());
                 } else {
-                    self.entries[place] = entry;
-                    self.tokens[place] = token.to_bits();
+                    self.entries[index] = entry;
+                    self.tokens[index] = token.to_bits();
                 }
             }
             Message::Forget(token) => {
-                let Some(place) = self.places.remove(&token.fd) else { return };
-                self.entries.swap_remove(place);
-                self.tokens.swap_remove(place);
-                if let Some(moved) = self.entries.get(place) {
-                    self.places.insert(moved.fd, place);
+                let Some(index) = self.entry_index.remove(&token.fd) else { return };
+                self.entries.swap_remove(index);
+                self.tokens.swap_remove(index);
+                if let Some(moved) = self.entries.get(index) {
+                    self.entry_index.insert(moved.fd, index);
                 }
             }
         }
     }
 
     /// Sends what is ready; false at the end.
-    fn answer(&mut self) -> bool {
-        let mut bytes = Vec::with_capacity(answers_bytes(self.most));
+    fn reply(&mut self) -> bool {
+        let mut bytes = Vec::with_capacity(reply_message_bytes(self.max_replies));
         let mut put = |token: u64, found: u32| {
             bytes.extend_from_slice(&token.to_ne_bytes());
             bytes.extend_from_slice(&found.to_ne_bytes());
@@ -337,17 +337,17 @@ impl Partner {
             put(WAKER, 0);
         }
         let count = self.entries.len() - OWN_ENTRIES;
-        let mut named = 0;
-        for step in 0..count {
-            if named == self.most {
+        let mut reply_count = 0;
+        for offset in 0..count {
+            if reply_count == self.max_replies {
                 break;
             }
-            let index = OWN_ENTRIES + (self.start + step) % count;
+            let index = OWN_ENTRIES + (self.start + offset) % count;
             let found = self.entries[index].revents as u16 as u32;
             if found != 0 {
                 put(self.tokens[index], found);
-                named += 1;
-                if named == self.most {
+                reply_count += 1;
+                if reply_count == self.max_replies {
                     self.start = index - OWN_ENTRIES + 1;
                 }
             }
@@ -355,7 +355,7 @@ impl Partner {
         if bytes.is_empty() {
             return true;
         }
-        self.asked = false;
+        self.reply_pending = false;
         loop {
             match sys::send(self.socket.as_fd(), &bytes, false) {
                 Ok(_) => return true,

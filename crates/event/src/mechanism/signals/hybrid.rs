@@ -23,7 +23,7 @@
 //! When, for `dwell_ms`, no wait found more than `low` events. The signals are blocked, so that
 //! they queue, and *after that* the partner is emptied once more: what happened before is found
 //! by it, what happens later has a signal, and what happens between has both (a spurious event).
-//! When load returns soon after, the next stay is twice as long, up to `LONGEST_FACTOR` times,
+//! When load returns soon after, the next stay is twice as long, up to `MAX_DWELL_FACTOR` times,
 //! so that a load at the border costs few switches.
 //!
 //! # Semantics
@@ -33,8 +33,8 @@
 
 use super::{
     event_rate::EventRate,
-    latecomers::Latecomers,
-    polling_side::{Partner, PollingSide, polling},
+    new_registrations::NewRegistrations,
+    polling::{Partner, PollingMechanism, polling},
     queue::{self, Dequeue},
     signalled_set::SignalledSet,
 };
@@ -75,28 +75,28 @@ const NO_FILES: &str = "regular files are always ready and send no signals; read
                         without waiting";
 
 /// Default of `high`: four full reads of the signalfd.
-const HIGH: u64 = 256;
+const DEFAULT_HIGH: u64 = 256;
 
 /// Default of `low`: a quarter of what one read of the signalfd takes.
-const LOW: u64 = 16;
+const DEFAULT_LOW: u64 = 16;
 
-/// Default of `dwell_ms`: with [`LONGEST_FACTOR`], it is back on signals within 0.8 s.
-const DWELL: Duration = Duration::from_millis(100);
+/// Default of `dwell_ms`: with [`MAX_DWELL_FACTOR`], it is back on signals within 0.8 s.
+const DEFAULT_DWELL: Duration = Duration::from_millis(100);
 
 /// A year is as good as for ever, and can be multiplied.
-const LONGEST_DWELL: Duration = Duration::from_millis(1 << 35);
+const MAX_DWELL: Duration = Duration::from_millis(1 << 35);
 
 /// How much longer than `dwell_ms` a stay may have to be.
-const LONGEST_FACTOR: u32 = 8;
+const MAX_DWELL_FACTOR: u32 = 8;
 
 /// Who stays on signals this many times `dwell_ms` has come to stay.
-const SETTLED_FACTOR: u32 = 10;
+const STABLE_FACTOR: u32 = 10;
 
-/// How many latecomers are armed between two looks at what is ready.
-const ARMED_AT_A_TIME: usize = 512;
+/// How many new_registrations are armed between two looks at what is ready.
+const ARM_BATCH: usize = 512;
 
 /// The most changes of side within one wait.
-const MOST_TURNS: usize = 6;
+const MAX_SWITCHES_PER_WAIT: usize = 6;
 
 own_options! {
     /// The options of `hybrid`.
@@ -104,12 +104,12 @@ own_options! {
         /// Who waits under load.
         partner by with_partner as "partner": Partner = Partner::default();
         /// Signals taken without the queue having been seen empty, at which the partner takes over.
-        high by with_high as "high": u64 = HIGH;
+        high by with_high as "high": u64 = DEFAULT_HIGH;
         /// Events in one wait for the partner, up to which it is quiet.
-        low by with_low as "low": u64 = LOW;
+        low by with_low as "low": u64 = DEFAULT_LOW;
         /// How long it must be quiet before signals take over again; in whole milliseconds, and a year
         /// at most.
-        dwell by with_dwell as "dwell_ms": Duration = DWELL;
+        dwell by with_dwell as "dwell_ms": Duration = DEFAULT_DWELL;
         /// The signal's number; `None` takes the first that is free.
         signal by with_signal as "signal": Option<i32> = None;
     }
@@ -117,7 +117,7 @@ own_options! {
 
 /// Who is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
+enum Mode {
     Signals,
     Partner,
     /// Signals queue again; the partner has not been emptied yet.
@@ -131,17 +131,17 @@ pub struct Hybrid {
     signals: SignalledSet,
     /// Registered and in the partner's set, but not armed for signals: none but while the partner
     /// waits.
-    late: Latecomers,
+    unarmed: NewRegistrations,
     /// By descriptor number: its events in this stay with the partner.
     rate: EventRate,
-    partner: PollingSide,
+    partner: PollingMechanism,
     /// The waker's pipe in the partner's set.
     waker_token: Option<Token>,
-    side: Side,
+    mode: Mode,
     level: bool,
     max_events: usize,
     /// Events that may still be handed out before the next wait.
-    left: usize,
+    event_budget: usize,
     high: u64,
     low: u64,
     dwell: Duration,
@@ -151,18 +151,18 @@ pub struct Hybrid {
     quiet_since: Option<Instant>,
     /// When the present side was taken.
     switched_at: Instant,
-    counts: Counts,
+    counters: HybridCounters,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct HybridCounters {
     to_partner: u64,
     by_overflow: u64,
     to_signals: u64,
     switch_ns: u64,
     longest_switch_ns: u64,
     partner_ns: u64,
-    returns_put_off: u64,
+    returns_postponed: u64,
     disarmed: u64,
 }
 
@@ -183,21 +183,21 @@ impl Hybrid {
         Ok(Self {
             registrations: Registrations::default(),
             signals: SignalledSet::open(DESCRIPTION.name, queue, level)?,
-            late: Latecomers::default(),
+            unarmed: NewRegistrations::default(),
             rate: EventRate::default(),
-            partner: PollingSide::open(own.partner, options.max_events)?,
+            partner: PollingMechanism::open(own.partner, options.max_events)?,
             waker_token: None,
-            side: Side::Signals,
+            mode: Mode::Signals,
             level,
             max_events: options.max_events.max(1),
-            left: 0,
+            event_budget: 0,
             high: own.high,
             low: own.low,
-            dwell: own.dwell.min(LONGEST_DWELL),
+            dwell: own.dwell.min(MAX_DWELL),
             factor: 1,
             quiet_since: None,
             switched_at: now,
-            counts: Counts::default(),
+            counters: HybridCounters::default(),
         })
     }
 
@@ -206,13 +206,13 @@ impl Hybrid {
         let started_at = Instant::now();
         self.signals.mute(&self.registrations)?;
         // A relapse: signals could not cope, so be slower to trust them again.
-        let relapsed = started_at - self.switched_at < self.dwell * SETTLED_FACTOR;
-        let first = self.counts.to_partner == 0;
-        self.factor = if relapsed && !first { (self.factor * 2).min(LONGEST_FACTOR) } else { 1 };
-        self.counts.to_partner += 1;
-        self.counts.by_overflow += u64::from(by_overflow);
+        let relapsed = started_at - self.switched_at < self.dwell * STABLE_FACTOR;
+        let first = self.counters.to_partner == 0;
+        self.factor = if relapsed && !first { (self.factor * 2).min(MAX_DWELL_FACTOR) } else { 1 };
+        self.counters.to_partner += 1;
+        self.counters.by_overflow += u64::from(by_overflow);
         self.rate.begin();
-        self.take_side(Side::Partner, started_at);
+        self.enter_mode(Mode::Partner, started_at);
         Ok(())
     }
 
@@ -220,9 +220,9 @@ impl Hybrid {
     fn begin_return(&mut self) -> Result<(), Error> {
         let started_at = Instant::now();
         self.signals.unmute()?;
-        self.counts.to_signals += 1;
-        self.counts.partner_ns += (started_at - self.switched_at).as_nanos() as u64;
-        self.take_side(Side::Returning, started_at);
+        self.counters.to_signals += 1;
+        self.counters.partner_ns += (started_at - self.switched_at).as_nanos() as u64;
+        self.enter_mode(Mode::Returning, started_at);
         Ok(())
     }
 
@@ -232,43 +232,43 @@ impl Hybrid {
         token: Token,
         interest: Interest,
     ) -> Result<(), Error> {
-        let theirs = polling!(&mut self.partner, partner => partner.add(fd, interest))?;
+        let partner_token = polling!(&mut self.partner, partner => partner.add(fd, interest))?;
         // Both count the uses of a number in the same way.
-        debug_assert_eq!(theirs, token);
+        debug_assert_eq!(partner_token, token);
         // The partner may wait for files; epoll, the partner of those in a hurry, refuses them.
         if self.level && sys::is_file(fd.as_raw_fd()) {
-            polling!(&mut self.partner, partner => partner.remove(theirs))?;
+            polling!(&mut self.partner, partner => partner.remove(partner_token))?;
             return Err(Error::CannotWait { fd: fd.as_raw_fd(), reason: NO_FILES });
         }
-        if self.side == Side::Partner {
-            self.late.add(token, &self.registrations);
+        if self.mode == Mode::Partner {
+            self.unarmed.add(token, &self.registrations);
             return Ok(());
         }
         match self.signals.add(token, interest) {
             Ok(()) => Ok(()),
             Err(Error::CannotWait { .. }) => {
-                self.late.pin(token);
+                self.unarmed.mark_unsupported(token);
                 Ok(())
             }
             Err(error) => {
-                let _ = polling!(&mut self.partner, partner => partner.remove(theirs));
+                let _ = polling!(&mut self.partner, partner => partner.remove(partner_token));
                 Err(error)
             }
         }
     }
 
-    /// Arms some latecomers; whether that was the last of them.
-    fn arm_some(&mut self) -> Result<bool, Error> {
-        for _ in 0..ARMED_AT_A_TIME {
-            let Some((token, interest)) = self.late.take(&self.registrations) else {
+    /// Arms some new_registrations; whether that was the last of them.
+    fn arm_batch(&mut self) -> Result<bool, Error> {
+        for _ in 0..ARM_BATCH {
+            let Some((token, interest)) = self.unarmed.take(&self.registrations) else {
                 return Ok(true);
             };
             // What has happened until now, the partner says.
             match self.signals.arm(token, interest) {
                 Ok(()) => {}
-                Err(Error::CannotWait { .. }) => self.late.pin(token),
+                Err(Error::CannotWait { .. }) => self.unarmed.mark_unsupported(token),
                 Err(error) => {
-                    self.late.add(token, &self.registrations);
+                    self.unarmed.add(token, &self.registrations);
                     return Err(error);
                 }
             }
@@ -278,28 +278,28 @@ impl Hybrid {
 
     /// The partner has reported `token`: where that is often, it is disarmed until it is quiet.
     #[inline]
-    fn note_event(&mut self, token: Token) {
-        if self.rate.is_frequent(token.fd) && !self.late.holds(token) {
-            self.disarm_for_now(token);
+    fn count_event(&mut self, token: Token) {
+        if self.rate.is_frequent(token.fd) && !self.unarmed.contains(token) {
+            self.disarm_temporarily(token);
         }
     }
 
     #[cold]
-    fn disarm_for_now(&mut self, token: Token) {
+    fn disarm_temporarily(&mut self, token: Token) {
         // Else it stays armed, which costs time and nothing else.
         if self.registrations.interest(token).is_some() && self.signals.disarm(token).is_ok() {
-            self.late.add(token, &self.registrations);
-            self.counts.disarmed += 1;
+            self.unarmed.add(token, &self.registrations);
+            self.counters.disarmed += 1;
         }
     }
 
     /// It has been quiet for long enough: arms who is not armed yet, and begins the return. How
     /// many events there are, if some come first.
-    fn end_stay(&mut self) -> Result<Option<usize>, Error> {
+    fn try_to_return(&mut self) -> Result<Option<usize>, Error> {
         // Each turn takes some from the list, and nothing is added meanwhile.
         loop {
-            match self.arm_some() {
-                Ok(true) if self.late.pinned() > 0 => {
+            match self.arm_batch() {
+                Ok(true) if self.unarmed.unsupported() > 0 => {
                     self.quiet_since = None;
                     return Ok(Some(0));
                 }
@@ -307,7 +307,7 @@ impl Hybrid {
                 Ok(false) => {}
                 // No memory for it now: the partner goes on, as if it were not quiet.
                 Err(_) => {
-                    self.counts.returns_put_off += 1;
+                    self.counters.returns_postponed += 1;
                     self.quiet_since = None;
                     return Ok(Some(0));
                 }
@@ -324,24 +324,24 @@ impl Hybrid {
         Ok(None)
     }
 
-    fn take_side(&mut self, side: Side, started_at: Instant) {
+    fn enter_mode(&mut self, mode: Mode, started_at: Instant) {
         let now = Instant::now();
         let took = (now - started_at).as_nanos() as u64;
-        self.counts.switch_ns += took;
-        self.counts.longest_switch_ns = self.counts.longest_switch_ns.max(took);
-        self.side = side;
+        self.counters.switch_ns += took;
+        self.counters.longest_switch_ns = self.counters.longest_switch_ns.max(took);
+        self.mode = mode;
         self.switched_at = now;
         self.quiet_since = None;
     }
 
     /// Waits for signals; `None` when the partner takes over.
     fn wait_for_signals(&mut self, timeout: Option<Duration>) -> Result<Option<usize>, Error> {
-        self.partner.keep_up()?;
+        self.partner.send_changes_if_many()?;
         let undrained = self.signals.undrained();
         if undrained > 0 {
             return Ok(Some(undrained));
         }
-        if self.signals.backlog() >= self.high || self.late.pinned() > 0 {
+        if self.signals.backlog() >= self.high || self.unarmed.unsupported() > 0 {
             self.switch_to_partner(false)?;
             return Ok(None);
         }
@@ -356,7 +356,7 @@ impl Hybrid {
 
     /// Waits for the partner, not beyond the end of its stay; `None` when that has come.
     fn wait_for_partner(&mut self, timeout: Option<Duration>) -> Result<Option<usize>, Error> {
-        if self.late.pinned() > 0 {
+        if self.unarmed.unsupported() > 0 {
             self.quiet_since = None;
             return polling!(&mut self.partner, partner => partner.wait(timeout)).map(Some);
         }
@@ -364,7 +364,7 @@ impl Hybrid {
         let started_at = Instant::now();
         let quiet_for = self.quiet_since.map(|since| started_at - since);
         if quiet_for.is_some_and(|time| time >= stay) {
-            return self.end_stay();
+            return self.try_to_return();
         }
         let left = stay - quiet_for.unwrap_or_default();
         let time = if timeout.is_none_or(|time| left < time) { Some(left) } else { timeout };
@@ -379,20 +379,20 @@ impl Hybrid {
             return Ok(Some(found));
         }
         if started_at.elapsed() >= left {
-            return self.end_stay();
+            return self.try_to_return();
         }
         // EINTR, or the caller's own time is over.
         Ok(Some(0))
     }
 
     /// Empties the partner after signals have begun to queue. `None` when that is done.
-    fn wait_to_return(&mut self) -> Result<Option<usize>, Error> {
+    fn drain_partner(&mut self) -> Result<Option<usize>, Error> {
         if !self.level {
             let found = polling!(&mut self.partner, partner => partner.wait(Some(Duration::ZERO)))?;
             if found > 0 {
                 return Ok(Some(found));
             }
-            self.side = Side::Signals;
+            self.mode = Mode::Signals;
             return Ok(None);
         }
         // What is ready now is asked about at every wait until it is not.
@@ -406,14 +406,14 @@ impl Hybrid {
                 if Some(event.token) == self.waker_token {
                     woken |= self.signals.drain_waker();
                 } else {
-                    self.signals.look_again(event.token);
+                    self.signals.rescan(event.token);
                 }
             }
             if taken < self.max_events {
                 break;
             }
         }
-        self.side = Side::Signals;
+        self.mode = Mode::Signals;
         Ok(woken.then_some(1))
     }
 }
@@ -440,9 +440,9 @@ impl Mechanism for Hybrid {
             let _ = self.registrations.remove(token);
             return Err(error);
         }
-        if self.side == Side::Partner {
+        if self.mode == Mode::Partner {
             // No wait goes through the list meanwhile.
-            self.signals.keep_short(&self.registrations);
+            self.signals.compact_if_long(&self.registrations);
         }
         Ok(token)
     }
@@ -450,7 +450,7 @@ impl Mechanism for Hybrid {
     #[inline]
     fn modify(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
         self.registrations.replace(token, interest)?;
-        if !self.late.holds(token) {
+        if !self.unarmed.contains(token) {
             self.signals.modify(token, interest)?;
         }
         polling!(&mut self.partner, partner => partner.modify(token, interest))
@@ -458,8 +458,8 @@ impl Mechanism for Hybrid {
 
     fn remove(&mut self, token: Token) -> Result<(), Error> {
         self.registrations.remove(token)?;
-        let disarmed = if self.late.holds(token) {
-            self.late.forget(token);
+        let disarmed = if self.unarmed.contains(token) {
+            self.unarmed.forget(token);
             self.signals.forget(token);
             Ok(())
         } else {
@@ -471,7 +471,7 @@ impl Mechanism for Hybrid {
     #[inline]
     fn close(&mut self, token: Token, fd: OwnedFd) -> Result<(), Error> {
         if self.registrations.remove(token).is_ok() {
-            self.late.forget(token);
+            self.unarmed.forget(token);
             self.signals.forget(token);
         }
         polling!(&mut self.partner, partner => partner.close(token, fd))
@@ -479,19 +479,19 @@ impl Mechanism for Hybrid {
 
     #[inline]
     fn wait(&mut self, timeout: Option<Duration>) -> Result<usize, Error> {
-        self.left = self.max_events;
-        let started_at = match (timeout, self.side) {
+        self.event_budget = self.max_events;
+        let started_at = match (timeout, self.mode) {
             (Some(time), _) if !time.is_zero() => Some(Instant::now()),
             _ => None,
         };
         let mut time = timeout;
         // Each turn but the last changes the side. With a dwell of nothing and a high mark of
         // nothing it could go round for ever: then return early.
-        for _ in 0..MOST_TURNS {
-            let found = match self.side {
-                Side::Signals => self.wait_for_signals(time)?,
-                Side::Partner => self.wait_for_partner(time)?,
-                Side::Returning => self.wait_to_return()?,
+        for _ in 0..MAX_SWITCHES_PER_WAIT {
+            let found = match self.mode {
+                Mode::Signals => self.wait_for_signals(time)?,
+                Mode::Partner => self.wait_for_partner(time)?,
+                Mode::Returning => self.drain_partner()?,
             };
             if let Some(found) = found {
                 return Ok(found);
@@ -505,10 +505,10 @@ impl Mechanism for Hybrid {
 
     #[inline]
     fn next_event(&mut self) -> Option<Event> {
-        if self.left == 0 {
+        if self.event_budget == 0 {
             return None;
         }
-        let event = if self.side == Side::Signals {
+        let event = if self.mode == Mode::Signals {
             self.signals.next(&self.registrations)
         } else {
             loop {
@@ -517,15 +517,15 @@ impl Mechanism for Hybrid {
                     Some(event) if Some(event.token) == self.waker_token => {
                         self.signals.drain_waker();
                     }
-                    Some(event) if self.side == Side::Partner => {
-                        self.note_event(event.token);
+                    Some(event) if self.mode == Mode::Partner => {
+                        self.count_event(event.token);
                         break Some(event);
                     }
                     other => break other,
                 }
             }
         };
-        self.left -= usize::from(event.is_some());
+        self.event_budget -= usize::from(event.is_some());
         event
     }
 
@@ -534,20 +534,20 @@ impl Mechanism for Hybrid {
     }
 
     fn statistics(&self) -> Vec<(&'static str, u64)> {
-        let on_partner = self.side == Side::Partner;
+        let on_partner = self.mode == Mode::Partner;
         let present = if on_partner { self.switched_at.elapsed().as_nanos() as u64 } else { 0 };
         let mut figures = vec![
             ("on_partner", u64::from(on_partner)),
             ("stay_ms", (self.dwell * self.factor).as_millis() as u64),
-            ("switches_to_partner", self.counts.to_partner),
-            ("switches_by_overflow", self.counts.by_overflow),
-            ("switches_to_signals", self.counts.to_signals),
-            ("returns_put_off", self.counts.returns_put_off),
-            ("switch_ns", self.counts.switch_ns),
-            ("longest_switch_ns", self.counts.longest_switch_ns),
-            ("on_partner_ns", self.counts.partner_ns + present),
-            ("disarmed", self.counts.disarmed),
-            ("pinned", self.late.pinned() as u64),
+            ("switches_to_partner", self.counters.to_partner),
+            ("switches_by_overflow", self.counters.by_overflow),
+            ("switches_to_signals", self.counters.to_signals),
+            ("returns_postponed", self.counters.returns_postponed),
+            ("switch_ns", self.counters.switch_ns),
+            ("longest_switch_ns", self.counters.longest_switch_ns),
+            ("on_partner_ns", self.counters.partner_ns + present),
+            ("disarmed", self.counters.disarmed),
+            ("unsupported", self.unarmed.unsupported() as u64),
         ];
         figures.extend(self.signals.statistics());
         figures
@@ -573,17 +573,17 @@ impl Mechanism for Hybrid {
             // Not before: until then the set in the kernel was the parent's.
             polling!(&mut self.partner, partner => partner.remove(token))?;
         }
-        if self.side != Side::Signals {
+        if self.mode != Mode::Signals {
             self.signals.unmute()?;
-            self.side = Side::Signals;
+            self.mode = Mode::Signals;
             self.switched_at = Instant::now();
         }
         // All there are, anew.
-        self.late.clear();
+        self.unarmed.clear();
         let had_waker = self.signals.reopen_after_fork(&self.registrations);
         for (token, interest) in self.registrations.iter() {
             match self.signals.add(token, interest) {
-                Err(Error::CannotWait { .. }) => self.late.pin(token),
+                Err(Error::CannotWait { .. }) => self.unarmed.mark_unsupported(token),
                 armed => armed?,
             }
         }

@@ -49,10 +49,10 @@ const BATCH: usize = 64;
 /// How many waits take a signal singly before the next tries a batch again. A wait that finds the
 /// queue empty has paid a read for nothing; one that blocks takes what it blocked for in the same
 /// call. So a quiet queue costs one call a signal, and a busy one a call for up to [`BATCH`].
-const SINGLES: u32 = 8;
+const SINGLE_DEQUEUES: u32 = 8;
 
 /// Held while a number is looked at and taken.
-static CHOICE: Mutex<()> = Mutex::new(());
+static SIGNAL_CHOICE: Mutex<()> = Mutex::new(());
 
 thread_local! {
     /// Bit N - 1: a queue of this thread uses signal N.
@@ -73,17 +73,17 @@ pub(crate) struct SignalQueue {
     thread: i32,
     /// Readable when there are signals; `dequeue=batch` reads them from it.
     signalfd: OwnedFd,
-    batches: bool,
+    uses_batches: bool,
     batch: Vec<QueuedSignal>,
     singles_left: u32,
     /// Of [`OVERFLOWS`], what this queue has recovered from.
-    overflows_seen: u64,
+    overflows_handled: u64,
     stays_in_its_thread: PhantomData<*const ()>,
 }
 
 /// What [`SignalQueue::take`] found beside the hints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub(crate) struct DequeueOutcome {
     /// How many signals were taken.
     pub(crate) signals: usize,
     /// The queue was seen empty after them.
@@ -101,7 +101,7 @@ impl SignalQueue {
     /// Finds a free signal number and blocks it in this thread. `mechanism` is for the errors.
     pub(crate) fn open(mechanism: &'static str, setup: Setup) -> Result<Self, Error> {
         let signal = {
-            let _one_at_a_time = CHOICE.lock().unwrap_or_else(PoisonError::into_inner);
+            let _one_at_a_time = SIGNAL_CHOICE.lock().unwrap_or_else(PoisonError::into_inner);
             let signal = choose(mechanism, setup.signal)?;
             ignore(signal).and_then(|()| ignore(sys::SIGIO)).map_err(Error::io("rt_sigaction"))?;
             signal
@@ -120,10 +120,10 @@ impl SignalQueue {
             own: SignalSet::of(&[signal]),
             thread: sys::thread_number(),
             signalfd,
-            batches: !one,
+            uses_batches: !one,
             batch: Vec::with_capacity(batch),
             singles_left: 0,
-            overflows_seen: OVERFLOWS.get(),
+            overflows_handled: OVERFLOWS.get(),
             stays_in_its_thread: PhantomData,
         })
     }
@@ -152,8 +152,8 @@ impl SignalQueue {
 
     /// Whether another queue of this thread has taken the SIGIO: the next take says so at once.
     #[inline]
-    pub(crate) fn has_news(&self) -> bool {
-        OVERFLOWS.get() != self.overflows_seen
+    pub(crate) fn has_missed_overflow(&self) -> bool {
+        OVERFLOWS.get() != self.overflows_handled
     }
 
     /// Waits for signals and hands each to `hint` as descriptor and bits of poll(2).
@@ -162,34 +162,34 @@ impl SignalQueue {
         &mut self,
         timeout: Option<Duration>,
         mut hint: impl FnMut(RawFd, u32),
-    ) -> io::Result<Taken> {
-        let mut taken = Taken::default();
-        if self.has_news() {
-            self.overflows_seen = OVERFLOWS.get();
+    ) -> io::Result<DequeueOutcome> {
+        let mut taken = DequeueOutcome::default();
+        if self.has_missed_overflow() {
+            self.overflows_handled = OVERFLOWS.get();
             taken.overflowed = true;
             return Ok(taken);
         }
         let zero = timeout == Some(Duration::ZERO);
-        if self.batches && (zero || self.singles_left == 0) {
+        if self.uses_batches && (zero || self.singles_left == 0) {
             sys::take_many(self.signalfd.as_fd(), &mut self.batch)?;
             for signal in &self.batch {
-                taken.note(signal, self.signal, &mut hint);
+                taken.record(signal, self.signal, &mut hint);
             }
             taken.emptied = self.batch.len() < self.batch.capacity();
             if !self.batch.is_empty() || zero {
-                self.overflows_seen = OVERFLOWS.get();
+                self.overflows_handled = OVERFLOWS.get();
                 return Ok(taken);
             }
-            self.singles_left = SINGLES;
+            self.singles_left = SINGLE_DEQUEUES;
         }
         self.singles_left = self.singles_left.saturating_sub(1);
         match sys::take_one(&self.set, timeout) {
-            Ok(Some(signal)) => taken.note(&signal, self.signal, &mut hint),
+            Ok(Some(signal)) => taken.record(&signal, self.signal, &mut hint),
             Ok(None) => taken.emptied = true,
             Err(error) if error.raw_os_error() == Some(libc::EINTR) => taken.interrupted = true,
             Err(error) => return Err(error),
         }
-        self.overflows_seen = OVERFLOWS.get();
+        self.overflows_handled = OVERFLOWS.get();
         Ok(taken)
     }
 
@@ -213,7 +213,7 @@ impl SignalQueue {
             // News to the thread's other queues, perhaps.
             OVERFLOWS.set(OVERFLOWS.get() + 1);
         }
-        self.overflows_seen = OVERFLOWS.get();
+        self.overflows_handled = OVERFLOWS.get();
         self.singles_left = 0;
         Ok(())
     }
@@ -222,14 +222,14 @@ impl SignalQueue {
     /// its queue is not in the child's.
     pub(crate) fn reopen_after_fork(&mut self) {
         self.thread = sys::thread_number();
-        self.overflows_seen = OVERFLOWS.get();
+        self.overflows_handled = OVERFLOWS.get();
         self.singles_left = 0;
     }
 }
 
-impl Taken {
+impl DequeueOutcome {
     #[inline]
-    fn note(&mut self, signal: &QueuedSignal, own: Signal, hint: &mut impl FnMut(RawFd, u32)) {
+    fn record(&mut self, signal: &QueuedSignal, own: Signal, hint: &mut impl FnMut(RawFd, u32)) {
         self.signals += 1;
         if signal.ssi_signo == sys::SIGIO as u32 {
             OVERFLOWS.set(OVERFLOWS.get() + 1);

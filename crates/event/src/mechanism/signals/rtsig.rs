@@ -94,9 +94,9 @@ pub struct RtSignals {
     signals: SignalledSet,
     max_events: usize,
     /// Events that may still be handed out before the next wait.
-    left: usize,
+    event_budget: usize,
     /// `overflow=handoff`, and therefore level-triggered.
-    hands_off: bool,
+    uses_handoff: bool,
     handoff: Option<Handoff>,
 }
 
@@ -107,14 +107,14 @@ impl RtSignals {
     /// As there.
     pub fn open_with(options: &Options<RtSignalsOptions>) -> Result<Self, Error> {
         let RtSignalsOptions { dequeue, overflow, signal } = options.own;
-        let hands_off = overflow == Overflow::HandOff;
+        let uses_handoff = overflow == Overflow::HandOff;
         let setup = queue::Setup { signal, dequeue, max_events: options.max_events };
         Ok(Self {
             registrations: Registrations::default(),
-            signals: SignalledSet::open(DESCRIPTION.name, setup, hands_off)?,
+            signals: SignalledSet::open(DESCRIPTION.name, setup, uses_handoff)?,
             max_events: options.max_events.max(1),
-            left: 0,
-            hands_off,
+            event_budget: 0,
+            uses_handoff,
             handoff: None,
         })
     }
@@ -197,7 +197,7 @@ impl Mechanism for RtSignals {
     #[inline]
     fn close(&mut self, token: Token, fd: OwnedFd) -> Result<(), Error> {
         let known = self.registrations.remove(token);
-        let told = match &mut self.handoff {
+        let forgotten = match &mut self.handoff {
             Some(partner) if known.is_ok() => partner.forget(token),
             None if known.is_ok() => {
                 self.signals.forget(token);
@@ -206,12 +206,12 @@ impl Mechanism for RtSignals {
             _ => Ok(()),
         };
         sys::close(fd);
-        known.map(drop).and(told)
+        known.map(drop).and(forgotten)
     }
 
     #[inline]
     fn wait(&mut self, timeout: Option<Duration>) -> Result<usize, Error> {
-        self.left = self.max_events;
+        self.event_budget = self.max_events;
         if let Some(partner) = &mut self.handoff {
             let found = partner.wait(timeout)?;
             if partner.woken() {
@@ -227,7 +227,7 @@ impl Mechanism for RtSignals {
         if !waited.overflowed {
             return Ok(waited.found);
         }
-        if self.hands_off {
+        if self.uses_handoff {
             self.hand_off()?;
             return Ok(waited.found);
         }
@@ -237,14 +237,14 @@ impl Mechanism for RtSignals {
 
     #[inline]
     fn next_event(&mut self) -> Option<Event> {
-        if self.left == 0 {
+        if self.event_budget == 0 {
             return None;
         }
         let event = match &mut self.handoff {
             Some(partner) => partner.next(&self.registrations),
             None => self.signals.next(&self.registrations),
         };
-        self.left -= usize::from(event.is_some());
+        self.event_budget -= usize::from(event.is_some());
         event
     }
 
@@ -257,7 +257,7 @@ impl Mechanism for RtSignals {
         match &self.handoff {
             Some(partner) => figures.extend(partner.statistics()),
             // From the start, so that what has not happened can be told from what is not counted.
-            None if self.hands_off => figures.extend(Handoff::STATISTICS.map(|name| (name, 0))),
+            None if self.uses_handoff => figures.extend(Handoff::STATISTICS.map(|name| (name, 0))),
             None => {}
         }
         figures

@@ -5,8 +5,8 @@
 
 use super::{
     queue::{self, SignalQueue},
-    recheck::Recheck,
-    writability::{Ended, Writability},
+    rescan::Rescan,
+    writability::{WaitEnd, Writability},
 };
 use crate::{
     Error, Event, Interest, Readiness, Token, Waker, mechanism::ALWAYS, registration::Registrations,
@@ -21,11 +21,11 @@ use std::{
 #[derive(Debug)]
 pub(crate) struct SignalledSet {
     queue: SignalQueue,
-    recheck: Recheck,
+    rescan: Rescan,
     writability: Writability,
     /// By descriptor number: in which period it was added. A period ends when the queue is seen
     /// empty; who was added in the current one is suspect.
-    added_in: Vec<u32>,
+    added_period: Vec<u32>,
     period: u32,
     /// Events straight from signals.
     events: Vec<Event>,
@@ -35,15 +35,15 @@ pub(crate) struct SignalledSet {
     waker: Option<(Waker, OwnedFd)>,
     /// Signals taken since the queue was last seen empty.
     backlog: u64,
-    counts: Counts,
+    counters: SignalCounters,
 }
 
 /// Figures for the statistics.
 #[derive(Debug, Default)]
-struct Counts {
+struct SignalCounters {
     signals: u64,
     stale: u64,
-    rechecked: u64,
+    rescanned: u64,
     overflows: u64,
     recoveries: u64,
     recovery_ns: u64,
@@ -51,18 +51,18 @@ struct Counts {
 
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Waited {
-    /// How many events there are; the waker counts as one.
+pub(crate) struct WaitOutcome {
+    /// How many events there are; the waker counters as one.
     pub(crate) found: usize,
     /// Signals were lost, and what was found may have been dropped: the holder recovers.
     pub(crate) overflowed: bool,
 }
 
 /// What a round of taking signals ended with.
-enum Round {
-    Done(Waited),
+enum Pass {
+    Complete(WaitOutcome),
     /// Nothing but stale signals: wait for the rest of the time.
-    Again,
+    Retry,
 }
 
 impl SignalledSet {
@@ -74,16 +74,16 @@ impl SignalledSet {
     ) -> Result<Self, Error> {
         Ok(Self {
             queue: SignalQueue::open(mechanism, setup)?,
-            recheck: Recheck::new(level),
+            rescan: Rescan::new(level),
             writability: Writability::default(),
-            added_in: Vec::new(),
+            added_period: Vec::new(),
             period: 1,
             events: Vec::with_capacity(setup.max_events.max(1)),
             next: 0,
             level,
             waker: None,
             backlog: 0,
-            counts: Counts::default(),
+            counters: SignalCounters::default(),
         })
     }
 
@@ -91,8 +91,8 @@ impl SignalledSet {
     #[inline]
     pub(crate) fn add(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
         self.arm(token, interest)?;
-        self.recheck.forget(token);
-        self.recheck.list(token);
+        self.rescan.forget(token);
+        self.rescan.insert(token);
         Ok(())
     }
 
@@ -100,15 +100,15 @@ impl SignalledSet {
     #[inline]
     pub(crate) fn arm(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
         self.queue.arm(token.fd)?;
-        self.writability.begin(token, interest).inspect_err(|_| {
+        self.writability.reset(token, interest).inspect_err(|_| {
             // Not registered, it would go on filling the queue.
             let _ = self.queue.disarm(token.fd);
         })?;
         let index = token.fd as usize;
-        if index >= self.added_in.len() {
-            self.added_in.resize((index + 1).next_multiple_of(1024), 0);
+        if index >= self.added_period.len() {
+            self.added_period.resize((index + 1).next_multiple_of(1024), 0);
         }
-        self.added_in[index] = self.period;
+        self.added_period[index] = self.period;
         Ok(())
     }
 
@@ -116,39 +116,39 @@ impl SignalledSet {
     /// armed for everything, and interest is applied to what the signals say.
     #[inline]
     pub(crate) fn modify(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
-        self.recheck.list(token);
-        self.writability.want(token, interest)
+        self.rescan.insert(token);
+        self.writability.require(token, interest)
     }
 
     /// The next wait reports `token` if it is ready.
     #[inline]
-    pub(crate) fn look_again(&mut self, token: Token) {
-        self.recheck.list(token);
+    pub(crate) fn rescan(&mut self, token: Token) {
+        self.rescan.insert(token);
     }
 
     /// Signals tell of `token` no longer.
     pub(crate) fn remove(&mut self, token: Token) -> Result<(), Error> {
-        self.recheck.forget(token);
+        self.rescan.forget(token);
         self.disarm(token)
     }
 
     /// Signals tell of `token` no longer, until it is [armed](Self::arm) again; whether to look at
     /// it is still remembered.
     pub(crate) fn disarm(&mut self, token: Token) -> Result<(), Error> {
-        self.writability.end(token);
+        self.writability.remove(token);
         self.queue.disarm(token.fd)
     }
 
     /// The descriptor of `token` is about to be closed, which ends its signals.
     #[inline]
     pub(crate) fn forget(&mut self, token: Token) {
-        self.recheck.forget(token);
+        self.rescan.forget(token);
     }
 
     /// How many events have not been handed out and will not be found again.
     #[inline]
     pub(crate) fn undrained(&self) -> usize {
-        if self.level { 0 } else { self.events.len() - self.next + self.recheck.ready() }
+        if self.level { 0 } else { self.events.len() - self.next + self.rescan.ready() }
     }
 
     /// Signals taken since the queue was last seen empty: how far the caller is behind.
@@ -163,18 +163,18 @@ impl SignalledSet {
         &mut self,
         registrations: &Registrations,
         timeout: Option<Duration>,
-    ) -> Result<Waited, Error> {
+    ) -> Result<WaitOutcome, Error> {
         self.events.clear();
         self.next = 0;
-        self.recheck.begin_wait();
-        let nothing = Waited { found: 0, overflowed: false };
+        self.rescan.begin_wait();
+        let nothing = WaitOutcome { found: 0, overflowed: false };
         let deadline = match timeout {
             Some(time) if !time.is_zero() => Instant::now().checked_add(time),
             _ => None,
         };
         let mut time = timeout;
         loop {
-            if let Round::Done(waited) = self.round(registrations, time)? {
+            if let Pass::Complete(waited) = self.pass(registrations, time)? {
                 return Ok(waited);
             }
             if timeout == Some(Duration::ZERO) {
@@ -191,55 +191,55 @@ impl SignalledSet {
     }
 
     /// Takes what is queued, waiting for it if need be, and asks poll(2) about what is uncertain.
-    fn round(
+    fn pass(
         &mut self,
         registrations: &Registrations,
         timeout: Option<Duration>,
-    ) -> Result<Round, Error> {
+    ) -> Result<Pass, Error> {
         let zero = Some(Duration::ZERO);
-        let due = self.recheck.is_due() || self.queue.has_news();
+        let due = self.rescan.is_due() || self.queue.has_missed_overflow();
         let mut timeout = if due { zero } else { timeout };
         let mut waited = timeout != zero;
         if self.writability.is_used() {
-            let recheck = &mut self.recheck;
+            let rescan = &mut self.rescan;
             let ended = self.writability.wait(self.queue.as_fd(), timeout, |token| {
                 let interest = registrations.interest(token);
                 if interest.is_some_and(|interest| interest.contains(Interest::WRITE)) {
-                    recheck.list(token);
+                    rescan.insert(token);
                 }
             })?;
             match ended {
-                Ended::Interrupted => {
-                    return Ok(Round::Done(Waited { found: 0, overflowed: false }));
+                WaitEnd::Interrupted => {
+                    return Ok(Pass::Complete(WaitOutcome { found: 0, overflowed: false }));
                 }
-                Ended::TimeOver => {}
+                WaitEnd::TimedOut => {}
                 // No reason to end the wait: perhaps it is room that nobody wants.
-                Ended::News => waited = false,
+                WaitEnd::Activity => waited = false,
             }
             timeout = zero;
         }
         let waker = self.waker.as_ref().map_or(-1, |(_, read)| read.as_raw_fd());
         let mut woken = false;
-        let recheck = &mut self.recheck;
-        let (added_in, period, level) = (&self.added_in, self.period, self.level);
-        let (events, counts) = (&mut self.events, &mut self.counts);
+        let rescan = &mut self.rescan;
+        let (added_period, period, level) = (&self.added_period, self.period, self.level);
+        let (events, counters) = (&mut self.events, &mut self.counters);
         let taken = self.queue.take(timeout, |fd: RawFd, bits| {
             if fd == waker {
                 woken = true;
                 return;
             }
             let Some((token, interest)) = registrations.by_fd(fd) else {
-                counts.stale += 1;
+                counters.stale += 1;
                 return;
             };
-            if recheck.holds(token) {
+            if rescan.contains(token) {
                 return;
             }
             // The band of a hang-up always names an error, too: ask what it really is.
             let unclear = bits & (libc::POLLERR | libc::POLLHUP) as u32 != 0;
-            if level || unclear || added_in[fd as usize] == period {
-                counts.rechecked += u64::from(!level);
-                recheck.list(token);
+            if level || unclear || added_period[fd as usize] == period {
+                counters.rescanned += u64::from(!level);
+                rescan.insert(token);
                 return;
             }
             let readiness = Readiness::from_poll_bits(bits & (interest.to_poll_bits() | ALWAYS));
@@ -248,37 +248,37 @@ impl SignalledSet {
             }
         });
         let taken = taken.map_err(Error::io("rt_sigtimedwait"))?;
-        self.counts.signals += taken.signals as u64;
+        self.counters.signals += taken.signals as u64;
         self.backlog += taken.signals as u64;
         if taken.emptied {
             self.period = self.period.wrapping_add(1);
             self.backlog = 0;
         }
         if taken.overflowed {
-            self.counts.overflows += 1;
+            self.counters.overflows += 1;
             woken |= self.drain_waker();
             let found = usize::from(woken);
-            return Ok(Round::Done(Waited { found, overflowed: true }));
+            return Ok(Pass::Complete(WaitOutcome { found, overflowed: true }));
         }
         if woken {
             self.drain_waker();
         }
-        if self.recheck.is_due() {
-            match self.recheck.ask(registrations) {
+        if self.rescan.is_due() {
+            match self.rescan.poll(registrations) {
                 Ok(_) => {}
                 Err(error) if error.raw_os_error() == Some(libc::EINTR) => {
-                    return Ok(Round::Done(Waited { found: 0, overflowed: false }));
+                    return Ok(Pass::Complete(WaitOutcome { found: 0, overflowed: false }));
                 }
                 Err(source) => return Err(Error::Io { call: "ppoll", source }),
             }
         }
-        let found = self.events.len() + self.recheck.ready() + usize::from(woken);
+        let found = self.events.len() + self.rescan.ready() + usize::from(woken);
         // A time that is over, and nothing was taken: return. Stale signals do not end a wait.
         let over = taken.signals == 0 && waited;
         if found > 0 || taken.interrupted || over {
-            Ok(Round::Done(Waited { found, overflowed: false }))
+            Ok(Pass::Complete(WaitOutcome { found, overflowed: false }))
         } else {
-            Ok(Round::Again)
+            Ok(Pass::Retry)
         }
     }
 
@@ -287,32 +287,32 @@ impl SignalledSet {
     pub(crate) fn recover(&mut self, registrations: &Registrations) -> Result<usize, Error> {
         let started_at = Instant::now();
         self.queue.flush()?;
-        self.start_anew(registrations);
+        self.discard_pending(registrations);
         for (token, _) in registrations.iter() {
-            self.recheck.list(token);
+            self.rescan.insert(token);
         }
-        match self.recheck.ask(registrations) {
+        match self.rescan.poll(registrations) {
             Ok(_) => {}
             // All are still listed.
             Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
             Err(source) => return Err(Error::Io { call: "ppoll", source }),
         }
-        self.counts.recoveries += 1;
-        self.counts.recovery_ns += started_at.elapsed().as_nanos() as u64;
-        Ok(self.recheck.ready())
+        self.counters.recoveries += 1;
+        self.counters.recovery_ns += started_at.elapsed().as_nanos() as u64;
+        Ok(self.rescan.ready())
     }
 
     /// Throws away what is queued and what was found, and queues nothing more. One system call.
     pub(crate) fn mute(&mut self, registrations: &Registrations) -> Result<(), Error> {
         self.queue.mute()?;
-        self.start_anew(registrations);
+        self.discard_pending(registrations);
         Ok(())
     }
 
     /// Keeps the list of what must be asked about in proportion to what is registered. For those
     /// who add while they do not wait.
-    pub(crate) fn keep_short(&mut self, registrations: &Registrations) {
-        self.recheck.keep_short(registrations);
+    pub(crate) fn compact_if_long(&mut self, registrations: &Registrations) {
+        self.rescan.compact_if_long(registrations);
     }
 
     /// Queues again. What has happened until now is for the holder to find.
@@ -324,10 +324,10 @@ impl SignalledSet {
 
     /// The queue is empty, so that nothing in it is for former owners; what was taken from it is
     /// found in another way.
-    fn start_anew(&mut self, registrations: &Registrations) {
+    fn discard_pending(&mut self, registrations: &Registrations) {
         self.events.clear();
         self.next = 0;
-        self.recheck.tidy(registrations);
+        self.rescan.compact(registrations);
         self.period = self.period.wrapping_add(1);
         self.backlog = 0;
     }
@@ -341,7 +341,7 @@ impl SignalledSet {
                 return Some(event);
             }
         }
-        self.recheck.next(registrations)
+        self.rescan.next(registrations)
     }
 
     /// The waker, and the end of its pipe that is to be watched by whoever waits beside signals.
@@ -380,17 +380,18 @@ impl SignalledSet {
     pub(crate) fn reopen_after_fork(&mut self, registrations: &Registrations) -> bool {
         self.queue.reopen_after_fork();
         self.writability.reopen_after_fork();
-        self.start_anew(registrations);
+        self.discard_pending(registrations);
         self.waker.take().is_some()
     }
 
     /// Figures for the statistics.
     pub(crate) fn statistics(&self) -> Vec<(&'static str, u64)> {
-        let Counts { signals, stale, rechecked, overflows, recoveries, recovery_ns } = self.counts;
+        let SignalCounters { signals, stale, rescanned, overflows, recoveries, recovery_ns } =
+            self.counters;
         vec![
             ("signals", signals),
             ("signals_stale", stale),
-            ("signals_rechecked", rechecked),
+            ("signals_rescanned", rescanned),
             ("overflows", overflows),
             ("recoveries", recoveries),
             ("recovery_ns", recovery_ns),

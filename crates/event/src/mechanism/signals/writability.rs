@@ -16,22 +16,22 @@ use std::{
 
 /// What is known of a descriptor. Asked when somebody first wants to write to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Kind {
+enum Notification {
     #[default]
     Unknown,
     /// Its signal is good.
-    Told,
+    Signal,
     /// In the epoll instance.
-    Watched,
+    Epoll,
 }
 
 /// How [`Writability::wait`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum WaitEnd {
     /// The time is over, and there is nothing.
-    TimeOver,
+    TimedOut,
     /// There are signals, or there is room somewhere.
-    News,
+    Activity,
     /// A signal handler ran.
     Interrupted,
 }
@@ -43,7 +43,7 @@ const BATCH: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct Writability {
     /// By descriptor number.
-    kinds: Vec<Kind>,
+    notifications: Vec<Notification>,
     /// Made with the first that is to be watched.
     epoll: Option<OwnedFd>,
     events: Vec<EpollEvent>,
@@ -52,39 +52,39 @@ pub(crate) struct Writability {
 impl Writability {
     /// The number belongs to a new registration.
     #[inline]
-    pub(crate) fn begin(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
-        if let Some(kind) = self.kinds.get_mut(token.fd as usize) {
-            *kind = Kind::Unknown;
+    pub(crate) fn reset(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
+        if let Some(kind) = self.notifications.get_mut(token.fd as usize) {
+            *kind = Notification::Unknown;
         }
-        self.want(token, interest)
+        self.require(token, interest)
     }
 
     /// Somebody may want to write to `token`.
     #[inline]
-    pub(crate) fn want(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
+    pub(crate) fn require(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
         if !interest.contains(Interest::WRITE) {
             return Ok(());
         }
-        match self.kinds.get(token.fd as usize) {
-            None | Some(Kind::Unknown) => self.find_out(token),
+        match self.notifications.get(token.fd as usize) {
+            None | Some(Notification::Unknown) => self.classify(token),
             Some(_) => Ok(()),
         }
     }
 
     #[cold]
-    fn find_out(&mut self, token: Token) -> Result<(), Error> {
+    fn classify(&mut self, token: Token) -> Result<(), Error> {
         let index = token.fd as usize;
-        if index >= self.kinds.len() {
-            self.kinds.resize((index + 1).next_multiple_of(1024), Kind::Unknown);
+        if index >= self.notifications.len() {
+            self.notifications.resize((index + 1).next_multiple_of(1024), Notification::Unknown);
         }
-        let is_told = match sys::socket_protocol(token.fd) {
+        let signal_is_reliable = match sys::socket_protocol(token.fd) {
             Ok(protocol) => protocol == libc::IPPROTO_TCP,
             // Pipes and terminals note it under the lock under which they look.
             Err(error) if error.raw_os_error() == Some(libc::ENOTSOCK) => true,
             Err(source) => return Err(Error::Io { call: "getsockopt(SO_PROTOCOL)", source }),
         };
-        if is_told {
-            self.kinds[index] = Kind::Told;
+        if signal_is_reliable {
+            self.notifications[index] = Notification::Signal;
         } else {
             if self.epoll.is_none() {
                 self.epoll = Some(sys::epoll_create().map_err(Error::io("epoll_create1"))?);
@@ -94,15 +94,15 @@ impl Writability {
             let bits = (libc::EPOLLOUT | libc::EPOLLET) as u32;
             sys::epoll_ctl(epoll, EpollOp::Add, token.fd, bits, token.to_bits())
                 .map_err(Error::io("epoll_ctl"))?;
-            self.kinds[index] = Kind::Watched;
+            self.notifications[index] = Notification::Epoll;
         }
         Ok(())
     }
 
     /// The registration ends, and the descriptor stays open. (Closing ends the watching itself.)
-    pub(crate) fn end(&mut self, token: Token) {
-        let kind = self.kinds.get(token.fd as usize);
-        if let (Some(Kind::Watched), Some(epoll)) = (kind, &self.epoll) {
+    pub(crate) fn remove(&mut self, token: Token) {
+        let kind = self.notifications.get(token.fd as usize);
+        if let (Some(Notification::Epoll), Some(epoll)) = (kind, &self.epoll) {
             let _ = sys::epoll_ctl(epoll.as_fd(), EpollOp::Remove, token.fd, 0, 0);
         }
     }
@@ -120,15 +120,15 @@ impl Writability {
         signals: BorrowedFd<'_>,
         timeout: Option<Duration>,
         mut room: impl FnMut(Token),
-    ) -> Result<Ended, Error> {
-        let Some(epoll) = &self.epoll else { return Ok(Ended::TimeOver) };
+    ) -> Result<WaitEnd, Error> {
+        let Some(epoll) = &self.epoll else { return Ok(WaitEnd::TimedOut) };
         let entry = |fd| PollFd { fd, events: libc::POLLIN, revents: 0 };
         let mut entries = [entry(signals.as_raw_fd()), entry(epoll.as_raw_fd())];
         match sys::ppoll(&mut entries, timeout) {
-            Ok(0) => return Ok(Ended::TimeOver),
+            Ok(0) => return Ok(WaitEnd::TimedOut),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-                return Ok(Ended::Interrupted);
+                return Ok(WaitEnd::Interrupted);
             }
             Err(source) => return Err(Error::Io { call: "ppoll", source }),
         }
@@ -138,7 +138,7 @@ impl Writability {
                 room(Token::from_bits(token));
             }
         }
-        Ok(Ended::News)
+        Ok(WaitEnd::Activity)
     }
 
     /// After fork(2), in the child: the instance is the parent's.

@@ -5,12 +5,12 @@ use crate::{Event, Interest, Readiness, Token, registration::Registrations};
 use pollux_sys::{self as sys, PollFd};
 use std::{io, time::Duration};
 
-/// How many entries may be useless before [`Recheck::keep_short`] looks at them.
+/// How many entries may be useless before [`Rescan::compact_if_long`] looks at them.
 const SLACK: usize = 1024;
 
 /// A list of registrations, each in it once, and what poll(2) last said of them.
 #[derive(Debug, Default)]
-pub(crate) struct Recheck {
+pub(crate) struct Rescan {
     entries: Vec<PollFd>,
     /// The registration that the entry belongs to.
     tokens: Vec<Token>,
@@ -19,35 +19,35 @@ pub(crate) struct Recheck {
     /// From here on, the entries' answers have not been handed out.
     cursor: usize,
     /// How many entries have answers; those after them were listed since.
-    answered: usize,
+    polled: usize,
     /// How many answers from `cursor` on say that something is ready.
     ready: usize,
     /// Level-triggering: what was found ready is asked about again at the next wait, and so is who
     /// wants to write and cannot. (The kernel signals that there is room only to who was refused
     /// last: a send that succeeds ends that, and poll(2) begins it.)
-    keep: bool,
+    level: bool,
     /// Something was kept for the next wait.
-    kept: bool,
+    carried_over: bool,
     /// The wait for which something was kept has begun.
-    again: bool,
+    carried_over_due: bool,
 }
 
-impl Recheck {
+impl Rescan {
     /// An empty list; with `keep` for level-triggering.
-    pub(crate) fn new(keep: bool) -> Self {
-        Self { keep, ..Self::default() }
+    pub(crate) fn new(level: bool) -> Self {
+        Self { level, ..Self::default() }
     }
 
     /// Drops the entries of those that are gone, when they are many.
-    pub(crate) fn keep_short(&mut self, registrations: &Registrations) {
+    pub(crate) fn compact_if_long(&mut self, registrations: &Registrations) {
         if self.entries.len() > 2 * registrations.len() + SLACK {
-            self.tidy(registrations);
+            self.compact(registrations);
         }
     }
 
     /// Lists `token`, unless it is.
     #[inline]
-    pub(crate) fn list(&mut self, token: Token) {
+    pub(crate) fn insert(&mut self, token: Token) {
         let index = token.fd as usize;
         if index >= self.listed.len() {
             self.listed.resize((index + 1).next_multiple_of(1024), false);
@@ -62,7 +62,7 @@ impl Recheck {
     /// A wait begins: what was kept for it is due.
     #[inline]
     pub(crate) fn begin_wait(&mut self) {
-        self.again = self.kept;
+        self.carried_over_due = self.carried_over;
     }
 
     /// Says that the number belongs to nobody now: its next owner is listed anew.
@@ -75,14 +75,14 @@ impl Recheck {
 
     /// Whether poll(2) will be asked about `token`'s descriptor, so that a hint adds nothing.
     #[inline]
-    pub(crate) fn holds(&self, token: Token) -> bool {
+    pub(crate) fn contains(&self, token: Token) -> bool {
         self.listed.get(token.fd as usize).copied().unwrap_or(false)
     }
 
     /// Whether there is something to ask.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
-        self.again || self.entries.len() > self.answered
+        self.carried_over_due || self.entries.len() > self.polled
     }
 
     /// How many answers say that something is ready and have not been handed out.
@@ -93,35 +93,36 @@ impl Recheck {
 
     /// Asks poll(2) about all that are listed; how many are ready. After an error (EINTR, ENOMEM)
     /// they are still listed.
-    pub(crate) fn ask(&mut self, registrations: &Registrations) -> io::Result<usize> {
-        self.tidy(registrations);
+    pub(crate) fn poll(&mut self, registrations: &Registrations) -> io::Result<usize> {
+        self.compact(registrations);
         let ready = sys::ppoll(&mut self.entries, Some(Duration::ZERO))?;
-        self.answered = self.entries.len();
+        self.polled = self.entries.len();
         self.ready = ready;
         for (entry, token) in self.entries.iter().zip(&self.tokens) {
             self.listed[token.fd as usize] = false;
-            self.kept |= self.keep && (entry.revents != 0 || entry.events & libc::POLLOUT != 0);
+            self.carried_over |=
+                self.level && (entry.revents != 0 || entry.events & libc::POLLOUT != 0);
         }
         Ok(self.ready)
     }
 
     /// Drops the entries that are done with, and gives the rest the interest of now. What was not
     /// handed out goes first, so that with more ready than a wait hands out none starves.
-    pub(crate) fn tidy(&mut self, registrations: &Registrations) {
-        let (handed_out, answered) = (self.cursor, self.answered);
+    pub(crate) fn compact(&mut self, registrations: &Registrations) {
+        let (handed_out, polled) = (self.cursor, self.polled);
         let total = self.entries.len();
-        if self.keep {
+        if self.level {
             self.entries.rotate_left(handed_out);
             self.tokens.rotate_left(handed_out);
         }
         let mut left = 0;
         for index in 0..total {
-            let former = if self.keep { (index + handed_out) % total } else { index };
+            let former = if self.level { (index + handed_out) % total } else { index };
             let (entry, token) = (self.entries[index], self.tokens[index]);
             let Some(interest) = registrations.interest(token) else { continue };
-            if former < answered {
-                let done = former < handed_out && !self.keep;
-                let useful = entry.revents != 0 || self.keep && interest.contains(Interest::WRITE);
+            if former < polled {
+                let done = former < handed_out && !self.level;
+                let useful = entry.revents != 0 || self.level && interest.contains(Interest::WRITE);
                 // It may have been listed again since.
                 if !useful || done || self.listed[token.fd as usize] {
                     continue;
@@ -136,16 +137,16 @@ impl Recheck {
         self.entries.truncate(left);
         self.tokens.truncate(left);
         self.cursor = 0;
-        self.answered = 0;
+        self.polled = 0;
         self.ready = 0;
-        self.kept = false;
-        self.again = false;
+        self.carried_over = false;
+        self.carried_over_due = false;
     }
 
-    /// The next that is ready, of those the last [`Recheck::ask`] asked about.
+    /// The next that is ready, of those the last [`Rescan::poll`] asked about.
     #[inline]
     pub(crate) fn next(&mut self, registrations: &Registrations) -> Option<Event> {
-        while self.ready > 0 && self.cursor < self.answered {
+        while self.ready > 0 && self.cursor < self.polled {
             let (entry, token) = (self.entries[self.cursor], self.tokens[self.cursor]);
             self.cursor += 1;
             if entry.revents == 0 {

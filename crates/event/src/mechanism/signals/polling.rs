@@ -17,7 +17,7 @@ choice! {
 
 /// The polling side.
 #[derive(Debug)]
-pub(crate) enum PollingSide {
+pub(crate) enum PollingMechanism {
     Epoll(EpollEdge),
     Poll(Poll),
     DevPoll(DevPoll),
@@ -27,15 +27,15 @@ pub(crate) enum PollingSide {
 macro_rules! polling {
     ($partner:expr, $inner:ident => $call:expr) => {
         match $partner {
-            PollingSide::Epoll($inner) => $call,
-            PollingSide::Poll($inner) => $call,
-            PollingSide::DevPoll($inner) => $call,
+            PollingMechanism::Epoll($inner) => $call,
+            PollingMechanism::Poll($inner) => $call,
+            PollingMechanism::DevPoll($inner) => $call,
         }
     };
 }
 pub(crate) use polling;
 
-impl PollingSide {
+impl PollingMechanism {
     pub(crate) fn open(partner: Partner, max_events: usize) -> Result<Self, Error> {
         let plain = Options::default().with_max_events(max_events);
         match partner {
@@ -48,7 +48,7 @@ impl PollingSide {
     /// While signals tell, nobody waits for the partner: what it gathers for its next wait must
     /// not make the switch long.
     #[inline]
-    pub(crate) fn keep_up(&mut self) -> Result<(), Error> {
+    pub(crate) fn send_changes_if_many(&mut self) -> Result<(), Error> {
         match self {
             Self::DevPoll(partner) => partner.send_if_many(),
             // These gather nothing.

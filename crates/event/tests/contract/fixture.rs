@@ -32,22 +32,22 @@ pub const SILENCE: Duration = Duration::from_millis(25);
 pub const BROKEN_SILENCE: &str = "silence expected";
 
 /// An open mechanism. Its own methods are reached through `Deref`.
-pub struct Rig<M>(pub M);
+pub struct Fixture<M>(pub M);
 
-impl<M> Deref for Rig<M> {
+impl<M> Deref for Fixture<M> {
     type Target = M;
     fn deref(&self) -> &M {
         &self.0
     }
 }
 
-impl<M> DerefMut for Rig<M> {
+impl<M> DerefMut for Fixture<M> {
     fn deref_mut(&mut self) -> &mut M {
         &mut self.0
     }
 }
 
-impl<M: Mechanism> Rig<M> {
+impl<M: Mechanism> Fixture<M> {
     pub fn new(subject: &Subject) -> Self {
         Self(M::open(&subject.options()).expect("open the mechanism"))
     }
