@@ -1,0 +1,251 @@
+//! The log of updates: what is published is appended once, and every subscriber reads it from a
+//! position of its own.
+
+use crate::{limits::Limits, update::Update};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+/// The position of an update in the log. The first update has 1, so that 0 is before all.
+pub type Sequence = u64;
+
+/// Updates in the order in which they were published, bounded by number, bytes and age.
+#[derive(Debug)]
+pub struct History {
+    entries: VecDeque<Entry>,
+    /// The sequence of the first entry, or of the next update if there is none.
+    first: Sequence,
+    by_id: HashMap<Arc<str>, Sequence>,
+    bytes: usize,
+    max_updates: usize,
+    max_bytes: usize,
+    max_age: Duration,
+}
+
+#[derive(Debug)]
+struct Entry {
+    update: Arc<Update>,
+    /// When it was published, on the caller's clock.
+    at: Duration,
+}
+
+/// Where a subscriber begins to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// The last update that is not sent.
+    pub cursor: Sequence,
+    /// Whether the update that was asked for is in the history.
+    pub found: bool,
+}
+
+impl History {
+    /// An empty history within the bounds of `limits`. At least one update is held, whatever they
+    /// are, as an update on its way to its subscribers must be somewhere.
+    #[must_use]
+    pub fn new(limits: &Limits) -> Self {
+        Self {
+            entries: VecDeque::new(),
+            first: 1,
+            by_id: HashMap::new(),
+            bytes: 0,
+            max_updates: limits.history_updates.max(1),
+            max_bytes: limits.history_bytes,
+            max_age: limits.history_age,
+        }
+    }
+
+    /// Appends an update, and lets go of what exceeds the bounds. `now` is a time on any clock
+    /// that does not run backwards, always the same one. Returns the update's position.
+    pub fn append(&mut self, update: Arc<Update>, now: Duration) -> Sequence {
+        let sequence = self.next();
+        self.bytes += update.bytes();
+        // An id used twice stands for its last use: a subscriber that names it has got that one.
+        self.by_id.insert(Arc::clone(&update.id), sequence);
+        self.entries.push_back(Entry { update, at: now });
+        while self.entries.len() > 1
+            && (self.entries.len() > self.max_updates || self.bytes > self.max_bytes)
+        {
+            self.drop_first();
+        }
+        self.expire(now);
+        sequence
+    }
+
+    /// Lets go of updates that are too old, the newest excepted. To be called now and then.
+    pub fn expire(&mut self, now: Duration) {
+        let horizon = now.saturating_sub(self.max_age);
+        while self.entries.len() > 1 && self.entries[0].at < horizon {
+            self.drop_first();
+        }
+    }
+
+    fn drop_first(&mut self) {
+        let Some(entry) = self.entries.pop_front() else { return };
+        self.bytes -= entry.update.bytes();
+        if self.by_id.get(&entry.update.id) == Some(&self.first) {
+            self.by_id.remove(&entry.update.id);
+        }
+        self.first += 1;
+    }
+
+    /// The position of the oldest update that is held, or of the next one if none is.
+    #[must_use]
+    pub fn first(&self) -> Sequence {
+        self.first
+    }
+
+    /// The position of the newest update; 0 if there was none yet.
+    #[must_use]
+    pub fn last(&self) -> Sequence {
+        self.next() - 1
+    }
+
+    fn next(&self) -> Sequence {
+        self.first + self.entries.len() as u64
+    }
+
+    /// The update at this position, unless it has left.
+    #[must_use]
+    pub fn get(&self, sequence: Sequence) -> Option<&Arc<Update>> {
+        let index = usize::try_from(sequence.checked_sub(self.first)?).ok()?;
+        self.entries.get(index).map(|entry| &entry.update)
+    }
+
+    /// The identifier of the newest update, or `earliest` if there was none.
+    #[must_use]
+    pub fn last_id(&self) -> &str {
+        self.entries.back().map_or("earliest", |entry| &entry.update.id)
+    }
+
+    /// Where a subscriber begins that gives this id as the last one it has. `earliest`, and an id
+    /// that is unknown or has left, begin with the oldest update that is held: to repeat some is
+    /// better than to lose some.
+    #[must_use]
+    pub fn start(&self, last_event_id: &str) -> Start {
+        match self.by_id.get(last_event_id) {
+            Some(sequence) => Start { cursor: *sequence, found: true },
+            None => Start { cursor: self.first - 1, found: false },
+        }
+    }
+
+    /// The value of the response's `Last-Event-ID` for a subscriber that begins here: the id of
+    /// the newest update up to its cursor that it may see, searched `scan` updates back, or
+    /// `earliest`. An id that it may not see is never disclosed.
+    pub fn response_id(
+        &self,
+        start: Start,
+        scan: usize,
+        mut visible: impl FnMut(&Update) -> bool,
+    ) -> Arc<str> {
+        if start.found {
+            for sequence in (self.first..=start.cursor).rev().take(scan) {
+                if let Some(update) = self.get(sequence).filter(|update| visible(update)) {
+                    return Arc::clone(&update.id);
+                }
+            }
+        }
+        "earliest".into()
+    }
+
+    /// Updates and bytes that are held.
+    #[must_use]
+    pub fn size(&self) -> (usize, usize) {
+        (self.entries.len(), self.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::update::Publication;
+    use proptest::prelude::*;
+
+    const NOW: Duration = Duration::from_secs(1000);
+
+    fn update(id: &str, private: bool) -> Arc<Update> {
+        let topics = vec!["t".to_owned()];
+        Arc::new(Update::new(id, &Publication { topics, private, ..Publication::default() }))
+    }
+
+    fn history(updates: usize) -> History {
+        History::new(&Limits { history_updates: updates, ..Limits::default() })
+    }
+
+    #[test]
+    fn the_oldest_leave_first() {
+        let mut history = history(3);
+        assert_eq!((history.first(), history.last(), history.last_id()), (1, 0, "earliest"));
+        for id in ["a", "b", "c", "d"] {
+            history.append(update(id, false), NOW);
+        }
+        assert_eq!((history.first(), history.last(), history.last_id()), (2, 4, "d"));
+        assert!(history.get(1).is_none() && history.get(5).is_none());
+        assert_eq!(&*history.get(2).unwrap().id, "b");
+        assert_eq!(history.start("c"), Start { cursor: 3, found: true });
+        assert_eq!(history.start("a"), Start { cursor: 1, found: false });
+        assert_eq!(history.start("earliest"), Start { cursor: 1, found: false });
+    }
+
+    #[test]
+    fn bytes_and_age_bound_it_too() {
+        let size = update("a", false).bytes();
+        let limits = Limits {
+            history_bytes: 2 * size,
+            history_age: Duration::from_secs(10),
+            ..Limits::default()
+        };
+        let mut history = History::new(&limits);
+        for id in ["a", "b", "c"] {
+            history.append(update(id, false), NOW);
+        }
+        assert_eq!(history.size(), (2, 2 * size));
+        history.expire(NOW + Duration::from_secs(11));
+        assert_eq!(history.size(), (1, size));
+        assert_eq!(history.last_id(), "c");
+    }
+
+    #[test]
+    fn the_response_never_names_what_is_hidden() {
+        let mut history = history(9);
+        for (id, private) in [("a", false), ("b", true), ("c", true), ("d", false)] {
+            history.append(update(id, private), NOW);
+        }
+        let public = |update: &Update| !update.private;
+        assert_eq!(&*history.response_id(history.start("d"), 9, public), "d");
+        assert_eq!(&*history.response_id(history.start("c"), 9, public), "a");
+        assert_eq!(&*history.response_id(history.start("c"), 2, public), "earliest");
+        assert_eq!(&*history.response_id(history.start("c"), 2, |_| true), "c");
+        assert_eq!(&*history.response_id(history.start("x"), 9, public), "earliest");
+        assert_eq!(&*history.response_id(history.start("earliest"), 9, public), "earliest");
+    }
+
+    #[test]
+    fn an_id_that_is_used_twice_means_its_last_use() {
+        let mut history = history(2);
+        for id in ["a", "b", "a"] {
+            history.append(update(id, false), NOW);
+        }
+        assert_eq!(history.start("a"), Start { cursor: 3, found: true });
+    }
+
+    proptest! {
+        #[test]
+        fn positions_and_ids_agree(ids in prop::collection::vec(0..20u32, 1..100), bound in 1..20usize) {
+            let mut history = history(bound);
+            for (index, id) in ids.iter().enumerate() {
+                let sequence = history.append(update(&id.to_string(), false), NOW);
+                prop_assert_eq!(sequence, index as u64 + 1);
+            }
+            prop_assert!(history.size().0 <= bound);
+            prop_assert_eq!(history.last(), ids.len() as u64);
+            for sequence in history.first()..=history.last() {
+                let id = Arc::clone(&history.get(sequence).unwrap().id);
+                let start = history.start(&id);
+                prop_assert!(start.found && start.cursor >= sequence);
+            }
+            prop_assert!(history.by_id.len() <= history.size().0);
+        }
+    }
+}

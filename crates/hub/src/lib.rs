@@ -1,0 +1,23 @@
+//! A Mercure hub without I/O: publish and subscribe over server-sent events
+//! (draft-dunglas-mercure), for very many subscribers that are mostly idle.
+//!
+//! # Guide
+//!
+//! 1. [`form::parse`] turns the body of a publish request into a [`update::Publication`].
+//! 2. [`update::Update`] encodes it, once for all subscribers.
+//! 3. [`history::History`] is the log that updates are appended to, bounded by number, bytes and
+//!    age. A subscriber owns a position in it, not a queue.
+//! 4. [`matcher::Matcher`] decides which topics a subscriber reads.
+//!
+//! [`dialect::Dialect`] says which revisions of the protocol are understood, [`limits`] has every
+//! bound, and [`reject::Reject`] is what a client is told whose request is not carried out.
+
+pub mod dialect;
+pub mod fields;
+pub mod form;
+pub mod history;
+pub mod limits;
+pub mod matcher;
+pub mod reject;
+pub mod topic;
+pub mod update;

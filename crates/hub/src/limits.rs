@@ -1,0 +1,67 @@
+//! Every bound of the hub in one place. Each of them keeps one client from using up what all
+//! share.
+
+use std::time::Duration;
+
+/// Bytes of one topic, of one matcher and of an update's id: longer ones are rejected.
+pub const TEXT_BYTES: usize = 4096;
+/// Bytes of the `type` of an update.
+pub const EVENT_TYPE_BYTES: usize = 256;
+/// Digits of the `retry` of an update: more would not fit a 64-bit number of milliseconds.
+pub const RETRY_DIGITS: usize = 18;
+/// Topics of one update in dialect 0. The canonical one, and alternates.
+pub const TOPICS_OF_AN_UPDATE: usize = 32;
+/// Fields of one form or one query. Forms have seven; the rest is padding.
+pub const FIELDS: usize = 1024;
+/// Bytes of an access token. Larger ones are rejected before their signature is verified.
+pub const TOKEN_BYTES: usize = 16 * 1024;
+/// `mercure` authorization details of one token, and topic matchers of each.
+pub const TOKEN_DETAILS: usize = 64;
+/// Topic matchers of one token, over all of its details.
+pub const TOKEN_MATCHERS: usize = 256;
+/// Keys of a JWK set.
+pub const KEYS: usize = 64;
+/// Bytes of the compiled form of one component of a pattern.
+pub const COMPONENT_BYTES: usize = 64 * 1024;
+/// Variables of a URI template. More make a match slow, and no template has them.
+pub const TEMPLATE_EXPRESSIONS: usize = 32;
+/// Distinct compiled patterns that one hub holds at a time.
+pub const PATTERNS: usize = 10_000;
+/// How many earlier updates are examined to find the value of the response's `Last-Event-ID`.
+pub const BACKWARD_SCAN: usize = 1000;
+/// Sequence numbers that a topic set remembers. A subscriber further behind searches the history.
+pub const RECENT_UPDATES: usize = 16;
+
+/// The bounds that an operator sets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Updates that the history holds.
+    pub history_updates: usize,
+    /// Bytes that the history holds, framing included.
+    pub history_bytes: usize,
+    /// How long the history holds an update.
+    pub history_age: Duration,
+    /// Topic matchers of one subscriber.
+    pub matchers: usize,
+    /// Bytes of the body of a publish request.
+    pub update_bytes: usize,
+    /// Updates that one hub accepts in a second; 0 is no limit.
+    pub updates_per_second: u32,
+    /// Subscribers of one client address; 0 is no limit.
+    pub subscribers_per_address: u32,
+}
+
+impl Default for Limits {
+    /// Room for a busy site: 10,000 updates or 64 MiB, for a day.
+    fn default() -> Self {
+        Self {
+            history_updates: 10_000,
+            history_bytes: 64 * 1024 * 1024,
+            history_age: Duration::from_secs(24 * 3600),
+            matchers: 100,
+            update_bytes: 1024 * 1024,
+            updates_per_second: 0,
+            subscribers_per_address: 0,
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Topic matchers: expressions that select topics.
+//!
+//! A [`Selector`] is what a client wrote; a [`Matcher`] is the same, compiled. Both kinds of
+//! pattern become regular expressions of the crate `regex`, which matches in a time linear in the
+//! topic, and whose compiled size is bounded.
+
+mod template;
+mod url_pattern;
+
+use crate::{
+    limits,
+    topic::{self, HubUrl},
+};
+use std::sync::Arc;
+use url::Url;
+
+/// How an expression is to be understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum MatcherType {
+    /// The topic is the expression, byte for byte.
+    Exact,
+    /// The URL Pattern Standard; relative expressions are resolved against the hub's URL.
+    UrlPattern,
+    /// Dialect 0: a URI template (RFC 6570), or the expression itself.
+    Template,
+}
+
+impl MatcherType {
+    /// The name in its canonical case, as subscriptions show it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Exact => "Exact",
+            Self::UrlPattern => "URLPattern",
+            Self::Template => "URITemplate",
+        }
+    }
+
+    /// Parses the value of `matchType` (draft 08) or `match_type` (1.0 alpha).
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        match name {
+            "Exact" | "exact" => Some(Self::Exact),
+            "URLPattern" | "urlpattern" => Some(Self::UrlPattern),
+            _ => None,
+        }
+    }
+}
+
+/// An expression and its type, as a client wrote them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Selector {
+    /// How to understand the expression.
+    pub kind: MatcherType,
+    /// The expression. `*` matches every topic, whatever the type.
+    pub text: Arc<str>,
+}
+
+impl Selector {
+    /// A selector of this type.
+    pub fn new(kind: MatcherType, text: impl Into<Arc<str>>) -> Self {
+        Self { kind, text: text.into() }
+    }
+
+    /// Whether this is the wildcard.
+    #[must_use]
+    pub fn is_any(&self) -> bool {
+        &*self.text == "*"
+    }
+
+    /// The single topic that is selected, if the selector needs no pattern. A template without
+    /// expressions selects the topic that it spells.
+    #[must_use]
+    pub fn exact(&self) -> Option<&Arc<str>> {
+        let plain = match self.kind {
+            MatcherType::Exact => true,
+            MatcherType::Template => !self.text.contains('{'),
+            MatcherType::UrlPattern => false,
+        };
+        (plain && !self.is_any()).then_some(&self.text)
+    }
+}
+
+/// Why an expression cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MatcherError {
+    /// Empty, too long, or with control characters.
+    #[error("a matcher must have 1 to {} bytes and no control characters", limits::TEXT_BYTES)]
+    Text,
+    /// Not a pattern of the URL Pattern Standard.
+    #[error("a URL pattern is malformed, or too large when it is compiled")]
+    UrlPattern,
+    /// Not a URI template.
+    #[error("a URI template is malformed, or too large when it is compiled")]
+    Template,
+}
+
+/// A compiled selector.
+#[derive(Debug)]
+pub enum Matcher {
+    /// Every topic.
+    Any,
+    /// This topic.
+    Exact(Arc<str>),
+    /// Topics whose URL a pattern matches.
+    UrlPattern(Box<url_pattern::Pattern>),
+    /// Topics that a template can expand to, and the template's own text.
+    Template(Arc<str>, regex::Regex),
+}
+
+/// A topic, and the URL that it stands for: resolved once, however many patterns look at it.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate<'a> {
+    /// The topic.
+    pub topic: &'a str,
+    /// The topic resolved against the hub's URL; none if it is no URL.
+    pub url: Option<&'a Url>,
+}
+
+impl Matcher {
+    /// Compiles a selector.
+    ///
+    /// # Errors
+    /// The expression is malformed or exceeds a limit.
+    pub fn compile(selector: &Selector, hub: &HubUrl) -> Result<Self, MatcherError> {
+        topic::check(&selector.text).map_err(|_| MatcherError::Text)?;
+        if selector.is_any() {
+            return Ok(Self::Any);
+        }
+        if let Some(topic) = selector.exact() {
+            return Ok(Self::Exact(Arc::clone(topic)));
+        }
+        Ok(match selector.kind {
+            MatcherType::UrlPattern => {
+                Self::UrlPattern(Box::new(url_pattern::Pattern::compile(&selector.text, hub)?))
+            }
+            _ => Self::Template(Arc::clone(&selector.text), template::compile(&selector.text)?),
+        })
+    }
+
+    /// Whether the topic is selected. Linear in the topic's length.
+    #[must_use]
+    pub fn matches(&self, candidate: Candidate<'_>) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Exact(topic) => **topic == *candidate.topic,
+            Self::UrlPattern(pattern) => candidate.url.is_some_and(|url| pattern.matches(url)),
+            Self::Template(text, regex) => {
+                **text == *candidate.topic || regex.is_match(candidate.topic)
+            }
+        }
+    }
+
+    /// The same for a topic that is not resolved yet.
+    #[must_use]
+    pub fn matches_topic(&self, topic: &str, hub: &HubUrl) -> bool {
+        let url = matches!(self, Self::UrlPattern(_)).then(|| hub.resolve(topic)).flatten();
+        self.matches(Candidate { topic, url: url.as_ref() })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+//! URI templates (RFC 6570), matched backwards: does some expansion of the template give a topic?
+//!
+//! Dialect 0 defines its matchers this way. A template becomes a regular expression in which each
+//! expression stands for every value that its operator can produce.
+
+use super::{MatcherError, url_pattern::bound_regex};
+use crate::limits;
+
+/// How an operator expands (RFC 6570 appendix A).
+struct Operator {
+    first: &'static str,
+    separator: &'static str,
+    named: bool,
+    reserved: bool,
+}
+
+/// A character that RFC 6570 leaves as it is, or an escape.
+const UNRESERVED: &str = r"(?:[A-Za-z0-9\-._~]|%[0-9A-Fa-f]{2})";
+/// The same for operators that let reserved characters through.
+const RESERVED: &str = r"(?:[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=]|%[0-9A-Fa-f]{2})";
+
+/// Compiles a template.
+pub(super) fn compile(template: &str) -> Result<regex::Regex, MatcherError> {
+    let mut pattern = String::from("^");
+    let mut rest = template;
+    let mut expressions = 0;
+    while let Some(open) = rest.find(['{', '}']) {
+        let (literal, tail) = rest.split_at(open);
+        pattern.push_str(&regex::escape(literal));
+        let close = tail.find('}').filter(|_| tail.starts_with('{'));
+        let expression = &tail[1..close.ok_or(MatcherError::Template)?];
+        expand(expression, &mut pattern)?;
+        expressions += 1;
+        if expressions > limits::TEMPLATE_EXPRESSIONS {
+            return Err(MatcherError::Template);
+        }
+        rest = &tail[expression.len() + 2..];
+    }
+    pattern.push_str(&regex::escape(rest));
+    pattern.push('$');
+    bound_regex(&pattern).ok_or(MatcherError::Template)
+}
+
+/// Appends what one expression can expand to: nothing, or values after the operator's prefix.
+fn expand(expression: &str, pattern: &mut String) -> Result<(), MatcherError> {
+    let (operator, variables) = operator(expression);
+    let count = variables.split(',').count();
+    if count > limits::TEMPLATE_EXPRESSIONS || !variables.split(',').all(is_variable) {
+        return Err(MatcherError::Template);
+    }
+    let character = if operator.reserved { RESERVED } else { UNRESERVED };
+    let [first, separator] = [operator.first, operator.separator].map(regex::escape);
+    // A list is joined by commas, an exploded one by the separator. How many values a variable
+    // has is not known, so that any number of them is a match.
+    let value = if operator.named {
+        format!("{UNRESERVED}+(?:=(?:{character}|,)*)?")
+    } else {
+        format!("(?:{character}|,)*")
+    };
+    pattern.push_str(&format!("(?:{first}{value}(?:{separator}{value})*)?"));
+    Ok(())
+}
+
+fn operator(expression: &str) -> (Operator, &str) {
+    let (first, separator, named, reserved) = match expression.as_bytes().first() {
+        Some(b'+') => ("", ",", false, true),
+        Some(b'#') => ("#", ",", false, true),
+        Some(b'.') => (".", ".", false, false),
+        Some(b'/') => ("/", "/", false, false),
+        Some(b';') => (";", ";", true, false),
+        Some(b'?') => ("?", "&", true, false),
+        Some(b'&') => ("&", "&", true, false),
+        _ => {
+            let plain = Operator { first: "", separator: ",", named: false, reserved: false };
+            return (plain, expression);
+        }
+    };
+    (Operator { first, separator, named, reserved }, &expression[1..])
+}
+
+/// Whether this is a variable: a name, and perhaps `*` or a prefix length.
+fn is_variable(text: &str) -> bool {
+    let name = match text.split_once(':') {
+        Some((name, length)) => {
+            let digits = !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
+            if !digits || length.len() > 4 {
+                return false;
+            }
+            name
+        }
+        None => text.strip_suffix('*').unwrap_or(text),
+    };
+    !name.is_empty()
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'%'))
+}

@@ -1,0 +1,111 @@
+use super::*;
+use proptest::prelude::*;
+use std::time::{Duration, Instant};
+
+fn hub() -> HubUrl {
+    HubUrl::parse("https://example.com/.well-known/mercure").unwrap()
+}
+
+fn matches(kind: MatcherType, text: &str, topic: &str) -> bool {
+    Matcher::compile(&Selector::new(kind, text), &hub()).unwrap().matches_topic(topic, &hub())
+}
+
+#[test]
+fn exact_compares_bytes() {
+    assert!(matches(MatcherType::Exact, "https://a/b", "https://a/b"));
+    assert!(!matches(MatcherType::Exact, "https://a/b", "https://a/B"));
+    assert!(!matches(MatcherType::Exact, "/b", "https://example.com/b"));
+    assert!(!matches(MatcherType::Exact, "e\u{301}", "\u{e9}"));
+    assert!(!matches(MatcherType::Exact, "/{id}", "/1"));
+}
+
+#[test]
+fn a_star_matches_everything_whatever_its_type() {
+    for kind in [MatcherType::Exact, MatcherType::UrlPattern, MatcherType::Template] {
+        assert!(matches(kind, "*", "urn:anything"));
+        assert!(matches(kind, "*", "no url : at all"));
+    }
+}
+
+#[test]
+fn url_patterns_follow_the_standard() {
+    let pattern = |text, topic| matches(MatcherType::UrlPattern, text, topic);
+    assert!(pattern("https://example.com/books/:id", "https://example.com/books/1"));
+    assert!(!pattern("https://example.com/books/:id", "https://example.com/books/1/2"));
+    assert!(!pattern("https://example.com/books/:id", "https://example.org/books/1"));
+    assert!(pattern("https://EXAMPLE.com/*", "https://example.COM/a/b"));
+    assert!(!pattern("https://example.com/Books/*", "https://example.com/books/1"));
+    assert!(pattern("/books/:id", "/books/1"));
+    assert!(pattern("/books/:id", "https://example.com/books/1"));
+    assert!(pattern("https://example.com/books/:id", "/books/1"));
+    assert!(pattern("/books/:id(\\d+)", "/books/12"));
+    assert!(!pattern("/books/:id(\\d+)", "/books/x"));
+    let subscriptions = "/.well-known/mercure/subscriptions/Exact/:topic/:subscriber";
+    assert!(pattern(
+        subscriptions,
+        "/.well-known/mercure/subscriptions/Exact/https%3A%2F%2Fa/urn%3Ax"
+    ));
+}
+
+#[test]
+fn templates_match_what_they_expand_to() {
+    let template = |text, topic| matches(MatcherType::Template, text, topic);
+    assert!(template("https://a/books/{id}", "https://a/books/1"));
+    assert!(template("https://a/books/{id}", "https://a/books/{id}"));
+    assert!(!template("https://a/books/{id}", "https://a/books/1/2"));
+    assert!(template("https://a/{+path}", "https://a/books/1/2"));
+    assert!(template("/a{?x,y}", "/a?x=1&y=2"));
+    assert!(template("/a{?x,y}", "/a"));
+    assert!(template("/a{/segments*}", "/a/b/c"));
+    assert!(template("/a{.ext}", "/a.json"));
+    assert!(template("/a{;x}", "/a;x=1"));
+    assert!(template("/a{#frag}", "/a#x/y"));
+    assert!(template("/{id:3}", "/abc"));
+    assert!(template("plain", "plain"));
+    assert!(!template("a.c", "abc"));
+    for bad in ["{", "}", "{}", "{a", "a}", "{a b}", "{a:}", "{a:x}", "{{a}}"] {
+        let selector = Selector::new(MatcherType::Template, bad);
+        let outcome = Matcher::compile(&selector, &hub());
+        assert!(outcome.is_err() || selector.exact().is_some(), "{bad}");
+    }
+}
+
+#[test]
+fn patterns_of_explosive_cost_are_rejected_or_fast() {
+    let text = format!("/{}", ":a(x{1,1000})".repeat(50));
+    for text in ["/:a((x{1,1000}){1,1000})", "/:a((?:(?:x{1,99}){1,99}){1,99})", &text] {
+        let selector = Selector::new(MatcherType::UrlPattern, text);
+        assert_eq!(Matcher::compile(&selector, &hub()).unwrap_err(), MatcherError::UrlPattern);
+    }
+    let started = Instant::now();
+    let topic = format!("/{}b", "a".repeat(4000));
+    assert!(!matches(MatcherType::UrlPattern, "/:x((?:a+)+)", &topic));
+    assert!(!matches(MatcherType::UrlPattern, "/*a*a*a*a*a*a*a*a*a*c", &topic));
+    assert!(!matches(MatcherType::Template, "/{a}{b}{c}{d}{e}{f}!", &topic));
+    assert!(started.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn malformed_selectors_are_rejected() {
+    for text in ["", "a\nb", "a\u{9f}"] {
+        let selector = Selector::new(MatcherType::Exact, text);
+        assert_eq!(Matcher::compile(&selector, &hub()).unwrap_err(), MatcherError::Text);
+    }
+    for text in ["/:a(", "/(", "https://[::/"] {
+        let selector = Selector::new(MatcherType::UrlPattern, text);
+        assert!(Matcher::compile(&selector, &hub()).is_err(), "{text}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_text_compiles_or_is_rejected(text in "[a-z:/{}()*?+.\\\\|0-9\u{e9} ]{0,40}", topic in ".{0,40}") {
+        for kind in [MatcherType::Exact, MatcherType::UrlPattern, MatcherType::Template] {
+            if let Ok(matcher) = Matcher::compile(&Selector::new(kind, text.as_str()), &hub()) {
+                let _ = matcher.matches_topic(&topic, &hub());
+            }
+        }
+    }
+}
