@@ -62,6 +62,11 @@ test-kmod-arm64: ## /dev/poll cross-built for arm64, selftests in an emulated ar
 	@scripts/setup build guest arm64
 	kmod/arm64
 
+.PHONY: book
+book: ## the documentation as a book: target/book/index.html (builds mdBook once if it is not installed)
+	@scripts/setup build
+	@scripts/book
+
 .PHONY: release
 release: ## the optimised binary, target/release/pollux
 	@scripts/setup build
