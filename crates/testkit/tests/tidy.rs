@@ -2,9 +2,11 @@
 //! run backs, paths of one machine.
 
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
     process::Command,
+    sync::{Arc, LazyLock, Mutex, PoisonError},
 };
 
 /// The longest a source file may be; longer ones hold more than one idea.
@@ -107,10 +109,13 @@ fn decimals(row: &str) -> Vec<&str> {
 /// a minus in a row may be a dash as well.
 fn backed(written: &str, run: &[f64]) -> bool {
     let digits = written.split_once('.').map_or(0, |(_, fraction)| fraction.len());
+    let Ok(wanted) = written.parse::<f64>() else { return false };
+    // Formatting is slow and runs are large, so numbers that are far away are sorted out first.
+    let near = 10_f64.powi(-i32::try_from(digits).unwrap_or(0));
     run.iter().map(|number| number.abs()).any(|number| {
-        format!("{number:.digits$}") == written
-            || format!("{:.digits$}", number * 100.0) == written
-            || format!("{:.digits$}", number / 1000.0) == written
+        [number, number * 100.0, number / 1000.0]
+            .into_iter()
+            .any(|number| (number - wanted).abs() < near && format!("{number:.digits$}") == written)
     })
 }
 
@@ -122,6 +127,20 @@ fn read_run(path: &Path) -> Option<serde_json::Value> {
     } else {
         serde_json::from_reader(std::io::BufReader::new(file)).ok()
     }
+}
+
+/// The numbers of a published run. Each run is read once, although several documents name it: reading is slow.
+fn numbers_of_run(name: &str) -> Option<Arc<Vec<f64>>> {
+    static READ: LazyLock<Mutex<BTreeMap<String, Arc<Vec<f64>>>>> = LazyLock::new(Mutex::default);
+    let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(numbers) = read.get(name) {
+        return Some(Arc::clone(numbers));
+    }
+    let mut all = Vec::new();
+    numbers(&read_run(&root().join(name))?, &mut all);
+    let all = Arc::new(all);
+    read.insert(name.to_owned(), Arc::clone(&all));
+    Some(all)
 }
 
 /// In README and docs, a table of measured figures is preceded by
@@ -138,8 +157,8 @@ fn unbacked(file: &Path, text: &str) -> Vec<String> {
         {
             let mut all = Vec::new();
             for name in name.split(' ') {
-                match read_run(&root().join(name)) {
-                    Some(value) => numbers(&value, &mut all),
+                match numbers_of_run(name) {
+                    Some(numbers) => all.extend_from_slice(&numbers),
                     None => wrong.push(format!("{at}: {name} is not a run's JSON")),
                 }
             }

@@ -1,0 +1,167 @@
+//! What the documents promise their readers: a README that is read in a minute, a book whose table of contents is
+//! complete, links that lead somewhere, and decisions in one form.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// README and ARCHITECTURE.md are read as a whole, so each has a maximum length.
+const MOST_LINES: usize = 150;
+/// Longer paragraphs of the README are skipped by its readers.
+const MOST_LINES_OF_A_PARAGRAPH: usize = 5;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository")
+}
+
+fn read(name: &str) -> String {
+    fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// Markdown files below `folder`, without the published runs, which are data.
+fn pages(folder: &Path, into: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("a folder of documents") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            if !path.ends_with("docs/runs") {
+                pages(&path, into);
+            }
+        } else if path.extension().is_some_and(|end| end == "md") {
+            into.push(path);
+        }
+    }
+}
+
+/// The first lines of paragraphs that are too long. Tables, lists, quotations and code are no paragraphs.
+fn long_paragraphs(text: &str) -> Vec<&str> {
+    let (mut long, mut paragraph, mut is_code) = (Vec::new(), Vec::new(), false);
+    for line in text.lines().chain([""]) {
+        if line.starts_with("```") {
+            is_code = !is_code;
+        }
+        let is_text = !is_code
+            && line.starts_with(|first: char| !"|-#<`>".contains(first) && !first.is_whitespace());
+        if is_text {
+            paragraph.push(line);
+        } else {
+            if paragraph.len() > MOST_LINES_OF_A_PARAGRAPH {
+                long.push(paragraph[0]);
+            }
+            paragraph.clear();
+        }
+    }
+    long
+}
+
+/// The anchor that a forge and mdBook give to a heading.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim().to_lowercase();
+    let kept = kept.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
+/// Links in `text`, which stands in `file`, to headings that do not exist.
+fn dead_anchors(file: &Path, text: &str) -> Vec<String> {
+    let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+    let with_anchor = targets.filter_map(|(target, _)| target.split_once('#'));
+    let mut dead = Vec::new();
+    for (path, wanted) in with_anchor.filter(|(path, _)| !path.contains("://")) {
+        let page = if path.is_empty() {
+            text.to_owned()
+        } else {
+            fs::read_to_string(file.parent().expect("a folder").join(path)).unwrap_or_default()
+        };
+        let mut headings = page.lines().filter(|line| line.starts_with('#'));
+        if !headings.any(|line| anchor(line.trim_start_matches('#')) == wanted) {
+            dead.push(format!("{}: {path}#{wanted}", file.display()));
+        }
+    }
+    dead
+}
+
+/// What is wrong with a page about a decision.
+fn faults_of_decision(text: &str) -> Vec<&'static str> {
+    ["# ", "Date: ", "**Context.**", "**Decision.**", "**Consequences.**"]
+        .into_iter()
+        .filter(|part| !text.lines().any(|line| line.starts_with(part)))
+        .collect()
+}
+
+#[test]
+fn the_readme_and_the_map_are_short() {
+    for name in ["README.md", "ARCHITECTURE.md"] {
+        let lines = read(name).lines().count();
+        assert!(lines <= MOST_LINES, "{name} has {lines} lines, at most {MOST_LINES} are allowed");
+    }
+    let long = long_paragraphs(&read("README.md")).join("\n");
+    assert!(long.is_empty(), "README paragraphs of more than five lines begin with:\n{long}");
+}
+
+#[test]
+fn the_table_of_contents_lists_every_page() {
+    let summary = read("docs/SUMMARY.md");
+    let listed: BTreeSet<&str> = summary
+        .split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split_once(')'))
+        .map(|it| it.0)
+        .collect();
+    let folder = root().join("docs");
+    let mut found = Vec::new();
+    pages(&folder, &mut found);
+    let missing: Vec<String> = found
+        .iter()
+        .map(|path| path.strip_prefix(&folder).expect("below docs").display().to_string())
+        // Decisions are listed on a page of their own.
+        .filter(|name| !name.starts_with("decisions/") && name != "SUMMARY.md")
+        .filter(|name| !listed.contains(name.as_str()))
+        .collect();
+    assert!(missing.is_empty(), "docs/SUMMARY.md does not list: {missing:?}");
+}
+
+#[test]
+fn every_link_to_a_heading_finds_it() {
+    let mut files = vec![root().join("README.md"), root().join("ARCHITECTURE.md")];
+    pages(&root().join("docs"), &mut files);
+    let dead: Vec<String> = files
+        .iter()
+        .flat_map(|file| dead_anchors(file, &fs::read_to_string(file).expect("a page")))
+        .collect();
+    assert!(dead.is_empty(), "dead links:\n{}", dead.join("\n"));
+}
+
+#[test]
+fn every_decision_has_a_number_a_form_and_a_line_in_the_list() {
+    let list = read("docs/decisions/README.md");
+    let (mut numbers, mut wrong) = (BTreeSet::new(), Vec::new());
+    let mut files = Vec::new();
+    pages(&root().join("docs/decisions"), &mut files);
+    for file in files.iter().filter(|file| !file.ends_with("README.md")) {
+        let name = file.file_name().expect("a name").to_string_lossy().into_owned();
+        let number = name.split('-').next().unwrap_or_default().to_owned();
+        if number.len() != 4 || !numbers.insert(number) {
+            wrong.push(format!("{name}: its number is not of its own, or has not four digits"));
+        }
+        if !list.contains(&format!("({name})")) {
+            wrong.push(format!("{name}: docs/decisions/README.md does not list it"));
+        }
+        for part in faults_of_decision(&fs::read_to_string(file).expect("a page")) {
+            wrong.push(format!("{name}: no line begins with {part:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_checks_of_documents_can_fail() {
+    assert_eq!(long_paragraphs("a\nb\nc\nd\ne\nf\n\ng\n"), ["a"]);
+    assert!(long_paragraphs("a\nb\n\n| a\n| b\n| c\n| d\n| e\n| f\n").is_empty());
+    let page = "# One thing\n[a](#one-thing) [b](#another)";
+    assert_eq!(dead_anchors(Path::new("docs/page.md"), page), ["docs/page.md: #another"]);
+    assert_eq!(
+        faults_of_decision("# 1. A\nDate: now\n**Context.** a\n**Decision.** b"),
+        ["**Consequences.**"]
+    );
+}
