@@ -73,6 +73,20 @@ impl History {
         sequence
     }
 
+    /// Appends an update of another log under the position that it has there. Positions that are
+    /// left out, because they had left that log already, count as having left this one too.
+    pub fn append_at(&mut self, sequence: Sequence, update: Arc<Update>, now: Duration) {
+        if sequence > self.next() {
+            self.entries.clear();
+            self.by_id.clear();
+            self.bytes = 0;
+            self.first = sequence;
+        }
+        if sequence == self.next() {
+            self.append(update, now);
+        }
+    }
+
     /// Lets go of updates that are too old, the newest excepted. To be called now and then.
     pub fn expire(&mut self, now: Duration) {
         let horizon = now.saturating_sub(self.max_age);
@@ -219,6 +233,17 @@ mod tests {
         assert_eq!(&*history.response_id(history.start("c"), 2, |_| true), "c");
         assert_eq!(&*history.response_id(history.start("x"), 9, public), "earliest");
         assert_eq!(&*history.response_id(history.start("earliest"), 9, public), "earliest");
+    }
+
+    #[test]
+    fn a_copy_has_the_positions_of_its_original() {
+        let mut copy = history(9);
+        for (sequence, id) in [(1, "a"), (2, "b"), (2, "b"), (7, "c"), (8, "d")] {
+            copy.append_at(sequence, update(id, false), NOW);
+        }
+        assert_eq!((copy.first(), copy.last()), (7, 8));
+        assert_eq!(copy.start("d"), Start { cursor: 8, found: true });
+        assert_eq!(copy.start("a"), Start { cursor: 6, found: false });
     }
 
     #[test]

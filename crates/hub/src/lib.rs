@@ -7,7 +7,11 @@
 //! 2. [`update::Update`] encodes it, once for all subscribers.
 //! 3. [`history::History`] is the log that updates are appended to, bounded by number, bytes and
 //!    age. A subscriber owns a position in it, not a queue.
-//! 4. [`matcher::Matcher`] decides which topics a subscriber reads.
+//! 4. [`query::parse`] reads what a subscriber asks for, [`token::Verifier`] what it may have. Both
+//!    name topics by [`matcher::Matcher`]s, and together they are its [`subscribers::Audience`].
+//! 5. [`subscribers::Subscribers`] holds the subscribers of one worker in 32 bytes each, and
+//!    delivers to them what they have not got yet, a bounded number at a time.
+//! 6. [`subscriptions::Registry`] tells of who is subscribed, where a hub does that.
 //!
 //! [`dialect::Dialect`] says which revisions of the protocol are understood, [`limits`] has every
 //! bound, and [`reject::Reject`] is what a client is told whose request is not carried out.
@@ -18,6 +22,11 @@ pub mod form;
 pub mod history;
 pub mod limits;
 pub mod matcher;
+pub mod query;
+pub mod rate;
 pub mod reject;
+pub mod subscribers;
+pub mod subscriptions;
+pub mod token;
 pub mod topic;
 pub mod update;

@@ -30,7 +30,7 @@ pub const PATTERNS: usize = 10_000;
 /// How many earlier updates are examined to find the value of the response's `Last-Event-ID`.
 pub const BACKWARD_SCAN: usize = 1000;
 /// Sequence numbers that a topic set remembers. A subscriber further behind searches the history.
-pub const RECENT_UPDATES: usize = 16;
+pub const RECENT_UPDATES: usize = 4;
 
 /// The bounds that an operator sets.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,8 +4,11 @@
 //! pattern become regular expressions of the crate `regex`, which matches in a time linear in the
 //! topic, and whose compiled size is bounded.
 
+mod cache;
 mod template;
 mod url_pattern;
+
+pub use cache::{MatcherCache, Rule};
 
 use crate::{
     limits,
@@ -94,6 +97,9 @@ pub enum MatcherError {
     /// Not a URI template.
     #[error("a URI template is malformed, or too large when it is compiled")]
     Template,
+    /// As many patterns are in use as there may be.
+    #[error("the hub has too many different patterns in use: try again later")]
+    TooMany,
 }
 
 /// A compiled selector.

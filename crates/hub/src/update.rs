@@ -1,7 +1,10 @@
 //! Updates, and their wire form.
 
 use crate::{matcher::Candidate, topic::HubUrl};
-use std::sync::{Arc, OnceLock};
+use std::{
+    ops::Range,
+    sync::{Arc, OnceLock},
+};
 use url::Url;
 
 /// One update: what a publisher sent, and the bytes that every subscriber gets.
@@ -68,7 +71,7 @@ pub struct Publication {
 /// HTTP/1.1 (RFC 9112 §7.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    bytes: Box<[u8]>,
+    bytes: Arc<[u8]>,
     start: u32,
 }
 
@@ -119,10 +122,22 @@ impl Frame {
         Self { bytes: bytes.into(), start: u32::try_from(start).unwrap_or(0) }
     }
 
-    /// The event as a client of HTTP/2, or the body of a response of known length, has it.
+    /// The event as a client reads it, and as a response without chunks has it.
     #[must_use]
     pub fn text(&self) -> &[u8] {
-        &self.bytes[self.start as usize..self.bytes.len() - 2]
+        &self.bytes[self.text_range()]
+    }
+
+    /// Where the [text](Self::text) is within the [chunk](Self::as_chunk).
+    #[must_use]
+    pub fn text_range(&self) -> Range<usize> {
+        self.start as usize..self.bytes.len() - 2
+    }
+
+    /// The bytes of the [chunk](Self::as_chunk), for a connection that sends them later.
+    #[must_use]
+    pub fn shared(&self) -> &Arc<[u8]> {
+        &self.bytes
     }
 
     /// The event as a chunk of HTTP/1.1.

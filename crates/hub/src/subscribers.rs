@@ -1,0 +1,374 @@
+//! The subscribers of one worker. Each owns a slot with a position in the history, and no queue.
+//!
+//! Subscribers that read the same topics with the same permission share a *topic set*. A set links
+//! its subscribers into two lists: those whose connection can take something, and those whose
+//! connection is full. The first list begins with the subscribers that are behind, and ends with
+//! those that are idle, which have every update of the set.
+//!
+//! An update makes the idle subscribers of every set that it concerns fall behind, which is one
+//! assignment, however many they are. [`Subscribers::deliver`] then works through those that are
+//! behind, as many at a time as its caller has time for. Nothing happens to a subscriber that is
+//! not written to: an update to one of a million topics touches only its subscribers.
+
+mod audience;
+mod list;
+mod set_table;
+mod topic_set;
+
+#[cfg(test)]
+mod tests;
+
+use crate::{
+    history::{History, Sequence},
+    topic::HubUrl,
+    update::{Frame, Update},
+};
+pub use audience::Audience;
+use list::NONE;
+use set_table::{SetId, SetTable};
+use slab::Slab;
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
+use topic_set::Next;
+
+/// A subscriber, until it is removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SubscriberId(u32);
+
+impl SubscriberId {
+    /// A number for it, for callers that keep it in little room.
+    #[must_use]
+    pub fn number(self) -> u32 {
+        self.0
+    }
+
+    /// The subscriber of a number.
+    #[must_use]
+    pub fn of(number: u32) -> Self {
+        Self(number)
+    }
+}
+
+/// The whole of what one subscriber costs: 32 bytes.
+#[derive(Debug)]
+struct Slot {
+    /// It has every update of its set up to here.
+    cursor: Sequence,
+    /// The caller's name for its connection.
+    connection: u64,
+    set: SetId,
+    previous: u32,
+    next: u32,
+    state: State,
+}
+
+/// In which list of its set a subscriber is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Ready,
+    Blocked,
+}
+
+/// What became of a message that was to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// The connection took it, and what it cannot send at once is its own affair.
+    Taken,
+    /// The connection is full and took nothing. [`Subscribers::resume`] continues.
+    Full,
+    /// The connection is gone; the subscriber is removed.
+    Gone,
+}
+
+/// What becomes of a subscriber that fell so far behind that updates left the history.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnLoss {
+    /// It gets a comment that says so, then the oldest update that is left.
+    #[default]
+    Skip,
+    /// Its stream ends. It reconnects, and learns from `Last-Event-ID` that it missed something.
+    Disconnect,
+}
+
+/// What is to be sent to a subscriber.
+#[derive(Clone, Copy, Debug)]
+pub enum Message<'a> {
+    /// An update.
+    Update(&'a Arc<Update>),
+    /// A comment: a heartbeat, or the notice that updates were skipped.
+    Comment(&'a Frame),
+    /// The end of the stream. The subscriber is removed, whatever is answered.
+    End,
+}
+
+/// All subscribers of one worker.
+#[derive(Debug)]
+pub struct Subscribers {
+    slots: Slab<Slot>,
+    sets: SetTable,
+    /// Until where subscribers search the history that came with a position in the past.
+    replays: HashMap<u32, Sequence>,
+    /// Sets of which some subscribers are behind, each once.
+    dirty: VecDeque<SetId>,
+    /// Room for the sets of one update.
+    concerned: Vec<SetId>,
+    on_loss: OnLoss,
+    skip_notice: Frame,
+    heartbeat: Frame,
+    heartbeat_at: usize,
+}
+
+impl Subscribers {
+    /// No subscribers.
+    #[must_use]
+    pub fn new(on_loss: OnLoss) -> Self {
+        Self {
+            slots: Slab::new(),
+            sets: SetTable::default(),
+            replays: HashMap::new(),
+            dirty: VecDeque::new(),
+            concerned: Vec::new(),
+            on_loss,
+            skip_notice: Frame::skip_notice(),
+            heartbeat: Frame::comment(""),
+            heartbeat_at: 0,
+        }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// How many distinct topic sets there are.
+    #[must_use]
+    pub fn sets(&self) -> usize {
+        self.sets.len()
+    }
+
+    /// Bytes of user memory that slots and sets hold, an estimate for the sets' topics.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<Option<Slot>>() + self.sets.bytes()
+    }
+
+    /// Adds a subscriber that has everything up to `cursor`. `published` is the last update that
+    /// [`publish`](Self::publish) was called for: what lies between is delivered first. None if
+    /// there is no room for another, which is after some four billion.
+    pub fn add(
+        &mut self,
+        connection: u64,
+        audience: &Audience,
+        cursor: Sequence,
+        published: Sequence,
+    ) -> Option<SubscriberId> {
+        let key = u32::try_from(self.slots.vacant_key()).ok().filter(|key| *key != NONE)?;
+        let set = self.sets.join(audience)?;
+        let slot =
+            Slot { cursor, connection, set, previous: NONE, next: NONE, state: State::Ready };
+        self.slots.insert(slot);
+        if cursor < published {
+            self.replays.insert(key, published);
+        }
+        self.make_ready(key);
+        Some(SubscriberId(key))
+    }
+
+    /// Removes a subscriber whose connection has ended.
+    pub fn remove(&mut self, id: SubscriberId) {
+        if self.slots.contains(id.0 as usize) {
+            self.unlink(id.0);
+            self.replays.remove(&id.0);
+            let slot = self.slots.remove(id.0 as usize);
+            self.sets.leave(slot.set);
+        }
+    }
+
+    /// The name of a subscriber's connection, while the subscriber is there.
+    #[must_use]
+    pub fn connection(&self, id: SubscriberId) -> Option<u64> {
+        self.slots.get(id.0 as usize).map(|slot| slot.connection)
+    }
+
+    /// The audience of a subscriber.
+    #[must_use]
+    pub fn audience(&self, id: SubscriberId) -> Option<&Audience> {
+        let slot = self.slots.get(id.0 as usize)?;
+        Some(&self.sets[slot.set].audience)
+    }
+
+    /// Notes that an update was published. To be called once for each, in order. It costs what
+    /// finding the sets costs, and does not depend on the number of their subscribers.
+    pub fn publish(&mut self, sequence: Sequence, update: &Update, hub: &HubUrl) {
+        self.sets.concerned(update, hub, &mut self.concerned);
+        while let Some(id) = self.concerned.pop() {
+            if self.sets[id].note(sequence) {
+                self.mark(id);
+            }
+        }
+    }
+
+    /// Whether [`deliver`](Self::deliver) has something to do.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    /// Sends up to `budget` messages to subscribers that are behind. Returns how many were taken;
+    /// there is more to do while [`has_work`](Self::has_work). `send` gets the name of the
+    /// connection.
+    pub fn deliver(
+        &mut self,
+        history: &History,
+        hub: &HubUrl,
+        budget: usize,
+        mut send: impl FnMut(u64, Message<'_>) -> Delivery,
+    ) -> usize {
+        let mut taken = 0;
+        for _ in 0..budget {
+            let Some(&id) = self.dirty.front() else { break };
+            match self.sets.get(id).and_then(|set| set.ready.first_behind()) {
+                Some(key) => taken += usize::from(self.advance(key, history, hub, &mut send)),
+                None => {
+                    self.dirty.pop_front();
+                    if self.sets.get(id).is_some() {
+                        self.sets[id].dirty = false;
+                    }
+                }
+            }
+        }
+        // The next call begins with another set, so that a busy one does not hold up the others.
+        if self.dirty.len() > 1 {
+            self.dirty.rotate_left(1);
+        }
+        taken
+    }
+
+    /// Lets a subscriber continue whose connection was full.
+    pub fn resume(&mut self, id: SubscriberId) {
+        if self.slots.get(id.0 as usize).is_some_and(|slot| slot.state == State::Blocked) {
+            self.unlink(id.0);
+            self.make_ready(id.0);
+        }
+    }
+
+    /// Brings a subscriber one message further. Returns whether its connection took one.
+    fn advance(
+        &mut self,
+        key: u32,
+        history: &History,
+        hub: &HubUrl,
+        send: &mut impl FnMut(u64, Message<'_>) -> Delivery,
+    ) -> bool {
+        let Slot { cursor, connection, set, .. } = self.slots[key as usize];
+        let replay = self.replay(key);
+        let next = self.sets[set].next_update(cursor, replay, history, hub);
+        let (delivery, reached) = match next {
+            Next::Nothing(reached) | Next::Search(reached) => {
+                self.move_on(key, reached);
+                return false;
+            }
+            Next::Update(reached, update) => (send(connection, Message::Update(update)), reached),
+            Next::Lost(reached) if self.on_loss == OnLoss::Skip => {
+                (send(connection, Message::Comment(&self.skip_notice)), reached)
+            }
+            Next::Lost(reached) => {
+                let _ = send(connection, Message::End);
+                (Delivery::Gone, reached)
+            }
+        };
+        match delivery {
+            Delivery::Taken => self.move_on(key, reached),
+            Delivery::Full => {
+                self.unlink(key);
+                self.slots[key as usize].state = State::Blocked;
+                self.sets[set].blocked.push(&mut self.slots, key);
+            }
+            Delivery::Gone => self.remove(SubscriberId(key)),
+        }
+        delivery == Delivery::Taken
+    }
+
+    /// Sends a heartbeat to those of the next `count` slots that are idle, and goes on from there
+    /// at the next call. To cover all in a period, call it once a second with their share: this
+    /// is neither a timer for each nor a burst.
+    pub fn heartbeat(&mut self, count: usize, mut send: impl FnMut(u64, Message<'_>) -> Delivery) {
+        for _ in 0..count.min(self.slots.capacity()) {
+            if self.heartbeat_at >= self.slots.capacity() {
+                self.heartbeat_at = 0;
+            }
+            let index = u32::try_from(self.heartbeat_at).unwrap_or(NONE);
+            self.heartbeat_at += 1;
+            let Some(slot) = self.slots.get(index as usize) else { continue };
+            if slot.state == State::Ready
+                && self.has_everything(index)
+                && send(slot.connection, Message::Comment(&self.heartbeat)) == Delivery::Gone
+            {
+                self.remove(SubscriberId(index));
+            }
+        }
+    }
+
+    /// How many slots [`heartbeat`](Self::heartbeat) must visit to visit all.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.slots.capacity()
+    }
+
+    fn mark(&mut self, id: SetId) {
+        let set = &mut self.sets[id];
+        if !set.dirty && set.ready.first_behind().is_some() {
+            set.dirty = true;
+            self.dirty.push_back(id);
+        }
+    }
+
+    fn move_on(&mut self, key: u32, reached: Sequence) {
+        self.unlink(key);
+        self.slots[key as usize].cursor = reached;
+        if reached >= self.replay(key) {
+            self.replays.remove(&key);
+        }
+        self.make_ready(key);
+    }
+
+    /// Until where a subscriber searches; 0 for nearly all.
+    fn replay(&self, key: u32) -> Sequence {
+        if self.replays.is_empty() { 0 } else { self.replays.get(&key).copied().unwrap_or(0) }
+    }
+
+    fn has_everything(&self, key: u32) -> bool {
+        let slot = &self.slots[key as usize];
+        slot.cursor >= self.sets[slot.set].newest().max(self.replay(key))
+    }
+
+    fn make_ready(&mut self, key: u32) {
+        let idle = self.has_everything(key);
+        let slot = &mut self.slots[key as usize];
+        slot.state = State::Ready;
+        let set = slot.set;
+        if idle {
+            self.sets[set].ready.push_idle(&mut self.slots, key);
+        } else {
+            self.sets[set].ready.push_behind(&mut self.slots, key);
+            self.mark(set);
+        }
+    }
+
+    fn unlink(&mut self, key: u32) {
+        let Slot { set, state, .. } = self.slots[key as usize];
+        match state {
+            State::Ready => self.sets[set].ready.remove(&mut self.slots, key),
+            State::Blocked => self.sets[set].blocked.remove(&mut self.slots, key),
+        }
+    }
+}

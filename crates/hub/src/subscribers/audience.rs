@@ -1,0 +1,61 @@
+//! What a subscriber reads, and may read.
+
+use crate::{
+    matcher::{Matcher, Rule},
+    topic::HubUrl,
+    update::Update,
+};
+use std::sync::Arc;
+
+/// What a subscriber reads, and what of it may be private. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Audience(Arc<Parts>);
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Parts {
+    routes: Box<[Rule]>,
+    grants: Box<[Rule]>,
+}
+
+impl Audience {
+    /// `routes` are the topics that the subscriber asked for, `grants` those whose private updates
+    /// its token lets it read. Each should be sorted and without repetition, so that equal
+    /// audiences are shared.
+    #[must_use]
+    pub fn new(routes: Vec<Rule>, grants: Vec<Rule>) -> Self {
+        Self(Arc::new(Parts { routes: routes.into(), grants: grants.into() }))
+    }
+
+    /// The topics that the subscriber asked for.
+    #[must_use]
+    pub fn routes(&self) -> &[Rule] {
+        &self.0.routes
+    }
+
+    /// Whether an update is to be sent: its topic was asked for, and it is public or permitted.
+    #[must_use]
+    pub fn reads(&self, update: &Update, hub: &HubUrl) -> bool {
+        selects(&self.0.routes, update, hub) && self.may_read(update, hub)
+    }
+
+    /// Whether an update is public or permitted.
+    #[must_use]
+    pub fn may_read(&self, update: &Update, hub: &HubUrl) -> bool {
+        !update.private || selects(&self.0.grants, update, hub)
+    }
+
+    /// An estimate of its size in bytes, patterns aside.
+    pub(super) fn bytes(&self) -> usize {
+        let rules = self.0.routes.iter().chain(&self.0.grants);
+        size_of::<Parts>()
+            + rules.map(|rule| size_of::<Rule>() + rule.selector.text.len() + 48).sum::<usize>()
+    }
+}
+
+fn selects(rules: &[Rule], update: &Update, hub: &HubUrl) -> bool {
+    rules.iter().any(|rule| match &*rule.matcher {
+        Matcher::Any => true,
+        Matcher::Exact(topic) => update.topics.iter().any(|candidate| **candidate == **topic),
+        pattern => update.candidates(hub).any(|candidate| pattern.matches(candidate)),
+    })
+}

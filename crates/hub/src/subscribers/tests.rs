@@ -1,0 +1,331 @@
+use super::*;
+use crate::{
+    limits::Limits,
+    matcher::{Matcher, MatcherType, Rule, Selector},
+    update::Publication,
+};
+use proptest::prelude::*;
+use std::time::Duration;
+
+fn hub() -> HubUrl {
+    HubUrl::parse("http://h/.well-known/mercure").unwrap()
+}
+
+fn rules(texts: &[&str]) -> Vec<Rule> {
+    let kind = |text: &str| {
+        if text.contains(':') { MatcherType::UrlPattern } else { MatcherType::Exact }
+    };
+    let mut rules: Vec<_> = texts
+        .iter()
+        .map(|text| {
+            let selector = Selector::new(kind(text), *text);
+            let matcher = Arc::new(Matcher::compile(&selector, &hub()).unwrap());
+            Rule { selector, matcher }
+        })
+        .collect();
+    rules.sort_by(|a, b| a.selector.cmp(&b.selector));
+    rules
+}
+
+fn audience(routes: &[&str], grants: &[&str]) -> Audience {
+    Audience::new(rules(routes), rules(grants))
+}
+
+/// A history and the subscribers of one worker, with what each connection received.
+struct Rig {
+    history: History,
+    subscribers: Subscribers,
+    received: HashMap<u64, Vec<String>>,
+    full: Vec<u64>,
+    gone: Vec<u64>,
+}
+
+impl Rig {
+    fn new(updates: usize, on_loss: OnLoss) -> Self {
+        Self {
+            history: History::new(&Limits { history_updates: updates, ..Limits::default() }),
+            subscribers: Subscribers::new(on_loss),
+            received: HashMap::new(),
+            full: Vec::new(),
+            gone: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, connection: u64, audience: &Audience) -> SubscriberId {
+        let last = self.history.last();
+        self.subscribers.add(connection, audience, last, last).unwrap()
+    }
+
+    fn publish(&mut self, id: &str, topic: &str, private: bool) {
+        let topics = vec![topic.to_owned()];
+        let publication = Publication { topics, private, ..Publication::default() };
+        let update = Arc::new(Update::new(id, &publication));
+        let sequence = self.history.append(Arc::clone(&update), Duration::ZERO);
+        self.subscribers.publish(sequence, &update, &hub());
+    }
+
+    /// Delivers until nothing is left to do; the number of calls is bounded.
+    fn deliver(&mut self) {
+        let Self { history, subscribers, received, full, gone } = self;
+        for _ in 0..100_000 {
+            if !subscribers.has_work() {
+                return;
+            }
+            subscribers.deliver(history, &hub(), 3, |connection, message| {
+                if gone.contains(&connection) {
+                    return Delivery::Gone;
+                }
+                if full.contains(&connection) {
+                    return Delivery::Full;
+                }
+                let text = match message {
+                    Message::Update(update) => update.id.to_string(),
+                    Message::Comment(_) => "skip".to_owned(),
+                    Message::End => "end".to_owned(),
+                };
+                received.entry(connection).or_default().push(text);
+                Delivery::Taken
+            });
+        }
+        panic!("delivery does not end");
+    }
+
+    fn received(&self, connection: u64) -> String {
+        self.received.get(&connection).map_or_else(String::new, |events| events.join(" "))
+    }
+}
+
+#[test]
+fn a_subscriber_costs_32_bytes() {
+    assert_eq!(size_of::<Slot>(), 32);
+    assert_eq!(size_of::<Option<Slot>>(), 32);
+    let mut rig = Rig::new(10, OnLoss::Skip);
+    let one = audience(&["a"], &[]);
+    for connection in 0..4096 {
+        rig.add(connection, &one);
+    }
+    assert_eq!(rig.subscribers.sets(), 1);
+    assert!(rig.subscribers.bytes() < 4096 * 32 + 2048);
+}
+
+#[test]
+fn updates_reach_those_that_read_their_topic() {
+    let mut rig = Rig::new(10, OnLoss::Skip);
+    rig.add(1, &audience(&["a"], &[]));
+    rig.add(2, &audience(&["a", "b", "*"], &[]));
+    rig.add(3, &audience(&["/x/:id", "a"], &[]));
+    rig.add(4, &audience(&["b"], &[]));
+    for (id, topic) in [("1", "a"), ("2", "b"), ("3", "/x/7"), ("4", "none")] {
+        rig.publish(id, topic, false);
+    }
+    rig.deliver();
+    let all = [1, 2, 3, 4].map(|connection| rig.received(connection));
+    assert_eq!(all, ["1", "1 2 3 4", "1 3", "2"]);
+}
+
+#[test]
+fn private_updates_need_permission() {
+    let mut rig = Rig::new(10, OnLoss::Skip);
+    rig.add(1, &audience(&["*"], &[]));
+    rig.add(2, &audience(&["*"], &["a"]));
+    rig.add(3, &audience(&["*"], &["*"]));
+    rig.add(4, &audience(&["b"], &["a"]));
+    rig.publish("1", "a", true);
+    rig.publish("2", "b", true);
+    rig.publish("3", "b", false);
+    rig.deliver();
+    let all = [1, 2, 3, 4].map(|connection| rig.received(connection));
+    assert_eq!(all, ["3", "1 3", "1 2 3", "3"]);
+}
+
+#[test]
+fn a_slow_subscriber_skips_what_left_and_is_told_so() {
+    let mut rig = Rig::new(3, OnLoss::Skip);
+    let slow = rig.add(1, &audience(&["a"], &[]));
+    rig.add(2, &audience(&["a"], &[]));
+    rig.full.push(1);
+    for id in 1..=8 {
+        rig.publish(&id.to_string(), "a", false);
+        rig.deliver();
+    }
+    rig.full.clear();
+    assert_eq!(rig.received(1), "");
+    rig.subscribers.resume(slow);
+    rig.deliver();
+    assert_eq!(rig.received(1), "skip 6 7 8");
+    assert_eq!(rig.received(2), "1 2 3 4 5 6 7 8");
+}
+
+#[test]
+fn or_is_disconnected() {
+    let mut rig = Rig::new(3, OnLoss::Disconnect);
+    let slow = rig.add(1, &audience(&["a"], &[]));
+    rig.full.push(1);
+    for id in 1..=8 {
+        rig.publish(&id.to_string(), "a", false);
+        rig.deliver();
+    }
+    rig.full.clear();
+    rig.subscribers.resume(slow);
+    rig.deliver();
+    assert_eq!(rig.received(1), "end");
+    assert!(rig.subscribers.is_empty());
+}
+
+#[test]
+fn an_idle_subscriber_of_a_quiet_topic_loses_nothing() {
+    let mut rig = Rig::new(3, OnLoss::Skip);
+    let quiet = audience(&["quiet"], &[]);
+    rig.add(1, &quiet);
+    rig.publish("1", "quiet", false);
+    rig.deliver();
+    for id in 2..=20 {
+        rig.publish(&id.to_string(), "loud", false);
+    }
+    // Another one comes to the same set and wants all that there is.
+    rig.subscribers.add(2, &quiet, 0, rig.history.last());
+    rig.deliver();
+    rig.publish("21", "quiet", false);
+    rig.deliver();
+    assert_eq!(rig.received(1), "1 21");
+    assert_eq!(rig.received(2), "skip 21");
+}
+
+#[test]
+fn a_subscriber_with_a_position_reads_on_from_there() {
+    let mut rig = Rig::new(1000, OnLoss::Skip);
+    for id in 1..=300 {
+        rig.publish(&id.to_string(), if id % 100 == 0 { "a" } else { "b" }, id == 200);
+    }
+    let start = rig.history.start("150");
+    rig.subscribers.add(1, &audience(&["a"], &[]), start.cursor, 300);
+    rig.subscribers.add(2, &audience(&["a"], &["a"]), start.cursor, 300);
+    rig.publish("301", "a", false);
+    rig.deliver();
+    assert_eq!(rig.received(1), "300 301");
+    assert_eq!(rig.received(2), "200 300 301");
+}
+
+#[test]
+fn connections_that_are_gone_leave_nothing() {
+    let mut rig = Rig::new(10, OnLoss::Skip);
+    let ids: Vec<_> = (0..9).map(|c| rig.add(c, &audience(&["a", "/:x"], &[]))).collect();
+    rig.gone.extend([0, 4, 8]);
+    rig.publish("1", "a", false);
+    rig.deliver();
+    assert_eq!(rig.subscribers.len(), 6);
+    for id in ids {
+        rig.subscribers.remove(id);
+    }
+    assert_eq!((rig.subscribers.len(), rig.subscribers.sets()), (0, 0));
+    rig.publish("2", "a", false);
+    assert!(!rig.subscribers.has_work());
+}
+
+#[test]
+fn an_update_touches_only_the_subscribers_of_its_topic() {
+    let mut rig = Rig::new(10, OnLoss::Skip);
+    for connection in 0..20_000 {
+        rig.add(connection, &audience(&[&format!("topic-{connection}")], &[]));
+    }
+    rig.publish("1", "topic-777", false);
+    assert_eq!(rig.subscribers.dirty.len(), 1);
+    rig.deliver();
+    assert_eq!(rig.received.len(), 1);
+    assert_eq!(rig.received(777), "1");
+}
+
+#[test]
+fn heartbeats_visit_every_idle_subscriber_once_a_round() {
+    let mut rig = Rig::new(10, OnLoss::Skip);
+    for connection in 0..100 {
+        rig.add(connection, &audience(&["a"], &[]));
+    }
+    let mut beats = HashMap::new();
+    let share = rig.subscribers.slots().div_ceil(10);
+    for _ in 0..10 {
+        let mut now = 0;
+        rig.subscribers.heartbeat(share, |connection, _| {
+            now += 1;
+            *beats.entry(connection).or_insert(0) += 1;
+            Delivery::Taken
+        });
+        assert!(now <= share);
+    }
+    assert!(beats.len() == 100 && beats.values().all(|count| *count <= 2));
+}
+
+#[derive(Clone, Debug)]
+enum Action {
+    Add(u8),
+    Remove(u8),
+    Publish(u8),
+    Deliver,
+    Block(u8),
+    Unblock(u8),
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    prop_oneof![
+        2 => (0..8u8).prop_map(Action::Add),
+        1 => (0..8u8).prop_map(Action::Remove),
+        4 => (0..3u8).prop_map(Action::Publish),
+        2 => Just(Action::Deliver),
+        1 => (0..8u8).prop_map(Action::Block),
+        1 => (0..8u8).prop_map(Action::Unblock),
+    ]
+}
+
+proptest! {
+    /// Whatever happens, a subscriber gets exactly the updates of its topic that were published
+    /// while it was there, in order, as long as the history holds them.
+    #[test]
+    fn every_subscriber_gets_all_in_order(actions in prop::collection::vec(action(), 1..120)) {
+        let mut rig = Rig::new(10_000, OnLoss::Skip);
+        let mut present: HashMap<u64, SubscriberId> = HashMap::new();
+        let mut expected: HashMap<u64, Vec<String>> = HashMap::new();
+        let topic = |connection: u64| format!("t{}", connection % 3);
+        for (index, action) in actions.iter().enumerate() {
+            match *action {
+                Action::Add(connection) => {
+                    let connection = u64::from(connection);
+                    let routes = audience(&[&topic(connection)], &[]);
+                    present.entry(connection).or_insert_with(|| {
+                        expected.remove(&connection);
+                        rig.received.remove(&connection);
+                        rig.add(connection, &routes)
+                    });
+                }
+                Action::Remove(connection) => {
+                    if let Some(id) = present.remove(&u64::from(connection)) {
+                        rig.subscribers.remove(id);
+                        expected.remove(&u64::from(connection));
+                        rig.received.remove(&u64::from(connection));
+                    }
+                }
+                Action::Publish(number) => {
+                    let topic_name = topic(u64::from(number));
+                    rig.publish(&index.to_string(), &topic_name, false);
+                    for connection in present.keys().filter(|c| topic(**c) == topic_name) {
+                        expected.entry(*connection).or_default().push(index.to_string());
+                    }
+                }
+                Action::Deliver => rig.deliver(),
+                Action::Block(connection) => rig.full.push(u64::from(connection)),
+                Action::Unblock(connection) => {
+                    rig.full.retain(|c| *c != u64::from(connection));
+                    if let Some(id) = present.get(&u64::from(connection)) {
+                        rig.subscribers.resume(*id);
+                    }
+                }
+            }
+        }
+        rig.full.clear();
+        for id in present.values() {
+            rig.subscribers.resume(*id);
+        }
+        rig.deliver();
+        prop_assert_eq!(&rig.received, &expected);
+        prop_assert_eq!(rig.subscribers.len(), present.len());
+    }
+}

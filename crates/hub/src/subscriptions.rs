@@ -1,0 +1,292 @@
+//! Active subscriptions: the documents of the subscription API, and the updates that tell of a
+//! subscription's beginning and end.
+
+use crate::{
+    dialect::Dialect,
+    matcher::{MatcherType, Selector},
+    topic::HubUrl,
+    update::Publication,
+};
+use serde_json::{Value, json};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// The media type of the documents.
+pub const MEDIA_TYPE: &str = "application/ld+json";
+
+/// The event type of subscription events.
+pub const EVENT_TYPE: &str = "mercure";
+
+const CONTEXT: &str = "https://mercure.rocks/";
+
+/// One subscription: a matcher of one subscriber.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Subscription {
+    /// The matcher.
+    pub selector: Selector,
+    /// Who the subscriber is: derived from its token, or drawn by the hub.
+    pub subscriber: Arc<str>,
+}
+
+impl Subscription {
+    /// The URL of the subscription in relative form, which is also the topic of its events.
+    #[must_use]
+    pub fn topic(&self, hub: &HubUrl) -> String {
+        format!("{}/{}", self.selector_path(hub), escape(&self.subscriber))
+    }
+
+    fn selector_path(&self, hub: &HubUrl) -> String {
+        let text = escape(&self.selector.text);
+        match self.selector.kind {
+            MatcherType::Template => format!("{}/subscriptions/{text}", hub.path()),
+            kind => format!("{}/subscriptions/{}/{text}", hub.path(), kind.name()),
+        }
+    }
+
+    /// The document of the subscription. In dialect 0 the matcher is its `topic`.
+    fn document(&self, hub: &HubUrl, payload: Option<&Value>, active: bool) -> Value {
+        let mut document = json!({
+            "id": self.topic(hub),
+            "type": "Subscription",
+            "subscriber": &*self.subscriber,
+            "active": active,
+        });
+        if self.selector.kind == MatcherType::Template {
+            document["topic"] = (&*self.selector.text).into();
+        } else {
+            document["matchType"] = self.selector.kind.name().into();
+            document["match"] = (&*self.selector.text).into();
+        }
+        if let Some(payload) = payload {
+            document["payload"] = payload.clone();
+        }
+        document
+    }
+}
+
+/// Percent-encodes a variable as RFC 6570 §3.2.2 does, once.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
+            escaped.push(char::from(byte));
+        } else {
+            escaped.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    escaped
+}
+
+/// The subscriptions that are active, of all workers.
+#[derive(Debug, Default)]
+pub struct Registry {
+    active: BTreeMap<Subscription, Record>,
+}
+
+#[derive(Debug)]
+struct Record {
+    payload: Option<Value>,
+    /// Connections that have this subscription: one subscriber may hold several.
+    connections: u32,
+}
+
+impl Registry {
+    /// Adds a subscription. Returns the update that tells of it, if it is not active already.
+    pub fn add(
+        &mut self,
+        subscription: Subscription,
+        payload: Option<Value>,
+        hub: &HubUrl,
+    ) -> Option<Publication> {
+        if let Some(record) = self.active.get_mut(&subscription) {
+            record.connections += 1;
+            return None;
+        }
+        let event = event(&subscription, payload.as_ref(), true, hub);
+        self.active.insert(subscription, Record { payload, connections: 1 });
+        Some(event)
+    }
+
+    /// Removes a subscription. Returns the update that tells of its end, if no other connection
+    /// has it.
+    pub fn remove(&mut self, subscription: &Subscription, hub: &HubUrl) -> Option<Publication> {
+        let record = self.active.get_mut(subscription)?;
+        record.connections -= 1;
+        if record.connections > 0 {
+            return None;
+        }
+        let record = self.active.remove(subscription)?;
+        Some(event(subscription, record.payload.as_ref(), false, hub))
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.active.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.active.is_empty()
+    }
+
+    /// Answers a request of the subscription API: `path` is the raw path of the request,
+    /// `last_id` the identifier of the hub's newest update. None is 404.
+    #[must_use]
+    pub fn answer(
+        &self,
+        path: &str,
+        dialect: Dialect,
+        hub: &HubUrl,
+        last_id: &str,
+    ) -> Option<Value> {
+        let rest = path.strip_prefix(hub.path())?.strip_prefix("/subscriptions")?;
+        let segments: Vec<&str> = rest.split('/').skip(1).collect();
+        let kind = segments.first().and_then(|name| match *name {
+            "Exact" => Some(MatcherType::Exact),
+            "URLPattern" => Some(MatcherType::UrlPattern),
+            _ => None,
+        });
+        let (kind, variables) = match kind.filter(|_| dialect.one() && segments.len() > 1) {
+            Some(kind) => (kind, &segments[1..]),
+            None => (MatcherType::Template, &segments[..]),
+        };
+        let mut document = match *variables {
+            [] => self.collection(path, |_| true, hub),
+            [text] => {
+                let selector = Selector::new(kind, unescape(text)?);
+                self.collection(path, |subscription| subscription.selector == selector, hub)
+            }
+            [text, subscriber] => {
+                let selector = Selector::new(kind, unescape(text)?);
+                let subscriber = unescape(subscriber)?.into();
+                let subscription = Subscription { selector, subscriber };
+                let record = self.active.get(&subscription)?;
+                subscription.document(hub, record.payload.as_ref(), true)
+            }
+            _ => return None,
+        };
+        document["@context"] = CONTEXT.into();
+        document["lastEventID"] = last_id.into();
+        Some(document)
+    }
+
+    fn collection(
+        &self,
+        path: &str,
+        wanted: impl Fn(&Subscription) -> bool,
+        hub: &HubUrl,
+    ) -> Value {
+        let found = self.active.iter().filter(|(subscription, _)| wanted(subscription));
+        let documents: Vec<_> = found
+            .map(|(subscription, record)| subscription.document(hub, record.payload.as_ref(), true))
+            .collect();
+        json!({"id": path, "type": "Subscriptions", "subscriptions": documents})
+    }
+}
+
+/// The private update that tells of a subscription.
+fn event(
+    subscription: &Subscription,
+    payload: Option<&Value>,
+    active: bool,
+    hub: &HubUrl,
+) -> Publication {
+    let mut document = subscription.document(hub, payload, active);
+    document["@context"] = CONTEXT.into();
+    let old = subscription.selector.kind == MatcherType::Template;
+    Publication {
+        topics: vec![subscription.topic(hub)],
+        data: document.to_string(),
+        private: true,
+        event_type: (!old).then(|| EVENT_TYPE.to_owned()),
+        ..Publication::default()
+    }
+}
+
+fn unescape(segment: &str) -> Option<String> {
+    // A plus is a plus in a path; only in a query it is a space.
+    let fields = crate::fields::decode(segment.replace('+', "%2B").replace('&', "%26").as_bytes());
+    let (name, _) = fields.ok()?.into_iter().next()?;
+    Some(name)
+}
+
+/// The document of RFC 9728 that describes the hub to clients.
+#[must_use]
+pub fn metadata(hub: &HubUrl, resource: &str, issuers: &[String]) -> Value {
+    let mut document = json!({
+        "resource": resource,
+        "bearer_methods_supported": ["header", "query"],
+        "mercure_cookie": true,
+        "mercure_version": 8,
+        "mercure_hub": hub.as_str(),
+    });
+    if !issuers.is_empty() {
+        document["authorization_servers"] = issuers.into();
+    }
+    document
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hub() -> HubUrl {
+        HubUrl::parse("https://h/.well-known/mercure").unwrap()
+    }
+
+    fn subscription(kind: MatcherType, text: &str) -> Subscription {
+        Subscription { selector: Selector::new(kind, text), subscriber: "urn:me".into() }
+    }
+
+    #[test]
+    fn events_tell_of_the_beginning_and_the_end() {
+        let mut registry = Registry::default();
+        let one = subscription(MatcherType::UrlPattern, "https://a/:b");
+        let event = registry.add(one.clone(), Some(json!({"x": 1})), &hub()).unwrap();
+        let topic = "/.well-known/mercure/subscriptions/URLPattern/https%3A%2F%2Fa%2F%3Ab/urn%3Ame";
+        assert_eq!(event.topics, [topic]);
+        assert!(event.private);
+        let document: Value = serde_json::from_str(&event.data).unwrap();
+        let expected = json!({
+            "@context": "https://mercure.rocks/", "id": topic, "type": "Subscription",
+            "matchType": "URLPattern", "match": "https://a/:b", "subscriber": "urn:me",
+            "active": true, "payload": {"x": 1},
+        });
+        assert_eq!(document, expected);
+        assert_eq!(registry.add(one.clone(), None, &hub()), None);
+        assert_eq!(registry.remove(&one, &hub()), None);
+        let end = registry.remove(&one, &hub()).unwrap();
+        assert_eq!(serde_json::from_str::<Value>(&end.data).unwrap()["active"], false);
+        assert!(registry.is_empty() && registry.remove(&one, &hub()).is_none());
+    }
+
+    #[test]
+    fn the_api_has_three_kinds_of_resource() {
+        let mut registry = Registry::default();
+        for (kind, text) in [
+            (MatcherType::Exact, "a+b&c/d%"),
+            (MatcherType::UrlPattern, "/x/:y"),
+            (MatcherType::Template, "/z/{w}"),
+        ] {
+            registry.add(subscription(kind, text), None, &hub());
+        }
+        let get = |path: &str| registry.answer(path, Dialect::Both, &hub(), "last");
+        let all = get("/.well-known/mercure/subscriptions").unwrap();
+        assert_eq!(all["subscriptions"].as_array().unwrap().len(), 3);
+        assert_eq!(all["lastEventID"], "last");
+        assert_eq!(all["type"], "Subscriptions");
+        for document in all["subscriptions"].as_array().unwrap() {
+            let id = document["id"].as_str().unwrap();
+            let one = get(id).unwrap();
+            assert_eq!(one["id"], id);
+            assert_eq!(one["lastEventID"], "last");
+            let collection = get(id.rsplit_once('/').unwrap().0).unwrap();
+            assert_eq!(collection["subscriptions"][0]["id"], id);
+        }
+        assert_eq!(get("/.well-known/mercure/subscriptions/Exact/a/b"), None);
+        assert_eq!(get("/.well-known/mercure/subscriptions/a/b/c/d"), None);
+        assert_eq!(get("/.well-known/mercure/subscriptions/Exact/%ff"), None);
+        assert_eq!(get("/other"), None);
+    }
+}

@@ -1,0 +1,161 @@
+//! Access tokens: who presents one, and what it permits.
+//!
+//! A token is a JWT with a signature (RFC 7515). Dialect 1 follows RFC 9068 and RFC 9396; dialect 0
+//! has a claim `mercure`. The header's `typ` says which one it is, so that neither can be taken
+//! for the other. The allowed algorithms come from the keys, never from the token.
+
+mod claims;
+mod keys;
+mod presentation;
+
+#[cfg(test)]
+mod tests;
+
+use crate::{
+    dialect::Dialect,
+    limits,
+    matcher::{MatcherCache, Rule, Selector},
+    reject::Reject,
+    topic::HubUrl,
+};
+pub use keys::{KeyError, KeySet};
+pub use presentation::{Credentials, Source, cookie, select};
+use serde_json::{Map, Value};
+
+/// What a valid token permits.
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    /// The dialect of the token, and so of what it is presented with.
+    pub dialect: Dialect,
+    /// The topics of which its bearer may publish updates.
+    pub publish: Vec<Rule>,
+    /// The topics of which its bearer may read private updates.
+    pub subscribe: Vec<Rule>,
+    /// Who its bearer is: the claim `sub`.
+    pub subject: Option<String>,
+    /// When it expires, in seconds since 1970. Dialect 0 allows none.
+    pub expires_at: Option<u64>,
+    /// The payloads of subscriptions, each with the topics that it belongs to.
+    payloads: Vec<(Vec<Rule>, Value)>,
+}
+
+impl Access {
+    /// Whether an update of all these topics may be published.
+    #[must_use]
+    pub fn may_publish(&self, topics: &[String], hub: &HubUrl) -> bool {
+        topics.iter().all(|topic| self.publish.iter().any(|rule| rule.selects(topic, hub)))
+    }
+
+    /// Whether private updates of a topic may be read.
+    #[must_use]
+    pub fn may_read(&self, topic: &str, hub: &HubUrl) -> bool {
+        self.subscribe.iter().any(|rule| rule.selects(topic, hub))
+    }
+
+    /// The payload of a subscription: that of the first detail that matches the subscription's own
+    /// matcher, as if that were a topic.
+    #[must_use]
+    pub fn payload(&self, subscription: &Selector, hub: &HubUrl) -> Option<&Value> {
+        let covers = |rules: &[Rule]| {
+            rules
+                .iter()
+                .any(|rule| rule.selector == *subscription || rule.selects(&subscription.text, hub))
+        };
+        self.payloads.iter().find(|(rules, _)| covers(rules)).map(|(_, payload)| payload)
+    }
+}
+
+/// Verifies tokens of one role: subscribers or publishers.
+#[derive(Debug)]
+pub struct Verifier {
+    keys: KeySet,
+    dialect: Dialect,
+    /// The hub's resource identifier, which `aud` must contain.
+    resource: String,
+    /// Who may have issued a token. Empty: anybody with the key.
+    issuers: Vec<String>,
+}
+
+impl Verifier {
+    /// A verifier with these keys. `resource` is the hub's resource identifier.
+    #[must_use]
+    pub fn new(keys: KeySet, dialect: Dialect, resource: String, issuers: Vec<String>) -> Self {
+        Self { keys, dialect, resource, issuers }
+    }
+
+    /// Verifies a token; `now` is in seconds since 1970.
+    ///
+    /// # Errors
+    /// 401 `invalid_token`, the same for every cause.
+    pub fn verify(
+        &self,
+        token: &str,
+        now: u64,
+        cache: &MatcherCache,
+        hub: &HubUrl,
+    ) -> Result<Access, Reject> {
+        self.check(token, now, cache, hub).ok_or_else(Reject::token_invalid)
+    }
+
+    fn check(&self, token: &str, now: u64, cache: &MatcherCache, hub: &HubUrl) -> Option<Access> {
+        if token.len() > limits::TOKEN_BYTES {
+            return None;
+        }
+        let header = jsonwebtoken::decode_header(token).ok()?;
+        let profile = header.typ.as_deref().unwrap_or("JWT").to_ascii_lowercase();
+        // RFC 7515 §4.1.9: the prefix application/ may be left out.
+        let dialect = match profile.strip_prefix("application/").unwrap_or(&profile) {
+            "at+jwt" => Dialect::One,
+            "jwt" => Dialect::Zero,
+            _ => return None,
+        };
+        let accepted = match dialect {
+            Dialect::One => self.dialect.one(),
+            _ => self.dialect.zero(),
+        };
+        if !accepted {
+            return None;
+        }
+        let claims = self.keys.verify(token, header.alg, header.kid.as_deref())?;
+        let expires_at = match claims.get("exp") {
+            None if dialect == Dialect::Zero => None,
+            exp => Some(claims::seconds(exp?)?),
+        };
+        if expires_at.is_some_and(|at| at <= now) {
+            return None;
+        }
+        if let Some(not_before) = claims.get("nbf")
+            && claims::seconds_up(not_before)? > now
+        {
+            return None;
+        }
+        let mut access = if dialect == Dialect::One {
+            self.check_parties(&claims)?;
+            claims::details(&claims, cache, hub)?
+        } else {
+            claims::mercure(&claims, cache, hub)?
+        };
+        access.dialect = dialect;
+        access.expires_at = expires_at;
+        access.subject = match claims.get("sub") {
+            None => None,
+            Some(subject) => Some(subject.as_str()?.to_owned()),
+        };
+        Some(access)
+    }
+
+    /// Checks `aud` and `iss`.
+    fn check_parties(&self, claims: &Map<String, Value>) -> Option<()> {
+        let is_hub = |audience: &Value| audience.as_str() == Some(&self.resource);
+        let meant = match claims.get("aud")? {
+            Value::Array(all) => all.iter().any(is_hub),
+            one => is_hub(one),
+        };
+        let issued = self.issuers.is_empty()
+            || claims
+                .get("iss")
+                .and_then(Value::as_str)
+                .is_some_and(|issuer| self.issuers.iter().any(|known| known == issuer));
+        (meant && issued).then_some(())
+    }
+}

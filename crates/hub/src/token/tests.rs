@@ -1,0 +1,281 @@
+use super::*;
+use crate::matcher::MatcherType;
+use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
+use proptest::prelude::*;
+use serde_json::json;
+
+const NOW: u64 = 1_800_000_000;
+const SECRET: &[u8] = b"!ChangeThisMercureHubJWTSecretKey!";
+const RESOURCE: &str = "https://hub.example/.well-known/mercure";
+
+fn hub() -> HubUrl {
+    HubUrl::parse(RESOURCE).unwrap()
+}
+
+fn verifier(keys: &[u8], dialect: Dialect) -> Verifier {
+    Verifier::new(KeySet::parse(keys).unwrap(), dialect, RESOURCE.into(), Vec::new())
+}
+
+fn header(typ: &str, algorithm: Algorithm) -> Header {
+    let mut header = Header::new(algorithm);
+    header.typ = Some(typ.into());
+    header
+}
+
+fn sign(typ: &str, claims: &Value) -> String {
+    encode(&header(typ, Algorithm::HS256), claims, &EncodingKey::from_secret(SECRET)).unwrap()
+}
+
+fn verify(verifier: &Verifier, token: &str) -> Option<Access> {
+    let verdict = verifier.verify(token, NOW, &MatcherCache::default(), &hub());
+    verdict.inspect_err(|reject| assert_eq!(*reject, Reject::token_invalid())).ok()
+}
+
+/// Claims of dialect 1 that are valid, with some replaced; null removes.
+fn claims(changes: &Value) -> Value {
+    let mut claims = json!({
+        "exp": NOW + 60,
+        "aud": RESOURCE,
+        "sub": "urn:me",
+        "authorization_details": [{
+            "type": "mercure",
+            "actions": ["publish", "subscribe"],
+            "topics": [{"match": "a"}, {"match": "/b/:id", "matchType": "URLPattern"}],
+            "payload": {"x": 1},
+        }],
+    });
+    for (name, value) in changes.as_object().unwrap() {
+        claims[name] = value.clone();
+        if value.is_null() {
+            claims.as_object_mut().unwrap().remove(name);
+        }
+    }
+    claims
+}
+
+fn is_valid(changes: &Value) -> bool {
+    verify(&verifier(SECRET, Dialect::Both), &sign("at+jwt", &claims(changes))).is_some()
+}
+
+#[test]
+fn a_token_of_dialect_1_permits_what_its_details_say() {
+    let token = sign("at+jwt", &claims(&json!({})));
+    let access = verify(&verifier(SECRET, Dialect::One), &token).unwrap();
+    assert_eq!(access.expires_at, Some(NOW + 60));
+    assert_eq!(access.subject.as_deref(), Some("urn:me"));
+    assert!(access.may_publish(&["a".into(), "/b/1".into()], &hub()));
+    assert!(!access.may_publish(&["a".into(), "c".into()], &hub()));
+    assert!(access.may_read("/b/2", &hub()) && !access.may_read("/b/2/3", &hub()));
+    let selector = |kind, text: &str| Selector::new(kind, text);
+    let payload = |selector| access.payload(&selector, &hub()).cloned();
+    assert_eq!(payload(selector(MatcherType::Exact, "a")), Some(json!({"x": 1})));
+    assert_eq!(payload(selector(MatcherType::UrlPattern, "/b/:id")), Some(json!({"x": 1})));
+    assert_eq!(payload(selector(MatcherType::Exact, "c")), None);
+}
+
+#[test]
+fn times_and_parties_are_enforced() {
+    assert!(is_valid(&json!({})));
+    for changes in [
+        json!({"exp": null}),
+        json!({"exp": NOW}),
+        json!({"exp": "never"}),
+        json!({"exp": -1}),
+        json!({"nbf": NOW + 1}),
+        json!({"nbf": "x"}),
+        json!({"aud": null}),
+        json!({"aud": "https://other/"}),
+        json!({"aud": ["https://other/"]}),
+        json!({"aud": 1}),
+        json!({"sub": 1}),
+    ] {
+        assert!(!is_valid(&changes), "{changes}");
+    }
+    for changes in [
+        json!({"exp": 1_800_000_000.5 + 60.0}),
+        json!({"nbf": NOW}),
+        json!({"aud": ["https://other/", RESOURCE]}),
+        json!({"sub": null}),
+        json!({"authorization_details": null}),
+        json!({"authorization_details": [{"type": "other", "anything": true}]}),
+    ] {
+        assert!(is_valid(&changes), "{changes}");
+    }
+}
+
+#[test]
+fn an_issuer_must_be_known_where_some_are_configured() {
+    let keys = KeySet::parse(SECRET).unwrap();
+    let strict = Verifier::new(keys, Dialect::Both, RESOURCE.into(), vec!["https://as/".into()]);
+    let by = |issuer: Value| sign("at+jwt", &claims(&json!({"iss": issuer})));
+    assert!(verify(&strict, &by(json!("https://as/"))).is_some());
+    assert!(verify(&strict, &by(json!("https://other/"))).is_none());
+    assert!(verify(&strict, &by(Value::Null)).is_none());
+}
+
+#[test]
+fn one_defect_in_the_details_makes_the_token_invalid() {
+    let good = json!({"type": "mercure", "actions": ["publish"], "topics": [{"match": "a"}]});
+    for (field, value) in [
+        ("type", json!(1)),
+        ("actions", json!([])),
+        ("actions", json!(["read"])),
+        ("actions", json!("publish")),
+        ("topics", json!([])),
+        ("topics", json!(["a"])),
+        ("topics", json!([{"match": 1}])),
+        ("topics", json!([{"matchType": "Exact"}])),
+        ("topics", json!([{"match": "a", "matchType": "regex"}])),
+        ("topics", json!([{"match": "a", "matchType": "EXACT"}])),
+        ("topics", json!([{"match": "/:a(", "matchType": "URLPattern"}])),
+        ("topics", json!([{"match": "a\u{0}"}])),
+        ("payload", json!("text")),
+    ] {
+        let mut bad = good.clone();
+        bad[field] = value;
+        assert!(!is_valid(&json!({"authorization_details": [good, bad]})), "{bad}");
+    }
+    assert!(!is_valid(&json!({"authorization_details": "x"})));
+    assert!(!is_valid(&json!({"authorization_details": ["x"]})));
+    assert!(!is_valid(&json!({"authorization_details": vec![good.clone(); 65]})));
+    let topics = vec![json!({"match": "a"}); 257];
+    let long = json!({"type": "mercure", "actions": ["publish"], "topics": topics});
+    assert!(!is_valid(&json!({"authorization_details": [long]})));
+}
+
+#[test]
+fn the_type_of_the_header_says_which_dialect_it_is() {
+    let both = verifier(SECRET, Dialect::Both);
+    assert!(verify(&both, &sign("application/AT+JWT", &claims(&json!({})))).is_some());
+    assert!(verify(&both, &sign("id+jwt", &claims(&json!({})))).is_none());
+    // An ID token has no claim of ours: it is valid in dialect 0 and permits nothing.
+    let access = verify(&both, &sign("JWT", &claims(&json!({})))).unwrap();
+    assert!(access.publish.is_empty() && access.subscribe.is_empty());
+    assert!(verify(&verifier(SECRET, Dialect::One), &sign("JWT", &json!({}))).is_none());
+    let new = sign("at+jwt", &claims(&json!({})));
+    assert!(verify(&verifier(SECRET, Dialect::Zero), &new).is_none());
+}
+
+#[test]
+fn a_token_of_dialect_0_has_the_claim_mercure() {
+    let zero = verifier(SECRET, Dialect::Zero);
+    let token = sign(
+        "JWT",
+        &json!({"mercure": {
+            "publish": ["*"],
+            "subscribe": ["https://a/{id}", {"match": "/c/:x", "match_type": "urlpattern", "payload": 7}],
+            "payload": {"who": "me"},
+        }}),
+    );
+    let access = verify(&zero, &token).unwrap();
+    assert!(access.may_publish(&["anything".into()], &hub()));
+    assert!(access.may_read("https://a/1", &hub()) && !access.may_read("https://b/1", &hub()));
+    let payload = |text: &str| access.payload(&Selector::new(MatcherType::Exact, text), &hub());
+    assert_eq!(payload("/c/1"), Some(&json!(7)));
+    assert_eq!(payload("x"), Some(&json!({"who": "me"})));
+    assert!(verify(&zero, &sign("JWT", &json!({"exp": NOW - 1}))).is_none());
+    for bad in [json!([]), json!({"publish": "x"}), json!({"subscribe": [1]})] {
+        assert!(verify(&zero, &sign("JWT", &json!({ "mercure": bad }))).is_none());
+    }
+    let nothing = verify(&zero, &sign("JWT", &json!({"mercure": {"publish": null}}))).unwrap();
+    assert!(!nothing.may_publish(&["a".into()], &hub()));
+}
+
+#[test]
+fn every_algorithm_verifies_and_none_can_be_confused() {
+    let pairs: [(Algorithm, EncodingKey, &[u8]); 3] = [
+        (
+            Algorithm::RS256,
+            EncodingKey::from_rsa_pem(include_bytes!("test_keys/rs256.pem")).unwrap(),
+            include_bytes!("test_keys/rs256.pub.pem"),
+        ),
+        (
+            Algorithm::ES256,
+            EncodingKey::from_ec_pem(include_bytes!("test_keys/es256.pem")).unwrap(),
+            include_bytes!("test_keys/es256.pub.pem"),
+        ),
+        (
+            Algorithm::EdDSA,
+            EncodingKey::from_ed_pem(include_bytes!("test_keys/eddsa.pem")).unwrap(),
+            include_bytes!("test_keys/eddsa.pub.pem"),
+        ),
+    ];
+    for (algorithm, private, public) in &pairs {
+        let token = encode(&header("at+jwt", *algorithm), &claims(&json!({})), private).unwrap();
+        for (other, _, key) in &pairs {
+            let valid = verify(&verifier(key, Dialect::Both), &token).is_some();
+            assert_eq!(valid, other == algorithm, "{algorithm:?} with a key for {other:?}");
+        }
+        assert!(verify(&verifier(SECRET, Dialect::Both), &token).is_none());
+        // The public key is no secret: a token that is signed with it must not be accepted.
+        let forged = encode(
+            &header("at+jwt", Algorithm::HS256),
+            &claims(&json!({})),
+            &EncodingKey::from_secret(public),
+        );
+        assert!(verify(&verifier(public, Dialect::Both), &forged.unwrap()).is_none());
+    }
+}
+
+#[test]
+fn a_jwk_set_is_searched_by_algorithm_and_identifier() {
+    use jsonwebtoken::jwk::Jwk;
+    let private = EncodingKey::from_ed_pem(include_bytes!("test_keys/eddsa.pem")).unwrap();
+    let mut jwk = Jwk::from_encoding_key(&private, Algorithm::EdDSA).unwrap();
+    jwk.common.key_id = Some("new".into());
+    let set = json!({"keys": [{"kty": "unknown"}, jwk]}).to_string();
+    let verifier = verifier(set.as_bytes(), Dialect::Both);
+    let signed = |id: Option<&str>| {
+        let mut header = header("at+jwt", Algorithm::EdDSA);
+        header.kid = id.map(Into::into);
+        encode(&header, &claims(&json!({})), &private).unwrap()
+    };
+    assert!(verify(&verifier, &signed(Some("new"))).is_some());
+    assert!(verify(&verifier, &signed(None)).is_some());
+    assert!(verify(&verifier, &signed(Some("old"))).is_none());
+    for (text, error) in [
+        ("{", KeyError::Json),
+        ("{}", KeyError::None),
+        (r#"{"keys": 1}"#, KeyError::Json),
+        (r#"{"keys": []}"#, KeyError::None),
+        ("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----", KeyError::Pem),
+        ("short", KeyError::Short),
+        (r#"{"kty": "oct", "k": "c2hvcnQ"}"#, KeyError::None),
+    ] {
+        assert_eq!(KeySet::parse(text.as_bytes()).unwrap_err(), error, "{text}");
+    }
+}
+
+#[test]
+fn forgeries_are_invalid() {
+    let both = verifier(SECRET, Dialect::Both);
+    let token = sign("at+jwt", &claims(&json!({})));
+    let (unsigned, signature) = token.rsplit_once('.').unwrap();
+    let none = "eyJ0eXAiOiJhdCtqd3QiLCJhbGciOiJub25lIn0";
+    let body = unsigned.split_once('.').unwrap().1;
+    for forged in [
+        format!("{unsigned}."),
+        format!("{unsigned}.{}", signature.to_lowercase()),
+        format!("{none}.{body}."),
+        format!("{none}.{body}.{signature}"),
+        String::new(),
+        "a.b.c".into(),
+        "a".repeat(limits::TOKEN_BYTES + 1),
+    ] {
+        assert!(verify(&both, &forged).is_none());
+    }
+}
+
+proptest! {
+    #[test]
+    fn garbage_is_invalid_and_never_panics(text in "\\PC{0,80}(\\.\\PC{0,40}){0,3}") {
+        prop_assert!(verify(&verifier(SECRET, Dialect::Both), &text).is_none());
+    }
+
+    #[test]
+    fn any_claims_are_handled(value in "[\\[\\]{}\",:0-9a-z ]{0,40}") {
+        if let Ok(details) = serde_json::from_str::<Value>(&value) {
+            let _ = is_valid(&json!({"authorization_details": details}));
+        }
+    }
+}
