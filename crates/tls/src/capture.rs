@@ -1,0 +1,51 @@
+//! The traffic secrets of a handshake, as rustls' key log tells them.
+//!
+//! [`rustls::KeyLog`] belongs to a configuration, which all threads share, but it is called inside
+//! `process_tls_records`, on the thread that drives the handshake. So the secrets of the handshake that
+//! is being driven go through a thread's variable.
+
+use crate::keys::Secret;
+use rustls::{KeyLog, KeyLogFile};
+use std::cell::RefCell;
+
+/// Both traffic secrets of a TLS 1.3 connection.
+#[derive(Default)]
+pub(crate) struct TrafficSecrets {
+    pub(crate) client: Option<Secret>,
+    pub(crate) server: Option<Secret>,
+}
+
+thread_local! {
+    static CAPTURED: RefCell<TrafficSecrets> =
+        const { RefCell::new(TrafficSecrets { client: None, server: None }) };
+}
+
+/// Takes what the last call of `process_tls_records` on this thread told.
+pub(crate) fn take() -> TrafficSecrets {
+    CAPTURED.with_borrow_mut(std::mem::take)
+}
+
+/// The key log of each configuration of this crate.
+#[derive(Debug)]
+pub(crate) struct Capture {
+    /// Writes to the file that SSLKEYLOGFILE names as well.
+    pub(crate) file: Option<KeyLogFile>,
+}
+
+impl KeyLog for Capture {
+    fn log(&self, label: &str, client_random: &[u8], secret: &[u8]) {
+        CAPTURED.with_borrow_mut(|captured| match label {
+            "CLIENT_TRAFFIC_SECRET_0" => captured.client = Some(Secret::new(secret)),
+            "SERVER_TRAFFIC_SECRET_0" => captured.server = Some(Secret::new(secret)),
+            _ => {}
+        });
+        if let Some(file) = &self.file {
+            file.log(label, client_random, secret);
+        }
+    }
+
+    fn will_log(&self, label: &str) -> bool {
+        let is_traffic = matches!(label, "CLIENT_TRAFFIC_SECRET_0" | "SERVER_TRAFFIC_SECRET_0");
+        is_traffic || self.file.as_ref().is_some_and(|file| file.will_log(label))
+    }
+}

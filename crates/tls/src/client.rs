@@ -1,0 +1,109 @@
+//! A client's settings, and the rustls configuration they make.
+
+use crate::{
+    ConfigError, MinVersion, config::prepare_client, config::provider, config::versions_from,
+};
+use rustls::{
+    ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    client::{
+        Resumption,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
+    crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, ServerName, UnixTime},
+};
+use std::sync::Arc;
+
+/// Whom a client trusts.
+#[derive(Clone, Debug)]
+pub enum Trust {
+    /// These authorities.
+    Roots(Arc<RootCertStore>),
+    /// Anybody: the certificate is not looked at. For measuring, and for certificates that sign themselves.
+    Anybody,
+}
+
+/// What a TLS client is to be.
+#[derive(Clone, Debug)]
+pub struct ClientSettings {
+    /// Whom it trusts.
+    pub trust: Trust,
+    /// The oldest version that is accepted.
+    pub min_version: MinVersion,
+    /// Protocols in the order preferred (ALPN).
+    pub alpn: Vec<Vec<u8>>,
+    /// Sessions are resumed with the tickets a server gives.
+    pub resumes: bool,
+    /// Secrets are written to the file that SSLKEYLOGFILE names.
+    pub logs_secrets: bool,
+}
+
+impl ClientSettings {
+    /// The configuration for [`crate::Handshake::client`].
+    ///
+    /// # Errors
+    /// rustls refuses it.
+    pub fn build(&self) -> Result<Arc<ClientConfig>, ConfigError> {
+        let provider = Arc::new(provider());
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(versions_from(self.min_version))
+            .map_err(|error| ConfigError::new(error.to_string()))?;
+        let builder = match &self.trust {
+            Trust::Roots(roots) => builder.with_root_certificates(Arc::clone(roots)),
+            Trust::Anybody => builder
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(AnyCertificate { provider })),
+        };
+        let mut config = builder.with_no_client_auth();
+        prepare_client(&mut config, self.logs_secrets);
+        config.alpn_protocols.clone_from(&self.alpn);
+        if !self.resumes {
+            config.resumption = Resumption::disabled();
+        }
+        Ok(Arc::new(config))
+    }
+}
+
+/// Accepts each certificate. The handshake's signature is verified all the same: that costs what it
+/// costs every client, and a measurement is to contain it.
+#[derive(Debug)]
+struct AnyCertificate {
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}

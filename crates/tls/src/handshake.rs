@@ -1,0 +1,346 @@
+//! A handshake, driven through rustls' unbuffered interface; its end is a [`Session`].
+
+use crate::{
+    Error, Role, Session, Suite,
+    capture::{self, TrafficSecrets},
+    keys::{SECRET_MAX, Secret},
+    session::Direction,
+};
+use rustls::{
+    ClientConfig, ConnectionTrafficSecrets, ExtractedSecrets, ServerConfig,
+    client::{ClientConnectionData, UnbufferedClientConnection},
+    kernel::KernelConnection,
+    pki_types::ServerName,
+    server::{ServerConnectionData, UnbufferedServerConnection},
+    unbuffered::{ConnectionState, EncodeError, InsufficientSizeError, UnbufferedStatus},
+};
+use std::{fmt, sync::Arc};
+
+/// How many bytes of a handshake may wait for the rest of a message. rustls takes messages of 64 KiB.
+pub const HANDSHAKE_BYTES_MAX: usize = 80 << 10;
+/// How many bytes a whole handshake may have.
+pub const HANDSHAKE_TOTAL_MAX: usize = 256 << 10;
+
+/// A handshake that goes on. It has some 4 KB; nothing of it is left when it has ended.
+pub struct Handshake {
+    connection: Connection,
+    /// What has come and is not used up, as rustls wants it: the records it has seen and keeps, and then
+    /// those it has not.
+    input: Vec<u8>,
+    /// How much of it rustls has seen.
+    offered: usize,
+    total: usize,
+    secrets: TrafficSecrets,
+}
+
+enum Connection {
+    Server(Box<UnbufferedServerConnection>),
+    Client(Box<UnbufferedClientConnection>),
+}
+
+/// Where a handshake is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// More has to come from the peer.
+    NeedsInput,
+    /// It is over: call [`Handshake::finish`].
+    Complete,
+}
+
+/// Why a handshake failed.
+#[derive(Debug)]
+pub enum HandshakeError {
+    /// What came is not TLS but looks like a request of plain HTTP.
+    PlainHttp,
+    /// More came than a handshake may have.
+    TooLong,
+    /// rustls' reason. The alert for the peer is in the output.
+    Tls(rustls::Error),
+}
+
+impl fmt::Display for HandshakeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PlainHttp => f.write_str("the client speaks plain HTTP on a TLS port"),
+            Self::TooLong => f.write_str("the TLS handshake is longer than any may be"),
+            Self::Tls(error) => write!(f, "the TLS handshake failed: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for HandshakeError {}
+
+/// What a handshake has led to.
+pub struct Established {
+    /// The record layer's state.
+    pub session: Session,
+    /// Bytes that came behind the handshake: records to open.
+    pub input: Vec<u8>,
+    /// Whether an earlier session was resumed, without certificates.
+    pub is_resumed: bool,
+    /// The protocol agreed on (ALPN).
+    pub alpn: Option<Vec<u8>>,
+    /// The certificate that the peer has shown, DER: the client's own, if one was asked for.
+    pub peer_certificate: Option<Vec<u8>>,
+    /// A client's connection as rustls keeps it, which takes tickets for resumption. Drop it where
+    /// connections are not resumed.
+    pub tickets: Option<TicketReceiver>,
+}
+
+/// Takes a client's session tickets into its configuration's store.
+pub struct TicketReceiver(KernelConnection<ClientConnectionData>);
+
+impl TicketReceiver {
+    /// Takes the body of a NewSessionTicket message.
+    ///
+    /// # Errors
+    /// The ticket is malformed.
+    pub fn receive(&mut self, ticket: &[u8]) -> Result<(), Error> {
+        self.0.handle_new_session_ticket(ticket).map_err(|_| Error::Decode("a session ticket"))
+    }
+}
+
+impl Handshake {
+    /// Begins a server's handshake. `config` must have been prepared by [`crate::prepare_server`]: it needs this
+    /// crate's key log.
+    ///
+    /// # Errors
+    /// rustls refuses the configuration.
+    pub fn server(config: Arc<ServerConfig>) -> Result<Self, HandshakeError> {
+        let connection = UnbufferedServerConnection::new(config).map_err(HandshakeError::Tls)?;
+        Ok(Self::new(Connection::Server(Box::new(connection))))
+    }
+
+    /// Begins a client's handshake; [`Handshake::advance`] with no input makes its first flight.
+    ///
+    /// # Errors
+    /// rustls refuses the configuration.
+    pub fn client(
+        config: Arc<ClientConfig>,
+        name: ServerName<'static>,
+    ) -> Result<Self, HandshakeError> {
+        let connection =
+            UnbufferedClientConnection::new(config, name).map_err(HandshakeError::Tls)?;
+        Ok(Self::new(Connection::Client(Box::new(connection))))
+    }
+
+    fn new(connection: Connection) -> Self {
+        let secrets = TrafficSecrets::default();
+        Self { connection, input: Vec::new(), offered: 0, total: 0, secrets }
+    }
+
+    /// Takes what has come, and appends to `out` what is to be sent: also where it fails, for then that
+    /// is the alert.
+    ///
+    /// # Errors
+    /// The handshake is over; send `out` and close the connection.
+    pub fn advance(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<Progress, HandshakeError> {
+        self.input.extend_from_slice(input);
+        self.total += input.len();
+        let is_first = self.total == input.len();
+        if is_first && matches!(self.connection, Connection::Server(_)) && is_plain_http(input) {
+            return Err(HandshakeError::PlainHttp);
+        }
+        loop {
+            let result = self.process(out);
+            let is_handshaking = match result {
+                Ok(is_handshaking) => is_handshaking,
+                Err(error) => {
+                    // The alert, if there is one. What it says besides is not wanted any more.
+                    self.offered = 0;
+                    self.input.clear();
+                    let _ = self.process(out);
+                    return Err(HandshakeError::Tls(error));
+                }
+            };
+            if !is_handshaking {
+                return Ok(Progress::Complete);
+            }
+            // One record at a time, so that what comes behind the handshake is never rustls' to open.
+            let unseen = &self.input[self.offered..];
+            match record_len(unseen) {
+                Some(len) if unseen.len() >= len => self.offered += len,
+                _ => break,
+            }
+        }
+        if self.input.len() > HANDSHAKE_BYTES_MAX || self.total > HANDSHAKE_TOTAL_MAX {
+            return Err(HandshakeError::TooLong);
+        }
+        Ok(Progress::NeedsInput)
+    }
+
+    /// Lets rustls do all it can with what it has been offered. Returns whether the handshake goes on.
+    fn process(&mut self, out: &mut Vec<u8>) -> Result<bool, rustls::Error> {
+        let offered = &mut self.input[..self.offered];
+        let (discard, result) = match &mut self.connection {
+            Connection::Server(c) => drive(&mut **c, offered, out),
+            Connection::Client(c) => drive(&mut **c, offered, out),
+        };
+        let TrafficSecrets { client, server } = capture::take();
+        self.secrets.client = client.or(self.secrets.client.take());
+        self.secrets.server = server.or(self.secrets.server.take());
+        self.input.drain(..discard);
+        self.offered -= discard;
+        result?;
+        Ok(match &self.connection {
+            Connection::Server(c) => c.is_handshaking(),
+            Connection::Client(c) => c.is_handshaking(),
+        })
+    }
+
+    /// Ends a handshake that is complete.
+    ///
+    /// # Errors
+    /// It is not, or its suite is not one of [`Suite`].
+    pub fn finish(self) -> Result<Established, HandshakeError> {
+        let Self { connection, input, secrets, .. } = self;
+        match connection {
+            Connection::Server(connection) => {
+                let is_resumed =
+                    connection.handshake_kind() == Some(rustls::HandshakeKind::Resumed);
+                let alpn = connection.alpn_protocol().map(<[u8]>::to_vec);
+                let certificates = connection.peer_certificates();
+                let peer_certificate = certificates.and_then(<[_]>::first).map(|c| c.to_vec());
+                let (extracted, kernel) =
+                    connection.dangerous_into_kernel_connection().map_err(HandshakeError::Tls)?;
+                let suite = suite_of(&kernel, &extracted)?;
+                let session = session(suite, Role::Server, &secrets, &extracted)?;
+                let tickets = None;
+                Ok(Established { session, input, is_resumed, alpn, peer_certificate, tickets })
+            }
+            Connection::Client(connection) => {
+                let is_resumed =
+                    connection.handshake_kind() == Some(rustls::HandshakeKind::Resumed);
+                let alpn = connection.alpn_protocol().map(<[u8]>::to_vec);
+                let certificates = connection.peer_certificates();
+                let peer_certificate = certificates.and_then(<[_]>::first).map(|c| c.to_vec());
+                let (extracted, kernel) =
+                    connection.dangerous_into_kernel_connection().map_err(HandshakeError::Tls)?;
+                let suite = suite_of(&kernel, &extracted)?;
+                let session = session(suite, Role::Client, &secrets, &extracted)?;
+                let tickets = suite.is_tls13().then_some(TicketReceiver(kernel));
+                Ok(Established { session, input, is_resumed, alpn, peer_certificate, tickets })
+            }
+        }
+    }
+}
+
+/// What rustls' two unbuffered connections have in common.
+trait Process {
+    type Data;
+    fn process<'c, 'i>(&'c mut self, input: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data>;
+}
+
+impl Process for UnbufferedServerConnection {
+    type Data = ServerConnectionData;
+    fn process<'c, 'i>(&'c mut self, input: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data> {
+        self.process_tls_records(input)
+    }
+}
+
+impl Process for UnbufferedClientConnection {
+    type Data = ClientConnectionData;
+    fn process<'c, 'i>(&'c mut self, input: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data> {
+        self.process_tls_records(input)
+    }
+}
+
+/// Processes until more input is needed or the handshake is over. Returns how much input is used up.
+fn drive<P: Process>(
+    connection: &mut P,
+    input: &mut [u8],
+    out: &mut Vec<u8>,
+) -> (usize, Result<(), rustls::Error>) {
+    let mut used = 0;
+    loop {
+        let UnbufferedStatus { discard, state } = connection.process(&mut input[used..]);
+        used += discard;
+        match state {
+            Ok(ConnectionState::EncodeTlsData(mut data)) => {
+                let start = out.len();
+                let len = match data.encode(&mut []) {
+                    Err(EncodeError::InsufficientSize(InsufficientSizeError { required_size })) => {
+                        out.resize(start + required_size, 0);
+                        data.encode(&mut out[start..])
+                    }
+                    other => other,
+                };
+                out.truncate(start + len.unwrap_or(0));
+            }
+            Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
+            Ok(ConnectionState::BlockedHandshake | ConnectionState::WriteTraffic(_)) => {
+                return (used, Ok(()));
+            }
+            // The peer closes before the handshake is over, or sends early data, which nobody offered.
+            Ok(_) => {
+                return (used, Err(rustls::Error::General("the peer ended the handshake".into())));
+            }
+            Err(error) => return (used, Err(error)),
+        }
+    }
+}
+
+/// The length of the first record of `input`, once its header is there.
+fn record_len(input: &[u8]) -> Option<usize> {
+    let &[_, _, _, high, low] = input.first_chunk::<5>()?;
+    Some(5 + usize::from(u16::from_be_bytes([high, low])))
+}
+
+/// Whether this begins like a request line. No TLS record does: its first byte is 20 to 24.
+fn is_plain_http(input: &[u8]) -> bool {
+    input.first().is_some_and(u8::is_ascii_uppercase)
+}
+
+fn suite_of<Data>(
+    kernel: &KernelConnection<Data>,
+    extracted: &ExtractedSecrets,
+) -> Result<Suite, HandshakeError> {
+    let (version, suite) = (kernel.protocol_version(), kernel.negotiated_cipher_suite().suite());
+    Suite::of(version, suite, &extracted.tx.1)
+        .ok_or_else(|| unknown("the cipher suite is not known"))
+}
+
+fn session(
+    suite: Suite,
+    role: Role,
+    secrets: &TrafficSecrets,
+    extracted: &ExtractedSecrets,
+) -> Result<Session, HandshakeError> {
+    let ((tx_sequence, tx), (rx_sequence, rx)) = (&extracted.tx, &extracted.rx);
+    let (receive, send) = if suite.is_tls13() {
+        let (Some(client), Some(server)) = (&secrets.client, &secrets.server) else {
+            return Err(unknown("no traffic secrets: the configuration has another key log"));
+        };
+        let (receive, send) = match role {
+            Role::Server => (client, server),
+            Role::Client => (server, client),
+        };
+        (Secret(receive.0), Secret(send.0))
+    } else {
+        (key_and_iv(rx)?, key_and_iv(tx)?)
+    };
+    let len = suite.secret_len();
+    Ok(Session::new(
+        suite,
+        role,
+        &Direction { secret: &receive.0[..len], sequence: *rx_sequence },
+        &Direction { secret: &send.0[..len], sequence: *tx_sequence },
+    ))
+}
+
+fn key_and_iv(secrets: &ConnectionTrafficSecrets) -> Result<Secret, HandshakeError> {
+    use ConnectionTrafficSecrets::{Aes128Gcm, Aes256Gcm, Chacha20Poly1305};
+    let (Aes128Gcm { key, iv } | Aes256Gcm { key, iv } | Chacha20Poly1305 { key, iv }) = secrets
+    else {
+        return Err(unknown("the cipher suite is not known"));
+    };
+    let (key, iv) = (key.as_ref(), iv.as_ref());
+    let mut secret = Secret([0; SECRET_MAX]);
+    secret.0[..key.len()].copy_from_slice(key);
+    secret.0[key.len()..][..iv.len()].copy_from_slice(iv);
+    Ok(secret)
+}
+
+fn unknown(reason: &str) -> HandshakeError {
+    HandshakeError::Tls(rustls::Error::General(reason.into()))
+}

@@ -1,0 +1,93 @@
+//! TLS without I/O, for connections that are mostly idle: handshakes by rustls, then a record layer whose
+//! idle connections own neither a buffer nor an expanded key.
+//!
+//! # Guide
+//!
+//! 1. [`prepare_server`] makes a rustls configuration fit, [`provider`] is the cryptography.
+//! 2. A [`Handshake`] takes what comes and gives what is to be sent, until it is
+//!    [complete](Progress::Complete). [`Handshake::finish`] drops rustls' connection and leaves a [`Session`].
+//! 3. [`Session::open`] opens received records in place, [`Session::seal`] seals what is to be sent. Both
+//!    want the session's [`Keys`], which a [`KeyCache`] derives or still has.
+//! 4. A connection that waits is its `Session`, 128 bytes. There is nothing to do for that. A [`SessionTable`]
+//!    has the sessions of a worker, in pages that no core dump has and no forked child.
+//!
+//! [`ServerSettings`] and [`ClientSettings`] make whole configurations, with [`Certificates`] that are chosen
+//! by name and read again when their files change, and [`TicketKeys`] that rotate.
+//!
+//! ```
+//! use pollux_tls::{Content, Direction, Role, Session, Suite};
+//!
+//! // Two ends of one connection; a handshake would have left them.
+//! let (a, b) = (Direction { secret: &[1; 32], sequence: 0 }, Direction { secret: &[2; 32], sequence: 0 });
+//! let mut client = Session::new(Suite::Tls13Aes128Gcm, Role::Client, &a, &b);
+//! let mut server = Session::new(Suite::Tls13Aes128Gcm, Role::Server, &b, &a);
+//!
+//! let mut keys = client.derive_keys();
+//! let mut records = [0; 256];
+//! let sealing = client.seal(&mut keys, b"GET / HTTP/1.1\r\n\r\n", &mut records)?;
+//!
+//! let mut keys = server.derive_keys();
+//! let received = &mut records[..sealing.written];
+//! let opening = server.open(&mut keys, received)?;
+//! let Content::Data(range) = opening.content else { panic!() };
+//! assert_eq!(&received[range], b"GET / HTTP/1.1\r\n\r\n");
+//! # Ok::<(), pollux_tls::Error>(())
+//! ```
+//!
+//! # The end of a stream
+//!
+//! [`Content::Closed`] is the peer's close_notify: it sends no more. An end of the stream without it is a
+//! truncation, which an attacker can cause; whoever depends on the end of the stream must tell the two apart
+//! ([`Session::has_received_close`]). This end says so with [`Session::seal_close`]. After an error,
+//! [`Session::seal_alert`] tells the peer why.
+//!
+//! # Secrets
+//!
+//! - A nonce is the IV with the sequence number added in. Numbers only grow, a [`Session`] cannot be copied,
+//!   and [`Session::seal`] panics rather than use one twice, in release builds too.
+//! - Secrets are zeroed when dropped. ring cannot zero a key; the cache writes others over those of a
+//!   connection that has ended.
+//! - No branch of this crate depends on a secret: it branches on lengths, types and sequence numbers, all of
+//!   which an observer sees. The exception is the padding of a record, searched for its end after the record
+//!   was authenticated, as in every implementation (RFC 8446 §5.4); a peer that pads can thus show the time
+//!   it takes to itself.
+//! - A process that forks would have sessions twice, and use nonces twice: a [`SessionTable`] is wiped in the
+//!   child. A [`Session`] kept elsewhere is not.
+
+mod capture;
+mod certificates;
+mod client;
+mod config;
+mod error;
+mod handshake;
+mod key_cache;
+mod keys;
+mod open;
+mod post_handshake;
+mod record;
+mod seal;
+mod server;
+mod session;
+mod suite;
+mod sys;
+mod table;
+mod tickets;
+
+pub use certificates::{CERTIFICATES_MAX, CertificateFiles, Certificates, RELOAD_INTERVAL, Reload};
+pub use client::{ClientSettings, Trust};
+pub use config::{prepare_client, prepare_server, provider};
+pub use error::{ConfigError, Error};
+pub use handshake::{
+    Established, HANDSHAKE_BYTES_MAX, HANDSHAKE_TOTAL_MAX, Handshake, HandshakeError, Progress,
+    TicketReceiver,
+};
+pub use key_cache::KeyCache;
+pub use keys::Keys;
+pub use open::{Content, Opening};
+pub use record::{HEADER_LEN, OVERHEAD_MAX, PLAINTEXT_MAX, RECORD_MAX};
+pub use seal::{CONTROL_RECORD_MAX, SMALL_RECORD_BYTES, SMALL_RECORDS, Sealing};
+pub use server::{ClientAuth, MinVersion, ServerSettings, fingerprint, read_roots, self_signed};
+pub use session::{Direction, EMPTY_RECORDS_MAX, KEY_UPDATES_WITHOUT_DATA_MAX, Role, Session};
+pub use suite::Suite;
+pub use table::SessionTable;
+pub use tickets::{TICKET_PERIOD_S, TicketKeys};

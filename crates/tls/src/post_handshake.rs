@@ -1,0 +1,154 @@
+//! The handshake messages that may come after the handshake: KeyUpdate, and to a client
+//! NewSessionTicket (RFC 8446 §4.6). A peer may spread one over several records.
+
+use crate::{Error, session::Role};
+
+const NEW_SESSION_TICKET: u8 = 4;
+const KEY_UPDATE: u8 = 24;
+/// Message type and length.
+const HEADER_LEN: u8 = 4;
+/// A ticket longer than this is no ticket: its fields cannot hold more (RFC 8446 §4.6.1).
+const TICKET_MAX: u32 = 4 + 4 + 1 + 255 + 2 + 65_535 + 2 + 65_534;
+
+/// A message of which a part has come, in 6 bytes.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Message {
+    /// The length, as far as it has come; then how many bytes of the body are still to come.
+    len: [u8; 4],
+    kind: u8,
+    header_len: u8,
+}
+
+/// What some bytes of messages said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Update {
+    /// Nothing to act on, or not yet.
+    None,
+    /// The peer's next record has its next key.
+    Keys {
+        /// It wants ours replaced as well.
+        is_requested: bool,
+    },
+}
+
+impl Message {
+    /// Whether a message has begun and not ended: then no other type of record may come (RFC 8446 §5.1).
+    pub(crate) fn is_partial(self) -> bool {
+        self.header_len > 0
+    }
+
+    /// Takes the content of one record.
+    pub(crate) fn read(&mut self, content: &[u8], role: Role) -> Result<Update, Error> {
+        let mut rest = content;
+        while let Some(&byte) = rest.first() {
+            if self.header_len < HEADER_LEN {
+                rest = &rest[1..];
+                self.take_header_byte(byte, role)?;
+                continue;
+            }
+            if self.kind == KEY_UPDATE {
+                let is_requested = match byte {
+                    0 => false,
+                    1 => true,
+                    _ => return Err(Error::IllegalParameter),
+                };
+                // What follows in this record would have the old key, RFC 8446 §5.1.
+                if rest.len() > 1 {
+                    return Err(Error::UnexpectedMessage("data after a KeyUpdate in its record"));
+                }
+                *self = Self::default();
+                return Ok(Update::Keys { is_requested });
+            }
+            let left = u32::from_be_bytes(self.len);
+            let len = rest.len().min(left as usize);
+            rest = &rest[len..];
+            let left = left - len as u32;
+            self.len = left.to_be_bytes();
+            if left == 0 {
+                *self = Self::default();
+            }
+        }
+        Ok(Update::None)
+    }
+
+    fn take_header_byte(&mut self, byte: u8, role: Role) -> Result<(), Error> {
+        if self.header_len == 0 {
+            match (byte, role) {
+                (KEY_UPDATE, _) | (NEW_SESSION_TICKET, Role::Client) => self.kind = byte,
+                _ => {
+                    return Err(Error::UnexpectedMessage(
+                        "a handshake message after the handshake",
+                    ));
+                }
+            }
+        } else {
+            self.len = (u32::from_be_bytes(self.len) << 8 | u32::from(byte)).to_be_bytes();
+        }
+        self.header_len += 1;
+        if self.header_len == HEADER_LEN {
+            let len = u32::from_be_bytes(self.len);
+            match self.kind {
+                KEY_UPDATE if len != 1 => {
+                    return Err(Error::Decode("length of a KeyUpdate"));
+                }
+                NEW_SESSION_TICKET if len == 0 || len > TICKET_MAX => {
+                    return Err(Error::Decode("length of a NewSessionTicket"));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The KeyUpdate that we send. It never asks for the peer's: two ends that ask would never stop.
+pub(crate) const OUR_KEY_UPDATE: [u8; 5] = [KEY_UPDATE, 0, 0, 1, 0];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_in_pieces(bytes: &[u8], piece: usize, role: Role) -> Result<Vec<Update>, Error> {
+        let mut message = Message::default();
+        bytes.chunks(piece).map(|piece| message.read(piece, role)).collect()
+    }
+
+    #[test]
+    fn a_key_update_may_come_byte_by_byte() {
+        for piece in 1..=5 {
+            let updates = read_in_pieces(&[24, 0, 0, 1, 1], piece, Role::Server).unwrap();
+            assert_eq!(updates.last(), Some(&Update::Keys { is_requested: true }));
+            assert!(updates.iter().rev().skip(1).all(|update| *update == Update::None));
+        }
+    }
+
+    #[test]
+    fn a_ticket_is_skipped_by_a_client_and_refused_by_a_server() {
+        let mut both = vec![4, 0, 1, 0];
+        both.extend([7; 256]);
+        both.extend([24, 0, 0, 1, 0]);
+        for piece in [1, 3, 100, 261, 265] {
+            let updates = read_in_pieces(&both, piece, Role::Client).unwrap();
+            assert_eq!(updates.last(), Some(&Update::Keys { is_requested: false }), "{piece}");
+        }
+        assert!(read_in_pieces(&both, 300, Role::Server).is_err());
+    }
+
+    #[test]
+    fn malformed_messages_are_refused() {
+        let cases: [(&[u8], Error); 5] = [
+            (&[24, 0, 0, 1, 2], Error::IllegalParameter),
+            (&[24, 0, 0, 2, 0, 0], Error::Decode("length of a KeyUpdate")),
+            (&[24, 0, 0, 0], Error::Decode("length of a KeyUpdate")),
+            (
+                &[24, 0, 0, 1, 0, 0],
+                Error::UnexpectedMessage("data after a KeyUpdate in its record"),
+            ),
+            (&[1, 0, 0, 1], Error::UnexpectedMessage("a handshake message after the handshake")),
+        ];
+        for (bytes, error) in cases {
+            let mut message = Message::default();
+            assert_eq!(message.read(bytes, Role::Server), Err(error));
+        }
+    }
+}

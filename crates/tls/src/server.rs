@@ -1,0 +1,123 @@
+//! A server's settings, and the rustls configuration they make.
+
+use crate::{
+    Certificates, ConfigError, TicketKeys, config::prepare_server, config::provider,
+    config::versions_from,
+};
+use rustls::{
+    RootCertStore, ServerConfig,
+    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, pem::PemObject as _},
+    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
+};
+use std::{path::PathBuf, sync::Arc};
+
+/// The oldest version of TLS that is accepted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MinVersion {
+    /// TLS 1.2, with AEAD suites and ephemeral keys only.
+    #[default]
+    Tls12,
+    /// TLS 1.3 alone.
+    Tls13,
+}
+
+/// Whether clients show certificates of their own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ClientAuth {
+    /// They are not asked.
+    #[default]
+    None,
+    /// They are asked, and may decline. One that is shown must be valid.
+    Optional(PathBuf),
+    /// No handshake succeeds without a valid one.
+    Required(PathBuf),
+}
+
+/// What a TLS server is to be.
+#[derive(Clone, Debug, Default)]
+pub struct ServerSettings {
+    /// The oldest version that is accepted.
+    pub min_version: MinVersion,
+    /// The authorities of client certificates: PEM files.
+    pub client_auth: ClientAuth,
+    /// Protocols in the order preferred (ALPN), `http/1.1` say.
+    pub alpn: Vec<Vec<u8>>,
+    /// Secrets are written to the file that SSLKEYLOGFILE names.
+    pub logs_secrets: bool,
+}
+
+impl ServerSettings {
+    /// The configuration for [`crate::Handshake::server`]. Workers that share it, or were forked with it,
+    /// share its ticket keys.
+    ///
+    /// # Errors
+    /// The client authorities cannot be read; the system gives no random numbers.
+    pub fn build(&self, certificates: Arc<Certificates>) -> Result<Arc<ServerConfig>, ConfigError> {
+        let builder = ServerConfig::builder_with_provider(Arc::new(provider()))
+            .with_protocol_versions(versions_from(self.min_version))
+            .map_err(|error| ConfigError::new(error.to_string()))?;
+        let builder = match self.client_verifier()? {
+            None => builder.with_no_client_auth(),
+            Some(verifier) => builder.with_client_cert_verifier(verifier),
+        };
+        let mut config = builder.with_cert_resolver(certificates);
+        prepare_server(&mut config, self.logs_secrets);
+        config.alpn_protocols.clone_from(&self.alpn);
+        let tickets = TicketKeys::new();
+        let tickets =
+            tickets.map_err(|_| ConfigError::new("no random numbers for ticket keys".into()));
+        config.ticketer = Arc::new(tickets?);
+        Ok(Arc::new(config))
+    }
+
+    fn client_verifier(&self) -> Result<Option<Arc<dyn ClientCertVerifier>>, ConfigError> {
+        let (path, is_optional) = match &self.client_auth {
+            ClientAuth::None => return Ok(None),
+            ClientAuth::Optional(path) => (path, true),
+            ClientAuth::Required(path) => (path, false),
+        };
+        let roots = Arc::new(read_roots(path)?);
+        let builder = WebPkiClientVerifier::builder_with_provider(roots, Arc::new(provider()));
+        let builder = if is_optional { builder.allow_unauthenticated() } else { builder };
+        let verifier = builder.build();
+        verifier.map(Some).map_err(|error| ConfigError::new(format!("{}: {error}", path.display())))
+    }
+}
+
+/// The authorities in a PEM file.
+///
+/// # Errors
+/// It cannot be read, or there are none in it.
+pub fn read_roots(path: &std::path::Path) -> Result<RootCertStore, ConfigError> {
+    let fail = |reason: String| ConfigError::new(format!("{}: {reason}", path.display()));
+    let mut roots = RootCertStore::empty();
+    let certificates = CertificateDer::pem_file_iter(path).map_err(|e| fail(e.to_string()))?;
+    for certificate in certificates {
+        let certificate = certificate.map_err(|error| fail(error.to_string()))?;
+        roots.add(certificate).map_err(|error| fail(error.to_string()))?;
+    }
+    if roots.is_empty() {
+        return Err(fail("no certificate is in it (PEM, BEGIN CERTIFICATE)".into()));
+    }
+    Ok(roots)
+}
+
+/// A certificate for trials, signed by its own key, for these names or addresses. Nobody trusts it but who
+/// is told its fingerprint.
+///
+/// # Errors
+/// A name is not a DNS name or an address.
+pub fn self_signed(names: Vec<String>) -> Result<Certificates, ConfigError> {
+    let certified = rcgen::generate_simple_self_signed(names)
+        .map_err(|error| ConfigError::new(format!("no certificate for these names: {error}")))?;
+    let key = PrivatePkcs8KeyDer::from(certified.signing_key.serialize_der());
+    let chain = vec![certified.cert.der().clone()];
+    Certificates::from_der(chain, PrivateKeyDer::Pkcs8(key), Arc::new(provider()))
+}
+
+/// The SHA-256 fingerprint of a certificate, as browsers and `openssl x509 -fingerprint` show it.
+pub fn fingerprint(certificate: &CertificateDer<'_>) -> String {
+    let digest = ring::digest::digest(&ring::digest::SHA256, certificate);
+    let bytes: Vec<_> = digest.as_ref().iter().map(|byte| format!("{byte:02X}")).collect();
+    bytes.join(":")
+}

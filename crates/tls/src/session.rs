@@ -1,0 +1,211 @@
+//! What a connection is after its handshake, while it waits: everything its record layer needs to go
+//! on, and nothing that can be derived again.
+
+use crate::{
+    Error, Suite,
+    keys::{DirectionKeys, Keys, Secret},
+    post_handshake::Message,
+};
+
+/// Which end of the connection this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It connected.
+    Client,
+    /// It accepted.
+    Server,
+}
+
+/// How many KeyUpdates may come without application data between them; rustls has the same bound.
+pub const KEY_UPDATES_WITHOUT_DATA_MAX: u8 = 32;
+/// How many records without content, or warnings, may come in a row.
+pub const EMPTY_RECORDS_MAX: u8 = 32;
+
+/// A connection after its handshake, parked: suite, secrets and sequence numbers.
+///
+/// It holds no key that is ready for use: [`Session::derive_keys`] makes those (1.5 to 4.3 µs), and
+/// [`crate::KeyCache`] keeps them for connections that are busy. It cannot be copied, and its secrets
+/// are zeroed when it is dropped.
+pub struct Session {
+    /// Receive and send; in TLS 1.3 traffic secrets, in TLS 1.2 a key and its IV.
+    pub(crate) receive_secret: Secret,
+    pub(crate) send_secret: Secret,
+    /// Of the next record with the present key.
+    pub(crate) receive_sequence: u64,
+    pub(crate) send_sequence: u64,
+    /// Names the keys in a cache that were derived from these secrets; 0 if none were.
+    pub(crate) keys_id: u32,
+    /// A post-handshake message of which a part has come.
+    pub(crate) message: Message,
+    pub(crate) suite: Suite,
+    pub(crate) flags: Flags,
+    pub(crate) key_updates: u8,
+    pub(crate) empty_records: u8,
+    /// Records sealed since the connection was idle, up to where they have full size.
+    pub(crate) small_records: u8,
+}
+
+/// What has happened to a session, one bit each.
+#[derive(Clone, Copy)]
+pub(crate) struct Flags(u8);
+
+impl Flags {
+    pub(crate) const IS_CLIENT: u8 = 1;
+    /// The peer has asked for a KeyUpdate of ours.
+    pub(crate) const OWES_KEY_UPDATE: u8 = 1 << 1;
+    pub(crate) const HAS_RECEIVED_CLOSE: u8 = 1 << 2;
+    pub(crate) const HAS_SENT_CLOSE: u8 = 1 << 3;
+    /// There is a connection: this is not just zeros.
+    pub(crate) const IS_ESTABLISHED: u8 = 1 << 4;
+
+    pub(crate) fn has(self, bit: u8) -> bool {
+        self.0 & bit != 0
+    }
+    pub(crate) fn set(&mut self, bit: u8) {
+        self.0 |= bit;
+    }
+    pub(crate) fn clear(&mut self, bit: u8) {
+        self.0 &= !bit;
+    }
+}
+
+/// Secret and number of the next record, of one direction.
+pub struct Direction<'a> {
+    /// TLS 1.3: the traffic secret. TLS 1.2: the key, and then 12 bytes of IV.
+    pub secret: &'a [u8],
+    /// Sequence number of the next record.
+    pub sequence: u64,
+}
+
+impl Session {
+    /// A session from the secrets that a handshake has left. Connections of this crate's own
+    /// handshakes have theirs from [`crate::Handshake`].
+    ///
+    /// # Panics
+    /// If a secret does not have the suite's length.
+    pub fn new(suite: Suite, role: Role, receive: &Direction<'_>, send: &Direction<'_>) -> Self {
+        for direction in [receive, send] {
+            assert_eq!(direction.secret.len(), suite.secret_len(), "length of a secret");
+        }
+        let mut session = Self {
+            receive_secret: Secret::new(receive.secret),
+            send_secret: Secret::new(send.secret),
+            receive_sequence: receive.sequence,
+            send_sequence: send.sequence,
+            suite,
+            ..Self::none()
+        };
+        session.flags.set(Flags::IS_ESTABLISHED);
+        if role == Role::Client {
+            session.flags.set(Flags::IS_CLIENT);
+        }
+        session
+    }
+
+    /// What stands where no session is: zeros.
+    pub(crate) fn none() -> Self {
+        Self {
+            receive_secret: Secret::new(&[]),
+            send_secret: Secret::new(&[]),
+            receive_sequence: 0,
+            send_sequence: 0,
+            keys_id: 0,
+            message: Message::default(),
+            suite: Suite::Tls13Aes128Gcm,
+            flags: Flags(0),
+            key_updates: 0,
+            empty_records: 0,
+            small_records: 0,
+        }
+    }
+
+    /// Whether there is a connection: in a [`crate::SessionTable`] a place may be empty, or its handshake
+    /// not over.
+    #[inline]
+    pub fn is_established(&self) -> bool {
+        self.flags.has(Flags::IS_ESTABLISHED)
+    }
+
+    /// Expands the keys of both directions.
+    pub fn derive_keys(&self) -> Keys {
+        Keys {
+            receive: DirectionKeys::derive(self.suite, &self.receive_secret, self.receive_sequence),
+            send: DirectionKeys::derive(self.suite, &self.send_secret, self.send_sequence),
+        }
+    }
+
+    /// The suite of this connection.
+    pub fn suite(&self) -> Suite {
+        self.suite
+    }
+
+    /// Which end this is.
+    pub fn role(&self) -> Role {
+        if self.flags.has(Flags::IS_CLIENT) { Role::Client } else { Role::Server }
+    }
+
+    /// Whether the peer has said, by close_notify, that it sends no more. An end of the stream without
+    /// it is a truncation: an attacker may have cut it (RFC 8446 §6.1).
+    pub fn has_received_close(&self) -> bool {
+        self.flags.has(Flags::HAS_RECEIVED_CLOSE)
+    }
+
+    /// Whether close_notify has been sealed: nothing more may be sent.
+    pub fn has_sent_close(&self) -> bool {
+        self.flags.has(Flags::HAS_SENT_CLOSE)
+    }
+
+    /// Whether the peer has asked for a KeyUpdate, which the next record sealed brings with it.
+    pub fn owes_key_update(&self) -> bool {
+        self.flags.has(Flags::OWES_KEY_UPDATE)
+    }
+
+    /// Says that the connection has come to rest: the next response begins with small records again.
+    pub fn rest(&mut self) {
+        self.small_records = 0;
+    }
+
+    /// Goes on to the peer's next key.
+    pub(crate) fn update_receive_keys(&mut self, keys: &mut Keys) -> Result<(), Error> {
+        self.key_updates += 1;
+        if self.key_updates > KEY_UPDATES_WITHOUT_DATA_MAX {
+            return Err(Error::TooManyUselessRecords);
+        }
+        self.receive_secret.update(self.suite);
+        self.receive_sequence = 0;
+        keys.receive = DirectionKeys::derive(self.suite, &self.receive_secret, 0);
+        Ok(())
+    }
+
+    /// Goes on to our next key.
+    pub(crate) fn update_send_keys(&mut self, keys: &mut Keys) {
+        self.send_secret.update(self.suite);
+        self.send_sequence = 0;
+        keys.send = DirectionKeys::derive(self.suite, &self.send_secret, 0);
+        self.flags.clear(Flags::OWES_KEY_UPDATE);
+    }
+
+    /// Counts a record that brings nothing.
+    pub(crate) fn count_empty_record(&mut self) -> Result<(), Error> {
+        self.empty_records += 1;
+        if self.empty_records > EMPTY_RECORDS_MAX {
+            return Err(Error::TooManyUselessRecords);
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Session {
+    /// Without the secrets.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session")
+            .field("suite", &self.suite)
+            .field("role", &self.role())
+            .field("receive_sequence", &self.receive_sequence)
+            .field("send_sequence", &self.send_sequence)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Idle connections cost this much; the goal of the whole design.
+const _: () = assert!(size_of::<Session>() <= 128);

@@ -1,0 +1,269 @@
+//! Our record layer and rustls' own client, in every suite: random pieces, random sizes, KeyUpdates in
+//! both directions at any time.
+
+mod support;
+
+use pollux_tls::{Content, Error, HEADER_LEN, Keys, RECORD_MAX, Session, Suite};
+use proptest::prelude::*;
+use std::io::Write as _;
+use support::{Peer, SUITES, configs, shake_hands};
+
+/// Our end of a connection: opens what comes, in whatever pieces it comes.
+struct Ours {
+    session: Session,
+    keys: Keys,
+    input: Vec<u8>,
+    data: Vec<u8>,
+    is_closed: bool,
+}
+
+impl Ours {
+    fn new(session: Session, input: Vec<u8>) -> Self {
+        let keys = session.derive_keys();
+        Self { session, keys, input, data: Vec::new(), is_closed: false }
+    }
+
+    fn receive(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.input.extend_from_slice(bytes);
+        loop {
+            let opening = self.session.open(&mut self.keys, &mut self.input)?;
+            match opening.content {
+                Content::Incomplete(_) => return Ok(()),
+                Content::Data(range) => self.data.extend_from_slice(&self.input[range]),
+                Content::Control => {}
+                Content::Closed => self.is_closed = true,
+            }
+            self.input.drain(..opening.consumed);
+        }
+    }
+
+    fn send(&mut self, data: &[u8], room: usize) -> Vec<u8> {
+        let mut sent = Vec::new();
+        let mut rest = data;
+        let mut out = vec![0; room];
+        while !rest.is_empty() {
+            let sealing = self.session.seal(&mut self.keys, rest, &mut out).unwrap();
+            assert!(sealing.written > 0);
+            sent.extend_from_slice(&out[..sealing.written]);
+            rest = &rest[sealing.plaintext..];
+        }
+        sent
+    }
+
+    /// As if it had been idle, and its keys thrown away.
+    fn park(&mut self) {
+        self.session.rest();
+        self.keys = self.session.derive_keys();
+    }
+}
+
+#[test]
+fn a_request_and_its_reply_in_every_suite() {
+    for suite in SUITES {
+        let (server, client) = configs(suite);
+        let (established, mut peer) = shake_hands(server, client, usize::MAX >> 1);
+        assert_eq!(established.alpn.as_deref(), Some(b"http/1.1".as_slice()));
+        let mut ours = Ours::new(established.session, established.input);
+        for round in 0..5 {
+            peer.0.writer().write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+            let bytes = peer.output();
+            ours.receive(&bytes).unwrap();
+            assert_eq!(
+                std::mem::take(&mut ours.data),
+                b"GET / HTTP/1.1\r\n\r\n",
+                "{suite:?} {round}"
+            );
+            let reply = vec![round; 100_000];
+            let sent = ours.send(&reply, 1 << 16);
+            assert_eq!(peer.input(&sent), reply, "{suite:?} {round}");
+            ours.park();
+        }
+        peer.0.send_close_notify();
+        let bytes = peer.output();
+        ours.receive(&bytes).unwrap();
+        assert!(ours.is_closed && ours.session.has_received_close());
+        let mut out = [0; 64];
+        let len = ours.session.seal_close(&mut ours.keys, &mut out);
+        let mut reader = &out[..len];
+        peer.0.read_tls(&mut reader).unwrap();
+        assert!(peer.0.process_new_packets().unwrap().peer_has_closed(), "{suite:?}");
+    }
+}
+
+#[test]
+fn a_handshake_may_come_byte_by_byte() {
+    for suite in SUITES {
+        let (server, client) = configs(suite);
+        for piece in [1, 2, 7, 64] {
+            let (established, mut peer) = shake_hands(server.clone(), client.clone(), piece);
+            let mut ours = Ours::new(established.session, established.input);
+            peer.0.writer().write_all(b"hello").unwrap();
+            let bytes = peer.output();
+            ours.receive(&bytes).unwrap();
+            assert_eq!(ours.data, b"hello");
+        }
+    }
+}
+
+#[test]
+fn a_request_may_come_with_the_end_of_the_handshake() {
+    for suite in SUITES {
+        let (server, client) = configs(suite);
+        let mut peer = Peer::new(client);
+        let mut handshake = pollux_tls::Handshake::server(server).unwrap();
+        // It is buffered until the client may send.
+        peer.0.writer().write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        let mut is_complete = false;
+        for _ in 0..4 {
+            let mut out = Vec::new();
+            let progress = handshake.advance(&peer.output(), &mut out).unwrap();
+            peer.input(&out);
+            if progress == pollux_tls::Progress::Complete {
+                is_complete = true;
+                break;
+            }
+        }
+        assert!(is_complete, "{suite:?}");
+        let established = handshake.finish().unwrap();
+        let mut ours = Ours::new(established.session, established.input);
+        let bytes = peer.output();
+        ours.receive(&bytes).unwrap();
+        assert_eq!(ours.data, b"GET / HTTP/1.1\r\n\r\n", "{suite:?}");
+    }
+}
+
+#[test]
+fn tickets_resume_a_session() {
+    for suite in SUITES {
+        let (server, client) = configs(suite);
+        let (first, _) = shake_hands(server.clone(), client.clone(), 4096);
+        assert!(!first.is_resumed);
+        let (second, _) = shake_hands(server, client, 4096);
+        assert!(second.is_resumed, "{suite:?}");
+    }
+}
+
+#[test]
+fn a_storm_of_key_updates_ends_the_connection() {
+    let (server, client) = configs(SUITES[0]);
+    let (established, mut peer) = shake_hands(server, client, 4096);
+    let mut ours = Ours::new(established.session, established.input);
+    for _ in 0..pollux_tls::KEY_UPDATES_WITHOUT_DATA_MAX {
+        peer.0.refresh_traffic_keys().unwrap();
+        let bytes = peer.output();
+        ours.receive(&bytes).unwrap();
+    }
+    peer.0.refresh_traffic_keys().unwrap();
+    let bytes = peer.output();
+    assert_eq!(ours.receive(&bytes), Err(Error::TooManyUselessRecords));
+}
+
+#[test]
+fn altered_records_are_refused_wherever_they_are_altered() {
+    for suite in SUITES {
+        let (server, client) = configs(suite);
+        let (mut established, mut peer) = shake_hands(server, client, 4096);
+        let mut keys = established.session.derive_keys();
+        peer.0.writer().write_all(b"hello").unwrap();
+        let record = peer.output();
+        for index in 0..record.len() {
+            let mut altered = record.clone();
+            altered[index] ^= 1;
+            let result = established.session.open(&mut keys, &mut altered);
+            let is_longer = index == HEADER_LEN - 1;
+            match result {
+                Err(_) => {}
+                Ok(opening) => {
+                    assert!(is_longer || index == 3, "{suite:?}: byte {index}");
+                    assert!(
+                        matches!(opening.content, Content::Incomplete(_)),
+                        "{suite:?}: {index}"
+                    );
+                }
+            }
+        }
+        let mut record = record;
+        let opening = established.session.open(&mut keys, &mut record).unwrap();
+        assert!(matches!(opening.content, Content::Data(_)));
+    }
+}
+
+#[test]
+fn records_begin_small_and_grow() {
+    let (server, client) = configs(SUITES[0]);
+    let (established, _peer) = shake_hands(server, client, 4096);
+    let mut ours = Ours::new(established.session, established.input);
+    let mut lengths = Vec::new();
+    let sent = ours.send(&vec![0; 60_000], 1 << 17);
+    let mut rest = sent.as_slice();
+    while !rest.is_empty() {
+        let len = usize::from(u16::from_be_bytes([rest[3], rest[4]]));
+        lengths.push(len - 17);
+        rest = &rest[HEADER_LEN + len..];
+    }
+    assert_eq!(lengths, [4000, 4000, 4000, 4000, 16384, 16384, 11232]);
+    assert!(lengths.iter().all(|len| len + 22 <= RECORD_MAX));
+    assert_eq!(ours.session.suite(), Suite::Tls13Aes128Gcm);
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    TheySend(usize),
+    TheyUpdate,
+    WeSend(usize, usize),
+    WePark,
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        3 => (1usize..40_000).prop_map(Act::TheySend),
+        2 => Just(Act::TheyUpdate),
+        3 => (1usize..80_000, 64usize..70_000).prop_map(|(len, room)| Act::WeSend(len, room)),
+        2 => Just(Act::WePark),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #[test]
+    fn any_order_of_data_updates_and_parking(
+        suite in 0usize..6,
+        piece in prop_oneof![Just(1usize), 2usize..50, 50usize..40_000],
+        acts in prop::collection::vec(act(), 1..20),
+    ) {
+        let (server, client) = configs(SUITES[suite]);
+        let (established, mut peer) = shake_hands(server, client, 4096);
+        let mut ours = Ours::new(established.session, established.input);
+        for (index, act) in acts.into_iter().enumerate() {
+            match act {
+                Act::TheySend(len) => {
+                    let data: Vec<u8> = (0..len).map(|at| (at * 7 + index) as u8).collect();
+                    peer.0.writer().write_all(&data).unwrap();
+                    let bytes = peer.output();
+                    for chunk in bytes.chunks(piece) {
+                        ours.receive(chunk).unwrap();
+                    }
+                    prop_assert_eq!(std::mem::take(&mut ours.data), data);
+                }
+                Act::TheyUpdate => {
+                    if peer.0.refresh_traffic_keys().is_ok() {
+                        let bytes = peer.output();
+                        for chunk in bytes.chunks(piece) {
+                            ours.receive(chunk).unwrap();
+                        }
+                    }
+                }
+                Act::WeSend(len, room) => {
+                    let data: Vec<u8> = (0..len).map(|at| (at * 3 + index) as u8).collect();
+                    let sent = ours.send(&data, room);
+                    for chunk in sent.chunks(piece.max(100)) {
+                        let got = peer.input(chunk);
+                        ours.data.extend(got);
+                    }
+                    prop_assert_eq!(std::mem::take(&mut ours.data), data);
+                }
+                Act::WePark => ours.park(),
+            }
+        }
+    }
+}
