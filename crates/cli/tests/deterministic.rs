@@ -87,7 +87,7 @@ fn a_server_has_its_part_of_the_cpu_and_no_more() {
 /// Two at the same time, around the limit, where the CPU is neither busy all the time nor idle most of it. Before
 /// QEMU's threads took turns, no two of four such runs agreed (docs/runs/2026-11-25-repeat).
 #[test]
-fn two_runs_of_many_windows_agree_in_every_octet() {
+fn two_runs_of_many_windows_agree_in_every_bytes() {
     let text = pollux_lab::experiment::text("gammo-fig7").unwrap();
     let mut experiment: Table = text.parse().unwrap();
     experiment.remove("deterministic-limit-step");
@@ -123,7 +123,7 @@ fn first_difference(one: &str, other: &str) -> String {
     let mut pairs = one.lines().zip(other.lines()).zip(1..);
     match pairs.find(|((one, other), _)| one != other) {
         Some(((one, other), number)) => format!("{number}: {one} | {other}"),
-        None => format!("{} and {} octets", one.len(), other.len()),
+        None => format!("{} and {} bytes", one.len(), other.len()),
     }
 }
 

@@ -491,14 +491,14 @@ mod with_others {
                 _ => {
                     assert_eq!(asked, 0.0, "what was stored is there");
                     assert_eq!(metric(run, "objects_stored"), 1000.0);
-                    // Its URL, four or five fields and an octet.
+                    // Its URL, four or five fields and an byte.
                     let (all, beside) = ("user_bytes_per_object", "user_overhead_bytes_per_object");
                     let own = metric(run, all) - metric(run, beside);
-                    assert!((150.0..600.0).contains(&own), "{own} octets of its own: {run}");
+                    assert!((150.0..600.0).contains(&own), "{own} bytes of its own: {run}");
                 }
             }
         }
-        // The floor answers with the octets of a hit.
+        // The floor answers with the bytes of a hit.
         let of_a_hit = |name: &str| {
             let hits = of(&result, name)
                 .into_iter()
@@ -510,7 +510,7 @@ mod with_others {
         };
         let (floor, hit) = (of_a_hit("floor"), of_a_hit("epoll-et"));
         // Its age may have a digit more.
-        assert!((floor - hit).abs() < 3.0, "{floor} octets, of a hit {hit}");
+        assert!((floor - hit).abs() < 3.0, "{floor} bytes, of a hit {hit}");
     }
 }
 

@@ -292,7 +292,7 @@ impl Drop for Server {
     }
 }
 
-/// A request, and its reply of a head and one octet.
+/// A request, and its reply of a head and one byte.
 fn exchange(client: &mut TcpStream) {
     client.write_all(b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     let mut reply = Vec::new();

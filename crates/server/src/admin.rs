@@ -15,8 +15,8 @@
 //! ← {"event":"error","kind":"not-stored","message":"http://example.org/none is not stored"}
 //! ```
 //!
-//! Texts that come from requests and replies are octets and may be no UTF-8: each octet is one character,
-//! U+0000 to U+00FF ([`text_of`], [`octets_of`]).
+//! Texts that come from requests and replies are bytes and may be no UTF-8: each byte is one character,
+//! U+0000 to U+00FF ([`text_of`], [`bytes_of`]).
 //!
 //! A thread accepts, and one more for each client does what is asked, so that no worker is kept from its
 //! work: the store is looked at some hundred URLs at a time, and nothing is gathered: a client that does
@@ -27,6 +27,6 @@ mod protocol;
 mod socket;
 
 pub use protocol::{
-    Entry, ErrorKind, Event, REQUEST_MAX, Request, Response, Tier, What, octets_of, text_of,
+    Entry, ErrorKind, Event, REQUEST_MAX, Request, Response, Tier, What, bytes_of, text_of,
 };
 pub(crate) use socket::Operator;

@@ -5,12 +5,12 @@ pub(crate) mod control;
 mod dial;
 pub(crate) mod event;
 mod failed_wait;
-mod links;
 mod refusal;
 mod resolver;
 #[cfg(test)]
 mod tests;
 mod transmit;
+mod upstreams;
 
 pub(crate) use failed_wait::FailedWaits;
 pub(crate) use refusal::Refusal;

@@ -10,11 +10,11 @@
 //!    only part that does I/O on sockets, and is monomorphised per mechanism.
 //!    `engine::blocking` is the other one: one connection at a time, for the architectures
 //!    (`architecture`) in which a thread or a process serves one.
-//! 3. `protocol`: a connection's state without I/O. Octets in, events out, and what is needed next;
+//! 3. `protocol`: a connection's state without I/O. Bytes in, events out, and what is needed next;
 //!    it knows no application. An idle connection is a 48-byte slot of `table`, in which `timers`
 //!    run their lists too.
-//! 4. `application`: whoever answers, into an `outbox` of pieces. `Done` at once, or later.
-//!    `application::site` is the static one: a path to a file, through a bounded cache in which
+//! 4. `service`: whoever answers, into an `outbox` of pieces. `Done` at once, or later.
+//!    `service::site` is the static one: a path to a file, through a bounded cache in which
 //!    heads are laid out beforehand; threads share the contents.
 //!
 //! ```no_run

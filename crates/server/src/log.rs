@@ -245,7 +245,7 @@ impl LogWriter {
     }
 
     /// Adds a line. `request` is the request line: visible ASCII and spaces; `len` counts the
-    /// octets of content. A status of 0 is written as 000.
+    /// bytes of content. A status of 0 is written as 000.
     pub(crate) fn write(&mut self, date: &DateCache, request: &[u8], status: u16, len: u64) {
         if date.unix_second() != self.date.unix_second {
             let text = clf_date(date.value());
@@ -346,7 +346,7 @@ mod tests {
         Log { sender, end: Mutex::new(end) }.finish(Duration::from_millis(1));
     }
 
-    /// Takes so many octets, and then none until it is told to.
+    /// Takes so many bytes, and then none until it is told to.
     struct Disk {
         written: Arc<Mutex<(Vec<u8>, usize)>>,
     }

@@ -1,18 +1,18 @@
 //! One connection's side of HTTP/1.1, without I/O and without any idea of what is answered.
 //!
-//! [`Connection`] is what is kept of a connection between two turns; a [`Round`] is one turn.
-//! Octets go in, events come out at a [`Host`], answers go into an [`Outbox`](crate::transport::outbox::Outbox),
-//! and [`Connection::need`] says what to do next. How it is used is written at [`Round`].
+//! [`Connection`] is what is kept of a connection between two turns; a [`Iteration`] is one turn.
+//! Bytes go in, events come out at a [`Handler`], answers go into an [`Outbox`](crate::transport::outbox::Outbox),
+//! and [`Connection::need`] says what to do next. How it is used is written at [`Iteration`].
 
 mod connection;
-mod host;
-mod round;
+mod handler;
+mod iteration;
 pub(crate) mod rules;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use connection::{Awaits, Connection, Need};
-pub(crate) use host::{Flow, Host, Keep, Part, Terms};
+pub(crate) use handler::{ExchangeTerms, Flow, Handler, KeepAlive, Part};
+pub(crate) use iteration::Iteration;
 #[cfg(test)]
-pub(crate) use round::REPLIES_A_TURN;
-pub(crate) use round::Round;
+pub(crate) use iteration::REPLIES_A_TURN;

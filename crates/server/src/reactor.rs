@@ -1,17 +1,19 @@
 //! What applications ask for from elsewhere: connections of their own, timers, names, each other.
 //!
 //! Nothing here does I/O. An application asks; whoever drives it takes the questions with
-//! [`Outside::next_ask`], does what is asked in its own way, and delivers what comes of it as a
-//! [`Wake`](crate::service::Wake) to whom the question named ([`To`]). Identifiers carry a
+//! [`Reactor::next_command`], does what is asked in its own way, and delivers what comes of it as a
+//! [`Event`](crate::service::Wake) to whom the question named ([`EventTarget`]). Identifiers carry a
 //! serial number: one whose subject is gone does no harm.
 
 mod alarms;
 mod handover;
-mod links;
+mod upstreams;
 
 pub(crate) use alarms::{AlarmId, Alarms};
 pub(crate) use handover::{HandOver, NotTaken};
-pub(crate) use links::{Endpoint, Link, LinkId, LinkStage, Links, Made};
+pub(crate) use upstreams::{
+    ConnectedSocket, Endpoint, UpstreamConnection, UpstreamConnections, UpstreamId, UpstreamState,
+};
 
 use crate::transport::{handover::Receivers, outbox::Outbox};
 use std::collections::VecDeque;
@@ -26,9 +28,9 @@ pub(crate) struct ExchangeId {
 }
 
 impl ExchangeId {
-    /// Whether it is an errand: an exchange of an application's own ([`Outside::begin_errand`]).
+    /// Whether it is an errand: an exchange of an application's own ([`Reactor::begin_background`]).
     #[inline]
-    pub(crate) fn is_errand(self) -> bool {
+    pub(crate) fn is_background(self) -> bool {
         self.client.fd < 0
     }
 }
@@ -44,11 +46,11 @@ pub(crate) struct ClientId {
 
 /// Who is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum To {
-    /// One exchange, by `Application::resume`; an errand, by `Application::errand`.
+pub(crate) enum EventTarget {
+    /// One exchange, by `Service::resume`; an errand, by `Service::background`.
     Exchange(ExchangeId),
-    /// The application itself, by `Application::event`: for what many exchanges share.
-    Application,
+    /// The application itself, by `Service::event`: for what many exchanges share.
+    Service,
 }
 
 /// A name to be resolved.
@@ -59,115 +61,115 @@ pub(crate) struct Question {
     /// The port of the addresses that come back.
     pub(crate) port: u16,
     /// Who is told.
-    pub(crate) to: To,
+    pub(crate) to: EventTarget,
     /// Given back with the answer.
     pub(crate) note: u64,
 }
 
 /// Something that was asked for.
 #[derive(Debug)]
-pub(crate) enum Ask {
+pub(crate) enum Command {
     /// Look at this link: it is to be dialled, has output, is paused or no longer, or ends.
-    Link(LinkId),
+    Upstream(UpstreamId),
     /// Arm this alarm.
     Alarm(AlarmId),
     /// Wake this exchange with this note.
-    Wake(ExchangeId, u64),
+    Event(ExchangeId, u64),
     /// Resolve a name.
     Resolve(Question),
     /// Give the exchange's client to another process.
     HandOver(Box<HandOver>),
-    /// Tie the exchange's client and the link together: from now on octets go from one to the other.
-    Tunnel(ExchangeId, LinkId),
+    /// Tie the exchange's client and the link together: from now on bytes go from one to the other.
+    Tunnel(ExchangeId, UpstreamId),
 }
 
 /// What the applications of one worker have asked for.
 #[derive(Debug, Default)]
-pub(crate) struct Outside {
+pub(crate) struct Reactor {
     /// Connections that applications have dialled.
-    pub(crate) links: Links,
+    pub(crate) upstreams: UpstreamConnections,
     /// Their timers.
     pub(crate) alarms: Alarms,
     /// The driver's: to whom clients are handed over.
     pub(crate) receivers: Receivers,
-    asks: VecDeque<Ask>,
+    pending_commands: VecDeque<Command>,
     /// Errands under way, and how many there were.
-    errands: usize,
-    last_errand: u32,
+    background: usize,
+    last_background: u32,
 }
 
-impl Outside {
-    /// An exchange that no client owns begins: what it asks for is told to `Application::errand`. To be
-    /// ended with [`Outside::end_errand`].
-    pub(crate) fn begin_errand(&mut self) -> ExchangeId {
-        self.errands += 1;
-        self.last_errand = self.last_errand.wrapping_add(1);
-        ExchangeId { client: ClientId { fd: -1, generation: self.last_errand }, number: 0 }
+impl Reactor {
+    /// An exchange that no client owns begins: what it asks for is told to `Service::background`. To be
+    /// ended with [`Reactor::end_background`].
+    pub(crate) fn begin_background(&mut self) -> ExchangeId {
+        self.background += 1;
+        self.last_background = self.last_background.wrapping_add(1);
+        ExchangeId { client: ClientId { fd: -1, generation: self.last_background }, number: 0 }
     }
 
     /// One that began is over.
-    pub(crate) fn end_errand(&mut self) {
-        debug_assert!(self.errands > 0, "more errands have ended than begun");
-        self.errands -= 1;
+    pub(crate) fn end_background(&mut self) {
+        debug_assert!(self.background > 0, "more errands have ended than begun");
+        self.background -= 1;
     }
 
     /// Errands under way.
-    pub(crate) fn errands(&self) -> usize {
-        self.errands
+    pub(crate) fn background(&self) -> usize {
+        self.background
     }
 
     /// Dials `endpoint`. `to` is told `Connected`, or `Failed` after at most `timeout` ticks. What is
-    /// to be sent may be put into [`Outside::send`] at once.
-    pub(crate) fn dial(&mut self, endpoint: Endpoint, timeout: u32, to: To) -> LinkId {
-        let id = self.links.insert(endpoint, timeout, to);
-        self.ask_about(id);
+    /// to be sent may be put into [`Reactor::send`] at once.
+    pub(crate) fn dial(&mut self, endpoint: Endpoint, timeout: u32, to: EventTarget) -> UpstreamId {
+        let id = self.upstreams.insert(endpoint, timeout, to);
+        self.queue_upstream(id);
         id
     }
 
     /// Where to put what is to be sent on a link. It leaves after the call; what several calls of
     /// one pass of the loop put there leaves together. Of a link that is gone, nowhere.
-    pub(crate) fn send(&mut self, id: LinkId) -> &mut Outbox {
-        self.ask_about(id);
-        self.links.output(id)
+    pub(crate) fn send(&mut self, id: UpstreamId) -> &mut Outbox {
+        self.queue_upstream(id);
+        self.upstreams.output(id)
     }
 
     /// Whether so much waits to be sent on a link that no more should be put there:
-    /// `Wake::LinkRoom` comes when it is low.
-    pub(crate) fn is_full(&self, id: LinkId) -> bool {
-        self.links.get(id).is_some_and(|link| link.output.is_full())
+    /// `Event::UpstreamRoom` comes when it is low.
+    pub(crate) fn is_full(&self, id: UpstreamId) -> bool {
+        self.upstreams.get(id).is_some_and(|upstream| upstream.output.is_full())
     }
 
-    /// Receives nothing more on a link until [`Outside::go_on`]: who sends there will notice.
-    pub(crate) fn pause(&mut self, id: LinkId) {
-        self.change(id, |link| link.is_paused = true);
+    /// Receives nothing more on a link until [`Reactor::go_on`]: who sends there will notice.
+    pub(crate) fn pause(&mut self, id: UpstreamId) {
+        self.change(id, |upstream| upstream.is_paused = true);
     }
 
     /// Receives on a link again.
-    pub(crate) fn go_on(&mut self, id: LinkId) {
-        self.change(id, |link| link.is_paused = false);
+    pub(crate) fn go_on(&mut self, id: UpstreamId) {
+        self.change(id, |upstream| upstream.is_paused = false);
     }
 
     /// Closes our side of a link when all that was put into it has left.
-    pub(crate) fn finish(&mut self, id: LinkId) {
-        self.change(id, |link| link.is_finished = true);
+    pub(crate) fn finish(&mut self, id: UpstreamId) {
+        self.change(id, |upstream| upstream.is_finished = true);
     }
 
     /// Closes a link now, and throws away what has not left. Nobody is told.
-    pub(crate) fn close(&mut self, id: LinkId) {
-        self.change(id, |link| link.is_closed = true);
+    pub(crate) fn close(&mut self, id: UpstreamId) {
+        self.change(id, |upstream| upstream.is_closed = true);
     }
 
     /// From now on `to` is told of the link.
-    pub(crate) fn give(&mut self, id: LinkId, to: To) {
-        if let Some(link) = self.links.get_mut(id) {
-            link.to = to;
+    pub(crate) fn give(&mut self, id: UpstreamId, to: EventTarget) {
+        if let Some(upstream) = self.upstreams.get_mut(id) {
+            upstream.to = to;
         }
     }
 
     /// Tells `to` after so many ticks, at the earliest.
-    pub(crate) fn timer(&mut self, ticks: u32, to: To) -> AlarmId {
+    pub(crate) fn timer(&mut self, ticks: u32, to: EventTarget) -> AlarmId {
         let id = self.alarms.insert(ticks, to);
-        self.asks.push_back(Ask::Alarm(id));
+        self.pending_commands.push_back(Command::Alarm(id));
         id
     }
 
@@ -178,56 +180,56 @@ impl Outside {
 
     /// Wakes an exchange that waits, with a note.
     pub(crate) fn wake(&mut self, exchange: ExchangeId, note: u64) {
-        self.asks.push_back(Ask::Wake(exchange, note));
+        self.pending_commands.push_back(Command::Event(exchange, note));
     }
 
-    /// Resolves a name away from the loop; `Wake::Resolved` comes with `note`.
+    /// Resolves a name away from the loop; `Event::Resolved` comes with `note`.
     pub(crate) fn resolve(&mut self, question: Question) {
-        self.asks.push_back(Ask::Resolve(question));
+        self.pending_commands.push_back(Command::Resolve(question));
     }
 
     /// Ties the client of `exchange` and a link together, after what either is still to be sent:
     /// what one sends is sent to the other, until one of them has closed and the other has it all.
     /// The exchange is over with that, and has nothing more to say; until then it must wait.
-    pub(crate) fn tunnel(&mut self, exchange: ExchangeId, link: LinkId) {
-        self.asks.push_back(Ask::Tunnel(exchange, link));
+    pub(crate) fn tunnel(&mut self, exchange: ExchangeId, upstream: UpstreamId) {
+        self.pending_commands.push_back(Command::Tunnel(exchange, upstream));
     }
 
     /// Gives the client of an exchange to another process, with what it has sent from that request on.
     /// The exchange is over with that, and not told; or it is told [`NotTaken`] and why. Until then it
     /// must wait.
     pub(crate) fn hand_over(&mut self, what: HandOver) {
-        self.asks.push_back(Ask::HandOver(Box::new(what)));
+        self.pending_commands.push_back(Command::HandOver(Box::new(what)));
     }
 
     /// The next thing that was asked for.
-    pub(crate) fn next_ask(&mut self) -> Option<Ask> {
-        let ask = self.asks.pop_front()?;
-        if let Ask::Link(id) = ask
-            && let Some(link) = self.links.get_mut(id)
+    pub(crate) fn next_command(&mut self) -> Option<Command> {
+        let ask = self.pending_commands.pop_front()?;
+        if let Command::Upstream(id) = ask
+            && let Some(upstream) = self.upstreams.get_mut(id)
         {
-            link.is_asked_about = false;
+            upstream.is_queued = false;
         }
         Some(ask)
     }
 
     /// Things that were asked for and not yet taken.
-    pub(crate) fn asks(&self) -> usize {
-        self.asks.len()
+    pub(crate) fn pending_commands(&self) -> usize {
+        self.pending_commands.len()
     }
 
-    fn change(&mut self, id: LinkId, change: impl FnOnce(&mut Link)) {
-        if let Some(link) = self.links.get_mut(id) {
-            change(link);
-            self.ask_about(id);
+    fn change(&mut self, id: UpstreamId, change: impl FnOnce(&mut UpstreamConnection)) {
+        if let Some(upstream) = self.upstreams.get_mut(id) {
+            change(upstream);
+            self.queue_upstream(id);
         }
     }
 
-    fn ask_about(&mut self, id: LinkId) {
-        if let Some(link) = self.links.get_mut(id)
-            && !std::mem::replace(&mut link.is_asked_about, true)
+    fn queue_upstream(&mut self, id: UpstreamId) {
+        if let Some(upstream) = self.upstreams.get_mut(id)
+            && !std::mem::replace(&mut upstream.is_queued, true)
         {
-            self.asks.push_back(Ask::Link(id));
+            self.pending_commands.push_back(Command::Upstream(id));
         }
     }
 }

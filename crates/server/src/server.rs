@@ -10,11 +10,11 @@ use crate::{
         Accepting, Architecture, Config, FrontendConfig, Listen, MechanismChoice, POOL_DEFAULT,
         PROCESSES_DEFAULT,
     },
-    engine::control::Asked,
+    engine::control::PendingReplies,
     log::{self, Log, LogProcess},
     protocol::rules::Rules,
     services::site::{Contents, Tree},
-    stats::{Statistics, scoreboard::Board},
+    stats::{Statistics, scoreboard::Scoreboard},
     transport::{
         listener::{self, SocketFile},
         queue::Queues,
@@ -202,7 +202,7 @@ impl Server {
             }
             Tree::of(&config.site)?
         };
-        let (units, seats) = match assignment {
+        let (units, slots) = match assignment {
             Assignment::Pool(size) => (size, size),
             Assignment::One => (max_connections, max_connections + 1),
         };
@@ -220,14 +220,14 @@ impl Server {
             config.site.open_files = 0;
         }
         let way = config.way_to_accept();
-        let (queues, files) = Queues::open(&config, seats)?;
+        let (queues, files) = Queues::open(&config, slots)?;
         let addresses = queues.addresses()?;
         let ends = Ends::new(at_end);
-        let board = Arc::new(Board::new(seats).context("no memory that units share")?);
+        let scoreboard = Arc::new(Scoreboard::new(slots).context("no memory that units share")?);
         let rules = Arc::new(Rules::new(&config));
         let target = config.access_log.clone();
         let plan =
-            Plan { config, rules, tree, contents, assignment, queues, max_connections, board };
+            Plan { config, rules, tree, contents, assignment, queues, max_connections, scoreboard };
         let (units, infos, log) = if architecture.has_processes() {
             let log = target.as_ref().map(LogProcess::new).transpose()?;
             let processes = Processes::start(plan, log)?;
@@ -294,7 +294,7 @@ impl Server {
         };
         let asked: Vec<_> = workers.iter().map(|worker| worker.remote().ask()).collect();
         let mut all = Statistics { cache, ..Statistics::default() };
-        for one in asked.into_iter().filter_map(Asked::answer) {
+        for one in asked.into_iter().filter_map(PendingReplies::answer) {
             all.merge(&one);
         }
         all

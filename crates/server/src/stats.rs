@@ -49,7 +49,7 @@ pub struct Statistics {
     pub connections: ConnectionCounts,
     /// Responses begun, whatever their status.
     pub requests: u64,
-    /// Octets that the kernel took.
+    /// Bytes that the kernel took.
     pub bytes_sent: u64,
     /// Waits of the mechanism.
     pub waits: u64,
@@ -207,7 +207,7 @@ impl Statistics {
         };
         let mut text = format!(
             "connections: {accepted} accepted, {open} open, {closed} closed ({timed_out} timed \
-             out{handed_over}), {refused} refused\nrequests: {}, {} octets sent\nwaits: {}, {} events\n",
+             out{handed_over}), {refused} refused\nrequests: {}, {} bytes sent\nwaits: {}, {} events\n",
             self.requests, self.bytes_sent, self.waits, self.events
         );
         if self.origins != OriginCounts::default() {

@@ -1,4 +1,4 @@
-//! How octets come from a peer and go to it.
+//! How bytes come from a peer and go to it.
 //!
 //! Engines wait for descriptors, which is what mechanisms tell of; whatever is received or sent goes
 //! through here. Today that is a socket and nothing on it. A transport that ciphers is one more kind:
@@ -20,7 +20,7 @@ use std::{
 /// A connection to a peer, open for as long as this is.
 #[derive(Debug)]
 pub(crate) enum Transport {
-    /// The octets as they are.
+    /// The bytes as they are.
     Plain(OwnedFd),
 }
 
@@ -48,15 +48,15 @@ impl Transport {
         }
     }
 
-    /// Sends without waiting, and returns how many octets were taken; `more` says that others follow,
+    /// Sends without waiting, and returns how many bytes were taken; `more` says that others follow,
     /// for which a segment that is not full may wait.
     ///
     /// # Errors
     /// send(2); WouldBlock when nothing is taken.
     #[inline]
-    pub(crate) fn send(&mut self, octets: &[u8], more: bool) -> io::Result<usize> {
+    pub(crate) fn send(&mut self, bytes: &[u8], more: bool) -> io::Result<usize> {
         match self {
-            Self::Plain(socket) => sys::send_now(socket.as_fd(), octets, more),
+            Self::Plain(socket) => sys::send_now(socket.as_fd(), bytes, more),
         }
     }
 
@@ -71,7 +71,7 @@ impl Transport {
         }
     }
 
-    /// Sends up to `len` octets of a file from `offset` on, which moves on by what was taken. Never waits
+    /// Sends up to `len` bytes of a file from `offset` on, which moves on by what was taken. Never waits
     /// on a socket that is not blocking.
     ///
     /// # Errors
@@ -106,7 +106,7 @@ impl Transport {
         }
     }
 
-    /// How many octets the kernel has that the peer has not acknowledged.
+    /// How many bytes the kernel has that the peer has not acknowledged.
     ///
     /// # Errors
     /// ioctl(2), SIOCOUTQ.

@@ -72,7 +72,7 @@ fn a_keep_alive_request_allocates_nothing() {
         let Listen::Tcp(address) = server.addresses()[0].clone() else { panic!("a TCP address") };
         let mut client = Client::connect(address);
         for (what, request, answers, status) in [
-            ("one octet", get("/one"), 1, 200),
+            ("one byte", get("/one"), 1, 200),
             ("6 KiB", get("/six"), 1, 200),
             ("60 kB, sent from where they are", get("/big"), 1, 200),
             ("eight at once", get("/one").repeat(8), 8, 200),

@@ -6,7 +6,7 @@ use pollux_server::{
     config::{Architecture, FrontendConfig, Listen, MechanismChoice},
 };
 use pollux_testkit::{
-    allocations::{CountingAllocator, octets_held},
+    allocations::{CountingAllocator, bytes_held},
     http::{Client, PATIENCE},
     origin::Origin,
     with_descriptors,
@@ -43,7 +43,7 @@ fn start(origin: &str, engine: &str) -> (Server, SocketAddr) {
     (server, address)
 }
 
-/// Octets of memory of this process.
+/// Bytes of memory of this process.
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
@@ -78,18 +78,18 @@ fn a_slow_client_costs_no_memory_and_holds_up_nobody() {
             match stream.read(&mut buffer) {
                 Ok(0) => break,
                 Ok(received) => all += received,
-                Err(error) => panic!("{engine}: {error} after {all} octets"),
+                Err(error) => panic!("{engine}: {error} after {all} bytes"),
             }
             most = most.max(resident().saturating_sub(before));
         }
         // With a head before them.
-        assert!((CHUNK * CHUNKS..CHUNK * CHUNKS + 1000).contains(&all), "{engine}: {all} octets");
-        assert!(most < 8 << 20, "{engine}: {most} octets of memory");
+        assert!((CHUNK * CHUNKS..CHUNK * CHUNKS + 1000).contains(&all), "{engine}: {all} bytes");
+        assert!(most < 8 << 20, "{engine}: {most} bytes of memory");
         server.stop(Duration::from_secs(5)).unwrap();
     }
 }
 
-/// Octets of a tunnel: two slots of 60 and two registrations of 4, in tables that grow by blocks and by
+/// Bytes of a tunnel: two slots of 60 and two registrations of 4, in tables that grow by blocks and by
 /// doubling; and a little for what other threads do meanwhile.
 const TUNNEL_MAX: i64 = 144;
 
@@ -133,13 +133,13 @@ fn thousands_of_quiet_tunnels_are_held_at_once() {
         assert!(head[..received].starts_with(b"HTTP/1.1 101 "), "tunnel {number}");
         clients.push(client);
         if number == TUNNELS / 10 {
-            tenth = octets_held();
+            tenth = bytes_held();
         }
     }
     // Both sides together. The test has room for its own sockets from the start.
-    let each = (octets_held() - tenth) / (TUNNELS - TUNNELS / 10) as i64;
-    eprintln!("{each} octets for a tunnel");
-    assert!((64..=TUNNEL_MAX).contains(&each), "{each} octets for a tunnel");
+    let each = (bytes_held() - tenth) / (TUNNELS - TUNNELS / 10) as i64;
+    eprintln!("{each} bytes for a tunnel");
+    assert!((64..=TUNNEL_MAX).contains(&each), "{each} bytes for a tunnel");
     let mut streams = origin.join().unwrap();
     for number in [0, TUNNELS / 2, TUNNELS - 1] {
         streams[number].write_all(b"wake").unwrap();

@@ -341,7 +341,7 @@ fn client(
     }
 }
 
-/// Octets of memory of this process.
+/// Bytes of memory of this process.
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
@@ -411,13 +411,13 @@ fn storm(engine: &str, requests: Option<u64>) {
     let [good, failed, torn, kills] =
         [&count.good, &count.failed, &count.torn, &count.kills].map(|one| one.load(SeqCst));
     eprintln!(
-        "{engine}: {good} good, {failed} failed, {torn} torn, {kills} kills, {:?}, {grown} octets \
+        "{engine}: {good} good, {failed} failed, {torn} torn, {kills} kills, {:?}, {grown} bytes \
          more than at 30 %; {:?}",
         start.elapsed(),
         store.statistics()
     );
     assert!(count.is_storm(), "it was no storm");
-    assert!(grown < 24 << 20, "{engine}: {grown} octets");
+    assert!(grown < 24 << 20, "{engine}: {grown} bytes");
 
     // It is over: all is as it should be, and nothing is stuck.
     versions.iter().for_each(|one| one.behaves.store(true, SeqCst));

@@ -54,8 +54,8 @@ pub fn allocations_of_new_threads() -> u64 {
     OF_NEW.load(Ordering::SeqCst)
 }
 
-/// Octets that are allocated and not given back, by all threads.
-pub fn octets_held() -> i64 {
+/// Bytes that are allocated and not given back, by all threads.
+pub fn bytes_held() -> i64 {
     HELD.load(Ordering::SeqCst)
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn note_free(octets: i64) {
     HELD.fetch_sub(octets, Ordering::SeqCst);
 }
 
-/// Called at each allocation of so many octets more, so that it must not allocate itself.
+/// Called at each allocation of so many bytes more, so that it must not allocate itself.
 pub(crate) fn note(octets: i64) {
     HELD.fetch_add(octets, Ordering::SeqCst);
     // A thread that is ending has no cells any more; what it allocates then counts for nobody.

@@ -3,7 +3,7 @@
 //!
 //! Each case is sent with one more request behind it, which shows whether the server is in step:
 //! after `kept` it must be answered, after `closed` it must not, whatever the case made of the
-//! octets in between. That is how smuggled requests show.
+//! bytes in between. That is how smuggled requests show.
 //!
 //! It stands here for the two that are held to it: the server as a library (`tests/conformance` of
 //! `pollux-server`), and the program where it forks, which nothing with threads may do

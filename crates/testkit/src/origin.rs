@@ -185,7 +185,7 @@ impl Asked {
         body
     }
 
-    /// Sends octets. Whoever has gone away misses them.
+    /// Sends bytes. Whoever has gone away misses them.
     pub fn say(&mut self, octets: impl AsRef<[u8]>) -> bool {
         self.stream.get_mut().write_all(octets.as_ref()).is_ok()
     }

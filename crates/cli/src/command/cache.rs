@@ -22,7 +22,7 @@ the last one has the event \"end\" or \"error\". To ask:
   {\"command\":\"purge\",\"what\":{\"surrogate_key\":\"article-7\"}}
   {\"command\":\"purge\",\"what\":\"all\"}            (or {\"url\":…}, {\"prefix\":…})
   {\"command\":\"statistics\"}
-where an octet of a URL or a field is a character, U+0000 to U+00FF.
+where an byte of a URL or a field is a character, U+0000 to U+00FF.
 
 Exit status: 0 when it was done, 1 when the URL of `show` is not stored or what
 was answered cannot be written, 2 for a command line that is not understood, 3
@@ -36,7 +36,7 @@ Examples:
 
 Columns: AGE, and how long it is fresh yet (LEFT, negative when it is stale), of
 the latest variant; HITS since it came into memory; representations (VAR);
-octets that all take, metadata included; MEMORY, DISK or BOTH.
+bytes that all take, metadata included; MEMORY, DISK or BOTH.
 The order is none: the server sends what it meets.";
 
 const SHOW_EXAMPLES: &str = "\
@@ -158,9 +158,9 @@ const NO_SERVER: u8 = 3;
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (control, request) = match args.what {
         Command::List { control, prefix, limit } => {
-            (control, Request::List { prefix: octets(&prefix), limit })
+            (control, Request::List { prefix: bytes(&prefix), limit })
         }
-        Command::Show { control, url } => (control, Request::Show { url: octets(&url) }),
+        Command::Show { control, url } => (control, Request::Show { url: bytes(&url) }),
         Command::Purge { control, what } => (control, Request::Purge { what: what.what() }),
         Command::Stats { control } => (control, Request::Statistics),
     };
@@ -182,17 +182,17 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Arguments are octets and need not be UTF-8, as URLs in a cache need not.
-fn octets(argument: &OsString) -> String {
+/// Arguments are bytes and need not be UTF-8, as URLs in a cache need not.
+fn bytes(argument: &OsString) -> String {
     text_of(argument.as_bytes())
 }
 
 impl PurgeArgs {
     fn what(self) -> What {
         let Self { url, prefix, surrogate_key, .. } = self;
-        let url = url.map(|url| What::Url(octets(&url)));
-        let prefix = prefix.map(|prefix| What::Prefix(octets(&prefix)));
-        let key = surrogate_key.map(|key| What::SurrogateKey(octets(&key)));
+        let url = url.map(|url| What::Url(bytes(&url)));
+        let prefix = prefix.map(|prefix| What::Prefix(bytes(&prefix)));
+        let key = surrogate_key.map(|key| What::SurrogateKey(bytes(&key)));
         url.or(prefix).or(key).unwrap_or(What::All)
     }
 }

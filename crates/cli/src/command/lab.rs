@@ -86,7 +86,7 @@ The report is left out: `pollux lab report` renders it again from what is kept."
     },
     /// Measure what one wait of a mechanism costs, with no server around it
     WaitCost(WaitCostArgs),
-    /// Answer all that comes with the same octets: what no server on epoll can do without
+    /// Answer all that comes with the same bytes: what no server on epoll can do without
     #[command(after_help = "Examples:
   pollux lab floor reply.http
   pollux lab floor --threads 64 reply.http
@@ -252,7 +252,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Subcommand::Floor { reply, threads } => {
-            let octets = fs::read(&reply).with_context(|| reply.display().to_string())?;
+            let bytes = fs::read(&reply).with_context(|| reply.display().to_string())?;
             let tell = |address: SocketAddr| {
                 let addresses = [address.to_string()];
                 let line = serde_json::json!({
@@ -261,8 +261,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
                 print_all(&format!("{line}\n"))
             };
             match threads {
-                Some(threads) => match floor::serve_with_threads(&octets, threads, tell)? {},
-                None => match floor::serve(&octets, tell)? {},
+                Some(threads) => match floor::serve_with_threads(&bytes, threads, tell)? {},
+                None => match floor::serve(&bytes, tell)? {},
             }
         }
         Subcommand::Compare { a, b, csv } => compare(&a, &b, csv.as_deref()),

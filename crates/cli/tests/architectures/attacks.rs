@@ -33,7 +33,7 @@ fn slow_heads_are_cut_off_however_they_drip() {
         let mut dripping = server.client();
         let dripper = dripping.socket().try_clone().unwrap();
         let drip = thread::spawn(move || {
-            // 60 octets would take 12 seconds.
+            // 60 bytes would take 12 seconds.
             let head = b"GET / HTTP/1.1\r\nHost: test\r\nX-Slow: aaaaaaaaaaaaaaaaaaaaaaaaaaaa";
             head.iter().position(|byte| {
                 thread::sleep(Duration::from_millis(200));
@@ -79,7 +79,7 @@ fn a_reader_that_stops_reading_is_reset_and_a_slow_one_is_not() {
         assert!(received.ends_with(&whole));
         server.wait_until("the stopped reader's end", |s| s["connections"]["timed_out"] == 1);
         let rest = stopped.read_to_the_end();
-        assert!(rest.len() < len, "all {} octets came through", rest.len());
+        assert!(rest.len() < len, "all {} bytes came through", rest.len());
         assert_serves(&server);
         stop(server);
     });

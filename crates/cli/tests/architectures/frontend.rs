@@ -27,7 +27,7 @@ fn processes_pass_on_tunnel_and_hand_over() {
         let origin = Origin::start(|asked| {
             if asked.field("upgrade").is_none() {
                 let body = asked.body();
-                return asked.ok(format!("{} octets", body.len()));
+                return asked.ok(format!("{} bytes", body.len()));
             }
             asked.say(
                 "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\npong",
@@ -41,13 +41,13 @@ fn processes_pass_on_tunnel_and_hand_over() {
         assert_eq!(client.get("/").text(), "hello");
         let body = "b".repeat(200_000);
         client.send(format!("POST /x HTTP/1.1\r\nHost: t\r\nContent-Length: 200000\r\n\r\n{body}"));
-        assert_eq!(client.reply().text(), "200000 octets");
+        assert_eq!(client.reply().text(), "200000 bytes");
         client.send("GET /t HTTP/1.1\r\nHost: t\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n");
         let mut got = Vec::new();
         while !got.ends_with(b"pong") {
-            let mut octet = [0];
-            client.socket().read_exact(&mut octet).unwrap();
-            got.push(octet[0]);
+            let mut byte = [0];
+            client.socket().read_exact(&mut byte).unwrap();
+            got.push(byte[0]);
         }
         assert!(got.starts_with(b"HTTP/1.1 101 "));
         drop(client);

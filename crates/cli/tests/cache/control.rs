@@ -46,7 +46,7 @@ fn what_is_kept_can_be_listed_and_looked_at() {
     for part in [url, "status 200", "fresh up to an age of 1h00m", "X-Name: 1", "found by 3"] {
         assert!(shown.contains(part), "no {part:?} in {shown}");
     }
-    assert!(shown.contains(&format!("{} octets of content", content("/a/1", 1).len())), "{shown}");
+    assert!(shown.contains(&format!("{} bytes of content", content("/a/1", 1).len())), "{shown}");
     let varied = printed(&control, &["show", rows[3][6]]);
     assert!(varied.contains("for accept-language: de"), "{varied}");
     assert!(varied.contains("for requests without accept-language"), "{varied}");

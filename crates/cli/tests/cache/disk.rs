@@ -21,7 +21,7 @@ fn version_of(target: &str, body: &str, versions: u32) -> u32 {
     let found = (1..=versions).find(|&version| body == content(target, version));
     found.unwrap_or_else(|| {
         let start: String = body.chars().take(80).collect();
-        panic!("{target}: {} octets of something else: {start:?}", body.len())
+        panic!("{target}: {} bytes of something else: {start:?}", body.len())
     })
 }
 
@@ -121,20 +121,20 @@ fn torn_files_are_thrown_away() {
     let files = names(&kept, ".object");
     assert_eq!(files.len(), 20);
     for (number, path) in files.iter().enumerate() {
-        let mut octets = fs::read(path).unwrap();
+        let mut bytes = fs::read(path).unwrap();
         match number {
-            0 => octets.clear(),
-            1 => octets.truncate(20),
-            2 => octets.truncate(100),
-            3 => drop(octets.pop()),
-            4 => octets.push(b'x'),
+            0 => bytes.clear(),
+            1 => bytes.truncate(20),
+            2 => bytes.truncate(100),
+            3 => drop(bytes.pop()),
+            4 => bytes.push(b'x'),
             5..=12 => {
-                let place = octets.len() * (number - 5) / 8;
-                octets[place] ^= 1;
+                let place = bytes.len() * (number - 5) / 8;
+                bytes[place] ^= 1;
             }
             _ => continue,
         }
-        fs::write(path, octets).unwrap();
+        fs::write(path, bytes).unwrap();
     }
     fs::write(kept.join("00000000000000ff.new"), "half").unwrap();
     fs::write(kept.join("README"), "mine").unwrap();
@@ -151,7 +151,7 @@ fn torn_files_are_thrown_away() {
     assert_eq!(counter(&control, "disk_failures"), 0, "all are whole now");
 }
 
-/// A server whose folder is a file system of so many octets; nothing where there can be none.
+/// A server whose folder is a file system of so many bytes; nothing where there can be none.
 fn on_a_small_disk(
     origin: &pollux_testkit::origin::Origin,
     kept: &Path,

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 const BINARY: &str = env!("CARGO_BIN_EXE_pollux");
 const INDEX: &str = "<h1>it works</h1>\n";
 
-/// A site with an index and a file of `large` octets.
+/// A site with an index and a file of `large` bytes.
 fn site(large: usize) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("index.html"), INDEX).unwrap();
@@ -20,7 +20,7 @@ fn site(large: usize) -> TempDir {
     directory
 }
 
-/// Octets that show when some are missing or twice.
+/// Bytes that show when some are missing or twice.
 fn content(len: usize) -> Vec<u8> {
     (0..len as u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }

@@ -70,7 +70,7 @@ fn the_memory_of_few_connections_is_not_told() {
 }
 
 #[test]
-fn the_memory_of_stored_documents_is_told_with_and_without_their_own_octets() {
+fn the_memory_of_stored_documents_is_told_with_and_without_their_own_bytes() {
     let metrics = |objects| {
         let memory = crate::memory::Memory { user_bytes: 440 * objects as i64, kernel_bytes: 0 };
         let stored = Stored { objects, own_bytes: 250 * objects, fill_ns: 1, memory };

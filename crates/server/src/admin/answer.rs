@@ -1,6 +1,6 @@
 //! Doing what is asked.
 
-use super::protocol::{Entry, ErrorKind, Event, Request, Response, Tier, What, octets_of, text_of};
+use super::protocol::{Entry, ErrorKind, Event, Request, Response, Tier, What, bytes_of, text_of};
 use pollux_cache::{Purge, Store, StoredResponse};
 use pollux_http::fields::Fields;
 use std::{
@@ -9,14 +9,14 @@ use std::{
 };
 
 /// Why an answer is not whole.
-pub(super) enum Trouble {
+pub(super) enum AnswerError {
     /// The client hears no more.
     Gone,
     /// It is told.
-    Told(ErrorKind, String),
+    Client(ErrorKind, String),
 }
 
-impl From<io::Error> for Trouble {
+impl From<io::Error> for AnswerError {
     fn from(_: io::Error) -> Self {
         Self::Gone
     }
@@ -27,13 +27,16 @@ pub(super) fn answer(
     store: &Store,
     request: &Request,
     mut send: impl FnMut(&Event) -> io::Result<()>,
-) -> Result<u64, Trouble> {
+) -> Result<u64, AnswerError> {
     match request {
-        Request::List { prefix, limit } => list(store, &octets(prefix)?, *limit, send),
+        Request::List { prefix, limit } => list(store, &bytes(prefix)?, *limit, send),
         Request::Show { url } => {
-            let shown = store.inspect(&url_octets(url)?, now());
+            let shown = store.inspect(&url_bytes(url)?, now());
             if shown.is_empty() {
-                return Err(Trouble::Told(ErrorKind::NotStored, format!("{url} is not stored")));
+                return Err(AnswerError::Client(
+                    ErrorKind::NotStored,
+                    format!("{url} is not stored"),
+                ));
             }
             for one in &shown {
                 send(&Event::Response(response(one)))?;
@@ -59,18 +62,18 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-fn octets(text: &str) -> Result<Vec<u8>, Trouble> {
-    let no_octets = || "a character above U+00FF stands for no octet".into();
-    octets_of(text).ok_or_else(|| Trouble::Told(ErrorKind::BadRequest, no_octets()))
+fn bytes(text: &str) -> Result<Vec<u8>, AnswerError> {
+    let no_bytes = || "a character above U+00FF stands for no byte".into();
+    bytes_of(text).ok_or_else(|| AnswerError::Client(ErrorKind::BadRequest, no_bytes()))
 }
 
-fn url_octets(url: &str) -> Result<Vec<u8>, Trouble> {
-    let octets = octets(url)?;
-    if pollux_cache::key_from_url(&octets).is_none() {
+fn url_bytes(url: &str) -> Result<Vec<u8>, AnswerError> {
+    let bytes = bytes(url)?;
+    if pollux_cache::key_from_url(&bytes).is_none() {
         let message = format!("{url} is no URL of this cache: they are http://HOST[:PORT]/PATH");
-        return Err(Trouble::Told(ErrorKind::BadRequest, message));
+        return Err(AnswerError::Client(ErrorKind::BadRequest, message));
     }
-    Ok(octets)
+    Ok(bytes)
 }
 
 fn list(
@@ -78,7 +81,7 @@ fn list(
     prefix: &[u8],
     limit: Option<u64>,
     mut send: impl FnMut(&Event) -> io::Result<()>,
-) -> Result<u64, Trouble> {
+) -> Result<u64, AnswerError> {
     let mut count = 0;
     let mut walk = store.walk(prefix);
     while let Some(batch) = walk.next_batch(now()) {
@@ -90,7 +93,7 @@ fn list(
                 url: text_of(&entry.url),
                 variants: entry.variants as u64,
                 status: entry.status,
-                octets: entry.bytes,
+                bytes: entry.bytes,
                 age: entry.age,
                 ttl: entry.ttl,
                 hits: entry.hits.into(),
@@ -102,11 +105,11 @@ fn list(
     Ok(count)
 }
 
-fn purge(store: &Store, what: &What) -> Result<usize, Trouble> {
+fn purge(store: &Store, what: &What) -> Result<usize, AnswerError> {
     Ok(match what {
-        What::Url(url) => store.purge(Purge::Url(&url_octets(url)?)),
-        What::Prefix(prefix) => store.purge(Purge::Prefix(&octets(prefix)?)),
-        What::SurrogateKey(key) => store.purge(Purge::Tag(&octets(key)?)),
+        What::Url(url) => store.purge(Purge::Url(&url_bytes(url)?)),
+        What::Prefix(prefix) => store.purge(Purge::Prefix(&bytes(prefix)?)),
+        What::SurrogateKey(key) => store.purge(Purge::Tag(&bytes(key)?)),
         What::All => store.purge(Purge::Everything),
     })
 }
@@ -143,7 +146,7 @@ fn response(shown: &StoredResponse) -> Response {
         stale_while_revalidate: shown.stale_while_revalidate,
         stale_if_error: shown.stale_if_error,
         content_length: shown.content_length,
-        octets: shown.bytes,
+        bytes: shown.bytes,
         hits: shown.hits.into(),
     }
 }

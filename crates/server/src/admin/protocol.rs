@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The longest request, in octets of its line.
+/// The longest request, in bytes of its line.
 pub const REQUEST_MAX: u64 = 64 << 10;
 
 /// What is asked.
@@ -112,8 +112,8 @@ pub struct Entry {
     pub variants: u64,
     /// The status code of the latest one.
     pub status: u16,
-    /// Octets that all take: of memory, metadata included, or else of the folder.
-    pub octets: u64,
+    /// Bytes that all take: of memory, metadata included, or else of the folder.
+    pub bytes: u64,
     /// The age of the latest one, in seconds.
     pub age: u64,
     /// For how many seconds that is fresh yet; negative when it is stale.
@@ -157,21 +157,21 @@ pub struct Response {
     pub stale_while_revalidate: u64,
     /// For so many seconds after that it is used when the origin fails.
     pub stale_if_error: u64,
-    /// Octets of content.
+    /// Bytes of content.
     pub content_length: u64,
-    /// Octets that it takes.
-    pub octets: u64,
+    /// Bytes that it takes.
+    pub bytes: u64,
     /// Requests that found its URL in memory since it was stored there.
     pub hits: u64,
 }
 
-/// Octets as a text of a character each.
-pub fn text_of(octets: &[u8]) -> String {
-    octets.iter().copied().map(char::from).collect()
+/// Bytes as a text of a character each.
+pub fn text_of(bytes: &[u8]) -> String {
+    bytes.iter().copied().map(char::from).collect()
 }
 
-/// The octets that such a text stands for; nothing if it is none.
-pub fn octets_of(text: &str) -> Option<Vec<u8>> {
+/// The bytes that such a text stands for; nothing if it is none.
+pub fn bytes_of(text: &str) -> Option<Vec<u8>> {
     text.chars().map(|character| u8::try_from(u32::from(character)).ok()).collect()
 }
 
@@ -180,12 +180,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn octets_survive() {
+    fn bytes_survive() {
         let all: Vec<u8> = (0..=255).collect();
         let json = serde_json::to_string(&text_of(&all)).unwrap();
         let text: String = serde_json::from_str(&json).unwrap();
-        assert_eq!(octets_of(&text), Some(all));
-        assert_eq!(octets_of("€"), None);
+        assert_eq!(bytes_of(&text), Some(all));
+        assert_eq!(bytes_of("€"), None);
     }
 
     #[test]

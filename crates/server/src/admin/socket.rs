@@ -1,7 +1,7 @@
 //! The socket and its threads.
 
 use super::{
-    answer::{Trouble, answer},
+    answer::{AnswerError, answer},
     protocol::{ErrorKind, Event, REQUEST_MAX},
 };
 use crate::transport::listener::{self, SocketFile};
@@ -124,19 +124,19 @@ fn serve(stream: &UnixStream, store: &Store) -> io::Result<()> {
         }
         let outcome = if line.ends_with(b"\n") {
             serde_json::from_slice(&line)
-                .map_err(|error| Trouble::Told(ErrorKind::BadRequest, error.to_string()))
+                .map_err(|error| AnswerError::Client(ErrorKind::BadRequest, error.to_string()))
                 .and_then(|request| answer(store, &request, |event| send(&mut writer, event)))
         } else {
-            let message = format!("a request is a line of at most {REQUEST_MAX} octets");
+            let message = format!("a request is a line of at most {REQUEST_MAX} bytes");
             send(&mut writer, &Event::Error { kind: ErrorKind::BadRequest, message })?;
             return writer.flush();
         };
         match outcome {
             Ok(count) => send(&mut writer, &Event::End { count })?,
-            Err(Trouble::Told(kind, message)) => {
+            Err(AnswerError::Client(kind, message)) => {
                 send(&mut writer, &Event::Error { kind, message })?
             }
-            Err(Trouble::Gone) => return Ok(()),
+            Err(AnswerError::Gone) => return Ok(()),
         }
         writer.flush()?;
     }

@@ -4,8 +4,8 @@ use super::{Plan, thread::Unit};
 use crate::{
     architecture::worker::{WorkerInfo, pin},
     log::LogSource,
-    service::worker_state::Local,
-    stats::scoreboard::{Board, Seat},
+    service::worker_state::WorkerState,
+    stats::scoreboard::{Scoreboard, ScoreboardSlot},
 };
 use pollux_sys::spawn_detached;
 use std::{
@@ -21,44 +21,44 @@ use std::{
 /// What kept it from being ready, or from waiting for connections.
 pub(super) fn run(unit: &Unit, ready: &Sender<WorkerInfo>) -> anyhow::Result<()> {
     let mut engine = unit.begin(ready)?;
-    let running = Arc::new(Running::default());
-    let board = &unit.plan.board;
-    let mut has_said = false;
+    let running = Arc::new(ActiveExchange::default());
+    let scoreboard = &unit.plan.scoreboard;
+    let mut warnings = false;
     let mut say = |what: &str| {
-        if !std::mem::replace(&mut has_said, true) {
+        if !std::mem::replace(&mut warnings, true) {
             tracing::warn!("{what}; who connects waits meanwhile. (Said once.)");
         }
     };
     loop {
         // First the seat: whom nobody can serve yet waits in the kernel's queue.
-        let seat = loop {
-            if let Some(seat) = board.take_seat() {
-                break Some(seat);
+        let slot = loop {
+            if let Some(slot) = scoreboard.claim_slot() {
+                break Some(slot);
             }
             say(&format!(
                 "all {} threads that --max-connections or the limit of open files allows are busy",
                 unit.plan.max_connections
             ));
-            if !engine.pause(board.room()) {
+            if !engine.pause(scoreboard.room()) {
                 break None;
             }
-            board.hear_of_room();
+            scoreboard.drain_room();
         };
-        let Some(seat) = seat else { break };
-        let index = seat.index();
+        let Some(slot) = slot else { break };
+        let index = slot.index();
         let Some(socket) = engine.accept(unit.plan.queues.of(0))? else {
-            board.leave(index);
+            scoreboard.leave(index);
             break;
         };
         // A thread that cannot be started would take the socket with it: it is handed over when the
         // thread runs.
-        let parcel = Arc::new(Mutex::new(Some((socket, seat))));
+        let parcel = Arc::new(Mutex::new(Some((socket, slot))));
         while let Err(error) = start(&unit.plan, unit.log.clone(), &parcel, &running, index) {
             say(&format!(
                 "a thread cannot be started: {error} (`ulimit -u`, pids.max of the cgroup, memory)"
             ));
             if !engine.rest() {
-                board.leave(index);
+                scoreboard.leave(index);
                 break;
             }
         }
@@ -71,18 +71,18 @@ pub(super) fn run(unit: &Unit, ready: &Sender<WorkerInfo>) -> anyhow::Result<()>
 fn start(
     plan: &Arc<Plan>,
     log: Option<LogSource>,
-    parcel: &Arc<Mutex<Option<(OwnedFd, Seat)>>>,
-    running: &Arc<Running>,
+    parcel: &Arc<Mutex<Option<(OwnedFd, ScoreboardSlot)>>>,
+    running: &Arc<ActiveExchange>,
     index: usize,
 ) -> io::Result<()> {
     let (plan, parcel, count) = (plan.clone(), parcel.clone(), running.clone());
     running.add();
     let started = spawn_detached(c"connection", move || {
-        let _end = End { board: plan.board.clone(), index, running: count };
+        let _end = End { scoreboard: plan.scoreboard.clone(), index, running: count };
         let parcel = parcel.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some((socket, seat)) = parcel else { return };
+        let Some((socket, slot)) = parcel else { return };
         let engine = pin(&plan.config, index)
-            .and_then(|_| plan.engine(seat, Local::new(log.map(|log| log.writer()))));
+            .and_then(|_| plan.engine(slot, WorkerState::new(log.map(|log| log.writer()))));
         match engine {
             Ok(mut engine) => {
                 engine.serve(socket);
@@ -99,26 +99,26 @@ fn start(
 
 /// A thread's end, also when it panics.
 struct End {
-    board: Arc<Board>,
+    scoreboard: Arc<Scoreboard>,
     index: usize,
-    running: Arc<Running>,
+    running: Arc<ActiveExchange>,
 }
 
 impl Drop for End {
     fn drop(&mut self) {
-        self.board.leave(self.index);
+        self.scoreboard.leave(self.index);
         self.running.remove();
     }
 }
 
 /// How many threads serve.
 #[derive(Debug, Default)]
-struct Running {
+struct ActiveExchange {
     count: Mutex<usize>,
     none: Condvar,
 }
 
-impl Running {
+impl ActiveExchange {
     fn add(&self) {
         *self.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
     }

@@ -17,7 +17,7 @@ const OPEN_FILES_SHARE: usize = 8;
 /// Descriptors of a unit that serves one connection: the connection, and a file that it sends or a
 /// link to a store or an origin.
 const OF_ONE: usize = 2;
-/// The most octets of files that a unit of one connection keeps for what is asked for next.
+/// The most bytes of files that a unit of one connection keeps for what is asked for next.
 pub(crate) const CACHE_OF_ONE: u64 = 1 << 20;
 /// Those of a unit in a pool: it has an epoll set, too.
 const OF_POOL: usize = 3;

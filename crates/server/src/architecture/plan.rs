@@ -5,13 +5,13 @@ use crate::{
     config::Config,
     engine::blocking::Blocking,
     protocol::rules::Rules,
-    service::worker_state::Local,
+    service::worker_state::WorkerState,
     services::{
         Routes,
-        guestbook::Opening,
+        guestbook::StoreOpening,
         site::{Contents, Tree},
     },
-    stats::scoreboard::{Board, Seat},
+    stats::scoreboard::{Scoreboard, ScoreboardSlot},
     transport::queue::Queues,
 };
 use pollux_sys as sys;
@@ -31,7 +31,7 @@ pub(crate) struct Plan {
     pub(crate) queues: Queues,
     /// The most units at a time that are assigned one connection each.
     pub(crate) max_connections: usize,
-    pub(crate) board: Arc<Board>,
+    pub(crate) scoreboard: Arc<Scoreboard>,
 }
 
 impl Plan {
@@ -39,16 +39,20 @@ impl Plan {
     ///
     /// # Errors
     /// As [`Routes::open`].
-    pub(crate) fn engine(&self, seat: Seat, local: Local) -> anyhow::Result<Blocking<Routes>> {
+    pub(crate) fn engine(
+        &self,
+        slot: ScoreboardSlot,
+        local: WorkerState,
+    ) -> anyhow::Result<Blocking<Routes>> {
         let before = sys::counters();
         sys::set_timing(self.config.time_system_calls);
         let opening = match self.assignment {
-            Assignment::Pool(_) => Opening::Now,
-            Assignment::One => Opening::AtFirstUse,
+            Assignment::Pool(_) => StoreOpening::Now,
+            Assignment::One => StoreOpening::AtFirstUse,
         };
-        let application = self.routes(opening)?;
+        let service = self.routes(opening)?;
         let own = (self.rules.clone(), local);
-        Ok(Blocking::new(&self.config, application, own, seat, before))
+        Ok(Blocking::new(&self.config, service, own, slot, before))
     }
 
     /// Shows that connections can be served at all, in a process or thread that serves none.
@@ -56,10 +60,10 @@ impl Plan {
     /// # Errors
     /// As [`Routes::open`].
     pub(crate) fn check(&self) -> anyhow::Result<()> {
-        self.routes(Opening::Now).map(drop)
+        self.routes(StoreOpening::Now).map(drop)
     }
 
-    fn routes(&self, opening: Opening) -> anyhow::Result<Routes> {
+    fn routes(&self, opening: StoreOpening) -> anyhow::Result<Routes> {
         let contents = self.contents.clone();
         Routes::open_in(self.tree()?, contents, &self.config, &self.rules, opening)
     }

@@ -15,10 +15,10 @@ use crate::{
     architecture::worker::{WorkerInfo, pin},
     engine::FailedWaits,
     log::{self, LogProcess},
-    stats::{Statistics, scoreboard::Seat},
+    stats::{Statistics, scoreboard::ScoreboardSlot},
     time::clock::Clock,
 };
-use acceptor::Door;
+use acceptor::ProcessAcceptor;
 use anyhow::Context;
 use back_off::BackOff;
 use child::{Life, wait_until_ready};
@@ -54,13 +54,13 @@ pub(crate) struct Processes {
     /// Those of the pool.
     places: Vec<Place>,
     /// Where each connection is to have a process of its own.
-    door: Option<Door>,
+    acceptor: Option<ProcessAcceptor>,
     /// The number of the next such connection.
     number: usize,
     log: Option<LogProcess>,
     log_place: Place,
     infos: Vec<WorkerInfo>,
-    has_said: bool,
+    warnings: bool,
     polled: Vec<PollFd>,
     failed_waits: FailedWaits,
 }
@@ -82,9 +82,9 @@ impl Child {
 #[derive(Clone, Copy, Debug)]
 enum Role {
     /// It has this place of the pool.
-    Place { index: usize, seat: usize },
+    Place { index: usize, slot: usize },
     /// It has one connection.
-    One { seat: usize },
+    One { slot: usize },
     /// It writes the access log.
     Log,
 }
@@ -119,12 +119,12 @@ impl Processes {
             arrived: VecDeque::new(),
             children: HashMap::new(),
             places: Vec::new(),
-            door: None,
+            acceptor: None,
             number: 0,
             log,
             log_place: Place::default(),
             infos: Vec::new(),
-            has_said: false,
+            warnings: false,
             polled: Vec::new(),
             failed_waits: FailedWaits::default(),
         };
@@ -141,7 +141,8 @@ impl Processes {
                 // Who accepts for the others runs where the first of them does.
                 pin(&all.plan.config, 0)?;
                 all.try_one()?;
-                all.door = Some(Door::new(&all.plan.board).context("there is no seat")?);
+                all.acceptor =
+                    Some(ProcessAcceptor::new(&all.plan.scoreboard).context("there is no seat")?);
             }
         }
         Ok(all)
@@ -154,12 +155,12 @@ impl Processes {
 
     /// The figures of all units together.
     pub(crate) fn statistics(&self) -> Statistics {
-        self.plan.board.statistics()
+        self.plan.scoreboard.statistics()
     }
 
     /// Tells all units to stop; a second call may shorten the time.
     pub(crate) fn begin_stop(&self, grace: Duration) {
-        self.plan.board.stop(grace);
+        self.plan.scoreboard.stop(grace);
         self.plan.queues.begin_stop();
     }
 
@@ -171,7 +172,8 @@ impl Processes {
     /// How many units there are, and whoever could start one.
     pub(crate) fn running(&self) -> usize {
         let units = self.children.values().filter(|child| !matches!(child.role, Role::Log));
-        units.count() + usize::from(self.door.as_ref().is_some_and(|door| !door.is_shut()))
+        units.count()
+            + usize::from(self.acceptor.as_ref().is_some_and(|acceptor| !acceptor.is_shut()))
     }
 
     /// Looks after the children until a signal comes that is for somebody else, which is returned;
@@ -191,7 +193,7 @@ impl Processes {
             self.attend_stop();
             self.fill_places(now);
             self.let_in(now);
-            if self.plan.board.stop_at_ms().is_some() && self.running() == 0 {
+            if self.plan.scoreboard.stop_at_ms().is_some() && self.running() == 0 {
                 return Ok(None);
             }
             self.wait_for_something(now, None)?;
@@ -227,15 +229,16 @@ impl Processes {
 
     /// Starts a process of the pool. The first in each place says when it is ready.
     fn start_in_pool(&mut self, index: usize, is_first: bool) -> anyhow::Result<()> {
-        let seat = self.plan.board.take_seat().context("there are more processes than seats")?;
-        let role = Role::Place { index, seat: seat.index() };
+        let slot =
+            self.plan.scoreboard.claim_slot().context("there are more processes than seats")?;
+        let role = Role::Place { index, slot: slot.index() };
         let (said, mut tell) = if is_first { Some(sys::pipe()?) } else { None }.unzip();
         let (plan, log) = (&self.plan, self.log.as_ref());
         let mut kept = kept_by_all(plan, log);
         kept.extend(plan.queues.of(index).sockets.iter().map(AsRawFd::as_raw_fd));
         kept.extend(tell.as_ref().map(AsRawFd::as_raw_fd));
         let child = sys::fork(self.promise, &kept, || {
-            Life { plan, index, seat, log: log.map(LogProcess::source) }.in_a_pool(tell.take())
+            Life { plan, index, slot, log: log.map(LogProcess::source) }.in_a_pool(tell.take())
         });
         let child = self.note(child, role)?;
         if let Some(said) = said {
@@ -251,14 +254,14 @@ impl Processes {
 
     /// Shows in a process that ends at once that connections can be served at all.
     fn try_one(&mut self) -> anyhow::Result<()> {
-        let seat = self.plan.board.take_seat().context("there is no seat")?;
-        let role = Role::One { seat: seat.index() };
+        let slot = self.plan.scoreboard.claim_slot().context("there is no seat")?;
+        let role = Role::One { slot: slot.index() };
         let (said, tell) = sys::pipe()?;
         let plan = &self.plan;
         let mut kept = kept_by_all(plan, None);
         kept.push(tell.as_raw_fd());
         let child = sys::fork(self.promise, &kept, || {
-            Life { plan, index: 0, seat, log: None }.for_trial(&tell)
+            Life { plan, index: 0, slot, log: None }.for_trial(&tell)
         });
         self.note(child, role)?;
         drop(tell);
@@ -266,15 +269,15 @@ impl Processes {
     }
 
     /// Starts a process for a connection. The parcel is empty then; else it is as it was.
-    fn start_one(&mut self, parcel: &mut Option<(OwnedFd, Seat)>) -> io::Result<()> {
-        let Some((socket, seat)) = parcel.as_ref() else { return Ok(()) };
-        let role = Role::One { seat: seat.index() };
+    fn start_one(&mut self, parcel: &mut Option<(OwnedFd, ScoreboardSlot)>) -> io::Result<()> {
+        let Some((socket, slot)) = parcel.as_ref() else { return Ok(()) };
+        let role = Role::One { slot: slot.index() };
         let (plan, log, index) = (&self.plan, self.log.as_ref(), self.number);
         let mut kept = kept_by_all(plan, log);
         kept.push(socket.as_raw_fd());
         let child = sys::fork(self.promise, &kept, || {
-            let Some((socket, seat)) = parcel.take() else { return 1 };
-            Life { plan, index, seat, log: log.map(LogProcess::source) }.of_one(socket)
+            let Some((socket, slot)) = parcel.take() else { return 1 };
+            Life { plan, index, slot, log: log.map(LogProcess::source) }.of_one(socket)
         })?;
         // This process' copy of the socket is closed: else the connection would not end with it.
         *parcel = None;
@@ -303,15 +306,15 @@ impl Processes {
     }
 
     fn leave(&self, role: Role) {
-        if let Role::Place { seat, .. } | Role::One { seat } = role {
-            self.plan.board.leave(seat);
+        if let Role::Place { slot, .. } | Role::One { slot } = role {
+            self.plan.scoreboard.leave(slot);
         }
     }
 
     /// Takes all children that have ended.
     fn take_ended(&mut self) -> anyhow::Result<()> {
         let now = Instant::now();
-        let is_stopping = self.plan.board.stop_at_ms().is_some();
+        let is_stopping = self.plan.scoreboard.stop_at_ms().is_some();
         while let Some((id, ending)) = sys::take_ended_child().context("waitpid")? {
             // A process may have children from before it became this program.
             let Some(Child { role, started_at, .. }) = self.children.remove(&id) else { continue };
@@ -331,8 +334,8 @@ impl Processes {
                     if ending != Ending::Exit(0) {
                         tracing::warn!("process {id} has ended ({ending}), and its connection");
                     }
-                    if let Some(door) = &mut self.door {
-                        door.a_place_is_free();
+                    if let Some(acceptor) = &mut self.acceptor {
+                        acceptor.slot_is_free();
                     }
                 }
                 // Nothing more will be sent, and all is written.
@@ -355,7 +358,7 @@ impl Processes {
             self.say(&error);
             self.log_place.due = Some(self.log_place.back_off.next(now, Duration::ZERO));
         }
-        if self.plan.board.stop_at_ms().is_some() {
+        if self.plan.scoreboard.stop_at_ms().is_some() {
             return;
         }
         for index in 0..self.places.len() {
@@ -375,26 +378,26 @@ impl Processes {
 
     /// Gives connections a process each.
     fn let_in(&mut self, now: Instant) {
-        let Some(mut door) = self.door.take() else { return };
+        let Some(mut acceptor) = self.acceptor.take() else { return };
         for _ in 0..LET_IN_AT_ONCE {
-            let mut parcel = door.take(&self.plan, now);
+            let mut parcel = acceptor.take(&self.plan, now);
             if parcel.is_none() {
                 break;
             }
             if let Err(error) = self.start_one(&mut parcel) {
-                door.put_back(parcel, &error, now);
+                acceptor.put_back(parcel, &error, now);
                 break;
             }
         }
-        self.door = Some(door);
+        self.acceptor = Some(acceptor);
     }
 
     /// What a stop asks of this process.
     fn attend_stop(&mut self) {
-        let Some(stop_at) = self.plan.board.stop_at_ms() else { return };
+        let Some(stop_at) = self.plan.scoreboard.stop_at_ms() else { return };
         // Whoever waits in a queue is served by those who share it; where nobody is there who could,
         // somebody comes for that.
-        if !self.plan.queues.of(0).sockets.is_empty() && self.door.is_none() {
+        if !self.plan.queues.of(0).sockets.is_empty() && self.acceptor.is_none() {
             for index in 0..self.places.len() {
                 if self.places[index].due.take().is_some() {
                     let _ = self.start_in_pool(index, false);
@@ -402,14 +405,14 @@ impl Processes {
             }
             self.plan.queues.close();
         }
-        if self.door.as_ref().is_some_and(Door::is_shut) {
+        if self.acceptor.as_ref().is_some_and(ProcessAcceptor::is_shut) {
             self.plan.queues.close();
         }
         let now = Clock::now_ms();
         if now >= stop_at
-            && let Some(door) = &mut self.door
+            && let Some(acceptor) = &mut self.acceptor
         {
-            door.shut();
+            acceptor.shut();
         }
         if now >= stop_at.saturating_add(LATE_MS) {
             for (&id, child) in &mut self.children {
@@ -426,14 +429,14 @@ impl Processes {
     /// Waits for a signal, a connection, or what is due, and not after `until`.
     fn wait_for_something(&mut self, now: Instant, until: Option<Instant>) -> anyhow::Result<()> {
         self.polled.clear();
-        let listeners = self.door.iter().flat_map(|door| door.wanted(&self.plan));
+        let listeners = self.acceptor.iter().flat_map(|acceptor| acceptor.wanted(&self.plan));
         for fd in [self.signals.as_raw_fd()].into_iter().chain(listeners) {
             self.polled.push(PollFd { fd, events: libc::POLLIN, revents: 0 });
         }
         let left = until.map(|until| until.saturating_duration_since(now));
         let timeout = self.next_due(now).into_iter().chain(left).min();
-        if let Some(door) = &mut self.door {
-            door.show();
+        if let Some(acceptor) = &mut self.acceptor {
+            acceptor.show();
         }
         match sys::ppoll(&mut self.polled, timeout) {
             Ok(_) => self.failed_waits.forget(),
@@ -449,9 +452,9 @@ impl Processes {
     /// How long it is until something is due.
     fn next_due(&self, now: Instant) -> Option<Duration> {
         let places = self.places.iter().chain([&self.log_place]).filter_map(|place| place.due);
-        let door = self.door.as_ref().and_then(Door::retry_at);
-        let due = places.chain(door).min().map(|due| due.saturating_duration_since(now));
-        let stop = self.plan.board.stop_at_ms().map(|stop_at| {
+        let acceptor = self.acceptor.as_ref().and_then(ProcessAcceptor::retry_at);
+        let due = places.chain(acceptor).min().map(|due| due.saturating_duration_since(now));
+        let stop = self.plan.scoreboard.stop_at_ms().map(|stop_at| {
             let now = Clock::now_ms();
             let next = if now < stop_at { stop_at } else { stop_at.saturating_add(LATE_MS) };
             // Those that are killed take a moment to end.
@@ -461,7 +464,7 @@ impl Processes {
     }
 
     fn say(&mut self, error: &anyhow::Error) {
-        if !std::mem::replace(&mut self.has_said, true) {
+        if !std::mem::replace(&mut self.warnings, true) {
             tracing::warn!(
                 "a process that has ended cannot be replaced yet: {error:#} (`ulimit -u`, pids.max of \
                  the cgroup, memory). (Said once.)"
@@ -472,8 +475,8 @@ impl Processes {
 
 /// What every unit keeps open: what tells of a stop, and the way to the log.
 fn kept_by_all(plan: &Plan, log: Option<&LogProcess>) -> Vec<RawFd> {
-    let bells = plan.board.bells();
-    bells.iter().map(AsRawFd::as_raw_fd).chain(log.map(|log| log.near().as_raw_fd())).collect()
+    let notifiers = plan.scoreboard.notifiers();
+    notifiers.iter().map(AsRawFd::as_raw_fd).chain(log.map(|log| log.near().as_raw_fd())).collect()
 }
 
 /// Leaves nobody behind, also where the start has failed half way.

@@ -5,7 +5,7 @@ use crate::{
     architecture::worker::{End, Ends, WorkerInfo, pin},
     engine::blocking::{Blocking, NO_SET},
     log::Log,
-    service::worker_state::Local,
+    service::worker_state::WorkerState,
     services::Routes,
     stats::Statistics,
 };
@@ -79,12 +79,12 @@ impl Threads {
 
     /// The figures of all units together.
     pub(crate) fn statistics(&self) -> Statistics {
-        self.plan.board.statistics()
+        self.plan.scoreboard.statistics()
     }
 
     /// Tells all units to stop.
     pub(crate) fn begin_stop(&self, grace: Duration) {
-        self.plan.board.stop(grace);
+        self.plan.scoreboard.stop(grace);
         self.plan.queues.begin_stop();
     }
 
@@ -97,7 +97,7 @@ impl Threads {
         for thread in mem::take(&mut self.threads) {
             outcome = join(thread).and(outcome);
         }
-        outcome.map(|()| self.plan.board.statistics())
+        outcome.map(|()| self.plan.scoreboard.statistics())
     }
 }
 
@@ -125,12 +125,13 @@ impl Unit {
     /// Makes this thread's engine and tells that it is ready.
     pub(super) fn begin(&self, ready: &Sender<WorkerInfo>) -> anyhow::Result<Blocking<Routes>> {
         let cpu = pin(&self.plan.config, self.index)?;
-        let seat = self.plan.board.take_seat().context("there are more threads than seats")?;
-        let local = Local::new(self.log.as_ref().map(|log| log.writer()));
+        let slot =
+            self.plan.scoreboard.claim_slot().context("there are more threads than seats")?;
+        let local = WorkerState::new(self.log.as_ref().map(|log| log.writer()));
         if self.plan.assignment == Assignment::One {
             self.plan.check()?;
         }
-        let mut engine = self.plan.engine(seat, local)?;
+        let mut engine = self.plan.engine(slot, local)?;
         engine.prepare(self.plan.queues.of(self.index)).context(NO_SET)?;
         let tid = rustix::thread::gettid().as_raw_nonzero().get();
         let _ = ready.send(WorkerInfo { tid, cpu, listens: Vec::new() });

@@ -3,12 +3,12 @@
 use crate::{
     config::{Config, Listen},
     engine::{
-        control::{Inbox, Raised, Remote},
+        control::{Inbox, LineCounter, Remote},
         event::Engine,
     },
     log::LogWriter,
     protocol::rules::Rules,
-    service::worker_state::Local,
+    service::worker_state::WorkerState,
     services::{Routes, site::Contents},
     stats::Statistics,
     transport::listener,
@@ -142,7 +142,7 @@ impl Drop for End {
 /// A worker's life.
 fn run(
     task: Task,
-    (far_end, raised): (Arc<OwnedFd>, Raised),
+    (far_end, raised): (Arc<OwnedFd>, LineCounter),
     ready: &Sender<WorkerInfo>,
 ) -> anyhow::Result<Statistics> {
     let Task {
@@ -170,8 +170,8 @@ fn run(
     }
     let cpu = pin(&config, index)?;
     sys::set_timing(config.time_system_calls);
-    let application = Routes::open(&config, &rules, contents)?;
-    let local = Local::new(log);
+    let service = Routes::open(&config, &rules, contents)?;
+    let local = WorkerState::new(log);
     let info = WorkerInfo {
         tid: rustix::thread::gettid().as_raw_nonzero().get(),
         cpu,
@@ -181,7 +181,7 @@ fn run(
     let job = Job {
         config,
         mechanism,
-        application,
+        service,
         rules,
         local,
         listeners,
@@ -198,10 +198,10 @@ fn run(
 /// forbidden (unshare(2) in many containers).
 fn own_files(
     promise: Option<OwnFileTables>,
-    bell: &OwnedFd,
+    notifier: &OwnedFd,
     shared: &[OwnedFd],
 ) -> anyhow::Result<Vec<OwnedFd>> {
-    let kept: Vec<_> = std::iter::once(bell).chain(shared.iter()).map(AsFd::as_fd).collect();
+    let kept: Vec<_> = std::iter::once(notifier).chain(shared.iter()).map(AsFd::as_fd).collect();
     if let Some(promise) = promise {
         match sys::own_file_table(promise, &kept) {
             Ok(copies) => return Ok(copies),
@@ -231,9 +231,9 @@ pub(crate) fn pin(config: &Config, index: usize) -> anyhow::Result<Option<usize>
 struct Job<'a> {
     config: Arc<Config>,
     mechanism: MechanismSpec,
-    application: Routes,
+    service: Routes,
     rules: Arc<Rules>,
-    local: Local,
+    local: WorkerState,
     listeners: Vec<OwnedFd>,
     max_connections: usize,
     inbox: Inbox,
@@ -248,7 +248,7 @@ impl Visitor for Job<'_> {
         let engine = Engine::<M, Routes>::new(
             &self.config,
             &self.mechanism.options(),
-            self.application,
+            self.service,
             (self.rules, self.local),
             (self.listeners, self.max_connections),
             self.inbox,
@@ -281,7 +281,7 @@ mod tests {
             let routes = Routes::open(&config, &rules, Contents::new(0, 1)).unwrap();
             let inbox = Inbox::new(far_end, raised);
             let options = "epoll".parse::<MechanismSpec>().unwrap().options();
-            let own = (rules, Local::new(None));
+            let own = (rules, WorkerState::new(None));
             Engine::<M, _>::new(&config, &options, routes, own, (vec![listener], 10), inbox)
                 .unwrap()
                 .run()

@@ -206,12 +206,12 @@ impl FromStr for HandoverConfig {
             Some((prefix, rest)) if text.starts_with('/') => (Some(read_prefix(prefix)?), rest),
             _ => (None, text),
         };
-        // 107 octets is what an address has room for (unix(7)).
+        // 107 bytes is what an address has room for (unix(7)).
         match rest.strip_prefix("unix:") {
             Some(path) if (1..=107).contains(&path.len()) && !path.contains('\0') => {
                 Ok(Self { prefix, path: path.into() })
             }
-            Some(path) if path.len() > 107 => Err("the path is longer than 107 octets".into()),
+            Some(path) if path.len() > 107 => Err("the path is longer than 107 bytes".into()),
             _ => Err(WANTED.into()),
         }
     }

@@ -1,6 +1,6 @@
 //! What a guestbook is told.
 
-use crate::services::guestbook::Trouble;
+use crate::services::guestbook::StoreErrors;
 use anyhow::{Context, ensure};
 use pollux_guestbook::{Template, limits, redis::Url};
 use std::{
@@ -29,7 +29,7 @@ pub struct GuestbookConfig {
     /// The template, once it has been read, and the file that it was.
     read: OnceLock<(Option<PathBuf>, Arc<Template>)>,
     /// What the log has been told of the store.
-    pub(crate) trouble: Arc<Trouble>,
+    pub(crate) store_errors: Arc<StoreErrors>,
 }
 
 /// Where a guestbook's remarks are.
@@ -64,7 +64,7 @@ impl GuestbookConfig {
             connections: StoreConnections::default(),
             shown: limits::SHOWN,
             read: OnceLock::new(),
-            trouble: Arc::default(),
+            store_errors: Arc::default(),
         }
     }
 
@@ -118,7 +118,7 @@ impl GuestbookConfig {
         let Some(path) = &self.template else { return Ok(Template::default()) };
         let told = || format!("the guestbook's template {}", path.display());
         let mut text = Vec::new();
-        // One octet more than there may be: that much is too long, and a device has no end.
+        // One byte more than there may be: that much is too long, and a device has no end.
         let most = limits::TEMPLATE_BYTES as u64 + 1;
         fs::File::open(path)
             .and_then(|file| file.take(most).read_to_end(&mut text))

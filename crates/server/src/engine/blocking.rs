@@ -1,4 +1,4 @@
-//! The blocking engine: one connection at a time, from its first octet to its end.
+//! The blocking engine: one connection at a time, from its first byte to its end.
 //!
 //! It blocks in ppoll(2) over the few descriptors that the connection may wait for: the client, the
 //! bell that tells of a stop, and the links that the application has dialled. So a slow client costs
@@ -11,21 +11,21 @@
 mod accept;
 mod brisk;
 mod handover;
-mod links;
 mod names;
 mod tunnel;
+mod upstreams;
 
 use super::{
-    links::Links as _,
-    transmit::{Sent, transmit},
+    transmit::{SendOutcome, transmit},
+    upstreams::UpstreamDriver as _,
 };
 use crate::{
     config::{Config, LargeFile, SEND_PROGRESS_BYTES},
     log,
-    protocol::{Awaits, Connection, Need, Round, rules::Rules},
-    reactor::{AlarmId, ClientId, Outside},
-    service::{Application, Stage, Wake, worker_state::Local},
-    stats::{ConnectionCounts, Statistics, scoreboard::Seat},
+    protocol::{Awaits, Connection, Iteration, Need, rules::Rules},
+    reactor::{AlarmId, ClientId, Reactor},
+    service::{Adapter, Event, Service, worker_state::WorkerState},
+    stats::{ConnectionCounts, Statistics, scoreboard::ScoreboardSlot},
     time::clock::ticks,
     transport::{Transport, listener, outbox::Outbox},
 };
@@ -33,7 +33,6 @@ use accept::Acceptor;
 pub(crate) use accept::{NO_SET, RETRY};
 use brisk::Pace;
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT};
-use links::LinkTransport;
 use names::Names;
 use pollux_sys::{self as sys, Counters, PollFd};
 use std::{
@@ -43,6 +42,7 @@ use std::{
     time::Duration,
 };
 use tunnel::Tunnel;
+use upstreams::UpstreamTransport;
 
 /// The receive buffer. Most requests are far shorter.
 const INPUT_BYTES: usize = 16 << 10;
@@ -50,25 +50,25 @@ const INPUT_BYTES: usize = 16 << 10;
 const LINGER: Duration = Duration::from_secs(5);
 
 /// One unit's engine: a thread's or a process'.
-pub(crate) struct Blocking<A: Application> {
-    application: A,
+pub(crate) struct Blocking<A: Service> {
+    service: A,
     rules: Arc<Rules>,
-    local: Local,
+    worker: WorkerState,
     /// What the application has asked for.
-    outside: Outside,
-    links: Vec<LinkTransport>,
+    reactor: Reactor,
+    upstreams: Vec<UpstreamTransport>,
     alarms: Vec<(u32, AlarmId)>,
     names: Names,
     client: Option<Client<A::Exchange>>,
     acceptor: Acceptor,
     input: Box<[u8]>,
-    link_input: Vec<u8>,
+    upstream_input: Vec<u8>,
     outbox: Outbox,
     polled: Vec<PollFd>,
     /// How often the connection was worked on: what it needs may be another thing since.
     turns: u64,
     large_file: LargeFile,
-    seat: Seat,
+    slot: ScoreboardSlot,
     generation: u32,
     connections: ConnectionCounts,
     bytes_sent: u64,
@@ -88,7 +88,7 @@ struct Client<X> {
     connection: Connection<X>,
     /// Sending or receiving has failed: nobody is there any more.
     is_broken: bool,
-    /// HTTP is over: octets go from the client to a link and back.
+    /// HTTP is over: bytes go from the client to a link and back.
     tunnel: Option<Tunnel>,
     /// What has a deadline, and which.
     timer: Option<(Class, u32, u32)>,
@@ -104,32 +104,32 @@ enum Class {
     Linger,
 }
 
-impl<A: Application> Blocking<A> {
-    /// For one unit, whose figures go to `seat`.
+impl<A: Service> Blocking<A> {
+    /// For one unit, whose figures go to `slot`.
     pub(crate) fn new(
         config: &Config,
-        application: A,
-        (rules, local): (Arc<Rules>, Local),
-        seat: Seat,
+        service: A,
+        (rules, worker): (Arc<Rules>, WorkerState),
+        slot: ScoreboardSlot,
         calls_before: Counters,
     ) -> Self {
         Self {
-            application,
+            service,
             rules,
-            local,
-            outside: Outside::default(),
-            links: Vec::new(),
+            worker,
+            reactor: Reactor::default(),
+            upstreams: Vec::new(),
             alarms: Vec::new(),
             names: Names::default(),
             client: None,
             acceptor: Acceptor::default(),
             input: vec![0; INPUT_BYTES].into_boxed_slice(),
-            link_input: Vec::new(),
+            upstream_input: Vec::new(),
             outbox: Outbox::default(),
             polled: Vec::new(),
             turns: 0,
             large_file: config.large_file,
-            seat,
+            slot,
             generation: 0,
             connections: ConnectionCounts::default(),
             bytes_sent: 0,
@@ -166,10 +166,10 @@ impl<A: Application> Blocking<A> {
                         self.send_rest();
                     }
                 }
-                Need::Application => self.wait_for_application(),
-                Need::Turn => {
-                    self.wait_until(&[], Some(self.local.clock.tick()));
-                    self.turn(|round, rules, stage, _| round.go_on(rules, stage));
+                Need::Service => self.wait_for_application(),
+                Need::Requeue => {
+                    self.wait_until(&[], Some(self.worker.clock.tick()));
+                    self.iterate(|iteration, rules, adapter, _| iteration.go_on(rules, adapter));
                 }
             }
         }
@@ -177,8 +177,8 @@ impl<A: Application> Blocking<A> {
     }
 
     fn begin(&mut self, socket: OwnedFd) {
-        self.local.clock.update();
-        if let Some(log) = &mut self.local.log {
+        self.worker.clock.update();
+        if let Some(log) = &mut self.worker.log {
             // Later the kernel may not know any more: it is asked once a connection.
             log.peer = log::Peer::Known(listener::peer(socket.as_fd()));
         }
@@ -198,10 +198,10 @@ impl<A: Application> Blocking<A> {
 
     fn end(&mut self) {
         let Some(mut client) = self.client.take() else { return };
-        let Self { application, rules, local, outside, .. } = self;
+        let Self { service, rules, worker, reactor, .. } = self;
         let (id, socket) = (client.id, None);
-        let mut stage = Stage { application, rules, local, outside, client: id, socket };
-        client.connection.abandon(&mut stage);
+        let mut adapter = Adapter { service, rules, worker, reactor, client: id, socket };
+        client.connection.abandon(&mut adapter);
         sys::close(client.transport.into_socket());
         self.connections.closed += 1;
         // What was asked in passing away.
@@ -211,25 +211,25 @@ impl<A: Application> Blocking<A> {
 
     /// Goes on with the application's errands until none is left, a stop has been asked for, or their
     /// own time is over: before the unit does what would keep it from looking after them.
-    pub(crate) fn finish_errands(&mut self) {
+    pub(crate) fn finish_background(&mut self) {
         self.perform();
-        while self.outside.errands() > 0 && !self.local.is_stopping {
+        while self.reactor.background() > 0 && !self.worker.is_stopping {
             // The last one may end before there is anything to wait for.
-            let soon = self.local.clock.after(ticks(RETRY));
+            let soon = self.worker.clock.after(ticks(RETRY));
             self.wait_until(&[], Some(soon));
         }
     }
 
     /// Ends with what is left of the unit: its errands, its figures, its log.
     pub(crate) fn finish(mut self) {
-        self.finish_errands();
+        self.finish_background();
         self.show();
     }
 
     /// Waits for input and takes it. Returns whether the connection goes on.
     fn receive_next(&mut self, awaits: Awaits) -> bool {
         let is_idle = self.client.as_ref().is_some_and(|client| client.connection.is_idle());
-        if self.local.is_stopping && is_idle {
+        if self.worker.is_stopping && is_idle {
             // A request may lie in the socket already: it is in flight, too.
             return self.receive();
         }
@@ -241,7 +241,7 @@ impl<A: Application> Blocking<A> {
         if class != Class::Linger && self.receive_in_one_call(class) {
             return true;
         }
-        let begun = self.local.clock.tick();
+        let begun = self.worker.clock.tick();
         if self.wait_for_client(Some(class), POLLIN) != 0 {
             self.note_pace(begun);
             self.receive();
@@ -261,8 +261,8 @@ impl<A: Application> Blocking<A> {
         let Some(client) = &mut self.client else { return false };
         match outcome {
             Ok(0) => self.end_of_input(),
-            Ok(received) => self.turn(|round, rules, stage, input| {
-                round.receive(rules, stage, &input[..received]);
+            Ok(received) => self.iterate(|iteration, rules, adapter, input| {
+                iteration.receive(rules, adapter, &input[..received]);
             }),
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock => return false,
@@ -277,16 +277,16 @@ impl<A: Application> Blocking<A> {
         let Some(client) = &mut self.client else { return };
         let is_first = !client.connection.has_ended();
         client.connection.end_of_input();
-        if is_first && client.connection.need() == Need::Application {
-            self.wake(Wake::ClientEnded);
+        if is_first && client.connection.need() == Need::Service {
+            self.wake(Event::ClientEnded);
         }
     }
 
     /// The exchange waits for something that the application has asked for.
     fn wait_for_application(&mut self) {
         let Some(client) = &mut self.client else { return };
-        if client.connection.round(&mut self.outbox).takes_owed_room() {
-            return self.wake(Wake::Room);
+        if client.connection.iteration(&mut self.outbox).takes_owed_room() {
+            return self.wake(Event::Room);
         }
         let events = if client.connection.takes_input() { POLLIN } else { 0 };
         let happened = self.wait_for_client(None, events);
@@ -300,27 +300,27 @@ impl<A: Application> Blocking<A> {
     }
 
     /// Calls the application for the exchange of the connection.
-    fn wake(&mut self, wake: Wake<'_>) {
-        self.turn(|round, rules, stage, _| {
-            round.resume(rules, stage, |stage, terms, exchange, outbox| {
-                stage.wake(terms, exchange, wake, outbox)
+    fn wake(&mut self, event: Event<'_>) {
+        self.iterate(|iteration, rules, adapter, _| {
+            iteration.resume(rules, adapter, |adapter, terms, exchange, outbox| {
+                adapter.wake(terms, exchange, event, outbox)
             });
         });
     }
 
     /// One turn of the connection: `act`, then what is to be sent is sent, as far as that goes.
-    fn turn(
+    fn iterate(
         &mut self,
-        act: impl FnOnce(&mut Round<'_, A::Exchange>, &Rules, &mut Stage<'_, A>, &[u8]),
+        act: impl FnOnce(&mut Iteration<'_, A::Exchange>, &Rules, &mut Adapter<'_, A>, &[u8]),
     ) {
-        let Self { application, rules, local, outside, client, outbox, input, .. } = self;
+        let Self { service, rules, worker, reactor, client, outbox, input, .. } = self;
         let Some(client) = client else { return };
         self.turns += 1;
         let (id, socket) = (client.id, Some(client.transport.as_fd()));
-        let mut stage = Stage { application, rules, local, outside, client: id, socket };
-        let mut round = client.connection.round(outbox);
-        act(&mut round, rules, &mut stage, input);
-        let output = round.output();
+        let mut adapter = Adapter { service, rules, worker, reactor, client: id, socket };
+        let mut iteration = client.connection.iteration(outbox);
+        act(&mut iteration, rules, &mut adapter, input);
+        let output = iteration.output();
         if output.is_empty() {
             return;
         }
@@ -335,25 +335,25 @@ impl<A: Application> Blocking<A> {
     /// Sends what was kept, and when all of it has left goes on with the input.
     fn send_rest(&mut self) {
         let Some(client) = &mut self.client else { return };
-        let mut round = client.connection.round(&mut self.outbox);
-        if round.output().has_file() {
+        let mut iteration = client.connection.iteration(&mut self.outbox);
+        if iteration.output().has_file() {
             client.pace.stop(client.transport.as_fd());
         }
-        let (outcome, sent) = transmit(&mut client.transport, round.output(), self.large_file);
+        let (outcome, sent) = transmit(&mut client.transport, iteration.output(), self.large_file);
         self.bytes_sent += sent;
-        let has_progressed = round.record_sent(sent, SEND_PROGRESS_BYTES);
-        let has_room = round.takes_owed_room();
-        drop(round);
+        let has_progressed = iteration.record_sent(sent, SEND_PROGRESS_BYTES);
+        let has_room = iteration.takes_owed_room();
+        drop(iteration);
         match outcome {
             Err(_) => return client.is_broken = true,
-            Ok(Sent::All) => {}
+            Ok(SendOutcome::All) => {}
             Ok(_) if has_progressed => client.timer = None,
             Ok(_) => {}
         }
         if has_room {
-            self.wake(Wake::Room);
-        } else if matches!(outcome, Ok(Sent::All)) {
-            self.turn(|round, rules, stage, _| round.go_on(rules, stage));
+            self.wake(Event::Room);
+        } else if matches!(outcome, Ok(SendOutcome::All)) {
+            self.iterate(|iteration, rules, adapter, _| iteration.go_on(rules, adapter));
         }
     }
 
@@ -378,7 +378,7 @@ impl<A: Application> Blocking<A> {
     fn begin_time(&mut self, class: Option<Class>) -> Option<Option<u32>> {
         let client = self.client.as_mut()?;
         let requests = client.connection.requests();
-        // Only a new request moves the deadline on, or a good piece of a body, not each octet that
+        // Only a new request moves the deadline on, or a good piece of a body, not each byte that
         // comes or leaves.
         let has_moved = class == Some(Class::Header) && client.connection.takes_progress();
         let timer = class.map(|class| match client.timer {
@@ -391,12 +391,12 @@ impl<A: Application> Blocking<A> {
                     Class::Send => timeouts.send,
                     Class::Linger => ticks(LINGER),
                 };
-                (class, requests, self.local.clock.after(timeout))
+                (class, requests, self.worker.clock.after(timeout))
             }
         });
         client.timer = timer;
         if let Some((class, _, deadline)) = timer
-            && self.local.clock.tick() >= deadline
+            && self.worker.clock.tick() >= deadline
         {
             self.time_is_over(class);
             return None;
@@ -417,7 +417,9 @@ impl<A: Application> Blocking<A> {
         match class {
             Class::Linger => return client.is_broken = true,
             Class::KeepAlive => client.is_broken = true,
-            Class::Header => self.turn(|round, _, stage, _| round.time_is_over(stage)),
+            Class::Header => {
+                self.iterate(|iteration, _, adapter, _| iteration.time_is_over(adapter))
+            }
             Class::Send => {
                 // What the kernel has may still leave, but for no longer than the timeout.
                 let timeout = crate::time::clock::TICK * self.rules.timeouts.send;
@@ -435,8 +437,8 @@ impl<A: Application> Blocking<A> {
         let turns = self.turns;
         self.perform();
         self.polled.clear();
-        let bell = self.seat.bell(self.local.is_stopping).as_raw_fd();
-        for &(fd, events) in [(bell, POLLIN)].iter().chain(wanted) {
+        let notifier = self.slot.notifier(self.worker.is_stopping).as_raw_fd();
+        for &(fd, events) in [(notifier, POLLIN)].iter().chain(wanted) {
             self.polled.push(PollFd { fd, events, revents: 0 });
         }
         if self.turns != turns {
@@ -444,13 +446,13 @@ impl<A: Application> Blocking<A> {
             // moment ago may never come.
             return;
         }
-        self.add_links();
+        self.add_upstreams();
         let names = self.add_names();
-        let timeout = if self.outside.asks() > 0 {
+        let timeout = if self.reactor.pending_commands() > 0 {
             Some(Duration::ZERO)
         } else {
             let ticks = [deadline, self.stop_at, self.next_deadline()];
-            ticks.into_iter().flatten().min().map(|tick| self.local.clock.until(tick))
+            ticks.into_iter().flatten().min().map(|tick| self.worker.clock.until(tick))
         };
         if timeout != Some(Duration::ZERO) {
             self.show();
@@ -462,7 +464,7 @@ impl<A: Application> Blocking<A> {
             outcome = sys::ppoll(&mut self.polled, Some(Duration::ZERO));
         }
         self.waits += 1;
-        self.local.clock.update();
+        self.worker.clock.update();
         match outcome {
             Ok(ready) => self.events += ready as u64,
             Err(error) => {
@@ -474,9 +476,9 @@ impl<A: Application> Blocking<A> {
             }
         }
         if self.polled[0].revents != 0 {
-            self.heed_bell();
+            self.handle_notifier();
         }
-        self.attend_links(1 + wanted.len());
+        self.attend_upstreams(1 + wanted.len());
         self.attend_names(names);
         self.attend_alarms();
         self.perform();
@@ -484,31 +486,31 @@ impl<A: Application> Blocking<A> {
 
     /// A stop was asked for, or its time is over.
     #[cold]
-    fn heed_bell(&mut self) {
-        let left = if self.local.is_stopping { Duration::ZERO } else { self.seat.time_left() };
-        self.local.is_stopping = true;
-        self.stop_at = Some(self.local.clock.tick().saturating_add(ticks(left)));
+    fn handle_notifier(&mut self) {
+        let left = if self.worker.is_stopping { Duration::ZERO } else { self.slot.time_left() };
+        self.worker.is_stopping = true;
+        self.stop_at = Some(self.worker.clock.tick().saturating_add(ticks(left)));
     }
 
     /// Whether a stop leaves no more time.
     fn is_over(&self) -> bool {
-        self.stop_at.is_some_and(|at| self.local.clock.tick() >= at)
+        self.stop_at.is_some_and(|at| self.worker.clock.tick() >= at)
     }
 
     /// Shows the figures, and hands the log's lines over.
     fn show(&mut self) {
-        if let Some(log) = &mut self.local.log {
+        if let Some(log) = &mut self.worker.log {
             log.hand_over();
         }
-        self.seat.show(&Statistics {
+        self.slot.show(&Statistics {
             connections: self.connections,
-            requests: self.local.requests,
+            requests: self.worker.requests,
             bytes_sent: self.bytes_sent,
             waits: self.waits,
             events: self.events,
             accept_pauses: self.acceptor.pauses(),
-            log_lines_dropped: self.local.log.as_ref().map_or(0, |log| log.dropped()),
-            origins: self.local.origins,
+            log_lines_dropped: self.worker.log.as_ref().map_or(0, |log| log.dropped()),
+            origins: self.worker.origins,
             cache: None,
             system_calls: sys::counters().since(&self.calls_before),
             mechanism: Default::default(),

@@ -1,6 +1,6 @@
 //! What the main thread and a worker say to each other: lines of text over a pair of sockets.
 //!
-//! Octets and no queue of values, so that it works across fork(2) too; and a socket and no eventfd,
+//! Bytes and no queue of values, so that it works across fork(2) too; and a socket and no eventfd,
 //! since not every mechanism can wait for those (RT signals).
 //!
 //! Under load a mechanism may tell of the socket late: behind thousands of signals in a queue it took seconds. So a
@@ -29,7 +29,7 @@ const COMMAND_BYTES: usize = 64;
 
 /// What the main thread asks of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Command {
+pub(crate) enum WorkerCommand {
     /// Send your figures, with this number.
     Statistics(u64),
     /// Stop accepting, end what is in flight within the time.
@@ -39,7 +39,7 @@ pub(crate) enum Command {
     },
 }
 
-impl Command {
+impl WorkerCommand {
     fn line(self) -> String {
         match self {
             Self::Statistics(number) => format!("statistics {number}\n"),
@@ -59,13 +59,13 @@ impl Command {
 }
 
 /// How many lines were written.
-pub(crate) type Raised = Arc<AtomicU32>;
+pub(crate) type LineCounter = Arc<AtomicU32>;
 
 /// The worker's end.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    bell: OwnedFd,
-    raised: Raised,
+    notifier: OwnedFd,
+    raised: LineCounter,
     /// How many lines were taken. One may be taken before it is counted as written.
     taken: u32,
     /// The start of a line.
@@ -73,9 +73,9 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// `bell` is what [`Remote::pair`] gave, or a copy of it, and so is `raised`.
-    pub(crate) fn new(bell: OwnedFd, raised: Raised) -> Self {
-        Self { bell, raised, taken: 0, partial: Vec::new() }
+    /// `notifier` is what [`Remote::pair`] gave, or a copy of it, and so is `raised`.
+    pub(crate) fn new(notifier: OwnedFd, raised: LineCounter) -> Self {
+        Self { notifier, raised, taken: 0, partial: Vec::new() }
     }
 
     /// Whether something was asked, of which the mechanism may not have told yet. A worker that is busy looks here
@@ -87,26 +87,26 @@ impl Inbox {
 
     /// For the interest set.
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.notifier.as_fd()
     }
 
     /// Everything that has been asked. When nobody is left who could ask, that is a stop without grace: a
     /// level-triggered mechanism would tell of the bell's end for ever.
-    pub(crate) fn take(&mut self) -> Vec<Command> {
+    pub(crate) fn take(&mut self) -> Vec<WorkerCommand> {
         let mut commands = Vec::new();
         let mut buffer = [0; 256];
-        while let Ok(count) = pollux_sys::read(self.bell.as_fd(), &mut buffer) {
-            for &octet in &buffer[..count] {
-                if octet == b'\n' {
+        while let Ok(count) = pollux_sys::read(self.notifier.as_fd(), &mut buffer) {
+            for &byte in &buffer[..count] {
+                if byte == b'\n' {
                     self.taken = self.taken.wrapping_add(1);
-                    commands.extend(Command::parse(&self.partial));
+                    commands.extend(WorkerCommand::parse(&self.partial));
                     self.partial.clear();
                 } else if self.partial.len() < COMMAND_BYTES {
-                    self.partial.push(octet);
+                    self.partial.push(byte);
                 }
             }
             if count == 0 {
-                commands.push(Command::Stop { grace: Duration::ZERO });
+                commands.push(WorkerCommand::Stop { grace: Duration::ZERO });
             }
             // The end comes in an event of its own: who asks for figures waits for them.
             if count < buffer.len() {
@@ -121,7 +121,7 @@ impl Inbox {
     pub(crate) fn answer(&self, number: u64, statistics: &Statistics) {
         let line = format!("{number} {}\n", statistics.to_json(""));
         // Not counted: it is a part of asking, not of what was asked about.
-        let _ = rustix::net::send(&self.bell, line.as_bytes(), SendFlags::NOSIGNAL);
+        let _ = rustix::net::send(&self.notifier, line.as_bytes(), SendFlags::NOSIGNAL);
     }
 }
 
@@ -129,7 +129,7 @@ impl Inbox {
 #[derive(Debug)]
 pub(crate) struct Remote {
     line: Mutex<Line>,
-    raised: Raised,
+    raised: LineCounter,
 }
 
 #[derive(Debug)]
@@ -140,40 +140,40 @@ struct Line {
 
 /// Figures that were asked for.
 #[derive(Debug)]
-pub(crate) struct Asked<'a>(MutexGuard<'a, Line>);
+pub(crate) struct PendingReplies<'a>(MutexGuard<'a, Line>);
 
 impl Remote {
     /// Both ends; the second and the third are for [`Inbox::new`].
     ///
     /// # Errors
     /// As socketpair(2).
-    pub(crate) fn pair() -> io::Result<(Self, OwnedFd, Raised)> {
+    pub(crate) fn pair() -> io::Result<(Self, OwnedFd, LineCounter)> {
         let (near, far) = UnixStream::pair()?;
         near.set_read_timeout(Some(PATIENCE))?;
         near.set_write_timeout(Some(PATIENCE))?;
         far.set_nonblocking(true)?;
         let line = Line { stream: BufReader::new(near), asked: 0 };
-        let raised = Raised::default();
+        let raised = LineCounter::default();
         Ok((Self { line: Mutex::new(line), raised: raised.clone() }, far.into(), raised))
     }
 
     /// Tells the worker to stop; one that has ended does not hear it.
     pub(crate) fn stop(&self, grace: Duration) {
-        self.tell(&self.line(), Command::Stop { grace });
+        self.tell(&self.line(), WorkerCommand::Stop { grace });
     }
 
-    fn tell(&self, line: &Line, command: Command) {
+    fn tell(&self, line: &Line, command: WorkerCommand) {
         let written = line.stream.get_ref().write_all(command.line().as_bytes());
         // After it: who sees this finds the line.
         self.raised.fetch_add(written.is_ok().into(), Ordering::Release);
     }
 
-    /// Asks for figures, which [`Asked::answer`] waits for: so several workers can be asked first.
-    pub(crate) fn ask(&self) -> Asked<'_> {
+    /// Asks for figures, which [`PendingReplies::answer`] waits for: so several workers can be asked first.
+    pub(crate) fn ask(&self) -> PendingReplies<'_> {
         let mut line = self.line();
         line.asked += 1;
-        self.tell(&line, Command::Statistics(line.asked));
-        Asked(line)
+        self.tell(&line, WorkerCommand::Statistics(line.asked));
+        PendingReplies(line)
     }
 
     fn line(&self) -> MutexGuard<'_, Line> {
@@ -181,7 +181,7 @@ impl Remote {
     }
 }
 
-impl Asked<'_> {
+impl PendingReplies<'_> {
     /// The figures; nothing of a worker that has ended, or that takes too long.
     pub(crate) fn answer(mut self) -> Option<Statistics> {
         loop {
@@ -213,16 +213,16 @@ mod tests {
         assert!(inbox.is_raised(), "whatever the mechanism tells");
         let mut raw = remote.line().stream.get_ref().try_clone().unwrap();
         raw.write_all(b"statistics 4").unwrap();
-        assert_eq!(inbox.take(), [Command::Stop { grace }]);
+        assert_eq!(inbox.take(), [WorkerCommand::Stop { grace }]);
         assert!(!inbox.is_raised());
         raw.write_all(b"2\nnonsense\nstop x\n").unwrap();
         raw.write_all(&[b'x'; 1000]).unwrap();
         raw.write_all(b"\nstop 0\n").unwrap();
-        let all = [Command::Statistics(42), Command::Stop { grace: Duration::ZERO }];
+        let all = [WorkerCommand::Statistics(42), WorkerCommand::Stop { grace: Duration::ZERO }];
         assert_eq!(inbox.take(), all);
         assert!(inbox.partial.is_empty());
         drop((remote, raw));
-        assert_eq!(inbox.take(), [Command::Stop { grace: Duration::ZERO }]);
+        assert_eq!(inbox.take(), [WorkerCommand::Stop { grace: Duration::ZERO }]);
     }
 
     #[test]
@@ -232,7 +232,7 @@ mod tests {
         let figures = |requests| Statistics { requests, ..Statistics::default() };
         inbox.answer(0, &figures(5));
         let asked = remote.ask();
-        assert_eq!(inbox.take(), [Command::Statistics(1)]);
+        assert_eq!(inbox.take(), [WorkerCommand::Statistics(1)]);
         inbox.answer(1, &figures(7));
         assert_eq!(asked.answer().unwrap().requests, 7);
         let asked = remote.ask();

@@ -38,6 +38,6 @@ pub(super) fn connect(endpoint: &Endpoint) -> io::Result<OwnedFd> {
             sys::count(sys::Call::Connect, || socket.connect(&SockAddr::unix(path)?))?;
             Ok(socket.into())
         }
-        Endpoint::Made(made) => made.take().ok_or_else(|| io::ErrorKind::NotConnected.into()),
+        Endpoint::Connected(made) => made.take().ok_or_else(|| io::ErrorKind::NotConnected.into()),
     }
 }

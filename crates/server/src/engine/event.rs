@@ -17,28 +17,28 @@
 mod accept;
 mod client;
 mod handover;
-mod links;
 mod names;
 mod stop;
 pub(crate) mod table;
 mod tunnel;
+mod upstreams;
 mod wait;
 
 use super::{
     FailedWaits,
-    links::Links as _,
-    resolver::Desk,
-    transmit::{Sent, transmit},
+    resolver::Resolver,
+    transmit::{SendOutcome, transmit},
+    upstreams::UpstreamDriver as _,
 };
 use crate::{
     config::{Config, Discipline, LargeFile, SEND_PROGRESS_BYTES},
     engine::{
-        control::{Command, Inbox},
+        control::{Inbox, WorkerCommand},
         event::table::{Class, Marks, Peer, Table},
     },
-    protocol::{Awaits, Connection, Need, Round, rules::Rules},
-    reactor::{ClientId, ExchangeId, Outside},
-    service::{Application, Stage, Wake, worker_state::Local},
+    protocol::{Awaits, Connection, Iteration, Need, rules::Rules},
+    reactor::{ClientId, ExchangeId, Reactor},
+    service::{Adapter, Event, Service, worker_state::WorkerState},
     stats::{ConnectionCounts, Statistics},
     time::{
         clock::ticks,
@@ -47,7 +47,9 @@ use crate::{
     transport::outbox::Outbox,
 };
 use accept::Acceptor;
-use pollux_event::{Capabilities, Event, Interest, Mechanism, Options, Readiness, Token};
+use pollux_event::{
+    Capabilities, Event as MechanismEvent, Interest, Mechanism, Options, Readiness, Token,
+};
 use pollux_sys as sys;
 use std::{
     collections::VecDeque,
@@ -65,22 +67,22 @@ const READS_PER_EVENT: usize = 4;
 const LINGER: Duration = Duration::from_secs(5);
 
 /// One worker's loop.
-pub(crate) struct Engine<M, A: Application> {
+pub(crate) struct Engine<M, A: Service> {
     mechanism: M,
-    application: A,
+    service: A,
     table: Table<A::Exchange>,
     timers: Wheel,
     rules: Arc<Rules>,
-    local: Local,
+    worker: WorkerState,
     /// What the application has asked for.
-    outside: Outside,
-    names: Option<Desk>,
+    reactor: Reactor,
+    names: Option<Resolver>,
     acceptor: Acceptor,
     inbox: Inbox,
     inbox_token: Token,
     input: Box<[u8]>,
     /// For links and tunnels; made when the first one is.
-    link_input: Vec<u8>,
+    upstream_input: Vec<u8>,
     outbox: Outbox,
     /// Clients, whether they speak HTTP or through a tunnel.
     clients: usize,
@@ -101,13 +103,13 @@ pub(crate) struct Engine<M, A: Application> {
     stop_at: Option<u32>,
 }
 
-impl<M: Mechanism, A: Application> Engine<M, A> {
+impl<M: Mechanism, A: Service> Engine<M, A> {
     /// Opens the mechanism and takes in the listeners and the inbox.
     pub(crate) fn new(
         config: &Config,
         options: &Options,
-        application: A,
-        (rules, local): (Arc<Rules>, Local),
+        service: A,
+        (rules, worker): (Arc<Rules>, WorkerState),
         (listeners, max_connections): (Vec<OwnedFd>, usize),
         inbox: Inbox,
     ) -> anyhow::Result<Self> {
@@ -117,18 +119,18 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
             Acceptor::new(&mut mechanism, listeners, config.accept_limit, max_connections)?;
         Ok(Self {
             mechanism,
-            application,
+            service,
             table: Table::default(),
             timers: Wheel::default(),
             rules,
-            local,
-            outside: Outside::default(),
+            worker,
+            reactor: Reactor::default(),
             names: None,
             acceptor,
             inbox,
             inbox_token,
             input: vec![0; INPUT_BYTES].into_boxed_slice(),
-            link_input: Vec::new(),
+            upstream_input: Vec::new(),
             outbox: Outbox::default(),
             clients: 0,
             again: VecDeque::new(),
@@ -155,15 +157,15 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
             let is_asked = self.inbox.is_raised();
             let happened = self.wait(timeout)?;
             self.waits += 1;
-            self.local.clock.update();
+            self.worker.clock.update();
             while let Some(event) = self.mechanism.next_event() {
                 self.events += 1;
                 self.dispatch(event);
             }
             if is_asked && self.inbox.is_raised() {
-                self.heed_inbox();
+                self.handle_inbox();
             }
-            self.come_back();
+            self.run_queued();
             // A process that stood still (SIGSTOP) finds its wait interrupted and its deadlines long
             // over: what has come meanwhile is looked at first.
             looks_again = happened == 0 && !looks_again && self.is_overdue();
@@ -171,7 +173,7 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
                 self.expire();
             }
             self.perform();
-            if let Some(log) = &mut self.local.log {
+            if let Some(log) = &mut self.worker.log {
                 log.hand_over();
             }
             if self.is_done() {
@@ -181,16 +183,17 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
     }
 
     fn timeout(&self) -> Option<Duration> {
-        if !self.again.is_empty() || self.outside.asks() > 0 || self.acceptor.has_more() {
+        if !self.again.is_empty() || self.reactor.pending_commands() > 0 || self.acceptor.has_more()
+        {
             return Some(Duration::ZERO);
         }
         let ticks = [self.timers.next(), self.stop_at, self.acceptor.retry_at()];
         let next = ticks.into_iter().flatten().min();
-        next.map(|tick| self.local.clock.until(tick))
+        next.map(|tick| self.worker.clock.until(tick))
     }
 
     #[inline]
-    fn dispatch(&mut self, event: Event) {
+    fn dispatch(&mut self, event: MechanismEvent) {
         let fd = event.token.fd;
         let Some(slot) = self.table.get_mut(fd) else {
             return self.dispatch_other(event);
@@ -213,28 +216,28 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
     #[cold]
     fn dispatch_beside(&mut self, fd: RawFd, readiness: Readiness) {
         match self.table.get_mut(fd).map(|slot| &slot.peer) {
-            Some(&Peer::Link(index)) => self.on_link_event(fd, index, readiness),
+            Some(&Peer::Upstream(index)) => self.on_upstream_event(fd, index, readiness),
             Some(Peer::Tunnel(_)) => self.on_tunnel_event(fd, readiness),
-            Some(Peer::Bell) => self.answers_have_come(fd),
+            Some(Peer::Notifier) => self.answers_have_come(fd),
             Some(Peer::Client(_) | Peer::None) | None => {}
         }
     }
 
     #[cold]
-    fn dispatch_other(&mut self, event: Event) {
+    fn dispatch_other(&mut self, event: MechanismEvent) {
         if event.token == self.inbox_token {
-            self.heed_inbox();
+            self.handle_inbox();
         } else {
             self.accept(event.token);
         }
     }
 
     #[cold]
-    fn heed_inbox(&mut self) {
+    fn handle_inbox(&mut self) {
         for command in self.inbox.take() {
             match command {
-                Command::Statistics(number) => self.inbox.answer(number, &self.statistics()),
-                Command::Stop { grace } => self.stop(grace),
+                WorkerCommand::Statistics(number) => self.inbox.answer(number, &self.statistics()),
+                WorkerCommand::Stop { grace } => self.stop(grace),
             }
         }
     }
@@ -249,10 +252,10 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
         match need {
             Need::Send if readiness.is_writable() => self.send_parked(fd),
             // Nobody is there any more whom an answer could reach.
-            Need::Application if readiness.intersects(Readiness::HANGUP | Readiness::ERROR) => {
+            Need::Service if readiness.intersects(Readiness::HANGUP | Readiness::ERROR) => {
                 self.close(fd);
             }
-            Need::Application if readiness.is_readable() => self.receive_meanwhile(fd),
+            Need::Service if readiness.is_readable() => self.receive_meanwhile(fd),
             // It has its turn soon.
             _ => {}
         }
@@ -269,7 +272,7 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
         // A change makes an edge-triggered mechanism look again, which per-state rests on.
         let must_look = self.discipline == Discipline::PerState && self.is_edge;
         if self.change_interest(fd, wanted, must_look) {
-            self.settle(fd);
+            self.rearm(fd);
         }
     }
 
@@ -287,7 +290,7 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
 
     /// Registers for nothing, so that a level-triggered mechanism does not report for ever what is
     /// not to be read now.
-    fn look_away(&mut self, fd: RawFd) {
+    fn disable_read(&mut self, fd: RawFd) {
         if !self.registers_once() {
             self.change_interest(fd, Marks::empty(), false);
         }
@@ -315,7 +318,7 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
     /// After all that could be done was done: ends the connection if that is due, else gives it
     /// the timeout of what it waits for.
     #[inline]
-    fn settle(&mut self, fd: RawFd) {
+    fn rearm(&mut self, fd: RawFd) {
         let Some(slot) = self.table.get_mut(fd) else { return };
         let Peer::Client(connection) = &mut slot.peer else { return };
         let class = match connection.need() {
@@ -323,13 +326,13 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
             Need::Receive(Awaits::Request) => Class::Header,
             Need::Receive(Awaits::End) => Class::Linger,
             Need::Send => Class::Send,
-            Need::Application => Class::Application,
-            Need::Turn => return self.come_back_to(fd),
+            Need::Service => Class::Service,
+            Need::Requeue => return self.requeue(fd),
             Need::Linger => return self.linger(fd),
             Need::Close => return self.close(fd),
         };
         let requests = connection.requests() as u16;
-        // Only a new request moves the deadline on, or a good piece of a body, not each octet.
+        // Only a new request moves the deadline on, or a good piece of a body, not each byte.
         let more = class == Class::Header && connection.takes_progress();
         if slot.class == class && slot.armed_at == requests && !more && class != Class::KeepAlive {
             return;
@@ -338,24 +341,24 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
         slot.armed_at = requests;
         let timeouts = &self.rules.timeouts;
         let timeout = match class {
-            Class::KeepAlive if self.local.is_stopping && !slot.marks.is_left() => {
+            Class::KeepAlive if self.worker.is_stopping && !slot.marks.is_left() => {
                 return self.close(fd);
             }
             Class::KeepAlive => timeouts.keep_alive,
             Class::Header => timeouts.header,
             Class::Send => timeouts.send,
             Class::Linger => ticks(LINGER),
-            Class::Application | Class::Dial | Class::Link | Class::Tunnel => {
+            Class::Service | Class::Dial | Class::Upstream | Class::Tunnel => {
                 return slot.timer.disarm();
             }
         };
-        let deadline = self.local.clock.after(timeout);
+        let deadline = self.worker.clock.after(timeout);
         // As a rule the slot stays in its list, so that the table need not be asked again.
         if !slot.timer.postpone(deadline) {
-            let nodes = &mut Timers { table: &mut self.table, outside: &mut self.outside };
+            let nodes = &mut Timers { table: &mut self.table, reactor: &mut self.reactor };
             self.timers.put(nodes, fd as u32);
         }
-        if matches!(former, Class::Send | Class::Application) && class != Class::Send {
+        if matches!(former, Class::Send | Class::Service) && class != Class::Send {
             self.read_again(fd);
         }
     }
@@ -364,16 +367,16 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
     #[cold]
     fn read_again(&mut self, fd: RawFd) {
         self.wait_to_read(fd);
-        self.come_back_for_input(fd);
+        self.requeue_for_input(fd);
     }
 
     /// Comes back to a connection for input that no event will tell of again. Not at once: the
     /// stack would grow with every response that blocks.
     #[cold]
-    fn come_back_for_input(&mut self, fd: RawFd) {
+    fn requeue_for_input(&mut self, fd: RawFd) {
         let Some(slot) = self.table.get_mut(fd) else { return };
         if self.is_edge && slot.marks.contains(Marks::INPUT_WAITS) {
-            self.come_back_to(fd);
+            self.requeue(fd);
         }
     }
 
@@ -389,8 +392,8 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
             return self.close(fd);
         }
         self.wait_to_read(fd);
-        self.come_back_to(fd);
-        self.settle(fd);
+        self.requeue(fd);
+        self.rearm(fd);
     }
 
     /// Closes a client's connection.
@@ -399,10 +402,10 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
         let client = ClientId { fd, generation: slot.generation() };
         let Some((transport, Peer::Client(connection))) = slot.parts() else { return };
         if !connection.is_idle() {
-            self.local.begin_turn();
-            let Self { application, rules, local, outside, .. } = self;
+            self.worker.begin_iteration();
+            let Self { service, rules, worker, reactor, .. } = self;
             let socket = Some(transport.as_fd());
-            connection.abandon(&mut Stage { application, rules, local, outside, client, socket });
+            connection.abandon(&mut Adapter { service, rules, worker, reactor, client, socket });
         }
         self.close_socket(fd);
         self.client_has_gone();
@@ -413,13 +416,13 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
     fn end_peer(&mut self, fd: RawFd) {
         match self.table.get_mut(fd).map(|slot| &slot.peer) {
             Some(Peer::Client(_)) => self.close(fd),
-            Some(&Peer::Link(index)) => {
-                if let Some(id) = self.outside.links.at(index) {
-                    self.fail_link(id, io::ErrorKind::Other);
+            Some(&Peer::Upstream(index)) => {
+                if let Some(id) = self.reactor.upstreams.at(index) {
+                    self.fail_upstream(id, io::ErrorKind::Other);
                 }
             }
             Some(Peer::Tunnel(_)) => self.end_tunnel(fd),
-            Some(Peer::Bell | Peer::None) | None => self.close_socket(fd),
+            Some(Peer::Notifier | Peer::None) | None => self.close_socket(fd),
         }
     }
 
@@ -434,7 +437,7 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
     fn client_has_gone(&mut self) {
         self.clients -= 1;
         self.connections.closed += 1;
-        self.acceptor.a_place_is_free();
+        self.acceptor.slot_is_free();
     }
 
     fn client(&mut self, fd: RawFd) -> Option<&mut Connection<A::Exchange>> {
@@ -450,12 +453,12 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
 
     /// Sets a deadline for a node of the wheel.
     fn arm(&mut self, node: u32, deadline: u32) {
-        let nodes = &mut Timers { table: &mut self.table, outside: &mut self.outside };
+        let nodes = &mut Timers { table: &mut self.table, reactor: &mut self.reactor };
         self.timers.arm(nodes, node, deadline);
     }
 
     /// Puts a connection on the list of those with something left.
-    fn come_back_to(&mut self, fd: RawFd) {
+    fn requeue(&mut self, fd: RawFd) {
         let Some(slot) = self.table.get_mut(fd) else { return };
         if !slot.marks.contains(Marks::QUEUED) {
             slot.marks |= Marks::QUEUED;
@@ -465,7 +468,7 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
 
     /// Goes on where something was left. Each connection on the list has one turn.
     #[inline]
-    fn come_back(&mut self) {
+    fn run_queued(&mut self) {
         for _ in 0..self.again.len() {
             let Some(fd) = self.again.pop_front() else { break };
             // The number may have been closed and used again: then this is a spurious event.
@@ -474,13 +477,13 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
             match &slot.peer {
                 Peer::Client(connection) => match connection.need() {
                     // A further turn goes on with what was received, too.
-                    Need::Send | Need::Turn => self.send_parked(fd),
-                    Need::Application => self.receive_meanwhile(fd),
+                    Need::Send | Need::Requeue => self.send_parked(fd),
+                    Need::Service => self.receive_meanwhile(fd),
                     _ => self.receive(fd),
                 },
-                &Peer::Link(index) => self.come_back_to_link(fd, index),
+                &Peer::Upstream(index) => self.resume_upstream(fd, index),
                 Peer::Tunnel(_) => self.push(fd),
-                Peer::Bell | Peer::None => {}
+                Peer::Notifier | Peer::None => {}
             }
         }
         self.accept_more();
@@ -488,15 +491,15 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
 
     /// Ends what has had its time.
     fn expire(&mut self) {
-        let now = self.local.clock.tick();
+        let now = self.worker.clock.tick();
         let mut due = std::mem::take(&mut self.due);
-        let nodes = &mut Timers { table: &mut self.table, outside: &mut self.outside };
+        let nodes = &mut Timers { table: &mut self.table, reactor: &mut self.reactor };
         self.timers.expire(nodes, now, &mut due);
         for node in due.drain(..) {
             if node & timers::ALARM == 0 {
                 self.time_is_over(node as RawFd);
-            } else if let Some((id, to)) = self.outside.alarms.take(node & !timers::ALARM) {
-                self.tell(to, Wake::Time(id));
+            } else if let Some((id, to)) = self.reactor.alarms.take(node & !timers::ALARM) {
+                self.tell(to, Event::Time(id));
             }
         }
         self.due = due;
@@ -508,17 +511,17 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
         match slot.class {
             Class::Linger => return self.close(fd),
             Class::Dial => {
-                if let Peer::Link(index) = slot.peer
-                    && let Some(id) = self.outside.links.at(index)
+                if let Peer::Upstream(index) = slot.peer
+                    && let Some(id) = self.reactor.upstreams.at(index)
                 {
-                    self.fail_link(id, io::ErrorKind::TimedOut);
+                    self.fail_upstream(id, io::ErrorKind::TimedOut);
                 }
                 return;
             }
             _ => {}
         }
         if slot.class == Class::Send && self.has_taken_enough(fd) {
-            let deadline = self.local.clock.after(self.rules.timeouts.send);
+            let deadline = self.worker.clock.after(self.rules.timeouts.send);
             return self.arm(fd as u32, deadline);
         }
         let Some(slot) = self.table.get_mut(fd) else { return };
@@ -527,12 +530,12 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
             Class::KeepAlive | Class::Linger => self.close(fd),
             Class::Send => self.close_slow_reader(fd),
             Class::Header => {
-                if self.turn(fd, |round, _, stage, _| round.time_is_over(stage)) {
-                    self.settle(fd);
+                if self.iterate(fd, |iteration, _, adapter, _| iteration.time_is_over(adapter)) {
+                    self.rearm(fd);
                 }
             }
             // These have no deadline, or had their say above.
-            Class::Application | Class::Dial | Class::Link | Class::Tunnel => {}
+            Class::Service | Class::Dial | Class::Upstream | Class::Tunnel => {}
         }
     }
 
@@ -561,13 +564,13 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
     fn statistics(&self) -> Statistics {
         Statistics {
             connections: ConnectionCounts { open: self.clients as u64, ..self.connections },
-            requests: self.local.requests,
+            requests: self.worker.requests,
             bytes_sent: self.bytes_sent,
             waits: self.waits,
             events: self.events,
             accept_pauses: self.acceptor.pauses(),
-            log_lines_dropped: self.local.log.as_ref().map_or(0, |log| log.dropped()),
-            origins: self.local.origins,
+            log_lines_dropped: self.worker.log.as_ref().map_or(0, |log| log.dropped()),
+            origins: self.worker.origins,
             cache: None,
             system_calls: sys::counters(),
             mechanism: self.mechanism.statistics().into_iter().collect(),
@@ -578,7 +581,7 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
 /// Everything that hangs in the wheel.
 struct Timers<'a, X> {
     table: &'a mut Table<X>,
-    outside: &'a mut Outside,
+    reactor: &'a mut Reactor,
 }
 
 impl<X> Nodes for Timers<'_, X> {
@@ -586,7 +589,7 @@ impl<X> Nodes for Timers<'_, X> {
         if node & timers::ALARM == 0 {
             self.table.timer_mut(node)
         } else {
-            self.outside.alarms.timer_mut(node & !timers::ALARM)
+            self.reactor.alarms.timer_mut(node & !timers::ALARM)
         }
     }
 }

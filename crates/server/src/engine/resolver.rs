@@ -21,7 +21,7 @@ pub(super) type Answer = Result<Vec<SocketAddr>, String>;
 struct Job {
     question: Question,
     answers: Sender<(Question, Answer)>,
-    bell: Arc<OwnedFd>,
+    notifier: Arc<OwnedFd>,
 }
 
 /// Where to put questions.
@@ -33,7 +33,7 @@ type Jobs = SyncSender<Job>;
 static SHARED: Mutex<Option<(u32, Jobs)>> = Mutex::new(None);
 
 /// The names of which one asks: what has been asked, and what has been answered.
-pub(super) struct Desk {
+pub(super) struct Resolver {
     jobs: Jobs,
     answer: Sender<(Question, Answer)>,
     answers: Receiver<(Question, Answer)>,
@@ -42,7 +42,7 @@ pub(super) struct Desk {
     has_ended: bool,
 }
 
-impl Desk {
+impl Resolver {
     /// With a thread of its own, and room for so many questions. Returns also what becomes readable
     /// when there are answers.
     ///
@@ -55,7 +55,7 @@ impl Desk {
     /// With the thread that all who block share.
     ///
     /// # Errors
-    /// As [`Desk::open`].
+    /// As [`Resolver::open`].
     pub(super) fn open_shared(questions_max: usize) -> io::Result<(Self, OwnedFd)> {
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         let me = std::process::id();
@@ -86,8 +86,8 @@ impl Desk {
     /// # Errors
     /// Too many questions wait already.
     pub(super) fn ask(&mut self, question: Question) -> Result<(), String> {
-        let (answers, bell) = (self.answer.clone(), self.far_end.clone());
-        let job = Job { question, answers, bell };
+        let (answers, notifier) = (self.answer.clone(), self.far_end.clone());
+        let job = Job { question, answers, notifier };
         match self.jobs.try_send(job) {
             Ok(()) => {
                 self.asked += 1;
@@ -120,10 +120,10 @@ impl Desk {
 }
 
 /// Takes all rings of a bell. Returns whether its other end is closed: it would be readable for ever.
-pub(super) fn hear_out(bell: BorrowedFd<'_>) -> bool {
+pub(super) fn drain_notifier(notifier: BorrowedFd<'_>) -> bool {
     let mut rings = [0; 64];
     loop {
-        match sys::read(bell, &mut rings) {
+        match sys::read(notifier, &mut rings) {
             Ok(0) => return true,
             Ok(_) => {}
             Err(_) => return false,
@@ -172,7 +172,7 @@ fn resolve(name: &str, port: u16) -> Answer {
 fn tell(job: Job, answer: Answer) {
     if job.answers.send((job.question, answer)).is_ok() {
         // When it is full, it has rung already.
-        let _ = sys::send(job.bell.as_fd(), &[1], false);
+        let _ = sys::send(job.notifier.as_fd(), &[1], false);
     }
 }
 

@@ -1,9 +1,9 @@
 //! Every way in which an application can answer later, over real sockets, on every mechanism.
 
-mod application;
 mod budget;
 mod faults;
 mod seam;
+mod service;
 mod stores;
 
 use super::{blocking::Blocking, event::Engine, resolver::silence};
@@ -11,16 +11,16 @@ use crate::{
     config::{Config, Discipline},
     engine::control::{Inbox, Remote},
     protocol::rules::Rules,
-    service::worker_state::Local,
-    stats::scoreboard::Board,
+    service::worker_state::WorkerState,
+    stats::scoreboard::Scoreboard,
     transport::{listener, queue::Queues},
 };
-use application::Tester;
 use pollux_event::{
     Mechanism, MechanismSpec,
     registry::{self, Visitor, with_mechanism},
 };
 use pollux_testkit::http::{Client, PATIENCE};
+use service::Tester;
 use std::{
     io::{Read, Write},
     net::{Shutdown, SocketAddr, TcpListener},
@@ -31,7 +31,7 @@ use std::{
 };
 
 /// An engine on a thread, with what it dials.
-struct Running {
+struct ActiveExchange {
     address: SocketAddr,
     name: String,
     stop: Stop,
@@ -41,13 +41,13 @@ struct Running {
 /// How it is told to end.
 enum Stop {
     Remote(Remote),
-    Board(Arc<Board>),
+    Scoreboard(Arc<Scoreboard>),
 }
 
 struct Start {
     spec: MechanismSpec,
     config: Config,
-    application: Tester,
+    service: Tester,
     listener: std::os::fd::OwnedFd,
     inbox: Inbox,
 }
@@ -60,8 +60,8 @@ impl Visitor for Start {
         Engine::<M, _>::new(
             &self.config,
             &self.spec.options(),
-            self.application,
-            (rules, Local::new(None)),
+            self.service,
+            (rules, WorkerState::new(None)),
             (vec![self.listener], 1000),
             self.inbox,
         )
@@ -71,8 +71,8 @@ impl Visitor for Start {
     }
 }
 
-impl Running {
-    fn start(spec: &MechanismSpec, interest: Discipline, application: Tester) -> Self {
+impl ActiveExchange {
+    fn start(spec: &MechanismSpec, interest: Discipline, service: Tester) -> Self {
         let mut config = Config::new(".");
         config.interest = interest;
         config.limits.body = u64::MAX;
@@ -83,7 +83,7 @@ impl Running {
         let (remote, far_end, raised) = Remote::pair().unwrap();
         let inbox = Inbox::new(far_end, raised);
         let name = format!("{spec}, {interest:?}");
-        let start = Start { spec: spec.clone(), config, application, listener, inbox };
+        let start = Start { spec: spec.clone(), config, service, listener, inbox };
         let thread = thread::Builder::new().name(name.clone());
         let thread = thread
             .spawn(move || {
@@ -95,25 +95,30 @@ impl Running {
     }
 
     /// The engine that serves one connection after the other.
-    fn start_blocking(application: Tester) -> Self {
+    fn start_blocking(service: Tester) -> Self {
         let mut config = Config::new(".");
         config.limits.body = u64::MAX;
         let (queues, _) = Queues::open(&config, 1).unwrap();
         let crate::config::Listen::Tcp(address) = queues.addresses().unwrap()[0] else {
             panic!("a TCP address")
         };
-        let board = Arc::new(Board::new(1).unwrap());
-        let seat = board.take_seat().unwrap();
+        let scoreboard = Arc::new(Scoreboard::new(1).unwrap());
+        let slot = scoreboard.claim_slot().unwrap();
         let thread = thread::spawn(move || {
-            let own = (Arc::new(Rules::new(&config)), Local::new(None));
+            let own = (Arc::new(Rules::new(&config)), WorkerState::new(None));
             let before = pollux_sys::counters();
-            let mut engine = Blocking::new(&config, application, own, seat, before);
+            let mut engine = Blocking::new(&config, service, own, slot, before);
             engine.prepare(queues.of(0)).unwrap();
             while let Some(socket) = engine.accept(queues.of(0)).unwrap() {
                 engine.serve(socket);
             }
         });
-        Self { address, name: "blocking".into(), stop: Stop::Board(board), thread: Some(thread) }
+        Self {
+            address,
+            name: "blocking".into(),
+            stop: Stop::Scoreboard(scoreboard),
+            thread: Some(thread),
+        }
     }
 
     fn client(&self) -> Client {
@@ -128,11 +133,11 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for ActiveExchange {
     fn drop(&mut self) {
         match &self.stop {
             Stop::Remote(remote) => remote.stop(Duration::ZERO),
-            Stop::Board(board) => board.stop(Duration::ZERO),
+            Stop::Scoreboard(scoreboard) => scoreboard.stop(Duration::ZERO),
         }
         let outcome = self.thread.take().unwrap().join();
         assert!(outcome.is_ok() || thread::panicking(), "{}: the engine panicked", self.name);
@@ -200,10 +205,10 @@ fn upstreams(directory: &std::path::Path) -> (SocketAddr, std::path::PathBuf) {
 }
 
 /// Runs `test`, which has one connection at a time, for the blocking engine too.
-fn on_every_engine(test: impl Fn(&Running) + Sync) {
+fn on_every_engine(test: impl Fn(&ActiveExchange) + Sync) {
     let directory = tempfile::tempdir().unwrap();
     let (address, path) = upstreams(directory.path());
-    let running = Running::start_blocking(Tester::new(address, path));
+    let running = ActiveExchange::start_blocking(Tester::new(address, path));
     thread::scope(|scope| {
         scope.spawn(|| test(&running));
         on_every_mechanism(&test);
@@ -211,7 +216,7 @@ fn on_every_engine(test: impl Fn(&Running) + Sync) {
 }
 
 /// Runs `test` for each mechanism in each discipline, all at once: they mostly wait.
-fn on_every_mechanism(test: impl Fn(&Running) + Sync) {
+fn on_every_mechanism(test: impl Fn(&ActiveExchange) + Sync) {
     let directory = tempfile::tempdir().unwrap();
     let (address, path) = upstreams(directory.path());
     // All share this process's descriptors, and select holds those below FD_SETSIZE only: it goes
@@ -231,7 +236,7 @@ fn on_every_mechanism(test: impl Fn(&Running) + Sync) {
                 for interest in [Discipline::Eager, Discipline::PerState] {
                     tested += 1;
                     let tester = Tester::new(address, path.clone());
-                    let running = Running::start(&spec, interest, tester);
+                    let running = ActiveExchange::start(&spec, interest, tester);
                     let test = &test;
                     let thread = thread::Builder::new().name(running.name.clone());
                     thread.spawn_scoped(scope, move || test(&running)).unwrap();
@@ -296,10 +301,10 @@ fn a_stream_waits_for_its_reader_and_loses_nothing() {
         // The buffers fill.
         thread::sleep(Duration::from_millis(300));
         let all = client.read_to_the_end();
-        assert!(all.ends_with(b"\r\n0\r\n\r\n"), "{}: {} octets", running.name, all.len());
+        assert!(all.ends_with(b"\r\n0\r\n\r\n"), "{}: {} bytes", running.name, all.len());
         assert_eq!(all.iter().filter(|byte| **byte == b'~').count(), 100 << 16, "{}", running.name);
         let most: usize = running.get("/most")[4..].parse().unwrap();
-        assert!(most <= 3 << 16, "{}: {most} octets were held at once", running.name);
+        assert!(most <= 3 << 16, "{}: {most} bytes were held at once", running.name);
     });
 }
 
@@ -315,11 +320,11 @@ fn an_upload_waits_for_its_taker_and_loses_nothing() {
         let writing = thread::spawn(move || writer.write_all(&vec![b'~'; len]));
         let all = client.read_to_the_end();
         writing.join().unwrap().unwrap();
-        let octets = all.iter().filter(|byte| **byte == b'~').count();
-        assert_eq!(octets, len, "{}: the echo of the upload", running.name);
+        let bytes = all.iter().filter(|byte| **byte == b'~').count();
+        assert_eq!(bytes, len, "{}: the echo of the upload", running.name);
         assert!(all.ends_with(b"0\r\n\r\n"), "{}", running.name);
         let most: usize = running.get("/most")[4..].parse().unwrap();
-        assert!(most <= 3 << 16, "{}: {most} octets were held at once", running.name);
+        assert!(most <= 3 << 16, "{}: {most} bytes were held at once", running.name);
     });
 }
 
@@ -340,7 +345,7 @@ fn many_who_wait_are_woken_by_one() {
             );
             thread::sleep(Duration::from_millis(5));
         }
-        assert_eq!(running.get("/wake"), "200 40", "{}", running.name);
+        assert_eq!(running.get("/event"), "200 40", "{}", running.name);
         for client in &mut waiting {
             assert_eq!(client.reply().text(), "woken", "{}", running.name);
             assert_eq!(client.get("/most").status, 200, "{}", running.name);
@@ -349,7 +354,7 @@ fn many_who_wait_are_woken_by_one() {
 }
 
 #[test]
-fn a_link_of_the_application_serves_many_exchanges() {
+fn a_upstream_of_the_application_serves_many_exchanges() {
     on_every_mechanism(|running| {
         let mut clients: Vec<Client> = (0..20).map(|_| running.client()).collect();
         for _ in 0..5 {
@@ -435,10 +440,10 @@ fn a_tunnel_carries_both_ways_until_both_have_ended() {
 fn names_are_resolved_beside_the_loop() {
     on_every_engine(|running| {
         assert_eq!(running.get("/resolve/127.0.0.7"), "200 127.0.0.7:80", "{}", running.name);
-        let local = running.get("/resolve/localhost");
+        let worker = running.get("/resolve/localhost");
         assert!(
-            local.contains("127.0.0.1:80") || local.contains("[::1]:80"),
-            "{}: {local}",
+            worker.contains("127.0.0.1:80") || worker.contains("[::1]:80"),
+            "{}: {worker}",
             running.name
         );
         // A label longer than a name may have (RFC 1035 §2.3.4): no server of names is asked, who
@@ -453,7 +458,7 @@ fn names_are_resolved_beside_the_loop() {
 fn a_silent_server_of_names_holds_up_nobody() {
     let directory = tempfile::tempdir().unwrap();
     let (address, path) = upstreams(directory.path());
-    let running = Running::start_blocking(Tester::new(address, path));
+    let running = ActiveExchange::start_blocking(Tester::new(address, path));
     let started_at = Instant::now();
     let mut client = running.client();
     client.send(format!("GET /resolve/{} HTTP/1.1\r\nHost: t\r\n\r\n", silence::NAME));

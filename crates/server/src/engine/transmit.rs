@@ -9,13 +9,13 @@ use crate::{
 };
 use std::io;
 
-/// The most octets of a file that one sendfile(2) is asked for, and after which one connection has
+/// The most bytes of a file that one sendfile(2) is asked for, and after which one connection has
 /// had its turn: others are waiting too.
 const FILE_CHUNK: u64 = 1 << 20;
 
 /// How far it came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sent {
+pub(super) enum SendOutcome {
     /// Everything has left.
     All,
     /// The socket takes no more for now.
@@ -24,7 +24,7 @@ pub(super) enum Sent {
     Paused,
 }
 
-/// Sends; returns how far it came and how many octets the kernel took.
+/// Sends; returns how far it came and how many bytes the kernel took.
 ///
 /// # Errors
 /// What send(2) or sendfile(2) said; UnexpectedEof when a file has become shorter than the length
@@ -35,17 +35,17 @@ pub(super) fn transmit(
     transport: &mut Transport,
     outbox: &mut Outbox,
     large_file: LargeFile,
-) -> (io::Result<Sent>, u64) {
+) -> (io::Result<SendOutcome>, u64) {
     // The hot path: one response, or a few, in one send.
     if let Some(bytes) = outbox.only_bytes() {
         return match transport.send(bytes, false) {
             Ok(sent) if sent == bytes.len() => {
                 outbox.clear_bytes();
-                (Ok(Sent::All), sent as u64)
+                (Ok(SendOutcome::All), sent as u64)
             }
             Ok(sent) => {
                 outbox.advance(sent);
-                (Ok(Sent::Blocked), sent as u64)
+                (Ok(SendOutcome::Blocked), sent as u64)
             }
             Err(error) => (block_or_fail(error), 0),
         };
@@ -53,13 +53,13 @@ pub(super) fn transmit(
     transmit_rest(transport, outbox, large_file)
 }
 
-/// Where it is more than octets: files, and pieces of several kinds.
+/// Where it is more than bytes: files, and pieces of several kinds.
 #[inline(never)]
 fn transmit_rest(
     transport: &mut Transport,
     outbox: &mut Outbox,
     large_file: LargeFile,
-) -> (io::Result<Sent>, u64) {
+) -> (io::Result<SendOutcome>, u64) {
     let is_corked = large_file == LargeFile::Cork && outbox.has_file();
     if is_corked {
         transport.set_cork(true);
@@ -75,14 +75,14 @@ fn transmit_parts(
     transport: &mut Transport,
     outbox: &mut Outbox,
     is_corked: bool,
-) -> (io::Result<Sent>, u64) {
+) -> (io::Result<SendOutcome>, u64) {
     let mut total = 0;
     loop {
-        // With each outcome goes the number of octets that were offered: a send that takes fewer has
+        // With each outcome goes the number of bytes that were offered: a send that takes fewer has
         // filled the socket.
         let (outcome, asked) = match outbox.next() {
-            Next::Nothing => return (Ok(Sent::All), total),
-            _ if total >= FILE_CHUNK => return (Ok(Sent::Paused), total),
+            Next::Nothing => return (Ok(SendOutcome::All), total),
+            _ if total >= FILE_CHUNK => return (Ok(SendOutcome::Paused), total),
             Next::Bytes(bytes) => (transport.send(bytes, false), bytes.len()),
             Next::Two(first, second) => {
                 (transport.send_two(first, second), first.len() + second.len())
@@ -102,7 +102,7 @@ fn transmit_parts(
                 total += sent as u64;
                 outbox.advance(sent);
                 if sent < asked {
-                    return (Ok(Sent::Blocked), total);
+                    return (Ok(SendOutcome::Blocked), total);
                 }
             }
             Err(error) => return (block_or_fail(error), total),
@@ -111,10 +111,10 @@ fn transmit_parts(
 }
 
 #[cold]
-fn block_or_fail(error: io::Error) -> io::Result<Sent> {
+fn block_or_fail(error: io::Error) -> io::Result<SendOutcome> {
     match error.kind() {
-        io::ErrorKind::WouldBlock => Ok(Sent::Blocked),
-        io::ErrorKind::Interrupted => Ok(Sent::Paused),
+        io::ErrorKind::WouldBlock => Ok(SendOutcome::Blocked),
+        io::ErrorKind::Interrupted => Ok(SendOutcome::Paused),
         _ => Err(error),
     }
 }

@@ -1,6 +1,6 @@
 //! What is kept of a connection between two turns, and what it needs next.
 
-use super::{Host, Round, Terms};
+use super::{ExchangeTerms, Handler, Iteration};
 use crate::{config::RECEIVE_PROGRESS_BYTES, transport::outbox::Outbox};
 use pollux_http::{body::Decoder, request::HeadParser};
 
@@ -8,14 +8,14 @@ use pollux_http::{body::Decoder, request::HeadParser};
 /// it before he is reset.
 const LINGER_BYTES: u64 = 4 << 20;
 
-/// So many octets are kept of what comes behind a request that is not answered yet; then nothing
+/// So many bytes are kept of what comes behind a request that is not answered yet; then nothing
 /// more is read. That much is read at all so that a client's end of stream is noticed.
 const KEPT_INPUT: usize = 16 << 10;
 
-/// A connection. Between requests it owns nothing: 16 octets.
+/// A connection. Between requests it owns nothing: 16 bytes.
 #[derive(Debug)]
 pub(crate) struct Connection<X> {
-    pub(super) ongoing: Option<Box<Ongoing<X>>>,
+    pub(super) ongoing: Option<Box<ConnectionWork<X>>>,
     /// Requests that have come.
     pub(super) requests: u32,
     pub(super) phase: Phase,
@@ -46,7 +46,7 @@ bitflags::bitflags! {
 
 /// A request or a response that is under way.
 #[derive(Debug)]
-pub(super) struct Ongoing<X> {
+pub(super) struct ConnectionWork<X> {
     /// Input not yet dealt with: a part of a head, or what must wait.
     pub(super) input: Vec<u8>,
     /// How far `input` has been looked at.
@@ -56,27 +56,27 @@ pub(super) struct Ongoing<X> {
     pub(super) has_more: bool,
     /// The body that is still to come, or is being read past.
     pub(super) body: Option<Decoder>,
-    /// Octets of it that came since [`Connection::takes_progress`] last said so.
+    /// Bytes of it that came since [`Connection::takes_progress`] last said so.
     pub(super) received: u64,
     /// The exchange.
-    pub(super) exchange: Option<Running<X>>,
+    pub(super) exchange: Option<ActiveExchange<X>>,
     /// What a send did not take.
     pub(super) output: Outbox,
-    /// Octets of `output` that the peer has taken since the send timeout began.
+    /// Bytes of `output` that the peer has taken since the send timeout began.
     pub(super) sent: u64,
     /// What the kernel held of the output when [`Connection::has_taken`] was last asked, and what
     /// it was given since.
     pub(super) held: Option<u64>,
     pub(super) given: u64,
-    /// Octets discarded while lingering.
+    /// Bytes discarded while lingering.
     pub(super) discarded: u64,
 }
 
 /// An exchange that was not answered at once.
 #[derive(Debug)]
-pub(super) struct Running<X> {
+pub(super) struct ActiveExchange<X> {
     pub(super) state: X,
-    pub(super) terms: Terms,
+    pub(super) terms: ExchangeTerms,
     /// The body goes to it as it comes.
     pub(super) wants_body: bool,
     /// Something of the answer has been written.
@@ -88,15 +88,15 @@ pub(super) struct Running<X> {
 /// What a connection needs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// Octets from the peer.
+    /// Bytes from the peer.
     Receive(Awaits),
-    /// The output to leave ([`Round::output`]). Octets may be received meanwhile.
+    /// The output to leave ([`Iteration::output`]). Bytes may be received meanwhile.
     Send,
-    /// Whoever answers to go on ([`Round::resume`]). Octets may be received meanwhile, for as long
+    /// Whoever answers to go on ([`Iteration::resume`]). Bytes may be received meanwhile, for as long
     /// as [`Connection::takes_input`].
-    Application,
-    /// Another turn, when the others have had theirs ([`Round::go_on`]).
-    Turn,
+    Service,
+    /// Another turn, when the others have had theirs ([`Iteration::go_on`]).
+    Requeue,
     /// Our side to be closed, and then [`Connection::linger`].
     Linger,
     /// To be closed.
@@ -120,7 +120,7 @@ impl<X> Default for Connection<X> {
     }
 }
 
-impl<X> Default for Ongoing<X> {
+impl<X> Default for ConnectionWork<X> {
     fn default() -> Self {
         Self {
             input: Vec::new(),
@@ -141,8 +141,8 @@ impl<X> Default for Ongoing<X> {
 impl<X> Connection<X> {
     /// A turn. What is not sent in it, of `scratch` too, is kept.
     #[inline]
-    pub(crate) fn round<'r>(&'r mut self, scratch: &'r mut Outbox) -> Round<'r, X> {
-        Round::new(self, scratch)
+    pub(crate) fn iteration<'r>(&'r mut self, scratch: &'r mut Outbox) -> Iteration<'r, X> {
+        Iteration::new(self, scratch)
     }
 
     /// The peer has closed his side. What he asked before is still answered.
@@ -190,10 +190,10 @@ impl<X> Connection<X> {
                 }
             }
             Phase::Open => match ongoing {
-                Some(Ongoing { exchange: Some(exchange), .. }) if !exchange.wants_body => {
-                    Need::Application
+                Some(ConnectionWork { exchange: Some(exchange), .. }) if !exchange.wants_body => {
+                    Need::Service
                 }
-                Some(ongoing) if ongoing.has_more => Need::Turn,
+                Some(ongoing) if ongoing.has_more => Need::Requeue,
                 // Whatever is kept can never become whole.
                 _ if ended => Need::Close,
                 _ => Need::Receive(Awaits::Request),
@@ -210,11 +210,11 @@ impl<X> Connection<X> {
     }
 
     /// The connection is about to go: who was answering is told.
-    pub(crate) fn abandon<H: Host<Exchange = X>>(&mut self, host: &mut H) {
+    pub(crate) fn abandon<H: Handler<Exchange = X>>(&mut self, handler: &mut H) {
         if let Some(ongoing) = &mut self.ongoing
             && let Some(exchange) = ongoing.exchange.take()
         {
-            host.cancelled(&exchange.terms, exchange.state);
+            handler.cancelled(&exchange.terms, exchange.state);
         }
     }
 
@@ -226,7 +226,7 @@ impl<X> Connection<X> {
             .is_some_and(|exchange| exchange.terms.number == number)
     }
 
-    /// Whether the peer has taken `step` octets since this was last asked; the first time it is so.
+    /// Whether the peer has taken `step` bytes since this was last asked; the first time it is so.
     /// `unacknowledged` is how much the kernel still holds for it.
     pub(crate) fn has_taken(&mut self, unacknowledged: u64, step: u64) -> bool {
         let Some(ongoing) = &mut self.ongoing else { return false };
@@ -247,7 +247,7 @@ impl<X> Connection<X> {
         has_progressed
     }
 
-    /// What was received behind the request that is being answered, octet by octet; nothing where
+    /// What was received behind the request that is being answered, byte by byte; nothing where
     /// output for the client is still to leave.
     pub(crate) fn raw(&self) -> Option<&[u8]> {
         let Some(ongoing) = self.ongoing.as_deref() else { return Some(&[]) };
@@ -286,7 +286,7 @@ impl<X> Connection<X> {
     }
 }
 
-impl<X> Ongoing<X> {
+impl<X> ConnectionWork<X> {
     /// Forgets what came and is not answered.
     pub(super) fn forget_input(&mut self) {
         self.input = Vec::new();

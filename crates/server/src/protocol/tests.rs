@@ -1,17 +1,17 @@
-//! However the octets are cut, however slowly the peer takes the output and in whatever order the
+//! However the bytes are cut, however slowly the peer takes the output and in whatever order the
 //! calls come, the output is the same.
 
 use super::*;
 use crate::{
     config::Config,
     protocol::rules::Rules,
-    reactor::{ClientId, Outside},
+    reactor::{ClientId, Reactor},
     service::{
-        Application, Page, Stage, Turn, Wake,
-        worker_state::{Answer, Local},
+        Adapter, Event, Page, RequestContext, Service,
+        worker_state::{Answer, WorkerState},
     },
     services::{Routes, site::Contents},
-    transport::outbox::{Content, Next, OUTBOX_FULL, Octets, Outbox},
+    transport::outbox::{Content, Next, OUTBOX_FULL, Outbox, SharedBytes},
 };
 use pollux_http::{
     Status,
@@ -22,75 +22,76 @@ use proptest::prelude::*;
 use std::{os::unix::fs::FileExt, rc::Rc, sync::Arc};
 
 /// A connection, all that serves it, and what has left.
-struct Bench<A: Application> {
+struct Bench<A: Service> {
     connection: Connection<A::Exchange>,
-    application: A,
+    service: A,
     rules: Rules,
-    local: Local,
-    outside: Outside,
+    worker: WorkerState,
+    reactor: Reactor,
     scratch: Outbox,
     sent: Vec<u8>,
     directory: Rc<tempfile::TempDir>,
 }
 
-impl<A: Application> Bench<A> {
-    fn new(
-        directory: Rc<tempfile::TempDir>,
-        application: impl FnOnce(&Config, &Rules) -> A,
-    ) -> Self {
+impl<A: Service> Bench<A> {
+    fn new(directory: Rc<tempfile::TempDir>, service: impl FnOnce(&Config, &Rules) -> A) -> Self {
         let mut config = Config::new(directory.path());
         config.max_requests = None;
         let rules = Rules::new(&config);
         Self {
             connection: Connection::default(),
-            application: application(&config, &rules),
+            service: service(&config, &rules),
             rules,
-            local: Local::new(None),
-            outside: Outside::default(),
+            worker: WorkerState::new(None),
+            reactor: Reactor::default(),
             scratch: Outbox::default(),
             sent: Vec::new(),
             directory,
         }
     }
 
-    fn round<R>(
+    fn iteration<R>(
         &mut self,
-        act: impl FnOnce(&mut Round<'_, A::Exchange>, &Rules, &mut Stage<'_, A>) -> R,
+        act: impl FnOnce(&mut Iteration<'_, A::Exchange>, &Rules, &mut Adapter<'_, A>) -> R,
     ) -> R {
-        let Self { connection, application, rules, local, outside, scratch, .. } = self;
+        let Self { connection, service, rules, worker, reactor, scratch, .. } = self;
         let client = ClientId { fd: 3, generation: 1 };
-        let mut stage = Stage { application, rules, local, outside, client, socket: None };
-        act(&mut connection.round(scratch), rules, &mut stage)
+        let mut adapter = Adapter { service, rules, worker, reactor, client, socket: None };
+        act(&mut connection.iteration(scratch), rules, &mut adapter)
     }
 
     fn receive(&mut self, input: impl AsRef<[u8]>) {
-        self.round(|round, rules, stage| round.receive(rules, stage, input.as_ref()));
+        self.iteration(|iteration, rules, adapter| {
+            iteration.receive(rules, adapter, input.as_ref())
+        });
         assert!(self.scratch.is_empty(), "what has not left is kept");
     }
 
-    fn wake(&mut self, wake: Wake<'_>) {
-        self.round(|round, rules, stage| {
-            round.resume(rules, stage, |stage, terms, exchange, outbox| {
-                stage.wake(terms, exchange, wake, outbox)
+    fn wake(&mut self, event: Event<'_>) {
+        self.iteration(|iteration, rules, adapter| {
+            iteration.resume(rules, adapter, |adapter, terms, exchange, outbox| {
+                adapter.wake(terms, exchange, event, outbox)
             });
         });
     }
 
-    /// Sends up to `limit` octets of what is to be sent.
+    /// Sends up to `limit` bytes of what is to be sent.
     fn send(&mut self, limit: usize) {
         let mut sent = std::mem::take(&mut self.sent);
-        self.round(|round, _, _| take(round.output(), limit, &mut sent));
+        self.iteration(|iteration, _, _| take(iteration.output(), limit, &mut sent));
         self.sent = sent;
     }
 
-    /// Does what is needed until octets must come or the application must go on.
+    /// Does what is needed until bytes must come or the application must go on.
     fn work(&mut self, mut limits: impl Iterator<Item = usize>) -> Need {
         loop {
             match self.connection.need() {
                 Need::Send => self.send(limits.next().unwrap()),
-                Need::Turn => self.round(|round, rules, stage| round.go_on(rules, stage)),
-                Need::Application if self.round(|round, _, _| round.takes_owed_room()) => {
-                    self.wake(Wake::Room);
+                Need::Requeue => {
+                    self.iteration(|iteration, rules, adapter| iteration.go_on(rules, adapter))
+                }
+                Need::Service if self.iteration(|iteration, _, _| iteration.takes_owed_room()) => {
+                    self.wake(Event::Room);
                 }
                 need => return need,
             }
@@ -106,7 +107,7 @@ impl<A: Application> Bench<A> {
     }
 }
 
-/// Takes up to `limit` octets.
+/// Takes up to `limit` bytes.
 fn take(outbox: &mut Outbox, limit: usize, sent: &mut Vec<u8>) {
     let mut left = limit;
     while left > 0 {
@@ -148,8 +149,8 @@ fn site_of(directory: Rc<tempfile::TempDir>) -> Bench<Routes> {
     })
 }
 
-fn octets(octets: &[u8]) -> Rc<Octets> {
-    Rc::new(Octets::from(Arc::from(octets)))
+fn bytes(bytes: &[u8]) -> Rc<SharedBytes> {
+    Rc::new(SharedBytes::from(Arc::from(bytes)))
 }
 
 /// `bytes` cut at these places.
@@ -190,7 +191,7 @@ proptest! {
         let end = whole.work_fast();
         let mut pieces = site_of(whole.directory.clone());
         // One clock for both: the Date is the same.
-        pieces.local = whole.local;
+        pieces.worker = whole.worker;
         let mut takes = takes.iter().copied().cycle();
         let mut between = between.iter().copied().cycle();
         for piece in cut(all.as_bytes(), &places) {
@@ -198,7 +199,7 @@ proptest! {
             match between.next().unwrap() {
                 0 => {}
                 1 => pieces.send(takes.next().unwrap()),
-                2 => pieces.round(|round, rules, stage| round.go_on(rules, stage)),
+                2 => pieces.iteration(|iteration, rules, adapter| iteration.go_on(rules, adapter)),
                 _ => drop(pieces.work(&mut takes)),
             }
         }
@@ -207,7 +208,7 @@ proptest! {
         // Without the wall of numbers that prop_assert_eq would print.
         prop_assert!(
             whole.sent == pieces.sent,
-            "{} octets became {}", whole.sent.len(), pieces.sent.len()
+            "{} bytes became {}", whole.sent.len(), pieces.sent.len()
         );
         prop_assert_eq!(need, Need::Close);
         let is_over = requests.iter().any(|&index| index >= 7);
@@ -250,12 +251,12 @@ fn one_turn_answers_so_many_requests_and_no_more() {
     bench.receive(REQUESTS[0].repeat(200));
     for turn in 1..=3 {
         bench.send(usize::MAX >> 1);
-        assert_eq!(bench.local.requests, 64 * turn);
-        assert_eq!(bench.connection.need(), Need::Turn);
-        bench.round(|round, rules, stage| round.go_on(rules, stage));
+        assert_eq!(bench.worker.requests, 64 * turn);
+        assert_eq!(bench.connection.need(), Need::Requeue);
+        bench.iteration(|iteration, rules, adapter| iteration.go_on(rules, adapter));
     }
     assert_eq!(bench.work_fast(), Need::Receive(Awaits::Next));
-    assert_eq!(bench.local.requests, 200);
+    assert_eq!(bench.worker.requests, 200);
 }
 
 #[test]
@@ -276,7 +277,7 @@ fn nothing_is_owned_between_requests() {
 }
 
 #[test]
-fn a_connection_is_sixteen_octets() {
+fn a_connection_is_sixteen_bytes() {
     assert_eq!(size_of::<Connection<[u64; 9]>>(), 16);
 }
 
@@ -305,7 +306,7 @@ impl Scripted {
                 self.go_on(script, outbox)
             }
             b'f' => {
-                let memory = octets(&[b'f'; OUTBOX_FULL]);
+                let memory = bytes(&[b'f'; OUTBOX_FULL]);
                 response::chunk(outbox.bytes(), b"before");
                 outbox.bytes().extend_from_slice(b"10000\r\n");
                 outbox.push(Content::Shared(memory, 0..OUTBOX_FULL));
@@ -314,7 +315,7 @@ impl Scripted {
                 Flow::Waiting(script)
             }
             b'p' => {
-                let chunk = octets(b"1\r\np\r\n");
+                let chunk = bytes(b"1\r\np\r\n");
                 outbox.push(Content::Shared(chunk, 0..6));
                 self.go_on(script, outbox)
             }
@@ -322,20 +323,20 @@ impl Scripted {
                 outbox.bytes().extend_from_slice(LAST_CHUNK);
                 self.go_on(script, outbox)
             }
-            letter => {
-                response::chunk(outbox.bytes(), &[letter]);
+            upstream_request => {
+                response::chunk(outbox.bytes(), &[upstream_request]);
                 self.go_on(script, outbox)
             }
         }
     }
 }
 
-impl Application for Scripted {
+impl Service for Scripted {
     type Exchange = Script;
 
     fn begin(
         &mut self,
-        _: &mut Turn<'_>,
+        _: &mut RequestContext<'_>,
         request: &Request<'_>,
         outbox: &mut Outbox,
     ) -> Flow<Script> {
@@ -345,14 +346,14 @@ impl Application for Scripted {
 
     fn body(
         &mut self,
-        turn: &mut Turn<'_>,
+        turn: &mut RequestContext<'_>,
         script: Script,
         part: Part<'_>,
         outbox: &mut Outbox,
     ) -> Flow<Script> {
         match part {
-            Part::Octets(octets) => {
-                self.seen.push_str(std::str::from_utf8(octets).unwrap());
+            Part::Data(bytes) => {
+                self.seen.push_str(std::str::from_utf8(bytes).unwrap());
                 Flow::NeedBody(script)
             }
             Part::End { trailers } => {
@@ -365,20 +366,20 @@ impl Application for Scripted {
 
     fn resume(
         &mut self,
-        _: &mut Turn<'_>,
+        _: &mut RequestContext<'_>,
         script: Script,
-        wake: Wake<'_>,
+        event: Event<'_>,
         outbox: &mut Outbox,
     ) -> Flow<Script> {
-        match wake {
-            Wake::Room => self.seen.push('R'),
-            Wake::ClientEnded => self.seen.push('E'),
+        match event {
+            Event::Room => self.seen.push('R'),
+            Event::ClientEnded => self.seen.push('E'),
             other => panic!("{other:?} was not asked for"),
         }
         self.go_on(script, outbox)
     }
 
-    fn cancel(&mut self, _: &mut Turn<'_>, _: Script) {
+    fn cancel(&mut self, _: &mut RequestContext<'_>, _: Script) {
         self.cancelled += 1;
     }
 }
@@ -417,18 +418,18 @@ fn content(mut text: &str) -> String {
 fn who_waits_is_answered_later_and_those_behind_after_him() {
     let mut bench = scripted();
     bench.receive(get("h1w2we") + &get("h3e") + &get("wh4e"));
-    assert_eq!(bench.work_fast(), Need::Application);
+    assert_eq!(bench.work_fast(), Need::Service);
     assert_eq!(content(&bench.text()), "<1");
-    bench.wake(Wake::ClientEnded);
-    assert_eq!(bench.work_fast(), Need::Application);
+    bench.wake(Event::ClientEnded);
+    assert_eq!(bench.work_fast(), Need::Service);
     assert_eq!(content(&bench.text()), "<12");
     // The third begins by itself, and waits.
-    bench.wake(Wake::ClientEnded);
-    assert_eq!(bench.work_fast(), Need::Application);
+    bench.wake(Event::ClientEnded);
+    assert_eq!(bench.work_fast(), Need::Service);
     assert_eq!(content(&bench.text()), "<12><3>");
     bench.connection.end_of_input();
-    assert_eq!(bench.work_fast(), Need::Application, "he who has asked is still answered");
-    bench.wake(Wake::ClientEnded);
+    assert_eq!(bench.work_fast(), Need::Service, "he who has asked is still answered");
+    bench.wake(Event::ClientEnded);
     assert_eq!(bench.work_fast(), Need::Close);
     assert_eq!(content(&bench.text()), "<12><3><4>");
 }
@@ -438,12 +439,12 @@ fn who_fills_the_outbox_is_told_once_when_it_is_low() {
     let mut bench = scripted();
     bench.receive(get("hffwe"));
     bench.send(1000);
-    assert!(!bench.round(|round, _, _| round.takes_owed_room()));
+    assert!(!bench.iteration(|iteration, _, _| iteration.takes_owed_room()));
     // All leaves; the second portion, and then nothing more is owed.
-    assert_eq!(bench.work_fast(), Need::Application);
-    assert_eq!(bench.application.seen, "RR");
+    assert_eq!(bench.work_fast(), Need::Service);
+    assert_eq!(bench.service.seen, "RR");
     assert!(bench.sent.len() > 2 * OUTBOX_FULL && !bench.text().ends_with("0\r\n\r\n"));
-    bench.wake(Wake::ClientEnded);
+    bench.wake(Event::ClientEnded);
     assert_eq!(bench.work_fast(), Need::Receive(Awaits::Next));
     assert!(bench.text().ends_with("0\r\n\r\n") && bench.connection.is_idle());
 }
@@ -472,11 +473,11 @@ fn a_body_is_handed_over_when_it_is_wanted() {
                 bench.work_fast();
             }
             for _ in 0..wakes {
-                assert_eq!(bench.connection.need(), Need::Application, "{script}");
-                bench.wake(Wake::ClientEnded);
+                assert_eq!(bench.connection.need(), Need::Service, "{script}");
+                bench.wake(Event::ClientEnded);
                 bench.work_fast();
             }
-            assert_eq!(bench.application.seen, seen, "{script} in pieces of {piece}");
+            assert_eq!(bench.service.seen, seen, "{script} in pieces of {piece}");
             assert_eq!(content(&bench.text()), answered, "{script} in pieces of {piece}");
             assert!(bench.connection.is_idle());
         }
@@ -492,9 +493,9 @@ fn continue_is_said_when_the_body_is_wanted_and_not_before() {
     };
     let mut bench = scripted();
     bench.receive(post("wbh1e"));
-    assert_eq!(bench.work_fast(), Need::Application);
+    assert_eq!(bench.work_fast(), Need::Service);
     assert_eq!(bench.text(), "");
-    bench.wake(Wake::ClientEnded);
+    bench.wake(Event::ClientEnded);
     assert_eq!(bench.work_fast(), Need::Receive(Awaits::Request));
     assert_eq!(bench.text(), "HTTP/1.1 100 Continue\r\n\r\n");
     bench.receive("ab");
@@ -511,11 +512,11 @@ fn who_was_answering_is_told_that_it_is_over() {
     // The client is gone.
     let mut bench = scripted();
     bench.receive(get("w"));
-    bench.round(|_, _, _| ());
-    let Bench { connection, application, rules, local, outside, .. } = &mut bench;
+    bench.iteration(|_, _, _| ());
+    let Bench { connection, service, rules, worker, reactor, .. } = &mut bench;
     let client = ClientId { fd: 3, generation: 1 };
-    connection.abandon(&mut Stage { application, rules, local, outside, client, socket: None });
-    assert_eq!(bench.application.cancelled, 1);
+    connection.abandon(&mut Adapter { service, rules, worker, reactor, client, socket: None });
+    assert_eq!(bench.service.cancelled, 1);
     // Its body is malformed: a refusal, or the end where an answer has begun.
     for (script, answered) in
         [("b", "HTTP/1.1 400"), ("hb", "HTTP/1.1 200"), ("hpb", "HTTP/1.1 200")]
@@ -525,16 +526,16 @@ fn who_was_answering_is_told_that_it_is_over() {
             "POST /{script} HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\nnonsense"
         ));
         assert_eq!(bench.work_fast(), Need::Linger);
-        assert_eq!(bench.application.cancelled, 1, "{script}");
+        assert_eq!(bench.service.cancelled, 1, "{script}");
         assert!(bench.text().starts_with(answered), "{script}: {}", bench.text());
         assert_eq!(bench.text().matches("HTTP/1.1").count(), 1, "{script}: {}", bench.text());
     }
     // It does not come in time.
     let mut bench = scripted();
     bench.receive("POST /b HTTP/1.1\r\nHost: test\r\nContent-Length: 3\r\n\r\na");
-    bench.round(|round, _, stage| round.time_is_over(stage));
+    bench.iteration(|iteration, _, adapter| iteration.time_is_over(adapter));
     assert_eq!(bench.work_fast(), Need::Linger);
-    assert_eq!(bench.application.cancelled, 1);
+    assert_eq!(bench.service.cancelled, 1);
     assert!(bench.text().starts_with("HTTP/1.1 408"));
     // It can never come.
     let mut bench = scripted();
@@ -548,7 +549,7 @@ fn an_answer_that_is_cut_ends_the_connection() {
     let mut bench = scripted();
     bench.receive(get("h1wx") + &get("h2e"));
     bench.work_fast();
-    bench.wake(Wake::ClientEnded);
+    bench.wake(Event::ClientEnded);
     assert_eq!(bench.work_fast(), Need::Linger);
     assert_eq!(content(&bench.text()), "<1");
 }
@@ -561,10 +562,10 @@ fn a_refusal_has_the_content_that_it_announces() {
     let page = Page { status: Status::NotFound, reason: "none", fields: b"" };
     let answer = page.put(
         &rules,
-        &Local::new(None),
+        &WorkerState::new(None),
         &mut outbox,
         pollux_http::request::Method::Get,
-        Keep::CLOSE,
+        KeepAlive::CLOSE,
     );
     let mut sent = Vec::new();
     take(&mut outbox, 10_000, &mut sent);

@@ -1,6 +1,6 @@
 //! Timers that applications have set.
 
-use super::To;
+use super::EventTarget;
 use crate::time::timers::Timer;
 
 /// A timer of an application, or one that once was.
@@ -13,28 +13,28 @@ pub(crate) struct AlarmId {
 /// All alarms: nodes of the worker's timer wheel.
 #[derive(Debug, Default)]
 pub(crate) struct Alarms {
-    places: Vec<Place>,
+    entries: Vec<Entry>,
     free: Vec<u32>,
 }
 
 #[derive(Debug, Default)]
-struct Place {
+struct Entry {
     serial: u32,
-    alarm: Option<(To, u32)>,
+    alarm: Option<(EventTarget, u32)>,
     /// May hang in its list from the place's last use: it stays as it is.
     timer: Timer,
 }
 
 impl Alarms {
-    pub(super) fn insert(&mut self, ticks: u32, to: To) -> AlarmId {
+    pub(super) fn insert(&mut self, ticks: u32, to: EventTarget) -> AlarmId {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place::default());
-            self.places.len() as u32 - 1
+            self.entries.push(Entry::default());
+            self.entries.len() as u32 - 1
         });
-        let place = &mut self.places[index as usize];
-        place.serial = place.serial.wrapping_add(1);
-        place.alarm = Some((to, ticks));
-        AlarmId { index, serial: place.serial }
+        let entry = &mut self.entries[index as usize];
+        entry.serial = entry.serial.wrapping_add(1);
+        entry.alarm = Some((to, ticks));
+        AlarmId { index, serial: entry.serial }
     }
 
     pub(super) fn cancel(&mut self, id: AlarmId) {
@@ -44,23 +44,23 @@ impl Alarms {
     }
 
     /// Who is told, and after how many ticks; if it has not been cancelled.
-    pub(crate) fn get(&self, id: AlarmId) -> Option<(To, u32)> {
-        let place = self.places.get(id.index as usize)?;
-        place.alarm.filter(|_| place.serial == id.serial)
+    pub(crate) fn get(&self, id: AlarmId) -> Option<(EventTarget, u32)> {
+        let entry = self.entries.get(id.index as usize)?;
+        entry.alarm.filter(|_| entry.serial == id.serial)
     }
 
     /// The alarm of this number has its time: who is told.
-    pub(crate) fn take(&mut self, index: u32) -> Option<(AlarmId, To)> {
-        let place = self.places.get_mut(index as usize)?;
-        place.timer.disarm();
-        let (to, _) = place.alarm.take()?;
+    pub(crate) fn take(&mut self, index: u32) -> Option<(AlarmId, EventTarget)> {
+        let entry = self.entries.get_mut(index as usize)?;
+        entry.timer.disarm();
+        let (to, _) = entry.alarm.take()?;
         self.free.push(index);
-        Some((AlarmId { index, serial: place.serial }, to))
+        Some((AlarmId { index, serial: entry.serial }, to))
     }
 
     /// The wheel's part of the alarm of this number.
     pub(crate) fn timer_mut(&mut self, index: u32) -> Option<&mut Timer> {
-        self.places.get_mut(index as usize).map(|place| &mut place.timer)
+        self.entries.get_mut(index as usize).map(|entry| &mut entry.timer)
     }
 }
 

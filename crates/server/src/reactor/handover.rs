@@ -9,7 +9,7 @@ pub(crate) struct HandOver {
     pub(crate) exchange: ExchangeId,
     /// Where whoever takes it listens.
     pub(crate) path: Arc<Path>,
-    /// The request's head, octet by octet.
+    /// The request's head, byte by byte.
     pub(crate) head: Vec<u8>,
     line: usize,
 }

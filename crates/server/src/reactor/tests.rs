@@ -5,54 +5,54 @@ fn endpoint() -> Endpoint {
     Endpoint::Tcp(SocketAddr::from(([127, 0, 0, 1], 80)))
 }
 
-fn asked(outside: &mut Outside) -> Vec<String> {
-    std::iter::from_fn(|| outside.next_ask()).map(|ask| format!("{ask:?}")).collect()
+fn asked(reactor: &mut Reactor) -> Vec<String> {
+    std::iter::from_fn(|| reactor.next_command()).map(|ask| format!("{ask:?}")).collect()
 }
 
 #[test]
-fn a_link_is_asked_about_once_however_much_is_asked() {
-    let mut outside = Outside::default();
-    let link = outside.dial(endpoint(), 10, To::Application);
-    outside.send(link).bytes().extend_from_slice(b"a");
-    outside.pause(link);
-    outside.send(link).bytes().extend_from_slice(b"b");
-    assert_eq!(asked(&mut outside), [format!("{:?}", Ask::Link(link))]);
-    assert_eq!(outside.links.get(link).unwrap().output.len(), 2);
-    outside.go_on(link);
-    outside.finish(link);
-    assert_eq!(outside.asks(), 1);
-    let state = outside.links.get(link).unwrap();
+fn a_upstream_is_asked_about_once_however_much_is_asked() {
+    let mut reactor = Reactor::default();
+    let upstream = reactor.dial(endpoint(), 10, EventTarget::Service);
+    reactor.send(upstream).bytes().extend_from_slice(b"a");
+    reactor.pause(upstream);
+    reactor.send(upstream).bytes().extend_from_slice(b"b");
+    assert_eq!(asked(&mut reactor), [format!("{:?}", Command::Upstream(upstream))]);
+    assert_eq!(reactor.upstreams.get(upstream).unwrap().output.len(), 2);
+    reactor.go_on(upstream);
+    reactor.finish(upstream);
+    assert_eq!(reactor.pending_commands(), 1);
+    let state = reactor.upstreams.get(upstream).unwrap();
     assert!(!state.is_paused && state.is_finished && !state.is_closed);
 }
 
 #[test]
 fn what_is_gone_is_not_what_has_its_place_now() {
-    let mut outside = Outside::default();
-    let first = outside.dial(endpoint(), 10, To::Application);
-    outside.links.remove(first).unwrap();
-    let second = outside.dial(endpoint(), 10, To::Application);
-    assert_eq!((first.index(), outside.links.len()), (second.index(), 1));
-    asked(&mut outside);
+    let mut reactor = Reactor::default();
+    let first = reactor.dial(endpoint(), 10, EventTarget::Service);
+    reactor.upstreams.remove(first).unwrap();
+    let second = reactor.dial(endpoint(), 10, EventTarget::Service);
+    assert_eq!((first.index(), reactor.upstreams.len()), (second.index(), 1));
+    asked(&mut reactor);
     // All of this says nothing to the second.
-    outside.send(first).bytes().extend_from_slice(b"lost");
-    outside.close(first);
-    outside.pause(first);
-    assert!(asked(&mut outside).is_empty() && outside.links.remove(first).is_none());
-    assert!(outside.send(first).is_empty(), "what was lost is not kept");
-    let state = outside.links.get(second).unwrap();
+    reactor.send(first).bytes().extend_from_slice(b"lost");
+    reactor.close(first);
+    reactor.pause(first);
+    assert!(asked(&mut reactor).is_empty() && reactor.upstreams.remove(first).is_none());
+    assert!(reactor.send(first).is_empty(), "what was lost is not kept");
+    let state = reactor.upstreams.get(second).unwrap();
     assert!(state.output.is_empty() && !state.is_closed && !state.is_paused);
 }
 
 #[test]
 fn an_alarm_that_is_cancelled_or_over_is_nobodys() {
-    let mut outside = Outside::default();
-    let first = outside.timer(5, To::Application);
-    assert_eq!(outside.alarms.get(first), Some((To::Application, 5)));
-    outside.cancel(first);
-    assert_eq!(outside.alarms.get(first), None);
-    let second = outside.timer(7, To::Application);
+    let mut reactor = Reactor::default();
+    let first = reactor.timer(5, EventTarget::Service);
+    assert_eq!(reactor.alarms.get(first), Some((EventTarget::Service, 5)));
+    reactor.cancel(first);
+    assert_eq!(reactor.alarms.get(first), None);
+    let second = reactor.timer(7, EventTarget::Service);
     assert_eq!(first.index(), second.index());
-    outside.cancel(first);
-    assert_eq!(outside.alarms.take(second.index()), Some((second, To::Application)));
-    assert_eq!(outside.alarms.take(second.index()), None);
+    reactor.cancel(first);
+    assert_eq!(reactor.alarms.take(second.index()), Some((second, EventTarget::Service)));
+    assert_eq!(reactor.alarms.take(second.index()), None);
 }

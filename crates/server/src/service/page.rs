@@ -1,8 +1,8 @@
 //! Responses that say a status and no more: one small page of HTML.
 
 use crate::{
-    protocol::{Keep, rules::Rules},
-    service::worker_state::{Answer, Local},
+    protocol::{KeepAlive, rules::Rules},
+    service::worker_state::{Answer, WorkerState},
     transport::outbox::Outbox,
 };
 use pollux_http::{Status, request::Method, response::Head};
@@ -24,10 +24,10 @@ impl Page<'_> {
     pub(crate) fn put(
         self,
         rules: &Rules,
-        local: &Local,
+        worker: &WorkerState,
         outbox: &mut Outbox,
         method: Method<'_>,
-        keep: Keep,
+        keep: KeepAlive,
     ) -> Answer {
         let Page { status, reason, fields } = self;
         let title = format!("{} {}", status.code(), status.reason());
@@ -37,7 +37,7 @@ impl Page<'_> {
         );
         let out = outbox.bytes();
         Head::new(out, status)
-            .date(local.clock.date())
+            .date(worker.clock.date())
             .lines(&rules.common_fields)
             .lines(fields)
             .field("Content-Type", b"text/html; charset=utf-8")

@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 /// A worker's own state that answering a request reads and writes. Knows neither the engine nor
 /// the application.
 #[derive(Debug)]
-pub(crate) struct Local {
+pub(crate) struct WorkerState {
     /// The time.
     pub(crate) clock: Clock,
     /// The server is stopping: every response says that it is the connection's last.
@@ -29,11 +29,11 @@ pub(crate) struct Local {
 pub(crate) struct Answer {
     /// With which status.
     pub(crate) status: Status,
-    /// Octets of content that follow the head.
+    /// Bytes of content that follow the head.
     pub(crate) len: u64,
 }
 
-impl Local {
+impl WorkerState {
     /// For a worker that begins.
     pub(crate) fn new(log: Option<LogWriter>) -> Self {
         Self {
@@ -48,7 +48,7 @@ impl Local {
     /// Another client's turn: lines that are written from now on are of somebody whom nobody has asked
     /// for yet.
     #[inline]
-    pub(crate) fn begin_turn(&mut self) {
+    pub(crate) fn begin_iteration(&mut self) {
         if let Some(log) = &mut self.log {
             log.peer = Peer::Unknown;
         }
@@ -67,7 +67,7 @@ impl Local {
         self.log_code(socket, request, answer.status.code(), answer.len);
     }
 
-    /// The same with a status that need not be one of ours, and the octets of content.
+    /// The same with a status that need not be one of ours, and the bytes of content.
     #[inline]
     pub(crate) fn log_code(
         &mut self,
@@ -100,17 +100,17 @@ mod tests {
         let (socket, _) = listener.accept().unwrap();
         let directory = tempfile::tempdir().unwrap();
         let log = Log::start(&LogTarget::File(directory.path().join("log"))).unwrap();
-        let mut local = Local::new(Some(log.writer()));
-        let peer = |local: &Local| local.log.as_ref().map(|log| log.peer);
+        let mut worker = WorkerState::new(Some(log.writer()));
+        let peer = |worker: &WorkerState| worker.log.as_ref().map(|log| log.peer);
         let own: IpAddr = "127.0.0.1".parse().unwrap();
         for _ in 0..2 {
-            local.begin_turn();
-            assert_eq!(peer(&local), Some(Peer::Unknown), "nobody has asked");
-            local.log_code(Some(socket.as_fd()), b"GET / HTTP/1.1", 200, 0);
-            assert_eq!(peer(&local), Some(Peer::Known(Some(own))));
+            worker.begin_iteration();
+            assert_eq!(peer(&worker), Some(Peer::Unknown), "nobody has asked");
+            worker.log_code(Some(socket.as_fd()), b"GET / HTTP/1.1", 200, 0);
+            assert_eq!(peer(&worker), Some(Peer::Known(Some(own))));
             // It is not asked for again: this one would be unknown.
-            local.log_code(None, b"GET / HTTP/1.1", 200, 0);
-            assert_eq!(peer(&local), Some(Peer::Known(Some(own))));
+            worker.log_code(None, b"GET / HTTP/1.1", 200, 0);
+            assert_eq!(peer(&worker), Some(Peer::Known(Some(own))));
         }
     }
 }

@@ -9,19 +9,19 @@
 
 mod answer;
 mod store;
+mod store_errors;
 mod tickets;
-mod trouble;
 
-pub(crate) use trouble::Trouble;
+pub(crate) use store_errors::StoreErrors;
 
-use crate::service::{Application, Flow, Part, Turn, Wake, World};
+use crate::service::{Event, Flow, Part, RequestContext, Service, ServiceContext};
 use crate::{
     config::GuestbookConfig,
-    reactor::{AlarmId, To},
+    reactor::{AlarmId, EventTarget},
     transport::outbox::Outbox,
 };
 use answer::Reader;
-use pollux_guestbook::{Request as Asked, StoreError, Template, form, limits};
+use pollux_guestbook::{Request as Query, StoreError, Template, form, limits};
 use pollux_http::{
     Status,
     path::SafePath,
@@ -48,7 +48,7 @@ pub(crate) struct Guestbook {
 
 /// When a store is opened that costs something to open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Opening {
+pub(crate) enum StoreOpening {
     /// At the start, so that what is wrong with it is told then.
     Now,
     /// When it is asked: for units that live for one connection.
@@ -62,11 +62,11 @@ pub(crate) struct Exchange(Box<State>);
 #[derive(Debug)]
 struct State {
     reader: Reader,
-    step: Step,
+    step: Phase,
 }
 
 #[derive(Debug)]
-enum Step {
+enum Phase {
     /// A form is being received.
     Form(Vec<u8>),
     /// Nothing in the body is wanted, but it has to come before the answer.
@@ -92,7 +92,10 @@ impl Guestbook {
     ///
     /// # Errors
     /// The template cannot be read or is none; a file cannot be the store.
-    pub(crate) fn open(config: &Arc<GuestbookConfig>, opening: Opening) -> anyhow::Result<Self> {
+    pub(crate) fn open(
+        config: &Arc<GuestbookConfig>,
+        opening: StoreOpening,
+    ) -> anyhow::Result<Self> {
         Ok(Self {
             config: config.clone(),
             template: config.open_template()?,
@@ -111,32 +114,37 @@ impl Guestbook {
             || SafePath::new(path, &mut Vec::new()).is_ok_and(|path| path.as_bytes() == mine)
     }
 
-    fn ask(&mut self, turn: &mut Turn<'_>, reader: Reader, request: Asked) -> Flow<Exchange> {
-        let exchange = turn.id();
+    fn ask(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        reader: Reader,
+        request: Query,
+    ) -> Flow<Exchange> {
+        let exchange = context.id();
         let ticket = self.tickets.insert(exchange);
-        let now = turn.local.clock.tick();
-        self.store.ask(turn.outside, now, ticket, request);
-        let alarm = turn.outside.timer(STORE_TIMEOUT, To::Exchange(exchange));
-        self.store.deliver(&mut self.tickets, turn.outside);
-        Flow::Waiting(Exchange(Box::new(State { reader, step: Step::Store(ticket, alarm) })))
+        let now = context.worker.clock.tick();
+        self.store.ask(context.reactor, now, ticket, request);
+        let alarm = context.reactor.timer(STORE_TIMEOUT, EventTarget::Exchange(exchange));
+        self.store.deliver(&mut self.tickets, context.reactor);
+        Flow::Waiting(Exchange(Box::new(State { reader, step: Phase::Store(ticket, alarm) })))
     }
 
     /// The whole form has come.
     fn post(
         &mut self,
-        turn: &mut Turn<'_>,
+        context: &mut RequestContext<'_>,
         reader: Reader,
         body: &[u8],
         outbox: &mut Outbox,
     ) -> Flow<Exchange> {
         match form::parse(body) {
-            Ok(remark) => self.ask(turn, reader, Asked::Post { remark }),
+            Ok(remark) => self.ask(context, reader, Query::Post { remark }),
             Err(error) => {
                 let status = match error {
                     form::FormError::TooLong => Status::ContentTooLarge,
                     _ => Status::BadRequest,
                 };
-                reader.refuse(turn, outbox, status, &error.to_string(), b"");
+                reader.refuse(context, outbox, status, &error.to_string(), b"");
                 Flow::Done
             }
         }
@@ -173,22 +181,22 @@ fn is_form(request: &Request<'_>) -> bool {
 
 /// Refuses a request whose body is not read to its end: the connection cannot go on behind it.
 fn refuse_and_close(
-    turn: &mut Turn<'_>,
+    context: &mut RequestContext<'_>,
     reader: &Reader,
     outbox: &mut Outbox,
     refusal: Refusal,
 ) -> Flow<Exchange> {
-    turn.close_after();
-    reader.refuse(turn, outbox, refusal.status, refusal.reason, refusal.fields);
+    context.close_after();
+    reader.refuse(context, outbox, refusal.status, refusal.reason, refusal.fields);
     Flow::Done
 }
 
-impl Application for Guestbook {
+impl Service for Guestbook {
     type Exchange = Exchange;
 
     fn begin(
         &mut self,
-        turn: &mut Turn<'_>,
+        context: &mut RequestContext<'_>,
         request: &Request<'_>,
         outbox: &mut Outbox,
     ) -> Flow<Exchange> {
@@ -197,19 +205,21 @@ impl Application for Guestbook {
         if request.method == Method::Post
             && matches!(request.framing, Framing::Length(len) if is_too_long(len))
         {
-            return refuse_and_close(turn, &reader, outbox, TOO_LONG);
+            return refuse_and_close(context, &reader, outbox, TOO_LONG);
         }
         let step = match Self::refusal(request) {
             Some(refusal) if request.framing == Framing::None || request.expect_continue => {
-                reader.refuse(turn, outbox, refusal.status, refusal.reason, refusal.fields);
+                reader.refuse(context, outbox, refusal.status, refusal.reason, refusal.fields);
                 return Flow::Done;
             }
-            Some(refusal) => Step::Unwanted(refusal),
-            None => Step::Form(Vec::new()),
+            Some(refusal) => Phase::Unwanted(refusal),
+            None => Phase::Form(Vec::new()),
         };
         match step {
-            Step::Form(_) if request.method != Method::Post && request.framing == Framing::None => {
-                self.ask(turn, reader, Asked::Visit { shown: self.config.shown })
+            Phase::Form(_)
+                if request.method != Method::Post && request.framing == Framing::None =>
+            {
+                self.ask(context, reader, Query::Visit { shown: self.config.shown })
             }
             step => Flow::NeedBody(Exchange(Box::new(State { reader, step }))),
         }
@@ -217,87 +227,89 @@ impl Application for Guestbook {
 
     fn body(
         &mut self,
-        turn: &mut Turn<'_>,
+        context: &mut RequestContext<'_>,
         mut exchange: Exchange,
         part: Part<'_>,
         outbox: &mut Outbox,
     ) -> Flow<Exchange> {
         let State { reader, step } = &mut *exchange.0;
         match (step, part) {
-            (Step::Form(form), Part::Octets(octets)) => {
+            (Phase::Form(form), Part::Data(bytes)) => {
                 if reader.is_post() {
-                    if form.len() + octets.len() > limits::FORM_BYTES {
-                        return refuse_and_close(turn, reader, outbox, TOO_LONG);
+                    if form.len() + bytes.len() > limits::FORM_BYTES {
+                        return refuse_and_close(context, reader, outbox, TOO_LONG);
                     }
-                    form.extend_from_slice(octets);
+                    form.extend_from_slice(bytes);
                 }
                 Flow::NeedBody(exchange)
             }
-            (Step::Unwanted(_), Part::Octets(_)) => Flow::NeedBody(exchange),
+            (Phase::Unwanted(_), Part::Data(_)) => Flow::NeedBody(exchange),
             (_, Part::End { .. }) => {
                 let State { reader, step } = *exchange.0;
                 match step {
-                    Step::Form(form) if reader.is_post() => self.post(turn, reader, &form, outbox),
-                    Step::Form(_) => {
-                        self.ask(turn, reader, Asked::Visit { shown: self.config.shown })
+                    Phase::Form(form) if reader.is_post() => {
+                        self.post(context, reader, &form, outbox)
                     }
-                    Step::Unwanted(Refusal { status, reason, fields }) => {
-                        reader.refuse(turn, outbox, status, reason, fields);
+                    Phase::Form(_) => {
+                        self.ask(context, reader, Query::Visit { shown: self.config.shown })
+                    }
+                    Phase::Unwanted(Refusal { status, reason, fields }) => {
+                        reader.refuse(context, outbox, status, reason, fields);
                         Flow::Done
                     }
                     // No body is asked for once the store is.
-                    Step::Store(..) => Flow::Waiting(Exchange(Box::new(State { reader, step }))),
+                    Phase::Store(..) => Flow::Waiting(Exchange(Box::new(State { reader, step }))),
                 }
             }
-            (Step::Store(..), _) => Flow::Waiting(exchange),
+            (Phase::Store(..), _) => Flow::Waiting(exchange),
         }
     }
 
     fn resume(
         &mut self,
-        turn: &mut Turn<'_>,
+        context: &mut RequestContext<'_>,
         exchange: Exchange,
-        wake: Wake<'_>,
+        event: Event<'_>,
         outbox: &mut Outbox,
     ) -> Flow<Exchange> {
-        let &State { ref reader, step: Step::Store(ticket, alarm) } = &*exchange.0 else {
+        let &State { ref reader, step: Phase::Store(ticket, alarm) } = &*exchange.0 else {
             return Flow::NeedBody(exchange);
         };
-        let answer = match wake {
-            Wake::Note(_) => self.tickets.take(ticket),
-            Wake::Time(late) if late == alarm => {
+        let answer = match event {
+            Event::Note(_) => self.tickets.take(ticket),
+            Event::Time(late) if late == alarm => {
                 // The answer may have come in the same pass of the loop.
                 let answer = self.tickets.take(ticket);
                 if answer.is_none() {
-                    self.store.is_late(turn.outside, ticket);
-                    self.store.deliver(&mut self.tickets, turn.outside);
+                    self.store.is_late(context.reactor, ticket);
+                    self.store.deliver(&mut self.tickets, context.reactor);
                 }
                 answer.or(Some(Err(StoreError::TimedOut)))
             }
             _ => None,
         };
         let Some(answer) = answer else { return Flow::Waiting(exchange) };
-        turn.outside.cancel(alarm);
-        self.config.trouble.note(&answer);
-        reader.answer(turn, outbox, &self.config, &self.template, answer);
+        context.reactor.cancel(alarm);
+        self.config.store_errors.note(&answer);
+        reader.answer(context, outbox, &self.config, &self.template, answer);
         Flow::Done
     }
 
-    fn cancel(&mut self, turn: &mut Turn<'_>, exchange: Exchange) {
-        if let Step::Store(ticket, alarm) = exchange.0.step {
-            turn.outside.cancel(alarm);
+    fn cancel(&mut self, context: &mut RequestContext<'_>, exchange: Exchange) {
+        if let Phase::Store(ticket, alarm) = exchange.0.step {
+            context.reactor.cancel(alarm);
             self.tickets.take(ticket);
-            self.store.is_gone(turn.outside, ticket);
+            self.store.is_gone(context.reactor, ticket);
         }
     }
 
-    fn event(&mut self, world: &mut World<'_>, wake: Wake<'_>) {
-        let now = world.local.clock.tick();
-        let is_over = self.store.event(world.outside, now, wake);
-        self.store.deliver(&mut self.tickets, world.outside);
+    fn event(&mut self, context: &mut ServiceContext<'_>, event: Event<'_>) {
+        let now = context.worker.clock.tick();
+        let is_over = self.store.event(context.reactor, now, event);
+        self.store.deliver(&mut self.tickets, context.reactor);
         if let Some(why) = is_over {
             for exchange in self.tickets.fail_all(&why) {
-                world.outside.wake(exchange, 0);
+                context.reactor.wake(exchange, 0);
             }
         }
     }

@@ -4,10 +4,10 @@ use crate::{
     config::Config, protocol::rules::Rules, reactor::ExchangeId, transport::outbox::Outbox,
 };
 use crate::{
-    service::{Application, Flow, Part, Turn, Wake, World},
+    service::{Event, Flow, Part, RequestContext, Service, ServiceContext},
     services::{
-        guestbook::{self, Guestbook, Opening},
-        proxy::{self, Frontend, RouteId},
+        guestbook::{self, Guestbook, StoreOpening},
+        proxy::{self, Proxy, RouteId},
         site::{Contents, Site, Tree},
     },
 };
@@ -23,17 +23,17 @@ pub(crate) struct Routes {
     /// A guestbook at one path.
     guestbook: Option<Box<Guestbook>>,
     /// Origins of some paths, or of what is no file.
-    frontend: Option<Box<Frontend>>,
+    proxy: Option<Box<Proxy>>,
 }
 
 /// The exchange of the application that has it.
 pub(crate) enum Exchange {
     /// Of the site.
-    Site(<Site as Application>::Exchange),
+    Site(<Site as Service>::Exchange),
     /// Of the guestbook.
     Guestbook(guestbook::Exchange),
     /// Of the front end.
-    Frontend(proxy::Exchange),
+    Proxy(proxy::Exchange),
 }
 
 impl Routes {
@@ -46,7 +46,7 @@ impl Routes {
         rules: &Rules,
         contents: Arc<Contents>,
     ) -> anyhow::Result<Self> {
-        Self::open_in(Tree::of(&config.site)?, contents, config, rules, Opening::Now)
+        Self::open_in(Tree::of(&config.site)?, contents, config, rules, StoreOpening::Now)
     }
 
     /// As [`Routes::open`], but with a directory that is open, and stores when `opening` says.
@@ -58,7 +58,7 @@ impl Routes {
         contents: Arc<Contents>,
         config: &Config,
         rules: &Rules,
-        opening: Opening,
+        opening: StoreOpening,
     ) -> anyhow::Result<Self> {
         let guestbook = config.guestbook.as_ref();
         let serve = |tree| Site::new(tree, contents, &config.site, rules.common_fields.clone());
@@ -68,82 +68,86 @@ impl Routes {
                 .map(|config| Guestbook::open(config, opening))
                 .transpose()?
                 .map(Box::new),
-            frontend: config.frontend.as_ref().map(|frontend| {
-                Box::new(Frontend::new(frontend, config.own_file_tables.is_some()))
-            }),
+            proxy: config
+                .frontend
+                .as_ref()
+                .map(|proxy| Box::new(Proxy::new(proxy, config.own_file_tables.is_some()))),
         })
     }
 
     /// The origins that a request is for, if it is for some: those of its path's prefix, or those
     /// that have what is no file.
-    fn route(&mut self, turn: &Turn<'_>, request: &Request<'_>) -> Option<RouteId> {
-        let frontend = self.frontend.as_ref()?;
-        let route = frontend.route(&request.target)?;
-        let is_file = frontend.is_behind_files(route)
-            && self.site.as_mut().is_some_and(|site| site.has(request, turn.local.clock.tick()));
+    fn route(&mut self, context: &RequestContext<'_>, request: &Request<'_>) -> Option<RouteId> {
+        let proxy = self.proxy.as_ref()?;
+        let route = proxy.route(&request.target)?;
+        let is_file = proxy.is_behind_files(route)
+            && self
+                .site
+                .as_mut()
+                .is_some_and(|site| site.has(request, context.worker.clock.tick()));
         (!is_file).then_some(route)
     }
 
     /// A request that is not the site's alone.
     fn begin_elsewhere(
         &mut self,
-        turn: &mut Turn<'_>,
+        context: &mut RequestContext<'_>,
         request: &Request<'_>,
         outbox: &mut Outbox,
     ) -> Flow<Exchange> {
         if let Some(guestbook) = &mut self.guestbook
             && guestbook.has(&request.target)
         {
-            return guestbook.begin(turn, request, outbox).map(Exchange::Guestbook);
+            return guestbook.begin(context, request, outbox).map(Exchange::Guestbook);
         }
-        let route = self.route(turn, request);
-        match (&mut self.frontend, route, &mut self.site) {
-            (Some(frontend), Some(route), _) => {
-                frontend.begin_on(route, turn, request, outbox).map(Exchange::Frontend)
+        let route = self.route(context, request);
+        match (&mut self.proxy, route, &mut self.site) {
+            (Some(proxy), Some(route), _) => {
+                proxy.begin_on(route, context, request, outbox).map(Exchange::Proxy)
             }
-            (_, _, Some(site)) => site.begin(turn, request, outbox).map(Exchange::Site),
+            (_, _, Some(site)) => site.begin(context, request, outbox).map(Exchange::Site),
             (_, _, None) => {
-                Frontend::refuse(turn, request, outbox);
+                Proxy::refuse(context, request, outbox);
                 Flow::Done
             }
         }
     }
 }
 
-impl Application for Routes {
+impl Service for Routes {
     type Exchange = Exchange;
 
     #[inline]
     fn begin(
         &mut self,
-        turn: &mut Turn<'_>,
+        context: &mut RequestContext<'_>,
         request: &Request<'_>,
         outbox: &mut Outbox,
     ) -> Flow<Exchange> {
         match self {
-            Self { site: Some(site), guestbook: None, frontend: None } => {
-                site.begin(turn, request, outbox).map(Exchange::Site)
+            Self { site: Some(site), guestbook: None, proxy: None } => {
+                site.begin(context, request, outbox).map(Exchange::Site)
             }
-            _ => self.begin_elsewhere(turn, request, outbox),
+            _ => self.begin_elsewhere(context, request, outbox),
         }
     }
 
     fn body(
         &mut self,
-        turn: &mut Turn<'_>,
+        context: &mut RequestContext<'_>,
         exchange: Exchange,
         part: Part<'_>,
         outbox: &mut Outbox,
     ) -> Flow<Exchange> {
         match (exchange, self) {
             (Exchange::Guestbook(exchange), Self { guestbook: Some(guestbook), .. }) => {
-                guestbook.body(turn, exchange, part, outbox).map(Exchange::Guestbook)
+                guestbook.body(context, exchange, part, outbox).map(Exchange::Guestbook)
             }
-            (Exchange::Frontend(exchange), Self { frontend: Some(frontend), .. }) => {
-                frontend.body(turn, exchange, part, outbox).map(Exchange::Frontend)
+            (Exchange::Proxy(exchange), Self { proxy: Some(proxy), .. }) => {
+                proxy.body(context, exchange, part, outbox).map(Exchange::Proxy)
             }
             (Exchange::Site(exchange), Self { site: Some(site), .. }) => {
-                site.body(turn, exchange, part, outbox).map(Exchange::Site)
+                site.body(context, exchange, part, outbox).map(Exchange::Site)
             }
             // An exchange of somebody who is not there.
             _ => Flow::Cut,
@@ -152,50 +156,55 @@ impl Application for Routes {
 
     fn resume(
         &mut self,
-        turn: &mut Turn<'_>,
+        context: &mut RequestContext<'_>,
         exchange: Exchange,
-        wake: Wake<'_>,
+        event: Event<'_>,
         outbox: &mut Outbox,
     ) -> Flow<Exchange> {
         match (exchange, self) {
             (Exchange::Guestbook(exchange), Self { guestbook: Some(guestbook), .. }) => {
-                guestbook.resume(turn, exchange, wake, outbox).map(Exchange::Guestbook)
+                guestbook.resume(context, exchange, event, outbox).map(Exchange::Guestbook)
             }
-            (Exchange::Frontend(exchange), Self { frontend: Some(frontend), .. }) => {
-                frontend.resume(turn, exchange, wake, outbox).map(Exchange::Frontend)
+            (Exchange::Proxy(exchange), Self { proxy: Some(proxy), .. }) => {
+                proxy.resume(context, exchange, event, outbox).map(Exchange::Proxy)
             }
             (Exchange::Site(exchange), Self { site: Some(site), .. }) => {
-                site.resume(turn, exchange, wake, outbox).map(Exchange::Site)
+                site.resume(context, exchange, event, outbox).map(Exchange::Site)
             }
             _ => Flow::Cut,
         }
     }
 
-    fn cancel(&mut self, turn: &mut Turn<'_>, exchange: Exchange) {
+    fn cancel(&mut self, context: &mut RequestContext<'_>, exchange: Exchange) {
         match (exchange, self) {
             (Exchange::Guestbook(exchange), Self { guestbook: Some(guestbook), .. }) => {
-                guestbook.cancel(turn, exchange);
+                guestbook.cancel(context, exchange);
             }
-            (Exchange::Frontend(exchange), Self { frontend: Some(frontend), .. }) => {
-                frontend.cancel(turn, exchange);
+            (Exchange::Proxy(exchange), Self { proxy: Some(proxy), .. }) => {
+                proxy.cancel(context, exchange);
             }
             (Exchange::Site(exchange), Self { site: Some(site), .. }) => {
-                site.cancel(turn, exchange);
+                site.cancel(context, exchange);
             }
             _ => {}
         }
     }
 
     /// Only the front end has errands.
-    fn errand(&mut self, world: &mut World<'_>, errand: ExchangeId, wake: Wake<'_>) -> bool {
-        self.frontend.as_mut().is_some_and(|frontend| frontend.errand(world, errand, wake))
+    fn background(
+        &mut self,
+        context: &mut ServiceContext<'_>,
+        background: ExchangeId,
+        event: Event<'_>,
+    ) -> bool {
+        self.proxy.as_mut().is_some_and(|proxy| proxy.background(context, background, event))
     }
 
     /// Whoever asked for something for itself is told.
-    fn event(&mut self, world: &mut World<'_>, wake: Wake<'_>) {
-        match (&mut self.frontend, &mut self.guestbook) {
-            (Some(frontend), _) if frontend.is_meant(&wake) => frontend.event(world, wake),
-            (_, Some(guestbook)) => guestbook.event(world, wake),
+    fn event(&mut self, context: &mut ServiceContext<'_>, event: Event<'_>) {
+        match (&mut self.proxy, &mut self.guestbook) {
+            (Some(proxy), _) if proxy.is_meant(&event) => proxy.event(context, event),
+            (_, Some(guestbook)) => guestbook.event(context, event),
             _ => {}
         }
     }

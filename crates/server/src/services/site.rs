@@ -5,7 +5,7 @@ mod files;
 
 pub(crate) use files::{Contents, Tree};
 
-use crate::service::{Application, Flow, Part, Turn, Wake};
+use crate::service::{Event, Flow, Part, RequestContext, Service};
 use crate::{config::SiteConfig, transport::outbox::Outbox};
 use files::{Files, Miss};
 use pollux_http::{
@@ -22,7 +22,7 @@ pub(crate) struct Site {
 
 /// No resource here reads a body, but a request is answered only when all of it has come: then what
 /// is malformed behind the head is refused like any other malformed request, and how the input was
-/// cut makes no difference. The head's octets are kept meanwhile, the body is not.
+/// cut makes no difference. The head's bytes are kept meanwhile, the body is not.
 #[derive(Debug)]
 pub(crate) struct Head(Box<[u8]>);
 
@@ -59,13 +59,13 @@ impl Site {
     }
 }
 
-impl Application for Site {
+impl Service for Site {
     type Exchange = Head;
 
     #[inline]
     fn begin(
         &mut self,
-        turn: &mut Turn<'_>,
+        context: &mut RequestContext<'_>,
         request: &Request<'_>,
         outbox: &mut Outbox,
     ) -> Flow<Head> {
@@ -76,23 +76,23 @@ impl Application for Site {
         if reads_body {
             return Flow::NeedBody(Head(request.to_head().into()));
         }
-        answer::answer(&mut self.files, turn, outbox, request);
+        answer::answer(&mut self.files, context, outbox, request);
         Flow::Done
     }
 
     fn body(
         &mut self,
-        turn: &mut Turn<'_>,
+        context: &mut RequestContext<'_>,
         head: Head,
         part: Part<'_>,
         outbox: &mut Outbox,
     ) -> Flow<Head> {
-        if let Part::Octets(_) = part {
+        if let Part::Data(_) = part {
             return Flow::NeedBody(head);
         }
-        match parse(&head.0, &turn.rules.limits) {
+        match parse(&head.0, &context.rules.limits) {
             Ok(ParseStatus::Complete { request, .. }) => {
-                answer::answer(&mut self.files, turn, outbox, &request);
+                answer::answer(&mut self.files, context, outbox, &request);
                 Flow::Done
             }
             // It was parsed before; should it be none now, nothing sensible can be said.
@@ -103,13 +103,13 @@ impl Application for Site {
     /// The site waits for bodies only.
     fn resume(
         &mut self,
-        _turn: &mut Turn<'_>,
+        _turn: &mut RequestContext<'_>,
         head: Head,
-        _wake: Wake<'_>,
+        _wake: Event<'_>,
         _outbox: &mut Outbox,
     ) -> Flow<Head> {
         Flow::NeedBody(head)
     }
 
-    fn cancel(&mut self, _turn: &mut Turn<'_>, _head: Head) {}
+    fn cancel(&mut self, _turn: &mut RequestContext<'_>, _head: Head) {}
 }

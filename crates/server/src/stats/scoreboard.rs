@@ -2,7 +2,7 @@
 //! told to stop.
 //!
 //! All of it is memory that forked children would share too, and pipes. A unit writes its figures to
-//! a [`Seat`] of its own before each wait, with plain stores; whoever asks adds the seats up, and so
+//! a [`ScoreboardSlot`] of its own before each wait, with plain stores; whoever asks adds the seats up, and so
 //! is behind by what units have done since they last waited. What a
 //! unit has counted outlives it, also if it was killed.
 //!
@@ -32,24 +32,24 @@ const HEADER: usize = 1;
 /// Words of a seat before those of its system calls.
 const FIGURES: usize = 15;
 /// Words of a seat.
-const SEAT: usize = FIGURES + Counters::WORDS;
+const SLOT: usize = FIGURES + Counters::WORDS;
 
 /// The memory and the bells.
 #[derive(Debug)]
-pub(crate) struct Board {
+pub(crate) struct Scoreboard {
     words: SharedWords,
     /// Ends to ring with: for a stop, and for the end of the time that it leaves.
-    ropes: [OwnedFd; 2],
-    bells: [OwnedFd; 2],
+    writers: [OwnedFd; 2],
+    notifiers: [OwnedFd; 2],
     /// Rung when somebody waits for a seat and one is free: the end to wait on, and to ring with.
     room: (OwnedFd, OwnedFd),
     wants_room: AtomicBool,
-    seats: Mutex<Seats>,
+    slots: Mutex<Slots>,
 }
 
 /// Who sits where.
 #[derive(Debug, Default)]
-struct Seats {
+struct Slots {
     /// The figures of those who have left.
     left: Statistics,
     free: Vec<usize>,
@@ -57,33 +57,33 @@ struct Seats {
     used: usize,
 }
 
-impl Board {
+impl Scoreboard {
     /// With room for so many units at a time.
     ///
     /// # Errors
     /// When there is no memory or no descriptor left.
-    pub(crate) fn new(seats: usize) -> io::Result<Self> {
-        let words = SharedWords::new(HEADER + seats * SEAT)?;
-        let (stop, stop_rope) = sys::pipe()?;
-        let (end, end_rope) = sys::pipe()?;
+    pub(crate) fn new(slots: usize) -> io::Result<Self> {
+        let words = SharedWords::new(HEADER + slots * SLOT)?;
+        let (stop, stop_writer) = sys::pipe()?;
+        let (end, end_writer) = sys::pipe()?;
         Ok(Self {
             words,
-            ropes: [stop_rope, end_rope],
-            bells: [stop, end],
+            writers: [stop_writer, end_writer],
+            notifiers: [stop, end],
             room: sys::pipe()?,
             wants_room: AtomicBool::new(false),
-            seats: Mutex::default(),
+            slots: Mutex::default(),
         })
     }
 
     /// Takes a seat for a unit; `None` when there is no free one.
-    pub(crate) fn take_seat(self: &Arc<Self>) -> Option<Seat> {
-        let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
-        let index = match seats.free.pop() {
+    pub(crate) fn claim_slot(self: &Arc<Self>) -> Option<ScoreboardSlot> {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = match slots.free.pop() {
             Some(index) => index,
-            None if HEADER + (seats.used + 1) * SEAT <= self.words.len() => {
-                seats.used += 1;
-                seats.used - 1
+            None if HEADER + (slots.used + 1) * SLOT <= self.words.len() => {
+                slots.used += 1;
+                slots.used - 1
             }
             None => {
                 // Under the lock: who leaves next sees it.
@@ -91,21 +91,21 @@ impl Board {
                 return None;
             }
         };
-        Some(Seat { board: self.clone(), index })
+        Some(ScoreboardSlot { scoreboard: self.clone(), index })
     }
 
     /// A unit has ended, however it has: its figures are kept, and its seat is free.
     pub(crate) fn leave(&self, index: usize) {
-        let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let mut figures = self.figures(index);
         // Whatever it held the kernel has closed.
         figures.connections.closed = figures.connections.accepted;
         figures.connections.open = 0;
-        seats.left.merge(&figures);
-        for word in self.seat(index) {
+        slots.left.merge(&figures);
+        for word in self.slot(index) {
             word.store(0, Relaxed);
         }
-        seats.free.push(index);
+        slots.free.push(index);
         if self.wants_room.swap(false, Relaxed) {
             let _ = sys::write(self.room.1.as_fd(), &[1]);
         }
@@ -116,17 +116,17 @@ impl Board {
         self.room.0.as_fd()
     }
 
-    /// Silences [`Board::room`].
-    pub(crate) fn hear_of_room(&self) {
+    /// Silences [`Scoreboard::room`].
+    pub(crate) fn drain_room(&self) {
         let mut rings = [0; 64];
         while sys::read(self.room.0.as_fd(), &mut rings).is_ok_and(|count| count == rings.len()) {}
     }
 
     /// The figures of all units, those that have ended too.
     pub(crate) fn statistics(&self) -> Statistics {
-        let seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut all = seats.left.clone();
-        for index in 0..seats.used {
+        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = slots.left.clone();
+        for index in 0..slots.used {
             all.merge(&self.figures(index));
         }
         all
@@ -136,7 +136,7 @@ impl Board {
     pub(crate) fn stop(&self, grace: Duration) {
         let until = now_ms().saturating_add(u64::try_from(grace.as_millis()).unwrap_or(u64::MAX));
         let is_first = self.words[STOP_AT].swap(until, Relaxed) == 0;
-        let [stop, end] = &self.ropes;
+        let [stop, end] = &self.writers;
         // When a pipe is full, it has rung already.
         if is_first {
             let _ = sys::write(stop.as_fd(), &[1]);
@@ -152,17 +152,17 @@ impl Board {
     }
 
     /// What children are to keep open: the ends that ring, not those to ring with.
-    pub(crate) fn bells(&self) -> [BorrowedFd<'_>; 2] {
-        [self.bells[0].as_fd(), self.bells[1].as_fd()]
+    pub(crate) fn notifiers(&self) -> [BorrowedFd<'_>; 2] {
+        [self.notifiers[0].as_fd(), self.notifiers[1].as_fd()]
     }
 
-    fn seat(&self, index: usize) -> &[AtomicU64] {
-        let start = HEADER + index * SEAT;
-        &self.words[start..start + SEAT]
+    fn slot(&self, index: usize) -> &[AtomicU64] {
+        let start = HEADER + index * SLOT;
+        &self.words[start..start + SLOT]
     }
 
     fn figures(&self, index: usize) -> Statistics {
-        let mut words = self.seat(index).iter().map(|word| word.load(Relaxed));
+        let mut words = self.slot(index).iter().map(|word| word.load(Relaxed));
         let mut next = || words.next().unwrap_or_default();
         let [accepted, closed, refused, timed_out, handed_over] = std::array::from_fn(|_| next());
         let [requests, bytes_sent, waits, events] = std::array::from_fn(|_| next());
@@ -194,13 +194,13 @@ impl Board {
 
 /// A unit's place on the board.
 #[derive(Debug)]
-pub(crate) struct Seat {
-    board: Arc<Board>,
+pub(crate) struct ScoreboardSlot {
+    scoreboard: Arc<Scoreboard>,
     index: usize,
 }
 
-impl Seat {
-    /// Its number, for [`Board::leave`].
+impl ScoreboardSlot {
+    /// Its number, for [`Scoreboard::leave`].
     pub(crate) fn index(&self) -> usize {
         self.index
     }
@@ -227,24 +227,24 @@ impl Seat {
             figures.origins.retries,
         ];
         let all = first.into_iter().chain(figures.system_calls.words());
-        for (word, value) in self.board.seat(self.index).iter().zip(all) {
+        for (word, value) in self.scoreboard.slot(self.index).iter().zip(all) {
             word.store(value, Relaxed);
         }
     }
 
     /// Whether a stop has been asked for.
-    pub(crate) fn is_stop_asked(&self) -> bool {
-        self.board.stop_at_ms().is_some()
+    pub(crate) fn is_stop_requested(&self) -> bool {
+        self.scoreboard.stop_at_ms().is_some()
     }
 
     /// What becomes readable when a stop is asked for, and after that when its time is over at once.
-    pub(crate) fn bell(&self, is_stopping: bool) -> BorrowedFd<'_> {
-        self.board.bells[usize::from(is_stopping)].as_fd()
+    pub(crate) fn notifier(&self, is_stopping: bool) -> BorrowedFd<'_> {
+        self.scoreboard.notifiers[usize::from(is_stopping)].as_fd()
     }
 
     /// How long a stop still leaves.
     pub(crate) fn time_left(&self) -> Duration {
-        let until = self.board.words[STOP_AT].load(Relaxed);
+        let until = self.scoreboard.words[STOP_AT].load(Relaxed);
         Duration::from_millis(until.saturating_sub(now_ms()))
     }
 }
@@ -265,41 +265,41 @@ mod tests {
 
     #[test]
     fn what_units_have_counted_outlives_them() {
-        let board = Arc::new(Board::new(2).unwrap());
-        let (first, second) = (board.take_seat().unwrap(), board.take_seat().unwrap());
-        assert!(board.take_seat().is_none(), "there are two seats");
+        let scoreboard = Arc::new(Scoreboard::new(2).unwrap());
+        let (first, second) = (scoreboard.claim_slot().unwrap(), scoreboard.claim_slot().unwrap());
+        assert!(scoreboard.claim_slot().is_none(), "there are two seats");
         first.show(&figures(5, 3));
         second.show(&figures(7, 1));
         first.show(&figures(6, 3));
-        let all = board.statistics();
+        let all = scoreboard.statistics();
         assert_eq!((all.requests, all.connections.open), (13, 4));
         // Killed with three connections open.
-        board.leave(first.index());
-        let all = board.statistics();
+        scoreboard.leave(first.index());
+        let all = scoreboard.statistics();
         assert_eq!((all.requests, all.connections.open, all.connections.closed), (13, 1, 3));
         assert!(all.system_calls.of(sys::Call::Pipe) >= 4, "{:?}", all.system_calls);
-        let third = board.take_seat().unwrap();
+        let third = scoreboard.claim_slot().unwrap();
         third.show(&figures(1, 0));
-        assert_eq!(board.statistics().requests, 14);
+        assert_eq!(scoreboard.statistics().requests, 14);
     }
 
     #[test]
     fn a_bell_rings_for_all_and_goes_on_ringing() {
-        let rings = |seat: &Seat, is_stopping| {
-            let fd = std::os::fd::AsRawFd::as_raw_fd(&seat.bell(is_stopping));
+        let rings = |slot: &ScoreboardSlot, is_stopping| {
+            let fd = std::os::fd::AsRawFd::as_raw_fd(&slot.notifier(is_stopping));
             let mut polled = [sys::PollFd { fd, events: libc::POLLIN, revents: 0 }];
             sys::ppoll(&mut polled, Some(Duration::ZERO)).unwrap() == 1
         };
-        let board = Arc::new(Board::new(2).unwrap());
-        let seats = [board.take_seat().unwrap(), board.take_seat().unwrap()];
-        assert!(!rings(&seats[0], false));
-        board.stop(Duration::from_secs(60));
-        for seat in &seats {
-            assert!(rings(seat, false) && rings(seat, false) && !rings(seat, true));
-            assert!(seat.time_left() > Duration::from_secs(50));
+        let scoreboard = Arc::new(Scoreboard::new(2).unwrap());
+        let slots = [scoreboard.claim_slot().unwrap(), scoreboard.claim_slot().unwrap()];
+        assert!(!rings(&slots[0], false));
+        scoreboard.stop(Duration::from_secs(60));
+        for slot in &slots {
+            assert!(rings(slot, false) && rings(slot, false) && !rings(slot, true));
+            assert!(slot.time_left() > Duration::from_secs(50));
         }
-        board.stop(Duration::from_millis(1));
-        assert!(rings(&seats[0], true) && rings(&seats[1], true));
-        assert!(seats[0].time_left() <= Duration::from_millis(1));
+        scoreboard.stop(Duration::from_millis(1));
+        assert!(rings(&slots[0], true) && rings(&slots[1], true));
+        assert!(slots[0].time_left() <= Duration::from_millis(1));
     }
 }

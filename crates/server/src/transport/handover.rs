@@ -1,9 +1,9 @@
 //! Connections of clients are handed over to another process on this host, as phhttpd handed its
 //! own to the server behind it.
 //!
-//! A message on a UNIX socket of the kind SOCK_SEQPACKET is one connection: its octets are what was
+//! A message on a UNIX socket of the kind SOCK_SEQPACKET is one connection: its bytes are what was
 //! received of it and belongs to the request or stands behind it, and the descriptor goes with them
-//! (SCM_RIGHTS). On a stream a message could leave in part, with the descriptor at its first octet,
+//! (SCM_RIGHTS). On a stream a message could leave in part, with the descriptor at its first byte,
 //! and whoever receives would have to find the ends; here it leaves whole or not at all, and several
 //! processes may receive from the same listener.
 

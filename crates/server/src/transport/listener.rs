@@ -82,12 +82,12 @@ pub(crate) fn listen_at(socket: &Socket, path: &Path, backlog: i32) -> io::Resul
     // Servers that start at once take turns. A socket that is bound and does not listen yet looks like a
     // dead server's; and what is removed after a look at it may be another one's by then, who has replaced
     // it meanwhile. Either would take a running server's socket away.
-    let turn = take_turn_in(path);
+    let context = take_turn_in(path);
     bind_path(socket, path)?;
     let file = SocketFile::at(path);
     let outcome = socket.listen(backlog);
     // To remove the file takes a turn, too.
-    drop(turn);
+    drop(context);
     outcome.map(|()| file)
 }
 

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-/// Once this many octets are to be sent, no further pipelined request is answered until they are
+/// Once this many bytes are to be sent, no further pipelined request is answered until they are
 /// gone, and who streams is to pause: what bounds the memory of a connection that asks and does not
 /// read.
 pub(crate) const OUTBOX_FULL: usize = 64 << 10;
@@ -36,29 +36,29 @@ pub(crate) struct Outbox {
     later: VecDeque<Piece>,
 }
 
-/// Octets that are sent from where they are.
+/// Bytes that are sent from where they are.
 #[derive(Clone, Debug)]
 pub(crate) enum Content {
     /// A range of memory that other workers may hold too: a file's. This worker counts its own references,
     /// so that a request changes no count that others change.
-    Shared(Rc<Octets>, Range<usize>),
+    Shared(Rc<SharedBytes>, Range<usize>),
     /// A range of memory that other workers hold too: the HTTP cache's.
     Pooled(Arc<[u8]>, Range<usize>),
     /// A range of an open regular file.
     File(Rc<OwnedFd>, Range<u64>),
 }
 
-/// Octets in memory that other threads may hold too.
+/// Bytes in memory that other threads may hold too.
 #[derive(Debug)]
-pub(crate) struct Octets(Arc<[u8]>);
+pub(crate) struct SharedBytes(Arc<[u8]>);
 
-impl From<Arc<[u8]>> for Octets {
-    fn from(octets: Arc<[u8]>) -> Self {
-        Self(octets)
+impl From<Arc<[u8]>> for SharedBytes {
+    fn from(bytes: Arc<[u8]>) -> Self {
+        Self(bytes)
     }
 }
 
-impl Deref for Octets {
+impl Deref for SharedBytes {
     type Target = [u8];
 
     #[inline]
@@ -75,7 +75,7 @@ impl Content {
         }
     }
 
-    /// Takes `count` octets off the front.
+    /// Takes `count` bytes off the front.
     fn advance(&mut self, count: u64) {
         match self {
             Self::Shared(_, range) | Self::Pooled(_, range) => range.start += count as usize,
@@ -111,7 +111,7 @@ pub(crate) enum Next<'a> {
     Two(&'a [u8], &'a [u8]),
     /// These bytes, and then a file's: the bytes may wait for the file's first.
     BytesBeforeFile(&'a [u8]),
-    /// So many octets of the file from the offset.
+    /// So many bytes of the file from the offset.
     File {
         /// An open regular file.
         file: BorrowedFd<'a>,
@@ -146,7 +146,7 @@ impl Outbox {
         }
     }
 
-    /// Appends octets that are sent from where they are.
+    /// Appends bytes that are sent from where they are.
     pub(crate) fn push(&mut self, content: Content) {
         if content.len() == 0 {
             return;
@@ -164,7 +164,7 @@ impl Outbox {
         self.bytes.len() < OUTBOX_FULL && self.tail.is_none() && self.later.is_empty()
     }
 
-    /// Octets that are to be sent.
+    /// Bytes that are to be sent.
     #[inline]
     pub(crate) fn len(&self) -> u64 {
         (self.bytes.len() - self.sent) as u64
@@ -194,7 +194,7 @@ impl Outbox {
         self.tail.is_none() && self.later.is_empty()
     }
 
-    /// Whether octets of an open file come after the bytes.
+    /// Whether bytes of an open file come after the bytes.
     pub(crate) fn has_file(&self) -> bool {
         matches!(self.tail, Some(Content::File(..)))
     }
@@ -224,7 +224,7 @@ impl Outbox {
         }
     }
 
-    /// So many octets of [`Outbox::next`] have been sent.
+    /// So many bytes of [`Outbox::next`] have been sent.
     #[inline]
     pub(crate) fn advance(&mut self, count: usize) {
         let of_bytes = count.min(self.bytes.len() - self.sent);
@@ -276,7 +276,7 @@ impl Outbox {
         rest
     }
 
-    /// Forgets the octets, of an outbox that has nothing else: what is done once a request.
+    /// Forgets the bytes, of an outbox that has nothing else: what is done once a request.
     #[inline]
     pub(crate) fn clear_bytes(&mut self) {
         debug_assert!(self.is_all_bytes());
@@ -297,8 +297,8 @@ impl Outbox {
 mod tests {
     use super::*;
 
-    fn octets(octets: &[u8]) -> Rc<Octets> {
-        Rc::new(Octets(octets.into()))
+    fn bytes(bytes: &[u8]) -> Rc<SharedBytes> {
+        Rc::new(SharedBytes(bytes.into()))
     }
 
     fn drain(outbox: &mut Outbox, step: usize) -> Vec<u8> {
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn any_split_of_the_sends_gives_the_same_bytes() {
-        let memory = octets(b"0123456789");
+        let memory = bytes(b"0123456789");
         for step in 1..30 {
             for parked in [false, true] {
                 let mut outbox = Outbox::default();
@@ -356,7 +356,7 @@ mod tests {
         outbox.advance(OUTBOX_FULL - OUTBOX_LOW);
         assert!(!outbox.is_full() && outbox.is_low());
         outbox.clear();
-        let memory = octets(b"x");
+        let memory = bytes(b"x");
         for _ in 0..=PIECES_MAX {
             assert!(!outbox.is_full());
             outbox.push(Content::Shared(memory.clone(), 0..1));

@@ -9,7 +9,7 @@ fn read_all(client: &Client, what: &str) -> String {
     let mut bytes = Vec::new();
     let mut socket = client.socket();
     if let Err(error) = socket.read_to_end(&mut bytes) {
-        panic!("{what}: {error} after {} octets", bytes.len());
+        panic!("{what}: {error} after {} bytes", bytes.len());
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
@@ -72,7 +72,7 @@ fn a_body_that_does_not_come_is_given_up() {
     }
 }
 
-/// Half-closed at every octet of a request: an answer if it is whole, an end in any case.
+/// Half-closed at every byte of a request: an answer if it is whole, an end in any case.
 #[test]
 fn a_half_close_anywhere_ends_the_connection() {
     let site = Site::make();

@@ -16,7 +16,7 @@ use std::{
 /// More than the sockets' buffers take at once.
 const LEN: usize = 24 << 20;
 
-/// Begins to read a file, lets `change` happen to it, and reads on. Returns the octets of content
+/// Begins to read a file, lets `change` happen to it, and reads on. Returns the bytes of content
 /// that came and whether the connection is still good for a second request.
 fn read_while(server: &Served, name: &str, change: impl FnOnce()) -> (usize, bool) {
     let client: Client = server.client();
@@ -36,7 +36,7 @@ fn read_while(server: &Served, name: &str, change: impl FnOnce()) -> (usize, boo
             Ok(0) => return (count, false),
             Ok(read) => count += read,
             Err(error) if error.kind() == ErrorKind::ConnectionReset => return (count, false),
-            Err(error) => panic!("{name}: {error} after {count} octets"),
+            Err(error) => panic!("{name}: {error} after {count} bytes"),
         }
     }
     let second = b"GET /small HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
@@ -85,7 +85,7 @@ fn change_files(mechanism: &MechanismSpec, interest: Discipline) {
         |name: &str, len: u64| File::options().write(true).open(path(name)).unwrap().set_len(len);
     for (name, len) in [("truncated", 0), ("shortened", LEN as u64 - 1)] {
         let (count, is_good) = read_while(&server, name, || cut(name, len).unwrap());
-        assert!(count < LEN && !is_good, "{setting}: {name}: {count} octets");
+        assert!(count < LEN && !is_good, "{setting}: {name}: {count} bytes");
     }
     let whole = (LEN, true);
     let got = read_while(&server, "removed", || fs::remove_file(path("removed")).unwrap());

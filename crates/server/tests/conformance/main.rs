@@ -87,7 +87,7 @@ fn the_corpus_on_every_mechanism() {
     });
 }
 
-/// However the octets come, the replies are the same: one octet a segment, and halves.
+/// However the bytes come, the replies are the same: one byte a segment, and halves.
 #[test]
 fn the_corpus_in_pieces() {
     let site = Site::make();
@@ -98,7 +98,7 @@ fn the_corpus_in_pieces() {
                 let site = &site;
                 scope.spawn(move || {
                     let server = Served::by(&site.root(), &mechanism.parse().unwrap(), interest);
-                    for pieces in [Pieces::Octets, Pieces::Halves] {
+                    for pieces in [Pieces::Bytes, Pieces::Halves] {
                         let setting = format!("{mechanism}, {interest:?}, {pieces:?}");
                         check(server.address(), pieces, &setting);
                     }

@@ -89,7 +89,7 @@ fn start(spec: &MechanismSpec, interest: Discipline, change: &dyn Fn(&mut Config
 
 fn assert_large(body: &[u8], name: &str) {
     // Without the wall of numbers that assert_eq would print.
-    assert!(body == *LARGE, "{name}: {} of {} octets, or wrong ones", body.len(), LARGE.len());
+    assert!(body == *LARGE, "{name}: {} of {} bytes, or wrong ones", body.len(), LARGE.len());
 }
 
 #[test]
@@ -152,8 +152,8 @@ fn see_the_end_that_came_while_they_were_sending() {
         thread::sleep(Duration::from_millis(50));
         let mut rest = Vec::new();
         let end = client.socket().read_to_end(&mut rest);
-        assert!(end.is_ok(), "{name}: no end after {} octets: {end:?}", rest.len());
-        assert!(rest.ends_with(b"\r\n\r\nhello"), "{name}: {} octets", rest.len());
+        assert!(end.is_ok(), "{name}: no end after {} bytes: {end:?}", rest.len());
+        assert!(rest.ends_with(b"\r\n\r\nhello"), "{name}: {} bytes", rest.len());
         assert_eq!(fixture.stop().requests, 2, "{name}");
     });
 }

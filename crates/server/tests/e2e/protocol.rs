@@ -169,6 +169,6 @@ fn a_slow_reader_with_a_small_buffer_is_served_to_the_end() {
         thread::sleep(Duration::from_millis(100));
     }
     stream.read_to_end(&mut received).expect("all of it comes");
-    assert!(received.ends_with(&large), "{} octets", received.len());
+    assert!(received.ends_with(&large), "{} bytes", received.len());
     assert_eq!(fixture.stop().connections.timed_out, 0);
 }

@@ -95,7 +95,7 @@ fn a_truncated_reply_stays_truncated() {
 }
 
 #[test]
-fn octets_behind_a_reply_end_the_connection_and_answer_nobody() {
+fn bytes_behind_a_reply_end_the_connection_and_answer_nobody() {
     let extra = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";
     let mine = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood";
     for (reply, pause) in [

@@ -193,7 +193,7 @@ fn real_origins_are_passed_on_unchanged() {
     let fixture = Fixture::before(&format!("http://localhost:{}", address.port()));
     let mut client = fixture.client();
     let whole = client.get("/large");
-    assert!(whole.body == content, "{} octets", whole.body.len());
+    assert!(whole.body == content, "{} bytes", whole.body.len());
     let etag = format!("If-None-Match: {}", whole.field("etag").unwrap());
     assert_eq!(client.request("GET", "/large", &[&etag]).status, 304);
     assert_eq!(client.request("GET", "/large", &["Range: bytes=5-9"]).body, &content[5..10]);

@@ -57,7 +57,7 @@ fn is_passed_on(origin: &str, content: &[u8]) {
         let mut client = fixture.client();
         for _ in 0..2 {
             let whole = client.get("/large");
-            assert!(whole.body == content, "{engine}: {} octets", whole.body.len());
+            assert!(whole.body == content, "{engine}: {} bytes", whole.body.len());
             let etag = format!("If-None-Match: {}", whole.field("etag").unwrap());
             assert_eq!(client.request("GET", "/large", &[&etag]).status, 304, "{engine}");
         }

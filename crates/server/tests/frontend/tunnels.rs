@@ -1,4 +1,4 @@
-//! Upgrades: from HTTP to another protocol, and octets to and fro from then on.
+//! Upgrades: from HTTP to another protocol, and bytes to and fro from then on.
 
 use super::*;
 use pollux_testkit::origin::Origin;
@@ -30,13 +30,13 @@ fn expect(client: &mut Client, wanted: &[u8]) {
     assert_eq!(String::from_utf8_lossy(&got), String::from_utf8_lossy(wanted));
 }
 
-/// The head of the switch, octet by octet, so that nothing behind it is lost.
+/// The head of the switch, byte by byte, so that nothing behind it is lost.
 fn switched(client: &mut Client) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
-        let mut octet = [0];
-        client.socket().read_exact(&mut octet).unwrap();
-        head.push(octet[0]);
+        let mut byte = [0];
+        client.socket().read_exact(&mut byte).unwrap();
+        head.push(byte[0]);
     }
     String::from_utf8(head).unwrap()
 }

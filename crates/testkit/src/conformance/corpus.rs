@@ -1,6 +1,6 @@
 //! The corpus: what is sent, and what must come back.
 //!
-//! A row is a name, the octets, and what is wanted: status codes (`H` before one to HEAD, whose
+//! A row is a name, the bytes, and what is wanted: status codes (`H` before one to HEAD, whose
 //! reply has no content), the outcome, and after bars what the first reply must have (`n#` for the
 //! n-th): `name: value`, `!name` that is not there, `=text` the content. `{etag}` and `{gzip}` are
 //! the tags of /digits and of /page.txt.gz as page.txt.
@@ -22,7 +22,7 @@ mod request_line;
 use crate::http::Client;
 use std::{borrow::Cow, net::ToSocketAddrs};
 
-/// A name, the octets to send, what is wanted.
+/// A name, the bytes to send, what is wanted.
 pub(crate) type Row = (&'static str, &'static [u8], &'static str);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

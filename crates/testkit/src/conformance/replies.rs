@@ -39,7 +39,7 @@ pub(crate) fn parse(
             let length = reply.field("content-length").ok_or("no Content-Length")?;
             let length: usize = length.parse().map_err(|_| format!("length {length:?}"))?;
             if length > stream.len() {
-                return Err(format!("{} of {length} octets of content", stream.len()));
+                return Err(format!("{} of {length} bytes of content", stream.len()));
             }
             reply.body = stream[..length].to_vec();
             stream = &stream[length..];
@@ -131,7 +131,7 @@ fn check(reply: &Reply) -> Result<(), String> {
 
 pub(crate) fn excerpt(bytes: &[u8]) -> String {
     let text = bytes.escape_ascii().to_string();
-    if text.len() > 300 { format!("{}… ({} octets)", &text[..300], bytes.len()) } else { text }
+    if text.len() > 300 { format!("{}… ({} bytes)", &text[..300], bytes.len()) } else { text }
 }
 
 #[cfg(test)]
@@ -148,7 +148,7 @@ mod tests {
         for (stream, fault) in [
             (with("Connection: close\r\n") + &fine, "something follows"),
             (fine.clone() + "x", "no head"),
-            (fine[..fine.len() - 1].to_owned(), "0 of 1 octets"),
+            (fine[..fine.len() - 1].to_owned(), "0 of 1 bytes"),
             (fine.replace("1.1", "1.0"), "status line"),
             (fine.replace("200 OK", "200"), "status line"),
             (fine.replace("200", "2OO"), "status"),

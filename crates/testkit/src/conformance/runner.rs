@@ -13,10 +13,10 @@ use std::{
 /// The request behind each case. It ends the connection, so that every case has an end.
 const LAST: &[u8] = b"GET /last HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
 
-/// Heads longer than this are sent in larger pieces than octets.
+/// Heads longer than this are sent in larger pieces than bytes.
 const OCTETS_MAX: usize = 1 << 10;
 
-/// How the octets are parted.
+/// How the bytes are parted.
 #[derive(Clone, Copy, Debug)]
 pub enum Pieces {
     /// All in one write.
@@ -24,7 +24,7 @@ pub enum Pieces {
     /// A case in two, and what stands behind it.
     Halves,
     /// One by one; long cases in some hundreds.
-    Octets,
+    Bytes,
 }
 
 /// Holds the server at `address`, which serves a [`super::Site`], to the corpus; tells all faults at once.
@@ -64,8 +64,8 @@ fn talk(address: impl ToSocketAddrs, case: &Case, pieces: Pieces) -> Vec<u8> {
     let piece = match pieces {
         Pieces::Whole => bytes.len(),
         Pieces::Halves => case.send.len().div_ceil(2),
-        Pieces::Octets if bytes.len() > OCTETS_MAX => 997,
-        Pieces::Octets => 1,
+        Pieces::Bytes if bytes.len() > OCTETS_MAX => 997,
+        Pieces::Bytes => 1,
     };
     for piece in bytes.chunks(piece.max(1)) {
         // A server that has refused and closed is within its rights.

@@ -9,7 +9,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// Octets of `large.bin`: more than is held in memory.
+/// Bytes of `large.bin`: more than is held in memory.
 const LARGE: usize = 300_000;
 
 /// A folder with everything that the corpus asks for, and what nobody may be given.

@@ -11,7 +11,7 @@ use std::{
 
 /// How long a server may be silent: it may have to walk through all that it has.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// The longest line that is one: a response has at most 64 KiB of fields, and JSON at most six octets
+/// The longest line that is one: a response has at most 64 KiB of fields, and JSON at most six bytes
 /// for one.
 const LINE_MAX: u64 = 1 << 20;
 

@@ -1,6 +1,6 @@
 //! Answers as people read them.
 
-use pollux_server::admin::{Entry, Event, Response, Tier, octets_of};
+use pollux_server::admin::{Entry, Event, Response, Tier, bytes_of};
 use std::{
     collections::BTreeMap,
     io::{self, Write},
@@ -60,8 +60,8 @@ pub(super) fn put(event: &Event, shown: u64, out: &mut impl Write) -> io::Result
 }
 
 fn put_entry(entry: &Entry, out: &mut impl Write) -> io::Result<()> {
-    let Entry { url, variants, octets, age, ttl, hits, tier, .. } = entry;
-    let (age, left, size) = (span(*age as i64), span(*ttl), size(*octets));
+    let Entry { url, variants, bytes, age, ttl, hits, tier, .. } = entry;
+    let (age, left, size) = (span(*age as i64), span(*ttl), size(*bytes));
     let (tier, url) = (name(*tier), printable(url));
     writeln!(out, "{age:>8} {left:>8} {hits:>8} {variants:>4} {size:>8} {tier:<6} {url}")
 }
@@ -69,9 +69,9 @@ fn put_entry(entry: &Entry, out: &mut impl Write) -> io::Result<()> {
 fn put_response(response: &Response, out: &mut impl Write) -> io::Result<()> {
     let Response { status, age, lifetime, ttl, initial_age, .. } = response;
     writeln!(out, "{}", printable(&response.url))?;
-    writeln!(out, "  status {status}, {} octets of content", response.content_length)?;
+    writeln!(out, "  status {status}, {} bytes of content", response.content_length)?;
     let hits = response.hits;
-    let (tier, takes) = (name(response.tier), size(response.octets));
+    let (tier, takes) = (name(response.tier), size(response.bytes));
     writeln!(out, "  in {tier}, takes {takes}, its URL found by {hits} requests")?;
     let guess = if response.is_heuristic { " (a guess: it does not say)" } else { "" };
     writeln!(out, "  fresh up to an age of {}{guess}", span(*lifetime as i64))?;
@@ -148,17 +148,17 @@ fn span(seconds: i64) -> String {
     format!("{sign}{text}")
 }
 
-/// Octets with three digits.
-fn size(octets: u64) -> String {
+/// Bytes with three digits.
+fn size(bytes: u64) -> String {
     let units = ["", "K", "M", "G", "T"];
-    let mut value = octets as f64;
+    let mut value = bytes as f64;
     let mut unit = 0;
     while value >= 1000.0 && unit + 1 < units.len() {
         value /= 1024.0;
         unit += 1;
     }
     match (unit, value < 10.0) {
-        (0, _) => octets.to_string(),
+        (0, _) => bytes.to_string(),
         (_, true) => format!("{value:.1}{}", units[unit]),
         (_, false) => format!("{value:.0}{}", units[unit]),
     }
@@ -167,9 +167,9 @@ fn size(octets: u64) -> String {
 /// For a terminal: UTF-8 as such, what would move its cursor or is no text as an escape.
 pub(super) fn printable(text: &str) -> String {
     // What the server says itself is text already.
-    let octets = octets_of(text).unwrap_or_else(|| text.as_bytes().to_vec());
-    let mut printable = String::with_capacity(octets.len());
-    for chunk in octets.utf8_chunks() {
+    let bytes = bytes_of(text).unwrap_or_else(|| text.as_bytes().to_vec());
+    let mut printable = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
         for character in chunk.valid().chars() {
             if character.is_control() {
                 printable.extend(character.escape_default());
@@ -177,7 +177,7 @@ pub(super) fn printable(text: &str) -> String {
                 printable.push(character);
             }
         }
-        chunk.invalid().iter().for_each(|octet| printable.push_str(&format!("\\x{octet:02x}")));
+        chunk.invalid().iter().for_each(|byte| printable.push_str(&format!("\\x{byte:02x}")));
     }
     printable
 }
@@ -199,7 +199,7 @@ mod tests {
         ] {
             assert_eq!(span(seconds), text);
         }
-        for (octets, text) in [
+        for (bytes, text) in [
             (0, "0"),
             (999, "999"),
             (1024, "1.0K"),
@@ -207,7 +207,7 @@ mod tests {
             (150_000, "146K"),
             (5 << 30, "5.0G"),
         ] {
-            assert_eq!(size(octets), text);
+            assert_eq!(size(bytes), text);
         }
     }
 
@@ -230,10 +230,10 @@ mod tests {
     #[test]
     fn a_list_is_as_reviewed() {
         insta::assert_snapshot!(printed(&[
-            r#"{"event":"entry","url":"http://example.org/","variants":2,"status":200,"octets":1234,
+            r#"{"event":"entry","url":"http://example.org/","variants":2,"status":200,"bytes":1234,
                 "age":75,"ttl":3525,"hits":17,"tier":"both"}"#,
             r#"{"event":"entry","url":"http://example.org/img/a.png","variants":1,"status":404,
-                "octets":524288000,"age":86405,"ttl":-5,"hits":0,"tier":"disk"}"#,
+                "bytes":524288000,"age":86405,"ttl":-5,"hits":0,"tier":"disk"}"#,
         ]));
     }
 
@@ -244,7 +244,7 @@ mod tests {
             "vary":[["accept-encoding","br"],["accept-language",null]],
             "came_at":1700000000,"initial_age":5,"age":75,"lifetime":60,"is_heuristic":false,
             "ttl":-15,"no_cache":false,"forbids_stale":true,"stale_while_revalidate":30,
-            "stale_if_error":3600,"content_length":1000,"octets":1234,"hits":17}"#;
+            "stale_if_error":3600,"content_length":1000,"bytes":1234,"hits":17}"#;
         let second = first.replace(
             "false,\n            \"ttl\":-15,\"no_cache\":false",
             "true,\n            \"ttl\":15,\"no_cache\":true",

@@ -19,8 +19,8 @@ impl Client {
         Self(BufReader::new(stream))
     }
 
-    fn say(&mut self, octets: &[u8]) {
-        let _ = self.0.get_mut().write_all(octets);
+    fn say(&mut self, bytes: &[u8]) {
+        let _ = self.0.get_mut().write_all(bytes);
     }
 
     fn event(&mut self) -> Option<Event> {

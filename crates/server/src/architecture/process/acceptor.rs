@@ -5,7 +5,7 @@ use crate::{
     engine::{Refusal, blocking::RETRY},
     stats::{
         Statistics,
-        scoreboard::{Board, Seat},
+        scoreboard::{Scoreboard, ScoreboardSlot},
     },
     transport::queue::Turns,
 };
@@ -22,32 +22,32 @@ const FORK_RETRY: Duration = Duration::from_millis(100);
 
 /// Between the kernel's queues and processes.
 #[derive(Debug)]
-pub(super) struct Door {
+pub(super) struct ProcessAcceptor {
     /// For the figures of this process itself.
-    seat: Seat,
+    slot: ScoreboardSlot,
     before: Counters,
     waits: u64,
     pauses: u64,
     /// For the next connection: taken before it is accepted, so that whom nobody can serve yet waits
     /// in the kernel's queue.
-    next: Option<Seat>,
+    next: Option<ScoreboardSlot>,
     /// Accepted, and without a process yet.
-    waiting: Option<(OwnedFd, Seat)>,
+    waiting: Option<(OwnedFd, ScoreboardSlot)>,
     retry_at: Option<Instant>,
     /// As many processes run as may.
     is_full: bool,
     given_up: Vec<RawFd>,
-    has_said: bool,
+    warnings: bool,
     turns: Turns,
     /// All who waited when a stop was asked for are in.
     is_shut: bool,
 }
 
-impl Door {
+impl ProcessAcceptor {
     /// `None` when the board has no seat for it.
-    pub(super) fn new(board: &Arc<Board>) -> Option<Self> {
+    pub(super) fn new(scoreboard: &Arc<Scoreboard>) -> Option<Self> {
         Some(Self {
-            seat: board.take_seat()?,
+            slot: scoreboard.claim_slot()?,
             before: sys::counters(),
             waits: 0,
             pauses: 0,
@@ -56,7 +56,7 @@ impl Door {
             retry_at: None,
             is_full: false,
             given_up: Vec::new(),
-            has_said: false,
+            warnings: false,
             turns: Turns::default(),
             is_shut: false,
         })
@@ -69,7 +69,7 @@ impl Door {
 
     /// The next connection that is to have a process, with the seat of that; `None` when there is
     /// none now, or it has to wait.
-    pub(super) fn take(&mut self, plan: &Plan, now: Instant) -> Option<(OwnedFd, Seat)> {
+    pub(super) fn take(&mut self, plan: &Plan, now: Instant) -> Option<(OwnedFd, ScoreboardSlot)> {
         if self.retry_at.is_some_and(|at| now < at) {
             return None;
         }
@@ -81,7 +81,7 @@ impl Door {
             return None;
         }
         if self.next.is_none() {
-            self.next = plan.board.take_seat();
+            self.next = plan.scoreboard.claim_slot();
             if self.next.is_none() {
                 self.is_full = true;
                 self.pauses += 1;
@@ -93,7 +93,7 @@ impl Door {
             }
         }
         let sockets = plan.queues.of(0).sockets;
-        let is_stopping = plan.board.stop_at_ms().is_some();
+        let is_stopping = plan.scoreboard.stop_at_ms().is_some();
         if is_stopping {
             self.turns.stop(sockets);
         }
@@ -103,7 +103,7 @@ impl Door {
                 let error = match sys::accept(sockets[place].as_fd()) {
                     Ok(connection) => {
                         self.turns.took(place);
-                        return self.next.take().map(|seat| (connection, seat));
+                        return self.next.take().map(|slot| (connection, slot));
                     }
                     Err(error) => error,
                 };
@@ -135,7 +135,7 @@ impl Door {
     /// No process could be started for it: it waits until one has ended, or for a moment.
     pub(super) fn put_back(
         &mut self,
-        waiting: Option<(OwnedFd, Seat)>,
+        waiting: Option<(OwnedFd, ScoreboardSlot)>,
         error: &io::Error,
         now: Instant,
     ) {
@@ -154,7 +154,7 @@ impl Door {
     }
 
     /// A process has ended.
-    pub(super) fn a_place_is_free(&mut self) {
+    pub(super) fn slot_is_free(&mut self) {
         self.is_full = false;
         if self.waiting.is_some() {
             self.retry_at = None;
@@ -177,7 +177,7 @@ impl Door {
     /// Shows the figures of this process; it is about to wait.
     pub(super) fn show(&mut self) {
         self.waits += 1;
-        self.seat.show(&Statistics {
+        self.slot.show(&Statistics {
             waits: self.waits,
             accept_pauses: self.pauses,
             system_calls: sys::counters().since(&self.before),
@@ -186,7 +186,7 @@ impl Door {
     }
 
     fn say(&mut self, what: &str) {
-        if !std::mem::replace(&mut self.has_said, true) {
+        if !std::mem::replace(&mut self.warnings, true) {
             tracing::warn!("{what}; who connects waits meanwhile. (Said once.)");
         }
     }
@@ -211,7 +211,7 @@ mod tests {
     fn at_a_stop_all_who_wait_are_looked_at_though_the_first_is_dead() {
         let config = Config::new(".");
         let queues = Queues::open(&config, 1).unwrap();
-        let board = Arc::new(Board::new(2).unwrap());
+        let scoreboard = Arc::new(Scoreboard::new(2).unwrap());
         let plan = Plan {
             rules: Arc::new(Rules::new(&config)),
             config,
@@ -220,20 +220,20 @@ mod tests {
             assignment: Assignment::One,
             queues: queues.0,
             max_connections: 1,
-            board,
+            scoreboard,
         };
         let Listen::Tcp(address) = plan.queues.addresses().unwrap()[0] else {
             panic!("a TCP address")
         };
         let _clients = [(); 3].map(|()| TcpStream::connect(address).unwrap());
-        let mut door = Door::new(&plan.board).unwrap();
-        plan.board.stop(Duration::from_secs(600));
+        let mut acceptor = ProcessAcceptor::new(&plan.scoreboard).unwrap();
+        plan.scoreboard.stop(Duration::from_secs(600));
         let calls = denied(libc::SYS_accept4, libc::ECONNABORTED, || {
             let before = sys::counters();
-            assert!(door.take(&plan, Instant::now()).is_none());
+            assert!(acceptor.take(&plan, Instant::now()).is_none());
             sys::counters().since(&before).of(sys::Call::Accept)
         });
         assert_eq!(calls, 3, "one for each who waited, and no more");
-        assert!(door.is_shut());
+        assert!(acceptor.is_shut());
     }
 }

@@ -5,9 +5,9 @@ use crate::{
     architecture::worker::pin,
     engine::blocking::{Blocking, NO_SET},
     log::LogSource,
-    service::worker_state::Local,
+    service::worker_state::WorkerState,
     services::Routes,
-    stats::scoreboard::Seat,
+    stats::scoreboard::ScoreboardSlot,
 };
 use anyhow::Context;
 use pollux_sys::{self as sys, PollFd};
@@ -26,7 +26,7 @@ pub(super) struct Life<'p> {
     pub(super) plan: &'p Plan,
     /// Its place in the pool, or the number of its connection: what says on which CPU it runs.
     pub(super) index: usize,
-    pub(super) seat: Seat,
+    pub(super) slot: ScoreboardSlot,
     pub(super) log: Option<LogSource>,
 }
 
@@ -85,9 +85,9 @@ impl Life<'_> {
     }
 
     fn begin(self) -> anyhow::Result<Blocking<Routes>> {
-        let Self { plan, index, seat, log } = self;
+        let Self { plan, index, slot, log } = self;
         pin(&plan.config, index)?;
-        plan.engine(seat, Local::new(log.map(|log| log.writer())))
+        plan.engine(slot, WorkerState::new(log.map(|log| log.writer())))
     }
 }
 

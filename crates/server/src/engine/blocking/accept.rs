@@ -9,8 +9,8 @@
 use super::Blocking;
 use crate::{
     config::Accepting,
-    engine::{FailedWaits, Refusal, links::Links as _},
-    service::Application,
+    engine::{FailedWaits, Refusal, upstreams::UpstreamDriver as _},
+    service::Service,
     time::clock::ticks,
     transport::queue::{Queue, Turns, has_connections, shut_down},
 };
@@ -37,7 +37,7 @@ pub(super) struct Acceptor {
     /// Listeners that listen no more.
     given_up: Vec<RawFd>,
     pauses: u64,
-    has_said: bool,
+    warnings: bool,
     has_said_forbidden: bool,
     turns: Turns,
 }
@@ -49,7 +49,7 @@ impl Acceptor {
     }
 }
 
-impl<A: Application> Blocking<A> {
+impl<A: Service> Blocking<A> {
     /// Makes what it takes to wait for connections: before the unit is said to be ready, so that
     /// nothing is wanting later.
     ///
@@ -60,8 +60,8 @@ impl<A: Application> Blocking<A> {
             return Ok(());
         }
         let epoll = sys::epoll_create()?;
-        let bell = self.seat.bell(false).as_raw_fd();
-        sys::epoll_ctl(epoll.as_fd(), EpollOp::Add, bell, EPOLLIN as u32, 1)?;
+        let notifier = self.slot.notifier(false).as_raw_fd();
+        sys::epoll_ctl(epoll.as_fd(), EpollOp::Add, notifier, EPOLLIN as u32, 1)?;
         let events = (EPOLLIN | EPOLLEXCLUSIVE) as u32;
         for listener in queue.sockets {
             sys::epoll_ctl(epoll.as_fd(), EpollOp::Add, listener.as_raw_fd(), events, 0)?;
@@ -79,14 +79,14 @@ impl<A: Application> Blocking<A> {
     pub(crate) fn accept(&mut self, queue: Queue<'_>) -> io::Result<Option<OwnedFd>> {
         let outcome = match (queue.way, queue.lock) {
             (Accepting::Blocking, _) => {
-                self.finish_errands();
+                self.finish_background();
                 Ok(self.block(queue.sockets))
             }
             (_, Some(lock)) => {
-                self.finish_errands();
+                self.finish_background();
                 self.show();
                 let held = lock.hold()?;
-                self.local.clock.update();
+                self.worker.clock.update();
                 let outcome = self.wait_for_one(queue.sockets);
                 drop(held);
                 outcome
@@ -109,13 +109,13 @@ impl<A: Application> Blocking<A> {
             if self.is_over() {
                 return Ok(None);
             }
-            let was_stopping = self.local.is_stopping;
+            let was_stopping = self.worker.is_stopping;
             let found = self.accept_in_turn(listeners);
             if found.is_some() || was_stopping {
                 return Ok(found);
             }
             // A stop that was heard in a pause: who waits by now is still taken in.
-            if !self.local.is_stopping {
+            if !self.worker.is_stopping {
                 self.wait_for_listeners(listeners)?;
             }
         }
@@ -124,7 +124,7 @@ impl<A: Application> Blocking<A> {
     /// Takes in somebody who waits. At a stop only of those who waited when it was heard; then nobody is
     /// found only when none of them is left, or none can be had.
     fn accept_in_turn(&mut self, listeners: &[OwnedFd]) -> Option<OwnedFd> {
-        let is_stopping = self.local.is_stopping;
+        let is_stopping = self.worker.is_stopping;
         if is_stopping {
             self.acceptor.turns.stop(listeners);
         }
@@ -155,14 +155,14 @@ impl<A: Application> Blocking<A> {
     /// Blocks in accept(2). A stop makes the listeners such that nobody blocks any more.
     fn block(&mut self, listeners: &[OwnedFd]) -> Option<OwnedFd> {
         loop {
-            if !self.local.is_stopping && self.seat.is_stop_asked() {
-                self.heed_bell();
+            if !self.worker.is_stopping && self.slot.is_stop_requested() {
+                self.handle_notifier();
             }
             if self.is_over() {
                 return None;
             }
             if self.acceptor.given_up.len() == listeners.len() {
-                if self.local.is_stopping {
+                if self.worker.is_stopping {
                     return None;
                 }
                 // Nothing would block any more. A stop is what is left to wait for.
@@ -172,10 +172,10 @@ impl<A: Application> Blocking<A> {
             self.perform();
             self.show();
             // There is one: else it would have to wait for one of several.
-            let was_stopping = self.local.is_stopping;
+            let was_stopping = self.worker.is_stopping;
             let found = self.accept_in_turn(listeners);
             self.waits += 1;
-            self.local.clock.update();
+            self.worker.clock.update();
             if found.is_some() || was_stopping {
                 return found;
             }
@@ -184,9 +184,12 @@ impl<A: Application> Blocking<A> {
 
     /// Looks after links and alarms, after a wait in which nobody could.
     fn catch_up(&mut self) {
-        self.local.clock.update();
-        if !self.links.is_empty() || !self.alarms.is_empty() || self.outside.asks() > 0 {
-            self.wait_until(&[], Some(self.local.clock.tick()));
+        self.worker.clock.update();
+        if !self.upstreams.is_empty()
+            || !self.alarms.is_empty()
+            || self.reactor.pending_commands() > 0
+        {
+            self.wait_until(&[], Some(self.worker.clock.tick()));
         }
     }
 
@@ -201,7 +204,7 @@ impl<A: Application> Blocking<A> {
     /// Waits a moment. Returns false when a stop leaves no more time.
     pub(crate) fn rest(&mut self) -> bool {
         self.acceptor.pauses += 1;
-        let until = self.local.clock.after(1);
+        let until = self.worker.clock.after(1);
         self.wait_until(&[], Some(until));
         !self.is_over()
     }
@@ -220,11 +223,11 @@ impl<A: Application> Blocking<A> {
             Refusal::Empty | Refusal::Dead => {}
             Refusal::Exhausted | Refusal::Forbidden => {
                 let acceptor = &mut self.acceptor;
-                let has_said = match refusal {
+                let warnings = match refusal {
                     Refusal::Forbidden => &mut acceptor.has_said_forbidden,
-                    _ => &mut acceptor.has_said,
+                    _ => &mut acceptor.warnings,
                 };
-                if !std::mem::replace(has_said, true) {
+                if !std::mem::replace(warnings, true) {
                     tracing::warn!(
                         "accepting pauses: accept4: {error}; who connects waits in the kernel's \
                          queue. (Said once.) {}",
@@ -232,13 +235,13 @@ impl<A: Application> Blocking<A> {
                     );
                 }
                 // At a stop it depends on whether somebody waits.
-                if !self.local.is_stopping {
+                if !self.worker.is_stopping {
                     self.pause_for_want();
                 }
             }
             Refusal::Gone => {
                 // At a stop it is the first unit to find the queue empty that ends it for all.
-                if !self.seat.is_stop_asked() {
+                if !self.slot.is_stop_requested() {
                     tracing::error!("a listener is given up, it does not listen any more: {error}");
                 }
                 if let Some((epoll, _)) = &self.acceptor.epoll {
@@ -254,10 +257,10 @@ impl<A: Application> Blocking<A> {
     /// A pause until accepting may be tried again, or a stop is heard, or its time is over.
     fn pause_for_want(&mut self) {
         self.acceptor.pauses += 1;
-        let until = self.local.clock.after(ticks(RETRY));
-        let was_stopping = self.local.is_stopping;
-        while self.local.clock.tick() < until
-            && self.local.is_stopping == was_stopping
+        let until = self.worker.clock.after(ticks(RETRY));
+        let was_stopping = self.worker.is_stopping;
+        while self.worker.clock.tick() < until
+            && self.worker.is_stopping == was_stopping
             && !self.is_over()
         {
             self.wait_until(&[], Some(until));
@@ -267,8 +270,9 @@ impl<A: Application> Blocking<A> {
     fn wait_for_listeners(&mut self, listeners: &[OwnedFd]) -> io::Result<()> {
         self.perform();
         let is_prepared = self.acceptor.epoll.is_some();
-        let waits_for_more =
-            !self.links.is_empty() || !self.alarms.is_empty() || self.outside.asks() > 0;
+        let waits_for_more = !self.upstreams.is_empty()
+            || !self.alarms.is_empty()
+            || self.reactor.pending_commands() > 0;
         if waits_for_more || !is_prepared {
             let given_up = &self.acceptor.given_up;
             let wanted: Vec<_> = listeners
@@ -285,7 +289,7 @@ impl<A: Application> Blocking<A> {
         let outcome = sys::epoll_wait(epoll.as_fd(), events, -1);
         let rings = outcome.is_ok() && events.iter().any(|event| event.u64 == 1);
         self.waits += 1;
-        self.local.clock.update();
+        self.worker.clock.update();
         match outcome {
             Ok(ready) => {
                 self.acceptor.failed_waits.forget();
@@ -295,8 +299,8 @@ impl<A: Application> Blocking<A> {
             Err(error) => self.acceptor.failed_waits.bear_error(error)?,
         }
         // A wait that failed says nothing of the bell.
-        if rings || !self.local.is_stopping && self.seat.is_stop_asked() {
-            self.heed_bell();
+        if rings || !self.worker.is_stopping && self.slot.is_stop_requested() {
+            self.handle_notifier();
         }
         Ok(())
     }

@@ -7,7 +7,7 @@
 //! one in ppoll(2), as long as it may be. An idle client costs one wait more, once.
 
 use super::{Blocking, Class};
-use crate::{engine::links::Links as _, service::Application, time::clock::TICK};
+use crate::{engine::upstreams::UpstreamDriver as _, service::Service, time::clock::TICK};
 use pollux_sys as sys;
 use std::{
     io,
@@ -54,20 +54,20 @@ impl Pace {
     }
 }
 
-impl<A: Application> Blocking<A> {
+impl<A: Service> Blocking<A> {
     /// Notes how long a wait in ppoll(2) that began at this tick has lasted.
     pub(super) fn note_pace(&mut self, begun: u32) {
         let Some(client) = &mut self.client else { return };
         client.pace.is_brisk = !client.pace.is_left_alone
             && client.connection.requests() >= REQUESTS
-            && self.local.clock.tick() - begun <= 1;
+            && self.worker.clock.tick() - begun <= 1;
     }
 
     /// Waits for input of a brisk client and takes it, in one call. Returns false when that is not to
     /// be done: then ppoll(2) is what to wait in.
     pub(super) fn receive_in_one_call(&mut self, class: Class) -> bool {
         if !self.client.as_ref().is_some_and(|client| client.pace.is_brisk)
-            || self.local.is_stopping
+            || self.worker.is_stopping
         {
             return false;
         }
@@ -77,8 +77,8 @@ impl<A: Application> Blocking<A> {
             // The connection was worked on: what it needs may be another thing since.
             return true;
         }
-        if self.seat.is_stop_asked() {
-            self.heed_bell();
+        if self.slot.is_stop_requested() {
+            self.handle_notifier();
             return true;
         }
         if !self.waits_for_client_alone() {
@@ -101,7 +101,7 @@ impl<A: Application> Blocking<A> {
             outcome = client.transport.receive(&mut self.input);
         }
         self.waits += 1;
-        self.local.clock.update();
+        self.worker.clock.update();
         if outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
             client.pace.is_brisk = false;
         } else {
@@ -113,9 +113,9 @@ impl<A: Application> Blocking<A> {
 
     /// Whether there is no link, no alarm and no name that could want something meanwhile.
     fn waits_for_client_alone(&self) -> bool {
-        self.links.is_empty()
+        self.upstreams.is_empty()
             && self.alarms.is_empty()
-            && self.outside.asks() == 0
+            && self.reactor.pending_commands() == 0
             && !self.names.is_asked()
     }
 }

@@ -2,13 +2,13 @@
 
 use super::Blocking;
 use crate::{
-    engine::links::Links as _,
-    reactor::{HandOver, NotTaken, To},
-    service::{Application, Wake},
+    engine::upstreams::UpstreamDriver as _,
+    reactor::{EventTarget, HandOver, NotTaken},
+    service::{Event, Service},
 };
 use std::os::fd::AsFd;
 
-impl<A: Application> Blocking<A> {
+impl<A: Service> Blocking<A> {
     /// Hands the connection over, and has nothing more to do with it; or tells why not.
     #[cold]
     pub(super) fn hand_over(&mut self, what: &HandOver) {
@@ -21,7 +21,7 @@ impl<A: Application> Blocking<A> {
             Some(input) => {
                 // Who receives it expects a socket as accept(2) gives it.
                 client.pace.stop(client.transport.as_fd());
-                let outcome = self.outside.receivers.pass(what, client.transport.as_fd(), input);
+                let outcome = self.reactor.receivers.pass(what, client.transport.as_fd(), input);
                 outcome.map_err(|error| NotTaken::Error(error.kind()))
             }
         };
@@ -30,11 +30,11 @@ impl<A: Application> Blocking<A> {
                 client.connection.take_raw();
                 client.is_broken = true;
                 self.turns += 1;
-                self.local.log_hand_over(client.transport.as_fd(), what.line());
+                self.worker.log_hand_over(client.transport.as_fd(), what.line());
                 self.connections.handed_over += 1;
             }
             Err(why) => {
-                self.tell(To::Exchange(what.exchange), Wake::NotTaken(why));
+                self.tell(EventTarget::Exchange(what.exchange), Event::NotTaken(why));
             }
         }
     }

@@ -4,11 +4,11 @@
 use super::Blocking;
 use crate::{
     engine::{
-        links::Links as _,
-        resolver::{Desk, hear_out},
+        resolver::{Resolver, drain_notifier},
+        upstreams::UpstreamDriver as _,
     },
     reactor::Question,
-    service::{Application, Wake},
+    service::{Event, Service},
 };
 use libc::POLLIN;
 use pollux_sys::PollFd;
@@ -19,35 +19,35 @@ const QUESTIONS_MAX: usize = 16 << 10;
 
 /// What a unit has asked for, once it has, and its bell.
 #[derive(Default)]
-pub(super) struct Names(Option<(Desk, OwnedFd)>);
+pub(super) struct Names(Option<(Resolver, OwnedFd)>);
 
 impl Names {
     /// Whether an answer is to come.
     pub(super) fn is_asked(&self) -> bool {
-        self.0.as_ref().is_some_and(|(desk, _)| desk.is_asked())
+        self.0.as_ref().is_some_and(|(resolver, _)| resolver.is_asked())
     }
 }
 
-impl<A: Application> Blocking<A> {
+impl<A: Service> Blocking<A> {
     /// Has a name resolved.
     ///
     /// # Errors
     /// Why it cannot be asked for.
     pub(super) fn ask_for_name(&mut self, question: Question) -> Result<(), String> {
-        let (desk, _) = match &mut self.names.0 {
+        let (resolver, _) = match &mut self.names.0 {
             Some(open) => open,
             none => {
-                let open = Desk::open_shared(QUESTIONS_MAX);
+                let open = Resolver::open_shared(QUESTIONS_MAX);
                 none.insert(open.map_err(|error| format!("no thread to resolve names: {error}"))?)
             }
         };
-        desk.ask(question)
+        resolver.ask(question)
     }
 
     /// Adds the bell to what is waited for, while an answer is to come. Returns its place.
     pub(super) fn add_names(&mut self) -> Option<usize> {
-        let (_, bell) = self.names.0.as_ref().filter(|(desk, _)| desk.is_asked())?;
-        self.polled.push(PollFd { fd: bell.as_raw_fd(), events: POLLIN, revents: 0 });
+        let (_, notifier) = self.names.0.as_ref().filter(|(resolver, _)| resolver.is_asked())?;
+        self.polled.push(PollFd { fd: notifier.as_raw_fd(), events: POLLIN, revents: 0 });
         Some(self.polled.len() - 1)
     }
 
@@ -55,10 +55,10 @@ impl<A: Application> Blocking<A> {
     pub(super) fn attend_names(&mut self, place: Option<usize>) {
         let has_rung =
             place.and_then(|place| self.polled.get(place)).is_some_and(|p| p.revents != 0);
-        let Some((desk, bell)) = self.names.0.as_mut().filter(|_| has_rung) else { return };
-        hear_out(bell.as_fd());
-        for (question, answer) in desk.take() {
-            self.tell(question.to, Wake::Resolved(question.note, answer));
+        let Some((resolver, notifier)) = self.names.0.as_mut().filter(|_| has_rung) else { return };
+        drain_notifier(notifier.as_fd());
+        for (question, answer) in resolver.take() {
+            self.tell(question.to, Event::Resolved(question.note, answer));
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::{Blocking, Client};
 use crate::{
     engine::transmit::transmit,
-    service::Application,
+    service::Service,
     transport::{Transport, outbox::Outbox},
 };
 use libc::{POLLIN, POLLOUT};
@@ -44,8 +44,8 @@ impl Tunnel {
     }
 }
 
-impl<A: Application> Blocking<A> {
-    /// Passes octets on until both ends have closed, or one of them has broken.
+impl<A: Service> Blocking<A> {
+    /// Passes bytes on until both ends have closed, or one of them has broken.
     pub(super) fn run_tunnel(&mut self, mut tunnel: Tunnel) {
         let Some(client) = &self.client else { return };
         let fds = [client.transport.as_raw_fd(), tunnel.far.as_raw_fd()];

@@ -5,7 +5,7 @@ use super::Engine;
 use crate::{
     engine::{Refusal, event::table::Peer},
     protocol::Connection,
-    service::Application,
+    service::Service,
     time::clock::ticks,
     transport::{Transport, queue::waiting_at},
 };
@@ -40,13 +40,13 @@ pub(super) struct Acceptor {
     may_resume: bool,
     retry_at: Option<u32>,
     pauses: u64,
-    has_said: Said,
+    warnings: OnceWarnings,
 }
 
 bitflags::bitflags! {
     /// What was said, each once.
     #[derive(Clone, Copy, Debug, Default)]
-    struct Said: u8 {
+    struct OnceWarnings: u8 {
         /// That the limit of connections is reached.
         const LIMIT = 1;
         /// That the system is out of something.
@@ -60,7 +60,7 @@ bitflags::bitflags! {
     }
 }
 
-impl Said {
+impl OnceWarnings {
     /// Whether this has not been said; it is from now on.
     fn is_news(&mut self, what: Self) -> bool {
         let is_news = !self.contains(what);
@@ -100,7 +100,7 @@ impl Acceptor {
             may_resume: false,
             retry_at: None,
             pauses: 0,
-            has_said: Said::default(),
+            warnings: OnceWarnings::default(),
         })
     }
 
@@ -122,13 +122,13 @@ impl Acceptor {
 
     /// A connection was closed.
     #[inline]
-    pub(super) fn a_place_is_free(&mut self) {
+    pub(super) fn slot_is_free(&mut self) {
         self.may_resume = self.is_paused;
     }
 }
 
 /// What one accept(2) led to.
-enum Accepted {
+enum AcceptOutcome {
     One,
     /// A connection was dead already; there may be others.
     Dead,
@@ -140,7 +140,7 @@ enum Accepted {
     Never,
 }
 
-impl<M: Mechanism, A: Application> Engine<M, A> {
+impl<M: Mechanism, A: Service> Engine<M, A> {
     /// A listener has connections.
     #[cold]
     pub(super) fn accept(&mut self, token: Token) {
@@ -157,12 +157,12 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
         let mut dead = 0;
         for _ in 0..limit {
             match self.accept_one(index) {
-                Accepted::One => dead = 0,
-                Accepted::Dead if dead < DEAD_IN_A_ROW => dead += 1,
-                Accepted::Dead => break,
-                Accepted::None => return,
-                Accepted::Full => return self.pause_accepting(),
-                Accepted::Never => return self.give_up(index),
+                AcceptOutcome::One => dead = 0,
+                AcceptOutcome::Dead if dead < DEAD_IN_A_ROW => dead += 1,
+                AcceptOutcome::Dead => break,
+                AcceptOutcome::None => return,
+                AcceptOutcome::Full => return self.pause_accepting(),
+                AcceptOutcome::Never => return self.give_up(index),
             }
         }
         // A level-triggered mechanism will say it again.
@@ -176,9 +176,9 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
         let _ = self.mechanism.close(listener.token, listener.socket);
     }
 
-    fn accept_one(&mut self, index: usize) -> Accepted {
+    fn accept_one(&mut self, index: usize) -> AcceptOutcome {
         if self.clients >= self.acceptor.max_connections {
-            if self.acceptor.has_said.is_news(Said::LIMIT) {
+            if self.acceptor.warnings.is_news(OnceWarnings::LIMIT) {
                 tracing::warn!(
                     "accepting stops at {} connections, as many as --max-connections says or the \
                      limit of open files leaves room for (`ulimit -Hn`); it goes on when one \
@@ -186,7 +186,7 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
                     self.clients
                 );
             }
-            return Accepted::Full;
+            return AcceptOutcome::Full;
         }
         if let Some(held) = self.acceptor.held.take() {
             // The lowest number that is free, which a connection that was closed has left.
@@ -204,14 +204,14 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
         };
         let refusal = Refusal::of(&error);
         match refusal {
-            Refusal::Empty => Accepted::None,
-            Refusal::Dead => Accepted::Dead,
+            Refusal::Empty => AcceptOutcome::None,
+            Refusal::Dead => AcceptOutcome::Dead,
             Refusal::Gone => {
                 tracing::error!("a listener is given up, it does not listen any more: {error}");
-                Accepted::Never
+                AcceptOutcome::Never
             }
             Refusal::Exhausted => {
-                if self.acceptor.has_said.is_news(Said::EXHAUSTED) {
+                if self.acceptor.warnings.is_news(OnceWarnings::EXHAUSTED) {
                     tracing::warn!(
                         "accepting stops at {} connections: {error}; it goes on when one closes. \
                          (Said once.) {}",
@@ -219,24 +219,24 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
                         refusal.advice()
                     );
                 }
-                self.acceptor.retry_at = Some(self.local.clock.after(ticks(RETRY)));
-                Accepted::Full
+                self.acceptor.retry_at = Some(self.worker.clock.after(ticks(RETRY)));
+                AcceptOutcome::Full
             }
             Refusal::Forbidden => {
-                if self.acceptor.has_said.is_news(Said::REFUSED) {
+                if self.acceptor.warnings.is_news(OnceWarnings::REFUSED) {
                     tracing::error!(
                         "no connection can be accepted: accept4: {error}; it is tried again each \
                          second. (Said once.) {}",
                         refusal.advice()
                     );
                 }
-                self.acceptor.retry_at = Some(self.local.clock.after(ticks(RETRY)));
-                Accepted::Full
+                self.acceptor.retry_at = Some(self.worker.clock.after(ticks(RETRY)));
+                AcceptOutcome::Full
             }
         }
     }
 
-    fn take_in(&mut self, socket: OwnedFd) -> Accepted {
+    fn take_in(&mut self, socket: OwnedFd) -> AcceptOutcome {
         let fd = socket.as_raw_fd();
         match self.mechanism.add(socket.as_fd(), Interest::READ) {
             Ok(token) => {
@@ -244,26 +244,26 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
                 self.table.insert(Transport::Plain(socket), token, client);
                 self.clients += 1;
                 self.connections.accepted += 1;
-                let deadline = self.local.clock.after(self.rules.timeouts.header);
+                let deadline = self.worker.clock.after(self.rules.timeouts.header);
                 self.arm(fd as u32, deadline);
             }
             // Its limit is a limit like --max-connections: who comes later waits.
             Err(Error::DescriptorTooLarge { .. }) => return self.hold(socket),
             Err(error) => {
                 self.connections.refused += 1;
-                if self.acceptor.has_said.is_news(Said::CANNOT_WAIT) {
+                if self.acceptor.warnings.is_news(OnceWarnings::CANNOT_WAIT) {
                     tracing::warn!("refusing connections: {error}. (Said once.)");
                 }
                 sys::close(socket);
             }
         }
-        Accepted::One
+        AcceptOutcome::One
     }
 
     /// Keeps a connection until a descriptor is free that the mechanism can wait for.
     #[cold]
-    fn hold(&mut self, socket: OwnedFd) -> Accepted {
-        if self.acceptor.has_said.is_news(Said::TOO_LARGE) {
+    fn hold(&mut self, socket: OwnedFd) -> AcceptOutcome {
+        if self.acceptor.warnings.is_news(OnceWarnings::TOO_LARGE) {
             tracing::warn!(
                 "accepting stops at {} connections: the mechanism waits for no descriptor above its \
                  limit; it goes on when one closes. (Said once.) Another --mechanism has no such \
@@ -272,7 +272,7 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
             );
         }
         self.acceptor.held = Some(socket);
-        Accepted::Full
+        AcceptOutcome::Full
     }
 
     /// Looks away from the listeners, which a level-triggered mechanism would report for ever.
@@ -296,7 +296,7 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
     fn accept_what_waits(&mut self) {
         let acceptor = &mut self.acceptor;
         if acceptor.is_paused {
-            let is_time = acceptor.retry_at.is_some_and(|at| at <= self.local.clock.tick());
+            let is_time = acceptor.retry_at.is_some_and(|at| at <= self.worker.clock.tick());
             if !acceptor.may_resume && !is_time {
                 return;
             }
@@ -339,8 +339,8 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
             let held = u32::from(self.acceptor.held.is_some());
             for _ in 0..waiting.saturating_add(held) {
                 match self.accept_one(index) {
-                    Accepted::One | Accepted::Dead => {}
-                    Accepted::None | Accepted::Full | Accepted::Never => break,
+                    AcceptOutcome::One | AcceptOutcome::Dead => {}
+                    AcceptOutcome::None | AcceptOutcome::Full | AcceptOutcome::Never => break,
                 }
             }
             // For him there is still no place, and the other listeners have a queue, too.

@@ -1,8 +1,8 @@
-//! One client's turn: octets come in, the application answers, what it said leaves.
+//! One client's turn: bytes come in, the application answers, what it said leaves.
 
 use super::*;
 
-impl<M: Mechanism, A: Application> Engine<M, A> {
+impl<M: Mechanism, A: Service> Engine<M, A> {
     /// Receives and answers until the socket is drained, or this connection has had its turn.
     #[inline]
     pub(super) fn receive(&mut self, fd: RawFd) {
@@ -14,7 +14,7 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
                 Ok(received) => received,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     slot.marks -= Marks::INPUT_WAITS;
-                    return self.settle(fd);
+                    return self.rearm(fd);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(_) => return self.close(fd),
@@ -24,17 +24,17 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
                 && (self.is_edge || slot.marks.contains(Marks::INPUT_ENDS));
             let is_drained = received < self.input.len() && !may_have_more;
             slot.marks.set(Marks::INPUT_WAITS, !is_drained);
-            if !self.turn(fd, |round, rules, stage, input| {
-                round.receive(rules, stage, &input[..received]);
+            if !self.iterate(fd, |iteration, rules, adapter, input| {
+                iteration.receive(rules, adapter, &input[..received]);
             }) {
                 return;
             }
             if is_drained || !self.is_edge {
-                return self.settle(fd);
+                return self.rearm(fd);
             }
         }
-        self.come_back_to(fd);
-        self.settle(fd);
+        self.requeue(fd);
+        self.rearm(fd);
     }
 
     /// Receives where the application is waited for: what comes is kept, up to a bound, so that the
@@ -45,7 +45,7 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
         if client.takes_input() {
             self.receive(fd);
         } else {
-            self.look_away(fd);
+            self.disable_read(fd);
         }
     }
 
@@ -56,69 +56,69 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
         let Some(client) = slot.client() else { return };
         let is_first = !client.has_ended();
         client.end_of_input();
-        if client.need() == Need::Application {
-            self.look_away(fd);
+        if client.need() == Need::Service {
+            self.disable_read(fd);
             if is_first {
-                self.wake(fd, Wake::ClientEnded);
+                self.wake(fd, Event::ClientEnded);
             }
         } else {
-            self.settle(fd);
+            self.rearm(fd);
         }
     }
 
     /// Calls the application for an exchange that waits.
-    pub(super) fn wake(&mut self, fd: RawFd, wake: Wake<'_>) {
-        let may_receive = self.turn(fd, |round, rules, stage, _| {
-            round.resume(rules, stage, |stage, terms, exchange, outbox| {
-                stage.wake(terms, exchange, wake, outbox)
+    pub(super) fn wake(&mut self, fd: RawFd, event: Event<'_>) {
+        let may_receive = self.iterate(fd, |iteration, rules, adapter, _| {
+            iteration.resume(rules, adapter, |adapter, terms, exchange, outbox| {
+                adapter.wake(terms, exchange, event, outbox)
             });
         });
         if may_receive {
-            self.settle(fd);
+            self.rearm(fd);
         }
     }
 
     /// One turn of a connection: `act`, then what is to be sent is sent. Returns whether the
     /// connection may receive more; if not, all that is to be done has been done.
     #[inline]
-    pub(super) fn turn(
+    pub(super) fn iterate(
         &mut self,
         fd: RawFd,
-        act: impl FnOnce(&mut Round<'_, A::Exchange>, &Rules, &mut Stage<'_, A>, &[u8]),
+        act: impl FnOnce(&mut Iteration<'_, A::Exchange>, &Rules, &mut Adapter<'_, A>, &[u8]),
     ) -> bool {
         let Some(slot) = self.table.get_mut(fd) else { return false };
         let client = ClientId { fd, generation: slot.generation() };
         let Some((transport, Peer::Client(connection))) = slot.parts() else { return false };
-        self.local.begin_turn();
-        let mut stage = Stage {
-            application: &mut self.application,
+        self.worker.begin_iteration();
+        let mut adapter = Adapter {
+            service: &mut self.service,
             rules: &self.rules,
-            local: &mut self.local,
-            outside: &mut self.outside,
+            worker: &mut self.worker,
+            reactor: &mut self.reactor,
             client,
             socket: Some(transport.as_fd()),
         };
-        let mut round = connection.round(&mut self.outbox);
-        act(&mut round, &self.rules, &mut stage, &self.input);
-        let output = round.output();
+        let mut iteration = connection.iteration(&mut self.outbox);
+        act(&mut iteration, &self.rules, &mut adapter, &self.input);
+        let output = iteration.output();
         if !output.is_empty() {
             if self.discipline == Discipline::PerState {
-                drop(round);
+                drop(iteration);
                 self.wait_to_write(fd);
                 return false;
             }
             let (outcome, sent) = transmit(transport, output, self.large_file);
             self.bytes_sent += sent;
             match outcome {
-                Ok(Sent::All) => {}
+                Ok(SendOutcome::All) => {}
                 outcome => {
-                    drop(round);
+                    drop(iteration);
                     self.send_rest_later(fd, outcome);
                     return false;
                 }
             }
         }
-        drop(round);
+        drop(iteration);
         // The slot is the one from above: a look into the table for each step would cost more than
         // most steps do.
         match connection.need() {
@@ -127,37 +127,37 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
         }
     }
 
-    /// Goes on after a turn whose output has left. As [`Engine::turn`], returns whether the
+    /// Goes on after a turn whose output has left. As [`Engine::iterate`], returns whether the
     /// connection may receive more.
     #[cold]
     pub(super) fn do_what_is_needed(&mut self, fd: RawFd, need: Need) -> bool {
         let Some(client) = self.table.get_mut(fd).and_then(|slot| slot.client()) else {
             return false;
         };
-        if need == Need::Application {
-            let has_room = client.round(&mut self.outbox).takes_owed_room();
+        if need == Need::Service {
+            let has_room = client.iteration(&mut self.outbox).takes_owed_room();
             if has_room {
-                self.wake(fd, Wake::Room);
+                self.wake(fd, Event::Room);
                 return false;
             }
             if client.takes_input() {
                 return true;
             }
-            self.look_away(fd);
+            self.disable_read(fd);
         }
-        self.settle(fd);
+        self.rearm(fd);
         false
     }
 
     /// Output is kept: sees to it that somebody comes back to it.
     #[cold]
-    pub(super) fn send_rest_later(&mut self, fd: RawFd, outcome: io::Result<Sent>) {
+    pub(super) fn send_rest_later(&mut self, fd: RawFd, outcome: io::Result<SendOutcome>) {
         match outcome {
             Err(_) => self.close(fd),
             // By its state a connection writes only when it is told to.
-            Ok(Sent::Paused) if self.discipline == Discipline::Eager => {
-                self.come_back_to(fd);
-                self.settle(fd);
+            Ok(SendOutcome::Paused) if self.discipline == Discipline::Eager => {
+                self.requeue(fd);
+                self.rearm(fd);
             }
             Ok(_) => self.wait_to_write(fd),
         }
@@ -168,30 +168,30 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
     pub(super) fn send_parked(&mut self, fd: RawFd) {
         let Some(slot) = self.table.get_mut(fd) else { return };
         let Some((transport, Peer::Client(connection))) = slot.parts() else { return };
-        let mut round = connection.round(&mut self.outbox);
-        let (outcome, sent) = transmit(transport, round.output(), self.large_file);
+        let mut iteration = connection.iteration(&mut self.outbox);
+        let (outcome, sent) = transmit(transport, iteration.output(), self.large_file);
         self.bytes_sent += sent;
-        let has_progressed = round.record_sent(sent, SEND_PROGRESS_BYTES);
-        let has_room = round.takes_owed_room();
-        drop(round);
-        if !matches!(outcome, Ok(Sent::All)) {
+        let has_progressed = iteration.record_sent(sent, SEND_PROGRESS_BYTES);
+        let has_room = iteration.takes_owed_room();
+        drop(iteration);
+        if !matches!(outcome, Ok(SendOutcome::All)) {
             if has_progressed {
-                let deadline = self.local.clock.after(self.rules.timeouts.send);
+                let deadline = self.worker.clock.after(self.rules.timeouts.send);
                 self.arm(fd as u32, deadline);
             }
             self.send_rest_later(fd, outcome);
             if has_room {
-                self.wake(fd, Wake::Room);
+                self.wake(fd, Event::Room);
             }
             return;
         }
         if has_room {
-            return self.wake(fd, Wake::Room);
+            return self.wake(fd, Event::Room);
         }
         // First what was received already, then what waits in the socket.
-        if self.turn(fd, |round, rules, stage, _| round.go_on(rules, stage)) {
-            self.come_back_for_input(fd);
-            self.settle(fd);
+        if self.iterate(fd, |iteration, rules, adapter, _| iteration.go_on(rules, adapter)) {
+            self.requeue_for_input(fd);
+            self.rearm(fd);
         }
     }
 }

@@ -2,15 +2,15 @@
 
 use super::Engine;
 use crate::{
-    engine::{event::table::Peer, links::Links as _},
-    reactor::{HandOver, NotTaken, To},
-    service::{Application, Wake},
+    engine::{event::table::Peer, upstreams::UpstreamDriver as _},
+    reactor::{EventTarget, HandOver, NotTaken},
+    service::{Event, Service},
 };
 use pollux_event::Mechanism;
 use pollux_sys as sys;
 use std::os::fd::{AsFd, AsRawFd};
 
-impl<M: Mechanism, A: Application> Engine<M, A> {
+impl<M: Mechanism, A: Service> Engine<M, A> {
     /// Hands a connection over, and has nothing more to do with it; or tells why not.
     #[cold]
     pub(super) fn hand_over(&mut self, what: &HandOver) {
@@ -23,7 +23,7 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
         let outcome = match connection.raw() {
             None => Err(NotTaken::OutputFirst),
             Some(input) => {
-                let outcome = self.outside.receivers.pass(what, transport.as_fd(), input);
+                let outcome = self.reactor.receivers.pass(what, transport.as_fd(), input);
                 outcome.map_err(|error| NotTaken::Error(error.kind()))
             }
         };
@@ -34,15 +34,15 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
                     debug_assert_eq!(transport.as_raw_fd(), fd);
                     // The other process keeps it open: closing alone would end no interest in it.
                     let _ = self.mechanism.remove(token);
-                    self.local.begin_turn();
-                    self.local.log_hand_over(transport.as_fd(), what.line());
+                    self.worker.begin_iteration();
+                    self.worker.log_hand_over(transport.as_fd(), what.line());
                     sys::close(transport.into_socket());
                 }
                 self.connections.handed_over += 1;
                 self.client_has_gone();
             }
             Err(why) => {
-                self.tell(To::Exchange(what.exchange), Wake::NotTaken(why));
+                self.tell(EventTarget::Exchange(what.exchange), Event::NotTaken(why));
             }
         }
     }

@@ -1,18 +1,18 @@
 //! Stopping: nothing new is taken in, what is in flight may end.
 
 use super::Engine;
-use crate::{service::Application, time::clock::ticks};
+use crate::{service::Service, time::clock::ticks};
 use pollux_event::Mechanism;
 use std::time::Duration;
 
-impl<M: Mechanism, A: Application> Engine<M, A> {
+impl<M: Mechanism, A: Service> Engine<M, A> {
     /// Closes the listeners and the idle connections; each of the others after its response.
     pub(super) fn stop(&mut self, grace: Duration) {
-        self.stop_at = Some(self.local.clock.tick().saturating_add(ticks(grace)));
-        if self.local.is_stopping {
+        self.stop_at = Some(self.worker.clock.tick().saturating_add(ticks(grace)));
+        if self.worker.is_stopping {
             return;
         }
-        self.local.is_stopping = true;
+        self.worker.is_stopping = true;
         // Who is idle leaves his place to who waits for one; of those, too, some are idle.
         self.close_idle();
         self.stop_accepting();
@@ -34,7 +34,7 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
     /// Whether a stop has been asked for and nothing is left to wait for.
     #[inline]
     pub(super) fn is_done(&self) -> bool {
-        self.stop_at.is_some_and(|at| self.clients == 0 || self.local.clock.tick() >= at)
+        self.stop_at.is_some_and(|at| self.clients == 0 || self.worker.clock.tick() >= at)
     }
 
     fn is_idle(&mut self, fd: std::os::fd::RawFd) -> bool {

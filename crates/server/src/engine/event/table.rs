@@ -67,11 +67,11 @@ pub(crate) enum Class {
     /// The peer to close after we did.
     Linger,
     /// The application to go on: what it waits for has timeouts of its own.
-    Application,
+    Service,
     /// A link to be connected.
     Dial,
     /// What comes on a link; applications have timers of their own.
-    Link,
+    Upstream,
     /// What comes through a tunnel.
     Tunnel,
 }
@@ -83,12 +83,12 @@ pub(crate) enum Peer<X> {
     None,
     /// A client that speaks HTTP.
     Client(Connection<X>),
-    /// A connection that an application has dialled: its place in `Outside::links`.
-    Link(u32),
+    /// A connection that an application has dialled: its place in `Reactor::upstreams`.
+    Upstream(u32),
     /// One end of a tunnel.
     Tunnel(Tunnel),
     /// A socket that somebody rings to wake this worker.
-    Bell,
+    Notifier,
 }
 
 /// One end of a tunnel.
@@ -259,7 +259,7 @@ mod tests {
         let mut table = Table::<()>::default();
         let transport = Transport::Plain(OwnedFd::from(File::open("/dev/null").unwrap()));
         let fd = transport.as_raw_fd();
-        let slot = table.insert(transport, Token { fd, generation: 7 }, Peer::Link(0));
+        let slot = table.insert(transport, Token { fd, generation: 7 }, Peer::Upstream(0));
         slot.marks |= Marks::INPUT_WAITS;
         slot.class = Class::Send;
         assert_eq!(table.descriptors(), [fd]);
@@ -270,7 +270,7 @@ mod tests {
                 && table.get_mut(fd).is_none()
                 && table.remove(fd).is_none()
         );
-        let slot = table.insert(transport, Token { fd, generation: 8 }, Peer::Link(0));
+        let slot = table.insert(transport, Token { fd, generation: 8 }, Peer::Upstream(0));
         assert_eq!((slot.marks, slot.class), (Marks::READS, Class::Header));
         assert_eq!(slot.token(fd).generation, 8);
     }

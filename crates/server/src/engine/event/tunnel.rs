@@ -3,39 +3,39 @@
 //! Neither side owns a buffer unless the other does not take what it sends; then nothing more is
 //! received from it. An idle tunnel is two slots of the table.
 
-use super::{Engine, READS_PER_EVENT, Sent, transmit};
+use super::{Engine, READS_PER_EVENT, SendOutcome, transmit};
 use crate::{
     engine::event::table::{Class, Marks, Peer, Tunnel},
-    reactor::{ExchangeId, LinkId, LinkStage},
-    service::Application,
+    reactor::{ExchangeId, UpstreamId, UpstreamState},
+    service::Service,
     transport::{Transport, outbox::Outbox},
 };
 use pollux_event::{Mechanism, Readiness};
 use std::{io, os::fd::RawFd};
 
-impl<M: Mechanism, A: Application> Engine<M, A> {
+impl<M: Mechanism, A: Service> Engine<M, A> {
     /// Ties the client of an exchange and a link together. Where one of them is gone, so is the
     /// other.
-    pub(super) fn tunnel(&mut self, exchange: ExchangeId, id: LinkId) {
+    pub(super) fn tunnel(&mut self, exchange: ExchangeId, id: UpstreamId) {
         let fd = exchange.client.fd;
         let slot = self.table.get_mut(fd);
         let client = slot
             .filter(|slot| slot.generation() == exchange.client.generation)
             .and_then(|slot| slot.client())
             .filter(|client| client.is_running(exchange.number));
-        let link = self.outside.links.get(id).map(|link| link.stage.clone());
-        let (Some(client), Some(LinkStage::Open(far))) = (client, link) else {
+        let upstream = self.reactor.upstreams.get(id).map(|upstream| upstream.adapter.clone());
+        let (Some(client), Some(UpstreamState::Open(far))) = (client, upstream) else {
             if self.is_running(exchange) {
                 self.close(fd);
             }
-            self.outside.close(id);
+            self.reactor.close(id);
             return;
         };
         let (input, output) = client.take_raw();
-        let Some(mut link) = self.outside.links.remove(id) else { return };
-        link.output.bytes().extend_from_slice(&input);
+        let Some(mut upstream) = self.reactor.upstreams.remove(id) else { return };
+        upstream.output.bytes().extend_from_slice(&input);
         self.tie(fd, far, output, true);
-        self.tie(far, fd, link.output, false);
+        self.tie(far, fd, upstream.output, false);
         for end in [fd, far] {
             self.push(end);
         }
@@ -65,10 +65,10 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
     /// Sends what is kept for this end, and then receives from it for the other.
     #[cold]
     pub(super) fn push(&mut self, fd: RawFd) {
-        let mut buffer = std::mem::take(&mut self.link_input);
+        let mut buffer = std::mem::take(&mut self.upstream_input);
         buffer.resize(super::INPUT_BYTES, 0);
         let outcome = self.send_kept(fd).and_then(|()| self.pump(fd, &mut buffer));
-        self.link_input = buffer;
+        self.upstream_input = buffer;
         let partner = self.end(fd).map(|tunnel| tunnel.partner);
         let is_over = |engine: &mut Self, fd| {
             engine.end(fd).is_none_or(|end| end.has_ended && end.kept.is_none())
@@ -102,7 +102,7 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
         let Some(kept) = &mut tunnel.kept else { return Ok(()) };
         let (outcome, sent) = transmit(transport, kept, self.large_file);
         self.bytes_sent += sent;
-        if outcome? == Sent::All {
+        if outcome? == SendOutcome::All {
             tunnel.kept = None;
             let partner = tunnel.partner;
             self.watch_end(fd);
@@ -110,7 +110,7 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
                 self.shut(fd)?;
             } else {
                 self.watch_end(partner);
-                self.come_back_to(partner);
+                self.requeue(partner);
             }
         } else {
             self.watch_end(fd);
@@ -154,7 +154,7 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
                 Err(error) => return Err(error),
             }
         }
-        self.come_back_to(fd);
+        self.requeue(fd);
         Ok(())
     }
 

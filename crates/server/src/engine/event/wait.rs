@@ -1,14 +1,14 @@
 //! The wait itself: what fails for a moment is borne, and who stood still is noticed.
 
 use super::Engine;
-use crate::service::Application;
+use crate::service::Service;
 use pollux_event::{Error, Mechanism};
 use std::time::Duration;
 
 /// Who finds a deadline that has been over for so long stood still, in ticks: 0.2 s.
 const STOOD_STILL: u32 = 2;
 
-impl<M: Mechanism, A: Application> Engine<M, A> {
+impl<M: Mechanism, A: Service> Engine<M, A> {
     /// Waits. Returns how many events there are.
     pub(super) fn wait(&mut self, timeout: Option<Duration>) -> Result<usize, Error> {
         match self.mechanism.wait(timeout) {
@@ -31,7 +31,7 @@ impl<M: Mechanism, A: Application> Engine<M, A> {
 
     /// Whether somebody's time has been over for so long that nobody can have looked.
     pub(super) fn is_overdue(&self) -> bool {
-        let now = self.local.clock.tick();
+        let now = self.worker.clock.tick();
         self.timers.next().is_some_and(|tick| tick.saturating_add(STOOD_STILL) <= now)
     }
 }

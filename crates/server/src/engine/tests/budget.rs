@@ -20,11 +20,11 @@ use std::{
 /// A client may be served once for its event and once more where something was left, and so may
 /// the other.
 const TURNS: u32 = 2;
-/// Octets of pipelined requests: as many as one receive takes.
+/// Bytes of pipelined requests: as many as one receive takes.
 const PIPELINED: usize = 16 << 10;
 
-/// The most answers between two waits while one client has sent [`PIPELINED`] octets of requests for
-/// a document of `length` octets, and another asks for a small one again and again.
+/// The most answers between two waits while one client has sent [`PIPELINED`] bytes of requests for
+/// a document of `length` bytes, and another asks for a small one again and again.
 fn most_answers(length: usize) -> u32 {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("large"), vec![b'~'; length]).unwrap();
@@ -56,7 +56,7 @@ fn most_answers(length: usize) -> u32 {
         assert_eq!(other.get("/small").text(), "s");
     }
     let got = reader.join().unwrap();
-    assert!(got > count * length, "only {got} octets of {count} answers came");
+    assert!(got > count * length, "only {got} bytes of {count} answers came");
     worker.stop().unwrap().most_begun
 }
 
@@ -67,7 +67,7 @@ fn who_asks_for_much_at_once_leaves_others_their_turn() {
     // From memory, and from a file.
     for length in [250 << 10, 300 << 10] {
         let most = most_answers(length);
-        assert!((1..=2 * TURNS).contains(&most), "{most} answers of {length} octets in one pass");
+        assert!((1..=2 * TURNS).contains(&most), "{most} answers of {length} bytes in one pass");
     }
 }
 

@@ -2,15 +2,15 @@
 //! always heard.
 
 use super::{
-    application::Tester,
     seam::{FaultAt, Worker, before_add, fail, hide_the_inbox},
+    service::Tester,
 };
 use crate::{
     config::{Config, Discipline},
     engine::blocking::Blocking,
     protocol::rules::Rules,
-    service::worker_state::Local,
-    stats::scoreboard::Board,
+    service::worker_state::WorkerState,
+    stats::scoreboard::Scoreboard,
     transport::queue::Queues,
 };
 use pollux_sys::Call;
@@ -212,32 +212,32 @@ fn blocking(
     clients: usize,
     calls: &'static [i64],
     errno: i32,
-    may_stop: impl Fn(&Board) -> bool,
+    may_stop: impl Fn(&Scoreboard) -> bool,
 ) -> std::io::Result<crate::Statistics> {
-    blocking_on(Arc::new(Board::new(1).unwrap()), clients, calls, errno, may_stop)
+    blocking_on(Arc::new(Scoreboard::new(1).unwrap()), clients, calls, errno, may_stop)
 }
 
 /// The same on a board that may tell of a stop already.
 fn blocking_on(
-    board: Arc<Board>,
+    scoreboard: Arc<Scoreboard>,
     clients: usize,
     calls: &'static [i64],
     errno: i32,
-    may_stop: impl Fn(&Board) -> bool,
+    may_stop: impl Fn(&Scoreboard) -> bool,
 ) -> std::io::Result<crate::Statistics> {
     let config = Config::new(".");
     let (queues, _) = Queues::open(&config, 1).unwrap();
     let crate::config::Listen::Tcp(address) = queues.addresses().unwrap()[0] else {
         panic!("a TCP address")
     };
-    let seat = board.take_seat().unwrap();
+    let slot = scoreboard.claim_slot().unwrap();
     // Before the unit, with which the listener may go.
     let _clients: Vec<_> = (0..clients).map(|_| Client::connect(address)).collect();
     let unit = thread::spawn(move || -> std::io::Result<()> {
-        let own = (Arc::new(Rules::new(&config)), Local::new(None));
-        let application = Tester::new(address, "/nonexistent".into());
+        let own = (Arc::new(Rules::new(&config)), WorkerState::new(None));
+        let service = Tester::new(address, "/nonexistent".into());
         let before = pollux_sys::counters();
-        let mut engine = Blocking::new(&config, application, own, seat, before);
+        let mut engine = Blocking::new(&config, service, own, slot, before);
         engine.prepare(queues.of(0))?;
         calls.iter().for_each(|&call| forbid(call, errno));
         while let Some(socket) = engine.accept(queues.of(0))? {
@@ -247,12 +247,12 @@ fn blocking_on(
         Ok(())
     });
     let started_at = Instant::now();
-    while !unit.is_finished() && !may_stop(&board) {
-        assert!(started_at.elapsed() < PATIENCE, "{:?}", board.statistics());
+    while !unit.is_finished() && !may_stop(&scoreboard) {
+        assert!(started_at.elapsed() < PATIENCE, "{:?}", scoreboard.statistics());
         thread::sleep(Duration::from_millis(5));
     }
-    board.stop(Duration::ZERO);
-    unit.join().unwrap().map(|()| board.statistics())
+    scoreboard.stop(Duration::ZERO);
+    unit.join().unwrap().map(|()| scoreboard.statistics())
 }
 
 /// Before, an error that was not known was taken for an empty queue: each wait told of the connection
@@ -261,7 +261,7 @@ fn blocking_on(
 fn a_unit_that_may_not_accept_does_not_spin_and_hears_a_stop() {
     for errno in [libc::ENOSYS, libc::EIO, libc::EPERM, libc::EMFILE] {
         let started_at = Instant::now();
-        let for_a_while = |_: &Board| started_at.elapsed() > Duration::from_millis(300);
+        let for_a_while = |_: &Scoreboard| started_at.elapsed() > Duration::from_millis(300);
         let statistics = blocking(1, &[libc::SYS_accept4], errno, for_a_while).unwrap();
         let calls = statistics.system_calls.of(Call::Accept);
         let most = 4 + started_at.elapsed().as_secs();
@@ -275,11 +275,12 @@ fn a_unit_that_may_not_accept_does_not_spin_and_hears_a_stop() {
 #[test]
 fn at_a_stop_a_unit_looks_at_all_who_wait_though_the_first_is_dead() {
     const CLIENTS: usize = 3;
-    let board = Arc::new(Board::new(1).unwrap());
-    board.stop(Duration::from_secs(600));
+    let scoreboard = Arc::new(Scoreboard::new(1).unwrap());
+    scoreboard.stop(Duration::from_secs(600));
     let calls = &[libc::SYS_accept4];
     let statistics =
-        blocking_on(board, CLIENTS, calls, libc::ECONNABORTED, |_: &Board| false).unwrap();
+        blocking_on(scoreboard, CLIENTS, calls, libc::ECONNABORTED, |_: &Scoreboard| false)
+            .unwrap();
     // One before the stop was heard, and then one for each who waited then, and no more.
     assert_eq!(statistics.system_calls.of(Call::Accept), 1 + CLIENTS as u64);
 }
@@ -296,7 +297,8 @@ fn a_unit_bears_a_wait_that_fails_for_a_moment_and_hears_a_stop() {
     let started_at = Instant::now();
     loop {
         let tried_at = Instant::now();
-        let outcome = blocking(0, WAITS, libc::ENOMEM, |board| board.statistics().waits >= 3);
+        let outcome =
+            blocking(0, WAITS, libc::ENOMEM, |scoreboard| scoreboard.statistics().waits >= 3);
         // What fails for some seconds may end it: then this machine had no time for the test.
         let was_too_slow = outcome.is_err() && tried_at.elapsed() > Duration::from_secs(4);
         if !was_too_slow || started_at.elapsed() > PATIENCE {

@@ -1,7 +1,7 @@
 //! A worker on a mechanism that fails as a test says, and that counts what is answered between two
 //! waits.
 
-use super::application::Tester;
+use super::service::Tester;
 use crate::{
     config::Config,
     engine::{
@@ -9,12 +9,14 @@ use crate::{
         event::Engine,
     },
     protocol::rules::Rules,
-    service::{Application, Flow, Part, Turn, Wake, World, worker_state::Local},
+    service::{
+        Event, Flow, Part, RequestContext, Service, ServiceContext, worker_state::WorkerState,
+    },
     stats::Statistics,
     transport::{listener, outbox::Outbox},
 };
 use pollux_event::{
-    Description, Error, Event, Interest, Mechanism, Options, Token, Waker,
+    Description, Error, Event as MechanismEvent, Interest, Mechanism, Options, Token, Waker,
     mechanism::epoll::EpollLevel,
 };
 use pollux_http::request::Request;
@@ -106,8 +108,9 @@ impl Mechanism for Seam {
         pass(FaultAt::Wait, "epoll_wait")?;
         self.0.wait(timeout)
     }
-    fn next_event(&mut self) -> Option<Event> {
-        let is_told = |event: &Event| !(IS_FIRST_HIDDEN.get() && FIRST.get() == Some(event.token));
+    fn next_event(&mut self) -> Option<MechanismEvent> {
+        let is_told =
+            |event: &MechanismEvent| !(IS_FIRST_HIDDEN.get() && FIRST.get() == Some(event.token));
         std::iter::from_fn(|| self.0.next_event()).find(is_told)
     }
     fn len(&self) -> usize {
@@ -124,41 +127,41 @@ impl Mechanism for Seam {
 /// An application whose requests are counted.
 struct Counted<A>(A);
 
-impl<A: Application> Application for Counted<A> {
+impl<A: Service> Service for Counted<A> {
     type Exchange = A::Exchange;
 
     fn begin(
         &mut self,
-        turn: &mut Turn<'_>,
+        iterate: &mut RequestContext<'_>,
         request: &Request<'_>,
         outbox: &mut Outbox,
     ) -> Flow<A::Exchange> {
         BEGUN.set(BEGUN.get() + 1);
-        self.0.begin(turn, request, outbox)
+        self.0.begin(iterate, request, outbox)
     }
     fn body(
         &mut self,
-        turn: &mut Turn<'_>,
+        iterate: &mut RequestContext<'_>,
         exchange: A::Exchange,
         part: Part<'_>,
         outbox: &mut Outbox,
     ) -> Flow<A::Exchange> {
-        self.0.body(turn, exchange, part, outbox)
+        self.0.body(iterate, exchange, part, outbox)
     }
     fn resume(
         &mut self,
-        turn: &mut Turn<'_>,
+        iterate: &mut RequestContext<'_>,
         exchange: A::Exchange,
-        wake: Wake<'_>,
+        event: Event<'_>,
         outbox: &mut Outbox,
     ) -> Flow<A::Exchange> {
-        self.0.resume(turn, exchange, wake, outbox)
+        self.0.resume(iterate, exchange, event, outbox)
     }
-    fn cancel(&mut self, turn: &mut Turn<'_>, exchange: A::Exchange) {
-        self.0.cancel(turn, exchange);
+    fn cancel(&mut self, iterate: &mut RequestContext<'_>, exchange: A::Exchange) {
+        self.0.cancel(iterate, exchange);
     }
-    fn event(&mut self, world: &mut World<'_>, wake: Wake<'_>) {
-        self.0.event(world, wake);
+    fn event(&mut self, context: &mut ServiceContext<'_>, event: Event<'_>) {
+        self.0.event(context, event);
     }
 }
 
@@ -183,13 +186,12 @@ impl Worker {
     }
 
     pub(super) fn start_with(config: Config, spoil: impl FnOnce() + Send + 'static) -> Self {
-        let application =
-            |_: &Config, _: &Rules, address| Tester::new(address, "/nonexistent".into());
-        Self::serve(config, application, spoil)
+        let service = |_: &Config, _: &Rules, address| Tester::new(address, "/nonexistent".into());
+        Self::serve(config, service, spoil)
     }
 
     /// The same with the application that `open` opens; it gets the address of the worker, too.
-    pub(super) fn serve<A: Application>(
+    pub(super) fn serve<A: Service>(
         config: Config,
         open: impl FnOnce(&Config, &Rules, SocketAddr) -> A + Send + 'static,
         spoil: impl FnOnce() + Send + 'static,
@@ -199,13 +201,12 @@ impl Worker {
         let (remote, far_end, raised) = Remote::pair().unwrap();
         let thread = thread::spawn(move || {
             let rules = Arc::new(Rules::new(&config));
-            let application = Counted(open(&config, &rules, address));
-            let own = (rules, Local::new(None));
+            let service = Counted(open(&config, &rules, address));
+            let own = (rules, WorkerState::new(None));
             let inbox = Inbox::new(far_end, raised);
             let listeners = (vec![listener], 100);
             let options = Options::default();
-            let engine =
-                Engine::<Seam, _>::new(&config, &options, application, own, listeners, inbox)?;
+            let engine = Engine::<Seam, _>::new(&config, &options, service, own, listeners, inbox)?;
             spoil();
             let statistics = engine.run()?;
             Ok(Ended { statistics, most_begun: MOST_BEGUN.get() })
@@ -226,9 +227,9 @@ impl Worker {
     /// Tells it to stop, and waits until it has.
     pub(super) fn stop(self) -> anyhow::Result<Ended> {
         self.begin_stop();
-        let asked_at = Instant::now();
+        let requested_at = Instant::now();
         while !self.thread.is_finished() {
-            assert!(asked_at.elapsed() < Duration::from_secs(20), "a stop is not heard");
+            assert!(requested_at.elapsed() < Duration::from_secs(20), "a stop is not heard");
             thread::sleep(Duration::from_millis(5));
         }
         self.thread.join().unwrap()

@@ -4,8 +4,8 @@ use super::seam::{FaultAt, Worker, fail};
 use crate::{
     config::{Config, GuestbookConfig, Store},
     protocol::rules::Rules,
-    service::{Application, Flow, Part, Turn, Wake, World},
-    services::guestbook::{Guestbook, Opening},
+    service::{Event, Flow, Part, RequestContext, Service, ServiceContext},
+    services::guestbook::{Guestbook, StoreOpening},
     transport::outbox::Outbox,
 };
 use pollux_http::request::Request;
@@ -13,48 +13,48 @@ use pollux_testkit::http::Client;
 use std::sync::Arc;
 
 /// A guestbook whose thread cannot ring: the mechanism takes no link the first time.
-struct WithoutBell {
+struct WithoutNotifier {
     guestbook: Guestbook,
     is_told: bool,
 }
 
-impl Application for WithoutBell {
-    type Exchange = <Guestbook as Application>::Exchange;
+impl Service for WithoutNotifier {
+    type Exchange = <Guestbook as Service>::Exchange;
 
     fn begin(
         &mut self,
-        turn: &mut Turn<'_>,
+        iterate: &mut RequestContext<'_>,
         request: &Request<'_>,
         outbox: &mut Outbox,
     ) -> Flow<Self::Exchange> {
         if !std::mem::replace(&mut self.is_told, true) {
             fail(FaultAt::Add, 1, libc::ENOSPC);
         }
-        self.guestbook.begin(turn, request, outbox)
+        self.guestbook.begin(iterate, request, outbox)
     }
     fn body(
         &mut self,
-        turn: &mut Turn<'_>,
+        iterate: &mut RequestContext<'_>,
         exchange: Self::Exchange,
         part: Part<'_>,
         outbox: &mut Outbox,
     ) -> Flow<Self::Exchange> {
-        self.guestbook.body(turn, exchange, part, outbox)
+        self.guestbook.body(iterate, exchange, part, outbox)
     }
     fn resume(
         &mut self,
-        turn: &mut Turn<'_>,
+        iterate: &mut RequestContext<'_>,
         exchange: Self::Exchange,
-        wake: Wake<'_>,
+        event: Event<'_>,
         outbox: &mut Outbox,
     ) -> Flow<Self::Exchange> {
-        self.guestbook.resume(turn, exchange, wake, outbox)
+        self.guestbook.resume(iterate, exchange, event, outbox)
     }
-    fn cancel(&mut self, turn: &mut Turn<'_>, exchange: Self::Exchange) {
-        self.guestbook.cancel(turn, exchange);
+    fn cancel(&mut self, iterate: &mut RequestContext<'_>, exchange: Self::Exchange) {
+        self.guestbook.cancel(iterate, exchange);
     }
-    fn event(&mut self, world: &mut World<'_>, wake: Wake<'_>) {
-        self.guestbook.event(world, wake);
+    fn event(&mut self, context: &mut ServiceContext<'_>, event: Event<'_>) {
+        self.guestbook.event(context, event);
     }
 }
 
@@ -64,8 +64,8 @@ fn a_store_whose_bell_is_broken_gets_another() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::File(directory.path().join("remarks"));
     let guestbook = Arc::new(GuestbookConfig::new("/g", store));
-    let open = move |_: &Config, _: &Rules, _| WithoutBell {
-        guestbook: Guestbook::open(&guestbook, Opening::Now).unwrap(),
+    let open = move |_: &Config, _: &Rules, _| WithoutNotifier {
+        guestbook: Guestbook::open(&guestbook, StoreOpening::Now).unwrap(),
         is_told: false,
     };
     let worker = Worker::serve(Config::new("."), open, || ());

@@ -2,7 +2,7 @@
 
 use crate::{
     config::GuestbookConfig,
-    service::{Page, Turn, worker_state::Answer as Logged},
+    service::{Page, RequestContext, worker_state::Answer as Logged},
     transport::outbox::Outbox,
 };
 use pollux_guestbook::{Answer, StoreError, Template};
@@ -47,7 +47,7 @@ impl Reader {
     /// Answers with a status and a sentence.
     pub(super) fn refuse(
         &self,
-        turn: &mut Turn<'_>,
+        context: &mut RequestContext<'_>,
         outbox: &mut Outbox,
         status: Status,
         reason: &str,
@@ -56,23 +56,23 @@ impl Reader {
         let fields = [NO_STORE, fields].concat();
         let answer = if status == Status::NoContent {
             Head::new(outbox.bytes(), status)
-                .date(turn.local.clock.date())
-                .lines(&turn.rules.common_fields)
+                .date(context.worker.clock.date())
+                .lines(&context.rules.common_fields)
                 .lines(&fields)
-                .lines(turn.keep().line())
+                .lines(context.keep_alive().line())
                 .end();
             Logged { status, len: 0 }
         } else {
             let page = Page { status, reason, fields: &fields };
-            page.put(turn.rules, turn.local, outbox, self.method(), turn.keep())
+            page.put(context.rules, context.worker, outbox, self.method(), context.keep_alive())
         };
-        turn.log(&self.line, answer);
+        context.log(&self.line, answer);
     }
 
     /// Answers with what the store has said.
     pub(super) fn answer(
         &self,
-        turn: &mut Turn<'_>,
+        context: &mut RequestContext<'_>,
         outbox: &mut Outbox,
         config: &GuestbookConfig,
         template: &Template,
@@ -84,10 +84,10 @@ impl Reader {
                 template.put_page(&mut page, &remarks, visitor);
                 let status = Status::Ok;
                 Head::new(outbox.bytes(), status)
-                    .date(turn.local.clock.date())
-                    .lines(&turn.rules.common_fields)
+                    .date(context.worker.clock.date())
+                    .lines(&context.rules.common_fields)
                     .lines(NO_STORE)
-                    .lines(turn.keep().line())
+                    .lines(context.keep_alive().line())
                     .field("Content-Type", b"text/html; charset=utf-8")
                     .content_length(page.len() as u64)
                     .end();
@@ -96,27 +96,27 @@ impl Reader {
                     outbox.bytes().extend_from_slice(&page);
                     len = page.len() as u64;
                 }
-                turn.log(&self.line, Logged { status, len });
+                context.log(&self.line, Logged { status, len });
             }
             Ok(Answer::Posted) => {
                 // Who reloads the page that this leads to does not post again.
                 let status = Status::SeeOther;
                 Head::new(outbox.bytes(), status)
-                    .date(turn.local.clock.date())
-                    .lines(&turn.rules.common_fields)
+                    .date(context.worker.clock.date())
+                    .lines(&context.rules.common_fields)
                     .lines(NO_STORE)
-                    .lines(turn.keep().line())
+                    .lines(context.keep_alive().line())
                     .field("Location", config.path.as_bytes())
                     .content_length(0)
                     .end();
-                turn.log(&self.line, Logged { status, len: 0 });
+                context.log(&self.line, Logged { status, len: 0 });
             }
             Err(error) => {
                 let seconds = error.retry_after().as_secs();
                 let retry = format!("Retry-After: {seconds}\r\n");
                 let reason = "the guestbook's store does not answer; please try again";
                 let status = Status::ServiceUnavailable;
-                self.refuse(turn, outbox, status, reason, retry.as_bytes());
+                self.refuse(context, outbox, status, reason, retry.as_bytes());
             }
         }
     }

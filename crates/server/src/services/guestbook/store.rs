@@ -4,13 +4,13 @@ mod file;
 mod redis;
 
 use super::{
-    Opening,
+    StoreOpening,
     tickets::{Ticket, Tickets},
 };
 use crate::{
     config::{self, GuestbookConfig},
-    reactor::Outside,
-    service::Wake,
+    reactor::Reactor,
+    service::Event,
 };
 use file::FileStore;
 use pollux_guestbook::{Answer, Request, StoreError};
@@ -33,7 +33,7 @@ impl Store {
     ///
     /// # Errors
     /// A file cannot be the store.
-    pub(super) fn open(config: &GuestbookConfig, opening: Opening) -> anyhow::Result<Self> {
+    pub(super) fn open(config: &GuestbookConfig, opening: StoreOpening) -> anyhow::Result<Self> {
         Ok(match &config.store {
             config::Store::Redis(url) => {
                 Self::Redis(RedisStore::new(url.clone(), config.connections))
@@ -46,14 +46,14 @@ impl Store {
     /// [`Store::event`]. `now` is the clock's tick.
     pub(super) fn ask(
         &mut self,
-        outside: &mut Outside,
+        reactor: &mut Reactor,
         now: u32,
         ticket: Ticket,
         request: Request,
     ) {
         match self {
-            Self::Redis(store) => store.ask(outside, now, ticket, &request),
-            Self::File(store) => store.ask(outside, ticket, request),
+            Self::Redis(store) => store.ask(reactor, now, ticket, &request),
+            Self::File(store) => store.ask(reactor, ticket, request),
         }
     }
 
@@ -61,46 +61,46 @@ impl Store {
     /// will be answered, where that is so.
     pub(super) fn event(
         &mut self,
-        outside: &mut Outside,
+        reactor: &mut Reactor,
         now: u32,
-        wake: Wake<'_>,
+        event: Event<'_>,
     ) -> Option<StoreError> {
         match self {
             Self::Redis(store) => {
-                store.event(outside, now, wake);
+                store.event(reactor, now, event);
                 None
             }
-            Self::File(store) => store.event(outside, wake),
+            Self::File(store) => store.event(reactor, event),
         }
     }
 
     /// The answer to this one did not come in time.
-    pub(super) fn is_late(&mut self, outside: &mut Outside, ticket: Ticket) {
+    pub(super) fn is_late(&mut self, reactor: &mut Reactor, ticket: Ticket) {
         match self {
-            Self::Redis(store) => store.is_late(outside, ticket),
+            Self::Redis(store) => store.is_late(reactor, ticket),
             // The disk answers when it can: nothing is won by asking it again.
             Self::File(_) => {}
         }
     }
 
     /// Nobody waits for the answer to this one any more.
-    pub(super) fn is_gone(&mut self, outside: &mut Outside, ticket: Ticket) {
+    pub(super) fn is_gone(&mut self, reactor: &mut Reactor, ticket: Ticket) {
         match self {
-            Self::Redis(store) => store.is_gone(outside, ticket),
+            Self::Redis(store) => store.is_gone(reactor, ticket),
             // Its thread answers in any case.
             Self::File(_) => {}
         }
     }
 
     /// Hands over the answers that have come, and wakes who waits for them.
-    pub(super) fn deliver(&mut self, tickets: &mut Tickets, outside: &mut Outside) {
+    pub(super) fn deliver(&mut self, tickets: &mut Tickets, reactor: &mut Reactor) {
         let answers = match self {
             Self::Redis(store) => store.answers(),
             Self::File(store) => store.answers(),
         };
         for (ticket, answer) in answers.drain(..) {
             if let Some(exchange) = tickets.answer(ticket, answer) {
-                outside.wake(exchange, 0);
+                reactor.wake(exchange, 0);
             }
         }
     }

@@ -13,18 +13,18 @@ pub(super) struct Ticket {
 /// All questions that are not answered, and the answers that are not taken.
 #[derive(Debug, Default)]
 pub(super) struct Tickets {
-    places: Vec<Place>,
+    entries: Vec<Entry>,
     free: Vec<u32>,
 }
 
 #[derive(Debug, Default)]
-struct Place {
+struct Entry {
     serial: u32,
-    waiting: Option<Waiting>,
+    waiting: Option<Pending>,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct Pending {
     exchange: ExchangeId,
     answer: Option<Result<Answer, StoreError>>,
 }
@@ -40,13 +40,13 @@ impl Tickets {
     /// A ticket for an exchange that is about to wait.
     pub(super) fn insert(&mut self, exchange: ExchangeId) -> Ticket {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place::default());
-            self.places.len() as u32 - 1
+            self.entries.push(Entry::default());
+            self.entries.len() as u32 - 1
         });
-        let place = &mut self.places[index as usize];
-        place.serial = place.serial.wrapping_add(1);
-        place.waiting = Some(Waiting { exchange, answer: None });
-        Ticket { index, serial: place.serial }
+        let entry = &mut self.entries[index as usize];
+        entry.serial = entry.serial.wrapping_add(1);
+        entry.waiting = Some(Pending { exchange, answer: None });
+        Ticket { index, serial: entry.serial }
     }
 
     /// Keeps an answer until its exchange takes it. Returns whom to wake; nobody where the exchange
@@ -56,15 +56,15 @@ impl Tickets {
         ticket: Ticket,
         answer: Result<Answer, StoreError>,
     ) -> Option<ExchangeId> {
-        let place = self.places.get_mut(ticket.index as usize)?;
-        let waiting = place.waiting.as_mut().filter(|_| place.serial == ticket.serial)?;
+        let entry = self.entries.get_mut(ticket.index as usize)?;
+        let waiting = entry.waiting.as_mut().filter(|_| entry.serial == ticket.serial)?;
         waiting.answer = Some(answer);
         Some(waiting.exchange)
     }
 
     /// All that are not answered are, with this error. Returns whom to wake.
     pub(super) fn fail_all(&mut self, why: &StoreError) -> Vec<ExchangeId> {
-        let waiting = self.places.iter_mut().filter_map(|place| place.waiting.as_mut());
+        let waiting = self.entries.iter_mut().filter_map(|entry| entry.waiting.as_mut());
         let unanswered = waiting.filter(|waiting| waiting.answer.is_none());
         unanswered
             .map(|waiting| {
@@ -76,11 +76,11 @@ impl Tickets {
 
     /// Ends a ticket. Returns the answer, if it has come.
     pub(super) fn take(&mut self, ticket: Ticket) -> Option<Result<Answer, StoreError>> {
-        let place = self.places.get_mut(ticket.index as usize)?;
-        if place.serial != ticket.serial {
+        let entry = self.entries.get_mut(ticket.index as usize)?;
+        if entry.serial != ticket.serial {
             return None;
         }
-        let waiting = place.waiting.take()?;
+        let waiting = entry.waiting.take()?;
         self.free.push(ticket.index);
         waiting.answer
     }

@@ -1,14 +1,15 @@
 //! The front end's side of the cache: who asks it, who waits, and what it is told.
 
 use super::{
-    Exchange, Frontend, Going, bell,
-    exchange::{State, Step},
+    Exchange, Progress, Proxy,
+    exchange::{ExchangePhase, State},
     failure::Failure,
-    request::Passed,
+    notifier,
+    request::RequestFacts,
 };
 use crate::{
-    reactor::{ExchangeId, LinkId, Outside},
-    service::{Flow, Page, Turn, Wake, worker_state::Answer as Logged},
+    reactor::{ExchangeId, Reactor, UpstreamId},
+    service::{Event, Flow, Page, RequestContext, worker_state::Answer as Logged},
     transport::outbox::{COPY_MAX, Content, Outbox},
 };
 use pollux_cache::{
@@ -40,23 +41,23 @@ pub(super) struct Caching {
     /// Who waits, by the number that the cache knows him by.
     waiting: HashMap<u64, ExchangeId>,
     next: u64,
-    bell: Bell,
+    notifier: Notifier,
     has_own_table: bool,
 }
 
 /// What tells that another worker has ended what somebody waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Bell {
+enum Notifier {
     /// Nobody has had to wait yet.
     None,
-    At(LinkId),
+    At(UpstreamId),
     /// There can be none.
     Missing,
 }
 
 /// What an exchange has to do with the cache.
 #[derive(Debug, Default)]
-pub(super) struct Cached {
+pub(super) struct CacheState {
     /// What the outcome is told with, until it is told.
     ticket: Option<Ticket>,
     /// The lines instead of the client's own conditions.
@@ -67,7 +68,7 @@ pub(super) struct Cached {
     pub(super) is_answered: bool,
     /// It is asked for with GET, whatever the client's method.
     pub(super) is_refresh: bool,
-    pub(super) asked_at: u64,
+    pub(super) requested_at: u64,
     number: u64,
     /// How often it has waited for another exchange's fetch.
     waits: u8,
@@ -78,9 +79,9 @@ pub(super) struct Cached {
 }
 
 /// What becomes of an origin's reply.
-pub(super) enum Told {
+pub(super) enum ReplyAction {
     /// It is passed on, with these lines added.
-    PassOn(Vec<u8>),
+    Forward(Vec<u8>),
     /// The client has been answered, or that has begun; the content is still wanted, or there is none.
     Answered,
     /// The client has been answered, and the content is of no use.
@@ -88,86 +89,86 @@ pub(super) enum Told {
     /// Another question has to be asked.
     AskAgain,
     /// It answers no question that was asked.
-    Unasked,
+    NotCached,
 }
 
 impl Caching {
     pub(super) fn new(store: &Store, has_own_table: bool) -> Self {
-        let (waiting, bell) = (HashMap::new(), Bell::None);
-        Self { handle: store.handle(), waiting, next: 0, bell, has_own_table }
+        let (waiting, notifier) = (HashMap::new(), Notifier::None);
+        Self { handle: store.handle(), waiting, next: 0, notifier, has_own_table }
     }
 
     /// Whether it is about the bell.
-    pub(super) fn is_bell(&self, wake: &Wake<'_>) -> bool {
-        match wake {
-            Wake::Connected(link)
-            | Wake::Received(link, _)
-            | Wake::Ended(link)
-            | Wake::LinkRoom(link)
-            | Wake::Failed(link, _) => self.bell == Bell::At(*link),
+    pub(super) fn is_notifier(&self, event: &Event<'_>) -> bool {
+        match event {
+            Event::Connected(upstream)
+            | Event::Received(upstream, _)
+            | Event::Ended(upstream)
+            | Event::UpstreamRoom(upstream)
+            | Event::Failed(upstream, _) => self.notifier == Notifier::At(*upstream),
             _ => false,
         }
     }
 
     /// The bell has been rung, or has broken.
-    pub(super) fn rung(&mut self, outside: &mut Outside, wake: Wake<'_>) {
-        match wake {
-            Wake::Ended(link) => {
-                outside.close(link);
-                self.bell = Bell::Missing;
+    pub(super) fn notified(&mut self, reactor: &mut Reactor, event: Event<'_>) {
+        match event {
+            Event::Ended(upstream) => {
+                reactor.close(upstream);
+                self.notifier = Notifier::Missing;
             }
-            Wake::Failed(..) => self.bell = Bell::Missing,
+            Event::Failed(..) => self.notifier = Notifier::Missing,
             _ => {}
         }
-        self.deliver(outside);
+        self.deliver(reactor);
     }
 
     /// Sees to it that there is a bell where somebody begins to wait. Returns after how many ticks he
     /// is to look by himself.
-    fn hang_bell(&mut self, outside: &mut Outside) -> u32 {
-        if self.bell == Bell::None {
-            self.bell = match bell::hang(&self.handle, outside, self.has_own_table) {
-                Ok(link) => Bell::At(link),
+    fn set_notifier(&mut self, reactor: &mut Reactor) -> u32 {
+        if self.notifier == Notifier::None {
+            self.notifier = match notifier::hang(&self.handle, reactor, self.has_own_table) {
+                Ok(upstream) => Notifier::At(upstream),
                 Err(error) => {
                     tracing::warn!("no bell between the workers' caches: {error}");
-                    Bell::Missing
+                    Notifier::Missing
                 }
             };
             // What came before it hung has not been rung.
-            self.deliver(outside);
+            self.deliver(reactor);
         }
-        if self.bell == Bell::Missing { LOOK_TICKS } else { WAIT_TICKS }
+        if self.notifier == Notifier::Missing { LOOK_TICKS } else { WAIT_TICKS }
     }
 
     /// The line of a page that says why there is no answer.
-    pub(super) fn put_status_of_page(&self, cached: &Cached, out: &mut Vec<u8>) {
+    pub(super) fn put_status_of_page(&self, cached: &CacheState, out: &mut Vec<u8>) {
         let name = &self.handle.store().config().name;
         CacheStatus::put_for_own_response(name, cached.forward, None, out);
     }
 
     /// Whether others want what comes, too.
-    pub(super) fn is_wanted(&self, cached: &Cached) -> bool {
+    pub(super) fn is_wanted(&self, cached: &CacheState) -> bool {
         cached.ticket.is_some_and(|ticket| self.handle.is_wanted(ticket))
     }
 
     /// There is nobody who could do this.
-    pub(super) fn refuse(&mut self, turn: &mut Turn<'_>, fetch: &Fetch) {
+    pub(super) fn refuse(&mut self, context: &mut RequestContext<'_>, fetch: &Fetch) {
         self.handle.abort(fetch.ticket);
-        self.deliver(turn.outside);
+        self.deliver(context.reactor);
     }
 
     /// The worker ends.
-    pub(super) fn give_up(&mut self, cached: &Cached) {
+    pub(super) fn give_up(&mut self, cached: &CacheState) {
         if let Some(ticket) = cached.ticket {
             self.handle.abort(ticket);
         }
     }
 
     /// Wakes those whose waiting is over.
-    fn deliver(&mut self, outside: &mut Outside) {
+    fn deliver(&mut self, reactor: &mut Reactor) {
         while let Some(number) = self.handle.next_wakeup() {
             if let Some(exchange) = self.waiting.remove(&number) {
-                outside.wake(exchange, WOKEN);
+                reactor.wake(exchange, WOKEN);
             }
         }
     }
@@ -175,38 +176,38 @@ impl Caching {
     /// The head of the origin's final reply.
     pub(super) fn head(
         &mut self,
-        turn: &mut Turn<'_>,
+        context: &mut RequestContext<'_>,
         state: &mut State,
         reply: &ReplyHead<'_>,
         outbox: &mut Outbox,
-    ) -> Told {
-        let Some(ticket) = state.cached.ticket else { return Told::PassOn(Vec::new()) };
+    ) -> ReplyAction {
+        let Some(ticket) = state.cached.ticket else { return ReplyAction::Forward(Vec::new()) };
         let head = std::mem::take(&mut state.head);
-        let told = match parse(&head, &turn.rules.limits) {
+        let told = match parse(&head, &context.rules.limits) {
             Ok(ParseStatus::Complete { request, .. }) => {
-                self.judge(turn, state, &request, ticket, reply, outbox)
+                self.judge(context, state, &request, ticket, reply, outbox)
             }
-            _ => Told::PassOn(Vec::new()),
+            _ => ReplyAction::Forward(Vec::new()),
         };
         state.head = head;
-        self.deliver(turn.outside);
+        self.deliver(context.reactor);
         told
     }
 
     fn judge(
         &mut self,
-        turn: &mut Turn<'_>,
+        context: &mut RequestContext<'_>,
         state: &mut State,
         request: &Request<'_>,
         ticket: Ticket,
         reply: &ReplyHead<'_>,
         outbox: &mut Outbox,
-    ) -> Told {
+    ) -> ReplyAction {
         if is_unasked(request, reply.status, state.passed) {
-            return Told::Unasked;
+            return ReplyAction::NotCached;
         }
-        let now = turn.local.clock.date().unix_second();
-        let verdict = self.handle.head(ticket, request, reply, state.cached.asked_at, now);
+        let now = context.worker.clock.date().unix_second();
+        let verdict = self.handle.head(ticket, request, reply, state.cached.requested_at, now);
         state.cached.keeps = verdict.should_store;
         if !verdict.should_store && !matches!(verdict.source, ResponseSource::Refetch(_)) {
             state.cached.ticket = None;
@@ -215,26 +216,28 @@ impl Caching {
         match verdict.source {
             ResponseSource::Refetch(fetch) => {
                 state.cached.start(fetch);
-                return Told::AskAgain;
+                return ReplyAction::AskAgain;
             }
             ResponseSource::Origin if !was_answered => {
                 let mut lines = Vec::new();
                 verdict.cache_status.put(&mut lines);
-                return Told::PassOn(lines);
+                return ReplyAction::Forward(lines);
             }
             ResponseSource::StoredPrefix(hit) if !was_answered => {
-                let (status, len) = put_hit(turn, request, &hit, outbox);
+                let (status, len) = put_hit(context, request, &hit, outbox);
                 state.reply.continues(status, len);
-                return Told::Answered;
+                return ReplyAction::Answered;
             }
-            ResponseSource::Stored(hit) if !was_answered => put(turn, state, request, &hit, outbox),
+            ResponseSource::Stored(hit) if !was_answered => {
+                put(context, state, request, &hit, outbox)
+            }
             ResponseSource::NotModified if !was_answered => {
                 let out = outbox.bytes();
                 put_status_line(304, out);
                 put_not_modified_fields_of(reply, out);
                 verdict.cache_status.put(out);
-                out.extend_from_slice(&turn.rules.added_fields);
-                out.extend_from_slice(turn.keep().line());
+                out.extend_from_slice(&context.rules.added_fields);
+                out.extend_from_slice(context.keep_alive().line());
                 out.extend_from_slice(b"\r\n");
                 state.reply.stands_for(304, 0);
                 state.cached.is_answered = true;
@@ -242,44 +245,44 @@ impl Caching {
             _ => {}
         }
         let has_content = reply.content != pollux_http::reply::Content::None;
-        if has_content && !verdict.should_store { Told::Over } else { Told::Answered }
+        if has_content && !verdict.should_store { ReplyAction::Over } else { ReplyAction::Answered }
     }
 
     /// Content of the origin's reply. Whether anybody wants more of it.
     pub(super) fn content(
         &mut self,
-        turn: &mut Turn<'_>,
-        cached: &mut Cached,
-        octets: &[u8],
+        context: &mut RequestContext<'_>,
+        cached: &mut CacheState,
+        bytes: &[u8],
     ) -> bool {
         if let Some(ticket) = cached.ticket.filter(|_| cached.keeps)
-            && !self.handle.append(ticket, octets)
+            && !self.handle.append(ticket, bytes)
         {
             (cached.keeps, cached.ticket) = (false, None);
-            self.deliver(turn.outside);
+            self.deliver(context.reactor);
         }
         cached.keeps || !cached.is_answered
     }
 
     /// The origin's reply is whole.
-    pub(super) fn finish(&mut self, turn: &mut Turn<'_>, cached: &mut Cached) {
+    pub(super) fn finish(&mut self, context: &mut RequestContext<'_>, cached: &mut CacheState) {
         if let Some(ticket) = cached.ticket.take() {
             self.handle.finish(ticket);
-            self.deliver(turn.outside);
+            self.deliver(context.reactor);
         }
     }
 
     /// Nothing more comes of it.
-    pub(super) fn abort(&mut self, turn: &mut Turn<'_>, cached: &mut Cached) {
+    pub(super) fn abort(&mut self, context: &mut RequestContext<'_>, cached: &mut CacheState) {
         self.waiting.remove(&cached.number);
         if let Some(ticket) = cached.ticket.take() {
             self.handle.abort(ticket);
-            self.deliver(turn.outside);
+            self.deliver(context.reactor);
         }
     }
 }
 
-impl Cached {
+impl CacheState {
     pub(super) fn start(&mut self, fetch: Fetch) {
         self.ticket = Some(fetch.ticket);
         self.forward = Some(fetch.forward);
@@ -295,7 +298,7 @@ impl Cached {
 /// already, 206 for who wanted a part (RFC 9110 §15.4.5, §15.3.7). What the client said counts for less
 /// than what was passed on: the cache may have left its conditions out, in order to store what comes, and
 /// then neither reply has what it wants.
-fn is_unasked(request: &Request<'_>, status: u16, passed: Passed) -> bool {
+fn is_unasked(request: &Request<'_>, status: u16, passed: RequestFacts) -> bool {
     let is_read = matches!(request.method, Method::Get | Method::Head);
     is_read
         && match status {
@@ -307,28 +310,28 @@ fn is_unasked(request: &Request<'_>, status: u16, passed: Passed) -> bool {
 
 /// Answers `request` from the store.
 fn put(
-    turn: &mut Turn<'_>,
+    context: &mut RequestContext<'_>,
     state: &mut State,
     request: &Request<'_>,
     hit: &Hit,
     outbox: &mut Outbox,
 ) {
-    let (status, len) = put_hit(turn, request, hit, outbox);
+    let (status, len) = put_hit(context, request, hit, outbox);
     state.reply.stands_for(status, len);
     state.cached.is_answered = true;
 }
 
 fn put_hit(
-    turn: &mut Turn<'_>,
+    context: &mut RequestContext<'_>,
     request: &Request<'_>,
     hit: &Hit,
     outbox: &mut Outbox,
 ) -> (u16, u64) {
-    let reply = hit.response(request, turn.local.clock.date().unix_second());
+    let reply = hit.response(request, context.worker.clock.date().unix_second());
     let out = outbox.bytes();
     reply.put_head(out);
-    out.extend_from_slice(&turn.rules.added_fields);
-    out.extend_from_slice(turn.keep().line());
+    out.extend_from_slice(&context.rules.added_fields);
+    out.extend_from_slice(context.keep_alive().line());
     out.extend_from_slice(b"\r\n");
     let is_copied = reply.content_length() <= COPY_MAX;
     for (piece, range) in reply.content() {
@@ -341,17 +344,17 @@ fn put_hit(
     (reply.status(), reply.content_length())
 }
 
-impl Frontend {
+impl Proxy {
     /// Asks the cache first. `state` is that of an exchange that has waited.
     pub(super) fn consult(
         &mut self,
-        turn: &mut Turn<'_>,
+        context: &mut RequestContext<'_>,
         request: &Request<'_>,
         state: Result<Box<State>, super::RouteId>,
         outbox: &mut Outbox,
-    ) -> Going {
-        let now = turn.local.clock.date().unix_second();
-        let tick = turn.local.clock.tick();
+    ) -> Progress {
+        let now = context.worker.clock.date().unix_second();
+        let tick = context.worker.clock.tick();
         let state_of = |spare: &mut Vec<Box<State>>, state: Result<Box<State>, _>| {
             state.unwrap_or_else(|route| {
                 let mut state = spare.pop().unwrap_or_default();
@@ -361,7 +364,7 @@ impl Frontend {
         };
         let Some(caching) = &mut self.cache else {
             let state = state_of(&mut self.spare, state);
-            return self.seek(turn, state, Some(request), outbox);
+            return self.seek(context, state, Some(request), outbox);
         };
         let has_waited = state.is_ok();
         caching.next = caching.next.wrapping_add(1);
@@ -370,16 +373,16 @@ impl Frontend {
         let waiter = may_wait.then_some(number);
         let ask = Lookup { request, site: SITE, waiter, has_waited };
         let decision = caching.handle.lookup(&ask, now);
-        caching.deliver(turn.outside);
+        caching.deliver(context.reactor);
         match decision {
             Decision::Serve(hit) => {
-                let (status, len) = put_hit(turn, request, &hit, outbox);
+                let (status, len) = put_hit(context, request, &hit, outbox);
                 match state {
                     Ok(mut state) => {
                         state.reply.stands_for(status, len);
-                        self.end(turn, state, status);
+                        self.end(context, state, status);
                     }
-                    Err(_) => turn.log_code(request.line, status, len),
+                    Err(_) => context.log_code(request.line, status, len),
                 }
                 ControlFlow::Break(Flow::Done)
             }
@@ -389,29 +392,34 @@ impl Frontend {
                 let name = &caching.handle.store().config().name;
                 CacheStatus::put_for_own_response(name, None, Some("only-if-cached"), &mut fields);
                 let page = Page { status, reason: "it is not in the cache", fields: &fields };
-                let Logged { len, .. } =
-                    page.put(turn.rules, turn.local, outbox, request.method, turn.keep());
-                turn.log_code(request.line, status.code(), len);
+                let Logged { len, .. } = page.put(
+                    context.rules,
+                    context.worker,
+                    outbox,
+                    request.method,
+                    context.keep_alive(),
+                );
+                context.log_code(request.line, status.code(), len);
                 ControlFlow::Break(Flow::<Exchange>::Done)
             }
             Decision::Wait => {
-                caching.waiting.insert(number, turn.id());
-                let ticks = caching.hang_bell(turn.outside);
+                caching.waiting.insert(number, context.id());
+                let ticks = caching.set_notifier(context.reactor);
                 let mut state = state_of(&mut self.spare, state);
-                state.step = Step::Wait;
+                state.phase = ExchangePhase::AwaitingFetch;
                 state.cached.number = number;
                 state.cached.waits += 1;
                 state.cached.wait_until = tick.saturating_add(WAIT_TICKS);
-                self.arm(turn, &mut state, ticks);
+                self.arm(context, &mut state, ticks);
                 ControlFlow::Continue(state)
             }
             Decision::Fetch(fetch) => {
                 let mut state = state_of(&mut self.spare, state);
                 state.cached.start(fetch);
-                self.seek(turn, state, Some(request), outbox)
+                self.seek(context, state, Some(request), outbox)
             }
             Decision::ServeAndRefresh(hit, fetch) => {
-                let (status, len) = put_hit(turn, request, &hit, outbox);
+                let (status, len) = put_hit(context, request, &hit, outbox);
                 let route = match &state {
                     Ok(state) => state.route,
                     Err(route) => *route,
@@ -419,11 +427,11 @@ impl Frontend {
                 match state {
                     Ok(mut state) => {
                         state.reply.stands_for(status, len);
-                        self.end(turn, state, status);
+                        self.end(context, state, status);
                     }
-                    Err(_) => turn.log_code(request.line, status, len),
+                    Err(_) => context.log_code(request.line, status, len),
                 }
-                self.refresh(turn, request, route, fetch);
+                self.refresh(context, request, route, fetch);
                 ControlFlow::Break(Flow::Done)
             }
         }
@@ -432,55 +440,55 @@ impl Frontend {
     /// The waiting is over: the exchange asks again.
     pub(super) fn has_waited(
         &mut self,
-        turn: &mut Turn<'_>,
+        context: &mut RequestContext<'_>,
         mut state: Box<State>,
         outbox: &mut Outbox,
-    ) -> Going {
+    ) -> Progress {
         if let Some(alarm) = state.alarm.take() {
-            turn.outside.cancel(alarm);
+            context.reactor.cancel(alarm);
         }
         if let Some(caching) = &mut self.cache {
             caching.waiting.remove(&state.cached.number);
         }
-        state.step = Step::Place;
+        state.phase = ExchangePhase::Queued;
         let head = state.head.clone();
-        match parse(&head, &turn.rules.limits) {
+        match parse(&head, &context.rules.limits) {
             Ok(ParseStatus::Complete { request, .. }) => {
-                self.consult(turn, &request, Ok(state), outbox)
+                self.consult(context, &request, Ok(state), outbox)
             }
-            _ => self.fail(turn, state, Failure::Request, outbox),
+            _ => self.fail(context, state, Failure::Request, outbox),
         }
     }
 
     /// Looks whether the waiting is over, or takes too long.
     pub(super) fn look(
         &mut self,
-        turn: &mut Turn<'_>,
+        context: &mut RequestContext<'_>,
         mut state: Box<State>,
         outbox: &mut Outbox,
-    ) -> Going {
+    ) -> Progress {
         if let Some(caching) = &mut self.cache {
-            caching.deliver(turn.outside);
+            caching.deliver(context.reactor);
         }
-        let now = turn.local.clock.tick();
+        let now = context.worker.clock.tick();
         if now >= state.cached.wait_until {
-            return self.has_waited(turn, state, outbox);
+            return self.has_waited(context, state, outbox);
         }
         let left = state.cached.wait_until - now;
-        self.arm(turn, &mut state, left.min(LOOK_TICKS));
+        self.arm(context, &mut state, left.min(LOOK_TICKS));
         ControlFlow::Continue(state)
     }
 
     /// The origin cannot be had. Whether the client is answered from the store, or was before.
     pub(super) fn stands_in(
         &mut self,
-        turn: &mut Turn<'_>,
+        context: &mut RequestContext<'_>,
         state: &mut State,
         failure: Failure,
         outbox: &mut Outbox,
     ) -> bool {
         let Some(caching) = &mut self.cache else { return false };
-        let now = turn.local.clock.date().unix_second();
+        let now = context.worker.clock.date().unix_second();
         let mut fail = |ticket| match failure.keeps_from_the_origin() {
             true => caching.handle.fail(ticket, now),
             false => caching.handle.fail_locally(ticket, now),
@@ -493,19 +501,19 @@ impl Frontend {
                 }
                 ticket => {
                     state.cached.ticket = ticket;
-                    caching.abort(turn, &mut state.cached);
+                    caching.abort(context, &mut state.cached);
                 }
             }
-            caching.deliver(turn.outside);
+            caching.deliver(context.reactor);
             return state.cached.is_answered;
         }
         let Some(ticket) = state.cached.ticket.take() else { return false };
         let hit = fail(ticket);
-        caching.deliver(turn.outside);
+        caching.deliver(context.reactor);
         let Some(hit) = hit else { return false };
         let head = std::mem::take(&mut state.head);
-        if let Ok(ParseStatus::Complete { request, .. }) = parse(&head, &turn.rules.limits) {
-            put(turn, state, &request, &hit, outbox);
+        if let Ok(ParseStatus::Complete { request, .. }) = parse(&head, &context.rules.limits) {
+            put(context, state, &request, &hit, outbox);
         }
         state.head = head;
         state.cached.is_answered

@@ -1,7 +1,7 @@
 //! What is remembered of a request while an origin is asked.
 
-use super::{caching::Cached, reply::Reply, request::Passed, routes::RouteId};
-use crate::reactor::{AlarmId, LinkId};
+use super::{caching::CacheState, reply::Reply, request::RequestFacts, routes::RouteId};
+use crate::reactor::{AlarmId, UpstreamId};
 use pollux_http::{
     reply::Reader,
     request::{Framing, Method, Request},
@@ -17,7 +17,7 @@ pub(crate) struct Exchange(pub(super) Box<State>);
 /// What is known of it.
 #[derive(Debug)]
 pub(super) struct State {
-    /// The octets of the request's head: it may have to be sent later, or once more.
+    /// The bytes of the request's head: it may have to be sent later, or once more.
     pub(super) head: Vec<u8>,
     /// The length of the request line.
     line: usize,
@@ -34,8 +34,8 @@ pub(super) struct State {
     pub(super) tries: u8,
     /// It was sent, and is sent once more: there is no third time, and no kept connection.
     pub(super) is_retried: bool,
-    pub(super) step: Step,
-    pub(super) link: Option<LinkId>,
+    pub(super) phase: ExchangePhase,
+    pub(super) upstream: Option<UpstreamId>,
     /// The link was kept from another exchange: it may have been closed by now.
     pub(super) is_reused: bool,
     /// Something has come on the link.
@@ -48,29 +48,29 @@ pub(super) struct State {
     pub(super) has_uploaded: bool,
     pub(super) alarm: Option<AlarmId>,
     /// The tick at which the origin last did something.
-    pub(super) stamp: u32,
-    pub(super) passed: Passed,
+    pub(super) active_at: u32,
+    pub(super) passed: RequestFacts,
     pub(super) reader: Reader,
     pub(super) reply: Reply,
-    pub(super) cached: Cached,
+    pub(super) cached: CacheState,
     /// No client owns it, and it is over at this tick at the latest.
-    pub(super) is_errand: bool,
+    pub(super) is_background: bool,
     pub(super) until: u32,
 }
 
 /// How far it has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum ExchangePhase {
     /// Somebody else asks for the same already.
-    Wait,
+    AwaitingFetch,
     /// A connection has to become free.
-    Place,
+    Queued,
     /// The origin's name is being resolved.
-    Name,
+    Resolving,
     /// A connection is being made.
-    Dial,
+    Connecting,
     /// The request has been sent, or is being sent.
-    Talk,
+    Exchanging,
     /// It is a tunnel.
     Tunnel,
     /// The client is being handed over.
@@ -81,9 +81,9 @@ pub(super) enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Upload {
     /// The origin has not said yet whether it wants it.
-    Asked,
+    AwaitingContinue,
     /// It is being sent.
-    Going,
+    Sending,
     /// All of it is, or there is none.
     Done,
 }
@@ -102,8 +102,8 @@ impl Default for State {
             tried: 0,
             tries: 0,
             is_retried: false,
-            step: Step::Place,
-            link: None,
+            phase: ExchangePhase::Queued,
+            upstream: None,
             is_reused: false,
             has_seen: false,
             is_paused: false,
@@ -111,12 +111,12 @@ impl Default for State {
             upload: Upload::Done,
             has_uploaded: false,
             alarm: None,
-            stamp: 0,
-            passed: Passed::default(),
+            active_at: 0,
+            passed: RequestFacts::default(),
             reader: Reader::new(Reader::LIMITS),
             reply: Reply::default(),
-            cached: Cached::default(),
-            is_errand: false,
+            cached: CacheState::default(),
+            is_background: false,
             until: 0,
         }
     }
@@ -137,7 +137,7 @@ impl State {
             expects_continue: request.expect_continue,
             framing: request.framing,
             route,
-            stamp: now,
+            active_at: now,
             reader,
             ..Self::default()
         };

@@ -1,7 +1,7 @@
 //! Why an origin's answer cannot be had, and what the client is told (RFC 9209).
 
 use crate::{
-    service::{Page, Turn, worker_state::Answer},
+    service::{Page, RequestContext, worker_state::Answer},
     transport::outbox::Outbox,
 };
 use pollux_http::{Status, reply::ReplyError, request::Method};
@@ -18,7 +18,7 @@ pub(super) enum Failure {
     /// The name was not resolved in time.
     NameTimeout,
     /// As many connections to origins as may be are in use, and did not become free in time.
-    NoPlace,
+    NoCapacity,
     /// No connection could be made.
     Connect(ErrorKind),
     /// The connection was closed or broke before the reply was whole.
@@ -42,7 +42,7 @@ impl Failure {
             Self::NameTimeout => {
                 (GatewayTimeout, "dns_timeout", "the origin's name was not resolved in time")
             }
-            Self::NoPlace => (
+            Self::NoCapacity => (
                 ServiceUnavailable,
                 "connection_limit_reached",
                 "all connections to the origin are in use; please try again",
@@ -109,7 +109,7 @@ impl Failure {
     /// Answers with a page. `name` is that of this proxy, `fields` are lines besides ours.
     pub(super) fn put(
         self,
-        turn: &Turn<'_>,
+        context: &RequestContext<'_>,
         outbox: &mut Outbox,
         method: Method<'_>,
         name: &str,
@@ -121,15 +121,17 @@ impl Failure {
             fields.extend_from_slice(b"Retry-After: 1\r\n");
         }
         let page = Page { status, reason, fields: &fields };
-        page.put(turn.rules, turn.local, outbox, method, turn.keep())
+        page.put(context.rules, context.worker, outbox, method, context.keep_alive())
     }
 
     /// Whether it says something about the origin, and not about this server or the request.
     pub(super) fn is_the_origins(self) -> bool {
         match self {
-            Self::Name | Self::NameTimeout | Self::NoPlace | Self::Request | Self::NotTaken(_) => {
-                false
-            }
+            Self::Name
+            | Self::NameTimeout
+            | Self::NoCapacity
+            | Self::Request
+            | Self::NotTaken(_) => false,
             Self::Connect(kind) => matches!(
                 kind,
                 ErrorKind::TimedOut
@@ -165,7 +167,7 @@ mod tests {
         for (failure, status, error) in [
             (Failure::Name, 502, "dns_error"),
             (Failure::NameTimeout, 504, "dns_timeout"),
-            (Failure::NoPlace, 503, "connection_limit_reached"),
+            (Failure::NoCapacity, 503, "connection_limit_reached"),
             (Failure::Connect(ErrorKind::ConnectionRefused), 502, "connection_refused"),
             (Failure::Connect(ErrorKind::TimedOut), 504, "connection_timeout"),
             (Failure::Ended, 502, "connection_terminated"),

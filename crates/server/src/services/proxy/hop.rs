@@ -7,7 +7,7 @@ const CONNECTION_LINES: usize = 8;
 
 /// The fields that a message's `Connection` names.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Named<'b> {
+pub(super) struct ConnectionOptions<'b> {
     lines: [&'b [u8]; CONNECTION_LINES],
     count: usize,
 }
@@ -16,7 +16,7 @@ pub(super) struct Named<'b> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooManyLines;
 
-impl<'b> Named<'b> {
+impl<'b> ConnectionOptions<'b> {
     /// Those of a message with these fields.
     ///
     /// # Errors
@@ -119,11 +119,11 @@ mod tests {
     #[test]
     fn what_connection_names_is_found_on_every_line() {
         let section = b"Connection: close, X-A\r\nX-A: 1\r\nconnection:, ,x-b\r\n";
-        let named = Named::of(Fields::new(section)).unwrap();
+        let named = ConnectionOptions::of(Fields::new(section)).unwrap();
         assert!(named.has(b"x-a") && named.has(b"X-B") && named.has(b"close"));
         assert!(!named.has(b"x") && !named.has(b""));
         let many = b"Connection: a\r\n".repeat(CONNECTION_LINES + 1);
-        assert_eq!(Named::of(Fields::new(&many)).unwrap_err(), TooManyLines);
+        assert_eq!(ConnectionOptions::of(Fields::new(&many)).unwrap_err(), TooManyLines);
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! What a front end answers itself, whatever origins there are.
 //!
 //! These answers have no `Cache-Status`. RFC 9211 §2 wants none on what a proxy makes itself and not from
-//! something stored, as a 400 to a malformed request (`Stage::refused`). It says SHOULD NOT, and one
+//! something stored, as a 400 to a malformed request (`Adapter::refused`). It says SHOULD NOT, and one
 //! kind of pages has it all the same: those about an origin that cannot be had. The cache was asked before,
 //! and whoever looks for the cause of a 502 wants to know why the request was sent on. Nor is there
 //! `Via`, which is for messages that are passed on (RFC 9110 §7.6.3).
 
 use super::request::forwards_left;
 use crate::{
-    service::{Page, Turn, worker_state::Answer},
+    service::{Page, RequestContext, worker_state::Answer},
     transport::outbox::Outbox,
 };
 use pollux_http::{
@@ -26,17 +26,21 @@ const SECRETS: [&[u8]; 3] = [b"authorization", b"cookie", b"proxy-authorization"
 /// Answers a request that must not be passed on: CONNECT, since this is no way to elsewhere; and
 /// what has been passed on often enough (RFC 9110 §7.6.2). Returns whether it did.
 #[inline]
-pub(super) fn answer(turn: &mut Turn<'_>, outbox: &mut Outbox, request: &Request<'_>) -> bool {
+pub(super) fn answer(
+    context: &mut RequestContext<'_>,
+    outbox: &mut Outbox,
+    request: &Request<'_>,
+) -> bool {
     match request.method {
         Method::Connect => {
             // What follows may be meant for a tunnel.
-            turn.close_after();
+            context.close_after();
             let reason = "this server leads to no other";
             let page = Page { status: Status::MethodNotAllowed, reason, fields: ALLOW };
-            put_page(turn, outbox, request, page);
+            put_page(context, outbox, request, page);
         }
         Method::Trace | Method::Options if forwards_left(request) == Some(0) => {
-            answer_last(turn, outbox, request);
+            answer_last(context, outbox, request);
         }
         _ => return false,
     }
@@ -44,26 +48,36 @@ pub(super) fn answer(turn: &mut Turn<'_>, outbox: &mut Outbox, request: &Request
 }
 
 /// Answers that nobody has what was asked for: there are neither files nor a route.
-pub(super) fn answer_not_found(turn: &mut Turn<'_>, outbox: &mut Outbox, request: &Request<'_>) {
+pub(super) fn answer_not_found(
+    context: &mut RequestContext<'_>,
+    outbox: &mut Outbox,
+    request: &Request<'_>,
+) {
     let page = Page { status: Status::NotFound, reason: "", fields: b"" };
-    put_page(turn, outbox, request, page);
+    put_page(context, outbox, request, page);
 }
 
-fn put_page(turn: &mut Turn<'_>, outbox: &mut Outbox, request: &Request<'_>, page: Page<'_>) {
-    let answer = page.put(turn.rules, turn.local, outbox, request.method, turn.keep());
-    turn.log(request.line, answer);
+fn put_page(
+    context: &mut RequestContext<'_>,
+    outbox: &mut Outbox,
+    request: &Request<'_>,
+    page: Page<'_>,
+) {
+    let answer =
+        page.put(context.rules, context.worker, outbox, request.method, context.keep_alive());
+    context.log(request.line, answer);
 }
 
 #[cold]
-fn answer_last(turn: &mut Turn<'_>, outbox: &mut Outbox, request: &Request<'_>) {
+fn answer_last(context: &mut RequestContext<'_>, outbox: &mut Outbox, request: &Request<'_>) {
     if request.framing != Framing::None && request.expect_continue {
-        turn.close_after();
+        context.close_after();
     }
-    let keep = turn.keep().line();
+    let keep = context.keep_alive().line();
     let head = |out, status| {
         Head::new(out, status)
-            .date(turn.local.clock.date())
-            .lines(&turn.rules.common_fields)
+            .date(context.worker.clock.date())
+            .lines(&context.rules.common_fields)
             .lines(keep)
     };
     let answer = if request.method == Method::Trace {
@@ -83,5 +97,5 @@ fn answer_last(turn: &mut Turn<'_>, outbox: &mut Outbox, request: &Request<'_>) 
         head(outbox.bytes(), Status::NoContent).lines(ALLOW).end();
         Answer { status: Status::NoContent, len: 0 }
     };
-    turn.log(request.line, answer);
+    context.log(request.line, answer);
 }

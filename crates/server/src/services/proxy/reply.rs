@@ -1,10 +1,10 @@
 //! An origin's reply as the client gets it: a head of its own framing, and the content as it comes.
 
 use super::{
-    hop::{self, Named, TooManyLines},
-    request::Passed,
+    hop::{self, ConnectionOptions, TooManyLines},
+    request::RequestFacts,
 };
-use crate::{service::Turn, transport::outbox::Outbox};
+use crate::{service::RequestContext, transport::outbox::Outbox};
 use pollux_http::{
     Status,
     fields::Fields,
@@ -19,7 +19,7 @@ use pollux_http::{
 pub(super) struct Reply {
     /// Of the final reply; 0 until its head is written.
     pub(super) status: u16,
-    /// Octets of content.
+    /// Bytes of content.
     pub(super) sent: u64,
     /// An interim reply was passed on.
     pub(super) has_interim: bool,
@@ -47,12 +47,12 @@ impl Reply {
         self.status != 0
     }
 
-    /// Another answer has been given: it had this status, and so many octets of content.
+    /// Another answer has been given: it had this status, and so many bytes of content.
     pub(super) fn stands_for(&mut self, status: u16, len: u64) {
         (self.status, self.sent) = (status, len);
     }
 
-    /// Another head has been written, of a content that has this length and begins with so many octets.
+    /// Another head has been written, of a content that has this length and begins with so many bytes.
     /// What comes follows them.
     pub(super) fn continues(&mut self, status: u16, len: u64) {
         self.stands_for(status, len);
@@ -62,17 +62,17 @@ impl Reply {
     /// Passes an interim reply on, to clients that know them.
     ///
     /// # Errors
-    /// As [`Named::of`].
+    /// As [`ConnectionOptions::of`].
     pub(super) fn interim(
         &mut self,
-        turn: &Turn<'_>,
+        context: &RequestContext<'_>,
         outbox: &mut Outbox,
         head: &ReplyHead<'_>,
     ) -> Result<(), TooManyLines> {
-        if turn.keep().version == Version::Http10 {
+        if context.keep_alive().version == Version::Http10 {
             return Ok(());
         }
-        let named = Named::of(head.fields())?;
+        let named = ConnectionOptions::of(head.fields())?;
         let out = outbox.bytes();
         put_status(out, head.status);
         put_fields(out, head, &named, false);
@@ -85,27 +85,27 @@ impl Reply {
     /// closed for the request's sake.
     ///
     /// # Errors
-    /// As [`Named::of`]; then nothing is written.
+    /// As [`ConnectionOptions::of`]; then nothing is written.
     pub(super) fn begin(
         &mut self,
-        turn: &mut Turn<'_>,
+        context: &mut RequestContext<'_>,
         outbox: &mut Outbox,
         head: &ReplyHead<'_>,
-        passed: Passed,
+        passed: RequestFacts,
         is_head: bool,
         lines: &[u8],
     ) -> Result<(), TooManyLines> {
-        let named = Named::of(head.fields())?;
+        let named = ConnectionOptions::of(head.fields())?;
         self.status = head.status;
         self.trailers = passed.trailers;
-        self.framing = match (head.content, turn.keep().version) {
+        self.framing = match (head.content, context.keep_alive().version) {
             (Content::None, _) => Framing::None,
             (Content::Length(_), _) => Framing::Length,
             (Content::Chunked | Content::UntilClose, Version::Http11) => Framing::Chunked,
             (Content::Chunked | Content::UntilClose, Version::Http10) => Framing::Close,
         };
         if self.framing == Framing::Close {
-            turn.close_after();
+            context.close_after();
         }
         let out = outbox.bytes();
         put_status(out, head.status);
@@ -113,10 +113,10 @@ impl Reply {
         let tells_length = head.content == Content::None && (is_head || head.status == 304);
         let has_date = put_fields(out, head, &named, tells_length);
         if !has_date {
-            out.extend_from_slice(turn.local.clock.date().line());
+            out.extend_from_slice(context.worker.clock.date().line());
         }
         out.extend_from_slice(lines);
-        out.extend_from_slice(&turn.rules.added_fields);
+        out.extend_from_slice(&context.rules.added_fields);
         match (self.framing, head.content) {
             (_, Content::Length(length)) => {
                 out.extend_from_slice(b"Content-Length: ");
@@ -132,19 +132,19 @@ impl Reply {
                 hop::put_line(out, field.name, field.value);
             }
         } else {
-            out.extend_from_slice(turn.keep().line());
+            out.extend_from_slice(context.keep_alive().line());
         }
         out.extend_from_slice(b"\r\n");
         Ok(())
     }
 
     /// Passes content on.
-    pub(super) fn content(&mut self, outbox: &mut Outbox, octets: &[u8]) {
-        self.sent += octets.len() as u64;
+    pub(super) fn content(&mut self, outbox: &mut Outbox, bytes: &[u8]) {
+        self.sent += bytes.len() as u64;
         match self.framing {
             Framing::None => self.sent = 0,
-            Framing::Length | Framing::Close => outbox.bytes().extend_from_slice(octets),
-            Framing::Chunked => chunk(outbox.bytes(), octets),
+            Framing::Length | Framing::Close => outbox.bytes().extend_from_slice(bytes),
+            Framing::Chunked => chunk(outbox.bytes(), bytes),
         }
     }
 
@@ -180,7 +180,7 @@ fn put_status(out: &mut Vec<u8>, code: u16) {
 fn put_fields(
     out: &mut Vec<u8>,
     head: &ReplyHead<'_>,
-    named: &Named<'_>,
+    named: &ConnectionOptions<'_>,
     tells_length: bool,
 ) -> bool {
     let mut has_date = false;

@@ -2,7 +2,7 @@
 
 use super::{
     forwarded::{self, Client},
-    hop::{self, Named, TooManyLines},
+    hop::{self, ConnectionOptions, TooManyLines},
     override_fields,
 };
 use crate::config::{FrontendConfig, HostPolicy};
@@ -13,15 +13,15 @@ use pollux_http::{
 
 /// Why a request cannot be passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Unpassable;
+pub(super) struct NotForwardable;
 
-impl From<WriteError> for Unpassable {
+impl From<WriteError> for NotForwardable {
     fn from(_: WriteError) -> Self {
         Self
     }
 }
 
-impl From<TooManyLines> for Unpassable {
+impl From<TooManyLines> for NotForwardable {
     fn from(_: TooManyLines) -> Self {
         Self
     }
@@ -29,7 +29,7 @@ impl From<TooManyLines> for Unpassable {
 
 /// Everything that a head is made of besides the request.
 #[derive(Debug)]
-pub(super) struct Letter<'a> {
+pub(super) struct UpstreamRequest<'a> {
     pub(super) config: &'a FrontendConfig,
     /// What the origin's URL says.
     pub(super) authority: &'a str,
@@ -44,7 +44,7 @@ pub(super) struct Letter<'a> {
 
 /// What was passed on, as far as it changes what the reply may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Passed {
+pub(super) struct RequestFacts {
     /// `Upgrade`: 101 is an answer.
     pub(super) upgrade: bool,
     /// `TE: trailers`.
@@ -55,7 +55,7 @@ pub(super) struct Passed {
     pub(super) range: bool,
 }
 
-impl Letter<'_> {
+impl UpstreamRequest<'_> {
     /// Appends the head of `request`.
     ///
     /// # Errors
@@ -64,7 +64,7 @@ impl Letter<'_> {
         mut self,
         out: &mut Vec<u8>,
         request: &Request<'_>,
-    ) -> Result<Passed, Unpassable> {
+    ) -> Result<RequestFacts, NotForwardable> {
         let start = out.len();
         let outcome = self.write(out, request);
         if outcome.is_err() {
@@ -73,9 +73,13 @@ impl Letter<'_> {
         outcome
     }
 
-    fn write(&mut self, out: &mut Vec<u8>, request: &Request<'_>) -> Result<Passed, Unpassable> {
+    fn write(
+        &mut self,
+        out: &mut Vec<u8>,
+        request: &Request<'_>,
+    ) -> Result<RequestFacts, NotForwardable> {
         let Self { config, authority, client, conditions, is_refresh, scratch } = self;
-        let named = Named::of(request.fields())?;
+        let named = ConnectionOptions::of(request.fields())?;
         let target = target(request, scratch);
         let host = match &config.host {
             HostPolicy::Client => request.host.unwrap_or(authority.as_bytes()),
@@ -115,7 +119,7 @@ impl Letter<'_> {
             }
             Ok::<(), WriteError>(())
         })?;
-        let Some(mut writer) = writer else { return Err(Unpassable) };
+        let Some(mut writer) = writer else { return Err(NotForwardable) };
         if let Some(via) = &config.via {
             scratch.clear();
             let version: &[u8] = if request.version == Version::Http10 { b"1.0 " } else { b"1.1 " };
@@ -126,7 +130,7 @@ impl Letter<'_> {
         let upgrade = upgrade(request, &named);
         // A field that `Connection` names was not passed on, and no answer of the origin's is about it.
         let is_passed_on = |known, name: &[u8]| request.has(known) && !named.has(name);
-        let passed = Passed {
+        let passed = RequestFacts {
             upgrade: upgrade.is_some(),
             trailers: takes_trailers(request),
             conditional: match conditions {
@@ -204,7 +208,7 @@ pub(super) fn forwards_left(request: &Request<'_>) -> Option<u64> {
 
 /// The protocols that may be switched to. Not another HTTP, which would pass by all that is checked
 /// here, and not TLS; not where there is content, which would have to come first.
-fn upgrade<'b>(request: &Request<'b>, named: &Named<'_>) -> Option<&'b [u8]> {
+fn upgrade<'b>(request: &Request<'b>, named: &ConnectionOptions<'_>) -> Option<&'b [u8]> {
     if request.version == Version::Http10
         || request.framing != Framing::None
         || !named.has(b"upgrade")
@@ -258,13 +262,13 @@ mod tests {
         config
     }
 
-    fn put(config: &FrontendConfig, head: &str) -> Result<(String, Passed), Unpassable> {
+    fn put(config: &FrontendConfig, head: &str) -> Result<(String, RequestFacts), NotForwardable> {
         let Ok(ParseStatus::Complete { request, .. }) = parse(head.as_bytes(), &Limits::DEFAULT)
         else {
             panic!("{head}")
         };
         let client = Client { address: Some([192, 0, 2, 1].into()) };
-        let letter = Letter {
+        let upstream_request = UpstreamRequest {
             config,
             authority: "origin:81",
             client,
@@ -273,7 +277,7 @@ mod tests {
             scratch: &mut Vec::new(),
         };
         let mut out = Vec::new();
-        let passed = letter.put(&mut out, &request)?;
+        let passed = upstream_request.put(&mut out, &request)?;
         assert!(matches!(parse(&out, &Limits::DEFAULT), Ok(ParseStatus::Complete { .. })));
         Ok((String::from_utf8(out).unwrap(), passed))
     }
@@ -315,7 +319,7 @@ mod tests {
             assert_eq!((passed.conditional, passed.range), asked, "{name}");
             assert!(head.contains(fields), "{head}");
             let (head, passed) = ask(&format!("Connection: close, {name}\r\n"), fields);
-            assert_eq!(passed, Passed::default(), "{name}");
+            assert_eq!(passed, RequestFacts::default(), "{name}");
             assert_eq!(head, "GET / HTTP/1.1\r\nHost: h\r\n\r\n");
         }
     }
@@ -377,7 +381,7 @@ mod tests {
             put(&config(), &format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n")).unwrap()
         };
         let (head, passed) = ask("Connection: Upgrade\r\nUpgrade: websocket\r\nTE: trailers\r\n");
-        let all = Passed { upgrade: true, trailers: true, ..Passed::default() };
+        let all = RequestFacts { upgrade: true, trailers: true, ..RequestFacts::default() };
         assert_eq!(passed, all);
         assert!(
             head.ends_with("Connection: upgrade, TE\r\nUpgrade: websocket\r\nTE: trailers\r\n\r\n")
@@ -405,6 +409,6 @@ mod tests {
         let head = "GET / HTTP/1.0\r\nHost: h\r\nVia: 1.1 a\r\n\r\n";
         assert!(put(&config, head).unwrap().0.ends_with("Via: 1.1 a\r\nVia: 1.0 p\r\n\r\n"));
         let flood = format!("GET / HTTP/1.1\r\nHost: h\r\n{}\r\n", "Connection: a\r\n".repeat(20));
-        assert_eq!(put(&config, &flood).unwrap_err(), Unpassable);
+        assert_eq!(put(&config, &flood).unwrap_err(), NotForwardable);
     }
 }

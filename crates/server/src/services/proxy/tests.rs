@@ -2,8 +2,8 @@ use super::*;
 use crate::{
     config::Config,
     protocol::rules::Rules,
-    reactor::{ClientId, ExchangeId, Outside},
-    service::{Terms, worker_state::Local},
+    reactor::{ClientId, ExchangeId, Reactor},
+    service::{ExchangeTerms, worker_state::WorkerState},
 };
 use pollux_http::{
     Limits,
@@ -12,10 +12,10 @@ use pollux_http::{
 
 /// A front end without an engine: what it asks for is not done.
 struct Bench {
-    frontend: Frontend,
+    proxy: Proxy,
     rules: Rules,
-    local: Local,
-    outside: Outside,
+    worker: WorkerState,
+    reactor: Reactor,
     outbox: Outbox,
 }
 
@@ -24,10 +24,10 @@ impl Bench {
         let mut config = FrontendConfig::new(vec!["http://127.0.0.1:1".parse().unwrap()]);
         change(&mut config);
         Self {
-            frontend: Frontend::new(&Arc::new(config), false),
+            proxy: Proxy::new(&Arc::new(config), false),
             rules: Rules::new(&Config::new(".")),
-            local: Local::new(None),
-            outside: Outside::default(),
+            worker: WorkerState::new(None),
+            reactor: Reactor::default(),
             outbox: Outbox::default(),
         }
     }
@@ -36,13 +36,13 @@ impl Bench {
     fn call<T>(
         &mut self,
         fd: i32,
-        act: impl FnOnce(&mut Frontend, &mut Turn<'_>, &mut Outbox) -> T,
+        act: impl FnOnce(&mut Proxy, &mut RequestContext<'_>, &mut Outbox) -> T,
     ) -> T {
-        let Self { frontend, rules, local, outside, outbox } = self;
+        let Self { proxy, rules, worker, reactor, outbox } = self;
         let exchange = ExchangeId { client: ClientId { fd, generation: 1 }, number: 0 };
-        let mut world = World { rules, local, outside };
-        let mut terms = Terms::NOBODYS;
-        act(frontend, &mut world.turn(exchange, &mut terms), outbox)
+        let mut context = ServiceContext { rules, worker, reactor };
+        let mut terms = ExchangeTerms::NOBODYS;
+        act(proxy, &mut context.context(exchange, &mut terms), outbox)
     }
 
     fn begin(&mut self, fd: i32, path: &str) -> Exchange {
@@ -51,12 +51,12 @@ impl Bench {
         else {
             panic!("a request")
         };
-        waiting(self.call(fd, |frontend, turn, outbox| frontend.begin(turn, &request, outbox)))
+        waiting(self.call(fd, |proxy, context, outbox| proxy.begin(context, &request, outbox)))
     }
 
     fn wake(&mut self, fd: i32, exchange: Exchange, note: u64) -> Exchange {
-        waiting(self.call(fd, |frontend, turn, outbox| {
-            frontend.resume(turn, exchange, Wake::Note(note), outbox)
+        waiting(self.call(fd, |proxy, context, outbox| {
+            proxy.resume(context, exchange, Event::Note(note), outbox)
         }))
     }
 }
@@ -75,13 +75,13 @@ fn who_waits_for_a_place_stands_in_the_queue_once() {
     let mut bench = Bench::new(|config| config.connections = 1.try_into().unwrap());
     let first = bench.begin(3, "/");
     let second = bench.begin(4, "/");
-    assert_eq!((first.0.step, second.0.step), (Step::Dial, Step::Place));
+    assert_eq!((first.0.phase, second.0.phase), (ExchangePhase::Connecting, ExchangePhase::Queued));
     let second = bench.wake(4, second, caching::WOKEN);
-    assert_eq!((second.0.step, bench.frontend.upstream.waiting()), (Step::Place, 1));
+    assert_eq!((second.0.phase, bench.proxy.pool.waiting()), (ExchangePhase::Queued, 1));
     // The place that becomes free is his, and nobody is left behind him.
-    bench.call(3, |frontend, turn, _| frontend.cancel(turn, first));
-    let second = bench.wake(4, second, upstream::GO_ON);
-    assert_eq!((second.0.step, bench.frontend.upstream.waiting()), (Step::Dial, 0));
+    bench.call(3, |proxy, context, _| proxy.cancel(context, first));
+    let second = bench.wake(4, second, pool::GO_ON);
+    assert_eq!((second.0.phase, bench.proxy.pool.waiting()), (ExchangePhase::Connecting, 0));
 }
 
 /// Each that went away so would have sent the first in the queue to its end.
@@ -93,8 +93,11 @@ fn who_waits_for_another_and_goes_away_leaves_the_queue_as_it_is() {
     });
     let (first, other) = (bench.begin(3, "/"), bench.begin(4, "/"));
     let queued = bench.begin(5, "/other");
-    let steps = [first.0.step, other.0.step, queued.0.step];
-    assert_eq!(steps, [Step::Dial, Step::Wait, Step::Place]);
-    bench.call(4, |frontend, turn, _| frontend.cancel(turn, other));
-    assert_eq!(bench.frontend.upstream.waiting(), 1);
+    let steps = [first.0.phase, other.0.phase, queued.0.phase];
+    assert_eq!(
+        steps,
+        [ExchangePhase::Connecting, ExchangePhase::AwaitingFetch, ExchangePhase::Queued]
+    );
+    bench.call(4, |proxy, context, _| proxy.cancel(context, other));
+    assert_eq!(bench.proxy.pool.waiting(), 1);
 }

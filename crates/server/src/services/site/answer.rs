@@ -2,7 +2,7 @@
 
 use super::files::{Files, Miss, Representation};
 use crate::{
-    service::{Page, Turn, worker_state::Answer},
+    service::{Page, RequestContext, worker_state::Answer},
     transport::outbox::{COPY_MAX, Content, Outbox},
 };
 use pollux_http::{
@@ -22,21 +22,21 @@ const ALLOW: &[u8] = b"Allow: GET, HEAD, OPTIONS\r\n";
 #[inline]
 pub(super) fn answer(
     files: &mut Files,
-    turn: &mut Turn<'_>,
+    context: &mut RequestContext<'_>,
     outbox: &mut Outbox,
     request: &Request<'_>,
 ) {
     let answer = match (request.method, request.target) {
         (Method::Get | Method::Head, Target::Path { path, query }) => {
-            match files.find(path, turn.local.clock.tick()) {
-                Ok(resource) => answer_file(turn, outbox, request, resource.select(request)),
-                Err(Miss::NeedsSlash) => answer_with_slash(turn, outbox, request, path, query),
+            match files.find(path, context.worker.clock.tick()) {
+                Ok(resource) => answer_file(context, outbox, request, resource.select(request)),
+                Err(Miss::NeedsSlash) => answer_with_slash(context, outbox, request, path, query),
                 Err(Miss::NoIndex) => {
                     let page = Page { status: Status::Forbidden, reason: "", fields: b"" };
-                    put_page(turn, outbox, request, page)
+                    put_page(context, outbox, request, page)
                 }
                 Err(Miss::Status(status)) => {
-                    put_page(turn, outbox, request, Page { status, reason: "", fields: b"" })
+                    put_page(context, outbox, request, Page { status, reason: "", fields: b"" })
                 }
             }
         }
@@ -44,17 +44,17 @@ pub(super) fn answer(
             // Whether a body follows that was only announced nobody can tell (RFC 9110 §10.1.1),
             // nor whether what follows CONNECT was meant for a tunnel (RFC 9931).
             if request.expect_continue || request.method == Method::Connect {
-                turn.close_after();
+                context.close_after();
             }
-            answer_method(turn, outbox, request)
+            answer_method(context, outbox, request)
         }
     };
-    turn.log(request.line, answer);
+    context.log(request.line, answer);
 }
 
 #[inline]
 fn answer_file(
-    turn: &Turn<'_>,
+    context: &RequestContext<'_>,
     outbox: &mut Outbox,
     request: &Request<'_>,
     file: &Representation,
@@ -67,25 +67,25 @@ fn answer_file(
         KnownField::IfUnmodifiedSince,
     ]);
     if request.has_any(PRECONDITIONS) {
-        return answer_conditionally(turn, outbox, request, file);
+        return answer_conditionally(context, outbox, request, file);
     }
-    put_whole(turn, outbox, request.method, file)
+    put_whole(context, outbox, request.method, file)
 }
 
 #[inline]
 fn put_whole(
-    turn: &Turn<'_>,
+    context: &RequestContext<'_>,
     outbox: &mut Outbox,
     method: Method<'_>,
     file: &Representation,
 ) -> Answer {
-    let date = turn.local.clock.date();
+    let date = context.worker.clock.date();
     if method == Method::Head {
-        file.put_ok(outbox.bytes(), date, turn.keep(), false);
+        file.put_ok(outbox.bytes(), date, context.keep_alive(), false);
         return Answer { status: Status::Ok, len: 0 };
     }
     let is_copied = file.len() <= COPY_MAX && file.is_in_memory();
-    file.put_ok(outbox.bytes(), date, turn.keep(), is_copied);
+    file.put_ok(outbox.bytes(), date, context.keep_alive(), is_copied);
     if !is_copied {
         outbox.push(file.content(0..file.len()));
     }
@@ -95,39 +95,39 @@ fn put_whole(
 #[cold]
 #[inline(never)]
 fn answer_conditionally(
-    turn: &Turn<'_>,
+    context: &RequestContext<'_>,
     outbox: &mut Outbox,
     request: &Request<'_>,
     file: &Representation,
 ) -> Answer {
-    let date = turn.local.clock.date();
+    let date = context.worker.clock.date();
     let validators = file.validators(date.unix_second());
     match conditional::evaluate(request, Some(&validators)) {
         Precondition::Proceed => {}
         Precondition::NotModified => {
-            file.put_not_modified(outbox.bytes(), date, turn.keep());
+            file.put_not_modified(outbox.bytes(), date, context.keep_alive());
             return Answer { status: Status::NotModified, len: 0 };
         }
         Precondition::Failed => {
             let page = Page { status: Status::PreconditionFailed, reason: "", fields: b"" };
-            return put_page(turn, outbox, request, page);
+            return put_page(context, outbox, request, page);
         }
     }
     let range = request.single(KnownField::Range).filter(|_| {
         request.method == Method::Get && conditional::range_applies(request, &validators)
     });
     match range.map_or(Selection::Whole, |range| range::select(range, file.len())) {
-        Selection::Whole => put_whole(turn, outbox, request.method, file),
+        Selection::Whole => put_whole(context, outbox, request.method, file),
         Selection::Parts(parts) => match parts.as_slice() {
-            &[part] => put_part(turn, outbox, file, part),
-            _ => put_parts(turn, outbox, file, &parts),
+            &[part] => put_part(context, outbox, file, part),
+            _ => put_parts(context, outbox, file, &parts),
         },
         Selection::Unsatisfiable => {
             let mut fields = Vec::new();
             fields
                 .extend_from_slice(format!("Content-Range: bytes */{}\r\n", file.len()).as_bytes());
             let page = Page { status: Status::RangeNotSatisfiable, reason: "", fields: &fields };
-            put_page(turn, outbox, request, page)
+            put_page(context, outbox, request, page)
         }
     }
 }
@@ -137,12 +137,12 @@ fn content(file: &Representation, range: ByteRange) -> Content {
 }
 
 fn put_part(
-    turn: &Turn<'_>,
+    context: &RequestContext<'_>,
     outbox: &mut Outbox,
     file: &Representation,
     part: ByteRange,
 ) -> Answer {
-    file.begin_partial(outbox.bytes(), turn.local.clock.date(), turn.keep())
+    file.begin_partial(outbox.bytes(), context.worker.clock.date(), context.keep_alive())
         .field("Content-Type", file.content_type())
         .content_range(part, file.len())
         .content_length(part.len())
@@ -151,12 +151,17 @@ fn put_part(
     Answer { status: Status::PartialContent, len: part.len() }
 }
 
-fn put_parts(turn: &Turn<'_>, outbox: &mut Outbox, file: &Representation, parts: &Parts) -> Answer {
+fn put_parts(
+    context: &RequestContext<'_>,
+    outbox: &mut Outbox,
+    file: &Representation,
+    parts: &Parts,
+) -> Answer {
     let multipart = Multipart::new(rand::random(), file.content_type(), file.len());
     let len = multipart.content_length(parts);
     let mut content_type = Vec::new();
     multipart.put_content_type(&mut content_type);
-    file.begin_partial(outbox.bytes(), turn.local.clock.date(), turn.keep())
+    file.begin_partial(outbox.bytes(), context.worker.clock.date(), context.keep_alive())
         .lines(&content_type)
         .content_length(len)
         .end();
@@ -169,13 +174,17 @@ fn put_parts(turn: &Turn<'_>, outbox: &mut Outbox, file: &Representation, parts:
 }
 
 #[cold]
-fn answer_method(turn: &Turn<'_>, outbox: &mut Outbox, request: &Request<'_>) -> Answer {
+fn answer_method(
+    context: &RequestContext<'_>,
+    outbox: &mut Outbox,
+    request: &Request<'_>,
+) -> Answer {
     if request.method == Method::Options {
         Head::new(outbox.bytes(), Status::NoContent)
-            .date(turn.local.clock.date())
-            .lines(&turn.rules.common_fields)
+            .date(context.worker.clock.date())
+            .lines(&context.rules.common_fields)
             .lines(ALLOW)
-            .lines(turn.keep().line())
+            .lines(context.keep_alive().line())
             .end();
         return Answer { status: Status::NoContent, len: 0 };
     }
@@ -190,13 +199,13 @@ fn answer_method(turn: &Turn<'_>, outbox: &mut Outbox, request: &Request<'_>) ->
             fields: ALLOW,
         },
     };
-    put_page(turn, outbox, request, page)
+    put_page(context, outbox, request, page)
 }
 
 /// A directory has its slash: relative links in its index would otherwise miss it.
 #[cold]
 fn answer_with_slash(
-    turn: &Turn<'_>,
+    context: &RequestContext<'_>,
     outbox: &mut Outbox,
     request: &Request<'_>,
     path: &[u8],
@@ -216,7 +225,7 @@ fn answer_with_slash(
     location.extend_from_slice(b"\r\n");
     let status = Status::MovedPermanently;
     let page = Page { status, reason: "", fields: &location };
-    put_page(turn, outbox, request, page)
+    put_page(context, outbox, request, page)
 }
 
 /// Percent-encodes what RFC 3986 does not allow in a path.
@@ -231,6 +240,11 @@ fn encode_path(path: &[u8], out: &mut Vec<u8>) {
 }
 
 #[cold]
-fn put_page(turn: &Turn<'_>, outbox: &mut Outbox, request: &Request<'_>, page: Page<'_>) -> Answer {
-    page.put(turn.rules, turn.local, outbox, request.method, turn.keep())
+fn put_page(
+    context: &RequestContext<'_>,
+    outbox: &mut Outbox,
+    request: &Request<'_>,
+    page: Page<'_>,
+) -> Answer {
+    page.put(context.rules, context.worker, outbox, request.method, context.keep_alive())
 }

@@ -43,7 +43,7 @@ pub(crate) struct Resource {
     pub(crate) encoded: Vec<(Coding, Rc<Representation>)>,
     /// The files that it depends on, as they were; also those that were not there.
     sources: Vec<(CString, Option<Stamp>)>,
-    /// Its path, decoded, holds a `%`; as a request's path the same octets mean another.
+    /// Its path, decoded, holds a `%`; as a request's path the same bytes mean another.
     key_has_percent: bool,
     /// The tick of the last comparison with the disk.
     checked_at: Cell<u32>,
@@ -234,7 +234,7 @@ impl Files {
         self.cache.capacity() > 0
     }
 
-    /// What `take` takes from the contents, for `bytes` octets. Where there is no room for these, this unit's
+    /// What `take` takes from the contents, for `bytes` bytes. Where there is no room for these, this unit's
     /// index first gives up as many, of what is asked for least. That is in vain where others have the same:
     /// then this file is not kept. The index has become smaller all the same, so that there is room after some
     /// more such files.
@@ -278,7 +278,7 @@ mod tests {
     use crate::{config::Config, time::clock::TICK};
     use pollux_sys::{Call, counters};
     use pollux_testkit::http::PATIENCE;
-    use representation::Laid;
+    use representation::PreparedHead;
     use std::{
         fs::{self, File},
         path::Path,
@@ -302,7 +302,7 @@ mod tests {
     }
 
     /// What is found, and how often the file was read for it.
-    fn look(files: &mut Files, path: &str, tick: u32) -> (Laid, u64) {
+    fn look(files: &mut Files, path: &str, tick: u32) -> (PreparedHead, u64) {
         let before = counters();
         let found = files.find(path.as_bytes(), tick).unwrap();
         (found.identity.laid().clone(), counters().since(&before).of(Call::Read))
@@ -329,19 +329,19 @@ mod tests {
         let (laid, reads) = look(&mut first, "/file", 0);
         let (of_other, other_reads) = in_thread(0);
         assert_eq!((reads, other_reads), (1, 0));
-        assert!(laid.shares_octets_with(&of_other));
+        assert!(laid.shares_bytes_with(&of_other));
         let charged = contents.charged();
         assert!((20_000..25_000).contains(&charged), "{charged}");
 
         let mut second = unit(directory.path(), &contents, 3, 1 << 20);
         assert_eq!(look(&mut second, "/file", 0).1, 0);
         write_old(&path, &[b'b'; 30_000], 2);
-        assert!(look(&mut second, "/file", 4).0.shares_octets_with(&laid), "not looked at yet");
+        assert!(look(&mut second, "/file", 4).0.shares_bytes_with(&laid), "not looked at yet");
         let (new, reads) = look(&mut second, "/file", REVALIDATE_TICKS);
         // Who has not looked yet has the old one still, and no longer than before.
-        assert!(look(&mut first, "/file", REVALIDATE_TICKS - 1).0.shares_octets_with(&laid));
+        assert!(look(&mut first, "/file", REVALIDATE_TICKS - 1).0.shares_bytes_with(&laid));
         let (of_first, first_reads) = look(&mut first, "/file", REVALIDATE_TICKS);
-        assert!(new.wire_bytes() > 30_000 && new.shares_octets_with(&of_first));
+        assert!(new.wire_bytes() > 30_000 && new.shares_bytes_with(&of_first));
         assert_eq!((reads, first_reads, in_thread(0).1), (1, 0, 0));
         drop((first, second));
         assert_eq!(contents.charged(), 0);

@@ -37,8 +37,8 @@ pub(super) const ROWS: &[Row] = &[
     ("412 to HEAD", b"HEAD /digits HTTP/1.1\r\nHost: a\r\nIf-Match: \"x\"\r\n\r\n", "H412 kept"),
     // Ranges, §14.
     ("a range", b"GET /digits HTTP/1.1\r\nHost: a\r\nRange: bytes=2-4\r\n\r\n", "206 kept | =234 | content-range: bytes 2-4/10 | content-length: 3 | etag: {etag}"),
-    ("the first octet", b"GET /digits HTTP/1.1\r\nHost: a\r\nRange: bytes=0-0\r\n\r\n", "206 kept | =0 | content-range: bytes 0-0/10"),
-    ("the last octet", b"GET /digits HTTP/1.1\r\nHost: a\r\nRange: bytes=-1\r\n\r\n", "206 kept | =9 | content-range: bytes 9-9/10"),
+    ("the first byte", b"GET /digits HTTP/1.1\r\nHost: a\r\nRange: bytes=0-0\r\n\r\n", "206 kept | =0 | content-range: bytes 0-0/10"),
+    ("the last byte", b"GET /digits HTTP/1.1\r\nHost: a\r\nRange: bytes=-1\r\n\r\n", "206 kept | =9 | content-range: bytes 9-9/10"),
     ("to the end", b"GET /digits HTTP/1.1\r\nHost: a\r\nRange: bytes=7-\r\n\r\n", "206 kept | =789 | content-range: bytes 7-9/10"),
     ("beyond the end", b"GET /digits HTTP/1.1\r\nHost: a\r\nRange: bytes=7-100\r\n\r\n", "206 kept | =789 | content-range: bytes 7-9/10"),
     ("a suffix longer than all", b"GET /digits HTTP/1.1\r\nHost: a\r\nRange: bytes=-100\r\n\r\n", "206 kept | =0123456789 | content-range: bytes 0-9/10"),

@@ -25,7 +25,7 @@ pub(super) const ROWS: &[Row] = &[
     ("a control character in a value", b"GET / HTTP/1.1\r\nHost: a\r\nX: a\x01b\r\n\r\n", "400 closed"),
     ("DEL in a value", b"GET / HTTP/1.1\r\nHost: a\r\nX: a\x7fb\r\n\r\n", "400 closed"),
     ("a form feed in a value", b"GET / HTTP/1.1\r\nHost: a\r\nX: a\x0cb\r\n\r\n", "400 closed"),
-    ("octets beyond ASCII in a name", b"GET / HTTP/1.1\r\nHost: a\r\nX\xe9: b\r\n\r\n", "400 closed"),
+    ("bytes beyond ASCII in a name", b"GET / HTTP/1.1\r\nHost: a\r\nX\xe9: b\r\n\r\n", "400 closed"),
     ("a separator in a name", b"GET / HTTP/1.1\r\nHost: a\r\nX(y): b\r\n\r\n", "400 closed"),
     ("a slash in a name", b"GET / HTTP/1.1\r\nHost: a\r\nX/y: b\r\n\r\n", "400 closed"),
     // Host, §3.2.

@@ -10,17 +10,17 @@ pub(super) fn cases() -> Vec<Case> {
     let mut add = |name: &'static str, text: String, wanted: &str| {
         cases.push(Case::new(name, text.into_bytes(), wanted));
     };
-    add("a request line of 8000 octets, RFC 9112 §3", get(&format!("/{}", a(7986))), "404 kept");
-    add("a query of 8000 octets", get(&format!("/digits?{}", a(7970))), "200 kept");
+    add("a request line of 8000 bytes, RFC 9112 §3", get(&format!("/{}", a(7986))), "404 kept");
+    add("a query of 8000 bytes", get(&format!("/digits?{}", a(7970))), "200 kept");
     add("a target of 8 KiB", get(&format!("/{}", a(8191))), "414 closed");
     add("a target of 60 KB", get(&format!("/{}", a(60_000))), "414 closed");
     add("a query of 60 KB", get(&format!("/?{}", a(60_000))), "414 closed");
-    add("a file name of 255 octets", get(&format!("/{}", a(255))), "404 kept");
-    add("a file name of 256 octets", get(&format!("/{}", a(256))), "404 kept");
+    add("a file name of 255 bytes", get(&format!("/{}", a(255))), "404 kept");
+    add("a file name of 256 bytes", get(&format!("/{}", a(256))), "404 kept");
     add("a path longer than PATH_MAX", get(&"/aaaaaaa".repeat(700)), "404 kept");
     add("2000 dot segments", get(&format!("{}/digits", "/.".repeat(2000))), "200 kept");
     add("up and down", get(&format!("{}/digits", "/dir/..".repeat(1000))), "200 kept");
-    add("a method of 1000 octets", request(&format!("{} / HTTP/1.1", a(1000)), ""), "501 kept");
+    add("a method of 1000 bytes", request(&format!("{} / HTTP/1.1", a(1000)), ""), "501 kept");
     add(
         "a method of 60 KB, RFC 9112 §3",
         request(&format!("{} / HTTP/1.1", a(60_000)), ""),
@@ -44,7 +44,7 @@ pub(super) fn cases() -> Vec<Case> {
     let body = |len: usize| format!("Content-Length: {len}\r\n\r\n{}", a(len));
     let post = |rest: &str| format!("POST / HTTP/1.1\r\nHost: a\r\n{rest}");
     add("a body of 1 MiB", post(&body(1 << 20)), "405 kept");
-    add("a body of 1 MiB and an octet", post(&body((1 << 20) + 1)), "413 closed");
+    add("a body of 1 MiB and an byte", post(&body((1 << 20) + 1)), "413 closed");
     let chunks = |body: &str| post(&format!("Transfer-Encoding: chunked\r\n\r\n{body}"));
     add("1000 chunks", chunks(&format!("{}0\r\n\r\n", "1\r\na\r\n".repeat(1000))), "405 kept");
     let many = format!("8000\r\n{}\r\n", a(0x8000)).repeat(33);

@@ -86,7 +86,7 @@ pub(super) const ROWS: &[Row] = &[
     ("a fragment, §3.2", b"GET /digits#x HTTP/1.1\r\nHost: a\r\n\r\n", "400 closed"),
     ("markup in the target", b"GET /<script>alert(1)</script> HTTP/1.1\r\nHost: a\r\n\r\n", "400 closed"),
     ("a quote in the target", b"GET /\"x HTTP/1.1\r\nHost: a\r\n\r\n", "400 closed"),
-    ("octets beyond ASCII in the target", b"GET /caf\xc3\xa9.txt HTTP/1.1\r\nHost: a\r\n\r\n", "400 closed"),
+    ("bytes beyond ASCII in the target", b"GET /caf\xc3\xa9.txt HTTP/1.1\r\nHost: a\r\n\r\n", "400 closed"),
     ("NUL in the target", b"GET /di\0gits HTTP/1.1\r\nHost: a\r\n\r\n", "400 closed"),
     ("DEL in the target", b"GET /di\x7fgits HTTP/1.1\r\nHost: a\r\n\r\n", "400 closed"),
     ("CR in the target", b"GET /di\rgits HTTP/1.1\r\nHost: a\r\n\r\n", "400 closed"),

@@ -1,9 +1,9 @@
 //! The guestbook's file, and the thread that waits for its disk.
 
-use super::{super::Opening, Outcome, Ticket};
+use super::{super::StoreOpening, Outcome, Ticket};
 use crate::{
-    reactor::{Endpoint, LinkId, Made, Outside, To},
-    service::Wake,
+    reactor::{ConnectedSocket, Endpoint, EventTarget, Reactor, UpstreamId},
+    service::Event,
 };
 use anyhow::Context;
 use pollux_guestbook::{
@@ -40,8 +40,8 @@ pub(in crate::services::guestbook) struct FileStore {
 struct Open {
     keeper: FileWorker<Ticket>,
     /// Our end of the bell, until it becomes a link.
-    bell: Option<OwnedFd>,
-    link: Option<LinkId>,
+    notifier: Option<OwnedFd>,
+    upstream: Option<UpstreamId>,
 }
 
 impl FileStore {
@@ -49,10 +49,10 @@ impl FileStore {
     ///
     /// # Errors
     /// The file cannot be the store; there are no descriptors or threads.
-    pub(super) fn open(path: &Path, opening: Opening) -> anyhow::Result<Self> {
+    pub(super) fn open(path: &Path, opening: StoreOpening) -> anyhow::Result<Self> {
         let open = match opening {
-            Opening::Now => Some(Open::new(path)?),
-            Opening::AtFirstUse => None,
+            StoreOpening::Now => Some(Open::new(path)?),
+            StoreOpening::AtFirstUse => None,
         };
         Ok(Self { path: path.to_owned(), open, answers: Vec::new() })
     }
@@ -61,7 +61,7 @@ impl FileStore {
         &mut self.answers
     }
 
-    pub(super) fn ask(&mut self, outside: &mut Outside, ticket: Ticket, request: Request) {
+    pub(super) fn ask(&mut self, reactor: &mut Reactor, ticket: Ticket, request: Request) {
         if self.open.is_none() {
             match Open::new(&self.path) {
                 Ok(open) => self.open = Some(open),
@@ -72,9 +72,9 @@ impl FileStore {
             }
         }
         let Some(open) = &mut self.open else { return };
-        if let Some(bell) = open.bell.take() {
-            let endpoint = Endpoint::Made(Made::new(bell));
-            open.link = Some(outside.dial(endpoint, BELL_TIMEOUT, To::Application));
+        if let Some(notifier) = open.notifier.take() {
+            let endpoint = Endpoint::Connected(ConnectedSocket::new(notifier));
+            open.upstream = Some(reactor.dial(endpoint, BELL_TIMEOUT, EventTarget::Service));
         }
         if let Err(why) = open.keeper.begin(ticket, request) {
             self.answers.push((ticket, Err(why)));
@@ -83,21 +83,23 @@ impl FileStore {
 
     /// Something has come. Returns why nothing that was asked before will be answered, where that is
     /// so: then the thread and its bell are given up, and the next who asks gets others.
-    pub(super) fn event(&mut self, outside: &mut Outside, wake: Wake<'_>) -> Option<StoreError> {
+    pub(super) fn event(&mut self, reactor: &mut Reactor, event: Event<'_>) -> Option<StoreError> {
         let open = self.open.as_mut()?;
-        let (link, why) = match wake {
-            Wake::Received(link, _) if Some(link) == open.link => {
+        let (upstream, why) = match event {
+            Event::Received(upstream, _) if Some(upstream) == open.upstream => {
                 open.keeper.take(&mut self.answers);
                 return None;
             }
-            Wake::Ended(link) if Some(link) == open.link => (link, "it has ended".to_owned()),
-            Wake::Failed(link, why) if Some(link) == open.link => {
-                (link, format!("its bell is broken: {}", std::io::Error::from(why)))
+            Event::Ended(upstream) if Some(upstream) == open.upstream => {
+                (upstream, "it has ended".to_owned())
+            }
+            Event::Failed(upstream, why) if Some(upstream) == open.upstream => {
+                (upstream, format!("its bell is broken: {}", std::io::Error::from(why)))
             }
             _ => return None,
         };
         open.keeper.take(&mut self.answers);
-        outside.close(link);
+        reactor.close(upstream);
         if let Some(open) = self.open.take() {
             open.retire();
         }
@@ -108,13 +110,14 @@ impl FileStore {
 impl Open {
     fn new(path: &Path) -> anyhow::Result<Self> {
         let file = open_once(path)?;
-        let (bell, far_end) = UnixStream::pair().context("a bell for the guestbook's thread")?;
-        bell.set_nonblocking(true)?;
+        let (notifier, far_end) =
+            UnixStream::pair().context("a bell for the guestbook's thread")?;
+        notifier.set_nonblocking(true)?;
         far_end.set_nonblocking(true)?;
         // When it is full, it has rung already.
         let ring = move || drop((&far_end).write(&[1]));
         let keeper = FileWorker::start(file, ring).context("a thread for the guestbook's file")?;
-        Ok(Self { keeper, bell: Some(bell.into()), link: None })
+        Ok(Self { keeper, notifier: Some(notifier.into()), upstream: None })
     }
 
     /// Ends the thread without waiting for it here: it may be waiting for the disk. Where there is no

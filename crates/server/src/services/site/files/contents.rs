@@ -11,7 +11,7 @@
 //! are idle give up nothing; so that they cannot keep out others for ever, a part of the budget is kept
 //! for these ([`RESERVED`]).
 
-use super::{representation::Laid, tree::Stamp};
+use super::{representation::PreparedHead, tree::Stamp};
 use pollux_http::accept_encoding::Coding;
 use std::{
     collections::HashMap,
@@ -36,10 +36,10 @@ pub(crate) struct Key {
 pub(crate) struct Contents {
     /// `None` where the only unit's index is limit enough.
     limits: Option<Limits>,
-    books: Mutex<Books>,
+    books: Mutex<Accounting>,
 }
 
-/// Octets.
+/// Bytes.
 #[derive(Debug)]
 struct Limits {
     all: u64,
@@ -50,7 +50,7 @@ struct Limits {
 }
 
 #[derive(Debug, Default)]
-struct Books {
+struct Accounting {
     charged: u64,
     shared: HashMap<Arc<Key>, Shared>,
 }
@@ -59,7 +59,7 @@ struct Books {
 /// limits their number.
 #[derive(Debug)]
 struct Shared {
-    laid: Laid,
+    laid: PreparedHead,
     /// The [`Charge`]s for it.
     holders: usize,
 }
@@ -74,7 +74,7 @@ pub(crate) struct Charge {
 }
 
 impl Contents {
-    /// For so many units, which together may take `capacity` octets.
+    /// For so many units, which together may take `capacity` bytes.
     pub(crate) fn new(capacity: u64, units: usize) -> Arc<Self> {
         let limits = (units > 1).then(|| {
             let of_unit = capacity / RESERVED / units as u64;
@@ -88,18 +88,22 @@ impl Contents {
         if units > 1 { capacity - capacity / RESERVED } else { capacity }
     }
 
-    /// What a content is charged with: its octets, and its entry here, if it has one.
-    pub(crate) fn bytes(key: Option<&Key>, laid: &Laid) -> u64 {
+    /// What a content is charged with: its bytes, and its entry here, if it has one.
+    pub(crate) fn bytes(key: Option<&Key>, laid: &PreparedHead) -> u64 {
         let entry = |key: &Key| size_of::<Key>() + size_of::<Shared>() + 2 * key.content_type.len();
         key.map_or(0, entry) as u64 + laid.wire_bytes()
     }
 
     /// A content that some unit has.
-    pub(crate) fn find(self: &Arc<Self>, key: &Key) -> Option<(Laid, Charge)> {
+    pub(crate) fn find(self: &Arc<Self>, key: &Key) -> Option<(PreparedHead, Charge)> {
         self.find_in(&mut self.books(), key)
     }
 
-    fn find_in(self: &Arc<Self>, books: &mut Books, key: &Key) -> Option<(Laid, Charge)> {
+    fn find_in(
+        self: &Arc<Self>,
+        books: &mut Accounting,
+        key: &Key,
+    ) -> Option<(PreparedHead, Charge)> {
         let own_key = books.shared.get_key_value(key)?.0.clone();
         let shared = books.shared.get_mut(key)?;
         shared.holders += 1;
@@ -107,14 +111,14 @@ impl Contents {
         Some((shared.laid.clone(), Charge { contents: self.clone(), bytes, key: Some(own_key) }))
     }
 
-    /// Puts a content here, for a unit whose index has taken `taken` octets; or gives it the one that
+    /// Puts a content here, for a unit whose index has taken `taken` bytes; or gives it the one that
     /// another has put here meanwhile. Without a key nobody shares it. `None` where there is no room.
     pub(crate) fn put(
         self: &Arc<Self>,
         key: Option<&Key>,
-        laid: &Laid,
+        laid: &PreparedHead,
         taken: u64,
-    ) -> Option<(Laid, Charge)> {
+    ) -> Option<(PreparedHead, Charge)> {
         let Some(key) = key else {
             return Some((laid.clone(), self.charge(laid.wire_bytes(), taken)?));
         };
@@ -132,7 +136,7 @@ impl Contents {
         Some((laid.clone(), Charge { contents: self.clone(), bytes, key: Some(key) }))
     }
 
-    /// Charges `bytes` to the budget, for a unit whose index has taken `taken` octets; `None` where there
+    /// Charges `bytes` to the budget, for a unit whose index has taken `taken` bytes; `None` where there
     /// is no room.
     pub(crate) fn charge(self: &Arc<Self>, bytes: u64, taken: u64) -> Option<Charge> {
         let mut books = self.books();
@@ -142,13 +146,13 @@ impl Contents {
         })
     }
 
-    fn has_room(&self, books: &Books, bytes: u64, taken: u64) -> bool {
+    fn has_room(&self, books: &Accounting, bytes: u64, taken: u64) -> bool {
         let Some(limits) = &self.limits else { return true };
         let limit = if taken + bytes <= limits.of_unit { limits.all } else { limits.common };
         books.charged + bytes <= limit
     }
 
-    fn books(&self) -> MutexGuard<'_, Books> {
+    fn books(&self) -> MutexGuard<'_, Accounting> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -184,8 +188,8 @@ mod tests {
     use crate::services::site::files::Representation;
     use std::thread;
 
-    fn laid(octets: usize) -> Laid {
-        Representation::in_memory(&vec![b'x'; octets]).into_laid()
+    fn laid(bytes: usize) -> PreparedHead {
+        Representation::in_memory(&vec![b'x'; bytes]).into_laid()
     }
 
     fn key(inode: u64) -> Key {
@@ -204,7 +208,7 @@ mod tests {
         let of_other = contents.clone();
         let (second, other_charge) = thread::spawn(move || put(&of_other)).join().unwrap();
         let (third, third_charge) = contents.find(&key(1)).unwrap();
-        assert!(first.shares_octets_with(&second) && first.shares_octets_with(&third));
+        assert!(first.shares_bytes_with(&second) && first.shares_bytes_with(&third));
         assert_eq!(contents.charged(), charged);
         // Who lets go of it does not take it from the others.
         drop((charge, third_charge));
@@ -241,7 +245,7 @@ mod tests {
         let one = contents.put(None, &laid(1_000), 0).unwrap();
         let charged = contents.charged();
         let two = contents.put(None, &laid(1_000), 0).unwrap();
-        assert!(!one.0.shares_octets_with(&two.0));
+        assert!(!one.0.shares_bytes_with(&two.0));
         assert_eq!(contents.charged(), 2 * charged);
         drop((one, two));
         assert_eq!(contents.charged(), 0);

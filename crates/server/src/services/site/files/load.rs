@@ -184,9 +184,9 @@ fn is_young(stamp: &Stamp, at: SystemTime) -> bool {
     at.duration_since(UNIX_EPOCH + stamp.modified).is_ok_and(|age| age < YOUNG)
 }
 
-/// The entity tag of a file's content (RFC 9110 §8.8.3). Other octets have another tag, also where the
-/// times are those of before: what is in memory is tagged by its octets, and so alike on every machine.
-/// Of what is sent from the file the stamp tells; while that is young, the octets may change once more
+/// The entity tag of a file's content (RFC 9110 §8.8.3). Other bytes have another tag, also where the
+/// times are those of before: what is in memory is tagged by its bytes, and so alike on every machine.
+/// Of what is sent from the file the stamp tells; while that is young, the bytes may change once more
 /// without it, so that the tag is weak, and another than later.
 fn entity_tag(content: &Content, stamp: &Stamp, now: Duration, suffix: &str) -> Tag {
     // Its keys are fixed: all workers have the same tags.
@@ -210,7 +210,7 @@ fn is_no_file(error: Errno) -> bool {
     matches!(miss(error), Miss::Status(Status::NotFound | Status::Forbidden))
 }
 
-/// Reads up to `len` octets from the start.
+/// Reads up to `len` bytes from the start.
 fn read_all(file: &OwnedFd, len: usize) -> Result<Vec<u8>, Errno> {
     let mut bytes = vec![0; len];
     let mut filled = 0;
@@ -235,7 +235,7 @@ fn c_string(path: &[u8]) -> Result<CString, Miss> {
 fn content_type(name: &[u8]) -> String {
     let name = String::from_utf8_lossy(name);
     let Some(guess) = mime_guess::from_path(&*name).first() else {
-        return "application/octet-stream".into();
+        return "application/byte-stream".into();
     };
     let is_text =
         guess.type_() == mime_guess::mime::TEXT || guess.essence_str() == "application/javascript";
@@ -312,10 +312,10 @@ mod tests {
         in_child(|| {
             let mut files = files(directory.path());
             let _others = leave_descriptors(8);
-            for round in 0..2 {
+            for iteration in 0..2 {
                 for number in 0..40 {
                     let found = files.find(format!("/{number}").as_bytes(), 0);
-                    assert!(found.is_ok(), "{number} in round {round}: {:?}", found.err());
+                    assert!(found.is_ok(), "{number} in round {iteration}: {:?}", found.err());
                 }
             }
         });
@@ -329,18 +329,18 @@ mod tests {
         let times = fs::FileTimes::new().set_modified(UNIX_EPOCH + Duration::from_secs(1));
         for len in [4, MEMORY_FILE_MAX as usize + 1] {
             let mut tags = Vec::new();
-            for octet in [b'a', b'b'] {
+            for byte in [b'a', b'b'] {
                 let new = directory.path().join("new");
-                fs::write(&new, vec![octet; len]).unwrap();
+                fs::write(&new, vec![byte; len]).unwrap();
                 File::options().write(true).open(&new).unwrap().set_times(times).unwrap();
                 fs::rename(new, directory.path().join("file")).unwrap();
                 let resource = files(directory.path()).find(b"/file", 0).unwrap();
                 let validators = resource.identity.validators(0);
                 tags.push(validators.etag.unwrap().opaque.to_vec());
             }
-            assert_ne!(tags[0], tags[1], "{len} octets");
+            assert_ne!(tags[0], tags[1], "{len} bytes");
         }
-        // The same octets, the same tag.
+        // The same bytes, the same tag.
         let tag = |name: &str| {
             fs::write(directory.path().join(name), "same").unwrap();
             let resource = files(directory.path()).find(format!("/{name}").as_bytes(), 0).unwrap();

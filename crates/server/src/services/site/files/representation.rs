@@ -2,8 +2,8 @@
 
 use super::contents::Charge;
 use crate::{
-    protocol::Keep,
-    transport::outbox::{Content as Output, Octets},
+    protocol::KeepAlive,
+    transport::outbox::{Content as Output, SharedBytes},
 };
 use pollux_http::{
     Status,
@@ -23,9 +23,9 @@ pub(crate) const SIBLINGS: [(Coding, &str); 3] =
 /// A representation (RFC 9110 §3.2): a file's content, in memory or open, with its metadata.
 #[derive(Debug)]
 pub(crate) struct Representation {
-    laid: Laid,
-    /// The octets of `laid` once more, for pieces of an outbox: these are counted within the thread.
-    octets: Rc<Octets>,
+    laid: PreparedHead,
+    /// The bytes of `laid` once more, for pieces of an outbox: these are counted within the thread.
+    bytes: Rc<SharedBytes>,
     open: Option<Rc<OwnedFd>>,
     /// For the content in memory; without it there was no room for that.
     charge: Option<Charge>,
@@ -33,7 +33,7 @@ pub(crate) struct Representation {
 
 /// What of a representation is the same for all units: it is laid out once, and shared.
 #[derive(Clone, Debug)]
-pub(crate) struct Laid {
+pub(crate) struct PreparedHead {
     /// The head of the 200 response without its empty line, CRLF and, if in memory, the content.
     wire: Arc<[u8]>,
     layout: Layout,
@@ -80,7 +80,7 @@ pub(crate) struct Parts<'a> {
 /// An entity tag.
 #[derive(Clone, Debug)]
 pub(crate) struct Tag {
-    /// The octets between the quotes.
+    /// The bytes between the quotes.
     pub(crate) opaque: String,
     /// Two contents may have it.
     pub(crate) is_weak: bool,
@@ -142,21 +142,21 @@ impl Representation {
         head.end();
         layout.head_end = wire.len() - 2;
         wire.extend_from_slice(&memory);
-        let laid = Laid { wire: wire.into(), layout, len, etag, modified, content_type };
-        Self { octets: laid.octets(), laid, open, charge: None }
+        let laid = PreparedHead { wire: wire.into(), layout, len, etag, modified, content_type };
+        Self { bytes: laid.bytes(), laid, open, charge: None }
     }
 
     /// One whose content is in memory that is paid for.
-    pub(crate) fn charged((laid, charge): (Laid, Charge)) -> Self {
-        Self { octets: laid.octets(), laid, open: None, charge: Some(charge) }
+    pub(crate) fn charged((laid, charge): (PreparedHead, Charge)) -> Self {
+        Self { bytes: laid.bytes(), laid, open: None, charge: Some(charge) }
     }
 
     /// What may be shared of it.
-    pub(crate) fn laid(&self) -> &Laid {
+    pub(crate) fn laid(&self) -> &PreparedHead {
         &self.laid
     }
 
-    /// The content's length in octets.
+    /// The content's length in bytes.
     #[allow(clippy::len_without_is_empty)]
     #[inline]
     pub(crate) fn len(&self) -> u64 {
@@ -183,14 +183,14 @@ impl Representation {
         self.open.is_none()
     }
 
-    /// These octets of the content, to be sent from where they are.
+    /// These bytes of the content, to be sent from where they are.
     pub(crate) fn content(&self, range: Range<u64>) -> Output {
         match &self.open {
             Some(file) => Output::File(file.clone(), range),
             None => {
                 let start = self.laid.layout.head_end + 2;
                 let range = start + range.start as usize..start + range.end as usize;
-                Output::Shared(self.octets.clone(), range)
+                Output::Shared(self.bytes.clone(), range)
             }
         }
     }
@@ -210,13 +210,19 @@ impl Representation {
     pub(crate) fn own_bytes(&self) -> u64 {
         let head = if self.is_in_memory() { 0 } else { self.laid.wire_bytes() };
         let strings = self.laid.etag.opaque.len() + self.laid.content_type.len();
-        (size_of::<Self>() + size_of::<Octets>() + strings) as u64 + head
+        (size_of::<Self>() + size_of::<SharedBytes>() + strings) as u64 + head
     }
 
     /// Appends a 200: its head with the empty line and, if `content` (and it is in memory), the
     /// content.
     #[inline]
-    pub(crate) fn put_ok(&self, out: &mut Vec<u8>, date: &DateCache, keep: Keep, content: bool) {
+    pub(crate) fn put_ok(
+        &self,
+        out: &mut Vec<u8>,
+        date: &DateCache,
+        keep: KeepAlive,
+        content: bool,
+    ) {
         let date_at = out.len() + self.laid.layout.date;
         let end = if content { self.laid.wire.len() } else { self.laid.layout.head_end + 2 };
         let line = keep.line();
@@ -232,7 +238,7 @@ impl Representation {
     }
 
     /// Appends a 304.
-    pub(crate) fn put_not_modified(&self, out: &mut Vec<u8>, date: &DateCache, keep: Keep) {
+    pub(crate) fn put_not_modified(&self, out: &mut Vec<u8>, date: &DateCache, keep: KeepAlive) {
         Head::new(out, Status::NotModified)
             .date(date)
             .lines(&self.laid.wire[self.laid.layout.date_end..self.laid.layout.validators_end])
@@ -245,7 +251,7 @@ impl Representation {
         &self,
         out: &'o mut Vec<u8>,
         date: &DateCache,
-        keep: Keep,
+        keep: KeepAlive,
     ) -> Head<'o, Vec<u8>> {
         Head::new(out, Status::PartialContent)
             .date(date)
@@ -255,7 +261,7 @@ impl Representation {
 
     /// As it is shared, for tests.
     #[cfg(test)]
-    pub(crate) fn into_laid(self) -> Laid {
+    pub(crate) fn into_laid(self) -> PreparedHead {
         self.laid
     }
 
@@ -274,19 +280,19 @@ impl Representation {
     }
 }
 
-impl Laid {
-    fn octets(&self) -> Rc<Octets> {
-        Rc::new(Octets::from(self.wire.clone()))
+impl PreparedHead {
+    fn bytes(&self) -> Rc<SharedBytes> {
+        Rc::new(SharedBytes::from(self.wire.clone()))
     }
 
-    /// The octets of its head, and of the content in memory.
+    /// The bytes of its head, and of the content in memory.
     pub(crate) fn wire_bytes(&self) -> u64 {
         self.wire.len() as u64
     }
 
     /// Whether both are one copy.
     #[cfg(test)]
-    pub(crate) fn shares_octets_with(&self, other: &Self) -> bool {
+    pub(crate) fn shares_bytes_with(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.wire, &other.wire)
     }
 }
@@ -311,9 +317,9 @@ mod tests {
             write(&mut out);
             String::from_utf8(out).unwrap().strip_prefix("before").unwrap().to_owned()
         };
-        let keep = Keep { alive: true, version: Version::Http11 };
-        let close = Keep { alive: false, version: Version::Http11 };
-        let keep_old = Keep { alive: true, version: Version::Http10 };
+        let keep = KeepAlive { alive: true, version: Version::Http11 };
+        let close = KeepAlive { alive: false, version: Version::Http11 };
+        let keep_old = KeepAlive { alive: true, version: Version::Http10 };
         let ok = |keep, content| text(&|out| file.put_ok(out, &date, keep, content));
         assert_eq!(ok(keep, true), format!("{head}\r\nbody"));
         assert_eq!(ok(keep, false), format!("{head}\r\n"));

@@ -33,7 +33,7 @@ pub(crate) struct Tree {
 pub(crate) struct Stamp {
     device: u64,
     inode: u64,
-    /// The length in octets.
+    /// The length in bytes.
     pub(crate) len: u64,
     /// Since the epoch; times before it count as the epoch.
     pub(crate) modified: Duration,

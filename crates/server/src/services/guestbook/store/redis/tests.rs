@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    reactor::{Ask, ClientId, ExchangeId, LinkStage},
+    reactor::{ClientId, Command, ExchangeId, UpstreamState},
     services::guestbook::tickets::Tickets,
 };
 use pollux_guestbook::Answer;
@@ -14,7 +14,7 @@ const REPLY: &[u8] = b"*0\r\n:7\r\n";
 /// A store, and a driver for it that a test plays.
 struct Played {
     store: RedisStore,
-    outside: Outside,
+    reactor: Reactor,
     tickets: Tickets,
     now: u32,
 }
@@ -24,33 +24,33 @@ impl Played {
     fn new(policy: &str, ports: &[u16]) -> Self {
         let mut store = RedisStore::new("redis://a.test".parse().unwrap(), policy.parse().unwrap());
         if !ports.is_empty() {
-            store.place =
-                Place::Known { all: ports.iter().map(|&port| at(port)).collect(), next: 0 };
+            store.addresses =
+                Addresses::Known { all: ports.iter().map(|&port| at(port)).collect(), next: 0 };
         }
-        let (outside, tickets) = (Outside::default(), Tickets::default());
-        Self { store, outside, tickets, now: 100 }
+        let (reactor, tickets) = (Reactor::default(), Tickets::default());
+        Self { store, reactor, tickets, now: 100 }
     }
 
     fn visit(&mut self) -> Ticket {
         let client = ClientId { fd: 1, generation: 1 };
         let ticket = self.tickets.insert(ExchangeId { client, number: 1 });
-        self.store.ask(&mut self.outside, self.now, ticket, &VISIT);
+        self.store.ask(&mut self.reactor, self.now, ticket, &VISIT);
         ticket
     }
 
-    fn tell(&mut self, wake: Wake<'_>) {
-        self.store.event(&mut self.outside, self.now, wake);
+    fn tell(&mut self, event: Event<'_>) {
+        self.store.event(&mut self.reactor, self.now, event);
     }
 
     /// The links that are to be dialled, and where. Those that are closed are gone.
-    fn dialled(&mut self) -> Vec<(LinkId, Endpoint)> {
+    fn dialled(&mut self) -> Vec<(UpstreamId, Endpoint)> {
         let mut dialled = Vec::new();
-        while let Some(ask) = self.outside.next_ask() {
-            let Ask::Link(id) = ask else { continue };
-            let Some(link) = self.outside.links.get(id) else { continue };
-            if link.is_closed {
-                self.outside.links.remove(id);
-            } else if let LinkStage::Asked(endpoint, _) = &link.stage {
+        while let Some(ask) = self.reactor.next_command() {
+            let Command::Upstream(id) = ask else { continue };
+            let Some(upstream) = self.reactor.upstreams.get(id) else { continue };
+            if upstream.is_closed {
+                self.reactor.upstreams.remove(id);
+            } else if let UpstreamState::ToDial(endpoint, _) = &upstream.adapter {
                 dialled.push((id, endpoint.clone()));
             }
         }
@@ -58,24 +58,24 @@ impl Played {
     }
 
     /// The one link that is to be dialled.
-    fn dialled_once(&mut self) -> (LinkId, Endpoint) {
+    fn dialled_once(&mut self) -> (UpstreamId, Endpoint) {
         let all = self.dialled();
         assert_eq!(all.len(), 1, "{all:?}");
         all.into_iter().next().unwrap()
     }
 
-    fn connects(&mut self, link: LinkId) {
-        self.outside.links.get_mut(link).unwrap().stage = LinkStage::Open(5);
-        self.tell(Wake::Connected(link));
+    fn connects(&mut self, upstream: UpstreamId) {
+        self.reactor.upstreams.get_mut(upstream).unwrap().adapter = UpstreamState::Open(5);
+        self.tell(Event::Connected(upstream));
     }
 
-    fn fails(&mut self, link: LinkId) {
-        self.fails_with(link, ErrorKind::ConnectionRefused);
+    fn fails(&mut self, upstream: UpstreamId) {
+        self.fails_with(upstream, ErrorKind::ConnectionRefused);
     }
 
-    fn fails_with(&mut self, link: LinkId, why: ErrorKind) {
-        self.outside.links.remove(link);
-        self.tell(Wake::Failed(link, why));
+    fn fails_with(&mut self, upstream: UpstreamId, why: ErrorKind) {
+        self.reactor.upstreams.remove(upstream);
+        self.tell(Event::Failed(upstream, why));
     }
 
     /// What has been answered since this was asked last.
@@ -109,7 +109,7 @@ fn a_dead_address_costs_no_request() {
         let (alive, endpoint) = redis.dialled_once();
         assert_eq!(endpoint, at(2), "{policy}");
         redis.connects(alive);
-        redis.tell(Wake::Received(alive, REPLY));
+        redis.tell(Event::Received(alive, REPLY));
         assert_eq!(redis.answers(), [Ok(7)], "{policy}");
         // From now on the one that is alive is dialled, also for two at once.
         redis.visit();
@@ -127,17 +127,17 @@ fn only_when_all_addresses_have_failed_is_it_said_and_the_name_asked_again() {
     // Two that fail together move on by one.
     for _ in 0..2 {
         assert!(redis.answers().is_empty());
-        for (link, _) in redis.dialled() {
-            redis.fails(link);
+        for (upstream, _) in redis.dialled() {
+            redis.fails(upstream);
         }
     }
     assert_eq!(redis.answers().len(), 2);
-    assert!(matches!(redis.store.place, Place::Unknown));
+    assert!(matches!(redis.store.addresses, Addresses::Unknown));
     assert_eq!(redis.store.back_off.failures, 1, "one outage, whatever connections it has cost");
     assert!(redis.is_refused());
     redis.now = redis.store.back_off.until;
     redis.visit();
-    assert!(matches!(redis.store.place, Place::Asked(_)));
+    assert!(matches!(redis.store.addresses, Addresses::Resolving(_)));
 }
 
 /// A pool that could not grow goes on with what it has.
@@ -157,7 +157,7 @@ fn a_connection_that_lives_serves_while_nobody_is_dialled() {
         redis.visit();
     }
     assert!(redis.answers().is_empty());
-    redis.tell(Wake::Received(alive, &REPLY.repeat(21)));
+    redis.tell(Event::Received(alive, &REPLY.repeat(21)));
     assert_eq!(redis.answers().len(), 21);
 }
 
@@ -168,9 +168,9 @@ fn who_accepts_and_refuses_is_not_dialled_without_end() {
     let mut pauses = Vec::new();
     for _ in 0..6 {
         redis.visit();
-        let (link, _) = redis.dialled_once();
-        redis.connects(link);
-        redis.tell(Wake::Received(link, b"what is this\r\n"));
+        let (upstream, _) = redis.dialled_once();
+        redis.connects(upstream);
+        redis.tell(Event::Received(upstream, b"what is this\r\n"));
         assert_eq!(redis.answers().len(), 1);
         pauses.push(redis.store.back_off.until - redis.now);
         assert!(redis.is_refused());
@@ -178,9 +178,9 @@ fn who_accepts_and_refuses_is_not_dialled_without_end() {
     }
     assert_eq!(pauses, [1, 2, 4, 8, 16, 20]);
     redis.visit();
-    let (link, _) = redis.dialled_once();
-    redis.connects(link);
-    redis.tell(Wake::Received(link, REPLY));
+    let (upstream, _) = redis.dialled_once();
+    redis.connects(upstream);
+    redis.tell(Event::Received(upstream, REPLY));
     assert_eq!((redis.answers(), redis.store.back_off.failures), (vec![Ok(7)], 0));
 }
 
@@ -188,8 +188,8 @@ fn who_accepts_and_refuses_is_not_dialled_without_end() {
 fn what_this_host_lacks_is_no_outage_of_the_server() {
     let mut redis = Played::new("per-request", &[1]);
     redis.visit();
-    let (link, _) = redis.dialled_once();
-    redis.fails_with(link, ErrorKind::QuotaExceeded);
+    let (upstream, _) = redis.dialled_once();
+    redis.fails_with(upstream, ErrorKind::QuotaExceeded);
     assert_eq!(redis.answers().len(), 1);
     redis.visit();
     assert_eq!(redis.dialled().len(), 1, "the next is dialled at once");
@@ -199,12 +199,12 @@ fn what_this_host_lacks_is_no_outage_of_the_server() {
 fn a_request_whose_client_has_gone_leaves_no_connection() {
     let mut redis = Played::new("per-request", &[1]);
     let ticket = redis.visit();
-    let (link, _) = redis.dialled_once();
-    redis.connects(link);
+    let (upstream, _) = redis.dialled_once();
+    redis.connects(upstream);
     redis.dialled();
-    redis.store.is_gone(&mut redis.outside, ticket);
+    redis.store.is_gone(&mut redis.reactor, ticket);
     redis.dialled();
-    assert_eq!(redis.outside.links.len(), 0);
+    assert_eq!(redis.reactor.upstreams.len(), 0);
 }
 
 /// A pool's connection on which the server owes replies to nobody is given up all the same.
@@ -213,20 +213,20 @@ fn a_silent_connection_of_a_pool_ends_also_when_nobody_waits() {
     let mut redis = Played::new("pooled:1", &[1]);
     let ticket = redis.visit();
     let alarm = redis.store.connections.iter().flatten().next().unwrap().alarm.expect("an alarm");
-    let (link, _) = redis.dialled_once();
-    redis.connects(link);
-    redis.store.is_gone(&mut redis.outside, ticket);
+    let (upstream, _) = redis.dialled_once();
+    redis.connects(upstream);
+    redis.store.is_gone(&mut redis.reactor, ticket);
     // Something has come meanwhile: it is looked at later once more.
     redis.now += STORE_TIMEOUT - 1;
-    redis.tell(Wake::Received(link, b"*0\r\n"));
+    redis.tell(Event::Received(upstream, b"*0\r\n"));
     redis.now += 1;
-    redis.tell(Wake::Time(alarm));
+    redis.tell(Event::Time(alarm));
     let connection = redis.store.connections.iter().flatten().next().expect("it lives");
     let alarm = connection.alarm.expect("another alarm");
     redis.now += STORE_TIMEOUT - 1;
-    redis.tell(Wake::Time(alarm));
+    redis.tell(Event::Time(alarm));
     redis.dialled();
-    assert_eq!((redis.outside.links.len(), redis.store.pool.len()), (0, 0));
+    assert_eq!((redis.reactor.upstreams.len(), redis.store.pool.len()), (0, 0));
     // And the next gets another.
     redis.visit();
     assert_eq!(redis.dialled().len(), 1);
@@ -237,10 +237,10 @@ fn nothing_leaves_before_somebody_is_there_and_lets_us_in() {
     let mut redis = Played::new("per-request", &[1]);
     redis.store.url = "redis://a.test/99".parse().unwrap();
     redis.visit();
-    let (link, _) = redis.dialled_once();
-    assert!(redis.outside.links.get(link).unwrap().output.is_empty());
-    redis.connects(link);
-    let login = redis.outside.links.get(link).unwrap().output.len();
-    redis.tell(Wake::Received(link, b"+OK\r\n"));
-    assert!(redis.outside.links.get(link).unwrap().output.len() > login);
+    let (upstream, _) = redis.dialled_once();
+    assert!(redis.reactor.upstreams.get(upstream).unwrap().output.is_empty());
+    redis.connects(upstream);
+    let login = redis.reactor.upstreams.get(upstream).unwrap().output.len();
+    redis.tell(Event::Received(upstream, b"+OK\r\n"));
+    assert!(redis.reactor.upstreams.get(upstream).unwrap().output.len() > login);
 }

@@ -17,13 +17,13 @@ const SILENCE: Duration = Duration::from_secs(10);
 /// each request that has failed would be as many lines as requests, and whoever writes them waits for
 /// who reads them.
 #[derive(Debug, Default)]
-pub(crate) struct Trouble {
+pub(crate) struct StoreErrors {
     /// What was told last is that it does not answer.
     is_told: AtomicBool,
     told: Mutex<Option<(Instant, Discriminant<StoreError>)>>,
 }
 
-impl Trouble {
+impl StoreErrors {
     /// An answer, or why there is none.
     #[inline]
     pub(super) fn note(&self, answer: &Result<Answer, StoreError>) {
@@ -63,20 +63,20 @@ mod tests {
 
     #[test]
     fn a_store_that_comes_and_goes_is_told_of_once() {
-        let trouble = Trouble::default();
+        let store_errors = StoreErrors::default();
         let failed = Err(StoreError::TimedOut);
         for _ in 0..100 {
-            trouble.note(&failed);
-            assert!(trouble.is_told.load(Ordering::Relaxed));
+            store_errors.note(&failed);
+            assert!(store_errors.is_told.load(Ordering::Relaxed));
         }
-        let first = trouble.told.lock().unwrap().expect("it was told").0;
-        trouble.note(&Ok(Answer::Posted));
-        assert!(!trouble.is_told.load(Ordering::Relaxed));
+        let first = store_errors.told.lock().unwrap().expect("it was told").0;
+        store_errors.note(&Ok(Answer::Posted));
+        assert!(!store_errors.is_told.load(Ordering::Relaxed));
         // Within the silence neither the next failure nor its end is.
-        trouble.note(&failed);
-        trouble.note(&Err(StoreError::Loading));
+        store_errors.note(&failed);
+        store_errors.note(&Err(StoreError::Loading));
         if first.elapsed() < SILENCE {
-            assert!(!trouble.is_told.load(Ordering::Relaxed));
+            assert!(!store_errors.is_told.load(Ordering::Relaxed));
         }
     }
 }

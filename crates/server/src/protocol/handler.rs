@@ -41,25 +41,25 @@ impl<X> Flow<X> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part<'b> {
     /// Content; not empty.
-    Octets(&'b [u8]),
+    Data(&'b [u8]),
     /// The body is whole. The field lines of its trailer section, each with CRLF; none as a rule
     /// (RFC 9110 §6.5).
     End {
-        /// Their octets, for [`pollux_http::fields`].
+        /// Their bytes, for [`pollux_http::fields`].
         trailers: &'b [u8],
     },
 }
 
 /// What becomes of the connection after a response, and to whom it must be said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Keep {
+pub(crate) struct KeepAlive {
     /// The connection is kept.
     pub(crate) alive: bool,
     /// What the client speaks.
     pub(crate) version: Version,
 }
 
-impl Keep {
+impl KeepAlive {
     /// Closed after an answer to what is no request: the peer may speak anything.
     pub(crate) const CLOSE: Self = Self { alive: false, version: Version::Http11 };
 
@@ -76,12 +76,12 @@ impl Keep {
 
 /// On which terms an exchange runs; kept for as long as it does.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
+pub(crate) struct ExchangeTerms {
     /// Which of its connection's requests it answers, from 1.
     pub(crate) number: u32,
     /// Whether the connection may be kept. Whoever answers may set `alive` to false before it
     /// writes the response's head, never to true.
-    pub(crate) keep: Keep,
+    pub(crate) keep_alive: KeepAlive,
     /// The request is a HEAD: a refusal of its body has no content either.
     pub(super) is_head: bool,
     /// The client wants to go on, and may have sent more by now.
@@ -90,11 +90,11 @@ pub(crate) struct Terms {
     pub(super) expects_continue: bool,
 }
 
-impl Terms {
+impl ExchangeTerms {
     /// Of an exchange that no client has asked for.
     pub(crate) const NOBODYS: Self = Self {
         number: 0,
-        keep: Keep::CLOSE,
+        keep_alive: KeepAlive::CLOSE,
         is_head: false,
         wants_more: false,
         expects_continue: false,
@@ -102,7 +102,7 @@ impl Terms {
 }
 
 /// Whoever answers.
-pub(crate) trait Host {
+pub(crate) trait Handler {
     /// The state of an exchange that is not answered at once.
     type Exchange;
 
@@ -112,7 +112,7 @@ pub(crate) trait Host {
     /// A request's head has come.
     fn head(
         &mut self,
-        terms: &mut Terms,
+        terms: &mut ExchangeTerms,
         request: &Request<'_>,
         outbox: &mut Outbox,
     ) -> Flow<Self::Exchange>;
@@ -120,7 +120,7 @@ pub(crate) trait Host {
     /// Some of the body that [`Flow::NeedBody`] asked for.
     fn body(
         &mut self,
-        terms: &mut Terms,
+        terms: &mut ExchangeTerms,
         exchange: Self::Exchange,
         part: Part<'_>,
         outbox: &mut Outbox,
@@ -131,5 +131,5 @@ pub(crate) trait Host {
     fn refused(&mut self, reject: &Reject, method: Method<'_>, outbox: &mut Outbox);
 
     /// The exchange has ended without an answer: the client has gone, or sent a malformed body.
-    fn cancelled(&mut self, terms: &Terms, exchange: Self::Exchange);
+    fn cancelled(&mut self, terms: &ExchangeTerms, exchange: Self::Exchange);
 }

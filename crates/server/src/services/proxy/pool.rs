@@ -3,8 +3,8 @@
 use super::failure::Failure;
 use crate::{
     config::{FrontendConfig, Origin},
-    reactor::{AlarmId, Endpoint, ExchangeId, LinkId, Outside, Question, To},
-    service::Wake,
+    reactor::{AlarmId, Endpoint, EventTarget, ExchangeId, Question, Reactor, UpstreamId},
+    service::Event,
 };
 use std::{
     collections::VecDeque,
@@ -30,7 +30,7 @@ pub(super) const GO_ON: u64 = 1;
 
 /// All origins.
 #[derive(Debug)]
-pub(super) struct Upstream {
+pub(super) struct OriginPool {
     origins: Vec<State>,
     /// Connections: those being dialled, in use, kept.
     open: usize,
@@ -58,25 +58,25 @@ struct State {
     /// Who waits for the name.
     waiting: Vec<ExchangeId>,
     /// The last one used is at the end: those at the front are those that there are too many.
-    kept: Vec<(LinkId, u32)>,
+    kept: Vec<(UpstreamId, u32)>,
     failures: u32,
     aside_until: u32,
 }
 
 /// What became of the wish for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Dialled {
+pub(super) enum DialOutcome {
     /// It is being made.
-    Link(LinkId),
+    Upstream(UpstreamId),
     /// A place has to become free first.
-    NoPlace,
+    NoCapacity,
     /// The name has to be resolved first.
     NoName,
     /// There will be none.
     Failed(Failure),
 }
 
-impl Upstream {
+impl OriginPool {
     pub(super) fn new(config: &FrontendConfig) -> Self {
         let origins = config.routes.iter().map(|route| State::new(&route.origin)).collect();
         Self {
@@ -118,99 +118,109 @@ impl Upstream {
     }
 
     /// A kept connection to an origin.
-    pub(super) fn take(&mut self, origin: u32) -> Option<LinkId> {
-        self.origins[origin as usize].kept.pop().map(|(link, _)| link)
+    pub(super) fn take(&mut self, origin: u32) -> Option<UpstreamId> {
+        self.origins[origin as usize].kept.pop().map(|(upstream, _)| upstream)
     }
 
     /// Dials an origin for an exchange; or notes that it waits, and wakes it with [`GO_ON`] when it
     /// is time to try again.
     pub(super) fn dial(
         &mut self,
-        outside: &mut Outside,
+        reactor: &mut Reactor,
         now: u32,
         origin: u32,
         exchange: ExchangeId,
-    ) -> Dialled {
+    ) -> DialOutcome {
         let state = &mut self.origins[origin as usize];
         if state.ask_at.is_some_and(|at| at <= now) && !state.is_asked {
-            state.ask(outside, origin);
+            state.ask(reactor, origin);
         }
         if state.endpoints.is_empty() {
             if !state.is_asked {
-                return Dialled::Failed(Failure::Name);
+                return DialOutcome::Failed(Failure::Name);
             }
             if state.waiting.len() >= WAITING_MAX {
-                return Dialled::Failed(Failure::NoPlace);
+                return DialOutcome::Failed(Failure::NoCapacity);
             }
             state.waiting.push(exchange);
-            return Dialled::NoName;
+            return DialOutcome::NoName;
         }
-        if self.open >= self.most && !self.evict(outside) {
+        if self.open >= self.most && !self.evict(reactor) {
             if self.queue.len() >= WAITING_MAX {
-                return Dialled::Failed(Failure::NoPlace);
+                return DialOutcome::Failed(Failure::NoCapacity);
             }
             self.queue.push_back(exchange);
-            return Dialled::NoPlace;
+            return DialOutcome::NoCapacity;
         }
         let state = &mut self.origins[origin as usize];
         let endpoint = state.endpoints[state.next % state.endpoints.len()].clone();
         state.next = (state.next + 1) % state.endpoints.len();
         self.open += 1;
-        Dialled::Link(outside.dial(endpoint, self.connect_ticks, To::Exchange(exchange)))
+        DialOutcome::Upstream(reactor.dial(
+            endpoint,
+            self.connect_ticks,
+            EventTarget::Exchange(exchange),
+        ))
     }
 
     /// Makes room by closing the connection that was kept longest. Returns whether there was one.
-    fn evict(&mut self, outside: &mut Outside) -> bool {
+    fn evict(&mut self, reactor: &mut Reactor) -> bool {
         let oldest = |state: &State| state.kept.first().map(|&(_, since)| since);
         let kept = self.origins.iter_mut().filter(|state| !state.kept.is_empty());
         let Some(state) = kept.min_by_key(|state| oldest(state)) else { return false };
-        let (link, _) = state.kept.remove(0);
-        outside.close(link);
+        let (upstream, _) = state.kept.remove(0);
+        reactor.close(upstream);
         self.open -= 1;
         true
     }
 
     /// Keeps a connection on which another request may be sent.
-    pub(super) fn keep(&mut self, outside: &mut Outside, now: u32, origin: u32, link: LinkId) {
+    pub(super) fn keep(
+        &mut self,
+        reactor: &mut Reactor,
+        now: u32,
+        origin: u32,
+        upstream: UpstreamId,
+    ) {
         let kept = &mut self.origins[origin as usize].kept;
         if kept.len() >= self.keep {
-            return self.close(outside, link);
+            return self.close(reactor, upstream);
         }
-        kept.push((link, now));
-        outside.give(link, To::Application);
+        kept.push((upstream, now));
+        reactor.give(upstream, EventTarget::Service);
         if self.sweep.is_none() {
-            self.sweep = Some(outside.timer(SWEEP, To::Application));
+            self.sweep = Some(reactor.timer(SWEEP, EventTarget::Service));
         }
-        self.wake_next(outside);
+        self.wake_next(reactor);
     }
 
     /// Closes a connection.
-    pub(super) fn close(&mut self, outside: &mut Outside, link: LinkId) {
-        outside.close(link);
-        self.is_gone(outside);
+    pub(super) fn close(&mut self, reactor: &mut Reactor, upstream: UpstreamId) {
+        reactor.close(upstream);
+        self.is_gone(reactor);
     }
 
     /// A connection is gone, or is none to an origin any more.
-    pub(super) fn is_gone(&mut self, outside: &mut Outside) {
+    pub(super) fn is_gone(&mut self, reactor: &mut Reactor) {
         self.open = self.open.saturating_sub(1);
-        self.wake_next(outside);
+        self.wake_next(reactor);
     }
 
-    fn wake_next(&mut self, outside: &mut Outside) {
+    fn wake_next(&mut self, reactor: &mut Reactor) {
         if let Some(exchange) = self.queue.pop_front() {
-            outside.wake(exchange, GO_ON);
+            reactor.wake(exchange, GO_ON);
         }
     }
 
     /// An exchange waits no longer, for a place or a name.
-    pub(super) fn forget(&mut self, outside: &mut Outside, exchange: ExchangeId) {
+    pub(super) fn forget(&mut self, reactor: &mut Reactor, exchange: ExchangeId) {
         for origin in &mut self.origins {
             origin.waiting.retain(|waiting| *waiting != exchange);
         }
         match self.queue.iter().position(|waiting| *waiting == exchange) {
             Some(place) => drop(self.queue.remove(place)),
             // It has been woken already: the place that it was woken for is another's.
-            None => self.wake_next(outside),
+            None => self.wake_next(reactor),
         }
     }
 
@@ -243,68 +253,69 @@ impl Upstream {
     }
 
     /// Whether what has happened is about a connection that is kept, or asked for here.
-    pub(super) fn is_meant(&self, wake: &Wake<'_>) -> bool {
-        match wake {
-            Wake::Connected(link)
-            | Wake::Received(link, _)
-            | Wake::Ended(link)
-            | Wake::LinkRoom(link)
-            | Wake::Failed(link, _) => self.find(*link).is_some(),
-            Wake::Time(alarm) => self.sweep == Some(*alarm),
-            Wake::Resolved(note, _) => note & OURS != 0,
-            Wake::Room | Wake::ClientEnded | Wake::Note(_) | Wake::NotTaken(_) => false,
+    pub(super) fn is_meant(&self, event: &Event<'_>) -> bool {
+        match event {
+            Event::Connected(upstream)
+            | Event::Received(upstream, _)
+            | Event::Ended(upstream)
+            | Event::UpstreamRoom(upstream)
+            | Event::Failed(upstream, _) => self.find(*upstream).is_some(),
+            Event::Time(alarm) => self.sweep == Some(*alarm),
+            Event::Resolved(note, _) => note & OURS != 0,
+            Event::Room | Event::ClientEnded | Event::Note(_) | Event::NotTaken(_) => false,
         }
     }
 
     /// Something has happened to what nobody uses at the moment.
-    pub(super) fn event(&mut self, outside: &mut Outside, now: u32, wake: Wake<'_>) {
-        match wake {
-            Wake::Resolved(note, outcome) => self.resolved(outside, now, note, outcome),
-            Wake::Time(_) => self.sweep(outside, now),
+    pub(super) fn event(&mut self, reactor: &mut Reactor, now: u32, event: Event<'_>) {
+        match event {
+            Event::Resolved(note, outcome) => self.resolved(reactor, now, note, outcome),
+            Event::Time(_) => self.sweep(reactor, now),
             // Nothing was asked: whatever comes means nothing good.
-            Wake::Received(link, _) | Wake::Ended(link) => {
-                self.drop_kept(link);
-                self.close(outside, link);
+            Event::Received(upstream, _) | Event::Ended(upstream) => {
+                self.drop_kept(upstream);
+                self.close(reactor, upstream);
             }
-            Wake::Failed(link, _) => {
-                self.drop_kept(link);
-                self.is_gone(outside);
+            Event::Failed(upstream, _) => {
+                self.drop_kept(upstream);
+                self.is_gone(reactor);
             }
             _ => {}
         }
     }
 
-    fn find(&self, link: LinkId) -> Option<(usize, usize)> {
+    fn find(&self, upstream: UpstreamId) -> Option<(usize, usize)> {
         self.origins.iter().enumerate().find_map(|(origin, state)| {
-            let place = state.kept.iter().position(|&(kept, _)| kept == link)?;
+            let place = state.kept.iter().position(|&(kept, _)| kept == upstream)?;
             Some((origin, place))
         })
     }
 
-    fn drop_kept(&mut self, link: LinkId) {
-        if let Some((origin, place)) = self.find(link) {
+    fn drop_kept(&mut self, upstream: UpstreamId) {
+        if let Some((origin, place)) = self.find(upstream) {
             self.origins[origin].kept.remove(place);
         }
     }
 
     /// Closes what was kept for too long.
-    fn sweep(&mut self, outside: &mut Outside, now: u32) {
+    fn sweep(&mut self, reactor: &mut Reactor, now: u32) {
         for state in &mut self.origins {
-            let is_old = |&(_, since): &(LinkId, u32)| now.saturating_sub(since) >= self.keep_ticks;
+            let is_old =
+                |&(_, since): &(UpstreamId, u32)| now.saturating_sub(since) >= self.keep_ticks;
             // The front is the longest unused.
             let old = state.kept.iter().take_while(|kept| is_old(kept)).count();
-            for (link, _) in state.kept.drain(..old) {
-                outside.close(link);
+            for (upstream, _) in state.kept.drain(..old) {
+                reactor.close(upstream);
                 self.open -= 1;
             }
         }
         let has_kept = self.origins.iter().any(|state| !state.kept.is_empty());
-        self.sweep = has_kept.then(|| outside.timer(SWEEP, To::Application));
+        self.sweep = has_kept.then(|| reactor.timer(SWEEP, EventTarget::Service));
     }
 
     fn resolved(
         &mut self,
-        outside: &mut Outside,
+        reactor: &mut Reactor,
         now: u32,
         note: u64,
         outcome: Result<Vec<SocketAddr>, String>,
@@ -325,7 +336,7 @@ impl Upstream {
             }
         }
         for exchange in state.waiting.drain(..) {
-            outside.wake(exchange, GO_ON);
+            reactor.wake(exchange, GO_ON);
         }
     }
 
@@ -365,11 +376,16 @@ impl State {
         }
     }
 
-    fn ask(&mut self, outside: &mut Outside, index: u32) {
+    fn ask(&mut self, reactor: &mut Reactor, index: u32) {
         let Origin::Tcp { host, port } = &self.origin else { return };
         self.is_asked = true;
         let note = OURS | u64::from(index);
-        outside.resolve(Question { name: host.clone(), port: *port, to: To::Application, note });
+        reactor.resolve(Question {
+            name: host.clone(),
+            port: *port,
+            to: EventTarget::Service,
+            note,
+        });
     }
 }
 

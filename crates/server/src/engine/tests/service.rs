@@ -1,8 +1,8 @@
 //! An application that answers in every way there is; the path says in which.
 
 use crate::{
-    reactor::{Endpoint, ExchangeId, LinkId, Question, To},
-    service::{Application, Flow, Keep, Page, Part, Turn, Wake, World},
+    reactor::{Endpoint, EventTarget, ExchangeId, Question, UpstreamId},
+    service::{Event, Flow, KeepAlive, Page, Part, RequestContext, Service, ServiceContext},
     transport::outbox::Outbox,
 };
 use pollux_http::{
@@ -24,12 +24,12 @@ pub(super) struct Tester {
     upstream: SocketAddr,
     unix: PathBuf,
     waiting: Vec<ExchangeId>,
-    /// A link that all share, and who waits for an octet of its echo, in order.
-    pool: Option<LinkId>,
+    /// A link that all share, and who waits for an byte of its echo, in order.
+    pool: Option<UpstreamId>,
     queue: VecDeque<ExchangeId>,
     /// Exchanges that were cancelled.
     gone: usize,
-    /// The most octets that an outbox or a link held.
+    /// The most bytes that an outbox or a link held.
     most: u64,
     /// Listens, but its queue is full: a dial is not answered.
     full: (TcpListener, Vec<TcpStream>),
@@ -40,7 +40,7 @@ pub(super) struct Tester {
 /// What an exchange is about.
 pub(super) enum Job {
     /// Echoes this through the link.
-    Echo(LinkId),
+    Echo(UpstreamId),
     Late,
     /// An alarm that was cancelled, and one that was not.
     Second,
@@ -48,7 +48,7 @@ pub(super) enum Job {
     Stream(usize),
     /// The body goes to the link, and its echo to the client.
     Upload {
-        link: LinkId,
+        upstream: UpstreamId,
         is_whole: bool,
     },
     Wait,
@@ -58,23 +58,23 @@ pub(super) enum Job {
     Resolve,
 }
 
-fn ok(turn: &mut Turn<'_>, outbox: &mut Outbox, content: &str) {
+fn ok(context: &mut RequestContext<'_>, outbox: &mut Outbox, content: &str) {
     Head::new(outbox.bytes(), Status::Ok)
-        .date(turn.local.clock.date())
+        .date(context.worker.clock.date())
         .content_length(content.len() as u64)
-        .lines(turn.keep().line())
+        .lines(context.keep_alive().line())
         .end();
     outbox.bytes().extend_from_slice(content.as_bytes());
 }
 
-fn chunked(keep: Keep, outbox: &mut Outbox) {
+fn chunked(keep: KeepAlive, outbox: &mut Outbox) {
     Head::new(outbox.bytes(), Status::Ok).chunked().lines(keep.line()).end();
 }
 
-fn bad_gateway(turn: &mut Turn<'_>, outbox: &mut Outbox, reason: &str) {
+fn bad_gateway(context: &mut RequestContext<'_>, outbox: &mut Outbox, reason: &str) {
     let page = Page { status: Status::BadGateway, reason, fields: b"" };
-    let keep = turn.keep();
-    page.put(turn.rules, turn.local, outbox, Method::Get, keep);
+    let keep = context.keep_alive();
+    page.put(context.rules, context.worker, outbox, Method::Get, keep);
 }
 
 impl Tester {
@@ -115,28 +115,28 @@ impl Tester {
     /// Goes on with a transfer in both directions, as far as both ends take it.
     fn upload(
         &mut self,
-        turn: &mut Turn<'_>,
-        link: LinkId,
+        context: &mut RequestContext<'_>,
+        upstream: UpstreamId,
         is_whole: bool,
         outbox: &Outbox,
     ) -> Flow<Job> {
-        self.most = self.most.max(outbox.len()).max(turn.outside.send(link).len());
+        self.most = self.most.max(outbox.len()).max(context.reactor.send(upstream).len());
         if outbox.is_full() {
-            turn.outside.pause(link);
+            context.reactor.pause(upstream);
         }
-        if is_whole || turn.outside.is_full(link) {
-            return Flow::Waiting(Job::Upload { link, is_whole });
+        if is_whole || context.reactor.is_full(upstream) {
+            return Flow::Waiting(Job::Upload { upstream, is_whole });
         }
-        Flow::NeedBody(Job::Upload { link, is_whole })
+        Flow::NeedBody(Job::Upload { upstream, is_whole })
     }
 }
 
-impl Application for Tester {
+impl Service for Tester {
     type Exchange = Job;
 
     fn begin(
         &mut self,
-        turn: &mut Turn<'_>,
+        context: &mut RequestContext<'_>,
         request: &Request<'_>,
         outbox: &mut Outbox,
     ) -> Flow<Job> {
@@ -144,93 +144,93 @@ impl Application for Tester {
         let path = std::str::from_utf8(path).unwrap();
         let mut words = path[1..].split('/');
         let (what, rest) = (words.next().unwrap(), words.next().unwrap_or_default());
-        let to = To::Exchange(turn.id());
+        let to = EventTarget::Exchange(context.id());
         match what {
             "echo" | "unix" => {
                 let endpoint = match what {
                     "echo" => Endpoint::Tcp(self.upstream),
                     _ => Endpoint::Unix(self.unix.clone()),
                 };
-                let link = turn.outside.dial(endpoint, DIAL, to);
-                turn.outside.send(link).bytes().extend_from_slice(rest.as_bytes());
-                turn.outside.finish(link);
-                chunked(turn.keep(), outbox);
-                Flow::Waiting(Job::Echo(link))
+                let upstream = context.reactor.dial(endpoint, DIAL, to);
+                context.reactor.send(upstream).bytes().extend_from_slice(rest.as_bytes());
+                context.reactor.finish(upstream);
+                chunked(context.keep_alive(), outbox);
+                Flow::Waiting(Job::Echo(upstream))
             }
             "late" => {
-                turn.outside.timer(rest.parse().unwrap(), to);
+                context.reactor.timer(rest.parse().unwrap(), to);
                 Flow::Waiting(Job::Late)
             }
             "cancelled-alarm" => {
-                let first = turn.outside.timer(1, to);
-                turn.outside.timer(3, to);
-                turn.outside.cancel(first);
+                let first = context.reactor.timer(1, to);
+                context.reactor.timer(3, to);
+                context.reactor.cancel(first);
                 Flow::Waiting(Job::Second)
             }
             "refused" => {
-                turn.outside.dial(Endpoint::Tcp(self.nobody.address()), DIAL, to);
+                context.reactor.dial(Endpoint::Tcp(self.nobody.address()), DIAL, to);
                 Flow::Waiting(Job::Dial)
             }
             "no-socket" => {
-                turn.outside.dial(Endpoint::Unix("/nonexistent".into()), DIAL, to);
+                context.reactor.dial(Endpoint::Unix("/nonexistent".into()), DIAL, to);
                 Flow::Waiting(Job::Dial)
             }
             "unanswered" => {
                 let address = self.full.0.local_addr().unwrap();
-                turn.outside.dial(Endpoint::Tcp(address), 2, to);
+                context.reactor.dial(Endpoint::Tcp(address), 2, to);
                 Flow::Waiting(Job::Dial)
             }
             "stream" => {
-                chunked(turn.keep(), outbox);
+                chunked(context.keep_alive(), outbox);
                 self.stream(rest.parse().unwrap(), outbox)
             }
             "upload" => {
-                let link = turn.outside.dial(Endpoint::Tcp(self.upstream), DIAL, to);
-                chunked(turn.keep(), outbox);
-                Flow::NeedBody(Job::Upload { link, is_whole: false })
+                let upstream = context.reactor.dial(Endpoint::Tcp(self.upstream), DIAL, to);
+                chunked(context.keep_alive(), outbox);
+                Flow::NeedBody(Job::Upload { upstream, is_whole: false })
             }
             "wait" => {
-                self.waiting.push(turn.id());
+                self.waiting.push(context.id());
                 Flow::Waiting(Job::Wait)
             }
-            "wake" => {
+            "event" => {
                 let waiting = std::mem::take(&mut self.waiting);
-                ok(turn, outbox, &waiting.len().to_string());
+                ok(context, outbox, &waiting.len().to_string());
                 for exchange in waiting {
-                    turn.outside.wake(exchange, 7);
+                    context.reactor.wake(exchange, 7);
                 }
                 Flow::Done
             }
             "pooled" => {
                 let upstream = self.upstream;
-                let link = *self.pool.get_or_insert_with(|| {
-                    let link = turn.outside.dial(Endpoint::Tcp(upstream), DIAL, to);
-                    turn.outside.give(link, To::Application);
-                    link
+                let upstream = *self.pool.get_or_insert_with(|| {
+                    let upstream = context.reactor.dial(Endpoint::Tcp(upstream), DIAL, to);
+                    context.reactor.give(upstream, EventTarget::Service);
+                    upstream
                 });
-                turn.outside.send(link).bytes().push(b'p');
-                self.queue.push_back(turn.id());
+                context.reactor.send(upstream).bytes().push(b'p');
+                self.queue.push_back(context.id());
                 Flow::Waiting(Job::Pooled)
             }
             "until-end" => Flow::Waiting(Job::UntilEnd),
             "tunnel" => {
-                turn.outside.dial(Endpoint::Tcp(self.upstream), DIAL, to);
+                context.reactor.dial(Endpoint::Tcp(self.upstream), DIAL, to);
                 Flow::Waiting(Job::Tunnel)
             }
             "resolve" => {
-                turn.outside.resolve(Question { name: rest.into(), port: 80, to, note: 3 });
+                context.reactor.resolve(Question { name: rest.into(), port: 80, to, note: 3 });
                 Flow::Waiting(Job::Resolve)
             }
             "waiting" => {
-                ok(turn, outbox, &self.waiting.len().to_string());
+                ok(context, outbox, &self.waiting.len().to_string());
                 Flow::Done
             }
             "gone" => {
-                ok(turn, outbox, &self.gone.to_string());
+                ok(context, outbox, &self.gone.to_string());
                 Flow::Done
             }
             "most" => {
-                ok(turn, outbox, &self.most.to_string());
+                ok(context, outbox, &self.most.to_string());
                 Flow::Done
             }
             other => panic!("{other:?} is not to be asked for"),
@@ -239,94 +239,94 @@ impl Application for Tester {
 
     fn body(
         &mut self,
-        turn: &mut Turn<'_>,
+        context: &mut RequestContext<'_>,
         job: Job,
         part: Part<'_>,
         outbox: &mut Outbox,
     ) -> Flow<Job> {
-        let Job::Upload { link, .. } = job else { panic!("no body was asked for") };
+        let Job::Upload { upstream, .. } = job else { panic!("no body was asked for") };
         match part {
-            Part::Octets(octets) => {
-                turn.outside.send(link).bytes().extend_from_slice(octets);
-                self.upload(turn, link, false, outbox)
+            Part::Data(bytes) => {
+                context.reactor.send(upstream).bytes().extend_from_slice(bytes);
+                self.upload(context, upstream, false, outbox)
             }
             Part::End { .. } => {
-                turn.outside.finish(link);
-                self.upload(turn, link, true, outbox)
+                context.reactor.finish(upstream);
+                self.upload(context, upstream, true, outbox)
             }
         }
     }
 
     fn resume(
         &mut self,
-        turn: &mut Turn<'_>,
+        context: &mut RequestContext<'_>,
         job: Job,
-        wake: Wake<'_>,
+        event: Event<'_>,
         outbox: &mut Outbox,
     ) -> Flow<Job> {
-        match (job, wake) {
-            (Job::Echo(link), Wake::Connected(connected)) => {
-                assert_eq!(link, connected);
-                Flow::Waiting(Job::Echo(link))
+        match (job, event) {
+            (Job::Echo(upstream), Event::Connected(connected)) => {
+                assert_eq!(upstream, connected);
+                Flow::Waiting(Job::Echo(upstream))
             }
-            (Job::Echo(link), Wake::Received(_, octets)) => {
-                response::chunk(outbox.bytes(), octets);
-                Flow::Waiting(Job::Echo(link))
+            (Job::Echo(upstream), Event::Received(_, bytes)) => {
+                response::chunk(outbox.bytes(), bytes);
+                Flow::Waiting(Job::Echo(upstream))
             }
-            (Job::Echo(link), Wake::Ended(_)) => {
-                turn.outside.close(link);
+            (Job::Echo(upstream), Event::Ended(_)) => {
+                context.reactor.close(upstream);
                 outbox.bytes().extend_from_slice(LAST_CHUNK);
                 Flow::Done
             }
-            (Job::Upload { link, is_whole }, Wake::Received(_, octets)) => {
-                response::chunk(outbox.bytes(), octets);
-                self.upload(turn, link, is_whole, outbox)
+            (Job::Upload { upstream, is_whole }, Event::Received(_, bytes)) => {
+                response::chunk(outbox.bytes(), bytes);
+                self.upload(context, upstream, is_whole, outbox)
             }
-            (Job::Upload { link, is_whole }, Wake::Connected(_) | Wake::LinkRoom(_)) => {
-                self.upload(turn, link, is_whole, outbox)
+            (Job::Upload { upstream, is_whole }, Event::Connected(_) | Event::UpstreamRoom(_)) => {
+                self.upload(context, upstream, is_whole, outbox)
             }
-            (Job::Upload { link, is_whole }, Wake::Room) => {
-                turn.outside.go_on(link);
-                self.upload(turn, link, is_whole, outbox)
+            (Job::Upload { upstream, is_whole }, Event::Room) => {
+                context.reactor.go_on(upstream);
+                self.upload(context, upstream, is_whole, outbox)
             }
-            (Job::Upload { link, is_whole: true }, Wake::Ended(_)) => {
-                turn.outside.close(link);
+            (Job::Upload { upstream, is_whole: true }, Event::Ended(_)) => {
+                context.reactor.close(upstream);
                 outbox.bytes().extend_from_slice(LAST_CHUNK);
                 Flow::Done
             }
-            (Job::Late, Wake::Time(_)) => {
-                ok(turn, outbox, "late");
+            (Job::Late, Event::Time(_)) => {
+                ok(context, outbox, "late");
                 Flow::Done
             }
-            (Job::Second, Wake::Time(_)) => {
-                ok(turn, outbox, "second");
+            (Job::Second, Event::Time(_)) => {
+                ok(context, outbox, "second");
                 Flow::Done
             }
-            (Job::Dial, Wake::Failed(_, why)) => {
-                bad_gateway(turn, outbox, &why.to_string());
+            (Job::Dial, Event::Failed(_, why)) => {
+                bad_gateway(context, outbox, &why.to_string());
                 Flow::Done
             }
-            (Job::Stream(left), Wake::Room) => self.stream(left, outbox),
-            (Job::Wait, Wake::Note(note)) => {
+            (Job::Stream(left), Event::Room) => self.stream(left, outbox),
+            (Job::Wait, Event::Note(note)) => {
                 assert_eq!(note, 7);
-                ok(turn, outbox, "woken");
+                ok(context, outbox, "woken");
                 Flow::Done
             }
-            (Job::Pooled, Wake::Note(note)) => {
-                ok(turn, outbox, &format!("pooled {note}"));
+            (Job::Pooled, Event::Note(note)) => {
+                ok(context, outbox, &format!("pooled {note}"));
                 Flow::Done
             }
-            (Job::UntilEnd, Wake::ClientEnded) => {
-                ok(turn, outbox, "ended");
+            (Job::UntilEnd, Event::ClientEnded) => {
+                ok(context, outbox, "ended");
                 Flow::Done
             }
-            (Job::Tunnel, Wake::Connected(link)) => {
+            (Job::Tunnel, Event::Connected(upstream)) => {
                 outbox.bytes().extend_from_slice(b"HTTP/1.1 101 Switching Protocols\r\n\r\n");
-                let id = turn.id();
-                turn.outside.tunnel(id, link);
+                let id = context.id();
+                context.reactor.tunnel(id, upstream);
                 Flow::Waiting(Job::Tunnel)
             }
-            (Job::Resolve, Wake::Resolved(note, answer)) => {
+            (Job::Resolve, Event::Resolved(note, answer)) => {
                 assert_eq!(note, 3);
                 let text = match answer {
                     Ok(addresses) => {
@@ -334,32 +334,32 @@ impl Application for Tester {
                     }
                     Err(reason) => reason,
                 };
-                ok(turn, outbox, &text);
+                ok(context, outbox, &text);
                 Flow::Done
             }
             // A half-close says nothing to the others.
-            (job, Wake::ClientEnded) => Flow::Waiting(job),
-            (_, wake) => panic!("{wake:?} was not asked for"),
+            (job, Event::ClientEnded) => Flow::Waiting(job),
+            (_, event) => panic!("{event:?} was not asked for"),
         }
     }
 
-    fn cancel(&mut self, turn: &mut Turn<'_>, job: Job) {
+    fn cancel(&mut self, context: &mut RequestContext<'_>, job: Job) {
         self.gone += 1;
-        let id = turn.id();
+        let id = context.id();
         self.waiting.retain(|waiting| *waiting != id);
-        if let Job::Echo(link) | Job::Upload { link, .. } = job {
-            turn.outside.close(link);
+        if let Job::Echo(upstream) | Job::Upload { upstream, .. } = job {
+            context.reactor.close(upstream);
         }
     }
 
-    fn event(&mut self, world: &mut World<'_>, wake: Wake<'_>) {
-        match wake {
-            Wake::Connected(link) => assert_eq!(Some(link), self.pool),
-            Wake::Received(link, octets) => {
-                assert_eq!(Some(link), self.pool);
-                for octet in octets {
+    fn event(&mut self, context: &mut ServiceContext<'_>, event: Event<'_>) {
+        match event {
+            Event::Connected(upstream) => assert_eq!(Some(upstream), self.pool),
+            Event::Received(upstream, bytes) => {
+                assert_eq!(Some(upstream), self.pool);
+                for byte in bytes {
                     let exchange = self.queue.pop_front().expect("somebody waits for it");
-                    world.outside.wake(exchange, u64::from(*octet));
+                    context.reactor.wake(exchange, u64::from(*byte));
                 }
             }
             other => panic!("{other:?} was not asked for"),

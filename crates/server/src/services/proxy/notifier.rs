@@ -1,6 +1,6 @@
 //! What another worker rings when a fetch has ended that somebody here waits for.
 
-use crate::reactor::{Endpoint, LinkId, Made, Outside, To};
+use crate::reactor::{ConnectedSocket, Endpoint, EventTarget, Reactor, UpstreamId};
 use pollux_cache::Handle;
 use pollux_sys as sys;
 use std::{
@@ -11,17 +11,17 @@ use std::{
 };
 
 /// Our end has until then to be taken in; it is connected already.
-const HANG_TICKS: u32 = 50;
+const NOTIFIER_TICKS: u32 = 50;
 
-/// Hangs the bell of `handle`: octets come on the link when it is rung, which the application is told.
+/// Hangs the bell of `handle`: bytes come on the link when it is rung, which the application is told.
 ///
 /// Who rings is another worker's thread, to which a descriptor of ours means nothing where workers have
 /// file tables of their own. There a thread that shares our table stands between.
 pub(super) fn hang(
     handle: &Handle,
-    outside: &mut Outside,
+    reactor: &mut Reactor,
     has_own_table: bool,
-) -> io::Result<LinkId> {
+) -> io::Result<UpstreamId> {
     let (near, far) = sys::stream_pair()?;
     if has_own_table {
         let (ring, rings) = sync_channel(1);
@@ -37,7 +37,11 @@ pub(super) fn hang(
     } else {
         handle.set_notifier(move || pull(&far));
     }
-    Ok(outside.dial(Endpoint::Made(Made::new(near)), HANG_TICKS, To::Application))
+    Ok(reactor.dial(
+        Endpoint::Connected(ConnectedSocket::new(near)),
+        NOTIFIER_TICKS,
+        EventTarget::Service,
+    ))
 }
 
 /// When it takes no more, it has been rung already.

@@ -1,8 +1,8 @@
 //! One turn of a connection.
 
 use super::{
-    Connection, Flow, Host, Keep, Part, Terms,
-    connection::{Flags, Ongoing, Phase, Running},
+    Connection, ExchangeTerms, Flow, Handler, KeepAlive, Part,
+    connection::{ActiveExchange, ConnectionWork, Flags, Phase},
 };
 use crate::{protocol::rules::Rules, transport::outbox::Outbox};
 use pollux_http::{
@@ -20,22 +20,22 @@ pub(crate) const REPLIES_A_TURN: u32 = 64;
 ///
 /// # How an engine drives it
 ///
-/// - Received octets go to [`Round::receive`], all of them; the end of the stream to
+/// - Received bytes go to [`Iteration::receive`], all of them; the end of the stream to
 ///   [`Connection::end_of_input`].
-/// - Send [`Round::output`], and say what left with [`Round::record_sent`].
+/// - Send [`Iteration::output`], and say what left with [`Iteration::record_sent`].
 /// - When the round ends, what has not left is kept; [`Connection::need`] says what to do next.
 ///
 /// Any call is allowed at any time: answers leave in the order of their requests, and nothing that
 /// came or is to be sent gets lost. What is received while something else is waited for is kept
 /// ([`Connection::takes_input`] says for how long that makes sense).
 #[derive(Debug)]
-pub(crate) struct Round<'r, X> {
+pub(crate) struct Iteration<'r, X> {
     connection: &'r mut Connection<X>,
     /// Empty at the beginning, and used only while the connection keeps no output of its own.
     scratch: &'r mut Outbox,
 }
 
-impl<X> Drop for Round<'_, X> {
+impl<X> Drop for Iteration<'_, X> {
     #[inline]
     fn drop(&mut self) {
         if !self.scratch.is_empty() || self.connection.ongoing.is_some() {
@@ -44,23 +44,23 @@ impl<X> Drop for Round<'_, X> {
     }
 }
 
-impl<'r, X> Round<'r, X> {
+impl<'r, X> Iteration<'r, X> {
     #[inline]
     pub(super) fn new(connection: &'r mut Connection<X>, scratch: &'r mut Outbox) -> Self {
         debug_assert!(scratch.is_empty());
         Self { connection, scratch }
     }
 
-    /// Takes received octets, and answers the requests that they complete.
+    /// Takes received bytes, and answers the requests that they complete.
     #[inline]
-    pub(crate) fn receive<H: Host<Exchange = X>>(
+    pub(crate) fn receive<H: Handler<Exchange = X>>(
         &mut self,
         rules: &Rules,
-        host: &mut H,
+        handler: &mut H,
         input: &[u8],
     ) {
         if self.connection.ongoing.is_some() || self.connection.phase != Phase::Open {
-            return self.receive_more(rules, host, input);
+            return self.receive_more(rules, handler, input);
         }
         let mut at = 0;
         let mut replies = 0;
@@ -73,34 +73,34 @@ impl<'r, X> Round<'r, X> {
                 // Borrowed: a request is some 300 bytes, and to move it out would copy them.
                 Ok(ParseStatus::Complete { ref request, len }) => {
                     at += len;
-                    self.begin(rules, host, request);
+                    self.begin(rules, handler, request);
                     if self.connection.ongoing.is_some() || self.connection.phase != Phase::Open {
-                        return self.receive_more(rules, host, &input[at..]);
+                        return self.receive_more(rules, handler, &input[at..]);
                     }
                 }
                 Ok(ParseStatus::Partial) => return self.keep(input[at..].to_vec(), false),
-                Err(reject) => return self.refuse_head(host, &reject, &input[at..]),
+                Err(reject) => return self.refuse_head(handler, &reject, &input[at..]),
             }
         }
     }
 
     /// Goes on with what was received before and could not be dealt with then.
-    pub(crate) fn go_on<H: Host<Exchange = X>>(&mut self, rules: &Rules, host: &mut H) {
+    pub(crate) fn go_on<H: Handler<Exchange = X>>(&mut self, rules: &Rules, handler: &mut H) {
         if self.connection.ongoing.is_some() {
-            self.receive_more(rules, host, b"");
+            self.receive_more(rules, handler, b"");
         }
     }
 
     /// Lets whoever answers go on with the exchange that is waiting, if there is one, and then with
     /// the requests behind it.
-    pub(crate) fn resume<H: Host<Exchange = X>>(
+    pub(crate) fn resume<H: Handler<Exchange = X>>(
         &mut self,
         rules: &Rules,
-        host: &mut H,
-        call: impl FnOnce(&mut H, &mut Terms, X, &mut Outbox) -> Flow<X>,
+        handler: &mut H,
+        call: impl FnOnce(&mut H, &mut ExchangeTerms, X, &mut Outbox) -> Flow<X>,
     ) {
-        self.call(host, call);
-        self.go_on(rules, host);
+        self.call(handler, call);
+        self.go_on(rules, handler);
     }
 
     /// What is to be sent now.
@@ -113,7 +113,7 @@ impl<'r, X> Round<'r, X> {
     }
 
     /// What left of the output is told here where not all of it did. Returns whether the peer has
-    /// taken `step` octets since that was last so.
+    /// taken `step` bytes since that was last so.
     pub(crate) fn record_sent(&mut self, sent: u64, step: u64) -> bool {
         let ongoing = self.ongoing();
         ongoing.sent += sent;
@@ -135,7 +135,7 @@ impl<'r, X> Round<'r, X> {
     }
 
     /// The time for the head or the body is over. Says so if a request had begun.
-    pub(crate) fn time_is_over<H: Host<Exchange = X>>(&mut self, host: &mut H) {
+    pub(crate) fn time_is_over<H: Handler<Exchange = X>>(&mut self, handler: &mut H) {
         const REASON: &str = "the request did not come in time";
         let reject = Reject { status: Status::RequestTimeout, reason: REASON };
         if let Some(ongoing) = &mut self.connection.ongoing {
@@ -143,18 +143,23 @@ impl<'r, X> Round<'r, X> {
             let has_body = ongoing.body.is_some();
             ongoing.forget_input();
             if has_body {
-                self.refuse_body(host, &reject);
+                self.refuse_body(handler, &reject);
             } else if input.iter().any(|byte| !byte.is_ascii_whitespace()) {
-                self.refuse_head(host, &reject, &input);
+                self.refuse_head(handler, &reject, &input);
             }
         }
         self.connection.phase = Phase::Closing;
     }
 
-    /// [`Round::receive`], where something is under way or over.
+    /// [`Iteration::receive`], where something is under way or over.
     #[cold]
     #[inline(never)]
-    fn receive_more<H: Host<Exchange = X>>(&mut self, rules: &Rules, host: &mut H, input: &[u8]) {
+    fn receive_more<H: Handler<Exchange = X>>(
+        &mut self,
+        rules: &Rules,
+        handler: &mut H,
+        input: &[u8],
+    ) {
         match self.connection.phase {
             Phase::Open => {}
             Phase::Closing if input.is_empty() => return,
@@ -164,11 +169,11 @@ impl<'r, X> Round<'r, X> {
         let mut buffer = std::mem::take(&mut self.ongoing().input);
         if buffer.is_empty() {
             // Nothing is kept: what comes can be taken from where it is.
-            let (at, has_more) = self.run(rules, host, input);
+            let (at, has_more) = self.run(rules, handler, input);
             self.keep(input[at..].to_vec(), has_more);
         } else {
             buffer.extend_from_slice(input);
-            let (at, has_more) = self.run(rules, host, &buffer);
+            let (at, has_more) = self.run(rules, handler, &buffer);
             buffer.drain(..at);
             self.keep(buffer, has_more);
         }
@@ -189,10 +194,10 @@ impl<'r, X> Round<'r, X> {
 
     /// Deals with as many of `bytes` as can be. Returns how many, and whether a further turn could
     /// deal with more.
-    fn run<H: Host<Exchange = X>>(
+    fn run<H: Handler<Exchange = X>>(
         &mut self,
         rules: &Rules,
-        host: &mut H,
+        handler: &mut H,
         bytes: &[u8],
     ) -> (usize, bool) {
         let mut at = 0;
@@ -205,11 +210,11 @@ impl<'r, X> Round<'r, X> {
             }
             if let Some(body) = &ongoing.body {
                 if body.is_done() {
-                    self.end_body(host);
+                    self.end_body(handler);
                 } else if rest.is_empty() {
                     return (at, false);
                 } else {
-                    at += self.read_body(rules, host, rest);
+                    at += self.read_body(rules, handler, rest);
                 }
                 continue;
             }
@@ -222,12 +227,12 @@ impl<'r, X> Round<'r, X> {
             replies += 1;
             match self.ongoing().resume.parse(rest, &rules.limits) {
                 Ok(ParseStatus::Complete { request, len }) => {
-                    self.begin(rules, host, &request);
+                    self.begin(rules, handler, &request);
                     at += len;
                 }
                 Ok(ParseStatus::Partial) => return (at, false),
                 Err(reject) => {
-                    self.refuse_head(host, &reject, rest);
+                    self.refuse_head(handler, &reject, rest);
                     at = bytes.len();
                 }
             }
@@ -237,24 +242,29 @@ impl<'r, X> Round<'r, X> {
 
     /// Takes a request.
     #[inline]
-    fn begin<H: Host<Exchange = X>>(&mut self, rules: &Rules, host: &mut H, request: &Request<'_>) {
+    fn begin<H: Handler<Exchange = X>>(
+        &mut self,
+        rules: &Rules,
+        handler: &mut H,
+        request: &Request<'_>,
+    ) {
         let connection = &mut *self.connection;
         connection.requests = connection.requests.saturating_add(1);
         let alive = request.keep_alive
-            && host.keeps_connections()
+            && handler.keeps_connections()
             && connection.requests < rules.max_requests;
-        let mut terms = Terms {
+        let mut terms = ExchangeTerms {
             number: connection.requests,
-            keep: Keep { alive, version: request.version },
+            keep_alive: KeepAlive { alive, version: request.version },
             is_head: request.method == Method::Head,
             wants_more: request.keep_alive,
             expects_continue: request.expect_continue,
         };
         let outbox = self.output();
         let before = outbox.end();
-        let flow = host.head(&mut terms, request, outbox);
+        let flow = handler.head(&mut terms, request, outbox);
         if matches!(flow, Flow::Done) && request.framing == Framing::None {
-            if !terms.keep.alive {
+            if !terms.keep_alive.alive {
                 self.close_after(&terms);
             }
             return;
@@ -265,7 +275,13 @@ impl<'r, X> Round<'r, X> {
 
     #[cold]
     #[inline(never)]
-    fn follow_head(&mut self, flow: Flow<X>, terms: Terms, has_begun: bool, framing: Framing) {
+    fn follow_head(
+        &mut self,
+        flow: Flow<X>,
+        terms: ExchangeTerms,
+        has_begun: bool,
+        framing: Framing,
+    ) {
         if framing != Framing::None || matches!(flow, Flow::NeedBody(_)) {
             self.ongoing().body = Some(Decoder::with_trailers(framing));
         }
@@ -273,11 +289,11 @@ impl<'r, X> Round<'r, X> {
     }
 
     /// Does what whoever answers has said.
-    fn follow(&mut self, flow: Flow<X>, mut terms: Terms, has_begun: bool) {
+    fn follow(&mut self, flow: Flow<X>, mut terms: ExchangeTerms, has_begun: bool) {
         let (state, is_for_body) = match flow {
             Flow::Done => return self.end_exchange(&terms),
             Flow::Cut => {
-                terms.keep.alive = false;
+                terms.keep_alive.alive = false;
                 return self.end_exchange(&terms);
             }
             Flow::NeedBody(state) => (state, true),
@@ -290,14 +306,15 @@ impl<'r, X> Round<'r, X> {
         let ongoing = self.ongoing();
         // Where the body is over, there is nothing more to be had: then it is waited for a wake.
         let wants_body = is_for_body && ongoing.body.is_some();
-        ongoing.exchange = Some(Running { state, terms, wants_body, has_begun, is_owed_room });
+        ongoing.exchange =
+            Some(ActiveExchange { state, terms, wants_body, has_begun, is_owed_room });
     }
 
     /// The answer is whole, or all that there will be of it.
-    fn end_exchange(&mut self, terms: &Terms) {
+    fn end_exchange(&mut self, terms: &ExchangeTerms) {
         let has_body = self.connection.ongoing.as_ref().is_some_and(|o| o.body.is_some());
         // Whether a body follows that was only announced nobody can tell (RFC 9110 §10.1.1).
-        if !terms.keep.alive || has_body && terms.expects_continue {
+        if !terms.keep_alive.alive || has_body && terms.expects_continue {
             self.close_after(terms);
             if has_body {
                 self.connection.flags |= Flags::UNREAD;
@@ -306,7 +323,7 @@ impl<'r, X> Round<'r, X> {
     }
 
     #[inline]
-    fn close_after(&mut self, terms: &Terms) {
+    fn close_after(&mut self, terms: &ExchangeTerms) {
         self.connection.phase = Phase::Closing;
         // Who asked to go on may have sent more by now.
         self.connection.flags.set(Flags::UNREAD, terms.wants_more);
@@ -318,11 +335,11 @@ impl<'r, X> Round<'r, X> {
         }
     }
 
-    /// Hands some of the body over, or reads it past. Returns how many octets it was.
-    fn read_body<H: Host<Exchange = X>>(
+    /// Hands some of the body over, or reads it past. Returns how many bytes it was.
+    fn read_body<H: Handler<Exchange = X>>(
         &mut self,
         rules: &Rules,
-        host: &mut H,
+        handler: &mut H,
         bytes: &[u8],
     ) -> usize {
         let Some(body) = &mut self.ongoing().body else { return 0 };
@@ -330,77 +347,87 @@ impl<'r, X> Round<'r, X> {
             Ok(step) => {
                 self.ongoing().received += step.consumed as u64;
                 if !step.data.is_empty() {
-                    let octets = &bytes[step.data];
-                    self.call(host, |host, terms, state, outbox| {
-                        host.body(terms, state, Part::Octets(octets), outbox)
+                    let bytes = &bytes[step.data];
+                    self.call(handler, |handler, terms, state, outbox| {
+                        handler.body(terms, state, Part::Data(bytes), outbox)
                     });
                 }
                 step.consumed
             }
             Err(reject) => {
-                self.refuse_body(host, &reject);
+                self.refuse_body(handler, &reject);
                 bytes.len()
             }
         }
     }
 
     /// The whole body has come.
-    fn end_body<H: Host<Exchange = X>>(&mut self, host: &mut H) {
+    fn end_body<H: Handler<Exchange = X>>(&mut self, handler: &mut H) {
         let Some(body) = self.ongoing().body.take() else { return };
         let trailers = body.trailers();
-        self.call(host, |host, terms, state, outbox| {
-            host.body(terms, state, Part::End { trailers }, outbox)
+        self.call(handler, |handler, terms, state, outbox| {
+            handler.body(terms, state, Part::End { trailers }, outbox)
         });
     }
 
     /// Calls whoever answers for the exchange under way, if there is one.
-    fn call<H: Host<Exchange = X>>(
+    fn call<H: Handler<Exchange = X>>(
         &mut self,
-        host: &mut H,
-        call: impl FnOnce(&mut H, &mut Terms, X, &mut Outbox) -> Flow<X>,
+        handler: &mut H,
+        call: impl FnOnce(&mut H, &mut ExchangeTerms, X, &mut Outbox) -> Flow<X>,
     ) {
         let Some(running) = self.connection.ongoing.as_mut().and_then(|o| o.exchange.take()) else {
             return;
         };
-        let Running { state, mut terms, has_begun, .. } = running;
+        let ActiveExchange { state, mut terms, has_begun, .. } = running;
         let outbox = self.output();
         let before = outbox.len();
-        let flow = call(host, &mut terms, state, outbox);
+        let flow = call(handler, &mut terms, state, outbox);
         let has_begun = has_begun || self.output().len() != before;
         self.follow(flow, terms, has_begun);
     }
 
     /// Answers that what came is no request, or none that is taken.
     #[cold]
-    fn refuse_head<H: Host<Exchange = X>>(&mut self, host: &mut H, reject: &Reject, head: &[u8]) {
+    fn refuse_head<H: Handler<Exchange = X>>(
+        &mut self,
+        handler: &mut H,
+        reject: &Reject,
+        head: &[u8],
+    ) {
         self.connection.requests = self.connection.requests.saturating_add(1);
         let method = if request::is_head(head) { Method::Head } else { Method::Get };
-        self.refuse(host, reject, method);
+        self.refuse(handler, reject, method);
     }
 
     /// The body is malformed, or does not come: the exchange ends, with a refusal if nothing of an
     /// answer has been written.
     #[cold]
-    fn refuse_body<H: Host<Exchange = X>>(&mut self, host: &mut H, reject: &Reject) {
+    fn refuse_body<H: Handler<Exchange = X>>(&mut self, handler: &mut H, reject: &Reject) {
         let exchange = self.connection.ongoing.as_mut().and_then(|o| o.exchange.take());
         if let Some(exchange) = exchange {
-            host.cancelled(&exchange.terms, exchange.state);
+            handler.cancelled(&exchange.terms, exchange.state);
             if !exchange.has_begun {
                 let method = if exchange.terms.is_head { Method::Head } else { Method::Get };
-                return self.refuse(host, reject, method);
+                return self.refuse(handler, reject, method);
             }
         }
         self.connection.phase = Phase::Closing;
         self.connection.flags |= Flags::UNREAD;
     }
 
-    fn refuse<H: Host<Exchange = X>>(&mut self, host: &mut H, reject: &Reject, method: Method<'_>) {
-        host.refused(reject, method, self.output());
+    fn refuse<H: Handler<Exchange = X>>(
+        &mut self,
+        handler: &mut H,
+        reject: &Reject,
+        method: Method<'_>,
+    ) {
+        handler.refused(reject, method, self.output());
         self.connection.phase = Phase::Closing;
         self.connection.flags |= Flags::UNREAD;
     }
 
-    fn ongoing(&mut self) -> &mut Ongoing<X> {
+    fn ongoing(&mut self) -> &mut ConnectionWork<X> {
         self.connection.ongoing.get_or_insert_default()
     }
 

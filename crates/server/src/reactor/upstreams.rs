@@ -1,6 +1,6 @@
 //! Connections that applications have dialled.
 
-use super::To;
+use super::EventTarget;
 use crate::transport::outbox::Outbox;
 use std::{cell::RefCell, net::SocketAddr, os::fd::OwnedFd, path::PathBuf, rc::Rc};
 
@@ -12,14 +12,14 @@ pub(crate) enum Endpoint {
     /// A UNIX stream socket at a path.
     Unix(PathBuf),
     /// Nowhere: a connected socket that somebody has made already, such as one of a pair.
-    Made(Made),
+    Connected(ConnectedSocket),
 }
 
 /// A connected socket, for the one driver that takes it.
 #[derive(Clone, Debug)]
-pub(crate) struct Made(Rc<RefCell<Option<OwnedFd>>>);
+pub(crate) struct ConnectedSocket(Rc<RefCell<Option<OwnedFd>>>);
 
-impl Made {
+impl ConnectedSocket {
     /// A link may be made of `socket`: connected, non-blocking, of a kind that every mechanism can
     /// wait for.
     pub(crate) fn new(socket: OwnedFd) -> Self {
@@ -32,26 +32,26 @@ impl Made {
     }
 }
 
-impl PartialEq for Made {
+impl PartialEq for ConnectedSocket {
     fn eq(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.0, &other.0)
     }
 }
 
-impl Eq for Made {}
+impl Eq for ConnectedSocket {}
 
 /// A dialled connection, or one that once was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct LinkId {
+pub(crate) struct UpstreamId {
     index: u32,
     serial: u32,
 }
 
 /// How far a link has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum LinkStage {
+pub(crate) enum UpstreamState {
     /// It is to be dialled, within so many ticks.
-    Asked(Endpoint, u32),
+    ToDial(Endpoint, u32),
     /// It is being connected: the driver's number for it.
     Connecting(i32),
     /// It is connected.
@@ -60,11 +60,11 @@ pub(crate) enum LinkStage {
 
 /// What is asked of a link, and what is to be sent on it.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct UpstreamConnection {
     /// Who is told.
-    pub(crate) to: To,
+    pub(crate) to: EventTarget,
     /// How far it has come; the driver's to set.
-    pub(crate) stage: LinkStage,
+    pub(crate) adapter: UpstreamState,
     /// What is to be sent.
     pub(crate) output: Outbox,
     /// Nothing is to be received.
@@ -79,29 +79,34 @@ pub(crate) struct Link {
     pub(crate) has_ended: bool,
     /// Our side is closed. The driver's to set.
     pub(crate) has_shut: bool,
-    pub(super) is_asked_about: bool,
+    pub(super) is_queued: bool,
 }
 
 /// All links.
 #[derive(Debug, Default)]
-pub(crate) struct Links {
-    places: Vec<Place>,
+pub(crate) struct UpstreamConnections {
+    entries: Vec<Entry>,
     free: Vec<u32>,
     /// Where output goes that belongs to no link.
     nowhere: Outbox,
 }
 
 #[derive(Debug, Default)]
-struct Place {
+struct Entry {
     serial: u32,
-    link: Option<Box<Link>>,
+    upstream: Option<Box<UpstreamConnection>>,
 }
 
-impl Links {
-    pub(super) fn insert(&mut self, endpoint: Endpoint, timeout: u32, to: To) -> LinkId {
-        let link = Box::new(Link {
+impl UpstreamConnections {
+    pub(super) fn insert(
+        &mut self,
+        endpoint: Endpoint,
+        timeout: u32,
+        to: EventTarget,
+    ) -> UpstreamId {
+        let upstream = Box::new(UpstreamConnection {
             to,
-            stage: LinkStage::Asked(endpoint, timeout),
+            adapter: UpstreamState::ToDial(endpoint, timeout),
             output: Outbox::default(),
             is_paused: false,
             is_finished: false,
@@ -109,53 +114,53 @@ impl Links {
             is_owed_room: false,
             has_ended: false,
             has_shut: false,
-            is_asked_about: false,
+            is_queued: false,
         });
         let index = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place::default());
-            self.places.len() as u32 - 1
+            self.entries.push(Entry::default());
+            self.entries.len() as u32 - 1
         });
-        let place = &mut self.places[index as usize];
-        place.serial = place.serial.wrapping_add(1);
-        place.link = Some(link);
-        LinkId { index, serial: place.serial }
+        let entry = &mut self.entries[index as usize];
+        entry.serial = entry.serial.wrapping_add(1);
+        entry.upstream = Some(upstream);
+        UpstreamId { index, serial: entry.serial }
     }
 
     /// A link, if it is still there.
-    pub(crate) fn get(&self, id: LinkId) -> Option<&Link> {
-        let place = self.places.get(id.index as usize)?;
-        place.link.as_deref().filter(|_| place.serial == id.serial)
+    pub(crate) fn get(&self, id: UpstreamId) -> Option<&UpstreamConnection> {
+        let entry = self.entries.get(id.index as usize)?;
+        entry.upstream.as_deref().filter(|_| entry.serial == id.serial)
     }
 
     /// A link, if it is still there.
-    pub(crate) fn get_mut(&mut self, id: LinkId) -> Option<&mut Link> {
-        let place = self.places.get_mut(id.index as usize)?;
-        if place.serial == id.serial { place.link.as_deref_mut() } else { None }
+    pub(crate) fn get_mut(&mut self, id: UpstreamId) -> Option<&mut UpstreamConnection> {
+        let entry = self.entries.get_mut(id.index as usize)?;
+        if entry.serial == id.serial { entry.upstream.as_deref_mut() } else { None }
     }
 
-    /// The link with the place of this number, for a driver that has noted it ([`LinkId::index`]).
-    pub(crate) fn at(&self, index: u32) -> Option<LinkId> {
-        let place = self.places.get(index as usize)?;
-        place.link.as_ref().map(|_| LinkId { index, serial: place.serial })
+    /// The link with the place of this number, for a driver that has noted it ([`UpstreamId::index`]).
+    pub(crate) fn at(&self, index: u32) -> Option<UpstreamId> {
+        let entry = self.entries.get(index as usize)?;
+        entry.upstream.as_ref().map(|_| UpstreamId { index, serial: entry.serial })
     }
 
     /// Takes a link out: it is closed, or its output and its socket are somebody else's now.
-    pub(crate) fn remove(&mut self, id: LinkId) -> Option<Box<Link>> {
+    pub(crate) fn remove(&mut self, id: UpstreamId) -> Option<Box<UpstreamConnection>> {
         self.get(id)?;
         self.free.push(id.index);
-        self.places[id.index as usize].link.take()
+        self.entries[id.index as usize].upstream.take()
     }
 
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
-        self.places.len() - self.free.len()
+        self.entries.len() - self.free.len()
     }
 
-    pub(super) fn output(&mut self, id: LinkId) -> &mut Outbox {
+    pub(super) fn output(&mut self, id: UpstreamId) -> &mut Outbox {
         let has = self.get(id).is_some();
-        let Self { places, nowhere, .. } = self;
-        match places.get_mut(id.index as usize) {
-            Some(Place { link: Some(link), .. }) if has => &mut link.output,
+        let Self { entries, nowhere, .. } = self;
+        match entries.get_mut(id.index as usize) {
+            Some(Entry { upstream: Some(upstream), .. }) if has => &mut upstream.output,
             _ => {
                 nowhere.clear();
                 nowhere
@@ -164,7 +169,7 @@ impl Links {
     }
 }
 
-impl LinkId {
+impl UpstreamId {
     /// The number of its place: small, and used again.
     pub(crate) fn index(self) -> u32 {
         self.index

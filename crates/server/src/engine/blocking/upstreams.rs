@@ -1,0 +1,251 @@
+//! The links and alarms of applications, for one connection at a time.
+
+use super::{Blocking, tunnel::Tunnel};
+use crate::{
+    config::LargeFile,
+    engine::upstreams::{LINK_INPUT_BYTES, UpstreamDriver},
+    reactor::{
+        AlarmId, ExchangeId, HandOver, Question, UpstreamConnection, UpstreamId, UpstreamState,
+    },
+    service::{Event, Service, ServiceContext},
+    transport::Transport,
+};
+use libc::{POLLIN, POLLOUT};
+use pollux_sys::{self as sys, PollFd};
+use std::{
+    io,
+    os::fd::{AsRawFd, RawFd},
+};
+
+/// The transport of a link.
+pub(super) struct UpstreamTransport {
+    id: UpstreamId,
+    transport: Transport,
+    /// Until when it must be connected.
+    deadline: Option<u32>,
+}
+
+impl<A: Service> UpstreamDriver for Blocking<A> {
+    type Service = A;
+
+    #[inline]
+    fn parts(&mut self) -> (&mut A, ServiceContext<'_>) {
+        let Self { service, rules, worker, reactor, .. } = self;
+        (service, ServiceContext { rules, worker, reactor })
+    }
+
+    fn upstream(&mut self, id: UpstreamId) -> Option<(&mut UpstreamConnection, &mut Transport)> {
+        let upstream = self.reactor.upstreams.get_mut(id)?;
+        let found = self.upstreams.iter_mut().find(|upstream| upstream.id == id)?;
+        Some((upstream, &mut found.transport))
+    }
+
+    fn wake_exchange(&mut self, id: ExchangeId, event: Event<'_>) -> bool {
+        let is_there = self.is_running(id);
+        if is_there {
+            self.wake(event);
+        }
+        is_there
+    }
+
+    fn arm_alarm(&mut self, id: AlarmId, tick: u32) {
+        self.alarms.push((tick, id));
+    }
+
+    fn resolve_beside(&mut self, question: Question) -> Result<(), String> {
+        self.ask_for_name(question)
+    }
+
+    fn pass_on_client(&mut self, what: &HandOver) {
+        self.hand_over(what);
+    }
+
+    /// Ties the client of an exchange and a link together. Where one of them is gone, so is the
+    /// other.
+    fn make_tunnel(&mut self, exchange: ExchangeId, id: UpstreamId) {
+        self.turns += 1;
+        let is_open = self
+            .reactor
+            .upstreams
+            .get(id)
+            .is_some_and(|l| matches!(l.adapter, UpstreamState::Open(_)));
+        let place = self.upstreams.iter().position(|upstream| upstream.id == id);
+        let is_running = self.is_running(exchange);
+        let client = self.client.as_mut().filter(|_| is_running);
+        match (client, place) {
+            (Some(client), Some(place)) if is_open => {
+                let (input, to_client) = client.connection.take_raw();
+                let mut to_far = self
+                    .reactor
+                    .upstreams
+                    .remove(id)
+                    .map(|upstream| upstream.output)
+                    .unwrap_or_default();
+                to_far.bytes().extend_from_slice(&input);
+                let far = self.upstreams.swap_remove(place).transport;
+                client.tunnel = Some(Tunnel::new(far, to_client, to_far));
+            }
+            (client, _) => {
+                if let Some(client) = client {
+                    client.is_broken = true;
+                }
+                self.reactor.close(id);
+            }
+        }
+    }
+
+    fn hold(&mut self, id: UpstreamId, transport: Transport, deadline: u32) -> io::Result<()> {
+        self.upstreams.push(UpstreamTransport { id, transport, deadline: Some(deadline) });
+        Ok(())
+    }
+
+    fn set_connected(&mut self, id: UpstreamId, _: RawFd) {
+        if let Some(found) = self.upstreams.iter_mut().find(|upstream| upstream.id == id) {
+            found.deadline = None;
+        }
+    }
+
+    fn close_upstream(&mut self, id: UpstreamId, _: RawFd) {
+        if let Some(place) = self.upstreams.iter().position(|upstream| upstream.id == id) {
+            sys::close(self.upstreams.swap_remove(place).transport.into_socket());
+        }
+    }
+
+    fn large_file(&self) -> LargeFile {
+        self.large_file
+    }
+
+    fn count_sent(&mut self, bytes: u64) {
+        self.bytes_sent += bytes;
+    }
+}
+
+impl<A: Service> Blocking<A> {
+    pub(super) fn is_running(&self, id: ExchangeId) -> bool {
+        self.client
+            .as_ref()
+            .is_some_and(|client| client.id == id.client && client.connection.is_running(id.number))
+    }
+
+    /// Adds the links to what is waited for.
+    pub(super) fn add_upstreams(&mut self) {
+        for UpstreamTransport { id, transport, .. } in &self.upstreams {
+            let mut events = 0;
+            if let Some(upstream) = self.reactor.upstreams.get(*id) {
+                if matches!(upstream.adapter, UpstreamState::Connecting(_))
+                    || !upstream.output.is_empty()
+                {
+                    events |= POLLOUT;
+                }
+                if matches!(upstream.adapter, UpstreamState::Open(_))
+                    && !upstream.is_paused
+                    && !upstream.has_ended
+                {
+                    events |= POLLIN;
+                }
+            }
+            // One of which nothing is wanted would tell of its end again and again.
+            let fd = if events == 0 { -1 } else { transport.as_raw_fd() };
+            self.polled.push(PollFd { fd, events, revents: 0 });
+        }
+    }
+
+    /// The next tick at which a link or an alarm has its time.
+    pub(super) fn next_deadline(&self) -> Option<u32> {
+        let upstreams = self.upstreams.iter().filter_map(|upstream| upstream.deadline);
+        let alarms = self.alarms.iter().map(|&(tick, _)| tick);
+        upstreams.chain(alarms).min()
+    }
+
+    /// Deals with what has happened to links; theirs are the places of `polled` from `first` on.
+    pub(super) fn attend_upstreams(&mut self, first: usize) {
+        if self.upstreams.is_empty() {
+            return;
+        }
+        // Each may end, or bring others: so they are looked up anew.
+        let happened: Vec<(UpstreamId, i16)> = self
+            .upstreams
+            .iter()
+            .map(|upstream| upstream.id)
+            .zip(self.polled.iter().skip(first).map(|polled| polled.revents))
+            .collect();
+        for (id, happened) in happened {
+            self.attend_upstream(id, happened);
+        }
+    }
+
+    fn attend_upstream(&mut self, id: UpstreamId, happened: i16) {
+        let Some(upstream) = self.reactor.upstreams.get(id) else { return };
+        if let UpstreamState::Connecting(fd) = upstream.adapter {
+            if happened != 0 {
+                return self.see_whether_connected(id, fd);
+            }
+            let now = self.worker.clock.tick();
+            let is_late = |upstream: &UpstreamTransport| {
+                upstream.id == id && upstream.deadline.is_some_and(|at| at <= now)
+            };
+            if self.upstreams.iter().any(is_late) {
+                self.fail_upstream(id, io::ErrorKind::TimedOut);
+            }
+            return;
+        }
+        // An error or the other side's end is what receiving or sending says.
+        if happened & !POLLOUT != 0 {
+            self.receive_on_upstream(id);
+        }
+        if happened & POLLOUT != 0 {
+            self.attend(id);
+        }
+    }
+
+    /// Rings the alarms that have their time.
+    pub(super) fn attend_alarms(&mut self) {
+        if self.alarms.is_empty() {
+            return;
+        }
+        let now = self.worker.clock.tick();
+        let reactor = &mut self.reactor;
+        let mut due = Vec::new();
+        self.alarms.retain(|&(tick, id)| {
+            let is_there = reactor.alarms.get(id).is_some();
+            if is_there && tick <= now {
+                due.extend(reactor.alarms.take(id.index()));
+            }
+            is_there && tick > now
+        });
+        for (id, to) in due {
+            self.tell(to, Event::Time(id));
+        }
+    }
+
+    fn receive_on_upstream(&mut self, id: UpstreamId) {
+        let Some(upstream) = self.reactor.upstreams.get_mut(id) else { return };
+        let Some(found) = self.upstreams.iter_mut().find(|upstream| upstream.id == id) else {
+            return;
+        };
+        if upstream.is_closed || upstream.is_paused || upstream.has_ended {
+            return;
+        }
+        let to = upstream.to;
+        self.upstream_input.resize(LINK_INPUT_BYTES, 0);
+        let mut buffer = std::mem::take(&mut self.upstream_input);
+        let is_there = match found.transport.receive(&mut buffer) {
+            Ok(0) => {
+                upstream.has_ended = true;
+                self.tell(to, Event::Ended(id))
+            }
+            Ok(received) => self.tell(to, Event::Received(id, &buffer[..received])),
+            Err(error) => {
+                let kind = error.kind();
+                if !matches!(kind, io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) {
+                    self.fail_upstream(id, kind);
+                }
+                true
+            }
+        };
+        self.upstream_input = buffer;
+        if !is_there {
+            self.end_upstream(id);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! The links of applications, as a mechanism tells of them.
+
+use super::{Engine, READS_PER_EVENT};
+use crate::{
+    config::LargeFile,
+    engine::{
+        event::table::{Class, Marks, Peer},
+        upstreams::{LINK_INPUT_BYTES, UpstreamDriver},
+    },
+    reactor::{
+        AlarmId, ExchangeId, HandOver, Question, UpstreamConnection, UpstreamId, UpstreamState,
+    },
+    service::{Event, Service, ServiceContext},
+    time::timers,
+    transport::Transport,
+};
+use pollux_event::{Interest, Mechanism, Readiness};
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, RawFd},
+};
+
+impl<M: Mechanism, A: Service> UpstreamDriver for Engine<M, A> {
+    type Service = A;
+
+    #[inline]
+    fn parts(&mut self) -> (&mut A, ServiceContext<'_>) {
+        let Self { service, rules, worker, reactor, .. } = self;
+        (service, ServiceContext { rules, worker, reactor })
+    }
+
+    fn upstream(&mut self, id: UpstreamId) -> Option<(&mut UpstreamConnection, &mut Transport)> {
+        let upstream = self.reactor.upstreams.get_mut(id)?;
+        let (UpstreamState::Connecting(fd) | UpstreamState::Open(fd)) = upstream.adapter else {
+            return None;
+        };
+        Some((upstream, self.table.get_mut(fd)?.transport()?))
+    }
+
+    fn wake_exchange(&mut self, id: ExchangeId, event: Event<'_>) -> bool {
+        let is_there = self.is_running(id);
+        if is_there {
+            self.wake(id.client.fd, event);
+        }
+        is_there
+    }
+
+    fn arm_alarm(&mut self, id: AlarmId, tick: u32) {
+        self.arm(timers::ALARM | id.index(), tick);
+    }
+
+    fn resolve_beside(&mut self, question: Question) -> Result<(), String> {
+        self.ask_for_name(question)
+    }
+
+    fn pass_on_client(&mut self, what: &HandOver) {
+        self.hand_over(what);
+    }
+
+    fn make_tunnel(&mut self, exchange: ExchangeId, upstream: UpstreamId) {
+        self.tunnel(exchange, upstream);
+    }
+
+    fn hold(&mut self, id: UpstreamId, transport: Transport, deadline: u32) -> io::Result<()> {
+        let fd = transport.as_raw_fd();
+        let (interest, marks) = if self.registers_once() {
+            (Interest::READ | Interest::WRITE, Marks::READS | Marks::WRITES)
+        } else {
+            (Interest::WRITE, Marks::WRITES)
+        };
+        let token = self.mechanism.add(transport.as_fd(), interest).map_err(io::Error::other)?;
+        let slot = self.table.insert(transport, token, Peer::Upstream(id.index()));
+        slot.marks = marks;
+        slot.class = Class::Dial;
+        self.arm(fd as u32, deadline);
+        Ok(())
+    }
+
+    fn set_connected(&mut self, _: UpstreamId, fd: RawFd) {
+        if let Some(slot) = self.table.get_mut(fd) {
+            slot.timer.disarm();
+            slot.class = Class::Upstream;
+        }
+    }
+
+    fn after_connect(&mut self, id: UpstreamId, fd: RawFd) {
+        // An edge-triggered mechanism may have told of input in the same event.
+        self.receive_on_upstream(id, fd);
+    }
+
+    fn after_send(&mut self, id: UpstreamId, fd: RawFd, is_paused: bool) {
+        if is_paused {
+            self.requeue(fd);
+        }
+        self.watch_upstream(id, fd);
+    }
+
+    fn close_upstream(&mut self, _: UpstreamId, fd: RawFd) {
+        self.close_socket(fd);
+    }
+
+    fn large_file(&self) -> LargeFile {
+        self.large_file
+    }
+
+    fn count_sent(&mut self, bytes: u64) {
+        self.bytes_sent += bytes;
+    }
+}
+
+impl<M: Mechanism, A: Service> Engine<M, A> {
+    /// A link's descriptor has an event.
+    #[cold]
+    pub(super) fn on_upstream_event(&mut self, fd: RawFd, index: u32, readiness: Readiness) {
+        let Some(id) = self.reactor.upstreams.at(index) else { return };
+        let Some(upstream) = self.reactor.upstreams.get_mut(id) else { return };
+        if let UpstreamState::Connecting(_) = upstream.adapter {
+            if readiness.is_writable() || readiness.is_readable() {
+                self.see_whether_connected(id, fd);
+            }
+            return;
+        }
+        if readiness.is_readable() {
+            self.receive_on_upstream(id, fd);
+        }
+        if readiness.is_writable()
+            && self.reactor.upstreams.get(id).is_some_and(|upstream| !upstream.output.is_empty())
+        {
+            self.attend(id);
+        }
+    }
+
+    /// Goes on where something was left.
+    #[cold]
+    pub(super) fn resume_upstream(&mut self, fd: RawFd, index: u32) {
+        let Some(id) = self.reactor.upstreams.at(index) else { return };
+        self.attend(id);
+        self.receive_on_upstream(id, fd);
+    }
+
+    /// Receives what has come, until there is no more or others have their turn.
+    fn receive_on_upstream(&mut self, id: UpstreamId, fd: RawFd) {
+        let mut buffer = std::mem::take(&mut self.upstream_input);
+        buffer.resize(LINK_INPUT_BYTES, 0);
+        self.receive_on_upstream_into(id, fd, &mut buffer);
+        self.upstream_input = buffer;
+    }
+
+    fn receive_on_upstream_into(&mut self, id: UpstreamId, fd: RawFd, buffer: &mut [u8]) {
+        for _ in 0..READS_PER_EVENT {
+            let Some(upstream) = self.reactor.upstreams.get_mut(id) else { return };
+            let Some(slot) = self.table.get_mut(fd) else { return };
+            if upstream.is_closed
+                || upstream.has_ended
+                || upstream.adapter != UpstreamState::Open(fd)
+            {
+                return;
+            }
+            if upstream.is_paused {
+                slot.marks |= Marks::INPUT_WAITS;
+                return self.watch_upstream(id, fd);
+            }
+            let Some(transport) = slot.transport() else { return };
+            let to = upstream.to;
+            match transport.receive(buffer) {
+                Ok(0) => {
+                    slot.marks -= Marks::INPUT_WAITS;
+                    upstream.has_ended = true;
+                    if !self.tell(to, Event::Ended(id)) {
+                        return self.end_upstream(id);
+                    }
+                    return self.watch_upstream(id, fd);
+                }
+                Ok(received) => {
+                    let ends = Marks::INPUT_ENDS | Marks::INPUT_WAITS;
+                    let is_drained = received < buffer.len() && !slot.marks.intersects(ends);
+                    slot.marks.set(Marks::INPUT_WAITS, !is_drained);
+                    if !self.tell(to, Event::Received(id, &buffer[..received])) {
+                        return self.end_upstream(id);
+                    }
+                    if is_drained {
+                        return;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    slot.marks -= Marks::INPUT_WAITS;
+                    return;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return self.fail_upstream(id, error.kind()),
+            }
+        }
+        self.requeue(fd);
+    }
+
+    /// Sees to it that the mechanism tells of what a link waits for, and of nothing else.
+    fn watch_upstream(&mut self, id: UpstreamId, fd: RawFd) {
+        let Some(upstream) = self.reactor.upstreams.get(id) else { return };
+        let mut wanted = Marks::empty();
+        let reads = !upstream.is_paused && !upstream.has_ended;
+        wanted.set(Marks::READS, reads);
+        wanted.set(Marks::WRITES, !upstream.output.is_empty());
+        if !self.registers_once() {
+            self.change_interest(fd, wanted, false);
+        }
+        if reads
+            && self.table.get_mut(fd).is_some_and(|slot| slot.marks.contains(Marks::INPUT_WAITS))
+        {
+            self.requeue(fd);
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! What applications ask for from elsewhere, as every engine does it: links are dialled, sent on and
+//! ended, alarms armed, names asked for, exchanges woken. How an engine waits for a link, and when it
+//! receives on one, is its own.
+
+use super::{
+    dial::{connect, kind_of},
+    resolver::known,
+    transmit::{SendOutcome, transmit},
+};
+use crate::{
+    config::LargeFile,
+    reactor::{
+        AlarmId, Command, Endpoint, EventTarget, ExchangeId, HandOver, Question,
+        UpstreamConnection, UpstreamId, UpstreamState,
+    },
+    service::{Event, Service, ServiceContext},
+    transport::Transport,
+};
+use pollux_sys as sys;
+use socket2::SockRef;
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, RawFd},
+};
+
+/// How often what was asked for leads to further questions that are seen to at once; then connections
+/// have their turn.
+const PASSES: usize = 4;
+/// The receive buffer of all links of an engine.
+pub(super) const LINK_INPUT_BYTES: usize = 16 << 10;
+
+/// An engine, as far as links, alarms and wakes are concerned.
+pub(super) trait UpstreamDriver: Sized {
+    /// Who is driven.
+    type Service: Service;
+
+    /// The application, and what it is shown when it is called for itself.
+    fn parts(&mut self) -> (&mut Self::Service, ServiceContext<'_>);
+
+    /// A link and the way to its peer, once it has one.
+    fn upstream(&mut self, id: UpstreamId) -> Option<(&mut UpstreamConnection, &mut Transport)>;
+
+    /// Calls the application for the exchange of a client. Returns whether it is still there.
+    fn wake_exchange(&mut self, id: ExchangeId, event: Event<'_>) -> bool;
+
+    /// The alarm is to ring at this tick.
+    fn arm_alarm(&mut self, id: AlarmId, tick: u32);
+
+    /// Has a name resolved, of which who asked is told later.
+    ///
+    /// # Errors
+    /// Why it cannot be asked for.
+    fn resolve_beside(&mut self, question: Question) -> Result<(), String>;
+
+    /// Gives the client of an exchange to another process.
+    fn pass_on_client(&mut self, what: &HandOver);
+
+    /// Ties the client of an exchange and a link together.
+    fn make_tunnel(&mut self, exchange: ExchangeId, upstream: UpstreamId);
+
+    /// Keeps the transport of a link that is to be connected by this tick, and waits for that.
+    ///
+    /// # Errors
+    /// It cannot be waited for.
+    fn hold(&mut self, id: UpstreamId, transport: Transport, deadline: u32) -> io::Result<()>;
+
+    /// The link is connected: it has no deadline any more.
+    fn set_connected(&mut self, id: UpstreamId, fd: RawFd);
+
+    /// The application has been told that the link is connected.
+    fn after_connect(&mut self, id: UpstreamId, fd: RawFd) {
+        let _ = (id, fd);
+    }
+
+    /// What is wanted of the link may have changed, or more could leave at once, which others must not
+    /// wait for (`is_paused`).
+    fn after_send(&mut self, id: UpstreamId, fd: RawFd, is_paused: bool) {
+        let _ = (id, fd, is_paused);
+    }
+
+    /// Closes the transport of a link that is over.
+    fn close_upstream(&mut self, id: UpstreamId, fd: RawFd);
+
+    /// How a head and a file share segments.
+    fn large_file(&self) -> LargeFile;
+
+    /// So many bytes have left.
+    fn count_sent(&mut self, bytes: u64);
+
+    /// Does what the application has asked for.
+    #[inline]
+    fn perform(&mut self) {
+        if self.parts().1.reactor.pending_commands() > 0 {
+            self.perform_asks();
+        }
+    }
+
+    #[cold]
+    fn perform_asks(&mut self) {
+        for _ in 0..PASSES {
+            for _ in 0..self.parts().1.reactor.pending_commands() {
+                let context = self.parts().1;
+                let Some(ask) = context.reactor.next_command() else { return };
+                match ask {
+                    Command::Upstream(id) => self.attend(id),
+                    Command::Alarm(id) => {
+                        if let Some((_, ticks)) = context.reactor.alarms.get(id) {
+                            let tick = context.worker.clock.after(ticks);
+                            self.arm_alarm(id, tick);
+                        }
+                    }
+                    Command::Event(exchange, note) => {
+                        self.tell(EventTarget::Exchange(exchange), Event::Note(note));
+                    }
+                    Command::Resolve(question) => self.resolve(question),
+                    Command::HandOver(what) => self.pass_on_client(&what),
+                    Command::Tunnel(exchange, upstream) => self.make_tunnel(exchange, upstream),
+                }
+            }
+        }
+    }
+
+    /// Tells somebody something. Returns whether he is still there.
+    fn tell(&mut self, to: EventTarget, event: Event<'_>) -> bool {
+        match to {
+            EventTarget::Service => {
+                let (service, mut context) = self.parts();
+                service.event(&mut context, event);
+                true
+            }
+            EventTarget::Exchange(id) if id.is_background() => {
+                let (service, mut context) = self.parts();
+                service.background(&mut context, id, event)
+            }
+            EventTarget::Exchange(id) => self.wake_exchange(id, event),
+        }
+    }
+
+    /// Resolves a name; who asked is told later, or at once if it is an address or cannot be asked for.
+    fn resolve(&mut self, question: Question) {
+        let (to, note) = (question.to, question.note);
+        if let Some(answer) = known(&question) {
+            self.tell(to, Event::Resolved(note, answer));
+        } else if let Err(reason) = self.resolve_beside(question) {
+            self.tell(to, Event::Resolved(note, Err(reason)));
+        }
+    }
+
+    /// Looks after a link about which something was asked.
+    fn attend(&mut self, id: UpstreamId) {
+        let Some(upstream) = self.parts().1.reactor.upstreams.get(id) else { return };
+        match upstream.adapter.clone() {
+            _ if upstream.is_closed => self.end_upstream(id),
+            UpstreamState::ToDial(endpoint, timeout) => {
+                if let Err(error) = self.dial(id, &endpoint, timeout) {
+                    self.fail_upstream(id, kind_of(&error));
+                }
+            }
+            UpstreamState::Connecting(_) => {}
+            UpstreamState::Open(fd) => self.send_on_upstream(id, fd),
+        }
+    }
+
+    fn dial(&mut self, id: UpstreamId, endpoint: &Endpoint, timeout: u32) -> io::Result<()> {
+        let transport = Transport::Plain(connect(endpoint)?);
+        let fd = transport.as_raw_fd();
+        let deadline = self.parts().1.worker.clock.after(timeout);
+        self.hold(id, transport, deadline)?;
+        if let Some(upstream) = self.parts().1.reactor.upstreams.get_mut(id) {
+            upstream.adapter = UpstreamState::Connecting(fd);
+        }
+        Ok(())
+    }
+
+    /// Something has happened to a link that is being connected.
+    fn see_whether_connected(&mut self, id: UpstreamId, fd: RawFd) {
+        let Some((upstream, transport)) = self.upstream(id) else { return };
+        if let Err(error) = sys::take_socket_error(transport.as_fd()) {
+            return self.fail_upstream(id, error.kind());
+        }
+        // The event may have been spurious.
+        if SockRef::from(&*transport).peer_addr().is_err() {
+            return;
+        }
+        upstream.adapter = UpstreamState::Open(fd);
+        let to = upstream.to;
+        self.set_connected(id, fd);
+        if !self.tell(to, Event::Connected(id)) {
+            return self.end_upstream(id);
+        }
+        self.attend(id);
+        self.after_connect(id, fd);
+    }
+
+    fn send_on_upstream(&mut self, id: UpstreamId, fd: RawFd) {
+        let large_file = self.large_file();
+        let Some((upstream, transport)) = self.upstream(id) else { return };
+        upstream.is_owed_room |= upstream.output.is_full();
+        let (outcome, sent) = transmit(transport, &mut upstream.output, large_file);
+        let outcome = match outcome {
+            Ok(SendOutcome::All) if upstream.is_finished && !upstream.has_shut => {
+                upstream.has_shut = true;
+                transport.shut().map(|()| SendOutcome::All)
+            }
+            outcome => outcome,
+        };
+        let has_room = outcome.is_ok() && upstream.output.is_low();
+        let is_told = has_room && std::mem::take(&mut upstream.is_owed_room);
+        let to = upstream.to;
+        self.count_sent(sent);
+        let is_paused = match outcome {
+            Ok(sent) => matches!(sent, SendOutcome::Paused),
+            Err(error) => return self.fail_upstream(id, error.kind()),
+        };
+        if is_told && !self.tell(to, Event::UpstreamRoom(id)) {
+            return self.end_upstream(id);
+        }
+        self.after_send(id, fd, is_paused);
+    }
+
+    /// A link is over, and who is told of it is told why.
+    fn fail_upstream(&mut self, id: UpstreamId, why: io::ErrorKind) {
+        let Some(to) = self.parts().1.reactor.upstreams.get(id).map(|upstream| upstream.to) else {
+            return;
+        };
+        self.end_upstream(id);
+        self.tell(to, Event::Failed(id, why));
+    }
+
+    /// A link is over.
+    fn end_upstream(&mut self, id: UpstreamId) {
+        let Some(upstream) = self.parts().1.reactor.upstreams.remove(id) else { return };
+        if let UpstreamState::Connecting(fd) | UpstreamState::Open(fd) = upstream.adapter {
+            self.close_upstream(id, fd);
+        }
+    }
+}

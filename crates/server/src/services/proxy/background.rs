@@ -1,0 +1,173 @@
+//! Exchanges that no client owns: what is stale is replaced behind the answer, and what others wait for
+//! or what is to be stored comes to its end although its client has its answer or is gone.
+
+use super::{
+    Exchange, Proxy,
+    exchange::{ExchangePhase, State, Upload},
+};
+use crate::{
+    reactor::{EventTarget, ExchangeId},
+    service::{Event, ExchangeTerms, Flow, RequestContext, Service, ServiceContext},
+};
+use pollux_cache::Fetch;
+use pollux_http::request::Request;
+use std::ops::ControlFlow;
+
+/// So many a worker has at a time; then what is stale stays so until the next request for it.
+const ERRANDS_MAX: usize = 64;
+/// An errand is given up after so many ticks, however busy its origin seems: 5 minutes.
+const ERRAND_TICKS: u32 = 3000;
+
+/// The errands of one worker. They are few: a look at each finds one.
+#[derive(Debug, Default)]
+pub(super) struct BackgroundTasks(Vec<(ExchangeId, Option<Box<State>>)>);
+
+impl BackgroundTasks {
+    fn has_room(&self) -> bool {
+        self.0.len() < ERRANDS_MAX
+    }
+
+    fn take(&mut self, background: ExchangeId) -> Option<Box<State>> {
+        self.0.iter_mut().find(|(id, _)| *id == background)?.1.take()
+    }
+
+    /// What is left of them.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Box<State>> + '_ {
+        self.0.drain(..).filter_map(|(_, state)| state)
+    }
+}
+
+impl Proxy {
+    /// Fetches what is to replace something stale; its client has its answer.
+    pub(super) fn refresh(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        request: &Request<'_>,
+        route: super::RouteId,
+        fetch: Fetch,
+    ) {
+        if !self.background.has_room() {
+            if let Some(cache) = &mut self.cache {
+                cache.refuse(context, &fetch);
+            }
+            return;
+        }
+        let mut state = self.spare.pop().unwrap_or_default();
+        state.begin(request, route, context.worker.clock.tick());
+        state.is_head = false;
+        state.cached.start(fetch);
+        let background = self.enter(context, &mut state);
+        let mut terms = ExchangeTerms::NOBODYS;
+        let mut context = context.of(background, &mut terms);
+        let mut nowhere = std::mem::take(&mut self.nowhere);
+        let going = self.seek(&mut context, state, Some(request), &mut nowhere);
+        let flow = self.go_on(&mut context, going, &nowhere);
+        self.put_back(context.reactor, background, flow);
+        nowhere.clear();
+        self.nowhere = nowhere;
+    }
+
+    /// Goes on with an exchange whose client needs it no more, if it is worth it and there is room.
+    /// Otherwise it is handed back.
+    pub(super) fn adopt(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        mut state: Box<State>,
+    ) -> Result<(), Box<State>> {
+        let is_on_its_way =
+            matches!(state.phase, ExchangePhase::Connecting | ExchangePhase::Exchanging)
+                && state.upload == Upload::Done
+                && !state.is_background;
+        let (Some(upstream), true) = (state.upstream, is_on_its_way && self.background.has_room())
+        else {
+            return Err(state);
+        };
+        if !self.cache.as_ref().is_some_and(|cache| cache.is_wanted(&state.cached)) {
+            return Err(state);
+        }
+        if let Some(alarm) = state.alarm.take() {
+            context.reactor.cancel(alarm);
+        }
+        context.log_code(state.line(), state.reply.status, state.reply.sent);
+        if std::mem::take(&mut state.is_paused) {
+            context.reactor.go_on(upstream);
+        }
+        state.client_has_ended = false;
+        let background = self.enter(context, &mut state);
+        context.reactor.give(upstream, EventTarget::Exchange(background));
+        if state.phase == ExchangePhase::Exchanging {
+            let (mut terms, patience) = (ExchangeTerms::NOBODYS, self.patience(&state));
+            self.arm(&mut context.of(background, &mut terms), &mut state, patience);
+        }
+        self.put_back(context.reactor, background, Flow::Waiting(Exchange(state)));
+        Ok(())
+    }
+
+    fn enter(&mut self, context: &mut RequestContext<'_>, state: &mut State) -> ExchangeId {
+        let background = context.reactor.begin_background();
+        state.is_background = true;
+        state.until = context.worker.clock.after(ERRAND_TICKS);
+        // Nothing of what comes is for a client.
+        state.cached.is_answered = true;
+        if !state.reply.has_begun() {
+            state.reply.stands_for(super::forward_reply::CLIENT_GONE, 0);
+        }
+        self.background.0.push((background, None));
+        background
+    }
+
+    /// Something has come for an errand.
+    pub(super) fn run_background(
+        &mut self,
+        context: &mut ServiceContext<'_>,
+        background: ExchangeId,
+        event: Event<'_>,
+    ) -> bool {
+        let Some(state) = self.background.take(background) else { return false };
+        let mut terms = ExchangeTerms::NOBODYS;
+        let mut context = context.context(background, &mut terms);
+        let mut nowhere = std::mem::take(&mut self.nowhere);
+        let flow = self.resume(&mut context, Exchange(state), event, &mut nowhere);
+        self.put_back(context.reactor, background, flow);
+        debug_assert!(nowhere.is_empty(), "an errand answers nobody");
+        nowhere.clear();
+        self.nowhere = nowhere;
+        true
+    }
+
+    fn put_back(
+        &mut self,
+        reactor: &mut crate::reactor::Reactor,
+        background: ExchangeId,
+        flow: Flow<Exchange>,
+    ) {
+        let Some(at) = self.background.0.iter().position(|(id, _)| *id == background) else {
+            return;
+        };
+        match flow {
+            Flow::Waiting(Exchange(state)) | Flow::NeedBody(Exchange(state)) => {
+                self.background.0[at].1 = Some(state);
+            }
+            Flow::Done | Flow::Cut => {
+                self.background.0.swap_remove(at);
+                reactor.end_background();
+            }
+        }
+    }
+
+    /// What a client's exchange becomes whose client has its answer, while more comes that is stored:
+    /// an errand, so that the client's next request need not wait.
+    pub(super) fn detach(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        state: Box<State>,
+    ) -> ControlFlow<(), Box<State>> {
+        if !state.cached.is_answered || state.is_background {
+            return ControlFlow::Continue(state);
+        }
+        match self.adopt(context, state) {
+            Ok(()) => ControlFlow::Break(()),
+            Err(state) => ControlFlow::Continue(state),
+        }
+    }
+}
