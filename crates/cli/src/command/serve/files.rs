@@ -1,0 +1,104 @@
+//! Flags about the files of a site and the fields of its responses.
+
+use super::value;
+use crate::bytes;
+use clap::{ArgAction, ValueEnum};
+use pollux_server::{
+    Config,
+    config::{LargeFile, Symlinks},
+};
+use std::path::PathBuf;
+
+#[derive(clap::Args)]
+#[command(next_help_heading = "Files")]
+pub(super) struct FileArgs {
+    /// Directory to serve; not needed with an --origin, a --handover or a --guestbook
+    #[arg(value_name = "DIR")]
+    directory: Option<PathBuf>,
+
+    /// File to serve for a directory; may be repeated: the first that exists is served [default:
+    /// index.html]
+    #[arg(long, value_name = "NAME", action = ArgAction::Append)]
+    index: Vec<String>,
+
+    /// Which symbolic links in DIR are followed: deny (none), within (relative ones that stay within
+    /// DIR) or follow (all) [default: within]
+    #[arg(long, value_name = "RULE")]
+    symlinks: Option<SymlinksArg>,
+
+    /// Also serve names that begin with a dot (.well-known is always served)
+    #[arg(long)]
+    dotfiles: bool,
+
+    /// Do not serve FILE.zst, FILE.br or FILE.gz in place of FILE to clients that accept them
+    #[arg(long)]
+    no_precompressed: bool,
+
+    /// Memory for cached files, of all workers together; 0 caches none. Processes (forking, preforked)
+    /// get an equal part each; a thread or process of one connection keeps at most 1M [default: 64M]
+    #[arg(long, value_name = "SIZE", value_parser = bytes::parse)]
+    cache_size: Option<u64>,
+
+    /// How the head of a large file is held back until its first bytes follow [default: msg-more]
+    #[arg(long, value_name = "HOW")]
+    large_file: Option<LargeFileArg>,
+
+    /// Field to add to every response; may be repeated
+    #[arg(long, value_name = "NAME: VALUE", value_parser = value::header, action = ArgAction::Append)]
+    header: Vec<(String, String)>,
+
+    /// Leave out the Server field
+    #[arg(long)]
+    no_server_header: bool,
+}
+
+impl FileArgs {
+    /// Writes the flags that were given into `config`.
+    pub(super) fn apply(self, config: &mut Config) {
+        config.site.directory = self.directory.or(config.site.directory.take());
+        value::replace(&mut config.site.index, self.index);
+        value::set(&mut config.site.symlinks, self.symlinks.map(Into::into));
+        config.site.dotfiles |= self.dotfiles;
+        config.site.precompressed &= !self.no_precompressed;
+        value::set(&mut config.site.cache_bytes, self.cache_size);
+        value::set(&mut config.large_file, self.large_file.map(Into::into));
+        value::replace(&mut config.headers, self.header);
+        if self.no_server_header {
+            config.server_name = None;
+        }
+    }
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum SymlinksArg {
+    Deny,
+    Within,
+    Follow,
+}
+
+impl From<SymlinksArg> for Symlinks {
+    fn from(arg: SymlinksArg) -> Self {
+        match arg {
+            SymlinksArg::Deny => Self::Deny,
+            SymlinksArg::Within => Self::Within,
+            SymlinksArg::Follow => Self::Follow,
+        }
+    }
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum LargeFileArg {
+    /// MSG_MORE on the send of the head
+    MsgMore,
+    /// TCP_CORK around both
+    Cork,
+}
+
+impl From<LargeFileArg> for LargeFile {
+    fn from(arg: LargeFileArg) -> Self {
+        match arg {
+            LargeFileArg::MsgMore => Self::MsgMore,
+            LargeFileArg::Cork => Self::Cork,
+        }
+    }
+}
