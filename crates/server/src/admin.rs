@@ -25,6 +25,7 @@
 mod answer;
 mod protocol;
 mod socket;
+pub mod web;
 
 pub use protocol::{
     Entry, ErrorKind, Event, REQUEST_MAX, Request, Response, Tier, What, bytes_of, text_of,

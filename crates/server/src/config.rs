@@ -69,6 +69,9 @@ pub struct Config {
     pub headers: Vec<(String, String)>,
     /// How long requests in flight may take after a stop is asked for.
     pub grace: Duration,
+    /// Where to listen for who wants the server's figures: the page, metrics and health of
+    /// `--admin`. It has no passwords: who reaches it may read.
+    pub admin: Option<Listen>,
     /// Where to write an access log in Common Log Format.
     pub access_log: Option<LogTarget>,
     /// Measures how long system calls take (costs two clock reads a call).
@@ -86,12 +89,16 @@ pub enum Listen {
     Tcp(SocketAddr),
     /// A UNIX stream socket at a path, removed at the end.
     Unix(PathBuf),
+    /// Sockets that the service manager has opened and passed under this name (LISTEN_FDS and
+    /// LISTEN_FDNAMES, sd_listen_fds(3)); without a name all that were passed. All workers share them.
+    Passed(Option<String>),
 }
 
 impl FromStr for Listen {
     type Err = String;
 
-    /// `ADDRESS:PORT`, `[ADDRESS]:PORT`, `:PORT` (all addresses), `NAME:PORT` or `unix:PATH`.
+    /// `ADDRESS:PORT`, `[ADDRESS]:PORT`, `:PORT` (all addresses), `NAME:PORT`, `unix:PATH`,
+    /// `systemd` or `systemd:NAME`.
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("unix:") {
             return if path.is_empty() {
@@ -100,11 +107,19 @@ impl FromStr for Listen {
                 Ok(Self::Unix(path.into()))
             };
         }
+        if let Some(name) = text.strip_prefix("systemd") {
+            match name.strip_prefix(':') {
+                _ if name.is_empty() => return Ok(Self::Passed(None)),
+                Some("") => return Err("systemd: wants the name of a socket after it".into()),
+                Some(name) => return Ok(Self::Passed(Some(name.into()))),
+                None => {}
+            }
+        }
         let full = if text.starts_with(':') { format!("[::]{text}") } else { text.to_owned() };
         if let Ok(address) = full.parse() {
             return Ok(Self::Tcp(address));
         }
-        let wanted = "wanted ADDRESS:PORT, [IPV6]:PORT, :PORT or unix:PATH";
+        let wanted = "wanted ADDRESS:PORT, [IPV6]:PORT, :PORT, unix:PATH or systemd:NAME";
         let (name, port) = full.rsplit_once(':').unwrap_or((&full, ""));
         let port = port.parse().map_err(|_| format!("invalid socket address; {wanted}"))?;
         let found =
@@ -118,6 +133,8 @@ impl fmt::Display for Listen {
         match self {
             Self::Tcp(address) => address.fmt(f),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Passed(Some(name)) => write!(f, "systemd:{name}"),
+            Self::Passed(None) => f.write_str("systemd"),
         }
     }
 }
@@ -266,6 +283,7 @@ impl Config {
             server_name: Some("pollux".into()),
             headers: Vec::new(),
             grace: Duration::from_secs(10),
+            admin: None,
             access_log: None,
             time_system_calls: false,
             signal_queue: None,
@@ -359,6 +377,11 @@ impl Config {
         );
         self.check_accepting()?;
         ensure!(
+            self.admin.is_none() || !name.has_processes(),
+            "--admin: processes are forked, which a thread beside them forbids: take --architecture \
+             event, iterative, threaded or prethreaded with it"
+        );
+        ensure!(
             self.pool.is_none_or(|pool| (1..=POOL_MAX).contains(&pool)),
             "--pool wants a number from 1 to {POOL_MAX}"
         );
@@ -402,16 +425,16 @@ impl Config {
             "--accept: --architecture {name} has no pool whose units could share a listener; \
              preforked and prethreaded have one"
         );
-        let is_unix = |listen: &Listen| matches!(listen, Listen::Unix(_));
+        let is_shared = |listen: &Listen| !matches!(listen, Listen::Tcp(_));
         ensure!(
             way != Accepting::Blocking || self.listen.len() == 1,
             "--accept blocking: a unit can block on one listener only: say --listen once, or \
              --accept exclusive"
         );
         ensure!(
-            way != Accepting::Reuseport || !self.listen.iter().any(is_unix),
-            "--accept reuseport: UNIX sockets cannot be shared out by the kernel (SO_REUSEPORT): \
-             listen on TCP alone, or say --accept exclusive"
+            way != Accepting::Reuseport || !self.listen.iter().any(is_shared),
+            "--accept reuseport: UNIX sockets, and those of systemd, cannot be shared out by the kernel \
+             (SO_REUSEPORT): listen on TCP addresses alone, or say --accept exclusive"
         );
         Ok(())
     }

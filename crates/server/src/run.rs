@@ -1,5 +1,7 @@
 //! The server as a process: signals, and what is printed.
 
+mod service_manager;
+
 use crate::{
     Config, Server, Statistics,
     config::{Accepting, Architecture},
@@ -21,8 +23,8 @@ pub enum Report {
 
 /// What tells the main thread that a worker has ended.
 const WORKER_ENDED: libc::c_int = libc::SIGUSR2;
-const SIGNALS: [libc::c_int; 5] =
-    [libc::SIGTERM, libc::SIGINT, libc::SIGUSR1, libc::SIGHUP, WORKER_ENDED];
+const SIGNALS: [libc::c_int; 6] =
+    [libc::SIGTERM, libc::SIGINT, libc::SIGUSR1, libc::SIGHUP, libc::SIGALRM, WORKER_ENDED];
 
 /// Keeps the signals that [`run`] takes for it. What starts a thread before that, such as a cache with a
 /// folder, comes after this: a signal to the process would go to that thread, and end both.
@@ -31,6 +33,14 @@ const SIGNALS: [libc::c_int; 5] =
 /// As pthread_sigmask(3).
 pub fn hold_signals() -> std::io::Result<()> {
     sys::block_signals(&SIGNALS)
+}
+
+/// Has SIGALRM come after each interval of the service manager's watchdog, if it has one. A timer's signal and no
+/// thread of its own: it works for processes that are forked too, and tells nothing when this thread hangs.
+fn await_watchdog() {
+    if let Some(seconds) = service_manager::watchdog_interval_s() {
+        sys::alarm(seconds);
+    }
 }
 
 /// Runs a server until SIGTERM or SIGINT, then stops within the grace time; a second one stops at
@@ -79,6 +89,9 @@ pub fn run(config: Config, report: Report) -> anyhow::Result<Statistics> {
                     None => format!("what it has not is passed on to {origin}"),
                 });
             }
+            if let Some(address) = server.admin_address() {
+                say(&format!("its figures are at {address}"));
+            }
             if let Some(guestbook) = guestbook {
                 say(&format!("its guestbook is at {}, on {}", guestbook.path, guestbook.store));
             }
@@ -98,11 +111,24 @@ pub fn run(config: Config, report: Report) -> anyhow::Result<Statistics> {
             tracing::warn!("the statistics cannot be printed: {error:#}");
         }
     };
+    service_manager::ready();
+    await_watchdog();
     loop {
         match server.next_signal(&SIGNALS)? {
             Some(libc::SIGUSR1) => print_now(&server),
-            Some(libc::SIGHUP) => server.reopen_log(),
+            Some(libc::SIGHUP) => {
+                service_manager::reloading();
+                server.reopen_log();
+                service_manager::ready();
+            }
+            Some(libc::SIGALRM) => {
+                if server.is_alive() {
+                    service_manager::alive();
+                }
+                await_watchdog();
+            }
             Some(libc::SIGTERM | libc::SIGINT) => {
+                service_manager::stopping();
                 server.begin_stop(grace);
                 break;
             }
@@ -118,6 +144,11 @@ pub fn run(config: Config, report: Report) -> anyhow::Result<Statistics> {
     while server.running() > 0 {
         match server.next_signal(&SIGNALS)? {
             Some(WORKER_ENDED) | None => {}
+            // While it stops, the service manager's own time for that runs.
+            Some(libc::SIGALRM) => {
+                service_manager::alive();
+                await_watchdog();
+            }
             Some(libc::SIGHUP) => server.reopen_log(),
             Some(libc::SIGUSR1) => print_now(&server),
             Some(_) => server.begin_stop(Duration::ZERO),
@@ -147,6 +178,8 @@ fn listening(server: &Server) -> anyhow::Result<String> {
         mechanism: &'a str,
         mechanism_spec: String,
         accept: Option<&'static str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        admin: Option<String>,
         pid: u32,
         workers: &'a [crate::WorkerInfo],
     }
@@ -157,6 +190,7 @@ fn listening(server: &Server) -> anyhow::Result<String> {
         mechanism: &server.mechanism().name,
         mechanism_spec: server.mechanism().to_string(),
         accept: server.accepting().map(Accepting::name),
+        admin: server.admin_address().map(ToString::to_string),
         pid: std::process::id(),
         workers: server.workers(),
     })?)

@@ -1,7 +1,10 @@
 //! A running server: its workers, seen from outside.
 
 use crate::{
-    admin::Operator,
+    admin::{
+        Operator,
+        web::{Observed, ServerInfo, Web},
+    },
     architecture::{
         Assignment, Plan, Processes, Threads, limits,
         worker::{Ends, Task, Worker, WorkerInfo},
@@ -10,13 +13,14 @@ use crate::{
         Accepting, Architecture, Config, FrontendConfig, Listen, MechanismChoice, POOL_DEFAULT,
         PROCESSES_DEFAULT,
     },
-    engine::control::PendingReplies,
+    engine::control::{PendingReplies, Remote},
     log::{self, Log, LogProcess},
     protocol::rules::Rules,
     services::site::{Contents, Tree},
     stats::{Statistics, scoreboard::Scoreboard},
     transport::{
         listener::{self, SocketFile},
+        passed,
         queue::Queues,
     },
 };
@@ -24,6 +28,16 @@ use anyhow::{Context, bail};
 use pollux_event::{MechanismSpec, registry};
 use pollux_sys as sys;
 use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
+
+/// The figures of all workers that answer.
+fn total<'r>(remotes: impl IntoIterator<Item = &'r Arc<Remote>>) -> Statistics {
+    let asked: Vec<_> = remotes.into_iter().map(|remote| remote.ask()).collect();
+    let mut all = Statistics::default();
+    for one in asked.into_iter().filter_map(PendingReplies::answer) {
+        all.merge(&one);
+    }
+    all
+}
 
 /// What `auto` tries, the best first.
 const AUTO: [&str; 3] = ["epoll-et", "epoll", "poll"];
@@ -47,6 +61,8 @@ pub struct Server {
     cache: Option<pollux_cache::Store>,
     /// The control socket, which is there for as long as the server.
     _operator: Option<Operator>,
+    /// Who tells its figures.
+    web: Option<Web>,
 }
 
 /// Who serves.
@@ -80,6 +96,15 @@ impl Server {
     /// [`Server::next_signal`].
     pub(crate) fn start_watched(mut config: Config, at_end: Option<fn()>) -> anyhow::Result<Self> {
         config.check()?;
+        let admin = config.admin.take();
+        let mut server = Self::start_serving(config, at_end)?;
+        if let Some(address) = admin {
+            server.web = Some(Web::start(&address, Arc::new(server.observed()))?);
+        }
+        Ok(server)
+    }
+
+    fn start_serving(mut config: Config, at_end: Option<fn()>) -> anyhow::Result<Self> {
         let cache = config.frontend.as_ref().and_then(|frontend| frontend.cache.clone());
         let operator = match config.frontend.as_deref() {
             Some(FrontendConfig { control: Some(path), cache: Some(store), .. }) => {
@@ -111,6 +136,7 @@ impl Server {
                     shared.push(socket);
                     files.push(file);
                 }
+                Listen::Passed(name) => shared.extend(passed::take(name.as_deref())?),
             }
         }
         let shared = Arc::new(shared);
@@ -130,6 +156,7 @@ impl Server {
             ends: Ends::new(at_end),
             cache,
             _operator: operator,
+            web: None,
         };
         for (index, max_connections) in connections.into_iter().enumerate() {
             let task = Task {
@@ -153,8 +180,9 @@ impl Server {
             };
             if index == 0 {
                 // Ports that the kernel chose for the first worker are everybody's.
-                listens.clone_from(&info.listens);
                 server.addresses.clone_from(&info.listens);
+                // Those that all workers share come first, and nobody opens them again.
+                listens = info.listens[shared.len()..].to_vec();
             }
             if let Units::Workers(workers) = &mut server.units {
                 workers.push(worker);
@@ -254,6 +282,7 @@ impl Server {
             ends,
             cache: None,
             _operator: None,
+            web: None,
         })
     }
 
@@ -265,6 +294,52 @@ impl Server {
     /// Where it listens, with the ports that the kernel chose.
     pub fn addresses(&self) -> &[Listen] {
         &self.addresses
+    }
+
+    /// Where the admin listener listens, with the port that the kernel chose.
+    pub fn admin_address(&self) -> Option<&Listen> {
+        self.web.as_ref().map(Web::address)
+    }
+
+    /// What the admin listener tells.
+    fn observed(&self) -> Observed {
+        let info = ServerInfo {
+            mechanism: self.mechanism.to_string(),
+            architecture: self.architecture.name().into(),
+            workers: self.infos.len(),
+        };
+        let cache = self.cache.clone();
+        let figures: Box<dyn Fn() -> Statistics + Send + Sync> = match &self.units {
+            Units::Workers(workers) => {
+                let remotes: Vec<_> =
+                    workers.iter().map(|worker| worker.remote().clone()).collect();
+                Box::new(move || total(&remotes))
+            }
+            Units::Threads(threads) => Box::new(threads.figures()),
+            // `Config::check` refuses an admin listener there.
+            Units::Processes(_) => Box::new(Statistics::default),
+        };
+        let (all, ends) = (self.infos.len(), self.ends.clone());
+        Observed::new(
+            info,
+            Box::new(move || Statistics {
+                cache: cache.as_ref().map(pollux_cache::Store::statistics),
+                ..figures()
+            }),
+            Box::new(move || all.saturating_sub(ends.count())),
+        )
+    }
+
+    /// Whether every worker answers, which each has ten seconds for. Of units that block only their threads and
+    /// processes are counted: each waits for its client for as long as the timeouts allow.
+    pub(crate) fn is_alive(&self) -> bool {
+        match &self.units {
+            Units::Workers(workers) => {
+                let asked: Vec<_> = workers.iter().map(|worker| worker.remote().ask()).collect();
+                asked.into_iter().all(|asked| asked.answer().is_some())
+            }
+            _ => self.running() > 0,
+        }
     }
 
     /// The mechanism that really runs. Engines that block wait with ppoll(2) for their one client: that
@@ -292,12 +367,7 @@ impl Server {
             Units::Threads(threads) => return Statistics { cache, ..threads.statistics() },
             Units::Processes(processes) => return processes.statistics(),
         };
-        let asked: Vec<_> = workers.iter().map(|worker| worker.remote().ask()).collect();
-        let mut all = Statistics { cache, ..Statistics::default() };
-        for one in asked.into_iter().filter_map(PendingReplies::answer) {
-            all.merge(&one);
-        }
-        all
+        Statistics { cache, ..total(workers.iter().map(Worker::remote)) }
     }
 
     /// Waits for one of `signals`, which are blocked, and looks after what needs that meanwhile;
@@ -322,6 +392,9 @@ impl Server {
 
     /// Tells the workers to stop; a second call may shorten the time.
     pub fn begin_stop(&self, grace: Duration) {
+        if let Some(web) = &self.web {
+            web.observed().begin_stop();
+        }
         match &self.units {
             Units::Workers(workers) => workers.iter().for_each(|one| one.remote().stop(grace)),
             Units::Threads(threads) => threads.begin_stop(grace),

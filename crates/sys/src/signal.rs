@@ -50,6 +50,13 @@ pub fn signal_self(signal: Signal) {
     unsafe { libc::kill(libc::getpid(), signal) };
 }
 
+/// Sends SIGALRM to this process after so many seconds (alarm(2)); 0 takes back what was asked for. It
+/// is asked for once: a further call replaces it.
+pub fn alarm(seconds: u32) {
+    // SAFETY: takes no pointer and cannot fail.
+    unsafe { libc::alarm(seconds) };
+}
+
 /// Ignores SIGPIPE: a send to a closed connection is an error (EPIPE) and no signal, also with
 /// sendfile(2) and writev(2), which know no MSG_NOSIGNAL.
 pub fn ignore_sigpipe() {

@@ -77,6 +77,12 @@ impl Threads {
         &self.infos
     }
 
+    /// What adds up the figures of all units, for another thread.
+    pub(crate) fn figures(&self) -> impl Fn() -> Statistics + Send + Sync + use<> {
+        let plan = self.plan.clone();
+        move || plan.scoreboard.statistics()
+    }
+
     /// The figures of all units together.
     pub(crate) fn statistics(&self) -> Statistics {
         self.plan.scoreboard.statistics()

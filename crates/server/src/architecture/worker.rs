@@ -33,7 +33,7 @@ use std::{
 /// A running worker, seen from the main thread.
 #[derive(Debug)]
 pub(crate) struct Worker {
-    remote: Remote,
+    remote: Arc<Remote>,
     thread: JoinHandle<anyhow::Result<Statistics>>,
 }
 
@@ -85,7 +85,7 @@ impl Worker {
             }
         })?;
         match is_ready.recv() {
-            Ok(info) => Ok((Self { remote, thread }, info)),
+            Ok(info) => Ok((Self { remote: remote.into(), thread }, info)),
             Err(_) => Err(match join(thread) {
                 Ok(_) => anyhow::anyhow!("a worker ended before it was ready"),
                 Err(error) => error,
@@ -94,7 +94,7 @@ impl Worker {
     }
 
     /// To tell it something.
-    pub(crate) fn remote(&self) -> &Remote {
+    pub(crate) fn remote(&self) -> &Arc<Remote> {
         &self.remote
     }
 

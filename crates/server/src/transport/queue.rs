@@ -3,7 +3,10 @@
 
 use crate::{
     config::{Accepting, Config, Listen},
-    transport::listener::{self, SocketFile},
+    transport::{
+        listener::{self, SocketFile},
+        passed,
+    },
 };
 use anyhow::Context;
 use libc::{POLLIN, POLLRDHUP};
@@ -98,20 +101,26 @@ impl Queues {
         let mut first = Vec::new();
         let shares = way == Accepting::Reuseport;
         for listen in &config.listen {
-            first.push(match listen {
+            match listen {
                 Listen::Tcp(address) => {
                     if shares {
                         listener::check_free(*address)?;
                     }
-                    listener::tcp(*address, config.backlog, shares)?
+                    first.push(listener::tcp(*address, config.backlog, shares)?);
                 }
                 Listen::Unix(path) => {
                     let (socket, file) = listener::unix(path, config.backlog)?;
                     files.push(file);
-                    socket
+                    first.push(socket);
                 }
-            });
+                Listen::Passed(name) => first.extend(passed::take(name.as_deref())?),
+            }
         }
+        anyhow::ensure!(
+            way != Accepting::Blocking || first.len() == 1,
+            "a unit can block on one listener only, and systemd has passed {}: say --accept exclusive",
+            first.len()
+        );
         if way == Accepting::Blocking {
             for socket in &first {
                 SockRef::from(socket).set_nonblocking(false)?;

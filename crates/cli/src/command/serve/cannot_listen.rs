@@ -17,7 +17,7 @@ pub(super) fn advice(error: &anyhow::Error, listens: &[Listen]) -> Option<String
     let named = |listen: &&SocketAddr| text.contains(&format!("cannot listen on {listen} "));
     let address = listens.iter().filter_map(|listen| match listen {
         Listen::Tcp(address) => Some(address),
-        Listen::Unix(_) => None,
+        Listen::Unix(_) | Listen::Passed(_) => None,
     });
     let address = *address.into_iter().find(named)?;
     match cause.kind() {

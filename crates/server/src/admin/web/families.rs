@@ -1,0 +1,298 @@
+//! Which metrics there are. Names follow Prometheus' conventions: base units, `_total` for counters, a prefix.
+
+use super::{
+    exposition::{Family, Kind, Sample, Value},
+    snapshot::Snapshot,
+};
+
+/// The cache's counters by outcome of a request; its other counters and its gauges stand below.
+const CACHE_OUTCOMES: &[&str] = &[
+    "hits",
+    "stale_hits",
+    "stale_if_error",
+    "misses",
+    "validations",
+    "revalidated",
+    "refreshes",
+    "bypasses",
+    "collapsed",
+    "only_if_cached",
+    "failures",
+];
+/// Those of the cache that are no counters.
+const CACHE_GAUGES: &[&str] = &["entries", "bytes", "disk_files", "disk_bytes", "fetching"];
+
+/// All metrics of a moment, those without a sample left out.
+pub(super) fn families(snapshot: &Snapshot) -> Vec<Family> {
+    let mut all = Vec::with_capacity(32);
+    process(snapshot, &mut all);
+    connections(snapshot, &mut all);
+    waiting(snapshot, &mut all);
+    origins(snapshot, &mut all);
+    cache(snapshot, &mut all);
+    all.retain(|family| !family.samples.is_empty());
+    all
+}
+
+fn single(value: u64) -> Vec<Sample> {
+    vec![Sample { labels: Vec::new(), value: Value::Count(value) }]
+}
+
+fn real(value: f64) -> Vec<Sample> {
+    vec![Sample { labels: Vec::new(), value: Value::Real(value) }]
+}
+
+/// A sample for each value of one label.
+fn by<N: Into<String>>(
+    label: &'static str,
+    values: impl IntoIterator<Item = (N, u64)>,
+) -> Vec<Sample> {
+    let sample = |(name, value): (N, u64)| Sample {
+        labels: vec![(label, name.into())],
+        value: Value::Count(value),
+    };
+    values.into_iter().map(sample).collect()
+}
+
+fn counter(name: &'static str, help: &'static str, samples: Vec<Sample>) -> Family {
+    Family { name, kind: Kind::Counter, unit: unit_of(name), help, samples }
+}
+
+fn gauge(name: &'static str, help: &'static str, samples: Vec<Sample>) -> Family {
+    Family { name, kind: Kind::Gauge, unit: unit_of(name), help, samples }
+}
+
+/// OpenMetrics wants the unit told, and the name to end in it.
+fn unit_of(name: &str) -> &'static str {
+    ["seconds", "bytes"].into_iter().find(|unit| name.ends_with(unit)).unwrap_or("")
+}
+
+fn process(snapshot: &Snapshot, all: &mut Vec<Family>) {
+    let info = &snapshot.info;
+    let process = &snapshot.process;
+    let build = Sample {
+        labels: vec![
+            ("version", env!("CARGO_PKG_VERSION").into()),
+            ("mechanism", info.mechanism.clone()),
+            ("architecture", info.architecture.clone()),
+        ],
+        value: Value::Count(1),
+    };
+    all.extend([
+        gauge("pollux_build_info", "What runs: version, mechanism, architecture.", vec![build]),
+        gauge("pollux_workers", "Workers that run.", single(snapshot.running as u64)),
+        counter(
+            "process_cpu_seconds",
+            "User and system CPU time.",
+            real(process.cpu.as_secs_f64()),
+        ),
+        gauge("process_resident_memory_bytes", "Resident memory.", single(process.resident_bytes)),
+        gauge(
+            "process_start_time_seconds",
+            "Start of the process, as a UNIX time.",
+            real(process.started_unix_s),
+        ),
+    ]);
+}
+
+fn connections(snapshot: &Snapshot, all: &mut Vec<Family>) {
+    let statistics = &snapshot.statistics;
+    let connections = &statistics.connections;
+    let others = connections.closed.saturating_sub(connections.timed_out + connections.handed_over);
+    all.extend([
+        gauge("pollux_connections", "Connections that are open.", single(connections.open)),
+        counter(
+            "pollux_connections_accepted",
+            "Connections that were accepted and served.",
+            single(connections.accepted),
+        ),
+        counter(
+            "pollux_connections_refused",
+            "Connections that were accepted and closed at once, for want of room.",
+            single(connections.refused),
+        ),
+        counter(
+            "pollux_connections_closed",
+            "Connections that were closed, by reason.",
+            by(
+                "reason",
+                [
+                    ("timeout", connections.timed_out),
+                    ("handover", connections.handed_over),
+                    ("other", others),
+                ],
+            ),
+        ),
+        counter("pollux_http_requests", "Responses that were begun.", single(statistics.requests)),
+        counter(
+            "pollux_sent_bytes",
+            "Bytes that the kernel took from the server.",
+            single(statistics.bytes_sent),
+        ),
+        counter(
+            "pollux_access_log_lines_dropped",
+            "Lines of the access log that were dropped, because its target was behind.",
+            single(statistics.log_lines_dropped),
+        ),
+    ]);
+}
+
+fn waiting(snapshot: &Snapshot, all: &mut Vec<Family>) {
+    let statistics = &snapshot.statistics;
+    let calls = || statistics.system_calls.iter();
+    let timed = || calls().filter(|(_, _, time)| !time.is_zero());
+    let seconds = timed().map(|(call, _, time)| Sample {
+        labels: vec![("call", call.name().into())],
+        value: Value::Real(time.as_secs_f64()),
+    });
+    all.extend([
+        counter("pollux_waits", "Waits of the mechanism.", single(statistics.waits)),
+        counter(
+            "pollux_wait_events",
+            "Events that the mechanism reported.",
+            single(statistics.events),
+        ),
+        counter(
+            "pollux_accept_pauses",
+            "Pauses of accepting, for want of descriptors or memory, or at the limit.",
+            single(statistics.accept_pauses),
+        ),
+        counter(
+            "pollux_system_calls",
+            "System calls of the workers, by name.",
+            by(
+                "call",
+                calls()
+                    .filter(|(_, count, _)| *count > 0)
+                    .map(|(call, count, _)| (call.name(), count)),
+            ),
+        ),
+        counter(
+            "pollux_system_call_seconds",
+            "CPU time of system calls, with --time-system-calls.",
+            seconds.collect(),
+        ),
+        Family {
+            name: "pollux_mechanism",
+            kind: Kind::Unknown,
+            unit: "",
+            help: "What only this mechanism counts.",
+            samples: by("figure", statistics.mechanism.iter().map(|(name, value)| (*name, *value))),
+        },
+    ]);
+}
+
+fn origins(snapshot: &Snapshot, all: &mut Vec<Family>) {
+    let origins = &snapshot.statistics.origins;
+    all.extend([
+        counter(
+            "pollux_upstream_connections_opened",
+            "Connections to origins that were made.",
+            single(origins.opened),
+        ),
+        counter(
+            "pollux_upstream_connections_reused",
+            "Requests that took an idle connection to an origin.",
+            single(origins.reused),
+        ),
+        counter(
+            "pollux_upstream_failures",
+            "Origins that could not be reached, or did not reply as they should.",
+            single(origins.failures),
+        ),
+        counter(
+            "pollux_upstream_retries",
+            "Requests to origins that were tried again.",
+            single(origins.retries),
+        ),
+    ]);
+}
+
+fn cache(snapshot: &Snapshot, all: &mut Vec<Family>) {
+    let Some(cache) = &snapshot.statistics.cache else { return };
+    let named =
+        |names: &'static [&'static str]| cache.iter().filter(|(name, _)| names.contains(name));
+    let value =
+        |wanted: &str| cache.iter().find(|(name, _)| *name == wanted).map_or(0, |(_, value)| value);
+    let others = cache
+        .iter()
+        .filter(|(name, _)| !CACHE_OUTCOMES.contains(name) && !CACHE_GAUGES.contains(name));
+    all.extend([
+        counter(
+            "pollux_cache_requests",
+            "Requests to the cache, by what became of them.",
+            by("outcome", named(CACHE_OUTCOMES)),
+        ),
+        counter(
+            "pollux_cache_changes",
+            "Changes of what the cache has, by kind.",
+            by("kind", others),
+        ),
+        gauge("pollux_cache_entries", "URLs stored in memory.", single(value("entries"))),
+        gauge("pollux_cache_memory_bytes", "Memory that they occupy.", single(value("bytes"))),
+        gauge("pollux_cache_disk_files", "Files in the disk tier.", single(value("disk_files"))),
+        gauge("pollux_cache_disk_bytes", "Their size.", single(value("disk_bytes"))),
+        gauge(
+            "pollux_cache_fetching",
+            "Requests that are being fetched from an origin.",
+            single(value("fetching")),
+        ),
+    ]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin::web::{exposition::Format, process::ProcessFigures, snapshot::ServerInfo};
+    use crate::stats::Statistics;
+    use std::{collections::BTreeSet, time::Duration};
+
+    fn snapshot() -> Snapshot {
+        let statistics = Statistics {
+            requests: 9,
+            cache: Some(pollux_cache::Statistics { hits: 3, entries: 2, ..Default::default() }),
+            ..Statistics::default()
+        };
+        Snapshot {
+            info: ServerInfo {
+                mechanism: "epoll-et".into(),
+                architecture: "event".into(),
+                workers: 1,
+            },
+            statistics,
+            process: ProcessFigures::default(),
+            running: 1,
+            uptime: Duration::from_secs(1),
+        }
+    }
+
+    #[test]
+    fn names_are_conventional_and_each_is_there_once() {
+        let all = families(&snapshot());
+        let names: BTreeSet<_> = all.iter().map(|family| family.name).collect();
+        assert_eq!(names.len(), all.len());
+        for family in &all {
+            let name = family.name;
+            assert!(name.starts_with("pollux_") || name.starts_with("process_"), "{name}");
+            assert!(!name.ends_with("_total"), "{name}: the format adds it");
+            assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{name}");
+            assert!(family.help.ends_with('.'), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_counter_of_the_cache_is_exported() {
+        let text = Format::Prometheus.write(&families(&snapshot()));
+        for line in [
+            "pollux_http_requests_total 9\n",
+            "pollux_cache_requests_total{outcome=\"hits\"} 3\n",
+            "pollux_cache_entries 2\n",
+        ] {
+            assert!(text.contains(line), "{line} in {text}");
+        }
+        let cache = pollux_cache::Statistics::default();
+        for (name, _) in cache.iter().filter(|(name, _)| !CACHE_GAUGES.contains(name)) {
+            assert!(text.contains(&format!("=\"{name}\"}} ")), "{name}");
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! The page for people.
+
+use super::{
+    rows::{ROWS, rows},
+    snapshot::Observed,
+};
+use std::fmt::Write;
+
+/// Everything but the rows.
+const TEMPLATE: &str = include_str!("page.html");
+
+/// The page with the present figures.
+pub(super) fn render(observed: &Observed) -> String {
+    let now = observed.snapshot();
+    let values = rows(&observed.earlier(), &now);
+    let mut body = String::with_capacity(4 << 10);
+    let mut group = "";
+    for (row, (_, value)) in ROWS.iter().zip(&values) {
+        if row.group != group {
+            let end = if group.is_empty() { "" } else { "</dl></section>" };
+            let _ = write!(body, "{end}<section><h2>{}</h2><dl>", row.group);
+            group = row.group;
+        }
+        // No label and no value has a character that HTML escapes.
+        let _ = write!(body, "<div><dt>{}<dd id={}>{value}</div>", row.label, row.key);
+    }
+    body.push_str("</dl></section>");
+    let what = format!(
+        "Pollux {}, {}, {}",
+        env!("CARGO_PKG_VERSION"),
+        now.info.architecture,
+        now.info.mechanism
+    );
+    TEMPLATE.replacen("{what}", &escape(&what), 1).replacen("{rows}", &body, 1)
+}
+
+/// A mechanism's options are the user's.
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;")
+}

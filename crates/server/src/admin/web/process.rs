@@ -1,0 +1,53 @@
+//! What the kernel counts of this process.
+
+use std::time::Duration;
+
+/// CPU and memory of the process.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ProcessFigures {
+    /// User and system time of all threads.
+    pub(crate) cpu: Duration,
+    /// Resident memory; 0 where /proc tells nothing.
+    pub(crate) resident_bytes: u64,
+    /// Seconds since 1970 at which the process started, as the clock now says.
+    pub(crate) started_unix_s: f64,
+}
+
+/// Reads them. Two small files and a clock.
+pub(super) fn figures() -> ProcessFigures {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let resident_pages = std::fs::read_to_string("/proc/self/statm")
+        .ok()
+        .and_then(|text| text.split_ascii_whitespace().nth(1)?.parse::<u64>().ok())
+        .unwrap_or(0);
+    ProcessFigures {
+        cpu: Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.clamp(0, 999_999_999) as u32),
+        resident_bytes: resident_pages * rustix::param::page_size() as u64,
+        started_unix_s: started_unix_s().unwrap_or(0.0),
+    }
+}
+
+/// proc_pid_stat(5), field 22: clock ticks after the boot at which the process started.
+fn started_unix_s() -> Option<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // The name, in parentheses, may have blanks.
+    let after_name = stat.rsplit_once(')')?.1;
+    let ticks: f64 = after_name.split_ascii_whitespace().nth(19)?.parse().ok()?;
+    let booted_for = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let booted_for = booted_for.tv_sec as f64 + booted_for.tv_nsec as f64 / 1e9;
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).ok()?;
+    let per_second = rustix::param::clock_ticks_per_second() as f64;
+    Some(now.as_secs_f64() - booted_for + ticks / per_second)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_process_has_memory_and_has_started_before_now() {
+        let figures = super::figures();
+        assert!(figures.resident_bytes > 100_000, "{figures:?}");
+        let now = pollux_sys::unix_second_coarse() as f64;
+        let age = now - figures.started_unix_s;
+        assert!((-2.0..86400.0).contains(&age), "{figures:?} at {now}");
+    }
+}

@@ -1,0 +1,112 @@
+//! Reads one request's head within a time and a size.
+
+use pollux_http::{
+    Limits, Reject,
+    request::{self, Method, ParseStatus, Target, Version},
+};
+use socket2::Socket;
+use std::{
+    io::{self, Read},
+    time::{Duration, Instant},
+};
+
+/// The longest head.
+const HEAD_BYTES_MAX: usize = 8 << 10;
+/// The time for the whole head, however it trickles in.
+const HEAD_PATIENCE: Duration = Duration::from_secs(5);
+/// What a client may send that nobody reads, and for how long, before its connection is closed.
+const DISCARD_BYTES_MAX: usize = 64 << 10;
+const DISCARD_PATIENCE: Duration = Duration::from_millis(500);
+
+const LIMITS: Limits = Limits { request_line: 2 << 10, header_section: 6 << 10, ..Limits::DEFAULT };
+
+/// What of a request matters here.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Request {
+    /// GET, or HEAD.
+    pub(super) is_head: bool,
+    pub(super) version: Version,
+    /// Without the query.
+    pub(super) path: String,
+    /// The field Accept; empty without one.
+    pub(super) accept: String,
+}
+
+/// Reads a request. The inner error is one to answer; the outer one is a client that went away.
+///
+/// # Errors
+/// As recv(2); `UnexpectedEof` when the client closed without a word.
+pub(super) fn read(socket: &Socket) -> io::Result<Result<Request, Reject>> {
+    let until = Instant::now() + HEAD_PATIENCE;
+    let mut head = Vec::with_capacity(1 << 10);
+    loop {
+        if head.len() >= HEAD_BYTES_MAX {
+            return Ok(Err(reject(pollux_http::Status::FieldsTooLarge, "the head is too long")));
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        // A timeout of zero would mean none.
+        socket.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+        let mut buffer = [0; 2 << 10];
+        let room = buffer.len().min(HEAD_BYTES_MAX - head.len());
+        let mut reader = socket;
+        match reader.read(&mut buffer[..room]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => head.extend_from_slice(&buffer[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) if is_timeout(&error) => {
+                let status = pollux_http::Status::RequestTimeout;
+                return Ok(Err(reject(status, "the request came too slowly")));
+            }
+            Err(error) => return Err(error),
+        }
+        match request::parse(&head, &LIMITS) {
+            Ok(ParseStatus::Complete { request, .. }) => return Ok(accept(&request)),
+            Err(reject) => return Ok(Err(reject)),
+            Ok(_) => {}
+        }
+    }
+}
+
+fn accept(request: &request::Request<'_>) -> Result<Request, Reject> {
+    let is_head = match request.method {
+        Method::Get => false,
+        Method::Head => true,
+        _ => {
+            let status = pollux_http::Status::MethodNotAllowed;
+            return Err(reject(status, "this listener only tells: GET or HEAD"));
+        }
+    };
+    let Target::Path { path, .. } = request.target else {
+        return Err(reject(pollux_http::Status::BadRequest, "the target is no path"));
+    };
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok(Request {
+        is_head,
+        version: request.version,
+        path: text(path),
+        accept: request.field(b"accept").map(text).unwrap_or_default(),
+    })
+}
+
+fn reject(status: pollux_http::Status, reason: &'static str) -> Reject {
+    Reject { status, reason }
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+/// Takes what the client still sends, within bounds, until it closes.
+pub(super) fn discard(socket: &Socket) {
+    let until = Instant::now() + DISCARD_PATIENCE;
+    let mut total = 0;
+    let mut buffer = [0; 4 << 10];
+    while total < DISCARD_BYTES_MAX && Instant::now() < until {
+        let _ = socket.set_read_timeout(Some(DISCARD_PATIENCE));
+        let mut reader = socket;
+        match reader.read(&mut buffer) {
+            Ok(0) | Err(_) => return,
+            Ok(count) => total += count,
+        }
+    }
+}

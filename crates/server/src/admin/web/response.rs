@@ -1,0 +1,56 @@
+//! Writes responses. Each is the last one on its connection.
+
+use pollux_http::{Status, date::DateCache, request::Version, response::Head};
+use std::io::{self, Write};
+
+/// Fields of every response: figures are never stored, and a page has nothing from elsewhere.
+const FIELDS: &[u8] = b"Cache-Control: no-store\r\n\
+X-Content-Type-Options: nosniff\r\n\
+Referrer-Policy: no-referrer\r\n\
+Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'\r\n";
+
+/// The start of a response whose length is not known, such as a stream of events; the connection's end is its end.
+pub(super) fn begin(out: &mut impl Write, kind: &str) -> io::Result<()> {
+    let mut head = Vec::new();
+    Head::new(&mut head, Status::Ok)
+        .date(&now())
+        .lines(FIELDS)
+        .field("Content-Type", kind.as_bytes())
+        .connection(false, Version::Http11)
+        .end();
+    out.write_all(&head)
+}
+
+/// A whole response; of one to HEAD the head alone.
+pub(super) fn send(
+    out: &mut impl Write,
+    status: Status,
+    kind: &str,
+    body: &[u8],
+    is_head: bool,
+) -> io::Result<()> {
+    let mut response = Vec::with_capacity(512 + body.len());
+    let mut head = Head::new(&mut response, status)
+        .date(&now())
+        .lines(FIELDS)
+        .field("Content-Type", kind.as_bytes())
+        .content_length(body.len() as u64);
+    if status == Status::MethodNotAllowed {
+        head = head.lines(b"Allow: GET, HEAD\r\n");
+    }
+    head.connection(false, Version::Http11).end();
+    if !is_head {
+        response.extend_from_slice(body);
+    }
+    out.write_all(&response)
+}
+
+/// A response that tells what was wrong.
+pub(super) fn refuse(out: &mut impl Write, status: Status, reason: &str) -> io::Result<()> {
+    let body = format!("{} {}: {reason}\n", status.code(), status.reason());
+    send(out, status, "text/plain; charset=utf-8", body.as_bytes(), false)
+}
+
+fn now() -> DateCache {
+    DateCache::new(pollux_sys::unix_second_coarse())
+}

@@ -1,0 +1,92 @@
+//! Which path answers what.
+
+use super::{
+    exposition::Format,
+    families::families,
+    page,
+    request::Request,
+    response::{self, begin, send},
+    rows,
+    snapshot::Observed,
+};
+use pollux_http::Status;
+use std::{
+    io::{self, Write},
+    thread,
+    time::Duration,
+};
+
+/// Between two server-sent events.
+const EVENT_INTERVAL: Duration = Duration::from_secs(1);
+/// A stream ends after so many events, and the browser opens it again: so a client that is long gone, without a
+/// word, does not keep its place for ever.
+const EVENTS_MAX: u32 = 3600;
+
+/// Answers a request.
+///
+/// # Errors
+/// As send(2): the client went away, or takes nothing.
+pub(super) fn answer(
+    request: &Request,
+    observed: &Observed,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let mut whole =
+        |status, kind: &str, body: &[u8]| send(out, status, kind, body, request.is_head);
+    match request.path.as_str() {
+        "/" => whole(Status::Ok, "text/html; charset=utf-8", page::render(observed).as_bytes()),
+        "/metrics" => {
+            let format = Format::of_accept(&request.accept);
+            let text = format.write(&families(&observed.snapshot()));
+            whole(Status::Ok, format.content_type(), text.as_bytes())
+        }
+        "/stats.json" => {
+            let snapshot = observed.snapshot();
+            let mut line = snapshot.statistics.to_json(&observed.info().mechanism);
+            line.push('\n');
+            whole(Status::Ok, "application/json", line.as_bytes())
+        }
+        "/healthz" => {
+            let (running, all) = (observed.running(), observed.info().workers);
+            let healthy = running >= all;
+            let text = if healthy {
+                "ok\n".to_owned()
+            } else {
+                format!("{running} of {all} workers run\n")
+            };
+            whole(status_of(healthy), "text/plain; charset=utf-8", text.as_bytes())
+        }
+        "/readyz" => {
+            let is_ready = !observed.is_stopping();
+            let text = if is_ready { "ready\n" } else { "stopping\n" };
+            whole(status_of(is_ready), "text/plain; charset=utf-8", text.as_bytes())
+        }
+        "/events" if request.is_head => whole(Status::Ok, "text/event-stream", b""),
+        "/events" => events(observed, out),
+        _ => response::refuse(
+            out,
+            Status::NotFound,
+            "try /, /metrics, /stats.json, /healthz or /readyz",
+        ),
+    }
+}
+
+fn status_of(good: bool) -> Status {
+    if good { Status::Ok } else { Status::ServiceUnavailable }
+}
+
+fn events(observed: &Observed, out: &mut impl Write) -> io::Result<()> {
+    begin(out, "text/event-stream")?;
+    let mut earlier = observed.earlier();
+    for _ in 0..EVENTS_MAX {
+        let now = observed.snapshot();
+        let event = rows::event(&rows::rows(&earlier, &now));
+        out.write_all(event.as_bytes())?;
+        earlier = now;
+        thread::sleep(EVENT_INTERVAL);
+        if observed.is_stopping() {
+            break;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,234 @@
+//! What the page and `pollux top` show: rows of a name and a value, rates among them.
+
+use super::snapshot::Snapshot;
+use std::fmt::Write;
+
+/// A row, before it has a value.
+#[derive(Debug)]
+pub struct Row {
+    /// Names it in server-sent events and on the page.
+    pub key: &'static str,
+    /// Its heading: rows of one group stand together.
+    pub group: &'static str,
+    /// For people.
+    pub label: &'static str,
+}
+
+macro_rules! rows {
+    ($($group:literal { $($key:literal $label:literal,)+ })+) => {
+        /// Every row, in order. A server whose figures have no such row leaves it empty.
+        pub const ROWS: &[Row] = &[$($(Row { key: $key, group: $group, label: $label },)+)+];
+    };
+}
+
+rows! {
+    "Connections" {
+        "open" "open now",
+        "accepted_s" "accepted a second",
+        "closed" "closed so far",
+        "timed_out" "of these, timed out",
+        "refused" "refused for want of room",
+    }
+    "Requests" {
+        "requests_s" "a second",
+        "requests" "so far",
+        "sent_s" "sent a second",
+        "sent" "sent so far",
+    }
+    "The cost of waiting" {
+        "waits_s" "waits a second",
+        "events_wait" "events a wait",
+        "calls_request" "system calls a request",
+        "cpu_request" "CPU a request",
+        "cpu" "CPU in use",
+        "memory" "resident memory",
+    }
+    "Origins and cache" {
+        "origin_reused" "requests on idle connections",
+        "origin_opened" "connections made",
+        "origin_failures" "failures",
+        "cache_hits" "answered by the cache",
+        "cache_entries" "URLs in the cache",
+        "cache_bytes" "memory of the cache",
+    }
+    "Troubles" {
+        "accept_pauses" "pauses of accepting",
+        "log_dropped" "access-log lines dropped",
+        "workers" "workers that run",
+        "uptime" "up for",
+    }
+}
+
+/// The rows' values, in the order of [`ROWS`].
+pub(super) fn rows(earlier: &Snapshot, now: &Snapshot) -> Vec<(&'static str, String)> {
+    let rates = Rates::new(earlier, now);
+    let (statistics, connections) = (&now.statistics, &now.statistics.connections);
+    let origins = &statistics.origins;
+    let cache = statistics.cache.as_ref();
+    ROWS.iter()
+        .map(|row| {
+            let value = match row.key {
+                "open" => whole(connections.open),
+                "accepted_s" => rates.a_second(|s| s.statistics.connections.accepted),
+                "closed" => whole(connections.closed),
+                "timed_out" => whole(connections.timed_out),
+                "refused" => whole(connections.refused),
+                "requests_s" => rates.a_second(|s| s.statistics.requests),
+                "requests" => whole(statistics.requests),
+                "sent_s" => size(rates.per_second(|s| s.statistics.bytes_sent)),
+                "sent" => size(statistics.bytes_sent as f64),
+                "waits_s" => rates.a_second(|s| s.statistics.waits),
+                "events_wait" => rates.ratio(|s| s.statistics.events, |s| s.statistics.waits),
+                "calls_request" => {
+                    rates.ratio(|s| s.statistics.system_calls.total(), |s| s.statistics.requests)
+                }
+                "cpu_request" => rates.cpu_a_request(),
+                "cpu" => format!("{:.1} %", rates.cpu_share() * 100.0),
+                "memory" => size(now.process.resident_bytes as f64),
+                "origin_reused" => whole(origins.reused),
+                "origin_opened" => whole(origins.opened),
+                "origin_failures" => whole(origins.failures),
+                "cache_hits" => cache.map_or_else(none, |cache| {
+                    let answered = cache.hits + cache.stale_hits + cache.stale_if_error;
+                    let all = answered + cache.misses + cache.validations;
+                    format!("{:.1} %", 100.0 * answered as f64 / all.max(1) as f64)
+                }),
+                "cache_entries" => cache.map_or_else(none, |cache| whole(cache.entries)),
+                "cache_bytes" => cache.map_or_else(none, |cache| size(cache.bytes as f64)),
+                "accept_pauses" => whole(statistics.accept_pauses),
+                "log_dropped" => whole(statistics.log_lines_dropped),
+                "workers" => format!("{} of {}", now.running, now.info.workers),
+                "uptime" => duration(now.uptime.as_secs()),
+                _ => none(),
+            };
+            (row.key, value)
+        })
+        .collect()
+}
+
+/// One server-sent event: a JSON object of keys and values.
+pub(super) fn event(rows: &[(&'static str, String)]) -> String {
+    let mut text = String::from("data: {");
+    for (index, (key, value)) in rows.iter().enumerate() {
+        // Neither has a character that JSON escapes.
+        let comma = if index == 0 { "" } else { "," };
+        let _ = write!(text, "{comma}\"{key}\":\"{value}\"");
+    }
+    text.push_str("}\n\n");
+    text
+}
+
+fn none() -> String {
+    "–".into()
+}
+
+/// What happened between two moments.
+struct Rates<'s> {
+    earlier: &'s Snapshot,
+    now: &'s Snapshot,
+    seconds: f64,
+}
+
+impl<'s> Rates<'s> {
+    fn new(earlier: &'s Snapshot, now: &'s Snapshot) -> Self {
+        let seconds = now.uptime.saturating_sub(earlier.uptime).as_secs_f64().max(0.001);
+        Self { earlier, now, seconds }
+    }
+
+    /// Figures of threads that have ended can be behind for a moment: a count is never less than it was.
+    fn difference(&self, of: impl Fn(&Snapshot) -> u64) -> f64 {
+        of(self.now).saturating_sub(of(self.earlier)) as f64
+    }
+
+    fn per_second(&self, of: impl Fn(&Snapshot) -> u64) -> f64 {
+        self.difference(of) / self.seconds
+    }
+
+    fn a_second(&self, of: impl Fn(&Snapshot) -> u64) -> String {
+        whole(self.per_second(of).round() as u64)
+    }
+
+    fn ratio(&self, of: impl Fn(&Snapshot) -> u64, to: impl Fn(&Snapshot) -> u64) -> String {
+        let to = self.difference(to);
+        if to == 0.0 { none() } else { format!("{:.2}", self.difference(of) / to) }
+    }
+
+    fn cpu_share(&self) -> f64 {
+        self.now.process.cpu.saturating_sub(self.earlier.process.cpu).as_secs_f64() / self.seconds
+    }
+
+    fn cpu_a_request(&self) -> String {
+        let requests = self.difference(|snapshot| snapshot.statistics.requests);
+        if requests == 0.0 {
+            return none();
+        }
+        format!("{:.1} µs", self.cpu_share() * self.seconds * 1e6 / requests)
+    }
+}
+
+/// A number with commas between its thousands.
+fn whole(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn size(bytes: f64) -> String {
+    let mut value = bytes;
+    for unit in ["B", "KiB", "MiB", "GiB"] {
+        if value < 1024.0 {
+            return if unit == "B" {
+                format!("{value:.0} B")
+            } else {
+                format!("{value:.1} {unit}")
+            };
+        }
+        value /= 1024.0;
+    }
+    format!("{value:.1} TiB")
+}
+
+fn duration(seconds: u64) -> String {
+    let (days, hours, minutes) = (seconds / 86400, seconds / 3600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min {} s", seconds % 60),
+        (0, _, _) => format!("{hours} h {minutes} min"),
+        _ => format!("{days} d {hours} h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_for_people() {
+        assert_eq!(
+            [whole(0), whole(999), whole(1000), whole(1_234_567)],
+            ["0", "999", "1,000", "1,234,567"]
+        );
+        assert_eq!(
+            [size(0.0), size(1023.0), size(1536.0), size(3e12)],
+            ["0 B", "1023 B", "1.5 KiB", "2.7 TiB"]
+        );
+        assert_eq!(
+            [duration(59), duration(61), duration(7260), duration(90_000)],
+            ["59 s", "1 min 1 s", "2 h 1 min", "1 d 1 h"]
+        );
+    }
+
+    #[test]
+    fn every_row_has_a_key_of_its_own_that_json_and_html_take() {
+        for (index, row) in ROWS.iter().enumerate() {
+            assert!(ROWS[..index].iter().all(|other| other.key != row.key), "{}", row.key);
+            assert!(row.key.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'));
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Listening sockets that the service manager has opened (sd_listen_fds(3)): systemd's socket activation.
+//!
+//! A port below 1024 so needs no privilege of the server's, and while the server restarts connections wait in the
+//! socket, which stays open.
+
+use anyhow::{Context, ensure};
+use listenfd::ListenFd;
+use std::{
+    io,
+    os::fd::OwnedFd,
+    sync::{Mutex, PoisonError},
+};
+
+/// What was passed: taken out of the environment once, and kept for servers that start later in this process.
+static PASSED: Mutex<Option<Vec<Passed>>> = Mutex::new(None);
+
+#[derive(Debug)]
+struct Passed {
+    name: String,
+    socket: OwnedFd,
+}
+
+/// The sockets passed under `name`, or all of them; each a copy that does not block.
+///
+/// # Errors
+/// When there is none, which also says what was passed; when one of them listens neither on TCP nor on a UNIX path.
+pub(crate) fn take(name: Option<&str>) -> anyhow::Result<Vec<OwnedFd>> {
+    let mut passed = PASSED.lock().unwrap_or_else(PoisonError::into_inner);
+    let all = match &mut *passed {
+        Some(all) => all,
+        none => none.insert(from_environment().context("the sockets that were passed")?),
+    };
+    let wanted: Vec<_> =
+        all.iter().filter(|one| name.is_none_or(|name| one.name == name)).collect();
+    ensure!(!wanted.is_empty(), "{}", none_of(name, all));
+    wanted.iter().map(|one| copy(&one.socket).context("a socket that was passed")).collect()
+}
+
+fn copy(socket: &OwnedFd) -> io::Result<OwnedFd> {
+    let copy = socket.try_clone()?;
+    socket2::SockRef::from(&copy).set_nonblocking(true)?;
+    Ok(copy)
+}
+
+fn none_of(name: Option<&str>, all: &[Passed]) -> String {
+    let wanted = name.map_or("systemd".to_owned(), |name| format!("systemd:{name}"));
+    if all.is_empty() {
+        return format!(
+            "--listen {wanted}: no socket was passed: start the server by a socket unit, or try \
+             systemd-socket-activate(1)"
+        );
+    }
+    let names: Vec<_> = all.iter().map(|one| one.name.as_str()).collect();
+    format!(
+        "--listen {wanted}: no socket of this name was passed, but of these: {} (FileDescriptorName= in \
+         the socket unit)",
+        names.join(", ")
+    )
+}
+
+fn from_environment() -> io::Result<Vec<Passed>> {
+    // Read first: who takes the sockets removes the variables.
+    let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
+    let mut sockets = ListenFd::from_env();
+    (0..sockets.len())
+        .map(|index| {
+            let socket = match sockets.take_tcp_listener(index) {
+                Ok(socket) => socket.map(OwnedFd::from),
+                Err(_) => sockets.take_unix_listener(index)?.map(OwnedFd::from),
+            };
+            let socket = socket.ok_or(io::ErrorKind::NotFound)?;
+            // sd_listen_fds_with_names(3): who passes no names means this one.
+            let name = names.split(':').nth(index).filter(|name| !name.is_empty());
+            Ok(Passed { name: name.unwrap_or("unknown").into(), socket })
+        })
+        .collect()
+}

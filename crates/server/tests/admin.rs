@@ -1,0 +1,230 @@
+//! The admin listener: what it tells, and that bad clients of it cost nobody anything.
+
+use pollux_server::{
+    Config, Server,
+    config::{Architecture, Listen},
+};
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    os::unix::net::UnixStream,
+    time::{Duration, Instant},
+};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Site {
+    server: Server,
+    directory: tempfile::TempDir,
+}
+
+fn site(change: impl FnOnce(&mut Config)) -> Site {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("index.html"), "a page").unwrap();
+    let mut config = Config::new(directory.path());
+    config.listen = vec!["127.0.0.1:0".parse().unwrap()];
+    config.admin = Some("127.0.0.1:0".parse().unwrap());
+    change(&mut config);
+    Site { server: Server::start(config).unwrap(), directory }
+}
+
+fn tcp(listen: &Listen) -> SocketAddr {
+    let Listen::Tcp(address) = listen else { panic!("no TCP address: {listen}") };
+    *address
+}
+
+impl Site {
+    fn admin(&self) -> SocketAddr {
+        tcp(self.server.admin_address().unwrap())
+    }
+
+    fn site(&self) -> SocketAddr {
+        tcp(&self.server.addresses()[0])
+    }
+
+    /// The site answers.
+    fn check(&self) {
+        let reply = ask(self.site(), "GET / HTTP/1.0\r\n\r\n");
+        assert!(reply.starts_with("HTTP/1.1 200 ") && reply.ends_with("a page"), "{reply}");
+    }
+}
+
+fn ask(address: SocketAddr, request: impl AsRef<[u8]>) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let _ = stream.write_all(request.as_ref());
+    let mut reply = Vec::new();
+    // A reset after the reply is one more way to end.
+    let _ = stream.read_to_end(&mut reply);
+    String::from_utf8(reply).unwrap()
+}
+
+fn get(address: SocketAddr, path: &str) -> String {
+    ask(address, format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"))
+}
+
+#[test]
+fn figures_are_told_in_every_form() {
+    for architecture in [Architecture::Event, Architecture::Prethreaded] {
+        let site = site(|config| {
+            config.architecture = architecture;
+            config.pool = (architecture == Architecture::Prethreaded).then_some(2);
+        });
+        for _ in 0..3 {
+            site.check();
+        }
+        // Units that block tell their figures before they wait again.
+        let begun = Instant::now();
+        let metrics = loop {
+            let metrics = get(site.admin(), "/metrics");
+            if metrics.contains("\npollux_http_requests_total 3\n") {
+                break metrics;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{metrics}");
+        };
+        assert!(metrics.contains("Content-Type: text/plain; version=0.0.4"), "{metrics}");
+        let build = format!("architecture=\"{}\"}} 1\n", architecture.name());
+        for line in [
+            &build,
+            "# TYPE pollux_http_requests_total counter\n",
+            "\npollux_connections_accepted_total 3\n",
+        ] {
+            assert!(metrics.contains(line), "{line} in {metrics}");
+        }
+        let accept =
+            "GET /metrics HTTP/1.1\r\nHost: a\r\nAccept: application/openmetrics-text\r\n\r\n";
+        let metrics = ask(site.admin(), accept);
+        assert!(metrics.ends_with("# EOF\n") && metrics.contains("openmetrics-text"), "{metrics}");
+
+        let json = get(site.admin(), "/stats.json");
+        let (_, line) = json.split_once("\r\n\r\n").unwrap();
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!(line["requests"], 3);
+
+        let page = get(site.admin(), "/");
+        assert!(page.contains("<dt>so far<dd id=requests>3</div>"), "{page}");
+        assert!(page.len() < 8 << 10, "a few KB, not {}", page.len());
+        assert!(!page.contains("//"), "nothing from elsewhere: {page}");
+        site.server.stop(Duration::ZERO).unwrap();
+    }
+}
+
+#[test]
+fn health_is_told_and_events_come() {
+    let site = site(|_| {});
+    assert!(get(site.admin(), "/healthz").ends_with("\r\n\r\nok\n"));
+    assert!(get(site.admin(), "/readyz").ends_with("\r\n\r\nready\n"));
+    let mut stream = TcpStream::connect(site.admin()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(b"GET /events HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    let mut text = String::new();
+    while text.matches("\n\n").count() < 2 {
+        let mut buffer = [0; 4096];
+        let count = stream.read(&mut buffer).unwrap();
+        assert!(count > 0, "it ended: {text}");
+        text.push_str(std::str::from_utf8(&buffer[..count]).unwrap());
+    }
+    let (_, event) = text.split_once("data: ").unwrap();
+    let event: serde_json::Value = serde_json::from_str(event.lines().next().unwrap()).unwrap();
+    assert_eq!(event["workers"], "1 of 1");
+    // A stream that is open keeps no server from its end.
+    site.server.stop(Duration::ZERO).unwrap();
+}
+
+#[test]
+fn readiness_ends_when_a_stop_is_asked_for() {
+    let site = site(|_| {});
+    // It holds the server until its grace is over.
+    let mut slow = TcpStream::connect(site.site()).unwrap();
+    slow.write_all(b"GET / HT").unwrap();
+    let begun = Instant::now();
+    while !get(site.admin(), "/metrics").contains("\npollux_connections 1\n") {
+        assert!(begun.elapsed() < PATIENCE);
+    }
+    site.server.begin_stop(PATIENCE);
+    let reply = get(site.admin(), "/readyz");
+    assert!(reply.starts_with("HTTP/1.1 503 "), "{reply}");
+    drop(slow);
+    site.server.wait().unwrap();
+}
+
+#[test]
+fn a_unix_socket_is_removed_at_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("admin");
+    let site = site(|config| config.admin = Some(Listen::Unix(path.clone())));
+    let mut stream = UnixStream::connect(&path).unwrap();
+    stream.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    assert!(reply.ends_with("ok\n"), "{reply}");
+    site.server.stop(Duration::ZERO).unwrap();
+    assert!(!path.exists());
+    drop(site.directory);
+}
+
+#[test]
+fn bad_requests_are_refused() {
+    let site = site(|_| {});
+    let long = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(5000));
+    let many = format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "A: b\r\n".repeat(2000));
+    for (request, status) in [
+        ("GET /etc/passwd HTTP/1.1\r\nHost: a\r\n\r\n", 404),
+        ("GET /../../metrics HTTP/1.1\r\nHost: a\r\n\r\n", 404),
+        ("GET //metrics HTTP/1.1\r\nHost: a\r\n\r\n", 404),
+        ("GET /metrics%00 HTTP/1.1\r\nHost: a\r\n\r\n", 404),
+        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc", 405),
+        ("DELETE /metrics HTTP/1.1\r\nHost: a\r\n\r\n", 405),
+        ("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n", 405),
+        ("GET / HTTP/1.1\r\n\r\n", 400),
+        ("GET / HTTP/2.0\r\n\r\n", 505),
+        ("\x16\x03\x01\x02\0\x01\0\x01\u{7f}", 400),
+        (&long, 414),
+        (&many, 431),
+    ] {
+        let reply = ask(site.admin(), request);
+        let shown = &request[..request.len().min(60)];
+        assert!(reply.starts_with(&format!("HTTP/1.1 {status} ")), "{shown:?}: {reply}");
+    }
+    let head = ask(site.admin(), "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 200 ") && head.ends_with("\r\n\r\n"), "{head}");
+    site.check();
+    site.server.stop(Duration::ZERO).unwrap();
+}
+
+#[test]
+fn clients_that_hang_cost_nobody_anything() {
+    let site = site(|_| {});
+    // One that says nothing, one that trickles, many that never read what they asked for.
+    let mut silent: Vec<TcpStream> = Vec::new();
+    for index in 0..40 {
+        let Ok(mut stream) = TcpStream::connect(site.admin()) else { break };
+        if index % 2 == 1 {
+            let _ = stream.write_all(b"GET /events HTTP/1.1\r\nHost: a\r\n\r\n");
+        }
+        silent.push(stream);
+    }
+    let begun = Instant::now();
+    site.check();
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    // Those who say nothing go after some seconds, and there is room again.
+    loop {
+        let reply = get(site.admin(), "/healthz");
+        if reply.starts_with("HTTP/1.1 200 ") {
+            break;
+        }
+        assert!(reply.is_empty() || reply.starts_with("HTTP/1.1 503 "), "{reply}");
+        assert!(begun.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    site.server.stop(Duration::ZERO).unwrap();
+}
+
+#[test]
+fn processes_have_no_admin_listener() {
+    let mut config = Config::new(".");
+    config.admin = Some("127.0.0.1:0".parse().unwrap());
+    config.architecture = Architecture::Preforked;
+    let error = config.check().unwrap_err().to_string();
+    assert!(error.starts_with("--admin:"), "{error}");
+}
