@@ -114,6 +114,11 @@ test-deb: ## the packages on bare Debian 12 and 13: installed, upgraded, removed
 	[ -e target/deb ] || $(MAKE) deb
 	@OUT='$(OUT)' scripts/test-deb
 
+.PHONY: test-metrics
+test-metrics: ## promtool on the alert rules and on what a running server exports (Debian's package prometheus)
+	$(if $(BINARY),,$(MAKE) release)
+	scripts/test-metrics '$(or $(BINARY),target/release/pollux)'
+
 .PHONY: dist
 dist: static ## the static binary, packed, with checksums: target/dist
 	scripts/dist

@@ -7,4 +7,5 @@ pub(crate) mod idle;
 pub(crate) mod lab;
 pub(crate) mod load;
 pub(crate) mod serve;
+pub(crate) mod top;
 pub(crate) mod vm;

@@ -52,6 +52,8 @@ enum Command {
     Serve(Box<command::serve::Args>),
     /// Look at what a running server has in its cache, and remove it
     Cache(command::cache::Args),
+    /// Show what a running server does, live
+    Top(command::top::Args),
     /// Drive a server with open-loop (or closed-loop) load
     Load(Box<command::load::Args>),
     /// Hold idle connections to a server, re-opening those that die
@@ -74,6 +76,7 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Serve(args) => command::serve::run(args),
         Command::Cache(args) => command::cache::run(args),
+        Command::Top(args) => command::top::run(args),
         Command::Load(args) => command::load::run(*args),
         Command::Idle(args) => command::idle::run(args),
         Command::Lab(args) => command::lab::run(args),

@@ -3,6 +3,7 @@
 mod command_line;
 mod limits;
 mod rtsig;
+mod service_manager;
 mod signals;
 
 use pollux_testkit::serve::Serve;

@@ -26,6 +26,7 @@ Examples:
                                   Files first; other connections are passed on
   pollux serve --origin http://app:8000 --cache 1G --control /run/pollux.ctl
                                   See pollux cache --help
+  pollux serve public --admin 127.0.0.1:9100   See pollux top --help
   pollux serve public --json --listen 127.0.0.1:0 --pin 0 --time-system-calls
 
 Signals:

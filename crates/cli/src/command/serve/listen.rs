@@ -10,8 +10,9 @@ use pollux_server::{
 #[derive(clap::Args)]
 #[command(next_help_heading = "Listening")]
 pub(super) struct ListenArgs {
-    /// Address to listen on: ADDRESS:PORT, [IPV6]:PORT, :PORT (every address) or unix:PATH; may be
-    /// repeated. With port 0 the kernel chooses a free port [default: 127.0.0.1:8080]
+    /// Address to listen on: ADDRESS:PORT, [IPV6]:PORT, :PORT (every address), unix:PATH, or
+    /// systemd:NAME for a socket that systemd has opened; may be repeated. With port 0 the kernel
+    /// chooses a free port [default: 127.0.0.1:8080]
     #[arg(long, short, value_name = "ADDRESS", action = ArgAction::Append)]
     listen: Vec<Listen>,
 

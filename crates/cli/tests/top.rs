@@ -1,0 +1,48 @@
+//! `pollux top` beside a server.
+
+use pollux_testkit::serve::Serve;
+use std::{
+    net::TcpListener,
+    process::{Command, Output},
+};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_pollux");
+
+fn top(arguments: &[&str]) -> Output {
+    Command::new(BINARY).arg("top").args(arguments).output().unwrap()
+}
+
+#[test]
+fn figures_are_shown_once() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("index.html"), "a").unwrap();
+    let admin = format!("unix:{}", directory.path().join("admin").display());
+    let server = Serve::start(BINARY, directory.path(), &["--admin", &admin]);
+    for _ in 0..3 {
+        assert_eq!(server.client().get("/").text(), "a");
+    }
+    let output = top(&[&admin, "--once"]);
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let row = text.lines().find(|line| line.contains("so far")).expect("a row of requests");
+    assert!(row.contains('3'), "{text}");
+    assert!(text.contains("1 of 1"), "{text}");
+}
+
+#[test]
+fn where_nobody_tells_figures_that_is_said() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    let output = top(&[&address, "--once"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(text.contains("--admin ADDRESS"), "{text}");
+    // An ordinary site is no admin listener.
+    let directory = tempfile::tempdir().unwrap();
+    let server = Serve::start(BINARY, directory.path(), &[]);
+    let output = top(&[server.address(), "--once"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(text.contains("404"), "{text}");
+}
