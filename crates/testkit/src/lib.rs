@@ -1,9 +1,10 @@
 //! Support for the tests of all crates: pairs of descriptors, full buffers, limits, forked
 //! children, signals, system calls that fail, ports, an HTTP client, the server as a process, a corpus of
-//! requests and their replies, what a guestbook has to do, a real Redis, a count of allocations.
+//! requests and their replies, what a guestbook has to do, a real Redis, a count of allocations, a process of one test's own.
 //! Everything panics with what failed: a test has no use for a `Result` here.
 
 pub mod allocations;
+pub mod alone;
 pub mod child;
 pub mod conformance;
 pub mod faults;

@@ -1,0 +1,13 @@
+//! The tests of the crate's public interface, in one program.
+
+mod disk;
+mod harness;
+mod histories;
+mod memory;
+mod rfc;
+
+use pollux_testkit::allocations::CountingAllocator;
+
+/// For `memory`, which counts its own thread's.
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;

@@ -1,0 +1,89 @@
+//! How connections end, and that what was said before the end can be read.
+
+use super::{DISCIPLINES, Served};
+use pollux_testkit::{conformance::Site, http::Client};
+use std::{io::Read, net::Shutdown, num::NonZeroU32, thread, time::Duration};
+
+/// Reads to the end of the stream; a reset is a fault.
+fn read_all(client: &Client, what: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut socket = client.socket();
+    if let Err(error) = socket.read_to_end(&mut bytes) {
+        panic!("{what}: {error} after {} bytes", bytes.len());
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+const GET: &str = "GET /digits HTTP/1.1\r\nHost: test\r\n\r\n";
+
+/// RFC 9112 §9.6: the last response reaches a client that has already sent more.
+#[test]
+fn a_server_that_ends_a_kept_connection_does_not_reset_it() {
+    let site = Site::make();
+    for interest in DISCIPLINES {
+        let server = Served::start(&site.root(), |config| {
+            config.max_requests = NonZeroU32::new(3);
+            config.interest = interest;
+        });
+        let interest = format!("{interest:?}");
+        let mut client = server.client();
+        client.send(GET.repeat(3));
+        // Long enough for the server to have closed, if it closes at once.
+        for _ in 0..3 {
+            thread::sleep(Duration::from_millis(50));
+            client.send(GET);
+        }
+        let text = read_all(&client, &interest);
+        assert_eq!(text.matches("HTTP/1.1 200 OK").count(), 3, "{interest}: {text}");
+        assert_eq!(text.matches("Connection: close").count(), 1, "{interest}: {text}");
+        // A refused CONNECT, with what was meant for the tunnel.
+        let mut client = server.client();
+        client.send("CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n");
+        thread::sleep(Duration::from_millis(50));
+        client.send([0x16, 3, 1, 2, 0, 1]);
+        assert!(read_all(&client, &interest).starts_with("HTTP/1.1 405 "), "{interest}");
+    }
+}
+
+/// A body that never comes is given up with 408, and to HEAD without content.
+#[test]
+fn a_body_that_does_not_come_is_given_up() {
+    let site = Site::make();
+    // Long enough for a client on a busy machine to connect and send.
+    let server = Served::start(&site.root(), |config| {
+        config.timeouts.header = Duration::from_secs(3);
+    });
+    let cases = [
+        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nabc", true),
+        ("HEAD / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nabc", false),
+        ("GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabc", true),
+        ("HEAD / HTTP/1.1\r\nHost", false),
+    ];
+    // All at once: each waits for the timeout.
+    let clients = cases.map(|(request, _)| {
+        let mut client = server.client();
+        client.send(request);
+        client
+    });
+    for (client, (request, has_content)) in clients.into_iter().zip(cases) {
+        let text = read_all(&client, request);
+        assert!(text.starts_with("HTTP/1.1 408 "), "{request:?}: {text}");
+        assert_eq!(!text.ends_with("\r\n\r\n"), has_content, "{request:?}: {text}");
+    }
+}
+
+/// Half-closed at every byte of a request: an answer if it is whole, an end in any case.
+#[test]
+fn a_half_close_anywhere_ends_the_connection() {
+    let site = Site::make();
+    let server = Served::start(&site.root(), |_| {});
+    let request =
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n";
+    for end in 0..=request.len() {
+        let mut client = server.client();
+        client.send(&request[..end]);
+        client.socket().shutdown(Shutdown::Write).unwrap();
+        let text = read_all(&client, request);
+        assert_eq!(!text.is_empty(), end == request.len(), "{end}: {text}");
+    }
+}

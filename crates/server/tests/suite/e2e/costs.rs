@@ -1,0 +1,253 @@
+//! System calls, exactly.
+
+use super::Fixture;
+use pollux_server::{
+    Statistics,
+    config::{Architecture, Discipline, LargeFile, MechanismChoice},
+};
+use pollux_sys::{Call, Counters};
+use std::{
+    fs::File,
+    thread::sleep,
+    time::{Duration, Instant, UNIX_EPOCH},
+};
+
+/// The system calls of `requests` GETs of `path` on one keep-alive connection, after a first one.
+fn calls(fixture: &Fixture, path: &str, requests: usize) -> (Counters, u64) {
+    let mut client = fixture.client();
+    assert_eq!(client.get(path).status, 200);
+    let before = fixture.server.statistics();
+    for _ in 0..requests {
+        assert_eq!(client.get(path).status, 200);
+    }
+    let after = fixture.server.statistics();
+    assert_eq!(after.requests - before.requests, requests as u64);
+    (after.system_calls.since(&before.system_calls), after.waits - before.waits)
+}
+
+fn fixture(mechanism: &str, interest: Discipline, large_file: LargeFile) -> Fixture {
+    let files: [(&str, &[u8]); 4] = [
+        ("one", b"x"),
+        ("six", &[b'y'; 6 << 10]),
+        ("memory", &[b'z'; 100_000]),
+        ("open", &[b'o'; 300_000]),
+    ];
+    Fixture::new(&files, |config| {
+        // A file that has just changed is read anew at its next comparison with the disk.
+        for (name, _) in files {
+            let path = config.site.directory.as_ref().unwrap().join(name);
+            let file = File::options().write(true).open(path).unwrap();
+            file.set_modified(UNIX_EPOCH + Duration::from_secs(1_600_000_000)).unwrap();
+        }
+        config.mechanism = MechanismChoice::Named(mechanism.parse().unwrap());
+        config.interest = interest;
+        config.large_file = large_file;
+    })
+}
+
+/// What the cache may do meanwhile: compare its files with the disk, twice a second.
+const NOT_OF_A_REQUEST: [Call; 2] = [Call::Stat, Call::Read];
+
+fn assert_only(calls: &Counters, allowed: &[Call]) {
+    for (call, count, _) in calls.iter() {
+        let is_allowed = allowed.contains(&call) || NOT_OF_A_REQUEST.contains(&call);
+        assert!(is_allowed, "{count} calls of {}", call.name());
+    }
+}
+
+#[test]
+fn a_keep_alive_request_is_one_receive_and_one_send() {
+    const N: u64 = 300;
+    let fixture = fixture("epoll-et", Discipline::Eager, LargeFile::MsgMore);
+    for path in ["/one", "/six"] {
+        let (calls, waits) = calls(&fixture, path, N as usize);
+        assert_eq!(calls.of(Call::Recv), N, "{path}");
+        assert_eq!(calls.of(Call::Send), N, "{path}");
+        assert_eq!(calls.of(Call::EpollWait), waits, "{path}");
+        // One wait a request where nobody else asks, one for each reading of the figures; the
+        // timers wake it a few times more on a slow machine.
+        assert!(waits <= N + N / 4 + 4, "{waits} waits for {N} requests of {path}");
+        assert_only(&calls, &[Call::Recv, Call::Send, Call::EpollWait]);
+    }
+}
+
+#[test]
+fn pipelined_requests_share_both() {
+    let fixture = fixture("epoll-et", Discipline::Eager, LargeFile::MsgMore);
+    let mut client = fixture.client();
+    client.get("/one");
+    let before = fixture.server.statistics();
+    client.send("GET /one HTTP/1.1\r\nHost: test\r\n\r\n".repeat(32));
+    for _ in 0..32 {
+        assert_eq!(client.reply().text(), "x");
+    }
+    let calls = fixture.server.statistics().system_calls.since(&before.system_calls);
+    assert_eq!((calls.of(Call::Recv), calls.of(Call::Send)), (1, 1));
+}
+
+#[test]
+fn longer_content_is_sent_from_where_it_is() {
+    const N: u64 = 50;
+    for (large_file, corks) in [(LargeFile::MsgMore, 0), (LargeFile::Cork, 2 * N)] {
+        let fixture = fixture("epoll-et", Discipline::Eager, large_file);
+        let (of_memory, _) = calls(&fixture, "/memory", N as usize);
+        // The client may be slow, so that a second part is needed.
+        assert!(of_memory.of(Call::Sendmsg) >= N);
+        assert_eq!(of_memory.of(Call::Sendfile), 0);
+        assert_eq!(of_memory.of(Call::Setsockopt), 0);
+        let (of_open, _) = calls(&fixture, "/open", N as usize);
+        assert_eq!(of_open.of(Call::Send), N, "the heads");
+        assert!(of_open.of(Call::Sendfile) >= N);
+        assert!(of_open.of(Call::Setsockopt) >= corks);
+        assert_eq!(of_open.of(Call::Setsockopt) == 0, corks == 0);
+    }
+}
+
+#[test]
+fn per_state_changes_interest_twice_a_request_and_waits_twice() {
+    const N: u64 = 100;
+    for mechanism in ["epoll", "epoll-et"] {
+        let fixture = fixture(mechanism, Discipline::PerState, LargeFile::MsgMore);
+        let (calls, waits) = calls(&fixture, "/one", N as usize);
+        assert_eq!(calls.of(Call::EpollCtl), 2 * N, "{mechanism}");
+        assert_eq!(calls.of(Call::Send), N, "{mechanism}");
+        assert_eq!(calls.of(Call::Recv), N, "{mechanism}");
+        assert!(waits >= 2 * N, "{waits} waits for {N} requests of {mechanism}");
+    }
+}
+
+#[test]
+fn a_connection_a_request_costs_five_calls_and_its_share_of_the_accepts() {
+    const N: u64 = 100;
+    let fixture = fixture("epoll-et", Discipline::Eager, LargeFile::MsgMore);
+    let get = || fixture.client().request("GET", "/one", &["Connection: close"]);
+    // This first one is not kept either, else its end would be counted among the N.
+    get();
+    let before = fixture.server.statistics();
+    for _ in 0..N {
+        assert_eq!(get().text(), "x");
+    }
+    let after = fixture.server.statistics();
+    let calls = after.system_calls.since(&before.system_calls);
+    for call in [Call::EpollCtl, Call::Recv, Call::Send, Call::Close] {
+        assert_eq!(calls.of(call), N, "{}", call.name());
+    }
+    // An edge-triggered listener is asked until it has no more.
+    assert!((N..=2 * N).contains(&calls.of(Call::Accept)));
+    assert_only(
+        &calls,
+        &[Call::EpollCtl, Call::Recv, Call::Send, Call::Close, Call::Accept, Call::EpollWait],
+    );
+}
+
+/// A server of threads, each of which serves one connection at a time.
+fn threads() -> Fixture {
+    let files: [(&str, &[u8]); 2] = [("one", b"x"), ("open", &[b'o'; 300_000])];
+    Fixture::new(&files, |config| config.architecture = Architecture::Prethreaded)
+}
+
+/// The figures, as soon as they have this many requests: a thread shows its own before it waits.
+fn figures(fixture: &Fixture, requests: u64) -> Statistics {
+    let begun = Instant::now();
+    loop {
+        let figures = fixture.server.statistics();
+        if figures.requests >= requests {
+            assert_eq!(figures.requests, requests);
+            return figures;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{figures:?}");
+        sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_thread_waits_for_a_brisk_client_in_recv_itself() {
+    const FIRST: u64 = 16;
+    const N: u64 = 1000;
+    let fixture = threads();
+    let mut client = fixture.client();
+    let mut get = |requests| {
+        for _ in 0..requests {
+            assert_eq!(client.get("/one").text(), "x");
+        }
+    };
+    get(FIRST);
+    let before = figures(&fixture, FIRST);
+    get(N);
+    let calls = figures(&fixture, FIRST + N).system_calls.since(&before.system_calls);
+    assert_eq!(calls.of(Call::Send), N);
+    // On a slow machine this client is not always brisk: ppoll then, and one recv in vain.
+    let slow = calls.of(Call::Poll);
+    assert!(slow <= N / 10, "{calls:?}");
+    assert!((N..=N + slow + 1).contains(&calls.of(Call::Recv)), "{calls:?}");
+    assert!(calls.of(Call::Setsockopt) + calls.of(Call::Ioctl) <= 2, "{calls:?}");
+    assert_only(&calls, &[Call::Recv, Call::Send, Call::Poll, Call::Setsockopt, Call::Ioctl]);
+}
+
+/// Before, each request opened the file, examined it and read it.
+#[test]
+fn a_kept_connection_with_a_thread_of_its_own_reads_a_file_once() {
+    const N: u64 = 100;
+    let fixture = Fixture::new(&[("one", b"x")], |config| {
+        let path = config.site.directory.as_ref().unwrap().join("one");
+        let file = File::options().write(true).open(path).unwrap();
+        file.set_modified(UNIX_EPOCH + Duration::from_secs(1_600_000_000)).unwrap();
+        config.architecture = Architecture::Threaded;
+    });
+    let mut client = fixture.client();
+    assert_eq!(client.get("/one").text(), "x");
+    let before = figures(&fixture, 1);
+    // The control: the first request is counted so, in its thread.
+    assert!(before.system_calls.of(Call::Open) > 0, "{before:?}");
+    for _ in 0..N {
+        assert_eq!(client.get("/one").text(), "x");
+    }
+    let calls = figures(&fixture, 1 + N).system_calls.since(&before.system_calls);
+    assert_eq!((calls.of(Call::Open), calls.of(Call::Read)), (0, 0), "{calls:?}");
+    assert_eq!(calls.of(Call::Send), N, "{calls:?}");
+}
+
+#[test]
+fn who_is_no_longer_brisk_is_waited_for_in_one_call() {
+    let fixture = threads();
+    let mut client = fixture.client();
+    for _ in 0..100 {
+        client.get("/one");
+    }
+    // It is idle now: recv has given up after 100 ms.
+    let begun = Instant::now();
+    let mut before = fixture.server.statistics();
+    let mut still = 0;
+    while still < 5 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it never waits for long");
+        sleep(Duration::from_millis(200));
+        let after = fixture.server.statistics();
+        let calls = after.system_calls.since(&before.system_calls);
+        still = if calls.of(Call::Recv) == 0 { still + 1 } else { 0 };
+        before = after;
+    }
+    assert_eq!(client.get("/one").text(), "x");
+}
+
+#[test]
+fn a_brisk_client_gets_long_files_too_and_a_stop_finds_it() {
+    let fixture = threads();
+    let mut client = fixture.client();
+    for _ in 0..50 {
+        client.get("/one");
+    }
+    for _ in 0..20 {
+        assert_eq!(client.get("/open").body.len(), 300_000);
+        assert_eq!(client.get("/one").text(), "x");
+    }
+    let mut other = fixture.client();
+    for _ in 0..50 {
+        other.get("/one");
+    }
+    // One waits in recv now, or has just done so; both are idle.
+    let begun = Instant::now();
+    let figures = fixture.server.stop(Duration::from_secs(60)).unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(30), "a stop was not heard");
+    assert_eq!((figures.requests, figures.connections.open), (140, 0));
+    assert!(client.is_closed() && other.is_closed());
+}

@@ -1,0 +1,69 @@
+//! The server in a program that has descriptors of its own: workers leave them alone.
+
+use pollux_server::{Config, Server, config::Listen};
+use pollux_testkit::http::Client;
+use std::{
+    fs::File,
+    io::{self, ErrorKind, Read, Write},
+    time::Duration,
+};
+
+/// How many descriptors the program has open; more than a worker has before its first connection.
+const OPEN: usize = 64;
+
+/// A program's log, under as many numbers as it has descriptors, so that one of them is sure to be
+/// that of a connection, were a worker's numbers not the program's.
+struct Log(Vec<File>);
+
+impl Write for &Log {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        for mut file in &self.0 {
+            // What is no file of the program any more must not be hidden by an error.
+            let _ = file.write_all(line);
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_workers_message_goes_to_the_programs_log_and_to_no_client() {
+    pollux_testkit::alone!(a_workers_message_goes_to_the_programs_log_and_to_no_client);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("log");
+    let first = File::options().create(true).append(true).open(&path).unwrap();
+    let mut files: Vec<_> = (1..OPEN).map(|_| first.try_clone().unwrap()).collect();
+    files.push(first);
+    let log: &'static Log = Box::leak(Box::new(Log(files)));
+    tracing_subscriber::fmt().with_ansi(false).with_writer(move || log).init();
+
+    let site = tempfile::tempdir().unwrap();
+    std::fs::write(site.path().join("a"), "content").unwrap();
+    let mut config = Config::new(site.path());
+    // Full with the first connection, which the worker says.
+    config.max_connections = Some(1);
+    let server = Server::start(config).unwrap();
+    let Listen::Tcp(address) = server.addresses()[0] else { panic!("a TCP address") };
+    let mut client = Client::connect(address);
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    let said = || std::fs::read_to_string(&path).unwrap().contains("accepting stops at 1");
+    client.socket().set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    while !said() {
+        let mut bytes = [0; 400];
+        match client.socket().read(&mut bytes) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            got => panic!(
+                "before any request the client got {got:?}: {:?}",
+                String::from_utf8_lossy(&bytes)
+            ),
+        }
+        assert!(std::time::Instant::now() < deadline, "the worker says nothing");
+    }
+    client.socket().set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let reply = client.get("/a");
+    assert_eq!((reply.status, reply.text().as_str()), (200, "content"));
+    server.stop(Duration::from_secs(5)).unwrap();
+}

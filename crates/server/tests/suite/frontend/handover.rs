@@ -1,0 +1,221 @@
+//! Connections that another process is given.
+
+use super::*;
+use pollux_server::config::LogTarget;
+use pollux_testkit::Killed;
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::mpsc::{Receiver, channel},
+};
+
+#[path = "../../../examples/handover_receiver.rs"]
+#[allow(dead_code, unreachable_pub, reason = "it is a program of its own, too")]
+pub(crate) mod receiver;
+
+type Given = Receiver<(Vec<u8>, TcpStream)>;
+
+/// A receiver that keeps what it is given for the test.
+fn receive(path: &Path) -> Given {
+    let (give, given) = channel();
+    let listener = receiver::listen(path).unwrap();
+    thread::spawn(move || {
+        receiver::receive_all(&listener, move |first, client| {
+            let _ = give.send((first, client));
+        })
+    });
+    given
+}
+
+fn handing(path: &Path, change: impl FnOnce(&mut Config, &mut FrontendConfig)) -> Fixture {
+    let handover = format!("unix:{}", path.display());
+    Fixture::new(&[], |config, frontend| {
+        frontend.handovers = vec![handover.parse().unwrap()];
+        change(config, frontend);
+    })
+}
+
+fn place() -> (TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("sock");
+    (directory, path)
+}
+
+#[test]
+fn a_connection_is_given_with_what_was_read_of_it() {
+    on_every_engine(|engine| {
+        let (_directory, path) = place();
+        let given = receive(&path);
+        let fixture = handing(&path, |config, _| serve_with(config, engine));
+        let mut client = fixture.client();
+        assert_eq!(client.get("/file").text(), "of the site", "{engine}: files come first");
+        // A file, and then what is none with a part of its body, in one go.
+        let file = "GET /file HTTP/1.1\r\nHost: t\r\n\r\n";
+        let head = "POST /app?x HTTP/1.1\r\nhOST:  t\r\nContent-Length: 10\r\n\r\n";
+        client.send(format!("{file}{head}half "));
+        assert_eq!(client.reply().text(), "of the site", "{engine}");
+        let (first, mut theirs) = given.recv_timeout(PATIENCE).unwrap();
+        assert_eq!(String::from_utf8(first).unwrap(), format!("{head}half "), "{engine}");
+        let counts = || fixture.server.statistics().connections;
+        until("it is closed here", || (counts().open, counts().closed) == (0, 1));
+        assert_eq!(counts().handed_over, 1, "{engine}");
+        let events = fixture.server.statistics().events;
+        client.send("a body");
+        // It is blocking: else this would say that nothing has come.
+        let mut rest = [0; 6];
+        theirs.read_exact(&mut rest).unwrap();
+        assert_eq!(&rest, b"a body", "{engine}");
+        for _ in 0..20 {
+            client.send("more");
+            thread::sleep(Duration::from_millis(2));
+        }
+        let after = fixture.server.statistics().events;
+        assert!(after < events + 15, "{engine}: {} events of what is not its own", after - events);
+        theirs.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\ngiven").unwrap();
+        assert_eq!(client.reply().text(), "given", "{engine}");
+        // Nobody else has it open.
+        drop(theirs);
+        let mut end = Vec::new();
+        let _ = client.socket().read_to_end(&mut end);
+        assert!(end.is_empty(), "{engine}");
+        fixture.stop();
+    });
+}
+
+#[test]
+fn very_many_are_given_one_after_the_other() {
+    let (_directory, path) = place();
+    let listener = receiver::listen(&path).unwrap();
+    thread::spawn(move || {
+        receiver::receive_all(&listener, |first, client| receiver::answer(first, client).unwrap())
+    });
+    on_every_engine(|engine| {
+        let fixture = handing(&path, |config, _| serve_with(config, engine));
+        for number in 0..100 {
+            let mut client = fixture.client();
+            let reply = client.get(&format!("/{number}"));
+            assert!(reply.text().starts_with(&format!("GET /{number} HTTP/1.1\r\n")), "{engine}");
+            assert!(client.is_closed(), "{engine}");
+        }
+        let last = fixture.stop();
+        let counts = last.connections;
+        assert_eq!((counts.handed_over, counts.closed, counts.open), (100, 100, 0), "{engine}");
+    });
+}
+
+fn has_input(client: &Client) -> bool {
+    client.socket().set_nonblocking(true).unwrap();
+    let has_input = client.socket().peek(&mut [0]).is_ok();
+    client.socket().set_nonblocking(false).unwrap();
+    has_input
+}
+
+#[test]
+fn who_is_not_there_or_takes_nothing_is_a_503() {
+    on_every_engine(|engine| {
+        let (_directory, path) = place();
+        let fixture = handing(&path, |config, _| serve_with(config, engine));
+        let mut client = fixture.client();
+        let reply = client.get("/app");
+        assert_eq!(error(&reply), (503, "destination_unavailable".into()), "{engine}");
+        assert_eq!(reply.field("retry-after"), Some("1"), "{engine}");
+        assert_eq!(client.get("/file").text(), "of the site", "{engine}: it goes on");
+        drop(client);
+        // There, but it takes nothing: at last its queue is full.
+        let listener = receiver::listen(&path).unwrap();
+        let mut held = Vec::new();
+        let full = (0..20_000).find_map(|_| {
+            let mut client = fixture.client();
+            // A long head fills it sooner.
+            client.send(format!("GET /app HTTP/1.1\r\nHost: t\r\nX: {}\r\n\r\n", "x".repeat(7000)));
+            let is_given = || fixture.server.statistics().connections.handed_over as usize;
+            let before = held.len();
+            let mut answered = false;
+            until("it is given or answered", || {
+                answered = has_input(&client);
+                answered || is_given() > before
+            });
+            let reply = answered.then(|| client.reply());
+            held.push(client);
+            reply
+        });
+        let reply = full.expect("a queue has an end");
+        assert_eq!(error(&reply), (503, "destination_unavailable".into()), "{engine}");
+        let mut client = held.pop().unwrap();
+        // What is in the queue goes with whoever should take it; the next one is found.
+        drop(listener);
+        std::fs::remove_file(&path).unwrap();
+        let given = receive(&path);
+        client.send("GET /app HTTP/1.1\r\nHost: t\r\n\r\n");
+        let (_, mut theirs) = given.recv_timeout(PATIENCE).unwrap();
+        theirs.write_all(b"HTTP/1.1 204 X\r\n\r\n").unwrap();
+        assert_eq!(client.reply().status, 204, "{engine}");
+        drop((client, theirs, held));
+        fixture.stop();
+    });
+}
+
+#[test]
+fn replies_to_earlier_requests_leave_first() {
+    on_every_engine(|engine| {
+        let (_directory, path) = place();
+        let given = receive(&path);
+        let fixture = handing(&path, |config, _| serve_with(config, engine));
+        let long = "y".repeat(8 << 20);
+        std::fs::write(fixture.directory.path().join("long"), &long).unwrap();
+        let mut client = fixture.client();
+        client.send("GET /long HTTP/1.1\r\nHost: t\r\n\r\nGET /app HTTP/1.1\r\nHost: t\r\n\r\n");
+        thread::sleep(Duration::from_millis(300));
+        assert!(given.try_recv().is_err(), "{engine}");
+        assert!(client.reply().text() == long, "{engine}");
+        let (first, mut theirs) = given.recv_timeout(PATIENCE).unwrap();
+        assert!(first.starts_with(b"GET /app "), "{engine}");
+        theirs.write_all(b"HTTP/1.1 204 X\r\n\r\n").unwrap();
+        assert_eq!(client.reply().status, 204, "{engine}");
+        drop(client);
+        fixture.stop();
+    });
+}
+
+#[test]
+fn a_path_is_handed_over_whatever_files_there_are_and_logged() {
+    let (directory, path) = place();
+    let given = receive(&path);
+    let log = directory.path().join("log");
+    let handover = format!("/file=unix:{}", path.display());
+    let fixture = Fixture::new(&[], |config, frontend| {
+        frontend.handovers = vec![handover.parse().unwrap()];
+        config.access_log = Some(LogTarget::File(log.clone()));
+    });
+    assert_eq!(fixture.get("/else").status, 404);
+    let mut client = fixture.client();
+    client.send("GET /file HTTP/1.1\r\nHost: t\r\n\r\n");
+    let (_, theirs) = given.recv_timeout(PATIENCE).unwrap();
+    until("it is counted", || fixture.server.statistics().connections.handed_over == 1);
+    drop((client, theirs));
+    fixture.stop();
+    let log = std::fs::read_to_string(log).unwrap();
+    assert!(
+        log.contains("127.0.0.1 - - [") && log.contains("\"GET /file HTTP/1.1\" 000 0\n"),
+        "{log}"
+    );
+}
+
+/// What docs/handover.md shows is what is sent.
+#[test]
+fn the_receiver_of_the_documentation_works() {
+    if Command::new("python3").arg("-V").output().is_err() {
+        return eprintln!("skipped: there is no python3");
+    }
+    let text = include_str!("../../../../../docs/handover.md");
+    let program = text.split("```python\n").nth(1).unwrap().split("```").next().unwrap();
+    let (_directory, path) = place();
+    let child = Command::new("python3").arg("-c").arg(program).arg(&path).spawn().unwrap();
+    let _killed = Killed(child);
+    until("it listens", || path.exists());
+    let fixture = handing(&path, |_, _| {});
+    until("it answers", || fixture.get("/app").text() == "You asked: GET /app HTTP/1.1\n");
+    fixture.stop();
+}

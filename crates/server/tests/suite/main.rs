@@ -1,0 +1,16 @@
+//! The tests of the crate's public interface, in one program.
+
+mod allocations;
+mod conformance;
+mod e2e;
+mod embedded;
+mod frontend;
+mod frontend_memory;
+mod frontend_storm;
+mod guestbook;
+
+use pollux_testkit::allocations::CountingAllocator;
+
+/// For `allocations` and `frontend_memory`, in processes of their own.
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
