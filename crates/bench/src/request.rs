@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The difference of the two counts over 1000 is the cost of one repetition, exactly. (A request as a whole,
-//! system calls and all, is counted in a guest: `crates/cli/tests/instructions.rs`.)
+//! system calls and all, is counted in a guest: `crates/cli/tests/suite/instructions.rs`.)
 
 use pollux_http::{
     Limits, Status,

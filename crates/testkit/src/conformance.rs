@@ -5,9 +5,9 @@
 //! after `kept` it must be answered, after `closed` it must not, whatever the case made of the
 //! bytes in between. That is how smuggled requests show.
 //!
-//! It stands here for the two that are held to it: the server as a library (`tests/conformance` of
+//! It stands here for the two that are held to it: the server as a library (`tests/suite/conformance` of
 //! `pollux-server`), and the program where it forks, which nothing with threads may do
-//! (`tests/architectures` of `pollux`).
+//! (`tests/suite/architectures` of `pollux`).
 
 mod corpus;
 mod replies;

@@ -1,6 +1,6 @@
 //! Requests as suites, scanners and attackers send them, against a server of this process: the corpus
 //! of `pollux_testkit::conformance`, on every mechanism and in every architecture that threads can
-//! have. In those of processes the program is held to it (`crates/cli/tests/architectures`).
+//! have. In those of processes the program is held to it (`crates/cli/tests/suite/architectures`).
 
 mod ends;
 mod files;

@@ -1,5 +1,6 @@
 //! The tests of the crate's public interface, in one program.
 
+mod admin;
 mod allocations;
 mod conformance;
 mod e2e;

@@ -1,0 +1,241 @@
+//! The guestbook, of which no architecture knows: on a file that several processes share, and on a
+//! real Redis.
+
+use super::{ALL, CONCURRENT, in_each, serve, site, stop};
+use pollux_testkit::{
+    Port,
+    guestbook::{counts_each_visit_once, is_a_guestbook, visit, visitor},
+    redis::Redis,
+    serve::Serve,
+};
+use rustix::process::Signal;
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// What every store has to do, and everybody who serves.
+fn has_a_guestbook(server: &Serve) {
+    is_a_guestbook(&|| server.client(), "hello");
+    counts_each_visit_once(&|| server.client(), 6, 4);
+}
+
+#[test]
+fn every_architecture_has_a_guestbook_in_a_file() {
+    let site = site(0);
+    in_each(&ALL, |architecture| {
+        let store = format!("file:{}", site.path().join(format!("book-{architecture}")).display());
+        let server = serve(site.path(), architecture, &["--guestbook", "--store", &store]);
+        has_a_guestbook(&server);
+        stop(server);
+    });
+}
+
+/// Servers of several architectures have one book, and none of them loses or doubles anything.
+#[test]
+fn all_share_one_file() {
+    let site = site(0);
+    let store = format!("file:{}", site.path().join("book").display());
+    let servers: Vec<_> = ALL
+        .iter()
+        .map(|name| serve(site.path(), name, &["--guestbook", "--store", &store]))
+        .collect();
+    let mut numbers = Vec::new();
+    for _ in 0..2 {
+        numbers.extend(servers.iter().map(|server| visitor(&visit(&mut server.client()))));
+    }
+    assert_eq!(numbers, (1..=2 * ALL.len() as u64).collect::<Vec<_>>());
+    servers.into_iter().for_each(|server| drop(stop(server)));
+}
+
+#[test]
+fn every_architecture_has_a_guestbook_on_redis() {
+    let site = site(0);
+    let Some(redis) = Redis::start(&[]) else { return };
+    in_each(&ALL, |architecture| {
+        let database = ALL.iter().position(|name| *name == architecture).unwrap();
+        for (policy, database) in [("per-request", database), ("pooled:2", database + 8)] {
+            let store = format!("redis://127.0.0.1:{}/{database}", redis.port);
+            let arguments = ["--guestbook", "--store", &store, "--store-connections", policy];
+            let server = serve(site.path(), architecture, &arguments);
+            has_a_guestbook(&server);
+            stop(server);
+        }
+    });
+}
+
+/// A unit of a pool keeps its connection to the store from client to client, however it waits for
+/// the next one; and where the store has hung up meanwhile, it notices before it asks again.
+#[test]
+fn units_keep_their_connections_and_notice_when_they_end() {
+    let site = site(0);
+    for (architecture, way) in [
+        ("preforked", "exclusive"),
+        ("preforked", "blocking"),
+        ("preforked", "mutex"),
+        ("prethreaded", "blocking"),
+    ] {
+        let Some(mut redis) = Redis::start(&[]) else { return };
+        let store = format!("redis://127.0.0.1:{}/0", redis.port);
+        let server = serve(
+            site.path(),
+            architecture,
+            &["--guestbook", "--store", &store, "--pool", "1", "--accept", way],
+        );
+        let before = redis.info("total_connections_received");
+        for number in 1..=10 {
+            let mut client = server.client();
+            assert_eq!(visitor(&visit(&mut client)), number);
+        }
+        let made = redis.info("total_connections_received") - before - 1;
+        assert_eq!(made, 1, "{architecture}, {way}");
+        // All clients but this one are told to go.
+        assert_eq!(
+            redis.command("CLIENT KILL TYPE normal SKIPME yes"),
+            ":1",
+            "{architecture}, {way}"
+        );
+        let page = visit(&mut server.client());
+        assert_eq!(page.status, 200, "{architecture}, {way}: {}", page.text());
+        // And when nobody is there, that is told, soon.
+        redis.kill();
+        let started_at = Instant::now();
+        assert_eq!(visit(&mut server.client()).status, 503, "{architecture}, {way}");
+        assert!(started_at.elapsed() < Duration::from_secs(10));
+        stop(server);
+    }
+}
+
+#[test]
+fn a_store_that_is_not_there_is_a_503_in_every_architecture() {
+    let site = site(0);
+    let nobody = Port::reserve();
+    in_each(&CONCURRENT, |architecture| {
+        let store = format!("redis://{}/0", nobody.address());
+        let server = serve(site.path(), architecture, &["--guestbook", "--store", &store]);
+        let reply = visit(&mut server.client());
+        assert_eq!((reply.status, reply.field("retry-after")), (503, Some("1")), "{architecture}");
+        assert_eq!(server.client().get("/").text(), "hello");
+        stop(server);
+    });
+}
+
+/// An outage is said once, and its end, however many requests it meets.
+#[test]
+fn an_outage_of_the_store_is_said_once() {
+    let site = site(0);
+    let nobody = Port::reserve();
+    for architecture in ["event", "threaded"] {
+        let store = format!("redis://{}/0", nobody.address());
+        let server = serve(site.path(), architecture, &["--guestbook", "--store", &store]);
+        for _ in 0..100 {
+            assert_eq!(visit(&mut server.client()).status, 503);
+        }
+        let said = server.said();
+        let lines = said.lines().filter(|line| line.contains("the guestbook's store")).count();
+        assert_eq!(lines, 1, "{architecture}: {said}");
+        stop(server);
+    }
+}
+
+/// Who edits the template, or takes it away, while the server runs breaks nothing.
+#[test]
+fn the_template_is_read_at_the_start() {
+    let site = site(0);
+    in_each(&["threaded", "forking", "preforked"], |architecture| {
+        let template = site.path().join(format!("template-{architecture}"));
+        fs::write(&template, "visitor number $VISITOR_COUNT$. $GUEST_REMARKS$").unwrap();
+        let store = format!("file:{}", site.path().join(format!("t-{architecture}")).display());
+        let template_text = template.to_str().unwrap();
+        let server = serve(
+            site.path(),
+            architecture,
+            &["--guestbook", "--store", &store, "--guestbook-template", template_text],
+        );
+        fs::remove_file(&template).unwrap();
+        assert_eq!(server.client().get("/").text(), "hello", "{architecture}");
+        assert_eq!(visitor(&visit(&mut server.client())), 1, "{architecture}");
+        stop(server);
+    });
+}
+
+/// Where each request has a connection of its own to Redis there is a descriptor for each.
+#[test]
+fn as_many_clients_as_have_descriptors_have_connections_to_redis() {
+    const CLIENTS: usize = 400;
+    let site = site(0);
+    let Some(redis) = Redis::start(&[]) else { return };
+    let store = format!("redis://127.0.0.1:{}/0", redis.port);
+    let arguments = ["--guestbook", "--store", &store, "--store-connections", "per-request"];
+    let server = Serve::start_limited(600, super::BINARY, site.path(), &arguments);
+    redis.pause(true);
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| server.client()).collect();
+    for client in &mut clients {
+        client.send("GET /guestbook HTTP/1.1\r\nHost: test\r\n\r\n");
+    }
+    // Those that are served have their connections by now, as a rule: the others wait outside.
+    thread::sleep(Duration::from_millis(300));
+    redis.pause(false);
+    for mut client in clients {
+        assert_eq!(client.reply().status, 200);
+    }
+    stop(server);
+}
+
+/// A server that stood still gives the answer that came meanwhile, although the time for it is over.
+#[test]
+fn an_answer_that_has_come_is_given_although_it_is_late() {
+    in_each(&["epoll-et", "poll", "threaded"], |how| {
+        let site = site(0);
+        let Some(redis) = Redis::start(&[]) else { return };
+        let store = format!("redis://127.0.0.1:{}/0", redis.port);
+        let mut arguments = vec!["--guestbook", "--store", &store];
+        let architecture = if how == "threaded" { how } else { "event" };
+        if architecture == "event" {
+            arguments.extend(["--mechanism", how]);
+        }
+        let server = serve(site.path(), architecture, &arguments);
+        let mut client = server.client();
+        assert_eq!(visit(&mut client).status, 200);
+        redis.pause(true);
+        let asked_at = Instant::now();
+        client.send(
+            "POST /guestbook HTTP/1.1\r\nHost: test\r\nContent-Length: 18\r\n\
+             Content-Type: application/x-www-form-urlencoded\r\n\r\nguest-remarks=late",
+        );
+        redis.wait_until_asked();
+        server.freeze();
+        // Where this took as long as a store may be silent, it was given up before.
+        let is_awaited = asked_at.elapsed() < Duration::from_secs(4);
+        redis.pause(false);
+        redis.wait_until_answered();
+        // Longer than a store may be silent (5 s).
+        thread::sleep(Duration::from_secs(6));
+        server.signal(Signal::CONT);
+        let status = client.reply_to("POST").status;
+        assert!(status == 303 || !is_awaited, "{how}: {status}");
+        stop(server);
+    });
+}
+
+/// A guestbook alone: nothing is set up for it, and nothing else is there.
+#[test]
+fn a_guestbook_needs_no_directory() {
+    let state = tempfile::tempdir().unwrap();
+    in_each(&["event", "preforked", "iterative"], |architecture| {
+        let mut command = Command::new(super::BINARY);
+        command.env("XDG_STATE_HOME", state.path().join(architecture));
+        command.args(["serve", "--architecture", architecture, "--json"]);
+        command.args(["--listen", "127.0.0.1:0", "--guestbook"]);
+        let server = Serve::start_command(command);
+        let page = visit(&mut server.client());
+        assert_eq!((page.status, visitor(&page)), (200, 1), "{architecture}: {}", page.text());
+        assert_eq!(server.client().get("/").status, 404, "{architecture}");
+        let folder = fs::metadata(state.path().join(architecture).join("pollux")).unwrap();
+        assert_eq!(folder.permissions().mode() & 0o777, 0o700);
+        stop(server);
+    });
+}

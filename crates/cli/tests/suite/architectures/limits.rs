@@ -1,0 +1,271 @@
+//! Where no further process, thread or descriptor can be had, or none may be.
+
+use super::{BINARY, LAST, in_each, serve, site, stop, tree};
+use pollux_testkit::{denied, http::Client, serve::Serve};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
+use std::{
+    fs,
+    fs::File,
+    io::Read,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::{Command, Output},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// `pollux serve` as a user who has no other process and may have so many (RLIMIT_NPROC does not
+/// bind root). `number` tells users of tests apart that run at the same time. The program is opened
+/// before: that user may not be able to get there.
+fn as_somebody(number: u32, most: u32, directory: &Path, arguments: &[&str]) -> Command {
+    let user = 61_000 + std::process::id() % 500 * 8 + number;
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec 9<\"$0\" && exec \"$@\"", BINARY, "setpriv"]);
+    command.arg(format!("--reuid={user}")).arg(format!("--regid={user}"));
+    command.args(["--clear-groups", "--inh-caps=-all", "prlimit"]);
+    command.arg(format!("--nproc={most}:{most}")).args(["/proc/self/fd/9", "serve"]);
+    command.arg(directory).args(["--json", "--listen", "127.0.0.1:0", "--keep-alive", "300s"]);
+    command.args(arguments);
+    command
+}
+
+/// Whether that can be done here; says why not.
+fn can_be_somebody() -> bool {
+    let works = |output: Output| output.status.success();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=60999", "--regid=60999", "--clear-groups", "--inh-caps=-all"]);
+    let can = command.args(["prlimit", "--nproc=5:5", "true"]).output().is_ok_and(works);
+    if !can {
+        eprintln!("skipped: this needs root, setpriv and prlimit");
+    }
+    can
+}
+
+fn open_site() -> tempfile::TempDir {
+    let site = site(0);
+    fs::set_permissions(site.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    site
+}
+
+#[test]
+fn whom_no_process_or_thread_can_be_had_for_waits_and_is_not_lost() {
+    if !can_be_somebody() {
+        return;
+    }
+    let site = open_site();
+    in_each(&["forking", "threaded"], |architecture| {
+        let number = u32::from(architecture == "forking");
+        // The program, or its two threads, and as many units as are left.
+        let arguments = ["--architecture", architecture];
+        let server = Serve::start_command(as_somebody(number, 4, site.path(), &arguments));
+        let mut clients: Vec<_> = (0..7).map(|_| server.client()).collect();
+        for client in &mut clients {
+            client.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
+        }
+        // When that is said, as many have a unit as can.
+        tree::until("it is said", || server.said().contains("cannot be started"));
+        let is_served = |client: &Client| {
+            client.socket().set_nonblocking(true).unwrap();
+            // What has come is read later.
+            let has_come = client.socket().peek(&mut [0; 1]).is_ok();
+            client.socket().set_nonblocking(false).unwrap();
+            has_come
+        };
+        tree::until("one is served", || clients.iter().any(is_served));
+        let (mut held, late): (Vec<_>, Vec<_>) = clients.into_iter().partition(is_served);
+        assert!((1..=3).contains(&held.len()), "{architecture}: {} are served", held.len());
+        for client in &mut held {
+            assert_eq!(client.reply().text(), "hello", "{architecture}");
+            assert_eq!(client.get("/").text(), "hello", "{architecture}: those go on");
+        }
+        drop(held);
+        // Each leaves its place to the next one.
+        for mut client in late {
+            assert_eq!(client.reply().text(), "hello", "{architecture}");
+        }
+        let said = server.said();
+        assert_eq!(said.matches("cannot be started").count(), 1, "{architecture}: {said}");
+        assert!(said.contains("ulimit -u"), "{said}");
+        let last = stop(server);
+        assert_eq!(last["connections"]["accepted"], 7, "{last}");
+        assert!(last["accept_pauses"].as_u64() > Some(0), "{last}");
+    });
+}
+
+#[test]
+fn a_pool_that_cannot_be_had_is_told_at_the_start() {
+    if !can_be_somebody() {
+        return;
+    }
+    let site = open_site();
+    in_each(&["preforked", "prethreaded"], |architecture| {
+        let number = 2 + u32::from(architecture == "preforked");
+        let arguments = ["--architecture", architecture, "--pool", "12"];
+        let output = as_somebody(number, 6, site.path(), &arguments).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("of 12 (fewer: --pool)"), "{said}");
+        assert!(said.contains("Resource temporarily unavailable"), "{said}");
+    });
+}
+
+/// One that has ended cannot be replaced at first: somebody else of the same user is there.
+#[test]
+fn a_place_is_filled_when_it_can_be() {
+    if !can_be_somebody() {
+        return;
+    }
+    let site = open_site();
+    let arguments = ["--architecture", "preforked", "--pool", "2"];
+    let server = Serve::start_command(as_somebody(4, 3, site.path(), &arguments));
+    let user = fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+    let user = user.lines().find_map(|line| line.strip_prefix("Uid:\t")).unwrap();
+    let user: u32 = user.split('\t').next().unwrap().parse().unwrap();
+    // Takes a place in the limit's count; root may be over it.
+    let mut other = Command::new("setpriv")
+        .args([&format!("--reuid={user}"), "--clear-groups", "sleep", "60"])
+        .spawn()
+        .unwrap();
+    let is_theirs = |pid: u32| {
+        fs::read_to_string(format!("/proc/{pid}/status"))
+            .is_ok_and(|text| text.contains(&format!("Uid:\t{user}\t")))
+    };
+    tree::until("it is somebody", || is_theirs(other.id()));
+    let before = tree::children(server.pid());
+    let victim = Pid::from_raw(before[0] as i32).unwrap();
+    rustix::process::kill_process(victim, Signal::KILL).unwrap();
+    tree::until("it is said", || server.said().contains("cannot be replaced yet"));
+    // The other one serves meanwhile.
+    let mut client = server.client();
+    client.send(LAST);
+    assert_eq!(client.reply().text(), "hello");
+    assert_eq!(tree::children(server.pid()).len(), 1);
+    other.kill().unwrap();
+    other.wait().unwrap();
+    tree::until("it is replaced", || tree::children(server.pid()).len() == 2);
+    assert_eq!(server.said().matches("(Said once.)").count(), 1, "{}", server.said());
+    let mut rest = String::new();
+    let mut client = server.client();
+    client.send(LAST);
+    client.socket().read_to_string(&mut rest).unwrap();
+    assert!(rest.ends_with("hello"));
+    stop(server);
+}
+
+/// Before, each thread opened the directory for itself: at half of the limit connections were accepted
+/// and closed unserved.
+#[test]
+fn with_few_descriptors_who_connects_waits_and_is_not_lost() {
+    let site = site(0);
+    in_each(&["threaded", "prethreaded"], |architecture| {
+        let mut arguments = vec!["--architecture", architecture, "--header-timeout", "300s"];
+        if architecture == "prethreaded" {
+            // More than there is room for: an epoll set for each, and its connection.
+            arguments.extend(["--pool", "30"]);
+        }
+        let server = Serve::start_limited(80, BINARY, site.path(), &arguments);
+        let clients: Vec<_> = (0..40).map(|_| server.client()).collect();
+        for mut client in clients {
+            client.send(LAST);
+            assert_eq!(client.reply().text(), "hello", "{architecture}");
+        }
+        let said = server.said();
+        assert!(!said.contains("unserved"), "{architecture}: {said}");
+        let is_cut = said.contains("a pool of 30 has no room");
+        assert_eq!(is_cut, architecture == "prethreaded", "{said}");
+        assert_eq!(stop(server)["connections"]["accepted"], 40, "{architecture}");
+    });
+}
+
+/// How many descriptors this process may have from now on: `None` is as many as the hard limit says,
+/// which is ours.
+fn limit_descriptors(pid: u32, most: Option<u64>) {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let limit = Rlimit { current: most.or(maximum), maximum };
+    prlimit(Pid::from_raw(pid as i32), Resource::Nofile, limit).unwrap();
+}
+
+/// Before, a stop that was heard while a unit waited for a descriptor ended its accepting at once, and
+/// who waited in the kernel's queue was lost.
+#[test]
+fn who_waits_for_a_descriptor_at_a_stop_is_served_when_there_is_one() {
+    let site = site(0);
+    in_each(&["iterative", "forking", "preforked", "threaded", "prethreaded"], |architecture| {
+        let mut arguments = vec!["--grace", "300s"];
+        if architecture.starts_with("pre") {
+            arguments.extend(["--pool", "1"]);
+        }
+        let mut server = serve(site.path(), architecture, &arguments);
+        let accepts = match architecture {
+            "preforked" => tree::children(server.pid())[0],
+            _ => server.pid(),
+        };
+        limit_descriptors(accepts, Some(3));
+        let mut clients: Vec<_> = (0..3).map(|_| server.client()).collect();
+        for client in &mut clients {
+            client.send(LAST);
+        }
+        tree::until("accepting pauses", || server.said().contains("accepting pauses"));
+        server.signal_and_wait(Signal::TERM);
+        // The stop is heard by now, as a rule; else this test shows nothing, and does not fail.
+        thread::sleep(Duration::from_millis(200));
+        limit_descriptors(accepts, None);
+        // Whoever blocks in accept(2) has a descriptor for the first already, and none for the file.
+        let is_hello = |client: &mut Client| client.reply().text() == "hello";
+        let answers: Vec<_> = clients.iter_mut().map(is_hello).collect();
+        assert_eq!(answers[1..], [true; 2], "{architecture}");
+        let (status, last) = server.wait();
+        assert!(status.success(), "{architecture}");
+        assert_eq!(last["connections"]["accepted"], 3, "{architecture}");
+    });
+}
+
+/// Before, each unit of the pool held as many files open as all of them may: then no file could be
+/// opened any more, and what was not in a cache was refused for good.
+#[test]
+fn with_few_descriptors_a_pool_serves_more_files_than_it_can_hold_open() {
+    const FILES: usize = 100;
+    let site = site(0);
+    for number in 0..FILES {
+        // Too long to be held in memory.
+        File::create(site.path().join(number.to_string())).unwrap().set_len(300 << 10).unwrap();
+    }
+    let arguments = ["--architecture", "prethreaded", "--pool", "8"];
+    let server = Serve::start_limited(128, BINARY, site.path(), &arguments);
+    for round in 0..2 {
+        for number in 0..FILES {
+            let reply =
+                server.client().request("GET", &format!("/{number}"), &["Connection: close"]);
+            assert_eq!((reply.status, reply.body.len()), (200, 300 << 10), "{number}, {round}");
+        }
+    }
+    stop(server);
+}
+
+/// Before, an error that was not known was taken for an empty queue, and the next wait told of the
+/// connection at once.
+#[test]
+fn who_may_not_accept_does_not_spin() {
+    let site = site(0);
+    in_each(&["iterative", "forking", "preforked", "threaded", "prethreaded"], |architecture| {
+        let mut arguments = vec!["--grace", "1s"];
+        if architecture.starts_with("pre") {
+            arguments.extend(["--pool", "1"]);
+        }
+        let mut server = denied(libc::SYS_accept4, libc::ENOSYS, || {
+            serve(site.path(), architecture, &arguments)
+        });
+        let _client = server.client();
+        tree::until("it is said", || server.said().contains("accepting pauses"));
+        let count =
+            |now: serde_json::Value| now["system_calls"]["accept4"]["count"].as_u64().unwrap_or(0);
+        let started_at = Instant::now();
+        let before = count(server.statistics());
+        thread::sleep(Duration::from_millis(500));
+        let calls = count(server.statistics()) - before;
+        let most = 2 + started_at.elapsed().as_secs();
+        assert!(calls <= most, "{architecture}: {calls} calls of accept4 in a moment");
+        assert!(server.said().contains("seccomp"), "{architecture}: {}", server.said());
+        stop(server);
+    });
+}

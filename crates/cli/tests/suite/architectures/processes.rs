@@ -1,0 +1,402 @@
+//! What becomes of processes: killed ones, their parent's end, what they have open.
+
+use super::{BINARY, CONCURRENT, LAST, PROCESSES, in_each, serve, site, stop, tree};
+use pollux_testkit::{denied_where, http::Client, serve::Serve};
+use rustix::process::{Pid, Signal, kill_process};
+use std::{
+    collections::BTreeSet,
+    panic,
+    path::Path,
+    process::Command,
+    sync::atomic::{AtomicBool, Ordering::SeqCst},
+    thread,
+    time::{Duration, Instant},
+};
+
+fn send(pid: u32, signal: Signal) {
+    kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
+}
+
+fn kill(pid: u32) {
+    send(pid, Signal::KILL);
+}
+
+/// A client's connection is served by which process? The one that has a socket to it. The kernel's
+/// table leaves out some that are there while others come and go, so it is read until it has this one.
+fn who_serves(server: &Serve, client: &Client) -> u32 {
+    let port = client.socket().local_addr().unwrap().port();
+    let far = format!("{:08X}:{port:04X}", u32::from_le_bytes([127, 0, 0, 1]));
+    let mut found = None;
+    tree::until("some process has the connection", || {
+        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        let inode = table.lines().skip(1).find_map(|line| {
+            let fields: Vec<_> = line.split_whitespace().collect();
+            // One that is over has none.
+            (fields[2] == far && fields[9] != "0").then(|| format!("socket:[{}]", fields[9]))
+        });
+        found = inode.and_then(|inode| {
+            let mut children = tree::children(server.pid()).into_iter();
+            children.find(|&pid| tree::descriptors(pid).values().any(|name| *name == inode))
+        });
+        found.is_some()
+    });
+    found.unwrap()
+}
+
+/// Sets a flag at the end of a test, whatever that is: who loads a server until then ends as well.
+struct AtTheEnd<'a>(&'a AtomicBool);
+
+impl Drop for AtTheEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
+/// One child is killed while all serve: its own connection ends, nobody else's does, and there are as
+/// many as before soon.
+#[test]
+fn a_child_that_is_killed_takes_nobody_with_it() {
+    let site = site(0);
+    in_each(&PROCESSES, |architecture| {
+        let is_pool = architecture == "preforked";
+        let arguments: &[&str] = if is_pool { &["--pool", "6"] } else { &[] };
+        let mut server = serve(site.path(), architecture, arguments);
+        let mut held: Vec<_> = (0..3).map(|_| server.client()).collect();
+        for client in &mut held {
+            assert_eq!(client.get("/").text(), "hello");
+        }
+        // Who is killed before its next wait takes along what it has counted since the last one.
+        server.wait_until("all to be counted", |now| now["requests"] == 3);
+        let is_over = AtomicBool::new(false);
+        let address = server.address().to_owned();
+        thread::scope(|scope| {
+            let load = scope.spawn(|| {
+                let mut answered = 0;
+                while !is_over.load(SeqCst) {
+                    let mut client = Client::connect(&address);
+                    client.send(LAST);
+                    assert_eq!(client.reply().text(), "hello");
+                    answered += 1;
+                }
+                answered
+            });
+            let end = AtTheEnd(&is_over);
+            let mut victim = held.remove(0);
+            let pid = who_serves(&server, &victim);
+            kill(pid);
+            assert!(victim.read_to_the_end().is_empty());
+            tree::until("it is taken", || !tree::is_alive(pid));
+            for client in &mut held {
+                assert_eq!(client.get("/").text(), "hello");
+            }
+            if is_pool {
+                tree::until("it is replaced", || tree::children(server.pid()).len() == 6);
+            }
+            thread::sleep(Duration::from_millis(50));
+            drop(end);
+            assert!(load.join().unwrap() > 0);
+        });
+        tree::until("it is said", || server.said().contains("has ended (signal 9)"));
+        drop(held);
+        let last = stop(server);
+        assert_eq!(last["connections"]["open"], 0, "{last}");
+        assert_eq!(last["connections"]["accepted"], last["connections"]["closed"], "{last}");
+        // What it had counted before it was killed is there.
+        let (requests, accepted) = (&last["requests"], &last["connections"]["accepted"]);
+        assert_eq!(requests.as_u64(), accepted.as_u64().map(|count| count + 2), "{last}");
+    });
+}
+
+/// The whole pool at once: everybody who waits is served by those who come after them.
+#[test]
+fn a_pool_that_is_killed_comes_back() {
+    let site = site(0);
+    for accept in ["exclusive", "blocking", "reuseport", "mutex"] {
+        let server = serve(site.path(), "preforked", &["--pool", "3", "--accept", accept]);
+        let before = tree::children(server.pid());
+        assert_eq!(before.len(), 3);
+        // One that dies takes a connection with it that it has just accepted: first all are dead.
+        before.iter().copied().for_each(kill);
+        tree::until("all are dead", || !before.iter().any(|&pid| tree::is_alive(pid)));
+        let mut late: Vec<_> = (0..9).map(|_| server.client()).collect();
+        late.iter_mut().for_each(|client| client.send(LAST));
+        for client in &mut late {
+            assert_eq!(client.reply().text(), "hello", "{accept}");
+        }
+        // A third may be on its way when two have served all.
+        tree::until("the pool is whole", || tree::children(server.pid()).len() == 3);
+        assert_eq!(stop(server)["requests"], 9, "{accept}");
+    }
+}
+
+/// A process that dies whenever it is started is started ever more seldom.
+#[test]
+fn a_crash_loop_does_not_spin() {
+    let site = site(0);
+    let mut server = serve(site.path(), "preforked", &["--pool", "1"]);
+    // From now on no child can open the site.
+    let moved = site.path().with_extension("moved");
+    std::fs::rename(site.path(), &moved).unwrap();
+    let [child] = tree::children(server.pid())[..] else { panic!("one child") };
+    let started_at = Instant::now();
+    kill(child);
+    let ends = || server.said().matches("has ended (exit status 1)").count() as u32;
+    tree::until("it dies again and again", || ends() >= 3);
+    thread::sleep(Duration::from_millis(500));
+    // The next comes at once, and then after 100, 200, 400, 800 ms, and so on.
+    let (ends, took) = (ends(), started_at.elapsed());
+    assert!(took >= Duration::from_millis(100) * (2u32.pow(ends - 1) - 1), "{ends} in {took:?}");
+    assert!(server.is_running());
+    std::fs::rename(&moved, site.path()).unwrap();
+    let mut client = server.client();
+    client.send(LAST);
+    assert_eq!(client.reply().text(), "hello");
+    stop(server);
+}
+
+#[test]
+fn no_child_outlives_a_parent_that_is_killed() {
+    let site = site(0);
+    in_each(&PROCESSES, |architecture| {
+        let log = site.path().join(format!("log-{architecture}"));
+        let arguments = ["--access-log", log.to_str().unwrap()];
+        let mut server = serve(site.path(), architecture, &arguments);
+        let mut held: Vec<_> = (0..3).map(|_| server.client()).collect();
+        for client in &mut held {
+            assert_eq!(client.get("/").text(), "hello");
+        }
+        let children = tree::children(server.pid());
+        assert!(children.len() >= 4, "three of connections, and the log's: {children:?}");
+        server.signal(Signal::KILL);
+        tree::until("all have ended", || !children.iter().any(|&pid| tree::is_alive(pid)));
+        assert!(held.iter_mut().all(|client| client.read_to_the_end().is_empty()));
+        tree::until("it is dead", || !server.is_running());
+    });
+}
+
+/// The process that has the access log open.
+fn who_writes(server: &Serve, log: &Path) -> Option<u32> {
+    let log = log.to_str().unwrap();
+    let mut children = tree::children(server.pid()).into_iter();
+    children.find(|&pid| tree::descriptors(pid).values().any(|name| name == log))
+}
+
+/// Waits until somebody has the access log open who is not `former`.
+fn another_writes(server: &Serve, log: &Path, former: Option<u32>) -> u32 {
+    let mut writer = None;
+    tree::until("another writes", || {
+        writer = who_writes(server, log);
+        writer.is_some() && writer != former
+    });
+    writer.unwrap()
+}
+
+fn log_lines(log: &Path) -> usize {
+    std::fs::read_to_string(log).unwrap().lines().count()
+}
+
+/// Who writes the access log is killed: another does, and no line is lost.
+#[test]
+fn the_logs_process_is_replaced() {
+    let site = site(0);
+    in_each(&PROCESSES, |architecture| {
+        let log = site.path().join(format!("log-{architecture}"));
+        let server = serve(site.path(), architecture, &["--access-log", log.to_str().unwrap()]);
+        let get = || {
+            let mut client = server.client();
+            client.send(LAST);
+            assert_eq!(client.reply().text(), "hello");
+            assert!(client.is_closed());
+        };
+        get();
+        tree::until("its line is there", || log_lines(&log) == 1);
+        let first = who_writes(&server, &log).expect("somebody writes");
+        kill(first);
+        // What it had taken when it died is lost; what comes from then on is not.
+        tree::until("it is dead", || !tree::is_alive(first));
+        get();
+        another_writes(&server, &log, Some(first));
+        get();
+        // Before the stop, which leaves them a few seconds: a disk can stand still for longer.
+        tree::until("their lines are there", || log_lines(&log) == 3);
+        stop(server);
+        assert_eq!(log_lines(&log), 3);
+    });
+}
+
+/// A server with an access log answers one request, after `before`, and is told to end, before
+/// `at_the_end`: the request's line is in the log in the end.
+fn its_line_is_written(
+    architecture: &str,
+    before: impl Fn(&Serve, &Path),
+    at_the_end: impl Fn(&Serve, &Path),
+) {
+    let started_at = Instant::now();
+    loop {
+        let site = site(0);
+        let log = site.path().join("log");
+        let arguments = ["--access-log", log.to_str().unwrap()];
+        let mut server = serve(site.path(), architecture, &arguments);
+        before(&server, &log);
+        let mut client = server.client();
+        client.send(LAST);
+        assert_eq!(client.reply().text(), "hello");
+        assert!(client.is_closed());
+        server.signal(Signal::TERM);
+        at_the_end(&server, &log);
+        assert!(server.wait().0.success());
+        let (lines, said) = (log_lines(&log), server.said());
+        if lines == 1 {
+            return;
+        }
+        // The server has some seconds for this. When it says that they were not enough, this machine had
+        // no time for the test.
+        let had_time = !said.contains("its last lines are lost");
+        let is_over = started_at.elapsed() > Duration::from_secs(30);
+        assert!(!had_time && !is_over, "{architecture}: {lines} lines; {said}");
+    }
+}
+
+/// Who writes the access log has died often, so that its place is empty for a while, and the server
+/// ends: what was sent to it is written still. Before, it was lost, and nobody said so.
+#[test]
+fn lines_that_wait_for_a_writer_are_written_at_the_end() {
+    in_each(&PROCESSES, |architecture| {
+        // After the sixth it takes 1.6 s until another comes.
+        let kill_six = |server: &Serve, log: &Path| {
+            for _ in 0..6 {
+                let writer = another_writes(server, log, None);
+                kill(writer);
+                tree::until("it is dead", || !tree::is_alive(writer));
+            }
+        };
+        its_line_is_written(architecture, kill_six, |_, _| {});
+    });
+}
+
+/// Who writes the access log is killed when all others have ended: another writes what is left. Before,
+/// it was lost, and nobody said so.
+#[test]
+fn a_writer_that_is_killed_at_the_end_is_replaced() {
+    in_each(&PROCESSES, |architecture| {
+        let stop_it = |server: &Serve, log: &Path| {
+            let writer = another_writes(server, log, None);
+            send(writer, Signal::STOP);
+            tree::until("it is stopped", || tree::is_stopped(writer));
+        };
+        let kill_it = |server: &Serve, log: &Path| {
+            let writer = who_writes(server, log).expect("it is there");
+            tree::until("all others have ended", || tree::children(server.pid()) == [writer]);
+            kill(writer);
+        };
+        its_line_is_written(architecture, stop_it, kill_it);
+    });
+}
+
+/// Memory is wanting for a moment where the parent waits. Before, the first time ended it, and with it
+/// all children.
+#[test]
+fn a_wait_of_the_parent_that_fails_ends_nothing() {
+    let site = site(0);
+    let started_at = Instant::now();
+    loop {
+        let tried_at = Instant::now();
+        // The parent alone waits for three: signals and two listeners.
+        let outcome = panic::catch_unwind(|| {
+            let arguments = ["--listen", "127.0.0.1:0"];
+            let server = denied_where((libc::SYS_ppoll, 1, 3), libc::ENOMEM, || {
+                serve(site.path(), "forking", &arguments)
+            });
+            let mut client = server.client();
+            client.send(LAST);
+            assert_eq!(client.reply().text(), "hello");
+            // The client may have been there before the first wait.
+            tree::until("it is said", || server.said().contains("is tried again"));
+            stop(server);
+        });
+        // What fails for some seconds does end it: then this machine had no time for the test.
+        let was_too_slow = outcome.is_err() && tried_at.elapsed() > Duration::from_secs(4);
+        if !was_too_slow || started_at.elapsed() > Duration::from_secs(30) {
+            return outcome.unwrap_or_else(|reason| panic::resume_unwind(reason));
+        }
+    }
+}
+
+/// A child has the standard descriptors, what it serves with, and nothing else: no connection of
+/// another, no listener that is not its own, nothing that the program was started with.
+#[test]
+fn children_have_nothing_that_is_not_theirs() {
+    let site = site(0);
+    in_each(&PROCESSES, |architecture| {
+        // As from a careless shell: descriptor 7 is open in the program that is started.
+        let mut command = Command::new("sh");
+        command.args(["-c", "exec 7</etc/passwd && exec \"$0\" \"$@\"", BINARY, "serve"]);
+        command.arg(site.path()).args(["--json", "--listen", "127.0.0.1:0"]);
+        command.args(["--architecture", architecture, "--keep-alive", "300s"]);
+        let server = Serve::start_command(command);
+        assert!(tree::descriptors(server.pid()).values().any(|name| name == "/etc/passwd"));
+        let mut held: Vec<_> = (0..4).map(|_| server.client()).collect();
+        for client in &mut held {
+            assert_eq!(client.get("/").text(), "hello");
+        }
+        let children = tree::children(server.pid());
+        let mut connections = BTreeSet::new();
+        for &child in &children {
+            let all = tree::descriptors(child);
+            assert!(!all.values().any(|name| name.contains("passwd")), "{all:?}");
+            let sockets = tree::tcp_sockets(child);
+            let listeners = sockets.iter().filter(|(_, listens)| *listens).count();
+            assert_eq!(listeners, usize::from(architecture == "preforked"), "{sockets:?}");
+            let own: Vec<_> = sockets.iter().filter(|(_, listens)| !listens).collect();
+            assert!(own.len() <= 1, "{architecture}: connections of others: {own:?}");
+            connections.extend(own.into_iter().map(|(name, _)| name.clone()));
+            // Two bells, the site, an epoll set, the listener, the connection.
+            assert!(all.len() <= 6, "{architecture}: {all:?}");
+            assert!(!all.values().any(|name| name.contains("signalfd")), "{all:?}");
+        }
+        assert_eq!(connections.len(), held.len(), "each is one process' alone");
+        // Nor has the parent kept any: a connection ends with its process.
+        let kept = tree::tcp_sockets(server.pid());
+        assert!(kept.iter().all(|(_, listens)| *listens), "{kept:?}");
+        drop(held);
+        stop(server);
+    });
+}
+
+/// Somebody sends the stop to all of them, as a terminal does, or an init system.
+#[test]
+fn a_signal_to_the_whole_group_is_one_stop() {
+    let site = site(6 << 20);
+    in_each(&CONCURRENT, |architecture| {
+        let mut server = serve(site.path(), architecture, &["--grace", "60s"]);
+        let mut busy = server.client();
+        busy.send(LAST.replace("GET /", "GET /large"));
+        tree::until("it is begun", || server.statistics()["connections"]["accepted"] == 1);
+        for pid in tree::children(server.pid()).into_iter().chain([server.pid()]) {
+            let _ = kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::INT);
+        }
+        assert_eq!(busy.reply().body.len(), 6 << 20, "{architecture}");
+        let (status, last) = server.wait();
+        assert!(status.success());
+        assert_eq!(last["requests"], 1, "{architecture}: {last}");
+    });
+}
+
+/// Where SIGCHLD was ignored by who started the program, its children could not be taken.
+#[test]
+fn an_ignored_sigchld_does_not_matter() {
+    let site = site(0);
+    // Not by a shell's trap: some shells need the signal themselves, and let it be.
+    let mut command = Command::new("env");
+    command.args(["--ignore-signal=CHLD", BINARY, "serve"]);
+    command.arg(site.path()).args(["--json", "--listen", "127.0.0.1:0"]);
+    command.args(["--architecture", "preforked", "--pool", "2"]);
+    let server = Serve::start_command(command);
+    let before = tree::children(server.pid());
+    kill(before[0]);
+    tree::until("it is replaced", || {
+        let now = tree::children(server.pid());
+        now.len() == 2 && !now.contains(&before[0])
+    });
+    stop(server);
+}

@@ -1,0 +1,390 @@
+//! What all of them do alike.
+
+use super::{ALL, CONCURRENT, LAST, content, in_each, serve, site, stop, tree};
+use pollux_testkit::{
+    http::Client,
+    serve::{Serve, describe},
+};
+use rustix::process::Signal;
+use std::{
+    fs,
+    io::{Read, Write},
+    net::{Shutdown, TcpStream},
+    os::unix::net::UnixStream,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+const LARGE: usize = 6 << 20;
+
+#[test]
+fn all_serve_alike_and_count_alike() {
+    let site = site(LARGE);
+    in_each(&ALL, |architecture| {
+        let mut server = serve(site.path(), architecture, &[]);
+        let mut client = server.client();
+        for _ in 0..3 {
+            assert_eq!(client.get("/").text(), "hello");
+        }
+        client
+            .send("GET /large HTTP/1.1\r\nHost: test\r\n\r\nGET / HTTP/1.1\r\nHost: test\r\n\r\n");
+        thread::sleep(Duration::from_millis(20));
+        assert!(client.reply().body == content(LARGE));
+        assert_eq!(client.reply().text(), "hello");
+        client.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n".repeat(2_000));
+        for _ in 0..2_000 {
+            assert_eq!(client.reply().text(), "hello");
+        }
+        // What is under way is in the figures, too, as soon as whoever serves it waits again.
+        server.wait_until("all to be counted", |now| {
+            now["requests"] == 2_005 && now["connections"]["open"] == 1
+        });
+        let reply = client.request("GET", "/", &["Connection: close"]);
+        assert_eq!(reply.text(), "hello");
+        assert!(client.is_closed());
+        let mut client = server.client();
+        client.send("GET /large HTTP/1.1\r\nHost: test\r\n\r\n");
+        client.socket().shutdown(Shutdown::Write).unwrap();
+        assert!(client.reply().body == content(LARGE));
+        assert!(client.is_closed());
+        let last = stop(server);
+        assert_eq!(last["requests"], 2_007, "{last}");
+        let connections = &last["connections"];
+        let counts = ["accepted", "closed", "open", "refused"].map(|name| &connections[name]);
+        assert_eq!(counts, [2, 2, 0, 0], "{last}");
+        assert!(last["bytes_sent"].as_u64() > Some(2 * LARGE as u64), "{last}");
+        let calls = &last["system_calls"];
+        assert!(calls["accept4"]["count"].as_u64() >= Some(2), "{last}");
+        assert!(calls["recvfrom"]["count"].as_u64() > Some(4), "{last}");
+    });
+}
+
+/// Many clients at a time, each with a connection a request: every one is answered and counted.
+#[test]
+fn figures_are_whole_whoever_served() {
+    const CLIENTS: u64 = 8;
+    const EACH: u64 = 12;
+    let site = site(0);
+    in_each(&ALL, |architecture| {
+        let log = site.path().join(format!("log-{architecture}"));
+        let server = serve(site.path(), architecture, &["--access-log", log.to_str().unwrap()]);
+        let address = server.address().to_owned();
+        thread::scope(|scope| {
+            for _ in 0..CLIENTS {
+                scope.spawn(|| {
+                    for _ in 0..EACH {
+                        let mut client = Client::connect(&address);
+                        client.send(LAST);
+                        assert_eq!(client.reply().text(), "hello");
+                        assert!(client.is_closed());
+                    }
+                });
+            }
+        });
+        let last = stop(server);
+        assert_eq!(last["requests"], CLIENTS * EACH, "{last}");
+        let connections = &last["connections"];
+        assert_eq!(connections["accepted"], CLIENTS * EACH, "{last}");
+        assert_eq!(connections["closed"], CLIENTS * EACH, "{last}");
+        assert_eq!(last["log_lines_dropped"], 0, "{last}");
+        let text = fs::read_to_string(log).unwrap();
+        assert_eq!(text.lines().count() as u64, CLIENTS * EACH, "{text}");
+        for line in text.lines() {
+            assert!(line.starts_with("127.0.0.1 - - ["), "{line}");
+            assert!(line.ends_with("\"GET / HTTP/1.1\" 200 5"), "{line}");
+        }
+    });
+}
+
+#[test]
+fn what_is_quiet_for_too_long_is_closed() {
+    let site = site(0);
+    in_each(&ALL, |architecture| {
+        let server = serve(
+            site.path(),
+            architecture,
+            // The second is long enough for a client on a busy machine to connect and send.
+            &["--keep-alive", "300ms", "--header-timeout", "3s"],
+        );
+        let started_at = Instant::now();
+        let mut idle = server.client();
+        assert_eq!(idle.get("/").text(), "hello");
+        assert!(idle.is_closed());
+        assert!(started_at.elapsed() >= Duration::from_millis(300));
+        let started_at = Instant::now();
+        let mut partial = server.client();
+        partial.send("GET / HTTP/1.1\r\n");
+        assert_eq!(partial.reply().status, 408);
+        assert!(partial.is_closed());
+        assert!(started_at.elapsed() >= Duration::from_secs(3));
+        assert_eq!(stop(server)["connections"]["timed_out"], 2);
+    });
+}
+
+/// An iterative server serves nobody while a client keeps it waiting, and a timeout is what ends
+/// that. All others serve meanwhile: the slow client has minutes there.
+#[test]
+fn only_an_iterative_server_waits_for_a_slow_client() {
+    let site = site(0);
+    in_each(&ALL, |architecture| {
+        let is_iterative = architecture == "iterative";
+        let header = if is_iterative { "2s" } else { "300s" };
+        let arguments = ["--header-timeout", header, "--grace", "1ms"];
+        let server = serve(site.path(), architecture, &arguments);
+        let started_at = Instant::now();
+        let mut slow = server.client();
+        slow.send("GET / HT");
+        let mut other = server.client();
+        other.send(LAST);
+        if is_iterative {
+            other.socket().set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+            let is_served = other.socket().peek(&mut [0; 1]).is_ok();
+            // Where this test came to it late, the time of the slow one may be over.
+            let is_turn = started_at.elapsed() >= Duration::from_secs(2);
+            assert!(!is_served || is_turn, "it served two at a time");
+            // Nothing is lost: its turn comes when the time of the slow one is over.
+            other.socket().set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+            assert_eq!(slow.reply().status, 408);
+        }
+        assert_eq!(other.reply().text(), "hello");
+        stop(server);
+    });
+}
+
+#[test]
+fn whom_nobody_can_serve_yet_waits_and_is_not_lost() {
+    let site = site(0);
+    in_each(&["forking", "preforked", "threaded", "prethreaded"], |architecture| {
+        let has_pool = architecture.starts_with("pre");
+        let limit = if has_pool { "--pool" } else { "--max-connections" };
+        let server = serve(site.path(), architecture, &[limit, "2"]);
+        let mut held: Vec<_> = (0..2).map(|_| server.client()).collect();
+        for client in &mut held {
+            assert_eq!(client.get("/").text(), "hello");
+        }
+        let mut late: Vec<_> = (0..5).map(|_| server.client()).collect();
+        for client in &mut late {
+            client.send(LAST);
+        }
+        late[0].socket().set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        assert!(late[0].socket().read(&mut [0; 1]).is_err(), "{architecture}: a third one");
+        late[0].socket().set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        if !has_pool {
+            // Else there may be room again before whoever accepts has looked.
+            tree::until("it is said", || server.said().contains("(Said once.)"));
+        }
+        drop(held);
+        for client in &mut late {
+            assert_eq!(client.reply().text(), "hello", "{architecture}");
+        }
+        let said = server.said();
+        let times = said.matches("(Said once.)").count();
+        assert_eq!(times, usize::from(!has_pool), "{said}");
+        assert_eq!(stop(server)["requests"], 7, "{architecture}");
+    });
+}
+
+/// Requests in flight end; who connects from then on is refused, and not left in a queue that nobody
+/// looks after.
+#[test]
+fn a_stop_ends_what_is_in_flight_and_takes_in_nobody() {
+    let site = site(LARGE);
+    in_each(&ALL, |architecture| {
+        let mut server = serve(site.path(), architecture, &["--grace", "60s"]);
+        let mut busy = server.client();
+        busy.send("GET /large HTTP/1.1\r\nHost: test\r\n\r\n");
+        busy.socket().read_exact(&mut [0; 100]).unwrap();
+        server.signal(Signal::TERM);
+        // An iterative server is busy: it looks at its queue when it is done.
+        if architecture != "iterative" {
+            let started_at = Instant::now();
+            while let Ok(socket) = TcpStream::connect(server.address()) {
+                drop(socket);
+                let late = started_at.elapsed() > Duration::from_secs(20);
+                assert!(!late, "{architecture}: it still listens");
+                // Sooner than a process is made: the queue is never found empty.
+                thread::sleep(Duration::from_millis(1));
+            }
+            assert!(server.is_running());
+        }
+        let mut rest = Vec::new();
+        busy.socket().read_to_end(&mut rest).unwrap();
+        assert!(content(LARGE).ends_with(&rest[rest.len() - LARGE / 2..]));
+        let (status, last) = server.wait();
+        assert!(status.success(), "{architecture}: {}", describe(status));
+        assert_eq!(last["connections"]["open"], 0, "{architecture}: {last}");
+    });
+}
+
+/// Those that block, with room for one connection at a time, and two listeners; the second one's address.
+fn serve_one_at_a_time(directory: &Path, architecture: &str) -> (Serve, String) {
+    let limit = match architecture {
+        "preforked" | "prethreaded" => "--pool",
+        _ => "--max-connections",
+    };
+    let arguments = ["--listen", "127.0.0.1:0", "--grace", "60s", limit, "1"];
+    let server = serve(directory, architecture, &arguments);
+    let second = server.listening()["addresses"][1].as_str().unwrap().to_owned();
+    (server, second)
+}
+
+const BLOCKING: [&str; 5] = ["iterative", "forking", "preforked", "threaded", "prethreaded"];
+
+/// Who waits at the second listener is not kept waiting for as long as somebody waits at the first.
+#[test]
+fn each_of_several_listeners_has_its_turn() {
+    let site = site(0);
+    in_each(&BLOCKING, |architecture| {
+        let (server, second) = serve_one_at_a_time(site.path(), architecture);
+        let mut held = server.client();
+        assert_eq!(held.get("/").text(), "hello");
+        // Each of them would keep whoever serves it: they ask for nothing.
+        let silent = [(); 3].map(|()| server.client());
+        let mut other = Client::connect(&*second);
+        other.send(LAST);
+        drop(held);
+        assert_eq!(other.reply().text(), "hello", "{architecture}");
+        drop(silent);
+        stop(server);
+    });
+}
+
+/// Who comes to one listener after the stop takes nobody's place who waited at another.
+#[test]
+fn a_stop_takes_in_who_waited_at_each_listener() {
+    let site = site(LARGE);
+    in_each(&BLOCKING, |architecture| {
+        let (mut server, second) = serve_one_at_a_time(site.path(), architecture);
+        let mut held = server.client();
+        assert_eq!(held.get("/").text(), "hello");
+        let mut busy = server.client();
+        busy.send("GET /large HTTP/1.1\r\nHost: test\r\n\r\n");
+        let mut others = [(); 3].map(|()| Client::connect(&*second));
+        others.iter_mut().for_each(|other| other.send(LAST));
+        // Whom it holds is idle: that one is closed, and the queues are looked at.
+        server.signal(Signal::TERM);
+        busy.socket().read_exact(&mut [0; 100]).unwrap();
+        let mut late = [(); 3].map(|()| server.client());
+        late.iter_mut().for_each(|late| late.send(LAST));
+        drop(busy);
+        for other in &mut others {
+            assert_eq!(other.reply().text(), "hello", "{architecture}");
+        }
+        for late in &mut late {
+            assert!(late.read_to_the_end().is_empty(), "{architecture}: a late one");
+        }
+        let (status, _) = server.wait();
+        assert!(status.success(), "{architecture}: {}", describe(status));
+    });
+}
+
+/// Who does not read is not waited for longer than the grace; a second signal shortens it.
+#[test]
+fn a_stop_ends_everything_when_its_time_is_over() {
+    let site = site(LARGE);
+    in_each(&ALL, |architecture| {
+        for (grace, is_asked_twice) in [("300ms", false), ("1h", true)] {
+            let mut server = serve(site.path(), architecture, &["--grace", grace]);
+            let mut stuck = server.client();
+            stuck.send("GET /large HTTP/1.1\r\nHost: test\r\n\r\n");
+            stuck.socket().read_exact(&mut [0; 100]).unwrap();
+            let started_at = Instant::now();
+            server.signal_and_wait(Signal::TERM);
+            if is_asked_twice {
+                thread::sleep(Duration::from_millis(100));
+                assert!(server.is_running(), "{architecture}");
+                server.signal(Signal::TERM);
+            }
+            let (status, _) = server.wait();
+            assert!(status.success(), "{architecture}: {}", describe(status));
+            assert!(started_at.elapsed() >= Duration::from_millis(100));
+        }
+    });
+}
+
+#[test]
+fn the_access_log_is_opened_anew() {
+    let site = site(0);
+    in_each(&ALL, |architecture| {
+        let log = site.path().join(format!("{architecture}.log"));
+        let moved = site.path().join(format!("{architecture}.log.1"));
+        let server = serve(site.path(), architecture, &["--access-log", log.to_str().unwrap()]);
+        let get = |path: &str| {
+            let mut client = server.client();
+            client.send(LAST.replace("GET /", &format!("GET {path}")));
+            assert_eq!(client.reply().status, 404);
+            assert!(client.is_closed());
+        };
+        get("/first");
+        // It is handed over when whoever served it waits for the next one, or ends.
+        let until = |what: &str, is_so: &dyn Fn() -> bool| {
+            let started_at = Instant::now();
+            while !is_so() {
+                assert!(started_at.elapsed() < Duration::from_secs(20), "{architecture}: {what}");
+                thread::sleep(Duration::from_millis(5));
+            }
+        };
+        until("no line", &|| fs::read_to_string(&log).is_ok_and(|text| text.contains("/first")));
+        fs::rename(&log, &moved).unwrap();
+        server.signal(Signal::HUP);
+        until("no new file", &|| log.exists());
+        get("/second");
+        stop(server);
+        let (old, new) = (fs::read_to_string(moved).unwrap(), fs::read_to_string(log).unwrap());
+        assert!(old.contains("/first") && !old.contains("/second"), "{architecture}: {old}");
+        assert!(new.contains("/second") && !new.contains("/first"), "{architecture}: {new}");
+    });
+}
+
+#[test]
+fn several_listeners_are_all_heard() {
+    let site = site(0);
+    in_each(&ALL, |architecture| {
+        let path = site.path().join(format!("{architecture}.sock"));
+        let unix = format!("unix:{}", path.display());
+        let server =
+            serve(site.path(), architecture, &["--listen", &unix, "--listen", "127.0.0.1:0"]);
+        let addresses = server.listening()["addresses"].as_array().unwrap().clone();
+        assert_eq!(addresses.len(), 3);
+        for address in addresses.iter().filter_map(|address| address.as_str()) {
+            let mut reply = String::new();
+            if address.starts_with("unix:") {
+                let mut stream = UnixStream::connect(&path).unwrap();
+                stream.write_all(LAST.as_bytes()).unwrap();
+                stream.read_to_string(&mut reply).unwrap();
+            } else {
+                let mut stream = TcpStream::connect(address).unwrap();
+                stream.write_all(LAST.as_bytes()).unwrap();
+                stream.read_to_string(&mut reply).unwrap();
+            }
+            assert!(reply.ends_with("\r\n\r\nhello"), "{architecture}, {address}: {reply}");
+        }
+        stop(server);
+        assert!(!path.exists(), "the socket's file is removed at the end");
+    });
+}
+
+/// What is wrong is told at the start, and nothing is left running.
+#[test]
+fn a_start_that_fails_says_why() {
+    let site = site(0);
+    in_each(&CONCURRENT, |architecture| {
+        for (directory, arguments, word) in [
+            (site.path().join("none"), &[][..], "none"),
+            (site.path().to_owned(), &["--guestbook", "/g", "--store", "file:/"], "guestbook"),
+            (site.path().to_owned(), &["--access-log", "/nonexistent/log"], "/nonexistent/log"),
+        ] {
+            let output = std::process::Command::new("timeout")
+                .args(["20", super::BINARY, "serve"])
+                .arg(directory)
+                .args(["--listen", "127.0.0.1:0", "--architecture", architecture])
+                .args(arguments)
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{architecture}: {said}");
+            assert!(said.contains(word), "{architecture}: no {word} in {said}");
+        }
+    });
+}

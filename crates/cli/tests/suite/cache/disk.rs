@@ -1,0 +1,223 @@
+//! The second tier when the server is killed, and when the disk is full.
+
+use super::{command, content, counter, is_hit, origin, printed, serve};
+use pollux_testkit::{http::Reply, serve::Serve};
+use rustix::process::Signal;
+use std::{
+    fs,
+    path::Path,
+    process::Command,
+    sync::atomic::{AtomicUsize, Ordering::SeqCst},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Objects in the test that kills.
+const OBJECTS: usize = 300;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The version that a body is of; it must be of this URL, and whole.
+fn version_of(target: &str, body: &str, versions: u32) -> u32 {
+    let found = (1..=versions).find(|&version| body == content(target, version));
+    found.unwrap_or_else(|| {
+        let start: String = body.chars().take(80).collect();
+        panic!("{target}: {} bytes of something else: {start:?}", body.len())
+    })
+}
+
+fn names(folder: &Path, ending: &str) -> Vec<std::path::PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut names: Vec<_> =
+        entries.filter(|path| path.to_str().unwrap().ends_with(ending)).collect();
+    names.sort();
+    names
+}
+
+/// Asks for the objects, by so many clients at a time that waiting for the disk costs little, until `stop`
+/// says that it is enough of them; `look` gets each answer.
+fn ask_for_all(
+    server: &Serve,
+    objects: usize,
+    stop: &(dyn Fn() -> bool + Sync),
+    look: &(dyn Fn(&str, &Reply) + Sync),
+) {
+    const CLIENTS: usize = 75;
+    thread::scope(|scope| {
+        for part in 0..CLIENTS.min(objects) {
+            scope.spawn(move || {
+                let mut client = server.client();
+                for number in (part..objects).step_by(CLIENTS) {
+                    if stop() {
+                        return;
+                    }
+                    let target = format!("/n/{number}");
+                    look(&target, &client.get(&target));
+                }
+            });
+        }
+    });
+}
+
+/// Asks for all of them; how many were kept.
+fn count_kept(server: &Serve, objects: usize, version: u32) -> usize {
+    let kept = AtomicUsize::new(0);
+    ask_for_all(server, objects, &|| false, &|target, reply| {
+        let is_old = version_of(target, &reply.text(), version) < version;
+        assert_eq!(is_old, is_hit(reply), "{target}: {reply:?}");
+        kept.fetch_add(is_old.into(), SeqCst);
+    });
+    kept.into_inner()
+}
+
+/// Killed in the midst of writing, again and again: each answer is whole, of its URL, and of no version
+/// that never was; what was written before is still there.
+#[test]
+fn a_server_that_is_killed_while_it_writes() {
+    let folder = tempfile::tempdir().unwrap();
+    let kept = folder.path().join("kept");
+    let (origin, version) = origin();
+    let arguments = ["--cache-dir", kept.to_str().unwrap(), "--workers", "2"];
+    let mut from_disk = Vec::new();
+    for round in 1..=3 {
+        version.store(2 * round - 1, SeqCst);
+        let server = serve(&origin, &arguments);
+        let answered = AtomicUsize::new(0);
+        // Further each time.
+        let is_enough = || answered.load(SeqCst) >= OBJECTS * round as usize / 4;
+        ask_for_all(&server, OBJECTS, &is_enough, &|target, reply| {
+            version_of(target, &reply.text(), 2 * round - 1);
+            answered.fetch_add(1, SeqCst);
+        });
+        // The thread that writes is behind those that answer.
+        server.signal(Signal::KILL);
+        drop(server);
+
+        let server = serve(&origin, &arguments);
+        assert_eq!(names(&kept, ".new").len(), 0, "what was begun is removed");
+        version.store(2 * round, SeqCst);
+        from_disk.push(count_kept(&server, OBJECTS, 2 * round));
+        // Of what is written in peace, all is there.
+        if round == 3 {
+            assert!(server.stop().0.success());
+            let server = serve(&origin, &arguments);
+            version.store(9, SeqCst);
+            assert_eq!(count_kept(&server, OBJECTS, 9), OBJECTS);
+        }
+    }
+    assert!(from_disk.iter().sum::<usize>() > OBJECTS / 4, "from the disk: {from_disk:?}");
+    assert!(from_disk[0] < OBJECTS, "it was killed before it had all");
+}
+
+#[test]
+fn torn_files_are_thrown_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let kept = folder.path().join("kept");
+    let control = folder.path().join("control");
+    let (origin, version) = origin();
+    let arguments = ["--cache-dir", kept.to_str().unwrap(), "--control", control.to_str().unwrap()];
+    let server = serve(&origin, &arguments);
+    assert_eq!(count_kept(&server, 20, 1), 0);
+    assert!(server.stop().0.success());
+    let files = names(&kept, ".object");
+    assert_eq!(files.len(), 20);
+    for (number, path) in files.iter().enumerate() {
+        let mut bytes = fs::read(path).unwrap();
+        match number {
+            0 => bytes.clear(),
+            1 => bytes.truncate(20),
+            2 => bytes.truncate(100),
+            3 => drop(bytes.pop()),
+            4 => bytes.push(b'x'),
+            5..=12 => {
+                let place = bytes.len() * (number - 5) / 8;
+                bytes[place] ^= 1;
+            }
+            _ => continue,
+        }
+        fs::write(path, bytes).unwrap();
+    }
+    fs::write(kept.join("00000000000000ff.new"), "half").unwrap();
+    fs::write(kept.join("README"), "mine").unwrap();
+    version.store(2, SeqCst);
+    let server = serve(&origin, &arguments);
+    assert_eq!(count_kept(&server, 20, 2), 7);
+    assert!(server.stop().0.success());
+    assert_eq!(names(&kept, ".object").len(), 20);
+    assert_eq!(names(&kept, ".new").len(), 0);
+    assert_eq!(fs::read(kept.join("README")).unwrap(), b"mine", "what is not the cache's stays");
+    let server = serve(&origin, &arguments);
+    version.store(3, SeqCst);
+    assert_eq!(count_kept(&server, 20, 3), 20);
+    assert_eq!(counter(&control, "disk_failures"), 0, "all are whole now");
+}
+
+/// A server whose folder is a file system of so many bytes; nothing where there can be none.
+fn on_a_small_disk(
+    origin: &pollux_testkit::origin::Origin,
+    kept: &Path,
+    arguments: &[&str],
+) -> Option<Serve> {
+    let mount = "mount -t tmpfs -o size=1m tmpfs \"$0\"";
+    let probe = Command::new("unshare").args(["--mount", "sh", "-c", mount]).arg(kept).output();
+    match probe {
+        Ok(output) if output.status.success() => {}
+        Ok(output) => {
+            let why = String::from_utf8_lossy(&output.stderr).into_owned();
+            eprintln!("SKIPPED: no file system can be mounted here, so none is full: {why}");
+            return None;
+        }
+        Err(error) => {
+            eprintln!("SKIPPED: no unshare(1), so no disk that is full: {error}");
+            return None;
+        }
+    }
+    let server = command(origin, arguments);
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--mount", "sh", "-c", &format!("{mount} && exec \"$@\"")]).arg(kept);
+    unshare.arg(server.get_program()).args(server.get_args());
+    Some(Serve::start_command(unshare))
+}
+
+#[test]
+fn a_full_disk_is_told_once_and_answers_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let (kept, control) = (folder.path().join("kept"), folder.path().join("control"));
+    fs::create_dir(&kept).unwrap();
+    let (origin, version) = origin();
+    let arguments = ["--cache-dir", kept.to_str().unwrap(), "--control", control.to_str().unwrap()];
+    let Some(server) = on_a_small_disk(&origin, &kept, &arguments) else { return };
+    let mut client = server.client();
+    for number in 0..100 {
+        let target = format!("/n/{number}");
+        assert_eq!(client.get(&target).text(), content(&target, 1));
+    }
+    let told = |server: &Serve| server.said().matches("No space left").count();
+    let start = Instant::now();
+    // It is counted before it is told.
+    while counter(&control, "disk_failures") == 0 || told(&server) == 0 {
+        assert!(start.elapsed() < PATIENCE, "the disk never was full: {}", server.said());
+        thread::sleep(Duration::from_millis(20));
+    }
+    // All is in memory nevertheless.
+    version.store(2, SeqCst);
+    for number in 0..100 {
+        let target = format!("/n/{number}");
+        let reply = client.get(&target);
+        assert!(is_hit(&reply) && reply.text() == content(&target, 1), "{target}");
+    }
+    assert_eq!(told(&server), 1, "{}", server.said());
+    let on_disk = counter(&control, "disk_bytes");
+    assert!((100_000..1 << 20).contains(&on_disk), "{on_disk}");
+    // Room again: files are written again.
+    assert!(printed(&control, &["purge", "--all"]).starts_with("100 "));
+    assert_eq!(counter(&control, "disk_files"), 0);
+    let target = "/n/1";
+    assert_eq!(client.get(target).text(), content(target, 2));
+    let start = Instant::now();
+    while counter(&control, "disk_files") == 0 {
+        assert!(start.elapsed() < PATIENCE, "nothing is written: {}", server.said());
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(told(&server), 1, "{}", server.said());
+    assert!(server.stop().0.success());
+}

@@ -1,0 +1,167 @@
+//! The examples of README and of the help of `serve`, `load` and `idle` are run as they stand: only
+//! addresses, paths below /run and how long they last are this test's. (That all others are taken
+//! is tested in `src/examples.rs`.)
+
+#[path = "../../src/examples/shown.rs"]
+#[allow(dead_code, reason = "the unit tests alone name where an example stands")]
+mod shown;
+
+use pollux_testkit::{http::Client, serve::Serve};
+use rustix::process::{Pid, Signal, kill_process};
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, Command, Output, Stdio},
+    thread,
+};
+
+/// So long a generator runs whose example says something else, or nothing.
+const LASTS: &str = "500ms";
+/// So many requests or connections are asked for at most.
+const MOST: u32 = 8_000;
+
+/// The examples of `pollux COMMAND` in its help and in README, without the program's name.
+fn examples(command: &str) -> Vec<Vec<String>> {
+    let help = Command::new(env!("CARGO_BIN_EXE_pollux")).args([command, "--help"]).output();
+    let help = String::from_utf8(help.expect("it runs").stdout).expect("help in UTF-8");
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    let readme = fs::read_to_string(readme).expect("README.md");
+    help.lines()
+        .chain(readme.lines())
+        .filter_map(|line| shown::shown(command, line))
+        .map(|example| example.words[1..].to_vec())
+        .filter(|words| words[0] == command)
+        .collect()
+}
+
+/// A folder with what the examples serve.
+fn folder() -> tempfile::TempDir {
+    let root = tempfile::tempdir().expect("a folder");
+    for site in ["public", "site"] {
+        fs::create_dir_all(root.path().join(site).join("a")).expect("a folder");
+        for page in ["index.html", "a/page"] {
+            fs::write(root.path().join(site).join(page), "hello").expect("a page");
+        }
+    }
+    root
+}
+
+fn start(folder: &Path, words: &[String]) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_pollux"))
+        .args(words)
+        .current_dir(folder)
+        .env("HOME", folder)
+        .env_remove("XDG_STATE_HOME")
+        .env_remove("XDG_DATA_HOME")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it can be started")
+}
+
+/// Puts `value` behind `flag`, or at the end with it.
+fn set(words: &mut Vec<String>, flag: &str, value: &str) {
+    match words.iter().position(|word| word == flag) {
+        Some(at) => words[at + 1] = value.into(),
+        None => words.extend([flag.into(), value.into()]),
+    }
+}
+
+#[test]
+fn a_server_of_each_example_answers_and_stops() {
+    let examples = examples("serve");
+    assert!(examples.len() >= 10, "only {examples:?}");
+    for mut words in examples {
+        let folder = folder();
+        let shown = words.join(" ");
+        let listen = match words
+            .iter()
+            .find(|word| word.starts_with([':', '[']) || word.contains("unix:"))
+        {
+            Some(word) if word.starts_with("unix:") => {
+                format!("unix:{}/site.sock", folder.path().display())
+            }
+            Some(_) => ":0".into(),
+            None => "127.0.0.1:0".into(),
+        };
+        set(&mut words, "--listen", &listen);
+        // Standard output is where this test is told the address.
+        if let Some(log) = words.iter_mut().find(|word| *word == "-") {
+            *log = "access.log".into();
+        }
+        if !words.iter().any(|word| word == "--json") {
+            words.push("--json".into());
+        }
+        let mut server = start(folder.path(), &words);
+        let mut first = String::new();
+        let mut stdout = BufReader::new(server.stdout.take().expect("a pipe"));
+        stdout.read_line(&mut first).expect("a line");
+        let Ok(said) = serde_json::from_str::<serde_json::Value>(&first) else {
+            let output = server.wait_with_output().expect("it ends");
+            panic!("{shown}: {}", String::from_utf8_lossy(&output.stderr));
+        };
+        assert_eq!(said["event"], "listening", "{shown}: {said}");
+        let address = said["addresses"][0].as_str().expect("an address");
+        // Nobody is behind the origins of the examples.
+        let has_files = !words[1].starts_with("--");
+        if has_files && !address.starts_with("unix:") {
+            assert_eq!(Client::connect(address).get("/").text(), "hello", "{shown}");
+        }
+        kill_process(Pid::from_child(&server), Signal::TERM).expect("it runs");
+        let output = server.wait_with_output().expect("it ends");
+        assert!(output.status.success(), "{shown}: {output:?}");
+    }
+}
+
+/// Runs each example of a generator against `address`, all at once.
+fn run(command: &str, address: &str) -> Vec<(String, Output)> {
+    let folder = folder();
+    thread::scope(|scope| {
+        let run = |mut words: Vec<String>| {
+            let shown = words.join(" ");
+            for word in &mut words {
+                if word.contains("127.0.0.1:8080") {
+                    *word = word.replace("127.0.0.1:8080", address);
+                } else if word.contains("127.0.0.1/") {
+                    *word = word.replace("127.0.0.1", address);
+                } else if word.parse().is_ok_and(|number: u32| number > MOST) {
+                    *word = MOST.to_string();
+                }
+            }
+            let flag = if words.iter().any(|word| word == "-z") { "-z" } else { "--duration" };
+            if !words.iter().any(|word| word == "-n") {
+                set(&mut words, flag, LASTS);
+            } else {
+                set(&mut words, "-n", "200");
+            }
+            (shown, start(folder.path(), &words).wait_with_output().expect("it ends"))
+        };
+        let running: Vec<_> =
+            examples(command).into_iter().map(|words| scope.spawn(move || run(words))).collect();
+        running.into_iter().map(|thread| thread.join().expect("it ran")).collect()
+    })
+}
+
+#[test]
+fn a_generator_of_each_example_is_answered() {
+    let site = folder();
+    // Who holds connections until all are there is silent on the first for some time.
+    let arguments = ["--workers", "3", "--header-timeout", "300s"];
+    let server = Serve::start(env!("CARGO_BIN_EXE_pollux"), &site.path().join("site"), &arguments);
+    for (command, at_least) in [("load", 8), ("idle", 3)] {
+        let all = run(command, server.address());
+        assert!(all.len() >= at_least, "only {all:?}");
+        for (shown, output) in all {
+            // So many at once on two CPUs: a generator may say that it was the bottleneck (3).
+            let status = output.status.code();
+            assert!(
+                status == Some(0) || command == "load" && status == Some(3),
+                "{shown}: {status:?}: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+        }
+    }
+    assert!(server.stop().0.success());
+}

@@ -1,0 +1,570 @@
+//! The built-in experiments after Provos and Lever, and all those for the guest, in their quick form
+//! and in seconds: they run, and every claim finds what it judges. What they measure here means
+//! nothing, but for counts.
+
+use crate::guest;
+use pollux_lab::experiment;
+use serde_json::Value as Json;
+use std::{fs, path::Path, process::Command};
+use toml::{Table, Value};
+
+/// The quick form of `id` in one pass of the shortest windows, at rates that a busy machine's
+/// generator can keep.
+fn hurried(id: &str) -> String {
+    let mut experiment: Table = experiment::text(id).unwrap().parse().unwrap();
+    let is_for_guests = experiment.get("place").and_then(Value::as_str) == Some("guest");
+    // One of each kind.
+    let few: &[&str] = match id {
+        "zerohttpd-table" => &["forking", "preforked", "poll", "epoll"],
+        "zerohttpd-static" => &["preforked", "epoll-et", "apache-event", "floor-threads"],
+        "frontend" => &["from-folder", "floor", "epoll-et", "nginx"],
+        _ => &[],
+    };
+    if !few.is_empty() {
+        let few: Vec<Value> = few.iter().map(|&name| name.into()).collect();
+        experiment.insert("quick-variants".into(), few.into());
+    }
+    let quick = experiment["quick"].as_table_mut().unwrap();
+    quick.insert("seconds".into(), 1.into());
+    quick.insert("blocks".into(), 1.into());
+    quick.insert("warmup-seconds".into(), 0.into());
+    for window in ["min-window-seconds", "max-window-seconds", "saturation-seconds"] {
+        quick.insert(window.into(), 0.1.into());
+    }
+    if id.starts_with("zerohttpd") || id == "guestbook-redis" {
+        // Pools of processes are still being made in the first tenth.
+        quick.insert("max-window-seconds".into(), 0.4.into());
+        quick.insert("min-window-seconds".into(), 0.4.into());
+    }
+    if is_for_guests {
+        // Only what is answered within the window counts, and a guest is slow.
+        quick.insert("saturation-seconds".into(), 1.into());
+    }
+    if experiment.get("kernel-calls").is_some() && id != "gammo-wan" {
+        // It stands beside the others there; no claim speaks of it.
+        let variants = experiment["variant"].as_array_mut().unwrap();
+        variants.retain(|variant| variant["name"].as_str() != Some("epoll"));
+    }
+    if let Some(wait) = experiment.get_mut("wait").and_then(Value::as_table_mut) {
+        wait.insert("waits".into(), 20.into());
+    }
+    if let Some(guest) = experiment.get_mut("guest").and_then(Value::as_table_mut) {
+        guest.remove("quick");
+        guest.remove("load");
+        if let Some(clients) = guest.get_mut("clients") {
+            clients["settle-seconds"] = 0.5.into();
+        }
+        // Long enough for a few requests in a guest that is slow.
+        if guest.contains_key("clients") {
+            experiment["quick"]["min-window-seconds"] = 1.into();
+            experiment["quick"]["max-window-seconds"] = 1.into();
+        }
+    }
+    if let Some(most) = experiment.get_mut("connections-per-worker") {
+        *most = 1000.into();
+    }
+    let slow = |share: &mut Value| *share = (share.as_float().unwrap() * 0.2).max(0.05).into();
+    let fractions = experiment.get_mut("rate").and_then(|rate| rate.get_mut("quick-fractions"));
+    fractions.into_iter().flat_map(|list| list.as_array_mut().unwrap()).for_each(slow);
+    for phase in experiment.get_mut("phase").into_iter().flat_map(|p| p.as_array_mut().unwrap()) {
+        slow(&mut phase["fraction"]);
+        phase.get_mut("seconds").into_iter().for_each(|seconds| *seconds = 0.2.into());
+    }
+    let axes = experiment.get_mut("axis").and_then(Value::as_array_mut);
+    for axis in axes.into_iter().flatten() {
+        // The largest set that is not the paper's own.
+        if axis.get("quick-values").and_then(|values| values[0].as_integer()) == Some(2000) {
+            axis["quick-values"][0] = 300.into();
+        }
+        // Guests are slow.
+        if id == "mail-hints" {
+            axis["quick-values"] = vec![Value::Integer(1), Value::Integer(101)].into();
+        }
+        if id == "capacity" {
+            axis["quick-values"] = vec![Value::Integer(10), Value::Integer(1500)].into();
+        }
+        // Thousands take a second each time.
+        let few = match id {
+            "gammo-fig5-6" | "gammo-specweb99" => 300,
+            "idle" | "frontend" => 1000,
+            _ => 0,
+        };
+        if few > 0 && axis["name"].as_str() == Some("idle") {
+            let values = vec![Value::Integer(0), Value::Integer(few)];
+            axis.as_table_mut().unwrap().insert("quick-values".into(), values.into());
+        }
+        if axis["name"].as_str() == Some("watched") {
+            axis["quick-values"] = vec![Value::Integer(10), Value::Integer(60)].into();
+        }
+    }
+    if id == "capacity" {
+        // Its claims name the most connections of its quick form.
+        for claim in experiment["claim"].as_array_mut().unwrap() {
+            for side in ["a", "b"] {
+                let at = claim.get_mut(side).and_then(|side| side.get_mut("at"));
+                let idle = at.and_then(|at| at.get_mut("idle"));
+                idle.into_iter()
+                    .filter(|idle| idle.is_integer())
+                    .for_each(|idle| *idle = "max".into());
+            }
+        }
+    }
+    for request in experiment.get_mut("request").into_iter().flat_map(|r| r.as_array_mut().unwrap())
+    {
+        let rate = request.get_mut("load").and_then(|load| load.get_mut("rate"));
+        rate.into_iter().filter(|rate| rate.is_integer()).for_each(|rate| *rate = 1000.into());
+        if request.get("stored").is_some() {
+            request.as_table_mut().unwrap().insert("distinct".into(), 1000.into());
+        }
+    }
+    if let Some(load) = experiment.get_mut("load").and_then(Value::as_table_mut) {
+        load.insert("max-lag".into(), "1m".into());
+        load.insert("max-lag-share".into(), "100%".into());
+        load.insert("max-starved".into(), "100%".into());
+        // At random instants a tenth of a second may have none.
+        load.insert("arrivals".into(), "constant".into());
+    }
+    toml::to_string(&experiment).unwrap()
+}
+
+fn run(id: &str, directory: &Path) -> Json {
+    fs::write(directory.join("hurried.toml"), hurried(id)).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_pollux"))
+        .args(["lab", "run", "hurried.toml", "--quick", "--here", "--out", "out"])
+        .current_dir(directory)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{id}: {}", String::from_utf8_lossy(&output.stderr));
+    result_in(&directory.join("out"))
+}
+
+fn result_in(directory: &Path) -> Json {
+    let result = fs::read_to_string(directory.join("result.json")).unwrap();
+    serde_json::from_str(&result).unwrap()
+}
+
+fn runs_and_judges(id: &str) {
+    let directory = tempfile::tempdir().unwrap();
+    let result = run(id, directory.path());
+    assert_measured_and_judged(id, &result);
+    assert!(directory.path().join("out/report.html").is_file());
+}
+
+/// Every variant that this kernel has is measured at every point, and every claim about them has
+/// its figure.
+fn assert_measured_and_judged(id: &str, result: &Json) {
+    let runs = result["runs"].as_array().unwrap();
+    let unavailable: Vec<&str> = result["variants"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|variant| !variant["unavailable"].is_null())
+        .map(|variant| variant["name"].as_str().unwrap())
+        .collect();
+    for reason in result["variants"].as_array().unwrap().iter().map(|v| &v["unavailable"]) {
+        assert!(reason.is_null() || !reason.as_str().unwrap().is_empty(), "{id}: no reason");
+    }
+    let points: usize = result["dimensions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|dimension| dimension["values"].as_array().unwrap().len())
+        .product();
+    let variants = result["variants"].as_array().unwrap().len() - unavailable.len();
+    let of = |run: &Json| format!("{} {}", run["variant"], run["point"]);
+    let made: Vec<String> = runs.iter().map(of).collect();
+    assert!(runs.len() >= variants * points, "{id}: of {variants} × {points} {made:?}");
+    // Where nothing is measured, and why, stands in the file.
+    let file = &result["experiment"];
+    let places = ["variant", "left_out", "left-out"].map(|name| file[name].as_array());
+    let meant: Vec<Json> =
+        places.into_iter().flatten().flatten().map(|it| it["because"].clone()).collect();
+    for run in runs {
+        // Where FD_SETSIZE ends it, the server says so.
+        let is_full = run["reason"].as_str().is_some_and(|it| it.contains("accepting stops at"));
+        let is_meant = meant.contains(&run["reason"]) || is_full;
+        assert!(
+            run["status"] != "failed" || is_meant,
+            "{id}: {} {}",
+            run["variant"],
+            run["reason"]
+        );
+    }
+    let runs: Vec<&Json> = runs.iter().filter(|run| run["status"] != "failed").collect();
+    // A busy machine may have kept a generator from its work, here and there or nearly altogether.
+    let lost: Vec<_> =
+        runs.iter().filter(|run| run["status"] != "valid").map(|run| &run["reason"]).collect();
+    assert!(lost.len() < runs.len(), "{id}: no run counts: {lost:#?}");
+    if !lost.is_empty() {
+        eprintln!("{id}: {} of {} runs do not count: {lost:#?}", lost.len(), runs.len());
+    }
+
+    let claims = result["claims"].as_array().unwrap();
+    assert!(!claims.is_empty(), "{id}");
+    for claim in claims {
+        // One pass decides nothing; what speaks of a mechanism that is not there cannot be judged.
+        let verdict = claim["verdict"].as_str().unwrap();
+        let parts = claim["parts"].as_array().unwrap();
+        // Of a reply rate, on a busy machine.
+        let is_zero =
+            |part: &Json| part["note"].as_str().unwrap_or_default().contains("is 0 or less on one");
+        // What a lost run would have told is undecided, with that run's own reason.
+        let is_lost = |part: &Json| lost.contains(&&part["note"]);
+        let undecided = ["seen, not decided", "not applicable here"].contains(&verdict)
+            || parts.iter().any(|part| is_zero(part) || is_lost(part));
+        assert!(undecided, "{id}: {}: {verdict}", claim["id"]);
+        for part in parts {
+            let note = part["note"].as_str().unwrap_or_default();
+            // Beside a figure stands why no number of blocks would decide it: it is a limit's.
+            let is_limit = ["its limit", "is a bound", "may have answered more"]
+                .iter()
+                .any(|words| note.contains(words));
+            let has_figure = part["estimate"].is_object();
+            assert_eq!(note.is_empty() || is_limit, has_figure, "{id}: {claim}");
+            let missing = note.starts_with("the runs have no") || note.contains("not measured");
+            // In so short a load a hybrid may never have gone to its partner.
+            let has_stayed = id == "provos-hybrid" && note.ends_with("partner_after_load_ns");
+            assert!(!missing || has_stayed, "{id}: {}: {note}", claim["id"]);
+        }
+    }
+}
+
+/// The experiments whose place is the guest, in one guest.
+#[test]
+fn those_that_need_a_guest() {
+    let ids = ["provos-ablation", "mail-hints", "gammo-wan"];
+    let directory = tempfile::tempdir().unwrap();
+    let mut script = "set -e".to_owned();
+    for id in ids {
+        fs::write(directory.path().join(format!("{id}.toml")), hurried(id)).unwrap();
+        script += &format!("; $1 lab run {id}.toml --quick --out {id} >&2");
+    }
+    // What was put away of delay and loss, and of probes, is away.
+    script += "; cat /sys/kernel/debug/kprobes/list; ls /dev/shm";
+    let module = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kmod/devpoll");
+    let program = env!("CARGO_BIN_EXE_pollux");
+    let arguments =
+        ["--timeout", "1800", "--module", module, "--", "sh", "-c", &script, "sh", program];
+    let guest = &mut guest::pollux("vm", &arguments);
+    let Some(output) = guest::success_of(guest.current_dir(directory.path())) else { return };
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "", "probes or files were left");
+    for id in ids {
+        let result = result_in(&directory.path().join(id));
+        for variant in result["variants"].as_array().unwrap() {
+            assert_eq!(variant["unavailable"], Json::Null, "{id}");
+        }
+        eprintln!("{id}: {} s", result["elapsed_s"]);
+        assert_measured_and_judged(id, &result);
+        let runs = result["runs"].as_array().unwrap();
+        for run in runs.iter().filter(|run| run["status"] == "valid") {
+            match id {
+                "provos-ablation" => assert_polls_of_a_wait(run),
+                "mail-hints" => assert_polls_of_a_request(run),
+                _ => assert_distance(run, &result["experiment"]["clients"]),
+            }
+        }
+    }
+}
+
+fn metric(run: &Json, name: &str) -> f64 {
+    run["metrics"][name].as_f64().unwrap_or_else(|| panic!("no {name}: {}", run["metrics"]))
+}
+
+/// The module's own count of driver polls is the kernel's, and both are what each way to wait is
+/// known for.
+fn assert_polls_of_a_wait(run: &Json) {
+    let watched = run["point"]["watched"].as_f64().unwrap();
+    let polls = metric(run, "kernel_calls_per_wait.tcp_poll");
+    // A scan asks all. On a busy machine the kernel may still be bringing the byte when a wait
+    // begins: that wait sleeps, and scans again.
+    let scans = |polls: f64| {
+        let scans = polls / watched;
+        assert!((1.0..1.5).contains(&scans), "{polls} polls a wait, {watched} watched");
+    };
+    match run["variant"].as_str().unwrap() {
+        "poll" => scans(polls),
+        "hints-off" => {
+            scans(polls);
+            scans(metric(run, "details_per_wait.driver_polls"));
+        }
+        // The one that is ready, the one that was, and one whose interest changed.
+        other => assert!((1.0..=3.0).contains(&polls), "{other}: {polls} of {watched}"),
+    }
+}
+
+fn assert_polls_of_a_request(run: &Json) {
+    let idle = run["point"]["idle"].as_f64().unwrap();
+    let polls = metric(run, "kernel_calls_per_wait.tcp_poll");
+    match run["variant"].as_str().unwrap() {
+        "poll" => assert!(polls >= idle, "{polls} a wait, {idle} idle"),
+        // What came in one wait, and was ready in the one before: not what is idle.
+        other if idle > 100.0 => assert!(polls < idle, "{other}: {polls} a wait, {idle} idle"),
+        _ => {}
+    }
+}
+
+/// Nothing comes back from far away before its time, and as many are idle as were asked for.
+fn assert_distance(run: &Json, clients: &Json) {
+    let round_trip_s = 2.0 * clients["delay-ms"].as_f64().unwrap() / 1e3;
+    assert_eq!(run["raw"]["open"].as_array().unwrap().len(), 5);
+    if run["point"]["clients"] == "far" {
+        let least = metric(run, "latency_min_us");
+        assert!(least >= round_trip_s * 1e6, "{least} µs of {round_trip_s} s");
+    } else {
+        let open = run["raw"]["before"]["connections"]["open"].as_f64().unwrap();
+        let rate = run["point"]["rate"].as_f64().unwrap();
+        let wanted = rate * round_trip_s * 3.0 / 4.0;
+        assert!(open >= wanted.floor(), "{open} open, {wanted} wanted");
+    }
+}
+
+#[test]
+fn idle() {
+    runs_and_judges("idle");
+}
+
+#[test]
+fn gammo_fig1_2() {
+    runs_and_judges("gammo-fig1-2");
+}
+
+#[test]
+fn gammo_fig3_4() {
+    runs_and_judges("gammo-fig3-4");
+}
+
+#[test]
+fn gammo_fig5_6() {
+    runs_and_judges("gammo-fig5-6");
+}
+
+#[test]
+fn gammo_fig7() {
+    runs_and_judges("gammo-fig7");
+}
+
+#[test]
+fn gammo_specweb99() {
+    runs_and_judges("gammo-specweb99");
+}
+
+#[test]
+fn gammo_table1() {
+    runs_and_judges("gammo-table1");
+}
+
+#[test]
+fn provos_fig4_9() {
+    runs_and_judges("provos-fig4-9");
+}
+
+#[test]
+fn provos_fig10() {
+    runs_and_judges("provos-fig10");
+}
+
+#[test]
+fn provos_fig11_13() {
+    runs_and_judges("provos-fig11-13");
+}
+
+#[test]
+fn provos_fig14() {
+    runs_and_judges("provos-fig14");
+}
+
+/// The trigger and what it does: with the short queue a burst overflows it and everything is handed over; the same
+/// burst, server and rate with a queue that has room hand nothing over.
+#[test]
+fn provos_overflow() {
+    let directory = tempfile::tempdir().unwrap();
+    let result = run("provos-overflow", directory.path());
+    assert_measured_and_judged("provos-overflow", &result);
+    let at_bursts = |variant: &str| {
+        let runs = result["runs"].as_array().unwrap().iter();
+        let mut runs = runs.filter(|run| {
+            run["variant"] == variant && run["point"]["burst"] == 1024.0 && run["status"] == "valid"
+        });
+        // A busy machine may have kept the generator from its work.
+        runs.next()
+            .map(|run| (metric(run, "details.overflows"), metric(run, "details.handed_over")))
+    };
+    if let Some((overflows, handed_over)) = at_bursts("handoff") {
+        assert!(overflows > 0.0 && handed_over >= 300.0, "{overflows}, {handed_over}");
+    }
+    assert!(matches!(at_bursts("handoff-long"), None | Some((0.0, 0.0))));
+}
+
+/// What is left of the phase before is no reply of this one: it is measured when that is over.
+#[test]
+fn provos_hybrid() {
+    let directory = tempfile::tempdir().unwrap();
+    let result = run("provos-hybrid", directory.path());
+    assert_measured_and_judged("provos-hybrid", &result);
+    for run in result["runs"].as_array().unwrap().iter().filter(|run| run["status"] == "valid") {
+        let settles = ["busy", "overload"].contains(&run["point"]["phase"].as_str().unwrap());
+        let commands = run["commands"].as_array().unwrap().iter().filter_map(Json::as_str);
+        let is_told = commands.into_iter().any(|command| command.contains("--warmup 0.6s"));
+        assert_eq!(is_told, settles, "{}", run["commands"]);
+    }
+}
+
+#[test]
+fn provos_hybrid_quiet() {
+    runs_and_judges("provos-hybrid-quiet");
+}
+
+/// These have a Redis, an origin and other servers around them.
+mod with_others {
+    use super::*;
+
+    fn has(program: &str) -> bool {
+        pollux_sys::find_program(program).is_some()
+    }
+
+    /// The result of one with a Redis; none where there is none.
+    fn with_redis(id: &str) -> Option<Json> {
+        if !has("redis-server") {
+            assert!(std::env::var_os("POLLUX_REDIS_REQUIRED").is_none(), "no redis-server");
+            println!("skipped: redis-server is not installed");
+            return None;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let result = run(id, directory.path());
+        assert_measured_and_judged(id, &result);
+        Some(result)
+    }
+
+    fn of<'a>(result: &'a Json, variant: &str) -> Vec<&'a Json> {
+        let runs = result["runs"].as_array().unwrap().iter();
+        runs.filter(|run| run["variant"] == variant && run["status"] != "failed").collect()
+    }
+
+    #[test]
+    fn zerohttpd_table() {
+        let Some(result) = with_redis("zerohttpd-table") else { return };
+        for run in of(&result, "epoll") {
+            let command = run["commands"][0].as_str().unwrap();
+            assert!(command.contains("--guestbook /guestbook"), "{command}");
+            assert!(command.contains("--store redis://127.0.0.1:"), "{command}");
+            assert!(metric(run, "redis_cpu_us_per_request") > 0.0);
+        }
+        // As many processes as clients, and not more than it has.
+        let pools = of(&result, "preforked");
+        assert_eq!(pools.len(), 1, "{pools:?}");
+        assert!(pools[0]["commands"][0].as_str().unwrap().contains("--pool 20"), "{}", pools[0]);
+    }
+
+    #[test]
+    fn zerohttpd_static() {
+        runs_and_judges("zerohttpd-static");
+    }
+
+    #[test]
+    fn guestbook_redis() {
+        let Some(result) = with_redis("guestbook-redis") else { return };
+        for (variant, pipeline) in
+            [("redis-benchmark", " -P 16 "), ("redis-benchmark-unpipelined", " -P 1 ")]
+        {
+            let run = of(&result, variant)[0];
+            let command = run["commands"][0].as_str().unwrap();
+            assert!(command.contains(pipeline), "{command}");
+            assert!(metric(run, "throughput_rps") > 0.0);
+        }
+    }
+
+    /// What comes to the origin is what a hit, a miss and a document that all want at once are.
+    #[test]
+    fn frontend() {
+        let directory = tempfile::tempdir().unwrap();
+        let result = run("frontend", directory.path());
+        assert_measured_and_judged("frontend", &result);
+        for run in of(&result, "epoll-et").into_iter().chain(of(&result, "nginx")) {
+            let asked = metric(run, "origin_requests");
+            match run["point"]["request"].as_str().unwrap() {
+                // It was asked for once before.
+                "hit" if run["variant"] == "epoll-et" => assert_eq!(asked, 0.0, "of hits"),
+                "hit" => assert!(asked <= 3.0, "{asked} of hits"),
+                "miss" => assert!(metric(run, "origin_requests_per_request") > 0.8, "{run}"),
+                "collapsed" => assert_eq!(asked, 1.0, "1,000 at once"),
+                _ => {
+                    assert_eq!(asked, 0.0, "what was stored is there");
+                    assert_eq!(metric(run, "objects_stored"), 1000.0);
+                    // Its URL, four or five fields and an byte.
+                    let (all, beside) = ("user_bytes_per_object", "user_overhead_bytes_per_object");
+                    let own = metric(run, all) - metric(run, beside);
+                    assert!((150.0..600.0).contains(&own), "{own} bytes of its own: {run}");
+                }
+            }
+        }
+        // The floor answers with the bytes of a hit.
+        let of_a_hit = |name: &str| {
+            let hits = of(&result, name)
+                .into_iter()
+                .filter(|run| run["point"]["request"] == "hit" && run["point"]["idle"] == 0.0);
+            let load = hits.map(|run| run["raw"]["load"].clone()).next().expect("a hit");
+            let replies = load["requests"]["completed"].as_f64().unwrap();
+            assert!(replies > 0.0, "{name}");
+            load["bytes_received"].as_f64().unwrap() / replies
+        };
+        let (floor, hit) = (of_a_hit("floor"), of_a_hit("epoll-et"));
+        // Its age may have a digit more.
+        assert!((floor - hit).abs() < 3.0, "{floor} bytes, of a hit {hit}");
+    }
+}
+
+/// Apache is stopped, all are answered, and the laboratory draws it: what the demo writes is a result of its
+/// format.
+#[test]
+fn the_demo_of_a_front_end_ends_with_its_figure() {
+    if !Path::new("/usr/sbin/apache2").exists() {
+        eprintln!("skipped: apache2 is not installed");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let output = Command::new(root.join("scripts/demo-frontend"))
+        .arg("0.5")
+        .env("POLLUX", env!("CARGO_BIN_EXE_pollux"))
+        .env("OUT", directory.path())
+        .current_dir(root)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}{error}");
+    assert!(said.contains("Every request was answered."), "{said}");
+    let result = result_in(directory.path());
+    let stopped = |who: &str| {
+        let runs = result["runs"].as_array().unwrap();
+        let is_it = |run: &&Json| run["variant"] == who && run["point"]["load"] == "Apache stopped";
+        metric(runs.iter().find(is_it).expect("a run"), "throughput_rps")
+    };
+    assert!(stopped("clients") > 0.0, "{said}");
+    assert_eq!(stopped("Apache"), 0.0, "{said}");
+    let read = |name: &str| fs::read_to_string(directory.path().join(name)).unwrap();
+    let (figure, page) = (read("figures/replies.svg"), read("report.html"));
+    for name in ["Who answers", "straight to Apache", "Apache stopped", "clients"] {
+        assert!(figure.contains(name), "{name}: {figure}");
+    }
+    assert!(page.contains("It makes no claim."), "{page}");
+}
+
+/// The server has a worker more where one is not to hold them all, and what they take is told.
+#[test]
+fn capacity() {
+    let directory = tempfile::tempdir().unwrap();
+    let result = run("capacity", directory.path());
+    assert_measured_and_judged("capacity", &result);
+    for run in result["runs"].as_array().unwrap() {
+        let many = run["point"]["idle"] == 1500.0;
+        let command = run["commands"][0].as_str().unwrap();
+        assert!(command.contains(if many { "--workers 2" } else { "--workers 1" }), "{command}");
+        assert!(metric(run, "fill_s") > 0.0 && metric(run, "fill_cpu_us_per_connection") > 0.0);
+        let told = run["metrics"].as_object().unwrap().contains_key("kernel_bytes_per_connection");
+        assert_eq!(told, many, "{}", run["metrics"]);
+        if many {
+            assert!(metric(run, "user_bytes_per_connection") > 0.0, "{}", run["metrics"]);
+        }
+    }
+}

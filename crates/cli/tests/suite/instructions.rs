@@ -1,0 +1,308 @@
+//! What a request and a wait cost in instructions, against the figures in `instructions.toml`: a slow-down
+//! fails the build, on whatever machine.
+//!
+//! A sealed guest runs this program, whose clocks count instructions there. Where its kernel, the
+//! compiler and QEMU are those of the figures, the margin is one per cent. Elsewhere figures are
+//! compared by their ratio to the floor server (`pollux lab floor`) in the same guest.
+//!
+//! `POLLUX_INSTRUCTIONS=write cargo test --package pollux --test suite instructions` writes the figures anew;
+//! the difference belongs into the commit that makes it.
+//!
+//! # What is measured is the build that tests use
+//! It is not optimised, and nobody ships it: a slow-down of the source is seen in it, one that an optimiser makes
+//! or mends is not. An optimised program costs CI more than it has: 204 seconds of CPU time without link-time
+//! optimisation, of which two cores make a hundred seconds, beside a `make test` of 21 to 24 minutes of at most 25.
+//! To optimise five crates of the build that tests use costs a minute of CPU time for the program alone, and more
+//! for their tests.
+//!
+//! `POLLUX_INSTRUCTIONS_OF=$PWD/target/release/pollux cargo test --package pollux --test suite instructions --
+//! --nocapture` prints the figures of another program and judges nothing. Those of the release build of
+//! 2026-11-25 (`docs/runs/2026-11-25-instructions`), beside the build that tests use, with the compiler, kernel and QEMU that `instructions.toml` names:
+//!
+//! | | release | tests |
+//! |---|---|---|
+//! | a request to the floor | 18,697 | 20,682 |
+//! | a request, `epoll-et` | 21,236 | 36,962 |
+//! | a wait, `epoll-et` | 1,187 | 2,269 |
+//! | a wait, `epoll` | 1,454 | 2,542 |
+//! | a wait, `devpoll` | 1,384 | 2,386 |
+//! | a wait, `poll` | 76,202 | 80,230 |
+//! | a wait, `rtsig` | 1,949 | 4,078 |
+//! | a wait, `hybrid` | 2,093 | 4,374 |
+
+use crate::guest;
+use pollux_event::registry;
+use pollux_lab::{environment, floor, sys::process_cpu_time};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+/// The share by which a figure may be above the committed one under the same conditions.
+const MARGIN: f64 = 0.01;
+/// The same for its ratio to the floor, where compiler, kernel or machine are others.
+const MARGIN_OF_RATIO: f64 = 0.15;
+/// The same for mechanisms whose kernel code is another part than the floor's, which sends no signals: under
+/// 6.12 a wait of theirs takes a fifth more of it than under 6.1.
+const MARGIN_OF_SIGNALS: f64 = 0.3;
+/// Requests before those that are counted, and those.
+const WARM_UP: usize = 100;
+const REQUESTS: usize = 1_000;
+const CONNECTIONS: usize = 8;
+/// Sockets that a wait watches, and waits.
+const WATCHED: u64 = 200;
+const WAITS: u64 = 60;
+/// Where the guest has the programs.
+const POLLUX: &str = "/bin/pollux";
+const DRIVER: &str = "/bin/driver";
+/// The guest's speed, in millions of instructions: its boot takes fewer of them than at full speed, for
+/// it waits for devices by its clock.
+const MIPS: &str = "250";
+/// Tells the test that it is in the guest.
+const IN_GUEST: &str = "POLLUX_INSTRUCTIONS_GUEST";
+
+/// Instructions, by what costs them.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Figures {
+    /// What they hang on.
+    conditions: BTreeMap<String, String>,
+    /// A request to the floor server.
+    floor: f64,
+    /// A request to `pollux serve`, by mechanism.
+    request: BTreeMap<String, f64>,
+    /// A wait that finds one ready, by mechanism.
+    wait: BTreeMap<String, f64>,
+    /// Slow-downs made on purpose, which must be found: one system call more a request, and a wait.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    planted: BTreeMap<String, f64>,
+}
+
+/// What is wrong with a figure, if it is too high. `floors` are those of the figure and of the committed
+/// one, where only ratios to them can be compared.
+fn judge(name: &str, now: f64, committed: f64, floors: Option<(f64, f64)>) -> Result<(), String> {
+    let (ratio, margin) = match floors {
+        None => (now / committed, MARGIN),
+        Some((floor, old)) => {
+            let of_signals = name.ends_with("rtsig") || name.ends_with("hybrid");
+            let margin = if of_signals { MARGIN_OF_SIGNALS } else { MARGIN_OF_RATIO };
+            ((now / floor) / (committed / old), margin)
+        }
+    };
+    if ratio <= 1.0 + margin {
+        return Ok(());
+    }
+    let how = if floors.is_some() { ", by their ratios to the floor" } else { "" };
+    Err(format!(
+        "{name}: {now:.0} instructions, {committed:.0} in instructions.toml: {:.1} % more{how} \
+         (at most {:.0} %). If it is meant: POLLUX_INSTRUCTIONS=write cargo test --package pollux \
+         --test suite instructions",
+        (ratio - 1.0) * 100.0,
+        margin * 100.0
+    ))
+}
+
+#[test]
+fn a_figure_is_judged_by_its_margin() {
+    assert!(judge("x", 1009.0, 1000.0, None).is_ok() && judge("x", 500.0, 1000.0, None).is_ok());
+    let said = judge("x", 1011.0, 1000.0, None).unwrap_err();
+    assert!(
+        said.starts_with("x: 1011 instructions, 1000 in instructions.toml: 1.1 % more"),
+        "{said}"
+    );
+    // Everything doubles with another compiler: nothing has become slower.
+    assert!(judge("x", 2000.0, 1000.0, Some((200.0, 100.0))).is_ok());
+    assert!(judge("x", 2400.0, 1000.0, Some((200.0, 100.0))).is_err());
+    assert!(judge("wait rtsig", 2400.0, 1000.0, Some((200.0, 100.0))).is_ok());
+    assert!(judge("wait rtsig", 2700.0, 1000.0, Some((200.0, 100.0))).is_err());
+}
+
+/// A program in the place of the one that this test was built with: its absolute path.
+fn other_program() -> Option<PathBuf> {
+    std::env::var_os("POLLUX_INSTRUCTIONS_OF").map(PathBuf::from)
+}
+
+fn committed_file() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/instructions.toml")
+}
+
+#[test]
+fn a_request_and_a_wait_cost_no_more_instructions_than_they_did() {
+    let Some(now) = measured() else { return };
+    eprintln!("{}", toml::to_string(&now).unwrap());
+    assert_eq!(now.planted.len(), 2, "{now:?}");
+    if other_program().is_some() {
+        return;
+    }
+    if std::env::var("POLLUX_INSTRUCTIONS").is_ok_and(|wish| wish == "write") {
+        let text = toml::to_string(&Figures { planted: BTreeMap::new(), ..now }).unwrap();
+        let head = "# Instructions of a request to `pollux serve` and of a wait that finds one of 200 \
+                    ready, in the\n# build that tests use. Written by crates/cli/tests/suite/instructions.rs, \
+                    which says how.\n";
+        return fs::write(committed_file(), head.to_owned() + &text).unwrap();
+    }
+    let committed: Figures =
+        toml::from_str(&fs::read_to_string(committed_file()).unwrap()).unwrap();
+    let floors = (now.conditions != committed.conditions).then_some((now.floor, committed.floor));
+    if floors.is_some() {
+        eprintln!("other conditions than {:?}: ratios to the floor", committed.conditions);
+    }
+    let mut wrong = Vec::new();
+    for (kind, now, committed) in
+        [("request", &now.request, &committed.request), ("wait", &now.wait, &committed.wait)]
+    {
+        assert!(now.keys().eq(committed.keys()), "{kind}: {now:?}, and committed {committed:?}");
+        for (name, &figure) in now {
+            wrong.extend(judge(&format!("{kind} {name}"), figure, committed[name], floors).err());
+        }
+    }
+    // The positive controls: else this test finds nothing.
+    for (name, committed) in
+        [("request", committed.request["epoll-et"]), ("wait", committed.wait["epoll-et"])]
+    {
+        let found = judge(name, now.planted[name], committed, floors);
+        assert!(found.is_err(), "a planted slow-down was not found: {name} {:?}", now.planted);
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The figures, from a guest; none, and why, where no guest can run.
+fn measured() -> Option<Figures> {
+    let driver = std::env::current_exe().unwrap();
+    let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kmod/devpoll");
+    let program = other_program().unwrap_or_else(|| env!("CARGO_BIN_EXE_pollux").into());
+    let carried = [(program.as_path(), POLLUX), (&driver, DRIVER)];
+    let mut command =
+        guest::pollux("vm", &["--deterministic", "--mips", MIPS, "--timeout", "600", "--module"]);
+    command.arg(module);
+    for (from, place) in carried {
+        command.arg("--carry").arg(format!("{}:{place}", from.display()));
+    }
+    command.args(["--env", &format!("{IN_GUEST}=1"), "--"]);
+    command.args([DRIVER, "--exact", "instructions::measured_in_the_guest", "--nocapture"]);
+    let output = guest::success_of(&mut command)?;
+    let text = String::from_utf8(output.stdout).unwrap();
+    // The harness begins the line.
+    let json = text.lines().find_map(|line| line.find('{').map(|at| &line[at..]));
+    let mut figures: Figures = serde_json::from_str(json.expect(&text)).unwrap();
+    for (name, program) in [("rustc", "rustc"), ("qemu", "qemu-system-x86_64")] {
+        let output = Command::new(program).arg("--version").output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        figures.conditions.insert(name.into(), text.lines().next().unwrap_or_default().into());
+    }
+    Some(figures)
+}
+
+/// The guest's part; nothing elsewhere.
+#[test]
+fn measured_in_the_guest() {
+    if std::env::var_os(IN_GUEST).is_none() {
+        return;
+    }
+    let mut figures = Figures::default();
+    figures.conditions.insert("kernel".into(), environment::guest().unwrap());
+    let site = tempfile::tempdir().unwrap();
+    fs::write(site.path().join("a"), "x").unwrap();
+    let reply = site.path().join("reply");
+    fs::write(&reply, floor::reply(1)).unwrap();
+    let floor = Server::start(Command::new(POLLUX).args(["lab", "floor"]).arg(reply));
+    figures.floor = floor.instructions_per_request();
+    let served = |interest: &str| {
+        let mut serve = Command::new(POLLUX);
+        serve.arg("serve").arg(site.path()).args(["--listen", "127.0.0.1:0", "--json"]);
+        serve.args(["--mechanism", "epoll-et", "--interest", interest]);
+        Server::start(&mut serve).instructions_per_request()
+    };
+    figures.request.insert("epoll-et".into(), served("eager"));
+    figures.planted.insert("request".into(), served("per-state"));
+    for entry in registry::ALL {
+        figures.wait.insert(entry.name.into(), waited(entry.name, 0));
+    }
+    figures.planted.insert("wait".into(), waited("epoll-et", 1));
+    println!("{}", serde_json::to_string(&figures).unwrap());
+}
+
+/// Instructions in a time by this guest's clocks.
+fn instructions(time_ns: f64) -> f64 {
+    let mips = environment::guest_mips().expect("a guest whose clocks count instructions");
+    time_ns * f64::from(mips) / 1e3
+}
+
+/// The median instructions of a wait.
+fn waited(mechanism: &str, changes: u64) -> f64 {
+    let of = |number: u64| number.to_string();
+    let output = Command::new(POLLUX)
+        .args(["lab", "wait-cost", "--mechanism", mechanism, "--watched", &of(WATCHED)])
+        .args(["--changes", &of(changes), "--waits", &of(WAITS), "--duration", "60s"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let document: Result<serde_json::Value, _> = serde_json::from_slice(&output.stdout);
+    let document = document.unwrap_or_else(|error| panic!("{mechanism}: {error}: {said}"));
+    instructions(document["wait_ns"]["p50"].as_f64().unwrap())
+}
+
+/// A server under test; it ends with this value.
+struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Server {
+    /// Starts it. Its first line says where it listens.
+    fn start(command: &mut Command) -> Server {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        // Kept open with the child: what it says later goes nowhere.
+        let mut out = BufReader::new(child.stdout.as_mut().unwrap());
+        out.read_line(&mut line).unwrap();
+        let listening: serde_json::Value = serde_json::from_str(&line).unwrap();
+        Server { address: listening["addresses"][0].as_str().unwrap().to_owned(), child }
+    }
+
+    /// One request after the other, on connections in turn.
+    fn instructions_per_request(self) -> f64 {
+        let mut clients: Vec<TcpStream> =
+            (0..CONNECTIONS).map(|_| TcpStream::connect(&self.address).unwrap()).collect();
+        for client in &clients {
+            client.set_nodelay(true).unwrap();
+        }
+        let mut ask = |count: usize| {
+            for number in 0..count {
+                exchange(&mut clients[number % CONNECTIONS]);
+            }
+        };
+        ask(WARM_UP);
+        let before = process_cpu_time(self.child.id()).unwrap();
+        ask(REQUESTS);
+        let used = process_cpu_time(self.child.id()).unwrap() - before;
+        instructions(used.as_nanos() as f64) / REQUESTS as f64
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A request, and its reply of a head and one byte.
+fn exchange(client: &mut TcpStream) {
+    client.write_all(b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    let mut reply = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        let length = client.read(&mut buffer).unwrap();
+        assert!(length > 0, "the server closed the connection");
+        reply.extend_from_slice(&buffer[..length]);
+        let head = reply.windows(4).position(|end| end == b"\r\n\r\n");
+        if head.is_some_and(|at| reply.len() == at + 5) {
+            return assert!(reply.starts_with(b"HTTP/1.1 200 "), "{}", reply.escape_ascii());
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! The tests of the program, in one program.
+
+mod architectures;
+mod cache;
+mod cross_check;
+mod deterministic;
+mod examples;
+mod experiments;
+mod guest;
+mod idle;
+mod install;
+mod instructions;
+mod lab;
+mod load;
+mod ranks;
+mod serve;
+mod terminal;
+mod top;
+mod version;
+mod vm;
+
+// One server for the generator's tests, here and in its crate.
+#[allow(dead_code)]
+#[path = "../../../load/tests/end_to_end/server.rs"]
+mod load_server;

@@ -1,0 +1,131 @@
+//! A rank that dies ends the run, and is named.
+
+use super::{Launcher, document, finish};
+use std::{
+    fs,
+    net::TcpListener,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
+
+/// Requests a second, of all ranks.
+const RATE: usize = 300;
+
+/// Answers at once, for ever. Its address, and how many it has answered.
+fn server() -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let answered = Arc::new(AtomicUsize::new(0));
+    let count = answered.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            use std::io::{Read, Write};
+            let mut stream = stream;
+            let mut head = [0; 4096];
+            let _ = stream.read(&mut head);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+            count.fetch_add(1, SeqCst);
+        }
+    });
+    (format!("http://{address}/"), answered)
+}
+
+/// The process with these variables in its environment, or without, where the value is none.
+fn find(variables: &[(&str, Option<&str>)]) -> Option<i32> {
+    fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        let command = fs::read(entry.path().join("cmdline")).ok()?;
+        let environment = fs::read(entry.path().join("environ")).ok()?;
+        let has = |name: &str, value: Option<&str>| {
+            let mut all = environment.split(|&byte| byte == 0);
+            match value {
+                Some(value) => all.any(|one| one == format!("{name}={value}").as_bytes()),
+                None => !all.any(|one| one.starts_with(format!("{name}=").as_bytes())),
+            }
+        };
+        let is_pollux = command.split(|&byte| byte == 0).nth(1) == Some(b"load");
+        (is_pollux && variables.iter().all(|&(name, value)| has(name, value))).then_some(pid)
+    })
+}
+
+fn kill_one(launcher: Launcher, tag: &str, is_stand_in: bool) {
+    let (url, answered) = server();
+    let tag = format!("{tag}-{}", std::process::id());
+    let arguments = [
+        "load",
+        &url,
+        "--rate",
+        &RATE.to_string(),
+        "--duration",
+        "60s",
+        "--max-lag",
+        "1h",
+        "--json",
+    ];
+    let since = Instant::now();
+    let child = launcher.start(3, &tag, &arguments);
+    let mut variables =
+        vec![("POLLUX_TEST_TAG", Some(&tag[..])), (launcher.rank_variable(), Some("2"))];
+    let guard;
+    if launcher == Launcher::Mpich {
+        // The rank itself knows the process that stands in for it.
+        let stand_in = loop {
+            let mut stand_in = variables.clone();
+            stand_in.push(("POLLUX_RANK_GUARD", None));
+            if let Some(pid) = find(&stand_in) {
+                break pid;
+            }
+            assert!(since.elapsed() < Duration::from_secs(30), "no rank 2");
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        guard = stand_in.to_string();
+        variables.push(("POLLUX_RANK_GUARD", (!is_stand_in).then_some(&guard)));
+    }
+    let pid = loop {
+        if let Some(pid) = find(&variables) {
+            break pid;
+        }
+        assert!(since.elapsed() < Duration::from_secs(30), "no rank 2");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    // Until they have met, sent requests for three seconds, and told of some.
+    while answered.load(SeqCst) < 3 * RATE {
+        assert!(since.elapsed() < Duration::from_secs(90), "they send nothing");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let killed_at = Instant::now();
+    rustix::process::kill_process(
+        rustix::process::Pid::from_raw(pid).unwrap(),
+        rustix::process::Signal::KILL,
+    )
+    .unwrap();
+    let output = finish(child);
+    assert!(!output.status.success(), "a run that lost a rank is no success");
+    assert!(killed_at.elapsed() < Duration::from_secs(40), "it went on");
+    let report = document(&output);
+    let reason = report["invalid_reason"].as_str().unwrap();
+    assert!(reason.contains("rank 2 (") && reason.contains("was lost"), "{reason}");
+    assert_eq!(report["valid"], false);
+    assert_eq!(report["interrupted"], true);
+    assert!(report["requests"]["completed"].as_u64().unwrap() > 0, "{report}");
+    let members = report["ranks"]["members"].as_array().unwrap_or_else(|| panic!("{report}"));
+    assert_eq!(members.len(), 3);
+    let sent: Vec<_> =
+        members.iter().map(|member| member["requests"]["sent"].as_u64().unwrap()).collect();
+    assert!(sent.iter().all(|&sent| sent > 0), "what each told last: {sent:?}");
+    if !is_stand_in {
+        assert_eq!(members[2]["lost"], "its process ended", "{report}");
+    }
+}
+
+pub(crate) fn a_rank(launcher: Launcher) {
+    kill_one(launcher, "rank", false);
+}
+
+/// MPICH's launcher then kills those of all others too, at once: what they measured is told.
+pub(crate) fn a_stand_in(launcher: Launcher) {
+    kill_one(launcher, "stand-in", true);
+}

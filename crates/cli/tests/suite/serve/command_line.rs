@@ -1,0 +1,212 @@
+//! What is said when something is wrong, and what the options do.
+
+use super::{BINARY, INDEX, serve, site};
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpListener,
+    os::unix::{fs::PermissionsExt, net::UnixStream},
+    path::Path,
+    process::Command,
+};
+
+/// When a server cannot start, and when nobody could have understood what it was to do.
+const CANNOT: i32 = 1;
+const USAGE: i32 = 2;
+
+/// Runs a server that must refuse to start with this exit status; returns what it says.
+fn refusal(directory: &Path, arguments: &[&str], status: i32) -> String {
+    let output = Command::new("timeout")
+        .args(["20", BINARY, "serve"])
+        .arg(directory)
+        .args(["--listen", "127.0.0.1:0"])
+        .args(arguments)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(status), "{arguments:?}: {said}");
+    said
+}
+
+#[test]
+fn refusals_name_what_is_at_fault() {
+    let site = site(0);
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    for (status, arguments, words) in [
+        (CANNOT, &["--listen", &address][..], &["cannot listen", &address, "in use"][..]),
+        (CANNOT, &["--listen", &address, "--workers", "2"], &["cannot listen", &address, "in use"]),
+        (USAGE, &["--mechanism", "kqueue"], &["kqueue", "epoll-et"]),
+        (USAGE, &["--mechanism", "epoll:x=1"], &["epoll", "no options"]),
+        (CANNOT, &["--pin", "100000"], &["CPU 100000"]),
+        (USAGE, &["--accept-limit", "0"], &["--accept-limit", "inf"]),
+        (USAGE, &["--cache-size", "lots"], &["--cache-size", "64M"]),
+        (USAGE, &["--keep-alive", "soon"], &["--keep-alive", "10s"]),
+        (USAGE, &["--header", "Date: now"], &["Date"]),
+        (CANNOT, &["--access-log", "/nonexistent/log"], &["/nonexistent/log"]),
+        (USAGE, &["--json", "--access-log", "-"], &["--json", "--access-log"]),
+        (USAGE, &["--listen", "nowhere"], &["--listen", "ADDRESS:PORT"]),
+        (USAGE, &["--architecture", "forking", "--pool", "3"], &["--pool", "forking"]),
+        (USAGE, &["--architecture", "preforked", "--mechanism", "poll"], &["--mechanism"]),
+        (
+            USAGE,
+            &["--architecture", "forking", "--origin", "http://127.0.0.1:1", "--cache", "1M"],
+            &["--cache", "threaded"],
+        ),
+        (USAGE, &["--guestbook", "book"], &["slash", "DIR"]),
+        (USAGE, &["--guestbook", "/a b"], &["/a b"]),
+        (USAGE, &["--guestbook", "--guestbook-shown", "0"], &["--guestbook-shown", "10000"]),
+        (
+            USAGE,
+            &["--guestbook", "--store", "file:/x/y", "--store-connections", "one"],
+            &["--store-connections"],
+        ),
+        (
+            CANNOT,
+            &["--guestbook", "--store", "file:/x/y", "--guestbook-template", "/nonexistent/t"],
+            &["/nonexistent/t"],
+        ),
+    ] {
+        let said = refusal(site.path(), arguments, status);
+        for word in words {
+            assert!(said.contains(word), "{arguments:?}: no {word:?} in {said:?}");
+        }
+    }
+    let said = refusal(&site.path().join("none"), &[], CANNOT);
+    assert!(said.contains("none"), "{said}");
+    let said = refusal(&site.path().join("index.html"), &[], CANNOT);
+    assert!(said.contains("index.html"), "{said}");
+}
+
+/// Root looks into every directory, but for one that has given that right away.
+#[test]
+fn a_directory_without_permission_is_told_as_that() {
+    let site = site(0);
+    let closed = site.path().join("closed");
+    fs::create_dir(&closed).unwrap();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o0)).unwrap();
+    let mut command = Command::new("timeout");
+    command.arg("20");
+    if rustix::process::geteuid().is_root() {
+        let rights = "-dac_override,-dac_read_search";
+        command.args(["setpriv", "--bounding-set", rights, "--inh-caps", rights, "--"]);
+    }
+    command.arg(BINARY).arg("serve").arg(&closed).args(["--listen", "127.0.0.1:0"]);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    for word in ["closed", "permission denied", "EACCES", "chmod"] {
+        assert!(said.contains(word), "no {word:?} in {said}");
+    }
+    assert!(!said.contains("openat2"), "{said}");
+}
+
+#[test]
+fn who_holds_a_port_is_named() {
+    let site = site(0);
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let said = refusal(site.path(), &["--listen", &address.to_string()], CANNOT);
+    let me = format!("(process {})", std::process::id());
+    let held = format!("port {} is held by ", address.port());
+    assert!(said.contains(&held) && said.contains(&me), "{said}");
+}
+
+#[test]
+fn a_privileged_port_and_a_strange_address_have_a_way_out() {
+    let site = site(0);
+    // 192.0.2.0/24 is for documentation (RFC 5737): nobody has it.
+    let said = refusal(site.path(), &["--listen", "192.0.2.1:8080"], CANNOT);
+    assert!(said.contains("no interface here has the address 192.0.2.1"), "{said}");
+    // As root without the right to take such a port, in a network namespace where it is free.
+    let output = Command::new("unshare")
+        .args(["--net", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"])
+        .args(["--inh-caps=-all", BINARY, "serve", "/", "--listen", "127.0.0.1:80"])
+        .output();
+    let Ok(output) = output else { return eprintln!("skipped: no unshare here") };
+    let said = String::from_utf8_lossy(&output.stderr);
+    if said.contains("unshare:") || said.contains("setpriv:") {
+        return eprintln!("skipped: {said}");
+    }
+    assert!(said.contains("ports below 1024 are for root"), "{said}");
+    assert!(said.contains("cap_net_bind_service"), "{said}");
+    let advice = said.lines().filter(|line| line.starts_with("  "));
+    assert!(advice.clone().count() > 1 && advice.clone().all(|line| line.len() <= 80), "{said}");
+}
+
+#[test]
+fn two_servers_of_several_workers_do_not_share_a_port_by_accident() {
+    let site = site(0);
+    let first = serve(site.path(), &["--workers", "2"]);
+    let said = refusal(site.path(), &["--workers", "2", "--listen", first.address()], CANNOT);
+    assert!(said.contains("in use"), "{said}");
+}
+
+#[test]
+fn it_listens_wherever_it_is_told() {
+    let site = site(0);
+    let path = site.path().join("socket");
+    let unix = format!("unix:{}", path.display());
+    let has_ipv6 = TcpListener::bind("[::1]:0").is_ok();
+    let mut arguments = vec!["--listen", &unix, "--workers", "2"];
+    if has_ipv6 {
+        arguments.extend(["--listen", "[::1]:0"]);
+    } else {
+        eprintln!("skipped: no IPv6 here");
+    }
+    for _ in 0..2 {
+        // The second time over the socket file that a killed server leaves behind.
+        let server = serve(site.path(), &arguments);
+        let addresses = server.listening()["addresses"].as_array().unwrap();
+        assert_eq!(addresses.len(), if has_ipv6 { 3 } else { 2 }, "{addresses:?}");
+        for address in addresses.iter().map(|address| address.as_str().unwrap()) {
+            if address.starts_with("unix:") {
+                let mut stream = UnixStream::connect(&path).unwrap();
+                stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+                let mut reply = String::new();
+                stream.read_to_string(&mut reply).unwrap();
+                assert!(reply.ends_with(INDEX), "{reply}");
+            } else {
+                assert_eq!(pollux_testkit::http::Client::connect(address).get("/").text(), INDEX);
+            }
+        }
+    }
+    let server = serve(site.path(), &arguments);
+    assert!(server.stop().0.success());
+    assert!(!path.exists(), "the socket's file is removed at the end");
+}
+
+#[test]
+fn fields_can_be_added_and_the_server_field_left_out() {
+    let site = site(0);
+    let server = serve(site.path(), &["--no-server-header", "--header", "X-Frame-Options: DENY"]);
+    for path in ["/", "/none"] {
+        let reply = server.client().get(path);
+        assert_eq!(reply.field("server"), None);
+        assert_eq!(reply.field("x-frame-options"), Some("DENY"));
+    }
+    let server = serve(site.path(), &["--max-requests", "2"]);
+    assert_eq!(server.client().get("/").field("server"), Some("pollux"));
+    let mut client = server.client();
+    assert_eq!(client.get("/").field("connection"), None);
+    assert_eq!(client.get("/").field("connection"), Some("close"));
+    assert!(client.is_closed());
+}
+
+#[test]
+fn every_worker_has_a_thread_on_its_cpu() {
+    let site = site(0);
+    let server = serve(site.path(), &["--workers", "3", "--pin", "0"]);
+    let workers = server.listening()["workers"].as_array().unwrap().clone();
+    assert_eq!(workers.len(), 3);
+    for worker in workers {
+        assert_eq!(worker["cpu"], 0);
+        let status = std::fs::read_to_string(format!(
+            "/proc/{}/task/{}/status",
+            server.pid(),
+            worker["tid"]
+        ))
+        .unwrap();
+        assert!(status.contains("Cpus_allowed_list:\t0\n"), "{status}");
+    }
+}

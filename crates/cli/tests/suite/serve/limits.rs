@@ -1,0 +1,147 @@
+//! Connections and descriptors that run out, and what an idle connection costs.
+
+use super::{BINARY, INDEX, assert_serves, serve, site};
+use pollux_testkit::{http::Client, serve::Serve, with_descriptors};
+
+/// Opens more connections than the server will take, and shows that it keeps serving those it
+/// has, takes no more, and goes on when places become free.
+fn flood(mut server: Serve, connections: usize, held: std::ops::RangeInclusive<u64>) {
+    let mut clients: Vec<Client> = (0..connections).map(|_| server.client()).collect();
+    server.wait_until("accepting to stop", |s| s["accept_pauses"].as_u64() > Some(0));
+    let open = server.statistics()["connections"]["open"].as_u64().unwrap();
+    assert!(held.contains(&open), "{open} connections are held");
+    // Connections are accepted in the order in which they were made.
+    assert_eq!(clients[0].get("/").text(), INDEX);
+    let waits = server.statistics()["waits"].as_u64().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let spun = server.statistics()["waits"].as_u64().unwrap() - waits;
+    assert!(spun < 20, "{spun} waits while nothing could be accepted: a busy loop");
+    let said = server.said();
+    assert_eq!(said.matches("accepting stops at 20 connections").count(), 1, "{said}");
+    // One goes, one comes.
+    let last = clients.len() - 1;
+    clients[last].send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
+    while clients.len() > 1 {
+        clients.remove(0);
+    }
+    assert_eq!(clients[0].reply().text(), INDEX);
+    drop(clients);
+    server.wait_until("all to be gone", |s| s["connections"]["open"] == 0);
+    let (status, last) = server.stop();
+    assert!(status.success());
+    assert_eq!(last["connections"]["accepted"], connections, "{last}");
+}
+
+#[test]
+fn above_the_connection_limit_the_others_wait_their_turn() {
+    for mechanism in ["epoll-et", "epoll", "poll"] {
+        let site = site(0);
+        let arguments =
+            ["--max-connections", "20", "--mechanism", mechanism, "--header-timeout", "300s"];
+        flood(serve(site.path(), &arguments), 70, 20..=20);
+    }
+}
+
+#[test]
+fn without_descriptors_it_keeps_serving_those_it_has() {
+    for mechanism in ["epoll-et", "epoll"] {
+        let site = site(0);
+        let arguments =
+            ["--max-connections", "1000", "--mechanism", mechanism, "--header-timeout", "300s"];
+        let server = Serve::start_limited(64, BINARY, site.path(), &arguments);
+        // It must be in the cache: without a descriptor no file can be opened.
+        assert_serves(&server);
+        let mut clients: Vec<Client> = (0..90).map(|_| server.client()).collect();
+        let mut server = server;
+        server.wait_until("accepting to stop", |s| s["accept_pauses"].as_u64() > Some(0));
+        let reply = clients[0].get("/");
+        assert!(
+            (reply.status, reply.text().as_str()) == (200, INDEX) || reply.status == 503,
+            "{reply:?}"
+        );
+        clients[89].send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
+        clients.drain(..60);
+        let said = server.said();
+        assert_eq!(said.matches("accepting stops at").count(), 1, "{said}");
+        assert!(said.contains("Too many open files"), "{said}");
+        let last = clients.len() - 1;
+        assert_eq!(clients[last].reply().text(), INDEX);
+        assert_serves(&server);
+        assert!(server.stop().0.success());
+    }
+}
+
+#[test]
+fn select_takes_as_many_as_it_can_and_the_others_wait() {
+    if let Err(reason) = with_descriptors(1_300) {
+        eprintln!("skipped: {reason}");
+        return;
+    }
+    let site = site(0);
+    let arguments = ["--mechanism", "select", "--header-timeout", "300s"];
+    let mut server = serve(site.path(), &arguments);
+    let clients: Vec<Client> = (0..1_200).map(|_| server.client()).collect();
+    let count = |s: &serde_json::Value, name: &str| s["connections"][name].as_u64().unwrap();
+    let full = server.wait_until("as many as fit to be there", |s| count(s, "open") > 900);
+    assert!(count(&full, "open") <= 1_024 && count(&full, "refused") == 0, "{full}");
+    drop(clients);
+    let end = server.wait_until("those that waited to have come, and all to be gone", |s| {
+        count(s, "accepted") == 1_200 && count(s, "open") == 0
+    });
+    assert_eq!(count(&end, "refused"), 0, "{end}");
+    assert_serves(&server);
+}
+
+/// A stop finds one connection that is accepted and held, for want of a small enough number. Who is idle
+/// leaves his, and so all who wait are served, at each listener.
+#[test]
+fn at_a_stop_select_serves_those_who_wait() {
+    if let Err(reason) = with_descriptors(1_300) {
+        eprintln!("skipped: {reason}");
+        return;
+    }
+    let site = site(0);
+    let arguments = ["--mechanism", "select", "--listen", "127.0.0.1:0", "--keep-alive", "300s"];
+    let mut server = serve(site.path(), &arguments);
+    let clients: Vec<Client> = (0..1_050).map(|_| server.client()).collect();
+    server.wait_until("accepting to stop", |s| s["accept_pauses"].as_u64() > Some(0));
+    let second = server.listening()["addresses"][1].as_str().unwrap();
+    let mut late = vec![server.client(), Client::connect(second)];
+    for client in &mut late {
+        client.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
+    }
+    server.signal(rustix::process::Signal::TERM);
+    for client in &mut late {
+        assert_eq!(client.reply().text(), INDEX);
+    }
+    drop((clients, late));
+    assert!(server.wait().0.success());
+}
+
+#[test]
+fn an_idle_connection_costs_at_most_64_bytes() {
+    const IDLE: usize = 10_000;
+    if let Err(reason) = with_descriptors(IDLE as u64 + 1_000) {
+        eprintln!("skipped: {reason}");
+        return;
+    }
+    let site = site(0);
+    let arguments = ["--mechanism", "epoll-et", "--keep-alive", "300s"];
+    let mut server = serve(site.path(), &arguments);
+    let keep_alive = || {
+        let mut client = server.client();
+        assert_eq!(client.get("/").text(), INDEX);
+        client
+    };
+    // Everything that is used once has been used.
+    drop((0..200).map(|_| keep_alive()).collect::<Vec<_>>());
+    let before = server.resident_bytes();
+    let clients: Vec<Client> = (0..IDLE).map(|_| keep_alive()).collect();
+    let growth = server.resident_bytes().saturating_sub(before);
+    let open = server.statistics()["connections"]["open"].as_u64().unwrap();
+    assert_eq!(open, IDLE as u64);
+    let each = growth as f64 / IDLE as f64;
+    eprintln!("{each:.1} bytes of user memory for each of {IDLE} idle keep-alive connections");
+    assert!(each <= 64.0, "{each:.1} bytes for each of {IDLE} idle connections");
+    drop(clients);
+}

@@ -1,0 +1,89 @@
+//! systemd: sockets that it passes, and what it is told.
+
+use super::{BINARY, INDEX, site};
+use pollux_testkit::http::Client;
+use rustix::process::{Pid, Signal, kill_process};
+use std::{
+    net::TcpListener,
+    os::{fd::OwnedFd, unix::net::UnixDatagram},
+    path::Path,
+    process::{Child, Command, Output, Stdio},
+    time::Duration,
+};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A server that is started as a socket unit starts it: `socket` is descriptor 3, of this name.
+fn start(socket: TcpListener, name: &str, notify: &Path, arguments: &[&str]) -> Child {
+    let script = "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" \"$@\"";
+    Command::new("sh")
+        .args(["-c", script, BINARY, "serve"])
+        .args(arguments)
+        .env("LISTEN_FDNAMES", name)
+        .env("NOTIFY_SOCKET", notify)
+        .env("WATCHDOG_USEC", "2000000")
+        .stdin(Stdio::from(OwnedFd::from(socket)))
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+fn finish(child: Child) -> Output {
+    child.wait_with_output().unwrap()
+}
+
+/// Receives until a message has `wanted` in it, which comes after whatever the watchdog was told.
+fn expect(manager: &UnixDatagram, wanted: &str) -> String {
+    let mut buffer = [0; 1024];
+    loop {
+        let count = manager.recv(&mut buffer).expect(wanted);
+        let message = String::from_utf8_lossy(&buffer[..count]).into_owned();
+        if message.contains(wanted) {
+            return message;
+        }
+        assert!(message.contains("WATCHDOG=1"), "{wanted} is wanted, not {message}");
+    }
+}
+
+#[test]
+fn a_passed_socket_is_served_and_the_manager_is_told() {
+    for architecture in [&["--workers", "2"][..], &["--architecture", "preforked", "--pool", "2"]] {
+        let site = site(10);
+        let folder = tempfile::tempdir().unwrap();
+        let notify = folder.path().join("notify");
+        let manager = UnixDatagram::bind(&notify).unwrap();
+        manager.set_read_timeout(Some(PATIENCE)).unwrap();
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        let directory = site.path().to_str().unwrap();
+        let arguments = [&[directory, "--listen", "systemd:http"], architecture].concat();
+        let server = start(socket, "http", &notify, &arguments);
+        let pid = Pid::from_child(&server);
+
+        expect(&manager, "READY=1");
+        for _ in 0..4 {
+            assert_eq!(Client::connect(address).get("/").text(), INDEX);
+        }
+        kill_process(pid, Signal::HUP).unwrap();
+        assert!(expect(&manager, "RELOADING=1").contains("MONOTONIC_USEC="));
+        expect(&manager, "READY=1");
+        expect(&manager, "WATCHDOG=1");
+        kill_process(pid, Signal::TERM).unwrap();
+        expect(&manager, "STOPPING=1");
+        let output = finish(server);
+        assert!(output.status.success(), "{output:?}");
+    }
+}
+
+#[test]
+fn a_socket_of_another_name_is_not_taken() {
+    let site = site(10);
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let directory = site.path().to_str().unwrap();
+    let none = Path::new("/nonexistent/notify");
+    let server = start(socket, "http", none, &[directory, "--listen", "systemd:https"]);
+    let output = finish(server);
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("no socket of this name") && text.contains("http"), "{text}");
+}

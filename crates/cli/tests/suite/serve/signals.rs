@@ -1,0 +1,221 @@
+//! Stopping, and asking how it goes.
+
+use super::{BINARY, INDEX, assert_serves, content, serve, site};
+use pollux_testkit::{Killed, http::Client, serve::describe};
+use rustix::process::Signal;
+use std::{
+    io::{BufRead, BufReader, Read},
+    net::TcpStream,
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+#[test]
+fn a_stop_lets_what_is_in_flight_end() {
+    let len = 16 << 20;
+    let site = site(len);
+    for (signal, workers) in [(Signal::TERM, "1"), (Signal::INT, "3")] {
+        let mut server = serve(site.path(), &["--grace", "30s", "--workers", workers]);
+        let address = server.address().to_owned();
+        let mut idle = server.client();
+        assert_eq!(idle.get("/").text(), INDEX);
+        let mut loading = server.client();
+        loading.send("GET /large.bin HTTP/1.1\r\nHost: test\r\n\r\n");
+        let mut start = [0; 1000];
+        loading.socket().read_exact(&mut start).unwrap();
+        server.signal(signal);
+        assert!(idle.is_closed(), "an idle connection is closed at once");
+        let started_at = Instant::now();
+        while TcpStream::connect(&address).is_ok() {
+            assert!(started_at.elapsed() < Duration::from_secs(20), "it still accepts");
+            thread::sleep(Duration::from_millis(10));
+        }
+        assert!(server.is_running());
+        assert!(loading.read_to_the_end().ends_with(&content(len)[len / 2..]));
+        let (status, last) = server.wait();
+        assert!(status.success(), "{}", describe(status));
+        assert_eq!(last["requests"], 2, "{last}");
+        assert_eq!(last["connections"]["open"], 0, "{last}");
+    }
+}
+
+#[test]
+fn the_grace_time_ends_and_a_second_signal_ends_it_at_once() {
+    let site = site(16 << 20);
+    for (grace, second) in [("1s", false), ("1h", true)] {
+        let mut server = serve(site.path(), &["--grace", grace]);
+        let mut stuck = server.client();
+        stuck.send("GET /large.bin HTTP/1.1\r\nHost: test\r\n\r\n");
+        stuck.socket().read_exact(&mut [0; 10]).unwrap();
+        server.signal_and_wait(Signal::TERM);
+        if second {
+            thread::sleep(Duration::from_millis(200));
+            assert!(server.is_running());
+            server.signal(Signal::TERM);
+        }
+        let (status, last) = server.wait();
+        assert!(status.success(), "{}", describe(status));
+        assert_eq!(last["connections"]["open"], 1, "{last}");
+    }
+}
+
+/// Where a server listens, as it says on standard error.
+fn address_said(said: &mut impl BufRead) -> String {
+    let mut line = String::new();
+    while !line.contains("http://") {
+        line.clear();
+        assert!(said.read_line(&mut line).unwrap() > 0, "it does not say where it listens");
+    }
+    line.split("http://").nth(1).unwrap().split_whitespace().next().unwrap().to_owned()
+}
+
+/// Before, it waited for ever for its log to be written, and heard no signal any more.
+#[test]
+fn an_access_log_that_nobody_reads_does_not_keep_a_server_from_ending() {
+    let site = site(0);
+    let mut command = Command::new(BINARY);
+    command.arg("serve").arg(site.path()).args(["--listen", "127.0.0.1:0", "--access-log", "-"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut server = Killed(child);
+    let mut said = BufReader::new(server.0.stderr.take().unwrap());
+    let address = address_said(&mut said);
+    // Far more than a pipe holds.
+    let mut client = Client::connect(address);
+    for _ in 0..10 {
+        let request = format!("GET /{} HTTP/1.1\r\nHost: test\r\n\r\n", "a".repeat(500));
+        client.send(request.repeat(60));
+        for _ in 0..60 {
+            assert_eq!(client.reply().status, 404);
+        }
+    }
+    let pid = rustix::process::Pid::from_child(&server.0);
+    rustix::process::kill_process(pid, Signal::TERM).unwrap();
+    let asked_at = Instant::now();
+    let status = loop {
+        if let Some(status) = server.0.try_wait().unwrap() {
+            break status;
+        }
+        assert!(asked_at.elapsed() < Duration::from_secs(60), "it does not end");
+        thread::sleep(Duration::from_millis(20));
+    };
+    assert!(status.success(), "{}", describe(status));
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains("its last lines are lost"), "{rest}");
+}
+
+#[test]
+fn statistics_count_what_was_done() {
+    let site = site(0);
+    let mut server = serve(site.path(), &["--time-system-calls", "--mechanism", "epoll"]);
+    let first = server.statistics();
+    assert_eq!((&first["mechanism"], &first["requests"]), (&"epoll".into(), &0.into()));
+    assert_serves(&server);
+    let mut client = server.client();
+    for _ in 0..9 {
+        client.get("/");
+    }
+    drop(client);
+    let then = server.wait_until("both to be gone", |s| s["connections"]["closed"] == 2);
+    assert_eq!(then["requests"], 10);
+    assert_eq!(then["connections"]["accepted"], 2);
+    let calls = &then["system_calls"];
+    assert_eq!(calls["sendto"]["count"], 10, "{calls}");
+    assert!(calls["sendto"]["ns"].as_u64().unwrap() > 0, "{calls}");
+    assert!(then["bytes_sent"].as_u64().unwrap() > 10 * INDEX.len() as u64);
+    assert!(then["waits"].as_u64() > first["waits"].as_u64());
+    server.stop();
+}
+
+#[test]
+fn a_hangup_opens_the_access_log_anew_and_ends_nothing() {
+    let site = site(0);
+    let log = site.path().join("access.log");
+    let moved = site.path().join("access.log.1");
+    let mut server = serve(site.path(), &["--access-log", log.to_str().unwrap()]);
+    assert_eq!(server.client().get("/first").status, 404);
+    std::fs::rename(&log, &moved).unwrap();
+    server.signal(Signal::HUP);
+    let started_at = Instant::now();
+    while !log.exists() {
+        assert!(started_at.elapsed() < Duration::from_secs(20), "no new file: {}", server.said());
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(server.client().get("/second").status, 404);
+    assert!(server.is_running());
+    assert!(server.stop().0.success());
+    let (old, new) = [moved, log].map(|path| std::fs::read_to_string(path).unwrap()).into();
+    assert!(!old.contains("/second") && new.contains("/second"), "{old}then {new}");
+    assert!(old.contains("/first") != new.contains("/first"), "once: {old}then {new}");
+}
+
+#[test]
+fn a_hangup_without_an_access_log_is_told() {
+    let site = site(0);
+    let mut server = serve(site.path(), &[]);
+    server.signal(Signal::HUP);
+    // Signals are taken one by one: the statistics come after it.
+    server.signal(Signal::HUP);
+    server.wait_until("both to be taken", |_| true);
+    assert_serves(&server);
+    let said = server.said();
+    assert!(server.stop().0.success());
+    assert!(said.contains("no access log"), "{said}");
+}
+
+/// As in `pollux serve DIR 2>&1 | head -1`, and when a terminal is gone: what it has to say, here
+/// its statistics, the answer to a hang-up and a warning, goes nowhere, and it serves on.
+#[test]
+fn a_lost_standard_error_ends_nothing() {
+    let site = site(0);
+    let child = Command::new(BINARY)
+        .arg("serve")
+        .arg(site.path())
+        .args(["--listen", "127.0.0.1:0", "--access-log", "/dev/full"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut server = Killed(child);
+    let address = address_said(&mut BufReader::new(server.0.stderr.take().unwrap()));
+    let pid = rustix::process::Pid::from_child(&server.0);
+    for signal in [Signal::USR1, Signal::HUP, Signal::USR1] {
+        rustix::process::kill_process(pid, signal).unwrap();
+        assert_eq!(Client::connect(&address).get("/").text(), INDEX, "after {signal:?}");
+        thread::sleep(Duration::from_millis(100));
+    }
+    assert!(server.0.try_wait().unwrap().is_none(), "it has ended");
+    rustix::process::kill_process(pid, Signal::TERM).unwrap();
+    let status = server.0.wait().unwrap();
+    assert!(status.success(), "{}", describe(status));
+}
+
+#[test]
+fn an_access_log_has_a_line_for_each_request() {
+    let site = site(0);
+    let log = site.path().join("access.log");
+    let server = serve(site.path(), &["--access-log", log.to_str().unwrap(), "--workers", "2"]);
+    assert_serves(&server);
+    assert_eq!(server.client().get("/none").status, 404);
+    let mut client = server.client();
+    client.send("nonsense\r\n\r\n");
+    client.read_to_the_end();
+    let (status, _) = server.stop();
+    assert!(status.success());
+    let text = std::fs::read_to_string(&log).unwrap();
+    let mut lines: Vec<_> = text
+        .lines()
+        .map(|line| {
+            let (start, rest) = line.split_once(" [").unwrap();
+            assert_eq!(start, "127.0.0.1 - -");
+            rest.split_once("] ").unwrap().1
+        })
+        .collect();
+    lines.sort_unstable();
+    assert_eq!(lines[0].split(' ').nth(1), Some("400"), "{lines:?}");
+    assert!(lines[1].starts_with("\"GET / HTTP/1.1\" 200 18"), "{lines:?}");
+    assert!(lines[2].starts_with("\"GET /none HTTP/1.1\" 404 "), "{lines:?}");
+    assert_eq!(lines.len(), 3);
+}

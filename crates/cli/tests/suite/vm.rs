@@ -1,0 +1,147 @@
+//! `pollux vm` as a program: what its end leaves behind.
+
+use crate::guest::{pollux, success_of};
+use std::{
+    fs,
+    io::Read,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+fn guests_run() -> bool {
+    success_of(&mut pollux("vm", &["--module", "none", "--", "true"])).is_some()
+}
+
+/// The QEMU that `pollux` started, once it is there.
+fn qemu_of(pollux: &Child) -> u32 {
+    let children = format!("/proc/{0}/task/{0}/children", pollux.id());
+    let end = Instant::now() + LIMIT;
+    while Instant::now() < end {
+        for pid in fs::read_to_string(&children).unwrap_or_default().split_whitespace() {
+            let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            if name.starts_with("qemu") {
+                return pid.parse().unwrap();
+            }
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("no QEMU within {LIMIT:?}");
+}
+
+fn is_running(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    !stat.is_empty() && !stat.contains(") Z ")
+}
+
+#[test]
+fn signals_leave_nothing_behind() {
+    if !guests_run() {
+        return;
+    }
+    for (signal, status) in [("INT", Some(130)), ("TERM", Some(143)), ("KILL", None)] {
+        let temporary = tempfile::tempdir().unwrap();
+        let mut child = pollux("vm", &["--module", "none", "--", "sleep", "1000"])
+            .env("TMPDIR", temporary.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let qemu = qemu_of(&child);
+        let sent = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status();
+        assert!(sent.unwrap().success());
+        assert_eq!(child.wait().unwrap().code(), status, "SIG{signal}");
+        let end = Instant::now() + LIMIT;
+        while is_running(qemu) {
+            assert!(Instant::now() < end, "SIG{signal} left QEMU ({qemu}) behind");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let left: Vec<_> = fs::read_dir(temporary.path()).unwrap().flatten().collect();
+        assert!(left.is_empty(), "SIG{signal} left {left:?}");
+    }
+}
+
+#[test]
+fn a_closed_pipe_ends_the_guest() {
+    if !guests_run() {
+        return;
+    }
+    let mut child = pollux("vm", &["--module", "none", "--", "yes"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = [0; 4];
+    let mut out = child.stdout.take().unwrap();
+    out.read_exact(&mut first).unwrap();
+    drop(out);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((&first, output.status.code()), (b"y\ny\n", Some(123)));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("standard output"));
+}
+
+#[test]
+fn mistakes_are_told_before_anything_is_fetched() {
+    let nowhere = Path::new(env!("CARGO_TARGET_TMPDIR")).join("untouched cache");
+    for (arguments, words) in [
+        (&["--kernel", "5.10", "--", "true"][..], "6.12"),
+        (&["--forward", "80", "--", "true"], "HOST_PORT:GUEST_PORT"),
+        (&["--deterministic", "--cpus", "2", "--", "true"], "--deterministic"),
+        (&["--timeout", "0", "--", "true"], "--timeout"),
+        (&["--cpus", "0", "--", "true"], "processors"),
+        (&["--memory", "1", "--", "true"], "MiB"),
+        (&[], "<CMD>"),
+    ] {
+        let output = pollux("vm", arguments).env("POLLUX_CACHE", &nowhere).output().unwrap();
+        assert!(!output.status.success());
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(text.contains(words), "{arguments:?}: {text}");
+        assert!(!nowhere.exists(), "{arguments:?} made a cache");
+    }
+}
+
+/// A kernel that dies by itself, as one did on a busy host, is started once more, and no more than once; what
+/// a module may have done is never tried again.
+#[test]
+fn a_kernel_that_died_alone_is_started_once_more() {
+    if !guests_run() {
+        return;
+    }
+    let real = pollux_sys::find_program("qemu-system-x86_64").unwrap();
+    for (deaths, modules, started, status) in
+        [(1, "", 2, 0), (2, "", 2, 125), (1, " devpoll(O+)", 1, 125)]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let script = format!(
+            "#!/bin/sh\necho started >>'{log}'\nif [ \"$(wc -l <'{log}')\" -le {deaths} ]; then\n\
+             echo '[    1.731547] Oops: int3: 0000 [#1] PREEMPT SMP NOPTI'\n\
+             echo '[    1.739167] Modules linked in:{modules}'\n\
+             echo '[    1.739731] Kernel panic - not syncing: Fatal exception in interrupt'\n\
+             exit 0\nfi\nexec '{real}' \"$@\"\n",
+            log = log.display(),
+            real = real.display()
+        );
+        let program = folder.path().join("qemu-system-x86_64");
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+        let console = folder.path().join("console");
+        let done = pollux("vm", &["--module", "none", "--console"])
+            .arg(&console)
+            .args(["--", "echo", "it ran"])
+            .env("PATH", path)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(status), "{said}");
+        assert_eq!(fs::read_to_string(&log).unwrap().lines().count(), started, "{said}");
+        assert_eq!(said.contains("started once more"), started == 2, "{said}");
+        assert_eq!(done.stdout == b"it ran\n", status == 0);
+        let console = fs::read_to_string(&console).unwrap();
+        assert_eq!(console.matches("Oops").count(), deaths, "the log has every start");
+    }
+}

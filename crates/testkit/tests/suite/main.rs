@@ -1,0 +1,9 @@
+//! The tests of the repository itself, its scripts and its packages, in one program.
+
+mod dependencies;
+mod failures;
+mod packages;
+mod publish;
+mod solaris_programs;
+mod static_unwinder;
+mod tidy;
