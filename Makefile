@@ -24,16 +24,18 @@ demo-frontend: ## Pollux before Debian's Apache: a load through it, Apache stopp
 	$(CARGO) build --release --locked --bin pollux
 	@OUT='$(OUT)' scripts/demo-frontend
 
+.PHONY: check
+check: ## format, lints, unit tests of the crates that changed (BASE=COMMIT: since then); no root
+	@scripts/setup build
+	@CARGO='$(CARGO)' scripts/check
+
 .PHONY: test
-test: ## everything that CI runs: format, lints, documentation, all tests, /dev/poll in guests
-	@scripts/setup build test guest mpi
-	$(CARGO) fmt --all --check
-	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
-	$(CARGO) clippy --locked --package pollux-event --no-default-features -- -D warnings
-	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked --workspace --no-deps --document-private-items
-	POLLUX_VM_REQUIRED=1 POLLUX_MPI_REQUIRED=1 POLLUX_REDIS_REQUIRED=1 \
-		$(CARGO) test --locked --workspace --no-fail-fast
-	kmod/test brief
+test: ## every crate's tests, a real Redis, /dev/poll in a guest; ends with one line (10 minutes on a fresh machine)
+	@CARGO='$(CARGO)' scripts/test usual
+
+.PHONY: test-all
+test-all: ## what CI runs after `make test`: lints, documentation, slow tests, MPI, all guest kernels
+	@CARGO='$(CARGO)' scripts/test more
 
 .PHONY: test-fresh
 test-fresh: ## `make test` and `make demo` on bare Debian 12 and 13 (as root; an hour or more); OUT=FOLDER keeps what they said
@@ -47,13 +49,13 @@ test-install: ## `cargo install` of the program, into a folder of its own
 
 .PHONY: test-kmod
 test-kmod: ## the same at length, and the newest kernel: all combinations of options, races widened
-	@scripts/setup build guest
+	@scripts/setup build guest selftests
 	kmod/test
 	kmod/test newest
 
 .PHONY: test-kmod-debug
 test-kmod-debug: ## selftests under KASAN, lockdep, kmemleak; then KCSAN; static checkers (builds two kernels, once)
-	@scripts/setup build guest debug-kernel
+	@scripts/setup build guest selftests debug-kernel
 	kmod/test debug
 	kmod/test kcsan
 

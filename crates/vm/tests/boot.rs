@@ -80,6 +80,7 @@ fn probe() -> PathBuf {
 }
 
 #[test]
+#[ignore = "slow: boots guests"]
 fn each_stock_kernel_runs_a_command_with_a_module() {
     let _one = one();
     // The first boot asks the archive, or says why it cannot.
@@ -101,6 +102,7 @@ fn each_stock_kernel_runs_a_command_with_a_module() {
 /// netem is what experiments ask for. The kernel asks for a module by itself through the same
 /// program, and so does `tc`. What the host has beside it in /lib is there, too.
 #[test]
+#[ignore = "slow: boots guests"]
 fn modprobe_finds_the_guests_own_modules_whatever_the_host_has() {
     let _one = one();
     let script = "modprobe sch_netem && ls -d /sys/module/sch_netem && \
@@ -136,6 +138,7 @@ fn output_arguments_and_files_are_exact() {
 }
 
 #[test]
+#[ignore = "slow: boots guests"]
 fn a_signal_is_told_as_a_shell_tells_it() {
     let _one = one();
     let Some(done) = boot(&options(&["sh", "-c", "kill -9 $$"])) else { return };
@@ -147,6 +150,7 @@ fn a_signal_is_told_as_a_shell_tells_it() {
 
 /// The positive control: a detector that has never spoken proves nothing.
 #[test]
+#[ignore = "slow: boots guests"]
 fn a_complaint_on_the_console_fails_the_run() {
     let _one = one();
     let spoken = options(&["sh", "-c", "echo 'WARNING: spoken by the test' > /dev/kmsg"]);
@@ -169,6 +173,7 @@ fn a_complaint_on_the_console_fails_the_run() {
 }
 
 #[test]
+#[ignore = "slow: boots guests"]
 fn a_guest_that_hangs_is_ended_in_time() {
     let _one = one();
     let limit = Duration::from_secs(15);
@@ -188,16 +193,17 @@ fn a_guest_that_hangs_is_ended_in_time() {
 /// This test program in the guest, in the role `role` of [`guest_side`].
 fn in_guest(role: &str) -> Options {
     let program = std::env::current_exe().unwrap();
-    let arguments = ["--ignored", "--exact", "guest_side", "--nocapture"];
+    let arguments = ["--exact", "guest_side", "--nocapture"];
     let mut options = options(&[&[program.to_str().unwrap()][..], &arguments].concat());
     options.environment = vec![format!("POLLUX_TEST_ROLE={role}").into()];
     options
 }
 
+/// What other tests run inside the guest; nothing elsewhere.
 #[test]
-#[ignore = "what other tests run inside the guest"]
 fn guest_side() {
     match std::env::var("POLLUX_TEST_ROLE").as_deref() {
+        Err(_) => {}
         Ok("echo backwards") => {
             let (mut peer, _) = TcpListener::bind("0.0.0.0:7777").unwrap().accept().unwrap();
             let mut bytes = [0; 3];
@@ -238,6 +244,7 @@ fn guest_side() {
 }
 
 #[test]
+#[ignore = "slow: boots guests"]
 fn a_forwarded_port_leads_into_the_guest() {
     let _one = one();
     let reserved = Port::reserve();
@@ -279,6 +286,7 @@ fn figure(done: &Done) -> f64 {
 
 /// Nanoseconds of the guest's clock, which are instructions, for the same work in two guests.
 #[test]
+#[ignore = "slow: boots guests"]
 fn the_deterministic_guest_repeats_itself() {
     let _one = one();
     let mut figures = Vec::new();
@@ -297,6 +305,7 @@ fn the_deterministic_guest_repeats_itself() {
 
 /// Time of day, random numbers and process ids are the same in two sealed guests, and what they wrote comes back.
 #[test]
+#[ignore = "slow: boots guests"]
 fn a_sealed_guest_repeats_exactly() {
     let _one = one();
     let folder = tempfile::tempdir().unwrap();
@@ -305,7 +314,7 @@ fn a_sealed_guest_repeats_exactly() {
         carried: vec![Carried { from: program, place: "/bin/boot".into() }],
         fetch: Some(("/results".into(), folder.path().join("a folder"))),
     };
-    let mut options = options(&["/bin/boot", "--ignored", "--exact", "guest_side", "--nocapture"]);
+    let mut options = options(&["/bin/boot", "--exact", "guest_side", "--nocapture"]);
     options.deterministic = Some(Mips::PAPERS);
     options.sealed = Some(sealed);
     options.environment = vec!["POLLUX_TEST_ROLE=tell".into()];

@@ -231,6 +231,7 @@ fn assert_measured_and_judged(id: &str, result: &Json) {
 
 /// The experiments whose place is the guest, in one guest.
 #[test]
+#[ignore = "slow: an experiment in seconds"]
 fn those_that_need_a_guest() {
     let ids = ["provos-ablation", "mail-hints", "gammo-wan"];
     let directory = tempfile::tempdir().unwrap();
@@ -324,51 +325,61 @@ fn idle() {
 }
 
 #[test]
+#[ignore = "slow: an experiment in seconds"]
 fn gammo_fig1_2() {
     runs_and_judges("gammo-fig1-2");
 }
 
 #[test]
+#[ignore = "slow: an experiment in seconds"]
 fn gammo_fig3_4() {
     runs_and_judges("gammo-fig3-4");
 }
 
 #[test]
+#[ignore = "slow: an experiment in seconds"]
 fn gammo_fig5_6() {
     runs_and_judges("gammo-fig5-6");
 }
 
 #[test]
+#[ignore = "slow: an experiment in seconds"]
 fn gammo_fig7() {
     runs_and_judges("gammo-fig7");
 }
 
 #[test]
+#[ignore = "slow: an experiment in seconds"]
 fn gammo_specweb99() {
     runs_and_judges("gammo-specweb99");
 }
 
 #[test]
+#[ignore = "slow: an experiment in seconds"]
 fn gammo_table1() {
     runs_and_judges("gammo-table1");
 }
 
 #[test]
+#[ignore = "slow: an experiment in seconds"]
 fn provos_fig4_9() {
     runs_and_judges("provos-fig4-9");
 }
 
 #[test]
+#[ignore = "slow: an experiment in seconds"]
 fn provos_fig10() {
     runs_and_judges("provos-fig10");
 }
 
 #[test]
+#[ignore = "slow: an experiment in seconds"]
 fn provos_fig11_13() {
     runs_and_judges("provos-fig11-13");
 }
 
 #[test]
+#[ignore = "slow: an experiment in seconds"]
 fn provos_fig14() {
     runs_and_judges("provos-fig14");
 }
@@ -376,6 +387,7 @@ fn provos_fig14() {
 /// The trigger and what it does: with the short queue a burst overflows it and everything is handed over; the same
 /// burst, server and rate with a queue that has room hand nothing over.
 #[test]
+#[ignore = "slow: an experiment in seconds"]
 fn provos_overflow() {
     let directory = tempfile::tempdir().unwrap();
     let result = run("provos-overflow", directory.path());
@@ -397,6 +409,7 @@ fn provos_overflow() {
 
 /// What is left of the phase before is no reply of this one: it is measured when that is over.
 #[test]
+#[ignore = "slow: an experiment in seconds"]
 fn provos_hybrid() {
     let directory = tempfile::tempdir().unwrap();
     let result = run("provos-hybrid", directory.path());
@@ -410,6 +423,7 @@ fn provos_hybrid() {
 }
 
 #[test]
+#[ignore = "slow: an experiment in seconds"]
 fn provos_hybrid_quiet() {
     runs_and_judges("provos-hybrid-quiet");
 }
@@ -456,11 +470,13 @@ mod with_others {
     }
 
     #[test]
+    #[ignore = "slow: an experiment in seconds"]
     fn zerohttpd_static() {
         runs_and_judges("zerohttpd-static");
     }
 
     #[test]
+    #[ignore = "slow: an experiment in seconds"]
     fn guestbook_redis() {
         let Some(result) = with_redis("guestbook-redis") else { return };
         for (variant, pipeline) in
@@ -475,6 +491,7 @@ mod with_others {
 
     /// What comes to the origin is what a hit, a miss and a document that all want at once are.
     #[test]
+    #[ignore = "slow: an experiment in seconds"]
     fn frontend() {
         let directory = tempfile::tempdir().unwrap();
         let result = run("frontend", directory.path());
@@ -516,6 +533,7 @@ mod with_others {
 /// Apache is stopped, all are answered, and the laboratory draws it: what the demo writes is a result of its
 /// format.
 #[test]
+#[ignore = "slow: an experiment in seconds"]
 fn the_demo_of_a_front_end_ends_with_its_figure() {
     if !Path::new("/usr/sbin/apache2").exists() {
         eprintln!("skipped: apache2 is not installed");
@@ -552,6 +570,7 @@ fn the_demo_of_a_front_end_ends_with_its_figure() {
 
 /// The server has a worker more where one is not to hold them all, and what they take is told.
 #[test]
+#[ignore = "slow: an experiment in seconds"]
 fn capacity() {
     let directory = tempfile::tempdir().unwrap();
     let result = run("capacity", directory.path());

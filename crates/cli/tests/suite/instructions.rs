@@ -131,6 +131,7 @@ fn committed_file() -> PathBuf {
 }
 
 #[test]
+#[ignore = "slow: a sealed guest"]
 fn a_request_and_a_wait_cost_no_more_instructions_than_they_did() {
     let Some(now) = measured() else { return };
     eprintln!("{}", toml::to_string(&now).unwrap());

@@ -38,6 +38,7 @@ fn is_running(pid: u32) -> bool {
 }
 
 #[test]
+#[ignore = "slow: boots several guests"]
 fn signals_leave_nothing_behind() {
     if !guests_run() {
         return;
@@ -106,6 +107,7 @@ fn mistakes_are_told_before_anything_is_fetched() {
 /// A kernel that dies by itself, as one did on a busy host, is started once more, and no more than once; what
 /// a module may have done is never tried again.
 #[test]
+#[ignore = "slow: boots several guests"]
 fn a_kernel_that_died_alone_is_started_once_more() {
     if !guests_run() {
         return;

@@ -1,6 +1,7 @@
 //! The tests of the repository itself, its scripts and its packages, in one program.
 
 mod dependencies;
+mod documents;
 mod failures;
 mod packages;
 mod publish;
