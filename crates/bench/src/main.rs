@@ -25,7 +25,8 @@ use goal::Goal;
 use peer::{DOCUMENTS, H2O, LIGHTTPD, NGINX, Peer, Place};
 use pollux_lab::{
     environment::{self, Environment},
-    run::{interrupt::Interrupt, trial::Cpus},
+    environment::Cpus,
+    run::interrupt::Interrupt,
 };
 use serde_json::json;
 use std::{fs, path::PathBuf, time::Duration};

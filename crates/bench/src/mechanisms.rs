@@ -23,7 +23,10 @@ mod run;
 use crate::{goal, output};
 use anyhow::Context;
 use pollux_event::MechanismSpec;
-use pollux_lab::{environment::Environment, run::trial::Cpus, statistics::rank};
+use pollux_lab::{
+    environment::{Cpus, Environment},
+    statistics::rank,
+};
 use run::{Plan, REFERENCE, Results};
 use serde_json::{Value, json};
 use std::{path::PathBuf, time::Duration};

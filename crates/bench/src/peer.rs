@@ -107,7 +107,7 @@ pub(crate) fn start(peer: Peer, place: &Place) -> anyhow::Result<Server> {
             serve(peer, place, ["--architecture", peer.name(), "--pool", &pool])?
         }
         Peer::Other(other) => {
-            let there = peer::Place { documents: &place.documents, scratch: &place.scratch };
+            let there = peer::PeerSetup { documents: &place.documents, scratch: &place.scratch };
             other.set_up(Role::Files, there)?
         }
     };

@@ -1,17 +1,15 @@
-//! What is kept of a published run: the raw data, compressed, the figures, and a page that a forge
-//! shows. The HTML report is rendered again from the raw data (`pollux lab report`).
+//! Result files on the disk: written whole or not at all, packed or plain.
 
-use crate::{
-    report::{self, Files, markdown},
-    result::{FILE, Outcome},
-};
 use anyhow::Context as _;
 use flate2::{Compression, GzBuilder, read::GzDecoder};
 use std::{
-    fs,
-    io::{Read as _, Write as _},
-    path::Path,
+    fs::{self, File},
+    io::{self, ErrorKind, Read as _, Write as _},
+    path::{Path, PathBuf},
 };
+
+/// The file's name inside the result directory.
+pub const FILE: &str = "result.json";
 
 /// `result.json`, as gzip compresses it (RFC 1952): `zcat` and `jq` read it.
 pub const PACKED: &str = "result.json.gz";
@@ -49,40 +47,51 @@ pub fn read_text(directory: &Path) -> anyhow::Result<String> {
 
 /// Without the path of the folder in which the program was started: what is published names no
 /// place of one machine.
-fn shortened(text: &str) -> String {
+pub(crate) fn shortened(text: &str) -> String {
     match std::env::current_dir().ok().as_deref().and_then(Path::to_str) {
         Some(here) if here.len() > 1 => text.replace(&format!("{here}/"), ""),
         _ => text.to_owned(),
     }
 }
 
-/// Writes `result.json.gz` into `directory`, whole or not at all.
+/// Writes `text` as `result.json.gz` into `directory`, whole or not at all.
 ///
 /// # Errors
 /// When the directory cannot be written to; the message names the file.
-pub fn write_packed(outcome: &Outcome, directory: &Path) -> anyhow::Result<()> {
-    let unfinished = directory.join(format!("{PACKED}.part"));
-    let write = || -> anyhow::Result<()> {
-        // No time and no name in its head: the same run gives the same bytes.
-        let file = fs::File::create(&unfinished)?;
-        let mut packed = GzBuilder::new().mtime(0).write(file, Compression::best());
-        packed.write_all(shortened(&serde_json::to_string(outcome)?).as_bytes())?;
-        packed.finish()?.sync_all()?;
-        fs::rename(&unfinished, directory.join(PACKED))?;
-        Ok(())
-    };
-    write().with_context(|| unfinished.display().to_string())
+pub(crate) fn write_packed(text: &str, directory: &Path) -> anyhow::Result<()> {
+    // No time and no name in the gzip head: the same run gives the same bytes.
+    let mut packed = GzBuilder::new().mtime(0).write(Vec::new(), Compression::best());
+    packed.write_all(shortened(text).as_bytes())?;
+    replace(&directory.join(PACKED), &packed.finish()?)
 }
 
-/// Writes what is kept of `outcome` into `directory`: packed raw data, figures, a page.
+/// Puts `content` in the place of the file at `path`: whole or not at all, also when the power fails.
 ///
 /// # Errors
-/// When a file cannot be written; the message names it.
-pub fn keep(outcome: &Outcome, directory: &Path) -> anyhow::Result<()> {
-    fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
-    write_packed(outcome, directory)?;
-    let figures = report::figures(outcome, directory)?;
-    let path = directory.join(PAGE);
-    let page = shortened(&markdown::page(outcome, &figures, &Files::beside(directory)));
-    fs::write(&path, page).with_context(|| path.display().to_string())
+/// When the directory cannot be written to; the message names the file.
+pub(crate) fn replace(path: &Path, content: &[u8]) -> anyhow::Result<()> {
+    let mut unfinished = path.as_os_str().to_owned();
+    unfinished.push(".part");
+    let unfinished = PathBuf::from(unfinished);
+    let written = File::create(&unfinished).and_then(|mut file| {
+        file.write_all(content)?;
+        to_disk(&file)
+    });
+    written.with_context(|| unfinished.display().to_string())?;
+    fs::rename(&unfinished, path).with_context(|| path.display().to_string())?;
+    // The new name is the directory's. Some file systems keep it without being asked, and refuse.
+    if let Some(Ok(directory)) = path.parent().map(File::open) {
+        let _ = directory.sync_all();
+    }
+    Ok(())
+}
+
+/// Waits until what was written to `file` survives a power cut, where its file system can promise that.
+pub(crate) fn to_disk(file: &File) -> io::Result<()> {
+    match file.sync_data() {
+        Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => {
+            Ok(())
+        }
+        synced => synced,
+    }
 }

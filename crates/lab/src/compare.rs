@@ -5,9 +5,8 @@
 //! compared at once: what counts as changed is adjusted for that ([`crate::statistics::holm`]).
 
 use crate::{
-    metric,
+    format, metric,
     plan::Point,
-    report::format,
     result::{CellSummary, Outcome},
     statistics::{Compare, ERROR, Estimate, MIN_BLOCKS, holm, welch},
 };
@@ -193,7 +192,7 @@ pub fn text(a: &Outcome, rows: &[Row], width: Option<u16>) -> String {
             let is_more = row.compare == Compare::Difference && row.change.value > 0.0;
             table.add_row([
                 TableCell::new(&row.variant),
-                TableCell::new(crate::report::point_text(a, &row.point)),
+                TableCell::new(a.point_text(&row.point)),
                 right(format::number(row.a.value)),
                 right(format::number(row.b.value)),
                 right(if is_more { format!("+{change_by}") } else { change_by }),

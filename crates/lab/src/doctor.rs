@@ -15,7 +15,7 @@ use pollux_event::{Error, MechanismSpec, registry};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-pub use commands::{CommandFact, Trouble};
+pub use commands::{CommandFact, Obstacle};
 pub use surroundings::Surroundings;
 pub use text::Style;
 

@@ -1,8 +1,16 @@
 //! The machine on which something was measured.
 
-use crate::run::trial::Cpus;
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fs, process::Command};
+
+/// Which CPUs the two sides are pinned to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cpus {
+    /// The server's.
+    pub server: u32,
+    /// The generator's and the idle holder's.
+    pub generator: u32,
+}
 
 /// What a reader needs to repeat a run, or to see why he gets other figures.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -130,7 +138,7 @@ impl Environment {
         Self {
             pollux: env!("CARGO_PKG_VERSION").into(),
             revision: revision(built),
-            command: crate::run::process::command_line(&words),
+            command: crate::format::command_line(&words),
             kernel: kernel(),
             system: fs::read_to_string("/etc/os-release").ok().and_then(|text| {
                 let name = text.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="))?;

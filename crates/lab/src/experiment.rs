@@ -6,6 +6,7 @@
 
 mod around;
 mod built_in;
+mod claim;
 mod clients;
 mod guest;
 mod kept;
@@ -13,24 +14,23 @@ mod rate;
 #[cfg(test)]
 mod tests;
 mod validate;
+mod value;
 mod wanted;
 
 pub use around::{
-    Core, LeftOut, Origin, REQUEST, Redis, RedisBenchmark, Request, Storm, filled_in,
+    Core, Exclusion, Origin, REQUEST, Redis, RedisBenchmark, Request, Storm, filled_in,
 };
 pub(crate) use built_in::find_built_in;
 pub use built_in::{find, ids, text};
+pub use claim::{Claim, PAPERS, Side, Take, Threshold};
 pub use clients::{CLIENTS, Clients, SESSION, Where};
 pub use guest::Guest;
 pub use rate::{Rate, RelativeTo};
+pub use value::{Flags, Point, Select, Value, arguments};
 
-use crate::{peer::Peer, plan::Point, statistics::Compare};
+use crate::peer::Peer;
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, fmt};
-
-/// Flags for a child process: `interest = "per-state"` becomes `--interest per-state`,
-/// `time-system-calls = true` becomes `--time-system-calls`, `false` leaves the flag out.
-pub type Flags = BTreeMap<String, Value>;
+use std::collections::BTreeMap;
 
 /// One experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -46,7 +46,7 @@ pub struct Experiment {
     pub summary: String,
     /// Where the server and the generator run.
     #[serde(default)]
-    pub place: Place,
+    pub place: Machine,
     /// What is measured.
     #[serde(default)]
     pub subject: Subject,
@@ -104,7 +104,7 @@ pub struct Experiment {
     pub axis: Vec<Axis>,
     /// Where nothing is measured, and why.
     #[serde(default)]
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<Exclusion>,
     /// What one server meets, one after the other; an axis called [`PHASE`].
     #[serde(default)]
     pub phase: Vec<Phase>,
@@ -139,7 +139,7 @@ pub struct Experiment {
 /// Where an experiment runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Place {
+pub enum Machine {
     /// On this kernel.
     #[default]
     Host,
@@ -207,7 +207,7 @@ pub struct Variant {
     /// Redis' own benchmark in place of `pollux serve`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redis_benchmark: Option<RedisBenchmark>,
-    /// No server but the floor under one ([`crate::floor`]): it answers with the octets that the variant of
+    /// No server but the floor under one ([`crate::floor`]): it answers with the bytes that the variant of
     /// this name answers with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub floor_of: Option<String>,
@@ -394,176 +394,4 @@ pub struct PaperLine {
     pub variant: String,
     /// Where on the axis, and what was measured.
     pub points: Vec<[f64; 2]>,
-}
-
-/// One claim of a paper, as a predicate over the data.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Claim {
-    /// Its number in `docs/papers.md`.
-    pub id: String,
-    /// What is claimed, in terms of what is measured here.
-    pub statement: String,
-    /// Which paper and figure says so.
-    pub source: String,
-    /// The paper's own words or number, for people.
-    pub paper: String,
-    /// The paper's own number in the unit of the comparison, if it gives one.
-    pub paper_value: Option<f64>,
-    /// The metric compared.
-    pub metric: String,
-    /// How.
-    pub compare: Compare,
-    /// The variants for which it is judged, each by itself; the claim holds if it holds for each.
-    pub each: Vec<String>,
-    /// The side compared.
-    #[serde(default)]
-    pub a: Side,
-    /// What it is compared with; not for `compare = "value"`.
-    pub b: Option<Side>,
-    /// When it holds.
-    pub holds: Threshold,
-    /// Whether it is the one claim that stands for a figure of the paper. The primary claims of a
-    /// paper share one error, and an experiment goes on until they are decided.
-    #[serde(default)]
-    pub primary: bool,
-    /// Whether it speaks of what the quick form does not measure.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub full_form_only: bool,
-}
-
-/// The papers, as `source` of a claim names them.
-pub const PAPERS: [&str; 4] = ["provos", "mail", "gammo", "zerohttpd"];
-
-impl Claim {
-    /// The paper that it is taken from; none for what goes beyond the papers.
-    pub fn paper_key(&self) -> Option<&'static str> {
-        let first = self.source.split(|c: char| !c.is_ascii_alphabetic()).next();
-        PAPERS.into_iter().find(|paper| Some(*paper) == first)
-    }
-}
-
-/// One side of a comparison: a cell, or several summed up.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Side {
-    /// The variant; that of `each` when absent.
-    pub variant: Option<String>,
-    /// A variant whose figure is taken off: what the one costs more than the other.
-    pub minus: Option<String>,
-    /// The metric; the claim's when absent.
-    pub metric: Option<String>,
-    /// The values of the axes. An axis with a single value need not be named.
-    #[serde(default)]
-    pub at: BTreeMap<String, Select>,
-    /// Sum up over these axes, inside each block …
-    #[serde(default)]
-    pub over: Vec<String>,
-    /// … to this.
-    #[serde(default)]
-    pub take: Take,
-    /// Of the rates those of the paper alone, where some of this run are: its claims do not speak of those beyond.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub paper_rates: bool,
-}
-
-fn is_false(value: &bool) -> bool {
-    !value
-}
-
-/// How the cells along an axis become one figure.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Take {
-    /// The largest: the peak of a throughput curve.
-    #[default]
-    Max,
-    /// The smallest.
-    Min,
-    /// The median.
-    Median,
-    /// None of them: each is judged by itself, and the claim holds if it holds at each. For what is said
-    /// of all points, such as that nothing fails anywhere.
-    Each,
-}
-
-/// When a claim holds: the figures lie there by more than chance. It does not hold when they lie on
-/// the other side by more than chance, and is undecided otherwise.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Threshold {
-    /// Above it.
-    Above(f64),
-    /// Below it.
-    Below(f64),
-    /// Between the two: as good as, with the margin that counts as nothing.
-    Within([f64; 2]),
-}
-
-impl Threshold {
-    /// Whether all its limits are positive, so that figures may be compared by their logarithms.
-    pub fn is_positive(self) -> bool {
-        match self {
-            Self::Above(limit) | Self::Below(limit) | Self::Within([limit, _]) => limit > 0.0,
-        }
-    }
-}
-
-/// A value of an axis or a flag.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Value {
-    /// A switch.
-    Flag(bool),
-    /// A number.
-    Number(f64),
-    /// A word, such as `inf`.
-    Word(String),
-}
-
-impl Value {
-    /// The number, if it is one.
-    pub fn number(&self) -> Option<f64> {
-        if let Self::Number(number) = self { Some(*number) } else { None }
-    }
-}
-
-impl fmt::Display for Value {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Flag(flag) => write!(f, "{flag}"),
-            Self::Number(number) => write!(f, "{number}"),
-            Self::Word(word) => f.write_str(word),
-        }
-    }
-}
-
-/// Chooses a value of an axis: `"min"`, `"max"`, or the value itself.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Select(pub Value);
-
-impl Select {
-    /// The value among `values` that is meant. `min` and `max` go by the order in the file, so
-    /// that they work for words too.
-    pub fn among<'a>(&self, values: &'a [Value]) -> Option<&'a Value> {
-        match &self.0 {
-            Value::Word(word) if word == "min" => values.first(),
-            Value::Word(word) if word == "max" => values.last(),
-            wanted => values.iter().find(|value| *value == wanted),
-        }
-    }
-}
-
-/// Writes flags as arguments. Numbers are written without a fraction when they have none.
-pub fn arguments(flags: &Flags) -> Vec<String> {
-    let mut arguments = Vec::new();
-    for (name, value) in flags {
-        match value {
-            Value::Flag(false) => {}
-            Value::Flag(true) => arguments.push(format!("--{name}")),
-            value => arguments.extend([format!("--{name}"), value.to_string()]),
-        }
-    }
-    arguments
 }

@@ -1,7 +1,7 @@
 //! The floor under what a request can cost a server: on epoll one wait, one recv, one send; with a thread
 //! for each connection a recv and a send that block.
 //!
-//! It answers everything it receives with the same octets. It parses nothing, and has neither timers nor
+//! It answers everything it receives with the same bytes. It parses nothing, and has neither timers nor
 //! files. What a server costs beyond it is the server's own; what it costs itself no server of its kind can
 //! do without. Its one home, as `pollux lab floor`: an experiment, `make bench` and the test that counts
 //! instructions all start that.
@@ -25,7 +25,7 @@ const BUFFER: usize = 16 * 1024;
 /// What a thread needs beside it.
 const STACK: usize = 64 * 1024;
 
-/// An answer for who has no server's own at hand: with the fields of one about a file, and so many octets of
+/// An answer for who has no server's own at hand: with the fields of one about a file, and so many bytes of
 /// content.
 pub fn reply(content_len: usize) -> Vec<u8> {
     let mut reply = format!(

@@ -10,7 +10,7 @@ mod metrics;
 pub(crate) use metrics::WAIT_CALLS;
 
 use crate::{
-    memory::{Held, Stored},
+    memory::{HoldCost, StoreCost},
     sys,
 };
 use anyhow::Context as _;
@@ -198,13 +198,13 @@ pub struct Raw {
     pub mips: Option<u32>,
     /// What the idle connections took, where there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held: Option<Held>,
+    pub held: Option<HoldCost>,
     /// What many connections took in the middle of the load, where that is asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub loaded: Option<Held>,
+    pub loaded: Option<HoldCost>,
     /// What the documents took that the server had to store first, where that is asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stored: Option<Stored>,
+    pub stored: Option<StoreCost>,
     /// The server's context switches between the two, where they are counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switches: Option<u64>,

@@ -31,7 +31,7 @@ impl Sub for Memory {
 
 /// What it took to hold idle connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
+pub struct HoldCost {
     /// How many.
     pub connections: u64,
     /// From the start of the holder until the server had them all.
@@ -49,10 +49,10 @@ pub struct Held {
 
 /// What it took to store documents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stored {
+pub struct StoreCost {
     /// How many.
     pub objects: u64,
-    /// Their own octets, all together: of each its URL, the lines of the origin's fields that are not about
+    /// Their own bytes, all together: of each its URL, the lines of the origin's fields that are not about
     /// the connection or the length, and the content.
     pub own_bytes: u64,
     /// From the first request to the last reply, in nanoseconds.

@@ -128,7 +128,7 @@ pub const ALL: &[Metric] = &[
     metric("user_bytes_per_object", "server memory of a stored document", "bytes", Some(true)),
     metric(
         "user_overhead_bytes_per_object",
-        "server memory of a stored document beside its own octets",
+        "server memory of a stored document beside its own bytes",
         "bytes",
         Some(true),
     ),

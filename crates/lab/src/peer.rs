@@ -57,7 +57,7 @@ pub enum Peer {
 /// What it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It serves the files of [`Place::documents`].
+    /// It serves the files of [`PeerSetup::documents`].
     Files,
     /// It caches what an origin answers, over connections that are kept.
     Front {
@@ -68,7 +68,7 @@ pub enum Role {
 
 /// Where it runs.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
+pub struct PeerSetup<'a> {
     /// The document root.
     pub documents: &'a Path,
     /// A folder of its own, for configuration, logs and process ids.
@@ -155,10 +155,10 @@ impl Peer {
     ///
     /// # Errors
     /// When it is not installed, is not made for the role, or its files cannot be written.
-    pub fn set_up(self, role: Role, place: Place<'_>) -> anyhow::Result<SetUp> {
+    pub fn set_up(self, role: Role, place: PeerSetup<'_>) -> anyhow::Result<SetUp> {
         let executable = self.program()?;
         let port = Port::reserve()?;
-        let making = Making { peer: self, executable, address: port.address(), role, place };
+        let making = ConfigInput { peer: self, executable, address: port.address(), role, place };
         let arguments = match self {
             Self::Nginx => nginx::set_up(&making),
             Self::H2o => h2o::set_up(&making),
@@ -190,15 +190,15 @@ struct Start {
 }
 
 /// What a configuration is made from.
-struct Making<'a> {
+struct ConfigInput<'a> {
     peer: Peer,
     executable: PathBuf,
     address: SocketAddr,
     role: Role,
-    place: Place<'a>,
+    place: PeerSetup<'a>,
 }
 
-impl Making<'_> {
+impl ConfigInput<'_> {
     fn write(&self, name: &str, text: &str) -> anyhow::Result<PathBuf> {
         let path = self.place.scratch.join(name);
         fs::write(&path, text).with_context(|| path.display().to_string())?;

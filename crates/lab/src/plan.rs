@@ -1,12 +1,9 @@
 //! In which order what is measured, and for how long.
 
+pub use crate::experiment::Point;
 use crate::experiment::{Budget, Experiment, PHASE, Phase, RATE, Value};
 use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-
-/// The value of each axis.
-pub type Point = BTreeMap<String, Value>;
 
 /// What one run measures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -15,6 +12,14 @@ pub struct Cell {
     pub variant: String,
     /// The value of each axis.
     pub point: Point,
+}
+
+impl Cell {
+    /// What it is, in words: `poll, idle 501, rate 900`.
+    pub fn name(&self) -> String {
+        let point = self.point.iter();
+        point.fold(self.variant.clone(), |text, (axis, value)| format!("{text}, {axis} {value}"))
+    }
 }
 
 /// An axis with the values that this run takes. The rate, in requests per second, is one too.

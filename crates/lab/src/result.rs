@@ -1,18 +1,16 @@
 //! `result.json`: everything that was measured, and what was concluded from it.
 //!
-//! The conclusions ([`Outcome::conclude`]) are computed from the runs alone, so that a report can
-//! be rendered again from the file, and so that anyone can check them. Whoever reads the file has them
-//! of today's code ([`Outcome::read`]).
+//! The conclusions are computed from the runs alone ([`crate::conclusion`]).
 
 use crate::{
     archive,
-    claims::{self, ClaimOutcome},
     environment::Environment,
-    experiment::{self, Experiment, RATE, Value},
+    experiment::{Experiment, RATE, Value},
+    format,
     measure::Raw,
     plan::{Cell, Dimension, Point},
-    run::journal,
-    statistics::{self, Estimate},
+    statistics::Estimate,
+    verdict::ClaimOutcome,
 };
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
@@ -21,8 +19,7 @@ use std::{collections::BTreeMap, fmt, path::Path};
 /// The version of the file's layout.
 pub const FORMAT: &str = "pollux-lab-result/1";
 
-/// The file's name inside the result directory.
-pub const FILE: &str = "result.json";
+pub use crate::archive::FILE;
 
 /// What became of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,7 +108,7 @@ pub struct Saturation {
 
 /// What a server was asked for in the search of its limit, and what it answered.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Asked {
+pub struct LimitProbe {
     /// Requests per second.
     pub offered_rps: f64,
     /// Replies per second.
@@ -130,7 +127,7 @@ pub struct Ladder {
     /// Requests per second.
     pub rates_rps: Vec<f64>,
     /// The search.
-    pub asked: Vec<Asked>,
+    pub asked: Vec<LimitProbe>,
 }
 
 /// A cell over all blocks.
@@ -179,9 +176,6 @@ pub struct Outcome {
     pub elapsed_s: f64,
     /// It was stopped before its end; what is here was measured before that.
     pub interrupted: bool,
-    /// It ended at a look at which all was decided, before its last block.
-    #[serde(default)]
-    pub decided_early: bool,
     /// When it was judged and shown. Whoever goes on from it hands them on: each look that is forgotten
     /// spends a part of the error again.
     #[serde(default)]
@@ -226,50 +220,12 @@ impl Outcome {
         self.experiment.budget(self.quick).blocks
     }
 
-    /// Computes [`Outcome::cells`] and [`Outcome::claims`] from the runs.
-    pub fn conclude(&mut self) {
-        self.cells = self.summaries();
-        self.note_look();
-        self.claims = claims::judge(self);
-    }
-
     /// Whether nothing is to follow: neither a person nor a plan ended it, so that what was seen has
     /// nothing to do with its end.
     pub(crate) fn is_at_its_end(&self) -> bool {
         let blocks = self.blocks();
-        let was = self.looks.iter().any(|look| look.blocks == blocks && look.is_last);
-        was || !(self.interrupted || self.decided_early)
-    }
-
-    fn note_look(&mut self) {
-        let look = Look { blocks: self.blocks(), is_last: self.is_at_its_end() };
-        if look.blocks > 0 {
-            self.looks.retain(|earlier| earlier.blocks != look.blocks);
-            self.looks.push(look);
-        }
-    }
-
-    /// Puts the claims of the built-in experiment in the place of those that were kept with a run of it. Who
-    /// ran a file has claims of his own, whatever its name is.
-    fn take_todays_claims(&mut self) {
-        let is_file = |word: &str| word.ends_with(".toml");
-        if self.environment.command.split_whitespace().any(is_file) {
-            return;
-        }
-        let Some(today) = experiment::find_built_in(&self.experiment.id) else { return };
-        let in_guest = self.environment.guest.is_some();
-        let today = today.in_the_form_of(&self.experiment, in_guest, self.quick);
-        if today.has_the_design_of(&self.experiment) {
-            self.experiment.claim = today.claim;
-        } else if today.claim != self.experiment.claim {
-            let note = format!(
-                "Judged by the claims that were kept with it: the experiment {} asks for other data by now.",
-                self.experiment.id
-            );
-            if !self.notes.contains(&note) {
-                self.notes.push(note);
-            }
-        }
+        let here = self.looks.iter().find(|look| look.blocks == blocks);
+        here.map_or(!self.interrupted, |look| look.is_last)
     }
 
     /// Whether `variant` is measured at `point`: not at the rates that others have of their own.
@@ -284,52 +240,19 @@ impl Outcome {
         having.peek().is_none() || having.any(is_own)
     }
 
-    fn summaries(&self) -> Vec<CellSummary> {
-        let mut cells: Vec<(&Cell, Vec<&Run>)> = Vec::new();
-        for run in &self.runs {
-            match cells.iter_mut().find(|(cell, _)| **cell == run.cell) {
-                Some((_, runs)) => runs.push(run),
-                None => cells.push((&run.cell, vec![run])),
-            }
-        }
-        let position = |cell: &Cell| {
-            let variant = self.variants.iter().position(|v| v.name == cell.variant);
-            let point: Vec<_> = self
-                .dimensions
-                .iter()
-                .map(|d| d.values.iter().position(|value| cell.point.get(&d.name) == Some(value)))
-                .collect();
-            (variant, point)
-        };
-        cells.sort_by_key(|(cell, _)| position(cell));
-        cells.into_iter().map(|(cell, runs)| self.summary(cell, &runs)).collect()
-    }
-
-    fn summary(&self, cell: &Cell, runs: &[&Run]) -> CellSummary {
-        let mut values: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-        for run in runs.iter().filter(|run| run.status == Status::Valid) {
-            for (name, &value) in &run.metrics {
-                values.entry(name).or_default().push(value);
-            }
-        }
-        let excluded: Vec<_> = runs.iter().filter(|run| run.status != Status::Valid).collect();
-        CellSummary {
-            cell: cell.clone(),
-            metrics: values
-                .into_iter()
-                .filter_map(|(name, values)| {
-                    Some((name.to_owned(), statistics::estimate(&values)?))
-                })
-                .collect(),
-            valid: runs.len() - excluded.len(),
-            excluded: excluded.len(),
-            reason: excluded.last().and_then(|run| run.reason.clone()),
-        }
-    }
-
     /// The summary of a cell.
     pub fn cell(&self, variant: &str, point: &Point) -> Option<&CellSummary> {
         self.cells.iter().find(|s| s.cell.variant == variant && s.cell.point == *point)
+    }
+
+    /// The axes that vary, in words: `idle 8,000`; "everywhere" when none does.
+    pub(crate) fn point_text(&self, point: &Point) -> String {
+        let part = |(axis, value): (&String, &Value)| {
+            let several = self.values(axis).is_some_and(|values| values.len() > 1);
+            several.then(|| format!("{axis} {}", format::value(value)))
+        };
+        let parts: Vec<_> = point.iter().filter_map(part).collect();
+        if parts.is_empty() { "everywhere".into() } else { parts.join(", ") }
     }
 
     /// The values of an axis in this run.
@@ -343,43 +266,6 @@ impl Outcome {
     /// When the directory cannot be written to; the message names the file.
     pub fn write(&self, directory: &Path) -> anyhow::Result<()> {
         let text = serde_json::to_string_pretty(self).context("result.json")?;
-        journal::replace(&directory.join(FILE), text.as_bytes())
-    }
-
-    /// Reads `result.json` from `directory`, and judges it anew: by the claims of the built-in experiment
-    /// as this program has it, where that is the one which was run, and from the raw data. A run counts
-    /// no longer that this program would not have counted ([`Raw::doubt`](crate::measure::Raw::doubt)).
-    ///
-    /// # Errors
-    /// When there is none, or it is of another format; the message names the file.
-    pub fn read(directory: &Path) -> anyhow::Result<Self> {
-        let text = archive::read_text(directory)?;
-        let path =
-            directory.join(if archive::is_packed(directory) { archive::PACKED } else { FILE });
-        #[derive(Deserialize)]
-        struct Head {
-            format: String,
-        }
-        let head: Head = serde_json::from_str(&text)
-            .with_context(|| format!("{}: not a result of pollux lab", path.display()))?;
-        anyhow::ensure!(
-            head.format == FORMAT,
-            "{} has format {:?}; this program reads {FORMAT:?}",
-            path.display(),
-            head.format
-        );
-        let read = serde_json::from_str(&text).with_context(|| path.display().to_string());
-        let mut outcome: Self = read?;
-        for run in outcome.runs.iter_mut().filter(|run| !run.raw.load.is_null()) {
-            run.metrics = run.raw.metrics();
-            if run.status == Status::Valid
-                && let Some(reason) = run.raw.doubt()
-            {
-                (run.status, run.reason) = (Status::Invalid, Some(reason));
-            }
-        }
-        outcome.take_todays_claims();
-        outcome.conclude();
-        Ok(outcome)
+        archive::replace(&directory.join(FILE), text.as_bytes())
     }
 }

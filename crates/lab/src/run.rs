@@ -19,28 +19,28 @@ mod warm_up;
 
 use crate::{
     claims,
-    environment::Environment,
+    environment::{Cpus, Environment},
     experiment::{
         CLIENTS, Experiment, PHASE, Phase, RATE, RelativeTo, SaturationOf, Subject, Variant,
     },
     plan::{self, Cell, Point},
-    result::{FORMAT, Outcome, Run, Saturation, Status, VariantOutcome},
+    result::{FORMAT, Look, Outcome, Run, Saturation, Status, VariantOutcome},
     statistics::sequential,
     steady,
 };
 use anyhow::Context as _;
-use interrupt::{Interrupt, Interrupted};
+use interrupt::{Interrupt, Interruption};
 use journal::Journal;
 use pollux_event::{Capabilities, MechanismSpec, registry};
 use process::Turn;
 use progress::Progress;
-use server::NotHeld;
+use server::HoldShortfall;
 use site::Site;
 use std::{
     path::Path,
     time::{Duration, Instant},
 };
-use trial::{Bench, Cpus, Drive, Programs, Step, Trial};
+use trial::{Bench, Drive, LoadPhase, Programs, Trial};
 
 /// Windows are so long that this many blocks fit into the time, if the experiment has as many.
 const AIMED_AT: u32 = 10;
@@ -65,7 +65,7 @@ pub struct Settings<'a> {
     /// Take the paper's own rates.
     pub paper_rates: bool,
     /// Rates that were drawn before: nothing is probed.
-    pub rates: Option<rates::Drawn>,
+    pub rates: Option<rates::Rates>,
     /// What every random choice is drawn from.
     pub seed: u64,
     /// The programs.
@@ -88,9 +88,9 @@ pub struct Settings<'a> {
 /// When nothing could be measured at all: no variant is available, the saturation of none could
 /// be found, the paper has no rates of its own.
 pub fn run(settings: &Settings<'_>) -> anyhow::Result<Outcome> {
-    let mut conduct = Conduct::new(settings)?;
+    let mut conduct = Session::new(settings)?;
     match conduct.measure() {
-        Err(error) if error.is::<Interrupted>() => conduct.outcome.interrupted = true,
+        Err(error) if error.is::<Interruption>() => conduct.outcome.interrupted = true,
         other => other?,
     }
     let shared = cpus::shared_cpu(&conduct.outcome);
@@ -107,7 +107,7 @@ pub fn run(settings: &Settings<'_>) -> anyhow::Result<Outcome> {
 }
 
 /// A running experiment.
-struct Conduct<'a> {
+struct Session<'a> {
     settings: &'a Settings<'a>,
     started_at: Instant,
     variants: Vec<Variant>,
@@ -126,7 +126,7 @@ struct Conduct<'a> {
     probe_overhead_s: f64,
 }
 
-impl<'a> Conduct<'a> {
+impl<'a> Session<'a> {
     fn new(settings: &'a Settings<'a>) -> anyhow::Result<Self> {
         let experiment = settings.experiment;
         let started_at = Instant::now();
@@ -182,7 +182,6 @@ impl<'a> Conduct<'a> {
                 started_at: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
                 elapsed_s: 0.0,
                 interrupted: false,
-                decided_early: false,
                 looks: Vec::new(),
                 phase_rps: Vec::new(),
                 warmup_s: 0.0,
@@ -347,9 +346,14 @@ impl<'a> Conduct<'a> {
         if self.outcome.experiment.claim.is_empty() {
             return false;
         }
-        self.outcome.decided_early = true;
-        self.outcome.decided_early = claims::all_settled(&self.outcome);
-        self.outcome.decided_early
+        // A look before the last one: what it decides may end the run, and costs its part of the error alone.
+        let look = Look { blocks: self.outcome.blocks(), is_last: false };
+        self.outcome.looks.push(look);
+        let settled = claims::all_settled(&self.outcome);
+        if !settled {
+            self.outcome.looks.pop();
+        }
+        settled
     }
 
     /// So many blocks are to fit into the time: as many as most looks want, if there are so many.
@@ -438,10 +442,10 @@ impl<'a> Conduct<'a> {
         // Within a block all meet the same arrivals.
         let seed = self.settings.seed.wrapping_add(u64::from(block));
         let phases = &self.settings.experiment.phase;
-        let steps: Vec<Step<'_>> = course
+        let steps: Vec<LoadPhase<'_>> = course
             .iter()
             .enumerate()
-            .map(|(index, cell)| Step {
+            .map(|(index, cell)| LoadPhase {
                 cell,
                 drive: self
                     .outcome
@@ -514,7 +518,7 @@ impl<'a> Conduct<'a> {
     /// One run. The outer error is the interrupt, the inner what went wrong with the run.
     fn trial(
         &mut self,
-        steps: &[Step<'_>],
+        steps: &[LoadPhase<'_>],
         seed: u64,
     ) -> anyhow::Result<(Vec<Trial>, anyhow::Result<()>)> {
         let started_s = self.started_at.elapsed().as_secs_f64();
@@ -526,8 +530,8 @@ impl<'a> Conduct<'a> {
         let variant = self.variants.iter().find(|v| v.name == cell.variant).context("a variant")?;
         let result = self.bench().measure(variant, steps, seed, &mut trials);
         match result {
-            Err(error) if error.is::<Interrupted>() => Err(error),
-            Err(error) if error.is::<NotHeld>() => {
+            Err(error) if error.is::<Interruption>() => Err(error),
+            Err(error) if error.is::<HoldShortfall>() => {
                 self.not_held.push((without_rate(cell), format!("{error:#}")));
                 Ok((trials, Err(error)))
             }
@@ -577,18 +581,11 @@ fn unavailable(variant: &Variant) -> Option<String> {
     tried.err().map(|error| error.to_string())
 }
 
-/// A cell in words: `poll, idle 8000, rate 500`.
-pub fn name(cell: &Cell) -> String {
-    cell.point
-        .iter()
-        .fold(cell.variant.clone(), |text, (axis, value)| format!("{text}, {axis} {value}"))
-}
-
 /// What one server meets, in words.
 fn course_name(course: &[Cell]) -> String {
     match course {
-        [cell] => name(cell),
-        _ => format!("{}, {} phases", name(&without_rate(&course[0])), course.len()),
+        [cell] => cell.name(),
+        _ => format!("{}, {} phases", without_rate(&course[0]).name(), course.len()),
     }
 }
 

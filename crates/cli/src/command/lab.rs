@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use pollux_event::MechanismSpec;
 use pollux_lab::{
     archive, compare, environment,
-    experiment::{self, Budget, Experiment, Place},
+    experiment::{self, Budget, Experiment, Machine},
     floor,
     report::{self, overview},
     result::{Outcome, Status},
@@ -273,7 +273,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             let directory = &directories[0];
             let outcome = journal::read_judged(directory)?;
             if archive::is_packed(directory) {
-                archive::keep(&outcome, directory)?;
+                report::keep(&outcome, directory)?;
             } else {
                 outcome.write(directory)?;
             }
@@ -283,7 +283,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         Subcommand::Archive { directory, to } => {
             let outcome = journal::read_judged(&directory)?;
-            archive::keep(&outcome, &to)?;
+            report::keep(&outcome, &to)?;
             print_all(&format!("{}\n", to.join(archive::PAGE).display()))?;
             Ok(ExitCode::SUCCESS)
         }
@@ -311,7 +311,7 @@ fn overview(directories: &[PathBuf], out: &Path) -> anyhow::Result<ExitCode> {
         match journal::read_judged(given) {
             Ok(outcome) => {
                 let directory = overview::link(given, out)?;
-                runs.push(overview::Published { given: given.clone(), directory, outcome });
+                runs.push(overview::Publication { given: given.clone(), directory, outcome });
             }
             // A bench's result stands among them, too.
             Err(error) => say(format_args!("left out: {error:#}")),
@@ -371,9 +371,9 @@ fn times(experiment: &Experiment) -> String {
     let here = both(experiment);
     let there = both(&experiment.clone().in_guest());
     match experiment.place {
-        Place::Host if experiment.guest.is_none() => here,
-        Place::Host => format!("{here}; with --guest {there} and the boot"),
-        Place::Guest | Place::DeterministicGuest => format!("in a guest: {there} and the boot"),
+        Machine::Host if experiment.guest.is_none() => here,
+        Machine::Host => format!("{here}; with --guest {there} and the boot"),
+        Machine::Guest | Machine::DeterministicGuest => format!("in a guest: {there} and the boot"),
     }
 }
 
@@ -395,7 +395,7 @@ fn measure(args: &RunArgs) -> anyhow::Result<ExitCode> {
         experiment.paper_rates().map_err(|error| UsageError::new(format!("{error:#}")))?;
     }
     let wants_guest =
-        args.guest || args.deterministic || (experiment.place != Place::Host && !args.here);
+        args.guest || args.deterministic || (experiment.place != Machine::Host && !args.here);
     match environment::guest() {
         Some(_) => {
             experiment = experiment.in_guest();

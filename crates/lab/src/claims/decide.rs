@@ -1,34 +1,7 @@
 //! What the blocks say, held against a threshold.
 
-use crate::{
-    experiment::Threshold,
-    statistics::{Estimate, Sample},
-};
-use serde::{Deserialize, Serialize};
-use std::fmt;
-
-use super::{Verdict, limit::Limits};
-
-/// A figure that is no more than a bound.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Bound {
-    /// The true one is at least so large.
-    AtLeast,
-    /// The true one is at most so large.
-    AtMost,
-}
-
-impl Bound {
-    /// What stands before the figure.
-    pub fn sign(bound: Option<Self>) -> &'static str {
-        match bound {
-            Some(Self::AtLeast) => "> ",
-            Some(Self::AtMost) => "< ",
-            None => "",
-        }
-    }
-}
+use super::limit::Limits;
+use crate::{experiment::Threshold, statistics::Sample, verdict::Verdict};
 
 /// How surely the figures lie where the claim says, and how surely not: two-sided p-values.
 #[derive(Clone, Copy, Debug)]
@@ -117,46 +90,6 @@ impl Evidence {
             Verdict::DoesNotHold
         } else {
             Verdict::Undecided
-        }
-    }
-}
-
-impl Threshold {
-    /// Whether a figure that were known exactly would hold.
-    pub(crate) fn has(self, value: f64) -> bool {
-        match self {
-            Self::Above(limit) => value > limit,
-            Self::Below(limit) => value < limit,
-            Self::Within([least, most]) => (least..=most).contains(&value),
-        }
-    }
-
-    /// Whether `value` is where it ends, or one of its ends.
-    pub(super) fn has_end(self, value: f64) -> bool {
-        match self {
-            Self::Above(limit) | Self::Below(limit) => value == limit,
-            Self::Within(ends) => ends.contains(&value),
-        }
-    }
-
-    /// How far the estimate is on the right side; the part with the least decides the claim.
-    pub(super) fn margin(self, estimate: &Estimate) -> f64 {
-        let low = estimate.low.unwrap_or(estimate.value);
-        let high = estimate.high.unwrap_or(estimate.value);
-        match self {
-            Self::Above(limit) => low - limit,
-            Self::Below(limit) => limit - high,
-            Self::Within([least, most]) => (low - least).min(most - high),
-        }
-    }
-}
-
-impl fmt::Display for Threshold {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Above(limit) => write!(f, "> {limit}"),
-            Self::Below(limit) => write!(f, "< {limit}"),
-            Self::Within([low, high]) => write!(f, "{low} to {high}"),
         }
     }
 }

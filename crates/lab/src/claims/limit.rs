@@ -8,16 +8,14 @@
 //! for work for as long as it may costs at most that, so that its cost per request is no less than what
 //! was measured, at any rate that it can still answer.
 
-use super::{
-    Bound,
-    sides::{Arm, MOST_LOST, Sides},
-};
+use super::sides::{Arm, MOST_LOST, Sides};
 use crate::{
     experiment::{Experiment, RATE, Threshold, Value},
+    format::number,
     plan::Point,
-    report::format::number,
     result::{Outcome, Run},
     statistics::{Compare, median},
+    verdict::Bound,
 };
 use std::collections::BTreeSet;
 

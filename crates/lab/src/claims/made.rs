@@ -46,7 +46,6 @@ pub(super) fn outcome(
         started_at: String::new(),
         elapsed_s: 1.0,
         interrupted: false,
-        decided_early: false,
         looks: Vec::new(),
         phase_rps: Vec::new(),
         warmup_s: 0.0,

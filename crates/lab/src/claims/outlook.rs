@@ -1,93 +1,58 @@
 //! What it would take to decide a claim that is open.
 
-use super::{Verdict, decide::Evidence, limit::Limits};
+use super::{decide::Evidence, limit::Limits};
 use crate::{
-    experiment::{Threshold, Value},
-    report::format,
+    experiment::Threshold,
     statistics::{Compare, ERROR, Estimate, LOOKS, MIN_BLOCKS, Sample},
+    verdict::{MAX_BLOCKS, Outlook},
 };
-use serde::{Deserialize, Serialize};
-use std::fmt;
 
-/// Nobody makes more blocks.
-const MOST_BLOCKS: usize = 1_000;
 /// Two sides whose ratio is surely so near to 1 count as equal: nobody would choose the one or the other for
 /// so little. By decision; it is no measured bound.
 const EQUAL: f64 = 0.02;
 /// From this look on an interval so narrow is no luck of few blocks.
 const EQUAL_FROM_BLOCKS: usize = LOOKS[2];
 
-/// What it would take.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Outlook {
-    /// About so many blocks in all, if they are as those that were made.
-    Blocks(usize),
-    /// At least so many: one block says nothing of the noise.
-    AtLeast(usize),
-    /// It asks which of two is larger, and they are equal to within so many per cent: no number of blocks
-    /// decides it.
-    EqualWithinPercent(f64),
-    /// The figure stands at the threshold in every block.
-    OnThreshold,
-    /// The figure is so near to the threshold that no number of blocks decides it that anyone makes.
-    AtThreshold,
-}
-
-impl Outlook {
-    /// Of a claim that these blocks leave open; `level` says what decides with so many, where anybody looks.
-    /// `None` where a block has a ratio without end.
-    pub(super) fn of(
-        sample: &Sample,
-        estimate: &Estimate,
-        compare: Compare,
-        threshold: Threshold,
-        limits: &Limits,
-        tested: usize,
-        level: impl Fn(usize) -> Option<f64>,
-    ) -> Option<Self> {
-        let equal = equal_within_percent(estimate, compare, threshold);
-        if let Some(percent) = equal.filter(|_| limits.are_none()) {
-            return Some(Self::EqualWithinPercent(percent));
-        }
-        if sample.endless() > 0 {
-            return None;
-        }
-        if sample.blocks() < 2 {
-            return Some(Self::AtLeast(MIN_BLOCKS));
-        }
-        if threshold.has_end(estimate.value) && sample.is_constant() {
-            return Some(Self::OnThreshold);
-        }
-        let decides_at = |blocks: usize, level: f64| {
-            let evidence = Evidence::foreseen(sample, threshold, limits, blocks).of_several(tested);
-            evidence.verdict(level).is_decided()
-        };
-        // What a look has is less than the whole, and takes longer to find.
-        let decides = |blocks| {
-            decides_at(blocks, ERROR)
-                && level(blocks).is_some_and(|level| decides_at(blocks, level))
-        };
-        let least = MIN_BLOCKS.max(sample.blocks() + sample.lost() + 1);
-        if !decides_at(MOST_BLOCKS, ERROR) {
-            return Some(Self::AtThreshold);
-        }
-        // Counted shares make steps: the first that decides, not a bisection's.
-        (least..=MOST_BLOCKS)
-            .find(|&blocks| decides(blocks))
-            .map(|blocks| Self::Blocks(about(blocks)))
+/// Of a claim that these blocks leave open; `level` says what decides with so many, where anybody looks.
+/// `None` where a block has a ratio without end.
+pub(super) fn of(
+    sample: &Sample,
+    estimate: &Estimate,
+    compare: Compare,
+    threshold: Threshold,
+    limits: &Limits,
+    tested: usize,
+    level: impl Fn(usize) -> Option<f64>,
+) -> Option<Outlook> {
+    let equal = equal_within_percent(estimate, compare, threshold);
+    if let Some(percent) = equal.filter(|_| limits.are_none()) {
+        return Some(Outlook::EqualWithinPercent(percent));
     }
-}
-
-impl Outlook {
-    /// What it takes where both things are to be decided: what takes more.
-    pub(super) fn longest(one: Option<Self>, other: Option<Self>) -> Option<Self> {
-        let blocks = |outlook: &Self| match outlook {
-            Self::Blocks(blocks) | Self::AtLeast(blocks) => *blocks,
-            _ => usize::MAX,
-        };
-        one.into_iter().chain(other).max_by_key(blocks)
+    if sample.endless() > 0 {
+        return None;
     }
+    if sample.blocks() < 2 {
+        return Some(Outlook::AtLeast(MIN_BLOCKS));
+    }
+    if threshold.has_end(estimate.value) && sample.is_constant() {
+        return Some(Outlook::OnThreshold);
+    }
+    let decides_at = |blocks: usize, level: f64| {
+        let evidence = Evidence::foreseen(sample, threshold, limits, blocks).of_several(tested);
+        evidence.verdict(level).is_decided()
+    };
+    // What a look has is less than the whole, and takes longer to find.
+    let decides = |blocks| {
+        decides_at(blocks, ERROR) && level(blocks).is_some_and(|level| decides_at(blocks, level))
+    };
+    let least = MIN_BLOCKS.max(sample.blocks() + sample.lost() + 1);
+    if !decides_at(MAX_BLOCKS, ERROR) {
+        return Some(Outlook::AtThreshold);
+    }
+    // Counted shares make steps: the first that decides, not a bisection's.
+    (least..=MAX_BLOCKS)
+        .find(|&blocks| decides(blocks))
+        .map(|blocks| Outlook::Blocks(about(blocks)))
 }
 
 /// Two digits, rounded up: more would be false precision.
@@ -112,40 +77,6 @@ fn equal_within_percent(
     is_equal.then_some((within * 1_000.0).ceil() / 10.0)
 }
 
-fn in_full(blocks: usize) -> String {
-    format::value(&Value::Number(blocks as f64))
-}
-
-impl fmt::Display for Outlook {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Blocks(blocks) => {
-                write!(f, "about {} blocks would decide it", in_full(*blocks))
-            }
-            Self::AtLeast(blocks) => write!(f, "a verdict takes {blocks} blocks at least"),
-            Self::EqualWithinPercent(percent) => write!(
-                f,
-                "both sides are equal to within {percent:.1} %: no number of blocks decides which is larger"
-            ),
-            Self::OnThreshold => f.write_str(
-                "it stands at the threshold in every block: no number of them decides it",
-            ),
-            Self::AtThreshold => write!(
-                f,
-                "so near to the threshold that {} blocks would not decide it",
-                in_full(MOST_BLOCKS)
-            ),
-        }
-    }
-}
-
-impl Verdict {
-    /// Whether more blocks might make it yes or no.
-    pub(super) fn is_open(self) -> bool {
-        matches!(self, Self::Undecided | Self::Seen)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,7 +93,7 @@ mod tests {
     fn outlook(sample: &Sample, threshold: Threshold) -> Outlook {
         let none = Limits::default();
         let all = |_| Some(ERROR);
-        Outlook::of(sample, &sample.estimate(), Compare::Ratio, threshold, &none, 1, all).unwrap()
+        of(sample, &sample.estimate(), Compare::Ratio, threshold, &none, 1, all).unwrap()
     }
 
     const ABOVE: Threshold = Threshold::Above(1.0);

@@ -7,10 +7,10 @@
 
 use super::limit::{self, THROUGHPUT};
 use crate::{
+    environment::Cpus,
     experiment::{Claim, RATE, Side, Take, Value},
     plan::{Dimension, Point},
     result::{Outcome, Run},
-    run::trial::Cpus,
     statistics::{self, Compare, Sample},
 };
 

@@ -7,12 +7,13 @@ mod ladder;
 mod overflow;
 mod own_ladder;
 
-use super::*;
+use super::{decide::Evidence, limit::Limits, *};
 use crate::{
-    experiment::{Experiment, Side, Value},
+    experiment::{Experiment, ReceiveOn, Side, Value},
     plan::{Cell, Dimension, Point},
     result::{Run, Status},
     statistics::{self, Sample},
+    verdict::{Bound, Outlook},
 };
 
 fn sample(values: &[f64]) -> Sample {
@@ -422,7 +423,7 @@ fn a_run_without_its_network_judges_counts_alone() {
             run.metrics.insert(b_metric.to_owned(), value);
         }
         outcome.experiment.receive_on = ReceiveOn::Server;
-        let pinned = crate::run::trial::Cpus { server: 0, generator: 1 };
+        let pinned = crate::environment::Cpus { server: 0, generator: 1 };
         outcome.environment.pinned = Some(pinned);
         outcome.environment.receive_cpu = receive_cpu;
         outcome.conclude();
@@ -462,8 +463,7 @@ fn an_early_look_decides_what_is_plain() {
             Some(if idle > 0.0 { effect + noise } else { 1.0 })
         });
         outcome.experiment.full.blocks = 40;
-        outcome.decided_early = true;
-        outcome.looks.clear();
+        outcome.looks = vec![Look { blocks: 6, is_last: false }];
         outcome.conclude();
         (outcome.claims[0].verdict, all_settled(&outcome))
     };
@@ -520,7 +520,7 @@ fn what_one_costs_more_than_another_is_a_side() {
 }
 
 /// A store that takes more for each document than it may: the memory that was read decides, less the
-/// documents' own octets.
+/// documents' own bytes.
 #[test]
 fn a_store_that_grows_by_more_is_seen() {
     let experiment = crate::experiment::find("frontend").unwrap();
@@ -538,7 +538,7 @@ fn a_store_that_grows_by_more_is_seen() {
             let grown = objects * (own + overhead) + i64::from(block) * 4096;
             let memory = crate::memory::Memory { user_bytes: grown, kernel_bytes: 0 };
             let own_bytes = (objects * own) as u64;
-            let stored = crate::memory::Stored {
+            let stored = crate::memory::StoreCost {
                 objects: objects as u64,
                 own_bytes,
                 memory,

@@ -1,7 +1,7 @@
 //! What each limit and sysctl means for connections.
 
 use super::{Check, Facts};
-use crate::report::format;
+use crate::format;
 
 /// Connections that people commonly want to hold; below it there is advice.
 const MANY: u64 = 10_000;
@@ -24,7 +24,7 @@ fn limit(value: Option<u64>) -> String {
 /// The limits of this process (getrlimit(2)).
 pub(super) fn limits(facts: &Facts) -> Vec<Check> {
     let mut checks = Vec::new();
-    let mut put = |name: &str, key: &str, judge: &dyn Fn(Option<u64>, Option<u64>) -> Judged| {
+    let mut put = |name: &str, key: &str, judge: &dyn Fn(Option<u64>, Option<u64>) -> CheckText| {
         if let Some(&(soft, hard)) = facts.limits.get(key) {
             let (meaning, advice) = judge(soft, hard);
             let value = format!("{} (hard {})", limit(soft), limit(hard));
@@ -89,7 +89,7 @@ pub(super) fn limits(facts: &Facts) -> Vec<Check> {
     checks
 }
 
-type Judged = (String, Option<String>);
+type CheckText = (String, Option<String>);
 
 /// The sysctls that matter.
 pub(super) fn sysctls(facts: &Facts) -> Vec<Check> {
@@ -104,7 +104,7 @@ pub(super) fn sysctls(facts: &Facts) -> Vec<Check> {
         .collect()
 }
 
-fn sysctl(name: &str, value: &str) -> Option<Judged> {
+fn sysctl(name: &str, value: &str) -> Option<CheckText> {
     let number = value.split_whitespace().next().and_then(|word| word.parse::<u64>().ok());
     let set = |to: &str| Some(format!("sysctl -w {name}={to}"));
     let judged = match name {

@@ -21,12 +21,12 @@ pub struct CommandFact {
     /// Whether it will work.
     pub works: bool,
     /// What stands in its way, or makes its result worth less.
-    pub troubles: Vec<Trouble>,
+    pub troubles: Vec<Obstacle>,
 }
 
 /// One thing to know before the command is run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Trouble {
+pub struct Obstacle {
     /// What it is.
     pub what: String,
     /// What to do; absent where the command does it itself.
@@ -35,12 +35,12 @@ pub struct Trouble {
     pub is_fatal: bool,
 }
 
-fn fatal(what: impl Into<String>, remedy: impl Into<String>) -> Trouble {
-    Trouble { what: what.into(), remedy: Some(remedy.into()), is_fatal: true }
+fn fatal(what: impl Into<String>, remedy: impl Into<String>) -> Obstacle {
+    Obstacle { what: what.into(), remedy: Some(remedy.into()), is_fatal: true }
 }
 
-fn weaker(what: impl Into<String>, remedy: impl Into<String>) -> Trouble {
-    Trouble { is_fatal: false, ..fatal(what, remedy) }
+fn weaker(what: impl Into<String>, remedy: impl Into<String>) -> Obstacle {
+    Obstacle { is_fatal: false, ..fatal(what, remedy) }
 }
 
 /// All of them, in README's order.
@@ -48,7 +48,7 @@ pub(super) fn commands(facts: &Facts) -> Vec<CommandFact> {
     let around = &facts.surroundings;
     let build = [packages(around, &[&BUILD]), rust(around)];
     let holding = [descriptors(facts), ports(facts)];
-    let all: [(&str, Vec<Option<Trouble>>); 7] = [
+    let all: [(&str, Vec<Option<Obstacle>>); 7] = [
         ("make demo", [&build[..], &holding, &[few_cpus(around)]].concat()),
         ("make test", vec![packages(around, &[&BUILD, &GUEST]), rust(around), guest(facts)]),
         ("pollux serve site/ --listen 127.0.0.1:8080", vec![port(around)]),
@@ -62,7 +62,7 @@ pub(super) fn commands(facts: &Facts) -> Vec<CommandFact> {
     ];
     all.into_iter()
         .map(|(command, troubles)| {
-            let troubles: Vec<Trouble> = troubles.into_iter().flatten().collect();
+            let troubles: Vec<Obstacle> = troubles.into_iter().flatten().collect();
             let works = !troubles.iter().any(|trouble| trouble.is_fatal);
             CommandFact { command: command.into(), works, troubles }
         })
@@ -81,26 +81,26 @@ fn missing(around: &Surroundings, needed: &[&[(&str, &str)]]) -> Vec<String> {
     packages
 }
 
-fn not_installed(packages: &[String]) -> Trouble {
+fn not_installed(packages: &[String]) -> Obstacle {
     let list = packages.join(" ");
     fatal(format!("not installed: {list}"), format!("sudo apt-get install {list}"))
 }
 
 /// What a target of the Makefile needs: as root it installs that itself.
-fn packages(around: &Surroundings, needed: &[&[(&str, &str)]]) -> Option<Trouble> {
+fn packages(around: &Surroundings, needed: &[&[(&str, &str)]]) -> Option<Obstacle> {
     let packages = missing(around, needed);
     if packages.is_empty() {
         None
     } else if around.can_install && around.programs.contains("make") {
         let what = format!("installs {} first, through apt", packages.join(" "));
-        Some(Trouble { what, remedy: None, is_fatal: false })
+        Some(Obstacle { what, remedy: None, is_fatal: false })
     } else {
         Some(not_installed(&packages))
     }
 }
 
 /// What a program of ours needs: it installs nothing.
-fn installed(around: &Surroundings, needed: &[(&str, &str)]) -> Option<Trouble> {
+fn installed(around: &Surroundings, needed: &[(&str, &str)]) -> Option<Obstacle> {
     let packages = missing(around, &[needed]);
     (!packages.is_empty()).then(|| not_installed(&packages))
 }
@@ -113,7 +113,7 @@ fn is_older(found: &str, wanted: &str) -> bool {
     numbers(found) < numbers(wanted)
 }
 
-fn rust(around: &Surroundings) -> Option<Trouble> {
+fn rust(around: &Surroundings) -> Option<Obstacle> {
     let wanted = env!("CARGO_PKG_RUST_VERSION");
     let get = "install Rust with rustup; on Debian 12 cargo-web of the security repository does";
     match &around.cargo {
@@ -121,13 +121,13 @@ fn rust(around: &Surroundings) -> Option<Trouble> {
         Some(found) => Some(fatal(format!("cargo {found} is older than {wanted}"), get)),
         None if around.can_install => {
             let what = format!("installs Rust first, if apt offers {wanted} or later");
-            Some(Trouble { what, remedy: None, is_fatal: false })
+            Some(Obstacle { what, remedy: None, is_fatal: false })
         }
         None => Some(fatal(format!("no cargo; {wanted} or later is needed"), get)),
     }
 }
 
-fn descriptors(facts: &Facts) -> Option<Trouble> {
+fn descriptors(facts: &Facts) -> Option<Obstacle> {
     let (_, hard) = *facts.limits.get("nofile")?;
     let hard = hard.filter(|hard| *hard < NEEDED)?;
     Some(fatal(
@@ -137,7 +137,7 @@ fn descriptors(facts: &Facts) -> Option<Trouble> {
     ))
 }
 
-fn ports(facts: &Facts) -> Option<Trouble> {
+fn ports(facts: &Facts) -> Option<Obstacle> {
     let range = facts.sysctls.get("net/ipv4/ip_local_port_range")?;
     let mut ends = range.split_whitespace().map(str::parse::<u64>);
     let (low, high) = (ends.next()?.ok()?, ends.next()?.ok()?);
@@ -150,7 +150,7 @@ fn ports(facts: &Facts) -> Option<Trouble> {
     })
 }
 
-fn port(around: &Surroundings) -> Option<Trouble> {
+fn port(around: &Surroundings) -> Option<Obstacle> {
     let why = around.port_refused.as_ref()?;
     Some(fatal(
         format!("port {PORT} is not free: {why}"),
@@ -158,7 +158,7 @@ fn port(around: &Surroundings) -> Option<Trouble> {
     ))
 }
 
-fn few_cpus(around: &Surroundings) -> Option<Trouble> {
+fn few_cpus(around: &Surroundings) -> Option<Obstacle> {
     (around.cpus < 2).then(|| {
         weaker(
             "server and generator share the one CPU: costs a request are right, rates are not",
@@ -167,7 +167,7 @@ fn few_cpus(around: &Surroundings) -> Option<Trouble> {
     })
 }
 
-fn network(around: &Surroundings) -> Option<Trouble> {
+fn network(around: &Surroundings) -> Option<Obstacle> {
     let why = around.network_refused.as_ref()?;
     Some(weaker(
         format!("overload experiments: no network namespace of their own ({why})"),
@@ -175,7 +175,7 @@ fn network(around: &Surroundings) -> Option<Trouble> {
     ))
 }
 
-fn kprobes(around: &Surroundings) -> Option<Trouble> {
+fn kprobes(around: &Surroundings) -> Option<Obstacle> {
     let why = around.counting_refused.as_ref()?;
     Some(weaker(
         format!("mail-hints and provos-ablation cannot count the kernel's calls here: {why}"),
@@ -183,14 +183,14 @@ fn kprobes(around: &Surroundings) -> Option<Trouble> {
     ))
 }
 
-fn guest(facts: &Facts) -> Option<Trouble> {
+fn guest(facts: &Facts) -> Option<Obstacle> {
     let around = &facts.surroundings;
     if around.architecture != "x86_64" {
         let what = format!("the guest's kernels are for x86_64, this is {}", around.architecture);
         return Some(fatal(what, "run it on an x86_64 machine"));
     }
     let bytes = facts.memory_bytes.filter(|bytes| *bytes < 2 * GUEST_BYTES)?;
-    let has = crate::report::format::bytes(bytes);
+    let has = crate::format::bytes(bytes);
     Some(weaker(
         format!("the guest takes 1 GiB of memory, and there are {has} in all"),
         "give it less with --memory, or run it where there is more",

@@ -1,7 +1,7 @@
 //! What stands around the server under test: a store, an origin, and requests of several kinds.
 
 use super::{Experiment, Flags, Subject, Value, Variant, Workload};
-use crate::{memory::LEAST_OBJECTS, plan::Point};
+use crate::{experiment::Point, memory::LEAST_OBJECTS};
 use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -91,7 +91,7 @@ fn one() -> u32 {
 /// Points at which nothing is measured: those that have one of the values of each axis named.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct LeftOut {
+pub struct Exclusion {
     /// The values, by the axis' name.
     pub at: BTreeMap<String, Vec<Value>>,
     /// Why.
@@ -149,7 +149,7 @@ impl Experiment {
 
     /// Why nothing is measured of `variant` at `point`, if nothing is.
     pub fn left_out(&self, variant: &Variant, point: &Point) -> Option<String> {
-        let is_in = |left: &&LeftOut| {
+        let is_in = |left: &&Exclusion| {
             left.at
                 .iter()
                 .all(|(axis, values)| point.get(axis).is_some_and(|value| values.contains(value)))

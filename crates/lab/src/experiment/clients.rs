@@ -1,7 +1,7 @@
 //! Where the clients are: beside the server, or behind the delay and the loss of a network.
 
+use super::value::Point;
 use super::{Experiment, IDLE, Value};
-use crate::plan::Point;
 use anyhow::ensure;
 use serde::{Deserialize, Serialize};
 

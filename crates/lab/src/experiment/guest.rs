@@ -1,7 +1,7 @@
 //! The form that an experiment takes in a guest.
 
 use super::{
-    Budget, Clients, Experiment, Flags, Place, ReceiveOn, RelativeTo, Subject, Value, Variant,
+    Budget, Clients, Experiment, Flags, Machine, ReceiveOn, RelativeTo, Subject, Value, Variant,
 };
 use pollux_event::registry;
 use serde::{Deserialize, Serialize};
@@ -96,7 +96,7 @@ impl Experiment {
     /// experiment says so ([`Experiment::deterministic_window_seconds`]), and so is the time before it.
     #[must_use]
     pub fn in_deterministic_guest(mut self) -> Self {
-        self.place = Place::DeterministicGuest;
+        self.place = Machine::DeterministicGuest;
         if self.subject != Subject::Server {
             return self;
         }

@@ -4,7 +4,7 @@
 //! mended in the file of the experiment. That is right only where the data are those that the file asks
 //! for.
 
-use super::{Budget, Experiment, Place, SaturationOf};
+use super::{Budget, Experiment, Machine, SaturationOf};
 
 /// No time at all.
 const NO_BUDGET: Budget = Budget {
@@ -26,7 +26,7 @@ impl Experiment {
     pub(crate) fn in_the_form_of(mut self, kept: &Self, in_guest: bool, quick: bool) -> Self {
         if in_guest {
             self = self.in_guest();
-            if kept.place == Place::DeterministicGuest {
+            if kept.place == Machine::DeterministicGuest {
                 self = self.in_deterministic_guest();
                 if quick {
                     self = self.with_fewer_rates();
@@ -44,7 +44,7 @@ impl Experiment {
 
     fn design(&self) -> Self {
         // What only the deterministic guest is told matters nowhere else.
-        let there = self.place == Place::DeterministicGuest;
+        let there = self.place == Machine::DeterministicGuest;
         let mut load = self.load.clone();
         load.retain(|flag, _| !MEANS.contains(&flag.as_str()));
         Self {

@@ -1,6 +1,7 @@
 //! Experiments that are right, and what is said of those that are not.
 
 use super::{built_in::BUILT_IN, *};
+use crate::statistics::Compare;
 
 #[test]
 fn every_built_in_experiment_is_right_and_named_as_its_file() {

@@ -1,7 +1,7 @@
 //! What the raw data of a run come to.
 
 use super::{Raw, number};
-use crate::memory::{Held, LEAST_CONNECTIONS, LEAST_OBJECTS};
+use crate::memory::{HoldCost, LEAST_CONNECTIONS, LEAST_OBJECTS};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 
@@ -91,7 +91,7 @@ impl Raw {
             }
         }
         let loaded = self.loaded.filter(|loaded| loaded.connections >= LEAST_CONNECTIONS);
-        if let Some(Held { connections, memory, .. }) = loaded {
+        if let Some(HoldCost { connections, memory, .. }) = loaded {
             let of_one = |bytes: i64| Some(bytes as f64 / connections as f64);
             put("user_bytes_per_loaded_connection", of_one(memory.user_bytes));
             put("kernel_bytes_per_loaded_connection", of_one(memory.kernel_bytes));

@@ -52,7 +52,7 @@ fn metrics_from_known_raw_data() {
 
 #[test]
 fn the_memory_of_few_connections_is_not_told() {
-    let held = |connections| Held {
+    let held = |connections| HoldCost {
         connections,
         fill_ns: 2_000_000_000,
         fill_cpu_ns: 1_000 * connections,
@@ -73,7 +73,7 @@ fn the_memory_of_few_connections_is_not_told() {
 fn the_memory_of_stored_documents_is_told_with_and_without_their_own_bytes() {
     let metrics = |objects| {
         let memory = crate::memory::Memory { user_bytes: 440 * objects as i64, kernel_bytes: 0 };
-        let stored = Stored { objects, own_bytes: 250 * objects, fill_ns: 1, memory };
+        let stored = StoreCost { objects, own_bytes: 250 * objects, fill_ns: 1, memory };
         Raw { stored: Some(stored), ..Raw::default() }.metrics()
     };
     let many = metrics(20_000);

@@ -2,13 +2,13 @@
 //! its users have; all processes from the start, since it adds few a second;
 //! <https://httpd.apache.org/docs/2.4/mod/>.
 
-use super::{Making, Peer, Role, Start};
+use super::{ConfigInput, Peer, Role, Start};
 use anyhow::bail;
 
 /// Where Debian has its modules.
 const MODULES: &str = "/usr/lib/apache2/modules";
 
-pub(super) fn set_up(making: &Making<'_>) -> anyhow::Result<Start> {
+pub(super) fn set_up(making: &ConfigInput<'_>) -> anyhow::Result<Start> {
     // A front end is to hold thousands of idle clients, which Debian's 150 workers do not.
     let front = matches!(making.role, Role::Front { .. });
     let (mpm, pool) = match making.peer {

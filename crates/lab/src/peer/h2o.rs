@@ -1,8 +1,8 @@
 //! h2o: <https://h2o.examp1e.net/configure.html>.
 
-use super::{Making, Start};
+use super::{ConfigInput, Start};
 
-pub(super) fn set_up(making: &Making<'_>) -> anyhow::Result<Start> {
+pub(super) fn set_up(making: &ConfigInput<'_>) -> anyhow::Result<Start> {
     making.only_files()?;
     let scratch = making.place.scratch.display();
     let documents = making.place.documents.display();

@@ -1,8 +1,8 @@
 //! HAProxy: <https://docs.haproxy.org/2.6/configuration.html#6>.
 
-use super::{Making, Start};
+use super::{ConfigInput, Start};
 
-pub(super) fn set_up(making: &Making<'_>) -> anyhow::Result<Start> {
+pub(super) fn set_up(making: &ConfigInput<'_>) -> anyhow::Result<Start> {
     let origin = making.origin()?;
     let address = making.address;
     let path = making.write(

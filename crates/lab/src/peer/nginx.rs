@@ -1,8 +1,8 @@
 //! nginx: <https://nginx.org/en/docs/http/ngx_http_proxy_module.html>.
 
-use super::{Making, Role, Start};
+use super::{ConfigInput, Role, Start};
 
-pub(super) fn set_up(making: &Making<'_>) -> anyhow::Result<Start> {
+pub(super) fn set_up(making: &ConfigInput<'_>) -> anyhow::Result<Start> {
     let address = making.address;
     let scratch = making.place.scratch.display();
     let documents = making.place.documents.display();

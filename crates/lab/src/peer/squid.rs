@@ -1,9 +1,9 @@
 //! Squid as an accelerator: <http://www.squid-cache.org/Doc/config/>.
 
-use super::{Making, Start};
+use super::{ConfigInput, Start};
 use std::os::unix::fs::PermissionsExt as _;
 
-pub(super) fn set_up(making: &Making<'_>) -> anyhow::Result<Start> {
+pub(super) fn set_up(making: &ConfigInput<'_>) -> anyhow::Result<Start> {
     let origin = making.origin()?;
     let scratch = making.place.scratch.display();
     let path = making.write(

@@ -47,7 +47,7 @@ fn origin() -> (SocketAddr, Arc<AtomicUsize>) {
     (address, asked)
 }
 
-fn started(peer: Peer, role: Role, place: Place<'_>) -> Option<Server> {
+fn started(peer: Peer, role: Role, place: PeerSetup<'_>) -> Option<Server> {
     let set_up = match peer.set_up(role, place) {
         Ok(set_up) => set_up,
         Err(error) if peer.program().is_err() => {
@@ -88,7 +88,7 @@ fn those_that_serve_files_do() {
         Peer::ApacheEvent,
     ] {
         let scratch = tempfile::tempdir().unwrap();
-        let place = Place { documents: folder.path(), scratch: scratch.path() };
+        let place = PeerSetup { documents: folder.path(), scratch: scratch.path() };
         let Some(server) = started(peer, Role::Files, place) else { continue };
         assert!(server.ask("/nothing.txt").is_err(), "{}: what is not there", peer.name());
         let pids = crate::measure::processes(server.pid()).unwrap();
@@ -116,7 +116,7 @@ fn those_that_cache_do() {
         Peer::TrafficServer,
     ] {
         let scratch = tempfile::tempdir().unwrap();
-        let place = Place { documents: folder.path(), scratch: scratch.path() };
+        let place = PeerSetup { documents: folder.path(), scratch: scratch.path() };
         let (origin, asked) = origin();
         let Some(server) = started(peer, Role::Front { origin }, place) else { continue };
         // Some have not yet opened their store when they first answer.
@@ -144,7 +144,7 @@ fn those_that_cache_do() {
 #[test]
 fn a_role_that_a_server_has_not_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let place = Place { documents: folder.path(), scratch: folder.path() };
+    let place = PeerSetup { documents: folder.path(), scratch: folder.path() };
     let origin = SocketAddr::from(([127, 0, 0, 1], 9));
     for (peer, role) in [(Peer::Varnish, Role::Files), (Peer::H2o, Role::Front { origin })] {
         let said = format!("{:#}", peer.set_up(role, place).unwrap_err());

@@ -1,8 +1,8 @@
 //! Apache Traffic Server: <https://docs.trafficserver.apache.org/en/9.2.x/admin-guide/>.
 
-use super::{Making, Start};
+use super::{ConfigInput, Start};
 
-pub(super) fn set_up(making: &Making<'_>) -> anyhow::Result<Start> {
+pub(super) fn set_up(making: &ConfigInput<'_>) -> anyhow::Result<Start> {
     let origin = making.origin()?;
     let scratch = making.place.scratch.display();
     for folder in ["etc", "cache", "run", "log"] {

@@ -1,8 +1,8 @@
 //! Varnish: <https://varnish-cache.org/docs/7.1/reference/varnishd.html>.
 
-use super::{Making, Start};
+use super::{ConfigInput, Start};
 
-pub(super) fn set_up(making: &Making<'_>) -> anyhow::Result<Start> {
+pub(super) fn set_up(making: &ConfigInput<'_>) -> anyhow::Result<Start> {
     let origin = making.origin()?;
     let folder = making.folder("varnish")?;
     Ok(making.started_with([

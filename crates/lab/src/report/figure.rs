@@ -11,11 +11,11 @@ use self::{
     pen::{Failure, dashed, mark},
     spread::Spread,
 };
-use super::{Panel, format};
+use super::panel::Panel;
 use crate::{
     claims,
     experiment::{PaperLine, RATE, Value},
-    metric,
+    format, metric,
     result::Outcome,
     statistics::Estimate,
 };
@@ -94,7 +94,7 @@ pub fn draw(outcome: &Outcome, panel: &Panel<'_>) -> anyhow::Result<String> {
             .map_err(|error| anyhow::anyhow!("figure {}: {error}", panel.id))?;
     }
     // A scalable picture with a name for those who do not see it.
-    let title = super::html::escape(&panel.figure.title);
+    let title = crate::format::escape(&panel.figure.title);
     let class = dark::CLASS;
     let svg = svg.replacen(
         &format!("<svg width=\"{WIDTH}\" height=\"{HEIGHT}\""),

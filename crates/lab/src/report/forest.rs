@@ -5,10 +5,10 @@
 //! can be compared. The thick bar is the interval over the blocks, the thin one what decided it (the
 //! earlier the run looked, the wider), the diamond the paper's own number.
 
-use super::{format::number, html::escape};
 use crate::{
-    claims::{Bound, ClaimOutcome, Verdict},
     experiment::Threshold,
+    format::{escape, number},
+    verdict::{Bound, ClaimOutcome, Verdict},
 };
 use std::fmt::Write as _;
 

@@ -3,12 +3,14 @@
 mod cells;
 mod runs;
 
-use super::{Files, Panel, format};
+use super::{files::Files, panel::Panel, summary};
 use crate::{
-    claims::{Bound, ClaimOutcome, Part, Verdict, p_text},
+    claims::p_text,
     experiment::RelativeTo,
+    format::{self, escape},
     result::Outcome,
     statistics::CONFIDENCE,
+    verdict::{Bound, ClaimOutcome, Part, Verdict},
 };
 use std::fmt::Write as _;
 
@@ -26,22 +28,6 @@ const PARTS: [(&str, &str); 8] = [
     ("machine", "The machine"),
     ("runs", "Every run"),
 ];
-
-/// Makes text safe inside an element or an attribute.
-pub fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            c => escaped.push(c),
-        }
-    }
-    escaped
-}
 
 /// Renders the page: what was asked and what came out, figures, tables, the raw runs. `drawn` are the panels
 /// with their SVG, `files` what the page may link to.
@@ -126,9 +112,9 @@ fn head(page: &mut String, outcome: &Outcome) {
     let _ = writeln!(
         page,
         "<h2 id=\"result\">What came out</h2>\n<p>{}</p>",
-        escape(&super::in_words(outcome))
+        escape(&summary::in_words(outcome))
     );
-    if let Some(noise) = super::noise(outcome) {
+    if let Some(noise) = summary::noise(outcome) {
         let _ = writeln!(page, "<p class=\"warn\">{}</p>", escape(&noise));
     }
     let all: Vec<(String, &ClaimOutcome)> =
@@ -217,7 +203,7 @@ fn p_values(claim: &ClaimOutcome) -> String {
 fn measured_claim(claim: &ClaimOutcome) -> String {
     let Some(value) = claim.value else { return "–".into() };
     let mut text = escape(Bound::sign(claim.bound));
-    text.push_str(&measured(value, format::claim_interval(claim)));
+    text.push_str(&measured(value, claim.interval_text()));
     let deciding = claim.deciding().and_then(|part| part.estimate);
     if let Some((value, ranks)) = deciding.and_then(|e| Some((e.rank_value?, e.rank?))) {
         let ends = format::ends(Some(ranks.low), Some(ranks.high));
@@ -253,7 +239,7 @@ pub(super) fn title(outcome: &Outcome, panel: &Panel<'_>) -> String {
     if panel.id == panel.figure.id {
         return title.clone();
     }
-    format!("{title}: {}", super::point_text(outcome, &panel.at))
+    format!("{title}: {}", outcome.point_text(&panel.at))
 }
 
 fn figure(page: &mut String, outcome: &Outcome, panel: &Panel<'_>, svg: &str) {
@@ -288,7 +274,7 @@ fn conditions(page: &mut String, outcome: &Outcome) {
             if cell.cell.variant == variant.name && cell.excluded > 0 {
                 remarks.push(format!(
                     "{}: {} of {} runs do not count: {}",
-                    escape(&super::point_text(outcome, &cell.cell.point)),
+                    escape(&outcome.point_text(&cell.cell.point)),
                     cell.excluded,
                     cell.excluded + cell.valid,
                     escape(cell.reason.as_deref().unwrap_or("no reason given"))
@@ -349,7 +335,7 @@ fn ladders(page: &mut String, outcome: &Outcome) {
         let _ = writeln!(
             page,
             "<tr><td>{}</td><td class=\"number\">{}</td><td>{}</td></tr>",
-            escape(&crate::run::name(&ladder.line)),
+            escape(&ladder.line.name()),
             ladder.limit_rps.map_or_else(|| "not found".into(), format::number),
             rates.join(", ")
         );

@@ -1,7 +1,7 @@
 //! A page in Markdown: what a forge shows for the folder of a published run.
 
-use super::{Files, Panel, csv, forest, format, terminal};
-use crate::result::Outcome;
+use super::{csv, files::Files, forest, html, panel::Panel, summary, terminal};
+use crate::{format, result::Outcome};
 use std::fmt::Write as _;
 
 /// Columns of the notes' lines in the source.
@@ -29,7 +29,7 @@ pub fn page(outcome: &Outcome, drawn: &[(Panel<'_>, String)], files: &Files) -> 
         outcome.environment.command
     );
     let _ = writeln!(page, "## What was asked\n\n{}\n", experiment.summary.trim());
-    let _ = writeln!(page, "## What came out\n\n{}\n", super::in_words(outcome));
+    let _ = writeln!(page, "## What came out\n\n{}\n", summary::in_words(outcome));
     if !outcome.claims.is_empty() {
         let _ = writeln!(
             page,
@@ -42,7 +42,7 @@ pub fn page(outcome: &Outcome, drawn: &[(Panel<'_>, String)], files: &Files) -> 
         page.push_str("## Figures\n\n");
     }
     for (panel, _) in drawn {
-        let title = super::html::title(outcome, panel);
+        let title = html::title(outcome, panel);
         let _ = writeln!(page, "![{title}](figures/{}.svg)\n", panel.id);
     }
     claims(&mut page, outcome);
@@ -71,7 +71,7 @@ fn claims(page: &mut String, outcome: &Outcome) {
     page.push_str("| claim | verdict | measured | holds if | paper | statement |\n");
     page.push_str("|---|---|---|---|---|---|\n");
     for claim in &outcome.claims {
-        let measured = format::measured(claim).unwrap_or_else(|| "–".into());
+        let measured = claim.measured().unwrap_or_else(|| "–".into());
         let _ = writeln!(
             page,
             "| {} | {}{} | {measured} | {} | {} | {} |",

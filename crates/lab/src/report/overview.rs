@@ -3,17 +3,16 @@
 
 mod picture;
 
-use super::{
-    forest, format,
-    html::escape,
-    papers::{Figure, Paper, papers},
-};
+use super::forest;
 use crate::{
     archive,
-    claims::{ClaimOutcome, Verdict, p_text},
+    claims::p_text,
     experiment,
+    format::{self, escape},
+    papers::{Paper, PaperFigure, papers},
     result::Outcome,
     statistics::{ERROR, holm},
+    verdict::{ClaimOutcome, Verdict},
 };
 use std::{
     fmt::Write as _,
@@ -28,7 +27,7 @@ pub const MARKDOWN: &str = "papers.md";
 
 /// A run and where it lies.
 #[derive(Debug)]
-pub struct Published {
+pub struct Publication {
     /// Its directory as it was given.
     pub given: PathBuf,
     /// The same as links are to have it.
@@ -37,7 +36,7 @@ pub struct Published {
     pub outcome: Outcome,
 }
 
-impl Published {
+impl Publication {
     /// The file that has its figures.
     fn data(&self) -> PathBuf {
         let packed = archive::is_packed(&self.given);
@@ -66,20 +65,20 @@ pub fn link(directory: &Path, out: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// One claim with the run that decides it.
-struct Decided<'a> {
-    run: &'a Published,
+struct ClaimWithRun<'a> {
+    run: &'a Publication,
     claim: &'a ClaimOutcome,
     /// Adjusted for all primary claims of the paper, in all runs.
     p_with_all: Option<f64>,
     /// Other runs that say otherwise, with what they say.
-    others: Vec<(&'a Published, String)>,
+    others: Vec<(&'a Publication, String)>,
 }
 
 /// Of several runs that judge a claim the one that had most to judge by: one with blocks enough for a
 /// verdict before one that only saw, the full form before the quick one, then more blocks, then the later
 /// one. Not the one that decided: of enough runs one decides by chance.
-fn decide<'a>(runs: &'a [Published], figure: &Figure, id: &str) -> Option<Decided<'a>> {
-    let judged: Vec<(&Published, &ClaimOutcome)> = runs
+fn decide<'a>(runs: &'a [Publication], figure: &PaperFigure, id: &str) -> Option<ClaimWithRun<'a>> {
+    let judged: Vec<(&Publication, &ClaimOutcome)> = runs
         .iter()
         .filter(|run| figure.experiments.contains(&run.outcome.experiment.id))
         .filter_map(|run| Some((run, run.outcome.claims.iter().find(|claim| claim.id == id)?)))
@@ -89,7 +88,7 @@ fn decide<'a>(runs: &'a [Published], figure: &Figure, id: &str) -> Option<Decide
         let enough = claim.verdict != Verdict::Seen;
         (there, enough, !run.outcome.quick, run.outcome.blocks(), &run.outcome.started_at)
     })?;
-    let says_otherwise = |other_run: &Published, other: &ClaimOutcome| {
+    let says_otherwise = |other_run: &Publication, other: &ClaimOutcome| {
         let name = name(&other_run.directory);
         match (claim.verdict.is_decided(), other.verdict) {
             (true, verdict) if verdict.is_decided() && verdict != claim.verdict => {
@@ -109,18 +108,21 @@ fn decide<'a>(runs: &'a [Published], figure: &Figure, id: &str) -> Option<Decide
         .iter()
         .filter_map(|&(run, claim)| Some((run, says_otherwise(run, claim)?)))
         .collect();
-    Some(Decided { run, claim, p_with_all: None, others })
+    Some(ClaimWithRun { run, claim, p_with_all: None, others })
 }
 
 /// What other runs say, in words.
-fn said_by_others(decided: &Decided<'_>) -> Option<String> {
+fn said_by_others(decided: &ClaimWithRun<'_>) -> Option<String> {
     let words: Vec<&str> = decided.others.iter().map(|(_, words)| words.as_str()).collect();
     (!words.is_empty()).then(|| words.join(", "))
 }
 
 /// Every claim of a paper, figure by figure, with the error of its primary ones shared.
-fn of_paper<'a>(runs: &'a [Published], paper: &Paper) -> Vec<Vec<(String, Option<Decided<'a>>)>> {
-    let mut figures: Vec<Vec<(String, Option<Decided<'a>>)>> = paper
+fn of_paper<'a>(
+    runs: &'a [Publication],
+    paper: &Paper,
+) -> Vec<Vec<(String, Option<ClaimWithRun<'a>>)>> {
+    let mut figures: Vec<Vec<(String, Option<ClaimWithRun<'a>>)>> = paper
         .figure
         .iter()
         .map(|figure| {
@@ -128,7 +130,7 @@ fn of_paper<'a>(runs: &'a [Published], paper: &Paper) -> Vec<Vec<(String, Option
             claims.map(|id| (id.clone(), decide(runs, figure, id))).collect()
         })
         .collect();
-    let mut primary: Vec<&mut Decided<'a>> = figures
+    let mut primary: Vec<&mut ClaimWithRun<'a>> = figures
         .iter_mut()
         .flatten()
         .filter_map(|(_, decided)| decided.as_mut())
@@ -141,13 +143,13 @@ fn of_paper<'a>(runs: &'a [Published], paper: &Paper) -> Vec<Vec<(String, Option
     figures
 }
 
-fn figures_of(decided: &Decided<'_>) -> String {
+fn figures_of(decided: &ClaimWithRun<'_>) -> String {
     let claim = decided.claim;
     let why = || claim.parts.iter().find_map(|part| part.note.clone());
-    format::measured(claim).or_else(why).unwrap_or_else(|| "–".into())
+    claim.measured().or_else(why).unwrap_or_else(|| "–".into())
 }
 
-fn with_all(decided: &Decided<'_>) -> String {
+fn with_all(decided: &ClaimWithRun<'_>) -> String {
     decided.p_with_all.map_or_else(String::new, |p| {
         let still = if p <= ERROR { "" } else { ": not decided with all of the paper" };
         format!("p {}{still}", p_text(p))
@@ -155,7 +157,7 @@ fn with_all(decided: &Decided<'_>) -> String {
 }
 
 /// What stands under a verdict.
-fn remarks(decided: &Decided<'_>) -> String {
+fn remarks(decided: &ClaimWithRun<'_>) -> String {
     let shared = Some(with_all(decided)).filter(|text| !text.is_empty());
     let remark = decided.claim.remark();
     let remarks: Vec<String> =
@@ -185,7 +187,7 @@ fn name(directory: &Path) -> String {
 ///
 /// # Errors
 /// When the list of figures is not right.
-pub fn page(runs: &[Published]) -> anyhow::Result<String> {
+pub fn page(runs: &[Publication]) -> anyhow::Result<String> {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n<title>The papers, run again</title>\n\
@@ -237,18 +239,18 @@ pub fn page(runs: &[Published]) -> anyhow::Result<String> {
 }
 
 /// `gammo-figures-2-4-and-6`.
-fn figure_anchor(key: &str, figure: &Figure) -> String {
+fn figure_anchor(key: &str, figure: &PaperFigure) -> String {
     let words = figure.name.split(|c: char| !c.is_ascii_alphanumeric());
     let words = words.filter(|word| !word.is_empty()).map(str::to_ascii_lowercase);
     iter::once(key.to_owned()).chain(words).collect::<Vec<_>>().join("-")
 }
 
-fn anchor(key: &str, figure: &Figure, id: &str) -> String {
+fn anchor(key: &str, figure: &PaperFigure, id: &str) -> String {
     let experiment = figure.experiments.first().map_or("", String::as_str);
     format!("{key}-{experiment}-{id}")
 }
 
-fn row(page: &mut String, anchor: &str, id: &str, decided: Option<&Decided<'_>>) {
+fn row(page: &mut String, anchor: &str, id: &str, decided: Option<&ClaimWithRun<'_>>) {
     let Some(decided) = decided else {
         let _ = writeln!(
             page,
@@ -285,7 +287,7 @@ fn row(page: &mut String, anchor: &str, id: &str, decided: Option<&Decided<'_>>)
 ///
 /// # Errors
 /// When the list of figures is not right.
-pub fn markdown(runs: &[Published]) -> anyhow::Result<String> {
+pub fn markdown(runs: &[Publication]) -> anyhow::Result<String> {
     let papers = papers()?;
     let mut text = String::from(
         "# The papers' figures, as experiments\n\n\
@@ -322,8 +324,8 @@ pub fn markdown(runs: &[Published]) -> anyhow::Result<String> {
 
 /// The claims that a run judges. The comment names the files whose figures the table has: a test of the
 /// repository looks them up.
-fn markdown_table(text: &mut String, claims: &[(String, Option<Decided<'_>>)]) {
-    let decided: Vec<(&String, &Decided<'_>)> =
+fn markdown_table(text: &mut String, claims: &[(String, Option<ClaimWithRun<'_>>)]) {
+    let decided: Vec<(&String, &ClaimWithRun<'_>)> =
         claims.iter().filter_map(|(id, decided)| Some((id, decided.as_ref()?))).collect();
     if decided.is_empty() {
         return;
@@ -346,7 +348,11 @@ fn markdown_table(text: &mut String, claims: &[(String, Option<Decided<'_>>)]) {
 }
 
 /// The claims that no published run judges: what they say stands in the experiment.
-fn markdown_rest(text: &mut String, figure: &Figure, claims: &[(String, Option<Decided<'_>>)]) {
+fn markdown_rest(
+    text: &mut String,
+    figure: &PaperFigure,
+    claims: &[(String, Option<ClaimWithRun<'_>>)],
+) {
     let open: Vec<&String> =
         claims.iter().filter(|(_, decided)| decided.is_none()).map(|(id, _)| id).collect();
     if open.is_empty() {
@@ -367,7 +373,7 @@ fn markdown_rest(text: &mut String, figure: &Figure, claims: &[(String, Option<D
     }
 }
 
-fn markdown_row(text: &mut String, id: &str, decided: &Decided<'_>) {
+fn markdown_row(text: &mut String, id: &str, decided: &ClaimWithRun<'_>) {
     let claim = decided.claim;
     let shared = decided.p_with_all.is_none_or(|p| p <= ERROR) || !claim.verdict.is_decided();
     let _ = writeln!(
@@ -398,7 +404,7 @@ mod tests {
     #[test]
     fn the_list_names_every_claim_once() {
         let papers = papers().unwrap();
-        let figures: Vec<&Figure> = papers.paper.iter().flat_map(|p| &p.figure).collect();
+        let figures: Vec<&PaperFigure> = papers.paper.iter().flat_map(|p| &p.figure).collect();
         for id in experiment::ids() {
             for claim in experiment::find(id).unwrap().claim {
                 let named = figures.iter().filter(|figure| {
@@ -432,7 +438,7 @@ mod tests {
     }
 
     /// A run of `idle` with so many blocks, in which G3 has this verdict.
-    fn published(blocks: u32, quick: bool, verdict: Verdict) -> Published {
+    fn published(blocks: u32, quick: bool, verdict: Verdict) -> Publication {
         let form = if quick { "quick" } else { "full" };
         let claim = serde_json::json!({
             "id": "G3", "statement": "s", "verdict": verdict, "value": 2.0, "low": null, "high": null,
@@ -453,7 +459,7 @@ mod tests {
         let mut outcome = outcome.unwrap();
         outcome.claims = vec![serde_json::from_value(claim).unwrap()];
         let directory = PathBuf::from(format!("runs/{form}-{blocks}"));
-        Published { given: directory.clone(), directory, outcome }
+        Publication { given: directory.clone(), directory, outcome }
     }
 
     /// Of many runs one decides by chance: it is not chosen for that.
@@ -464,7 +470,7 @@ mod tests {
             .filter(|figure| figure.experiments.iter().any(|id| id == "idle"))
             .find(|figure| figure.claims.iter().any(|id| id == "G3"))
             .unwrap();
-        let counts = |runs: &[Published]| {
+        let counts = |runs: &[Publication]| {
             let decided = decide(runs, &figure, "G3").unwrap();
             (name(&decided.run.directory), decided.claim.verdict, said_by_others(&decided))
         };

@@ -1,11 +1,11 @@
 //! The outcome as text, for the end of a run.
 
-use super::format;
+use super::summary;
 use crate::{
-    claims::Verdict,
-    metric, plan,
+    format, metric, plan,
     result::{CellSummary, Outcome, VariantOutcome},
     statistics::{Estimate, MIN_BLOCKS},
+    verdict::Verdict,
 };
 use comfy_table::{Cell as TableCell, CellAlignment, ContentArrangement, Table, presets};
 
@@ -131,7 +131,7 @@ pub fn claims(outcome: &Outcome, width: u16) -> String {
     let mut text = String::new();
     for claim in &outcome.claims {
         let mut line = format!("{}  {}", claim.id, claim.verdict);
-        if let Some(measured) = format::measured(claim) {
+        if let Some(measured) = claim.measured() {
             line.push_str(&format!("  measured {measured}"));
         }
         line.push_str(&format!("  holds if {}", claim.threshold));
@@ -166,7 +166,7 @@ pub fn notes(outcome: &Outcome, width: u16) -> String {
             note(format!("not here: {reason}"));
         }
     }
-    let noise = super::noise(outcome);
+    let noise = summary::noise(outcome);
     if let Some(noise) = &noise {
         note(noise.to_string());
     }
@@ -176,7 +176,7 @@ pub fn notes(outcome: &Outcome, width: u16) -> String {
         note(format!(
             "{} ({}): {} of {} runs do not count: {}",
             cell.cell.variant,
-            super::point_text(outcome, &cell.cell.point),
+            outcome.point_text(&cell.cell.point),
             cell.excluded,
             cell.excluded + cell.valid,
             cell.reason.as_deref().unwrap_or("no reason given")

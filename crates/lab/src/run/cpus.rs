@@ -1,6 +1,7 @@
 //! Which CPUs the sides of a run have, and what else ran there.
 
-use super::{name, redis, trial::Cpus};
+use super::redis;
+use crate::environment::Cpus;
 use crate::{
     experiment::{Core, Experiment},
     result::{Outcome, Run},
@@ -74,7 +75,7 @@ pub(super) fn shared_cpu(outcome: &Outcome) -> Option<String> {
         shared.len(),
         SHARED_CPU * 100.0,
         most * 100.0,
-        name(&worst.cell),
+        worst.cell.name(),
         outcome.environment.pinned.map_or(0, |cpus| cpus.server),
     ))
 }

@@ -1,10 +1,10 @@
 //! What an experiment needs of the kernel beside its mechanisms: a network of its own, delay and
 //! loss, calls that can be counted. Prepared before anything is measured.
 
-use super::trial::Cpus;
+use crate::environment::Cpus;
 use crate::{
     environment::{Environment, guest},
-    experiment::{Experiment, Place, ReceiveOn, Subject},
+    experiment::{Experiment, Machine, ReceiveOn, Subject},
     kernel_calls::KernelCalls,
     network, sys,
 };
@@ -38,7 +38,7 @@ pub(super) fn prepare(
 
 /// Whether this runs where a clock counts instructions.
 pub(super) fn is_deterministic(experiment: &Experiment) -> bool {
-    experiment.place == Place::DeterministicGuest && guest().is_some()
+    experiment.place == Machine::DeterministicGuest && guest().is_some()
 }
 
 /// The part of the CPU that the server has at most, where it has none of its own.

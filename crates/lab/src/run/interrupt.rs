@@ -18,15 +18,15 @@ pub struct Interrupt(Arc<AtomicBool>);
 
 /// The error that carries an interrupt up to where the run is wound up.
 #[derive(Debug)]
-pub struct Interrupted;
+pub struct Interruption;
 
-impl fmt::Display for Interrupted {
+impl fmt::Display for Interruption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("interrupted")
     }
 }
 
-impl std::error::Error for Interrupted {}
+impl std::error::Error for Interruption {}
 
 impl Interrupt {
     /// Raised by SIGINT, SIGTERM and SIGHUP. A second one ends the process at once; its children
@@ -61,6 +61,6 @@ impl Interrupt {
     /// # Errors
     /// [`Interrupted`] when it was raised.
     pub fn check(&self) -> anyhow::Result<()> {
-        if self.is_raised() { Err(Interrupted.into()) } else { Ok(()) }
+        if self.is_raised() { Err(Interruption.into()) } else { Ok(()) }
     }
 }

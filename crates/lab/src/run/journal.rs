@@ -4,11 +4,14 @@
 //! at the end; then the journal goes. Each run is on the disk before the next one begins, so that a power
 //! cut loses no more than a kill.
 
-use crate::result::{Outcome, Run};
+use crate::{
+    archive::{replace, to_disk},
+    result::{Outcome, Run},
+};
 use anyhow::Context as _;
 use std::{
     fs::{self, File},
-    io::{self, ErrorKind, Write as _},
+    io::{ErrorKind, Write as _},
     path::{Path, PathBuf},
 };
 
@@ -57,37 +60,6 @@ impl Journal {
 
 fn line(run: &Run) -> anyhow::Result<String> {
     Ok(serde_json::to_string(run).context("a run")? + "\n")
-}
-
-/// Puts `content` in the place of the file at `path`: whole or not at all, also when the power fails.
-///
-/// # Errors
-/// When the directory cannot be written to; the message names the file.
-pub(crate) fn replace(path: &Path, content: &[u8]) -> anyhow::Result<()> {
-    let mut unfinished = path.as_os_str().to_owned();
-    unfinished.push(".part");
-    let unfinished = PathBuf::from(unfinished);
-    let written = File::create(&unfinished).and_then(|mut file| {
-        file.write_all(content)?;
-        to_disk(&file)
-    });
-    written.with_context(|| unfinished.display().to_string())?;
-    fs::rename(&unfinished, path).with_context(|| path.display().to_string())?;
-    // The new name is the directory's. Some file systems keep it without being asked, and refuse.
-    if let Some(Ok(directory)) = path.parent().map(File::open) {
-        let _ = directory.sync_all();
-    }
-    Ok(())
-}
-
-/// Waits until what was written to `file` survives a power cut, where its file system can promise that.
-fn to_disk(file: &File) -> io::Result<()> {
-    match file.sync_data() {
-        Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => {
-            Ok(())
-        }
-        synced => synced,
-    }
 }
 
 /// What was measured, also before a stop: the result, with the runs that are in the journal only.

@@ -7,7 +7,7 @@
 use super::*;
 use crate::{
     experiment::Value,
-    result::{Asked, Ladder},
+    result::{Ladder, LimitProbe},
 };
 
 /// The most probes of one search: enough to halve the way between the lowest and the highest rate down to a step.
@@ -40,7 +40,7 @@ struct Search<'a> {
     step: f64,
     lowest_rps: f64,
     highest_rps: f64,
-    asked: &'a [Asked],
+    asked: &'a [LimitProbe],
 }
 
 /// What a search wants next.
@@ -55,7 +55,7 @@ enum Next {
 }
 
 impl Search<'_> {
-    fn is_whole(&self, asked: &Asked) -> bool {
+    fn is_whole(&self, asked: &LimitProbe) -> bool {
         asked.answered_rps >= (1.0 - self.lack()) * asked.offered_rps
     }
 
@@ -68,8 +68,8 @@ impl Search<'_> {
         if self.asked.is_empty() {
             return Next::Ask(self.highest_rps);
         }
-        let offered = |asked: &&Asked| asked.offered_rps;
-        let (whole, rest): (Vec<&Asked>, Vec<&Asked>) =
+        let offered = |asked: &&LimitProbe| asked.offered_rps;
+        let (whole, rest): (Vec<&LimitProbe>, Vec<&LimitProbe>) =
             self.asked.iter().partition(|asked| self.is_whole(asked));
         let Some(too_high) = rest.into_iter().min_by(|a, b| offered(a).total_cmp(&offered(b)))
         else {
@@ -107,7 +107,7 @@ fn around(limit_rps: f64, step: f64, common: &[f64]) -> Vec<f64> {
     rates
 }
 
-impl Conduct<'_> {
+impl Session<'_> {
     /// Seeks the limit of every course where the experiment wants that; the axis of the rates then has
     /// those of all ladders.
     pub(super) fn seek_limits(&mut self, courses: &[&[Cell]]) -> anyhow::Result<()> {
@@ -144,7 +144,7 @@ impl Conduct<'_> {
                     Next::Limit(limit) => break Some(limit),
                     Next::Unknown => break None,
                 };
-                let what = format!("its limit: {}, {rate} a second?", name(&line));
+                let what = format!("its limit: {}, {rate} a second?", line.name());
                 self.settings.progress.running(
                     &what,
                     done as u64,
@@ -155,11 +155,11 @@ impl Conduct<'_> {
                     self.note(format!(
                         "The limit of {} was not found: a probe at {rate} a second failed. It is offered the \
                          common rates alone.",
-                        name(&line)
+                        line.name()
                     ));
                     break None;
                 };
-                asked.push(Asked { offered_rps: rate, answered_rps });
+                asked.push(LimitProbe { offered_rps: rate, answered_rps });
             };
             let rates_rps = limit_rps.map_or_else(Vec::new, |limit| around(limit, step, &common));
             ladders.push(Ladder { line, limit_rps, rates_rps, asked });
@@ -202,7 +202,7 @@ impl Conduct<'_> {
         cell.point.insert(RATE.into(), Value::Number(rate));
         let window_s = self.probe_s();
         let warmup_s = self.outcome.warmup_s;
-        let step = Step { cell: &cell, drive: Drive::AsPlanned, window_s, warmup_s };
+        let step = LoadPhase { cell: &cell, drive: Drive::AsPlanned, window_s, warmup_s };
         for _ in 0..2 {
             // Arrivals that no block has.
             let (trials, result) = self.trial(&[step], self.settings.seed.wrapping_sub(1))?;
@@ -224,12 +224,12 @@ mod tests {
 
     /// Where the search ends with a server that answers `of` what it is asked for, and how many probes it took.
     fn found(step: f64, mut of: impl FnMut(f64) -> f64) -> (Option<f64>, usize) {
-        let mut asked: Vec<Asked> = Vec::new();
+        let mut asked: Vec<LimitProbe> = Vec::new();
         loop {
             let search = Search { step, lowest_rps: 500.0, highest_rps: 1450.0, asked: &asked };
             match search.next() {
                 Next::Ask(rate) => {
-                    asked.push(Asked { offered_rps: rate, answered_rps: of(rate).min(rate) });
+                    asked.push(LimitProbe { offered_rps: rate, answered_rps: of(rate).min(rate) });
                 }
                 Next::Limit(limit) => return (Some(limit), asked.len()),
                 Next::Unknown => return (None, asked.len()),

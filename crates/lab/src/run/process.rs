@@ -1,7 +1,7 @@
 //! A child process that never outlives its handle.
 
 use super::interrupt::Interrupt;
-use crate::sys;
+use crate::{format, sys};
 use anyhow::{Context as _, bail};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::{
@@ -101,7 +101,7 @@ impl Process {
         ending: Ending,
         environment: &[(&'static str, OsString)],
     ) -> anyhow::Result<Self> {
-        let line = command_line(program);
+        let line = format::command_line(program);
         let (executable, arguments) = program.split_first().context("an empty command line")?;
         let mut command = Command::new(executable);
         command.args(arguments);
@@ -286,23 +286,6 @@ pub fn pinned(cpu: u32, program: &[OsString]) -> Vec<OsString> {
     [&words, program].concat()
 }
 
-/// A command line as one would type it.
-pub fn command_line(program: &[OsString]) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,%+@".contains(c);
-    let words: Vec<String> = program
-        .iter()
-        .map(|word| {
-            let word = word.to_string_lossy();
-            if !word.is_empty() && word.chars().all(plain) {
-                word.into_owned()
-            } else {
-                format!("'{}'", word.replace('\'', r"'\''"))
-            }
-        })
-        .collect();
-    words.join(" ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -359,7 +342,7 @@ mod tests {
         let interrupt = Interrupt::never();
         interrupt.raise();
         let error = process.line(LONG, &interrupt).unwrap_err();
-        assert!(error.is::<super::super::interrupt::Interrupted>());
+        assert!(error.is::<super::super::interrupt::Interruption>());
     }
 
     #[test]
@@ -370,11 +353,5 @@ mod tests {
         let mut process = Process::spawn("grep", &pinned(cpu as u32, &words)).unwrap();
         let (_, text) = process.output(LONG, &Interrupt::never()).unwrap();
         assert_eq!(text, format!("Cpus_allowed_list:\t{cpu}\n"));
-    }
-
-    #[test]
-    fn command_lines_can_be_typed() {
-        let words = ["serve", "a b", "it's", ""].map(OsString::from);
-        assert_eq!(command_line(&words), r"serve 'a b' 'it'\''s' ''");
     }
 }

@@ -8,7 +8,7 @@ const MOST_PROBES: u32 = 3;
 
 /// Rates as absolute numbers, in requests per second.
 #[derive(Clone, Debug)]
-pub struct Drawn {
+pub struct Rates {
     /// In the order of the file.
     pub rates: Vec<f64>,
     /// Those among them that one server has of its own.
@@ -19,7 +19,7 @@ pub struct Drawn {
 ///
 /// # Errors
 /// When it was another experiment or another form of it, or had no rates.
-pub fn drawn(earlier: &Outcome, experiment: &Experiment, quick: bool) -> anyhow::Result<Drawn> {
+pub fn drawn(earlier: &Outcome, experiment: &Experiment, quick: bool) -> anyhow::Result<Rates> {
     let form = |quick| if quick { "quick" } else { "full" };
     anyhow::ensure!(
         earlier.experiment.id == experiment.id && earlier.quick == quick,
@@ -36,14 +36,14 @@ pub fn drawn(earlier: &Outcome, experiment: &Experiment, quick: bool) -> anyhow:
     anyhow::ensure!(!rates.is_empty(), "no rates were drawn there");
     let phases = experiment.phase.len();
     anyhow::ensure!(phases == 0 || phases == rates.len(), "the phases are not the same");
-    Ok(Drawn { rates, ladders: earlier.ladders.clone() })
+    Ok(Rates { rates, ladders: earlier.ladders.clone() })
 }
 
-impl Conduct<'_> {
+impl Session<'_> {
     /// The rates of this run in the order of the file; `None` when the experiment has no rate.
     pub(super) fn rates(&mut self) -> anyhow::Result<Option<Vec<f64>>> {
         let Some(rate) = self.settings.experiment.rate.clone() else { return Ok(None) };
-        if let Some(Drawn { rates, ladders }) = &self.settings.rates {
+        if let Some(Rates { rates, ladders }) = &self.settings.rates {
             self.outcome.ladders.clone_from(ladders);
             self.outcome.notes.push(
                 "The rates are those of an earlier run, as absolute numbers: nothing was probed."
@@ -72,14 +72,14 @@ impl Conduct<'_> {
         for (done, variant) in probed.into_iter().enumerate() {
             let cell = Cell { variant, point: point.clone() };
             self.settings.progress.running(
-                &format!("saturation: {}", name(&cell)),
+                &format!("saturation: {}", cell.name()),
                 done as u64,
                 count,
                 Duration::from_secs_f64(self.left_s().max(0.0)),
             );
             let drive = Drive::Saturate(rate.saturation_connections);
             let window_s = budget.saturation_seconds;
-            let probe = self.probe(Step { cell: &cell, drive, window_s, warmup_s: 0.0 })?;
+            let probe = self.probe(LoadPhase { cell: &cell, drive, window_s, warmup_s: 0.0 })?;
             self.outcome.saturation.push(probe);
         }
         let found = self.outcome.saturation.iter().filter_map(|s| s.rps).filter(|&rps| rps > 0.0);
@@ -92,7 +92,7 @@ impl Conduct<'_> {
                 .outcome
                 .saturation
                 .iter()
-                .map(|s| format!("\n  {}: {}", name(&s.cell), s.note.as_deref().unwrap_or("0")))
+                .map(|s| format!("\n  {}: {}", s.cell.name(), s.note.as_deref().unwrap_or("0")))
                 .collect();
             format!("the saturation of no variant could be measured{}", notes.concat())
         })?;
@@ -107,7 +107,7 @@ impl Conduct<'_> {
 
     /// Probes for the saturation of one variant: again where the generator was the bottleneck, for such a
     /// probe tells what the generator can do. Where it always was, the best probe is taken, with a note.
-    fn probe(&mut self, step: Step<'_>) -> anyhow::Result<Saturation> {
+    fn probe(&mut self, step: LoadPhase<'_>) -> anyhow::Result<Saturation> {
         let mut best: Option<Saturation> = None;
         let mut made = 0;
         loop {

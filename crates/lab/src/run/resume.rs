@@ -7,7 +7,7 @@ pub(super) fn has_rates(outcome: &Outcome) -> bool {
     [RATE, PHASE].iter().any(|axis| outcome.values(axis).is_some())
 }
 
-impl Conduct<'_> {
+impl Session<'_> {
     /// Takes over what was measured before: at the same rates, after the same warm-up. Where the stop came
     /// before the first run there is no warm-up to take over, and where it came before the rates were
     /// drawn nothing at all.

@@ -227,7 +227,7 @@ impl Server {
                 if said.is_empty() {
                     said = holder.stderr();
                 }
-                return Err(NotHeld { wanted, held: most, said }.into());
+                return Err(HoldShortfall { wanted, held: most, said }.into());
             }
             std::thread::sleep(ASK);
         }
@@ -241,7 +241,7 @@ fn await_held(
     holder: &mut Process,
     interrupt: &Interrupt,
 ) -> anyhow::Result<()> {
-    let not_held = |held, said| Err(NotHeld { wanted, held, said }.into());
+    let not_held = |held, said| Err(HoldShortfall { wanted, held, said }.into());
     match holder.line(limit, interrupt) {
         Ok(Some(line)) => match event(&line, "holding")?["held"].as_u64() {
             Some(held) if held >= wanted => Ok(()),
@@ -251,7 +251,7 @@ fn await_held(
             holder.drain_stderr();
             not_held(0, holder.stderr())
         }
-        Err(error) if error.is::<super::interrupt::Interrupted>() => Err(error),
+        Err(error) if error.is::<super::interrupt::Interruption>() => Err(error),
         Err(error) => not_held(0, format!("{error:#}")),
     }
 }
@@ -281,7 +281,7 @@ fn answers(address: SocketAddr, path: &str) -> anyhow::Result<()> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     /// All of it, as it was sent.
-    pub octets: Vec<u8>,
+    pub bytes: Vec<u8>,
     head_len: usize,
 }
 
@@ -292,33 +292,33 @@ impl Reply {
         let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n");
         stream.write_all(request.as_bytes())?;
         let mut reader = BufReader::new(stream.take(MAX_ANSWER));
-        let mut octets = Vec::new();
-        while !octets.ends_with(b"\r\n\r\n") {
-            let read = reader.read_until(b'\n', &mut octets)?;
+        let mut bytes = Vec::new();
+        while !bytes.ends_with(b"\r\n\r\n") {
+            let read = reader.read_until(b'\n', &mut bytes)?;
             anyhow::ensure!(read > 0, "the head of the answer to {path} is cut short");
         }
-        let mut reply = Self { head_len: octets.len(), octets };
+        let mut reply = Self { head_len: bytes.len(), bytes };
         anyhow::ensure!(
-            reply.octets.starts_with(b"HTTP/1.1 200"),
+            reply.bytes.starts_with(b"HTTP/1.1 200"),
             "{path}: another status than 200"
         );
         let length = reply.lines().find_map(|(name, value)| {
             name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>())
         });
         let length = length.with_context(|| format!("{path}: no Content-Length"))??;
-        anyhow::ensure!(length as u64 <= MAX_ANSWER, "{path}: {length} octets");
-        reply.octets.resize(reply.head_len + length, 0);
-        reader.read_exact(&mut reply.octets[reply.head_len..])?;
+        anyhow::ensure!(length as u64 <= MAX_ANSWER, "{path}: {length} bytes");
+        reply.bytes.resize(reply.head_len + length, 0);
+        reader.read_exact(&mut reply.bytes[reply.head_len..])?;
         Ok(reply)
     }
 
     /// The fields' names and values.
     fn lines(&self) -> impl Iterator<Item = (&str, &str)> {
-        let head = std::str::from_utf8(&self.octets[..self.head_len]).unwrap_or_default();
+        let head = std::str::from_utf8(&self.bytes[..self.head_len]).unwrap_or_default();
         head.lines().skip(1).filter_map(|line| line.split_once(':'))
     }
 
-    /// The octets that anybody has who stores it: the lines of the fields, without those about the connection
+    /// The bytes that anybody has who stores it: the lines of the fields, without those about the connection
     /// and the length, and the content.
     pub fn own_bytes(&self) -> u64 {
         const NOT: [&str; 3] = ["connection", "keep-alive", "content-length"];
@@ -326,7 +326,7 @@ impl Reply {
         let lines = self.lines().filter(|(name, _)| is_own(name));
         let fields: usize =
             lines.map(|(name, value)| name.len() + value.len() + ":\r\n".len()).sum();
-        (fields + self.octets.len() - self.head_len) as u64
+        (fields + self.bytes.len() - self.head_len) as u64
     }
 }
 
@@ -336,7 +336,7 @@ const MAX_ANSWER: u64 = 16 << 20;
 /// The server does not hold as many connections as the experiment wants.
 #[derive(Debug, thiserror::Error)]
 #[error("the server held {held} of {wanted} idle connections{}", because(said))]
-pub struct NotHeld {
+pub struct HoldShortfall {
     wanted: u64,
     held: u64,
     said: String,

@@ -15,6 +15,7 @@ use super::{
     site::{GUESTBOOK, Site},
 };
 use crate::{
+    environment::Cpus,
     experiment::{
         Experiment, Flags, IDLE, RATE, REQUEST, RedisBenchmark, Request, Subject, Value, Variant,
         Where, Workload, arguments, filled_in,
@@ -23,7 +24,7 @@ use crate::{
     measure::{self, Raw},
     memory,
     network::Distance,
-    peer::{Place, Role},
+    peer::{PeerSetup, Role},
     plan::Cell,
     switches::Switches,
 };
@@ -83,15 +84,6 @@ impl Programs {
     }
 }
 
-/// Which CPUs the two sides are pinned to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Cpus {
-    /// The server's.
-    pub server: u32,
-    /// The generator's and the idle holder's.
-    pub generator: u32,
-}
-
 /// How the load is driven.
 #[derive(Clone, Copy, Debug)]
 pub enum Drive {
@@ -105,7 +97,7 @@ pub enum Drive {
 
 /// One load on a server.
 #[derive(Clone, Copy, Debug)]
-pub struct Step<'a> {
+pub struct LoadPhase<'a> {
     /// What is measured.
     pub cell: &'a Cell,
     /// How.
@@ -185,7 +177,7 @@ impl Bench<'_> {
     pub fn measure(
         &self,
         variant: &Variant,
-        steps: &[Step<'_>],
+        steps: &[LoadPhase<'_>],
         seed: u64,
         trials: &mut [Trial],
     ) -> anyhow::Result<()> {
@@ -306,7 +298,7 @@ impl Bench<'_> {
 
     /// How long a load lasts before it is measured: until it is steady, clients far away have opened all
     /// that they keep open, and what the phase before left behind is over.
-    fn settle_s(&self, step: &Step<'_>) -> f64 {
+    fn settle_s(&self, step: &LoadPhase<'_>) -> f64 {
         match (step.drive, &self.experiment.clients) {
             (Drive::AsPlanned, Some(clients)) => clients.settle_seconds.max(step.warmup_s),
             (Drive::AsPlanned, None) | (Drive::Rate(_), _) => step.warmup_s,
@@ -480,11 +472,11 @@ impl Bench<'_> {
     fn load(
         &self,
         url: String,
-        step: &Step<'_>,
+        step: &LoadPhase<'_>,
         seed: u64,
         request: Option<&Request>,
     ) -> anyhow::Result<Vec<OsString>> {
-        let Step { cell, drive, window_s, .. } = *step;
+        let LoadPhase { cell, drive, window_s, .. } = *step;
         let mut flags: Flags = self.experiment.load.clone();
         if let Some(request) = request {
             flags.extend(request.load.clone());

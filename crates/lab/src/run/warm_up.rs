@@ -5,7 +5,7 @@
 
 use super::*;
 
-impl Conduct<'_> {
+impl Session<'_> {
     /// How long each load lasts before it is measured: until every variant is steady, as seen at the
     /// last value of every axis and the highest rate.
     pub(super) fn warm_up(&mut self, courses: &[&[Cell]]) -> anyhow::Result<f64> {
@@ -27,13 +27,13 @@ impl Conduct<'_> {
             let last = courses.iter().rev().find(runs);
             let Some(cell) = last.map(|course| &course[0]) else { continue };
             self.settings.progress.running(
-                &format!("until it is steady: {}", self::name(cell)),
+                &format!("until it is steady: {}", cell.name()),
                 done as u64,
                 names.len() as u64,
                 Duration::from_secs_f64((names.len() - done) as f64 * 2.0 * most),
             );
             let window_s = 2.0 * most;
-            let step = Step { cell, drive: Drive::AsPlanned, window_s, warmup_s: 0.0 };
+            let step = LoadPhase { cell, drive: Drive::AsPlanned, window_s, warmup_s: 0.0 };
             let (trials, result) = self.trial(&[step], self.settings.seed)?;
             let Some((mut replies, interval_s)) = trials[0].raw.series() else { continue };
             if result.is_err() {

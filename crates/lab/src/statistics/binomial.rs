@@ -5,7 +5,7 @@
 //! independent; where blocks differ by more than that, Student's interval over the blocks is the wider
 //! one, and the wider one counts ([`super::Sample`]).
 
-use super::Interval;
+use super::estimate::Interval;
 use statrs::distribution::{Beta, ContinuousCDF};
 
 /// The interval of the true share after `hits` of `trials`, which misses it with a probability of at

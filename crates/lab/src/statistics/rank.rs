@@ -6,7 +6,7 @@
 //! logarithm of a ratio of two like measurements is (M. Hollander, D. Wolfe, E. Chicken,
 //! *Nonparametric Statistical Methods*, 3rd ed., sections 3.2 and 3.3).
 
-use super::{Interval, median};
+use super::estimate::{Interval, median};
 
 /// The most values that have an estimate, more than any experiment has blocks: the averages of so many are
 /// 20,000.

@@ -1,6 +1,10 @@
 //! What the blocks say about one comparison.
 
-use super::{CONFIDENCE, ERROR, Estimate, Interval, MIN_BLOCKS, binomial, rank, student};
+use super::{
+    binomial,
+    estimate::{CONFIDENCE, ERROR, Estimate, Interval, MIN_BLOCKS, median},
+    rank, student,
+};
 use serde::{Deserialize, Serialize};
 
 /// How one side of a comparison is set against the other, inside a block.
@@ -104,7 +108,7 @@ impl Sample {
     /// The values, with those that are lost where they speak most for *below*.
     fn with_lost_below(&self) -> Vec<f64> {
         let mut values = self.values.clone();
-        if let (1.., Some(middle)) = (self.lost, super::median(&values)) {
+        if let (1.., Some(middle)) = (self.lost, median(&values)) {
             let far = values.iter().map(|value| (value - middle).abs()).fold(0.0, f64::max);
             values.resize(values.len() + self.lost, middle - BEYOND * far);
         }

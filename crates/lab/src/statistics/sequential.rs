@@ -10,7 +10,7 @@
 //! each look; a simulation in [`super::coverage`](super) shows that the error stays what it is said to
 //! be, but where one side alone has skewed noise.
 
-use super::{ERROR, MIN_BLOCKS};
+use super::estimate::{ERROR, MIN_BLOCKS};
 use statrs::distribution::{ContinuousCDF, Normal};
 
 /// After so many blocks an experiment looks, if it has that many.

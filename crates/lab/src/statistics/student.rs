@@ -1,6 +1,6 @@
 //! Student's t: the interval of a mean, and how surely it lies beyond a limit.
 
-use super::Interval;
+use super::estimate::Interval;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 /// Values that differ by no more than this share of the largest are equal: a logarithm or a ratio rounds.

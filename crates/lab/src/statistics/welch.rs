@@ -3,7 +3,10 @@
 //! B. Welch, *The generalization of "Student's" problem when several different population variances are
 //! involved*, Biometrika 34 (1947): the groups may differ in size and in noise.
 
-use super::{Estimate, student::ROUNDING};
+use super::{
+    estimate::{Estimate, median},
+    student::ROUNDING,
+};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 /// The ratio of the geometric means of two groups of positive values, `b` ÷ `a`, with its interval and
@@ -61,7 +64,7 @@ pub fn difference(a: &[f64], b: &[f64], error: f64) -> Option<(Estimate, f64)> {
         high: Some(difference + half),
         range: None,
         blocks: a.len().min(b.len()),
-        rank_value: super::median(&shifts),
+        rank_value: median(&shifts),
         rank: None,
     };
     Some((estimate, p))

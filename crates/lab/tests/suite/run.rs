@@ -1,12 +1,12 @@
 //! Runs a small experiment with scripts in the place of server, generator and idle holder.
 
 use pollux_lab::{
-    claims::Verdict,
     compare,
     experiment::Experiment,
     report,
     result::{Look, Outcome, Status},
     run::{Settings, interrupt::Interrupt, journal, progress::Progress, run, trial::Programs},
+    verdict::Verdict,
 };
 use std::{
     ffi::OsString,
@@ -225,7 +225,7 @@ fn a_run_that_does_not_count_is_made_again() {
     let outcome = outcome(&["FAKE_HELD=5", &once]);
     let invalid = outcome.runs.iter().filter(|run| run.status == Status::Invalid).count();
     assert_eq!((outcome.runs.len(), invalid), (24 + 1, 1), "both are in the raw data");
-    let blocks = |part: &pollux_lab::claims::Part| part.estimate.unwrap().blocks;
+    let blocks = |part: &pollux_lab::verdict::Part| part.estimate.unwrap().blocks;
     assert!(outcome.claims[0].parts.iter().all(|part| blocks(part) == 6), "no block is lost");
 }
 

@@ -2,17 +2,16 @@
 //! mechanism that is not there.
 
 use pollux_lab::{
-    archive,
-    claims::Verdict,
     environment::Environment,
     experiment::{self, Select, Threshold, Value},
     measure::Raw,
     plan::{Cell, Point, points, rate_dimension},
     report::{
         self,
-        overview::{self, Published},
+        overview::{self, Publication},
     },
     result::{FORMAT, Outcome, Run, Status, VariantOutcome},
+    verdict::Verdict,
 };
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
@@ -56,7 +55,6 @@ fn sample() -> Outcome {
         started_at: "2026-01-02T03:04:05Z".into(),
         elapsed_s: 77.0,
         interrupted: false,
-        decided_early: false,
         looks: Vec::new(),
         phase_rps: Vec::new(),
         warmup_s: 0.0,
@@ -166,7 +164,7 @@ fn links_to_files_are_not_dead() {
     let (plain, kept) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     outcome.write(plain.path()).unwrap();
     fs::write(kept.path().join("mine.toml"), "").unwrap();
-    archive::keep(&outcome, kept.path()).unwrap();
+    report::keep(&outcome, kept.path()).unwrap();
     let readme = fs::read_to_string(kept.path().join("README.md")).unwrap();
     let of_readme = links(&readme, "](", ')');
     assert!(of_readme.iter().any(|link| link == "mine.toml"), "{of_readme:?}");
@@ -185,7 +183,7 @@ fn links_to_files_are_not_dead() {
 #[test]
 fn the_page_of_an_archive_has_the_same_order() {
     let directory = tempfile::tempdir().unwrap();
-    archive::keep(&sample(), directory.path()).unwrap();
+    report::keep(&sample(), directory.path()).unwrap();
     let page = fs::read_to_string(directory.path().join("README.md")).unwrap();
     let parts = [
         "## What was asked",
@@ -210,16 +208,16 @@ fn ours_stands_beside_the_papers_picture() {
     let given = folder.path().join("runs/mine");
     let published = |outcome: Outcome| {
         let directory = PathBuf::from("runs/mine");
-        [Published { given: given.clone(), directory, outcome }]
+        [Publication { given: given.clone(), directory, outcome }]
     };
-    let shown = |runs: &[Published]| {
+    let shown = |runs: &[Publication]| {
         let text = overview::markdown(runs).unwrap();
         let pictures = text.split("](").filter_map(|rest| rest.split_once(".svg)"));
         pictures.map(|(file, _)| format!("{file}.svg")).collect::<Vec<_>>()
     };
     let runs = published(sample());
     assert!(shown(&runs).is_empty(), "there is no file yet");
-    archive::keep(&runs[0].outcome, &given).unwrap();
+    report::keep(&runs[0].outcome, &given).unwrap();
     let files = shown(&runs);
     assert_eq!(files, ["runs/mine/figures/cpu.svg"]);
     assert!(folder.path().join(&files[0]).exists());
@@ -233,7 +231,7 @@ fn ours_stands_beside_the_papers_picture() {
     for claim in &mut outcome.experiment.claim {
         claim.a.at.insert("rate".into(), Select(Value::Word("max".into())));
     }
-    archive::keep(&outcome, &given).unwrap();
+    report::keep(&outcome, &given).unwrap();
     let runs = published(outcome);
     assert_eq!(shown(&runs), ["runs/mine/figures/cpu-2.svg"]);
     let page = overview::page(&runs).unwrap();

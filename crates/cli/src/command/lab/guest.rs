@@ -5,7 +5,7 @@ use crate::{message::say, usage::UsageError};
 use anyhow::Context as _;
 use pollux_lab::{
     environment,
-    experiment::{Experiment, Place, Subject},
+    experiment::{Experiment, Machine, Subject},
     run::{self, journal},
 };
 use pollux_vm::Mips;
@@ -45,7 +45,7 @@ fn command(program: &Path, args: &RunArgs, experiment: &Experiment) -> anyhow::R
     let flags =
         [("--quick", args.quick), ("--paper-rates", args.paper_rates), ("--json", args.json)];
     let mut inner = vec!["lab".to_owned(), "run".to_owned()];
-    if args.deterministic || experiment.place == Place::DeterministicGuest {
+    if args.deterministic || experiment.place == Machine::DeterministicGuest {
         if args.resume.is_some() {
             return Err(UsageError::new(
                 "a sealed guest sees nothing of what was measured before: leave --resume out",

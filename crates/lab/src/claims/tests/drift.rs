@@ -66,7 +66,7 @@ fn what_falls_by_more_than_it_is_ahead_decides_nothing() {
         "one was not steady there: in the second half of a window 30 % fewer replies came than in the first; \
          where that ends may lie on the other side of the threshold"
     );
-    assert!(claim.is_settled(1), "more blocks would fall as far");
+    assert!(crate::claims::is_settled(&claim, 1), "more blocks would fall as far");
     // Against the claim it is ahead by as little, and it decides as little.
     let claim = judged("{ below = 1.0 }", &Made { answered: AHEAD, change: &|_| 0.7 });
     assert_eq!(claim.verdict, Verdict::Undecided);

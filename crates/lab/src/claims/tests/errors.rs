@@ -118,8 +118,7 @@ fn equal_blocks_are_no_certainty() {
             a = { at = { idle = \"max\", rate = \"max\" } }";
         let mut outcome = outcome_of(blocks, claim, "reply_rate_min_rps", |_, _, _, _| Some(0.0));
         outcome.experiment.full.blocks = planned;
-        outcome.decided_early = blocks < planned;
-        outcome.looks.clear();
+        outcome.looks = vec![Look { blocks, is_last: blocks == planned }];
         outcome.conclude();
         outcome.claims.remove(0)
     };

@@ -238,7 +238,7 @@ fn a_rate_that_is_the_generators_too_is_not_the_servers() {
                 run.raw.server_share = part;
             });
             let generator = u32::from(!is_shared);
-            outcome.environment.pinned = Some(crate::run::trial::Cpus { server: 0, generator });
+            outcome.environment.pinned = Some(crate::environment::Cpus { server: 0, generator });
             outcome.environment.receive_cpu = Some(0);
             outcome.conclude();
             outcome.claims.remove(0)

@@ -2,7 +2,7 @@
 //! had, not how sure the mean of the blocks is.
 
 use super::{SHIFT, pen::Failure};
-use crate::{report::Panel, result::Outcome};
+use crate::{report::panel::Panel, result::Outcome};
 use plotters::{coord::Shift, prelude::*};
 
 /// What the bars are, in the figure itself.

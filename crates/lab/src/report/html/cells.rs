@@ -1,10 +1,11 @@
 //! The figures again, as tables: a row a variant, a column a point.
 
-use super::{escape, measured, title};
+use super::{measured, title};
 use crate::{
     experiment::Value,
+    format::{self, escape},
     metric,
-    report::{Panel, format},
+    report::panel::Panel,
     result::{Outcome, VariantOutcome},
 };
 use std::fmt::Write as _;

@@ -1,10 +1,10 @@
 //! The raw runs, folded: one line each, with what the figures are made of.
 
-use super::escape;
 use crate::{
     experiment::Value,
+    format::{self, escape},
     metric,
-    report::{Files, csv, format},
+    report::{csv, files::Files},
     result::{Outcome, Run},
 };
 use std::fmt::Write as _;

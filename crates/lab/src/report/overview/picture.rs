@@ -1,19 +1,20 @@
 //! Our own picture beside a paper's: which figure of which run shows what the claims about it speak of.
 
-use super::{Decided, Published, name, target};
+use super::{ClaimWithRun, Publication, name, target};
 use crate::{
     experiment::Claim,
+    format,
     report::{self, Panel, html},
 };
 use std::{cmp::Reverse, fmt::Write as _};
 
 /// The claims about one figure of a paper, each with the run that decides it.
-type Claims<'a> = [(String, Option<Decided<'a>>)];
+type Claims<'a> = [(String, Option<ClaimWithRun<'a>>)];
 
 /// The runs that decide these claims, each with those that it decides: who decides most comes first, and of
 /// them who stands first.
-fn deciding<'a, 'b>(claims: &'b Claims<'a>) -> Vec<(&'a Published, Vec<&'b Decided<'a>>)> {
-    let mut runs: Vec<(&Published, Vec<&Decided<'_>>)> = Vec::new();
+fn deciding<'a, 'b>(claims: &'b Claims<'a>) -> Vec<(&'a Publication, Vec<&'b ClaimWithRun<'a>>)> {
+    let mut runs: Vec<(&Publication, Vec<&ClaimWithRun<'_>>)> = Vec::new();
     for decided in claims.iter().filter_map(|(_, decided)| decided.as_ref()) {
         match runs.iter_mut().find(|(run, _)| run.directory == decided.run.directory) {
             Some((_, its)) => its.push(decided),
@@ -25,7 +26,7 @@ fn deciding<'a, 'b>(claims: &'b Claims<'a>) -> Vec<(&'a Published, Vec<&'b Decid
 }
 
 /// Whether the panel stands where the claim looks: at its values of the axes along which it is not drawn.
-fn is_where(run: &Published, panel: &Panel<'_>, claim: &Claim) -> bool {
+fn is_where(run: &Publication, panel: &Panel<'_>, claim: &Claim) -> bool {
     panel.at.iter().all(|(axis, value)| {
         let values = run.outcome.values(axis).unwrap_or_default();
         claim.a.at.get(axis).is_none_or(|select| select.among(values) == Some(value))
@@ -34,7 +35,7 @@ fn is_where(run: &Published, panel: &Panel<'_>, claim: &Claim) -> bool {
 
 /// The panel that shows what the first of the claims compares, primary ones before others; the run's first where
 /// none does.
-fn shown<'a>(run: &'a Published, decided: &[&Decided<'_>]) -> Option<Panel<'a>> {
+fn shown<'a>(run: &'a Publication, decided: &[&ClaimWithRun<'_>]) -> Option<Panel<'a>> {
     let mut ids: Vec<(bool, &str)> =
         decided.iter().map(|it| (!it.claim.primary, it.claim.id.as_str())).collect();
     ids.sort_by_key(|(is_further, _)| *is_further);
@@ -75,22 +76,22 @@ pub(super) fn html(page: &mut String, claims: &Claims<'_>) {
     }
 }
 
-fn picture(page: &mut String, run: &Published, panel: &Panel<'_>) {
+fn picture(page: &mut String, run: &Publication, panel: &Panel<'_>) {
     let Ok(svg) = report::figure::draw(&run.outcome, panel) else { return };
     let _ = writeln!(
         page,
         "<figure>\n<div class=\"scroll\">{svg}</div>\n<figcaption>Ours: {}, <a href=\"{}/{}\">{}</a></figcaption>\n\
          </figure>",
-        html::escape(&html::title(&run.outcome, panel)),
+        format::escape(&html::title(&run.outcome, panel)),
         target(&run.directory),
         run.page(),
-        html::escape(&name(&run.directory))
+        format::escape(&name(&run.directory))
     );
 }
 
 /// The picture of the run that decides most, which an archive has as a file: none where there is no such file.
 pub(super) fn markdown<'a>(text: &mut String, claims: &Claims<'a>) {
-    let with_file = |(run, decided): (&'a Published, Vec<&Decided<'a>>)| {
+    let with_file = |(run, decided): (&'a Publication, Vec<&ClaimWithRun<'a>>)| {
         let panel = shown(run, &decided)?;
         let file = format!("figures/{}.svg", panel.id);
         run.given.join(&file).exists().then_some((run, panel, file))

@@ -1,7 +1,7 @@
 //! What a run has around its server: an origin, another load, another server in its place, Redis' benchmark.
 
 use super::*;
-use crate::memory::{Held, LEAST_CONNECTIONS, Memory};
+use crate::memory::{HoldCost, LEAST_CONNECTIONS, Memory};
 
 /// How many remarks a page shows when nothing else is said (`pollux serve --guestbook-shown`).
 const DEFAULT_SHOWN: u32 = 100;
@@ -57,14 +57,14 @@ impl Bench<'_> {
             Some(origin) => Role::Front { origin: origin.address.parse().context("the origin")? },
             None => Role::Files,
         };
-        let place = Place { documents: &site.root(), scratch };
+        let place = PeerSetup { documents: &site.root(), scratch };
         // Another document than the ones that are measured, to a cache.
         let path = format!("{}?is-there", site.path());
         let set_up = peer.set_up(role, place)?;
         Server::start_peer(peer.name(), &set_up, self.cpus.server, &path, self.interrupt)
     }
 
-    /// Starts a floor under the variant of this name: it answers with the octets of a second answer of that one's,
+    /// Starts a floor under the variant of this name: it answers with the bytes of a second answer of that one's,
     /// which a front end has from its cache.
     fn start_floor(
         &self,
@@ -79,7 +79,7 @@ impl Bench<'_> {
         let above = Server::start(&self.serve(site, variant, cell, around)?, self.interrupt)?;
         above.ask(site.path())?;
         let file = scratch.join("reply");
-        std::fs::write(&file, above.reply(site.path())?.octets)
+        std::fs::write(&file, above.reply(site.path())?.bytes)
             .with_context(|| file.display().to_string())?;
         drop(above);
         let flags = self.filled_in(&floor.floor, cell, around)?;
@@ -95,7 +95,7 @@ impl Bench<'_> {
         site: &Site,
         url: &str,
         around: &Around<'_>,
-        step: &Step<'_>,
+        step: &LoadPhase<'_>,
         trial: &mut Trial,
     ) -> anyhow::Result<Option<Process>> {
         let Some(storm) = around.request.and_then(|request| request.storm) else { return Ok(None) };
@@ -157,7 +157,7 @@ impl Bench<'_> {
     }
 
     /// What the kernel has in use before there is a server, where that is asked.
-    pub(super) fn before_load(&self, step: &Step<'_>) -> anyhow::Result<Option<Before>> {
+    pub(super) fn before_load(&self, step: &LoadPhase<'_>) -> anyhow::Result<Option<Before>> {
         if self.memory_per(step.cell).is_none() {
             return Ok(None);
         }
@@ -172,15 +172,15 @@ impl Bench<'_> {
         server: &Server,
         before: Option<Before>,
         start: Instant,
-        step: &Step<'_>,
-    ) -> anyhow::Result<Option<Held>> {
+        step: &LoadPhase<'_>,
+    ) -> anyhow::Result<Option<HoldCost>> {
         let Some((before, connections)) = before.zip(self.memory_per(step.cell)) else {
             return Ok(None);
         };
         self.sleep_until(start + Duration::from_secs_f64(step.window_s / 2.0))?;
         let memory = memory::now(&measure::processes(server.pid())?)? - before.memory;
         let kernel_moved_bytes = before.kernel_moved_bytes;
-        Ok(Some(Held { connections, memory, kernel_moved_bytes, ..Held::default() }))
+        Ok(Some(HoldCost { connections, memory, kernel_moved_bytes, ..HoldCost::default() }))
     }
 }
 

@@ -9,7 +9,6 @@ use super::*;
 use crate::{
     memory::LEAST_CONNECTIONS,
     result::{Outcome, Run},
-    run::name,
 };
 
 /// The time between two looks.
@@ -89,9 +88,9 @@ pub(in crate::run) fn note(outcome: &Outcome) -> Option<String> {
         "Before {} of {told} runs the kernel's memory did not stand still (most: {} in {} ms, {}): what \
          these say of it has in it what others took or gave back. Run it again on a quiet machine.",
         all.len(),
-        crate::report::format::bytes(*most),
+        crate::format::bytes(*most),
         APART.as_millis(),
-        name(&worst.cell),
+        worst.cell.name(),
     ))
 }
 

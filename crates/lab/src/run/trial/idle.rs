@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     experiment::SESSION,
-    memory::{Held, Memory},
+    memory::{HoldCost, Memory},
 };
 use rustix::process::Signal;
 use serde_json::Value as Json;
@@ -52,15 +52,15 @@ impl Bench<'_> {
             Some(trial) if self.shows_kernel_memory(wanted) => self.await_rest(trial.window_s)?,
             _ => None,
         };
-        let before = Filling::look(server)?;
+        let before = FillMeter::look(server)?;
         let mut process = Process::spawn_with("the idle holder", &program, self.generator_turn)?;
         for trial in &mut *trials {
             trial.commands.push(process.command().to_owned());
         }
         server.await_open(wanted, &mut process, self.interrupt)?;
-        let after = Filling::look(server)?;
+        let after = FillMeter::look(server)?;
         for trial in trials {
-            trial.raw.held = Some(Held { kernel_moved_bytes, ..before.until(&after, wanted) });
+            trial.raw.held = Some(HoldCost { kernel_moved_bytes, ..before.until(&after, wanted) });
         }
         Ok(Some(Holder { process, wanted }))
     }
@@ -112,21 +112,21 @@ fn last_word(holder: &Process, interrupt: &Interrupt) -> anyhow::Result<u64> {
 }
 
 /// What is looked at before and after the idle connections come.
-struct Filling {
+struct FillMeter {
     at: Instant,
     cpu: measure::CpuTime,
     memory: Memory,
 }
 
-impl Filling {
+impl FillMeter {
     fn look(server: &Server) -> anyhow::Result<Self> {
         let cpu = measure::cpu_time(server.pid())?;
         let memory = memory::now(&measure::processes(server.pid())?)?;
         Ok(Self { at: Instant::now(), cpu, memory })
     }
 
-    fn until(&self, after: &Self, connections: u64) -> Held {
-        Held {
+    fn until(&self, after: &Self, connections: u64) -> HoldCost {
+        HoldCost {
             connections,
             fill_ns: (after.at - self.at).as_nanos() as u64,
             fill_cpu_ns: (after.cpu - self.cpu).run_ns,

@@ -1,7 +1,7 @@
 //! Documents that a front end stores before it is measured, and the memory that they take.
 
 use super::*;
-use crate::memory::Stored;
+use crate::memory::StoreCost;
 use std::fs;
 
 /// So many documents are stored before the memory is read for the first time: what the server makes once, or
@@ -43,7 +43,7 @@ impl Bench<'_> {
         let of_each = "http://".len() + server.address.len();
         let urls = paths.lines().map(|path| (of_each + path.len()) as u64).sum::<u64>();
         let own_bytes = urls + objects * origin.reply(first)?.own_bytes();
-        trial.raw.stored = Some(Stored { objects, own_bytes, fill_ns, memory });
+        trial.raw.stored = Some(StoreCost { objects, own_bytes, fill_ns, memory });
         Ok(())
     }
 

@@ -21,13 +21,13 @@ pub struct Paper {
     /// Authors, title and where it was published.
     pub title: String,
     /// Its figures, and what stands in no figure.
-    pub figure: Vec<Figure>,
+    pub figure: Vec<PaperFigure>,
 }
 
 /// A figure of it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Figure {
+pub struct PaperFigure {
     /// `Figure 10`.
     pub name: String,
     /// What is to be seen in it.
@@ -46,7 +46,7 @@ pub fn papers() -> anyhow::Result<Papers> {
     toml::from_str(include_str!("papers.toml")).context("papers.toml")
 }
 
-impl Figure {
+impl PaperFigure {
     /// How many of its claims share one error with the other primary ones of the paper. What two experiments
     /// judge is one claim.
     fn primary_claims(&self) -> usize {

@@ -1,10 +1,8 @@
 //! Figures as people read them.
 
-use crate::{
-    claims::{Bound, ClaimOutcome},
-    experiment::Value,
-    statistics::Estimate,
-};
+use std::ffi::OsString;
+
+use crate::{experiment::Value, statistics::Estimate};
 
 /// Three significant digits, thousands set apart: `8,000`, `12.3`, `0.0451`.
 pub fn number(value: f64) -> String {
@@ -60,20 +58,7 @@ pub fn interval(estimate: &Estimate) -> String {
     }
 }
 
-/// A claim's figure with its interval, or with what was seen; `None` without a figure.
-pub fn measured(claim: &ClaimOutcome) -> Option<String> {
-    let interval = claim_interval(claim);
-    let space = if interval.is_empty() { "" } else { " " };
-    Some(format!("{}{}{space}{interval}", Bound::sign(claim.bound), number(claim.value?)))
-}
-
-/// Its interval alone.
-pub fn claim_interval(claim: &ClaimOutcome) -> String {
-    let estimate = claim.deciding().and_then(|part| part.estimate);
-    estimate.map_or_else(|| ends(claim.low, claim.high), |estimate| interval(&estimate))
-}
-
-/// The same of two ends.
+/// `[low, high]` where both are known.
 pub fn ends(low: Option<f64>, high: Option<f64>) -> String {
     match (low, high) {
         (Some(low), Some(high)) => format!("[{}, {}]", number(low), number(high)),
@@ -95,6 +80,39 @@ pub fn bytes(bytes: u64) -> String {
         unit += 1;
     }
     format!("{} {}", number(value), UNITS[unit])
+}
+
+/// Makes text safe inside an element or an attribute.
+pub fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+/// A command line as one would type it.
+pub fn command_line(program: &[OsString]) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,%+@".contains(c);
+    let words: Vec<String> = program
+        .iter()
+        .map(|word| {
+            let word = word.to_string_lossy();
+            if !word.is_empty() && word.chars().all(plain) {
+                word.into_owned()
+            } else {
+                format!("'{}'", word.replace('\'', r"'\''"))
+            }
+        })
+        .collect();
+    words.join(" ")
 }
 
 #[cfg(test)]
@@ -131,5 +149,11 @@ mod tests {
         assert_eq!(value(&Value::Number(8000.0)), "8,000");
         assert_eq!(value(&Value::Word("inf".into())), "inf");
         assert_eq!(bytes(25_769_803_776), "24.0 GiB");
+    }
+
+    #[test]
+    fn command_lines_can_be_typed() {
+        let words = ["serve", "a b", "it's", ""].map(OsString::from);
+        assert_eq!(command_line(&words), r"serve 'a b' 'it'\''s' ''");
     }
 }

@@ -1,0 +1,137 @@
+//! Conclusions from the runs of a result: cells, claims, and the file as it is read.
+//!
+//! They are computed from the runs alone, so that a report can be rendered again from the file and anybody can
+//! check them. A reader of the file has the conclusions of today's code.
+
+use crate::{
+    archive, claims, experiment,
+    plan::Cell,
+    result::{CellSummary, FORMAT, Look, Outcome, Run, Status},
+    statistics,
+};
+use anyhow::Context as _;
+use serde::Deserialize;
+use std::{collections::BTreeMap, path::Path};
+
+impl Outcome {
+    /// Computes [`Outcome::cells`] and [`Outcome::claims`] from the runs.
+    pub fn conclude(&mut self) {
+        self.cells = self.summaries();
+        self.note_look();
+        self.claims = claims::judge(self);
+    }
+
+    fn note_look(&mut self) {
+        let look = Look { blocks: self.blocks(), is_last: self.is_at_its_end() };
+        if look.blocks > 0 {
+            self.looks.retain(|earlier| earlier.blocks != look.blocks);
+            self.looks.push(look);
+        }
+    }
+
+    /// Puts the claims of the built-in experiment in the place of those that were kept with a run of it. Who
+    /// ran a file has claims of his own, whatever its name is.
+    fn take_todays_claims(&mut self) {
+        let is_file = |word: &str| word.ends_with(".toml");
+        if self.environment.command.split_whitespace().any(is_file) {
+            return;
+        }
+        let Some(today) = experiment::find_built_in(&self.experiment.id) else { return };
+        let in_guest = self.environment.guest.is_some();
+        let today = today.in_the_form_of(&self.experiment, in_guest, self.quick);
+        if today.has_the_design_of(&self.experiment) {
+            self.experiment.claim = today.claim;
+        } else if today.claim != self.experiment.claim {
+            let note = format!(
+                "Judged by the claims that were kept with it: the experiment {} asks for other data by now.",
+                self.experiment.id
+            );
+            if !self.notes.contains(&note) {
+                self.notes.push(note);
+            }
+        }
+    }
+
+    fn summaries(&self) -> Vec<CellSummary> {
+        let mut cells: Vec<(&Cell, Vec<&Run>)> = Vec::new();
+        for run in &self.runs {
+            match cells.iter_mut().find(|(cell, _)| **cell == run.cell) {
+                Some((_, runs)) => runs.push(run),
+                None => cells.push((&run.cell, vec![run])),
+            }
+        }
+        let position = |cell: &Cell| {
+            let variant = self.variants.iter().position(|v| v.name == cell.variant);
+            let point: Vec<_> = self
+                .dimensions
+                .iter()
+                .map(|d| d.values.iter().position(|value| cell.point.get(&d.name) == Some(value)))
+                .collect();
+            (variant, point)
+        };
+        cells.sort_by_key(|(cell, _)| position(cell));
+        cells.into_iter().map(|(cell, runs)| self.summary(cell, &runs)).collect()
+    }
+
+    fn summary(&self, cell: &Cell, runs: &[&Run]) -> CellSummary {
+        let mut values: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+        for run in runs.iter().filter(|run| run.status == Status::Valid) {
+            for (name, &value) in &run.metrics {
+                values.entry(name).or_default().push(value);
+            }
+        }
+        let excluded: Vec<_> = runs.iter().filter(|run| run.status != Status::Valid).collect();
+        CellSummary {
+            cell: cell.clone(),
+            metrics: values
+                .into_iter()
+                .filter_map(|(name, values)| {
+                    Some((name.to_owned(), statistics::estimate(&values)?))
+                })
+                .collect(),
+            valid: runs.len() - excluded.len(),
+            excluded: excluded.len(),
+            reason: excluded.last().and_then(|run| run.reason.clone()),
+        }
+    }
+
+    /// Reads `result.json` from `directory`, and judges it anew: by the claims of the built-in experiment
+    /// as this program has it, where that is the one which was run, and from the raw data. A run counts
+    /// no longer that this program would not have counted ([`Raw::doubt`](crate::measure::Raw::doubt)).
+    ///
+    /// # Errors
+    /// When there is none, or it is of another format; the message names the file.
+    pub fn read(directory: &Path) -> anyhow::Result<Self> {
+        let text = archive::read_text(directory)?;
+        let path = directory.join(if archive::is_packed(directory) {
+            archive::PACKED
+        } else {
+            archive::FILE
+        });
+        #[derive(Deserialize)]
+        struct Head {
+            format: String,
+        }
+        let head: Head = serde_json::from_str(&text)
+            .with_context(|| format!("{}: not a result of pollux lab", path.display()))?;
+        anyhow::ensure!(
+            head.format == FORMAT,
+            "{} has format {:?}; this program reads {FORMAT:?}",
+            path.display(),
+            head.format
+        );
+        let read = serde_json::from_str(&text).with_context(|| path.display().to_string());
+        let mut outcome: Self = read?;
+        for run in outcome.runs.iter_mut().filter(|run| !run.raw.load.is_null()) {
+            run.metrics = run.raw.metrics();
+            if run.status == Status::Valid
+                && let Some(reason) = run.raw.doubt()
+            {
+                (run.status, run.reason) = (Status::Invalid, Some(reason));
+            }
+        }
+        outcome.take_todays_claims();
+        outcome.conclude();
+        Ok(outcome)
+    }
+}

@@ -1,0 +1,27 @@
+//! The files beside a report.
+
+use crate::archive;
+use std::{fs, path::Path};
+
+/// What lies in the folder of a report, for its links.
+#[derive(Clone, Debug)]
+pub struct Files {
+    /// The raw data: `result.json`, packed or not.
+    pub data: &'static str,
+    /// Files of experiments (`*.toml`): those that are not built in.
+    pub experiments: Vec<String>,
+}
+
+impl Files {
+    /// Those of `directory`.
+    pub fn beside(directory: &Path) -> Self {
+        let names = fs::read_dir(directory).into_iter().flatten().flatten();
+        let mut experiments: Vec<String> = names
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .filter(|name| name.ends_with(".toml"))
+            .collect();
+        experiments.sort();
+        let data = if archive::is_packed(directory) { archive::PACKED } else { archive::FILE };
+        Self { data, experiments }
+    }
+}

@@ -1,0 +1,72 @@
+//! An outcome in a sentence or two.
+
+use crate::{
+    format,
+    result::{Outcome, Run, Status},
+    verdict::{Bound, Verdict},
+};
+
+/// What came out, in a sentence or two: how many claims hold, and what became of those that stand for a
+/// figure of a paper.
+pub fn in_words(outcome: &Outcome) -> String {
+    if outcome.runs.iter().all(|run| run.status != Status::Valid) {
+        let reason = outcome.runs.iter().rev().find_map(|run| run.reason.as_deref());
+        return format!(
+            "Nothing was measured: no run counts{}.",
+            reason.map_or_else(String::new, |reason| format!(" ({reason})"))
+        );
+    }
+    if outcome.claims.is_empty() {
+        return "It makes no claim.".into();
+    }
+    let verdicts = [
+        (Verdict::Holds, "holds", "hold"),
+        (Verdict::DoesNotHold, "does not hold", "do not hold"),
+        (Verdict::Undecided, "is undecided", "are undecided"),
+        (
+            Verdict::Seen,
+            "is seen, not decided: a verdict takes six blocks",
+            "are seen, not decided: a verdict takes six blocks",
+        ),
+        (Verdict::NotApplicable, "is not applicable here", "are not applicable here"),
+    ];
+    let parts: Vec<String> = verdicts
+        .into_iter()
+        .filter_map(|(verdict, one, many)| {
+            match outcome.claims.iter().filter(|claim| claim.verdict == verdict).count() {
+                0 => None,
+                1 => Some(format!("1 {one}")),
+                count => Some(format!("{count} {many}")),
+            }
+        })
+        .collect();
+    let mut text = match outcome.claims.as_slice() {
+        [_] => "It makes one claim.".to_owned(),
+        all => format!("Of {} claims {}.", all.len(), parts.join(", ")),
+    };
+    let is_only = outcome.claims.len() == 1;
+    for claim in outcome.claims.iter().filter(|claim| claim.primary || is_only) {
+        text.push_str(&format!(" {}: {}", claim.id, claim.verdict));
+        if let Some(value) = claim.value {
+            let sign = Bound::sign(claim.bound);
+            text.push_str(&format!(" ({sign}{})", format::number(value)));
+        }
+        text.push('.');
+    }
+    text
+}
+
+/// A sentence when the machine was not quiet: how many of the runs that count were kept from their CPU, and
+/// how many did not count.
+pub fn noise(outcome: &Outcome) -> Option<String> {
+    let made = outcome.runs.len();
+    // A generator that ran out of descriptors or ports would do so on a quiet machine, too.
+    let was_disturbed = |run: &&Run| run.status == Status::Invalid && run.raw.shortage().is_none();
+    let lost = outcome.runs.iter().filter(was_disturbed).count();
+    (made > 0 && lost * 10 >= made).then(|| {
+        format!(
+            "This machine was not quiet: {lost} of {made} runs do not count, for the generator was kept \
+             from its work. Run it again with nothing else running."
+        )
+    })
+}
