@@ -24,8 +24,8 @@ use clap::Parser;
 use goal::Goal;
 use peer::{DOCUMENTS, H2O, LIGHTTPD, NGINX, Peer, Place};
 use pollux_lab::{
-    environment::{self, Environment},
     environment::Cpus,
+    environment::{self, Environment},
     run::interrupt::Interrupt,
 };
 use serde_json::json;
