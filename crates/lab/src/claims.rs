@@ -18,8 +18,8 @@ mod sides;
 pub(crate) use limit::{COST, is_saturated};
 
 use crate::{
-    experiment::{Claim, Threshold},
-    papers,
+    experiment::{Claim, Select, Threshold, Value},
+    format, papers,
     result::{Look, Outcome},
     statistics::{ERROR, MIN_BLOCKS, holm, sequential},
     verdict::{ClaimOutcome, Part, Verdict},
@@ -127,7 +127,7 @@ fn family(claims: &[Claim], claim: &Claim) -> usize {
 fn of_all(parts: &[Part]) -> Verdict {
     let any = |verdict: Verdict| parts.iter().any(|part| part.verdict == verdict);
     // An arm that is missing might have failed, and one that failed might be the exception.
-    let worst = [Verdict::NotApplicable, Verdict::DoesNotHold, Verdict::Undecided, Verdict::Seen];
+    let worst = [Verdict::NotTestable, Verdict::DoesNotHold, Verdict::Undecided, Verdict::Seen];
     worst.into_iter().find(|&verdict| any(verdict)).unwrap_or(Verdict::Holds)
 }
 
@@ -141,11 +141,50 @@ fn deciding_part(parts: &[Part], holds: Threshold, verdict: Verdict) -> Option<&
     of_verdict.min_by(nearest).or_else(|| read().min_by(nearest))
 }
 
+/// The claim at each of its operating points, with their names.
+fn at_operating_points(outcome: &Outcome, claim: &Claim) -> Vec<(Option<String>, Claim)> {
+    let values =
+        claim.operating_points.as_ref().and_then(|axis| Some((axis, outcome.values(axis)?)));
+    let Some((axis, values)) = values else { return vec![(None, claim.clone())] };
+    let at = |value: &Value| {
+        let mut claim = claim.clone();
+        for side in std::iter::once(&mut claim.a).chain(&mut claim.b) {
+            side.at.insert(axis.clone(), Select(value.clone()));
+        }
+        (Some(format!("{axis} {}", format::value(value))), claim)
+    };
+    values.iter().map(at).collect()
+}
+
+/// What several operating points come to: each counts, and where they disagree it depends on which is taken.
+fn of_points(verdicts: &[Verdict]) -> Verdict {
+    let any = |verdict: Verdict| verdicts.contains(&verdict);
+    if any(Verdict::Holds) && any(Verdict::DoesNotHold) {
+        return Verdict::Depends;
+    }
+    let worst = [Verdict::NotTestable, Verdict::Undecided, Verdict::Seen, Verdict::DoesNotHold];
+    worst.into_iter().find(|&verdict| any(verdict)).unwrap_or(Verdict::Holds)
+}
+
+/// Judges a claim that the experiment does not make itself by the data of `outcome`.
+pub(crate) fn ask(outcome: &Outcome, claim: &Claim) -> ClaimOutcome {
+    judge_one(outcome, claim)
+}
+
 fn judge_one(outcome: &Outcome, claim: &Claim) -> ClaimOutcome {
     let plan = Plan::of(outcome);
-    let parts: Vec<Part> =
-        claim.each.iter().map(|variant| judge_part(outcome, claim, variant, &plan)).collect();
-    let verdict = of_all(&parts);
+    let mut parts: Vec<Part> = Vec::new();
+    let mut verdicts = Vec::new();
+    for (point, claim) in at_operating_points(outcome, claim) {
+        let part = |variant: &String| Part {
+            operating_point: point.clone(),
+            ..judge_part(outcome, &claim, variant, &plan)
+        };
+        let here: Vec<Part> = claim.each.iter().map(part).collect();
+        verdicts.push(of_all(&here));
+        parts.extend(here);
+    }
+    let verdict = of_points(&verdicts);
     let deciding = deciding_part(&parts, claim.holds, verdict);
     let estimate = deciding.and_then(|part| part.estimate.as_ref());
     // It holds if each part does, so the least sure part says how sure it is; it fails with one.
@@ -153,6 +192,8 @@ fn judge_one(outcome: &Outcome, claim: &Claim) -> ClaimOutcome {
     let failed = parts.iter().filter(|part| part.verdict == Verdict::DoesNotHold);
     let p = match verdict {
         Verdict::DoesNotHold => failed.filter_map(|part| part.p).min_by(f64::total_cmp),
+        // Both verdicts are there as surely as the less sure of them.
+        Verdict::Depends => parts.iter().filter_map(|part| part.p).max_by(f64::total_cmp),
         _ => all.and_then(|p| p.into_iter().max_by(f64::total_cmp)),
     };
     ClaimOutcome {

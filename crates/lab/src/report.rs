@@ -8,6 +8,7 @@ pub mod html;
 pub mod markdown;
 pub mod overview;
 mod panel;
+pub mod results;
 mod summary;
 pub mod terminal;
 

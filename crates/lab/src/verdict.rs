@@ -8,7 +8,7 @@ use crate::{
     statistics::{Estimate, Interval},
 };
 use serde::{Deserialize, Serialize};
-use std::fmt;
+use std::{fmt, iter};
 
 /// Above this number of blocks a claim counts as undecidable.
 pub(crate) const MAX_BLOCKS: usize = 1_000;
@@ -29,8 +29,11 @@ pub enum Verdict {
     #[serde(rename = "seen, not decided")]
     Seen,
     /// Something that the claim speaks of is not there: a mechanism, or room for its connections.
-    #[serde(rename = "not applicable here")]
-    NotApplicable,
+    #[serde(rename = "not testable here")]
+    NotTestable,
+    /// It holds at one operating point that can be defended, and not at another.
+    #[serde(rename = "depends")]
+    Depends,
 }
 
 impl Verdict {
@@ -52,7 +55,8 @@ impl fmt::Display for Verdict {
             Self::DoesNotHold => "does not hold",
             Self::Undecided => "undecided",
             Self::Seen => "seen, not decided",
-            Self::NotApplicable => "not applicable here",
+            Self::NotTestable => "not testable here",
+            Self::Depends => "depends",
         })
     }
 }
@@ -62,6 +66,9 @@ impl fmt::Display for Verdict {
 pub struct Part {
     /// The variant.
     pub variant: String,
+    /// The operating point, where the claim is judged at several: `at-once 64`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operating_point: Option<String>,
     /// The verdict.
     pub verdict: Verdict,
     /// The figure with its interval, when there are data.
@@ -133,6 +140,7 @@ impl Part {
     pub(crate) fn open(variant: &str) -> Self {
         Self {
             variant: variant.to_owned(),
+            operating_point: None,
             verdict: Verdict::Undecided,
             estimate: None,
             alone: None,
@@ -143,6 +151,12 @@ impl Part {
             outlook: None,
             is_final: false,
         }
+    }
+
+    /// The variant with its operating point.
+    pub fn name(&self) -> String {
+        let point = self.operating_point.iter().map(|point| format!(" at {point}"));
+        iter::once(self.variant.clone()).chain(point).collect()
     }
 
     /// Why there are no data or they do not decide, what to know of them, and what it would take.
@@ -161,24 +175,25 @@ impl ClaimOutcome {
     }
 
     /// Why it is open, if it is, and what it would take to decide it; else what to know of the verdict, as the
-    /// blocks that lack a side. In words, of each variant that the verdict comes from.
+    /// blocks that lack a side. In words, of each variant that the verdict comes from. Where it depends: what each
+    /// operating point says.
     pub fn remark(&self) -> Option<String> {
-        let is_of = |part: &&Part| {
-            part.verdict == self.verdict || self.verdict.is_open() && part.verdict.is_open()
+        let is_of = |part: &&Part| match self.verdict {
+            Verdict::NotTestable => false,
+            Verdict::Depends => true,
+            verdict => part.verdict == verdict || verdict.is_open() && part.verdict.is_open(),
         };
-        let about = self.parts.iter().filter(|_| self.verdict != Verdict::NotApplicable);
-        let said: Vec<String> = about
-            .filter(is_of)
-            .filter_map(|part| {
-                let of = if self.parts.len() > 1 {
-                    format!("{}: ", part.variant)
-                } else {
-                    String::new()
-                };
-                Some(of + &part.why()?)
-            })
-            .collect();
-        (!said.is_empty()).then(|| said.join("; "))
+        let text = |part: &Part| {
+            let reading = part.estimate.as_ref().map(format::interval_of);
+            let reading = reading.filter(|_| self.verdict == Verdict::Depends);
+            let verdict = reading.map(|reading| format!("{} ({reading})", part.verdict));
+            let why: Vec<String> = verdict.into_iter().chain(part.why()).collect();
+            let why = (!why.is_empty()).then(|| why.join("; "))?;
+            let name = part.name();
+            Some(if self.parts.len() > 1 { format!("{name}: {why}") } else { why })
+        };
+        let remarks: Vec<String> = self.parts.iter().filter(is_of).filter_map(text).collect();
+        (!remarks.is_empty()).then(|| remarks.join("; "))
     }
 
     /// The figure with its interval, or with what was seen; `None` without a figure.

@@ -9,7 +9,7 @@ use pollux_lab::{
     archive, compare, environment,
     experiment::{self, Budget, Experiment, Machine},
     floor,
-    report::{self, overview},
+    report::{self, overview, results},
     result::{Outcome, Status},
     run::{
         self, Settings, executable::Executable, interrupt::Interrupt, journal, progress::Progress,
@@ -321,9 +321,19 @@ fn overview(directories: &[PathBuf], out: &Path) -> anyhow::Result<ExitCode> {
         !runs.is_empty(),
         "none of these directories holds a result of `pollux lab run`"
     );
-    for (file, text) in
-        [(overview::FILE, overview::page(&runs)?), (overview::MARKDOWN, overview::markdown(&runs)?)]
-    {
+    let mut files = vec![
+        (overview::FILE, overview::page(&runs)?),
+        (overview::MARKDOWN, overview::markdown(&runs)?),
+    ];
+    match results::markdown(&runs) {
+        Ok((page, readings)) => {
+            files.extend([(results::FILE, page), (results::READINGS, readings)]);
+            fs::create_dir_all(out.join("results")).with_context(|| out.display().to_string())?;
+        }
+        // Its rows name published runs: other runs have no such page.
+        Err(error) => say(format_args!("no {}: {error:#}", results::FILE)),
+    }
+    for (file, text) in files {
         let path = out.join(file);
         fs::write(&path, text).with_context(|| path.display().to_string())?;
         print_all(&format!("{}\n", path.display()))?;

@@ -210,7 +210,7 @@ fn assert_measured_and_judged(id: &str, result: &Json) {
             |part: &Json| part["note"].as_str().unwrap_or_default().contains("is 0 or less on one");
         // What a lost run would have told is undecided, with that run's own reason.
         let is_lost = |part: &Json| lost.contains(&&part["note"]);
-        let undecided = ["seen, not decided", "not applicable here"].contains(&verdict)
+        let undecided = ["seen, not decided", "not testable here"].contains(&verdict)
             || parts.iter().any(|part| is_zero(part) || is_lost(part));
         assert!(undecided, "{id}: {}: {verdict}", claim["id"]);
         for part in parts {

@@ -67,7 +67,7 @@ impl Question<'_> {
     /// The data, or why there are none. The estimate goes into `part` as soon as it is known.
     fn answer(&self, part: &mut Part) -> Result<Answer, (Verdict, String)> {
         if let Some(reason) = self.sides.nothing_to_compare() {
-            return Err((Verdict::NotApplicable, reason));
+            return Err((Verdict::NotTestable, reason));
         }
         let Some(sample) = self.sides.sample() else { return Err(self.why_missing()) };
         let lost = self.sides.lost();
@@ -75,7 +75,7 @@ impl Question<'_> {
         let estimate = sample.estimate();
         part.estimate = Some(estimate);
         if let Some(reason) = self.not_its_own_network() {
-            return Err((Verdict::NotApplicable, reason));
+            return Err((Verdict::NotTestable, reason));
         }
         let limits = limit::of(self.outcome, self.sides);
         let is_limited = limits.leave_open(self.claim.holds, estimate.value);
@@ -222,10 +222,10 @@ impl Question<'_> {
         }
         for (name, points) in sides.named() {
             match outcome.variants.iter().find(|v| v.name == name) {
-                None => return (Verdict::NotApplicable, format!("{name} was not run")),
+                None => return (Verdict::NotTestable, format!("{name} was not run")),
                 Some(v) => {
                     if let Some(reason) = &v.unavailable {
-                        return (Verdict::NotApplicable, format!("{name}: {reason}"));
+                        return (Verdict::NotTestable, format!("{name}: {reason}"));
                     }
                 }
             }
@@ -236,11 +236,11 @@ impl Question<'_> {
                     .filter(|run| run.cell.variant == name && run.cell.point == *point)
                     .collect();
                 let Some(last) = runs.last() else {
-                    return (Verdict::NotApplicable, format!("{name} was not measured there"));
+                    return (Verdict::NotTestable, format!("{name} was not measured there"));
                 };
                 if runs.iter().all(|run| run.status != Status::Valid) {
                     let failed = runs.iter().all(|run| run.status == Status::Failed);
-                    let verdict = if failed { Verdict::NotApplicable } else { Verdict::Undecided };
+                    let verdict = if failed { Verdict::NotTestable } else { Verdict::Undecided };
                     return (
                         verdict,
                         last.reason.clone().unwrap_or_else(|| "no run counts".into()),
@@ -253,7 +253,7 @@ impl Question<'_> {
             Some(reason) if claim.metric.ends_with("_us") => {
                 (Verdict::Undecided, format!("the runs have no {}: {reason}", claim.metric))
             }
-            _ => (Verdict::NotApplicable, format!("the runs have no {}", claim.metric)),
+            _ => (Verdict::NotTestable, format!("the runs have no {}", claim.metric)),
         }
     }
 }

@@ -227,9 +227,9 @@ fn a_claim_over_several_is_not_applicable_when_one_is_missing() {
         _ => Some(1.0),
     });
     let claim = &outcome.claims[0];
-    assert_eq!(claim.verdict, Verdict::NotApplicable, "what is missing might have failed");
+    assert_eq!(claim.verdict, Verdict::NotTestable, "what is missing might have failed");
     assert_eq!(claim.parts[0].verdict, Verdict::Holds);
-    assert_eq!(claim.parts[1].verdict, Verdict::NotApplicable);
+    assert_eq!(claim.parts[1].verdict, Verdict::NotTestable);
     assert_eq!(claim.parts[1].note.as_deref(), Some("it would not"));
 }
 
@@ -248,7 +248,7 @@ fn a_form_without_the_values_of_a_claim_judges_nothing() {
         outcome.runs.retain(|run| run.cell.point["idle"] == Value::Number(0.0));
         outcome.conclude();
         let part = &outcome.claims[0].parts[0];
-        assert_eq!(part.verdict, Verdict::NotApplicable);
+        assert_eq!(part.verdict, Verdict::NotTestable);
         part.note.clone().unwrap()
     };
     assert_eq!(
@@ -440,14 +440,14 @@ fn a_run_without_its_network_judges_counts_alone() {
     ];
     for metric in dependent {
         assert_eq!(judged(metric, metric, Some(0)), Verdict::Holds, "{metric}");
-        assert_eq!(judged(metric, metric, None), Verdict::NotApplicable, "{metric}");
+        assert_eq!(judged(metric, metric, None), Verdict::NotTestable, "{metric}");
     }
     let counts =
         ["calls_per_request.epoll_ctl", "interest_calls_per_request", "user_bytes_per_connection"];
     for metric in counts {
         assert_eq!(judged(metric, metric, None), Verdict::Holds, "{metric}: counts are counts");
         // One side is enough.
-        assert_eq!(judged(metric, "latency_p50_us", None), Verdict::NotApplicable, "{metric}");
+        assert_eq!(judged(metric, "latency_p50_us", None), Verdict::NotTestable, "{metric}");
     }
 }
 
@@ -515,7 +515,7 @@ fn what_one_costs_more_than_another_is_a_side() {
         _ => cost(variant, idle, rate, block),
     };
     let judged = judge(&outcome(claim, missing));
-    assert_eq!(judged[0].verdict, Verdict::NotApplicable);
+    assert_eq!(judged[0].verdict, Verdict::NotTestable);
     assert!(judged[0].parts[0].note.is_some(), "{judged:?}");
 }
 

@@ -36,6 +36,10 @@ pub struct Claim {
     /// paper share one error, and an experiment goes on until they are decided.
     #[serde(default)]
     pub primary: bool,
+    /// An axis whose values are operating points that can each be defended. The claim is judged at every value, on
+    /// both sides; where one says yes and another no, it *depends*.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operating_points: Option<String>,
     /// Whether it speaks of what the quick form does not measure.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub full_form_only: bool,

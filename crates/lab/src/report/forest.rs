@@ -13,8 +13,11 @@ use crate::{
 use std::fmt::Write as _;
 
 const WIDTH: f64 = 900.0;
-const ROW: f64 = 26.0;
-const LABELS: f64 = 150.0;
+/// A row has the statement, and the bar below it.
+const ROW: f64 = 44.0;
+const LABELS: f64 = 24.0;
+/// The longest statement that has room, in characters.
+const MAX_STATEMENT: usize = 132;
 /// Room for the figures right of the picture.
 const FIGURES: f64 = 210.0;
 const TOP: f64 = 34.0;
@@ -106,14 +109,15 @@ fn svg(claims: &[(String, &ClaimOutcome)], head: &str) -> String {
         number(farthest)
     );
     for (row, (anchor, claim)) in claims.iter().enumerate() {
-        let y = TOP + ROW * row as f64 + ROW / 2.0;
+        let y = TOP + ROW * row as f64 + ROW * 0.7;
         let class = match claim.verdict {
             Verdict::Holds => "yes",
             Verdict::DoesNotHold => "no",
             _ => "open",
         };
-        let star = if claim.primary { " ★" } else { "" };
-        let name = format!("<text x=\"4\" y=\"{:.1}\">{}{star}</text>", y + 5.0, escape(&claim.id));
+        let star = if claim.primary { "★ " } else { "" };
+        let statement = escape(&shortened(&claim.statement));
+        let name = format!("<text x=\"4\" y=\"{:.1}\">{star}{statement}</text>", y - 13.0);
         let _ = match anchor.as_str() {
             "" => write!(svg, "{name}"),
             anchor => write!(svg, "<a href=\"#{}\">{name}</a>", escape(anchor)),
@@ -136,13 +140,23 @@ fn svg(claims: &[(String, &ClaimOutcome)], head: &str) -> String {
     svg
 }
 
+/// The statement, as far as it has room.
+fn shortened(statement: &str) -> String {
+    if statement.chars().count() <= MAX_STATEMENT {
+        return statement.to_owned();
+    }
+    let room: String = statement.chars().take(MAX_STATEMENT - 1).collect();
+    let words = room.rsplit_once(' ').map_or(room.as_str(), |(words, _)| words);
+    format!("{words} …")
+}
+
 fn bars(svg: &mut String, claim: &ClaimOutcome, farthest: f64, y: f64, x: &impl Fn(f64) -> f64) {
     let place = |value: f64| place(claim.threshold, value, farthest);
     let at = |value: f64| place(value).map(|place| x(place.clamp(-1.0, 1.0)));
     let goes_on = |value: f64| place(value).filter(|place| place.abs() > 1.0);
     let Some(value) = claim.value.and_then(at) else {
         let text = match (claim.verdict, claim.value) {
-            (Verdict::NotApplicable, _) => "not applicable here",
+            (Verdict::NotTestable, _) => "not testable here",
             (_, None) => "no figure",
             _ => "see the table: the threshold is zero",
         };

@@ -135,7 +135,8 @@ pub(super) fn verdict(verdict: Verdict) -> String {
         Verdict::DoesNotHold => ("fails", "✗"),
         Verdict::Undecided => ("undecided", "?"),
         Verdict::Seen => ("undecided", "~"),
-        Verdict::NotApplicable => ("undecided", "–"),
+        Verdict::NotTestable => ("undecided", "–"),
+        Verdict::Depends => ("undecided", "±"),
     };
     format!("<span class=\"verdict {class}\">{sign} {verdict}</span>")
 }

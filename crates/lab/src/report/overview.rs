@@ -84,7 +84,7 @@ fn decide<'a>(runs: &'a [Publication], figure: &PaperFigure, id: &str) -> Option
         .filter_map(|run| Some((run, run.outcome.claims.iter().find(|claim| claim.id == id)?)))
         .collect();
     let &(run, claim) = judged.iter().max_by_key(|(run, claim)| {
-        let there = claim.verdict != Verdict::NotApplicable;
+        let there = claim.verdict != Verdict::NotTestable;
         let enough = claim.verdict != Verdict::Seen;
         (there, enough, !run.outcome.quick, run.outcome.blocks(), &run.outcome.started_at)
     })?;
@@ -487,7 +487,7 @@ mod tests {
         let text = markdown(&runs).unwrap();
         assert!(text.contains("| does not hold (the opposite in quick-40) |"), "{text}");
         assert!(page(&runs).unwrap().contains("the opposite in quick-40"));
-        let absent = published(40, false, Verdict::NotApplicable);
+        let absent = published(40, false, Verdict::NotTestable);
         assert_eq!(counts(&[absent, by_chance()]).1, Verdict::Holds);
         // One pass of the full form does not take the place of a verdict; but what it saw is told.
         let quick = |verdict| published(6, true, verdict);

@@ -28,7 +28,8 @@ pub fn in_words(outcome: &Outcome) -> String {
             "is seen, not decided: a verdict takes six blocks",
             "are seen, not decided: a verdict takes six blocks",
         ),
-        (Verdict::NotApplicable, "is not applicable here", "are not applicable here"),
+        (Verdict::NotTestable, "is not testable here", "are not testable here"),
+        (Verdict::Depends, "depends on the operating point", "depend on the operating point"),
     ];
     let parts: Vec<String> = verdicts
         .into_iter()

@@ -190,7 +190,8 @@ pub fn notes(outcome: &Outcome, width: u16) -> String {
                 Verdict::Holds => "holds",
                 Verdict::DoesNotHold => "does not hold",
                 Verdict::Seen => "is seen, not decided",
-                Verdict::NotApplicable => "is not applicable here",
+                Verdict::NotTestable => "is not testable here",
+                Verdict::Depends => "depends on the operating point",
             };
             note(format!("{} {verdict}: {why}", claim.id));
         }

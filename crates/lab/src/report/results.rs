@@ -1,0 +1,384 @@
+//! `docs/results.md`: one row for each result of the papers, for a reader who knows none of the identifiers.
+//!
+//! `results.toml` says which published runs answer a row; the numbers and the verdicts come from their raw data.
+
+use super::overview::Publication;
+use crate::{
+    claims,
+    experiment::{Claim, Side, Threshold},
+    statistics::Compare,
+    verdict::{ClaimOutcome, Verdict},
+};
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
+use std::fmt::{self, Write as _};
+
+/// The page's file name.
+pub const FILE: &str = "results.md";
+/// The numbers of its rows, beside it.
+pub const READINGS: &str = "results/readings.json";
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Results {
+    section: Vec<Section>,
+}
+
+/// The rows of one paper.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Section {
+    title: String,
+    row: Vec<Row>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Row {
+    /// The figure or the section of the paper.
+    figure: String,
+    /// The claim in plain words.
+    claim: String,
+    /// The paper's number or words.
+    paper: String,
+    /// What differs from the paper's machine.
+    differs: String,
+    /// A drawing of a run: `provos-fig10/errors-2`.
+    picture: Option<String>,
+    /// The parameter that decides, where readings disagree.
+    #[serde(default)]
+    decided_by: String,
+    /// Why this machine cannot test it.
+    not_testable: Option<String>,
+    #[serde(default)]
+    reading: Vec<Reading>,
+}
+
+/// One number: a claim of a run, or one that is asked of its data here.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Reading {
+    /// The folder of the run, without its date.
+    run: String,
+    /// The operating point.
+    at: String,
+    /// The claim's identifier in that run.
+    claim: Option<String>,
+    /// A claim about its data that the run does not make itself.
+    ask: Option<Ask>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Ask {
+    metric: String,
+    compare: Compare,
+    each: Vec<String>,
+    #[serde(default)]
+    a: Side,
+    b: Option<Side>,
+    holds: Threshold,
+}
+
+/// What a reader is told of a result.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReaderVerdict {
+    /// At least half of the paper's effect is there, or the equality that it states.
+    Reproduced,
+    /// The effect goes the paper's way, and is less than half as large.
+    DirectionOnly,
+    /// There is no such effect, or the opposite.
+    Contradicted,
+    /// Defensible operating points disagree; the parameter that decides.
+    Depends(String),
+    /// Nothing here decides it; the reason.
+    NotTestable(String),
+}
+
+impl fmt::Display for ReaderVerdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reproduced => f.write_str("**reproduced**"),
+            Self::DirectionOnly => f.write_str("**direction only**"),
+            Self::Contradicted => f.write_str("**contradicted**"),
+            Self::Depends(on) => write!(f, "**depends** on {on}"),
+            Self::NotTestable(why) => write!(f, "**not testable**: {why}"),
+        }
+    }
+}
+
+impl ReaderVerdict {
+    /// What one claim comes to.
+    pub fn of(claim: &ClaimOutcome, compare: Compare) -> Self {
+        match claim.verdict {
+            Verdict::Holds => Self::Reproduced,
+            Verdict::Depends => Self::Depends(claim.remark().unwrap_or_default()),
+            Verdict::DoesNotHold if goes_the_way(claim, compare) => Self::DirectionOnly,
+            Verdict::DoesNotHold => Self::Contradicted,
+            Verdict::Undecided | Verdict::Seen | Verdict::NotTestable => {
+                let why = claim.remark().or_else(|| claim.parts.iter().find_map(|part| part.why()));
+                Self::NotTestable(why.unwrap_or_else(|| claim.verdict.to_string()))
+            }
+        }
+    }
+
+    /// What several readings of one result come to.
+    pub fn of_all(readings: Vec<Self>, decided_by: &str) -> Self {
+        let is_open = |verdict: &Self| matches!(verdict, Self::NotTestable(_));
+        let mut decided = readings.iter().filter(|verdict| !is_open(verdict));
+        let Some(first) = decided.next().cloned() else {
+            let open = readings.into_iter().next();
+            return open
+                .unwrap_or_else(|| Self::NotTestable("no published run measures it".into()));
+        };
+        if decided.all(|verdict| *verdict == first) {
+            first
+        } else {
+            Self::Depends(decided_by.to_owned())
+        }
+    }
+}
+
+/// Whether the interval lies on that side of "no effect" on which the claim's threshold is.
+fn goes_the_way(claim: &ClaimOutcome, compare: Compare) -> bool {
+    let none = match compare {
+        Compare::Ratio => 1.0,
+        Compare::Difference => 0.0,
+        Compare::Value => return false,
+    };
+    let Some((low, high)) = claim.low.zip(claim.high) else { return false };
+    match claim.threshold {
+        Threshold::Above(limit) => limit > none && low > none,
+        Threshold::Below(limit) => limit < none && high < none,
+        Threshold::Within(_) => false,
+    }
+}
+
+/// A row with its numbers.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    /// Everything that the row says in words; the name under which the repository's test looks for numbers.
+    statement: String,
+    verdict: ReaderVerdict,
+    readings: Vec<Number<'a>>,
+    #[serde(skip)]
+    row: &'a Row,
+}
+
+#[derive(Debug, Serialize)]
+struct Number<'a> {
+    run: String,
+    at: &'a str,
+    /// As the page shows it.
+    text: String,
+    value: Option<f64>,
+    low: Option<f64>,
+    high: Option<f64>,
+    blocks: u32,
+    verdict: ReaderVerdict,
+}
+
+fn results() -> anyhow::Result<Results> {
+    toml::from_str(include_str!("../results.toml")).context("results.toml")
+}
+
+/// The run in the newest folder that is named so.
+fn find<'a>(runs: &'a [Publication], name: &str) -> anyhow::Result<&'a Publication> {
+    let is_it = |run: &&Publication| folder(run).get(11..) == Some(name);
+    let found = runs.iter().filter(is_it).max_by_key(|run| folder(run));
+    found.with_context(|| {
+        format!("results.toml names the run {name}, which is not among those given")
+    })
+}
+
+fn folder(run: &Publication) -> String {
+    run.directory.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+}
+
+fn number<'a>(runs: &[Publication], row: &Row, reading: &'a Reading) -> anyhow::Result<Number<'a>> {
+    let run = find(runs, &reading.run)?;
+    let outcome = &run.outcome;
+    let (judged, compare) = match (&reading.claim, &reading.ask) {
+        (Some(id), None) => {
+            let here = || format!("the run {} makes no claim {id}", reading.run);
+            let judged = outcome.claims.iter().find(|claim| claim.id == *id);
+            let claim = outcome.experiment.claim.iter().find(|claim| claim.id == *id);
+            (judged.with_context(here)?.clone(), claim.with_context(here)?.compare)
+        }
+        (None, Some(ask)) => (claims::ask(outcome, &claim_of(row, ask)), ask.compare),
+        _ => anyhow::bail!("a reading of {} has either a claim or a question", row.figure),
+    };
+    Ok(Number {
+        run: folder(run),
+        at: &reading.at,
+        text: judged.measured().unwrap_or_else(|| "–".into()),
+        value: judged.value,
+        low: judged.low,
+        high: judged.high,
+        blocks: outcome.blocks(),
+        verdict: ReaderVerdict::of(&judged, compare),
+    })
+}
+
+fn claim_of(row: &Row, ask: &Ask) -> Claim {
+    Claim {
+        id: row.figure.clone(),
+        statement: row.claim.clone(),
+        source: row.figure.clone(),
+        paper: row.paper.clone(),
+        paper_value: None,
+        metric: ask.metric.clone(),
+        compare: ask.compare,
+        each: ask.each.clone(),
+        a: ask.a.clone(),
+        b: ask.b.clone(),
+        holds: ask.holds,
+        primary: false,
+        full_form_only: false,
+        operating_points: None,
+    }
+}
+
+fn line<'a>(runs: &[Publication], row: &'a Row) -> anyhow::Result<Line<'a>> {
+    let readings: Vec<Number<'a>> =
+        row.reading.iter().map(|it| number(runs, row, it)).collect::<anyhow::Result<_>>()?;
+    let verdict = match &row.not_testable {
+        Some(why) => ReaderVerdict::NotTestable(why.clone()),
+        None => {
+            let verdicts = readings.iter().map(|number| number.verdict.clone()).collect();
+            ReaderVerdict::of_all(verdicts, &row.decided_by)
+        }
+    };
+    let says = |number: &Number<'_>| format!("{} {} {:?}", number.text, number.at, number.verdict);
+    let mut words = vec![row.claim.clone(), row.paper.clone(), row.differs.clone()];
+    words.extend(readings.iter().map(says));
+    words.push(verdict.to_string());
+    Ok(Line { statement: words.join(" | "), verdict, readings, row })
+}
+
+/// The page, and the JSON text of its numbers.
+///
+/// # Errors
+/// When `results.toml` names a run or a claim that is not there.
+pub fn markdown(runs: &[Publication]) -> anyhow::Result<(String, String)> {
+    let results = results()?;
+    let mut text = String::from(
+        "# Results, paper by paper\n\n\
+         Written by `pollux lab report docs/runs/*/ --out docs` from the published runs: not to be changed by hand.\n\n\
+         **reproduced**: at least half of the paper's effect is there, or the equality that it states. \
+         **direction only**: the effect goes the paper's way and is smaller than that. **contradicted**: no such \
+         effect, or the opposite. **depends**: operating points that can both be defended disagree; both numbers \
+         stand there. **not testable**: this machine or these data decide nothing.\n\n\
+         Ratios have a 95 % interval over the blocks of one run. Behind each row: [papers.md](papers.md) has every \
+         claim, [runs/](runs/README.md) the raw data, [decisions/0120-thresholds.md](decisions/0120-thresholds.md) \
+         how thresholds were set and which runs were made of each primary claim.\n",
+    );
+    let mut all = Vec::new();
+    for section in &results.section {
+        let _ = write!(
+            text,
+            "\n## {}\n\n<!-- figures: docs/{READINGS} -->\n| figure | claim | the paper | here | verdict | operating \
+             point | what differs |\n|---|---|---|---|---|---|---|\n",
+            section.title
+        );
+        for row in &section.row {
+            let line = line(runs, row)?;
+            markdown_row(&mut text, runs, &line)?;
+            all.push(serde_json::to_value(&line)?);
+        }
+    }
+    Ok((text, serde_json::to_string_pretty(&all)? + "\n"))
+}
+
+fn markdown_row(text: &mut String, runs: &[Publication], line: &Line<'_>) -> anyhow::Result<()> {
+    let row = line.row;
+    let picture = match &row.picture {
+        Some(picture) => {
+            let (run, name) = picture.split_once('/').context("picture = \"RUN/FIGURE\"")?;
+            let folder = folder(find(runs, run)?);
+            format!(
+                "<br><img src=\"runs/{folder}/figures/{name}.svg\" width=\"200\" alt=\"{}\">",
+                row.figure
+            )
+        }
+        None => String::new(),
+    };
+    let each = |of: &dyn Fn(&Number<'_>) -> String| {
+        line.readings.iter().map(of).collect::<Vec<_>>().join("<br>")
+    };
+    let here = each(&|it| format!("{} ([run](runs/{}/README.md))", it.text, it.run));
+    let here = if here.is_empty() { "–".to_owned() } else { here };
+    let at = each(&|it| format!("{} ({} blocks)", it.at, it.blocks));
+    let _ = writeln!(
+        text,
+        "| {}{picture} | {} | {} | {here} | {} | {at} | {} |",
+        cell(&row.figure),
+        cell(&row.claim),
+        cell(&row.paper),
+        cell(&line.verdict.to_string()),
+        cell(&row.differs),
+    );
+    Ok(())
+}
+
+fn cell(text: &str) -> String {
+    super::markdown::cell(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(verdict: Verdict, ends: [f64; 2], threshold: Threshold) -> ReaderVerdict {
+        let claim = ClaimOutcome {
+            id: String::new(),
+            statement: String::new(),
+            verdict,
+            value: None,
+            low: Some(ends[0]),
+            high: Some(ends[1]),
+            bound: None,
+            paper: None,
+            paper_says: String::new(),
+            threshold,
+            primary: false,
+            p: None,
+            p_with_all: None,
+            parts: Vec::new(),
+        };
+        ReaderVerdict::of(&claim, Compare::Ratio)
+    }
+
+    #[test]
+    fn half_of_the_effect_is_reproduced_and_less_is_its_direction() {
+        let below = Threshold::Below(0.6);
+        assert_eq!(verdict(Verdict::Holds, [0.2, 0.3], below), ReaderVerdict::Reproduced);
+        assert_eq!(verdict(Verdict::DoesNotHold, [0.8, 0.9], below), ReaderVerdict::DirectionOnly);
+        assert_eq!(verdict(Verdict::DoesNotHold, [0.9, 1.1], below), ReaderVerdict::Contradicted);
+        assert_eq!(verdict(Verdict::DoesNotHold, [1.1, 1.2], below), ReaderVerdict::Contradicted);
+        let alike = Threshold::Within([0.95, 1.05]);
+        assert_eq!(verdict(Verdict::DoesNotHold, [1.1, 1.2], alike), ReaderVerdict::Contradicted);
+    }
+
+    #[test]
+    fn readings_that_disagree_depend_on_a_parameter() {
+        let of = |all: &[ReaderVerdict]| ReaderVerdict::of_all(all.to_vec(), "the cap");
+        let (yes, no) = (ReaderVerdict::Reproduced, ReaderVerdict::Contradicted);
+        let open = ReaderVerdict::NotTestable("noise".into());
+        assert_eq!(of(&[yes.clone(), no.clone()]), ReaderVerdict::Depends("the cap".into()));
+        assert_eq!(of(&[yes.clone(), open.clone()]), yes);
+        assert_eq!(of(std::slice::from_ref(&open)), open);
+        assert!(matches!(of(&[]), ReaderVerdict::NotTestable(_)));
+    }
+
+    #[test]
+    fn the_list_of_results_is_right() {
+        let rows: Vec<Row> = results().unwrap().section.into_iter().flat_map(|s| s.row).collect();
+        assert!((20..=40).contains(&rows.len()), "{} rows", rows.len());
+        for row in rows {
+            assert!(row.not_testable.is_some() || !row.reading.is_empty(), "{}", row.claim);
+            assert!(row.reading.len() < 2 || !row.decided_by.is_empty(), "{}", row.claim);
+        }
+    }
+}
