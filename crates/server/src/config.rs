@@ -7,6 +7,7 @@ pub use crate::architecture::{Accepting, Architecture, POOL_DEFAULT, POOL_MAX, P
 pub use frontend::{
     ForwardedPolicy, FrontendConfig, HandoverConfig, HostPolicy, Origin, RouteConfig,
 };
+pub use crate::transport::tls::{CertificateFiles, ClientCertificates, MinVersion, Tls, TlsConfig};
 pub use guestbook::{GuestbookConfig, Store, StoreConnections};
 use pollux_event::MechanismSpec;
 use pollux_http::Limits;
@@ -55,6 +56,8 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// How much of a request is taken.
     pub limits: Limits,
+    /// TLS on all listeners: [`Tls::new`]; `None` is plain HTTP.
+    pub tls: Option<Arc<Tls>>,
     /// The files.
     pub site: SiteConfig,
     /// Origins to which is passed on what is not answered here.
@@ -268,6 +271,7 @@ impl Config {
                 send: Duration::from_secs(30),
             },
             limits: Limits::DEFAULT,
+            tls: None,
             site: SiteConfig {
                 directory: Some(directory.into()),
                 index: vec!["index.html".into()],

@@ -1,31 +1,49 @@
 //! How bytes come from a peer and go to it.
 //!
 //! Engines wait for descriptors, which is what mechanisms tell of; whatever is received or sent goes
-//! through here. Today that is a socket and nothing on it. A transport that ciphers is one more kind:
-//! each `match` below then asks what it does, and no engine asks which kind it has.
+//! through here. No engine asks which kind of transport it has.
 
 pub(crate) mod handover;
 pub(crate) mod listener;
 pub(crate) mod outbox;
 pub(crate) mod passed;
 pub(crate) mod queue;
+pub(crate) mod tls;
 
 use pollux_sys as sys;
 use socket2::SockRef;
 use std::{
     io,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    sync::Arc,
     time::Duration,
 };
+use tls::Tls;
 
 /// A connection to a peer, open for as long as this is.
 #[derive(Debug)]
 pub(crate) enum Transport {
     /// The bytes as they are.
     Plain(OwnedFd),
+    /// The bytes in TLS records. Its session is this thread's: see [`tls`].
+    Tls(OwnedFd),
 }
 
 impl Transport {
+    /// A connection that a client has made to a TLS listener.
+    ///
+    /// # Errors
+    /// There is no memory for a session; the socket comes back.
+    pub(crate) fn accept_tls(
+        socket: OwnedFd,
+        server: &Arc<Tls>,
+    ) -> Result<Self, (OwnedFd, io::Error)> {
+        match tls::accept(socket.as_fd(), server) {
+            Ok(()) => Ok(Self::Tls(socket)),
+            Err(error) => Err((socket, error)),
+        }
+    }
+
     /// Receives what has come, without waiting, also where the socket is blocking. `Ok(0)` is the end of
     /// the peer's stream.
     ///
@@ -35,6 +53,7 @@ impl Transport {
     pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Plain(socket) => sys::recv_now(socket.as_fd(), buffer),
+            Self::Tls(socket) => tls::receive(socket.as_fd(), buffer, sys::recv_now),
         }
     }
 
@@ -46,6 +65,24 @@ impl Transport {
     pub(crate) fn wait_and_receive(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Plain(socket) => sys::recv(socket.as_fd(), buffer),
+            Self::Tls(socket) => tls::receive(socket.as_fd(), buffer, sys::recv),
+        }
+    }
+
+    /// Whether something that has come may be here, and not in the socket: then no event tells of it.
+    #[inline]
+    pub(crate) fn keeps_input(&self) -> bool {
+        matches!(self, Self::Tls(_))
+    }
+
+    /// Whether there may be more than the last receive has brought, `received` bytes into a buffer of
+    /// `room`. Asked right after it.
+    #[inline]
+    pub(crate) fn may_have_more(&self, received: usize, room: usize) -> bool {
+        match self {
+            // A short read has drained a socket: epoll(7), "edge-triggered", Q9.
+            Self::Plain(_) => received == room,
+            Self::Tls(_) => tls::may_have_more(),
         }
     }
 
@@ -58,6 +95,7 @@ impl Transport {
     pub(crate) fn send(&mut self, bytes: &[u8], more: bool) -> io::Result<usize> {
         match self {
             Self::Plain(socket) => sys::send_now(socket.as_fd(), bytes, more),
+            Self::Tls(socket) => tls::send(socket.as_fd(), bytes, &[], more),
         }
     }
 
@@ -69,6 +107,7 @@ impl Transport {
     pub(crate) fn send_two(&mut self, first: &[u8], second: &[u8]) -> io::Result<usize> {
         match self {
             Self::Plain(socket) => sys::send_two(socket.as_fd(), first, second),
+            Self::Tls(socket) => tls::send(socket.as_fd(), first, second, false),
         }
     }
 
@@ -86,6 +125,7 @@ impl Transport {
     ) -> io::Result<usize> {
         match self {
             Self::Plain(socket) => sys::sendfile(socket.as_fd(), file, offset, len),
+            Self::Tls(socket) => tls::send_file(socket.as_fd(), file, offset, len),
         }
     }
 
@@ -93,7 +133,7 @@ impl Transport {
     pub(crate) fn set_cork(&mut self, on: bool) {
         match self {
             // On a UNIX socket there are no segments.
-            Self::Plain(socket) => drop(sys::set_cork(socket.as_fd(), on)),
+            Self::Plain(socket) | Self::Tls(socket) => drop(sys::set_cork(socket.as_fd(), on)),
         }
     }
 
@@ -104,6 +144,19 @@ impl Transport {
     pub(crate) fn shut(&mut self) -> io::Result<()> {
         match self {
             Self::Plain(socket) => sys::shutdown_write(socket.as_fd()),
+            Self::Tls(socket) => {
+                tls::close_notify(socket.as_fd());
+                sys::shutdown_write(socket.as_fd())
+            }
+        }
+    }
+
+    /// Before a connection is closed that owes its peer nothing: says that this is the proper end, where
+    /// the transport has a word for it.
+    pub(crate) fn say_end(&mut self) {
+        match self {
+            Self::Plain(_) => {}
+            Self::Tls(socket) => tls::close_notify(socket.as_fd()),
         }
     }
 
@@ -128,6 +181,10 @@ impl Transport {
     pub(crate) fn into_socket(self) -> OwnedFd {
         match self {
             Self::Plain(socket) => socket,
+            Self::Tls(socket) => {
+                tls::forget(socket.as_fd());
+                socket
+            }
         }
     }
 }
@@ -136,7 +193,7 @@ impl AsFd for Transport {
     #[inline]
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Self::Plain(socket) => socket.as_fd(),
+            Self::Plain(socket) | Self::Tls(socket) => socket.as_fd(),
         }
     }
 }

@@ -45,7 +45,7 @@ use tunnel::Tunnel;
 use upstreams::UpstreamTransport;
 
 /// The receive buffer. Most requests are far shorter.
-const INPUT_BYTES: usize = 16 << 10;
+const INPUT_BYTES: usize = pollux_tls::RECORD_MAX;
 /// How long a connection may take to close after we have closed our side.
 const LINGER: Duration = Duration::from_secs(5);
 
@@ -184,9 +184,17 @@ impl<A: Service> Blocking<A> {
         }
         self.generation = self.generation.wrapping_add(1);
         let id = ClientId { fd: socket.as_raw_fd(), generation: self.generation };
+        self.rules.begin_iteration();
+        let transport = match self.rules.accept(socket) {
+            Ok((transport, _)) => transport,
+            Err(socket) => {
+                self.connections.refused += 1;
+                return sys::close(socket);
+            }
+        };
         self.connections.accepted += 1;
         self.client = Some(Client {
-            transport: Transport::Plain(socket),
+            transport,
             id,
             connection: Connection::default(),
             is_broken: false,
@@ -199,6 +207,9 @@ impl<A: Service> Blocking<A> {
     fn end(&mut self) {
         let Some(mut client) = self.client.take() else { return };
         let Self { service, rules, worker, reactor, .. } = self;
+        if client.connection.is_idle() && !client.is_broken {
+            client.transport.say_end();
+        }
         let (id, socket) = (client.id, None);
         let mut adapter = Adapter { service, rules, worker, reactor, client: id, socket };
         client.connection.abandon(&mut adapter);

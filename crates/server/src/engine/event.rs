@@ -60,7 +60,7 @@ use std::{
 };
 
 /// The receive buffer, one a worker. Most requests are far shorter.
-const INPUT_BYTES: usize = 16 << 10;
+const INPUT_BYTES: usize = pollux_tls::RECORD_MAX;
 /// How often one connection is read for one event before the others have their turn.
 const READS_PER_EVENT: usize = 4;
 /// How long a connection may take to close after we have closed our side.
@@ -158,6 +158,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             let happened = self.wait(timeout)?;
             self.waits += 1;
             self.worker.clock.update();
+            self.rules.begin_iteration();
             while let Some(event) = self.mechanism.next_event() {
                 self.events += 1;
                 self.dispatch(event);
@@ -401,7 +402,9 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         let Some(slot) = self.table.get_mut(fd) else { return };
         let client = ClientId { fd, generation: slot.generation() };
         let Some((transport, Peer::Client(connection))) = slot.parts() else { return };
-        if !connection.is_idle() {
+        if connection.is_idle() {
+            transport.say_end();
+        } else {
             self.worker.begin_iteration();
             let Self { service, rules, worker, reactor, .. } = self;
             let socket = Some(transport.as_fd());

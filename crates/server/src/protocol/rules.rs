@@ -1,7 +1,12 @@
 //! What all workers go by: limits, timeouts, the fields of every response. Nothing here changes.
 
-use crate::{config::Config, time::clock::ticks};
+use crate::{
+    config::{Config, Tls},
+    time::clock::ticks,
+    transport::{Transport, tls, tls::HANDSHAKE_TIMEOUT},
+};
 use pollux_http::Limits;
+use std::{os::fd::OwnedFd, sync::Arc};
 
 /// The part of the configuration that answering a request needs, in the form in which it is needed.
 #[derive(Debug)]
@@ -16,6 +21,8 @@ pub(crate) struct Rules {
     pub(crate) added_fields: Vec<u8>,
     /// The timeouts, in ticks.
     pub(crate) timeouts: TimeoutTicks,
+    /// TLS beneath each connection.
+    tls: Option<Arc<Tls>>,
 }
 
 /// [`crate::config::Timeouts`] in ticks.
@@ -50,6 +57,31 @@ impl Rules {
                 header: ticks(config.timeouts.header),
                 keep_alive: ticks(config.timeouts.keep_alive),
                 send: ticks(config.timeouts.send),
+            },
+            tls: config.tls.clone(),
+        }
+    }
+
+    /// An iteration of this thread's loop begins.
+    #[inline]
+    pub(crate) fn begin_iteration(&self) {
+        if self.tls.is_some() {
+            tls::begin_iteration();
+        }
+    }
+
+    /// The transport of a connection that was accepted, and after how many ticks its first request must be
+    /// there. A socket that can have none comes back, to be closed.
+    #[inline]
+    pub(crate) fn accept(&self, socket: OwnedFd) -> Result<(Transport, u32), OwnedFd> {
+        match &self.tls {
+            None => Ok((Transport::Plain(socket), self.timeouts.header)),
+            Some(tls) => match Transport::accept_tls(socket, tls) {
+                Ok(transport) => Ok((transport, self.timeouts.header.min(ticks(HANDSHAKE_TIMEOUT)))),
+                Err((socket, error)) => {
+                    tracing::warn!("closing a connection, it can have no TLS session: {error}");
+                    Err(socket)
+                }
             },
         }
     }

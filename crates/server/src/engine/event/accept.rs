@@ -7,7 +7,7 @@ use crate::{
     protocol::Connection,
     service::Service,
     time::clock::ticks,
-    transport::{Transport, queue::waiting_at},
+    transport::queue::waiting_at,
 };
 use anyhow::Context;
 use pollux_event::{Error, Interest, Mechanism, Token};
@@ -240,11 +240,19 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         let fd = socket.as_raw_fd();
         match self.mechanism.add(socket.as_fd(), Interest::READ) {
             Ok(token) => {
+                let (transport, timeout) = match self.rules.accept(socket) {
+                    Ok(accepted) => accepted,
+                    Err(socket) => {
+                        self.connections.refused += 1;
+                        let _ = self.mechanism.close(token, socket);
+                        return AcceptOutcome::One;
+                    }
+                };
                 let client = Peer::Client(Connection::default());
-                self.table.insert(Transport::Plain(socket), token, client);
+                self.table.insert(transport, token, client);
                 self.clients += 1;
                 self.connections.accepted += 1;
-                let deadline = self.worker.clock.after(self.rules.timeouts.header);
+                let deadline = self.worker.clock.after(timeout);
                 self.arm(fd as u32, deadline);
             }
             // Its limit is a limit like --max-connections: who comes later waits.

@@ -19,17 +19,20 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(_) => return self.close(fd),
             };
+            // What only the transport knows of, no mechanism tells of again.
+            let has_more = transport.may_have_more(received, self.input.len());
+            let is_held = has_more && transport.keeps_input();
             // One test for nearly all; a level-triggered mechanism tells again of what waits.
             let may_have_more = slot.marks.intersects(Marks::INPUT_ENDS | Marks::INPUT_WAITS)
                 && (self.is_edge || slot.marks.contains(Marks::INPUT_ENDS));
-            let is_drained = received < self.input.len() && !may_have_more;
+            let is_drained = !has_more && !may_have_more;
             slot.marks.set(Marks::INPUT_WAITS, !is_drained);
             if !self.iterate(fd, |iteration, rules, adapter, input| {
                 iteration.receive(rules, adapter, &input[..received]);
             }) {
                 return;
             }
-            if is_drained || !self.is_edge {
+            if is_drained || !self.is_edge && !is_held {
                 return self.rearm(fd);
             }
         }

@@ -1,0 +1,113 @@
+//! A handshake, as far as it can go now.
+
+use super::{
+    Receive,
+    limits::Admission,
+    send::flush,
+    worker::{PendingHandshake, Worker},
+};
+use pollux_sys as sys;
+use pollux_tls::{HandshakeError, Progress};
+use socket2::SockRef;
+use std::{
+    io,
+    net::IpAddr,
+    os::fd::{AsRawFd as _, BorrowedFd},
+};
+
+/// What a client is told that speaks plain HTTP to us.
+const PLAIN_HTTP_REPLY: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
+    Content-Type: text/plain; charset=utf-8\r\n\
+    Content-Length: 63\r\n\
+    Connection: close\r\n\
+    \r\n\
+    This port speaks HTTPS. Use a URL that begins with \"https://\".\n";
+
+impl Worker {
+    /// Goes on with a handshake. `Ok` when it is over, and the session there.
+    ///
+    /// # Errors
+    /// `WouldBlock` when more must come, `Interrupted` when others are to have their turn before, and why
+    /// it has failed.
+    pub(super) fn handshake(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        buffer: &mut [u8],
+        receive: Receive,
+    ) -> io::Result<()> {
+        let number = socket.as_raw_fd() as usize;
+        let Some((session, Some(extra))) = self.sessions.get_mut(number) else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        let Some(pending) = &mut extra.handshake else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        if pending.handshake.is_none() {
+            let address = client_address(socket);
+            match self.limits.begin_handshake(address) {
+                Admission::Granted => {}
+                Admission::Later => return Err(io::ErrorKind::Interrupted.into()),
+                Admission::Refused => {
+                    tracing::debug!("closing a connection: too many TLS handshakes are in progress");
+                    return Err(io::Error::other("too many TLS handshakes"));
+                }
+            }
+            pending.address = address;
+            match pending.server.begin() {
+                Ok(handshake) => pending.handshake = Some(Box::new(handshake)),
+                Err(error) => {
+                    self.limits.end_handshake(address);
+                    return Err(io::Error::other(error));
+                }
+            }
+        }
+        let PendingHandshake { handshake: Some(handshake), address, .. } = pending else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        let address = *address;
+        loop {
+            flush(socket, &mut extra.output)?;
+            let received = receive(socket, buffer)?;
+            if received == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let progress = handshake.advance(&buffer[..received], &mut extra.output);
+            match progress {
+                Ok(Progress::NeedsInput) => {}
+                Ok(Progress::Complete) => break,
+                Err(error) => {
+                    if matches!(error, HandshakeError::PlainHttp) {
+                        let _ = sys::send_now(socket, PLAIN_HTTP_REPLY, false);
+                    } else {
+                        let _ = sys::send_now(socket, &extra.output, false);
+                    }
+                    tracing::debug!("closing a connection: {error}");
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+                }
+            }
+        }
+        self.limits.end_handshake(address);
+        let Some(PendingHandshake { handshake: Some(handshake), .. }) = extra.handshake.take() else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        let established = handshake.finish();
+        let established =
+            established.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        *session = established.session;
+        extra.input = established.input;
+        // What does not leave now, leaves before the first response.
+        flush(socket, &mut extra.output).or_else(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => Ok(()),
+            _ => Err(error),
+        })
+    }
+}
+
+/// Whom a handshake counts for: an IPv6 client is its network of 64 bits, which one host has as a rule.
+fn client_address(socket: BorrowedFd<'_>) -> Option<IpAddr> {
+    let address = SockRef::from(&socket).peer_addr().ok()?.as_socket()?.ip();
+    Some(match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::from((u128::from(address) >> 64 << 64).to_be_bytes()),
+        address => address,
+    })
+}

@@ -1,0 +1,167 @@
+//! What is sent leaves in records.
+
+use super::worker::{Extra, Worker};
+use pollux_sys as sys;
+use pollux_tls::CONTROL_RECORD_MAX;
+use std::{
+    io,
+    os::fd::{AsRawFd as _, BorrowedFd},
+};
+
+/// Plaintext to be sent.
+pub(super) enum Source<'a> {
+    /// Two pieces, one behind the other.
+    Bytes(&'a [u8], &'a [u8]),
+    /// Up to `len` bytes of a file.
+    File { file: BorrowedFd<'a>, offset: u64, len: usize },
+}
+
+impl Source<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Bytes(first, second) => first.len() + second.len(),
+            Self::File { len, .. } => *len,
+        }
+    }
+
+    fn skip(&mut self, count: usize) {
+        match self {
+            Self::Bytes(first, second) => {
+                let of_first = count.min(first.len());
+                *first = &first[of_first..];
+                *second = &second[count - of_first..];
+            }
+            Self::File { offset, len, .. } => {
+                *offset += count as u64;
+                *len -= count;
+            }
+        }
+    }
+
+    /// Takes bytes from the front. `Ok(0)` is the end, of the file too.
+    fn fill(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let len = buffer.len().min(self.len());
+        let filled = match self {
+            Self::Bytes(first, second) => {
+                let of_first = len.min(first.len());
+                buffer[..of_first].copy_from_slice(&first[..of_first]);
+                buffer[of_first..len].copy_from_slice(&second[..len - of_first]);
+                len
+            }
+            Self::File { file, offset, .. } => {
+                rustix::io::pread(*file, &mut buffer[..len], *offset)?
+            }
+        };
+        self.skip(filled);
+        Ok(filled)
+    }
+}
+
+impl Worker {
+    pub(super) fn send(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        mut source: Source<'_>,
+        more: bool,
+    ) -> io::Result<usize> {
+        let number = socket.as_raw_fd() as usize;
+        let Some((session, extra)) = self.sessions.get_mut(number) else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        if !session.is_established() {
+            // Nobody is there to read it: not even that the time for the handshake is over.
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        let mut taken = 0;
+        if let Some(extra) = extra {
+            flush(socket, &mut extra.output)?;
+            // What this repeats has left by now.
+            taken = extra.sealed_ahead.min(source.len());
+            extra.sealed_ahead -= taken;
+            source.skip(taken);
+        }
+        if extra.as_ref().is_some_and(|extra| extra.is_empty()) {
+            *extra = None;
+        }
+        while source.len() > 0 {
+            let keys = self.keys.keys_of(number, session);
+            let out = &mut self.output;
+            let mut written = session.update_keys_if_due(keys, out).map_err(io::Error::other)?;
+            let mut sealed = 0;
+            let mut result = Ok(());
+            loop {
+                let room = session.room_for_content(out.len() - written);
+                let start = written + session.content_offset();
+                let len = match source.fill(&mut out[start..][..room]) {
+                    Ok(0) => break,
+                    Ok(len) => len,
+                    Err(error) => {
+                        result = Err(error);
+                        break;
+                    }
+                };
+                let record = session.seal_in_place(keys, &mut out[written..], len);
+                written += record.map_err(io::Error::other)?;
+                sealed += len;
+            }
+            if written == 0 {
+                // The end of the file, or that it cannot be read.
+                return result.map(|()| taken);
+            }
+            let more = more || source.len() > 0;
+            let sent = match sys::send_now(socket, &out[..written], more) {
+                Ok(sent) => sent,
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => 0,
+                    _ => return Err(error),
+                },
+            };
+            if sent < written {
+                let extra = extra.get_or_insert_with(Box::<Extra>::default);
+                extra.output.extend_from_slice(&out[sent..written]);
+                extra.sealed_ahead = sealed;
+                return if taken > 0 { Ok(taken) } else { Err(io::ErrorKind::WouldBlock.into()) };
+            }
+            taken += sealed;
+            result?;
+            if sealed == 0 {
+                return Ok(taken);
+            }
+        }
+        Ok(taken)
+    }
+
+    pub(super) fn close_notify(&mut self, socket: BorrowedFd<'_>) {
+        let number = socket.as_raw_fd() as usize;
+        let Some((session, extra)) = self.sessions.get_mut(number) else { return };
+        if !session.is_established() || session.has_sent_close() {
+            return;
+        }
+        if let Some(extra) = extra
+            && flush(socket, &mut extra.output).is_err()
+        {
+            // Behind part of a record it could not be read.
+            return;
+        }
+        let mut record = [0; CONTROL_RECORD_MAX];
+        let keys = self.keys.keys_of(number, session);
+        let len = session.seal_close(keys, &mut record);
+        let _ = sys::send_now(socket, &record[..len], false);
+    }
+}
+
+/// Sends what is kept.
+///
+/// # Errors
+/// `WouldBlock` while some is left; send(2).
+pub(super) fn flush(socket: BorrowedFd<'_>, output: &mut Vec<u8>) -> io::Result<()> {
+    while !output.is_empty() {
+        match sys::send_now(socket, output, false) {
+            Ok(sent) if sent == output.len() => *output = Vec::new(),
+            Ok(sent) => drop(output.drain(..sent)),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

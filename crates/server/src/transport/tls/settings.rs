@@ -1,0 +1,93 @@
+//! What a TLS server is told, and what is made of it before there are workers.
+
+use anyhow::Context as _;
+use pollux_tls::{
+    CertificateFiles, Certificates, ClientAuth, Handshake, HandshakeError, MinVersion, Reload,
+    ServerSettings, fingerprint, provider, self_signed,
+};
+use std::{path::PathBuf, sync::Arc};
+
+/// TLS on all listeners.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsConfig {
+    /// Certificates and keys; a client gets the one that has the name it asks for, else the first. None
+    /// at all is a certificate that signs itself, made at the start, for trials.
+    pub certificates: Vec<CertificateFiles>,
+    /// The oldest version that is accepted.
+    pub min_version: MinVersion,
+    /// Whether clients show certificates of their own.
+    pub client_certificates: ClientCertificates,
+    /// Names of the certificate that signs itself.
+    pub self_signed_names: Vec<String>,
+    /// Writes the secrets of each connection to the file that SSLKEYLOGFILE names.
+    pub logs_secrets: bool,
+}
+
+/// Whether clients show certificates.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ClientCertificates {
+    /// They are not asked.
+    #[default]
+    None,
+    /// They are asked, and may decline; the authorities are in this PEM file.
+    Optional(PathBuf),
+    /// Nobody is served without.
+    Required(PathBuf),
+}
+
+/// TLS as all workers share it: certificates, ticket keys.
+#[derive(Debug)]
+pub struct Tls {
+    config: Arc<rustls::ServerConfig>,
+    certificates: Arc<Certificates>,
+}
+
+impl Tls {
+    /// Reads the certificates, and makes the ticket keys. Before there are workers: they share both.
+    ///
+    /// # Errors
+    /// Names the file at fault.
+    pub fn new(config: &TlsConfig) -> anyhow::Result<Self> {
+        let certificates = if config.certificates.is_empty() {
+            let certificates = self_signed(config.self_signed_names.clone())?;
+            let fingerprint = fingerprint(&certificates.default_certificate());
+            tracing::info!("a certificate that signs itself, SHA-256 fingerprint {fingerprint}");
+            certificates
+        } else {
+            Certificates::from_files(config.certificates.clone(), Arc::new(provider()))
+                .context("--tls-cert and --tls-key")?
+        };
+        let certificates = Arc::new(certificates);
+        let settings = ServerSettings {
+            min_version: config.min_version,
+            client_auth: match &config.client_certificates {
+                ClientCertificates::None => ClientAuth::None,
+                ClientCertificates::Optional(path) => ClientAuth::Optional(path.clone()),
+                ClientCertificates::Required(path) => ClientAuth::Required(path.clone()),
+            },
+            alpn: vec![b"http/1.1".to_vec()],
+            logs_secrets: config.logs_secrets,
+        };
+        let config = settings.build(Arc::clone(&certificates)).context("--tls-client-ca")?;
+        Ok(Self { config, certificates })
+    }
+
+    /// Begins a handshake, with the certificates as they are in their files now.
+    pub(super) fn begin(&self) -> Result<Handshake, HandshakeError> {
+        match self.certificates.reload_if_changed() {
+            Reload::Unchanged => {}
+            Reload::Done => tracing::info!("new certificates are in use"),
+            Reload::Rejected(reason) => tracing::error!(
+                "the new certificates cannot be used, the former ones stay in use: {reason}"
+            ),
+        }
+        Handshake::server(Arc::clone(&self.config))
+    }
+
+    /// Has the certificates read again at the next handshake, for a SIGHUP. They are read again by
+    /// themselves, too, when their files have changed. A pair that cannot be used is refused with an error
+    /// in the log, and the former stays.
+    pub fn request_reload(&self) {
+        self.certificates.request_reload();
+    }
+}

@@ -1,0 +1,94 @@
+//! The sessions of one thread.
+
+use super::{limits::Limits, settings::Tls};
+use pollux_tls::{Handshake, KeyCache, OVERHEAD_MAX, PLAINTEXT_MAX, SessionTable};
+use std::{
+    io,
+    net::IpAddr,
+    os::fd::{AsRawFd as _, BorrowedFd, RawFd},
+    sync::Arc,
+};
+
+/// How many records one send has at most, of full size.
+const RECORDS_PER_SEND: usize = 4;
+/// Expanded keys that are kept for busy connections. An entry has some 1.2 KB.
+const KEY_CACHE_SLOTS: usize = 64;
+
+pub(super) struct Worker {
+    pub(super) sessions: SessionTable<Extra>,
+    pub(super) keys: KeyCache,
+    /// Where records are sealed; what it has is encrypted, always.
+    pub(super) output: Box<[u8]>,
+    pub(super) limits: Limits,
+    /// See [`super::may_have_more`].
+    pub(super) may_have_more: bool,
+}
+
+/// What a connection has besides its session, while it has it.
+#[derive(Default)]
+pub(super) struct Extra {
+    /// Not over yet.
+    pub(super) handshake: Option<PendingHandshake>,
+    /// Received: a record that is not complete.
+    pub(super) input: Vec<u8>,
+    /// Records that the socket has not taken yet.
+    pub(super) output: Vec<u8>,
+    /// Bytes of plaintext that are in them, and that the caller has not been told have been taken.
+    pub(super) sealed_ahead: usize,
+}
+
+/// A handshake that has not ended.
+pub(super) struct PendingHandshake {
+    pub(super) server: Arc<Tls>,
+    /// Begun when the first bytes come: until then a connection has nothing of the kind.
+    pub(super) handshake: Option<Box<Handshake>>,
+    /// Whom it counts for, once it has begun.
+    pub(super) address: Option<IpAddr>,
+}
+
+impl Extra {
+    /// Whether there is nothing in it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.handshake.is_none()
+            && self.input.is_empty()
+            && self.output.is_empty()
+            && self.sealed_ahead == 0
+    }
+}
+
+impl Default for Worker {
+    fn default() -> Self {
+        Self {
+            sessions: SessionTable::default(),
+            keys: KeyCache::new(KEY_CACHE_SLOTS),
+            output: vec![0; RECORDS_PER_SEND * (PLAINTEXT_MAX + OVERHEAD_MAX)].into_boxed_slice(),
+            limits: Limits::default(),
+            may_have_more: false,
+        }
+    }
+}
+
+impl Worker {
+    pub(super) fn accept(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        server: &Arc<Tls>,
+    ) -> io::Result<()> {
+        let handshake =
+            PendingHandshake { server: Arc::clone(server), handshake: None, address: None };
+        let extra = Extra { handshake: Some(handshake), ..Extra::default() };
+        self.sessions.insert(socket.as_raw_fd() as usize, Box::new(extra))
+    }
+
+    pub(super) fn forget(&mut self, fd: RawFd) {
+        let Some((session, extra)) = self.sessions.remove(fd as usize) else { return };
+        if session.is_established() {
+            self.keys.forget(fd as usize, &session);
+        }
+        if let Some(PendingHandshake { handshake: Some(_), address, .. }) =
+            extra.and_then(|extra| extra.handshake)
+        {
+            self.limits.end_handshake(address);
+        }
+    }
+}
