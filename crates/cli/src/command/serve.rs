@@ -9,6 +9,7 @@ mod limits;
 mod listen;
 mod origins;
 mod output;
+mod tls;
 mod value;
 mod workers;
 
@@ -39,6 +40,8 @@ pub(crate) struct Args {
     files: files::FileArgs,
     #[command(flatten)]
     listen: listen::ListenArgs,
+    #[command(flatten)]
+    tls: tls::TlsArgs,
     #[command(flatten)]
     workers: workers::WorkerArgs,
     #[command(flatten)]
@@ -101,5 +104,6 @@ fn config(args: Args) -> anyhow::Result<Config> {
     }
     args.guestbook.apply(&mut config)?;
     args.output.apply(&mut config);
+    args.tls.apply(&mut config)?;
     Ok(config)
 }

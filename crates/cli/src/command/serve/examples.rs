@@ -4,6 +4,8 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   pollux serve public                         Serve ./public on 127.0.0.1:8080
   pollux serve public --listen :80            On every address, IPv4 and IPv6
+  pollux serve public --tls self-signed --listen 127.0.0.1:8443
+  pollux serve public --tls-cert site.pem --tls-key site.key --listen :443
   pollux serve public --workers 2 --pin 0,1
   pollux serve public --mechanism poll        Wait with poll(2)
   pollux serve public --architecture prethreaded --pool 200

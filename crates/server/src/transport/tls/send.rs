@@ -91,6 +91,9 @@ impl Worker {
             let mut result = Ok(());
             loop {
                 let room = session.room_for_content(out.len() - written);
+                if room == 0 {
+                    break;
+                }
                 let start = written + session.content_offset();
                 let len = match source.fill(&mut out[start..][..room]) {
                     Ok(0) => break,

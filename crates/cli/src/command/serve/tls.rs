@@ -1,0 +1,123 @@
+//! Flags about TLS.
+
+use crate::{duration, usage::UsageError};
+use clap::{ArgAction, ValueEnum};
+use pollux_server::{
+    Config,
+    config::{CertificateFiles, ClientCertificates, MinVersion, Tls, TlsConfig},
+};
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+#[derive(clap::Args)]
+#[command(next_help_heading = "TLS")]
+pub(super) struct TlsArgs {
+    /// Serve HTTPS with the certificate chain in FILE (PEM); may be repeated, each with its --tls-key.
+    /// A client gets the certificate that has the name it asks for (wildcards count), else the first.
+    /// Files that change are read again
+    #[arg(long, value_name = "FILE", action = ArgAction::Append)]
+    tls_cert: Vec<PathBuf>,
+
+    /// The private key of the --tls-cert at the same place (PEM) [default: in the file of the
+    /// certificate]
+    #[arg(long, value_name = "FILE", action = ArgAction::Append, requires = "tls_cert")]
+    tls_key: Vec<PathBuf>,
+
+    /// Serve HTTPS with a certificate made for this run (self-signed), for trials; its fingerprint is
+    /// logged
+    #[arg(long, value_name = "KIND", conflicts_with = "tls_cert")]
+    tls: Option<KindArg>,
+
+    /// The oldest version of TLS that is accepted [default: 1.2]
+    #[arg(long, value_name = "VERSION")]
+    tls_min: Option<VersionArg>,
+
+    /// Ask clients for a certificate of an authority in FILE (PEM)
+    #[arg(long, value_name = "FILE")]
+    tls_client_ca: Option<PathBuf>,
+
+    /// With --tls-client-ca: serve clients without a certificate as well
+    #[arg(long, requires = "tls_client_ca")]
+    tls_client_optional: bool,
+
+    /// Tell browsers to use HTTPS alone for this time (Strict-Transport-Security) [default: off; without
+    /// a value: 1 year]
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true,
+          default_missing_value = "365d", value_parser = duration::parse)]
+    hsts: Option<Duration>,
+
+    /// Write the secrets of all connections to the file that the environment variable SSLKEYLOGFILE
+    /// names, for Wireshark. Whoever reads it reads the connections
+    #[arg(long)]
+    tls_key_log: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum KindArg {
+    SelfSigned,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum VersionArg {
+    #[value(name = "1.2")]
+    Tls12,
+    #[value(name = "1.3")]
+    Tls13,
+}
+
+impl TlsArgs {
+    /// Reads the certificates, if any are named, and writes the settings into `config`.
+    pub(super) fn apply(self, config: &mut Config) -> anyhow::Result<()> {
+        let is_on = self.tls.is_some() || !self.tls_cert.is_empty();
+        if !is_on {
+            let is_useless = self.tls_min.is_some()
+                || self.tls_client_ca.is_some()
+                || self.hsts.is_some()
+                || self.tls_key_log;
+            if is_useless {
+                return Err(UsageError::new(
+                    "--tls-min, --tls-client-ca, --tls-key-log and --hsts are of a server with TLS: add \
+                     --tls-cert FILE --tls-key FILE, or --tls self-signed",
+                )
+                .into());
+            }
+            return Ok(());
+        }
+        if let Some(max_age) = self.hsts {
+            let value = format!("max-age={}", max_age.as_secs());
+            config.headers.push(("Strict-Transport-Security".into(), value));
+        }
+        let settings = TlsConfig {
+            certificates: certificates(self.tls_cert, self.tls_key)?,
+            min_version: match self.tls_min {
+                None | Some(VersionArg::Tls12) => MinVersion::Tls12,
+                Some(VersionArg::Tls13) => MinVersion::Tls13,
+            },
+            client_certificates: match self.tls_client_ca {
+                None => ClientCertificates::None,
+                Some(path) if self.tls_client_optional => ClientCertificates::Optional(path),
+                Some(path) => ClientCertificates::Required(path),
+            },
+            self_signed_names: vec!["localhost".into(), "127.0.0.1".into(), "::1".into()],
+            logs_secrets: self.tls_key_log,
+        };
+        config.tls = Some(Arc::new(Tls::new(&settings)?));
+        Ok(())
+    }
+}
+
+fn certificates(
+    chains: Vec<PathBuf>,
+    keys: Vec<PathBuf>,
+) -> Result<Vec<CertificateFiles>, UsageError> {
+    // Chain and key may be in one file.
+    let keys = if keys.is_empty() { chains.clone() } else { keys };
+    if keys.len() != chains.len() {
+        return Err(UsageError::new(format!(
+            "--tls-cert is given {} times and --tls-key {} times: each certificate wants its key",
+            chains.len(),
+            keys.len()
+        )));
+    }
+    let pairs = chains.into_iter().zip(keys);
+    Ok(pairs.map(|(chain, key)| CertificateFiles { chain, key }).collect())
+}
