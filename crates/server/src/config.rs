@@ -4,10 +4,10 @@ mod frontend;
 mod guestbook;
 
 pub use crate::architecture::{Accepting, Architecture, POOL_DEFAULT, POOL_MAX, PROCESSES_DEFAULT};
+pub use crate::transport::tls::{CertificateFiles, ClientCertificates, MinVersion, Tls, TlsConfig};
 pub use frontend::{
     ForwardedPolicy, FrontendConfig, HandoverConfig, HostPolicy, Origin, RouteConfig,
 };
-pub use crate::transport::tls::{CertificateFiles, ClientCertificates, MinVersion, Tls, TlsConfig};
 pub use guestbook::{GuestbookConfig, Store, StoreConnections};
 use pollux_event::MechanismSpec;
 use pollux_http::Limits;
@@ -312,6 +312,11 @@ impl Config {
         ensure!(self.workers > 0, "there must be at least one worker");
         ensure!(self.workers <= MAX_WORKERS, "more than {MAX_WORKERS} workers");
         self.check_architecture()?;
+        ensure!(
+            self.tls.is_none() || self.frontend.as_ref().is_none_or(|f| f.handovers.is_empty()),
+            "--handover passes a connection on, and its TLS session cannot go with it: serve that prefix \
+             with --origin, or without TLS"
+        );
         if let Some(all) = self.max_connections {
             ensure!(all > 0, "no connection would ever be accepted");
             ensure!(

@@ -63,6 +63,7 @@ pub fn run(config: Config, report: Report) -> anyhow::Result<Statistics> {
         None if config.frontend.is_some() => "what its origins have".to_owned(),
         None => "a guestbook".to_owned(),
     };
+    let tcp_scheme = if config.tls.is_some() { "https://" } else { "http://" };
     let frontend = config.frontend.clone();
     let guestbook = config.guestbook.clone();
     let mut server = Server::start_watched(config, Some(|| sys::signal_self(WORKER_ENDED)))?;
@@ -71,7 +72,7 @@ pub fn run(config: Config, report: Report) -> anyhow::Result<Statistics> {
         Report::Human => {
             for address in server.addresses() {
                 let scheme =
-                    if matches!(address, crate::config::Listen::Tcp(_)) { "http://" } else { "" };
+                    if matches!(address, crate::config::Listen::Tcp(_)) { tcp_scheme } else { "" };
                 let how = match server.architecture() {
                     Architecture::Event => server.mechanism().to_string(),
                     Architecture::Forking => "forking".into(),

@@ -77,7 +77,9 @@ impl Rules {
         match &self.tls {
             None => Ok((Transport::Plain(socket), self.timeouts.header)),
             Some(tls) => match Transport::accept_tls(socket, tls) {
-                Ok(transport) => Ok((transport, self.timeouts.header.min(ticks(HANDSHAKE_TIMEOUT)))),
+                Ok(transport) => {
+                    Ok((transport, self.timeouts.header.min(ticks(HANDSHAKE_TIMEOUT))))
+                }
                 Err((socket, error)) => {
                     tracing::warn!("closing a connection, it can have no TLS session: {error}");
                     Err(socket)

@@ -48,7 +48,9 @@ impl Worker {
                 Admission::Granted => {}
                 Admission::Later => return Err(io::ErrorKind::Interrupted.into()),
                 Admission::Refused => {
-                    tracing::debug!("closing a connection: too many TLS handshakes are in progress");
+                    tracing::debug!(
+                        "closing a connection: too many TLS handshakes are in progress"
+                    );
                     return Err(io::Error::other("too many TLS handshakes"));
                 }
             }
@@ -87,7 +89,8 @@ impl Worker {
             }
         }
         self.limits.end_handshake(address);
-        let Some(PendingHandshake { handshake: Some(handshake), .. }) = extra.handshake.take() else {
+        let Some(PendingHandshake { handshake: Some(handshake), .. }) = extra.handshake.take()
+        else {
             return Err(io::ErrorKind::NotConnected.into());
         };
         let established = handshake.finish();

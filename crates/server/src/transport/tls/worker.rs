@@ -69,11 +69,7 @@ impl Default for Worker {
 }
 
 impl Worker {
-    pub(super) fn accept(
-        &mut self,
-        socket: BorrowedFd<'_>,
-        server: &Arc<Tls>,
-    ) -> io::Result<()> {
+    pub(super) fn accept(&mut self, socket: BorrowedFd<'_>, server: &Arc<Tls>) -> io::Result<()> {
         let handshake =
             PendingHandshake { server: Arc::clone(server), handshake: None, address: None };
         let extra = Extra { handshake: Some(handshake), ..Extra::default() };
