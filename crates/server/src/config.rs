@@ -2,6 +2,7 @@
 
 mod frontend;
 mod guestbook;
+mod hub;
 
 pub use crate::architecture::{Accepting, Architecture, POOL_DEFAULT, POOL_MAX, PROCESSES_DEFAULT};
 pub use crate::transport::tls::{CertificateFiles, ClientCertificates, MinVersion, Tls, TlsConfig};
@@ -9,6 +10,7 @@ pub use frontend::{
     ForwardedPolicy, FrontendConfig, HandoverConfig, HostPolicy, Origin, RouteConfig,
 };
 pub use guestbook::{GuestbookConfig, Store, StoreConnections};
+pub use hub::HubConfig;
 use pollux_event::MechanismSpec;
 use pollux_http::Limits;
 use pollux_sys::OwnFileTables;
@@ -64,6 +66,8 @@ pub struct Config {
     pub frontend: Option<Arc<FrontendConfig>>,
     /// A guestbook at one path of the site.
     pub guestbook: Option<Arc<GuestbookConfig>>,
+    /// A Mercure hub at one path of the site.
+    pub hub: Option<Arc<HubConfig>>,
     /// How a file's head is held back until its first bytes are there.
     pub large_file: LargeFile,
     /// The `Server` field's value; `None` leaves it out.
@@ -283,6 +287,7 @@ impl Config {
             },
             frontend: None,
             guestbook: None,
+            hub: None,
             large_file: LargeFile::default(),
             server_name: Some("pollux".into()),
             headers: Vec::new(),
@@ -360,10 +365,17 @@ impl Config {
         if let Some(frontend) = &self.frontend {
             frontend.check()?;
         }
+        if let Some(hub) = &self.hub {
+            hub.check()?;
+            hub.check_server(self)?;
+        }
         ensure!(
-            self.site.directory.is_some() || self.frontend.is_some() || self.guestbook.is_some(),
+            self.site.directory.is_some()
+                || self.frontend.is_some()
+                || self.guestbook.is_some()
+                || self.hub.is_some(),
             "there is nothing to serve: name a directory, an origin (--origin URL), a process that \
-             has what is asked for (--handover unix:PATH), or a guestbook (--guestbook)"
+             has what is asked for (--handover unix:PATH), a guestbook (--guestbook) or a hub (--hub)"
         );
         for index in &self.site.index {
             ensure!(

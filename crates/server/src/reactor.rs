@@ -81,6 +81,8 @@ pub(crate) enum Command {
     HandOver(Box<HandOver>),
     /// Tie the exchange's client and the link together: from now on bytes go from one to the other.
     Tunnel(ExchangeId, UpstreamId),
+    /// Make the exchange's client a stream of the service, which knows it by this number.
+    Stream(ExchangeId, u32),
 }
 
 /// What the applications of one worker have asked for.
@@ -193,6 +195,14 @@ impl Reactor {
     /// The exchange is over with that, and has nothing more to say; until then it must wait.
     pub(crate) fn tunnel(&mut self, exchange: ExchangeId, upstream: UpstreamId) {
         self.pending_commands.push_back(Command::Tunnel(exchange, upstream));
+    }
+
+    /// Makes the client of an exchange a stream: after what is in its outbox, the service sends to it
+    /// when [`Service::pump_streams`](crate::service::Service::pump_streams) is called, and knows it
+    /// by `number`. What the client sends is thrown away. The exchange is over with that, and not
+    /// told; until then it must wait.
+    pub(crate) fn stream(&mut self, exchange: ExchangeId, number: u32) {
+        self.pending_commands.push_back(Command::Stream(exchange, number));
     }
 
     /// Gives the client of an exchange to another process, with what it has sent from that request on.

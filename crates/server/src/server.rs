@@ -10,13 +10,16 @@ use crate::{
         worker::{Ends, Task, Worker, WorkerInfo},
     },
     config::{
-        Accepting, Architecture, Config, FrontendConfig, Listen, MechanismChoice, POOL_DEFAULT,
-        PROCESSES_DEFAULT,
+        Accepting, Architecture, Config, FrontendConfig, HubConfig, Listen, MechanismChoice,
+        POOL_DEFAULT, PROCESSES_DEFAULT,
     },
     engine::control::{PendingReplies, Remote},
     log::{self, Log, LogProcess},
     protocol::rules::Rules,
-    services::site::{Contents, Tree},
+    services::{
+        hub::{HubNews, HubShared},
+        site::{Contents, Tree},
+    },
     stats::{Statistics, scoreboard::Scoreboard},
     transport::{
         listener::{self, SocketFile},
@@ -63,6 +66,8 @@ pub struct Server {
     _operator: Option<Operator>,
     /// Who tells its figures.
     web: Option<Web>,
+    /// Tells each worker what the others publish.
+    _news: Option<HubNews>,
 }
 
 /// Who serves.
@@ -143,6 +148,11 @@ impl Server {
         let rules = Arc::new(Rules::new(&config));
         let contents = Contents::new(config.site.cache_bytes, config.workers);
         config.site.cache_bytes = Contents::of_index(config.site.cache_bytes, config.workers);
+        let hub = config
+            .hub
+            .as_ref()
+            .map(|hub| HubShared::open(hub, &HubConfig::origin_of(&config.listen), config.workers))
+            .transpose()?;
         let config = Arc::new(config);
         let mut server = Self {
             units: Units::Workers(Vec::new()),
@@ -157,12 +167,14 @@ impl Server {
             cache,
             _operator: operator,
             web: None,
+            _news: None,
         };
         for (index, max_connections) in connections.into_iter().enumerate() {
             let task = Task {
                 config: config.clone(),
                 rules: rules.clone(),
                 contents: contents.clone(),
+                hub: hub.clone(),
                 mechanism: server.mechanism.clone(),
                 index,
                 listens: listens.clone(),
@@ -188,6 +200,12 @@ impl Server {
                 workers.push(worker);
             }
             server.infos.push(info);
+        }
+        if let (Some(hub), Units::Workers(workers)) = (hub, &server.units)
+            && workers.len() > 1
+        {
+            let remotes = workers.iter().map(|worker| worker.remote().clone()).collect();
+            server._news = Some(HubNews::start(hub, remotes)?);
         }
         Ok(server)
     }
@@ -283,6 +301,7 @@ impl Server {
             cache: None,
             _operator: None,
             web: None,
+            _news: None,
         })
     }
 

@@ -20,10 +20,13 @@ use pollux_http::{
     Reject,
     request::{Method, Request},
 };
+use pollux_hub::subscribers::Delivery;
 use std::{
     io,
     net::{IpAddr, SocketAddr},
+    ops::Range,
     os::fd::BorrowedFd,
+    sync::Arc,
 };
 
 /// Answers requests.
@@ -78,11 +81,46 @@ pub(crate) trait Service {
         false
     }
 
+    /// Whether [`Service::pump_streams`] has something to do. Called in each pass of the loop.
+    #[inline]
+    fn has_stream_work(&self) -> bool {
+        false
+    }
+
+    /// Sends to streams ([`Reactor::stream`]), as much as one call should: other connections wait
+    /// meanwhile. `send` says whether the stream took what it was given.
+    fn pump_streams(
+        &mut self,
+        context: &mut ServiceContext<'_>,
+        send: impl FnMut(ClientId, StreamSend<'_>) -> Delivery,
+    ) {
+        let _ = (context, send);
+    }
+
+    /// A stream that was full can take more.
+    fn stream_has_room(&mut self, number: u32) {
+        let _ = number;
+    }
+
+    /// The connection of a stream has ended.
+    fn stream_has_ended(&mut self, number: u32) {
+        let _ = number;
+    }
+
     /// Something that the application itself waited for has come
     /// ([`EventTarget::Service`](crate::reactor::To)): what several exchanges share.
     fn event(&mut self, context: &mut ServiceContext<'_>, event: Event<'_>) {
         let _ = (context, event);
     }
+}
+
+/// What is sent to a stream.
+#[derive(Clone, Debug)]
+pub(crate) enum StreamSend<'a> {
+    /// A range of bytes. What the connection does not take at once is kept for it, by reference.
+    Bytes(&'a Arc<[u8]>, Range<usize>),
+    /// These bytes, if they can be sent at once, and then the end of the connection.
+    End(&'a [u8]),
 }
 
 /// Why an exchange, or an application, is called again.

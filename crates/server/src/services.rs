@@ -1,6 +1,7 @@
 //! The services that Pollux brings: files, a guestbook, a reverse proxy. None knows another.
 
 pub(crate) mod guestbook;
+pub(crate) mod hub;
 pub(crate) mod proxy;
 mod routes;
 pub(crate) mod site;

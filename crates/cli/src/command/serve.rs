@@ -5,6 +5,7 @@ mod cannot_listen;
 mod examples;
 mod files;
 mod guestbook;
+mod hub;
 mod limits;
 mod listen;
 mod origins;
@@ -52,6 +53,8 @@ pub(crate) struct Args {
     cache: cache::CacheArgs,
     #[command(flatten)]
     guestbook: guestbook::GuestbookArgs,
+    #[command(flatten)]
+    hub: hub::HubArgs,
     #[command(flatten)]
     output: output::OutputArgs,
 }
@@ -103,6 +106,7 @@ fn config(args: Args) -> anyhow::Result<Config> {
         config.frontend = Some(Arc::new(frontend));
     }
     args.guestbook.apply(&mut config)?;
+    args.hub.apply(&mut config);
     args.output.apply(&mut config);
     args.tls.apply(&mut config)?;
     Ok(config)

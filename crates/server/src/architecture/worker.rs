@@ -9,7 +9,7 @@ use crate::{
     log::LogWriter,
     protocol::rules::Rules,
     service::worker_state::WorkerState,
-    services::{Routes, site::Contents},
+    services::{Routes, hub::HubShared, site::Contents},
     stats::Statistics,
     transport::listener,
 };
@@ -55,6 +55,8 @@ pub(crate) struct Task {
     pub(crate) rules: Arc<Rules>,
     /// What all workers have of the files.
     pub(crate) contents: Arc<Contents>,
+    /// What all workers have of the hub.
+    pub(crate) hub: Option<Arc<HubShared>>,
     pub(crate) mechanism: MechanismSpec,
     pub(crate) index: usize,
     /// Where to listen; ports are known from the second worker on.
@@ -149,6 +151,7 @@ fn run(
         config,
         rules,
         contents,
+        hub,
         mechanism,
         index,
         listens,
@@ -170,7 +173,10 @@ fn run(
     }
     let cpu = pin(&config, index)?;
     sys::set_timing(config.time_system_calls);
-    let service = Routes::open(&config, &rules, contents)?;
+    let mut service = Routes::open(&config, &rules, contents)?;
+    if let Some(hub) = hub {
+        service.add_hub(hub, index);
+    }
     let local = WorkerState::new(log);
     let info = WorkerInfo {
         tid: rustix::thread::gettid().as_raw_nonzero().get(),

@@ -37,6 +37,8 @@ pub(crate) enum WorkerCommand {
         /// In whole milliseconds.
         grace: Duration,
     },
+    /// Something that the workers share has changed: look at it.
+    News,
 }
 
 impl WorkerCommand {
@@ -44,6 +46,7 @@ impl WorkerCommand {
         match self {
             Self::Statistics(number) => format!("statistics {number}\n"),
             Self::Stop { grace } => format!("stop {}\n", grace.as_millis()),
+            Self::News => "news 0\n".to_owned(),
         }
     }
 
@@ -53,6 +56,7 @@ impl WorkerCommand {
         match word {
             "statistics" => Some(Self::Statistics(number)),
             "stop" => Some(Self::Stop { grace: Duration::from_millis(number) }),
+            "news" => Some(Self::News),
             _ => None,
         }
     }
@@ -155,6 +159,12 @@ impl Remote {
         let line = Line { stream: BufReader::new(near), asked: 0 };
         let raised = LineCounter::default();
         Ok((Self { line: Mutex::new(line), raised: raised.clone() }, far.into(), raised))
+    }
+
+    /// Tells the worker that something has changed that it shares with others; one that has ended
+    /// does not hear it.
+    pub(crate) fn notify(&self) {
+        self.tell(&self.line(), WorkerCommand::News);
     }
 
     /// Tells the worker to stop; one that has ended does not hear it.

@@ -19,6 +19,7 @@ mod client;
 mod handover;
 mod names;
 mod stop;
+mod streams;
 pub(crate) mod table;
 mod tunnel;
 mod upstreams;
@@ -88,6 +89,8 @@ pub(crate) struct Engine<M, A: Service> {
     clients: usize,
     /// Connections with something left that no event will tell of, each marked `QUEUED`.
     again: VecDeque<RawFd>,
+    /// What a call of the service has left to do about streams; kept for its memory.
+    stream_changes: Vec<streams::Change>,
     /// Whose time is over; kept for its memory.
     due: Vec<u32>,
     /// The mechanism tells of an arrival once.
@@ -134,6 +137,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             outbox: Outbox::default(),
             clients: 0,
             again: VecDeque::new(),
+            stream_changes: Vec::new(),
             due: Vec::new(),
             is_edge: M::capabilities(options).contains(Capabilities::EDGE),
             discipline: config.interest,
@@ -174,6 +178,9 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 self.expire();
             }
             self.perform();
+            if self.service.has_stream_work() {
+                self.pump_streams();
+            }
             if let Some(log) = &mut self.worker.log {
                 log.hand_over();
             }
@@ -184,7 +191,10 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     }
 
     fn timeout(&self) -> Option<Duration> {
-        if !self.again.is_empty() || self.reactor.pending_commands() > 0 || self.acceptor.has_more()
+        if !self.again.is_empty()
+            || self.reactor.pending_commands() > 0
+            || self.acceptor.has_more()
+            || self.service.has_stream_work()
         {
             return Some(Duration::ZERO);
         }
@@ -219,6 +229,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         match self.table.get_mut(fd).map(|slot| &slot.peer) {
             Some(&Peer::Upstream(index)) => self.on_upstream_event(fd, index, readiness),
             Some(Peer::Tunnel(_)) => self.on_tunnel_event(fd, readiness),
+            Some(Peer::Stream(_)) => self.on_stream_event(fd, readiness),
             Some(Peer::Notifier) => self.answers_have_come(fd),
             Some(Peer::Client(_) | Peer::None) | None => {}
         }
@@ -239,6 +250,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             match command {
                 WorkerCommand::Statistics(number) => self.inbox.answer(number, &self.statistics()),
                 WorkerCommand::Stop { grace } => self.stop(grace),
+                // To wake the loop is enough: it looks at its streams in each pass.
+                WorkerCommand::News => {}
             }
         }
     }
@@ -349,7 +362,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             Class::Header => timeouts.header,
             Class::Send => timeouts.send,
             Class::Linger => ticks(LINGER),
-            Class::Service | Class::Dial | Class::Upstream | Class::Tunnel => {
+            Class::Service | Class::Dial | Class::Upstream | Class::Tunnel | Class::Stream => {
                 return slot.timer.disarm();
             }
         };
@@ -425,6 +438,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 }
             }
             Some(Peer::Tunnel(_)) => self.end_tunnel(fd),
+            Some(Peer::Stream(_)) => self.end_stream(fd),
             Some(Peer::Notifier | Peer::None) | None => self.close_socket(fd),
         }
     }
@@ -486,6 +500,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 },
                 &Peer::Upstream(index) => self.resume_upstream(fd, index),
                 Peer::Tunnel(_) => self.push(fd),
+                Peer::Stream(_) => self.on_stream_event(fd, Readiness::READABLE),
                 Peer::Notifier | Peer::None => {}
             }
         }
@@ -538,7 +553,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 }
             }
             // These have no deadline, or had their say above.
-            Class::Service | Class::Dial | Class::Upstream | Class::Tunnel => {}
+            Class::Service | Class::Dial | Class::Upstream | Class::Tunnel | Class::Stream => {}
         }
     }
 

@@ -58,6 +58,9 @@ pub(super) trait UpstreamDriver: Sized {
     /// Ties the client of an exchange and a link together.
     fn make_tunnel(&mut self, exchange: ExchangeId, upstream: UpstreamId);
 
+    /// Makes the client of an exchange a stream of the service, which knows it by `number`.
+    fn make_stream(&mut self, exchange: ExchangeId, number: u32);
+
     /// Keeps the transport of a link that is to be connected by this tick, and waits for that.
     ///
     /// # Errors
@@ -115,6 +118,7 @@ pub(super) trait UpstreamDriver: Sized {
                     Command::Resolve(question) => self.resolve(question),
                     Command::HandOver(what) => self.pass_on_client(&what),
                     Command::Tunnel(exchange, upstream) => self.make_tunnel(exchange, upstream),
+                    Command::Stream(exchange, number) => self.make_stream(exchange, number),
                 }
             }
         }

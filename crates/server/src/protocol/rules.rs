@@ -47,6 +47,11 @@ impl Rules {
         for (name, value) in &config.headers {
             added_fields.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
         }
+        if let Some(hub) = &config.hub {
+            // Clients of any page find the hub (draft-dunglas-mercure §9.1).
+            let link = format!("Link: <{}>; rel=\"mercure\"\r\n", hub.path);
+            added_fields.extend_from_slice(link.as_bytes());
+        }
         common_fields.extend_from_slice(&added_fields);
         Self {
             limits: config.limits,

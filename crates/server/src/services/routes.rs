@@ -1,17 +1,22 @@
 //! Which application answers: the one type that engines are made for.
 
 use crate::{
-    config::Config, protocol::rules::Rules, reactor::ExchangeId, transport::outbox::Outbox,
+    config::Config,
+    protocol::rules::Rules,
+    reactor::{ClientId, ExchangeId},
+    transport::outbox::Outbox,
 };
 use crate::{
-    service::{Event, Flow, Part, RequestContext, Service, ServiceContext},
+    service::{Event, Flow, Part, RequestContext, Service, ServiceContext, StreamSend},
     services::{
         guestbook::{self, Guestbook, StoreOpening},
+        hub::{self, Hub, HubShared},
         proxy::{self, Proxy, RouteId},
         site::{Contents, Site, Tree},
     },
 };
 use pollux_http::request::Request;
+use pollux_hub::subscribers::Delivery;
 use std::sync::Arc;
 
 /// Every application that there is. A type of its own and no trait object, so that an engine is
@@ -22,6 +27,8 @@ pub(crate) struct Routes {
     site: Option<Site>,
     /// A guestbook at one path.
     guestbook: Option<Box<Guestbook>>,
+    /// A hub at one path.
+    hub: Option<Box<Hub>>,
     /// Origins of some paths, or of what is no file.
     proxy: Option<Box<Proxy>>,
 }
@@ -32,6 +39,8 @@ pub(crate) enum Exchange {
     Site(<Site as Service>::Exchange),
     /// Of the guestbook.
     Guestbook(guestbook::Exchange),
+    /// Of the hub.
+    Hub(hub::Exchange),
     /// Of the front end.
     Proxy(proxy::Exchange),
 }
@@ -68,11 +77,17 @@ impl Routes {
                 .map(|config| Guestbook::open(config, opening))
                 .transpose()?
                 .map(Box::new),
+            hub: None,
             proxy: config
                 .frontend
                 .as_ref()
                 .map(|proxy| Box::new(Proxy::new(proxy, config.own_file_tables.is_some()))),
         })
+    }
+
+    /// Adds the part of the worker with this number of a hub that all workers share.
+    pub(crate) fn add_hub(&mut self, shared: Arc<HubShared>, worker: usize) {
+        self.hub = Some(Box::new(Hub::new(shared, worker)));
     }
 
     /// The origins that a request is for, if it is for some: those of its path's prefix, or those
@@ -100,6 +115,11 @@ impl Routes {
         {
             return guestbook.begin(context, request, outbox).map(Exchange::Guestbook);
         }
+        if let Some(hub) = &mut self.hub
+            && hub.has(&request.target)
+        {
+            return hub.begin(context, request, outbox).map(Exchange::Hub);
+        }
         let route = self.route(context, request);
         match (&mut self.proxy, route, &mut self.site) {
             (Some(proxy), Some(route), _) => {
@@ -125,7 +145,7 @@ impl Service for Routes {
         outbox: &mut Outbox,
     ) -> Flow<Exchange> {
         match self {
-            Self { site: Some(site), guestbook: None, proxy: None } => {
+            Self { site: Some(site), guestbook: None, proxy: None, hub: None } => {
                 site.begin(context, request, outbox).map(Exchange::Site)
             }
             _ => self.begin_elsewhere(context, request, outbox),
@@ -142,6 +162,9 @@ impl Service for Routes {
         match (exchange, self) {
             (Exchange::Guestbook(exchange), Self { guestbook: Some(guestbook), .. }) => {
                 guestbook.body(context, exchange, part, outbox).map(Exchange::Guestbook)
+            }
+            (Exchange::Hub(exchange), Self { hub: Some(hub), .. }) => {
+                hub.body(context, exchange, part, outbox).map(Exchange::Hub)
             }
             (Exchange::Proxy(exchange), Self { proxy: Some(proxy), .. }) => {
                 proxy.body(context, exchange, part, outbox).map(Exchange::Proxy)
@@ -165,6 +188,9 @@ impl Service for Routes {
             (Exchange::Guestbook(exchange), Self { guestbook: Some(guestbook), .. }) => {
                 guestbook.resume(context, exchange, event, outbox).map(Exchange::Guestbook)
             }
+            (Exchange::Hub(exchange), Self { hub: Some(hub), .. }) => {
+                hub.resume(context, exchange, event, outbox).map(Exchange::Hub)
+            }
             (Exchange::Proxy(exchange), Self { proxy: Some(proxy), .. }) => {
                 proxy.resume(context, exchange, event, outbox).map(Exchange::Proxy)
             }
@@ -180,6 +206,9 @@ impl Service for Routes {
             (Exchange::Guestbook(exchange), Self { guestbook: Some(guestbook), .. }) => {
                 guestbook.cancel(context, exchange);
             }
+            (Exchange::Hub(exchange), Self { hub: Some(hub), .. }) => {
+                hub.cancel(context, exchange);
+            }
             (Exchange::Proxy(exchange), Self { proxy: Some(proxy), .. }) => {
                 proxy.cancel(context, exchange);
             }
@@ -187,6 +216,34 @@ impl Service for Routes {
                 site.cancel(context, exchange);
             }
             _ => {}
+        }
+    }
+
+    /// Only the hub has streams.
+    #[inline]
+    fn has_stream_work(&self) -> bool {
+        self.hub.as_ref().is_some_and(|hub| hub.has_stream_work())
+    }
+
+    fn pump_streams(
+        &mut self,
+        context: &mut ServiceContext<'_>,
+        send: impl FnMut(ClientId, StreamSend<'_>) -> Delivery,
+    ) {
+        if let Some(hub) = &mut self.hub {
+            hub.pump(context, send);
+        }
+    }
+
+    fn stream_has_room(&mut self, number: u32) {
+        if let Some(hub) = &mut self.hub {
+            hub.stream_has_room(number);
+        }
+    }
+
+    fn stream_has_ended(&mut self, number: u32) {
+        if let Some(hub) = &mut self.hub {
+            hub.stream_has_ended(number);
         }
     }
 
@@ -202,6 +259,11 @@ impl Service for Routes {
 
     /// Whoever asked for something for itself is told.
     fn event(&mut self, context: &mut ServiceContext<'_>, event: Event<'_>) {
+        if let Some(hub) = &mut self.hub
+            && hub.is_meant(&event)
+        {
+            return hub.event(context, event);
+        }
         match (&mut self.proxy, &mut self.guestbook) {
             (Some(proxy), _) if proxy.is_meant(&event) => proxy.event(context, event),
             (_, Some(guestbook)) => guestbook.event(context, event),

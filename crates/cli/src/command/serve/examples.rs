@@ -16,6 +16,8 @@ Examples:
   pollux serve public --guestbook             A guestbook, stored in a file
   pollux serve public --guestbook /book --store redis://127.0.0.1:6379/0
   pollux serve --guestbook                    A guestbook and no files
+  pollux serve public --hub --hub-jwt-key key
+                                  Live updates on pages
   pollux serve --origin http://127.0.0.1:8000 --listen :80
                                   A reverse proxy: every request is forwarded
   pollux serve public --origin unix:/run/app.sock

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 #[derive(clap::Args)]
 #[command(next_help_heading = "Files")]
 pub(super) struct FileArgs {
-    /// Directory to serve; not needed with an --origin, a --handover or a --guestbook
+    /// Directory to serve; not needed with an --origin, a --handover, a --guestbook or a --hub
     #[arg(value_name = "DIR")]
     directory: Option<PathBuf>,
 

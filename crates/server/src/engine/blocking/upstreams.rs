@@ -60,6 +60,12 @@ impl<A: Service> UpstreamDriver for Blocking<A> {
         self.hand_over(what);
     }
 
+    /// An engine that blocks for one client has no streams: [`crate::config::HubConfig`] says so
+    /// when the configuration is checked.
+    fn make_stream(&mut self, exchange: ExchangeId, _: u32) {
+        debug_assert!(false, "a stream of {exchange:?} in an engine that blocks");
+    }
+
     /// Ties the client of an exchange and a link together. Where one of them is gone, so is the
     /// other.
     fn make_tunnel(&mut self, exchange: ExchangeId, id: UpstreamId) {

@@ -13,6 +13,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             return;
         }
         self.worker.is_stopping = true;
+        self.end_streams();
         // Who is idle leaves his place to who waits for one; of those, too, some are idle.
         self.close_idle();
         self.stop_accepting();

@@ -74,6 +74,8 @@ pub(crate) enum Class {
     Upstream,
     /// What comes through a tunnel.
     Tunnel,
+    /// A stream, which is cared for by its service.
+    Stream,
 }
 
 /// Who is at the other end of a descriptor.
@@ -87,6 +89,8 @@ pub(crate) enum Peer<X> {
     Upstream(u32),
     /// One end of a tunnel.
     Tunnel(Tunnel),
+    /// A client that is only sent to.
+    Stream(Stream),
     /// A socket that somebody rings to wake this worker.
     Notifier,
 }
@@ -102,6 +106,17 @@ pub(crate) struct Tunnel {
     pub(crate) is_client: bool,
     /// Its peer has closed its side.
     pub(crate) has_ended: bool,
+}
+
+/// A client that is only sent to, when its service has something for it.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    /// What it has not taken yet of the last piece.
+    pub(crate) kept: Option<Box<Outbox>>,
+    /// What the service calls it.
+    pub(crate) number: u32,
+    /// Bytes that it sent and that were thrown away.
+    pub(crate) discarded: u32,
 }
 
 impl<X> Default for Slot<X> {

@@ -61,6 +61,10 @@ impl<M: Mechanism, A: Service> UpstreamDriver for Engine<M, A> {
         self.tunnel(exchange, upstream);
     }
 
+    fn make_stream(&mut self, exchange: ExchangeId, number: u32) {
+        self.begin_stream(exchange, number);
+    }
+
     fn hold(&mut self, id: UpstreamId, transport: Transport, deadline: u32) -> io::Result<()> {
         let fd = transport.as_raw_fd();
         let (interest, marks) = if self.registers_once() {

@@ -1,0 +1,231 @@
+//! Streams: clients that are only sent to, when their service has something for them.
+//!
+//! An idle stream is a slot of the table and nothing else. What a connection does not take at once
+//! of a piece is kept by reference, so that a slow one costs no copy.
+
+use super::{Engine, READS_PER_EVENT, SendOutcome, transmit};
+use crate::{
+    engine::event::table::{Class, Marks, Peer, Stream},
+    reactor::{ClientId, ExchangeId},
+    service::{Service, ServiceContext, StreamSend},
+    transport::{
+        Transport,
+        outbox::{Content, Outbox},
+    },
+};
+use pollux_event::{Mechanism, Readiness};
+use pollux_hub::subscribers::Delivery;
+use std::{io, os::fd::RawFd};
+
+/// Bytes that a client may send behind its request: nothing is to come, so that more is abuse.
+const DISCARDED_MAX: u32 = 64 << 10;
+
+/// What is to be done about a stream after a call of the service.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Change {
+    /// It is full: tell when it is not.
+    Watch(RawFd),
+    /// It is over.
+    End(RawFd),
+}
+
+impl<M: Mechanism, A: Service> Engine<M, A> {
+    /// Makes the client of an exchange a stream.
+    pub(super) fn begin_stream(&mut self, exchange: ExchangeId, number: u32) {
+        if !self.is_running(exchange) {
+            return;
+        }
+        let fd = exchange.client.fd;
+        let Some(client) = self.client(fd) else { return };
+        let has_ended = client.has_ended();
+        let (input, output) = client.take_raw();
+        let Some(slot) = self.table.get_mut(fd) else { return };
+        let kept = (!output.is_empty()).then(|| Box::new(output));
+        let discarded = u32::try_from(input.len()).unwrap_or(u32::MAX);
+        slot.peer = Peer::Stream(Stream { kept, number, discarded });
+        slot.class = Class::Stream;
+        slot.timer.disarm();
+        if has_ended {
+            return self.end_stream(fd);
+        }
+        // Whatever an edge-triggered mechanism has told of before: it is looked at once more.
+        if slot.marks.contains(Marks::INPUT_WAITS) {
+            self.requeue(fd);
+        }
+        let Some(slot) = self.table.get_mut(fd) else { return };
+        let is_full = matches!(&slot.peer, Peer::Stream(stream) if stream.kept.is_some());
+        if is_full {
+            self.watch_stream(fd);
+        } else {
+            self.stop_watching(fd);
+            self.service.stream_has_room(number);
+        }
+    }
+
+    /// Lets the service send to its streams.
+    pub(super) fn pump_streams(&mut self) {
+        let mut changes = std::mem::take(&mut self.stream_changes);
+        let Self { service, rules, worker, reactor, table, bytes_sent, .. } = self;
+        let mut context = ServiceContext { rules, worker, reactor };
+        service.pump_streams(&mut context, |client: ClientId, what| {
+            let slot = table.get_mut(client.fd);
+            let slot = slot.filter(|slot| slot.generation() == client.generation);
+            let Some((transport, peer)) = slot.and_then(|slot| slot.parts()) else {
+                return Delivery::Gone;
+            };
+            match peer {
+                Peer::Stream(stream) => {
+                    let (delivery, change) = send(transport, stream, client.fd, what, bytes_sent);
+                    changes.extend(change);
+                    delivery
+                }
+                // It is about to become one, and is told then that there is room.
+                Peer::Client(_) => Delivery::Full,
+                _ => Delivery::Gone,
+            }
+        });
+        for change in changes.drain(..) {
+            match change {
+                Change::Watch(fd) => self.watch_stream(fd),
+                Change::End(fd) => self.end_stream(fd),
+            }
+        }
+        self.stream_changes = changes;
+    }
+
+    /// A stream has an event.
+    #[cold]
+    pub(super) fn on_stream_event(&mut self, fd: RawFd, readiness: Readiness) {
+        if readiness.intersects(Readiness::HANGUP | Readiness::ERROR) {
+            return self.end_stream(fd);
+        }
+        if readiness.is_writable() && self.send_kept_of_stream(fd).is_err() {
+            return self.end_stream(fd);
+        }
+        if readiness.is_readable() && !self.discard_input(fd) {
+            self.end_stream(fd);
+        }
+    }
+
+    /// Sends what is kept; when all of it has left, the service goes on.
+    fn send_kept_of_stream(&mut self, fd: RawFd) -> io::Result<()> {
+        let Some(slot) = self.table.get_mut(fd) else { return Ok(()) };
+        let Some((transport, Peer::Stream(stream))) = slot.parts() else { return Ok(()) };
+        let number = stream.number;
+        if let Some(kept) = &mut stream.kept {
+            let (outcome, sent) = transmit(transport, kept, self.large_file);
+            self.bytes_sent += sent;
+            if outcome? != SendOutcome::All {
+                return Ok(());
+            }
+            stream.kept = None;
+        }
+        self.stop_watching(fd);
+        self.service.stream_has_room(number);
+        Ok(())
+    }
+
+    /// Throws away what the client sends. Returns whether the stream goes on.
+    fn discard_input(&mut self, fd: RawFd) -> bool {
+        for _ in 0..READS_PER_EVENT {
+            let Some(slot) = self.table.get_mut(fd) else { return false };
+            let Some((transport, Peer::Stream(stream))) = slot.parts() else { return false };
+            match transport.receive(&mut self.input) {
+                // A client that reads on after its own end is as good as gone: nothing would tell
+                // later that it really is.
+                Ok(0) => return false,
+                Ok(received) => {
+                    let received = u32::try_from(received).unwrap_or(u32::MAX);
+                    stream.discarded = stream.discarded.saturating_add(received);
+                    if stream.discarded > DISCARDED_MAX {
+                        return false;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    slot.marks -= Marks::INPUT_WAITS;
+                    return true;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+        self.requeue(fd);
+        true
+    }
+
+    /// Has the mechanism tell when a stream that is full can take more.
+    fn watch_stream(&mut self, fd: RawFd) {
+        self.change_interest(fd, Marks::READS | Marks::WRITES, false);
+    }
+
+    /// Has the mechanism tell of input alone, unless it is registered for both once and for all.
+    fn stop_watching(&mut self, fd: RawFd) {
+        if !self.registers_once() {
+            self.change_interest(fd, Marks::READS, false);
+        }
+    }
+
+    /// Closes a stream.
+    pub(super) fn end_stream(&mut self, fd: RawFd) {
+        let Some(slot) = self.table.get_mut(fd) else { return };
+        let Peer::Stream(stream) = &slot.peer else { return };
+        let number = stream.number;
+        self.close_socket(fd);
+        self.client_has_gone();
+        self.service.stream_has_ended(number);
+    }
+
+    /// Ends all streams, as the server stops.
+    pub(super) fn end_streams(&mut self) {
+        for fd in self.table.descriptors() {
+            let Some(slot) = self.table.get_mut(fd) else { continue };
+            if let Some((transport, Peer::Stream(stream))) = slot.parts() {
+                if stream.kept.is_none() {
+                    let _ = transport.send(b"0\r\n\r\n", false);
+                }
+                self.end_stream(fd);
+            }
+        }
+    }
+}
+
+/// Sends to one stream; what it does not take of a piece is kept.
+#[inline]
+fn send(
+    transport: &mut Transport,
+    stream: &mut Stream,
+    fd: RawFd,
+    what: StreamSend<'_>,
+    bytes_sent: &mut u64,
+) -> (Delivery, Option<Change>) {
+    let (bytes, range) = match what {
+        StreamSend::Bytes(bytes, range) => (bytes, range),
+        StreamSend::End(last) => {
+            if stream.kept.is_none() {
+                let _ = transport.send(last, false);
+            }
+            return (Delivery::Gone, Some(Change::End(fd)));
+        }
+    };
+    if stream.kept.is_some() {
+        return (Delivery::Full, None);
+    }
+    match transport.send(&bytes[range.clone()], false) {
+        Ok(sent) => {
+            *bytes_sent += sent as u64;
+            if sent == range.len() {
+                return (Delivery::Taken, None);
+            }
+            let mut kept = Outbox::default();
+            kept.push(Content::Pooled(bytes.clone(), range.start + sent..range.end));
+            stream.kept = Some(Box::new(kept));
+            (Delivery::Taken, Some(Change::Watch(fd)))
+        }
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) =>
+        {
+            (Delivery::Full, Some(Change::Watch(fd)))
+        }
+        Err(_) => (Delivery::Gone, Some(Change::End(fd))),
+    }
+}

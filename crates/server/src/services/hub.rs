@@ -1,0 +1,398 @@
+//! A Mercure hub at one path: publishers post updates, subscribers get them as they come.
+//!
+//! What the protocol says is `pollux-hub`'s; here is what becomes of a request. An update goes into
+//! a log that all workers share. Each worker copies from it to a history of its own, and delivers
+//! to its own subscribers. A subscriber's connection is no exchange but a stream (see
+//! [`crate::reactor::Reactor::stream`]), so that an idle one costs its place in the engine's table
+//! and a slot here.
+
+mod answer;
+mod news;
+mod poll;
+mod publish;
+mod shared;
+mod streams;
+mod subscribe;
+
+pub(crate) use news::HubNews;
+pub(crate) use shared::HubShared;
+
+use crate::{
+    reactor::{AlarmId, ClientId, EventTarget, Reactor},
+    service::{Event, Flow, Part, RequestContext, Service, ServiceContext},
+    transport::outbox::Outbox,
+};
+use answer::Asker;
+use poll::Poll;
+use pollux_http::{
+    Status,
+    request::{Framing, Method, Request, Target},
+};
+use pollux_hub::{
+    history::{History, Sequence},
+    reject::Reject,
+    subscribers::{SubscriberId, Subscribers},
+    subscriptions::{self, Subscription},
+    token::{self, Access, Credentials, Source, Verifier},
+};
+use publish::Form;
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap},
+    net::IpAddr,
+    sync::Arc,
+};
+
+/// Ticks between two looks at heartbeats and expired tokens: 1 s.
+const CARE_TICKS: u32 = 10;
+
+/// One worker's part of a hub.
+#[derive(Debug)]
+pub(crate) struct Hub {
+    shared: Arc<HubShared>,
+    /// Which worker it is.
+    worker: usize,
+    history: History,
+    subscribers: Subscribers,
+    /// Long polls that wait, by their connection.
+    polls: HashMap<u64, u32>,
+    /// What only some subscribers have, by their connection.
+    extras: HashMap<u64, Extra>,
+    /// When tokens expire, the first one first.
+    expiries: BinaryHeap<Reverse<(u64, u32, u64)>>,
+    /// The alarm of [`CARE_TICKS`], and whether it has rung.
+    care: Option<AlarmId>,
+    care_is_due: bool,
+}
+
+/// What only some subscribers have.
+#[derive(Debug, Default)]
+struct Extra {
+    address: Option<IpAddr>,
+    subscriptions: Vec<Subscription>,
+}
+
+/// An exchange that is not answered at once.
+#[derive(Debug)]
+pub(crate) struct Exchange(Box<State>);
+
+#[derive(Debug)]
+struct State {
+    asker: Asker,
+    phase: Phase,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// A form is being received.
+    Form(Form),
+    /// Nothing in the body is wanted, but it has to come before the answer.
+    Unwanted(Reject),
+    /// The connection is about to become a stream.
+    Stream(SubscriberId),
+    /// The client waits for the next update, and then asks again.
+    Poll(Poll),
+}
+
+impl Hub {
+    /// The part of one worker.
+    pub(crate) fn new(shared: Arc<HubShared>, worker: usize) -> Self {
+        Self {
+            worker,
+            history: History::new(&shared.config.limits),
+            subscribers: Subscribers::new(shared.config.on_loss),
+            polls: HashMap::new(),
+            extras: HashMap::new(),
+            expiries: BinaryHeap::new(),
+            care: None,
+            care_is_due: false,
+            shared,
+        }
+    }
+
+    /// Whether a request is for the hub: its path, what is below it, or its metadata.
+    #[inline]
+    pub(crate) fn has(&self, target: &Target<'_>) -> bool {
+        let Target::Path { path, .. } = target else { return false };
+        let own = self.shared.config.path.as_bytes();
+        let below = |path: &[u8]| {
+            path.strip_prefix(own).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+        };
+        below(path)
+            || path.strip_prefix(b"/.well-known/oauth-protected-resource").is_some_and(below)
+    }
+
+    /// Whether an event is the hub's.
+    pub(crate) fn is_meant(&self, event: &Event<'_>) -> bool {
+        matches!(event, Event::Time(alarm) if Some(*alarm) == self.care)
+    }
+
+    /// Finds the token of a request and verifies it.
+    fn access(
+        &self,
+        request: &Request<'_>,
+        query_token: Option<&str>,
+        verifier: Option<&Verifier>,
+    ) -> Result<Option<(Access, Source)>, Reject> {
+        let cookies: Vec<&[u8]> = request
+            .fields()
+            .filter(|field| field.name.eq_ignore_ascii_case(b"cookie"))
+            .map(|field| field.value)
+            .collect();
+        let cookie = cookies.join(&b"; "[..]);
+        let credentials = Credentials {
+            authorization: request.field(b"authorization"),
+            query: query_token,
+            cookie: Some(&cookie),
+        };
+        let Some((token, source)) = token::select(&credentials, self.shared.config.dialect)? else {
+            return Ok(None);
+        };
+        let verifier = verifier.ok_or_else(Reject::token_invalid)?;
+        let HubShared { matchers, url, .. } = &*self.shared;
+        let access = verifier.verify(token, shared::unix_time(), matchers, url)?;
+        Ok(Some((access, source)))
+    }
+
+    /// A GET: of a stream, of the subscription API or of the metadata.
+    fn get(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        request: &Request<'_>,
+        asker: Asker,
+        outbox: &mut Outbox,
+    ) -> Flow<Exchange> {
+        let Target::Path { path, query } = request.target else { return Flow::Done };
+        if path == self.shared.config.path.as_bytes() {
+            return self.subscribe(context, request, asker, outbox);
+        }
+        let outcome = if path.starts_with(b"/.well-known/oauth-protected-resource") {
+            let url = &self.shared.url;
+            let issuers = &self.shared.config.issuers;
+            Ok((subscriptions::metadata(url, url.as_str(), issuers), "application/json"))
+        } else {
+            self.subscription_documents(request, path, query.unwrap_or_default())
+                .map(|document| (document, subscriptions::MEDIA_TYPE))
+        };
+        match outcome {
+            Ok((document, media_type)) => {
+                let text = document.to_string();
+                let fields = "Cache-Control: must-revalidate\r\n";
+                let content = (media_type, text.as_bytes());
+                asker.answer(context, outbox, Status::Ok, fields.as_bytes(), content);
+            }
+            Err(reject) => asker.reject(context, outbox, &reject, &self.shared.url),
+        }
+        Flow::Done
+    }
+
+    /// Answers a request of the subscription API.
+    fn subscription_documents(
+        &self,
+        request: &Request<'_>,
+        path: &[u8],
+        query: &[u8],
+    ) -> Result<serde_json::Value, Reject> {
+        let not_found = || Reject {
+            status: 404,
+            code: None,
+            message: "there is no such subscription at this hub".into(),
+        };
+        let path = std::str::from_utf8(path).map_err(|_| not_found())?;
+        let shared = &self.shared;
+        if !shared.config.subscriptions {
+            return Err(not_found());
+        }
+        let fields = pollux_hub::fields::decode(query)?;
+        let token = fields.iter().find(|(name, _)| name == "access_token");
+        let token = token.map(|(_, value)| value.as_str());
+        let Some((access, _)) = self.access(request, token, shared.subscribers.as_ref())? else {
+            return Err(Reject::token_missing(
+                "the subscriptions need an access token: present one that permits this URL",
+            ));
+        };
+        if !access.may_read(path, &shared.url) {
+            return Err(Reject::forbidden(
+                "the access token does not permit to read this URL: ask for one that does",
+            ));
+        }
+        let last_id = shared.last_id();
+        shared
+            .registry()
+            .answer(path, shared.config.dialect, &shared.url, &last_id)
+            .ok_or_else(not_found)
+    }
+
+    /// Publishes an update of the hub's own.
+    fn publish_own(&self, publication: Option<pollux_hub::update::Publication>) {
+        if let Some(publication) = publication {
+            self.shared.publish(&publication);
+        }
+    }
+
+    /// A subscriber has gone that had this connection.
+    fn forget(&mut self, connection: u64) {
+        let Some(extra) = self.extras.remove(&connection) else { return };
+        if let Some(address) = extra.address {
+            self.shared.leave(address);
+        }
+        for subscription in &extra.subscriptions {
+            let event = self.shared.registry().remove(subscription, &self.shared.url);
+            self.publish_own(event);
+        }
+    }
+
+    /// Takes in what was published since the last call.
+    fn read_on(&mut self) {
+        if self.history.last() == self.shared.head() {
+            return;
+        }
+        let Self { shared, worker, history, subscribers, .. } = self;
+        shared.read_on(*worker, history, |sequence, update| {
+            subscribers.publish(sequence, update, &shared.url);
+        });
+    }
+
+    fn last(&self) -> Sequence {
+        self.history.last()
+    }
+
+    /// Sets the alarm of heartbeats and expiries, if there is somebody to care for.
+    fn care_later(&mut self, reactor: &mut Reactor) {
+        if self.care.is_none() && !self.subscribers.is_empty() {
+            self.care = Some(reactor.timer(CARE_TICKS, EventTarget::Service));
+        }
+    }
+}
+
+/// The name of a connection among the subscribers: which client, and how its events are framed.
+fn connection_of(client: ClientId, is_raw: bool) -> u64 {
+    let fd = u64::from(client.fd.cast_unsigned());
+    fd << 32 | u64::from(client.generation) | if is_raw { RAW } else { 0 }
+}
+
+/// An HTTP/1.0 client: its events have no chunks. Descriptors have 31 bits.
+const RAW: u64 = 1 << 63;
+
+#[expect(clippy::cast_possible_truncation, reason = "the halves of a name")]
+fn client_of(connection: u64) -> ClientId {
+    let fd = ((connection & !RAW) >> 32) as u32;
+    ClientId { fd: fd.cast_signed(), generation: connection as u32 }
+}
+
+impl Service for Hub {
+    type Exchange = Exchange;
+
+    fn begin(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        request: &Request<'_>,
+        outbox: &mut Outbox,
+    ) -> Flow<Exchange> {
+        let asker = Asker::of(request, &self.shared.config.cors);
+        let reject = match request.method {
+            Method::Get | Method::Head if request.framing == Framing::None => {
+                return self.get(context, request, asker, outbox);
+            }
+            Method::Post => match self.admit(request) {
+                Ok(form) => {
+                    let phase = Phase::Form(form);
+                    return Flow::NeedBody(Exchange(Box::new(State { asker, phase })));
+                }
+                Err(reject) => reject,
+            },
+            Method::Options if request.framing == Framing::None => {
+                asker.answer(
+                    context,
+                    outbox,
+                    Status::NoContent,
+                    b"Allow: GET, HEAD, POST, OPTIONS\r\n",
+                    ("", b""),
+                );
+                return Flow::Done;
+            }
+            Method::Get | Method::Head | Method::Options => {
+                Reject::invalid("a request that only asks has no body: send none")
+            }
+            _ => Reject {
+                status: 405,
+                code: None,
+                message: "a hub has GET to subscribe and POST to publish".into(),
+            },
+        };
+        if request.framing == Framing::None || request.expect_continue {
+            asker.reject(context, outbox, &reject, &self.shared.url);
+            return Flow::Done;
+        }
+        let phase = Phase::Unwanted(reject);
+        Flow::NeedBody(Exchange(Box::new(State { asker, phase })))
+    }
+
+    fn body(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        mut exchange: Exchange,
+        part: Part<'_>,
+        outbox: &mut Outbox,
+    ) -> Flow<Exchange> {
+        let State { asker, phase } = &mut *exchange.0;
+        match (phase, part) {
+            (Phase::Form(form), Part::Data(bytes)) => {
+                if let Err(reject) = form.receive(bytes, &self.shared.config.limits) {
+                    // The rest is not waited for: the connection cannot go on behind it.
+                    context.close_after();
+                    asker.reject(context, outbox, &reject, &self.shared.url);
+                    return Flow::Done;
+                }
+                Flow::NeedBody(exchange)
+            }
+            (Phase::Form(form), Part::End { .. }) => {
+                match self.publish(form) {
+                    Ok(id) => {
+                        let fields = b"Cache-Control: no-store\r\n";
+                        let content = ("text/plain; charset=utf-8", id.as_bytes());
+                        asker.answer(context, outbox, Status::Ok, fields, content);
+                    }
+                    Err(reject) => asker.reject(context, outbox, &reject, &self.shared.url),
+                }
+                Flow::Done
+            }
+            (Phase::Unwanted(reject), Part::End { .. }) => {
+                asker.reject(context, outbox, reject, &self.shared.url);
+                Flow::Done
+            }
+            (Phase::Unwanted(_), Part::Data(_)) => Flow::NeedBody(exchange),
+            (Phase::Stream(_) | Phase::Poll(_), _) => Flow::Waiting(exchange),
+        }
+    }
+
+    fn resume(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        exchange: Exchange,
+        event: Event<'_>,
+        outbox: &mut Outbox,
+    ) -> Flow<Exchange> {
+        match &exchange.0.phase {
+            Phase::Poll(_) => self.resume_poll(context, exchange, event, outbox),
+            Phase::Stream(_) => Flow::Waiting(exchange),
+            Phase::Form(_) | Phase::Unwanted(_) => Flow::NeedBody(exchange),
+        }
+    }
+
+    fn cancel(&mut self, context: &mut RequestContext<'_>, exchange: Exchange) {
+        match exchange.0.phase {
+            Phase::Stream(id) => self.stream_has_ended(id.number()),
+            Phase::Poll(poll) => self.end_poll(context, &poll),
+            Phase::Form(_) | Phase::Unwanted(_) => {}
+        }
+    }
+
+    fn event(&mut self, context: &mut ServiceContext<'_>, event: Event<'_>) {
+        if let Event::Time(_) = event {
+            self.care = None;
+            self.care_is_due = true;
+            self.care_later(context.reactor);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! What a hub's clients are answered, streams aside.
+
+use crate::{
+    service::{RequestContext, worker_state::Answer},
+    transport::outbox::Outbox,
+};
+use pollux_http::{
+    Status,
+    request::{Method, Request, Target, Version},
+    response::Head,
+};
+use pollux_hub::{reject::Reject, topic::HubUrl};
+
+/// The fields that a page elsewhere may see (Fetch Standard §3.3.3).
+const EXPOSED: &str = "Last-Event-ID, Mercure-Last-Event-ID, Link, WWW-Authenticate";
+
+/// Who asked, as far as an answer that comes later needs it.
+#[derive(Debug)]
+pub(super) struct Asker {
+    /// The request line for the log, without a token.
+    line: Box<[u8]>,
+    /// Fields for a page from elsewhere.
+    pub(super) cors: Box<[u8]>,
+    pub(super) is_head: bool,
+    pub(super) version: Version,
+}
+
+impl Asker {
+    /// Reads the request. `allowed` are the origins of pages that may use the hub.
+    pub(super) fn of(request: &Request<'_>, allowed: &[String]) -> Self {
+        Self {
+            line: without_token(request),
+            cors: cors_fields(request, allowed).into_bytes().into(),
+            is_head: request.method == Method::Head,
+            version: request.version,
+        }
+    }
+
+    /// Answers with content of a known length.
+    pub(super) fn answer(
+        &self,
+        context: &mut RequestContext<'_>,
+        outbox: &mut Outbox,
+        status: Status,
+        fields: &[u8],
+        content: (&str, &[u8]),
+    ) {
+        let (media_type, content) = content;
+        let mut head = Head::new(outbox.bytes(), status)
+            .date(context.worker.clock.date())
+            .lines(&context.rules.common_fields)
+            .lines(&self.cors)
+            .lines(fields)
+            .lines(context.keep_alive().line());
+        if status == Status::NoContent {
+            head.end();
+            return context.log(&self.line, Answer { status, len: 0 });
+        }
+        head = head.field("Content-Type", media_type.as_bytes());
+        head.content_length(content.len() as u64).end();
+        let mut len = 0;
+        if !self.is_head {
+            outbox.bytes().extend_from_slice(content);
+            len = content.len() as u64;
+        }
+        context.log(&self.line, Answer { status, len });
+    }
+
+    /// Answers why a request is not carried out.
+    pub(super) fn reject(
+        &self,
+        context: &mut RequestContext<'_>,
+        outbox: &mut Outbox,
+        reject: &Reject,
+        hub: &HubUrl,
+    ) {
+        let status = status_of(reject.status);
+        let mut fields = String::from("Cache-Control: no-store\r\n");
+        if matches!(reject.status, 400 | 401 | 403)
+            && let Some(challenge) = reject.challenge(Some(&hub.metadata_url()))
+        {
+            fields.push_str(&format!("WWW-Authenticate: {challenge}\r\n"));
+        }
+        match status {
+            Status::TooManyRequests | Status::ServiceUnavailable => {
+                fields.push_str("Retry-After: 1\r\n");
+            }
+            Status::MethodNotAllowed => fields.push_str("Allow: GET, HEAD, POST, OPTIONS\r\n"),
+            _ => {}
+        }
+        let text = format!("{}\n", reject.message);
+        let content = ("text/plain; charset=utf-8", text.as_bytes());
+        self.answer(context, outbox, status, fields.as_bytes(), content);
+    }
+
+    /// Writes the line of an answer that this does not write.
+    pub(super) fn log(&self, context: &mut RequestContext<'_>, status: Status) {
+        context.log(&self.line, Answer { status, len: 0 });
+    }
+}
+
+fn status_of(code: u16) -> Status {
+    let known = Status::ALL.iter().find(|status| status.code() == code);
+    known.copied().unwrap_or(Status::InternalServerError)
+}
+
+/// The request line with the values of the query's tokens replaced: a log is read by more people
+/// than may use them.
+fn without_token(request: &Request<'_>) -> Box<[u8]> {
+    let Target::Path { query: Some(query), .. } = request.target else {
+        return request.line.into();
+    };
+    let has_token =
+        |field: &[u8]| field.starts_with(b"access_token=") || field.starts_with(b"authorization=");
+    if !query.split(|byte| *byte == b'&').any(has_token) {
+        return request.line.into();
+    }
+    let fields = query.split(|byte| *byte == b'&').map(|field| {
+        let name = field.iter().position(|byte| *byte == b'=').unwrap_or(field.len());
+        if has_token(field) { [&field[..name], b"=-"].concat() } else { field.to_vec() }
+    });
+    let query = fields.collect::<Vec<_>>().join(&b'&');
+    let line = request.line;
+    let start = line.iter().position(|byte| *byte == b'?').map_or(line.len(), |at| at + 1);
+    let end = line.iter().rposition(|byte| *byte == b' ').unwrap_or(line.len());
+    [&line[..start], &query, &line[end.max(start)..]].concat().into()
+}
+
+/// The origin of the page that sent a request, if it is one that may use the hub.
+fn cors_fields(request: &Request<'_>, allowed: &[String]) -> String {
+    let Some(origin) = request.field(b"origin").and_then(|value| std::str::from_utf8(value).ok())
+    else {
+        return String::new();
+    };
+    let mut fields = if allowed.iter().any(|one| one == origin) {
+        format!(
+            "Access-Control-Allow-Origin: {origin}\r\nAccess-Control-Allow-Credentials: true\r\n\
+             Vary: Origin\r\n"
+        )
+    } else if allowed.iter().any(|one| one == "*") {
+        // Without credentials: else every page could read what a cookie permits.
+        String::from("Access-Control-Allow-Origin: *\r\n")
+    } else {
+        return String::new();
+    };
+    if request.method == Method::Options {
+        fields.push_str(
+            "Access-Control-Allow-Methods: GET, HEAD, POST\r\n\
+             Access-Control-Allow-Headers: Authorization, Cache-Control, Content-Type, \
+             Last-Event-ID\r\nAccess-Control-Max-Age: 600\r\n",
+        );
+    } else {
+        fields.push_str(&format!("Access-Control-Expose-Headers: {EXPOSED}\r\n"));
+    }
+    fields
+}

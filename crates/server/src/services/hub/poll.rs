@@ -1,0 +1,133 @@
+//! Long polling, for clients that cannot read a stream: the answer comes with the next updates, has
+//! a length, and the client asks again with the last identifier that it got.
+
+use super::{Exchange, Hub, Phase, State, answer::Asker, connection_of, subscribe::Candidate};
+use crate::{
+    reactor::{AlarmId, EventTarget},
+    service::{Event, Flow, RequestContext},
+    transport::outbox::Outbox,
+};
+use pollux_http::{Status, request::Request};
+use pollux_hub::{
+    history::Sequence,
+    subscribers::{Audience, SubscriberId},
+};
+
+/// The longest that a poll may wait, in seconds: proxies give up soon after.
+const WAIT_MAX: u32 = 55;
+/// Bytes of events after which an answer has enough; there is one event at least.
+const ANSWER_BYTES: usize = 256 << 10;
+
+/// A poll that waits.
+#[derive(Debug)]
+pub(super) struct Poll {
+    audience: Audience,
+    cursor: Sequence,
+    subscriber: SubscriberId,
+    connection: u64,
+    alarm: AlarmId,
+    fields: String,
+}
+
+/// For how many seconds a request is willing to wait for its answer (`Prefer: wait=N`, RFC 7240
+/// §4.3). None is a stream.
+pub(super) fn wait_of(request: &Request<'_>) -> Option<u32> {
+    let preferences = std::str::from_utf8(request.field(b"prefer")?).ok()?;
+    let wait = preferences.split([',', ';']).find_map(|preference| {
+        let (name, value) = preference.split_once('=')?;
+        name.trim().eq_ignore_ascii_case("wait").then(|| value.trim().parse().ok())?
+    })?;
+    Some(u32::min(wait, WAIT_MAX))
+}
+
+impl Hub {
+    /// Answers with the updates that there are, or waits for one.
+    pub(super) fn begin_poll(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        asker: Asker,
+        candidate: Candidate,
+        wait: u32,
+        outbox: &mut Outbox,
+    ) -> Flow<Exchange> {
+        let fields = candidate.fields();
+        let Candidate { audience, cursor, .. } = candidate;
+        let events = self.events_after(cursor, &audience);
+        if !events.is_empty() || wait == 0 {
+            answer(context, &asker, &fields, &events, outbox);
+            return Flow::Done;
+        }
+        let exchange = context.id();
+        let connection = connection_of(exchange.client, false);
+        let last = self.last();
+        // Nothing up to `last` is for this audience.
+        let Some(subscriber) = self.subscribers.add(connection, &audience, last, last) else {
+            answer(context, &asker, &fields, &[], outbox);
+            return Flow::Done;
+        };
+        self.polls.insert(connection, exchange.number);
+        let alarm = context.reactor.timer(wait * 10, EventTarget::Exchange(exchange));
+        let poll = Poll { audience, cursor: last, subscriber, connection, alarm, fields };
+        Flow::Waiting(Exchange(Box::new(State { asker, phase: Phase::Poll(poll) })))
+    }
+
+    /// An update has come for a poll, or its time is over.
+    pub(super) fn resume_poll(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        exchange: Exchange,
+        event: Event<'_>,
+        outbox: &mut Outbox,
+    ) -> Flow<Exchange> {
+        let State { asker, phase: Phase::Poll(poll) } = &*exchange.0 else {
+            return Flow::Waiting(exchange);
+        };
+        match event {
+            Event::Note(_) => {}
+            Event::Time(alarm) if alarm == poll.alarm => {}
+            _ => return Flow::Waiting(exchange),
+        }
+        self.end_poll(context, poll);
+        let events = self.events_after(poll.cursor, &poll.audience);
+        answer(context, asker, &poll.fields, &events, outbox);
+        Flow::Done
+    }
+
+    /// A poll no longer waits.
+    pub(super) fn end_poll(&mut self, context: &mut RequestContext<'_>, poll: &Poll) {
+        context.reactor.cancel(poll.alarm);
+        self.polls.remove(&poll.connection);
+        if self.subscribers.connection(poll.subscriber) == Some(poll.connection) {
+            self.subscribers.remove(poll.subscriber);
+        }
+    }
+
+    /// The events after a cursor, as a stream would have them.
+    fn events_after(&mut self, cursor: Sequence, audience: &Audience) -> Vec<u8> {
+        self.read_on();
+        let mut events = Vec::new();
+        let first = self.history.first().max(cursor + 1);
+        for sequence in first..=self.history.last() {
+            let Some(update) = self.history.get(sequence) else { continue };
+            if audience.reads(update, &self.shared.url) {
+                events.extend_from_slice(update.frame.text());
+                if events.len() >= ANSWER_BYTES {
+                    break;
+                }
+            }
+        }
+        events
+    }
+}
+
+/// Answers with events; 204 where there are none.
+fn answer(
+    context: &mut RequestContext<'_>,
+    asker: &Asker,
+    fields: &str,
+    events: &[u8],
+    outbox: &mut Outbox,
+) {
+    let status = if events.is_empty() { Status::NoContent } else { Status::Ok };
+    asker.answer(context, outbox, status, fields.as_bytes(), ("text/event-stream", events));
+}

@@ -1,0 +1,135 @@
+//! Publishing: who may, and what becomes of the form.
+
+use super::Hub;
+use pollux_http::request::{Framing, KnownField, Request, Target};
+use pollux_hub::{
+    form,
+    limits::Limits,
+    reject::Reject,
+    token::{Access, Source},
+};
+use std::sync::Arc;
+
+/// A form that is being received, and what its sender may do with it.
+#[derive(Debug)]
+pub(super) struct Form {
+    bytes: Vec<u8>,
+    /// None where publishers need no token.
+    access: Option<Access>,
+}
+
+impl Form {
+    /// Takes a part of the form.
+    pub(super) fn receive(&mut self, bytes: &[u8], limits: &Limits) -> Result<(), Reject> {
+        if self.bytes.len() + bytes.len() > limits.update_bytes {
+            return Err(too_large(limits));
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+}
+
+fn too_large(limits: &Limits) -> Reject {
+    Reject::too_large(format!(
+        "the update is larger than {} bytes: send a smaller one",
+        limits.update_bytes
+    ))
+}
+
+impl Hub {
+    /// Decides whether a form is taken at all, before it has come.
+    pub(super) fn admit(&self, request: &Request<'_>) -> Result<Form, Reject> {
+        let shared = &self.shared;
+        let Target::Path { path, query } = request.target else {
+            return Err(Reject::invalid("the target of a publish request is a path"));
+        };
+        if path != shared.config.path.as_bytes() {
+            return Err(Reject {
+                status: 405,
+                code: None,
+                message: "updates are posted to the path of the hub itself".into(),
+            });
+        }
+        if !request.single(KnownField::ContentType).is_some_and(form::is_form)
+            || request.field(b"content-encoding").is_some()
+        {
+            return Err(Reject {
+                status: 415,
+                code: None,
+                message: "an update is posted as application/x-www-form-urlencoded, uncompressed"
+                    .into(),
+            });
+        }
+        if let Framing::Length(length) = request.framing
+            && length > shared.config.limits.update_bytes as u64
+        {
+            return Err(too_large(&shared.config.limits));
+        }
+        let fields = pollux_hub::fields::decode(query.unwrap_or_default())?;
+        let token = fields.iter().find(|(name, _)| name == "access_token");
+        let token = token.map(|(_, value)| value.as_str());
+        let access = match self.access(request, token, shared.publishers.as_ref())? {
+            Some((access, source)) => {
+                if source == Source::Cookie {
+                    self.check_origin(request)?;
+                }
+                Some(access)
+            }
+            None if shared.config.publish_anonymous => None,
+            None => {
+                return Err(Reject::token_missing(
+                    "publishing needs an access token: present one that permits the topic",
+                ));
+            }
+        };
+        Ok(Form { bytes: Vec::new(), access })
+    }
+
+    /// A browser sends a cookie by itself, whatever page makes it post: the page must be the hub's
+    /// own, or one that may use the hub.
+    fn check_origin(&self, request: &Request<'_>) -> Result<(), Reject> {
+        let text = |value| std::str::from_utf8(value).ok();
+        let source = match request.field(b"origin") {
+            Some(origin) => text(origin),
+            None => request.single(KnownField::Referer).and_then(text),
+        };
+        let origin = source.and_then(|source| url::Url::parse(source).ok()).map(|url| url.origin());
+        let is_own = |origin: &url::Origin| {
+            let own = url::Url::parse(self.shared.url.as_str()).map(|url| url.origin());
+            let host = request.host.and_then(text).and_then(|host| {
+                let scheme = self.shared.url.as_str().split(':').next().unwrap_or("http");
+                url::Url::parse(&format!("{scheme}://{host}")).ok()
+            });
+            own.is_ok_and(|own| own == *origin)
+                || host.is_some_and(|host| host.origin() == *origin)
+                || self.shared.config.cors.iter().any(|allowed| {
+                    url::Url::parse(allowed).is_ok_and(|allowed| allowed.origin() == *origin)
+                })
+        };
+        match origin {
+            Some(origin) if is_own(&origin) => Ok(()),
+            _ => Err(Reject::forbidden(
+                "a token in a cookie publishes only from a page of the hub's own origin: send it \
+                 in the field Authorization",
+            )),
+        }
+    }
+
+    /// The whole form has come.
+    pub(super) fn publish(&self, form: &Form) -> Result<Arc<str>, Reject> {
+        let shared = &self.shared;
+        let dialect = form.access.as_ref().map_or(shared.config.dialect, |access| access.dialect);
+        let publication = form::parse(&form.bytes, dialect, &shared.url, &shared.config.limits)?;
+        if let Some(access) = &form.access
+            && !access.may_publish(&publication.topics, &shared.url)
+        {
+            return Err(Reject::forbidden(
+                "the access token does not permit to publish updates of this topic",
+            ));
+        }
+        if !shared.allows_update() {
+            return Err(Reject::too_many("the hub gets too many updates: try again in a second"));
+        }
+        Ok(shared.publish(&publication))
+    }
+}

@@ -1,0 +1,204 @@
+//! What the workers of one hub share: the log, the keys, the matchers in use.
+
+use crate::config::HubConfig;
+use pollux_hub::{
+    history::{History, Sequence},
+    matcher::MatcherCache,
+    rate::RateLimit,
+    subscriptions::Registry,
+    token::Verifier,
+    topic::HubUrl,
+    update::{Publication, Update},
+};
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+/// The part of a hub that its workers share.
+#[derive(Debug)]
+pub(crate) struct HubShared {
+    pub(super) config: Arc<HubConfig>,
+    pub(super) url: HubUrl,
+    pub(super) matchers: MatcherCache,
+    pub(super) subscribers: Option<Verifier>,
+    pub(super) publishers: Option<Verifier>,
+    /// The log. Workers copy from it, so that nobody holds the lock while it sends.
+    log: Mutex<History>,
+    /// The last update of the log: a look at it costs no lock.
+    head: AtomicU64,
+    rate: Mutex<RateLimit>,
+    registry: Mutex<Registry>,
+    addresses: Mutex<HashMap<IpAddr, u32>>,
+    /// Whether the workers are to be told that the log has grown, and whether the hub has ended.
+    news: Mutex<News>,
+    has_news: Condvar,
+    /// Which workers have been told of news that they have not looked at yet.
+    told: Box<[AtomicBool]>,
+    started_at: Instant,
+}
+
+#[derive(Debug, Default)]
+struct News {
+    is_there: bool,
+    has_ended: bool,
+}
+
+impl HubShared {
+    /// Reads the keys. `origin` is the server's URL where none is configured.
+    ///
+    /// # Errors
+    /// A key cannot be read, or is none.
+    pub(crate) fn open(
+        config: &Arc<HubConfig>,
+        origin: &str,
+        workers: usize,
+    ) -> anyhow::Result<Arc<Self>> {
+        let url = config.url(origin)?;
+        let (subscribers, publishers) = config.read_keys()?;
+        let verifier = |keys| {
+            let resource = url.as_str().to_owned();
+            Verifier::new(keys, config.dialect, resource, config.issuers.clone())
+        };
+        Ok(Arc::new(Self {
+            subscribers: subscribers.map(verifier),
+            publishers: publishers.map(verifier),
+            matchers: MatcherCache::default(),
+            log: Mutex::new(History::new(&config.limits)),
+            head: AtomicU64::new(0),
+            rate: Mutex::new(RateLimit::new(config.limits.updates_per_second)),
+            registry: Mutex::default(),
+            addresses: Mutex::default(),
+            news: Mutex::default(),
+            has_news: Condvar::new(),
+            told: (0..workers).map(|_| AtomicBool::new(false)).collect(),
+            started_at: Instant::now(),
+            config: config.clone(),
+            url,
+        }))
+    }
+
+    /// Appends an update to the log. Returns its identifier.
+    pub(super) fn publish(&self, publication: &Publication) -> Arc<str> {
+        let id = match &publication.id {
+            Some(id) => id.clone(),
+            None => format!("urn:uuid:{}", uuid::Uuid::new_v4()),
+        };
+        // Encoded before the lock is taken: an update may be large.
+        let update = Arc::new(Update::new(&id, publication));
+        let id = update.id.clone();
+        let mut log = lock(&self.log);
+        let sequence = log.append(update, self.now());
+        self.head.store(sequence, Ordering::Release);
+        drop(log);
+        lock(&self.news).is_there = true;
+        self.has_news.notify_one();
+        id
+    }
+
+    /// Whether the publisher's update is within the rate.
+    pub(super) fn allows_update(&self) -> bool {
+        let now = self.now();
+        lock(&self.rate).allow(now)
+    }
+
+    /// The position of the newest update.
+    #[inline]
+    pub(super) fn head(&self) -> Sequence {
+        self.head.load(Ordering::Acquire)
+    }
+
+    /// Copies to a worker's history what it does not have yet, and names each to it.
+    pub(super) fn read_on(
+        &self,
+        worker: usize,
+        history: &mut History,
+        mut note: impl FnMut(Sequence, &Arc<Update>),
+    ) {
+        // Before the look: what is appended after it is told of again.
+        self.told[worker].store(false, Ordering::SeqCst);
+        let now = self.now();
+        let mut log = lock(&self.log);
+        log.expire(now);
+        let from = (history.last() + 1).max(log.first());
+        let fresh: Vec<_> =
+            (from..=log.last()).filter_map(|at| Some((at, log.get(at)?.clone()))).collect();
+        drop(log);
+        for (sequence, update) in fresh {
+            history.append_at(sequence, update.clone(), now);
+            note(sequence, &update);
+        }
+        history.expire(now);
+    }
+
+    /// Time since the hub began: the clock of the log.
+    pub(super) fn now(&self) -> Duration {
+        self.started_at.elapsed()
+    }
+
+    /// The active subscriptions.
+    pub(super) fn registry(&self) -> MutexGuard<'_, Registry> {
+        lock(&self.registry)
+    }
+
+    /// The identifier of the newest update, or `earliest`.
+    pub(super) fn last_id(&self) -> String {
+        lock(&self.log).last_id().to_owned()
+    }
+
+    /// Counts one more subscriber of an address. False if it has too many.
+    pub(super) fn enter(&self, address: IpAddr) -> bool {
+        let most = self.config.limits.subscribers_per_address;
+        let mut addresses = lock(&self.addresses);
+        let count = addresses.entry(address).or_insert(0);
+        let has_room = most == 0 || *count < most;
+        *count += u32::from(has_room);
+        has_room
+    }
+
+    /// Counts one subscriber of an address less.
+    pub(super) fn leave(&self, address: IpAddr) {
+        let mut addresses = lock(&self.addresses);
+        if let Some(count) = addresses.get_mut(&address) {
+            *count -= 1;
+            if *count == 0 {
+                addresses.remove(&address);
+            }
+        }
+    }
+
+    /// Whether a worker is to be told of news: it has not been since it last looked.
+    pub(super) fn is_to_be_told(&self, worker: usize) -> bool {
+        !self.told[worker].swap(true, Ordering::SeqCst)
+    }
+
+    /// Waits until the log has grown since the last call. False when the hub has ended.
+    pub(super) fn wait_for_news(&self) -> bool {
+        let mut news = lock(&self.news);
+        while !news.is_there && !news.has_ended {
+            news = self.has_news.wait(news).unwrap_or_else(PoisonError::into_inner);
+        }
+        news.is_there = false;
+        !news.has_ended
+    }
+
+    /// Ends [`HubShared::wait_for_news`].
+    pub(super) fn end(&self) {
+        lock(&self.news).has_ended = true;
+        self.has_news.notify_all();
+    }
+}
+
+/// The time in seconds since 1970, for tokens.
+pub(super) fn unix_time() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

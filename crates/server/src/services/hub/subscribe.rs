@@ -1,0 +1,206 @@
+//! Subscribing: who may, from which update on, and the head of the stream.
+
+use super::{Exchange, Extra, Hub, Phase, State, answer::Asker, connection_of, poll};
+use crate::{
+    service::{Flow, RequestContext},
+    transport::outbox::Outbox,
+};
+use pollux_http::{
+    Status,
+    request::{Request, Target, Version},
+    response::{Head, chunk},
+};
+use pollux_hub::{
+    history::Sequence,
+    limits::BACKWARD_SCAN,
+    matcher::MatcherError,
+    query::{self, Query},
+    reject::Reject,
+    subscribers::Audience,
+    subscriptions::Subscription,
+    token::{Access, Source},
+};
+use std::{cmp::Reverse, net::IpAddr, sync::Arc};
+
+/// Somebody who may subscribe.
+pub(super) struct Candidate {
+    query: Query,
+    pub(super) audience: Audience,
+    access: Option<Access>,
+    /// The last update that it has.
+    pub(super) cursor: Sequence,
+    /// `Last-Event-ID` of the response, where the request has one.
+    pub(super) last_id: Option<Arc<str>>,
+    /// Its token was in the query: shared caches must not keep the answer.
+    has_query_token: bool,
+}
+
+impl Candidate {
+    /// The fields that streams and polls have in common.
+    pub(super) fn fields(&self) -> String {
+        let mut fields = String::from(if self.has_query_token {
+            "Cache-Control: private, no-store\r\n"
+        } else {
+            "Cache-Control: no-store\r\n"
+        });
+        if let Some(id) = &self.last_id {
+            fields.push_str(&format!("Last-Event-ID: {id}\r\nMercure-Last-Event-ID: {id}\r\n"));
+        }
+        // A proxy that collects a response before it passes it on would hold events back.
+        fields.push_str("X-Accel-Buffering: no\r\n");
+        fields
+    }
+}
+
+impl Hub {
+    /// Begins a stream or a long poll.
+    pub(super) fn subscribe(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        request: &Request<'_>,
+        asker: Asker,
+        outbox: &mut Outbox,
+    ) -> Flow<Exchange> {
+        // Before the cursor is chosen: an update that came meanwhile is in the past then.
+        self.read_on();
+        let candidate = match self.candidate(request) {
+            Ok(candidate) => candidate,
+            Err(reject) => {
+                asker.reject(context, outbox, &reject, &self.shared.url);
+                return Flow::Done;
+            }
+        };
+        if asker.is_head {
+            let content = ("text/event-stream", &b""[..]);
+            let fields = candidate.fields();
+            asker.answer(context, outbox, Status::Ok, fields.as_bytes(), content);
+            return Flow::Done;
+        }
+        if let Some(wait) = poll::wait_of(request) {
+            return self.begin_poll(context, asker, candidate, wait, outbox);
+        }
+        let address = match self.count_address(context) {
+            Ok(address) => address,
+            Err(reject) => {
+                asker.reject(context, outbox, &reject, &self.shared.url);
+                return Flow::Done;
+            }
+        };
+        let is_raw = asker.version == Version::Http10;
+        let connection = connection_of(context.id().client, is_raw);
+        let last = self.last();
+        let added = self.subscribers.add(connection, &candidate.audience, candidate.cursor, last);
+        let Some(id) = added else {
+            let full = Reject::too_many("the hub has as many subscribers as it can hold");
+            asker.reject(context, outbox, &full, &self.shared.url);
+            return Flow::Done;
+        };
+        if let Some(at) = candidate.access.as_ref().and_then(|access| access.expires_at) {
+            self.expiries.push(Reverse((at, id.number(), connection)));
+        }
+        let subscriptions = self.register(&candidate);
+        if address.is_some() || !subscriptions.is_empty() {
+            self.extras.insert(connection, Extra { address, subscriptions });
+        }
+        self.care_later(context.reactor);
+        context.close_after();
+        let head = Head::new(outbox.bytes(), Status::Ok)
+            .date(context.worker.clock.date())
+            .lines(&context.rules.common_fields)
+            .lines(&asker.cors)
+            .lines(candidate.fields().as_bytes())
+            .field("Content-Type", b"text/event-stream");
+        // The comment makes the client notice that the stream is open, and proxies pass it on.
+        if is_raw {
+            head.lines(b"Connection: close\r\n").end();
+            outbox.bytes().extend_from_slice(b":\n");
+        } else {
+            head.chunked().end();
+            chunk(outbox.bytes(), b":\n");
+        }
+        asker.log(context, Status::Ok);
+        context.reactor.stream(context.id(), id.number());
+        Flow::Waiting(Exchange(Box::new(State { asker, phase: Phase::Stream(id) })))
+    }
+
+    /// Reads what is asked for, and checks whether the client may have it.
+    fn candidate(&self, request: &Request<'_>) -> Result<Candidate, Reject> {
+        let shared = &self.shared;
+        let config = &shared.config;
+        let Target::Path { query, .. } = request.target else {
+            return Err(Reject::invalid("the target of a subscription is a path and a query"));
+        };
+        let query = query::parse(query.unwrap_or_default(), config.dialect, &config.limits)?;
+        let token = query.access_token.as_deref();
+        let access = self.access(request, token, shared.subscribers.as_ref())?;
+        if access.is_none() && !config.anonymous {
+            return Err(Reject::token_missing(
+                "subscribing needs an access token: present one, as Bearer or as a cookie",
+            ));
+        }
+        let has_query_token = matches!(access, Some((_, Source::Query)));
+        let access = access.map(|(access, _)| access);
+        let routes = shared.matchers.rules(query.selectors.clone(), &shared.url).map_err(
+            |error| match error {
+                MatcherError::TooMany => Reject::too_many(error.to_string()),
+                _ => Reject::invalid(error.to_string()),
+            },
+        )?;
+        let grants = access.as_ref().map(|access| access.subscribe.clone()).unwrap_or_default();
+        let audience = Audience::new(routes, grants);
+        // The field of the request wins over the query.
+        let field = [&b"last-event-id"[..], b"mercure-last-event-id"]
+            .into_iter()
+            .find_map(|name| request.field(name))
+            .map(|value| String::from_utf8_lossy(value).into_owned());
+        let (cursor, last_id) = match field.as_ref().or(query.last_event_id.as_ref()) {
+            None => (self.last(), None),
+            Some(id) => {
+                let start = self.history.start(id);
+                let visible =
+                    |update: &pollux_hub::update::Update| audience.may_read(update, &shared.url);
+                (start.cursor, Some(self.history.response_id(start, BACKWARD_SCAN, visible)))
+            }
+        };
+        Ok(Candidate { query, audience, access, cursor, last_id, has_query_token })
+    }
+
+    /// Counts the subscriber among those of its address, where that is limited.
+    fn count_address(&self, context: &RequestContext<'_>) -> Result<Option<IpAddr>, Reject> {
+        if self.shared.config.limits.subscribers_per_address == 0 {
+            return Ok(None);
+        }
+        let Some(address) = context.peer() else { return Ok(None) };
+        if self.shared.enter(address) {
+            return Ok(Some(address));
+        }
+        Err(Reject::too_many(format!(
+            "your address has {} subscribers already: close one",
+            self.shared.config.limits.subscribers_per_address
+        )))
+    }
+
+    /// Tells of the subscriptions of a subscriber, if the hub does that.
+    fn register(&self, candidate: &Candidate) -> Vec<Subscription> {
+        if !self.shared.config.subscriptions {
+            return Vec::new();
+        }
+        let subject = candidate.access.as_ref().and_then(|access| access.subject.clone());
+        // One token may have several connections, which are one subscriber then.
+        let subscriber: Arc<str> =
+            subject.unwrap_or_else(|| format!("urn:uuid:{}", uuid::Uuid::new_v4())).into();
+        let mut subscriptions = Vec::new();
+        for selector in &candidate.query.selectors {
+            let subscription =
+                Subscription { selector: selector.clone(), subscriber: subscriber.clone() };
+            let payload = candidate
+                .access
+                .as_ref()
+                .and_then(|access| access.payload(selector, &self.shared.url).cloned());
+            let event = self.shared.registry().add(subscription.clone(), payload, &self.shared.url);
+            self.publish_own(event);
+            subscriptions.push(subscription);
+        }
+        subscriptions
+    }
+}
