@@ -1,6 +1,7 @@
 //! One file a command.
 
 pub(crate) mod cache;
+pub(crate) mod config;
 pub(crate) mod doctor;
 pub(crate) mod generate;
 pub(crate) mod idle;

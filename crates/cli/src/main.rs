@@ -50,6 +50,8 @@ struct Cli {
 enum Command {
     /// Serve the files below a directory over HTTP/1.1
     Serve(Box<command::serve::Args>),
+    /// Check, show and describe configuration files
+    Config(command::config::Args),
     /// Look at what a running server has in its cache, and remove it
     Cache(command::cache::Args),
     /// Show what a running server does, live
@@ -75,6 +77,7 @@ fn main() -> ExitCode {
     message::init();
     let outcome = match cli.command {
         Command::Serve(args) => command::serve::run(args),
+        Command::Config(args) => command::config::run(args),
         Command::Cache(args) => command::cache::run(args),
         Command::Top(args) => command::top::run(args),
         Command::Load(args) => command::load::run(*args),

@@ -1,7 +1,9 @@
 //! What a server is told: everything that `pollux serve` can set.
 
+pub mod file;
 mod frontend;
 mod guestbook;
+mod host;
 mod hub;
 
 pub use crate::architecture::{Accepting, Architecture, POOL_DEFAULT, POOL_MAX, PROCESSES_DEFAULT};
@@ -10,10 +12,13 @@ pub use frontend::{
     ForwardedPolicy, FrontendConfig, HandoverConfig, HostPolicy, Origin, RouteConfig,
 };
 pub use guestbook::{GuestbookConfig, Store, StoreConnections};
+pub use host::VirtualHost;
 pub use hub::HubConfig;
 use pollux_event::MechanismSpec;
 use pollux_http::Limits;
 use pollux_sys::OwnFileTables;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::{
     fmt, net::SocketAddr, num::NonZeroU32, path::PathBuf, str::FromStr, sync::Arc, time::Duration,
 };
@@ -64,6 +69,14 @@ pub struct Config {
     pub site: SiteConfig,
     /// Origins to which is passed on what is not answered here.
     pub frontend: Option<Arc<FrontendConfig>>,
+    /// Further sites, which requests find by their Host. The fields beside this one are the default
+    /// site's.
+    pub hosts: Vec<VirtualHost>,
+    /// Names of the default site, where another site's `*.` would have them.
+    pub default_names: Vec<String>,
+    /// The most that the default site takes of a request's body, at most `limits.body`. Only where
+    /// there are several sites.
+    pub default_body: u64,
     /// A guestbook at one path of the site.
     pub guestbook: Option<Arc<GuestbookConfig>>,
     /// A Mercure hub at one path of the site.
@@ -164,7 +177,8 @@ impl FromStr for MechanismChoice {
 }
 
 /// When interest is changed and writes are tried.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum Discipline {
     /// Register once for reading; write at once; register for writing only what did not fit.
     #[default]
@@ -175,7 +189,8 @@ pub enum Discipline {
 }
 
 /// How head and file share segments.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum LargeFile {
     /// MSG_MORE on the head's send(2): no extra system call.
     #[default]
@@ -240,7 +255,8 @@ pub struct SiteConfig {
 }
 
 /// Which symbolic links in the tree are followed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum Symlinks {
     /// None.
     Deny,
@@ -286,6 +302,9 @@ impl Config {
                 precompressed: true,
             },
             frontend: None,
+            hosts: Vec::new(),
+            default_names: Vec::new(),
+            default_body: u64::MAX,
             guestbook: None,
             hub: None,
             large_file: LargeFile::default(),
@@ -305,6 +324,13 @@ impl Config {
         config.site.directory = None;
         config.frontend = Some(Arc::new(frontend));
         config
+    }
+
+    /// The caches of all sites.
+    pub fn cache_stores(&self) -> impl Iterator<Item = &pollux_cache::Store> {
+        let hosts = self.hosts.iter().map(|host| &host.frontend);
+        let all = hosts.chain([&self.frontend]).flatten();
+        all.filter_map(|frontend| frontend.cache.as_ref())
     }
 
     /// Whether the values make sense together.

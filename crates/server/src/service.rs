@@ -175,6 +175,11 @@ pub(crate) struct ServiceContext<'a> {
 }
 
 impl ServiceContext<'_> {
+    /// The same call where other rules hold: another site's.
+    pub(crate) fn with_rules<'t>(&'t mut self, rules: &'t Rules) -> ServiceContext<'t> {
+        ServiceContext { rules, worker: self.worker, reactor: self.reactor }
+    }
+
     /// A call for an errand.
     pub(crate) fn context<'t>(
         &'t mut self,
@@ -187,6 +192,17 @@ impl ServiceContext<'_> {
 }
 
 impl RequestContext<'_> {
+    /// The same call where other rules hold: another site's.
+    pub(crate) fn with_rules<'t>(&'t mut self, rules: &'t Rules) -> RequestContext<'t> {
+        RequestContext { rules, ..self.reborrow() }
+    }
+
+    /// The same call, for a shorter time.
+    pub(crate) fn reborrow(&mut self) -> RequestContext<'_> {
+        let Self { rules, worker, reactor, client, socket, terms } = self;
+        RequestContext { rules, worker, reactor, client: *client, socket: *socket, terms }
+    }
+
     /// A call for an errand in this one.
     pub(crate) fn of<'t>(
         &'t mut self,

@@ -1,9 +1,11 @@
 //! The services that Pollux brings: files, a guestbook, a reverse proxy. None knows another.
 
 pub(crate) mod guestbook;
+mod hosts;
 pub(crate) mod hub;
 pub(crate) mod proxy;
 mod routes;
 pub(crate) mod site;
 
+pub(crate) use hosts::Hosts;
 pub(crate) use routes::Routes;

@@ -1,6 +1,7 @@
 //! `pollux serve` as a process: limits, signals, memory.
 
 mod command_line;
+mod configuration;
 mod limits;
 mod rtsig;
 mod service_manager;

@@ -7,7 +7,7 @@ use crate::{
     protocol::rules::Rules,
     service::worker_state::WorkerState,
     services::{
-        Routes,
+        Hosts,
         guestbook::StoreOpening,
         site::{Contents, Tree},
     },
@@ -38,12 +38,12 @@ impl Plan {
     /// An engine for the thread that calls, with an application of its own.
     ///
     /// # Errors
-    /// As [`Routes::open`].
+    /// As [`Hosts::open`].
     pub(crate) fn engine(
         &self,
         slot: ScoreboardSlot,
         local: WorkerState,
-    ) -> anyhow::Result<Blocking<Routes>> {
+    ) -> anyhow::Result<Blocking<Hosts>> {
         let before = sys::counters();
         sys::set_timing(self.config.time_system_calls);
         let opening = match self.assignment {
@@ -58,14 +58,14 @@ impl Plan {
     /// Shows that connections can be served at all, in a process or thread that serves none.
     ///
     /// # Errors
-    /// As [`Routes::open`].
+    /// As [`Hosts::open`].
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         self.routes(StoreOpening::Now).map(drop)
     }
 
-    fn routes(&self, opening: StoreOpening) -> anyhow::Result<Routes> {
+    fn routes(&self, opening: StoreOpening) -> anyhow::Result<Hosts> {
         let contents = self.contents.clone();
-        Routes::open_in(self.tree()?, contents, &self.config, &self.rules, opening)
+        Hosts::open_in(self.tree()?, contents, &self.config, &self.rules, opening)
     }
 
     fn tree(&self) -> anyhow::Result<Option<Arc<Tree>>> {

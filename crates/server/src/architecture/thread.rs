@@ -6,7 +6,7 @@ use crate::{
     engine::blocking::{Blocking, NO_SET},
     log::Log,
     service::worker_state::WorkerState,
-    services::Routes,
+    services::Hosts,
     stats::Statistics,
 };
 use anyhow::Context;
@@ -129,7 +129,7 @@ pub(super) struct Unit {
 
 impl Unit {
     /// Makes this thread's engine and tells that it is ready.
-    pub(super) fn begin(&self, ready: &Sender<WorkerInfo>) -> anyhow::Result<Blocking<Routes>> {
+    pub(super) fn begin(&self, ready: &Sender<WorkerInfo>) -> anyhow::Result<Blocking<Hosts>> {
         let cpu = pin(&self.plan.config, self.index)?;
         let slot =
             self.plan.scoreboard.claim_slot().context("there are more threads than seats")?;

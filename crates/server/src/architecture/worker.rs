@@ -9,7 +9,7 @@ use crate::{
     log::LogWriter,
     protocol::rules::Rules,
     service::worker_state::WorkerState,
-    services::{Routes, hub::HubShared, site::Contents},
+    services::{Hosts, hub::HubShared, site::Contents},
     stats::Statistics,
     transport::listener,
 };
@@ -173,7 +173,7 @@ fn run(
     }
     let cpu = pin(&config, index)?;
     sys::set_timing(config.time_system_calls);
-    let mut service = Routes::open(&config, &rules, contents)?;
+    let mut service = Hosts::open(&config, &rules, contents)?;
     if let Some(hub) = hub {
         service.add_hub(hub, index);
     }
@@ -237,7 +237,7 @@ pub(crate) fn pin(config: &Config, index: usize) -> anyhow::Result<Option<usize>
 struct Job<'a> {
     config: Arc<Config>,
     mechanism: MechanismSpec,
-    service: Routes,
+    service: Hosts,
     rules: Arc<Rules>,
     local: WorkerState,
     listeners: Vec<OwnedFd>,
@@ -251,7 +251,7 @@ impl Visitor for Job<'_> {
     type Output = anyhow::Result<Statistics>;
 
     fn visit<M: Mechanism>(self) -> Self::Output {
-        let engine = Engine::<M, Routes>::new(
+        let engine = Engine::<M, Hosts>::new(
             &self.config,
             &self.mechanism.options(),
             self.service,
@@ -284,7 +284,7 @@ mod tests {
             let directory = tempfile::tempdir().unwrap();
             let config = Config::new(directory.path());
             let rules = Arc::new(Rules::new(&config));
-            let routes = Routes::open(&config, &rules, Contents::new(0, 1)).unwrap();
+            let routes = Hosts::open(&config, &rules, Contents::new(0, 1)).unwrap();
             let inbox = Inbox::new(far_end, raised);
             let options = "epoll".parse::<MechanismSpec>().unwrap().options();
             let own = (rules, WorkerState::new(None));

@@ -295,6 +295,27 @@ impl FromStr for HostPolicy {
     }
 }
 
+impl fmt::Display for HostPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Client => "client",
+            Self::Origin => "origin",
+            Self::Named(name) => name,
+        })
+    }
+}
+
+impl fmt::Display for ForwardedPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Replace => "replace",
+            Self::Append => "append",
+            Self::Keep => "keep",
+            Self::Remove => "remove",
+        })
+    }
+}
+
 impl FromStr for ForwardedPolicy {
     type Err = String;
 

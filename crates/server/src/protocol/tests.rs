@@ -10,7 +10,7 @@ use crate::{
         Adapter, Event, Page, RequestContext, Service,
         worker_state::{Answer, WorkerState},
     },
-    services::{Routes, site::Contents},
+    services::{Hosts, site::Contents},
     transport::outbox::{Content, Next, OUTBOX_FULL, Outbox, SharedBytes},
 };
 use pollux_http::{
@@ -139,13 +139,13 @@ fn files() -> Rc<tempfile::TempDir> {
     directory.into()
 }
 
-fn site() -> Bench<Routes> {
+fn site() -> Bench<Hosts> {
     site_of(files())
 }
 
-fn site_of(directory: Rc<tempfile::TempDir>) -> Bench<Routes> {
+fn site_of(directory: Rc<tempfile::TempDir>) -> Bench<Hosts> {
     Bench::new(directory, |config, rules| {
-        Routes::open(config, rules, Contents::new(config.site.cache_bytes, 1)).unwrap()
+        Hosts::open(config, rules, Contents::new(config.site.cache_bytes, 1)).unwrap()
     })
 }
 

@@ -93,6 +93,11 @@ impl Proxy {
             || self.cache.as_ref().is_some_and(|cache| cache.is_notifier(event))
     }
 
+    /// Whether a background exchange is one of this proxy's.
+    pub(crate) fn has_background(&self, background: ExchangeId) -> bool {
+        self.background.has(background)
+    }
+
     /// Passes a request on.
     pub(crate) fn begin_on(
         &mut self,

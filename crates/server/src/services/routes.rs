@@ -46,22 +46,11 @@ pub(crate) enum Exchange {
 }
 
 impl Routes {
-    /// What `config` asks for, for one worker; `contents` of files are those of all.
+    /// What `config` asks for, for one worker, with the directory open already, and stores when
+    /// `opening` says; `contents` of files are those of all.
     ///
     /// # Errors
-    /// As [`Tree::of`] and [`Guestbook::open`].
-    pub(crate) fn open(
-        config: &Config,
-        rules: &Rules,
-        contents: Arc<Contents>,
-    ) -> anyhow::Result<Self> {
-        Self::open_in(Tree::of(&config.site)?, contents, config, rules, StoreOpening::Now)
-    }
-
-    /// As [`Routes::open`], but with a directory that is open, and stores when `opening` says.
-    ///
-    /// # Errors
-    /// As [`Routes::open`].
+    /// As [`Guestbook::open`].
     pub(crate) fn open_in(
         tree: Option<Arc<Tree>>,
         contents: Arc<Contents>,
@@ -101,6 +90,19 @@ impl Routes {
                 .as_mut()
                 .is_some_and(|site| site.has(request, context.worker.clock.tick()));
         (!is_file).then_some(route)
+    }
+
+    /// Whether a background exchange is one of the proxy's.
+    pub(crate) fn has_background(&self, background: ExchangeId) -> bool {
+        self.proxy.as_ref().is_some_and(|proxy| proxy.has_background(background))
+    }
+
+    /// Whether what has happened to a service is about an origin of this site, or its guestbook.
+    pub(crate) fn is_meant(&self, event: &Event<'_>) -> bool {
+        match &self.proxy {
+            Some(proxy) if proxy.is_meant(event) => true,
+            _ => self.guestbook.is_some(),
+        }
     }
 
     /// A request that is not the site's alone.

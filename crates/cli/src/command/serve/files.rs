@@ -1,11 +1,10 @@
 //! Flags about the files of a site and the fields of its responses.
 
 use super::value;
-use crate::bytes;
 use clap::{ArgAction, ValueEnum};
-use pollux_server::{
-    Config,
-    config::{LargeFile, Symlinks},
+use pollux_server::config::{
+    LargeFile, Symlinks,
+    file::{ConfigFile, Field, Size, Text},
 };
 use std::path::PathBuf;
 
@@ -14,7 +13,7 @@ use std::path::PathBuf;
 pub(super) struct FileArgs {
     /// Directory to serve; not needed with an --origin, a --handover, a --guestbook or a --hub
     #[arg(value_name = "DIR")]
-    directory: Option<PathBuf>,
+    pub(super) directory: Option<PathBuf>,
 
     /// File to serve for a directory; may be repeated: the first that exists is served [default:
     /// index.html]
@@ -36,16 +35,16 @@ pub(super) struct FileArgs {
 
     /// Memory for cached files, of all workers together; 0 caches none. Processes (forking, preforked)
     /// get an equal part each; a thread or process of one connection keeps at most 1M [default: 64M]
-    #[arg(long, value_name = "SIZE", value_parser = bytes::parse)]
-    cache_size: Option<u64>,
+    #[arg(long, value_name = "SIZE")]
+    cache_size: Option<Size>,
 
     /// How the head of a large file is held back until its first bytes follow [default: msg-more]
     #[arg(long, value_name = "HOW")]
     large_file: Option<LargeFileArg>,
 
     /// Field to add to every response; may be repeated
-    #[arg(long, value_name = "NAME: VALUE", value_parser = value::header, action = ArgAction::Append)]
-    header: Vec<(String, String)>,
+    #[arg(long, value_name = "NAME: VALUE", action = ArgAction::Append)]
+    header: Vec<Text<Field>>,
 
     /// Leave out the Server field
     #[arg(long)]
@@ -54,17 +53,17 @@ pub(super) struct FileArgs {
 
 impl FileArgs {
     /// Writes the flags that were given into `config`.
-    pub(super) fn apply(self, config: &mut Config) {
-        config.site.directory = self.directory.or(config.site.directory.take());
-        value::replace(&mut config.site.index, self.index);
-        value::set(&mut config.site.symlinks, self.symlinks.map(Into::into));
-        config.site.dotfiles |= self.dotfiles;
-        config.site.precompressed &= !self.no_precompressed;
-        value::set(&mut config.site.cache_bytes, self.cache_size);
+    pub(super) fn apply(self, config: &mut ConfigFile) {
+        value::set(&mut config.cache_size, self.cache_size);
         value::set(&mut config.large_file, self.large_file.map(Into::into));
-        value::replace(&mut config.headers, self.header);
-        if self.no_server_header {
-            config.server_name = None;
+        config.no_server_header |= self.no_server_header;
+        for site in &mut config.site {
+            value::set_some(&mut site.root, self.directory.clone());
+            value::replace(&mut site.index, self.index.clone());
+            value::set(&mut site.symlinks, self.symlinks.map(Into::into));
+            site.dotfiles |= self.dotfiles;
+            site.no_precompressed |= self.no_precompressed;
+            value::replace(&mut site.header, self.header.clone());
         }
     }
 }

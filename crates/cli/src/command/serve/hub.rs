@@ -6,9 +6,9 @@ use pollux_hub::{dialect::Dialect, limits::Limits, subscribers::OnLoss, topic::W
 use pollux_server::{Config, config::HubConfig};
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 #[command(next_help_heading = "Hub")]
-pub(super) struct HubArgs {
+pub(crate) struct HubArgs {
     /// Serve a Mercure hub at this path: updates that publishers post reach subscribers as
     /// server-sent events. DIR stands before this flag [default path: /.well-known/mercure]
     #[arg(long, value_name = "PATH", num_args = 0..=1, default_missing_value = WELL_KNOWN)]

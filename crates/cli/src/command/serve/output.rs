@@ -1,8 +1,12 @@
 //! Flags about what the server writes: the access log, statistics.
 
+use super::value;
 use pollux_server::{
-    Config, Report,
-    config::{Listen, LogTarget},
+    Report,
+    config::{
+        Listen,
+        file::{ConfigFile, Text},
+    },
 };
 use std::path::PathBuf;
 
@@ -12,7 +16,7 @@ pub(super) struct OutputArgs {
     /// Second listener for monitoring and for people: a page, Prometheus metrics, health (see
     /// pollux top). ADDRESS:PORT, unix:PATH or systemd:NAME; it has no password
     #[arg(long, value_name = "ADDRESS")]
-    admin: Option<Listen>,
+    admin: Option<Text<Listen>>,
 
     /// Write an access log in Common Log Format to FILE, or to standard output (-)
     #[arg(long, value_name = "FILE")]
@@ -30,21 +34,14 @@ pub(super) struct OutputArgs {
 
 impl OutputArgs {
     /// Writes the flags that were given into `config`.
-    pub(super) fn apply(self, config: &mut Config) {
-        config.admin = self.admin.or(config.admin.take());
-        config.access_log = self.access_log.map(target).or(config.access_log.take());
+    pub(super) fn apply(self, config: &mut ConfigFile) {
+        value::set_some(&mut config.admin, self.admin);
+        value::set_some(&mut config.access_log, self.access_log);
         config.time_system_calls |= self.time_system_calls;
     }
 
     /// How the server reports on itself.
     pub(super) fn report(&self) -> Report {
         if self.json { Report::Json } else { Report::Human }
-    }
-}
-
-fn target(path: PathBuf) -> LogTarget {
-    match path.to_str() {
-        Some("-") => LogTarget::Stdout,
-        _ => LogTarget::File(path),
     }
 }

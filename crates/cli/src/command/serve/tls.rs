@@ -8,9 +8,9 @@ use pollux_server::{
 };
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 #[command(next_help_heading = "TLS")]
-pub(super) struct TlsArgs {
+pub(crate) struct TlsArgs {
     /// Serve HTTPS with the certificate chain in FILE (PEM); may be repeated, each with its --tls-key.
     /// A client gets the certificate that has the name it asks for (wildcards count), else the first.
     /// Files that change are read again

@@ -3,9 +3,9 @@
 use super::value;
 use crate::names;
 use clap::ValueEnum;
-use pollux_server::{
-    Config,
-    config::{Architecture, Discipline, MechanismChoice},
+use pollux_server::config::{
+    Architecture, Discipline, MechanismChoice,
+    file::{ConfigFile, Text},
 };
 
 #[derive(clap::Args)]
@@ -16,7 +16,7 @@ pub(super) struct WorkerArgs {
     /// processes), threaded (a thread per connection) or prethreaded (a pool of threads) [default:
     /// event]
     #[arg(long, value_name = "NAME")]
-    architecture: Option<Architecture>,
+    architecture: Option<Text<Architecture>>,
 
     /// Processes or threads of a pool (preforked, prethreaded). Each serves one connection at a time;
     /// further connections wait in the kernel's queue [default: 64]
@@ -26,8 +26,8 @@ pub(super) struct WorkerArgs {
     /// How to wait for events: NAME[:KEY=VALUE,…] (see `pollux doctor`), or auto for the best that
     /// this kernel offers [default: auto]
     #[arg(long, short, value_name = "NAME", hide_possible_values = true,
-          value_parser = names::mechanism_or_auto::<MechanismChoice>())]
-    mechanism: Option<MechanismChoice>,
+          value_parser = names::mechanism_or_auto::<Text<MechanismChoice>>())]
+    mechanism: Option<Text<MechanismChoice>>,
 
     /// When interest changes: eager registers a connection once and writes at once; per-state changes
     /// interest with the connection's state and writes only when told writable, as the papers' servers
@@ -51,14 +51,14 @@ pub(super) struct WorkerArgs {
 
 impl WorkerArgs {
     /// Writes the flags that were given into `config`.
-    pub(super) fn apply(self, config: &mut Config) {
+    pub(super) fn apply(self, config: &mut ConfigFile) {
         value::set(&mut config.architecture, self.architecture);
-        config.pool = self.pool.or(config.pool);
+        value::set_some(&mut config.pool, self.pool);
         value::set(&mut config.mechanism, self.mechanism);
         value::set(&mut config.interest, self.interest.map(Into::into));
-        value::set(&mut config.workers, self.workers.map(Into::into));
+        value::set(&mut config.workers, self.workers);
         value::replace(&mut config.pin, self.pin);
-        config.signal_queue = self.signal_queue.or(config.signal_queue);
+        value::set_some(&mut config.signal_queue, self.signal_queue);
     }
 }
 

@@ -6,7 +6,7 @@ use crate::{
     engine::blocking::{Blocking, NO_SET},
     log::LogSource,
     service::worker_state::WorkerState,
-    services::Routes,
+    services::Hosts,
     stats::scoreboard::ScoreboardSlot,
 };
 use anyhow::Context;
@@ -84,7 +84,7 @@ impl Life<'_> {
         0
     }
 
-    fn begin(self) -> anyhow::Result<Blocking<Routes>> {
+    fn begin(self) -> anyhow::Result<Blocking<Hosts>> {
         let Self { plan, index, slot, log } = self;
         pin(&plan.config, index)?;
         plan.engine(slot, WorkerState::new(log.map(|log| log.writer())))

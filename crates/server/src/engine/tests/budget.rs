@@ -7,7 +7,7 @@
 use super::seam::Worker;
 use crate::{
     config::Config,
-    services::{Routes, site::Contents},
+    services::{Hosts, site::Contents},
 };
 use pollux_testkit::http::Client;
 use std::{
@@ -31,7 +31,7 @@ fn most_answers(length: usize) -> u32 {
     fs::write(directory.path().join("small"), "s").unwrap();
     let config = Config::new(directory.path());
     let open = |config: &Config, rules: &_, _| {
-        Routes::open(config, rules, Contents::new(config.site.cache_bytes, 1)).unwrap()
+        Hosts::open(config, rules, Contents::new(config.site.cache_bytes, 1)).unwrap()
     };
     let worker = Worker::serve(config, open, || ());
 

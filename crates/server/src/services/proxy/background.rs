@@ -27,6 +27,11 @@ impl BackgroundTasks {
         self.0.len() < ERRANDS_MAX
     }
 
+    /// Whether this is one of them.
+    pub(super) fn has(&self, background: ExchangeId) -> bool {
+        self.0.iter().any(|(id, _)| *id == background)
+    }
+
     fn take(&mut self, background: ExchangeId) -> Option<Box<State>> {
         self.0.iter_mut().find(|(id, _)| *id == background)?.1.take()
     }

@@ -9,6 +9,7 @@ use crate::{
 use std::{
     collections::VecDeque,
     net::{IpAddr, SocketAddr},
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 /// Exchanges that may wait for a connection to become free, and for each name.
@@ -23,14 +24,16 @@ const FAILURES: u32 = 3;
 const ASIDE: (u32, u32) = (10, 160);
 /// How often kept connections are looked at, in ticks.
 const SWEEP: u32 = 10;
-/// The notes of our questions have this, others' have not.
-const OURS: u64 = 1 << 40;
+/// The notes of a pool's questions have its tag, a multiple of this. The rest is the origin.
+const TAG: u64 = 1 << 32;
 /// An exchange is to go on looking for a connection.
 pub(super) const GO_ON: u64 = 1;
 
 /// All origins.
 #[derive(Debug)]
 pub(super) struct OriginPool {
+    /// Tells its notes from those of another site's pool.
+    tag: u64,
     origins: Vec<State>,
     /// Connections: those being dialled, in use, kept.
     open: usize,
@@ -46,6 +49,8 @@ pub(super) struct OriginPool {
 /// One origin.
 #[derive(Debug)]
 struct State {
+    /// The pool's.
+    tag: u64,
     origin: Origin,
     authority: String,
     /// Where it is; empty while nobody knows.
@@ -78,8 +83,11 @@ pub(super) enum DialOutcome {
 
 impl OriginPool {
     pub(super) fn new(config: &FrontendConfig) -> Self {
-        let origins = config.routes.iter().map(|route| State::new(&route.origin)).collect();
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let tag = NEXT.fetch_add(1, Ordering::Relaxed) * TAG;
+        let origins = config.routes.iter().map(|route| State::new(&route.origin, tag)).collect();
         Self {
+            tag,
             origins,
             open: 0,
             most: config.connections.get(),
@@ -261,7 +269,7 @@ impl OriginPool {
             | Event::UpstreamRoom(upstream)
             | Event::Failed(upstream, _) => self.find(*upstream).is_some(),
             Event::Time(alarm) => self.sweep == Some(*alarm),
-            Event::Resolved(note, _) => note & OURS != 0,
+            Event::Resolved(note, _) => note - note % TAG == self.tag,
             Event::Room | Event::ClientEnded | Event::Note(_) | Event::NotTaken(_) => false,
         }
     }
@@ -320,7 +328,7 @@ impl OriginPool {
         note: u64,
         outcome: Result<Vec<SocketAddr>, String>,
     ) {
-        let Some(state) = self.origins.get_mut((note & !OURS) as usize) else { return };
+        let Some(state) = self.origins.get_mut((note % TAG) as usize) else { return };
         state.is_asked = false;
         match outcome {
             Ok(addresses) if !addresses.is_empty() => {
@@ -354,7 +362,7 @@ impl OriginPool {
 }
 
 impl State {
-    fn new(origin: &Origin) -> Self {
+    fn new(origin: &Origin, tag: u64) -> Self {
         let (endpoints, ask_at) = match origin {
             Origin::Unix(path) => (vec![Endpoint::Unix(path.clone())], None),
             Origin::Tcp { host, port } => match host.parse::<IpAddr>() {
@@ -363,6 +371,7 @@ impl State {
             },
         };
         Self {
+            tag,
             origin: origin.clone(),
             authority: origin.authority(),
             endpoints,
@@ -379,7 +388,7 @@ impl State {
     fn ask(&mut self, reactor: &mut Reactor, index: u32) {
         let Origin::Tcp { host, port } = &self.origin else { return };
         self.is_asked = true;
-        let note = OURS | u64::from(index);
+        let note = self.tag + u64::from(index);
         reactor.resolve(Question {
             name: host.clone(),
             port: *port,

@@ -1,0 +1,148 @@
+//! `pollux config`: checks, shows and describes configuration files.
+
+use crate::command::serve::{self, Configuration, describe};
+use anyhow::Context;
+use pollux_server::config::file::{ConfigFile, Key};
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
+
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  pollux config check /etc/pollux.toml
+
+Every fault is shown with file, line and column, the key that was probably
+meant and how to fix it.
+
+Exit status: 0 when the file can be used, 1 when it cannot.";
+
+const SHOW_EXAMPLES: &str = "\
+Examples:
+  pollux config show --config /etc/pollux.toml
+  pollux config show --config /etc/pollux.toml --workers 4
+
+Takes the flags of `pollux serve` and prints what they and the file amount to,
+as a file that could replace both. Behind each value stands where it comes
+from: a file and line, a flag, or a default.";
+
+const SCHEMA_EXAMPLES: &str = "\
+Examples:
+  pollux config schema                   JSON Schema, for editors";
+
+/// The command's arguments.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Check a file and all that it includes
+    #[command(after_help = CHECK_EXAMPLES)]
+    Check {
+        /// The file
+        file: PathBuf,
+    },
+    /// Print the effective configuration, and where each value comes from
+    #[command(after_help = SHOW_EXAMPLES)]
+    Show(Box<serve::Args>),
+    /// Print a JSON Schema of configuration files
+    #[command(after_help = SCHEMA_EXAMPLES)]
+    Schema,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.command {
+        Command::Check { file } => check(&file),
+        Command::Show(args) => show(&Configuration::of(*args)?),
+        Command::Schema => {
+            print(&serde_json::to_string_pretty(&ConfigFile::schema())?).map(|()| ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn check(path: &std::path::Path) -> anyhow::Result<ExitCode> {
+    let (config, sources) = ConfigFile::load(path)?;
+    if let Err(mut faults) = config.validate() {
+        for fault in &mut faults {
+            sources.point(fault);
+        }
+        let text = faults.iter().map(describe).collect::<Vec<_>>().join("\n");
+        anyhow::bail!("{text}");
+    }
+    let sites = config.site.len();
+    let files = sources.files().count();
+    let plural = |count| if count == 1 { "" } else { "s" };
+    print(&format!(
+        "{}: no faults: {sites} site{}, {files} file{}",
+        path.display(),
+        plural(sites),
+        plural(files)
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the values of a configuration, each with its source.
+fn show(configuration: &Configuration) -> anyhow::Result<ExitCode> {
+    let Configuration { file, without_flags, sources, .. } = configuration;
+    let mut text = String::new();
+    let (now, before) = (file.to_table(), without_flags.to_table());
+    let usual = ConfigFile::default().to_table();
+    let source = |key: &[Key<'_>], is_changed: bool, is_usual: bool| {
+        if is_changed {
+            return "flag".to_owned();
+        }
+        let otherwise = if is_usual { "default" } else { "flag" };
+        sources.place(key).unwrap_or_else(|| otherwise.into())
+    };
+    for (name, value) in
+        now.iter().filter(|(name, _)| !["site", "include"].contains(&name.as_str()))
+    {
+        let key = [Key::Name(name)];
+        let is_changed = before.get(name) != Some(value);
+        let source = source(&key, is_changed, usual.get(name) == Some(value));
+        text.push_str(&format!("{:<40} # {source}\n", format!("{name} = {value}")));
+    }
+    let sites = |table: &toml::Table| match table.get("site") {
+        Some(toml::Value::Array(sites)) => sites.clone(),
+        _ => Vec::new(),
+    };
+    let usual = toml::Value::try_from(pollux_server::config::file::SiteSection::default())
+        .context("the defaults")?;
+    for (index, site) in sites(&now).iter().enumerate() {
+        text.push_str("\n[[site]]\n");
+        let before = sites(&before).get(index).cloned();
+        for (name, value) in site.as_table().into_iter().flatten() {
+            let key = [Key::Name("site"), Key::Index(index), Key::Name(name)];
+            let is_changed = before.as_ref().is_some_and(|site| site.get(name) != Some(value));
+            let source = source(&key, is_changed, usual.get(name) == Some(value));
+            let value = hide_password(name, value);
+            text.push_str(&format!("{:<40} # {source}\n", format!("{name} = {value}")));
+        }
+    }
+    print(text.trim_end())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The password of a Redis server is nobody's who looks at a terminal.
+fn hide_password(name: &str, value: &toml::Value) -> toml::Value {
+    match value.as_str().filter(|_| name == "store").and_then(|url| url.rsplit_once('@')) {
+        Some((start, end)) => {
+            let scheme = start.split_once("://").map_or("", |(scheme, _)| scheme);
+            toml::Value::String(format!("{scheme}://…@{end}"))
+        }
+        None => value.clone(),
+    }
+}
+
+/// Whoever reads it may have enough and go.
+fn print(text: &str) -> anyhow::Result<()> {
+    match writeln!(io::stdout().lock(), "{text}") {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}

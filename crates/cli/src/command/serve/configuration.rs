@@ -1,0 +1,94 @@
+//! The configuration that the flags and a file ask for together.
+
+use super::{Args, hub::HubArgs, tls::TlsArgs};
+use crate::usage::UsageError;
+use pollux_server::config::file::{ConfigFile, Fault, Key, SiteSection, Sources};
+
+/// The configuration, and where its values come from.
+pub(crate) struct Configuration {
+    /// With the flags.
+    pub(crate) file: ConfigFile,
+    /// As the file has it, without the flags.
+    pub(crate) without_flags: ConfigFile,
+    /// Where the file's values stand.
+    pub(crate) sources: Sources,
+    /// The flags about TLS, which certificates have to be read for.
+    pub(super) tls: TlsArgs,
+    /// The flags about the hub, which is the default site's.
+    pub(super) hub: HubArgs,
+}
+
+impl Configuration {
+    /// Reads the file that `args` name, if they do, and writes the flags over it.
+    ///
+    /// # Errors
+    /// The file is at fault, or the flags do not fit to it.
+    pub(crate) fn of(args: Args) -> anyhow::Result<Self> {
+        let (mut file, sources) = match &args.source.config {
+            Some(path) => ConfigFile::load(path)?,
+            None => Default::default(),
+        };
+        let without_flags = file.clone();
+        let names_content = args.files.directory.is_some()
+            || !args.origins.origin.is_empty()
+            || !args.origins.handover.is_empty()
+            || args.guestbook.guestbook.is_some();
+        if names_content && file.site.len() > 1 {
+            return Err(UsageError::new(format!(
+                "DIR, --origin, --handover and --guestbook say what one site serves, and the file \
+                 has {} sites: write them into its [[site]]",
+                file.site.len()
+            ))
+            .into());
+        }
+        let has_site = !file.site.is_empty();
+        if !has_site {
+            file.site.push(SiteSection::default());
+        }
+        let default = file.default_site();
+        file.site[default].has_hub = args.hub.hub.is_some();
+        args.files.apply(&mut file);
+        args.source.apply(&mut file);
+        args.listen.apply(&mut file);
+        args.workers.apply(&mut file);
+        args.limits.apply(&mut file);
+        args.origins.apply(&mut file);
+        args.cache.apply(&mut file);
+        args.guestbook.apply(&mut file);
+        args.output.apply(&mut file);
+        if !has_site && file.site[0].is_empty() {
+            file.site.clear();
+        }
+        Ok(Self { file, without_flags, sources, tls: args.tls, hub: args.hub })
+    }
+
+    /// Checks the values.
+    ///
+    /// # Errors
+    /// All faults: of usage where no file has the value.
+    pub(crate) fn validate(&self) -> anyhow::Result<()> {
+        let Err(mut faults) = self.file.validate() else { return Ok(()) };
+        for fault in &mut faults {
+            self.sources.point(fault);
+        }
+        let text = faults.iter().map(describe).collect::<Vec<_>>().join("\n");
+        if faults.iter().any(|fault| fault.file.is_none()) {
+            return Err(UsageError::new(text).into());
+        }
+        anyhow::bail!("{text}")
+    }
+}
+
+/// A fault as it is shown: a value that no file has was given by the flag of the same name.
+pub(crate) fn describe(fault: &Fault) -> String {
+    if fault.file.is_some() {
+        return fault.to_string();
+    }
+    let key = fault.key.iter().rev().find_map(|key| match key {
+        Key::Name("root") => Some("DIR: ".to_owned()),
+        Key::Name(name) => Some(format!("--{name}: ")),
+        Key::Index(_) => None,
+    });
+    let help = fault.help.as_ref().map(|help| format!(": {help}")).unwrap_or_default();
+    format!("{}{}{help}", key.unwrap_or_default(), fault.message)
+}

@@ -1,0 +1,76 @@
+//! Configuration files: `--config`, `pollux config`, several sites.
+
+use super::{BINARY, INDEX, site};
+use pollux_testkit::serve::Serve;
+use std::{fs, path::Path, process::Command};
+
+/// Runs `pollux config` with these arguments; returns its status and all that it prints.
+fn config(arguments: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new(BINARY).arg("config").args(arguments).output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(text).unwrap())
+}
+
+#[test]
+fn the_examples_have_no_faults() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/config");
+    let mut count = 0;
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|end| end == "toml") {
+            let (status, text) = config(&["check", path.to_str().unwrap()]);
+            assert_eq!(status, Some(0), "{}: {text}", path.display());
+            count += 1;
+        }
+    }
+    assert!(count >= 5, "only {count} examples");
+}
+
+#[test]
+fn a_fault_is_shown_with_its_place_and_flags_win_over_the_file() {
+    let folder = site(0);
+    let path = folder.path().join("p.toml");
+    let name = path.to_str().unwrap();
+    fs::write(&path, "workers = 2\nmax-conections = 1\n").unwrap();
+    let (status, text) = config(&["check", name]);
+    assert_eq!(status, Some(1), "{text}");
+    assert!(text.contains("p.toml:2:1: ") && text.contains("`max-connections`?"), "{text}");
+    fs::write(&path, "workers = 2\nbacklog = 7\n[[site]]\nroot = \".\"\n").unwrap();
+    let (status, text) = config(&["show", "--config", name, "--workers", "3"]);
+    assert_eq!(status, Some(0), "{text}");
+    let line = |key: &str| text.lines().find(|line| line.starts_with(key)).unwrap_or_default();
+    assert!(line("workers = 3").ends_with("# flag"), "{text}");
+    assert!(line("backlog = 7").ends_with("p.toml:2"), "{text}");
+    assert!(line("grace = ").ends_with("# default"), "{text}");
+}
+
+#[test]
+fn a_request_finds_its_site_by_name() {
+    let folder = site(0);
+    fs::create_dir(folder.path().join("other")).unwrap();
+    fs::write(folder.path().join("other/index.html"), "other").unwrap();
+    let path = folder.path().join("p.toml");
+    fs::write(
+        &path,
+        "listen = [\"127.0.0.1:0\"]\n[[site]]\nroot = \".\"\n\
+         [[site]]\nnames = [\"other.example\", \"*.other.example\"]\nroot = \"other\"\n\
+         header = [\"X-Site: other\"]\nmax-body = 10\n",
+    )
+    .unwrap();
+    for architecture in ["event", "prethreaded", "forking"] {
+        let mut command = Command::new(BINARY);
+        command.args(["serve", "--json", "--config", path.to_str().unwrap()]);
+        command.args(["--architecture", architecture]);
+        let server = Serve::start_command(command);
+        let mut client = server.client();
+        let mut get = |host: &str| {
+            client.send(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+            let reply = client.reply();
+            (reply.text(), reply.field("x-site").map(str::to_owned))
+        };
+        assert_eq!(get("first.example"), (INDEX.to_owned(), None));
+        for host in ["other.example", "OTHER.example:80", "a.b.other.example"] {
+            assert_eq!(get(host), ("other".to_owned(), Some("other".to_owned())), "{host}");
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! A configuration as plain data: what a file and the flags can say.
+//!
+//! [`ConfigFile`] is read, written and compared, and opens nothing. [`ConfigFile::validate`] checks
+//! it, and [`ConfigFile::open`] makes the [`Config`](super::Config) that a server runs with.
+
+mod fault;
+mod load;
+mod open;
+mod site;
+mod validate;
+mod value;
+
+pub use fault::{Fault, Key};
+pub use load::{Source, Sources};
+pub use site::{Field, SiteSection};
+pub use value::{Limit, Size, SizeLimit, Text, Time};
+
+use super::{Accepting, Architecture, Discipline, LargeFile, Listen, MechanismChoice};
+use pollux_http::Limits;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    num::NonZeroU32,
+    path::PathBuf,
+};
+
+/// Port that is listened on where no address is given.
+const DEFAULT_PORT: u16 = 8080;
+
+/// A server's configuration. Keys are the names of the flags of `pollux serve`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct ConfigFile {
+    /// Further files to read, relative to this one; `*` stands for any part of a file's name. Keys of
+    /// this file win over theirs, and their sites come after those of this file.
+    pub include: Vec<PathBuf>,
+    /// Addresses to listen on.
+    pub listen: Vec<Text<Listen>>,
+    /// Connections that the kernel queues for each listener.
+    pub backlog: u32,
+    /// Maximum number of connections accepted at one event.
+    pub accept_limit: Limit,
+    /// How the members of a pool get their connections.
+    pub accept: Option<Text<Accepting>>,
+    /// Who serves a connection.
+    pub architecture: Text<Architecture>,
+    /// Processes or threads of a pool.
+    pub pool: Option<usize>,
+    /// How to wait for events.
+    pub mechanism: Text<MechanismChoice>,
+    /// When interest changes.
+    pub interest: Discipline,
+    /// Worker threads.
+    pub workers: u16,
+    /// CPUs to pin workers to, in turn.
+    pub pin: Vec<usize>,
+    /// Soft RLIMIT_SIGPENDING, for experiments.
+    pub signal_queue: Option<u64>,
+    /// Maximum number of open connections.
+    pub max_connections: Option<usize>,
+    /// Maximum number of requests on one connection.
+    pub max_requests: Limit,
+    /// Time to receive the head of a request.
+    pub header_timeout: Time,
+    /// Time that a connection may be idle between two requests.
+    pub keep_alive: Time,
+    /// Time that a client may take to receive each 16 KiB of a response.
+    pub send_timeout: Time,
+    /// Time for requests in progress to finish after a stop was asked for.
+    pub grace: Time,
+    /// Maximum size of a request's header section.
+    pub max_header: Size,
+    /// Memory for cached files, of all workers together.
+    pub cache_size: Size,
+    /// How the head of a large file is held back.
+    pub large_file: LargeFile,
+    /// Leave out the Server field.
+    pub no_server_header: bool,
+    /// Access log in Common Log Format; `-` is standard output.
+    pub access_log: Option<PathBuf>,
+    /// Measure the time that system calls take.
+    pub time_system_calls: bool,
+    /// Second listener, for monitoring.
+    pub admin: Option<Text<Listen>>,
+    /// Socket for `pollux cache` and `pollux ctl`.
+    pub control: Option<PathBuf>,
+    /// The sites; requests find theirs by their Host.
+    pub site: Vec<SiteSection>,
+}
+
+impl Default for ConfigFile {
+    fn default() -> Self {
+        Self {
+            include: Vec::new(),
+            listen: vec![Listen::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, DEFAULT_PORT))).into()],
+            backlog: 4096,
+            accept_limit: Limit(NonZeroU32::new(64)),
+            accept: None,
+            architecture: Architecture::default().into(),
+            pool: None,
+            mechanism: "auto".parse().expect("auto is a mechanism"),
+            interest: Discipline::default(),
+            workers: 1,
+            pin: Vec::new(),
+            signal_queue: None,
+            max_connections: None,
+            max_requests: Limit(None),
+            header_timeout: Time::from_secs(20),
+            keep_alive: Time::from_secs(75),
+            send_timeout: Time::from_secs(30),
+            grace: Time::from_secs(10),
+            max_header: Size(Limits::DEFAULT.header_section as u64),
+            cache_size: Size(64 << 20),
+            large_file: LargeFile::default(),
+            no_server_header: false,
+            access_log: None,
+            time_system_calls: false,
+            admin: None,
+            control: None,
+            site: Vec::new(),
+        }
+    }
+}
+
+impl ConfigFile {
+    /// The JSON schema of a configuration file.
+    pub fn schema() -> serde_json::Value {
+        schemars::schema_for!(Self).to_value()
+    }
+
+    /// The values, by key, as a file would have them. What is not set and has no default is absent.
+    pub fn to_table(&self) -> toml::Table {
+        // Every field is a table, an array, a text, a number or a truth value.
+        toml::Table::try_from(self).unwrap_or_default()
+    }
+
+    /// The site that gets the requests for no other site's name.
+    pub fn default_site(&self) -> usize {
+        self.site.iter().position(|site| site.names.is_empty()).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests;

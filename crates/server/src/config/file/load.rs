@@ -1,0 +1,285 @@
+//! Reading configuration files: includes, and where each value comes from.
+
+use super::{ConfigFile, Fault, Key, SiteSection, fault::meant};
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+};
+use toml::{
+    Table, Value,
+    de::{DeTable, DeValue},
+};
+
+/// A longer file is no configuration.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// The most files that one configuration may have.
+const FILES_MAX: usize = 256;
+/// How deep includes may be nested.
+const DEPTH_MAX: usize = 8;
+/// Keys whose values are paths, which are relative to their file.
+const PATHS: [&str; 5] = ["access-log", "control", "root", "cache-dir", "guestbook-template"];
+
+/// One file that was read.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// Its name, as it is shown.
+    pub name: String,
+    text: String,
+}
+
+/// The files that a configuration was read from.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    files: Vec<Source>,
+    /// For each key outside of sites, the file that has it.
+    keys: BTreeMap<String, usize>,
+    /// For each site, its file and its number there.
+    sites: Vec<(usize, usize)>,
+}
+
+impl ConfigFile {
+    /// Reads a file and all that it includes. Nothing is [validated](ConfigFile::validate) yet.
+    ///
+    /// # Errors
+    /// A file cannot be read, is no TOML, or has a key or a type of value that there is not; the
+    /// fault says where.
+    pub fn load(path: &Path) -> Result<(Self, Sources), Box<Fault>> {
+        let mut sources = Sources::default();
+        let table = sources.read(path, 0)?;
+        // Each file was read as a configuration by itself: together they are one, too.
+        let config = Value::Table(table).try_into().map_err(|error: toml::de::Error| {
+            Box::new(Fault::at(&[], format!("{}: {}", path.display(), error.message()), ""))
+        })?;
+        Ok((config, sources))
+    }
+
+    /// As [`ConfigFile::load`], from a text without includes.
+    ///
+    /// # Errors
+    /// As [`ConfigFile::load`].
+    pub fn parse(name: &str, text: &str) -> Result<Self, Box<Fault>> {
+        toml::from_str(text).map_err(|error| explain(name, text, &error))
+    }
+}
+
+impl Sources {
+    fn read(&mut self, path: &Path, depth: usize) -> Result<Table, Box<Fault>> {
+        let name = path.display().to_string();
+        let unreadable = |message: String, help: &str| {
+            let mut fault = Fault::at(&[], message, help);
+            fault.locate(&name, "", None);
+            Box::new(fault)
+        };
+        if self.files.len() >= FILES_MAX || depth > DEPTH_MAX {
+            let message = format!(
+                "includes go too far: at most {FILES_MAX} files, {DEPTH_MAX} of them within each other"
+            );
+            return Err(unreadable(message, "does a file include itself?"));
+        }
+        let text = read_text(path).map_err(|error| {
+            unreadable(format!("cannot be read: {error}"), "check the name and who may read it")
+        })?;
+        let own = ConfigFile::parse(&name, &text)?;
+        let mut table: Table =
+            toml::from_str(&text).map_err(|error| explain(&name, &text, &error))?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        resolve_paths(&mut table, folder);
+        let index = self.files.len();
+        self.files.push(Source { name: name.clone(), text });
+        // The sites of this file come first, so that its first one stays the default.
+        self.sites.extend((0..own.site.len()).map(|site| (index, site)));
+        let mut sites = take_sites(&mut table);
+        let mut merged = Table::new();
+        for pattern in &own.include {
+            let files = expand(folder, pattern).map_err(|error| {
+                let mut fault = Fault::at(
+                    &[Key::Name("include")],
+                    format!("{}: {error}", pattern.display()),
+                    "paths of include are relative to the file that includes",
+                );
+                self.point(&mut fault);
+                fault
+            })?;
+            for file in files {
+                let mut included = self.read(&file, depth + 1)?;
+                sites.extend(take_sites(&mut included));
+                merged.extend(included);
+            }
+        }
+        self.keys.extend(table.keys().map(|key| (key.clone(), index)));
+        merged.extend(table);
+        merged.insert("site".into(), Value::Array(sites));
+        Ok(merged)
+    }
+
+    /// Adds file, line and column to `fault`, if its value stands in a file.
+    pub fn point(&self, fault: &mut Fault) {
+        let Some((source, found)) = self.find(&fault.key) else { return };
+        fault.locate(&source.name, &source.text, found.map(|(offset, _)| offset));
+    }
+
+    /// Where the value of `key` stands, as `FILE:LINE`; nothing when no file has it.
+    pub fn place(&self, key: &[Key<'_>]) -> Option<String> {
+        let (source, found) = self.find(key)?;
+        let (offset, is_whole) = found?;
+        let line = source.text.get(..offset)?.matches('\n').count() + 1;
+        is_whole.then(|| format!("{}:{line}", source.name))
+    }
+
+    /// The file that has `key`, and where; or where the table around it begins, which is not the whole
+    /// of it.
+    fn find(&self, key: &[Key<'_>]) -> Option<(&Source, Option<(usize, bool)>)> {
+        let mut key = key.to_vec();
+        let file = match &mut key[..] {
+            [Key::Name("site"), Key::Index(site), ..] => {
+                let &(file, own) = self.sites.get(*site)?;
+                *site = own;
+                file
+            }
+            [Key::Name(name), ..] => *self.keys.get(*name)?,
+            _ => return None,
+        };
+        let source = self.files.get(file)?;
+        Some((source, offset(&source.text, &key)))
+    }
+
+    /// The files that were read, the first one first.
+    pub fn files(&self) -> impl Iterator<Item = &Source> {
+        self.files.iter()
+    }
+}
+
+fn read_text(path: &Path) -> io::Result<String> {
+    use io::Read;
+    let mut text = String::new();
+    fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(io::Error::other(format!("it is longer than {FILE_BYTES_MAX} bytes")));
+    }
+    Ok(text)
+}
+
+fn take_sites(table: &mut Table) -> Vec<Value> {
+    match table.remove("site") {
+        Some(Value::Array(sites)) => sites,
+        _ => Vec::new(),
+    }
+}
+
+/// Makes relative paths relative to `folder`.
+fn resolve_paths(table: &mut Table, folder: &Path) {
+    for (key, value) in table.iter_mut() {
+        match value {
+            Value::String(path) if PATHS.contains(&key.as_str()) && path != "-" => {
+                *path = folder.join(&*path).to_string_lossy().into_owned();
+            }
+            Value::Array(sites) if key == "site" => {
+                for site in sites {
+                    if let Value::Table(site) = site {
+                        resolve_paths(site, folder);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The files that a path of `include` stands for, in the order of their names.
+fn expand(folder: &Path, pattern: &Path) -> io::Result<Vec<PathBuf>> {
+    let full = folder.join(pattern);
+    let name = full.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+    let Some((start, end)) = name.split_once('*') else { return Ok(vec![full]) };
+    let mut found: Vec<PathBuf> = fs::read_dir(full.parent().unwrap_or(folder))?
+        .filter_map(Result::ok)
+        .filter(|entry| {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            name.len() >= start.len() + end.len() && name.starts_with(start) && name.ends_with(end)
+        })
+        .map(|entry| entry.path())
+        .collect();
+    found.sort();
+    Ok(found)
+}
+
+/// Where the value at `key` begins in `text`, and whether that is the whole of the key; else the
+/// nearest table or array around it.
+fn offset(text: &str, key: &[Key<'_>]) -> Option<(usize, bool)> {
+    let table = DeTable::parse(text).ok()?.into_inner();
+    let mut value = DeValue::Table(table);
+    let mut offset = None;
+    for step in key {
+        let next = match (step, value) {
+            (Key::Name(name), DeValue::Table(table)) => table
+                .into_iter()
+                .find(|(key, _)| key.get_ref() == *name)
+                .map(|(key, value)| (key.span().start, value)),
+            (Key::Index(index), DeValue::Array(array)) => {
+                array.into_iter().nth(*index).map(|value| (value.span().start, value))
+            }
+            _ => None,
+        };
+        let Some((start, inner)) = next else {
+            return offset.map(|offset| (offset, false));
+        };
+        offset = Some(start);
+        value = inner.into_inner();
+    }
+    offset.map(|offset| (offset, true))
+}
+
+/// What a parser's error means here.
+fn explain(name: &str, text: &str, error: &toml::de::Error) -> Box<Fault> {
+    let message = error.message().trim();
+    let mut fault = Fault::at(&[], message.lines().next().unwrap_or_default(), "");
+    if let Some(rest) = message.strip_prefix("unknown field `")
+        && let Some((wrong, _)) = rest.split_once('`')
+    {
+        fault.message = format!("there is no key `{wrong}` here");
+        fault.help = Some(help_for_key(wrong, text, error.span().map(|span| span.start)));
+    }
+    fault.locate(name, text, error.span().map(|span| span.start));
+    Box::new(fault)
+}
+
+fn help_for_key(wrong: &str, text: &str, offset: Option<usize>) -> String {
+    let before = offset.and_then(|offset| text.get(..offset)).unwrap_or_default();
+    let is_in_site = before.lines().any(|line| line.trim_start().starts_with("[[site]]"));
+    let (server, site) = (server_keys(), site_keys());
+    let (here, elsewhere) = if is_in_site { (&site, &server) } else { (&server, &site) };
+    if elsewhere.iter().any(|key| key == wrong) {
+        return match is_in_site {
+            true => format!("`{wrong}` is for the whole server: move it before the first [[site]]"),
+            false => format!("`{wrong}` is a key of a site: move it below a line [[site]]"),
+        };
+    }
+    match meant(wrong, here.iter().map(String::as_str)) {
+        Some(name) => format!("did you mean `{name}`?"),
+        None => match meant(wrong, elsewhere.iter().map(String::as_str)) {
+            Some(name) if is_in_site => {
+                format!("did you mean `{name}`? It stands before the first [[site]]")
+            }
+            Some(name) => format!("did you mean `{name}`? It stands below a line [[site]]"),
+            None => "`pollux config schema` lists all keys; they are the names of the flags of \
+                     `pollux serve`"
+                .into(),
+        },
+    }
+}
+
+/// The keys outside of sites.
+fn server_keys() -> Vec<String> {
+    keys_of(&schemars::schema_for!(ConfigFile).to_value())
+}
+
+/// The keys of a site.
+fn site_keys() -> Vec<String> {
+    keys_of(&schemars::schema_for!(SiteSection).to_value())
+}
+
+fn keys_of(schema: &serde_json::Value) -> Vec<String> {
+    let properties = schema.get("properties").and_then(serde_json::Value::as_object);
+    properties.map(|all| all.keys().cloned().collect()).unwrap_or_default()
+}

@@ -1,0 +1,166 @@
+//! From plain data to what a server runs with: caches are opened, defaults that depend on the
+//! environment are filled in.
+
+use super::{ConfigFile, SiteSection};
+use crate::config::{
+    Config, ForwardedPolicy, FrontendConfig, GuestbookConfig, LogTarget, SiteConfig, Store,
+    Timeouts, VirtualHost,
+};
+use anyhow::Context;
+use pollux_http::Limits;
+use std::{path::PathBuf, sync::Arc};
+
+impl ConfigFile {
+    /// Makes the configuration of a server: opens caches and reads guestbooks' templates. `store` is
+    /// where a guestbook is stored that names no place.
+    ///
+    /// # Errors
+    /// Names the folder or the file that cannot be opened. A configuration that was not
+    /// [validated](ConfigFile::validate) may fail later.
+    pub fn open(&self, store: impl Fn() -> anyhow::Result<PathBuf>) -> anyhow::Result<Config> {
+        let mut config = Config::new("");
+        config.listen = self.listen.iter().map(|listen| listen.value.clone()).collect();
+        config.backlog = self.backlog;
+        config.accept_limit = self.accept_limit.0;
+        config.accepting = self.accept.as_ref().map(|way| way.value);
+        config.architecture = self.architecture.value;
+        config.pool = self.pool;
+        config.mechanism = self.mechanism.value.clone();
+        config.interest = self.interest;
+        config.workers = self.workers.into();
+        config.pin.clone_from(&self.pin);
+        config.signal_queue = self.signal_queue;
+        config.max_connections = self.max_connections;
+        config.max_requests = self.max_requests.0;
+        config.timeouts = Timeouts {
+            header: self.header_timeout.0,
+            keep_alive: self.keep_alive.0,
+            send: self.send_timeout.0,
+        };
+        config.grace = self.grace.0;
+        config.large_file = self.large_file;
+        if self.no_server_header {
+            config.server_name = None;
+        }
+        config.access_log = self.access_log.clone().map(|path| match path.to_str() {
+            Some("-") => LogTarget::Stdout,
+            _ => LogTarget::File(path),
+        });
+        config.admin = self.admin.as_ref().map(|listen| listen.value.clone());
+        config.time_system_calls = self.time_system_calls;
+        let largest_body = self.site.iter().map(|site| site.max_body.0).max();
+        config.limits = Limits {
+            header_section: self.max_header.0 as usize,
+            body: largest_body.unwrap_or(Limits::DEFAULT.body),
+            ..Limits::DEFAULT
+        };
+        let default = self.default_site();
+        for (index, section) in self.site.iter().enumerate() {
+            let host = section.open(&config, self.cache_size.0, &store)?;
+            if index == default {
+                config.site = host.site;
+                config.frontend = host.frontend;
+                config.guestbook = host.guestbook;
+                config.headers = host.headers;
+                config.default_body = host.max_body;
+                config.default_names = host.names;
+            } else {
+                config.hosts.push(host);
+            }
+        }
+        if let Some(frontend) = config.frontend.as_mut().and_then(Arc::get_mut)
+            && frontend.cache.is_some()
+        {
+            frontend.control.clone_from(&self.control);
+        }
+        Ok(config)
+    }
+}
+
+impl SiteSection {
+    fn open(
+        &self,
+        config: &Config,
+        file_cache_bytes: u64,
+        store: &impl Fn() -> anyhow::Result<PathBuf>,
+    ) -> anyhow::Result<VirtualHost> {
+        Ok(VirtualHost {
+            names: self.names.iter().map(|name| name.to_ascii_lowercase()).collect(),
+            site: SiteConfig {
+                directory: self.root.clone(),
+                index: self.index.clone(),
+                symlinks: self.symlinks,
+                dotfiles: self.dotfiles,
+                cache_bytes: file_cache_bytes,
+                precompressed: !self.no_precompressed,
+                ..config.site.clone()
+            },
+            frontend: self.frontend()?.map(Arc::new),
+            guestbook: self.guestbook(store)?.map(Arc::new),
+            headers: self
+                .header
+                .iter()
+                .map(|field| (field.value.name.clone(), field.value.value.clone()))
+                .collect(),
+            max_body: self.max_body.0,
+        })
+    }
+
+    fn frontend(&self) -> anyhow::Result<Option<FrontendConfig>> {
+        if self.origin.is_empty() && self.handover.is_empty() {
+            return Ok(None);
+        }
+        let routes = self.origin.iter().map(|route| route.value.clone()).collect();
+        let mut config = FrontendConfig::new(routes);
+        config.handovers = self.handover.iter().map(|handover| handover.value.clone()).collect();
+        config.host = self.origin_host.value.clone();
+        config.forwarded = self.forwarded.value;
+        config.via = (self.via != "off").then(|| self.via.clone());
+        config.connect_timeout = self.origin_connect_timeout.0;
+        config.timeout = self.origin_timeout.0;
+        config.connections = self.origin_connections;
+        config.keep = self.origin_keep;
+        config.keep_timeout = self.origin_keep_timeout.0;
+        config.cache = self.cache.map(|size| self.cache_store(size.0)).transpose()?;
+        Ok(Some(config))
+    }
+
+    fn cache_store(&self, limit_bytes: u64) -> anyhow::Result<pollux_cache::Store> {
+        let mut config = pollux_cache::Config {
+            limit_bytes,
+            max_object_bytes: self.cache_object.0,
+            negative_lifetime_s: self.cache_negative.as_secs_u32(),
+            stale_if_error_s: self.cache_stale.as_secs_u32(),
+            cache_set_cookie: self.cache_set_cookie,
+            ..Default::default()
+        };
+        if matches!(self.forwarded.value, ForwardedPolicy::Keep | ForwardedPolicy::Remove) {
+            // An origin sees the client's own fields or none: they may decide what it answers.
+            config.rewritten_fields.retain(|name| !name.contains("forwarded"));
+        }
+        let Some(path) = &self.cache_dir else { return Ok(pollux_cache::Store::new(config)) };
+        pollux_cache::FsDirectory::open(path.clone())
+            .and_then(|folder| {
+                pollux_cache::Store::with_directory(config, folder, self.cache_dir_size.0)
+            })
+            .with_context(|| format!("--cache-dir {}", path.display()))
+    }
+
+    fn guestbook(
+        &self,
+        store: &impl Fn() -> anyhow::Result<PathBuf>,
+    ) -> anyhow::Result<Option<GuestbookConfig>> {
+        let Some(path) = &self.guestbook else { return Ok(None) };
+        let store = match &self.store {
+            Some(text) => text.value.clone(),
+            None => Store::File(store()?),
+        };
+        let mut guestbook = GuestbookConfig::new(path, store);
+        guestbook.template.clone_from(&self.guestbook_template);
+        guestbook.shown = self.guestbook_shown;
+        guestbook.connections =
+            self.store_connections.as_ref().map(|text| text.value).unwrap_or_default();
+        guestbook.load()?;
+        Ok(Some(guestbook))
+    }
+}

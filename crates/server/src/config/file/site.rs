@@ -1,0 +1,137 @@
+//! One `[[site]]` of a configuration file.
+
+use super::value::{Size, SizeLimit, Text, Time};
+use crate::config::{
+    ForwardedPolicy, HandoverConfig, HostPolicy, RouteConfig, Store, StoreConnections, Symlinks,
+};
+use pollux_http::Limits;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::{num::NonZeroUsize, path::PathBuf, str::FromStr};
+
+/// A site: which names it has, and what it serves. Keys are the names of the flags.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct SiteSection {
+    /// Host names: `example.org`, or `*.example.org` for every name below it. A site without names
+    /// is the default: it gets the requests that no other site is named for. With names everywhere,
+    /// the first site is.
+    pub names: Vec<String>,
+    /// Directory to serve.
+    pub root: Option<PathBuf>,
+    /// File names tried for a directory, in order.
+    pub index: Vec<String>,
+    /// Which symbolic links are followed.
+    pub symlinks: Symlinks,
+    /// Also serve names that begin with a dot.
+    pub dotfiles: bool,
+    /// Do not serve FILE.zst, FILE.br or FILE.gz in place of FILE.
+    pub no_precompressed: bool,
+    /// Fields added to every response: `"NAME: VALUE"`.
+    pub header: Vec<Text<Field>>,
+    /// Maximum size of a request's body.
+    pub max_body: SizeLimit,
+    /// Origins: `"URL"` or `"/PREFIX=URL"`.
+    pub origin: Vec<Text<RouteConfig>>,
+    /// Processes that are handed connections: `"unix:PATH"` or `"/PREFIX=unix:PATH"`.
+    pub handover: Vec<Text<HandoverConfig>>,
+    /// Host field that origins get: `client`, `origin` or a name.
+    pub origin_host: Text<HostPolicy>,
+    /// What happens to Forwarded and X-Forwarded-*: `replace`, `append`, `keep` or `remove`.
+    pub forwarded: Text<ForwardedPolicy>,
+    /// Name of this proxy in Via, or `off`.
+    pub via: String,
+    /// Time to connect to an origin.
+    pub origin_connect_timeout: Time,
+    /// Time that an origin may be silent.
+    pub origin_timeout: Time,
+    /// Maximum number of connections to origins, for each worker.
+    pub origin_connections: NonZeroUsize,
+    /// Idle connections kept to each origin, for each worker.
+    pub origin_keep: usize,
+    /// Time that they are kept.
+    pub origin_keep_timeout: Time,
+    /// Memory in which responses of origins are stored.
+    pub cache: Option<Size>,
+    /// Time that a stale response may replace that of an origin that fails.
+    pub cache_stale: Time,
+    /// Maximum size of a stored response.
+    pub cache_object: Size,
+    /// Time to store responses such as 404 that state no lifetime.
+    pub cache_negative: Time,
+    /// Also store responses with Set-Cookie that do not say `public`.
+    pub cache_set_cookie: bool,
+    /// Folder in which responses are stored, too.
+    pub cache_dir: Option<PathBuf>,
+    /// Maximum size of the files in it.
+    pub cache_dir_size: Size,
+    /// Path of a guestbook.
+    pub guestbook: Option<String>,
+    /// Its page.
+    pub guestbook_template: Option<PathBuf>,
+    /// How many remarks it shows.
+    pub guestbook_shown: u32,
+    /// Where its remarks are stored.
+    pub store: Option<Text<Store>>,
+    /// Connections to Redis.
+    pub store_connections: Option<Text<StoreConnections>>,
+    /// A flag adds a hub.
+    #[serde(skip)]
+    pub has_hub: bool,
+}
+
+impl Default for SiteSection {
+    fn default() -> Self {
+        Self {
+            names: Vec::new(),
+            root: None,
+            index: vec!["index.html".into()],
+            symlinks: Symlinks::default(),
+            dotfiles: false,
+            no_precompressed: false,
+            header: Vec::new(),
+            max_body: SizeLimit(Limits::DEFAULT.body),
+            origin: Vec::new(),
+            handover: Vec::new(),
+            origin_host: HostPolicy::default().into(),
+            forwarded: ForwardedPolicy::default().into(),
+            via: "pollux".into(),
+            origin_connect_timeout: Time::from_secs(5),
+            origin_timeout: Time::from_secs(60),
+            origin_connections: const { NonZeroUsize::new(1024).expect("1024 is not 0") },
+            origin_keep: 32,
+            origin_keep_timeout: Time::from_secs(60),
+            cache: None,
+            cache_stale: Time::from_secs(0),
+            cache_object: Size(8 << 20),
+            cache_negative: Time::from_secs(0),
+            cache_set_cookie: false,
+            cache_dir: None,
+            cache_dir_size: Size(1 << 30),
+            guestbook: None,
+            guestbook_template: None,
+            guestbook_shown: pollux_guestbook::limits::SHOWN,
+            store: None,
+            store_connections: None,
+            has_hub: false,
+        }
+    }
+}
+
+/// A response field, `NAME: VALUE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// The name.
+    pub name: String,
+    /// The value, without spaces around it.
+    pub value: String,
+}
+
+impl FromStr for Field {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, value) = text.split_once(':').ok_or("wants NAME: VALUE")?;
+        Ok(Self { name: name.trim().into(), value: value.trim().into() })
+    }
+}

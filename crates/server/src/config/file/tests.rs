@@ -1,0 +1,110 @@
+//! Reading, merging and checking configuration files.
+
+use super::*;
+use proptest::prelude::*;
+use std::{fs, path::Path};
+
+/// The faults of a text, as they are shown.
+fn faults(text: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("p.toml");
+    fs::write(&path, text).unwrap();
+    let shown = match ConfigFile::load(&path) {
+        Err(fault) => fault.to_string(),
+        Ok((config, sources)) => {
+            let mut all = config.validate().expect_err("a fault");
+            all.iter_mut().for_each(|fault| sources.point(fault));
+            all.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+        }
+    };
+    shown.replace(&format!("{}/", folder.path().display()), "")
+}
+
+#[test]
+fn every_fault_has_its_place_and_a_way_out() {
+    for (text, place, words) in [
+        ("workers = 1\nmax-conections = 1", "p.toml:2:1:", "did you mean `max-connections`?"),
+        ("max_connections = 1", "p.toml:1:1:", "did you mean `max-connections`?"),
+        ("root = \"x\"", "p.toml:1:1:", "below a line [[site]]"),
+        ("[[site]]\nroot = \"x\"\nworkers = 2", "p.toml:3:1:", "before the first [[site]]"),
+        ("[[site]]\n  rot = \"x\"", "p.toml:2:3:", "did you mean `root`?"),
+        ("zzzzzz = 1", "p.toml:1:1:", "pollux config schema"),
+        ("keep-alive = \"soon\"", "p.toml:1:14:", "10s"),
+        ("workers = \"2\"", "p.toml:1:11:", "invalid type"),
+        ("workers = 70000", "p.toml:1:11:", "u16"),
+        ("workers = ", "p.toml:1:", ""),
+        ("workers = 1\nworkers = 2", "p.toml:2:1:", "duplicate"),
+        ("mechanism = \"kqueue\"", "p.toml:1:13:", "kqueue"),
+        ("listen = [\":80\", \"nowhere\"]", "p.toml:1:18:", "ADDRESS:PORT"),
+        ("[[site]]\norigin = [\"https://a\"]", "p.toml:2:11:", "https"),
+        ("[[site]]\nroot = \"x\"\nheader = [\"Date: now\"]", "p.toml:3:11:", "Date"),
+        ("[[site]]\nroot = \"x\"\nheader = [\"A: b\\r\\nC: d\"]", "p.toml:3:11:", "ASCII"),
+        ("[[site]]\nroot = \"x\"\nnames = [\"a\", \"b c\"]", "p.toml:3:15:", "host name"),
+        ("[[site]]\nroot = \"x\"\n[[site]]\nroot = \"y\"", "p.toml:3:1:", "default"),
+        ("pool = 3\n[[site]]\nroot = \"x\"", "p.toml:1:1:", "preforked"),
+        ("[[site]]\nroot = \"x\"\ncache = \"1M\"", "p.toml:3:1:", "origin"),
+        ("[[site]]\nnames = [\"a\"]", "p.toml:1:1:", "serves nothing"),
+        ("include = [\"none.toml\"]", "none.toml:", "cannot be read"),
+        ("include = [\"p.toml\"]", "p.toml:", "include itself"),
+        ("", "", "nothing to serve"),
+    ] {
+        let shown = faults(text);
+        assert!(shown.starts_with(place) && shown.contains(words), "{text:?}: {shown}");
+    }
+}
+
+#[test]
+fn included_files_add_sites_and_give_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    fs::create_dir(folder.path().join("sites")).unwrap();
+    write("main.toml", "include = [\"sites/*.toml\"]\nworkers = 2\n[[site]]\nroot = \"www\"\n");
+    write("sites/b.toml", "workers = 3\npin = [1]\n[[site]]\nnames = [\"b\"]\nroot = \"b\"\n");
+    write("sites/a.toml", "[[site]]\nnames = [\"a\"]\nroot = \"/a\"\n");
+    write("sites/c.txt", "no configuration");
+    let (config, sources) = ConfigFile::load(&folder.path().join("main.toml")).unwrap();
+    config.validate().unwrap();
+    assert_eq!((config.workers, &config.pin[..]), (2, &[1][..]));
+    let roots: Vec<_> = config.site.iter().map(|site| site.root.clone().unwrap()).collect();
+    let [own, a, b] = &roots[..] else { panic!("{roots:?}") };
+    assert_eq!(own, &folder.path().join("www"));
+    assert_eq!(a, Path::new("/a"));
+    assert_eq!(b, &folder.path().join("sites/b"));
+    let place = |key: &[Key<'_>]| sources.place(key).unwrap_or_default();
+    assert!(place(&[Key::Name("workers")]).ends_with("main.toml:2"));
+    assert!(place(&[Key::Name("pin")]).ends_with("sites/b.toml:2"));
+    assert!(place(&[Key::Name("site"), Key::Index(2), Key::Name("root")]).ends_with("b.toml:5"));
+    assert_eq!(place(&[Key::Name("backlog")]), "");
+    assert_eq!(place(&[Key::Name("site"), Key::Index(1), Key::Name("index")]), "");
+}
+
+#[test]
+fn a_configuration_survives_being_written() {
+    let text = "listen = [\":80\"]\nkeep-alive = 90\nmax-requests = \"inf\"\n[[site]]\nroot = \"x\"\n\
+                origin = [\"/a=http://b:8\"]\nmax-body = \"inf\"\nstore = \"file:/x\"\n";
+    let config = ConfigFile::parse("a", text).unwrap();
+    let written = toml::to_string(&config).unwrap();
+    assert_eq!(ConfigFile::parse("b", &written).unwrap(), config);
+}
+
+#[test]
+fn the_schema_has_every_key() {
+    let schema = ConfigFile::schema();
+    let properties = schema["properties"].as_object().unwrap();
+    for key in ConfigFile::default().to_table().keys() {
+        assert!(properties.contains_key(key), "{key}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    /// Whatever stands in a file, there is a fault or a configuration, and no panic.
+    #[test]
+    fn nothing_in_a_file_makes_it_panic(
+        text in "(listen|workers|site|names|\\[\\[site\\]\\]|root|=|\"|\\[|\\]|\n| |é|[a-z0-9:/.*-]){0,40}"
+    ) {
+        if let Ok(config) = ConfigFile::parse("p", &text) {
+            let _ = config.validate();
+        }
+    }
+}

@@ -1,0 +1,428 @@
+//! Whether the values of a configuration make sense, each and together.
+
+use super::{ConfigFile, Fault, Key, SiteSection};
+use crate::config::{Accepting, Architecture, Discipline, Listen, MechanismChoice, Origin, Store};
+use crate::config::{HostPolicy, POOL_MAX};
+use pollux_http::host::Authority;
+use std::{collections::HashMap, time::Duration};
+
+/// RFC 9110 names no minimum for a header section; with less than this, browsers fail.
+const HEADER_BYTES_MIN: u64 = 1 << 10;
+/// The parser counts in 32 bits, and one client should not get more memory than this.
+const HEADER_BYTES_MAX: u64 = 1 << 20;
+/// A smaller cache hardly has room for one response of usual length.
+const CACHE_BYTES_MIN: u64 = 1 << 20;
+/// The most sites of one server.
+const SITES_MAX: usize = 1024;
+/// The most worker threads.
+const WORKERS_MAX: u16 = 1024;
+/// The longest host name (RFC 1035 §2.3.4).
+const NAME_BYTES_MAX: usize = 253;
+/// Fields that the server writes itself.
+const OWN_FIELDS: [&str; 7] = [
+    "connection",
+    "content-length",
+    "content-range",
+    "content-type",
+    "date",
+    "transfer-encoding",
+    "server",
+];
+
+/// The faults that were found so far.
+struct Faults(Vec<Fault>);
+
+impl Faults {
+    /// Notes a fault of `key` unless `holds`.
+    fn check(&mut self, holds: bool, key: &[Key<'static>], message: &str, help: &str) {
+        if !holds {
+            self.0.push(Fault::at(key, message, help));
+        }
+    }
+}
+
+impl ConfigFile {
+    /// Checks all values; opens nothing.
+    ///
+    /// # Errors
+    /// Every fault that was found, each with the key of its value.
+    pub fn validate(&self) -> Result<(), Vec<Fault>> {
+        let mut faults = Faults(Vec::new());
+        self.check_listening(&mut faults);
+        self.check_architecture(&mut faults);
+        self.check_limits(&mut faults);
+        faults.check(
+            !self.site.is_empty(),
+            &[],
+            "there is nothing to serve",
+            "name a directory, an origin (--origin URL), a process to hand connections to \
+             (--handover unix:PATH), a guestbook (--guestbook) or a hub (--hub); in a file, add a [[site]] with \
+             one of them",
+        );
+        faults.check(
+            self.site.len() <= SITES_MAX,
+            &[Key::Name("site")],
+            &format!("{} sites are more than {SITES_MAX}", self.site.len()),
+            "run a second server for the others",
+        );
+        for (index, site) in self.site.iter().enumerate().take(SITES_MAX) {
+            site.check(index, self.architecture.value, &mut faults);
+        }
+        self.check_names(&mut faults);
+        self.check_guestbooks(&mut faults);
+        if faults.0.is_empty() { Ok(()) } else { Err(faults.0) }
+    }
+
+    fn check_listening(&self, faults: &mut Faults) {
+        let is_unix = |listen: &Listen| matches!(listen, Listen::Unix(_));
+        faults.check(
+            !self.listen.is_empty(),
+            &[Key::Name("listen")],
+            "there is no address to listen on",
+            "listen = [\":80\"], for instance",
+        );
+        for (index, one) in self.listen.iter().enumerate() {
+            faults.check(
+                // Each port that the kernel chooses is another one.
+                matches!(one.value, Listen::Tcp(address) if address.port() == 0)
+                    || !self.listen[..index].iter().any(|other| other == one),
+                &[Key::Name("listen"), Key::Index(index)],
+                &format!("{one} is listened on twice"),
+                "leave one of them out",
+            );
+        }
+        let Some(way) = self.accept.as_ref().map(|way| way.value) else { return };
+        let key = [Key::Name("accept")];
+        faults.check(
+            self.architecture.value.has_pool(),
+            &key,
+            &format!(
+                "the architecture {} has no pool that could share a listener",
+                self.architecture
+            ),
+            "leave out `accept`, or use the architecture preforked or prethreaded",
+        );
+        faults.check(
+            way != Accepting::Blocking || self.listen.len() == 1,
+            &key,
+            "nobody can block on several listeners",
+            "listen on one address only, or use accept = \"exclusive\"",
+        );
+        faults.check(
+            way != Accepting::Reuseport || !self.listen.iter().any(|one| is_unix(&one.value)),
+            &key,
+            "the kernel cannot share out UNIX sockets (SO_REUSEPORT)",
+            "listen on TCP only, or use accept = \"exclusive\"",
+        );
+    }
+
+    fn check_architecture(&self, faults: &mut Faults) {
+        let name = self.architecture.value;
+        faults.check(
+            self.pool.is_none() || name.has_pool(),
+            &[Key::Name("pool")],
+            &format!("the architecture {name} has no pool"),
+            "preforked and prethreaded have one",
+        );
+        faults.check(
+            self.pool.is_none_or(|pool| (1..=POOL_MAX).contains(&pool)),
+            &[Key::Name("pool")],
+            &format!("the size of a pool is a number from 1 to {POOL_MAX}"),
+            "",
+        );
+        faults.check(
+            (1..=WORKERS_MAX).contains(&self.workers),
+            &[Key::Name("workers")],
+            &format!("the number of workers is one from 1 to {WORKERS_MAX}"),
+            "",
+        );
+        if name == Architecture::Event {
+            return;
+        }
+        for (key, is_default) in [
+            ("mechanism", self.mechanism.value == MechanismChoice::Auto),
+            ("interest", self.interest == Discipline::Eager),
+            ("workers", self.workers == 1),
+        ] {
+            faults.check(
+                is_default,
+                &[Key::Name(key)],
+                &format!("`{key}` is for the architecture event: {name} blocks in ppoll(2)"),
+                &format!("leave out `{key}`, or use the architecture event"),
+            );
+        }
+    }
+
+    fn check_limits(&self, faults: &mut Faults) {
+        let workers = usize::from(self.workers);
+        if let Some(most) = self.max_connections {
+            faults.check(
+                most >= workers,
+                &[Key::Name("max-connections")],
+                &format!("{most} connections are too few for {workers} workers"),
+                "each worker needs at least one; or use fewer workers",
+            );
+        }
+        faults.check(
+            (HEADER_BYTES_MIN..=HEADER_BYTES_MAX).contains(&self.max_header.0),
+            &[Key::Name("max-header")],
+            "the header section's maximum is a size from 1K to 1M",
+            "",
+        );
+    }
+
+    /// The guestbook's store does not know of sites.
+    fn check_guestbooks(&self, faults: &mut Faults) {
+        let all = self.site.iter().enumerate().filter(|(_, site)| site.guestbook.is_some());
+        for (index, _) in all.skip(1) {
+            faults.check(
+                false,
+                &[Key::Name("site"), Key::Index(index), Key::Name("guestbook")],
+                "another site has a guestbook already",
+                "one site of a server can have a guestbook",
+            );
+        }
+    }
+
+    /// No name belongs to two sites, and one site at most has none.
+    fn check_names(&self, faults: &mut Faults) {
+        let mut first = HashMap::new();
+        let mut default = None;
+        for (index, site) in self.site.iter().enumerate() {
+            let site_key = [Key::Name("site"), Key::Index(index)];
+            if site.names.is_empty() {
+                faults.check(
+                    default.is_none(),
+                    &site_key,
+                    "two sites have no names: only one can be the default",
+                    "give one of them `names = [\"example.org\"]`",
+                );
+                default.get_or_insert(index);
+            }
+            for (number, name) in site.names.iter().enumerate() {
+                let key =
+                    [Key::Name("site"), Key::Index(index), Key::Name("names"), Key::Index(number)];
+                let host = name.strip_prefix("*.").unwrap_or(name);
+                faults.check(
+                    is_host_name(host),
+                    &key,
+                    &format!("{name:?} is no host name"),
+                    "names are like example.org, or *.example.org for all names below it; \
+                     without a port",
+                );
+                let owner = first.entry(name.to_ascii_lowercase()).or_insert(index);
+                faults.check(
+                    *owner == index,
+                    &key,
+                    &format!("{name} is also a name of site {}", *owner + 1),
+                    "a request goes to one site: remove the name from one of them",
+                );
+            }
+        }
+    }
+}
+
+fn is_host_name(name: &str) -> bool {
+    let is_label = |label: &str| {
+        !label.is_empty()
+            && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+    };
+    let is_ipv6 = name.starts_with('[') && Authority::parse(name.as_bytes()).is_some();
+    name.len() <= NAME_BYTES_MAX && (is_ipv6 || name.split('.').all(is_label))
+}
+
+impl SiteSection {
+    /// Whether nothing says what this site serves.
+    pub fn is_empty(&self) -> bool {
+        self.root.is_none()
+            && self.origin.is_empty()
+            && self.handover.is_empty()
+            && self.guestbook.is_none()
+            && !self.has_hub
+    }
+
+    fn check(&self, index: usize, architecture: Architecture, faults: &mut Faults) {
+        let key = |name| [Key::Name("site"), Key::Index(index), Key::Name(name)];
+        faults.check(
+            !self.is_empty(),
+            &key("root")[..2],
+            "this site serves nothing",
+            "give it `root`, `origin`, `handover` or `guestbook`",
+        );
+        for (number, index) in self.index.iter().enumerate() {
+            let path = [&key("index")[..], &[Key::Index(number)]].concat();
+            faults.check(
+                !index.is_empty() && !index.contains(['/', '\0']),
+                &path,
+                &format!("{index:?} is no file name"),
+                "an index is a file's name without a slash",
+            );
+        }
+        self.check_fields(index, faults);
+        self.check_origins(index, architecture, faults);
+        self.check_idle_keys(index, faults);
+        if self.guestbook.is_none() {
+            for (name, is_set) in [
+                ("guestbook-template", self.guestbook_template.is_some()),
+                ("store", self.store.is_some()),
+                ("store-connections", self.store_connections.is_some()),
+            ] {
+                faults.check(
+                    !is_set,
+                    &key(name),
+                    &format!("`{name}` is for a guestbook, and there is none"),
+                    "add `guestbook = \"/guestbook\"` (--guestbook)",
+                );
+            }
+        }
+        if let Some(path) = &self.guestbook {
+            let is_path = |b: u8| b.is_ascii_alphanumeric() || b"/-._~".contains(&b);
+            faults.check(
+                path.starts_with('/') && !path.starts_with("//") && path.bytes().all(is_path),
+                &key("guestbook"),
+                &format!("{path:?} is no path"),
+                "it begins with one slash and has letters, digits and /-._~",
+            );
+            let most = pollux_guestbook::limits::SHOWN_MAX;
+            faults.check(
+                (1..=most).contains(&self.guestbook_shown),
+                &key("guestbook-shown"),
+                &format!("the number of remarks is one from 1 to {most}"),
+                "",
+            );
+            let is_file =
+                self.store.as_ref().is_none_or(|store| matches!(store.value, Store::File(_)));
+            faults.check(
+                !is_file || self.store_connections.is_none(),
+                &key("store-connections"),
+                "a file has no connections",
+                "leave out `store-connections`, or use store = \"redis://…\" (--store)",
+            );
+        }
+    }
+
+    /// Nothing is set that takes effect only beside something that is not.
+    fn check_idle_keys(&self, index: usize, faults: &mut Faults) {
+        let usual = Self::default();
+        let has_no_origin = self.origin.is_empty();
+        let has_no_cache = self.cache.is_none();
+        let origin = "add `origin = [\"http://HOST:PORT\"]` (--origin)";
+        let cache = "add `cache = \"256M\"` (--cache)";
+        let of_origin = [
+            ("origin-host", self.origin_host != usual.origin_host),
+            ("forwarded", self.forwarded != usual.forwarded),
+            ("via", self.via != usual.via),
+            ("origin-connect-timeout", self.origin_connect_timeout != usual.origin_connect_timeout),
+            ("origin-timeout", self.origin_timeout != usual.origin_timeout),
+            ("origin-connections", self.origin_connections != usual.origin_connections),
+            ("origin-keep", self.origin_keep != usual.origin_keep),
+            ("origin-keep-timeout", self.origin_keep_timeout != usual.origin_keep_timeout),
+        ];
+        let of_cache = [
+            ("cache-stale", self.cache_stale != usual.cache_stale),
+            ("cache-object", self.cache_object != usual.cache_object),
+            ("cache-negative", self.cache_negative != usual.cache_negative),
+            ("cache-set-cookie", self.cache_set_cookie),
+            ("cache-dir", self.cache_dir.is_some()),
+        ];
+        let all = of_origin
+            .map(|(name, is_set)| (name, is_set && has_no_origin, "origin", origin))
+            .into_iter()
+            .chain(of_cache.map(|(name, is_set)| (name, is_set && has_no_cache, "cache", cache)));
+        for (name, is_idle, of, help) in all {
+            let key = [Key::Name("site"), Key::Index(index), Key::Name(name)];
+            let message = format!("`{name}` has no effect: this site has no {of}");
+            faults.check(!is_idle, &key, &message, help);
+        }
+    }
+
+    fn check_fields(&self, index: usize, faults: &mut Faults) {
+        for (number, field) in self.header.iter().enumerate() {
+            let key =
+                [Key::Name("site"), Key::Index(index), Key::Name("header"), Key::Index(number)];
+            let (name, value) = (&field.value.name, &field.value.value);
+            faults.check(
+                !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-'),
+                &key,
+                &format!("{name:?} is no field name"),
+                "a name has letters, digits and -",
+            );
+            faults.check(
+                value.bytes().all(|b| b == b'\t' || (b' '..0x7f).contains(&b)),
+                &key,
+                &format!("the value of {name} has other than printable ASCII characters"),
+                "",
+            );
+            faults.check(
+                !OWN_FIELDS.contains(&name.to_ascii_lowercase().as_str()),
+                &key,
+                &format!("the server writes the field {name} itself"),
+                "leave it out",
+            );
+        }
+    }
+
+    fn check_origins(&self, index: usize, architecture: Architecture, faults: &mut Faults) {
+        let key = |name| [Key::Name("site"), Key::Index(index), Key::Name(name)];
+        for (number, handover) in self.handover.iter().enumerate() {
+            let path = [&key("handover")[..], &[Key::Index(number)]].concat();
+            let prefix = &handover.value.prefix;
+            faults.check(
+                !self.handover[..number].iter().any(|other| other.value.prefix == *prefix),
+                &path,
+                "the same requests are handed to another process already",
+                "give one of them another prefix (\"/PREFIX=unix:PATH\")",
+            );
+            faults.check(
+                !self.origin.iter().any(|origin| origin.value.prefix == *prefix),
+                &path,
+                "the same requests are forwarded to an origin",
+                "give one of them another prefix (\"/PREFIX=unix:PATH\")",
+            );
+        }
+        if let HostPolicy::Named(name) = &self.origin_host.value {
+            faults.check(
+                Authority::parse(name.as_bytes()).is_some(),
+                &key("origin-host"),
+                &format!("{name:?} is no host name"),
+                "client, origin, or HOST or HOST:PORT",
+            );
+        }
+        let is_token = |b: u8| b.is_ascii_alphanumeric() || b"-._~!$&'*+^|%".contains(&b);
+        faults.check(
+            self.via.starts_with(|first: char| first.is_ascii_alphabetic())
+                && self.via.bytes().all(is_token),
+            &key("via"),
+            &format!("{:?} is no name for this proxy", self.via),
+            "letters, digits and -._ after a letter; or off",
+        );
+        for (name, time) in [
+            ("origin-connect-timeout", self.origin_connect_timeout),
+            ("origin-timeout", self.origin_timeout),
+        ] {
+            faults.check(
+                time.0 >= Duration::from_millis(1),
+                &key(name),
+                "with a timeout of 0 every request would fail",
+                "5s is usual",
+            );
+        }
+        let Some(size) = self.cache else { return };
+        let has_origin = self.origin.iter().any(|route| match route.value.origin {
+            Origin::Tcp { .. } | Origin::Unix(_) => true,
+        });
+        faults.check(
+            has_origin,
+            &key("cache"),
+            "the cache stores responses of origins, and there is no origin",
+            "add `origin = [\"http://HOST:PORT\"]` (--origin)",
+        );
+        faults.check(size.0 >= CACHE_BYTES_MIN, &key("cache"), "a cache has at least 1M", "");
+        faults.check(
+            !architecture.has_processes(),
+            &key("cache"),
+            "the cache is one for all workers, and processes share no memory",
+            "use the architecture event, iterative, threaded or prethreaded (--architecture) with it",
+        );
+    }
+}

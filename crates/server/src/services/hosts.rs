@@ -1,0 +1,378 @@
+//! Several sites in one server: a request's Host decides which of them answers.
+//!
+//! A server with one site calls it directly. Otherwise the name is looked up in sorted lists, by
+//! binary search: a request costs no hash and no allocation.
+
+use super::{
+    Routes,
+    guestbook::StoreOpening,
+    hub::HubShared,
+    routes,
+    site::{Contents, Tree},
+};
+use crate::{
+    config::{Config, VirtualHost},
+    protocol::rules::Rules,
+    reactor::{ClientId, ExchangeId},
+    service::{Event, Flow, Page, Part, RequestContext, Service, ServiceContext, StreamSend},
+    transport::outbox::Outbox,
+};
+use pollux_http::{
+    Status,
+    host::Authority,
+    request::{Framing, Request},
+};
+use pollux_hub::subscribers::Delivery;
+use std::{cmp::Ordering, sync::Arc};
+
+/// The number of the default site.
+const DEFAULT: u16 = 0;
+
+/// All sites of one worker.
+#[derive(Debug)]
+pub(crate) struct Hosts {
+    /// Answers requests for no other site's name.
+    default: Routes,
+    /// The other sites, and how they are found; nothing where there is one site.
+    others: Option<Box<Others>>,
+}
+
+#[derive(Debug)]
+struct Others {
+    sites: Vec<Site>,
+    /// The most that the default site takes of a body.
+    default_body: u64,
+    names: Names,
+}
+
+#[derive(Debug)]
+struct Site {
+    routes: Routes,
+    rules: Arc<Rules>,
+    max_body: u64,
+}
+
+/// An exchange, and the site that has it.
+pub(crate) struct Exchange {
+    site: u16,
+    /// How many bytes of the body may still come.
+    body_left: u64,
+    inner: routes::Exchange,
+}
+
+impl Hosts {
+    /// The sites that `config` asks for, for one worker; `contents` of the default site's files are
+    /// shared by all.
+    ///
+    /// # Errors
+    /// As [`Tree::of`] and [`Routes::open_in`].
+    pub(crate) fn open(
+        config: &Config,
+        rules: &Rules,
+        contents: Arc<Contents>,
+    ) -> anyhow::Result<Self> {
+        Self::open_in(Tree::of(&config.site)?, contents, config, rules, StoreOpening::Now)
+    }
+
+    /// As [`Hosts::open`], but with the default site's directory open already, and guestbooks'
+    /// stores when `opening` says.
+    ///
+    /// # Errors
+    /// As [`Routes::open_in`].
+    pub(crate) fn open_in(
+        tree: Option<Arc<Tree>>,
+        contents: Arc<Contents>,
+        config: &Config,
+        rules: &Rules,
+        opening: StoreOpening,
+    ) -> anyhow::Result<Self> {
+        let default = Routes::open_in(tree, contents, config, rules, opening)?;
+        if config.hosts.is_empty() {
+            return Ok(Self { default, others: None });
+        }
+        let open = |host| Site::open(config, host, opening);
+        let sites = config.hosts.iter().map(open).collect::<Result<_, _>>()?;
+        let others = Others { sites, default_body: config.default_body, names: Names::of(config) };
+        Ok(Self { default, others: Some(Box::new(others)) })
+    }
+
+    /// Adds the part of the worker with this number of a hub that all workers share: the default
+    /// site's.
+    pub(crate) fn add_hub(&mut self, shared: Arc<HubShared>, worker: usize) {
+        self.default.add_hub(shared, worker);
+    }
+
+    /// The routes of a site, and a call as it is for that site.
+    fn site<'s, 't>(
+        &'s mut self,
+        site: u16,
+        context: &'t mut RequestContext<'_>,
+    ) -> (&'s mut Routes, RequestContext<'t>)
+    where
+        's: 't,
+    {
+        match (&mut self.others, site) {
+            (Some(others), 1..) => {
+                let site = &mut others.sites[usize::from(site) - 1];
+                (&mut site.routes, context.with_rules(&site.rules))
+            }
+            _ => (&mut self.default, context.reborrow()),
+        }
+    }
+
+    /// A request where there are several sites.
+    fn begin_by_name(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        request: &Request<'_>,
+        outbox: &mut Outbox,
+    ) -> Flow<Exchange> {
+        let Some(others) = &self.others else { return Flow::Cut };
+        let site = request.host.map_or(DEFAULT, |host| others.names.find(host));
+        let max_body = match site {
+            DEFAULT => others.default_body,
+            site => others.sites[usize::from(site) - 1].max_body,
+        };
+        let (routes, mut context) = self.site(site, context);
+        if let Framing::Length(length) = request.framing
+            && length > max_body
+        {
+            context.close_after();
+            let page = Page { status: Status::ContentTooLarge, reason: "", fields: b"" };
+            let answer = page.put(
+                context.rules,
+                context.worker,
+                outbox,
+                request.method,
+                context.keep_alive(),
+            );
+            context.log(request.line, answer);
+            return Flow::Done;
+        }
+        let flow = routes.begin(&mut context, request, outbox);
+        flow.map(|inner| Exchange { site, body_left: max_body, inner })
+    }
+}
+
+impl Site {
+    fn open(config: &Config, host: &VirtualHost, opening: StoreOpening) -> anyhow::Result<Self> {
+        // Each unit has an equal part: heads differ from site to site, so contents are not shared.
+        let units = config.workers.max(config.pool.unwrap_or(1)) as u64;
+        let sites = config.hosts.len() as u64 + 1;
+        let bytes = (host.site.cache_bytes / sites / units).min(config.site.cache_bytes);
+        let mut own = config.clone();
+        own.hosts = Vec::new();
+        own.site = host.site.clone();
+        own.site.cache_bytes = bytes;
+        own.site.open_files = (config.site.open_files / sites).max(1);
+        own.frontend.clone_from(&host.frontend);
+        own.guestbook.clone_from(&host.guestbook);
+        own.headers.clone_from(&host.headers);
+        let rules = Rules::new(&own);
+        let tree = Tree::of(&own.site)?;
+        let routes = Routes::open_in(tree, Contents::new(bytes, 1), &own, &rules, opening)?;
+        Ok(Self { routes, rules: Arc::new(rules), max_body: host.max_body })
+    }
+}
+
+impl Service for Hosts {
+    type Exchange = Exchange;
+
+    #[inline]
+    fn begin(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        request: &Request<'_>,
+        outbox: &mut Outbox,
+    ) -> Flow<Exchange> {
+        if self.others.is_some() {
+            return self.begin_by_name(context, request, outbox);
+        }
+        let flow = self.default.begin(context, request, outbox);
+        flow.map(|inner| Exchange { site: DEFAULT, body_left: u64::MAX, inner })
+    }
+
+    fn body(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        exchange: Exchange,
+        part: Part<'_>,
+        outbox: &mut Outbox,
+    ) -> Flow<Exchange> {
+        let Exchange { site, mut body_left, inner } = exchange;
+        let (routes, mut context) = self.site(site, context);
+        if let Part::Data(bytes) = part {
+            let Some(left) = body_left.checked_sub(bytes.len() as u64) else {
+                // Of a chunked body only this says that it is too long, when an answer may have begun.
+                routes.cancel(&mut context, inner);
+                return Flow::Cut;
+            };
+            body_left = left;
+        }
+        let flow = routes.body(&mut context, inner, part, outbox);
+        flow.map(|inner| Exchange { site, body_left, inner })
+    }
+
+    fn resume(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        exchange: Exchange,
+        event: Event<'_>,
+        outbox: &mut Outbox,
+    ) -> Flow<Exchange> {
+        let Exchange { site, body_left, inner } = exchange;
+        let (routes, mut context) = self.site(site, context);
+        let flow = routes.resume(&mut context, inner, event, outbox);
+        flow.map(|inner| Exchange { site, body_left, inner })
+    }
+
+    fn cancel(&mut self, context: &mut RequestContext<'_>, exchange: Exchange) {
+        let (routes, mut context) = self.site(exchange.site, context);
+        routes.cancel(&mut context, exchange.inner);
+    }
+
+    #[inline]
+    fn has_stream_work(&self) -> bool {
+        self.default.has_stream_work()
+    }
+
+    fn pump_streams(
+        &mut self,
+        context: &mut ServiceContext<'_>,
+        send: impl FnMut(ClientId, StreamSend<'_>) -> Delivery,
+    ) {
+        self.default.pump_streams(context, send);
+    }
+
+    fn stream_has_room(&mut self, number: u32) {
+        self.default.stream_has_room(number);
+    }
+
+    fn stream_has_ended(&mut self, number: u32) {
+        self.default.stream_has_ended(number);
+    }
+
+    fn background(
+        &mut self,
+        context: &mut ServiceContext<'_>,
+        background: ExchangeId,
+        event: Event<'_>,
+    ) -> bool {
+        let owner = match &mut self.others {
+            Some(others) => {
+                others.sites.iter_mut().find(|site| site.routes.has_background(background))
+            }
+            None => None,
+        };
+        match owner {
+            Some(site) => {
+                site.routes.background(&mut context.with_rules(&site.rules), background, event)
+            }
+            None => self.default.background(context, background, event),
+        }
+    }
+
+    fn event(&mut self, context: &mut ServiceContext<'_>, event: Event<'_>) {
+        let owner = match &mut self.others {
+            Some(others) => others.sites.iter_mut().find(|site| site.routes.is_meant(&event)),
+            None => None,
+        };
+        match owner {
+            Some(site) => site.routes.event(&mut context.with_rules(&site.rules), event),
+            None => self.default.event(context, event),
+        }
+    }
+}
+
+/// The names of the sites other than the default.
+#[derive(Debug, Default)]
+struct Names {
+    /// Sorted by name, in lower case.
+    exact: Vec<(Box<[u8]>, u16)>,
+    /// What stands behind `*.`; sorted likewise.
+    below: Vec<(Box<[u8]>, u16)>,
+}
+
+impl Names {
+    fn of(config: &Config) -> Self {
+        let mut names = Self::default();
+        let others = config.hosts.iter().enumerate().map(|(index, host)| (index + 1, &host.names));
+        for (site, all) in others.chain([(usize::from(DEFAULT), &config.default_names)]) {
+            // At most as many sites as `ConfigFile::validate` lets pass, far fewer than 65,536.
+            let site = u16::try_from(site).unwrap_or(DEFAULT);
+            for name in all {
+                let (list, name) = match name.strip_prefix("*.") {
+                    Some(name) => (&mut names.below, name),
+                    None => (&mut names.exact, name.as_str()),
+                };
+                list.push((name.to_ascii_lowercase().into_bytes().into(), site));
+            }
+        }
+        names.exact.sort();
+        names.below.sort();
+        names
+    }
+
+    /// The site of a Host field: an exact name, else the longest `*.` above it, else the default.
+    fn find(&self, host: &[u8]) -> u16 {
+        let Some(authority) = Authority::parse(host) else { return DEFAULT };
+        let name = authority.host;
+        let name = name.strip_suffix(b".").unwrap_or(name);
+        if let Some(site) = search(&self.exact, name) {
+            return site;
+        }
+        let dots = name.iter().enumerate().filter(|(_, byte)| **byte == b'.');
+        dots.filter_map(|(dot, _)| search(&self.below, &name[dot + 1..])).next().unwrap_or(DEFAULT)
+    }
+}
+
+fn search(list: &[(Box<[u8]>, u16)], name: &[u8]) -> Option<u16> {
+    let found = list.binary_search_by(|(known, _)| compare(known, name)).ok()?;
+    Some(list[found].1)
+}
+
+/// Compares a name in lower case with one in any case.
+fn compare(known: &[u8], name: &[u8]) -> Ordering {
+    known.iter().copied().cmp(name.iter().map(u8::to_ascii_lowercase))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_finds_its_site_and_everything_else_the_default() {
+        let mut config = Config::new("");
+        let host = |names: &[&str]| VirtualHost {
+            names: names.iter().map(ToString::to_string).collect(),
+            site: config.site.clone(),
+            frontend: None,
+            guestbook: None,
+            headers: Vec::new(),
+            max_body: 0,
+        };
+        let hosts = vec![
+            host(&["example.org", "www.example.org"]),
+            host(&["*.example.org"]),
+            host(&["*.a.example.org", "[::1]"]),
+        ];
+        config.hosts = hosts;
+        let names = Names::of(&config);
+        for (name, site) in [
+            ("example.org", 1),
+            ("EXAMPLE.org:8080", 1),
+            ("www.example.org.", 1),
+            ("b.example.org", 2),
+            ("c.b.example.org", 2),
+            ("a.example.org", 2),
+            ("b.a.example.org", 3),
+            ("[::1]:80", 3),
+            ("example.com", 0),
+            ("badexample.org", 0),
+            ("", 0),
+            ("127.0.0.1", 0),
+        ] {
+            assert_eq!(names.find(name.as_bytes()), site, "{name}");
+        }
+    }
+}
