@@ -1,6 +1,6 @@
 //! `pollux load` and `pollux idle` as children.
 
-use crate::peer::{PATH, Place};
+use crate::peer::{PATH, Testbed};
 use anyhow::ensure;
 use pollux_lab::{
     measure,
@@ -22,20 +22,20 @@ pub(crate) fn own_cpu_us() -> anyhow::Result<f64> {
 /// Runs `pollux load` against `server` for `duration`, with `flags` beside that, pinned to `cpu`; returns its
 /// JSON.
 pub(crate) fn load(
-    place: &Place,
+    testbed: &Testbed,
     server: &Server,
     cpu: u32,
     duration: Duration,
     flags: &[&str],
 ) -> anyhow::Result<Value> {
     let seconds = duration.as_secs_f64();
-    let mut program: Vec<OsString> = vec![place.pollux.clone().into()];
+    let mut program: Vec<OsString> = vec![testbed.pollux.clone().into()];
     program.extend(["load", "--json", "--threads", "1"].map(OsString::from));
     program.extend(["--duration".into(), format!("{seconds}s").into()]);
     program.extend(flags.iter().map(OsString::from));
     program.push(format!("http://{}{PATH}", server.address).into());
     let mut process = Process::spawn("pollux load", &pinned(cpu, &program))?;
-    let report = trial::result_of(&mut process, seconds, &place.interrupt)?;
+    let report = trial::result_of(&mut process, seconds, &testbed.interrupt)?;
     let completed = report["requests"]["completed"].as_u64();
     ensure!(completed > Some(0), "{}", process.complaint("had no request answered"));
     Ok(report)
@@ -43,8 +43,8 @@ pub(crate) fn load(
 
 /// Opens `count` keep-alive connections to `server`, each of which makes one request and is then idle, and
 /// returns when all are held. They end with the process.
-pub(crate) fn hold(place: &Place, server: &Server, count: usize) -> anyhow::Result<Process> {
-    let mut program: Vec<OsString> = vec![place.pollux.clone().into()];
+pub(crate) fn hold(testbed: &Testbed, server: &Server, count: usize) -> anyhow::Result<Process> {
+    let mut program: Vec<OsString> = vec![testbed.pollux.clone().into()];
     program.extend(
         ["idle", "--json", "--kind", "after-request", "--source", "127.0.2.0/24"]
             .map(OsString::from),
@@ -53,6 +53,6 @@ pub(crate) fn hold(place: &Place, server: &Server, count: usize) -> anyhow::Resu
     program.extend(["--connections".into(), count.to_string().into()]);
     program.push(server.address.clone().into());
     let mut process = Process::spawn("pollux idle", &program)?;
-    server.await_open(count as u64, &mut process, &place.interrupt)?;
+    server.await_open(count as u64, &mut process, &testbed.interrupt)?;
     Ok(process)
 }

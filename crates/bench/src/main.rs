@@ -22,7 +22,7 @@ mod wrk;
 use anyhow::Context;
 use clap::Parser;
 use goal::Goal;
-use peer::{DOCUMENTS, H2O, LIGHTTPD, NGINX, Peer, Place};
+use peer::{DOCUMENTS, H2O, LIGHTTPD, NGINX, Peer, Testbed};
 use pollux_lab::{
     environment::Cpus,
     environment::{self, Environment},
@@ -55,7 +55,7 @@ enum Command {
 
 /// A part of the comparison.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Part {
+enum Section {
     Server,
     Pools,
     Idle,
@@ -77,7 +77,7 @@ struct Comparison {
     out: Option<PathBuf>,
     /// Only these parts
     #[arg(long, value_delimiter = ',', default_value = "server,pools,idle,generator")]
-    parts: Vec<Part>,
+    parts: Vec<Section>,
     /// Another build of pollux, compared with this one in a part of its own, `against`; the goal is
     /// that this one costs no more
     #[arg(long, value_name = "BINARY", required_if_eq("parts", "against"))]
@@ -92,7 +92,7 @@ struct Comparison {
 
 /// What every scenario needs to know.
 struct Setup {
-    place: Place,
+    testbed: Testbed,
     rounds: u32,
     duration: Duration,
     generator_cpu: u32,
@@ -121,8 +121,8 @@ fn compare(args: Comparison) -> anyhow::Result<()> {
         fs::write(documents.join(name), vec![b'x'; length])?;
     }
     let beside = std::env::current_exe()?;
-    let release = beside.parent().context("this program has no folder")?;
-    let place = Place {
+    let release = beside.parent().context("this program has no directory")?;
+    let testbed = Testbed {
         pollux: release.join("pollux"),
         against: args.against,
         documents,
@@ -130,11 +130,11 @@ fn compare(args: Comparison) -> anyhow::Result<()> {
         cpu: args.server_cpu,
         interrupt: Interrupt::on_signals().context("cannot catch Ctrl-C")?,
     };
-    for program in [&place.pollux].into_iter().chain(&place.against) {
+    for program in [&testbed.pollux].into_iter().chain(&testbed.against) {
         anyhow::ensure!(program.is_file(), "{} is not built: run `make bench`", program.display());
     }
     let setup = Setup {
-        place,
+        testbed,
         rounds: args.rounds,
         duration: Duration::from_secs(args.seconds),
         generator_cpu: args.generator_cpu,
@@ -146,19 +146,19 @@ fn compare(args: Comparison) -> anyhow::Result<()> {
     let mut tables: Vec<comfy_table::Table> = Vec::new();
     let mut raw = serde_json::Map::new();
     let wants = |part| args.parts.contains(&part);
-    if wants(Part::Server) {
+    if wants(Section::Server) {
         scenario::server(&setup, &mut goals, &mut tables, &mut raw)?;
     }
-    if wants(Part::Pools) {
+    if wants(Section::Pools) {
         scenario::pools(&setup, &mut tables, &mut raw)?;
     }
-    if wants(Part::Against) {
+    if wants(Section::Against) {
         scenario::against(&setup, &mut goals, &mut raw)?;
     }
-    if wants(Part::Idle) {
+    if wants(Section::Idle) {
         scenario::idle(&setup, &mut goals, &mut raw)?;
     }
-    if wants(Part::Generator) {
+    if wants(Section::Generator) {
         scenario::generator(&setup, &mut goals, &mut tables, &mut raw)?;
     }
     setup.progress.finish_and_clear();
@@ -169,14 +169,14 @@ fn compare(args: Comparison) -> anyhow::Result<()> {
     }
     text += &format!("{}\n", goal::table(&goals));
     print!("{text}");
-    let before = setup.place.against.is_some().then_some(Peer::PolluxBefore);
+    let before = setup.testbed.against.is_some().then_some(Peer::PolluxBefore);
     let versions: serde_json::Map<_, _> = [Peer::Pollux, NGINX, H2O, LIGHTTPD]
         .into_iter()
         .chain(before)
-        .map(|peer| (peer.name().to_owned(), peer::version(peer, &setup.place).into()))
+        .map(|peer| (peer.name().to_owned(), peer::version(peer, &setup.testbed).into()))
         .collect();
     // `pollux 0.1.0 (COMMIT DATE, …)`: what is measured, wherever this program was started.
-    let version = peer::version(Peer::Pollux, &setup.place);
+    let version = peer::version(Peer::Pollux, &setup.testbed);
     let built = version.split_once('(').and_then(|(_, build)| environment::commit(build));
     let cpus = Cpus { server: args.server_cpu, generator: args.generator_cpu };
     let result = json!({
@@ -188,7 +188,7 @@ fn compare(args: Comparison) -> anyhow::Result<()> {
         "goals": goals,
         "raw": raw,
     });
-    output::write(&output::folder(args.out.as_deref(), "bench"), &result, &text, &goals)
+    output::write(&output::directory(args.out.as_deref(), "bench"), &result, &text, &goals)
 }
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 5, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     slice_ms: u64,
     /// Where result.json and table.txt go [default: results/bench-event-TIME]
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
 
@@ -71,8 +71,8 @@ pub(crate) fn measure(options: &Options) -> anyhow::Result<()> {
         text += &format!("\n{}\n", goal::table(&goals));
     }
     print!("{text}");
-    let folder = output::folder(options.out.as_deref(), "bench-event");
-    output::write(&folder, &result(&results, &goals), &text, &goals)
+    let directory = output::directory(options.out.as_deref(), "bench-event");
+    output::write(&directory, &result(&results, &goals), &text, &goals)
 }
 
 /// For programs.

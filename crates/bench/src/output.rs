@@ -1,4 +1,4 @@
-//! Where the figures of a run go: a folder, for people and for programs.
+//! Where the figures of a run go: a directory, for people and for programs.
 
 use crate::goal::{Goal, Verdict};
 use anyhow::Context;
@@ -9,25 +9,26 @@ use std::{
 };
 
 /// `wanted`, or `results/NAME-TIME`.
-pub(crate) fn folder(wanted: Option<&Path>, name: &str) -> PathBuf {
+pub(crate) fn directory(wanted: Option<&Path>, name: &str) -> PathBuf {
     let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let default = || format!("results/{name}-{}", now().map_or(0, |time| time.as_secs())).into();
     wanted.map_or_else(default, Path::to_owned)
 }
 
-/// Writes `result.json` and `table.txt` into `folder`, which is created if there is none; prints how
+/// Writes `result.json` and `table.txt` into `directory`, which is created if there is none; prints how
 /// many of the goals are met, and where the data are.
 pub(crate) fn write(
-    folder: &Path,
+    directory: &Path,
     result: &serde_json::Value,
     table: &str,
     goals: &[Goal],
 ) -> anyhow::Result<()> {
     let write = |name: &str, text: &str| {
-        let path = folder.join(name);
+        let path = directory.join(name);
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
     };
-    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    fs::create_dir_all(directory)
+        .with_context(|| format!("cannot create {}", directory.display()))?;
     write("result.json", &(serde_json::to_string_pretty(result)? + "\n"))?;
     write("table.txt", table)?;
     let count = |verdict| goals.iter().filter(|goal| goal.verdict == verdict).count();
@@ -40,6 +41,6 @@ pub(crate) fn write(
             count(Verdict::Undecided)
         );
     }
-    println!("raw data in {}", folder.display());
+    println!("raw data in {}", directory.display());
     Ok(())
 }

@@ -62,7 +62,7 @@ impl Peer {
 
 /// Where the programs and the files are.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Testbed {
     /// The binary `pollux`.
     pub(crate) pollux: PathBuf,
     /// Another build of it.
@@ -77,7 +77,7 @@ pub(crate) struct Place {
     pub(crate) interrupt: Interrupt,
 }
 
-impl Place {
+impl Testbed {
     /// The binary of a Pollux.
     fn binary(&self, peer: Peer) -> &Path {
         match (&self.against, peer) {
@@ -94,52 +94,53 @@ pub(crate) const DOCUMENTS: [(&str, usize); 2] = [("1.txt", 1), ("6k.txt", 6 * 1
 pub(crate) const PATH: &str = "/1.txt";
 
 /// Starts `peer` and waits until it answers.
-pub(crate) fn start(peer: Peer, place: &Place) -> anyhow::Result<Server> {
+pub(crate) fn start(peer: Peer, testbed: &Testbed) -> anyhow::Result<Server> {
     let pool = CONNECTIONS.to_string();
     let set_up = match peer {
-        Peer::Floor => return floor(place, DOCUMENTS[0], &[]),
-        Peer::Floor6k => return floor(place, DOCUMENTS[1], &[]),
-        Peer::FloorThreads => return floor(place, DOCUMENTS[0], &["--threads", &pool]),
+        Peer::Floor => return floor(testbed, DOCUMENTS[0], &[]),
+        Peer::Floor6k => return floor(testbed, DOCUMENTS[1], &[]),
+        Peer::FloorThreads => return floor(testbed, DOCUMENTS[0], &["--threads", &pool]),
         Peer::Pollux | Peer::PolluxBefore => {
-            serve(peer, place, ["--mechanism", "epoll-et", "--workers", "1"])?
+            serve(peer, testbed, ["--mechanism", "epoll-et", "--workers", "1"])?
         }
         Peer::Prethreaded | Peer::Preforked => {
-            serve(peer, place, ["--architecture", peer.name(), "--pool", &pool])?
+            serve(peer, testbed, ["--architecture", peer.name(), "--pool", &pool])?
         }
         Peer::Other(other) => {
-            let there = peer::PeerSetup { documents: &place.documents, scratch: &place.scratch };
+            let there =
+                peer::PeerSetup { documents: &testbed.documents, scratch: &testbed.scratch };
             other.set_up(Role::Files, there)?
         }
     };
-    Server::start_peer(peer.name(), &set_up, place.cpu, PATH, &place.interrupt)
+    Server::start_peer(peer.name(), &set_up, testbed.cpu, PATH, &testbed.interrupt)
 }
 
 /// The floor, which answers with as much as the document has.
-fn floor(place: &Place, document: (&str, usize), more: &[&str]) -> anyhow::Result<Server> {
+fn floor(testbed: &Testbed, document: (&str, usize), more: &[&str]) -> anyhow::Result<Server> {
     let (name, length) = document;
-    let reply = place.scratch.join(format!("floor-{name}"));
+    let reply = testbed.scratch.join(format!("floor-{name}"));
     fs::write(&reply, floor::reply(length)).with_context(|| reply.display().to_string())?;
-    let mut program: Vec<OsString> = vec![place.pollux.clone().into()];
+    let mut program: Vec<OsString> = vec![testbed.pollux.clone().into()];
     program.extend(["lab", "floor"].into_iter().chain(more.iter().copied()).map(OsString::from));
     program.push(reply.into());
-    Server::start_floor(&program, place.cpu, &place.interrupt)
+    Server::start_floor(&program, testbed.cpu, &testbed.interrupt)
 }
 
 /// `pollux serve`, with what all of ours have and `more`.
-fn serve(peer: Peer, place: &Place, more: [&str; 4]) -> anyhow::Result<SetUp> {
+fn serve(peer: Peer, testbed: &Testbed, more: [&str; 4]) -> anyhow::Result<SetUp> {
     let port = Port::reserve()?;
     let listen = port.address().to_string();
-    let mut program: Vec<OsString> = vec![place.binary(peer).into()];
+    let mut program: Vec<OsString> = vec![testbed.binary(peer).into()];
     program.extend(["serve", "--keep-alive", "600s", "--listen", &listen].map(OsString::from));
-    program.push(place.documents.clone().into());
+    program.push(testbed.documents.clone().into());
     program.extend(more.map(OsString::from));
     Ok(SetUp { program, environment: Vec::new(), port })
 }
 
 /// The version line that each program prints of itself.
-pub(crate) fn version(peer: Peer, place: &Place) -> String {
+pub(crate) fn version(peer: Peer, testbed: &Testbed) -> String {
     match peer {
         Peer::Other(other) => other.version(),
-        ours => version_line(place.binary(ours), "--version"),
+        ours => version_line(testbed.binary(ours), "--version"),
     }
 }

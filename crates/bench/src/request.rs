@@ -68,20 +68,20 @@ fn write_head(out: &mut Vec<u8>, date: &DateCache) {
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// What is repeated
-    part: Part,
+    part: RequestPart,
     /// How often
     times: u32,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Part {
+enum RequestPart {
     /// Parsing the short request of a generator
     Wrk,
     /// Parsing the long one of a browser
     Browser,
     /// Parsing a request with 40 fields
     Many,
-    /// Parsing that of a browser, which comes octet by octet
+    /// Parsing that of a browser, which comes byte by byte
     Bytewise,
     /// Writing the head of a reply
     Head,
@@ -101,16 +101,16 @@ pub(crate) fn repeat(options: &Options) {
     let many = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n").into_bytes();
     for _ in 0..options.times {
         match options.part {
-            Part::Wrk => parse(WRK),
-            Part::Browser => parse(BROWSER),
-            Part::Many => parse(&many),
-            Part::Bytewise => parse_bytewise(BROWSER),
-            Part::Head => write_head(&mut out, &date),
-            Part::Path => {
+            RequestPart::Wrk => parse(WRK),
+            RequestPart::Browser => parse(BROWSER),
+            RequestPart::Many => parse(&many),
+            RequestPart::Bytewise => parse_bytewise(BROWSER),
+            RequestPart::Head => write_head(&mut out, &date),
+            RequestPart::Path => {
                 black_box(SafePath::new(black_box(b"/assets/app.js"), &mut scratch))
                     .expect("the path is plain");
             }
-            Part::Reply => {
+            RequestPart::Reply => {
                 decoder.begin(false);
                 black_box(decoder.feed(black_box(REPLY))).expect("the reply is valid");
             }
@@ -126,7 +126,7 @@ mod tests {
     /// Each says by a panic that its text is not what it is meant to be.
     #[test]
     fn every_part_can_be_repeated() {
-        for &part in Part::value_variants() {
+        for &part in RequestPart::value_variants() {
             repeat(&Options { part, times: 3 });
         }
     }

@@ -75,8 +75,8 @@ fn drive(setup: &Setup, server: &Server, document: &str) -> anyhow::Result<(f64,
 
 /// One run of wrk.
 fn wrk_on(setup: &Setup, server: &Server, document: &str) -> anyhow::Result<wrk::WrkRun> {
-    let Setup { place, duration, generator_cpu, .. } = setup;
-    wrk::run(place, server, document, CONNECTIONS, *duration, *generator_cpu)
+    let Setup { testbed, duration, generator_cpu, .. } = setup;
+    wrk::run(testbed, server, document, CONNECTIONS, *duration, *generator_cpu)
 }
 
 /// The user memory of the server's processes, in bytes (heap and stacks, without files), as soon as it has
@@ -87,7 +87,7 @@ fn user_bytes(setup: &Setup, server: &Server) -> anyhow::Result<f64> {
     let started_at = Instant::now();
     let (mut bytes, mut since) = (now()?, started_at);
     while since.elapsed() < STANDS_STILL {
-        setup.place.interrupt.check()?;
+        setup.testbed.interrupt.check()?;
         ensure!(started_at.elapsed() < SETTLES, "its memory did not stand still for {SETTLES:?}");
         thread::sleep(LOOK);
         let earlier = std::mem::replace(&mut bytes, now()?);
@@ -101,23 +101,25 @@ fn user_bytes(setup: &Setup, server: &Server) -> anyhow::Result<f64> {
 /// What a fresh server takes more, in bytes per connection, when `count` keep-alive connections have each
 /// made one request and then stay idle.
 fn bytes_per_idle(setup: &Setup, peer: Peer, count: usize) -> anyhow::Result<f64> {
-    let server = peer::start(peer, &setup.place)?;
+    let server = peer::start(peer, &setup.testbed)?;
     let before = user_bytes(setup, &server)?;
-    let _held = generator::hold(&setup.place, &server, count)?;
+    let _held = generator::hold(&setup.testbed, &server, count)?;
     Ok((user_bytes(setup, &server)? - before) / count as f64)
 }
 
 /// What was measured of several servers under the same load.
-struct Measured {
+struct ServerSamples {
     cpu_us_per_request: Samples,
     requests_per_s: Samples,
 }
 
-impl Measured {
+impl ServerSamples {
     /// Starts the `peers`, and drives one at a time for `document`.
     fn of(setup: &Setup, document: &str, peers: &[Peer]) -> anyhow::Result<Self> {
-        let servers: Vec<Server> =
-            peers.iter().map(|&peer| peer::start(peer, &setup.place)).collect::<Result<_, _>>()?;
+        let servers: Vec<Server> = peers
+            .iter()
+            .map(|&peer| peer::start(peer, &setup.testbed))
+            .collect::<Result<_, _>>()?;
         let (mut cpu, mut throughput) = (Samples::new(), Samples::new());
         let indices: Vec<usize> = (0..peers.len()).collect();
         // One round that does not count: caches fill, congestion windows open.
@@ -190,7 +192,7 @@ pub(crate) fn server(
     for (document, length) in DOCUMENTS {
         let floor = if length == 1 { Peer::Floor } else { Peer::Floor6k };
         let peers = [floor, Peer::Pollux, LIGHTTPD, H2O, NGINX];
-        let measured = Measured::of(setup, document, &peers)?;
+        let measured = ServerSamples::of(setup, document, &peers)?;
         let title = format!("{length}-byte document, {CONNECTIONS} keep-alive");
         let (table, data) = measured.shown(title, &peers)?;
         tables.push(table);
@@ -218,7 +220,7 @@ pub(crate) fn pools(
     raw: &mut Map<String, Value>,
 ) -> anyhow::Result<()> {
     let peers = [Peer::Floor, Peer::FloorThreads, Peer::Pollux, Peer::Prethreaded, Peer::Preforked];
-    let measured = Measured::of(setup, DOCUMENTS[0].0, &peers)?;
+    let measured = ServerSamples::of(setup, DOCUMENTS[0].0, &peers)?;
     let title = format!("a pool, {CONNECTIONS} keep-alive");
     let (table, data) = measured.shown(title, &peers)?;
     tables.push(table);
@@ -235,7 +237,7 @@ pub(crate) fn against(
     for (document, length) in DOCUMENTS {
         let builds = [Peer::Pollux, Peer::PolluxBefore];
         let servers =
-            [peer::start(builds[0], &setup.place)?, peer::start(builds[1], &setup.place)?];
+            [peer::start(builds[0], &setup.testbed)?, peer::start(builds[1], &setup.testbed)?];
         let mut cpu = Samples::new();
         // One round that does not count.
         interleave(1, &[0, 1], |_, index| drive(setup, &servers[index], document).map(drop))?;
@@ -274,9 +276,9 @@ pub(crate) fn idle(
         }
     }
 
-    let quiet = peer::start(Peer::Pollux, &setup.place)?;
-    let holding = peer::start(Peer::Pollux, &setup.place)?;
-    let pool = generator::hold(&setup.place, &holding, IDLE)?;
+    let quiet = peer::start(Peer::Pollux, &setup.testbed)?;
+    let holding = peer::start(Peer::Pollux, &setup.testbed)?;
+    let pool = generator::hold(&setup.testbed, &holding, IDLE)?;
     let mut cpu = Samples::new();
     let mut throughput = Samples::new();
     let document = DOCUMENTS[0].0;
@@ -321,7 +323,7 @@ pub(crate) fn generator(
     tables: &mut Vec<comfy_table::Table>,
     raw: &mut Map<String, Value>,
 ) -> anyhow::Result<()> {
-    let floor = peer::start(Peer::Floor, &setup.place)?;
+    let floor = peer::start(Peer::Floor, &setup.testbed)?;
     let cpu = setup.generator_cpu;
     let connections = CONNECTIONS.to_string();
     let closed = ["--connections", &connections];
@@ -335,7 +337,7 @@ pub(crate) fn generator(
             run.own_cpu_us / run.requests as f64
         } else {
             let before = generator::own_cpu_us()?;
-            let report = generator::load(&setup.place, &floor, cpu, setup.duration, &closed)?;
+            let report = generator::load(&setup.testbed, &floor, cpu, setup.duration, &closed)?;
             let used = generator::own_cpu_us()? - before;
             saturation.push(report["reply_rate_rps"]["mean"].as_f64().context("no reply rate")?);
             used / report["requests"]["completed"].as_f64().context("no requests")?
@@ -358,7 +360,7 @@ pub(crate) fn generator(
     let mut invalid = 0;
     for round in 0..setup.rounds {
         setup.progress.set_message(format!("lag: round {}/{}", round + 1, setup.rounds));
-        let report = generator::load(&setup.place, &floor, cpu, setup.duration, &open)?;
+        let report = generator::load(&setup.testbed, &floor, cpu, setup.duration, &open)?;
         lag.push(report["generator"]["lag_us"]["p99"].as_f64().context("no lag")?);
         invalid += u32::from(report["valid"] != true);
         reports.push(report);

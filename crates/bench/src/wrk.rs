@@ -1,6 +1,6 @@
 //! wrk as the neutral generator, so that no server is measured by its own house's tool.
 
-use crate::{generator::own_cpu_us, peer::Place};
+use crate::{generator::own_cpu_us, peer::Testbed};
 use anyhow::{Context, bail};
 use pollux_lab::run::{
     process::{Process, pinned},
@@ -24,7 +24,7 @@ pub(crate) struct WrkRun {
 
 /// One thread, pinned to `cpu`, `connections` kept alive, closed loop.
 pub(crate) fn run(
-    place: &Place,
+    testbed: &Testbed,
     server: &Server,
     document: &str,
     connections: usize,
@@ -37,7 +37,7 @@ pub(crate) fn run(
     program.extend(["-d".into(), format!("{}s", duration.as_secs().max(1)).into()]);
     program.push(format!("http://{}/{document}", server.address).into());
     let mut process = Process::spawn("wrk", &pinned(cpu, &program))?;
-    let (status, text) = process.output(duration + GRACE, &place.interrupt)?;
+    let (status, text) = process.output(duration + GRACE, &testbed.interrupt)?;
     let own_cpu_us = own_cpu_us()? - before;
     if !status.success() {
         process.drain_stderr();

@@ -43,10 +43,10 @@ fn the_man_page_names_every_function_and_constant() {
 /// Where cargo has put the libraries.
 fn libraries() -> PathBuf {
     let test = env::current_exe().expect("this program");
-    let deps = test.parent().expect("its folder");
-    for folder in [deps, deps.parent().expect("the profile's folder")] {
-        if folder.join("libpollux.a").is_file() && folder.join("libpollux.so").is_file() {
-            return folder.to_owned();
+    let deps = test.parent().expect("its directory");
+    for directory in [deps, deps.parent().expect("the profile's directory")] {
+        if directory.join("libpollux.a").is_file() && directory.join("libpollux.so").is_file() {
+            return directory.to_owned();
         }
     }
     panic!("no libpollux.a and libpollux.so in {} or above it", deps.display());
@@ -54,8 +54,8 @@ fn libraries() -> PathBuf {
 
 #[test]
 fn an_echo_server_in_c_runs_on_each_mechanism() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let root = folder.path().join("root");
+    let directory = tempfile::tempdir().expect("a directory");
+    let root = directory.path().join("root");
     let mut make = Command::new("make");
     make.args(["--silent", "install-c", "PREFIX=/opt/pollux"]).current_dir(here("../.."));
     make.arg(format!("DESTDIR={}", root.display()));
@@ -73,7 +73,7 @@ fn an_echo_server_in_c_runs_on_each_mechanism() {
         ("static", flags(&["--static", "--cflags", "--libs"])),
         ("shared", flags(&["--cflags", "--libs"])),
     ] {
-        let program = folder.path().join(kind);
+        let program = directory.path().join(kind);
         let mut cc = Command::new("cc");
         cc.args(["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Wstrict-prototypes", "-Werror"]);
         cc.arg("-o").arg(&program).arg(here("tests/echo.c"));

@@ -15,7 +15,7 @@ use std::{
     os::fd::{AsFd, AsRawFd},
 };
 
-/// Octets that may wait for a peer that does not read; its own octets are not read meanwhile.
+/// Bytes that may wait for a peer that does not read; its own bytes are not read meanwhile.
 const MOST_WAITING: usize = 64 << 10;
 
 struct Connection {
@@ -27,7 +27,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// Moves octets until nothing can be moved. What to be told of next, or nothing at the end.
+    /// Moves bytes until nothing can be moved. What to be told of next, or nothing at the end.
     fn turn(&mut self) -> io::Result<Option<Interest>> {
         let mut buffer = [0; 4096];
         loop {
@@ -179,7 +179,7 @@ mod tests {
             thread::sleep(Duration::from_millis(50));
             let mut got = Vec::new();
             stream.read_to_end(&mut got).unwrap();
-            assert!(got == expected, "{}: {} octets came back", description.name, got.len());
+            assert!(got == expected, "{}: {} bytes came back", description.name, got.len());
             writer.join().unwrap();
             ran += 1;
         }

@@ -11,7 +11,7 @@ use std::{
 
 /// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum ConnectionState {
     /// Its handshake is not known to be over. It may carry a request already.
     Connecting,
     /// It is open and carries no request.
@@ -46,7 +46,7 @@ pub(crate) struct Request {
 pub(crate) struct Connection {
     pub(crate) socket: OwnedFd,
     pub(crate) token: Token,
-    pub(crate) state: State,
+    pub(crate) state: ConnectionState,
     /// When it began to connect, to think, or to close.
     pub(crate) since_ns: u64,
     /// How many more requests it may carry after the present one.
@@ -61,11 +61,11 @@ pub(crate) struct Connection {
 
 /// How a send went on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sent {
+pub(crate) enum SendProgress {
     /// All bytes are with the kernel.
-    Whole,
+    Complete,
     /// Some are not; the connection will become writable.
-    InPart,
+    Partial,
     /// None is, since the handshake goes on or the buffer is full.
     Nothing,
 }
@@ -104,8 +104,8 @@ impl Connection {
     /// # Errors
     /// Why the connection is of no more use.
     #[inline]
-    pub(crate) fn send(&mut self, plan: &Plan) -> io::Result<Sent> {
-        let Some(request) = &mut self.request else { return Ok(Sent::Whole) };
+    pub(crate) fn send(&mut self, plan: &Plan) -> io::Result<SendProgress> {
+        let Some(request) = &mut self.request else { return Ok(SendProgress::Complete) };
         let bytes = plan.requests[request.target as usize].get(request.last);
         let before = request.written;
         loop {
@@ -113,12 +113,12 @@ impl Connection {
                 Ok(count) => {
                     request.written += count;
                     if request.written == bytes.len() {
-                        return Ok(Sent::Whole);
+                        return Ok(SendProgress::Complete);
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let some = request.written > before;
-                    return Ok(if some { Sent::InPart } else { Sent::Nothing });
+                    return Ok(if some { SendProgress::Partial } else { SendProgress::Nothing });
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),

@@ -9,12 +9,12 @@ use std::os::fd::RawFd;
 /// constant time for each operation.
 #[derive(Debug)]
 pub(crate) struct Deadlines {
-    links: Vec<Link>,
+    links: Vec<ListLink>,
     len: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Link {
+struct ListLink {
     previous: u32,
     next: u32,
 }
@@ -26,7 +26,7 @@ const ABSENT: u32 = u32::MAX;
 
 impl Default for Deadlines {
     fn default() -> Self {
-        Self { links: vec![Link { previous: ENDS, next: ENDS }], len: 0 }
+        Self { links: vec![ListLink { previous: ENDS, next: ENDS }], len: 0 }
     }
 }
 
@@ -37,11 +37,11 @@ impl Deadlines {
         let place = fd as u32 + 1;
         if place as usize >= self.links.len() {
             let len = (place as usize + 1).next_multiple_of(1024);
-            self.links.resize(len, Link { previous: ABSENT, next: ENDS });
+            self.links.resize(len, ListLink { previous: ABSENT, next: ENDS });
         }
         debug_assert_eq!(self.links[place as usize].previous, ABSENT, "fd {fd} is in the list");
         let last = self.links[ENDS as usize].previous;
-        self.links[place as usize] = Link { previous: last, next: ENDS };
+        self.links[place as usize] = ListLink { previous: last, next: ENDS };
         self.links[last as usize].next = place;
         self.links[ENDS as usize].previous = place;
         self.len += 1;
@@ -51,7 +51,7 @@ impl Deadlines {
     #[inline]
     pub(crate) fn remove(&mut self, fd: RawFd) {
         let place = fd as usize + 1;
-        let Some(&Link { previous, next }) = self.links.get(place) else { return };
+        let Some(&ListLink { previous, next }) = self.links.get(place) else { return };
         if previous == ABSENT {
             return;
         }

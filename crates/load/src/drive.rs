@@ -1,10 +1,10 @@
 //! What a thread does with its connections: opens them, sends, receives, ends requests.
 
 use crate::{
-    client::{Connection, Request, Sent, State, begin_connect},
+    client::{Connection, ConnectionState, Request, SendProgress, begin_connect},
     config::Closing,
     outcome::Failure,
-    record::{Failed, Reply},
+    record::{FailedRequest, Reply},
     thread::Worker,
 };
 use pollux_event::{Event, Interest, Mechanism, Readiness};
@@ -40,7 +40,7 @@ impl Worker<'_> {
                 self.count_connect_failure(now_ns, kind);
                 self.record_failure(kind, scheduled_ns, now_ns);
                 self.end_session(now_ns, |sessions| &mut sessions.broken);
-                self.miss(now_ns, false);
+                self.record_lost_connection(now_ns, false);
             }
             return;
         };
@@ -48,10 +48,10 @@ impl Worker<'_> {
         connection.requests_left -= 1;
         request.last = connection.requests_left == 0;
         connection.number = number;
-        let was = std::mem::replace(&mut connection.state, State::Busy);
+        let former = std::mem::replace(&mut connection.state, ConnectionState::Busy);
         connection.request = Some(request);
         connection.decoder.begin(self.plan.is_head);
-        if was == State::Thinking {
+        if former == ConnectionState::Thinking {
             self.lists.replies.push_follow_up(fd);
         } else {
             self.lists.replies.push(fd);
@@ -85,7 +85,7 @@ impl Worker<'_> {
             socket,
             // Until it is in the interest set.
             token: pollux_event::Token { fd, generation: u32::MAX },
-            state: State::Connecting,
+            state: ConnectionState::Connecting,
             since_ns: now_ns,
             requests_left: self.plan.requests_per_connection - carries,
             number: first.map_or(0, |(_, number)| number),
@@ -100,9 +100,9 @@ impl Worker<'_> {
         // become writable.
         let sent = match request {
             Some(_) => connection.send(self.plan),
-            None => Ok(Sent::Nothing),
+            None => Ok(SendProgress::Nothing),
         };
-        let is_whole = matches!(sent, Ok(Sent::Whole));
+        let is_whole = matches!(sent, Ok(SendProgress::Complete));
         connection.watches_write = !is_whole;
         let interest = if is_whole { Interest::READ } else { Interest::READ | Interest::WRITE };
         connection.token =
@@ -113,10 +113,10 @@ impl Worker<'_> {
             self.lists.replies.push(fd);
         }
         match sent {
-            Ok(Sent::Nothing) => {}
-            Ok(Sent::Whole | Sent::InPart) => {
+            Ok(SendProgress::Nothing) => {}
+            Ok(SendProgress::Complete | SendProgress::Partial) => {
                 self.connected(fd, sending_ns);
-                self.note_sent(fd, sending_ns);
+                self.record_sent(fd, sending_ns);
             }
             Err(error) => {
                 let kind = self.recorder.kind_of(&error);
@@ -130,13 +130,13 @@ impl Worker<'_> {
     #[inline]
     fn connected(&mut self, fd: RawFd, now_ns: u64) {
         let Some(connection) = self.pool.get(fd) else { return };
-        if connection.state != State::Connecting {
+        if connection.state != ConnectionState::Connecting {
             return;
         }
         let since_ns = connection.since_ns;
         let has_request = connection.request.is_some();
         let token = connection.token;
-        connection.state = if has_request { State::Busy } else { State::Free };
+        connection.state = if has_request { ConnectionState::Busy } else { ConnectionState::Free };
         self.lists.handshakes.remove(fd);
         if self.opening.is_setup || now_ns >= self.measured_ns {
             self.recorder.connections.opened += 1;
@@ -149,7 +149,7 @@ impl Worker<'_> {
 
     /// The first bytes of the request on `fd` are with the kernel.
     #[inline]
-    fn note_sent(&mut self, fd: RawFd, now_ns: u64) {
+    fn record_sent(&mut self, fd: RawFd, now_ns: u64) {
         let Some(connection) = self.pool.get(fd) else { return };
         let Some(request) = &mut connection.request else { return };
         if request.sent_ns == 0 {
@@ -165,11 +165,11 @@ impl Worker<'_> {
     fn send(&mut self, fd: RawFd, now_ns: u64) -> Result<(), Failure> {
         let connection = self.pool.get(fd).expect("the caller has found it");
         let sent = connection.send(self.plan).map_err(|error| self.recorder.kind_of(&error))?;
-        if sent != Sent::Whole {
+        if sent != SendProgress::Complete {
             connection.watch_write(&mut self.set)?;
         }
-        if sent != Sent::Nothing {
-            self.note_sent(fd, now_ns);
+        if sent != SendProgress::Nothing {
+            self.record_sent(fd, now_ns);
         }
         Ok(())
     }
@@ -182,9 +182,9 @@ impl Worker<'_> {
             let now_ns = self.plan.now_ns();
             self.on_event(event, now_ns);
             if !self.opening.is_setup {
-                self.take_up_due(now_ns);
+                self.dispatch_due(now_ns);
                 self.start_waiting(now_ns);
-                self.go_on(now_ns);
+                self.continue_sessions(now_ns);
             }
         }
     }
@@ -194,8 +194,8 @@ impl Worker<'_> {
         let fd = token.fd;
         let Some(connection) = self.pool.get(fd) else { return };
         match connection.state {
-            State::Connecting => self.on_connecting(fd, readiness, now_ns),
-            State::Busy => {
+            ConnectionState::Connecting => self.on_connecting(fd, readiness, now_ns),
+            ConnectionState::Busy => {
                 let request = connection.request.expect("a busy connection has a request");
                 if connection.watches_write && readiness.is_writable() {
                     let is_whole = request.written
@@ -212,18 +212,18 @@ impl Worker<'_> {
                     self.receive(fd, readiness);
                 }
             }
-            state @ (State::Free | State::Thinking) => {
+            state @ (ConnectionState::Free | ConnectionState::Thinking) => {
                 if readiness.is_readable() {
                     // Nothing was asked, so it is a close, or something that cannot be used.
-                    if state == State::Thinking {
+                    if state == ConnectionState::Thinking {
                         self.end_session(now_ns, |sessions| &mut sessions.broken);
                     }
                     self.recorder.connections.dropped_idle += 1;
                     self.drop_connection(fd);
-                    self.miss(now_ns, true);
+                    self.record_lost_connection(now_ns, true);
                 }
             }
-            State::Closing => {
+            ConnectionState::Closing => {
                 if readiness
                     .intersects(Readiness::READ_CLOSED | Readiness::HANGUP | Readiness::ERROR)
                 {
@@ -245,7 +245,7 @@ impl Worker<'_> {
         }
         self.connected(fd, now_ns);
         let is_busy = self.pool.get(fd).is_some_and(|connection| {
-            connection.state == State::Busy
+            connection.state == ConnectionState::Busy
                 && connection.request.is_some_and(|request| request.sent_ns == 0)
         });
         if is_busy {
@@ -260,11 +260,11 @@ impl Worker<'_> {
 
     /// Goes on with the connections that had more to read than their share.
     #[inline]
-    pub(super) fn read_on(&mut self) {
+    pub(super) fn resume_reading(&mut self) {
         for _ in 0..self.lists.unread.len() {
             let Some(token) = self.lists.unread.pop_front() else { return };
             let is_live = self.pool.get(token.fd).is_some_and(|connection| {
-                connection.token == token && connection.state == State::Busy
+                connection.token == token && connection.state == ConnectionState::Busy
             });
             if is_live {
                 // As if the close had come: it is read until nothing is left.
@@ -301,14 +301,14 @@ impl Worker<'_> {
                     }
                     match fed {
                         Err(bad) => {
-                            return self.fail_bad(fd, Bad::Malformed(bad), self.plan.now_ns());
+                            return self.reject(fd, Rejection::Malformed(bad), self.plan.now_ns());
                         }
                         Ok(fed) => {
                             if let Some(reply) = fed.reply {
                                 let now_ns = self.plan.now_ns();
                                 if fed.consumed < len {
                                     // More than was asked for: its length is wrong.
-                                    return self.fail_bad(fd, Bad::Malformed(TOO_LONG), now_ns);
+                                    return self.reject(fd, Rejection::Malformed(TOO_LONG), now_ns);
                                 }
                                 return self.reply(fd, reply, closed, now_ns);
                             }
@@ -344,9 +344,9 @@ impl Worker<'_> {
             request.written == self.plan.requests[request.target as usize].get(request.last).len();
         let is_reusable = reply.keep_alive && !closed && is_sent && connection.requests_left > 0;
         let bad = if !self.plan.good_status[status] {
-            Some(Bad::Status)
+            Some(Rejection::Status)
         } else if self.plan.expected_length.is_some_and(|length| length != reply.body) {
-            Some(Bad::Length)
+            Some(Rejection::Length)
         } else {
             None
         };
@@ -354,7 +354,7 @@ impl Worker<'_> {
             // A failure ends its session; without sessions a whole reply leaves its connection
             // usable.
             if !is_reusable || self.plan.session.is_some() {
-                return self.fail_bad(fd, bad, now_ns);
+                return self.reject(fd, bad, now_ns);
             }
             connection.request = None;
             self.lists.replies.remove(fd);
@@ -391,20 +391,20 @@ impl Worker<'_> {
         }
         if self.plan.closing == Closing::Wait && !closed && was_last {
             let connection = self.pool.get(fd).expect("the caller has found it");
-            connection.state = State::Closing;
+            connection.state = ConnectionState::Closing;
             connection.since_ns = now_ns;
             self.lists.handshakes.push(fd);
         } else {
             self.drop_connection(fd);
         }
-        self.miss(now_ns, true);
+        self.record_lost_connection(now_ns, true);
     }
 
     /// The connection `fd` carries no request any more, and may carry another.
     #[inline]
     fn go_on_with(&mut self, fd: RawFd, now_ns: u64) {
         let connection = self.pool.get(fd).expect("the caller has found it");
-        connection.state = State::Free;
+        connection.state = ConnectionState::Free;
         let token = connection.token;
         if !self.next_for(fd, now_ns) {
             self.pool.push_free(token);
@@ -415,7 +415,7 @@ impl Worker<'_> {
     #[cold]
     pub(super) fn fail(&mut self, fd: RawFd, kind: Failure, now_ns: u64) {
         let Some(connection) = self.pool.get(fd) else { return };
-        let was_connecting = connection.state == State::Connecting;
+        let was_connecting = connection.state == ConnectionState::Connecting;
         let request = connection.request.take();
         self.drop_connection(fd);
         if was_connecting {
@@ -425,7 +425,7 @@ impl Worker<'_> {
             self.record_failure(kind, request.scheduled_ns, now_ns);
             self.end_session(now_ns, |sessions| &mut sessions.broken);
         }
-        self.miss(now_ns, !was_connecting);
+        self.record_lost_connection(now_ns, !was_connecting);
     }
 
     #[cold]
@@ -438,7 +438,7 @@ impl Worker<'_> {
 
     /// The reply on `fd` is not taken.
     #[cold]
-    fn fail_bad(&mut self, fd: RawFd, bad: Bad, now_ns: u64) {
+    fn reject(&mut self, fd: RawFd, bad: Rejection, now_ns: u64) {
         let is_measured = self
             .pool
             .get(fd)
@@ -449,18 +449,18 @@ impl Worker<'_> {
     }
 
     #[cold]
-    fn count_bad(&mut self, bad: Bad, is_measured: bool) {
+    fn count_bad(&mut self, bad: Rejection, is_measured: bool) {
         if !is_measured {
             return;
         }
         let counts = &mut self.recorder.bad_replies;
         match bad {
-            Bad::Malformed(reason) => {
+            Rejection::Malformed(reason) => {
                 counts.malformed += 1;
                 counts.first_malformed.get_or_insert_with(|| reason.to_string());
             }
-            Bad::Status => counts.status += 1,
-            Bad::Length => counts.length += 1,
+            Rejection::Status => counts.status += 1,
+            Rejection::Length => counts.length += 1,
         }
     }
 
@@ -468,7 +468,7 @@ impl Worker<'_> {
     #[cold]
     pub(super) fn record_failure(&mut self, kind: Failure, scheduled_ns: u64, now_ns: u64) {
         let at_ns = self.measured_at(now_ns);
-        self.recorder.fail(Failed {
+        self.recorder.fail(FailedRequest {
             kind,
             latency_ns: now_ns.saturating_sub(scheduled_ns).max(self.plan.timeout_ns),
             at_ns,
@@ -498,13 +498,13 @@ const TOO_LONG: ReplyError = ReplyError::Syntax("more came than its framing anno
 
 /// Why a reply is not taken.
 #[derive(Clone, Copy)]
-enum Bad {
+enum Rejection {
     Malformed(ReplyError),
     Status,
     Length,
 }
 
-impl Bad {
+impl Rejection {
     /// The kind of failure that it is.
     fn kind(self) -> Failure {
         match self {

@@ -1,9 +1,9 @@
 //! The generator's own figures.
 
-use crate::{report::Times, thread::Measured};
+use crate::{report::Times, thread::ThreadResult};
 use serde::Serialize;
 
-impl Measured {
+impl ThreadResult {
     /// The time in which the thread had something to do, at most: it lies within its CPU time, and
     /// outside of what it is known to have waited.
     fn busy_ns(&self) -> u64 {
@@ -33,17 +33,17 @@ pub struct Generator {
 }
 
 impl Generator {
-    pub(crate) fn new(threads: &[Measured]) -> Self {
+    pub(crate) fn new(threads: &[ThreadResult]) -> Self {
         let cpu_ns: u64 = threads.iter().map(|thread| thread.cpu.used_ns).sum();
         let requests: u64 = threads
             .iter()
             .map(|thread| thread.recorder.completed + thread.recorder.failures.total())
             .sum();
-        let share = |thread: &Measured, time_ns: u64| match thread.elapsed_ns {
+        let share = |thread: &ThreadResult, time_ns: u64| match thread.elapsed_ns {
             0 => 0.0,
             elapsed_ns => (time_ns as f64 / elapsed_ns as f64).min(1.0),
         };
-        let greatest = |time_ns: fn(&Measured) -> u64| {
+        let greatest = |time_ns: fn(&ThreadResult) -> u64| {
             threads.iter().map(|thread| share(thread, time_ns(thread))).fold(0.0, f64::max)
         };
         let delays = threads.iter().map(|t| t.cpu.delayed_ns.map(|ns| share(t, ns)));
@@ -51,7 +51,7 @@ impl Generator {
             lag_us: Times::default(),
             cpu_us_per_request: cpu_ns as f64 / 1000.0 / requests.max(1) as f64,
             cpu_utilization: greatest(|thread| thread.cpu.used_ns),
-            busy_utilization: greatest(Measured::busy_ns),
+            busy_utilization: greatest(ThreadResult::busy_ns),
             run_delay_share: delays.flatten().reduce(f64::max),
             threads: threads.len(),
         }
@@ -63,19 +63,19 @@ mod tests {
     use super::*;
     use crate::own_cpu::OwnCpu;
 
-    fn measured(used_ns: u64, spare_ns: u64, delayed_ns: Option<u64>) -> Measured {
-        Measured {
+    fn measured(used_ns: u64, spare_ns: u64, delayed_ns: Option<u64>) -> ThreadResult {
+        ThreadResult {
             cpu: OwnCpu { used_ns, delayed_ns },
             spare_ns,
             elapsed_ns: 1_000,
-            ..Measured::empty()
+            ..ThreadResult::empty()
         }
     }
 
     #[test]
     fn time_to_spare_is_not_busy_whether_it_was_slept_or_polled() {
         let measured = |cpu_ns, spare_ns| measured(cpu_ns, spare_ns, None);
-        let shares = |threads: &[Measured]| {
+        let shares = |threads: &[ThreadResult]| {
             let generator = Generator::new(threads);
             (generator.cpu_utilization, generator.busy_utilization)
         };
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn the_delay_is_that_of_the_thread_that_waited_longest() {
-        let share = |threads: &[Measured]| Generator::new(threads).run_delay_share;
+        let share = |threads: &[ThreadResult]| Generator::new(threads).run_delay_share;
         assert_eq!(share(&[measured(0, 0, Some(20)), measured(0, 0, Some(700))]), Some(0.7));
         assert_eq!(share(&[measured(0, 0, None), measured(0, 0, Some(10))]), Some(0.01));
         assert_eq!(share(&[measured(0, 0, None)]), None);

@@ -1,7 +1,7 @@
 //! Connections that are held and do nothing, and are re-opened when the server drops them: the job
 //! of the papers' idleconn.
 
-mod keeper;
+mod holder;
 
 use crate::{
     config::{IdleConfig, IdleKind},
@@ -10,7 +10,7 @@ use crate::{
     target::{RequestOptions, Url},
 };
 use anyhow::{Context, Result, bail, ensure};
-use keeper::Keeper;
+use holder::IdleHolder;
 use pollux_sys::OwnFileTables;
 use serde::{Deserialize, Serialize};
 use std::{
@@ -68,9 +68,9 @@ impl IdlePlan {
     }
 }
 
-/// What all keepers count together.
+/// What all holders count together.
 #[derive(Debug, Default)]
-struct Counts {
+struct IdleCounters {
     held: AtomicUsize,
     opened: AtomicU64,
     reopened: AtomicU64,
@@ -82,7 +82,7 @@ struct Counts {
     last_error: AtomicI32,
 }
 
-impl Counts {
+impl IdleCounters {
     fn report(&self, wanted: usize) -> IdleReport {
         IdleReport {
             wanted,
@@ -129,9 +129,9 @@ impl std::ops::AddAssign for IdleReport {
 pub struct IdlePool {
     wanted: usize,
     destination: SocketAddr,
-    counts: Arc<Counts>,
+    counters: Arc<IdleCounters>,
     stop: Arc<AtomicBool>,
-    keepers: Vec<JoinHandle<Result<()>>>,
+    holders: Vec<JoinHandle<Result<()>>>,
 }
 
 impl IdlePool {
@@ -152,38 +152,38 @@ impl IdlePool {
             "the limit on descriptors, {limit}, leaves none for connections: raise `ulimit -n`"
         );
         let count = plan.config.count;
-        let keepers = count.div_ceil(table).max(1);
+        let holders = count.div_ceil(table).max(1);
         ensure!(
-            keepers == 1 || plan.own_file_tables.is_some(),
+            holders == 1 || plan.own_file_tables.is_some(),
             "{count} idle connections do not fit into one file table of {limit} descriptors, and \
              this program has not allowed more (IdlePlan::own_file_tables): raise `ulimit -n`"
         );
         ensure!(
-            keepers <= MAX_KEEPERS,
-            "{count} idle connections need {keepers} file tables of {limit} descriptors, and at \
+            holders <= MAX_KEEPERS,
+            "{count} idle connections need {holders} file tables of {limit} descriptors, and at \
              most {MAX_KEEPERS} are made: raise the hard limit (`ulimit -Hn`)"
         );
         let mut pool = Self {
             wanted: count,
             destination: plan.destination,
-            counts: Arc::default(),
+            counters: Arc::default(),
             stop: Arc::default(),
-            keepers: Vec::new(),
+            holders: Vec::new(),
         };
         let bytes: Arc<[u8]> = plan.bytes()?.into();
-        for index in 0..keepers {
-            let part = count / keepers + usize::from(index < count % keepers);
-            let keeper = Keeper::new(plan, bytes.clone(), part, (index, keepers));
-            let (counts, stop) = (pool.counts.clone(), pool.stop.clone());
+        for index in 0..holders {
+            let part = count / holders + usize::from(index < count % holders);
+            let holder = IdleHolder::new(plan, bytes.clone(), part, (index, holders));
+            let (counters, stop) = (pool.counters.clone(), pool.stop.clone());
             let cpu = plan.cpus.get(index % plan.cpus.len().max(1)).copied();
             let thread = std::thread::Builder::new()
                 .name(format!("idle-{index}"))
                 .spawn(move || {
                     crate::run::pin(cpu)?;
-                    keeper.run(&counts, &stop)
+                    holder.run(&counters, &stop)
                 })
                 .context("starting a thread that holds idle connections")?;
-            pool.keepers.push(thread);
+            pool.holders.push(thread);
         }
         Ok(pool)
     }
@@ -193,7 +193,7 @@ impl IdlePool {
     ///
     /// # Errors
     /// No progress within [`SETUP_PATIENCE`], with the last failure and what to do about it; a
-    /// keeper's own error.
+    /// holder's own error.
     pub fn wait_until_held(
         &mut self,
         stop: &AtomicBool,
@@ -202,7 +202,7 @@ impl IdlePool {
         let mut most = 0;
         let mut progressed_at = Instant::now();
         loop {
-            let held = self.counts.held.load(Relaxed);
+            let held = self.counters.held.load(Relaxed);
             progress(held);
             if held >= self.wanted {
                 return Ok(true);
@@ -232,21 +232,21 @@ impl IdlePool {
     /// # Errors
     /// What made one of them end before its time. The others then let go of theirs.
     pub fn check(&mut self) -> Result<()> {
-        let Some(at) = self.keepers.iter().position(JoinHandle::is_finished) else {
+        let Some(at) = self.holders.iter().position(JoinHandle::is_finished) else {
             return Ok(());
         };
-        let keeper = self.keepers.swap_remove(at);
+        let holder = self.holders.swap_remove(at);
         self.stop.store(true, Relaxed);
-        join(keeper)?;
+        join(holder)?;
         bail!("a thread that holds idle connections ended");
     }
 
     fn last_failure(&self) -> String {
-        let index = self.counts.last_failure.load(Relaxed);
+        let index = self.counters.last_failure.load(Relaxed);
         let Some(kind) = index.checked_sub(1).and_then(|index| Failure::ALL.get(index)) else {
             return ": the rest hangs in the handshake or waits for its first reply".into();
         };
-        let what = match self.counts.last_error.load(Relaxed) {
+        let what = match self.counters.last_error.load(Relaxed) {
             // What has no kind of its own has a name, such as "Network is unreachable".
             error if *kind == Failure::Other && error != 0 => {
                 io::Error::from_raw_os_error(error).to_string()
@@ -259,24 +259,24 @@ impl IdlePool {
 
     /// How things stand.
     pub fn report(&self) -> IdleReport {
-        self.counts.report(self.wanted)
+        self.counters.report(self.wanted)
     }
 
     /// Tells how things stand, from wherever it is called.
     pub(crate) fn gauge(&self) -> impl Fn() -> IdleReport + Send + 'static {
-        let (counts, wanted) = (self.counts.clone(), self.wanted);
-        move || counts.report(wanted)
+        let (counters, wanted) = (self.counters.clone(), self.wanted);
+        move || counters.report(wanted)
     }
 
     /// Lets go of all connections.
     ///
     /// # Errors
-    /// What made a keeper end before its time.
+    /// What made a holder end before its time.
     pub fn stop(mut self) -> Result<IdleReport> {
         let report = self.report();
         self.stop.store(true, Relaxed);
-        for keeper in std::mem::take(&mut self.keepers) {
-            join(keeper)?;
+        for holder in std::mem::take(&mut self.holders) {
+            join(holder)?;
         }
         Ok(report)
     }
@@ -285,15 +285,15 @@ impl IdlePool {
 impl Drop for IdlePool {
     fn drop(&mut self) {
         self.stop.store(true, Relaxed);
-        for keeper in std::mem::take(&mut self.keepers) {
-            let _ = keeper.join();
+        for holder in std::mem::take(&mut self.holders) {
+            let _ = holder.join();
         }
     }
 }
 
-fn join(keeper: JoinHandle<Result<()>>) -> Result<()> {
-    match keeper.join() {
-        Ok(outcome) => outcome.context("holding idle connections"),
+fn join(holder: JoinHandle<Result<()>>) -> Result<()> {
+    match holder.join() {
+        Ok(outcome) => outcome.context("idle_loop idle connections"),
         Err(panic) => std::panic::resume_unwind(panic),
     }
 }
@@ -304,12 +304,12 @@ mod tests {
 
     #[test]
     fn a_keeper_that_fails_is_noticed_at_once() {
-        let held = |keeper: fn(&AtomicBool) -> Result<()>| {
+        let held = |holder: fn(&AtomicBool) -> Result<()>| {
             let stop: Arc<AtomicBool> = Arc::default();
             let stopped = stop.clone();
-            let keepers = vec![std::thread::spawn(move || keeper(&stopped))];
+            let holders = vec![std::thread::spawn(move || holder(&stopped))];
             let destination = ([127, 0, 0, 1], 9).into();
-            IdlePool { wanted: 1, destination, counts: Arc::default(), stop, keepers }
+            IdlePool { wanted: 1, destination, counters: Arc::default(), stop, holders }
         };
         let waits = |stop: &AtomicBool| -> Result<()> {
             while !stop.load(Relaxed) {

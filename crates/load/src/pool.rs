@@ -1,6 +1,6 @@
 //! A thread's connections: a table by descriptor number, and those that are free.
 
-use crate::client::{Connection, State};
+use crate::client::{Connection, ConnectionState};
 use pollux_event::Token;
 use std::{collections::VecDeque, os::fd::RawFd};
 
@@ -59,7 +59,7 @@ impl Pool {
         Some(connection)
     }
 
-    /// Enters a connection whose state has become [`State::Free`].
+    /// Enters a connection whose state has become [`ConnectionState::Free`].
     #[inline]
     pub(crate) fn push_free(&mut self, token: Token) {
         self.free.push_back(token);
@@ -70,7 +70,7 @@ impl Pool {
     pub(crate) fn pop_free(&mut self) -> Option<RawFd> {
         while let Some(token) = self.free.pop_front() {
             let live = self.get(token.fd).is_some_and(|connection| {
-                connection.token == token && connection.state == State::Free
+                connection.token == token && connection.state == ConnectionState::Free
             });
             if live {
                 return Some(token.fd);

@@ -12,7 +12,6 @@
 //! clock (`clock`).
 
 mod clock;
-mod guard;
 mod idle;
 mod launcher;
 mod leader;
@@ -21,21 +20,21 @@ mod member;
 pub(crate) mod message;
 mod report;
 mod share;
+mod supervisor;
 mod sys;
 
-pub use idle::{Held, hold_idle};
-pub use launcher::{Choice, MAX_RANKS};
+pub use idle::{IdleTotals, hold_idle};
+pub use launcher::{MAX_RANKS, MpiChoice};
 pub use load::{run, task};
-pub use message::Pulse;
-pub use report::{Clock, RankReport, RanksReport};
+pub use message::Heartbeat;
+pub use report::{ClockComparison, RankReport, RanksReport};
 
 use anyhow::{Context, Result, bail, ensure};
-use clock::Offset;
-use guard::Guard;
+use clock::ClockOffset;
 use launcher::Launcher;
 use leader::{Leader, Peer};
 use member::Member;
-use message::{Introduction, Secret};
+use message::{Identity, Secret};
 use serde::{Deserialize, Serialize};
 use std::{
     net::{IpAddr, TcpListener, TcpStream},
@@ -46,6 +45,7 @@ use std::{
     },
     time::Duration,
 };
+use supervisor::Supervisor;
 
 /// How long the MPI library may take to bring the ranks together and to end.
 const MPI_PATIENCE: Duration = Duration::from_secs(120);
@@ -54,11 +54,11 @@ const MPI_PATIENCE: Duration = Duration::from_secs(120);
 const MAX_ADDRESSES: usize = 24;
 
 /// What MPI carries from rank 0 to all.
-const CARD_BYTES: usize = 1024;
+const RENDEZVOUS_BYTES: usize = 1024;
 
 /// Where rank 0 is found.
 #[derive(Debug, Serialize, Deserialize)]
-struct Card {
+struct Rendezvous {
     secret: Secret,
     port: u16,
     host: String,
@@ -71,17 +71,17 @@ pub struct Ranks {
     /// The MPI library's own name for itself.
     library: String,
     host: String,
-    guard: Arc<Guard>,
-    side: Side,
+    supervisor: Arc<Supervisor>,
+    role: Role,
 }
 
-enum Side {
+enum Role {
     Leader(Leader),
     Member(Member),
 }
 
 /// What rank 0 has at the end: itself and the others.
-struct Gathered {
+struct PeerResults {
     peers: Vec<Peer>,
     fault: Option<String>,
 }
@@ -92,20 +92,20 @@ struct Gathered {
 ///
 /// # Errors
 /// A launcher that cannot be used; the rank cannot be started.
-pub fn stand_in(choice: &Choice) -> Result<Option<u8>> {
+pub fn supervise(choice: &MpiChoice) -> Result<Option<u8>> {
     match find(choice)? {
-        Some(launcher) if launcher.kills_at_once => guard::stand_in(),
+        Some(launcher) if launcher.kills_at_once => supervisor::supervise(),
         _ => Ok(None),
     }
 }
 
-fn find(choice: &Choice) -> Result<Option<Launcher>> {
+fn find(choice: &MpiChoice) -> Result<Option<Launcher>> {
     let found = match choice {
-        Choice::Off => return Ok(None),
+        MpiChoice::Off => return Ok(None),
         _ => launcher::find(|name| std::env::var(name).ok())?,
     };
     match (found, choice) {
-        (None, Choice::Library(library)) => bail!(
+        (None, MpiChoice::Library(library)) => bail!(
             "--ranks {library}: no launcher started this process; start it with mpirun or srun"
         ),
         // One rank has nobody to work with.
@@ -120,43 +120,50 @@ fn find(choice: &Choice) -> Result<Option<Launcher>> {
 /// A launcher was found and cannot be used; the ranks do not find each other; they were not started
 /// alike. Nothing is tried instead.
 pub fn join(
-    choice: &Choice,
+    choice: &MpiChoice,
     task: impl FnOnce() -> String,
     stop: &Arc<AtomicBool>,
 ) -> Result<Option<Ranks>> {
     let Some(launcher) = find(choice)? else { return Ok(None) };
-    let guard = Guard::settle(stop)?;
+    let supervisor = Supervisor::watch(stop)?;
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let (mut listener, mut card) = (None, vec![0; CARD_BYTES]);
-    let version = meet(&launcher, choice, &mut card, |place| {
-        let (bound, card) = listen(&host)?;
+    let (mut listener, mut rendezvous) = (None, vec![0; RENDEZVOUS_BYTES]);
+    let version = join_job(&launcher, choice, &mut rendezvous, |buffer| {
+        let (bound, rendezvous) = listen(&host)?;
         listener = Some(bound);
-        postcard::to_slice(&card, place).context("rank 0's addresses")?;
+        postcard::to_slice(&rendezvous, buffer).context("rank 0's addresses")?;
         Ok(())
     })?;
-    let (card, _) = postcard::take_from_bytes::<Card>(&card).context("rank 0 told no address")?;
-    guard.is_joined.store(true, Relaxed);
-    let me = Introduction {
-        secret: card.secret,
+    let (rendezvous, _) =
+        postcard::take_from_bytes::<Rendezvous>(&rendezvous).context("rank 0 told no address")?;
+    supervisor.is_joined.store(true, Relaxed);
+    let me = Identity {
+        secret: rendezvous.secret,
         rank: launcher.rank,
         host: host.clone(),
         pid: std::process::id(),
         version: env!("CARGO_PKG_VERSION").into(),
         task: task(),
     };
-    let side = match listener {
-        Some(listener) => Side::Leader(Leader::new(&listener, launcher.size, me, stop)?),
-        None => Side::Member(Member::new(&card.addresses, card.port, card.host, me, stop)?),
+    let role = match listener {
+        Some(listener) => Role::Leader(Leader::new(&listener, launcher.size, me, stop)?),
+        None => Role::Member(Member::new(
+            &rendezvous.addresses,
+            rendezvous.port,
+            rendezvous.host,
+            me,
+            stop,
+        )?),
     };
-    Ok(Some(Ranks { launcher, library: version, host, guard, side }))
+    Ok(Some(Ranks { launcher, library: version, host, supervisor, role }))
 }
 
 /// Meets the other ranks through MPI. Returns the library's name.
-fn meet(
+fn join_job(
     launcher: &Launcher,
-    choice: &Choice,
-    card: &mut [u8],
-    make_card: impl FnOnce(&mut [u8]) -> Result<()>,
+    choice: &MpiChoice,
+    rendezvous: &mut [u8],
+    make_rendezvous: impl FnOnce(&mut [u8]) -> Result<()>,
 ) -> Result<String> {
     let Launcher { name, rank, size, .. } = *launcher;
     let advice = "name it with --ranks FILE, or run without the other ranks with --ranks off";
@@ -166,45 +173,49 @@ fn meet(
              cannot load its MPI library: use one built without crt-static, or --ranks off"
         );
     }
-    let named;
+    let chosen;
     let libraries = match choice {
-        Choice::Library(library) => {
-            named = [library.as_str()];
-            &named[..]
+        MpiChoice::Library(library) => {
+            chosen = [library.as_str()];
+            &chosen[..]
         }
         _ => launcher.libraries,
     };
     let mut failures = Vec::new();
-    let mut make_card = Some(make_card);
+    let mut make_rendezvous = Some(make_rendezvous);
     for library in libraries {
-        let loaded = match sys::Loaded::open(library) {
+        let library_handle = match sys::MpiLibrary::open(library) {
             Ok(loaded) => loaded,
             Err(error) => {
                 failures.push(format!("{error:#}"));
                 continue;
             }
         };
-        let make_card = make_card.take().expect("the first library that loads is the last");
+        let make_rendezvous =
+            make_rendezvous.take().expect("the first library that loads is the last");
         let seconds = MPI_PATIENCE.as_secs();
-        let told = format!(
+        let message = format!(
             "pollux: {name} started this as rank {rank} of {size}; {library} did not bring the ranks \
              together and end within {seconds} s: a rank has died, or MPICH hangs [docs/cluster.md]"
         );
         let late = move || {
-            eprintln!("{told}");
+            eprintln!("{message}");
             std::process::exit(1);
         };
-        let world = within(MPI_PATIENCE, late, || loaded.meet(card, make_card))?
-            .with_context(|| format!("{name} started this as rank {rank} of {size}; {library}"))?;
+        let job =
+            within(MPI_PATIENCE, late, || library_handle.join_job(rendezvous, make_rendezvous))?
+                .with_context(|| {
+                    format!("{name} started this as rank {rank} of {size}; {library}")
+                })?;
         ensure!(
-            (world.rank, world.size) == (rank, size),
+            (job.rank, job.size) == (rank, size),
             "{name} says that this is rank {rank} of {size}, {} ({library}) that it is {} of {}: the \
              library is not the launcher's; {advice}",
-            world.version,
-            world.rank,
-            world.size
+            job.version,
+            job.rank,
+            job.size
         );
-        return Ok(world.version);
+        return Ok(job.version);
     }
     bail!(
         "{name} started this as rank {rank} of {size}, but its MPI library cannot be loaded ({}): \
@@ -236,7 +247,7 @@ fn within<R>(
 }
 
 /// Opens the port at which rank 0 takes the others in.
-fn listen(host: &str) -> Result<(TcpListener, Card)> {
+fn listen(host: &str) -> Result<(TcpListener, Rendezvous)> {
     // [::] takes IPv4 too, where there is IPv6 at all.
     let listener = TcpListener::bind("[::]:0")
         .or_else(|_| TcpListener::bind("0.0.0.0:0"))
@@ -254,13 +265,13 @@ fn listen(host: &str) -> Result<(TcpListener, Card)> {
     // Loopback is the way to ranks on the same host where there is no other.
     addresses.sort_by_key(|address| (address.is_loopback(), address.is_ipv6()));
     addresses.truncate(MAX_ADDRESSES);
-    let card = Card {
+    let rendezvous = Rendezvous {
         secret: rand::random(),
         port: listener.local_addr()?.port(),
         host: host.chars().take(64).collect(),
         addresses,
     };
-    Ok((listener, card))
+    Ok((listener, rendezvous))
 }
 
 /// A host that vanishes without a word is noticed, and small messages do not wait for others.
@@ -277,7 +288,7 @@ fn keep_alive(stream: &TcpStream) -> Result<()> {
 impl Ranks {
     /// Whether this is rank 0, which reports.
     pub fn is_first(&self) -> bool {
-        matches!(self.side, Side::Leader(_))
+        matches!(self.role, Role::Leader(_))
     }
 
     /// This rank, from 0.
@@ -290,49 +301,49 @@ impl Ranks {
         self.launcher.size
     }
 
-    /// From now on rank 0 is told `pulse` once a second.
-    fn pulse(&self, pulse: impl Fn() -> Pulse + Send + 'static) {
-        if let Side::Member(member) = &self.side {
-            member.pulse(pulse);
+    /// From now on rank 0 is told `heartbeat` once a second.
+    fn heartbeat(&self, heartbeat: impl Fn() -> Heartbeat + Send + 'static) {
+        if let Role::Member(member) = &self.role {
+            member.heartbeat(heartbeat);
         }
     }
 
     /// Waits until all are set up. Returns the start by this host's monotonic clock and, at rank 0,
     /// what the others told then.
-    fn ready(&self, pulse: Pulse) -> Result<(Vec<Pulse>, i64)> {
-        match &self.side {
-            Side::Leader(leader) => leader.ready(),
-            Side::Member(member) => Ok((Vec::new(), member.ready(pulse)?)),
+    fn ready(&self, heartbeat: Heartbeat) -> Result<(Vec<Heartbeat>, i64)> {
+        match &self.role {
+            Role::Leader(leader) => leader.ready(),
+            Role::Member(member) => Ok((Vec::new(), member.ready(heartbeat)?)),
         }
     }
 
     /// Ends the run for all; only rank 0 can.
     fn stop_all(&self) {
-        if let Side::Leader(leader) = &self.side {
+        if let Role::Leader(leader) = &self.role {
             leader.stop_all();
         }
     }
 
     /// Hands `measured` over; at rank 0, returns what the others did.
-    fn finish(&mut self, interrupted: bool, measured: Vec<u8>) -> Result<Option<Gathered>> {
-        let gone_ns = self.guard.gone_ns();
-        match &mut self.side {
-            Side::Member(member) => {
+    fn finish(&mut self, interrupted: bool, measured: Vec<u8>) -> Result<Option<PeerResults>> {
+        let gone_ns = self.supervisor.gone_ns();
+        match &mut self.role {
+            Role::Member(member) => {
                 member.hand_over(interrupted, gone_ns, measured)?;
                 Ok(None)
             }
-            Side::Leader(leader) => {
-                let peers = leader.gather();
+            Role::Leader(leader) => {
+                let peers = leader.collect_results();
                 let fault = fault(&peers, gone_ns, &self.host);
-                Ok(Some(Gathered { peers, fault }))
+                Ok(Some(PeerResults { peers, fault }))
             }
         }
     }
 
     /// Ends the run because of `error`; returns what is to be told here, nothing when rank 0 tells it.
     fn give_up(&mut self, error: anyhow::Error) -> Result<()> {
-        match &mut self.side {
-            Side::Leader(leader) => {
+        match &mut self.role {
+            Role::Leader(leader) => {
                 let error = match leader.fault() {
                     Some(fault) => anyhow::anyhow!(fault),
                     None => error,
@@ -340,7 +351,7 @@ impl Ranks {
                 leader.abort(&format!("{error:#}"));
                 Err(error)
             }
-            Side::Member(member) => {
+            Role::Member(member) => {
                 if member.aborted().is_some() {
                     return Ok(());
                 }
@@ -356,15 +367,21 @@ impl Ranks {
 fn fault(peers: &[Peer], own_gone_ns: Option<i64>, own_host: &str) -> Option<String> {
     let lost = peers.iter().filter_map(|peer| {
         let (why, at_ns) = peer.lost.as_ref()?;
-        Some((*at_ns, peer.who.rank, peer.who.host.as_str(), peer.who.pid, why.clone()))
+        Some((
+            *at_ns,
+            peer.identity.rank,
+            peer.identity.host.as_str(),
+            peer.identity.pid,
+            why.clone(),
+        ))
     });
     let ended = "the process that the launcher started for it was ended".to_owned();
     let orphaned = peers.iter().filter_map(|peer| {
         Some((
             peer.orphaned_ns?,
-            peer.who.rank,
-            peer.who.host.as_str(),
-            peer.who.pid,
+            peer.identity.rank,
+            peer.identity.host.as_str(),
+            peer.identity.pid,
             ended.clone(),
         ))
     });
@@ -375,7 +392,7 @@ fn fault(peers: &[Peer], own_gone_ns: Option<i64>, own_host: &str) -> Option<Str
 }
 
 /// The clocks of this rank are rank 0's own.
-const OWN_CLOCK: (Offset, Offset) = (Offset::NONE, Offset::NONE);
+const OWN_CLOCK: (ClockOffset, ClockOffset) = (ClockOffset::NONE, ClockOffset::NONE);
 
 #[cfg(test)]
 mod tests {
@@ -387,8 +404,8 @@ mod tests {
         let (tell, told) = mpsc::channel();
         let late = move || tell.send("late").unwrap();
         // The work ends only when its lateness was told.
-        let heard = within(Duration::from_millis(1), late, || told.recv()).unwrap();
-        assert_eq!(heard, Ok("late"));
+        let leader_state = within(Duration::from_millis(1), late, || told.recv()).unwrap();
+        assert_eq!(leader_state, Ok("late"));
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub struct Reply {
 
 /// One request that failed.
 #[derive(Clone, Copy, Debug)]
-pub struct Failed {
+pub struct FailedRequest {
     /// Why.
     pub kind: Failure,
     /// The time that counts for it where failures are counted: from the scheduled instant to the
@@ -112,7 +112,7 @@ pub struct Recorder {
     /// From the scheduled instant.
     #[serde(with = "crate::ranks::message::histogram")]
     pub latency: Histogram<u64>,
-    /// Of the requests that failed, each with [`Failed::latency_ns`].
+    /// Of the requests that failed, each with [`FailedRequest::latency_ns`].
     #[serde(with = "crate::ranks::message::histogram")]
     pub failed_latency: Histogram<u64>,
     /// From the send.
@@ -235,7 +235,7 @@ impl Recorder {
 
     /// A request failed.
     #[cold]
-    pub fn fail(&mut self, failed: Failed) {
+    pub fn fail(&mut self, failed: FailedRequest) {
         self.series.failed(failed.at_ns);
         if failed.measured {
             self.failures.add(failed.kind);
@@ -356,8 +356,8 @@ mod tests {
         Reply { latency_ns, service_ns: latency_ns / 2, at_ns, measured: true }
     }
 
-    fn failed(latency_ns: u64) -> Failed {
-        Failed { kind: Failure::Reset, latency_ns, at_ns: 0, measured: true }
+    fn failed(latency_ns: u64) -> FailedRequest {
+        FailedRequest { kind: Failure::Reset, latency_ns, at_ns: 0, measured: true }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::{
     reply_rate::ReplyRate,
     series::Columns,
     session::Sessions,
-    thread::Measured,
+    thread::ThreadResult,
     validity,
 };
 use hdrhistogram::Histogram;
@@ -202,7 +202,7 @@ impl Report {
     pub(crate) fn new(
         config: &Config,
         plan: &Plan,
-        threads: Vec<Measured>,
+        threads: Vec<ThreadResult>,
         idle: IdleReport,
         interrupted: bool,
     ) -> Self {
@@ -307,7 +307,7 @@ fn unix_s(time: SystemTime) -> f64 {
     time.duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
-fn merge(threads: Vec<Measured>) -> Recorder {
+fn merge(threads: Vec<ThreadResult>) -> Recorder {
     let mut recorders = threads.into_iter().map(|thread| thread.recorder);
     let mut whole = recorders.next().expect("there is at least one thread");
     recorders.for_each(|recorder| whole.merge(recorder));
@@ -324,7 +324,7 @@ pub(crate) mod tests {
             Config::new("http://127.0.0.1/".parse().unwrap(), 1.0, std::time::Duration::MAX);
         let config = Config { length: crate::schedule::Length::Requests(1), ..config };
         let plan = Plan::new(&config, "127.0.0.1:80".parse().unwrap()).unwrap();
-        Report::new(&config, &plan, vec![Measured::empty()], IdleReport::default(), false)
+        Report::new(&config, &plan, vec![ThreadResult::empty()], IdleReport::default(), false)
     }
 
     #[test]

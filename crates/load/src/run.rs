@@ -8,7 +8,7 @@ use crate::{
     progress::Progress,
     report::Report,
     target,
-    thread::{Gauges, Measured, Worker},
+    thread::{Gauges, ThreadResult, Worker},
 };
 use anyhow::{Context, Result, bail, ensure};
 use pollux_sys as sys;
@@ -38,7 +38,7 @@ pub fn run(config: &Config, stop: &AtomicBool) -> Result<Report> {
 /// A run that is over.
 pub(crate) struct Run {
     pub(crate) plan: Plan,
-    pub(crate) threads: Vec<Measured>,
+    pub(crate) threads: Vec<ThreadResult>,
     pub(crate) idle: IdleReport,
 }
 
@@ -146,7 +146,7 @@ pub(crate) fn pin(cpu: Option<usize>) -> Result<()> {
 }
 
 /// Where threads meet before the start.
-struct Meeting<'a> {
+struct StartBarrier<'a> {
     /// All threads and the one that started them.
     barrier: Barrier,
     start_ns: OnceLock<u64>,
@@ -161,9 +161,9 @@ fn run_threads(
     stop: &AtomicBool,
     start: impl FnOnce(&Arc<[Gauges]>) -> Result<u64>,
     progress: &mut Progress,
-) -> Result<Vec<Measured>> {
+) -> Result<Vec<ThreadResult>> {
     let gauges: Arc<[Gauges]> = (0..plan.threads).map(|_| Gauges::default()).collect();
-    let meeting = Meeting {
+    let barrier = StartBarrier {
         barrier: Barrier::new(plan.threads + 1),
         start_ns: OnceLock::new(),
         failure: Mutex::new(None),
@@ -173,20 +173,20 @@ fn run_threads(
         let mut threads = Vec::new();
         for (index, gauges) in gauges.iter().enumerate() {
             let cpu = config.cpus.get(index % config.cpus.len().max(1)).copied();
-            let meeting = &meeting;
+            let barrier = &barrier;
             let thread = std::thread::Builder::new()
                 .name(format!("load-{index}"))
-                .spawn_scoped(scope, move || run_thread(plan, gauges, index, cpu, meeting));
+                .spawn_scoped(scope, move || run_thread(plan, gauges, index, cpu, barrier));
             // Threads that have begun wait at the barrier for this one: no way back.
             threads.push(thread.expect("a thread can be started"));
         }
-        meeting.barrier.wait();
-        let failure = meeting.failure.lock().expect("nobody panics with it").take();
+        barrier.barrier.wait();
+        let failure = barrier.failure.lock().expect("nobody panics with it").take();
         let started = failure.map_or_else(|| start(&gauges), Err);
         if let Ok(start_ns) = started {
-            let _ = meeting.start_ns.set(start_ns);
+            let _ = barrier.start_ns.set(start_ns);
         }
-        meeting.barrier.wait();
+        barrier.barrier.wait();
         let start_ns = started?;
         // Without progress this thread sleeps to the end: its wake-ups might fall on the server's CPU.
         while progress.shows() && !threads.iter().all(|thread| thread.is_finished()) {
@@ -205,20 +205,20 @@ fn run_thread(
     gauges: &Gauges,
     index: usize,
     cpu: Option<usize>,
-    meeting: &Meeting<'_>,
-) -> Result<Measured> {
-    let ready = set_up_thread(plan, gauges, index, cpu, meeting.stop);
+    barrier: &StartBarrier<'_>,
+) -> Result<ThreadResult> {
+    let ready = set_up_thread(plan, gauges, index, cpu, barrier.stop);
     let worker = match ready {
         Ok(worker) => Some(worker),
         Err(error) => {
-            meeting.failure.lock().expect("nobody panics with it").get_or_insert(error);
+            barrier.failure.lock().expect("nobody panics with it").get_or_insert(error);
             None
         }
     };
-    meeting.barrier.wait();
-    meeting.barrier.wait();
-    match (worker, meeting.start_ns.get()) {
-        (Some(worker), Some(&start_ns)) => worker.run(start_ns, meeting.stop),
+    barrier.barrier.wait();
+    barrier.barrier.wait();
+    match (worker, barrier.start_ns.get()) {
+        (Some(worker), Some(&start_ns)) => worker.run(start_ns, barrier.stop),
         _ => bail!("the set-up failed"),
     }
 }

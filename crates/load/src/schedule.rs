@@ -44,7 +44,7 @@ pub enum Length {
 /// The instants of all requests of a run, in nanoseconds from its start, in order.
 #[derive(Debug)]
 pub struct Schedule {
-    times: Times,
+    times: Instants,
     len: u64,
     window_ns: u64,
     /// How many arrivals share each of the instants.
@@ -52,7 +52,7 @@ pub struct Schedule {
 }
 
 #[derive(Debug)]
-enum Times {
+enum Instants {
     Constant { rate_rps: f64 },
     Drawn(Vec<u64>),
 }
@@ -85,7 +85,7 @@ impl Schedule {
                     Length::Duration(_) => before(warmup_ns + window_ns),
                     Length::Requests(requests) => before(warmup_ns) + requests,
                 };
-                (Times::Constant { rate_rps }, len)
+                (Instants::Constant { rate_rps }, len)
             }
             Arrivals::Poisson => {
                 let expected = expected(interval_ns, warmup_ns, window_ns)?;
@@ -152,8 +152,8 @@ impl Schedule {
         let index = if self.burst == 1 { index } else { index / self.burst };
         Some(match &self.times {
             // Divided each time: a rounded interval would add its error up.
-            Times::Constant { rate_rps } => (index as f64 * 1e9 / rate_rps) as u64,
-            Times::Drawn(times) => times[index as usize],
+            Instants::Constant { rate_rps } => (index as f64 * 1e9 / rate_rps) as u64,
+            Instants::Drawn(times) => times[index as usize],
         })
     }
 }
@@ -189,9 +189,9 @@ fn expected(interval_ns: f64, warmup_ns: u64, window_ns: u64) -> Result<usize> {
     Ok(expected as usize)
 }
 
-fn drawn(times: Vec<u64>) -> (Times, u64) {
+fn drawn(times: Vec<u64>) -> (Instants, u64) {
     let len = times.len() as u64;
-    (Times::Drawn(times), len)
+    (Instants::Drawn(times), len)
 }
 
 fn poisson(

@@ -14,7 +14,7 @@ const LONGEST_NS: u64 = crate::record::LONGEST_NS;
 
 /// What happened in one interval.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Interval {
+struct SeriesInterval {
     sent: u64,
     failed: u64,
     /// Latencies of the good replies, by the instant of the reply.
@@ -22,7 +22,7 @@ struct Interval {
     latency: Histogram<u32>,
 }
 
-impl Interval {
+impl SeriesInterval {
     fn new() -> Self {
         // One significant digit, 6 % at worst: some 5 kB.
         let latency = Histogram::new_with_bounds(1_000, LONGEST_NS, 1).expect("valid bounds");
@@ -42,7 +42,7 @@ pub struct Series {
     interval_ns: u64,
     /// How many intervals lie before the measured part.
     before: usize,
-    intervals: Vec<Interval>,
+    intervals: Vec<SeriesInterval>,
 }
 
 impl Default for Series {
@@ -71,7 +71,7 @@ impl Series {
     }
 
     #[inline]
-    fn at(&mut self, at_ns: i64) -> &mut Interval {
+    fn at(&mut self, at_ns: i64) -> &mut SeriesInterval {
         let index = at_ns.div_euclid(self.interval_ns as i64) + self.before as i64;
         if index < 0 || index as usize >= self.intervals.len() {
             self.make_room(at_ns);
@@ -94,10 +94,10 @@ impl Series {
             }
             if index < 0 {
                 self.before += missing as usize;
-                let new = std::iter::repeat_with(Interval::new).take(missing as usize);
+                let new = std::iter::repeat_with(SeriesInterval::new).take(missing as usize);
                 self.intervals.splice(0..0, new);
             } else if missing > 0 {
-                self.intervals.resize_with((index + 1) as usize, Interval::new);
+                self.intervals.resize_with((index + 1) as usize, SeriesInterval::new);
             }
             return;
         }
@@ -106,7 +106,7 @@ impl Series {
     /// Puts each two intervals together, such that the measured part still begins with one.
     fn double(&mut self) {
         if self.before % 2 == 1 {
-            self.intervals.insert(0, Interval::new());
+            self.intervals.insert(0, SeriesInterval::new());
             self.before += 1;
         }
         self.before /= 2;
@@ -140,7 +140,7 @@ impl Series {
         let step_ns = self.interval_ns as i64;
         let first = -(warmup_ns as i64 / step_ns);
         let last = (window_ns.min(i64::MAX as u64) as i64 / step_ns).min(MAX_INTERVALS as i64);
-        let empty = Interval::new();
+        let empty = SeriesInterval::new();
         let mut columns = Columns { interval_s: step_ns as f64 / 1e9, ..Columns::default() };
         for number in first.max(-(MAX_INTERVALS as i64))..last {
             let index = usize::try_from(number + self.before as i64).ok();

@@ -6,7 +6,7 @@
 //! there.
 
 use crate::{
-    client::State,
+    client::ConnectionState,
     thread::{MAX_BURST, Worker},
 };
 use std::{os::fd::RawFd, time::Duration};
@@ -79,7 +79,7 @@ impl Worker<'_> {
             return false;
         }
         let connection = self.pool.get(fd).expect("the caller has found it");
-        connection.state = State::Thinking;
+        connection.state = ConnectionState::Thinking;
         connection.since_ns = now_ns;
         self.lists.thinking.push(fd);
         true
@@ -88,7 +88,7 @@ impl Worker<'_> {
     /// Sends the next requests of the sessions whose clients have thought, as many as one burst
     /// holds.
     #[inline]
-    pub(super) fn go_on(&mut self, mut now_ns: u64) {
+    pub(super) fn continue_sessions(&mut self, mut now_ns: u64) {
         let Some(session) = self.plan.session else { return };
         for _ in 0..MAX_BURST {
             let Some(fd) = self.lists.thinking.first() else { return };

@@ -8,11 +8,11 @@ mod replies;
 mod waiting;
 
 use crate::{
-    client::State, deadlines::Deadlines, outcome::Failure, own_cpu::OwnCpu, plan::Plan, pool::Pool,
-    record::Recorder, schedule::Lane,
+    client::ConnectionState, deadlines::Deadlines, outcome::Failure, own_cpu::OwnCpu, plan::Plan,
+    pool::Pool, record::Recorder, schedule::Lane,
 };
 use anyhow::{Context, Result, bail};
-use arrivals::Arrivals;
+use arrivals::ArrivalQueue;
 use closed_loop::ClosedLoop;
 use pollux_event::{Mechanism, Options, Token, mechanism::epoll::EpollEdge};
 use replies::Replies;
@@ -22,7 +22,7 @@ use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     time::Duration,
 };
-use waiting::Waiting;
+use waiting::WaitState;
 
 /// The most arrivals that are taken up before replies are looked at again.
 pub(super) const MAX_BURST: usize = 64;
@@ -57,7 +57,7 @@ pub(crate) struct Gauges {
 
 /// What a thread hands over at its end.
 #[derive(serde::Serialize, serde::Deserialize)]
-pub(crate) struct Measured {
+pub(crate) struct ThreadResult {
     pub(crate) recorder: Recorder,
     /// Requests of the measured part whose instant came.
     pub(crate) scheduled: u64,
@@ -77,7 +77,7 @@ pub(crate) struct Measured {
 }
 
 #[cfg(test)]
-impl Measured {
+impl ThreadResult {
     /// That of a thread that did nothing.
     pub(crate) fn empty() -> Self {
         Self {
@@ -100,25 +100,25 @@ pub(crate) struct Worker<'a> {
     pub(super) index: usize,
     pub(super) set: EpollEdge,
     pub(super) pool: Pool,
-    pub(super) lists: Lists,
+    pub(super) lists: ConnectionLists,
     pub(super) recorder: Recorder,
     pub(super) scratch: Box<[u8]>,
     /// When the schedule began.
     pub(super) start_ns: u64,
     /// When the measured part began.
     pub(super) measured_ns: u64,
-    pub(super) opening: Opening,
+    pub(super) opening: OpenState,
     /// Requests of the measured part that were not the first of their session.
     pub(super) followed: u64,
     lane: Lane,
-    arrivals: Arrivals,
+    arrivals: ArrivalQueue,
     closed: ClosedLoop,
-    waiting: Waiting,
+    waiting: WaitState,
 }
 
 /// Connections for which something is due, in the order in which it is.
 #[derive(Default)]
-pub(super) struct Lists {
+pub(super) struct ConnectionLists {
     /// Handshakes, of opening and of closing, by their start.
     pub(super) handshakes: Deadlines,
     /// Requests on connections, by their scheduled instant.
@@ -131,7 +131,7 @@ pub(super) struct Lists {
 
 /// How connections are opened.
 #[derive(Default)]
-pub(super) struct Opening {
+pub(super) struct OpenState {
     /// How many this thread has opened, to take source addresses in turn.
     pub(super) connects: u64,
     pub(super) last_failure: Option<Failure>,
@@ -150,17 +150,17 @@ impl<'a> Worker<'a> {
             index,
             set: EpollEdge::open(&Options::default())?,
             pool: Pool::new(limit),
-            lists: Lists::default(),
+            lists: ConnectionLists::default(),
             recorder: Recorder::new(plan.counted_ns(), plan.intervals),
             scratch: vec![0; SCRATCH_BYTES].into(),
             start_ns: 0,
             measured_ns: 0,
-            opening: Opening::default(),
+            opening: OpenState::default(),
             followed: 0,
             lane,
-            arrivals: Arrivals::new(plan, lane),
+            arrivals: ArrivalQueue::new(plan, lane),
             closed: ClosedLoop::new(plan, index),
-            waiting: Waiting::default(),
+            waiting: WaitState::default(),
         })
     }
 
@@ -216,7 +216,7 @@ impl<'a> Worker<'a> {
     ///
     /// # Errors
     /// A wait that fails (ENOMEM).
-    pub(crate) fn run(mut self, start_ns: u64, stop: &AtomicBool) -> Result<Measured> {
+    pub(crate) fn run(mut self, start_ns: u64, stop: &AtomicBool) -> Result<ThreadResult> {
         self.start_ns = start_ns;
         self.measured_ns = start_ns + self.plan.warmup_ns;
         self.arrivals.next_due_ns = self.arrival_ns(0);
@@ -236,11 +236,11 @@ impl<'a> Worker<'a> {
                 interrupted = true;
                 break;
             }
-            self.take_up_due(now_ns);
-            self.go_on(now_ns);
+            self.dispatch_due(now_ns);
+            self.continue_sessions(now_ns);
             self.expire(now_ns);
             self.start_waiting(now_ns);
-            self.read_on();
+            self.resume_reading();
             self.reconnect(now_ns);
             self.note_time(now_ns);
             self.wait(now_ns)?;
@@ -302,7 +302,7 @@ impl<'a> Worker<'a> {
                 break;
             }
             match self.pool.get(fd).map(|connection| connection.state) {
-                Some(State::Closing) => self.drop_connection(fd),
+                Some(ConnectionState::Closing) => self.drop_connection(fd),
                 _ => self.fail(fd, Failure::Timeout, now_ns),
             }
         }

@@ -132,7 +132,7 @@ mod tests {
 
     const OPEN: Pace = Pace::Open { rate_rps: 1.0, arrivals: crate::schedule::Arrivals::Constant };
 
-    struct Signs {
+    struct Evidence {
         lag_p99_us: f64,
         busy: f64,
         starved: Option<f64>,
@@ -141,7 +141,7 @@ mod tests {
         interrupted: bool,
     }
 
-    const GOOD: Signs = Signs {
+    const GOOD: Evidence = Evidence {
         lag_p99_us: 4_999.0,
         busy: 0.94,
         starved: Some(0.09),
@@ -150,60 +150,64 @@ mod tests {
         interrupted: false,
     };
 
-    fn judge(pace: Pace, signs: &Signs) -> Option<String> {
-        let lag = Times { p99: signs.lag_p99_us, ..Times::default() };
+    fn judge(pace: Pace, evidence: &Evidence) -> Option<String> {
+        let lag = Times { p99: evidence.lag_p99_us, ..Times::default() };
         let generator = Generator {
             lag_us: lag,
             cpu_us_per_request: 5.0,
             // Full of polling, which says nothing.
             cpu_utilization: 1.0,
-            busy_utilization: signs.busy,
-            run_delay_share: signs.starved,
+            busy_utilization: evidence.busy,
+            run_delay_share: evidence.starved,
             threads: 1,
         };
         let requests = Requests {
             scheduled: 10,
-            sent: 10 - signs.unsent,
-            completed: 10 - signs.unsent,
+            sent: 10 - evidence.unsent,
+            completed: 10 - evidence.unsent,
             failed: 0,
-            unsent: signs.unsent,
+            unsent: evidence.unsent,
             unfinished: 0,
         };
         let mut failures = Failures::default();
-        signs.wanting.into_iter().for_each(|kind| failures.add(kind));
-        of_run(&config(pace), &generator, &lag, &requests, &failures, 1.0, signs.interrupted)
+        evidence.wanting.into_iter().for_each(|kind| failures.add(kind));
+        of_run(&config(pace), &generator, &lag, &requests, &failures, 1.0, evidence.interrupted)
     }
 
     #[test]
     fn each_sign_of_a_slow_generator_is_named() {
         for pace in [OPEN, Pace::Closed] {
             assert_eq!(judge(pace, &GOOD), None);
-            let late = judge(pace, &Signs { lag_p99_us: 5_001.0, ..GOOD }).unwrap();
+            let late = judge(pace, &Evidence { lag_p99_us: 5_001.0, ..GOOD }).unwrap();
             assert!(late.contains("lag was 5001 µs"), "{late}");
-            let busy = judge(pace, &Signs { busy: 0.96, ..GOOD }).unwrap();
+            let busy = judge(pace, &Evidence { busy: 0.96, ..GOOD }).unwrap();
             assert!(busy.contains("busy for 96 %"), "{busy}");
-            let unsent = judge(pace, &Signs { unsent: 3, ..GOOD }).unwrap();
+            let unsent = judge(pace, &Evidence { unsent: 3, ..GOOD }).unwrap();
             assert!(unsent.contains("never sent 3 of 10"), "{unsent}");
             for (kind, expected) in [
                 (Failure::NoDescriptors, "no descriptor for 1 of 10 requests; each thread has"),
                 (Failure::NoPorts, "no local port for 1 of 10 requests; each source address"),
             ] {
-                let short = judge(pace, &Signs { wanting: Some(kind), ..GOOD }).unwrap();
+                let short = judge(pace, &Evidence { wanting: Some(kind), ..GOOD }).unwrap();
                 assert!(short.contains(expected), "{short}");
             }
-            assert_eq!(judge(pace, &Signs { wanting: Some(Failure::Timeout), ..GOOD }), None);
-            let stopped = Signs { unsent: 3, interrupted: true, ..GOOD };
+            assert_eq!(judge(pace, &Evidence { wanting: Some(Failure::Timeout), ..GOOD }), None);
+            let stopped = Evidence { unsent: 3, interrupted: true, ..GOOD };
             assert_eq!(judge(pace, &stopped), None, "an interrupt leaves requests unsent");
         }
     }
 
     #[test]
     fn a_closed_loop_that_is_kept_from_its_cpu_is_invalid() {
-        let starved = Signs { starved: Some(0.11), busy: 0.0, ..GOOD };
+        let starved = Evidence { starved: Some(0.11), busy: 0.0, ..GOOD };
         let reason = judge(Pace::Closed, &starved).unwrap();
         assert!(reason.contains("for 11 %") && reason.contains("--max-starved 10%"), "{reason}");
         assert_eq!(judge(OPEN, &starved), None, "its lag tells");
-        assert_eq!(judge(Pace::Closed, &Signs { starved: None, ..GOOD }), None, "not counted here");
+        assert_eq!(
+            judge(Pace::Closed, &Evidence { starved: None, ..GOOD }),
+            None,
+            "not counted here"
+        );
     }
 
     #[test]

@@ -32,7 +32,7 @@ const DP_GETSTATISTICS: libc::c_ulong = 0xD022;
 
 /// `struct dvpoll`
 #[repr(C)]
-struct Wait {
+struct PollArguments {
     results: *mut PollFd,
     room: libc::c_int,
     timeout_ms: libc::c_int,
@@ -41,7 +41,7 @@ struct Wait {
 
 /// `struct dvpoll_update`
 #[repr(C)]
-struct UpdateAndWait {
+struct UpdatePollArguments {
     changes: *const PollFd,
     results: *mut PollFd,
     signal_mask: *const libc::c_void,
@@ -114,11 +114,11 @@ pub fn devpoll_statistics(device: BorrowedFd<'_>) -> io::Result<DevPollStatistic
 #[inline]
 pub fn devpoll_write(device: BorrowedFd<'_>, changes: &[PollFd]) -> io::Result<usize> {
     const { assert!(size_of::<PollFd>() == 8) }
-    // SAFETY: the octets of `changes`, which is borrowed for as long; a `PollFd` (an int and two
+    // SAFETY: the bytes of `changes`, which is borrowed for as long; a `PollFd` (an int and two
     // shorts) has no padding.
-    let octets =
+    let bytes =
         unsafe { slice::from_raw_parts(changes.as_ptr().cast::<u8>(), size_of_val(changes)) };
-    let taken = count(Call::Write, || rustix::io::write(device, octets))?;
+    let taken = count(Call::Write, || rustix::io::write(device, bytes))?;
     Ok(taken / size_of::<PollFd>())
 }
 
@@ -136,10 +136,10 @@ pub fn devpoll_wait(
     // at most `room` results to `results` or, if that is null, to the set's own mapping.
     let found = count(Call::Ioctl, || unsafe {
         if changes.is_empty() {
-            let mut wait = Wait { results, room, timeout_ms, signal_mask: ptr::null() };
+            let mut wait = PollArguments { results, room, timeout_ms, signal_mask: ptr::null() };
             check(libc::ioctl(device.as_raw_fd(), DP_POLL as _, &raw mut wait))
         } else {
-            let mut wait = UpdateAndWait {
+            let mut wait = UpdatePollArguments {
                 changes: changes.as_ptr(),
                 results,
                 signal_mask: ptr::null(),
@@ -164,7 +164,8 @@ pub fn devpoll_hinting_poll(
 ) -> io::Result<usize> {
     // More than a set can name; the module says EINVAL to more than RLIMIT_NOFILE.
     let room = fds.len().min(i32::MAX as usize) as libc::c_int;
-    let mut call = Wait { results: fds.as_mut_ptr(), room, timeout_ms, signal_mask: ptr::null() };
+    let mut call =
+        PollArguments { results: fds.as_mut_ptr(), room, timeout_ms, signal_mask: ptr::null() };
     // SAFETY: the structure lives through the call; the kernel reads and writes `room` entries of
     // `fds`.
     let ready = count(Call::Ioctl, || unsafe {
@@ -272,7 +273,7 @@ mod tests {
     #[test]
     fn the_structures_have_the_sizes_of_the_header() {
         assert_eq!(size_of::<Wait>(), 2 * size_of::<usize>() + 8);
-        assert_eq!(size_of::<UpdateAndWait>(), 3 * size_of::<usize>() + 16);
+        assert_eq!(size_of::<UpdatePollArguments>(), 3 * size_of::<usize>() + 16);
         assert_eq!(size_of::<DevPollStatistics>(), 14 * 8);
     }
 

@@ -39,15 +39,15 @@ impl OwnFileTables {
 }
 
 /// Gives this thread a file table of its own that holds the three standard descriptors and
-/// copies of `kept`, and nothing else. Returns the copies, under the lowest numbers: select(2)
-/// holds those below FD_SETSIZE only, and `kept` may have come when the process had more open.
+/// copies of `inherited`, and nothing else. Returns the copies, under the lowest numbers: select(2)
+/// holds those below FD_SETSIZE only, and `inherited` may have come when the process had more open.
 ///
 /// Besides a whole RLIMIT_NOFILE for the thread, this spares the kernel the reference count that
 /// each system call on a shared table takes and gives back (`fdget` in fs/file.c). What the other
 /// threads hold is closed *here*: an inherited copy of a listener or of a connection would keep it
 /// open after its owner has closed it.
 ///
-/// To be called first thing in a thread, as the promise says. `kept` stays open in the other table,
+/// To be called first thing in a thread, as the promise says. `inherited` stays open in the other table,
 /// where its owner is free to close it.
 ///
 /// # Errors
@@ -55,9 +55,9 @@ impl OwnFileTables {
 /// (Linux 5.9). After an error of unshare(2) nothing has changed.
 pub fn own_file_table(
     _promise: OwnFileTables,
-    kept: &[BorrowedFd<'_>],
+    inherited: &[BorrowedFd<'_>],
 ) -> io::Result<Vec<OwnedFd>> {
-    let numbers: Vec<RawFd> = kept.iter().map(AsRawFd::as_raw_fd).collect();
+    let numbers: Vec<RawFd> = inherited.iter().map(AsRawFd::as_raw_fd).collect();
     unshare_file_table()?;
     let mut sorted = numbers.clone();
     sorted.sort_unstable();
@@ -67,11 +67,11 @@ pub fn own_file_table(
     numbers.into_iter().map(|fd| lowest(unsafe { OwnedFd::from_raw_fd(fd) })).collect()
 }
 
-/// Closes all descriptors but the three standard ones and `kept`, which are in ascending order. By
+/// Closes all descriptors but the three standard ones and `inherited`, which are in ascending order. By
 /// the promise nobody owns one of those that are closed.
-pub(super) fn close_all_but(kept: &[RawFd]) -> io::Result<()> {
+pub(super) fn close_all_but(inherited: &[RawFd]) -> io::Result<()> {
     let mut first = FIRST;
-    for &fd in kept.iter().filter(|&&fd| fd >= FIRST) {
+    for &fd in inherited.iter().filter(|&&fd| fd >= FIRST) {
         close_range(first, fd - 1)?;
         first = first.max(fd + 1);
     }

@@ -20,7 +20,7 @@ unsafe impl Sync for SharedLock {}
 
 /// That the lock is held; dropping it gives the lock back.
 #[derive(Debug)]
-pub struct Held<'l> {
+pub struct HeldLock<'l> {
     lock: &'l SharedLock,
     /// It is given back by the thread that took it: not `Send`.
     _here: PhantomData<*const ()>,
@@ -63,7 +63,7 @@ impl SharedLock {
     ///
     /// # Errors
     /// None is known; the lock is not held then.
-    pub fn hold(&self) -> io::Result<Held<'_>> {
+    pub fn hold(&self) -> io::Result<HeldLock<'_>> {
         // SAFETY: it was initialised, and lives as long as `self`.
         match unsafe { libc::pthread_mutex_lock(self.0.as_ptr()) } {
             libc::EOWNERDEAD => {
@@ -73,13 +73,13 @@ impl SharedLock {
             }
             error => checked(error)?,
         }
-        Ok(Held { lock: self, _here: PhantomData })
+        Ok(HeldLock { lock: self, _here: PhantomData })
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for HeldLock<'_> {
     fn drop(&mut self) {
-        // SAFETY: this thread holds it: `Held` is made by `hold` alone and is not `Send`.
+        // SAFETY: this thread holds it: `HeldLock` is made by `hold` alone and is not `Send`.
         unsafe { libc::pthread_mutex_unlock(self.lock.0.as_ptr()) };
     }
 }

@@ -24,14 +24,14 @@ const PANICKED: libc::c_int = 101;
 
 /// How a child has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum ChildStatus {
     /// By itself, with this exit status.
     Exit(i32),
     /// By this signal.
     Signal(i32),
 }
 
-impl fmt::Display for Ending {
+impl fmt::Display for ChildStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exit(status) => write!(f, "exit status {status}"),
@@ -45,7 +45,7 @@ impl fmt::Display for Ending {
 ///
 /// # Errors
 /// As pthread_sigmask(3).
-pub fn hear_of_children() -> io::Result<()> {
+pub fn block_child_signal() -> io::Result<()> {
     // SAFETY: SIG_DFL is a valid disposition for SIGCHLD.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     block_signals(&[libc::SIGCHLD])
@@ -54,11 +54,11 @@ pub fn hear_of_children() -> io::Result<()> {
 /// Starts a child process (fork(2)) that runs `life` and ends with what it returns as its exit
 /// status; nothing of the caller's is dropped in the child, and nothing of it runs at its end.
 ///
-/// In the child only the three standard descriptors and `kept` are open, under their old numbers;
+/// In the child only the three standard descriptors and `inherited` are open, under their old numbers;
 /// it is killed when its parent ends, however that does (PR_SET_PDEATHSIG, prctl(2)). Its signal
 /// mask is that of the caller.
 ///
-/// By the promise `life` neither uses nor drops a descriptor that is not kept.
+/// By the promise `life` neither uses nor drops a descriptor that is not inherited.
 ///
 /// # Errors
 /// EAGAIN at a limit of processes (RLIMIT_NPROC, pids.max of the cgroup, threads-max), ENOMEM. Also
@@ -66,7 +66,7 @@ pub fn hear_of_children() -> io::Result<()> {
 /// for ever; or when /proc does not tell. Nothing runs then.
 pub fn fork(
     _promise: OwnFileTables,
-    kept: &[RawFd],
+    inherited: &[RawFd],
     life: impl FnOnce() -> u8,
 ) -> io::Result<ProcessId> {
     let threads = threads()?;
@@ -75,9 +75,9 @@ pub fn fork(
             "this process has {threads} threads: only one that has no other can be forked"
         )));
     }
-    let mut kept = kept.to_vec();
-    kept.sort_unstable();
-    kept.dedup();
+    let mut inherited = inherited.to_vec();
+    inherited.sort_unstable();
+    inherited.dedup();
     let parent = getpid();
     // SAFETY: this process has one thread, so that the child has all there is, and no lock is held
     // by anybody who is not there. It runs `life` and then ends without returning to the caller.
@@ -85,7 +85,7 @@ pub fn fork(
     if child > 0 {
         return Ok(child);
     }
-    let status = match become_child(parent, &kept) {
+    let status = match become_child(parent, &inherited) {
         Ok(()) => catch_unwind(AssertUnwindSafe(life)).map_or(PANICKED, libc::c_int::from),
         Err(error) => {
             eprintln!("pollux: a child process cannot run: {error}");
@@ -96,13 +96,13 @@ pub fn fork(
     unsafe { libc::_exit(status) }
 }
 
-fn become_child(parent: Pid, kept: &[RawFd]) -> io::Result<()> {
+fn become_child(parent: Pid, inherited: &[RawFd]) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     // The parent may have ended before the kernel was told.
     if getppid() != Some(parent) {
         return Err(io::Error::other("its parent has ended"));
     }
-    close_all_but(kept)
+    close_all_but(inherited)
 }
 
 /// How many threads this process has.
@@ -117,14 +117,14 @@ fn threads() -> io::Result<usize> {
 ///
 /// # Errors
 /// ECHILD is none: then no child is left, and nothing is returned.
-pub fn take_ended_child() -> io::Result<Option<(ProcessId, Ending)>> {
+pub fn reap_child() -> io::Result<Option<(ProcessId, ChildStatus)>> {
     loop {
         return match count(Call::Wait, || waitpid(None, WaitOptions::NOHANG)) {
             Ok(None) | Err(Errno::CHILD) => Ok(None),
             Ok(Some((child, status))) => {
                 let ending = match status.terminating_signal() {
-                    Some(signal) => Ending::Signal(signal),
-                    None => Ending::Exit(status.exit_status().unwrap_or_default()),
+                    Some(signal) => ChildStatus::Signal(signal),
+                    None => ChildStatus::Exit(status.exit_status().unwrap_or_default()),
                 };
                 Ok(Some((child.as_raw_pid(), ending)))
             }
@@ -134,7 +134,7 @@ pub fn take_ended_child() -> io::Result<Option<(ProcessId, Ending)>> {
     }
 }
 
-/// Kills a child (SIGKILL) that has not been taken by [`take_ended_child`].
+/// Kills a child (SIGKILL) that has not been taken by [`reap_child`].
 pub fn kill_child(child: ProcessId) {
     if let Some(child) = Pid::from_raw(child) {
         // A child that has ended keeps its number until it is taken.

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Folders of Debian's that are looked at after those of PATH: servers are in the administrator's, which
+/// Directories of Debian's that are looked at after those of PATH: servers are in the administrator's, which
 /// are not in a user's PATH, and who runs without a PATH has none of them.
 const FURTHER: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 
@@ -18,8 +18,9 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
 }
 
 fn find_in(path: Option<&OsStr>, name: &str) -> Option<PathBuf> {
-    let folders = path.into_iter().flat_map(env::split_paths);
-    let mut files = folders.chain(FURTHER.map(PathBuf::from)).map(|folder| folder.join(name));
+    let directories = path.into_iter().flat_map(env::split_paths);
+    let mut files =
+        directories.chain(FURTHER.map(PathBuf::from)).map(|directory| directory.join(name));
     files.find(|file| is_program(file))
 }
 
@@ -36,21 +37,21 @@ mod tests {
     #[test]
     fn the_first_that_may_be_executed_is_found() {
         let root = env::temp_dir().join(format!("pollux-sys-program-{}", std::process::id()));
-        let folders = ["a", "b", "c"].map(|name| root.join(name));
-        for (folder, mode) in folders.iter().zip([0o644, 0o755, 0o755]) {
-            fs::create_dir_all(folder).unwrap();
-            fs::write(folder.join("true"), "").unwrap();
-            fs::set_permissions(folder.join("true"), PermissionsExt::from_mode(mode)).unwrap();
+        let directories = ["a", "b", "c"].map(|name| root.join(name));
+        for (directory, mode) in directories.iter().zip([0o644, 0o755, 0o755]) {
+            fs::create_dir_all(directory).unwrap();
+            fs::write(directory.join("true"), "").unwrap();
+            fs::set_permissions(directory.join("true"), PermissionsExt::from_mode(mode)).unwrap();
         }
-        // A folder may be entered, and is no program.
-        fs::create_dir(folders[0].join("folder")).unwrap();
-        let path = env::join_paths(&folders).unwrap();
+        // A directory may be entered, and is no program.
+        fs::create_dir(directories[0].join("directory")).unwrap();
+        let path = env::join_paths(&directories).unwrap();
         let found = |path, name| find_in(path, name);
-        let (first, folder) = (found(Some(&*path), "true"), found(Some(&path), "folder"));
+        let (first, directory) = (found(Some(&*path), "true"), found(Some(&path), "directory"));
         fs::remove_dir_all(&root).unwrap();
-        assert_eq!(first, Some(folders[1].join("true")));
-        assert_eq!(folder, None);
-        // Without PATH nothing is taken from the current folder.
+        assert_eq!(first, Some(directories[1].join("true")));
+        assert_eq!(directory, None);
+        // Without PATH nothing is taken from the current directory.
         assert_eq!(found(None, "Cargo.toml"), None);
         assert!(found(None, "sh").is_some_and(|sh| sh.is_absolute()));
     }

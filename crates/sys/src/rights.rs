@@ -20,8 +20,8 @@ const LENGTH: usize = unsafe { libc::CMSG_LEN(size_of::<RawFd>() as u32) } as us
 
 /// Room for the ancillary message of one descriptor and no more, aligned as cmsg(3) wants it.
 #[repr(align(8))]
-struct One([MaybeUninit<u8>; LENGTH]);
-const _: () = assert!(align_of::<One>() >= align_of::<libc::cmsghdr>());
+struct RightsMessage([MaybeUninit<u8>; LENGTH]);
+const _: () = assert!(align_of::<RightsMessage>() >= align_of::<libc::cmsghdr>());
 
 /// sendmsg(2) of `parts`, one after the other, with a copy of `descriptor`; MSG_NOSIGNAL and
 /// MSG_DONTWAIT. Of a socket that keeps messages apart all of it leaves, or none.
@@ -52,7 +52,7 @@ pub fn receive_with_descriptor(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
 ) -> io::Result<(usize, Option<OwnedFd>)> {
-    let mut space = One([MaybeUninit::uninit(); LENGTH]);
+    let mut space = RightsMessage([MaybeUninit::uninit(); LENGTH]);
     let mut control = RecvAncillaryBuffer::new(&mut space.0);
     let mut parts = [IoSliceMut::new(buffer)];
     let received = count(Call::Recvmsg, || {

@@ -114,15 +114,15 @@ fn socket_pair(kind: SocketType, flags: SocketFlags) -> io::Result<(OwnedFd, Own
     Ok(count(Call::Socketpair, || net::socketpair(AddressFamily::UNIX, kind, flags, None))?)
 }
 
-/// SIOCOUTQ (tcp(7), unix(7)): octets that were sent and that the peer has not taken: of TCP those
+/// SIOCOUTQ (tcp(7), unix(7)): bytes that were sent and that the peer has not taken: of TCP those
 /// that it has not acknowledged.
 pub fn unacknowledged(socket: BorrowedFd<'_>) -> io::Result<u64> {
-    let mut octets: libc::c_int = 0;
-    // SAFETY: the kernel writes one int to `octets`, which lives through the call.
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the kernel writes one int to `bytes`, which lives through the call.
     count(Call::Ioctl, || unsafe {
-        check(libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ as _, &raw mut octets))
+        check(libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ as _, &raw mut bytes))
     })?;
-    Ok(octets as u64)
+    Ok(bytes as u64)
 }
 
 /// How many connections wait in a TCP listener's queue (TCP_INFO, whose `tcpi_unacked` says so of a
@@ -131,7 +131,7 @@ pub fn unacknowledged(socket: BorrowedFd<'_>) -> io::Result<u64> {
 /// # Errors
 /// EOPNOTSUPP for other sockets: of a UNIX socket the kernel does not tell.
 pub fn waiting_connections(listener: BorrowedFd<'_>) -> io::Result<u32> {
-    // struct tcp_info (linux/tcp.h): eight octets, then numbers of 32 bits, of which this is the fifth.
+    // struct tcp_info (linux/tcp.h): eight bytes, then numbers of 32 bits, of which this is the fifth.
     let mut words = [0u32; 7];
     let mut len = size_of_val(&words) as libc::socklen_t;
     // SAFETY: the kernel writes at most `len` bytes to `words`; both live through the call.

@@ -14,7 +14,7 @@ use std::{
 /// touched takes no memory.
 const STACK_SIZE: usize = 2 << 20;
 
-/// Starts a thread that nobody waits for. A panic of `main` ends this thread alone. Of `name` 15 octets are
+/// Starts a thread that nobody waits for. A panic of `main` ends this thread alone. Of `name` 15 bytes are
 /// seen (prctl(2), PR_SET_NAME).
 ///
 /// Not a thread of the standard library whose handle is dropped. That is detached while it runs, and glibc's
@@ -28,14 +28,14 @@ pub fn spawn_detached<F>(name: &'static CStr, main: F) -> io::Result<()>
 where
     F: FnOnce() + Send + 'static,
 {
-    struct Start<F> {
+    struct ThreadStart<F> {
         name: &'static CStr,
         main: F,
     }
 
     extern "C" fn run<F: FnOnce()>(start: *mut c_void) -> *mut c_void {
         // SAFETY: it is the box that was given away below, and nobody else has it.
-        let Start { name, main } = *unsafe { Box::from_raw(start.cast::<Start<F>>()) };
+        let ThreadStart { name, main } = *unsafe { Box::from_raw(start.cast::<ThreadStart<F>>()) };
         let _ = set_name(name);
         // The caller is not Rust. The panic has been told of by now, and what it carries may panic, too.
         if let Err(carried) = panic::catch_unwind(AssertUnwindSafe(main)) {
@@ -49,7 +49,7 @@ where
     // SAFETY: it initializes what it is given.
     ok(unsafe { libc::pthread_attr_init(attributes.as_mut_ptr()) })?;
     let attributes = attributes.as_mut_ptr();
-    let start = Box::into_raw(Box::new(Start { name, main }));
+    let start = Box::into_raw(Box::new(ThreadStart { name, main }));
     let mut thread = MaybeUninit::uninit();
     // SAFETY: the attributes are initialized, and destroyed once, at the end. The new thread takes the box
     // over, and `F` is Send and 'static. If there is no new thread, nobody has the box but we.

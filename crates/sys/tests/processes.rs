@@ -1,7 +1,7 @@
 //! Children of a process that has one thread.
 #![allow(missing_docs)]
 
-use pollux_sys::{Ending, SharedLock, SharedWords, fork, kill_child, pipe, take_ended_child};
+use pollux_sys::{ChildStatus, SharedLock, SharedWords, fork, kill_child, pipe, reap_child};
 use pollux_testkit::{in_child, own_file_tables};
 use std::{
     fs,
@@ -13,10 +13,10 @@ use std::{
 };
 
 /// A child that has ended, whichever is taken first, and how it did.
-fn any_ended() -> (i32, Ending) {
+fn any_ended() -> (i32, ChildStatus) {
     let started_at = Instant::now();
     loop {
-        match take_ended_child().unwrap() {
+        match reap_child().unwrap() {
             Some(ended) => return ended,
             None => assert!(started_at.elapsed() < Duration::from_secs(20), "it does not end"),
         }
@@ -25,7 +25,7 @@ fn any_ended() -> (i32, Ending) {
 }
 
 /// How the only child ended.
-fn ended(child: i32) -> Ending {
+fn ended(child: i32) -> ChildStatus {
     let (number, ending) = any_ended();
     assert_eq!(number, child);
     ending
@@ -38,14 +38,14 @@ fn only_a_process_with_one_thread_is_forked() {
     assert!(error.contains("threads"), "{error}");
     in_child(|| {
         let child = fork(own_file_tables(), &[], || 7).unwrap();
-        assert_eq!(ended(child), Ending::Exit(7));
+        assert_eq!(ended(child), ChildStatus::Exit(7));
         let (stop, on_stop) = std::sync::mpsc::channel::<()>();
         let other = thread::spawn(move || on_stop.recv());
         let error = fork(own_file_tables(), &[], || 0).unwrap_err().to_string();
         assert!(error.contains("2 threads"), "{error}");
         drop(stop);
         let _ = other.join().unwrap();
-        assert_eq!(take_ended_child().unwrap(), None);
+        assert_eq!(reap_child().unwrap(), None);
     });
 }
 
@@ -54,14 +54,14 @@ fn an_end_is_told_as_what_it_was() {
     in_child(|| {
         std::panic::set_hook(Box::new(|_| {}));
         let child = fork(own_file_tables(), &[], || panic!("as the test wants")).unwrap();
-        assert_eq!(ended(child), Ending::Exit(101));
+        assert_eq!(ended(child), ChildStatus::Exit(101));
         let child = fork(own_file_tables(), &[], || {
             thread::sleep(Duration::from_secs(60));
             0
         });
-        assert_eq!(take_ended_child().unwrap(), None);
+        assert_eq!(reap_child().unwrap(), None);
         kill_child(child.as_ref().copied().unwrap());
-        assert_eq!(ended(child.unwrap()), Ending::Signal(9));
+        assert_eq!(ended(child.unwrap()), ChildStatus::Signal(9));
     });
 }
 
@@ -91,7 +91,7 @@ fn a_child_has_what_is_kept_and_nothing_else() {
         let mut said = String::new();
         report.read_to_string(&mut said).unwrap();
         assert_eq!(said, format!("{wanted:?}"));
-        assert_eq!(ended(child.unwrap()), Ending::Exit(0));
+        assert_eq!(ended(child.unwrap()), ChildStatus::Exit(0));
     });
 }
 
@@ -145,7 +145,7 @@ fn a_child_that_is_killed_with_the_lock_leaves_it_to_the_next() {
         // The next one may be through before anybody looks at either.
         let mut endings = [any_ended(), any_ended()];
         endings.sort_by_key(|&(child, _)| child != holder);
-        assert_eq!(endings, [(holder, Ending::Signal(9)), (next, Ending::Exit(0))]);
+        assert_eq!(endings, [(holder, ChildStatus::Signal(9)), (next, ChildStatus::Exit(0))]);
         drop(lock.hold().unwrap());
     });
 }

@@ -24,24 +24,24 @@ use std::{
 pub struct CountingAllocator;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum CountMode {
     Unknown,
     Old,
     New,
 }
 
-static OF_NEW: AtomicU64 = AtomicU64::new(0);
-static HELD: AtomicI64 = AtomicI64::new(0);
+static NEW_THREAD_COUNT: AtomicU64 = AtomicU64::new(0);
+static LIVE_BYTES: AtomicI64 = AtomicI64::new(0);
 static IS_WATCHING: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    static HERE: Cell<u64> = const { Cell::new(0) };
-    static KIND: Cell<Kind> = const { Cell::new(Kind::Unknown) };
+    static THREAD_COUNT: Cell<u64> = const { Cell::new(0) };
+    static MODE: Cell<CountMode> = const { Cell::new(CountMode::Unknown) };
 }
 
 /// How often the calling thread has allocated or reallocated so far.
 pub fn allocations_here() -> u64 {
-    HERE.get()
+    THREAD_COUNT.get()
 }
 
 /// From now on the allocations of threads are counted which have not allocated before.
@@ -51,32 +51,32 @@ pub fn watch_new_threads() {
 
 /// How often those threads have allocated or reallocated so far.
 pub fn allocations_of_new_threads() -> u64 {
-    OF_NEW.load(Ordering::SeqCst)
+    NEW_THREAD_COUNT.load(Ordering::SeqCst)
 }
 
 /// Bytes that are allocated and not given back, by all threads.
 pub fn bytes_held() -> i64 {
-    HELD.load(Ordering::SeqCst)
+    LIVE_BYTES.load(Ordering::SeqCst)
 }
 
 /// Called where memory is given back.
-pub(crate) fn note_free(octets: i64) {
-    HELD.fetch_sub(octets, Ordering::SeqCst);
+pub(crate) fn note_free(bytes: i64) {
+    LIVE_BYTES.fetch_sub(bytes, Ordering::SeqCst);
 }
 
 /// Called at each allocation of so many bytes more, so that it must not allocate itself.
-pub(crate) fn note(octets: i64) {
-    HELD.fetch_add(octets, Ordering::SeqCst);
+pub(crate) fn note(bytes: i64) {
+    LIVE_BYTES.fetch_add(bytes, Ordering::SeqCst);
     // A thread that is ending has no cells any more; what it allocates then counts for nobody.
-    let _ = HERE.try_with(|here| here.set(here.get() + 1));
-    let kind = KIND.try_with(|kind| {
-        if kind.get() == Kind::Unknown {
+    let _ = THREAD_COUNT.try_with(|here| here.set(here.get() + 1));
+    let kind = MODE.try_with(|kind| {
+        if kind.get() == CountMode::Unknown {
             let is_new = IS_WATCHING.load(Ordering::SeqCst);
-            kind.set(if is_new { Kind::New } else { Kind::Old });
+            kind.set(if is_new { CountMode::New } else { CountMode::Old });
         }
         kind.get()
     });
-    if kind == Ok(Kind::New) {
-        OF_NEW.fetch_add(1, Ordering::SeqCst);
+    if kind == Ok(CountMode::New) {
+        NEW_THREAD_COUNT.fetch_add(1, Ordering::SeqCst);
     }
 }

@@ -20,9 +20,9 @@ const MESSAGE_BYTES: usize = 4096;
 
 /// A program that is killed when this is dropped.
 #[derive(Debug)]
-pub struct Killed(pub Child);
+pub struct KillOnDrop(pub Child);
 
-impl Drop for Killed {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

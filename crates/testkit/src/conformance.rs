@@ -14,5 +14,5 @@ mod replies;
 mod runner;
 mod site;
 
-pub use runner::{Pieces, check};
+pub use runner::{Segmentation, check};
 pub use site::Site;

@@ -157,7 +157,7 @@ impl Client {
     }
 
     /// Reads until the end: an end of stream or a reset. Panics if none comes within the read timeout.
-    pub fn read_to_the_end(&mut self) -> Vec<u8> {
+    pub fn read_to_end_or_reset(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         if let Err(error) = self.stream.read_to_end(&mut bytes) {
             let text = String::from_utf8_lossy(&bytes);

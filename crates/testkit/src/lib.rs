@@ -19,7 +19,7 @@ pub mod serve;
 pub mod signals;
 mod sys;
 
-pub use child::{Killed, in_child};
+pub use child::{KillOnDrop, in_child};
 pub use faults::{denied, denied_where};
 pub use limits::{raise_descriptor_limit, with_descriptors};
 pub use pairs::{Pair, drain, fill, poll_now};

@@ -16,11 +16,11 @@ use std::{
 #[derive(Debug)]
 pub struct Origin {
     address: SocketAddr,
-    seen: Arc<Seen>,
+    counters: Arc<OriginCounters>,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct OriginCounters {
     connections: AtomicUsize,
     requests: AtomicUsize,
     ended: AtomicUsize,
@@ -29,7 +29,7 @@ struct Seen {
 
 /// A request that was received, and whom to answer.
 #[derive(Debug)]
-pub struct Asked {
+pub struct ReceivedRequest {
     stream: BufReader<TcpStream>,
     head: String,
     /// Which request of its connection it is, from 1.
@@ -38,7 +38,7 @@ pub struct Asked {
 
 impl Origin {
     /// Starts one. `answer` answers each request, and says whether its connection goes on.
-    pub fn start(answer: impl Fn(&mut Asked) -> bool + Send + Sync + 'static) -> Self {
+    pub fn start(answer: impl Fn(&mut ReceivedRequest) -> bool + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         Self::on(listener, answer)
     }
@@ -46,23 +46,23 @@ impl Origin {
     /// Starts one on a listener.
     pub fn on(
         listener: TcpListener,
-        answer: impl Fn(&mut Asked) -> bool + Send + Sync + 'static,
+        answer: impl Fn(&mut ReceivedRequest) -> bool + Send + Sync + 'static,
     ) -> Self {
         let address = listener.local_addr().expect("an address");
-        let seen = Arc::new(Seen::default());
-        let (answer, told) = (Arc::new(answer), seen.clone());
+        let counters = Arc::new(OriginCounters::default());
+        let (answer, shared) = (Arc::new(answer), counters.clone());
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let Ok(stream) = stream else { continue };
-                let (answer, told) = (answer.clone(), told.clone());
-                told.connections.fetch_add(1, SeqCst);
+                let (answer, counters) = (answer.clone(), shared.clone());
+                counters.connections.fetch_add(1, SeqCst);
                 thread::spawn(move || {
-                    serve(stream, &*answer, &told);
-                    told.ended.fetch_add(1, SeqCst);
+                    serve(stream, &*answer, &counters);
+                    counters.ended.fetch_add(1, SeqCst);
                 });
             }
         });
-        Self { address, seen }
+        Self { address, counters }
     }
 
     /// Where it listens.
@@ -77,41 +77,41 @@ impl Origin {
 
     /// Connections accepted.
     pub fn connections(&self) -> usize {
-        self.seen.connections.load(SeqCst)
+        self.counters.connections.load(SeqCst)
     }
 
     /// Connections that are over.
     pub fn ended(&self) -> usize {
-        self.seen.ended.load(SeqCst)
+        self.counters.ended.load(SeqCst)
     }
 
     /// Requests whose head was received.
     pub fn requests(&self) -> usize {
-        self.seen.requests.load(SeqCst)
+        self.counters.requests.load(SeqCst)
     }
 
     /// The head that was received last.
     pub fn last_head(&self) -> String {
-        let heads = self.seen.heads.lock().unwrap_or_else(PoisonError::into_inner);
+        let heads = self.counters.heads.lock().unwrap_or_else(PoisonError::into_inner);
         heads.last().cloned().unwrap_or_default()
     }
 }
 
-fn serve(stream: TcpStream, answer: &dyn Fn(&mut Asked) -> bool, seen: &Seen) {
+fn serve(stream: TcpStream, answer: &dyn Fn(&mut ReceivedRequest) -> bool, counters: &OriginCounters) {
     let _ = stream.set_nodelay(true);
     let _ = stream.set_read_timeout(Some(PATIENCE));
-    let mut asked = Asked { stream: BufReader::new(stream), head: String::new(), number: 0 };
-    while asked.read_head() {
-        asked.number += 1;
-        seen.requests.fetch_add(1, SeqCst);
-        seen.heads.lock().unwrap_or_else(PoisonError::into_inner).push(asked.head.clone());
-        if !answer(&mut asked) {
+    let mut request = ReceivedRequest { stream: BufReader::new(stream), head: String::new(), number: 0 };
+    while request.read_head() {
+        request.number += 1;
+        counters.requests.fetch_add(1, SeqCst);
+        counters.heads.lock().unwrap_or_else(PoisonError::into_inner).push(request.head.clone());
+        if !answer(&mut request) {
             return;
         }
     }
 }
 
-impl Asked {
+impl ReceivedRequest {
     fn read_head(&mut self) -> bool {
         self.head.clear();
         let mut line = Vec::new();
@@ -208,7 +208,7 @@ impl Asked {
     }
 
     /// Waits until the other side has closed. Returns whether it did.
-    pub fn waits_for_the_end(&mut self) -> bool {
+    pub fn wait_for_close(&mut self) -> bool {
         matches!(self.stream.read(&mut [0; 1]), Ok(0) | Err(_))
     }
 

@@ -75,12 +75,12 @@ impl Redis {
     }
 
     /// While it is paused: waits until it has been asked something.
-    pub fn wait_until_asked(&self) {
+    pub fn wait_until_request_pending(&self) {
         self.wait_until_unread(LOCAL, "nobody asks Redis");
     }
 
     /// While who has asked it reads nothing: waits until it has answered.
-    pub fn wait_until_answered(&self) {
+    pub fn wait_until_reply_pending(&self) {
         self.wait_until_unread(REMOTE, "Redis does not answer");
     }
 

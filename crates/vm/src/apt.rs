@@ -52,14 +52,14 @@ impl<'a> Apt<'a> {
         )?;
         let mut apt = Apt { cache, supervisor, options: Vec::new(), own_lists: false };
         if rustix::process::geteuid().is_root() {
-            // The archive's sandbox user could not write into a private cache folder.
+            // The archive's sandbox user could not write into a private cache directory.
             apt.set("APT::Sandbox::User", "root");
         }
         Ok(apt)
     }
 
     /// Other suites of the archive than this system's, from the mirror that it uses, with lists and
-    /// a record of what is installed (nothing) of our own: `kind` names the cache's folder.
+    /// a record of what is installed (nothing) of our own: `kind` names the cache's directory.
     ///
     /// # Errors
     /// This system's apt has no mirror of Debian's archive, or that cannot be reached.
@@ -71,17 +71,17 @@ impl<'a> Apt<'a> {
     ) -> anyhow::Result<Apt<'a>> {
         let mut apt = Apt::open(cache, supervisor)?;
         let mirror = apt.mirror()?;
-        let folder = cache.root().join("apt").join(kind);
-        fs::create_dir_all(&folder)?;
-        let sources = folder.join("sources.list");
+        let directory = cache.root().join("apt").join(kind);
+        fs::create_dir_all(&directory)?;
+        let sources = directory.join("sources.list");
         let lines = suites.iter().map(|suite| format!("deb {mirror} {suite} main\n"));
         fs::write(&sources, lines.collect::<String>())?;
-        let nothing = folder.join("status");
+        let nothing = directory.join("status");
         fs::write(&nothing, "")?;
         apt.set("Dir::Etc::SourceList", &sources.to_string_lossy());
         apt.set("Dir::Etc::SourceParts", "/dev/null");
         apt.set("Dir::State::Status", &nothing.to_string_lossy());
-        apt.use_own_lists(&folder)?;
+        apt.use_own_lists(&directory)?;
         Ok(apt)
     }
 
@@ -119,14 +119,14 @@ impl<'a> Apt<'a> {
         action(self)
     }
 
-    /// Package lists below the cache folder, which needs no root and changes nothing outside it.
-    fn use_own_lists(&mut self, folder: &Path) -> anyhow::Result<()> {
-        fs::create_dir_all(folder.join("lists/partial"))?;
-        fs::create_dir_all(folder.join("cache/archives/partial"))?;
-        self.set("Dir::State::Lists", &folder.join("lists").to_string_lossy());
-        self.set("Dir::Cache", &folder.join("cache").to_string_lossy());
+    /// Package lists below the cache directory, which needs no root and changes nothing outside it.
+    fn use_own_lists(&mut self, directory: &Path) -> anyhow::Result<()> {
+        fs::create_dir_all(directory.join("lists/partial"))?;
+        fs::create_dir_all(directory.join("cache/archives/partial"))?;
+        self.set("Dir::State::Lists", &directory.join("lists").to_string_lossy());
+        self.set("Dir::Cache", &directory.join("cache").to_string_lossy());
         self.own_lists = true;
-        let fetched = folder.join("fetched");
+        let fetched = directory.join("fetched");
         let age = fetched.metadata().ok().and_then(|there| there.modified().ok()?.elapsed().ok());
         if age.is_some_and(|age| age < LISTS_ARE_FRESH) {
             return Ok(());
@@ -217,13 +217,13 @@ impl<'a> Apt<'a> {
         self.with_any_lists(|apt| apt.newest_that(|_| true)).context("no kernel there")
     }
 
-    /// Fetches packages with all that they depend on into `folder` and unpacks them there: a file
+    /// Fetches packages with all that they depend on into `directory` and unpacks them there: a file
     /// system whose programs run. No package's scripts are run.
     pub(crate) fn unpack_with_needs(
         &mut self,
         what: &str,
         packages: &[String],
-        folder: &Path,
+        directory: &Path,
     ) -> anyhow::Result<()> {
         find_program("dpkg-deb", "dpkg")?;
         let debs = tempfile::tempdir_in(self.cache.root())?;
@@ -235,35 +235,35 @@ impl<'a> Apt<'a> {
         download.arg("-o").arg(format!("Dir::Cache::Archives={}/", debs.path().display()));
         download.arg("install").args(packages);
         self.supervisor.run_shown(&format!("downloading {what}"), download, DOWNLOAD_LIMIT)?;
-        self.unpack_all(what, debs.path(), folder)
+        self.unpack_all(what, debs.path(), directory)
     }
 
-    fn unpack_all(&self, what: &str, debs: &Path, folder: &Path) -> anyhow::Result<()> {
+    fn unpack_all(&self, what: &str, debs: &Path, directory: &Path) -> anyhow::Result<()> {
         let _progress = Progress::start(&format!("unpacking {what}"));
         let is_deb = |path: &PathBuf| path.extension().is_some_and(|ext| ext == "deb");
         // base-files brings /bin and the like as links into /usr: before anything lies in them.
         let is_base = |path: &PathBuf| {
             path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("base-files_"))
         };
-        let mut debs: Vec<PathBuf> = folder_files(debs)?.into_iter().filter(is_deb).collect();
+        let mut debs: Vec<PathBuf> = directory_files(debs)?.into_iter().filter(is_deb).collect();
         debs.sort_by_key(|path| !is_base(path));
         for deb in debs {
             let mut unpack = command("dpkg-deb");
-            unpack.arg("-x").arg(&deb).arg(folder);
+            unpack.arg("-x").arg(&deb).arg(directory);
             self.supervisor.run(unpack, UNPACK_LIMIT)?;
         }
         Ok(())
     }
 
-    /// Fetches packages into `folder` and unpacks them there: `folder/usr/src/…`.
+    /// Fetches packages into `directory` and unpacks them there: `directory/usr/src/…`.
     pub(crate) fn unpack(
         &mut self,
         what: &str,
         packages: &[String],
-        folder: &Path,
+        directory: &Path,
     ) -> anyhow::Result<()> {
         find_program("dpkg-deb", "dpkg")?;
-        let debs = tempfile::tempdir_in(folder)?;
+        let debs = tempfile::tempdir_in(directory)?;
         self.with_any_lists(|apt| {
             let mut download = apt.command("apt-get");
             download.args(["-q", "download"]).args(packages).current_dir(debs.path());
@@ -271,9 +271,9 @@ impl<'a> Apt<'a> {
                 .run_shown(&format!("downloading {what}"), download, DOWNLOAD_LIMIT)
                 .context("has it left the archive? --refresh takes the newest kernel")
         })?;
-        for deb in folder_files(debs.path())? {
+        for deb in directory_files(debs.path())? {
             let mut unpack = command("dpkg-deb");
-            unpack.arg("-x").arg(&deb).arg(folder);
+            unpack.arg("-x").arg(&deb).arg(directory);
             let what = format!("unpacking {}", deb.file_name().unwrap_or_default().display());
             self.supervisor.run_shown(&what, unpack, UNPACK_LIMIT)?;
         }
@@ -281,8 +281,8 @@ impl<'a> Apt<'a> {
     }
 }
 
-fn folder_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let mut files: Vec<PathBuf> = fs::read_dir(folder)?
+fn directory_files(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut files: Vec<PathBuf> = fs::read_dir(directory)?
         .map(|entry| entry.map(|entry| entry.path()))
         .collect::<Result<_, _>>()?;
     files.sort();

@@ -1,4 +1,4 @@
-//! The cache folder: kernels, headers, built modules. Each entry is a folder that appears at once
+//! The cache directory: kernels, headers, built modules. Each entry is a directory that appears at once
 //! and whole, and is made once even if several `pollux vm` start at the same time.
 
 use crate::{process::Supervisor, progress};
@@ -21,7 +21,7 @@ const KEPT_BUILDS: usize = 32;
 /// The groups of entries that every change of a source, or update of a package, adds to.
 const PRUNED: [&str; 3] = ["images", "init", "modules"];
 
-/// The cache folder.
+/// The cache directory.
 #[derive(Clone, Debug)]
 pub struct Cache {
     root: PathBuf,
@@ -32,7 +32,7 @@ impl Cache {
     /// `~/.cache`.
     ///
     /// # Errors
-    /// No place is known, or the folder cannot be made.
+    /// No place is known, or the directory cannot be made.
     pub fn open(root: Option<&Path>) -> anyhow::Result<Cache> {
         let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let root = root
@@ -40,25 +40,25 @@ impl Cache {
             .or_else(|| set("POLLUX_CACHE"))
             .or_else(|| Some(set("XDG_CACHE_HOME")?.join("pollux")))
             .or_else(|| Some(set("HOME")?.join(".cache/pollux")))
-            .context("no place for the cache: set POLLUX_CACHE to a folder")?;
+            .context("no place for the cache: set POLLUX_CACHE to a directory")?;
         fs::create_dir_all(root.join("locks"))
-            .with_context(|| format!("cache folder {} (set POLLUX_CACHE)", root.display()))?;
+            .with_context(|| format!("cache directory {} (set POLLUX_CACHE)", root.display()))?;
         let root = root.canonicalize()?;
         ensure!(
             !root.as_os_str().as_encoded_bytes().iter().any(u8::is_ascii_whitespace),
-            "cache folder {:?}: make copes with no blanks in it; set POLLUX_CACHE to another",
+            "cache directory {:?}: make copes with no blanks in it; set POLLUX_CACHE to another",
             root
         );
         Ok(Cache { root })
     }
 
-    /// The cache's folder.
+    /// The cache's directory.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The folder of the entry `name`, such as `headers/6.1.0-56-amd64`, made by `make` if it is
-    /// not there. `make` fills the empty folder that it is given.
+    /// The directory of the entry `name`, such as `headers/6.1.0-56-amd64`, made by `make` if it is
+    /// not there. `make` fills the empty directory that it is given.
     pub(crate) fn entry(
         &self,
         supervisor: &Supervisor,
@@ -140,7 +140,7 @@ impl Cache {
     }
 }
 
-/// A folder that is being filled. Whoever holds the entry's lock may remove what an earlier,
+/// A directory that is being filled. Whoever holds the entry's lock may remove what an earlier,
 /// killed run left there.
 struct Partial(PathBuf);
 
@@ -168,8 +168,8 @@ mod tests {
 
     #[test]
     fn an_entry_is_made_once_by_concurrent_runs() {
-        let folder = tempfile::tempdir().unwrap();
-        let cache = Cache::open(Some(folder.path())).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::open(Some(directory.path())).unwrap();
         let made = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for _ in 0..8 {
@@ -189,8 +189,8 @@ mod tests {
 
     #[test]
     fn what_fails_or_was_killed_halfway_leaves_no_entry() {
-        let folder = tempfile::tempdir().unwrap();
-        let cache = Cache::open(Some(folder.path())).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::open(Some(directory.path())).unwrap();
         let supervisor = Supervisor::new().unwrap();
         let left = cache.root().join("locks/group-entry.partial");
         fs::create_dir_all(left.join("left by a killed run")).unwrap();
@@ -203,16 +203,16 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_make_cannot_use_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let error = Cache::open(Some(&folder.path().join("two words"))).unwrap_err();
+    fn a_directory_that_make_cannot_use_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let error = Cache::open(Some(&directory.path().join("two words"))).unwrap_err();
         assert!(error.to_string().contains("POLLUX_CACHE"), "{error}");
     }
 
     #[test]
     fn only_the_newest_builds_stay() {
-        let folder = tempfile::tempdir().unwrap();
-        let cache = Cache::open(Some(folder.path())).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::open(Some(directory.path())).unwrap();
         for n in 0..KEPT_BUILDS + 3 {
             let place = cache.root().join(format!("modules/{n}"));
             fs::create_dir_all(&place).unwrap();

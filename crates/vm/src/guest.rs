@@ -33,7 +33,7 @@ pub(crate) const SILENCE_LIMIT: Duration = Duration::from_secs(180);
 
 /// How the guest ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum GuestEnd {
     /// The command ended with this status.
     Exit(i32),
     /// The time was over.
@@ -43,8 +43,8 @@ pub(crate) enum End {
 }
 
 /// What is known after a run.
-pub(crate) struct Report {
-    pub(crate) end: End,
+pub(crate) struct GuestReport {
+    pub(crate) end: GuestEnd,
     pub(crate) console: Console,
     /// From QEMU's start to the command's, if it came to that.
     pub(crate) boot: Option<Duration>,
@@ -96,13 +96,13 @@ impl Drop for Qemu {
 }
 
 /// Bytes for one of the caller's streams that are not written yet.
-struct Outbox<'a> {
+struct OutputBuffer<'a> {
     file: &'a File,
     bytes: Vec<u8>,
     at: usize,
 }
 
-impl Outbox<'_> {
+impl OutputBuffer<'_> {
     fn is_empty(&self) -> bool {
         self.at == self.bytes.len()
     }
@@ -126,11 +126,11 @@ impl Outbox<'_> {
     }
 }
 
-impl Report {
+impl GuestReport {
     /// Whether the kernel died, or stood still, before anything was run in the guest, or loaded into it.
     pub(crate) fn is_stillborn(&self) -> bool {
         self.boot.is_none()
-            && matches!(self.end, End::Failed(_))
+            && matches!(self.end, GuestEnd::Failed(_))
             && (self.stood_still || self.console.died_without_modules())
     }
 }
@@ -149,16 +149,16 @@ pub(crate) fn run(
     silence: Option<Duration>,
     streams: &Streams,
     mut log: Option<File>,
-) -> anyhow::Result<Report> {
+) -> anyhow::Result<GuestReport> {
     let start = Instant::now();
     let mut heard_at = start;
     let mut stood_still = false;
     let mut qemu = Qemu::start(command)?;
-    let mut state = State {
+    let mut state = RunState {
         console: Console::new(marker),
         decoder: Decoder::default(),
-        out: Outbox { file: &streams.stdout, bytes: Vec::new(), at: 0 },
-        err: Outbox { file: &streams.stderr, bytes: Vec::new(), at: 0 },
+        out: OutputBuffer { file: &streams.stdout, bytes: Vec::new(), at: 0 },
+        err: OutputBuffer { file: &streams.stderr, bytes: Vec::new(), at: 0 },
         boot: None,
         end: None,
         messages: Vec::new(),
@@ -172,12 +172,12 @@ pub(crate) fn run(
         let now = Instant::now();
         if state.end.is_some() && state.is_written() {
             let since = *exited_at.get_or_insert(now);
-            let failed = matches!(state.end, Some(End::Failed(_)));
+            let failed = matches!(state.end, Some(GuestEnd::Failed(_)));
             if state.console.is_complete() || failed || !console_open {
                 break;
             }
             if now - since > CONSOLE_LIMIT {
-                state.end = Some(End::Failed(
+                state.end = Some(GuestEnd::Failed(
                     "the guest's console fell silent before its last line".to_owned(),
                 ));
                 break;
@@ -187,14 +187,14 @@ pub(crate) fn run(
             break;
         }
         if now - start >= timeout {
-            state.end = Some(End::TimedOut);
+            state.end = Some(GuestEnd::TimedOut);
             break;
         }
         let is_silent = silence.is_some_and(|silence| now - heard_at >= silence);
         if is_silent && state.boot.is_none() && state.end.is_none() && !state.console.is_tainted() {
             let silent_s = (now - heard_at).as_secs();
             let why = format!("the kernel said nothing for {silent_s} s before it ran anything");
-            state.end = Some(End::Failed(why));
+            state.end = Some(GuestEnd::Failed(why));
             stood_still = true;
             break;
         }
@@ -203,8 +203,8 @@ pub(crate) fn run(
         if frames_open && state.is_written() {
             fds.push(PollFd::new(&qemu.frames, PollFlags::IN));
         }
-        for outbox in [&state.out, &state.err].into_iter().filter(|outbox| !outbox.is_empty()) {
-            fds.push(PollFd::new(outbox.file, PollFlags::OUT));
+        for buffer in [&state.out, &state.err].into_iter().filter(|buffer| !buffer.is_empty()) {
+            fds.push(PollFd::new(buffer.file, PollFlags::OUT));
         }
         if console_open {
             fds.push(PollFd::new(&qemu.console, PollFlags::IN));
@@ -236,30 +236,30 @@ pub(crate) fn run(
     let end = state.end.unwrap_or_else(|| {
         let messages = String::from_utf8_lossy(&state.messages);
         let why = if messages.trim().is_empty() { "QEMU said nothing" } else { messages.trim() };
-        End::Failed(format!("the guest ended before the command did ({why})"))
+        GuestEnd::Failed(format!("the guest ended before the command did ({why})"))
     });
-    Ok(Report { end, console: state.console, boot: state.boot, stood_still })
+    Ok(GuestReport { end, console: state.console, boot: state.boot, stood_still })
 }
 
-struct State<'a> {
+struct RunState<'a> {
     console: Console,
     decoder: Decoder,
-    out: Outbox<'a>,
-    err: Outbox<'a>,
+    out: OutputBuffer<'a>,
+    err: OutputBuffer<'a>,
     boot: Option<Duration>,
-    end: Option<End>,
+    end: Option<GuestEnd>,
     messages: Vec<u8>,
 }
 
-impl State<'_> {
+impl RunState<'_> {
     fn is_written(&self) -> bool {
         self.out.is_empty() && self.err.is_empty()
     }
 
     fn write_some(&mut self) -> anyhow::Result<()> {
-        for (name, outbox) in [("output", &mut self.out), ("error", &mut self.err)] {
-            if !outbox.is_empty() && is_writable(outbox.file)? {
-                outbox.write_some().with_context(|| format!("write to standard {name}"))?;
+        for (name, buffer) in [("output", &mut self.out), ("error", &mut self.err)] {
+            if !buffer.is_empty() && is_writable(buffer.file)? {
+                buffer.write_some().with_context(|| format!("write to standard {name}"))?;
             }
         }
         Ok(())
@@ -277,8 +277,8 @@ impl State<'_> {
                 }
                 Frame::Stdout(bytes) => self.out.put(bytes),
                 Frame::Stderr(bytes) => self.err.put(bytes),
-                Frame::Exit(code) => self.end = Some(End::Exit(code)),
-                Frame::Fatal(why) => self.end = Some(End::Failed(why)),
+                Frame::Exit(code) => self.end = Some(GuestEnd::Exit(code)),
+                Frame::Fatal(why) => self.end = Some(GuestEnd::Failed(why)),
             }
         }
         Ok(())
@@ -312,7 +312,7 @@ fn read_some(from: &mut impl Read, mut take: impl FnMut(&[u8])) -> anyhow::Resul
 mod tests {
     use super::*;
 
-    fn ran(script: &str, silence: Option<Duration>) -> Report {
+    fn ran(script: &str, silence: Option<Duration>) -> GuestReport {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
         let nowhere = || File::options().write(true).open("/dev/null").unwrap();
@@ -329,18 +329,18 @@ mod tests {
             ran("echo '[    0.827714] mtrr: inconsistent settings'; exec sleep 99", second);
         assert!(report.is_stillborn(), "{:?}", report.end);
         assert!(
-            matches!(&report.end, End::Failed(why) if why.contains("the kernel said nothing for"))
+            matches!(&report.end, GuestEnd::Failed(why) if why.contains("the kernel said nothing for"))
         );
         // One that says something is not silent, and who has no limit may be.
         let talks = "while echo still here; do sleep 0.2; done";
         let longer = Some(Duration::from_secs(4));
         for (script, silence) in [(talks, longer), ("exec sleep 99", None)] {
             let report = ran(script, silence);
-            assert_eq!((&report.end, report.is_stillborn()), (&End::TimedOut, false));
+            assert_eq!((&report.end, report.is_stillborn()), (&GuestEnd::TimedOut, false));
         }
         // What a module may have done is not tried again.
         let taint =
             "echo '[ 1.0] devpoll: loading out-of-tree module taints kernel.'; exec sleep 99";
-        assert_eq!(ran(taint, longer).end, End::TimedOut);
+        assert_eq!(ran(taint, longer).end, GuestEnd::TimedOut);
     }
 }

@@ -34,21 +34,24 @@ const FLAGS: &[&str] = &["-static", "-O2", "-std=gnu11", "-Wall", "-Wextra"];
 pub(crate) fn obtain(cache: &Cache, supervisor: &Supervisor) -> anyhow::Result<PathBuf> {
     let mut hasher = DefaultHasher::new();
     (HEADER, SOURCES, FLAGS).hash(&mut hasher);
-    let folder = cache.entry(supervisor, &format!("init/{:016x}", hasher.finish()), |folder| {
-        let compiler = find_program("gcc", "gcc libc6-dev")?;
-        fs::write(folder.join(HEADER.0), HEADER.1)?;
-        let mut compile = command(compiler);
-        compile.current_dir(folder).args(FLAGS).args(["-o", "init"]);
-        for (name, text) in SOURCES {
-            fs::write(folder.join(name), text)?;
-            compile.arg(name);
-        }
-        supervisor.run_shown("compiling the guest's init", compile, LIMIT).map_err(|error| {
-            error.context("is the static C library there? apt-get install gcc libc6-dev")
+    let directory =
+        cache.entry(supervisor, &format!("init/{:016x}", hasher.finish()), |directory| {
+            let compiler = find_program("gcc", "gcc libc6-dev")?;
+            fs::write(directory.join(HEADER.0), HEADER.1)?;
+            let mut compile = command(compiler);
+            compile.current_dir(directory).args(FLAGS).args(["-o", "init"]);
+            for (name, text) in SOURCES {
+                fs::write(directory.join(name), text)?;
+                compile.arg(name);
+            }
+            supervisor.run_shown("compiling the guest's init", compile, LIMIT).map_err(
+                |error| {
+                    error.context("is the static C library there? apt-get install gcc libc6-dev")
+                },
+            )?;
+            Ok(())
         })?;
-        Ok(())
-    })?;
-    Ok(folder.join("init"))
+    Ok(directory.join("init"))
 }
 
 #[cfg(test)]
@@ -57,12 +60,12 @@ mod tests {
 
     #[test]
     fn the_compiler_has_nothing_to_say() {
-        let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join(HEADER.0), HEADER.1).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join(HEADER.0), HEADER.1).unwrap();
         let mut compile = std::process::Command::new("gcc");
-        compile.current_dir(folder.path()).args(FLAGS).args(["-Werror", "-o", "init"]);
+        compile.current_dir(directory.path()).args(FLAGS).args(["-Werror", "-o", "init"]);
         for (name, text) in SOURCES {
-            fs::write(folder.path().join(name), text).unwrap();
+            fs::write(directory.path().join(name), text).unwrap();
             compile.arg(name);
         }
         let output = compile.output().expect("gcc is installed (apt-get install gcc libc6-dev)");

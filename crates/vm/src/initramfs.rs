@@ -9,7 +9,7 @@ use std::{
     path::Path,
 };
 
-const FOLDER: u32 = 0o040_755;
+const DIR: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
 const PLAIN: u32 = 0o100_644;
 
@@ -23,7 +23,7 @@ pub(crate) struct Initramfs {
 }
 
 impl Initramfs {
-    /// An empty archive, in a file without a name in the folder for temporary files.
+    /// An empty archive, in a file without a name in the directory for temporary files.
     pub(crate) fn new() -> anyhow::Result<Initramfs> {
         let file = tempfile::tempfile().context("temporary file for the initramfs")?;
         Ok(Initramfs { out: BufWriter::new(file), entries: 0 })
@@ -42,8 +42,8 @@ impl Initramfs {
         Ok(())
     }
 
-    pub(crate) fn folder(&mut self, name: &str) -> anyhow::Result<()> {
-        self.add(name, FOLDER, &[])
+    pub(crate) fn directory(&mut self, name: &str) -> anyhow::Result<()> {
+        self.add(name, DIR, &[])
     }
 
     pub(crate) fn bytes(&mut self, name: &str, bytes: &[u8]) -> anyhow::Result<()> {
@@ -117,16 +117,16 @@ mod tests {
 
     #[test]
     fn cpio_unpacks_the_archive() {
-        let folder = tempfile::tempdir().unwrap();
-        let program = folder.path().join("program");
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("program");
         fs::write(&program, [0x7f, b'E', 0, 0xff]).unwrap();
         let mut archive = Initramfs::new().unwrap();
-        archive.folder("pollux").unwrap();
+        archive.directory("pollux").unwrap();
         archive.program("init", &program).unwrap();
         archive.bytes("pollux/config", b"odd").unwrap();
         let mut file = archive.finish().unwrap();
         file.seek(SeekFrom::Start(0)).unwrap();
-        let target = folder.path().join("target");
+        let target = directory.path().join("target");
         fs::create_dir(&target).unwrap();
         let status = Command::new("cpio")
             .args(["-i", "--quiet"])

@@ -146,8 +146,8 @@ mod tests {
 
     #[test]
     fn what_the_archive_has_is_asked_once() {
-        let folder = tempfile::tempdir().unwrap();
-        let cache = Cache::open(Some(folder.path())).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::open(Some(directory.path())).unwrap();
         cache.set_note(NOTE, r#"["6.12"]"#).unwrap();
         assert_eq!(available(&cache).unwrap(), [Choice::Series("6.12")]);
     }

@@ -18,16 +18,16 @@ use std::{
 };
 
 const LIMIT: Duration = Duration::from_secs(600);
-/// What a module's folder may hold; more means that the wrong folder was named.
+/// What a module's directory may hold; more means that the wrong directory was named.
 const FILES_MAX: usize = 500;
 const FILE_BYTES_MAX: u64 = 4 << 20;
 const DEPTH_MAX: usize = 4;
 /// Where the module lies in the source tree.
 const IN_TREE: &str = "kmod/devpoll";
-/// Where a build in another file system sees its folder.
+/// Where a build in another file system sees its directory.
 const IN_ROOT: &str = "/mnt";
 
-/// The folder of the /dev/poll module: in the source tree around the working directory or around
+/// The directory of the /dev/poll module: in the source tree around the working directory or around
 /// this program, or where an installation puts it.
 ///
 /// # Errors
@@ -36,9 +36,9 @@ pub fn find_module() -> anyhow::Result<PathBuf> {
     let program = env::current_exe().ok();
     let starts = [env::current_dir().ok(), program.clone()];
     for start in starts.iter().flatten() {
-        for folder in start.ancestors() {
-            if is_module(&folder.join(IN_TREE)) {
-                return Ok(folder.join(IN_TREE));
+        for directory in start.ancestors() {
+            if is_module(&directory.join(IN_TREE)) {
+                return Ok(directory.join(IN_TREE));
             }
         }
     }
@@ -51,12 +51,12 @@ pub fn find_module() -> anyhow::Result<PathBuf> {
     }
     bail!(
         "the module's sources ({IN_TREE}) are neither around the working directory nor around \
-         this program: name their folder with --module DIR, or go without: --module none"
+         this program: name their directory with --module DIR, or go without: --module none"
     )
 }
 
-fn is_module(folder: &Path) -> bool {
-    folder.join("Kbuild").is_file() || folder.join("Makefile").is_file()
+fn is_module(directory: &Path) -> bool {
+    directory.join("Kbuild").is_file() || directory.join("Makefile").is_file()
 }
 
 /// The built modules, in alphabetical order.
@@ -74,29 +74,29 @@ pub(crate) fn build(
     let mut hasher = DefaultHasher::new();
     (&files, defines, &kernel.root, &kernel.headers).hash(&mut hasher);
     let name = format!("modules/{}-{:016x}", kernel.release, hasher.finish());
-    let folder = cache.entry(supervisor, &name, |folder| {
+    let directory = cache.entry(supervisor, &name, |directory| {
         for (path, bytes) in &files {
-            let target = folder.join(path);
-            fs::create_dir_all(target.parent().context("a file lies in a folder")?)?;
+            let target = directory.join(path);
+            fs::create_dir_all(target.parent().context("a file lies in a directory")?)?;
             fs::write(target, bytes)?;
         }
-        let make = make(kernel, folder, defines)?;
+        let make = make(kernel, directory, defines)?;
         let what = format!("building {} for {}", source.display(), kernel.release);
         supervisor.run_shown(&what, make, LIMIT)?;
-        ensure!(!built(folder)?.is_empty(), "{}: the build made no .ko", source.display());
+        ensure!(!built(directory)?.is_empty(), "{}: the build made no .ko", source.display());
         Ok(())
     })?;
-    built(&folder)
+    built(&directory)
 }
 
-/// The build of the sources in `folder`.
-fn make(kernel: &Kernel, folder: &Path, defines: &[String]) -> anyhow::Result<Command> {
-    let inside = kernel.root.as_ref().map_or(folder, |_| Path::new(IN_ROOT));
+/// The build of the sources in `directory`.
+fn make(kernel: &Kernel, directory: &Path, defines: &[String]) -> anyhow::Result<Command> {
+    let inside = kernel.root.as_ref().map_or(directory, |_| Path::new(IN_ROOT));
     // Messages name the file as the sources do, not the place where it happens to be built.
     let mut flags = vec![format!("-fmacro-prefix-map={}/=", inside.display())];
     flags.extend(defines.iter().map(|define| format!("-D{define}")));
     let mut make = match &kernel.root {
-        Some(root) => make_in_root(root, folder)?,
+        Some(root) => make_in_root(root, directory)?,
         None => {
             if let Some(compiler) = compiler(&kernel.headers) {
                 find_program(&compiler, &compiler)?;
@@ -112,10 +112,10 @@ fn make(kernel: &Kernel, folder: &Path, defines: &[String]) -> anyhow::Result<Co
     Ok(make)
 }
 
-/// `make` in another file system, which sees `folder` as [`IN_ROOT`] (objtool wants /proc). Its
+/// `make` in another file system, which sees `directory` as [`IN_ROOT`] (objtool wants /proc). Its
 /// mounts are seen by itself alone and go with it. A user who is not root is made so in a namespace,
 /// for that.
-fn make_in_root(root: &Path, folder: &Path) -> anyhow::Result<Command> {
+fn make_in_root(root: &Path, directory: &Path) -> anyhow::Result<Command> {
     const ENTER: &str = "mount --rbind /dev \"$1/dev\" && mount --rbind /proc \"$1/proc\" && \
         mount --bind \"$2\" \"$1$3\" && root=$1 && shift 3 && exec chroot \"$root\" \"$@\"";
     let mut make = command(find_program("unshare", "util-linux")?);
@@ -123,7 +123,7 @@ fn make_in_root(root: &Path, folder: &Path) -> anyhow::Result<Command> {
     if !rustix::process::geteuid().is_root() {
         make.args(["--user", "--map-root-user"]);
     }
-    make.args(["sh", "-c", ENTER, "sh"]).arg(root).arg(folder).arg(IN_ROOT);
+    make.args(["sh", "-c", ENTER, "sh"]).arg(root).arg(directory).arg(IN_ROOT);
     make.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").arg("make");
     Ok(make)
 }
@@ -138,8 +138,8 @@ fn compiler(headers: &Path) -> Option<String> {
     Some(name)
 }
 
-fn built(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let mut modules: Vec<PathBuf> = fs::read_dir(folder)?
+fn built(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut modules: Vec<PathBuf> = fs::read_dir(directory)?
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| path.extension() == Some(OsStr::new("ko")))
         .collect();
@@ -194,11 +194,11 @@ mod tests {
 
     #[test]
     fn the_compiler_is_the_one_that_the_headers_name() {
-        let folder = tempfile::tempdir().unwrap();
-        assert_eq!(compiler(folder.path()), None);
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(compiler(directory.path()), None);
         let text = "override ARCH = x86\noverride CC := $(CROSS_COMPILE)gcc-12\n";
-        fs::write(folder.path().join(".kernelvariables"), text).unwrap();
-        assert_eq!(compiler(folder.path()).as_deref(), Some("gcc-12"));
+        fs::write(directory.path().join(".kernelvariables"), text).unwrap();
+        assert_eq!(compiler(directory.path()).as_deref(), Some("gcc-12"));
     }
 
     #[test]

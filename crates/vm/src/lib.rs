@@ -43,6 +43,6 @@ pub use kernel::{Choice as KernelChoice, available as available_kernels};
 pub use kmod::find_module;
 pub use process::Interrupted;
 pub use qemu::{Forward, Mips};
-pub use release::{NotARelease, Release};
+pub use release::{InvalidRelease, Release};
 pub use run::{Module, Options, Outcome, Streams, run, status};
-pub use sealed::{Carried, Sealed};
+pub use sealed::{GuestFile, Sealed};

@@ -13,14 +13,14 @@ pub(crate) const NEEDED: &[&str] = &["virtio_pci", "virtio_console", "9pnet_virt
 pub(crate) const NEEDED_FOR_NETWORK: &[&str] = &["virtio_net"];
 
 /// The modules named and all that they depend on, dependencies first; nothing for what is built
-/// in. `folder` is `lib/modules/RELEASE`, after depmod.
-pub(crate) fn in_load_order(folder: &Path, names: &[&str]) -> anyhow::Result<Vec<PathBuf>> {
+/// in. `directory` is `lib/modules/RELEASE`, after depmod.
+pub(crate) fn in_load_order(directory: &Path, names: &[&str]) -> anyhow::Result<Vec<PathBuf>> {
     let read = |name: &str| {
-        let path = folder.join(name);
+        let path = directory.join(name);
         fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
     };
     let order = resolve(&read("modules.dep")?, &read("modules.builtin")?, names)?;
-    Ok(order.into_iter().map(|path| folder.join(path)).collect())
+    Ok(order.into_iter().map(|path| directory.join(path)).collect())
 }
 
 /// `virtio_pci` for `kernel/drivers/virtio/virtio-pci.ko.xz`: a hyphen and an underscore are the

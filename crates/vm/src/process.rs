@@ -178,7 +178,7 @@ fn last_lines(out: &[u8], err: &[u8]) -> String {
     lines[lines.len().saturating_sub(ERROR_LINES)..].join("\n")
 }
 
-/// Finds a program in PATH, and in the folders for administration which are not in a user's PATH.
+/// Finds a program in PATH, and in the directories for administration which are not in a user's PATH.
 ///
 /// # Errors
 /// It is nowhere; the message says which of Debian's packages has it.
@@ -226,8 +226,8 @@ mod tests {
     #[test]
     fn a_program_that_hangs_is_ended_with_its_children() {
         let supervisor = Supervisor::new().unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("pid");
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("pid");
         let script = format!("sleep 300 & echo $! > {}; wait", file.display());
         // On a busy machine the shell may take longer to start.
         let pid = [1, 5, 25].into_iter().find_map(|seconds| -> Option<u32> {

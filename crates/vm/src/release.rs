@@ -32,14 +32,14 @@ impl Release {
 /// The text is not a release of the plain amd64 flavour.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a release of Debian's plain amd64 kernels")]
-pub struct NotARelease;
+pub struct InvalidRelease;
 
 impl FromStr for Release {
-    type Err = NotARelease;
+    type Err = InvalidRelease;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        let number = |text: &str| text.parse::<u32>().map_err(|_| NotARelease);
-        let stem = name.strip_suffix("-amd64").ok_or(NotARelease)?;
+        let number = |text: &str| text.parse::<u32>().map_err(|_| InvalidRelease);
+        let stem = name.strip_suffix("-amd64").ok_or(InvalidRelease)?;
         let (version, revision) = if let Some((version, distribution)) = stem.split_once("+deb") {
             // A later rebuild carries a suffix: 6.12.9+deb12u2. (12-rt and 12-cloud are flavours.)
             let (distribution, rebuild) =
@@ -54,7 +54,7 @@ impl FromStr for Release {
         let version = version.split('.').map(number).collect::<Result<Vec<_>, _>>()?;
         // A meta-package (linux-image-6.12-amd64) has two numbers, a release three.
         if version.len() < 3 {
-            return Err(NotARelease);
+            return Err(InvalidRelease);
         }
         Ok(Release { version, revision, name: name.to_owned() })
     }
@@ -120,7 +120,7 @@ mod tests {
         assert!("6.12.9+deb12u2-amd64".parse::<Release>().is_ok());
         let of = |name: &str| name.parse::<Release>().unwrap();
         assert!(of("6.12.9+deb13-amd64") > of("6.12.9+deb12-amd64"));
-        assert_eq!("6.8.0-45-generic".parse::<Release>(), Err(NotARelease));
-        assert_eq!("".parse::<Release>(), Err(NotARelease));
+        assert_eq!("6.8.0-45-generic".parse::<Release>(), Err(InvalidRelease));
+        assert_eq!("".parse::<Release>(), Err(InvalidRelease));
     }
 }

@@ -3,7 +3,7 @@
 use crate::{
     cache::Cache,
     environment,
-    guest::{self, End, Report},
+    guest::{self, GuestEnd, GuestReport},
     init,
     initramfs::{Config, Initramfs},
     kernel::{self, Kernel},
@@ -50,8 +50,8 @@ pub enum Module {
     /// /dev/poll, from where [`crate::find_module`] finds it.
     #[default]
     DevPoll,
-    /// The modules that the Kbuild of this folder makes.
-    Folder(PathBuf),
+    /// The modules that the Kbuild of this directory makes.
+    Directory(PathBuf),
     /// None.
     None,
 }
@@ -88,7 +88,7 @@ pub struct Options {
     pub command: Vec<OsString>,
     /// Where the whole console is kept.
     pub console_log: Option<PathBuf>,
-    /// The cache's folder; none: [`Cache::open`]'s choice.
+    /// The cache's directory; none: [`Cache::open`]'s choice.
     pub cache: Option<PathBuf>,
 }
 
@@ -209,7 +209,7 @@ pub fn run(options: &Options, streams: &Streams) -> anyhow::Result<Outcome> {
     // run by then.
     if report.is_stillborn() && options.deterministic.is_none() {
         let why = match &report.end {
-            End::Failed(why) if report.stood_still => why,
+            GuestEnd::Failed(why) if report.stood_still => why,
             _ => report.console.complaints().first().map_or("no reason given", String::as_str),
         };
         tracing::warn!("the guest's kernel did not come up ({why}); it is started once more");
@@ -228,8 +228,8 @@ fn initramfs(
     let mut archive = Initramfs::new()?;
     let mut config = Config::default();
     archive.program("init", &init::obtain(cache, supervisor)?)?;
-    archive.folder("dev")?;
-    archive.folder("pollux")?;
+    archive.directory("dev")?;
+    archive.directory("pollux")?;
     let mut load = |key: &str, path: &Path, parameters: &str| -> anyhow::Result<()> {
         let file = path.file_name().and_then(OsStr::to_str).context("a module has a name")?;
         let inside = format!("pollux/{file}");
@@ -237,18 +237,18 @@ fn initramfs(
         let separator = if parameters.is_empty() { "" } else { " " };
         config.set(key, format!("/{inside}{separator}{parameters}"))
     };
-    if let Some(folder) = &kernel.modules {
+    if let Some(directory) = &kernel.modules {
         let mut needed = modules::NEEDED.to_vec();
         if !options.forwards.is_empty() {
             needed.extend(modules::NEEDED_FOR_NETWORK);
         }
-        for path in modules::in_load_order(folder, &needed)? {
+        for path in modules::in_load_order(directory, &needed)? {
             load("module", &path, "")?;
         }
     }
     let source = match &options.module {
         Module::DevPoll => Some(kmod::find_module()?),
-        Module::Folder(folder) => Some(folder.clone()),
+        Module::Directory(directory) => Some(directory.clone()),
         Module::None => None,
     };
     let mut unload = Vec::new();
@@ -262,8 +262,8 @@ fn initramfs(
     for name in unload.iter().rev() {
         config.set("unload", name)?;
     }
-    if let Some(folder) = &kernel.modules {
-        config.set("modules", folder)?;
+    if let Some(directory) = &kernel.modules {
+        config.set("modules", directory)?;
         config.set("release", &kernel.release)?;
     }
     if !options.forwards.is_empty() {
@@ -273,7 +273,7 @@ fn initramfs(
     let caller = match &options.sealed {
         Some(sealed) => {
             config.set("sealed", "yes")?;
-            sealed.put(&mut archive, supervisor)?;
+            sealed.add_to(&mut archive, supervisor)?;
             sealed::ENVIRONMENT.iter().map(|(name, value)| (name.into(), value.into())).collect()
         }
         None => {
@@ -311,14 +311,14 @@ fn initramfs(
 
 /// Turns what happened into a status. A complaint of the kernel outweighs everything: it is the
 /// reason of whatever else went wrong.
-fn judge(report: &Report, timeout: Duration, release: &str) -> Outcome {
+fn judge(report: &GuestReport, timeout: Duration, release: &str) -> Outcome {
     let console = &report.console;
     let (status, headline) = match &report.end {
         _ if console.complaint_count() > 0 => {
             let what = match &report.end {
-                End::Exit(code) => format!("the command had ended with status {code}"),
-                End::TimedOut => format!("the guest was ended after {} s", timeout.as_secs()),
-                End::Failed(why) => why.clone(),
+                GuestEnd::Exit(code) => format!("the command had ended with status {code}"),
+                GuestEnd::TimedOut => format!("the guest was ended after {} s", timeout.as_secs()),
+                GuestEnd::Failed(why) => why.clone(),
             };
             let count = console.complaint_count();
             let mut text = format!("the guest's kernel complained ({count} lines; {what}):");
@@ -327,15 +327,15 @@ fn judge(report: &Report, timeout: Duration, release: &str) -> Outcome {
             }
             (status::KERNEL_COMPLAINED, Some(text))
         }
-        End::Exit(code) => (u8::try_from(code & 0xff).unwrap_or(u8::MAX), None),
-        End::TimedOut => {
+        GuestEnd::Exit(code) => (u8::try_from(code & 0xff).unwrap_or(u8::MAX), None),
+        GuestEnd::TimedOut => {
             let seconds = timeout.as_secs();
             let text = format!(
                 "the guest did not end within {seconds} s and was ended (--timeout SECONDS)"
             );
             (status::TIMED_OUT, Some(text))
         }
-        End::Failed(why) => (status::NOT_RUN, Some(why.clone())),
+        GuestEnd::Failed(why) => (status::NOT_RUN, Some(why.clone())),
     };
     let failure = headline.map(|mut text| {
         text.push_str("\n--- console of the guest ---");
@@ -353,11 +353,11 @@ mod tests {
     use super::*;
     use crate::console::Console;
 
-    fn judged(end: End, console_text: &str) -> Outcome {
+    fn judged(end: GuestEnd, console_text: &str) -> Outcome {
         let mut console = Console::new("END");
         console.push(console_text.as_bytes());
         judge(
-            &Report { end, console, boot: None, stood_still: false },
+            &GuestReport { end, console, boot: None, stood_still: false },
             Duration::from_secs(9),
             "6.1",
         )
@@ -366,21 +366,21 @@ mod tests {
     #[test]
     fn the_command_status_is_returned_as_it_is() {
         for code in [0, 1, 42, 137, 255] {
-            let outcome = judged(End::Exit(code), "[ 1.0] all is well\n");
+            let outcome = judged(GuestEnd::Exit(code), "[ 1.0] all is well\n");
             assert_eq!((i32::from(outcome.status), outcome.failure), (code, None));
         }
     }
 
     #[test]
     fn a_complaint_fails_a_command_that_succeeded() {
-        let outcome = judged(End::Exit(0), "[    1.0] BUG: KASAN: slab-use-after-free in x\n");
+        let outcome = judged(GuestEnd::Exit(0), "[    1.0] BUG: KASAN: slab-use-after-free in x\n");
         assert_eq!(outcome.status, status::KERNEL_COMPLAINED);
         assert!(outcome.failure.unwrap().contains("slab-use-after-free"));
     }
 
     #[test]
     fn a_hang_shows_the_console() {
-        let outcome = judged(End::TimedOut, "[    1.0] the last words\n");
+        let outcome = judged(GuestEnd::TimedOut, "[    1.0] the last words\n");
         assert_eq!(outcome.status, status::TIMED_OUT);
         let text = outcome.failure.unwrap();
         assert!(text.contains("within 9 s") && text.contains("the last words"), "{text}");

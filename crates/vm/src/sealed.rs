@@ -27,26 +27,26 @@ pub(crate) const ENVIRONMENT: [(&str, &str); 3] =
 
 /// A file of the host that a sealed guest has in its memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Carried {
+pub struct GuestFile {
     /// Where it is on the host.
     pub from: PathBuf,
     /// Where it is in the guest: an absolute path.
-    pub place: PathBuf,
+    pub guest_path: PathBuf,
 }
 
-impl FromStr for Carried {
+impl FromStr for GuestFile {
     type Err = String;
 
-    /// `FILE` or `FILE:PLACE`.
-    fn from_str(text: &str) -> Result<Carried, String> {
-        let (from, place) = text.split_once(':').unwrap_or((text, text));
+    /// `FILE` or `FILE:GUEST_PATH`.
+    fn from_str(text: &str) -> Result<GuestFile, String> {
+        let (from, guest_path) = text.split_once(':').unwrap_or((text, text));
         let from = std::path::absolute(from).map_err(|error| format!("{text:?}: {error}"))?;
-        let place = if text.contains(':') { PathBuf::from(place) } else { from.clone() };
+        let guest_path = if text.contains(':') { PathBuf::from(guest_path) } else { from.clone() };
         let plain = |part| matches!(part, Component::RootDir | Component::Normal(_));
-        if !place.is_absolute() || !place.components().all(plain) {
+        if !guest_path.is_absolute() || !guest_path.components().all(plain) {
             return Err(format!("{text:?}: the guest's path is to be absolute, without . and .."));
         }
-        Ok(Carried { from, place })
+        Ok(GuestFile { from, guest_path })
     }
 }
 
@@ -54,43 +54,43 @@ impl FromStr for Carried {
 #[derive(Clone, Debug, Default)]
 pub struct Sealed {
     /// Files; programs have their shared libraries with them.
-    pub carried: Vec<Carried>,
-    /// A folder of the guest whose contents are copied to one of the host's when the command has ended.
+    pub files: Vec<GuestFile>,
+    /// A directory of the guest whose contents are copied to one of the host's when the command has ended.
     pub fetch: Option<(PathBuf, PathBuf)>,
 }
 
 impl Sealed {
     /// Puts the files into the guest's memory.
-    pub(crate) fn put(
+    pub(crate) fn add_to(
         &self,
         archive: &mut Initramfs,
         supervisor: &Supervisor,
     ) -> anyhow::Result<()> {
         let mut files: Vec<(PathBuf, PathBuf)> = Vec::new();
-        let mut add = |from: PathBuf, place: PathBuf| {
-            if !files.iter().any(|(_, other)| *other == place) {
-                files.push((from, place));
+        let mut add = |from: PathBuf, guest_path: PathBuf| {
+            if !files.iter().any(|(_, other)| *other == guest_path) {
+                files.push((from, guest_path));
             }
         };
-        for Carried { from, place } in &self.carried {
+        for GuestFile { from, guest_path } in &self.files {
             for library in libraries(from, supervisor)? {
                 add(library.clone(), library);
             }
-            add(from.clone(), place.clone());
+            add(from.clone(), guest_path.clone());
         }
-        let mut folders = BTreeSet::new();
-        for (_, place) in &files {
-            folders.extend(place.ancestors().skip(1).map(Path::to_owned));
+        let mut directories = BTreeSet::new();
+        for (_, guest_path) in &files {
+            directories.extend(guest_path.ancestors().skip(1).map(Path::to_owned));
         }
-        // A folder comes before what lies in it, which the order of paths sees to.
-        for folder in folders {
-            let name = inside(&folder)?;
+        // A directory comes before what lies in it, which the order of paths sees to.
+        for directory in directories {
+            let name = inside(&directory)?;
             if !name.is_empty() {
-                archive.folder(&name)?;
+                archive.directory(&name)?;
             }
         }
-        for (from, place) in &files {
-            archive.program(&inside(place)?, &stripped(from, supervisor)?.path)?;
+        for (from, guest_path) in &files {
+            archive.program(&inside(guest_path)?, &stripped(from, supervisor)?.path)?;
         }
         Ok(())
     }
@@ -135,26 +135,26 @@ fn paths(text: &str) -> Vec<PathBuf> {
     paths.filter(|path| path.starts_with('/')).map(PathBuf::from).collect()
 }
 
-/// A file to be copied, and a folder that goes with it.
-struct Copy {
+/// A file to be copied, and a directory that goes with it.
+struct StrippedFile {
     path: PathBuf,
-    _folder: Option<tempfile::TempDir>,
+    _directory: Option<tempfile::TempDir>,
 }
 
 /// A program without its debugging information, which is most of one that was built to be debugged and
 /// which the guest would unpack for seconds; anything else as it is.
-fn stripped(file: &Path, supervisor: &Supervisor) -> anyhow::Result<Copy> {
+fn stripped(file: &Path, supervisor: &Supervisor) -> anyhow::Result<StrippedFile> {
     if !is_elf(file)? {
-        return Ok(Copy { path: file.to_owned(), _folder: None });
+        return Ok(StrippedFile { path: file.to_owned(), _directory: None });
     }
-    let folder = tempfile::tempdir().context("a folder for a stripped program")?;
-    let path = folder.path().join("stripped");
+    let directory = tempfile::tempdir().context("a directory for a stripped program")?;
+    let path = directory.path().join("stripped");
     // A copy first: strip(1) refuses nothing then, and the owner's file is only read.
     fs::copy(file, &path).with_context(|| format!("copy {}", file.display()))?;
     let mut strip = command(find_program("strip", "binutils")?);
     strip.arg("--strip-debug").arg(&path);
     supervisor.run(strip, LIMIT).with_context(|| format!("strip {}", file.display()))?;
-    Ok(Copy { path, _folder: Some(folder) })
+    Ok(StrippedFile { path, _directory: Some(directory) })
 }
 
 #[cfg(test)]
@@ -175,20 +175,20 @@ mod tests {
         let supervisor = Supervisor::new().unwrap();
         let found = libraries(&std::env::current_exe().unwrap(), &supervisor).unwrap();
         assert!(found.iter().any(|path| path.ends_with("libc.so.6")), "{found:?}");
-        let folder = tempfile::tempdir().unwrap();
-        let text = folder.path().join("text");
+        let directory = tempfile::tempdir().unwrap();
+        let text = directory.path().join("text");
         fs::write(&text, "a").unwrap();
         assert_eq!(libraries(&text, &supervisor).unwrap(), Vec::<PathBuf>::new());
     }
 
     #[test]
     fn a_place_is_absolute() {
-        let carried: Carried = "/a/b:/c".parse().unwrap();
-        assert_eq!(carried, Carried { from: "/a/b".into(), place: "/c".into() });
-        let same: Carried = "/a/b".parse().unwrap();
-        assert_eq!(same.place, Path::new("/a/b"));
+        let files: GuestFile = "/a/b:/c".parse().unwrap();
+        assert_eq!(files, GuestFile { from: "/a/b".into(), guest_path: "/c".into() });
+        let same: GuestFile = "/a/b".parse().unwrap();
+        assert_eq!(same.guest_path, Path::new("/a/b"));
         for wrong in ["/a:b", "/a:/b/../c", "/a:"] {
-            assert!(wrong.parse::<Carried>().is_err(), "{wrong}");
+            assert!(wrong.parse::<GuestFile>().is_err(), "{wrong}");
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use pollux_testkit::Port;
 use pollux_vm::{
-    Cache, Carried, KernelChoice, Mips, Module, Options, Outcome, Sealed, Streams,
+    Cache, GuestFile, KernelChoice, Mips, Module, Options, Outcome, Sealed, Streams,
     available_kernels, run, status,
 };
 use std::{
@@ -34,20 +34,20 @@ fn options(command: &[&str]) -> Options {
     options
 }
 
-struct Done {
+struct RunOutcome {
     outcome: Outcome,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
 }
 
-impl Done {
+impl RunOutcome {
     fn failure(&self) -> &str {
         self.outcome.failure.as_deref().unwrap_or("")
     }
 }
 
 /// Runs, or says why it cannot.
-fn boot(options: &Options) -> Option<Done> {
+fn boot(options: &Options) -> Option<RunOutcome> {
     let streams =
         Streams { stdout: tempfile::tempfile().unwrap(), stderr: tempfile::tempfile().unwrap() };
     let outcome = match run(options, &streams) {
@@ -64,7 +64,7 @@ fn boot(options: &Options) -> Option<Done> {
         file.read_to_end(&mut bytes).unwrap();
         bytes
     });
-    Some(Done { outcome, stdout, stderr })
+    Some(RunOutcome { outcome, stdout, stderr })
 }
 
 /// Whether what failed is this machine's equipment or network, and not our code.
@@ -90,7 +90,7 @@ fn each_stock_kernel_runs_a_command_with_a_module() {
     for kernel in kernels {
         let mut options = options(&["sh", "-c", "uname -r; cat /dev/pollux-vm-probe"]);
         options.kernel = kernel;
-        options.module = Module::Folder(probe());
+        options.module = Module::Directory(probe());
         options.module_parameters = vec!["answer=42".into()];
         let Some(done) = boot(&options) else { return };
         assert_eq!(done.outcome.status, 0, "{}", done.failure());
@@ -121,20 +121,20 @@ fn modprobe_finds_the_guests_own_modules_whatever_the_host_has() {
 #[test]
 fn output_arguments_and_files_are_exact() {
     let _one = one();
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let bytes: Vec<u8> =
         (0..3_000_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-    fs::write(folder.path().join("input"), &bytes).unwrap();
+    fs::write(directory.path().join("input"), &bytes).unwrap();
     let script =
         r#"cd "$1" && cat input && head -c 1000000 input >&2 && printf %s "$2" > output && exit 7"#;
     let odd = OsStr::from_bytes(b"two words\nand 'quotes' \"$HOME\" \xff\xfe");
     let mut options = options(&["sh", "-c", script, "sh"]);
-    options.command.extend([folder.path().as_os_str().to_owned(), odd.to_owned()]);
+    options.command.extend([directory.path().as_os_str().to_owned(), odd.to_owned()]);
     let Some(done) = boot(&options) else { return };
     assert_eq!(done.outcome.status, 7, "{}", done.failure());
     assert!(done.stdout == bytes, "standard output differs");
     assert!(done.stderr == bytes[..1_000_000], "standard error differs");
-    assert_eq!(fs::read(folder.path().join("output")).unwrap(), odd.as_bytes());
+    assert_eq!(fs::read(directory.path().join("output")).unwrap(), odd.as_bytes());
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn a_complaint_on_the_console_fails_the_run() {
     let spoken = options(&["sh", "-c", "echo 'WARNING: spoken by the test' > /dev/kmsg"]);
     let with_module = |define: &str| {
         let mut options = options(&["true"]);
-        options.module = Module::Folder(probe());
+        options.module = Module::Directory(probe());
         options.module_defines = vec![define.into()];
         options
     };
@@ -277,7 +277,7 @@ fn a_forwarded_port_leads_into_the_guest() {
 }
 
 /// The figure that a guest's side printed.
-fn figure(done: &Done) -> f64 {
+fn figure(done: &RunOutcome) -> f64 {
     assert_eq!(done.outcome.status, 0, "{}", done.failure());
     let out = String::from_utf8_lossy(&done.stdout);
     let figure = out.lines().find_map(|line| line.rsplit_once("figure ")).expect("a figure").1;
@@ -308,11 +308,11 @@ fn the_deterministic_guest_repeats_itself() {
 #[ignore = "slow: boots guests"]
 fn a_sealed_guest_repeats_exactly() {
     let _one = one();
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let program = std::env::current_exe().unwrap();
     let sealed = Sealed {
-        carried: vec![Carried { from: program, place: "/bin/boot".into() }],
-        fetch: Some(("/results".into(), folder.path().join("a folder"))),
+        files: vec![GuestFile { from: program, guest_path: "/bin/boot".into() }],
+        fetch: Some(("/results".into(), directory.path().join("a directory"))),
     };
     let mut options = options(&["/bin/boot", "--exact", "guest_side", "--nocapture"]);
     options.deterministic = Some(Mips::PAPERS);
@@ -325,7 +325,7 @@ fn a_sealed_guest_repeats_exactly() {
         assert_eq!(done.outcome.status, 0, "{}", done.failure());
         let text = String::from_utf8_lossy(&done.stdout);
         assert!(text.contains("MIPS 250") && text.contains("host: false"), "{text}");
-        let written = folder.path().join("a folder/deep/file");
+        let written = directory.path().join("a directory/deep/file");
         assert_eq!(fs::read_to_string(&written).unwrap(), "from the guest");
         fs::remove_file(written).unwrap();
         // Its last line is the harness' own, with the time that the test took.

@@ -158,7 +158,7 @@ fn variants_that_work(plan: &Plan, notes: &mut Vec<String>) -> Result<Vec<Mechan
 
 /// The two measurements of each round, together: cost, and cost of arrival where there is one.
 /// The first row is the work without a mechanism; a variant that does not fit has an empty one.
-type Measured = Vec<Vec<(f64, Option<f64>)>>;
+type RoundSamples = Vec<Vec<(f64, Option<f64>)>>;
 
 fn rounds(
     plan: &Plan,
@@ -167,9 +167,9 @@ fn rounds(
     pool: &Pool,
     progress: &ProgressBar,
     notes: &mut Vec<String>,
-) -> Result<Measured> {
+) -> Result<RoundSamples> {
     let rows: Vec<_> = std::iter::once(None).chain(variants.iter().map(Some)).collect();
-    let mut measured: Measured = vec![Vec::new(); rows.len()];
+    let mut measured: RoundSamples = vec![Vec::new(); rows.len()];
     let mut fits = vec![true; rows.len()];
     for _ in 0..plan.rounds {
         let mut sums = vec![(0.0, None); rows.len()];
@@ -203,7 +203,7 @@ fn rounds(
 fn summarise(
     case: Case,
     variants: &[MechanismSpec],
-    measured: &Measured,
+    measured: &RoundSamples,
     figures: &mut Vec<Figure>,
 ) {
     let (name, n, changed) = match case {
@@ -247,6 +247,6 @@ fn is_above_nothing(values: &[f64]) -> bool {
 }
 
 /// What a row cost in each round above the work without a mechanism in the same round.
-fn above_none(measured: &Measured, row: usize) -> Vec<f64> {
+fn above_none(measured: &RoundSamples, row: usize) -> Vec<f64> {
     measured[row].iter().zip(&measured[0]).map(|((ns, _), (none, _))| ns - none).collect()
 }

@@ -7,7 +7,7 @@ use pollux_load::{
     config::IdleConfig,
     idle::{IdlePlan, IdleReport},
     output,
-    ranks::{self, Choice, Held, RanksReport},
+    ranks::{self, IdleTotals, MpiChoice, RanksReport},
     run as load,
     source::Sources,
     target::{RequestOptions, Url, check_authority, resolve},
@@ -71,7 +71,7 @@ pub(crate) struct Args {
     /// Whether the processes that mpirun or srun started make one pool: auto, off, or the MPI library
     /// to load [docs/cluster.md]
     #[arg(long, default_value = "auto", value_name = "CHOICE")]
-    ranks: Choice,
+    ranks: MpiChoice,
     /// Print a JSON line when all are held, and one at the end
     #[arg(long)]
     json: bool,
@@ -92,7 +92,7 @@ fn url(server: &str, path: Option<&str>) -> Result<Url> {
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
-    if let Some(code) = ranks::stand_in(&args.ranks)? {
+    if let Some(code) = ranks::supervise(&args.ranks)? {
         return Ok(ExitCode::from(code));
     }
     let request = RequestOptions { headers: args.headers, ..RequestOptions::default() };
@@ -129,7 +129,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     };
     let held = ranks::hold_idle(&plan, args.duration, !args.json, &mut ranks, &stop, on_held)?;
     // Rank 0 reports for all.
-    let Some(Held { idle, ranks, interrupted }) = held else { return Ok(ExitCode::SUCCESS) };
+    let Some(IdleTotals { idle, ranks, interrupted }) = held else { return Ok(ExitCode::SUCCESS) };
     show("statistics", idle, started_at, interrupted, Some(&ranks), args.json)
         .context("standard output")?;
     match ranks.fault {

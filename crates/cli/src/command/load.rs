@@ -7,7 +7,7 @@ use pollux_load::{
     Config, EXIT_INVALID, EXIT_NOTHING, Report,
     config::{Closing, Expectation, IdleConfig, IdleKind, Pace, Share},
     output,
-    ranks::{self, Choice, Ranks},
+    ranks::{self, MpiChoice, Ranks},
     schedule::{Arrivals, Length},
     session::Session,
     source::Sources,
@@ -211,7 +211,7 @@ pub(crate) struct Args {
     /// Whether the processes that mpirun or srun started make one run: auto, off, or the MPI library
     /// to load [docs/cluster.md]
     #[arg(long, default_value = "auto", value_name = "CHOICE", help_heading = "Generator")]
-    ranks: Choice,
+    ranks: MpiChoice,
 
     /// Print one JSON document instead of the summary
     #[arg(long, help_heading = "Output")]
@@ -431,7 +431,7 @@ fn read_text(path: &Path) -> Result<String> {
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
-    if let Some(code) = ranks::stand_in(&args.ranks)? {
+    if let Some(code) = ranks::supervise(&args.ranks)? {
         return Ok(ExitCode::from(code));
     }
     let config = match args.checked_config() {

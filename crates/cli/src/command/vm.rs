@@ -4,7 +4,7 @@ use crate::message::say;
 use anyhow::Context;
 use clap::ValueHint;
 use pollux_vm::{
-    Cache, Carried, Forward, Interrupted, KernelChoice, Mips, Module, Options, Sealed, Streams,
+    Cache, Forward, GuestFile, Interrupted, KernelChoice, Mips, Module, Options, Sealed, Streams,
     status,
 };
 use std::{
@@ -90,7 +90,7 @@ pub(crate) struct Args {
         requires = "deterministic",
         conflicts_with = "forward"
     )]
-    carry: Vec<Carried>,
+    carry: Vec<GuestFile>,
     /// Copy a folder of a sealed guest to one of the host's when the command has ended
     #[arg(long, value_name = "FOLDER:DIR", requires = "carry", value_parser = fetch)]
     fetch: Option<(PathBuf, PathBuf)>,
@@ -167,12 +167,12 @@ fn options(args: Args) -> Options {
     options.memory_mib = args.memory;
     options.deterministic = args.deterministic.then_some(args.mips);
     options.sealed =
-        (!args.carry.is_empty()).then_some(Sealed { carried: args.carry, fetch: args.fetch });
+        (!args.carry.is_empty()).then_some(Sealed { files: args.carry, fetch: args.fetch });
     options.timeout = Duration::from_secs(args.timeout);
     options.module = match args.module {
         None => Module::DevPoll,
         Some(folder) if folder.as_os_str() == "none" => Module::None,
-        Some(folder) => Module::Folder(folder),
+        Some(folder) => Module::Directory(folder),
     };
     options.module_parameters = args.module_parameter;
     options.module_defines = args.module_define;

@@ -48,7 +48,7 @@ fn idle_holds_and_tells() {
     assert_eq!((&lines[0]["event"], &lines[0]["held"]), (&"holding".into(), &40.into()));
     assert_eq!((&lines[1]["event"], &lines[1]["held"]), (&"statistics".into(), &40.into()));
     assert_eq!(lines[1]["interrupted"], false);
-    assert_eq!(server.seen.heads().len(), 40);
+    assert_eq!(server.counters.heads().len(), 40);
 
     let out = run(&["idle", "127.0.0.1", "--connections", "1"]);
     assert_eq!(out.status.code(), Some(2));
@@ -58,7 +58,7 @@ fn idle_holds_and_tells() {
     let kept = ["--kind", "after-request", "-c", "1", "-z", "100ms"];
     let out = run(&[&["idle", &url], &kept[..]].concat());
     assert!(out.status.success(), "{}", text(&out.stderr));
-    assert!(server.seen.heads()[40].starts_with("GET /of/the/url HTTP/1.1\r\n"));
+    assert!(server.counters.heads()[40].starts_with("GET /of/the/url HTTP/1.1\r\n"));
 }
 
 /// Ends `pollux idle` with three connections to a server that answers so many of them; one that has

@@ -1,7 +1,7 @@
 //! `pollux load` as a program: exit statuses, JSON, signals, files.
 
 use crate::load_server::Server;
-use pollux_testkit::Killed;
+use pollux_testkit::KillOnDrop;
 use serde_json::Value;
 
 use std::{
@@ -150,10 +150,10 @@ fn an_invalid_run_exits_with_3_and_says_why() {
 }
 
 /// A process that uses all of its CPU until it is dropped.
-fn busy_on(cpu: usize) -> Killed {
+fn busy_on(cpu: usize) -> KillOnDrop {
     let script = "while :; do :; done";
     let cpu = cpu.to_string();
-    Killed(Command::new("taskset").args(["-c", &cpu, "sh", "-c", script]).spawn().unwrap())
+    KillOnDrop(Command::new("taskset").args(["-c", &cpu, "sh", "-c", script]).spawn().unwrap())
 }
 
 /// The generator is niced beside two loops on its CPU, so that it has some 1 % of it.
@@ -357,7 +357,7 @@ fn sigint_prints_what_was_measured() {
     .spawn()
     .unwrap();
     let deadline = Instant::now() + Duration::from_secs(20);
-    while server.seen.heads().len() < 40 {
+    while server.counters.heads().len() < 40 {
         assert!(Instant::now() < deadline, "40 requests do not come");
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -413,7 +413,7 @@ fn a_url_file_drives_no_other_server_than_was_named() {
     let stderr = text(&out.stderr);
     assert_eq!(out.status.code(), Some(2), "{stderr}");
     assert!(stderr.contains("one run drives one server"), "{stderr}");
-    assert_eq!(other.seen.connections(), 0);
+    assert_eq!(other.counters.connections(), 0);
 }
 
 #[test]
@@ -434,7 +434,7 @@ fn a_url_file_is_drawn_by_weight() {
         "X-From: test",
     ]);
     assert!(out.status.success(), "{}", text(&out.stderr));
-    let heads = server.seen.heads();
+    let heads = server.counters.heads();
     let a = heads.iter().filter(|head| head.starts_with("GET /a ")).count();
     let b = heads.iter().filter(|head| head.starts_with("GET /b ")).count();
     assert_eq!(a + b, 200);

@@ -12,7 +12,7 @@ done
 count=0
 statistics() {
     count=$((count + 1))
-    # Asked for the first time when the holder has come, for the second before the load.
+    # ReceivedRequest for the first time when the holder has come, for the second before the load.
     [ -n "$FAKE_LOSES" ] && [ $count -gt 2 ] && FAKE_HELD=2
     printf '{"event":"statistics","mechanism":"%s","connections":{"accepted":0,"open":%s,"closed":0,"refused":0,"timed_out":0},' \
         "$mechanism" "${FAKE_HELD:-0}"

@@ -50,7 +50,7 @@ pub fn write(report: &Report, mut out: impl Write) -> Result<()> {
     out.flush().context("writing the log")
 }
 
-struct Merged {
+struct MergedInterval {
     start_ns: u64,
     duration_ns: u64,
     latency: Histogram<u64>,
@@ -58,8 +58,8 @@ struct Merged {
 }
 
 /// Puts the threads' intervals together: those that begin in the same second are one.
-fn merge(report: &Report) -> Result<Vec<Merged>> {
-    let mut merged: Vec<Merged> = Vec::new();
+fn merge(report: &Report) -> Result<Vec<MergedInterval>> {
+    let mut merged: Vec<MergedInterval> = Vec::new();
     let mut deserializer = Deserializer::new();
     for interval in &report.intervals {
         let mut read = |bytes: &[u8]| -> Result<Histogram<u64>> {
@@ -75,7 +75,7 @@ fn merge(report: &Report) -> Result<Vec<Merged>> {
             .last()
             .is_none_or(|last| interval.start_ns >= last.start_ns + last.duration_ns.max(2) / 2);
         if is_new {
-            merged.push(Merged {
+            merged.push(MergedInterval {
                 start_ns: interval.start_ns,
                 duration_ns: interval.duration_ns,
                 latency: histogram(),

@@ -12,13 +12,13 @@ pub(super) const PROBES: usize = 64;
 
 /// A host's clocks at one instant, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Reading {
+pub(super) struct ClockReading {
     pub(super) monotonic_ns: i64,
     /// Since 1970 (UTC).
     pub(super) calendar_ns: i64,
 }
 
-impl Reading {
+impl ClockReading {
     pub(super) fn now() -> Self {
         let read = |clock| {
             let time = clock_gettime(clock);
@@ -30,24 +30,29 @@ impl Reading {
 
 /// What is to be added to this host's clocks to have rank 0's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Offset {
+pub(super) struct ClockOffset {
     pub(super) monotonic_ns: i64,
     pub(super) calendar_ns: i64,
     /// It may be wrong by so much in either direction: half of the round trip.
     pub(super) error_ns: i64,
 }
 
-impl Offset {
+impl ClockOffset {
     /// Rank 0's own: it is the clock that the others are compared with.
     pub(super) const NONE: Self = Self { monotonic_ns: 0, calendar_ns: 0, error_ns: 0 };
 
-    /// From one question: asked at `asked`, answered by rank 0 with `theirs`, heard at `heard`.
-    pub(super) fn of(asked: Reading, theirs: Reading, heard: Reading) -> Self {
+    /// From one question: asked at `asked`, answered by rank 0 with `theirs`, leader_state at `leader_state`.
+    pub(super) fn of(
+        asked: ClockReading,
+        theirs: ClockReading,
+        leader_state: ClockReading,
+    ) -> Self {
         let middle = |first: i64, last: i64| first + (last - first) / 2;
         Self {
-            monotonic_ns: theirs.monotonic_ns - middle(asked.monotonic_ns, heard.monotonic_ns),
-            calendar_ns: theirs.calendar_ns - middle(asked.calendar_ns, heard.calendar_ns),
-            error_ns: (heard.monotonic_ns - asked.monotonic_ns + 1) / 2,
+            monotonic_ns: theirs.monotonic_ns
+                - middle(asked.monotonic_ns, leader_state.monotonic_ns),
+            calendar_ns: theirs.calendar_ns - middle(asked.calendar_ns, leader_state.calendar_ns),
+            error_ns: (leader_state.monotonic_ns - asked.monotonic_ns + 1) / 2,
         }
     }
 }
@@ -58,11 +63,11 @@ mod tests {
 
     #[test]
     fn the_true_offset_lies_within_the_error_however_lopsided_the_way() {
-        let reading = |monotonic_ns| Reading { monotonic_ns, calendar_ns: monotonic_ns + 7 };
+        let reading = |monotonic_ns| ClockReading { monotonic_ns, calendar_ns: monotonic_ns + 7 };
         for (there, back) in [(0, 100), (50, 50), (100, 0), (3, 4)] {
             let true_offset = 1_000_000;
             let answered = reading(500 + there + true_offset);
-            let offset = Offset::of(reading(500), answered, reading(500 + there + back));
+            let offset = ClockOffset::of(reading(500), answered, reading(500 + there + back));
             let wrong = (offset.monotonic_ns - true_offset).abs();
             assert!(wrong <= offset.error_ns, "{there} + {back}: {wrong} > {}", offset.error_ns);
             assert_eq!(offset.error_ns, (there + back + 1) / 2);
@@ -72,7 +77,7 @@ mod tests {
 
     #[test]
     fn the_clocks_run() {
-        let (first, second) = (Reading::now(), Reading::now());
+        let (first, second) = (ClockReading::now(), ClockReading::now());
         assert!(second.monotonic_ns >= first.monotonic_ns);
         assert!(first.calendar_ns > 1_600_000_000_000_000_000);
     }

@@ -1,8 +1,8 @@
 //! `pollux idle` by several ranks.
 
 use super::{
-    Gathered, OWN_CLOCK, Pulse, Ranks,
-    report::{Clock, RankReport, RanksReport},
+    Heartbeat, OWN_CLOCK, PeerResults, Ranks,
+    report::{ClockComparison, RankReport, RanksReport},
     share,
 };
 use crate::{
@@ -18,7 +18,7 @@ use std::{
 
 /// What all ranks held.
 #[derive(Debug)]
-pub struct Held {
+pub struct IdleTotals {
     /// All together.
     pub idle: IdleReport,
     /// Each.
@@ -40,7 +40,7 @@ pub fn hold_idle(
     ranks: &mut Ranks,
     stop: &AtomicBool,
     on_held: impl FnOnce(IdleReport),
-) -> Result<Option<Held>> {
+) -> Result<Option<IdleTotals>> {
     match try_hold(plan, duration, show_progress, ranks, stop, on_held) {
         Ok(outcome) => Ok(outcome),
         Err(error) => ranks.give_up(error).map(|()| None),
@@ -54,7 +54,7 @@ fn try_hold(
     ranks: &mut Ranks,
     stop: &AtomicBool,
     on_held: impl FnOnce(IdleReport),
-) -> Result<Option<Held>> {
+) -> Result<Option<IdleTotals>> {
     let mut plan = plan.clone();
     plan.config.count = share::part(plan.config.count as u64, ranks.rank(), ranks.size()) as usize;
     let descriptors = raise_descriptors()?;
@@ -64,12 +64,12 @@ fn try_hold(
     let mut progress = Progress::new(show_progress && ranks.is_first());
     let mut pool = IdlePool::start(&plan, descriptors)?;
     let gauge = pool.gauge();
-    ranks.pulse(move || Pulse { idle: gauge(), ..Pulse::default() });
+    ranks.heartbeat(move || Heartbeat { idle: gauge(), ..Heartbeat::default() });
     if !pool.wait_until_held(stop, |held| progress.idle(held, plan.config.count))? {
         anyhow::bail!("interrupted while idle connections were being opened");
     }
     progress.finish();
-    let (others, _) = ranks.ready(Pulse { idle: pool.report(), ..Pulse::default() })?;
+    let (others, _) = ranks.ready(Heartbeat { idle: pool.report(), ..Heartbeat::default() })?;
     if ranks.is_first() {
         let mut all = pool.report();
         others.iter().for_each(|other| all += other.idle);
@@ -88,23 +88,23 @@ fn try_hold(
     let measured = postcard::to_stdvec(&own).context("what was held")?;
     let gathered = ranks.finish(interrupted, measured)?;
     pool.stop()?;
-    let Some(Gathered { peers, fault }) = gathered else { return Ok(None) };
+    let Some(PeerResults { peers, fault }) = gathered else { return Ok(None) };
 
-    let clock = Clock::new(OWN_CLOCK);
+    let clock = ClockComparison::new(OWN_CLOCK);
     let mut members = vec![RankReport::idle(0, &ranks.host, std::process::id(), clock, own)];
     let mut all = own;
     for peer in &peers {
-        let Some(handed) = &peer.handed else {
+        let Some(handed) = &peer.result else {
             members.push(RankReport::lost(peer));
             continue;
         };
-        let who = &peer.who;
+        let identity = &peer.identity;
         let held: IdleReport = postcard::from_bytes(&handed.measured)
-            .with_context(|| format!("what rank {} ({}) held", who.rank, who.host))?;
+            .with_context(|| format!("what rank {} ({}) held", identity.rank, identity.host))?;
         all += held;
-        let clock = Clock::new(handed.clock);
-        members.push(RankReport::idle(who.rank, &who.host, who.pid, clock, held));
+        let clock = ClockComparison::new(handed.clock);
+        members.push(RankReport::idle(identity.rank, &identity.host, identity.pid, clock, held));
     }
     let ranks = RanksReport::new(ranks, members, fault);
-    Ok(Some(Held { idle: all, ranks, interrupted }))
+    Ok(Some(IdleTotals { idle: all, ranks, interrupted }))
 }

@@ -7,7 +7,7 @@ pub const MAX_RANKS: u32 = 1024;
 
 /// Whether and with which library the ranks of a launcher work together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Choice {
+pub enum MpiChoice {
     /// As the launcher's environment says; alone without one.
     #[default]
     Auto,
@@ -17,7 +17,7 @@ pub enum Choice {
     Library(String),
 }
 
-impl std::str::FromStr for Choice {
+impl std::str::FromStr for MpiChoice {
     type Err = std::convert::Infallible;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -137,8 +137,8 @@ mod tests {
             (&[("PMI_RANK", "2"), ("PMI_SIZE", "2")], "rank 2 of 2"),
             (&[("PMI_RANK", "2"), ("PMI_SIZE", "5000")], "at most 1024"),
         ] {
-            let said = found(variables).unwrap_err();
-            assert!(said.contains(part), "{part}: {said}");
+            let reason = found(variables).unwrap_err();
+            assert!(reason.contains(part), "{part}: {reason}");
         }
     }
 }

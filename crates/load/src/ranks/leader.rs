@@ -1,9 +1,11 @@
 //! Rank 0: takes the others in, tells them when to begin, and gathers what they measured.
 
 use super::{
-    clock::{Offset, Reading},
+    clock::{ClockOffset, ClockReading},
     keep_alive,
-    message::{self, Down, Introduction, MAX_GREETING_BYTES, MAX_MESSAGE_BYTES, Pulse, Up},
+    message::{
+        self, Heartbeat, Identity, MAX_GREETING_BYTES, MAX_MESSAGE_BYTES, ToLeader, ToMember,
+    },
 };
 use anyhow::{Context, Result, bail};
 use std::{
@@ -23,7 +25,7 @@ const JOIN_PATIENCE: Duration = Duration::from_secs(60);
 const GREETING_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A rank that says nothing for so long is lost; it speaks once a second.
-const SILENCE: Duration = Duration::from_secs(15);
+const SILENCE_LIMIT: Duration = Duration::from_secs(15);
 
 /// How long a rank may take to hand over what it measured after it was told to stop.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
@@ -32,16 +34,16 @@ const STOP_PATIENCE: Duration = Duration::from_secs(10);
 const START_DELAY_NS: i64 = 300_000_000;
 
 /// The most connections that have not yet said who they are, beside those of ranks.
-const MAX_STRANGERS: usize = 64;
+const MAX_UNIDENTIFIED: usize = 64;
 
 /// How often a wait looks at what no thread announces.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// What a rank handed over at its end.
+/// What a rank result over at its end.
 #[derive(Debug)]
-pub(super) struct Handed {
+pub(super) struct RankResult {
     /// Its clock, as it was compared last before the start and at the end.
-    pub(super) clock: (Offset, Offset),
+    pub(super) clock: (ClockOffset, ClockOffset),
     pub(super) interrupted: bool,
     pub(super) measured: Vec<u8>,
 }
@@ -49,12 +51,12 @@ pub(super) struct Handed {
 /// What rank 0 knows of another.
 #[derive(Debug)]
 pub(super) struct Peer {
-    pub(super) who: Introduction,
+    pub(super) identity: Identity,
     writer: Arc<Mutex<TcpStream>>,
     ready: bool,
-    started: Option<Offset>,
-    pub(super) pulse: Pulse,
-    pub(super) handed: Option<Handed>,
+    started: Option<ClockOffset>,
+    pub(super) heartbeat: Heartbeat,
+    pub(super) result: Option<RankResult>,
     /// Why it cannot go on, or is no longer there; and since when, by rank 0's monotonic clock.
     pub(super) lost: Option<(String, i64)>,
     /// Since when the process that stands in for it is gone.
@@ -63,27 +65,27 @@ pub(super) struct Peer {
 
 impl Peer {
     fn is_done(&self) -> bool {
-        self.handed.is_some() || self.lost.is_some()
+        self.result.is_some() || self.lost.is_some()
     }
 
-    fn tell(&self, message: &Down) {
+    fn send(&self, message: &ToMember) {
         // Its reader notices a connection that is gone.
         let _ = message::send(&*self.writer.lock().expect("nobody panics with it"), message);
     }
 }
 
-struct Hub {
-    task: Introduction,
+struct LeaderShared {
+    task: Identity,
     /// By rank; those that have not come are missing. Rank 0's own place stays empty.
     peers: Mutex<Vec<Option<Peer>>>,
     /// The first reason for which there can be no run.
     refusal: Mutex<Option<String>>,
     changed: Condvar,
-    strangers: AtomicUsize,
+    unidentified: AtomicUsize,
     stop: Arc<AtomicBool>,
 }
 
-impl Hub {
+impl LeaderShared {
     fn peers(&self) -> MutexGuard<'_, Vec<Option<Peer>>> {
         self.peers.lock().expect("nobody panics with it")
     }
@@ -100,7 +102,7 @@ impl Hub {
     fn stop_all(&self) {
         self.stop.store(true, Relaxed);
         for peer in self.peers().iter().flatten() {
-            peer.tell(&Down::Stop);
+            peer.send(&ToMember::Stop);
         }
         self.changed.notify_all();
     }
@@ -110,7 +112,7 @@ impl Hub {
         self.update(rank, |peer| {
             is_new = !peer.is_done();
             if is_new {
-                peer.lost = Some((why, Reading::now().monotonic_ns));
+                peer.lost = Some((why, ClockReading::now().monotonic_ns));
             }
         });
         if is_new {
@@ -121,12 +123,12 @@ impl Hub {
     /// Serves one connection from its greeting to its end.
     fn serve(&self, stream: TcpStream) -> Result<()> {
         let greeted = self.greet(&stream);
-        self.strangers.fetch_sub(1, Relaxed);
+        self.unidentified.fetch_sub(1, Relaxed);
         let Some((rank, writer)) = greeted? else { return Ok(()) };
-        stream.set_read_timeout(Some(SILENCE))?;
+        stream.set_read_timeout(Some(SILENCE_LIMIT))?;
         let why = loop {
-            match message::receive::<Up>(&stream, MAX_MESSAGE_BYTES) {
-                Ok(Some(message)) => self.hear(rank, &writer, message)?,
+            match message::receive::<ToLeader>(&stream, MAX_MESSAGE_BYTES) {
+                Ok(Some(message)) => self.handle(rank, &writer, message)?,
                 Ok(None) => break "its process ended".to_owned(),
                 Err(error) => break why_lost(&error),
             }
@@ -141,31 +143,33 @@ impl Hub {
         stream.set_read_timeout(Some(GREETING_PATIENCE))?;
         stream.set_write_timeout(Some(GREETING_PATIENCE))?;
         keep_alive(stream)?;
-        let Ok(Some(Up::Hello(who))) = message::receive::<Up>(stream, MAX_GREETING_BYTES) else {
+        let Ok(Some(ToLeader::Hello(identity))) =
+            message::receive::<ToLeader>(stream, MAX_GREETING_BYTES)
+        else {
             return Ok(None);
         };
-        if who.secret != self.task.secret {
+        if identity.secret != self.task.secret {
             return Ok(None);
         }
-        if let Some(difference) = difference(&self.task, &who) {
-            message::send(stream, &Down::Unlike(difference.clone()))?;
+        if let Some(difference) = difference(&self.task, &identity) {
+            message::send(stream, &ToMember::Mismatch(difference.clone()))?;
             self.refusal.lock().expect("nobody panics with it").get_or_insert(difference);
             self.changed.notify_all();
             return Ok(None);
         }
         let writer = Arc::new(Mutex::new(stream.try_clone()?));
-        let rank = who.rank;
+        let rank = identity.rank;
         {
             let mut peers = self.peers();
             match peers.get_mut(rank as usize) {
-                Some(place @ None) if rank > 0 => {
-                    *place = Some(Peer {
-                        who,
+                Some(slot @ None) if rank > 0 => {
+                    *slot = Some(Peer {
+                        identity,
                         writer: writer.clone(),
                         ready: false,
                         started: None,
-                        pulse: Pulse::default(),
-                        handed: None,
+                        heartbeat: Heartbeat::default(),
+                        result: None,
                         lost: None,
                         orphaned_ns: None,
                     });
@@ -173,29 +177,31 @@ impl Hub {
                 _ => return Ok(None),
             }
         }
-        message::send(stream, &Down::Welcome)?;
+        message::send(stream, &ToMember::Welcome)?;
         self.changed.notify_all();
         Ok(Some((rank, writer)))
     }
 
-    fn hear(&self, rank: u32, writer: &Mutex<TcpStream>, message: Up) -> Result<()> {
+    fn handle(&self, rank: u32, writer: &Mutex<TcpStream>, message: ToLeader) -> Result<()> {
         match message {
-            Up::Ask => {
+            ToLeader::ReadClocks => {
                 let stream = writer.lock().expect("nobody panics with it");
-                message::send(&*stream, &Down::Clocks(Reading::now()))?;
+                message::send(&*stream, &ToMember::Clocks(ClockReading::now()))?;
             }
-            Up::Hello(_) => bail!("a second greeting"),
-            Up::Ready(pulse) => self.update(rank, |peer| (peer.ready, peer.pulse) = (true, pulse)),
-            Up::Started(offset) => self.update(rank, |peer| peer.started = Some(offset)),
-            Up::Pulse(pulse) => self.update(rank, |peer| peer.pulse = pulse),
-            Up::Orphaned { since_ns } => {
+            ToLeader::Hello(_) => bail!("a second greeting"),
+            ToLeader::Ready(heartbeat) => {
+                self.update(rank, |peer| (peer.ready, peer.heartbeat) = (true, heartbeat))
+            }
+            ToLeader::Started(offset) => self.update(rank, |peer| peer.started = Some(offset)),
+            ToLeader::Heartbeat(heartbeat) => self.update(rank, |peer| peer.heartbeat = heartbeat),
+            ToLeader::Orphaned { since_ns } => {
                 self.update(rank, |peer| peer.orphaned_ns = Some(since_ns))
             }
-            Up::Failed(why) => self.lose(rank, why),
-            Up::Result { offset, interrupted, measured } => {
+            ToLeader::Failed(why) => self.lose(rank, why),
+            ToLeader::Result { offset, interrupted, measured } => {
                 self.update(rank, |peer| {
                     let clock = (peer.started.unwrap_or(offset), offset);
-                    peer.handed = Some(Handed { clock, interrupted, measured });
+                    peer.result = Some(RankResult { clock, interrupted, measured });
                 });
                 if interrupted && !self.stop.load(Relaxed) {
                     self.stop_all();
@@ -218,7 +224,7 @@ impl Hub {
 fn why_lost(error: &anyhow::Error) -> String {
     match error.downcast_ref::<io::Error>().map(io::Error::kind) {
         Some(io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-            format!("nothing was heard of it for {} s", SILENCE.as_secs())
+            format!("nothing was leader_state of it for {} s", SILENCE_LIMIT.as_secs())
         }
         Some(io::ErrorKind::ConnectionReset) => "its process ended".to_owned(),
         _ => format!("{error:#}"),
@@ -226,7 +232,7 @@ fn why_lost(error: &anyhow::Error) -> String {
 }
 
 /// What is not the same at a rank as at rank 0, in words.
-fn difference(own: &Introduction, other: &Introduction) -> Option<String> {
+fn difference(own: &Identity, other: &Identity) -> Option<String> {
     let who = format!("rank {} ({}, process {})", other.rank, other.host, other.pid);
     if own.version != other.version {
         return Some(format!(
@@ -248,7 +254,7 @@ fn difference(own: &Introduction, other: &Introduction) -> Option<String> {
 
 /// Rank 0's side of the run.
 pub(super) struct Leader {
-    hub: Arc<Hub>,
+    shared: Arc<LeaderShared>,
     size: u32,
     is_over: bool,
 }
@@ -261,23 +267,23 @@ impl Leader {
     pub(super) fn new(
         listener: &TcpListener,
         size: u32,
-        me: Introduction,
+        me: Identity,
         stop: &Arc<AtomicBool>,
     ) -> Result<Self> {
-        let hub = Arc::new(Hub {
+        let shared = Arc::new(LeaderShared {
             task: me,
             peers: Mutex::new((0..size).map(|_| None).collect()),
             refusal: Mutex::new(None),
             changed: Condvar::new(),
-            strangers: AtomicUsize::new(0),
+            unidentified: AtomicUsize::new(0),
             stop: stop.clone(),
         });
-        let leader = Self { hub: hub.clone(), size, is_over: false };
+        let leader = Self { shared: shared.clone(), size, is_over: false };
         listener.set_nonblocking(true)?;
         let since = Instant::now();
-        while hub.peers().iter().skip(1).any(Option::is_none) {
-            if let Some(refusal) = hub.refusal.lock().expect("nobody panics with it").take() {
-                leader.tell_all(&Down::Abort(refusal.clone()));
+        while shared.peers().iter().skip(1).any(Option::is_none) {
+            if let Some(refusal) = shared.refusal.lock().expect("nobody panics with it").take() {
+                leader.send_to_all(&ToMember::Abort(refusal.clone()));
                 bail!(refusal);
             }
             if stop.load(Relaxed) {
@@ -285,25 +291,27 @@ impl Leader {
             }
             if since.elapsed() > JOIN_PATIENCE {
                 let missing: Vec<_> = {
-                    let peers = hub.peers();
+                    let peers = shared.peers();
                     (1..peers.len()).filter(|&rank| peers[rank].is_none()).collect()
                 };
                 bail!(
                     "ranks {missing:?} did not connect to rank 0, {} port {}, within {} s: is a \
                      firewall between the hosts?",
-                    hub.task.host,
+                    shared.task.host,
                     listener.local_addr()?.port(),
                     JOIN_PATIENCE.as_secs()
                 );
             }
             match listener.accept() {
-                Ok((stream, _)) if hub.strangers.load(Relaxed) < MAX_STRANGERS + size as usize => {
-                    hub.strangers.fetch_add(1, Relaxed);
-                    let hub = hub.clone();
+                Ok((stream, _))
+                    if shared.unidentified.load(Relaxed) < MAX_UNIDENTIFIED + size as usize =>
+                {
+                    shared.unidentified.fetch_add(1, Relaxed);
+                    let shared = shared.clone();
                     std::thread::Builder::new()
                         .name("rank".into())
                         .spawn(move || {
-                            if let Err(error) = hub.serve(stream) {
+                            if let Err(error) = shared.serve(stream) {
                                 tracing::debug!(%error, "a connection of a rank");
                             }
                         })
@@ -320,18 +328,18 @@ impl Leader {
         Ok(leader)
     }
 
-    fn tell_all(&self, message: &Down) {
-        for peer in self.hub.peers().iter().flatten() {
-            peer.tell(message);
+    fn send_to_all(&self, message: &ToMember) {
+        for peer in self.shared.peers().iter().flatten() {
+            peer.send(message);
         }
     }
 
     /// Why there can be no run: what became of the first rank that was lost.
     pub(super) fn fault(&self) -> Option<String> {
-        let peers = self.hub.peers();
+        let peers = self.shared.peers();
         let lost = peers.iter().flatten().filter_map(|peer| Some((peer, peer.lost.as_ref()?)));
         let (peer, (why, _)) = lost.min_by_key(|(_, (_, at_ns))| *at_ns)?;
-        let Introduction { rank, host, pid, .. } = &peer.who;
+        let Identity { rank, host, pid, .. } = &peer.identity;
         Some(format!("rank {rank} ({host}, process {pid}): {why}"))
     }
 
@@ -340,52 +348,53 @@ impl Leader {
     ///
     /// # Errors
     /// One was lost, or the run was interrupted.
-    pub(super) fn ready(&self) -> Result<(Vec<Pulse>, i64)> {
-        let hub = &self.hub;
-        hub.wait(|peers| {
+    pub(super) fn ready(&self) -> Result<(Vec<Heartbeat>, i64)> {
+        let shared = &self.shared;
+        shared.wait(|peers| {
             let mut peers = peers.iter().flatten();
-            hub.stop.load(Relaxed) || peers.all(|peer| peer.ready || peer.is_done())
+            shared.stop.load(Relaxed) || peers.all(|peer| peer.ready || peer.is_done())
         });
         if let Some(fault) = self.fault() {
             bail!(fault);
         }
-        if hub.stop.load(Relaxed) {
+        if shared.stop.load(Relaxed) {
             bail!("interrupted while ranks were setting up");
         }
-        let at_ns = Reading::now().monotonic_ns + START_DELAY_NS;
-        self.tell_all(&Down::Start { at_ns });
-        Ok((hub.peers().iter().flatten().map(|peer| peer.pulse).collect(), at_ns))
+        let at_ns = ClockReading::now().monotonic_ns + START_DELAY_NS;
+        self.send_to_all(&ToMember::Start { at_ns });
+        Ok((shared.peers().iter().flatten().map(|peer| peer.heartbeat).collect(), at_ns))
     }
 
     /// Ends the run for all.
     pub(super) fn stop_all(&self) {
-        self.hub.stop_all();
+        self.shared.stop_all();
     }
 
-    /// Waits until every other rank has handed over what it measured, or is lost.
-    pub(super) fn gather(&mut self) -> Vec<Peer> {
-        let hub = self.hub.clone();
+    /// Waits until every other rank has result over what it measured, or is lost.
+    pub(super) fn collect_results(&mut self) -> Vec<Peer> {
+        let shared = self.shared.clone();
         let mut stopped_at: Option<Instant> = None;
-        while hub.peers().iter().flatten().any(|peer| !peer.is_done()) {
+        while shared.peers().iter().flatten().any(|peer| !peer.is_done()) {
             match stopped_at {
-                None if hub.stop.load(Relaxed) => {
+                None if shared.stop.load(Relaxed) => {
                     stopped_at = Some(Instant::now());
                     self.stop_all();
                 }
                 Some(at) if at.elapsed() > STOP_PATIENCE => {
                     let seconds = STOP_PATIENCE.as_secs();
                     for rank in 1..self.size {
-                        hub.lose(rank, format!("no result {seconds} s after it was told to stop"));
+                        shared
+                            .lose(rank, format!("no result {seconds} s after it was told to stop"));
                     }
                 }
                 _ => {}
             }
-            let waited = hub.changed.wait_timeout(hub.peers(), PERIOD);
+            let waited = shared.changed.wait_timeout(shared.peers(), PERIOD);
             drop(waited.expect("nobody panics with it"));
         }
-        let peers = hub.peers().iter_mut().filter_map(Option::take).collect::<Vec<_>>();
+        let peers = shared.peers().iter_mut().filter_map(Option::take).collect::<Vec<_>>();
         for peer in &peers {
-            peer.tell(&Down::Bye);
+            peer.send(&ToMember::Bye);
         }
         self.is_over = true;
         peers
@@ -393,7 +402,7 @@ impl Leader {
 
     /// There will be no run, or no more of it.
     pub(super) fn abort(&mut self, why: &str) {
-        self.tell_all(&Down::Abort(why.to_owned()));
+        self.send_to_all(&ToMember::Abort(why.to_owned()));
         self.is_over = true;
     }
 }

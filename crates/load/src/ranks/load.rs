@@ -1,9 +1,9 @@
 //! `pollux load` by several ranks.
 
 use super::{
-    Gathered, OWN_CLOCK, Pulse, Ranks,
-    clock::{Offset, Reading},
-    report::{Clock, RankReport, RanksReport},
+    Heartbeat, OWN_CLOCK, PeerResults, Ranks,
+    clock::{ClockOffset, ClockReading},
+    report::{ClockComparison, RankReport, RanksReport},
     share,
 };
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
     idle::IdleReport,
     report::Report,
     run::{self, Run},
-    thread::{Gauges, Measured},
+    thread::{Gauges, ThreadResult},
 };
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -49,8 +49,8 @@ pub fn task(config: &Config) -> String {
 
 /// What a rank hands over.
 #[derive(Serialize, Deserialize)]
-struct Outcome {
-    threads: Vec<Measured>,
+struct RankOutcome {
+    threads: Vec<ThreadResult>,
     idle: IdleReport,
     /// By how much it missed the common start.
     late_ns: u64,
@@ -81,26 +81,26 @@ fn try_run(config: &Config, ranks: &mut Ranks, stop: &AtomicBool) -> Result<Opti
     let mut late_ns = 0;
     let Run { plan, threads, idle } = run::measure(&own, stop, |plan, gauges, idle| {
         let gauges = gauges.clone();
-        ranks.pulse(move || pulse(&gauges, idle()));
-        let (_, at_ns) = ranks.ready(Pulse::default())?;
-        let (left_ns, missed_ns) = until_start(at_ns, Reading::now().monotonic_ns);
+        ranks.heartbeat(move || heartbeat(&gauges, idle()));
+        let (_, at_ns) = ranks.ready(Heartbeat::default())?;
+        let (left_ns, missed_ns) = until_start(at_ns, ClockReading::now().monotonic_ns);
         late_ns = missed_ns;
         Ok(plan.now_ns() + left_ns)
     })?;
     let interrupted = stop.load(Relaxed);
     let measured_ns = threads.iter().map(|thread| thread.measured_ns).max().unwrap_or(0);
-    let outcome = Outcome { threads, idle, late_ns };
+    let outcome = RankOutcome { threads, idle, late_ns };
     let measured = postcard::to_stdvec(&outcome).context("what was measured")?;
-    let Some(Gathered { peers, fault }) = ranks.finish(interrupted, measured.clone())? else {
+    let Some(PeerResults { peers, fault }) = ranks.finish(interrupted, measured.clone())? else {
         return Ok(None);
     };
 
     // Each rank's figures are made as a whole run's are, from what it handed over.
     let (mut members, mut threads, mut idle) = (Vec::new(), Vec::new(), IdleReport::default());
-    let mut add = |rank: u32, host: &str, pid: u32, handed: Handed<'_>| -> Result<()> {
-        let Handed { clock, interrupted, measured } = handed;
-        let read = || -> Result<Outcome> {
-            let mut outcome: Outcome = postcard::from_bytes(measured)
+    let mut add = |rank: u32, host: &str, pid: u32, handed: EncodedResult<'_>| -> Result<()> {
+        let EncodedResult { clock, interrupted, measured } = handed;
+        let read = || -> Result<RankOutcome> {
+            let mut outcome: RankOutcome = postcard::from_bytes(measured)
                 .with_context(|| format!("what rank {rank} ({host}) measured"))?;
             // From rank 0's origin: all began at the same instant, but for what is told as lateness.
             outcome.threads.iter_mut().for_each(|thread| thread.measured_ns = measured_ns);
@@ -112,20 +112,20 @@ fn try_run(config: &Config, ranks: &mut Ranks, stop: &AtomicBool) -> Result<Opti
         let alone = read()?;
         let report = Report::new(config, &plan, alone.threads, alone.idle, interrupted);
         let late_us = alone.late_ns as f64 / 1000.0;
-        let member = RankReport::new(rank, host, pid, Clock::new(clock), &report);
+        let member = RankReport::new(rank, host, pid, ClockComparison::new(clock), &report);
         members.push(RankReport { late_us, ..member });
         Ok(())
     };
-    let handed = Handed { clock: OWN_CLOCK, interrupted, measured: &measured };
+    let handed = EncodedResult { clock: OWN_CLOCK, interrupted, measured: &measured };
     add(0, &ranks.host, std::process::id(), handed)?;
     for peer in &peers {
-        let Some(handed) = &peer.handed else { continue };
+        let Some(handed) = &peer.result else { continue };
         let (interrupted, measured) = (handed.interrupted, &handed.measured[..]);
-        let handed = Handed { clock: handed.clock, interrupted, measured };
-        add(peer.who.rank, &peer.who.host, peer.who.pid, handed)?;
+        let handed = EncodedResult { clock: handed.clock, interrupted, measured };
+        add(peer.identity.rank, &peer.identity.host, peer.identity.pid, handed)?;
     }
     let mut report = Report::new(config, &plan, threads, idle, stop.load(Relaxed));
-    for peer in peers.iter().filter(|peer| peer.handed.is_none()) {
+    for peer in peers.iter().filter(|peer| peer.result.is_none()) {
         members.push(RankReport::lost(peer));
     }
     members.sort_by_key(|member| member.rank);
@@ -138,20 +138,20 @@ fn try_run(config: &Config, ranks: &mut Ranks, stop: &AtomicBool) -> Result<Opti
     Ok(Some(report))
 }
 
-struct Handed<'a> {
-    clock: (Offset, Offset),
+struct EncodedResult<'a> {
+    clock: (ClockOffset, ClockOffset),
     interrupted: bool,
     measured: &'a [u8],
 }
 
-fn pulse(gauges: &Arc<[Gauges]>, idle: IdleReport) -> Pulse {
-    let mut pulse = Pulse { idle, ..Pulse::default() };
+fn heartbeat(gauges: &Arc<[Gauges]>, idle: IdleReport) -> Heartbeat {
+    let mut heartbeat = Heartbeat { idle, ..Heartbeat::default() };
     for gauges in gauges.iter() {
-        pulse.sent += gauges.sent.load(Relaxed);
-        pulse.completed += gauges.completed.load(Relaxed);
-        pulse.failed += gauges.failed.load(Relaxed);
+        heartbeat.sent += gauges.sent.load(Relaxed);
+        heartbeat.completed += gauges.completed.load(Relaxed);
+        heartbeat.failed += gauges.failed.load(Relaxed);
     }
-    pulse
+    heartbeat
 }
 
 /// Open MPI binds each rank to one CPU unless it is told otherwise.

@@ -1,9 +1,9 @@
 //! Every rank but rank 0: connects to it, begins when it says so, hands over what was measured.
 
 use super::{
-    clock::{Offset, PROBES, Reading},
+    clock::{ClockOffset, ClockReading, PROBES},
     keep_alive,
-    message::{self, Down, Introduction, MAX_GREETING_BYTES, Pulse, Up},
+    message::{self, Heartbeat, Identity, MAX_GREETING_BYTES, ToLeader, ToMember},
 };
 use anyhow::{Context, Result, bail};
 use std::{
@@ -21,7 +21,7 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
 const JOIN_PATIENCE: Duration = Duration::from_secs(30);
 
 /// How often a rank tells how far it is.
-const PULSE: Duration = Duration::from_secs(1);
+const HEARTBEAT_PERIOD: Duration = Duration::from_secs(1);
 
 /// How long clocks are compared at most, where the way is long.
 const PROBE_TIME: Duration = Duration::from_millis(100);
@@ -34,8 +34,8 @@ const PERIOD: Duration = Duration::from_millis(20);
 
 /// What rank 0 has said.
 #[derive(Default)]
-struct Heard {
-    clocks: Option<(Reading, Reading)>,
+struct LeaderState {
+    clocks: Option<(ClockReading, ClockReading)>,
     start_ns: Option<i64>,
     aborted: Option<String>,
     bye: bool,
@@ -43,62 +43,65 @@ struct Heard {
     gone: bool,
 }
 
-type PulseSource = Box<dyn Fn() -> Pulse + Send>;
+type HeartbeatSource = Box<dyn Fn() -> Heartbeat + Send>;
 
-struct Line {
+struct LeaderConnection {
     stream: Mutex<TcpStream>,
-    heard: Mutex<Heard>,
+    leader_state: Mutex<LeaderState>,
     changed: Condvar,
     stop: Arc<AtomicBool>,
-    pulse: Mutex<PulseSource>,
+    heartbeat: Mutex<HeartbeatSource>,
 }
 
-impl Line {
-    fn heard(&self) -> MutexGuard<'_, Heard> {
-        self.heard.lock().expect("nobody panics with it")
+impl LeaderConnection {
+    fn leader_state(&self) -> MutexGuard<'_, LeaderState> {
+        self.leader_state.lock().expect("nobody panics with it")
     }
 
-    fn tell(&self, message: &Up) -> Result<()> {
+    fn send(&self, message: &ToLeader) -> Result<()> {
         message::send(&*self.stream.lock().expect("nobody panics with it"), message)
     }
 
-    fn listen(&self, stream: &TcpStream) {
-        while let Ok(Some(message)) = message::receive::<Down>(stream, MAX_GREETING_BYTES) {
-            let at = Reading::now();
-            let mut heard = self.heard();
+    fn receive_messages(&self, stream: &TcpStream) {
+        while let Ok(Some(message)) = message::receive::<ToMember>(stream, MAX_GREETING_BYTES) {
+            let at = ClockReading::now();
+            let mut leader_state = self.leader_state();
             match message {
-                Down::Clocks(theirs) => heard.clocks = Some((theirs, at)),
-                Down::Start { at_ns } => heard.start_ns = Some(at_ns),
-                Down::Stop => self.stop.store(true, Relaxed),
-                Down::Abort(why) => {
-                    heard.aborted = Some(why);
+                ToMember::Clocks(theirs) => leader_state.clocks = Some((theirs, at)),
+                ToMember::Start { at_ns } => leader_state.start_ns = Some(at_ns),
+                ToMember::Stop => self.stop.store(true, Relaxed),
+                ToMember::Abort(why) => {
+                    leader_state.aborted = Some(why);
                     self.stop.store(true, Relaxed);
                 }
-                Down::Bye => heard.bye = true,
-                Down::Welcome | Down::Unlike(_) => {}
+                ToMember::Bye => leader_state.bye = true,
+                ToMember::Welcome | ToMember::Mismatch(_) => {}
             }
-            drop(heard);
+            drop(leader_state);
             self.changed.notify_all();
         }
-        let mut heard = self.heard();
-        heard.gone = true;
-        if !heard.bye {
+        let mut leader_state = self.leader_state();
+        leader_state.gone = true;
+        if !leader_state.bye {
             self.stop.store(true, Relaxed);
         }
-        drop(heard);
+        drop(leader_state);
         self.changed.notify_all();
     }
 
-    fn beat(&self) {
-        let mut heard = self.heard();
-        while !heard.gone && !heard.bye {
-            let waited = self.changed.wait_timeout(heard, PULSE).expect("nobody panics with it");
-            heard = waited.0;
+    fn send_heartbeats(&self) {
+        let mut leader_state = self.leader_state();
+        while !leader_state.gone && !leader_state.bye {
+            let waited = self
+                .changed
+                .wait_timeout(leader_state, HEARTBEAT_PERIOD)
+                .expect("nobody panics with it");
+            leader_state = waited.0;
             if waited.1.timed_out() {
-                drop(heard);
-                let pulse = self.pulse.lock().expect("nobody panics with it")();
-                let _ = self.tell(&Up::Pulse(pulse));
-                heard = self.heard();
+                drop(leader_state);
+                let heartbeat = self.heartbeat.lock().expect("nobody panics with it")();
+                let _ = self.send(&ToLeader::Heartbeat(heartbeat));
+                leader_state = self.leader_state();
             }
         }
     }
@@ -107,25 +110,26 @@ impl Line {
     fn wait<T>(
         &self,
         patience: Option<Duration>,
-        what: impl Fn(&mut Heard) -> Option<T>,
+        what: impl Fn(&mut LeaderState) -> Option<T>,
     ) -> Option<T> {
         let since = Instant::now();
-        let mut heard = self.heard();
+        let mut leader_state = self.leader_state();
         loop {
-            if let Some(found) = what(&mut heard) {
+            if let Some(found) = what(&mut leader_state) {
                 return Some(found);
             }
-            if heard.gone || patience.is_some_and(|patience| since.elapsed() > patience) {
+            if leader_state.gone || patience.is_some_and(|patience| since.elapsed() > patience) {
                 return None;
             }
-            heard = self.changed.wait_timeout(heard, PERIOD).expect("nobody panics with it").0;
+            leader_state =
+                self.changed.wait_timeout(leader_state, PERIOD).expect("nobody panics with it").0;
         }
     }
 }
 
 /// This rank's side of the run.
 pub(super) struct Member {
-    line: Arc<Line>,
+    connection: Arc<LeaderConnection>,
     leader: String,
 }
 
@@ -138,7 +142,7 @@ impl Member {
         addresses: &[IpAddr],
         port: u16,
         leader: String,
-        me: Introduction,
+        me: Identity,
         stop: &Arc<AtomicBool>,
     ) -> Result<Self> {
         let stream = connect(addresses, port, &me)
@@ -146,28 +150,28 @@ impl Member {
         stream.set_read_timeout(None)?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let reader = stream.try_clone()?;
-        let line = Arc::new(Line {
+        let connection = Arc::new(LeaderConnection {
             stream: Mutex::new(stream),
-            heard: Mutex::default(),
+            leader_state: Mutex::default(),
             changed: Condvar::new(),
             stop: stop.clone(),
-            pulse: Mutex::new(Box::new(Pulse::default)),
+            heartbeat: Mutex::new(Box::new(Heartbeat::default)),
         });
-        let (listening, beating) = (line.clone(), line.clone());
+        let (listening, beating) = (connection.clone(), connection.clone());
         let thread = |name: &str| std::thread::Builder::new().name(name.into());
-        thread("rank 0").spawn(move || listening.listen(&reader))?;
-        thread("pulse").spawn(move || beating.beat())?;
-        Ok(Self { line, leader })
+        thread("rank 0").spawn(move || listening.receive_messages(&reader))?;
+        thread("heartbeat").spawn(move || beating.send_heartbeats())?;
+        Ok(Self { connection, leader })
     }
 
-    /// From now on rank 0 is told `pulse`.
-    pub(super) fn pulse(&self, pulse: impl Fn() -> Pulse + Send + 'static) {
-        *self.line.pulse.lock().expect("nobody panics with it") = Box::new(pulse);
+    /// From now on rank 0 is told `heartbeat`.
+    pub(super) fn heartbeat(&self, heartbeat: impl Fn() -> Heartbeat + Send + 'static) {
+        *self.connection.heartbeat.lock().expect("nobody panics with it") = Box::new(heartbeat);
     }
 
     /// Why rank 0 ended the run before its time, if it did.
     pub(super) fn aborted(&self) -> Option<String> {
-        self.line.heard().aborted.clone()
+        self.connection.leader_state().aborted.clone()
     }
 
     fn gone(&self) -> anyhow::Error {
@@ -178,16 +182,17 @@ impl Member {
     }
 
     /// Compares the clocks.
-    fn compare(&self) -> Result<Offset> {
+    fn compare(&self) -> Result<ClockOffset> {
         let since = Instant::now();
-        let mut best: Option<Offset> = None;
+        let mut best: Option<ClockOffset> = None;
         for _ in 0..PROBES {
-            self.line.heard().clocks = None;
-            let asked = Reading::now();
-            self.line.tell(&Up::Ask)?;
-            let answer = self.line.wait(Some(PATIENCE), |heard| heard.clocks.take());
-            let Some((theirs, heard)) = answer else { return Err(self.gone()) };
-            let offset = Offset::of(asked, theirs, heard);
+            self.connection.leader_state().clocks = None;
+            let asked = ClockReading::now();
+            self.connection.send(&ToLeader::ReadClocks)?;
+            let answer =
+                self.connection.wait(Some(PATIENCE), |leader_state| leader_state.clocks.take());
+            let Some((theirs, leader_state)) = answer else { return Err(self.gone()) };
+            let offset = ClockOffset::of(asked, theirs, leader_state);
             if best.is_none_or(|best| offset.error_ns < best.error_ns) {
                 best = Some(offset);
             }
@@ -203,15 +208,15 @@ impl Member {
     ///
     /// # Errors
     /// Rank 0 ended the run, or is gone; an interrupt.
-    pub(super) fn ready(&self, pulse: Pulse) -> Result<i64> {
-        self.line.tell(&Up::Ready(pulse))?;
-        let start_ns = self.line.wait(None, |heard| match heard.start_ns {
+    pub(super) fn ready(&self, heartbeat: Heartbeat) -> Result<i64> {
+        self.connection.send(&ToLeader::Ready(heartbeat))?;
+        let start_ns = self.connection.wait(None, |leader_state| match leader_state.start_ns {
             Some(start_ns) => Some(Some(start_ns)),
-            None => self.line.stop.load(Relaxed).then_some(None),
+            None => self.connection.stop.load(Relaxed).then_some(None),
         });
         let Some(Some(start_ns)) = start_ns else { return Err(self.gone()) };
         let offset = self.compare()?;
-        self.line.tell(&Up::Started(offset))?;
+        self.connection.send(&ToLeader::Started(offset))?;
         Ok(start_ns - offset.monotonic_ns)
     }
 
@@ -225,18 +230,18 @@ impl Member {
         gone_ns: Option<i64>,
         measured: Vec<u8>,
     ) -> Result<()> {
-        if self.line.heard().gone {
+        if self.connection.leader_state().gone {
             return Err(self.gone());
         }
         let offset = self.compare()?;
         if let Some(gone_ns) = gone_ns {
-            self.line.tell(&Up::Orphaned { since_ns: gone_ns + offset.monotonic_ns })?;
+            self.connection
+                .send(&ToLeader::Orphaned { since_ns: gone_ns + offset.monotonic_ns })?;
         }
-        self.line.tell(&Up::Result { offset, interrupted, measured })?;
-        match self
-            .line
-            .wait(Some(PATIENCE), |heard| (heard.bye || heard.aborted.is_some()).then_some(()))
-        {
+        self.connection.send(&ToLeader::Result { offset, interrupted, measured })?;
+        match self.connection.wait(Some(PATIENCE), |leader_state| {
+            (leader_state.bye || leader_state.aborted.is_some()).then_some(())
+        }) {
             Some(()) => Ok(()),
             None => Err(self.gone()),
         }
@@ -245,14 +250,15 @@ impl Member {
     /// Tells that this rank cannot go on, and waits until rank 0 has said so: launchers end all when
     /// one has ended.
     pub(super) fn fail(&self, why: &str) {
-        if self.line.tell(&Up::Failed(why.to_owned())).is_ok() {
-            self.line
-                .wait(Some(PATIENCE), |heard| (heard.bye || heard.aborted.is_some()).then_some(()));
+        if self.connection.send(&ToLeader::Failed(why.to_owned())).is_ok() {
+            self.connection.wait(Some(PATIENCE), |leader_state| {
+                (leader_state.bye || leader_state.aborted.is_some()).then_some(())
+            });
         }
     }
 }
 
-fn connect(addresses: &[IpAddr], port: u16, me: &Introduction) -> Result<TcpStream> {
+fn connect(addresses: &[IpAddr], port: u16, me: &Identity) -> Result<TcpStream> {
     let since = Instant::now();
     loop {
         let mut failures = Vec::new();
@@ -274,14 +280,14 @@ fn connect(addresses: &[IpAddr], port: u16, me: &Introduction) -> Result<TcpStre
 }
 
 /// Connects and introduces this rank; the inner error is a refusal.
-fn greet(address: SocketAddr, me: &Introduction) -> Result<Result<TcpStream, String>> {
+fn greet(address: SocketAddr, me: &Identity) -> Result<Result<TcpStream, String>> {
     let stream = TcpStream::connect_timeout(&address, CONNECT_PATIENCE)?;
     keep_alive(&stream)?;
     stream.set_read_timeout(Some(CONNECT_PATIENCE))?;
-    message::send(&stream, &Up::Hello(me.clone()))?;
+    message::send(&stream, &ToLeader::Hello(me.clone()))?;
     match message::receive(&stream, MAX_GREETING_BYTES)? {
-        Some(Down::Welcome) => Ok(Ok(stream)),
-        Some(Down::Unlike(why)) => Ok(Err(why)),
+        Some(ToMember::Welcome) => Ok(Ok(stream)),
+        Some(ToMember::Mismatch(why)) => Ok(Err(why)),
         _ => bail!("that is not rank 0"),
     }
 }

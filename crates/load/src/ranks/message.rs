@@ -1,7 +1,7 @@
 //! What ranks say to each other, and how it goes over a connection: a length of four bytes, little
 //! endian, then the message.
 
-use super::clock::{Offset, Reading};
+use super::clock::{ClockOffset, ClockReading};
 use crate::idle::IdleReport;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -18,7 +18,7 @@ pub(super) type Secret = [u8; 16];
 
 /// How far a rank is, told once a second: what is left of one that dies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pulse {
+pub struct Heartbeat {
     /// Requests sent.
     pub sent: u64,
     /// Requests answered as expected.
@@ -31,7 +31,7 @@ pub struct Pulse {
 
 /// Who a rank is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Introduction {
+pub(super) struct Identity {
     pub(super) secret: Secret,
     pub(super) rank: u32,
     pub(super) host: String,
@@ -43,15 +43,15 @@ pub(super) struct Introduction {
 
 /// To rank 0.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Up {
-    Hello(Introduction),
+pub(super) enum ToLeader {
+    Hello(Identity),
     /// What do your clocks say?
-    Ask,
+    ReadClocks,
     /// All is set up; the start may come.
-    Ready(Pulse),
+    Ready(Heartbeat),
     /// How the clocks stood when the start was told.
-    Started(Offset),
-    Pulse(Pulse),
+    Started(ClockOffset),
+    Heartbeat(Heartbeat),
     /// The process by which the launcher knows this rank is gone since then, by rank 0's clock.
     Orphaned {
         since_ns: i64,
@@ -60,7 +60,7 @@ pub(super) enum Up {
     Failed(String),
     /// What was measured, and how the clocks stand at the end.
     Result {
-        offset: Offset,
+        offset: ClockOffset,
         interrupted: bool,
         measured: Vec<u8>,
     },
@@ -68,11 +68,11 @@ pub(super) enum Up {
 
 /// From rank 0.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Down {
+pub(super) enum ToMember {
     Welcome,
     /// The two were not started alike.
-    Unlike(String),
-    Clocks(Reading),
+    Mismatch(String),
+    Clocks(ClockReading),
     /// Begin when rank 0's monotonic clock says so.
     Start {
         at_ns: i64,
@@ -156,24 +156,25 @@ mod tests {
     #[test]
     fn messages_arrive_as_they_were_sent() {
         let mut bytes = Vec::new();
-        send(&mut bytes, &Up::Failed("no ports".into())).unwrap();
-        send(&mut bytes, &Up::Pulse(Pulse { sent: 7, ..Pulse::default() })).unwrap();
+        send(&mut bytes, &ToLeader::Failed("no ports".into())).unwrap();
+        send(&mut bytes, &ToLeader::Heartbeat(Heartbeat { sent: 7, ..Heartbeat::default() }))
+            .unwrap();
         let mut from = &bytes[..];
-        let first = receive::<Up>(&mut from, MAX_GREETING_BYTES).unwrap();
-        assert!(matches!(first, Some(Up::Failed(why)) if why == "no ports"));
-        let second = receive::<Up>(&mut from, MAX_GREETING_BYTES).unwrap();
-        assert!(matches!(second, Some(Up::Pulse(pulse)) if pulse.sent == 7));
-        assert!(receive::<Up>(&mut from, MAX_GREETING_BYTES).unwrap().is_none(), "the end");
+        let first = receive::<ToLeader>(&mut from, MAX_GREETING_BYTES).unwrap();
+        assert!(matches!(first, Some(ToLeader::Failed(why)) if why == "no ports"));
+        let second = receive::<ToLeader>(&mut from, MAX_GREETING_BYTES).unwrap();
+        assert!(matches!(second, Some(ToLeader::Heartbeat(heartbeat)) if heartbeat.sent == 7));
+        assert!(receive::<ToLeader>(&mut from, MAX_GREETING_BYTES).unwrap().is_none(), "the end");
     }
 
     #[test]
     fn what_is_no_message_is_an_error_and_costs_no_memory() {
         let long = [&u32::MAX.to_le_bytes()[..], b"x"].concat();
-        assert!(receive::<Up>(&long[..], MAX_GREETING_BYTES).is_err(), "too long");
+        assert!(receive::<ToLeader>(&long[..], MAX_GREETING_BYTES).is_err(), "too long");
         let cut = [&1000u32.to_le_bytes()[..], b"x"].concat();
-        assert!(receive::<Up>(&cut[..], MAX_GREETING_BYTES).is_err(), "cut off");
+        assert!(receive::<ToLeader>(&cut[..], MAX_GREETING_BYTES).is_err(), "cut off");
         let foreign = [&3u32.to_le_bytes()[..], b"GET"].concat();
-        assert!(receive::<Up>(&foreign[..], MAX_GREETING_BYTES).is_err(), "another protocol");
+        assert!(receive::<ToLeader>(&foreign[..], MAX_GREETING_BYTES).is_err(), "another protocol");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What is told of the ranks of a run.
 
-use super::{Ranks, clock::Offset, leader::Peer};
+use super::{Ranks, clock::ClockOffset, leader::Peer};
 use crate::{
     idle::IdleReport,
     report::{Report, Requests},
@@ -13,7 +13,7 @@ use std::{
 
 /// How a rank's clocks stand to rank 0's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Clock {
+pub struct ClockComparison {
     /// Its calendar is ahead of rank 0's by so much, before the start. No figure depends on it.
     pub offset_us: f64,
     /// The clocks could be compared within ± this: so far its part of the schedule may lie beside
@@ -25,8 +25,8 @@ pub struct Clock {
     pub end_error_us: f64,
 }
 
-impl Clock {
-    pub(super) fn new((start, end): (Offset, Offset)) -> Self {
+impl ClockComparison {
+    pub(super) fn new((start, end): (ClockOffset, ClockOffset)) -> Self {
         let us = |ns: i64| ns as f64 / 1000.0;
         Self {
             // An offset is what is to be added to have rank 0's clock. Zero has no sign.
@@ -59,8 +59,8 @@ pub struct RankReport {
     /// The part of the time in which its busiest thread had something to do.
     pub busy_utilization: f64,
     /// Its clocks.
-    pub clock: Clock,
-    /// It began so much later than all were to begin, for it heard of the start too late.
+    pub clock: ClockComparison,
+    /// It began so much later than all were to begin, for it leader_state of the start too late.
     pub late_us: f64,
     /// Its idle connections.
     pub idle: IdleReport,
@@ -71,7 +71,13 @@ pub struct RankReport {
 }
 
 impl RankReport {
-    pub(super) fn new(rank: u32, host: &str, pid: u32, clock: Clock, report: &Report) -> Self {
+    pub(super) fn new(
+        rank: u32,
+        host: &str,
+        pid: u32,
+        clock: ClockComparison,
+        report: &Report,
+    ) -> Self {
         Self {
             rank,
             host: host.to_owned(),
@@ -88,7 +94,13 @@ impl RankReport {
     }
 
     /// Of a rank that only held idle connections.
-    pub(super) fn idle(rank: u32, host: &str, pid: u32, clock: Clock, idle: IdleReport) -> Self {
+    pub(super) fn idle(
+        rank: u32,
+        host: &str,
+        pid: u32,
+        clock: ClockComparison,
+        idle: IdleReport,
+    ) -> Self {
         let none =
             Requests { scheduled: 0, sent: 0, completed: 0, failed: 0, unsent: 0, unfinished: 0 };
         Self {
@@ -108,20 +120,26 @@ impl RankReport {
 
     /// Of a rank that was lost.
     pub(super) fn lost(peer: &Peer) -> Self {
-        let (who, pulse) = (&peer.who, peer.pulse);
+        let (identity, heartbeat) = (&peer.identity, peer.heartbeat);
         let requests = Requests {
-            scheduled: pulse.sent,
-            sent: pulse.sent,
-            completed: pulse.completed,
-            failed: pulse.failed,
+            scheduled: heartbeat.sent,
+            sent: heartbeat.sent,
+            completed: heartbeat.completed,
+            failed: heartbeat.failed,
             unsent: 0,
-            unfinished: pulse.sent.saturating_sub(pulse.completed + pulse.failed),
+            unfinished: heartbeat.sent.saturating_sub(heartbeat.completed + heartbeat.failed),
         };
         let why = peer.lost.as_ref().map(|(why, _)| why.clone());
         Self {
             requests,
             lost: Some(why.unwrap_or_default()),
-            ..Self::idle(who.rank, &who.host, who.pid, Clock::default(), pulse.idle)
+            ..Self::idle(
+                identity.rank,
+                &identity.host,
+                identity.pid,
+                ClockComparison::default(),
+                heartbeat.idle,
+            )
         }
     }
 }
@@ -168,7 +186,7 @@ impl RanksReport {
             if *late_us > max_lag_us {
                 return Some(format!(
                     "rank {rank} ({host}) began {late_us:.0} µs after the common start, above --max-lag \
-                     {max_lag_us:.0} µs: it heard of it too late"
+                     {max_lag_us:.0} µs: it leader_state of it too late"
                 ));
             }
             (clock.spread_us() > max_lag_us).then(|| {
@@ -218,7 +236,7 @@ mod tests {
     use super::*;
 
     fn member(rank: u32) -> RankReport {
-        RankReport::idle(rank, "host", 7, Clock::default(), IdleReport::default())
+        RankReport::idle(rank, "host", 7, ClockComparison::default(), IdleReport::default())
     }
 
     fn ranks(members: Vec<RankReport>, fault: Option<&str>) -> RanksReport {
@@ -234,23 +252,29 @@ mod tests {
     #[test]
     fn one_bad_rank_makes_the_run_invalid_and_is_named() {
         let max_lag = Duration::from_millis(5);
-        let said = |ranks: RanksReport| ranks.invalid_reason(max_lag).unwrap_or_default();
-        assert_eq!(said(ranks(vec![member(0), member(1)], None)), "");
+        let reason = |ranks: RanksReport| ranks.invalid_reason(max_lag).unwrap_or_default();
+        assert_eq!(reason(ranks(vec![member(0), member(1)], None)), "");
         let slow = RankReport { invalid_reason: Some("too slow".into()), ..member(1) };
-        assert_eq!(said(ranks(vec![member(0), slow], None)), "rank 1 (host): too slow");
+        assert_eq!(reason(ranks(vec![member(0), slow], None)), "rank 1 (host): too slow");
         let late = |late_us| RankReport { late_us, ..member(1) };
-        assert_eq!(said(ranks(vec![member(0), late(5000.0)], None)), "");
-        let missed = said(ranks(vec![member(0), late(5001.0)], None));
+        assert_eq!(reason(ranks(vec![member(0), late(5000.0)], None)), "");
+        let missed = reason(ranks(vec![member(0), late(5001.0)], None));
         assert!(missed.starts_with("rank 1 (host) began 5001 µs after"), "{missed}");
-        let far = Clock { error_us: 5001.0, ..Clock::default() };
+        let far = ClockComparison { error_us: 5001.0, ..ClockComparison::default() };
         let far = RankReport { clock: far, ..member(1) };
-        assert!(said(ranks(vec![member(0), far], None)).contains("5001 µs beside"));
+        assert!(reason(ranks(vec![member(0), far], None)).contains("5001 µs beside"));
         // A drift that the comparison's own error explains is none.
-        let drift = |drift_us| Clock { drift_us, end_error_us: 2000.0, ..Clock::default() };
+        let drift = |drift_us| ClockComparison {
+            drift_us,
+            end_error_us: 2000.0,
+            ..ClockComparison::default()
+        };
         let drifted = |drift_us| RankReport { clock: drift(drift_us), ..member(1) };
-        assert_eq!(said(ranks(vec![drifted(6000.0)], None)), "");
-        assert!(said(ranks(vec![drifted(-8000.0)], None)).contains("6000 µs beside"));
-        assert!(said(ranks(vec![member(0)], Some("rank 1 was lost"))).contains("rank 1 was lost"));
+        assert_eq!(reason(ranks(vec![drifted(6000.0)], None)), "");
+        assert!(reason(ranks(vec![drifted(-8000.0)], None)).contains("6000 µs beside"));
+        assert!(
+            reason(ranks(vec![member(0)], Some("rank 1 was lost"))).contains("rank 1 was lost")
+        );
     }
 
     #[test]

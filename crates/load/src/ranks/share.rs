@@ -88,16 +88,16 @@ mod tests {
 
     #[test]
     fn too_little_for_all_names_the_flag() {
-        let said = |change: fn(&mut Config)| {
+        let reason = |change: fn(&mut Config)| {
             let mut whole = whole();
             change(&mut whole);
             config(&whole, 1, 4).unwrap_err().to_string()
         };
-        assert!(said(|c| c.connections = Some(3)).contains("--connections 3: 4 ranks"));
-        assert!(said(|c| c.max_connections = Some(3)).contains("--max-connections 3"));
-        assert!(said(|c| c.share = Share { index: 0, count: 2 }).contains("--client"));
+        assert!(reason(|c| c.connections = Some(3)).contains("--connections 3: 4 ranks"));
+        assert!(reason(|c| c.max_connections = Some(3)).contains("--max-connections 3"));
+        assert!(reason(|c| c.share = Share { index: 0, count: 2 }).contains("--client"));
         assert!(
-            said(|c| (c.pace, c.length) = (Pace::Closed, Length::Requests(3)))
+            reason(|c| (c.pace, c.length) = (Pace::Closed, Length::Requests(3)))
                 .contains("--requests 3")
         );
     }

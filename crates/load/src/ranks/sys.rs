@@ -27,7 +27,7 @@ struct Functions<H> {
 
 /// What the library told.
 #[derive(Debug)]
-pub(super) struct World {
+pub(super) struct MpiJob {
     pub(super) rank: u32,
     pub(super) size: u32,
     /// The first line of what the library says of its version.
@@ -36,9 +36,9 @@ pub(super) struct World {
 
 /// An MPI library, loaded for good: its at-exit handlers and threads may outlive the last call.
 #[derive(Clone, Copy)]
-pub(super) struct Loaded(&'static Library);
+pub(super) struct MpiLibrary(&'static Library);
 
-impl Loaded {
+impl MpiLibrary {
     /// Loads the library `name`, a file or a name for the dynamic linker.
     ///
     /// # Errors
@@ -51,17 +51,17 @@ impl Loaded {
         Ok(Self(Box::leak(Box::new(library))))
     }
 
-    /// Starts MPI, gives rank 0's `card` to all, and ends MPI. `make_card` is called on rank 0
+    /// Starts MPI, gives rank 0's `rendezvous` to all, and ends MPI. `make_rendezvous` is called on rank 0
     /// alone. To be called once in a process.
     ///
     /// # Errors
     /// The library is of an unknown ABI, or one of its calls failed. (Most failures of MPI end the
     /// process: that is its default, and the launcher tells of it.)
-    pub(super) fn meet(
+    pub(super) fn join_job(
         self,
-        card: &mut [u8],
-        make_card: impl FnOnce(&mut [u8]) -> Result<()>,
-    ) -> Result<World> {
+        rendezvous: &mut [u8],
+        make_rendezvous: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<MpiJob> {
         let library = self.0;
         let version = version(library)?;
         let object = |symbol: &[u8]| {
@@ -72,12 +72,12 @@ impl Loaded {
         if let (Ok(world), Ok(byte)) =
             (object(b"ompi_mpi_comm_world\0"), object(b"ompi_mpi_byte\0"))
         {
-            return functions(library, world, byte)?.meet(card, make_card, version);
+            return functions(library, world, byte)?.meet(rendezvous, make_rendezvous, version);
         }
         let is_mpich =
             ["MPICH", "Intel", "MVAPICH", "CRAY"].iter().any(|name| version.contains(name));
         ensure!(is_mpich, "it is {version:?}: neither of Open MPI's ABI nor of MPICH's");
-        functions(library, MPICH_COMM_WORLD, MPICH_BYTE)?.meet(card, make_card, version)
+        functions(library, MPICH_COMM_WORLD, MPICH_BYTE)?.meet(rendezvous, make_rendezvous, version)
     }
 }
 
@@ -122,15 +122,15 @@ fn functions<H: Copy>(library: &'static Library, world: H, byte: H) -> Result<Fu
 impl<H: Copy> Functions<H> {
     fn meet(
         &self,
-        card: &mut [u8],
-        make_card: impl FnOnce(&mut [u8]) -> Result<()>,
+        rendezvous: &mut [u8],
+        make_rendezvous: impl FnOnce(&mut [u8]) -> Result<()>,
         version: String,
-    ) -> Result<World> {
+    ) -> Result<MpiJob> {
         let ok = |call: &str, code: c_int| {
             ensure!(code == 0, "{call} of {version} failed with {code}");
             Ok(())
         };
-        let length = c_int::try_from(card.len()).context("the card is too long")?;
+        let length = c_int::try_from(rendezvous.len()).context("the rendezvous is too long")?;
         let (mut rank, mut size): (c_int, c_int) = (0, 0);
         // SAFETY: MPI-2 allows null for both arguments; the process has not started MPI before.
         ok("MPI_Init", unsafe { (self.init)(std::ptr::null_mut(), std::ptr::null_mut()) })?;
@@ -139,15 +139,16 @@ impl<H: Copy> Functions<H> {
         // SAFETY: as above.
         ok("MPI_Comm_size", unsafe { (self.size)(self.world, &raw mut size) })?;
         // An error is told after the broadcast, in which all others wait for this rank.
-        let made = if rank == 0 { make_card(card) } else { Ok(()) };
+        let made = if rank == 0 { make_rendezvous(rendezvous) } else { Ok(()) };
         // SAFETY: the buffer has `length` bytes, on every rank as many.
-        let code =
-            unsafe { (self.broadcast)(card.as_mut_ptr().cast(), length, self.byte, 0, self.world) };
+        let code = unsafe {
+            (self.broadcast)(rendezvous.as_mut_ptr().cast(), length, self.byte, 0, self.world)
+        };
         ok("MPI_Bcast", code)?;
         // SAFETY: every rank calls it once, and nothing of MPI is called after it.
         ok("MPI_Finalize", unsafe { (self.finalize)() })?;
         made?;
-        Ok(World {
+        Ok(MpiJob {
             rank: u32::try_from(rank).context("a negative rank")?,
             size: u32::try_from(size).context("a negative size")?,
             version,

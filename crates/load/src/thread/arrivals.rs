@@ -5,7 +5,7 @@ use super::*;
 /// The arrivals of this thread's lane. Those below `started` were begun or failed, those from there
 /// to `due` wait for a connection. A queue of any length in two numbers, for the order is the
 /// schedule's.
-pub(super) struct Arrivals {
+pub(super) struct ArrivalQueue {
     pub(super) started: u64,
     pub(super) due: u64,
     pub(super) total: u64,
@@ -13,7 +13,7 @@ pub(super) struct Arrivals {
     pub(super) next_due_ns: u64,
 }
 
-impl Arrivals {
+impl ArrivalQueue {
     pub(super) fn new(plan: &Plan, lane: Lane) -> Self {
         let total = plan.schedule.as_ref().map_or(0, |schedule| lane.share(schedule.len()));
         Self { started: 0, due: 0, total, next_due_ns: u64::MAX }
@@ -33,7 +33,7 @@ impl Worker<'_> {
 
     /// Takes up the requests whose instant has come, as many as one burst holds.
     #[inline]
-    pub(crate) fn take_up_due(&mut self, mut now_ns: u64) {
+    pub(crate) fn dispatch_due(&mut self, mut now_ns: u64) {
         let mut burst = 0;
         while self.arrivals.next_due_ns <= now_ns && burst < MAX_BURST {
             if now_ns > self.end_ns() + GRACE_NS {

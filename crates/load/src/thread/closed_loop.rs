@@ -55,7 +55,7 @@ impl Worker<'_> {
 
     /// A closed loop has lost a connection; `at_once` unless it could not even be opened.
     #[inline]
-    pub(crate) fn miss(&mut self, now_ns: u64, at_once: bool) {
+    pub(crate) fn record_lost_connection(&mut self, now_ns: u64, at_once: bool) {
         if self.plan.schedule.is_none() && !self.opening.is_setup {
             self.closed.missing += 1;
             if !at_once {

@@ -3,7 +3,7 @@
 use super::*;
 
 impl Worker<'_> {
-    pub(super) fn finish(mut self, now_ns: u64, interrupted: bool) -> Measured {
+    pub(super) fn finish(mut self, now_ns: u64, interrupted: bool) -> ThreadResult {
         let elapsed_ns = now_ns.saturating_sub(self.measured_ns);
         self.recorder.close_interval(elapsed_ns);
         let cpu =
@@ -25,7 +25,7 @@ impl Worker<'_> {
         for connection in self.pool.drain() {
             let _ = self.set.close(connection.token, connection.socket);
         }
-        Measured {
+        ThreadResult {
             scheduled,
             unsent,
             unfinished,

@@ -1,9 +1,9 @@
-//! Waiting until something is to be done, and what of it was time to spare.
+//! WaitState until something is to be done, and what of it was time to spare.
 
 use super::*;
 
 /// How this thread waits, and what it has waited.
-pub(super) struct Waiting {
+pub(super) struct WaitState {
     /// The kernel has epoll_pwait2, as far as is known.
     is_precise: bool,
     /// What the thread had used at the start of the measured part.
@@ -12,7 +12,7 @@ pub(super) struct Waiting {
     pub(super) spare_ns: u64,
 }
 
-impl Default for Waiting {
+impl Default for WaitState {
     fn default() -> Self {
         Self { is_precise: true, cpu_before: None, spare_ns: 0 }
     }

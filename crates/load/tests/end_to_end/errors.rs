@@ -146,7 +146,7 @@ fn a_reply_that_was_not_expected_costs_no_connection() {
     config.expect.statuses = vec![404..=404];
     config.expect.length = Some(5);
     assert_eq!(run(&config).bad_replies.length, 12);
-    assert_eq!(server.seen.connections(), 4);
+    assert_eq!(server.counters.connections(), 4);
 }
 
 /// What has no kind of its own is named as the system names it.
@@ -191,11 +191,11 @@ fn a_kept_connection_that_the_server_closes_is_replaced() {
     config.connections = Some(1);
     config.requests_per_connection = None;
     let report = run(&config);
-    // A close that is not seen in time costs the request that crosses it; after that, and after
-    // one that was seen, there is a new connection.
+    // A close that is not counters in time costs the request that crosses it; after that, and after
+    // one that was counters, there is a new connection.
     assert_eq!(report.requests.completed + report.requests.failed, 30);
     assert!(report.requests.completed >= 22, "{:?} {:?}", report.requests, report.errors);
-    assert!(server.seen.connections() >= 8);
+    assert!(server.counters.connections() >= 8);
 }
 
 #[test]

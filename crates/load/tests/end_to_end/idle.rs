@@ -1,6 +1,6 @@
 //! Idle connections: held, re-opened, and given up with a reason.
 
-use super::{Server, open, run, server::Peer};
+use super::{Server, open, run, server::ServerConnection};
 use pollux_load::{
     config::{IdleConfig, IdleKind},
     idle::{IdlePlan, IdlePool},
@@ -45,7 +45,7 @@ fn wait_until(what: &str, condition: impl Fn() -> bool) {
 }
 
 /// Reads what comes, until the end.
-fn swallow(peer: &mut Peer) -> Vec<u8> {
+fn swallow(peer: &mut ServerConnection) -> Vec<u8> {
     let mut bytes = Vec::new();
     let _ = peer.stream.read_to_end(&mut bytes);
     bytes
@@ -106,7 +106,7 @@ fn what_the_server_drops_is_opened_again() {
     let report = pool.stop().unwrap();
     assert_eq!((report.dropped, report.opened), (20, 70));
     // The kernel has made the last ones before the server accepts them.
-    wait_until("all 70 are accepted", || server.seen.connections() == 70);
+    wait_until("all 70 are accepted", || server.counters.connections() == 70);
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn several_file_tables_hold_more_than_one() {
     // As if the limit were 84: each table has room for 20.
     let pool = hold(&plan(&server, 50, IdleKind::Connect), 84);
     assert_eq!(pool.stop().unwrap().held, 50);
-    wait_until("all 50 are accepted", || server.seen.connections() == 50);
+    wait_until("all 50 are accepted", || server.counters.connections() == 50);
 
     let error = IdlePool::start(&plan(&server, 1_000_000, IdleKind::Connect), 84).unwrap_err();
     assert!(error.to_string().contains("ulimit -Hn"), "{error}");
@@ -176,7 +176,7 @@ fn idle_connections_are_held_during_a_run() {
     let report = run(&config);
     assert_eq!(report.requests.completed, 40);
     assert_eq!((report.idle.wanted, report.idle.held, report.idle.failed), (30, 30, 0));
-    assert_eq!(server.seen.connections(), 70);
+    assert_eq!(server.counters.connections(), 70);
 }
 
 /// A TCP connection to the broadcast address: no host is there, with any network and with none.

@@ -70,13 +70,13 @@ fn a_connection_per_request() {
     let report = run(&open(&server, 60));
     assert_eq!((report.requests.scheduled, report.requests.completed), (60, 60));
     assert_eq!((report.requests.sent, report.connections.opened), (60, 60));
-    assert_eq!(server.seen.connections(), 60);
+    assert_eq!(server.counters.connections(), 60);
     assert_eq!(report.content_bytes, 300);
     assert_eq!(report.statuses[&200], 60);
     assert_eq!(report.connect_us.count, 60);
     assert_eq!(report.generator.lag_us.count, 60);
     assert!(report.valid && report.mode == "open" && !report.interrupted);
-    assert!(server.seen.heads().iter().all(|head| head.contains("\r\nConnection: close\r\n")));
+    assert!(server.counters.heads().iter().all(|head| head.contains("\r\nConnection: close\r\n")));
 }
 
 #[test]
@@ -87,8 +87,9 @@ fn sessions_of_five_requests() {
     config.max_connections = Some(1);
     let report = run(&config);
     assert_eq!(report.requests.completed, 50);
-    assert_eq!(server.seen.connections(), 10);
-    let closing = server.seen.heads().iter().filter(|h| h.contains("Connection: close")).count();
+    assert_eq!(server.counters.connections(), 10);
+    let closing =
+        server.counters.heads().iter().filter(|h| h.contains("Connection: close")).count();
     assert_eq!(closing, 10, "the last request of each connection says so");
 }
 
@@ -100,7 +101,7 @@ fn a_schedule_over_standing_connections() {
     config.requests_per_connection = None;
     let report = run(&config);
     assert_eq!(report.requests.completed, 80);
-    assert_eq!((server.seen.connections(), report.connections.opened), (4, 4));
+    assert_eq!((server.counters.connections(), report.connections.opened), (4, 4));
 }
 
 #[test]
@@ -134,7 +135,7 @@ fn the_warm_up_is_sent_but_not_measured() {
     config.warmup = Duration::from_millis(200);
     let report = run(&config);
     assert_eq!((report.requests.scheduled, report.requests.completed), (40, 40));
-    assert_eq!(server.seen.heads().len(), 80);
+    assert_eq!(server.counters.heads().len(), 80);
     assert_eq!(report.latency_us.count, 40);
 }
 
@@ -150,7 +151,7 @@ fn threads_and_clients_share_one_schedule() {
         all.push(run(&config).requests.completed);
     }
     assert_eq!(all, [31, 30]);
-    assert_eq!(server.seen.heads().len(), 61);
+    assert_eq!(server.counters.heads().len(), 61);
 }
 
 #[test]
@@ -174,7 +175,7 @@ fn an_interrupt_ends_the_run_with_what_was_measured() {
     config.length = Length::Duration(Duration::from_secs(60));
     let report = std::thread::scope(|scope| {
         scope.spawn(|| {
-            while server.seen.heads().len() < 40 || !answered.load(SeqCst) {
+            while server.counters.heads().len() < 40 || !answered.load(SeqCst) {
                 std::thread::sleep(Duration::from_millis(5));
             }
             stop.store(true, SeqCst);

@@ -36,7 +36,7 @@ fn what_was_received_in_the_warm_up_is_not_counted() {
     let mut config = open(&server, 20);
     config.warmup = Duration::from_millis(100);
     let report = run(&config);
-    assert_eq!((server.seen.connections(), report.requests.completed), (40, 20));
+    assert_eq!((server.counters.connections(), report.requests.completed), (40, 20));
     let reply = "HTTP/1.1 200 X\r\nContent-Length: 5\r\n\r\nhello";
     assert_eq!(report.bytes_received, 20 * reply.len() as u64);
     assert_eq!(report.content_bytes, 20 * 5);
@@ -109,7 +109,7 @@ fn head_has_no_content_whatever_its_length_says() {
     config.request.method = "HEAD".into();
     let report = run(&config);
     assert_eq!((report.requests.completed, report.content_bytes), (20, 0));
-    assert!(server.seen.heads().iter().all(|head| head.starts_with("HEAD /x HTTP/1.1\r\n")));
+    assert!(server.counters.heads().iter().all(|head| head.starts_with("HEAD /x HTTP/1.1\r\n")));
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn fields_and_urls_arrive() {
     config.connections = Some(2);
     config.requests_per_connection = None;
     assert_eq!(run(&config).requests.completed, 300);
-    let heads = server.seen.heads();
+    let heads = server.counters.heads();
     let often = heads.iter().filter(|head| head.starts_with("GET /often HTTP/1.1\r\n")).count();
     let seldom = heads.iter().filter(|head| head.starts_with("GET /seldom?q=1 ")).count();
     assert_eq!(often + seldom, 300);

@@ -16,14 +16,14 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What the server saw.
 #[derive(Default)]
-pub(crate) struct Seen {
+pub(crate) struct ServerCounters {
     /// Connections accepted.
     pub(crate) connections: AtomicUsize,
     /// The heads of all requests, in order of their arrival.
     pub(crate) heads: Mutex<Vec<String>>,
 }
 
-impl Seen {
+impl ServerCounters {
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(SeqCst)
     }
@@ -34,15 +34,15 @@ impl Seen {
 }
 
 /// One connection, as a test's handler gets it.
-pub(crate) struct Peer {
+pub(crate) struct ServerConnection {
     pub(crate) stream: TcpStream,
     /// Which connection it is, from 0.
     pub(crate) number: usize,
-    seen: Arc<Seen>,
+    counters: Arc<ServerCounters>,
     buffer: Vec<u8>,
 }
 
-impl Peer {
+impl ServerConnection {
     /// The next request's head, with its empty line; nothing at the end of the stream.
     pub(crate) fn request(&mut self) -> Option<String> {
         let mut chunk = [0; 4096];
@@ -50,7 +50,7 @@ impl Peer {
             if let Some(end) = self.buffer.windows(4).position(|window| window == b"\r\n\r\n") {
                 let rest = self.buffer.split_off(end + 4);
                 let head = String::from_utf8(std::mem::replace(&mut self.buffer, rest)).unwrap();
-                self.seen.heads.lock().unwrap().push(head.clone());
+                self.counters.heads.lock().unwrap().push(head.clone());
                 return Some(head);
             }
             match self.stream.read(&mut chunk) {
@@ -110,24 +110,27 @@ impl Peer {
 /// A server; stops when dropped.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
-    pub(crate) seen: Arc<Seen>,
+    pub(crate) counters: Arc<ServerCounters>,
     stop: Arc<AtomicBool>,
     accepting: Option<thread::JoinHandle<()>>,
 }
 
 impl Server {
     /// Handles every connection in a thread of its own.
-    pub(crate) fn start(handle: impl Fn(Peer) + Send + Sync + 'static) -> Self {
+    pub(crate) fn start(handle: impl Fn(ServerConnection) + Send + Sync + 'static) -> Self {
         Self::listen("127.0.0.1:0", handle)
     }
 
-    pub(crate) fn listen(address: &str, handle: impl Fn(Peer) + Send + Sync + 'static) -> Self {
+    pub(crate) fn listen(
+        address: &str,
+        handle: impl Fn(ServerConnection) + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap();
-        let seen = Arc::new(Seen::default());
+        let counters = Arc::new(ServerCounters::default());
         let stop = Arc::new(AtomicBool::new(false));
         let accepting = thread::spawn({
-            let (seen, stop, handle) = (seen.clone(), stop.clone(), Arc::new(handle));
+            let (counters, stop, handle) = (counters.clone(), stop.clone(), Arc::new(handle));
             move || {
                 for stream in listener.incoming() {
                     if stop.load(SeqCst) {
@@ -136,10 +139,10 @@ impl Server {
                     let stream = stream.unwrap();
                     stream.set_read_timeout(Some(PATIENCE)).unwrap();
                     stream.set_nodelay(true).unwrap();
-                    let number = seen.connections.fetch_add(1, SeqCst);
-                    let seen = seen.clone();
+                    let number = counters.connections.fetch_add(1, SeqCst);
+                    let counters = counters.clone();
                     let handle = handle.clone();
-                    let peer = Peer { stream, number, seen, buffer: Vec::new() };
+                    let peer = ServerConnection { stream, number, counters, buffer: Vec::new() };
                     thread::Builder::new()
                         .stack_size(128 << 10)
                         .spawn(move || handle(peer))
@@ -147,7 +150,7 @@ impl Server {
                 }
             }
         });
-        Self { address, seen, stop, accepting: Some(accepting) }
+        Self { address, counters, stop, accepting: Some(accepting) }
     }
 
     /// A server that answers everything with `content`.

@@ -25,9 +25,10 @@ fn a_session_is_one_connection_and_its_client_thinks() {
     let report = run(&sessions(&server, 10, 4, think));
     assert_eq!((report.requests.scheduled, report.requests.completed), (40, 40));
     assert_eq!(report.sessions, Sessions { completed: 10, broken: 0, cut: 0 });
-    assert_eq!((server.seen.connections(), report.connections.opened), (10, 10));
+    assert_eq!((server.counters.connections(), report.connections.opened), (10, 10));
     assert_eq!(report.generator.lag_us.count, 40, "each request has an instant");
-    let closing = server.seen.heads().iter().filter(|h| h.contains("Connection: close")).count();
+    let closing =
+        server.counters.heads().iter().filter(|h| h.contains("Connection: close")).count();
     assert_eq!(closing, 10, "the last request of each session says so");
     // The last session starts after 9 fiftieths of a second and thinks three times.
     assert!(report.elapsed_s >= 0.18 + 1.2, "{}", report.elapsed_s);
@@ -55,7 +56,7 @@ fn a_server_that_closes_between_requests_breaks_the_session() {
     let report = run(&sessions(&server, 6, 3, Duration::from_millis(300)));
     assert_eq!(report.sessions, Sessions { completed: 0, broken: 6, cut: 0 });
     assert_eq!(report.requests.completed, 6);
-    assert_eq!(server.seen.connections(), 6, "a broken session is not taken up again");
+    assert_eq!(server.counters.connections(), 6, "a broken session is not taken up again");
 }
 
 #[test]
@@ -116,7 +117,7 @@ fn what_is_asked_for_depends_on_the_seed_alone() {
             vec![(server.url("/a"), 3.0), (server.url("/b"), 1.0), (server.url("/c"), 1.0)];
         config.threads = threads;
         assert_eq!(run(&config).requests.completed, 100);
-        let heads = server.seen.heads();
+        let heads = server.counters.heads();
         let mut paths: Vec<String> =
             heads.iter().map(|head| head.lines().next().unwrap().to_owned()).collect();
         paths.sort();

@@ -73,7 +73,7 @@ fn a_server_that_never_answers_does_not_slow_the_schedule() {
     // All were sent although not one reply came; in a loop that waits the first would have
     // held all others up.
     assert_eq!(report.requests.sent, 100);
-    assert_eq!(server.seen.connections(), 100);
+    assert_eq!(server.counters.connections(), 100);
     assert_eq!(report.errors["timeout"], 100);
     // Half a second of schedule and the last request's patience.
     assert!((1.9..20.0).contains(&report.elapsed_s), "{}", report.elapsed_s);
@@ -94,7 +94,7 @@ fn a_request_without_a_free_connection_waits_and_its_latency_counts() {
     config.requests_per_connection = None;
     let report = run(&config);
     assert_eq!(report.requests.completed, 20);
-    assert_eq!(server.seen.connections(), 2);
+    assert_eq!(server.counters.connections(), 2);
     assert!(report.latency_us.max > 400_000.0, "{:?}", report.latency_us);
     assert!(report.service_us.p50 < report.latency_us.p90, "{:?}", report.service_us);
 }

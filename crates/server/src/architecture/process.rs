@@ -23,7 +23,7 @@ use anyhow::Context;
 use back_off::BackOff;
 use child::{Life, wait_until_ready};
 use pollux_sys::{
-    self as sys, Ending, OwnFileTables, PollFd, ProcessId, QueuedSignal, Signal, SignalSet,
+    self as sys, ChildStatus, OwnFileTables, PollFd, ProcessId, QueuedSignal, Signal, SignalSet,
 };
 use std::{
     collections::{HashMap, VecDeque},
@@ -109,7 +109,7 @@ impl Processes {
             let name = plan.config.architecture;
             format!("--architecture {name} needs the promise of Config::own_file_tables")
         })?;
-        sys::hear_of_children().context("SIGCHLD")?;
+        sys::block_child_signal().context("SIGCHLD")?;
         let signals = sys::signalfd(&SignalSet::of(&SIGNALS)).context("signalfd")?;
         let mut all = Self {
             plan,
@@ -315,7 +315,7 @@ impl Processes {
     fn take_ended(&mut self) -> anyhow::Result<()> {
         let now = Instant::now();
         let is_stopping = self.plan.scoreboard.stop_at_ms().is_some();
-        while let Some((id, ending)) = sys::take_ended_child().context("waitpid")? {
+        while let Some((id, ending)) = sys::reap_child().context("waitpid")? {
             // A process may have children from before it became this program.
             let Some(Child { role, started_at, .. }) = self.children.remove(&id) else { continue };
             self.leave(role);
@@ -331,7 +331,7 @@ impl Processes {
                     }
                 }
                 Role::One { .. } => {
-                    if ending != Ending::Exit(0) {
+                    if ending != ChildStatus::Exit(0) {
                         tracing::warn!("process {id} has ended ({ending}), and its connection");
                     }
                     if let Some(acceptor) = &mut self.acceptor {
@@ -339,7 +339,7 @@ impl Processes {
                     }
                 }
                 // Nothing more will be sent, and all is written.
-                Role::Log if ending == Ending::Exit(0) => self.log = None,
+                Role::Log if ending == ChildStatus::Exit(0) => self.log = None,
                 Role::Log => {
                     tracing::warn!("process {id}, of the access log, has ended ({ending})");
                     let place = &mut self.log_place;
@@ -488,7 +488,7 @@ impl Drop for Processes {
         }
         let until = Instant::now() + log::PATIENCE;
         while !self.children.is_empty() && Instant::now() < until {
-            match sys::take_ended_child() {
+            match sys::reap_child() {
                 Ok(Some((id, _))) => drop(self.children.remove(&id)),
                 Ok(None) => std::thread::sleep(Duration::from_millis(1)),
                 Err(_) => break,

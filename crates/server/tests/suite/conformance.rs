@@ -11,7 +11,7 @@ use pollux_server::{
     config::{Architecture, Discipline, LargeFile, Listen, MechanismChoice},
 };
 use pollux_testkit::{
-    conformance::{Pieces, Site, check},
+    conformance::{Segmentation, Site, check},
     http::Client,
 };
 use std::{net::SocketAddr, path::Path, thread};
@@ -80,7 +80,7 @@ fn the_corpus_on_every_mechanism() {
                 scope.spawn(move || {
                     let server = Served::by(&site.root(), mechanism, interest);
                     let setting = format!("{mechanism}, {interest:?}");
-                    check(server.address(), Pieces::Whole, &setting);
+                    check(server.address(), Segmentation::Whole, &setting);
                 });
             }
         }
@@ -98,7 +98,7 @@ fn the_corpus_in_pieces() {
                 let site = &site;
                 scope.spawn(move || {
                     let server = Served::by(&site.root(), &mechanism.parse().unwrap(), interest);
-                    for pieces in [Pieces::Bytes, Pieces::Halves] {
+                    for pieces in [Segmentation::Bytes, Segmentation::Halves] {
                         let setting = format!("{mechanism}, {interest:?}, {pieces:?}");
                         check(server.address(), pieces, &setting);
                     }
@@ -122,7 +122,7 @@ fn the_corpus_in_every_architecture_of_threads() {
                 let server =
                     Served::start(&site.root(), |config| config.architecture = architecture);
                 assert_eq!(server.0.architecture(), architecture);
-                for pieces in [Pieces::Whole, Pieces::Halves] {
+                for pieces in [Segmentation::Whole, Segmentation::Halves] {
                     check(server.address(), pieces, &format!("{architecture}, {pieces:?}"));
                 }
             });
@@ -137,7 +137,7 @@ fn the_corpus_whatever_the_configuration() {
 
     let held_to_it = |setting: &str, change: fn(&mut Config)| {
         let server = Served::start(&site.root(), change);
-        check(server.address(), Pieces::Whole, setting);
+        check(server.address(), Segmentation::Whole, setting);
     };
     held_to_it("no cache", |config| config.site.cache_bytes = 0);
     held_to_it("three workers", |config| config.workers = 3);

@@ -1,11 +1,11 @@
 //! The corpus: what is sent, and what must come back.
 //!
-//! A row is a name, the bytes, and what is wanted: status codes (`H` before one to HEAD, whose
+//! A row is a name, the bytes, and what is expected: status codes (`H` before one to HEAD, whose
 //! reply has no content), the outcome, and after bars what the first reply must have (`n#` for the
 //! n-th): `name: value`, `!name` that is not there, `=text` the content. `{etag}` and `{gzip}` are
 //! the tags of /digits and of /page.txt.gz as page.txt.
 //!
-//! Outcomes: `kept` goes on with the request behind, `closed` does not; `cut` is not whole, and its
+//! Outcomes: `open` goes on with the request behind, `closed` does not; `truncated` is not whole, and its
 //! sender closes his side.
 //!
 //! Where the specifications leave a choice, the rows hold what this server has chosen; the choices
@@ -22,18 +22,18 @@ mod request_line;
 use crate::http::Client;
 use std::{borrow::Cow, net::ToSocketAddrs};
 
-/// A name, the bytes to send, what is wanted.
+/// A name, the bytes to send, what is expected.
 pub(crate) type Row = (&'static str, &'static [u8], &'static str);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    Kept,
+    Open,
     Closed,
-    Cut,
+    Truncated,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct ExpectedReply {
     pub(crate) status: u16,
     pub(crate) is_head: bool,
 }
@@ -42,28 +42,28 @@ pub(crate) struct Wanted {
 pub(crate) struct Case {
     pub(crate) name: Cow<'static, str>,
     pub(crate) send: Vec<u8>,
-    pub(crate) replies: Vec<Wanted>,
+    pub(crate) replies: Vec<ExpectedReply>,
     pub(crate) outcome: Outcome,
-    pub(crate) wants: Vec<String>,
+    pub(crate) expectations: Vec<String>,
 }
 
 impl Case {
-    fn new(name: impl Into<Cow<'static, str>>, send: Vec<u8>, wanted: &str) -> Self {
+    fn new(name: impl Into<Cow<'static, str>>, send: Vec<u8>, expected: &str) -> Self {
         let name = name.into();
-        let mut parts = wanted.split(" | ");
+        let mut parts = expected.split(" | ");
         let mut words: Vec<&str> = parts.next().unwrap().split(' ').collect();
         let outcome = match words.pop() {
-            Some("kept") => Outcome::Kept,
+            Some("open") => Outcome::Open,
             Some("closed") => Outcome::Closed,
-            Some("cut") => Outcome::Cut,
+            Some("truncated") => Outcome::Truncated,
             other => panic!("{name}: outcome {other:?}"),
         };
-        let reply = |word: &str| Wanted {
+        let reply = |word: &str| ExpectedReply {
             status: word.trim_start_matches('H').parse().expect("a status"),
             is_head: word.starts_with('H'),
         };
         let replies = words.into_iter().map(reply).collect();
-        Self { name, send, replies, outcome, wants: parts.map(str::to_owned).collect() }
+        Self { name, send, replies, outcome, expectations: parts.map(str::to_owned).collect() }
     }
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn all(address: impl ToSocketAddrs + Copy) -> Vec<Case> {
     let gzip = tag("/page.txt", &["Accept-Encoding: gzip"]);
     let fill = |text: &str| text.replace("{etag}", &etag).replace("{gzip}", &gzip);
     let mut cases = Vec::new();
-    for (name, send, wanted) in
+    for (name, send, expected) in
         [request_line::ROWS, fields::ROWS, body::ROWS, methods::ROWS, paths::ROWS, conditions::ROWS]
             .concat()
     {
@@ -85,7 +85,7 @@ pub(crate) fn all(address: impl ToSocketAddrs + Copy) -> Vec<Case> {
             Ok(text) => fill(text).into_bytes(),
             Err(_) => send.to_vec(),
         };
-        cases.push(Case::new(name, send, &fill(wanted)));
+        cases.push(Case::new(name, send, &fill(expected)));
     }
     cases.extend(long::cases());
     cases

@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 
 #[derive(Debug)]
-pub(crate) struct Reply {
+pub(crate) struct StrictReply {
     pub(crate) status: u16,
     pub(crate) fields: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
 }
 
-impl Reply {
+impl StrictReply {
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         let is = |field: &&(String, String)| field.0.eq_ignore_ascii_case(name);
         self.fields.iter().find(is).map(|(_, value)| value.as_str())
@@ -24,10 +24,10 @@ impl Reply {
 pub(crate) fn parse(
     mut stream: &[u8],
     is_head: impl Fn(usize) -> bool,
-) -> Result<Vec<Reply>, String> {
-    let mut replies: Vec<Reply> = Vec::new();
+) -> Result<Vec<StrictReply>, String> {
+    let mut replies: Vec<StrictReply> = Vec::new();
     while !stream.is_empty() {
-        if replies.last().is_some_and(Reply::says_close) {
+        if replies.last().is_some_and(StrictReply::says_close) {
             return Err("something follows the reply that says close".into());
         }
         let head = stream.windows(4).position(|four| four == b"\r\n\r\n");
@@ -50,7 +50,7 @@ pub(crate) fn parse(
     Ok(replies)
 }
 
-fn parse_head(head: &[u8]) -> Result<Reply, String> {
+fn parse_head(head: &[u8]) -> Result<StrictReply, String> {
     let head = std::str::from_utf8(head).map_err(|_| "a head that is not ASCII")?;
     let mut lines = head.split("\r\n");
     let first = lines.next().unwrap_or_default();
@@ -73,11 +73,11 @@ fn parse_head(head: &[u8]) -> Result<Reply, String> {
         }
         fields.push((name.to_owned(), value.trim().to_owned()));
     }
-    Ok(Reply { status, fields, body: Vec::new() })
+    Ok(StrictReply { status, fields, body: Vec::new() })
 }
 
 /// What RFC 9110 asks of every reply.
-fn check(reply: &Reply) -> Result<(), String> {
+fn check(reply: &StrictReply) -> Result<(), String> {
     let mut seen = HashSet::new();
     for (name, _) in &reply.fields {
         if !seen.insert(name.to_ascii_lowercase()) {

@@ -2,7 +2,7 @@
 
 use super::{
     corpus::{self, Case, Outcome},
-    replies::{Reply, excerpt, parse},
+    replies::{StrictReply, excerpt, parse},
 };
 use crate::http::PATIENCE;
 use std::{
@@ -14,11 +14,11 @@ use std::{
 const LAST: &[u8] = b"GET /last HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
 
 /// Heads longer than this are sent in larger pieces than bytes.
-const OCTETS_MAX: usize = 1 << 10;
+const BYTES_MAX: usize = 1 << 10;
 
 /// How the bytes are parted.
 #[derive(Clone, Copy, Debug)]
-pub enum Pieces {
+pub enum Segmentation {
     /// All in one write.
     Whole,
     /// A case in two, and what stands behind it.
@@ -31,7 +31,7 @@ pub enum Pieces {
 ///
 /// # Panics
 /// Of any fault, with all of them and `setting`.
-pub fn check(address: impl ToSocketAddrs + Copy, pieces: Pieces, setting: &str) {
+pub fn check(address: impl ToSocketAddrs + Copy, pieces: Segmentation, setting: &str) {
     let mut faults = Vec::new();
     let cases = corpus::all(address);
     for case in &cases {
@@ -47,25 +47,25 @@ pub fn check(address: impl ToSocketAddrs + Copy, pieces: Pieces, setting: &str) 
 }
 
 /// Everything that the server sends until it closes.
-fn talk(address: impl ToSocketAddrs, case: &Case, pieces: Pieces) -> Vec<u8> {
+fn talk(address: impl ToSocketAddrs, case: &Case, pieces: Segmentation) -> Vec<u8> {
     let mut socket = TcpStream::connect(address).expect("the server accepts");
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket.set_write_timeout(Some(PATIENCE)).unwrap();
     socket.set_nodelay(true).unwrap();
     let mut bytes = case.send.to_vec();
     let is_last = match case.outcome {
-        Outcome::Kept => false,
-        Outcome::Closed => asks_for_the_end(case) && !matches!(pieces, Pieces::Whole),
-        Outcome::Cut => true,
+        Outcome::Open => false,
+        Outcome::Closed => asks_for_the_end(case) && !matches!(pieces, Segmentation::Whole),
+        Outcome::Truncated => true,
     };
     if !is_last {
         bytes.extend_from_slice(LAST);
     }
     let piece = match pieces {
-        Pieces::Whole => bytes.len(),
-        Pieces::Halves => case.send.len().div_ceil(2),
-        Pieces::Bytes if bytes.len() > OCTETS_MAX => 997,
-        Pieces::Bytes => 1,
+        Segmentation::Whole => bytes.len(),
+        Segmentation::Halves => case.send.len().div_ceil(2),
+        Segmentation::Bytes if bytes.len() > BYTES_MAX => 997,
+        Segmentation::Bytes => 1,
     };
     for piece in bytes.chunks(piece.max(1)) {
         // A server that has refused and closed is within its rights.
@@ -73,7 +73,7 @@ fn talk(address: impl ToSocketAddrs, case: &Case, pieces: Pieces) -> Vec<u8> {
             break;
         }
     }
-    if case.outcome == Outcome::Cut {
+    if case.outcome == Outcome::Truncated {
         let _ = socket.shutdown(Shutdown::Write);
     }
     let mut stream = Vec::new();
@@ -92,26 +92,26 @@ fn asks_for_the_end(case: &Case) -> bool {
 }
 
 fn judge(case: &Case, stream: &[u8]) -> Result<(), String> {
-    let is_head = |index: usize| case.replies.get(index).is_some_and(|wanted| wanted.is_head);
+    let is_head = |index: usize| case.replies.get(index).is_some_and(|expected| expected.is_head);
     let replies = parse(stream, is_head)?;
-    let mut wanted: Vec<u16> = case.replies.iter().map(|wanted| wanted.status).collect();
-    if case.outcome == Outcome::Kept {
-        wanted.push(200);
+    let mut expected: Vec<u16> = case.replies.iter().map(|expected| expected.status).collect();
+    if case.outcome == Outcome::Open {
+        expected.push(200);
     }
     let got: Vec<u16> = replies.iter().map(|reply| reply.status).collect();
-    if got != wanted {
-        return Err(format!("{got:?} instead of {wanted:?}"));
+    if got != expected {
+        return Err(format!("{got:?} instead of {expected:?}"));
     }
     let (last, before) = match (&case.outcome, &replies[..]) {
         (_, []) => return Ok(()),
-        (Outcome::Cut, _) => (None, &replies[..]),
+        (Outcome::Truncated, _) => (None, &replies[..]),
         (_, [before @ .., last]) => (Some(last), before),
     };
     if let Some(last) = last {
         if last.field("connection") != Some("close") {
             return Err("the last reply does not say close".into());
         }
-        if case.outcome == Outcome::Kept && last.body != b"last" {
+        if case.outcome == Outcome::Open && last.body != b"last" {
             return Err("the request behind it was not answered".into());
         }
     }
@@ -121,17 +121,17 @@ fn judge(case: &Case, stream: &[u8]) -> Result<(), String> {
             return Err("a reply before the last says close".into());
         }
     }
-    case.wants.iter().try_for_each(|want| judge_want(want, &replies))
+    case.expectations.iter().try_for_each(|want| judge_want(want, &replies))
 }
 
 /// `name: value` must be there, `!name` must not, `=text` is the content: all of the last reply to
 /// the case itself.
-fn judge_want(want: &str, replies: &[Reply]) -> Result<(), String> {
+fn judge_want(want: &str, replies: &[StrictReply]) -> Result<(), String> {
     let (index, want) = match want.split_once('#') {
         Some((index, want)) => (index.parse().unwrap(), want),
         None => (0, want),
     };
-    let reply: &Reply = &replies[index];
+    let reply: &StrictReply = &replies[index];
     if let Some(text) = want.strip_prefix('=') {
         let body = String::from_utf8_lossy(&reply.body);
         return if body == text { Ok(()) } else { Err(format!("content {body:?}, not {text:?}")) };
@@ -169,7 +169,7 @@ mod tests {
                 let _ = socket.read_to_end(&mut Vec::new());
             }
         });
-        let told = panic::catch_unwind(|| check(address, Pieces::Whole, "the wrong one"));
+        let told = panic::catch_unwind(|| check(address, Segmentation::Whole, "the wrong one"));
         let told = *told.expect_err("it was told of nothing").downcast::<String>().unwrap();
         assert!(told.starts_with("the wrong one: "), "{told}");
         for case in ["CL.TE: [200] instead of [400]", "HEAD of nothing: "] {

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 /// Bytes of `large.bin`: more than is held in memory.
 const LARGE: usize = 300_000;
 
-/// A folder with everything that the corpus asks for, and what nobody may be given.
+/// A directory with everything that the corpus asks for, and what nobody may be given.
 #[derive(Debug)]
 pub struct Site {
     directory: TempDir,

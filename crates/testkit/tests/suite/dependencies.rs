@@ -6,12 +6,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The Rust files below `folder`; none if there is no such folder.
-fn sources(folder: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+/// The Rust files below `directory`; none if there is no such directory.
+fn sources(directory: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
     let mut found = Vec::new();
     for entry in entries {
-        let path = entry.expect("the folder can be read").path();
+        let path = entry.expect("the directory can be read").path();
         if path.is_dir() {
             found.extend(sources(&path));
         } else if path.extension().is_some_and(|extension| extension == "rs") {
@@ -25,10 +25,10 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
 fn with_borrowed(mut files: Vec<PathBuf>) -> Vec<PathBuf> {
     let mut next = 0;
     while let Some(file) = files.get(next) {
-        let folder = file.parent().expect("a file is in a folder").to_owned();
+        let directory = file.parent().expect("a file is in a directory").to_owned();
         let text = fs::read_to_string(file).unwrap_or_default();
         for named in text.split("#[path = \"").skip(1).filter_map(|rest| rest.split('"').next()) {
-            let path = folder.join(named);
+            let path = directory.join(named);
             if !files.contains(&path) {
                 files.push(path);
             }
@@ -82,22 +82,22 @@ fn unused(manifest: &toml::Table, library: &str, tests: &str, build: &str) -> Ve
 
 #[test]
 fn every_dependency_is_used_by_its_crate() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crates' folder");
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crates' directory");
     let (mut checked, mut wrong) = (0, Vec::new());
     for entry in fs::read_dir(crates).expect("the crates") {
-        let folder = entry.expect("the folder can be read").path();
-        let Ok(text) = fs::read_to_string(folder.join("Cargo.toml")) else { continue };
+        let directory = entry.expect("the directory can be read").path();
+        let Ok(text) = fs::read_to_string(directory.join("Cargo.toml")) else { continue };
         let manifest = text.parse().expect("a manifest");
-        let library = code(&with_borrowed(sources(&folder.join("src"))));
+        let library = code(&with_borrowed(sources(&directory.join("src"))));
         // The unit tests are in src.
         let elsewhere: Vec<_> = ["tests", "benches", "examples"]
             .iter()
-            .flat_map(|at| sources(&folder.join(at)))
+            .flat_map(|at| sources(&directory.join(at)))
             .collect();
         let tests = format!("{library}{}", code(&with_borrowed(elsewhere)));
-        let build = code(&[folder.join("build.rs")]);
+        let build = code(&[directory.join("build.rs")]);
         let found = unused(&manifest, &library, &tests, &build);
-        wrong.extend(found.into_iter().map(|what| format!("{}: {what}", folder.display())));
+        wrong.extend(found.into_iter().map(|what| format!("{}: {what}", directory.display())));
         checked += 1;
     }
     assert!(checked >= 10, "only {checked} crates below {}", crates.display());
@@ -106,9 +106,9 @@ fn every_dependency_is_used_by_its_crate() {
 
 #[test]
 fn what_a_file_takes_in_from_elsewhere_counts() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (here, there) = (folder.path().join("here.rs"), folder.path().join("there/there.rs"));
-    fs::create_dir(there.parent().expect("a folder")).expect("a folder");
+    let directory = tempfile::tempdir().expect("a directory");
+    let (here, there) = (directory.path().join("here.rs"), directory.path().join("there/there.rs"));
+    fs::create_dir(there.parent().expect("a directory")).expect("a directory");
     fs::write(&here, "#[path = \"there/there.rs\"]\nmod there;\n").expect("written");
     fs::write(&there, "rand::z();\n").expect("written");
     assert!(uses(&code(&with_borrowed(vec![here])), "rand"));

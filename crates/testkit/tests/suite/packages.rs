@@ -20,7 +20,7 @@ fn cargo(at: &Path, arguments: &[&str]) -> Output {
 
 /// Everything is compiled elsewhere in the tests: this asks only what a registry would refuse.
 fn package(at: &Path, packages: &[&str]) -> Result<(), String> {
-    let target = tempfile::tempdir().expect("a folder");
+    let target = tempfile::tempdir().expect("a directory");
     let target = target.path().to_str().expect("its name is text");
     let mut arguments = vec!["package", "--offline", "--no-verify", "--allow-dirty", "--quiet"];
     arguments.extend(["--target-dir", target]);
@@ -80,11 +80,11 @@ fn what_is_published_can_be_packaged() {
     package(&root(), &names).unwrap_or_else(|said| panic!("{said}"));
 }
 
-/// The files that sources below `folder` build in, as `("source", "what it names")`.
-fn built_in(folder: &Path) -> Vec<(PathBuf, String)> {
+/// The files that sources below `directory` build in, as `("source", "what it names")`.
+fn built_in(directory: &Path) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(folder).into_iter().flatten() {
-        let path = entry.expect("the folder can be read").path();
+    for entry in fs::read_dir(directory).into_iter().flatten() {
+        let path = entry.expect("the directory can be read").path();
         if path.is_dir() {
             found.extend(built_in(&path));
         } else if path.extension().is_some_and(|extension| extension == "rs") {
@@ -98,10 +98,10 @@ fn built_in(folder: &Path) -> Vec<(PathBuf, String)> {
     found
 }
 
-/// Whether `name`, as the source `at` of the package in `folder` writes it, leaves the package.
-fn leaves(folder: &Path, at: &Path, name: &str) -> bool {
+/// Whether `name`, as the source `at` of the package in `directory` writes it, leaves the package.
+fn leaves(directory: &Path, at: &Path, name: &str) -> bool {
     let mut depth =
-        at.parent().unwrap().strip_prefix(folder).unwrap().components().count() as isize;
+        at.parent().unwrap().strip_prefix(directory).unwrap().components().count() as isize;
     Path::new(name).components().any(|part| {
         depth += if part == Component::ParentDir { -1 } else { 1 };
         depth < 0
@@ -112,32 +112,32 @@ fn leaves(folder: &Path, at: &Path, name: &str) -> bool {
 fn what_is_built_in_is_in_the_package() {
     let mut count = 0;
     for package in described().values().filter(|package| is_published(package)) {
-        let folder = Path::new(text(package, "manifest_path")).parent().unwrap().to_owned();
-        for (source, name) in built_in(&folder.join("src")) {
-            assert!(!leaves(&folder, &source, &name), "{}: {name}", source.display());
+        let directory = Path::new(text(package, "manifest_path")).parent().unwrap().to_owned();
+        for (source, name) in built_in(&directory.join("src")) {
+            assert!(!leaves(&directory, &source, &name), "{}: {name}", source.display());
             count += 1;
         }
     }
     assert!(count >= 20, "only {count} files are built in");
-    let (folder, source) = (Path::new("/a"), Path::new("/a/src/b/c.rs"));
-    assert!(!leaves(folder, source, "../../README.md"));
-    assert!(leaves(folder, source, "../../../README.md"));
+    let (directory, source) = (Path::new("/a"), Path::new("/a/src/b/c.rs"));
+    assert!(!leaves(directory, source, "../../README.md"));
+    assert!(leaves(directory, source, "../../../README.md"));
 }
 
 /// A registry knows no paths, so a dependency needs a version; and what it does not have nobody gets.
 #[test]
 fn the_checks_of_packages_can_fail() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let directory = tempfile::tempdir().expect("a directory");
     for (name, dependency) in
         [("one", ""), ("two", "[dependencies]\none = { path = \"../one\" }\n")]
     {
-        let source = folder.path().join(name).join("src");
-        fs::create_dir_all(&source).expect("a folder");
+        let source = directory.path().join(name).join("src");
+        fs::create_dir_all(&source).expect("a directory");
         fs::write(source.join("lib.rs"), "").expect("a source");
         let manifest = format!("[package]\nname = \"{name}\"\nversion = \"0.1.0\"\n{dependency}");
-        fs::write(folder.path().join(name).join("Cargo.toml"), manifest).expect("a manifest");
+        fs::write(directory.path().join(name).join("Cargo.toml"), manifest).expect("a manifest");
     }
-    let said = package(&folder.path().join("two"), &["two"]).expect_err("one has no version");
+    let said = package(&directory.path().join("two"), &["two"]).expect_err("one has no version");
     assert!(said.contains("version"), "{said}");
     let all = described();
     let kit = serde_json::json!({ "name": "pollux-testkit", "kind": null });

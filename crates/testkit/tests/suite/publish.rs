@@ -1,4 +1,4 @@
-//! `scripts/publish docs` in a folder of its own, with a program that fails.
+//! `scripts/publish docs` in a directory of its own, with a program that fails.
 
 use flate2::{Compression, write::GzEncoder};
 use std::{
@@ -15,22 +15,22 @@ const TABLE: &str =
 /// Runs it where one run is kept, of an experiment that was given as a file; its exit code, what it says on
 /// both its outputs, and the table of runs.
 fn publish_docs(program: &str) -> (Option<i32>, String, String) {
-    let folder = tempfile::tempdir().unwrap();
-    let run = folder.path().join("docs/runs/2026-01-01-idle");
+    let directory = tempfile::tempdir().unwrap();
+    let run = directory.path().join("docs/runs/2026-01-01-idle");
     fs::create_dir_all(&run).unwrap();
-    let table = folder.path().join("docs/runs/README.md");
+    let table = directory.path().join("docs/runs/README.md");
     fs::write(&table, TABLE).unwrap();
     let result = r#"{"format": "pollux-lab-result 1", "runs": [], "experiment": {"id": "idle"},
         "environment": {"command": "pollux lab run /tmp/changed.toml --quick"}}"#;
     let file = File::create(run.join("result.json.gz")).unwrap();
     GzEncoder::new(file, Compression::fast()).write_all(result.as_bytes()).unwrap();
-    let pollux = folder.path().join("pollux");
+    let pollux = directory.path().join("pollux");
     fs::write(&pollux, format!("#!/bin/sh\n{program}\n")).unwrap();
     fs::set_permissions(&pollux, fs::Permissions::from_mode(0o700)).unwrap();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/publish");
     let mut command = Command::new("python3");
     command.arg(script.canonicalize().unwrap()).arg("docs");
-    let output = command.env("POLLUX", &pollux).current_dir(&folder).output().unwrap();
+    let output = command.env("POLLUX", &pollux).current_dir(&directory).output().unwrap();
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said).into_owned();
     (output.status.code(), said, fs::read_to_string(&table).unwrap())

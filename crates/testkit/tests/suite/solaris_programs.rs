@@ -1,4 +1,4 @@
-//! `kmod/solaris-programs` twice at the same time, in a folder of its own, with a program that does nothing.
+//! `kmod/solaris-programs` twice at the same time, in a directory of its own, with a program that does nothing.
 
 use std::{
     fs::{self, File},
@@ -36,7 +36,7 @@ fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Before, both built at once in one folder, with headers that the other replaced.
+/// Before, both built at once in one directory, with headers that the other replaced.
 #[test]
 fn of_two_runs_at_a_time_one_builds_and_the_other_waits() {
     for (needed, option) in [("bash", "--version"), ("make", "--version"), ("flock", "--version")] {
@@ -45,8 +45,8 @@ fn of_two_runs_at_a_time_one_builds_and_the_other_waits() {
             return;
         }
     }
-    let folder = tempfile::tempdir().unwrap();
-    let at = |name: &str| folder.path().join(name);
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     for made in ["kmod/programs", "kmod/devpoll/include", "bin", "cache/solaris/archives"] {
         fs::create_dir_all(at(made)).unwrap();

@@ -40,20 +40,20 @@ fn a_static_program_can_be_unwound() {
         eprintln!("SKIPPED: there is no musl-gcc");
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let at = |name: &str| folder.path().join(name);
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
     let stand_in = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/static-unwinder.c");
     let unwinder = run(Command::new("gcc").arg("-print-file-name=libgcc_eh.a"));
     fs::copy(unwinder.trim(), at("libunwind.a")).unwrap();
     fs::write(at("program.c"), PROGRAM).unwrap();
     let musl = || {
         let mut command = Command::new("musl-gcc");
-        command.args(["-O2", "-Wall", "-Wextra", "-Werror"]).current_dir(&folder);
+        command.args(["-O2", "-Wall", "-Wextra", "-Werror"]).current_dir(&directory);
         command
     };
     let stand_in = stand_in.canonicalize().unwrap();
     run(musl().arg("-fPIE").arg("-c").arg(stand_in).args(["-o", "find.o"]));
-    run(Command::new("ar").args(["r", "libunwind.a", "find.o"]).current_dir(&folder));
+    run(Command::new("ar").args(["r", "libunwind.a", "find.o"]).current_dir(&directory));
     // The table of frames, as rustc has it linked.
     let program = ["-static", "-fexceptions", "-Wl,--eh-frame-hdr", "program.c", "libunwind.a"];
     run(musl().args(program).args(["-o", "program"]));

@@ -70,8 +70,8 @@ fn no_link_between_the_documents_is_dead() {
             if path.is_empty() || path.contains("://") {
                 continue;
             }
-            let folder = root().join(file.parent().unwrap_or(Path::new("")));
-            if !folder.join(path).exists() {
+            let directory = root().join(file.parent().unwrap_or(Path::new("")));
+            if !directory.join(path).exists() {
                 dead.push(format!("{}: {target}", file.display()));
             }
         }
@@ -206,8 +206,8 @@ fn the_check_of_figures_can_fail() {
 
 #[test]
 fn a_packed_run_backs_figures_as_a_plain_one_does() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("result.json.gz");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("result.json.gz");
     let file = fs::File::create(&path).unwrap();
     let mut packed = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
     std::io::Write::write_all(&mut packed, br#"{"runs": [6.67]}"#).unwrap();
@@ -255,12 +255,12 @@ fn make_help_lists_every_target() {
 }
 
 #[test]
-fn make_takes_folders_whose_names_have_blanks() {
+fn make_takes_directories_whose_names_have_blanks() {
     if Command::new("make").arg("--version").output().is_err() {
         eprintln!("SKIPPED: there is no make");
         return;
     }
-    const FOLDER: &str = "a folder";
+    const DIR: &str = "a directory";
     let text = fs::read_to_string(root().join("Makefile")).unwrap();
     let mut target = "";
     let mut uses: Vec<(&str, &str)> = Vec::new();
@@ -279,12 +279,12 @@ fn make_takes_folders_whose_names_have_blanks() {
     for (target, name) in uses {
         // It says what it would do, and does nothing.
         let mut make = Command::new("make");
-        make.args(["-n", target, &format!("{name}={FOLDER}")]).current_dir(root());
+        make.args(["-n", target, &format!("{name}={DIR}")]).current_dir(root());
         let output = make.output().unwrap();
         let said = String::from_utf8(output.stdout).unwrap();
-        assert!(said.contains(FOLDER), "make {target} {name}=: {said}");
-        let bare = said.replace(&format!("'{FOLDER}'"), "");
-        assert!(!bare.contains(FOLDER), "make {target} {name}=: {said}");
+        assert!(said.contains(DIR), "make {target} {name}=: {said}");
+        let bare = said.replace(&format!("'{DIR}'"), "");
+        assert!(!bare.contains(DIR), "make {target} {name}=: {said}");
     }
 }
 

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 /*
- * The host's cp(1), in the host's tree, where the folder lies in place of /proc: there is no
+ * The host's cp(1), in the host's tree, where the directory lies in place of /proc: there is no
  * result that the host wants there.
  */
 static _Noreturn void copy(const char *from, const char *to)

@@ -38,7 +38,7 @@ int main(void)
 	setup_modules("insmod");
 	if (!sealed) {
 		enter_host_tree();
-		setup_module_folder();
+		setup_module_directory();
 	}
 
 	uname(&name);

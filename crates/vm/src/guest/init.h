@@ -65,7 +65,7 @@ void enter_host_tree(void);
 bool write_text(const char *path, const char *text);
 
 /* modules.c */
-void setup_module_folder(void);
+void setup_module_directory(void);
 
 /* run.c: returns the status as a shell would give it (128 + signal for a killed command). */
 int run_command(void);

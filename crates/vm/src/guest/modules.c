@@ -18,10 +18,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* "FOLDER/NAME"; false if that is longer than a path may be. */
-static bool join(char path[PATH_MAX], const char *folder, const char *name)
+/* "DIR/NAME"; false if that is longer than a path may be. */
+static bool join(char path[PATH_MAX], const char *directory, const char *name)
 {
-	int length = snprintf(path, PATH_MAX, "%s/%s", folder, name);
+	int length = snprintf(path, PATH_MAX, "%s/%s", directory, name);
 
 	if (length < PATH_MAX)
 		return true;
@@ -29,8 +29,8 @@ static bool join(char path[PATH_MAX], const char *folder, const char *name)
 	return false;
 }
 
-/* Puts the entry `name` of the folder that `below` is open on to the same place in `folder`. */
-static bool keep_entry(int below, const char *folder, const char *name)
+/* Puts the entry `name` of the directory that `below` is open on to the same place in `directory`. */
+static bool keep_entry(int below, const char *directory, const char *name)
 {
 	char below_path[64], from[PATH_MAX], to[PATH_MAX], target[PATH_MAX];
 	struct stat st;
@@ -40,7 +40,7 @@ static bool keep_entry(int below, const char *folder, const char *name)
 	if (fstatat(below, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT;
 	snprintf(below_path, sizeof(below_path), "/proc/self/fd/%d", below);
-	if (!join(from, below_path, name) || !join(to, folder, name))
+	if (!join(from, below_path, name) || !join(to, directory, name))
 		return false;
 	if (S_ISLNK(st.st_mode)) {
 		length = readlinkat(below, name, target, sizeof(target) - 1);
@@ -62,36 +62,36 @@ static bool keep_entry(int below, const char *folder, const char *name)
 }
 
 /*
- * Makes the folder /lib/modules where the host has none: the guest gets a /lib in memory, in which
+ * Makes the directory /lib/modules where the host has none: the guest gets a /lib in memory, in which
  * each entry of the host's is mounted in its place. Only what would be created in /lib itself,
- * not in a folder of it, stays in the guest.
+ * not in a directory of it, stays in the guest.
  */
 static bool make_place(void)
 {
-	char folder[PATH_MAX], place[PATH_MAX];
+	char directory[PATH_MAX], place[PATH_MAX];
 	const struct dirent *entry;
 	bool kept = true;
 	DIR *below;
 
 	/* Where /usr is merged, /lib is a symbolic link to usr/lib. */
-	if (!realpath("/lib", folder))
+	if (!realpath("/lib", directory))
 		return false;
-	below = opendir(folder);
+	below = opendir(directory);
 	if (!below)
 		return false;
-	if (mount("tmpfs", folder, "tmpfs", 0, "mode=755") < 0) {
+	if (mount("tmpfs", directory, "tmpfs", 0, "mode=755") < 0) {
 		closedir(below);
 		return false;
 	}
 	while (kept && (entry = readdir(below)))
 		if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
-			kept = keep_entry(dirfd(below), folder, entry->d_name);
-	kept = kept && join(place, folder, "modules") && mkdir(place, 0755) == 0;
+			kept = keep_entry(dirfd(below), directory, entry->d_name);
+	kept = kept && join(place, directory, "modules") && mkdir(place, 0755) == 0;
 	if (!kept) {
 		int why = errno;
 
 		/* The host's /lib again, whole. */
-		umount2(folder, MNT_DETACH);
+		umount2(directory, MNT_DETACH);
 		errno = why;
 	}
 	closedir(below);
@@ -99,7 +99,7 @@ static bool make_place(void)
 }
 
 /* Called in the host's tree, with /proc mounted. */
-void setup_module_folder(void)
+void setup_module_directory(void)
 {
 	const char *modules = config_get("modules");
 	const char *release = config_get("release");

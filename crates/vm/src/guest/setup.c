@@ -100,11 +100,11 @@ static const char *under(const char *root, const char *path)
 void setup_files(const char *root)
 {
 	/* Those that a tree lacks: the guest's own has none. */
-	static const char *const folders[] = { "/proc", "/sys", "/dev/pts", "/tmp" };
+	static const char *const directories[] = { "/proc", "/sys", "/dev/pts", "/tmp" };
 
 	if (!*root)
-		for (size_t i = 0; i < sizeof(folders) / sizeof(*folders); i++)
-			mkdir(folders[i], 0755);
+		for (size_t i = 0; i < sizeof(directories) / sizeof(*directories); i++)
+			mkdir(directories[i], 0755);
 	mount_or_die("proc", under(root, "/proc"), "proc", 0, NULL);
 	mount_or_die("sysfs", under(root, "/sys"), "sysfs", 0, NULL);
 	if (*root)

@@ -86,11 +86,11 @@ pub(super) fn obtain(
     let mut hasher = DefaultHasher::new();
     (CONFIG, flavour.config, flavour.suffix, SOURCE_PACKAGE, TARGETS).hash(&mut hasher);
     let name = format!("kernels/{}-{:016x}", flavour.name, hasher.finish());
-    let folder =
-        cache.entry(supervisor, &name, |folder| build(flavour, folder, cache, supervisor))?;
-    let tree = folder.join("linux");
+    let directory =
+        cache.entry(supervisor, &name, |directory| build(flavour, directory, cache, supervisor))?;
+    let tree = directory.join("linux");
     let release = fs::read_to_string(tree.join("include/config/kernel.release"))
-        .with_context(|| format!("{}: remove it and try again", folder.display()))?;
+        .with_context(|| format!("{}: remove it and try again", directory.display()))?;
     Ok(Kernel {
         release: release.trim().to_owned(),
         image: tree.join(IMAGE),
@@ -104,17 +104,17 @@ pub(super) fn obtain(
 
 fn build(
     flavour: &Flavour,
-    folder: &Path,
+    directory: &Path,
     cache: &Cache,
     supervisor: &Supervisor,
 ) -> anyhow::Result<()> {
     check_tools()?;
-    let package = folder.join("package");
+    let package = directory.join("package");
     fs::create_dir(&package)?;
     let mut apt = Apt::open(cache, supervisor)?;
     apt.unpack(&format!("{SOURCE_PACKAGE} (once)"), &[SOURCE_PACKAGE.to_owned()], &package)?;
     // Built in its own tree, not beside it: then nothing in it names the place, and it may move.
-    let tree = folder.join("linux");
+    let tree = directory.join("linux");
     fs::create_dir(&tree)?;
     let mut unpack = command("tar");
     unpack.arg("-xf").arg(package.join(format!("usr/src/{SOURCE_PACKAGE}.tar.xz")));
@@ -181,12 +181,12 @@ fn check_configuration(wanted: &str, got: &str) -> anyhow::Result<()> {
 
 /// Removes what neither booting nor building a module needs.
 fn prune(tree: &Path) -> anyhow::Result<()> {
-    for folder in [tree.to_owned(), tree.join("arch")] {
-        for entry in fs::read_dir(&folder)? {
+    for directory in [tree.to_owned(), tree.join("arch")] {
+        for entry in fs::read_dir(&directory)? {
             let entry = entry?;
             let name = entry.file_name();
             let name = name.to_string_lossy();
-            let kept = match folder == tree {
+            let kept = match directory == tree {
                 true => KEPT.contains(&&*name),
                 false => name == "x86",
             };
@@ -216,19 +216,19 @@ mod tests {
 
     #[test]
     fn the_tree_that_is_kept_has_what_modules_are_built_against() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         for kept in ["arch/x86/boot", "arch/arm", "include", "drivers/gpu", "scripts"] {
-            fs::create_dir_all(folder.path().join(kept)).unwrap();
+            fs::create_dir_all(directory.path().join(kept)).unwrap();
         }
         for file in ["Makefile", IMAGE, "vmlinux.o", ".config", "arch/Kconfig"] {
-            fs::write(folder.path().join(file), "").unwrap();
+            fs::write(directory.path().join(file), "").unwrap();
         }
-        prune(folder.path()).unwrap();
+        prune(directory.path()).unwrap();
         for kept in [IMAGE, "include", "scripts", "Makefile", ".config"] {
-            assert!(folder.path().join(kept).exists(), "{kept}");
+            assert!(directory.path().join(kept).exists(), "{kept}");
         }
         for gone in ["arch/arm", "arch/Kconfig", "drivers", "vmlinux.o"] {
-            assert!(!folder.path().join(gone).exists(), "{gone}");
+            assert!(!directory.path().join(gone).exists(), "{gone}");
         }
     }
 }

@@ -48,8 +48,8 @@ pub(super) fn obtain(
     let (image, modules) = stock::image(&packages, cache, supervisor, archive)?;
     let image = uncompressed::image(image, &packages.release, cache, supervisor)?;
     let release = packages.release.clone();
-    let root = cache.entry(supervisor, &format!("roots/{release}"), |folder| {
-        make_root(&mut archive()?, &packages, folder)
+    let root = cache.entry(supervisor, &format!("roots/{release}"), |directory| {
+        make_root(&mut archive()?, &packages, directory)
     })?;
     Ok(Kernel {
         image,
@@ -65,20 +65,20 @@ pub(super) fn obtain(
 fn make_root(
     archive: &mut Apt<'_>,
     packages: &KernelPackages,
-    folder: &Path,
+    directory: &Path,
 ) -> anyhow::Result<()> {
     let mut wanted: Vec<String> = TOOLS.iter().map(|&tool| tool.to_owned()).collect();
     wanted.extend(packages.headers.iter().cloned());
     let what = format!("what builds modules for {} (once)", packages.release);
-    archive.unpack_with_needs(&what, &wanted, folder)?;
+    archive.unpack_with_needs(&what, &wanted, directory)?;
     // What packages leave to their scripts.
     for (link, target) in [("usr/bin/awk", "gawk"), ("usr/bin/cc", "gcc-14")] {
-        if !folder.join(link).exists() {
-            symlink(target, folder.join(link))?;
+        if !directory.join(link).exists() {
+            symlink(target, directory.join(link))?;
         }
     }
     for place in ["dev", "proc", "tmp", "mnt"] {
-        fs::create_dir_all(folder.join(place))?;
+        fs::create_dir_all(directory.join(place))?;
     }
     Ok(())
 }

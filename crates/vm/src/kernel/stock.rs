@@ -58,7 +58,7 @@ pub(super) fn chosen(
     Ok(packages)
 }
 
-/// The image as packed, and the modules' folder.
+/// The image as packed, and the modules' directory.
 pub(super) fn image<'a>(
     packages: &KernelPackages,
     cache: &Cache,
@@ -72,14 +72,14 @@ pub(super) fn image<'a>(
     {
         return Ok(installed);
     }
-    let root = cache.entry(supervisor, &format!("kernels/{release}"), |folder| {
+    let root = cache.entry(supervisor, &format!("kernels/{release}"), |directory| {
         let depmod = find_program("depmod", "kmod")?;
         let mut wanted = vec![packages.image.clone()];
         wanted.extend(packages.parts.iter().cloned());
-        archive()?.unpack(&format!("{} (once)", packages.image), &wanted, folder)?;
-        both_layouts(folder)?;
+        archive()?.unpack(&format!("{} (once)", packages.image), &wanted, directory)?;
+        both_layouts(directory)?;
         let mut depmod = command(depmod);
-        depmod.arg("-b").arg(folder).arg(release);
+        depmod.arg("-b").arg(directory).arg(release);
         supervisor.run_shown("indexing the kernel's modules", depmod, DEPMOD_LIMIT)?;
         Ok(())
     })?;
@@ -95,7 +95,7 @@ fn in_root(root: &Path, release: &str) -> Option<(PathBuf, PathBuf)> {
 }
 
 /// Debian 12's packages bring `lib/modules`, later ones `usr/lib/modules`, and so look their
-/// depmods. Either finds the modules where it looks, on a system where the two folders are one, too.
+/// depmods. Either finds the modules where it looks, on a system where the two directories are one, too.
 fn both_layouts(root: &Path) -> anyhow::Result<()> {
     if !root.join("lib").exists() {
         std::os::unix::fs::symlink("usr/lib", root.join("lib"))?;
@@ -116,14 +116,14 @@ fn headers(
     if installed.join("Makefile").exists() && installed.join("Module.symvers").exists() {
         return Ok(installed);
     }
-    let root = cache.entry(supervisor, &format!("headers/{release}"), |folder| {
+    let root = cache.entry(supervisor, &format!("headers/{release}"), |directory| {
         Apt::open(cache, supervisor)?.unpack(
             &format!("linux-headers-{release} (once)"),
             &packages.headers,
-            folder,
+            directory,
         )?;
         let place = cache.root().join("headers").join(release);
-        relocate(&folder.join(format!("usr/src/linux-headers-{release}/Makefile")), &place)
+        relocate(&directory.join(format!("usr/src/linux-headers-{release}/Makefile")), &place)
     })?;
     Ok(root.join(format!("usr/src/linux-headers-{release}")))
 }
@@ -175,8 +175,8 @@ mod tests {
 
     #[test]
     fn the_headers_find_their_common_part_where_it_was_unpacked() {
-        let folder = tempfile::tempdir().unwrap();
-        let makefile = folder.path().join("Makefile");
+        let directory = tempfile::tempdir().unwrap();
+        let makefile = directory.path().join("Makefile");
         fs::write(&makefile, "include /usr/src/linux-headers-6.1.0-56-common/Makefile\n").unwrap();
         relocate(&makefile, Path::new("/cache/headers/6.1")).unwrap();
         assert_eq!(

@@ -27,10 +27,10 @@ pub(super) fn image(
     // A package may be rebuilt under the same release: its file then differs in time or size.
     let metadata = vmlinuz.metadata().with_context(|| vmlinuz.display().to_string())?;
     let name = format!("images/{release}-{:x}-{:x}", metadata.mtime(), metadata.size());
-    let made = cache.entry(supervisor, &name, |folder| unpack(&vmlinuz, folder, supervisor));
+    let made = cache.entry(supervisor, &name, |directory| unpack(&vmlinuz, directory, supervisor));
     supervisor.check()?;
     match made {
-        Ok(folder) => Ok(folder.join("vmlinux")),
+        Ok(directory) => Ok(directory.join("vmlinux")),
         Err(error) => {
             tracing::warn!("slower boot: {} is booted compressed: {error:#}", vmlinuz.display());
             Ok(vmlinuz)
@@ -38,7 +38,7 @@ pub(super) fn image(
     }
 }
 
-fn unpack(vmlinuz: &Path, folder: &Path, supervisor: &Supervisor) -> anyhow::Result<()> {
+fn unpack(vmlinuz: &Path, directory: &Path, supervisor: &Supervisor) -> anyhow::Result<()> {
     let image = fs::read(vmlinuz)?;
     let payload = payload(&image).context("it is not a bzImage")?;
     let payload = &payload[..payload.len().saturating_sub(LENGTH_BYTES)];
@@ -47,13 +47,13 @@ fn unpack(vmlinuz: &Path, folder: &Path, supervisor: &Supervisor) -> anyhow::Res
         [0x28, 0xb5, 0x2f, 0xfd, ..] => ("zstd", "zstd", "vmlinux.zst"),
         _ => bail!("its compression is neither xz nor zstd"),
     };
-    fs::write(folder.join(packed), payload)?;
+    fs::write(directory.join(packed), payload)?;
     let mut unpack = command(find_program(program, package)?);
-    unpack.args(["-d", "-q", packed]).current_dir(folder);
+    unpack.args(["-d", "-q", packed]).current_dir(directory);
     supervisor.run(unpack, LIMIT)?;
-    let _ = fs::remove_file(folder.join(packed));
+    let _ = fs::remove_file(directory.join(packed));
     let mut magic = [0; 4];
-    std::io::Read::read_exact(&mut fs::File::open(folder.join("vmlinux"))?, &mut magic)?;
+    std::io::Read::read_exact(&mut fs::File::open(directory.join("vmlinux"))?, &mut magic)?;
     ensure!(&magic == b"\x7fELF", "what is packed in it is not an ELF file");
     Ok(())
 }

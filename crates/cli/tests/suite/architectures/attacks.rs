@@ -78,7 +78,7 @@ fn a_reader_that_stops_reading_is_reset_and_a_slow_one_is_not() {
         }
         assert!(received.ends_with(&whole));
         server.wait_until("the stopped reader's end", |s| s["connections"]["timed_out"] == 1);
-        let rest = stopped.read_to_the_end();
+        let rest = stopped.read_to_end_or_reset();
         assert!(rest.len() < len, "all {} bytes came through", rest.len());
         assert_serves(&server);
         stop(server);
@@ -220,7 +220,7 @@ fn who_has_closed_his_half_still_gets_his_answer() {
             client.send(format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n"));
             client.socket().shutdown(Shutdown::Write).unwrap();
             // Time for the end to arrive with, before and after the request is read.
-            assert!(client.read_to_the_end().ends_with(end), "{path}");
+            assert!(client.read_to_end_or_reset().ends_with(end), "{path}");
         }
         // Half a request can never be answered.
         let mut client = server.client();

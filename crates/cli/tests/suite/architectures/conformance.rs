@@ -3,7 +3,7 @@
 
 use super::{BINARY, PROCESSES, in_each};
 use pollux_testkit::{
-    conformance::{Pieces, Site, check},
+    conformance::{Segmentation, Site, check},
     serve::Serve,
 };
 
@@ -14,7 +14,7 @@ fn the_corpus_in_every_architecture_of_processes() {
     in_each(&PROCESSES, |architecture| {
         let server = Serve::start(BINARY, &site.root(), &["--architecture", architecture]);
         assert_eq!(server.listening()["architecture"], architecture);
-        for pieces in [Pieces::Whole, Pieces::Halves] {
+        for pieces in [Segmentation::Whole, Segmentation::Halves] {
             check(server.address(), pieces, &format!("{architecture}, {pieces:?}"));
         }
     });
@@ -25,5 +25,5 @@ fn the_corpus_in_every_architecture_of_processes() {
 fn the_corpus_as_the_program_serves_by_default() {
     let site = Site::make();
     let server = Serve::start(BINARY, &site.root(), &[]);
-    check(server.address(), Pieces::Whole, "pollux serve");
+    check(server.address(), Segmentation::Whole, "pollux serve");
 }

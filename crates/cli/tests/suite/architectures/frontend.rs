@@ -32,7 +32,7 @@ fn processes_pass_on_tunnel_and_hand_over() {
             asked.say(
                 "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\npong",
             );
-            !asked.waits_for_the_end()
+            !asked.wait_for_close()
         });
         let handover = format!("/given=unix:{}", path.display());
         let server =

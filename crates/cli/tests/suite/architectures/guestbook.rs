@@ -206,12 +206,12 @@ fn an_answer_that_has_come_is_given_although_it_is_late() {
             "POST /guestbook HTTP/1.1\r\nHost: test\r\nContent-Length: 18\r\n\
              Content-Type: application/x-www-form-urlencoded\r\n\r\nguest-remarks=late",
         );
-        redis.wait_until_asked();
+        redis.wait_until_request_pending();
         server.freeze();
         // Where this took as long as a store may be silent, it was given up before.
         let is_awaited = asked_at.elapsed() < Duration::from_secs(4);
         redis.pause(false);
-        redis.wait_until_answered();
+        redis.wait_until_reply_pending();
         // Longer than a store may be silent (5 s).
         thread::sleep(Duration::from_secs(6));
         server.signal(Signal::CONT);

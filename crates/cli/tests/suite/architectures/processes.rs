@@ -84,7 +84,7 @@ fn a_child_that_is_killed_takes_nobody_with_it() {
             let mut victim = held.remove(0);
             let pid = who_serves(&server, &victim);
             kill(pid);
-            assert!(victim.read_to_the_end().is_empty());
+            assert!(victim.read_to_end_or_reset().is_empty());
             tree::until("it is taken", || !tree::is_alive(pid));
             for client in &mut held {
                 assert_eq!(client.get("/").text(), "hello");
@@ -169,7 +169,7 @@ fn no_child_outlives_a_parent_that_is_killed() {
         assert!(children.len() >= 4, "three of connections, and the log's: {children:?}");
         server.signal(Signal::KILL);
         tree::until("all have ended", || !children.iter().any(|&pid| tree::is_alive(pid)));
-        assert!(held.iter_mut().all(|client| client.read_to_the_end().is_empty()));
+        assert!(held.iter_mut().all(|client| client.read_to_end_or_reset().is_empty()));
         tree::until("it is dead", || !server.is_running());
     });
 }

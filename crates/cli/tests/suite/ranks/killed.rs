@@ -74,7 +74,7 @@ fn kill_one(launcher: Launcher, tag: &str, is_stand_in: bool) {
         // The rank itself knows the process that stands in for it.
         let stand_in = loop {
             let mut stand_in = variables.clone();
-            stand_in.push(("POLLUX_RANK_GUARD", None));
+            stand_in.push(("POLLUX_RANK_SUPERVISOR", None));
             if let Some(pid) = find(&stand_in) {
                 break pid;
             }
@@ -82,7 +82,7 @@ fn kill_one(launcher: Launcher, tag: &str, is_stand_in: bool) {
             std::thread::sleep(Duration::from_millis(20));
         };
         guard = stand_in.to_string();
-        variables.push(("POLLUX_RANK_GUARD", (!is_stand_in).then_some(&guard)));
+        variables.push(("POLLUX_RANK_SUPERVISOR", (!is_stand_in).then_some(&guard)));
     }
     let pid = loop {
         if let Some(pid) = find(&variables) {

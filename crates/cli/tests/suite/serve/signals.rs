@@ -1,7 +1,7 @@
 //! Stopping, and asking how it goes.
 
 use super::{BINARY, INDEX, assert_serves, content, serve, site};
-use pollux_testkit::{Killed, http::Client, serve::describe};
+use pollux_testkit::{KillOnDrop, http::Client, serve::describe};
 use rustix::process::Signal;
 use std::{
     io::{BufRead, BufReader, Read},
@@ -32,7 +32,7 @@ fn a_stop_lets_what_is_in_flight_end() {
             thread::sleep(Duration::from_millis(10));
         }
         assert!(server.is_running());
-        assert!(loading.read_to_the_end().ends_with(&content(len)[len / 2..]));
+        assert!(loading.read_to_end_or_reset().ends_with(&content(len)[len / 2..]));
         let (status, last) = server.wait();
         assert!(status.success(), "{}", describe(status));
         assert_eq!(last["requests"], 2, "{last}");
@@ -77,7 +77,7 @@ fn an_access_log_that_nobody_reads_does_not_keep_a_server_from_ending() {
     let mut command = Command::new(BINARY);
     command.arg("serve").arg(site.path()).args(["--listen", "127.0.0.1:0", "--access-log", "-"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut server = Killed(child);
+    let mut server = KillOnDrop(child);
     let mut said = BufReader::new(server.0.stderr.take().unwrap());
     let address = address_said(&mut said);
     // Far more than a pipe holds.
@@ -178,7 +178,7 @@ fn a_lost_standard_error_ends_nothing() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut server = Killed(child);
+    let mut server = KillOnDrop(child);
     let address = address_said(&mut BufReader::new(server.0.stderr.take().unwrap()));
     let pid = rustix::process::Pid::from_child(&server.0);
     for signal in [Signal::USR1, Signal::HUP, Signal::USR1] {
@@ -201,7 +201,7 @@ fn an_access_log_has_a_line_for_each_request() {
     assert_eq!(server.client().get("/none").status, 404);
     let mut client = server.client();
     client.send("nonsense\r\n\r\n");
-    client.read_to_the_end();
+    client.read_to_end_or_reset();
     let (status, _) = server.stop();
     assert!(status.success());
     let text = std::fs::read_to_string(&log).unwrap();

@@ -127,7 +127,7 @@ fn the_origin_says_whether_a_body_is_wanted() {
 fn an_answer_before_the_whole_request_is_passed_on_at_once() {
     let origin = Origin::start(|asked| {
         asked.say("HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno");
-        !asked.waits_for_the_end()
+        !asked.wait_for_close()
     });
     let fixture = Fixture::before(&origin.url());
     let mut client = fixture.client();

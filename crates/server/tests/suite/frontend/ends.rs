@@ -12,7 +12,7 @@ fn a_client_that_goes_away_ends_what_was_asked_for_it() {
                 if begins {
                     asked.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n");
                 }
-                !asked.waits_for_the_end()
+                !asked.wait_for_close()
             });
             let fixture = Fixture::new(&[&origin.url()], |config, _| serve_with(config, engine));
             let mut client = fixture.client();
@@ -32,7 +32,7 @@ fn a_client_that_has_closed_its_side_may_still_read() {
     on_every_engine(|engine| {
         let origin = Origin::start(|asked| {
             if asked.target() == "/never" {
-                return !asked.waits_for_the_end();
+                return !asked.wait_for_close();
             }
             thread::sleep(Duration::from_millis(200));
             asked.ok("late")
@@ -106,7 +106,7 @@ fn no_reply_is_ever_anothers() {
                     if number % 7 == 1 {
                         let mut other = fixture.client();
                         other.send(&text);
-                        let all = String::from_utf8(other.read_to_the_end()).unwrap();
+                        let all = String::from_utf8(other.read_to_end_or_reset()).unwrap();
                         let (_, got) = all.split_once("\r\n\r\n").unwrap();
                         assert!(format!("{number}.").repeat(5000).starts_with(got), "{number}");
                         continue;

@@ -2,7 +2,7 @@
 
 use super::*;
 use pollux_server::config::LogTarget;
-use pollux_testkit::Killed;
+use pollux_testkit::KillOnDrop;
 use std::{
     io::{Read, Write},
     net::TcpStream,
@@ -213,7 +213,7 @@ fn the_receiver_of_the_documentation_works() {
     let program = text.split("```python\n").nth(1).unwrap().split("```").next().unwrap();
     let (_directory, path) = place();
     let child = Command::new("python3").arg("-c").arg(program).arg(&path).spawn().unwrap();
-    let _killed = Killed(child);
+    let _killed = KillOnDrop(child);
     until("it listens", || path.exists());
     let fixture = handing(&path, |_, _| {});
     until("it answers", || fixture.get("/app").text() == "You asked: GET /app HTTP/1.1\n");

@@ -82,7 +82,7 @@ fn a_truncated_reply_stays_truncated() {
             let fixture = Fixture::new(&[&origin.url()], |config, _| serve_with(config, engine));
             let mut client = fixture.client();
             client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
-            let all = String::from_utf8(client.read_to_the_end()).unwrap();
+            let all = String::from_utf8(client.read_to_end_or_reset()).unwrap();
             // Else the server would wait for it to close, too.
             drop(client);
             assert!(all.starts_with("HTTP/1.1 200 OK\r\n"), "{engine}: {all}");
@@ -165,10 +165,10 @@ fn a_kept_connection_that_was_closed_costs_no_request() {
 fn an_origin_that_is_silent_is_a_504_and_one_that_is_slow_is_waited_for() {
     on_every_engine(|engine| {
         let origin = Origin::start(|asked| match asked.target() {
-            "/silent" => !asked.waits_for_the_end(),
+            "/silent" => !asked.wait_for_close(),
             "/stalls" => {
                 asked.say("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf");
-                !asked.waits_for_the_end()
+                !asked.wait_for_close()
             }
             _ => {
                 asked.say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n");
@@ -187,7 +187,7 @@ fn an_origin_that_is_silent_is_a_504_and_one_that_is_slow_is_waited_for() {
         assert!(start.elapsed() >= Duration::from_secs(2), "{engine}");
         let mut client = fixture.client();
         client.send("GET /stalls HTTP/1.1\r\nHost: t\r\n\r\n");
-        assert!(client.read_to_the_end().ends_with(b"half"), "{engine}");
+        assert!(client.read_to_end_or_reset().ends_with(b"half"), "{engine}");
         assert_eq!(fixture.get("/slow").text(), "hello", "{engine}");
         until("the origin sees that nobody waits", || origin.ended() >= 2);
         fixture.stop();

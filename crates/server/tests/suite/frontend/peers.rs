@@ -11,7 +11,7 @@ use std::{
 
 const MODULES: &str = "/usr/lib/apache2/modules";
 
-/// Killed with the test.
+/// KillOnDrop with the test.
 struct Peer(Child);
 
 impl Peer {

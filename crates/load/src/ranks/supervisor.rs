@@ -6,7 +6,7 @@
 //! launcher has killed it the rank ends its run and still reports: the launcher passes on what comes
 //! through standard output until that is closed.
 
-use super::clock::Reading;
+use super::clock::ClockReading;
 use anyhow::{Context, Result, ensure};
 use rustix::{
     event::{PollFd, PollFlags, poll},
@@ -26,12 +26,12 @@ use std::{
 };
 
 /// Tells the rank the process that stands in for it.
-const GUARD: &str = "POLLUX_RANK_GUARD";
+const SUPERVISOR_PID: &str = "POLLUX_RANK_SUPERVISOR";
 
 /// Runs this program again as the rank, and waits for its end. Returns its exit status; nothing in
 /// the rank itself.
-pub(super) fn stand_in() -> Result<Option<u8>> {
-    if std::env::var_os(GUARD).is_some() {
+pub(super) fn supervise() -> Result<Option<u8>> {
+    if std::env::var_os(SUPERVISOR_PID).is_some() {
         return Ok(None);
     }
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("catching signals")?;
@@ -41,7 +41,7 @@ pub(super) fn stand_in() -> Result<Option<u8>> {
     let mut rank = Command::new(&program)
         .arg0(name)
         .args(arguments)
-        .env(GUARD, std::process::id().to_string())
+        .env(SUPERVISOR_PID, std::process::id().to_string())
         .spawn()
         .with_context(|| format!("starting {} as a rank", program.display()))?;
     let pid = Pid::from_child(&rank);
@@ -61,21 +61,22 @@ pub(super) fn stand_in() -> Result<Option<u8>> {
 
 /// In the rank: what became of the process that stands in for it.
 #[derive(Debug, Default)]
-pub(super) struct Guard {
+pub(super) struct Supervisor {
     /// When it was gone, by this host's monotonic clock; 0 while it is there.
     gone_ns: AtomicI64,
     /// Whether anybody would notice that the run is to end.
     pub(super) is_joined: AtomicBool,
 }
 
-impl Guard {
-    /// Leaves the launcher's process group, and has `stop` set when the guard is gone. Without a
-    /// guard nothing is done.
-    pub(super) fn settle(stop: &Arc<AtomicBool>) -> Result<Arc<Self>> {
-        let guard = Arc::new(Self::default());
-        let Some(parent) = std::env::var(GUARD).ok().and_then(|text| text.parse::<i32>().ok())
+impl Supervisor {
+    /// Leaves the launcher's process group, and has `stop` set when the supervisor is gone. Without a
+    /// supervisor nothing is done.
+    pub(super) fn watch(stop: &Arc<AtomicBool>) -> Result<Arc<Self>> {
+        let supervisor = Arc::new(Self::default());
+        let Some(parent) =
+            std::env::var(SUPERVISOR_PID).ok().and_then(|text| text.parse::<i32>().ok())
         else {
-            return Ok(guard);
+            return Ok(supervisor);
         };
         let lost = || format!("the process that stands in for this rank, {parent}, is gone");
         let pid = Pid::from_raw(parent).with_context(lost)?;
@@ -83,23 +84,23 @@ impl Guard {
         // It may have gone before it was watched, and its number be another's.
         ensure!(rustix::process::getppid() == Some(pid), lost());
         rustix::process::setsid().context("a session for the rank")?;
-        let (watching, stop) = (guard.clone(), stop.clone());
+        let (watching, stop) = (supervisor.clone(), stop.clone());
         std::thread::Builder::new()
-            .name("guard".into())
+            .name("supervisor".into())
             .spawn(move || {
                 // A pidfd becomes readable when its process ends.
                 while poll(&mut [PollFd::new(&watched, PollFlags::IN)], None).is_err() {}
-                watching.gone_ns.store(Reading::now().monotonic_ns, Relaxed);
+                watching.gone_ns.store(ClockReading::now().monotonic_ns, Relaxed);
                 stop.store(true, Relaxed);
                 if !watching.is_joined.load(Relaxed) {
                     std::process::exit(1);
                 }
             })
             .context("a thread that watches the process that stands in for this rank")?;
-        Ok(guard)
+        Ok(supervisor)
     }
 
-    /// Since when the guard is gone.
+    /// Since when the supervisor is gone.
     pub(super) fn gone_ns(&self) -> Option<i64> {
         Some(self.gone_ns.load(Relaxed)).filter(|&gone_ns| gone_ns != 0)
     }

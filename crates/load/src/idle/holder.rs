@@ -1,6 +1,6 @@
 //! One thread that holds idle connections.
 
-use super::{Counts, IdlePlan};
+use super::{IdleCounters, IdlePlan};
 use crate::{
     client::begin_connect, config::IdleKind, deadlines::Deadlines, outcome::Failure,
     source::Sources,
@@ -30,7 +30,7 @@ const MAX_OPENING: usize = 64;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// A connection that the server drops sooner counts as a failed attempt: else one that accepts
+/// A connection that the server drops sooner counters as a failed attempt: else one that accepts
 /// and closes at once would be met with a storm of connects.
 const SHORTEST_LIFE: Duration = Duration::from_secs(1);
 
@@ -42,19 +42,19 @@ const LONGEST_WAIT: Duration = Duration::from_millis(100);
 const MAX_RECEIVES: usize = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum Phase {
     /// The handshake goes on, or something is left to be sent.
     Opening,
     /// The reply to its one request is awaited.
     Replying,
     /// It is idle.
-    Held,
+    Idle,
 }
 
-struct Connection {
+struct IdleConnection {
     socket: OwnedFd,
     token: Token,
-    state: State,
+    phase: Phase,
     /// When it began to be opened, later when it fell silent.
     since: Instant,
     written: u32,
@@ -65,7 +65,7 @@ struct Connection {
 }
 
 /// Holds a part of the idle connections.
-pub(super) struct Keeper {
+pub(super) struct IdleHolder {
     address: Address,
     sources: Option<Sources>,
     kind: IdleKind,
@@ -74,16 +74,16 @@ pub(super) struct Keeper {
     timeout: Duration,
     own_file_tables: Option<sys::OwnFileTables>,
     wanted: usize,
-    /// This keeper's number and how many there are.
-    place: (usize, usize),
+    /// This holder's number and how many there are.
+    position: (usize, usize),
 }
 
-impl Keeper {
+impl IdleHolder {
     pub(super) fn new(
         plan: &IdlePlan,
         bytes: Arc<[u8]>,
         wanted: usize,
-        place: (usize, usize),
+        position: (usize, usize),
     ) -> Self {
         Self {
             address: plan.destination.into(),
@@ -94,7 +94,7 @@ impl Keeper {
             timeout: plan.timeout,
             own_file_tables: plan.own_file_tables,
             wanted,
-            place,
+            position,
         }
     }
 
@@ -102,14 +102,14 @@ impl Keeper {
     ///
     /// # Errors
     /// No file table or interest set could be had; a wait failed.
-    pub(super) fn run(self, counts: &Counts, stop: &AtomicBool) -> Result<()> {
+    pub(super) fn run(self, counters: &IdleCounters, stop: &AtomicBool) -> Result<()> {
         if let Some(promise) = self.own_file_tables {
             sys::own_file_table(promise, &[]).context("a file table for idle connections")?;
         }
         let set = EpollEdge::open(&Options::default())?;
-        let mut holding = Holding {
-            keeper: self,
-            counts,
+        let mut idle_loop = IdleLoop {
+            holder: self,
+            counters,
             set,
             table: Vec::new(),
             opening: Deadlines::default(),
@@ -123,25 +123,25 @@ impl Keeper {
             scratch: vec![0; crate::thread::SCRATCH_BYTES].into(),
         };
         while !stop.load(Relaxed) {
-            holding.open_missing();
-            holding.expire();
-            let wait = holding.next_wait();
-            holding.set.wait(Some(wait)).context("waiting on idle connections")?;
-            while let Some(event) = holding.set.next_event() {
-                holding.on_event(event);
+            idle_loop.open_missing();
+            idle_loop.expire();
+            let wait = idle_loop.next_wait();
+            idle_loop.set.wait(Some(wait)).context("waiting on idle connections")?;
+            while let Some(event) = idle_loop.set.next_event() {
+                idle_loop.on_event(event);
             }
-            holding.read_on();
+            idle_loop.resume_reading();
         }
-        counts.held.fetch_sub(holding.held, Relaxed);
+        counters.held.fetch_sub(idle_loop.held, Relaxed);
         Ok(())
     }
 }
 
-struct Holding<'a> {
-    keeper: Keeper,
-    counts: &'a Counts,
+struct IdleLoop<'a> {
+    holder: IdleHolder,
+    counters: &'a IdleCounters,
     set: EpollEdge,
-    table: Vec<Option<Connection>>,
+    table: Vec<Option<IdleConnection>>,
     /// Those that are not idle yet, by the start of their opening.
     opening: Deadlines,
     open: usize,
@@ -156,47 +156,47 @@ struct Holding<'a> {
     scratch: Box<[u8]>,
 }
 
-impl Holding<'_> {
+impl IdleLoop<'_> {
     fn open_missing(&mut self) {
-        if self.open == self.keeper.wanted {
+        if self.open == self.holder.wanted {
             return;
         }
         let now = Instant::now();
         if self.resume_at.is_some_and(|at| now < at) {
             return;
         }
-        while self.open < self.keeper.wanted && self.opening.len() < MAX_OPENING {
+        while self.open < self.holder.wanted && self.opening.len() < MAX_OPENING {
             let Err(kind) = self.open_one(now) else { continue };
-            return self.note_failure(kind, now);
+            return self.record_failure(kind, now);
         }
     }
 
     fn open_one(&mut self, now: Instant) -> Result<(), Failure> {
-        let (index, keepers) = self.keeper.place;
-        let nth = self.connects * keepers as u64 + index as u64;
+        let (index, holders) = self.holder.position;
+        let nth = self.connects * holders as u64 + index as u64;
         self.connects += 1;
-        let source = self.keeper.sources.map(|sources| sources.get(nth).into());
-        let socket = begin_connect(&self.keeper.address, source, false)
+        let source = self.holder.sources.map(|sources| sources.get(nth).into());
+        let socket = begin_connect(&self.holder.address, source, false)
             .map_err(|error| self.kind_of(&error))?;
         let token = self
             .set
             .add(socket.as_fd(), Interest::READ | Interest::WRITE)
             .map_err(|_| Failure::Other)?;
         let fd = socket.as_raw_fd();
-        let decoder = (self.keeper.kind == IdleKind::AfterRequest).then(|| {
+        let decoder = (self.holder.kind == IdleKind::AfterRequest).then(|| {
             let mut decoder = Box::new(Decoder::new());
-            decoder.begin(self.keeper.is_head);
+            decoder.begin(self.holder.is_head);
             decoder
         });
         let index = fd as usize;
         if index >= self.table.len() {
             self.table.resize_with((index + 1).next_multiple_of(1024), || None);
         }
-        let state = State::Opening;
-        self.table[index] = Some(Connection {
+        let phase = Phase::Opening;
+        self.table[index] = Some(IdleConnection {
             socket,
             token,
-            state,
+            phase,
             since: now,
             written: 0,
             is_unread: false,
@@ -210,13 +210,13 @@ impl Holding<'_> {
     /// The kind of a failed system call, whose number is kept for the message.
     #[cold]
     fn kind_of(&self, error: &io::Error) -> Failure {
-        self.counts.last_error.store(error.raw_os_error().unwrap_or(0), Relaxed);
+        self.counters.last_error.store(error.raw_os_error().unwrap_or(0), Relaxed);
         Failure::from_io(error)
     }
 
-    fn note_failure(&mut self, kind: Failure, now: Instant) {
-        self.counts.failed.fetch_add(1, Relaxed);
-        self.counts.last_failure.store(kind as usize + 1, Relaxed);
+    fn record_failure(&mut self, kind: Failure, now: Instant) {
+        self.counters.failed.fetch_add(1, Relaxed);
+        self.counters.last_failure.store(kind as usize + 1, Relaxed);
         // Failures of one batch are one failure.
         match self.resume_at {
             Some(at) if now < at => return,
@@ -233,7 +233,7 @@ impl Holding<'_> {
         while let Some(fd) = self.opening.first() {
             let due = self.table[fd as usize]
                 .as_ref()
-                .is_none_or(|connection| connection.since + self.keeper.timeout <= now);
+                .is_none_or(|connection| connection.since + self.holder.timeout <= now);
             if !due {
                 return;
             }
@@ -247,7 +247,7 @@ impl Holding<'_> {
         }
         let now = Instant::now();
         let mut wait = LONGEST_WAIT;
-        let is_missing = self.open < self.keeper.wanted && self.opening.len() < MAX_OPENING;
+        let is_missing = self.open < self.holder.wanted && self.opening.len() < MAX_OPENING;
         if is_missing {
             let resume_at = self.resume_at.unwrap_or(now);
             wait = wait.min(resume_at.saturating_duration_since(now));
@@ -255,7 +255,7 @@ impl Holding<'_> {
         if let Some(connection) =
             self.opening.first().and_then(|fd| self.table[fd as usize].as_ref())
         {
-            let due_at = connection.since + self.keeper.timeout;
+            let due_at = connection.since + self.holder.timeout;
             wait = wait.min(due_at.saturating_duration_since(now));
         }
         wait
@@ -265,7 +265,7 @@ impl Holding<'_> {
         let fd = token.fd;
         let Some(connection) = self.table[fd as usize].as_mut() else { return };
         let now = Instant::now();
-        if connection.state == State::Opening {
+        if connection.phase == Phase::Opening {
             if readiness.intersects(Readiness::ERROR | Readiness::HANGUP) {
                 let kind = match sys::take_socket_error(connection.socket.as_fd()) {
                     Err(error) => self.kind_of(&error),
@@ -279,8 +279,8 @@ impl Holding<'_> {
                     Ok(false) => return,
                     Ok(true) => {}
                 }
-                match self.keeper.kind {
-                    IdleKind::AfterRequest => self.set_state(fd, State::Replying),
+                match self.holder.kind {
+                    IdleKind::AfterRequest => self.set_phase(fd, Phase::Replying),
                     IdleKind::Connect | IdleKind::Partial => self.hold(fd, now),
                 }
             }
@@ -293,7 +293,7 @@ impl Holding<'_> {
     /// Sends what is left; whether all is sent.
     fn send(&mut self, fd: RawFd) -> Result<bool, Failure> {
         let Some(connection) = self.table[fd as usize].as_mut() else { return Ok(false) };
-        let bytes = &self.keeper.bytes;
+        let bytes = &self.holder.bytes;
         while (connection.written as usize) < bytes.len() {
             let rest = &bytes[connection.written as usize..];
             match sys::send(connection.socket.as_fd(), rest, false) {
@@ -306,30 +306,30 @@ impl Holding<'_> {
         Ok(true)
     }
 
-    fn set_state(&mut self, fd: RawFd, state: State) {
+    fn set_phase(&mut self, fd: RawFd, phase: Phase) {
         if let Some(connection) = self.table[fd as usize].as_mut() {
-            connection.state = state;
+            connection.phase = phase;
         }
     }
 
     /// The connection has done what it had to do; from now on it is idle.
     fn hold(&mut self, fd: RawFd, now: Instant) {
         let Some(connection) = self.table[fd as usize].as_mut() else { return };
-        connection.state = State::Held;
+        connection.phase = Phase::Idle;
         connection.since = now;
         connection.decoder = None;
         self.opening.remove(fd);
         self.held += 1;
-        self.counts.held.fetch_add(1, Relaxed);
-        self.counts.opened.fetch_add(1, Relaxed);
+        self.counters.held.fetch_add(1, Relaxed);
+        self.counters.opened.fetch_add(1, Relaxed);
         if self.to_replace > 0 {
             self.to_replace -= 1;
-            self.counts.reopened.fetch_add(1, Relaxed);
+            self.counters.reopened.fetch_add(1, Relaxed);
         }
     }
 
     /// Goes on with those that were sent more than one event's share.
-    fn read_on(&mut self) {
+    fn resume_reading(&mut self) {
         let now = Instant::now();
         for _ in 0..self.unread.len() {
             let Some(token) = self.unread.pop_front() else { return };
@@ -345,7 +345,7 @@ impl Holding<'_> {
     fn receive(&mut self, fd: RawFd, now: Instant) {
         for _ in 0..MAX_RECEIVES {
             let Some(connection) = self.table[fd as usize].as_mut() else { return };
-            let state = connection.state;
+            let state = connection.phase;
             let len = match sys::recv(connection.socket.as_fd(), &mut self.scratch) {
                 Ok(0) => return self.lose(fd, Failure::ClosedEarly, now),
                 Ok(len) => len,
@@ -362,7 +362,7 @@ impl Holding<'_> {
             };
             match decoder.feed(&self.scratch[..len]) {
                 Ok(fed) => match fed.reply {
-                    Some(reply) if reply.keep_alive && state == State::Replying => {
+                    Some(reply) if reply.keep_alive && state == Phase::Replying => {
                         self.hold(fd, now);
                     }
                     // A server that closes holds no idle connection of this kind.
@@ -384,15 +384,15 @@ impl Holding<'_> {
         self.opening.remove(fd);
         let Some(connection) = self.table[fd as usize].take() else { return };
         self.open -= 1;
-        let was_held = connection.state == State::Held;
+        let was_held = connection.phase == Phase::Idle;
         if was_held {
             self.held -= 1;
             self.to_replace += 1;
-            self.counts.held.fetch_sub(1, Relaxed);
-            self.counts.dropped.fetch_add(1, Relaxed);
+            self.counters.held.fetch_sub(1, Relaxed);
+            self.counters.dropped.fetch_add(1, Relaxed);
         }
         if !was_held || now - connection.since < SHORTEST_LIFE {
-            self.note_failure(kind, now);
+            self.record_failure(kind, now);
         }
         let _ = self.set.close(connection.token, connection.socket);
     }
