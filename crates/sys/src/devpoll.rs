@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn the_structures_have_the_sizes_of_the_header() {
-        assert_eq!(size_of::<Wait>(), 2 * size_of::<usize>() + 8);
+        assert_eq!(size_of::<PollArguments>(), 2 * size_of::<usize>() + 8);
         assert_eq!(size_of::<UpdatePollArguments>(), 3 * size_of::<usize>() + 16);
         assert_eq!(size_of::<DevPollStatistics>(), 14 * 8);
     }

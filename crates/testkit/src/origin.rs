@@ -97,10 +97,15 @@ impl Origin {
     }
 }
 
-fn serve(stream: TcpStream, answer: &dyn Fn(&mut ReceivedRequest) -> bool, counters: &OriginCounters) {
+fn serve(
+    stream: TcpStream,
+    answer: &dyn Fn(&mut ReceivedRequest) -> bool,
+    counters: &OriginCounters,
+) {
     let _ = stream.set_nodelay(true);
     let _ = stream.set_read_timeout(Some(PATIENCE));
-    let mut request = ReceivedRequest { stream: BufReader::new(stream), head: String::new(), number: 0 };
+    let mut request =
+        ReceivedRequest { stream: BufReader::new(stream), head: String::new(), number: 0 };
     while request.read_head() {
         request.number += 1;
         counters.requests.fetch_add(1, SeqCst);

@@ -201,6 +201,12 @@ fn change(fd: RawFd, interest: Option<Interest>) -> PollFd {
 }
 
 impl DevPoll {
+    /// What is registered; for `hybrid`, which keeps no table of its own.
+    #[inline]
+    pub(super) fn registrations(&self) -> &Registrations {
+        &self.registrations
+    }
+
     /// As [`Mechanism::open`], with options that have types.
     ///
     /// # Errors

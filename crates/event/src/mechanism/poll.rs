@@ -59,6 +59,12 @@ pub struct Poll {
 }
 
 impl Poll {
+    /// What is registered; for `hybrid`, which keeps no table of its own.
+    #[inline]
+    pub(super) fn registrations(&self) -> &Registrations {
+        &self.registrations
+    }
+
     /// As [`Mechanism::open`], with options that have types.
     ///
     /// # Errors

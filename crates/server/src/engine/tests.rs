@@ -129,7 +129,7 @@ impl ActiveExchange {
     fn get(&self, path: &str) -> String {
         let mut client = self.client();
         client.send(format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"));
-        content(&client.read_to_the_end())
+        content(&client.read_to_end_or_reset())
     }
 }
 
@@ -262,7 +262,7 @@ fn an_upstream_answers_for_the_application() {
         client
             .send("GET /echo/a HTTP/1.1\r\nHost: t\r\n\r\nGET /late/1 HTTP/1.1\r\nHost: t\r\n\r\n");
         client.send("GET /echo/b HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n");
-        let all = client.read_to_the_end();
+        let all = client.read_to_end_or_reset();
         let text = String::from_utf8_lossy(&all);
         assert_eq!(text.matches("HTTP/1.1 200").count(), 3, "{}: {text}", running.name);
         let (a, late, b) = (text.find("\r\na\r\n"), text.find("late"), text.find("\r\nb\r\n"));
@@ -300,7 +300,7 @@ fn a_stream_waits_for_its_reader_and_loses_nothing() {
         client.send("GET /stream/100 HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n");
         // The buffers fill.
         thread::sleep(Duration::from_millis(300));
-        let all = client.read_to_the_end();
+        let all = client.read_to_end_or_reset();
         assert!(all.ends_with(b"\r\n0\r\n\r\n"), "{}: {} bytes", running.name, all.len());
         assert_eq!(all.iter().filter(|byte| **byte == b'~').count(), 100 << 16, "{}", running.name);
         let most: usize = running.get("/most")[4..].parse().unwrap();
@@ -318,7 +318,7 @@ fn an_upload_waits_for_its_taker_and_loses_nothing() {
         ));
         let mut writer = client.socket().try_clone().unwrap();
         let writing = thread::spawn(move || writer.write_all(&vec![b'~'; len]));
-        let all = client.read_to_the_end();
+        let all = client.read_to_end_or_reset();
         writing.join().unwrap().unwrap();
         let bytes = all.iter().filter(|byte| **byte == b'~').count();
         assert_eq!(bytes, len, "{}: the echo of the upload", running.name);
@@ -469,7 +469,7 @@ fn a_silent_server_of_names_holds_up_nobody() {
     let took = started_at.elapsed();
     silence::end();
     assert!(took < silence::LONGEST, "the stop has waited for a name: {took:?}");
-    assert!(client.read_to_the_end().is_empty());
+    assert!(client.read_to_end_or_reset().is_empty());
 }
 
 /// The control of [`echo`]: it echoes, and counts.

@@ -11,7 +11,8 @@
 
 use super::instance::Instance;
 use crate::{
-    Capabilities, Description, Error, Event, Interest, Mechanism, Options, Token, Waker, registry,
+    Capabilities, Description, Error, Event, Interest, Mechanism, Options, Token, Waker,
+    registration::Registrations, registry,
 };
 use pollux_sys::{self as sys, EpollOp};
 use std::{
@@ -95,6 +96,12 @@ pub struct Epoll<V: Variant> {
 }
 
 impl<V: Variant> Epoll<V> {
+    /// What is registered; for `hybrid`, which keeps no table of its own.
+    #[inline]
+    pub(crate) fn registrations(&self) -> &Registrations {
+        &self.instance.registrations
+    }
+
     #[inline]
     fn bits(interest: Interest) -> u32 {
         let wanted = if V::BOTH_DIRECTIONS { Interest::all() } else { interest };

@@ -40,11 +40,11 @@ use super::{
 };
 use crate::{
     Capabilities, Description, Error, Event, Interest, Mechanism, Options, Token, Waker,
-    options::own::own_options, registration::Registrations,
+    options::own::own_options,
 };
 use pollux_sys as sys;
 use std::{
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     time::{Duration, Instant},
 };
 
@@ -127,7 +127,6 @@ enum Mode {
 /// Two interest sets with one content.
 #[derive(Debug)]
 pub struct Hybrid {
-    registrations: Registrations,
     signals: SignalledSet,
     /// Registered and in the partner's set, but not armed for signals: none but while the partner
     /// waits.
@@ -181,7 +180,6 @@ impl Hybrid {
         };
         let now = Instant::now();
         Ok(Self {
-            registrations: Registrations::default(),
             signals: SignalledSet::open(DESCRIPTION.name, queue, level)?,
             unarmed: NewRegistrations::default(),
             rate: EventRate::default(),
@@ -204,7 +202,7 @@ impl Hybrid {
     /// Signals no longer; the partner has everything.
     fn switch_to_partner(&mut self, by_overflow: bool) -> Result<(), Error> {
         let started_at = Instant::now();
-        self.signals.mute(&self.registrations)?;
+        self.signals.mute(self.partner.registrations())?;
         // A relapse: signals could not cope, so be slower to trust them again.
         let relapsed = started_at - self.switched_at < self.dwell * STABLE_FACTOR;
         let first = self.counters.to_partner == 0;
@@ -226,41 +224,33 @@ impl Hybrid {
         Ok(())
     }
 
-    fn add_to_both(
-        &mut self,
-        fd: BorrowedFd<'_>,
-        token: Token,
-        interest: Interest,
-    ) -> Result<(), Error> {
-        let partner_token = polling!(&mut self.partner, partner => partner.add(fd, interest))?;
-        // Both count the uses of a number in the same way.
-        debug_assert_eq!(partner_token, token);
-        // The partner may wait for files; epoll, the partner of those in a hurry, refuses them.
-        if self.level && sys::is_file(fd.as_raw_fd()) {
-            polling!(&mut self.partner, partner => partner.remove(partner_token))?;
-            return Err(Error::CannotWait { fd: fd.as_raw_fd(), reason: NO_FILES });
+    /// Adds to the signals' side what the partner has under `token`.
+    fn add_to_signals(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
+        // poll(2) and /dev/poll accept regular files. With epoll as the partner the check would be
+        // a system call for nothing: epoll has refused them.
+        if self.level && sys::is_file(token.fd) {
+            return Err(Error::CannotWait { fd: token.fd, reason: NO_FILES });
         }
         if self.mode == Mode::Partner {
-            self.unarmed.add(token, &self.registrations);
+            let registrations = self.partner.registrations();
+            self.unarmed.add(token, registrations);
+            // No wait compacts the list in this mode.
+            self.signals.compact_if_long(registrations);
             return Ok(());
         }
         match self.signals.add(token, interest) {
-            Ok(()) => Ok(()),
             Err(Error::CannotWait { .. }) => {
                 self.unarmed.mark_unsupported(token);
                 Ok(())
             }
-            Err(error) => {
-                let _ = polling!(&mut self.partner, partner => partner.remove(partner_token));
-                Err(error)
-            }
+            result => result,
         }
     }
 
     /// Arms some new_registrations; whether that was the last of them.
     fn arm_batch(&mut self) -> Result<bool, Error> {
         for _ in 0..ARM_BATCH {
-            let Some((token, interest)) = self.unarmed.take(&self.registrations) else {
+            let Some((token, interest)) = self.unarmed.take(self.partner.registrations()) else {
                 return Ok(true);
             };
             // What has happened until now, the partner says.
@@ -268,7 +258,7 @@ impl Hybrid {
                 Ok(()) => {}
                 Err(Error::CannotWait { .. }) => self.unarmed.mark_unsupported(token),
                 Err(error) => {
-                    self.unarmed.add(token, &self.registrations);
+                    self.unarmed.add(token, self.partner.registrations());
                     return Err(error);
                 }
             }
@@ -287,8 +277,10 @@ impl Hybrid {
     #[cold]
     fn disarm_temporarily(&mut self, token: Token) {
         // Else it stays armed, which costs time and nothing else.
-        if self.registrations.interest(token).is_some() && self.signals.disarm(token).is_ok() {
-            self.unarmed.add(token, &self.registrations);
+        if self.partner.registrations().interest(token).is_some()
+            && self.signals.disarm(token).is_ok()
+        {
+            self.unarmed.add(token, self.partner.registrations());
             self.counters.disarmed += 1;
         }
     }
@@ -345,7 +337,7 @@ impl Hybrid {
             self.switch_to_partner(false)?;
             return Ok(None);
         }
-        let waited = self.signals.wait(&self.registrations, timeout)?;
+        let waited = self.signals.wait(self.partner.registrations(), timeout)?;
         if !waited.overflowed {
             return Ok(Some(waited.found));
         }
@@ -396,7 +388,7 @@ impl Hybrid {
             return Ok(None);
         }
         // What is ready now is asked about at every wait until it is not.
-        let rounds = self.registrations.len() / self.max_events + 2;
+        let rounds = self.partner.registrations().len() / self.max_events + 2;
         let mut woken = false;
         for _ in 0..rounds {
             polling!(&mut self.partner, partner => partner.wait(Some(Duration::ZERO)))?;
@@ -435,29 +427,24 @@ impl Mechanism for Hybrid {
     }
 
     fn add(&mut self, fd: BorrowedFd<'_>, interest: Interest) -> Result<Token, Error> {
-        let token = self.registrations.insert(fd.as_raw_fd(), interest)?;
-        if let Err(error) = self.add_to_both(fd, token, interest) {
-            let _ = self.registrations.remove(token);
+        let token = polling!(&mut self.partner, partner => partner.add(fd, interest))?;
+        if let Err(error) = self.add_to_signals(token, interest) {
+            let _ = polling!(&mut self.partner, partner => partner.remove(token));
             return Err(error);
-        }
-        if self.mode == Mode::Partner {
-            // No wait goes through the list meanwhile.
-            self.signals.compact_if_long(&self.registrations);
         }
         Ok(token)
     }
 
     #[inline]
     fn modify(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
-        self.registrations.replace(token, interest)?;
-        if !self.unarmed.contains(token) {
-            self.signals.modify(token, interest)?;
-        }
-        polling!(&mut self.partner, partner => partner.modify(token, interest))
+        polling!(&mut self.partner, partner => partner.modify(token, interest))?;
+        if self.unarmed.contains(token) { Ok(()) } else { self.signals.modify(token, interest) }
     }
 
     fn remove(&mut self, token: Token) -> Result<(), Error> {
-        self.registrations.remove(token)?;
+        if self.partner.registrations().interest(token).is_none() {
+            return Err(Error::NotAdded(token.fd));
+        }
         let disarmed = if self.unarmed.contains(token) {
             self.unarmed.forget(token);
             self.signals.forget(token);
@@ -470,7 +457,7 @@ impl Mechanism for Hybrid {
 
     #[inline]
     fn close(&mut self, token: Token, fd: OwnedFd) -> Result<(), Error> {
-        if self.registrations.remove(token).is_ok() {
+        if self.partner.registrations().interest(token).is_some() {
             self.unarmed.forget(token);
             self.signals.forget(token);
         }
@@ -509,7 +496,7 @@ impl Mechanism for Hybrid {
             return None;
         }
         let event = if self.mode == Mode::Signals {
-            self.signals.next(&self.registrations)
+            self.signals.next(self.partner.registrations())
         } else {
             loop {
                 let event = polling!(&mut self.partner, partner => partner.next_event());
@@ -530,7 +517,7 @@ impl Mechanism for Hybrid {
     }
 
     fn len(&self) -> usize {
-        self.registrations.len()
+        self.partner.registrations().len() - usize::from(self.waker_token.is_some())
     }
 
     fn statistics(&self) -> Vec<(&'static str, u64)> {
@@ -558,10 +545,6 @@ impl Mechanism for Hybrid {
         if self.waker_token.is_none() {
             let read = self.signals.waker_pipe().expect("just made").as_fd();
             let token = polling!(&mut self.partner, partner => partner.add(read, Interest::READ))?;
-            // The same use of the number here: both must go on counting alike.
-            let ours = self.registrations.insert(read.as_raw_fd(), Interest::READ)?;
-            debug_assert_eq!(ours, token);
-            self.registrations.remove(ours)?;
             self.waker_token = Some(token);
         }
         Ok(waker)
@@ -580,8 +563,8 @@ impl Mechanism for Hybrid {
         }
         // All there are, anew.
         self.unarmed.clear();
-        let had_waker = self.signals.reopen_after_fork(&self.registrations);
-        for (token, interest) in self.registrations.iter() {
+        let had_waker = self.signals.reopen_after_fork(self.partner.registrations());
+        for (token, interest) in self.partner.registrations().iter() {
             match self.signals.add(token, interest) {
                 Err(Error::CannotWait { .. }) => self.unarmed.mark_unsupported(token),
                 armed => armed?,

@@ -1,7 +1,7 @@
 //! The polling side of `hybrid`.
 
 use crate::mechanism::{devpoll::DevPoll, epoll::EpollEdge, poll::Poll};
-use crate::{Error, Mechanism, Options, options::own::choice};
+use crate::{Error, Mechanism, Options, options::own::choice, registration::Registrations};
 
 choice! {
     /// Who waits under load.
@@ -43,6 +43,13 @@ impl PollingMechanism {
             Partner::Poll => Ok(Self::Poll(Poll::open(&plain)?)),
             Partner::DevPoll => Ok(Self::DevPoll(DevPoll::open(&plain)?)),
         }
+    }
+
+    /// What is registered. The hybrid has no table of its own, so that a token has one generation,
+    /// whichever side reports it.
+    #[inline]
+    pub(crate) fn registrations(&self) -> &Registrations {
+        polling!(self, partner => partner.registrations())
     }
 
     /// While signals tell, nobody waits for the partner: what it gathers for its next wait must
