@@ -41,6 +41,8 @@ impl KeyCache {
             self.derivations += 1;
             entry.id = self.last_id;
             session.keys_id = self.last_id;
+            // It has been idle for a while: the next response begins with small records.
+            session.rest();
             let keys = session.derive_keys();
             match &mut entry.keys {
                 Some(place) => **place = keys,

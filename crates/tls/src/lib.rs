@@ -8,7 +8,7 @@
 //!    [complete](Progress::Complete). [`Handshake::finish`] drops rustls' connection and leaves a [`Session`].
 //! 3. [`Session::open`] opens received records in place, [`Session::seal`] seals what is to be sent. Both
 //!    want the session's [`Keys`], which a [`KeyCache`] derives or still has.
-//! 4. A connection that waits is its `Session`, 128 bytes. There is nothing to do for that. A [`SessionTable`]
+//! 4. A connection that waits is its `Session`, 120 bytes. There is nothing to do for that. A [`SessionTable`]
 //!    has the sessions of a worker, in pages that no core dump has and no forked child.
 //!
 //! [`ServerSettings`] and [`ClientSettings`] make whole configurations, with [`Certificates`] that are chosen

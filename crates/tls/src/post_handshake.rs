@@ -10,13 +10,31 @@ const HEADER_LEN: u8 = 4;
 /// A ticket longer than this is no ticket: its fields cannot hold more (RFC 8446 §4.6.1).
 const TICKET_MAX: u32 = 4 + 4 + 1 + 255 + 2 + 65_535 + 2 + 65_534;
 
-/// A message of which a part has come, in 6 bytes.
+/// A message of which a part has come, in 4 bytes.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Message {
     /// The length, as far as it has come; then how many bytes of the body are still to come.
-    len: [u8; 4],
-    kind: u8,
-    header_len: u8,
+    len: [u8; 3],
+    /// How many bytes of the header have come, and whether it is a ticket's.
+    state: u8,
+}
+
+impl Message {
+    const IS_TICKET: u8 = 1 << 7;
+
+    fn header_len(self) -> u8 {
+        self.state & !Self::IS_TICKET
+    }
+
+    fn len(self) -> u32 {
+        let [high, middle, low] = self.len;
+        u32::from_be_bytes([0, high, middle, low])
+    }
+
+    fn set_len(&mut self, len: u32) {
+        let [_, high, middle, low] = len.to_be_bytes();
+        self.len = [high, middle, low];
+    }
 }
 
 /// What some bytes of messages said.
@@ -34,19 +52,19 @@ pub(crate) enum Update {
 impl Message {
     /// Whether a message has begun and not ended: then no other type of record may come (RFC 8446 §5.1).
     pub(crate) fn is_partial(self) -> bool {
-        self.header_len > 0
+        self.header_len() > 0
     }
 
     /// Takes the content of one record.
     pub(crate) fn read(&mut self, content: &[u8], role: Role) -> Result<Update, Error> {
         let mut rest = content;
         while let Some(&byte) = rest.first() {
-            if self.header_len < HEADER_LEN {
+            if self.header_len() < HEADER_LEN {
                 rest = &rest[1..];
                 self.take_header_byte(byte, role)?;
                 continue;
             }
-            if self.kind == KEY_UPDATE {
+            if self.state & Self::IS_TICKET == 0 {
                 let is_requested = match byte {
                     0 => false,
                     1 => true,
@@ -59,12 +77,10 @@ impl Message {
                 *self = Self::default();
                 return Ok(Update::Keys { is_requested });
             }
-            let left = u32::from_be_bytes(self.len);
-            let len = rest.len().min(left as usize);
+            let len = rest.len().min(self.len() as usize);
             rest = &rest[len..];
-            let left = left - len as u32;
-            self.len = left.to_be_bytes();
-            if left == 0 {
+            self.set_len(self.len() - len as u32);
+            if self.len() == 0 {
                 *self = Self::default();
             }
         }
@@ -72,9 +88,10 @@ impl Message {
     }
 
     fn take_header_byte(&mut self, byte: u8, role: Role) -> Result<(), Error> {
-        if self.header_len == 0 {
+        if self.header_len() == 0 {
             match (byte, role) {
-                (KEY_UPDATE, _) | (NEW_SESSION_TICKET, Role::Client) => self.kind = byte,
+                (KEY_UPDATE, _) => {}
+                (NEW_SESSION_TICKET, Role::Client) => self.state = Self::IS_TICKET,
                 _ => {
                     return Err(Error::UnexpectedMessage(
                         "a handshake message after the handshake",
@@ -82,16 +99,16 @@ impl Message {
                 }
             }
         } else {
-            self.len = (u32::from_be_bytes(self.len) << 8 | u32::from(byte)).to_be_bytes();
+            self.set_len(self.len() << 8 | u32::from(byte));
         }
-        self.header_len += 1;
-        if self.header_len == HEADER_LEN {
-            let len = u32::from_be_bytes(self.len);
-            match self.kind {
-                KEY_UPDATE if len != 1 => {
+        self.state += 1;
+        if self.header_len() == HEADER_LEN {
+            let is_ticket = self.state & Self::IS_TICKET != 0;
+            match self.len() {
+                len if !is_ticket && len != 1 => {
                     return Err(Error::Decode("length of a KeyUpdate"));
                 }
-                NEW_SESSION_TICKET if len == 0 || len > TICKET_MAX => {
+                len if is_ticket && (len == 0 || len > TICKET_MAX) => {
                     return Err(Error::Decode("length of a NewSessionTicket"));
                 }
                 _ => {}

@@ -12,7 +12,7 @@ use ring::aead::Aad;
 /// Content of a record that begins a response: it fits into three segments, so that a client can read
 /// the beginning of a page before the rest has come, where a full record would have to be complete.
 pub const SMALL_RECORD_BYTES: usize = 4000;
-/// How many such records there are before records have full size.
+/// How many such records there are before records have full size; at most 7, see `Flags`.
 pub const SMALL_RECORDS: u8 = 4;
 /// What a buffer must have for an alert, or a KeyUpdate, in any suite.
 pub const CONTROL_RECORD_MAX: usize = OVERHEAD_MAX + OUR_KEY_UPDATE.len() + 1;
@@ -64,7 +64,7 @@ impl Session {
     /// How much content the next record can have, if there are `room` bytes for it: 0 if there is no
     /// room for any.
     pub fn room_for_content(&self, room: usize) -> usize {
-        let is_small = self.small_records < SMALL_RECORDS;
+        let is_small = self.flags.small_records() < SMALL_RECORDS;
         let max = if is_small { SMALL_RECORD_BYTES } else { PLAINTEXT_MAX };
         max.min(room.saturating_sub(OVERHEAD_MAX))
     }
@@ -112,7 +112,9 @@ impl Session {
             assert!(!self.suite.is_tls13(), "a key would seal more than it may");
             return Err(Error::KeyExhausted);
         }
-        self.small_records = self.small_records.saturating_add(1).min(SMALL_RECORDS);
+        if self.flags.small_records() < SMALL_RECORDS {
+            self.flags.set_small_records(self.flags.small_records() + 1);
+        }
         Ok(self.seal_record(keys, ContentType::ApplicationData, out, len))
     }
 
@@ -162,7 +164,9 @@ impl Session {
         assert!(!self.has_sent_close(), "nothing is sent after close_notify");
         let sequence = self.send_sequence;
         // A panic on overflow, not a number that comes again.
-        self.send_sequence = sequence.checked_add(1).expect("fewer than 2^64 records");
+        self.send_sequence =
+            sequence.checked_add(1).expect("a key is replaced before 2^32 records");
+        let sequence = u64::from(sequence);
         let nonce = keys.send.nonce_for_sealing(sequence);
         let start = self.content_offset();
         if self.suite.is_tls13() {

@@ -30,9 +30,10 @@ pub struct Session {
     /// Receive and send; in TLS 1.3 traffic secrets, in TLS 1.2 a key and its IV.
     pub(crate) receive_secret: Secret,
     pub(crate) send_secret: Secret,
-    /// Of the next record with the present key.
+    /// Of the next record with the present key. The peer chooses when it replaces its own; ours is
+    /// replaced long before 2^32 records.
     pub(crate) receive_sequence: u64,
-    pub(crate) send_sequence: u64,
+    pub(crate) send_sequence: u32,
     /// Names the keys in a cache that were derived from these secrets; 0 if none were.
     pub(crate) keys_id: u32,
     /// A post-handshake message of which a part has come.
@@ -41,11 +42,10 @@ pub struct Session {
     pub(crate) flags: Flags,
     pub(crate) key_updates: u8,
     pub(crate) empty_records: u8,
-    /// Records sealed since the connection was idle, up to where they have full size.
-    pub(crate) small_records: u8,
 }
 
-/// What has happened to a session, one bit each.
+/// What has happened to a session, one bit each; and in the upper three bits how many records were
+/// sealed since it was idle, up to where they have full size.
 #[derive(Clone, Copy)]
 pub(crate) struct Flags(u8);
 
@@ -58,6 +58,15 @@ impl Flags {
     /// There is a connection: this is not just zeros.
     pub(crate) const IS_ESTABLISHED: u8 = 1 << 4;
 
+    const SMALL_RECORDS_SHIFT: u32 = 5;
+
+    pub(crate) fn small_records(self) -> u8 {
+        self.0 >> Self::SMALL_RECORDS_SHIFT
+    }
+    pub(crate) fn set_small_records(&mut self, count: u8) {
+        let others = self.0 & ((1 << Self::SMALL_RECORDS_SHIFT) - 1);
+        self.0 = others | count << Self::SMALL_RECORDS_SHIFT;
+    }
     pub(crate) fn has(self, bit: u8) -> bool {
         self.0 & bit != 0
     }
@@ -82,7 +91,7 @@ impl Session {
     /// handshakes have theirs from [`crate::Handshake`].
     ///
     /// # Panics
-    /// If a secret does not have the suite's length.
+    /// If a secret does not have the suite's length, or 2^32 records have been sent with one key.
     pub fn new(suite: Suite, role: Role, receive: &Direction<'_>, send: &Direction<'_>) -> Self {
         for direction in [receive, send] {
             assert_eq!(direction.secret.len(), suite.secret_len(), "length of a secret");
@@ -91,7 +100,7 @@ impl Session {
             receive_secret: Secret::new(receive.secret),
             send_secret: Secret::new(send.secret),
             receive_sequence: receive.sequence,
-            send_sequence: send.sequence,
+            send_sequence: send.sequence.try_into().expect("fewer than 2^32 records are sent"),
             suite,
             ..Self::none()
         };
@@ -115,7 +124,6 @@ impl Session {
             flags: Flags(0),
             key_updates: 0,
             empty_records: 0,
-            small_records: 0,
         }
     }
 
@@ -130,7 +138,7 @@ impl Session {
     pub fn derive_keys(&self) -> Keys {
         Keys {
             receive: DirectionKeys::derive(self.suite, &self.receive_secret, self.receive_sequence),
-            send: DirectionKeys::derive(self.suite, &self.send_secret, self.send_sequence),
+            send: DirectionKeys::derive(self.suite, &self.send_secret, self.send_sequence.into()),
         }
     }
 
@@ -162,7 +170,7 @@ impl Session {
 
     /// Says that the connection has come to rest: the next response begins with small records again.
     pub fn rest(&mut self) {
-        self.small_records = 0;
+        self.flags.set_small_records(0);
     }
 
     /// Goes on to the peer's next key.
@@ -208,4 +216,4 @@ impl std::fmt::Debug for Session {
 }
 
 /// Idle connections cost this much; the goal of the whole design.
-const _: () = assert!(size_of::<Session>() <= 128);
+const _: () = assert!(size_of::<Session>() <= 120);

@@ -23,7 +23,7 @@ pub enum Suite {
 
 /// How many records one key may seal before it is replaced. AES-GCM's bound is 2^24.5 full records
 /// (RFC 8446 §5.5); half of rustls' 2^24 leaves time for a peer that is slow to read.
-const AES_GCM_RECORDS_MAX: u64 = 1 << 23;
+const AES_GCM_RECORDS_MAX: u32 = 1 << 23;
 
 impl Suite {
     /// The suite of a TLS 1.3 connection; `None` if the record layer does not know it.
@@ -93,10 +93,10 @@ impl Suite {
     }
 
     /// How many records one key seals at most. ChaCha20-Poly1305 has no such bound before the sequence
-    /// number ends (RFC 8446 §5.5).
-    pub(crate) const fn records_max(self) -> u64 {
+    /// number ends (RFC 8446 §5.5), which with us has 32 bits: 32 TiB of full records.
+    pub(crate) const fn records_max(self) -> u32 {
         match self {
-            Self::Tls13ChaCha20 | Self::Tls12ChaCha20 => u64::MAX - 1,
+            Self::Tls13ChaCha20 | Self::Tls12ChaCha20 => 1 << 31,
             _ => AES_GCM_RECORDS_MAX,
         }
     }

@@ -18,9 +18,9 @@ pub(crate) struct Entry<E> {
 }
 
 /// The goal of the design: all that an idle connection costs in TLS.
-const _: () = assert!(size_of::<Entry<()>>() <= 136);
+const _: () = assert!(size_of::<Entry<()>>() <= 128);
 
-/// A worker's sessions, each under a small number such as its descriptor: 136 bytes for each, in pages that
+/// A worker's sessions, each under a small number such as its descriptor: 128 bytes for each, in pages that
 /// are in no core dump and that no forked child has.
 ///
 /// A number with a session may have an `E` besides, for as long as the connection has more than its
