@@ -23,7 +23,7 @@
 //! let server = Server::start(Config::new("public"))?;
 //! println!("listening on {}", server.addresses()[0]);
 //! let statistics = server.stop(std::time::Duration::from_secs(5))?;
-//! println!("{} requests", statistics.requests);
+//! println!("{} requests", statistics.count(pollux_server::stats::Counter::Requests));
 //! # Ok::<(), anyhow::Error>(())
 //! ```
 

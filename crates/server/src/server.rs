@@ -20,7 +20,7 @@ use crate::{
         hub::{HubNews, HubShared},
         site::{Contents, Tree},
     },
-    stats::{Statistics, scoreboard::Scoreboard},
+    stats::{Counters, Counts, Statistics, scoreboard::Scoreboard},
     transport::{
         listener::{self, SocketFile},
         passed,
@@ -378,7 +378,35 @@ impl Server {
         &self.infos
     }
 
-    /// The present figures of all workers together.
+    /// The counters of all workers together, read from their memory: no worker is asked, so none
+    /// is disturbed and a busy one does not delay the answer. Workers that are processes, and
+    /// workers that serve one connection at a time, publish their counters before each wait.
+    pub fn counts(&self) -> Counts {
+        match &self.units {
+            Units::Workers(workers) => {
+                let mut all = Counts::default();
+                workers.iter().for_each(|worker| all.merge(&worker.counters().read()));
+                all
+            }
+            Units::Threads(threads) => threads.statistics().counts,
+            Units::Processes(processes) => processes.statistics().counts,
+        }
+    }
+
+    /// The counters of each worker that runs an event loop, by number; none in the architectures
+    /// in which a thread or a process serves one connection at a time.
+    pub fn worker_counters(&self) -> Vec<Counters> {
+        match &self.units {
+            Units::Workers(workers) => {
+                workers.iter().map(|worker| worker.counters().clone()).collect()
+            }
+            Units::Threads(_) | Units::Processes(_) => Vec::new(),
+        }
+    }
+
+    /// The present figures of all workers together, with their system calls and what their
+    /// mechanisms count. Event-loop workers are asked for these and answer after their next wait;
+    /// [`Server::counts`] is enough for counters alone.
     pub fn statistics(&self) -> Statistics {
         let cache = self.cache.as_ref().map(pollux_cache::Store::statistics);
         let workers = match &self.units {

@@ -10,6 +10,7 @@ pub(crate) mod worker_state;
 pub(crate) use crate::protocol::{ExchangeTerms, Flow, KeepAlive, Part};
 pub(crate) use page::Page;
 
+use crate::stats::Counter;
 use crate::{
     protocol::{Handler, rules::Rules},
     reactor::{AlarmId, ClientId, ExchangeId, NotTaken, Reactor, UpstreamId},
@@ -298,7 +299,7 @@ impl<A: Service> Handler for Adapter<'_, A> {
         request: &Request<'_>,
         outbox: &mut Outbox,
     ) -> Flow<A::Exchange> {
-        self.worker.requests += 1;
+        self.worker.counters.add(Counter::Requests, 1);
         let (service, mut context) = self.context(terms);
         service.begin(&mut context, request, outbox)
     }
@@ -315,7 +316,7 @@ impl<A: Service> Handler for Adapter<'_, A> {
     }
 
     fn refused(&mut self, reject: &Reject, method: Method<'_>, outbox: &mut Outbox) {
-        self.worker.requests += 1;
+        self.worker.counters.add(Counter::Requests, 1);
         // Without `Cache-Status` also where there is a cache: it has not been asked (RFC 9211 §2).
         let page = Page { status: reject.status, reason: reject.reason, fields: b"" };
         let answer = page.put(self.rules, self.worker, outbox, method, KeepAlive::CLOSE);

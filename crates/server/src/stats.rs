@@ -1,95 +1,47 @@
 //! What a server counts, and how it is told.
 
+mod counter;
 pub(crate) mod scoreboard;
 
-use pollux_sys::{Call, Counters};
-use serde::{Deserialize, Serialize};
+pub(crate) use counter::COUNTERS;
+pub use counter::{Counter, Counters, Counts};
+
+use pollux_sys::{Call, Counters as CallCounters};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Mutex, PoisonError},
     time::Duration,
 };
 
-/// Connections by what became of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ConnectionCounts {
-    /// Accepted and taken in.
-    pub accepted: u64,
-    /// Open now.
-    pub open: u64,
-    /// Taken in and closed since.
-    pub closed: u64,
-    /// Accepted and closed at once, because the mechanism could not hold one more.
-    pub refused: u64,
-    /// Closed because a timeout was over (counted in `closed` too).
-    pub timed_out: u64,
-    /// Handed over to another process (counted in `closed` too).
-    #[serde(default)]
-    pub handed_over: u64,
-}
-
-/// Connections to origins, and what became of requests on them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OriginCounts {
-    /// Connections that were made.
-    pub opened: u64,
-    /// Requests for which a kept one was taken.
-    pub reused: u64,
-    /// Origins that could not be reached, did not answer in time, or answered what is no reply. A kept
-    /// connection that was closed meanwhile is none of these.
-    pub failures: u64,
-    /// Requests that were tried again: at another address or origin, or on a new connection.
-    pub retries: u64,
-}
-
 /// One worker's counts, or those of several added up.
 #[derive(Clone, Debug, Default)]
 pub struct Statistics {
-    /// Connections.
-    pub connections: ConnectionCounts,
-    /// Responses begun, whatever their status.
-    pub requests: u64,
-    /// Bytes that the kernel took.
-    pub bytes_sent: u64,
-    /// Waits of the mechanism.
-    pub waits: u64,
-    /// Events that it handed out.
-    pub events: u64,
-    /// Times that accepting stopped for want of descriptors or memory, or at the limit.
-    pub accept_pauses: u64,
-    /// Access-log lines that were dropped because the log's writer was behind.
-    pub log_lines_dropped: u64,
-    /// Connections to origins.
-    pub origins: OriginCounts,
+    /// The values of all counters.
+    pub counts: Counts,
     /// The cache's counters, which all workers share; nothing without one, or of a single worker.
     pub cache: Option<pollux_cache::Statistics>,
     /// System calls of the workers' threads.
-    pub system_calls: Counters,
+    pub system_calls: CallCounters,
     /// What only this mechanism counts.
     pub mechanism: BTreeMap<&'static str, u64>,
 }
 
 impl Statistics {
+    /// The value of a counter.
+    pub fn count(&self, counter: Counter) -> u64 {
+        self.counts[counter]
+    }
+
+    /// Connections that are open now.
+    pub fn open(&self) -> u64 {
+        self.counts.open()
+    }
+
     /// Adds another worker's.
     pub fn merge(&mut self, other: &Self) {
-        let (ours, theirs) = (&mut self.connections, &other.connections);
-        ours.accepted += theirs.accepted;
-        ours.open += theirs.open;
-        ours.closed += theirs.closed;
-        ours.refused += theirs.refused;
-        ours.timed_out += theirs.timed_out;
-        ours.handed_over += theirs.handed_over;
-        self.requests += other.requests;
-        self.bytes_sent += other.bytes_sent;
-        self.waits += other.waits;
-        self.events += other.events;
-        self.accept_pauses += other.accept_pauses;
-        self.log_lines_dropped += other.log_lines_dropped;
-        let (ours, theirs) = (&mut self.origins, &other.origins);
-        ours.opened += theirs.opened;
-        ours.reused += theirs.reused;
-        ours.failures += theirs.failures;
-        ours.retries += theirs.retries;
+        self.counts.merge(&other.counts);
         self.cache = self.cache.or(other.cache);
         self.system_calls.merge(&other.system_calls);
         for (name, value) in &other.mechanism {
@@ -116,105 +68,93 @@ impl Statistics {
         }
         #[derive(Deserialize)]
         struct Line {
-            connections: ConnectionCounts,
-            requests: u64,
-            bytes_sent: u64,
-            waits: u64,
-            events: u64,
-            accept_pauses: u64,
-            log_lines_dropped: u64,
-            #[serde(default)]
-            origins: OriginCounts,
             system_calls: BTreeMap<String, Calls>,
             details: BTreeMap<String, u64>,
         }
-        let line: Line = serde_json::from_str(line)?;
-        let mut system_calls = Counters::default();
+        let value: Value = serde_json::from_str(line)?;
+        let mut counts = Counts::default();
+        for &counter in Counter::ALL {
+            let place = match counter.group() {
+                "" => value.get(counter.key()),
+                group => value.get(group).and_then(|group| group.get(counter.key())),
+            };
+            counts[counter] = place.and_then(Value::as_u64).unwrap_or_default();
+        }
+        let line = Line::deserialize(value)?;
+        let mut system_calls = CallCounters::default();
         for call in Call::ALL {
             if let Some(calls) = line.system_calls.get(call.name()) {
                 system_calls.add(*call, calls.count, Duration::from_nanos(calls.ns));
             }
         }
-        Ok(Self {
-            connections: line.connections,
-            requests: line.requests,
-            bytes_sent: line.bytes_sent,
-            waits: line.waits,
-            events: line.events,
-            accept_pauses: line.accept_pauses,
-            log_lines_dropped: line.log_lines_dropped,
-            origins: line.origins,
-            cache: None,
-            system_calls,
-            mechanism: line.details.into_iter().map(|(name, n)| (interned(name), n)).collect(),
-        })
+        let mechanism = line.details.into_iter().map(|(name, n)| (interned(name), n)).collect();
+        Ok(Self { counts, cache: None, system_calls, mechanism })
     }
 
     /// The line of JSON that `--json` prints at the end and at each SIGUSR1.
     pub fn to_json(&self, mechanism: &str) -> String {
-        #[derive(Serialize)]
-        struct Calls {
-            count: u64,
-            ns: u64,
+        let mut line = Map::new();
+        line.insert("event".into(), "statistics".into());
+        line.insert("mechanism".into(), mechanism.into());
+        for (counter, value) in self.counts.iter() {
+            let object = match counter.group() {
+                "" => Some(&mut line),
+                group => {
+                    line.entry(group).or_insert_with(|| Value::Object(Map::new())).as_object_mut()
+                }
+            };
+            if let Some(object) = object {
+                object.insert(counter.key().into(), value.into());
+            }
         }
-        #[derive(Serialize)]
-        struct Line<'a> {
-            event: &'static str,
-            mechanism: &'a str,
-            connections: ConnectionCounts,
-            requests: u64,
-            bytes_sent: u64,
-            waits: u64,
-            events: u64,
-            accept_pauses: u64,
-            log_lines_dropped: u64,
-            origins: OriginCounts,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            cache: Option<BTreeMap<&'static str, u64>>,
-            system_calls: BTreeMap<&'static str, Calls>,
-            details: &'a BTreeMap<&'static str, u64>,
+        if let Some(connections) = line.get_mut("connections") {
+            connections["open"] = self.counts.open().into();
         }
-        let system_calls = self
+        if let Some(cache) = &self.cache {
+            let cache: Map<_, _> =
+                cache.iter().map(|(name, value)| (name.into(), value.into())).collect();
+            line.insert("cache".into(), cache.into());
+        }
+        let calls: Map<_, _> = self
             .system_calls
             .iter()
-            .map(|(call, count, time)| (call.name(), Calls { count, ns: time.as_nanos() as u64 }))
+            .map(|(call, count, time)| {
+                let calls = json!({ "count": count, "ns": time.as_nanos() as u64 });
+                (call.name().into(), calls)
+            })
             .collect();
-        serde_json::to_string(&Line {
-            event: "statistics",
-            mechanism,
-            connections: self.connections,
-            requests: self.requests,
-            bytes_sent: self.bytes_sent,
-            waits: self.waits,
-            events: self.events,
-            accept_pauses: self.accept_pauses,
-            log_lines_dropped: self.log_lines_dropped,
-            origins: self.origins,
-            cache: self.cache.map(|cache| cache.iter().collect()),
-            system_calls,
-            details: &self.mechanism,
-        })
-        .expect("numbers and names have a JSON form")
+        line.insert("system_calls".into(), calls.into());
+        line.insert("details".into(), json!(self.mechanism));
+        Value::Object(line).to_string()
     }
 
     /// The same for people, a line a thing.
     pub fn to_text(&self) -> String {
-        let ConnectionCounts { accepted, open, closed, refused, timed_out, handed_over } =
-            self.connections;
-        let handed_over = match handed_over {
+        let counts = &self.counts;
+        let handed_over = match counts[Counter::HandedOver] {
             0 => String::new(),
             count => format!(", {count} handed over"),
         };
         let mut text = format!(
-            "connections: {accepted} accepted, {open} open, {closed} closed ({timed_out} timed \
-             out{handed_over}), {refused} refused\nrequests: {}, {} bytes sent\nwaits: {}, {} events\n",
-            self.requests, self.bytes_sent, self.waits, self.events
+            "connections: {} accepted, {} open, {} closed ({} timed out{handed_over}), {} \
+             refused\nrequests: {}, {} bytes sent\nwaits: {}, {} events\n",
+            counts[Counter::Accepted],
+            counts.open(),
+            counts[Counter::Closed],
+            counts[Counter::TimedOut],
+            counts[Counter::Refused],
+            counts[Counter::Requests],
+            counts[Counter::BytesSent],
+            counts[Counter::Waits],
+            counts[Counter::Events],
         );
-        if self.origins != OriginCounts::default() {
-            let OriginCounts { opened, reused, failures, retries } = self.origins;
+        if counts.iter().any(|(counter, count)| counter.group() == "origins" && count > 0) {
             text.push_str(&format!(
-                "origins: {opened} connections opened, {reused} reused, {failures} failures, \
-                 {retries} retries\n"
+                "origins: {} connections opened, {} reused, {} failures, {} retries\n",
+                counts[Counter::OriginOpened],
+                counts[Counter::OriginReused],
+                counts[Counter::OriginFailures],
+                counts[Counter::OriginRetries],
             ));
         }
         if let Some(cache) = &self.cache {
@@ -255,24 +195,14 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let mut calls = Counters::default();
+        let mut calls = CallCounters::default();
         calls.add(Call::Recv, 7, Duration::from_nanos(99));
+        let mut counts = Counts::default();
+        for (value, &counter) in (1 << 60..).zip(Counter::ALL) {
+            counts[counter] = value;
+        }
         let written = Statistics {
-            connections: ConnectionCounts {
-                accepted: 1,
-                open: 2,
-                closed: 3,
-                refused: 4,
-                timed_out: 5,
-                handed_over: 13,
-            },
-            requests: 6,
-            bytes_sent: 1 << 60,
-            waits: 8,
-            events: 9,
-            accept_pauses: 10,
-            log_lines_dropped: 11,
-            origins: OriginCounts { opened: 14, reused: 15, failures: 16, retries: 17 },
+            counts,
             cache: None,
             system_calls: calls,
             mechanism: BTreeMap::from([("hints", 12)]),

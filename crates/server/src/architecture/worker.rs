@@ -10,7 +10,7 @@ use crate::{
     protocol::rules::Rules,
     service::worker_state::WorkerState,
     services::{Hosts, hub::HubShared, site::Contents},
-    stats::Statistics,
+    stats::{Counters, Statistics},
     transport::listener,
 };
 use anyhow::Context;
@@ -34,6 +34,7 @@ use std::{
 #[derive(Debug)]
 pub(crate) struct Worker {
     remote: Arc<Remote>,
+    counters: Counters,
     thread: JoinHandle<anyhow::Result<Statistics>>,
 }
 
@@ -78,21 +79,27 @@ impl Worker {
         let (remote, far_end, raised) =
             Remote::pair().context("no sockets to talk to a worker with")?;
         let far_end = Arc::new(far_end);
+        let counters = Counters::default();
         let (ready, is_ready) = channel();
         let thread = thread::Builder::new().name(format!("worker-{}", task.index)).spawn({
-            let far_end = far_end.clone();
+            let (far_end, counters) = (far_end.clone(), counters.clone());
             move || {
                 let _end = End(task.ends.clone());
-                run(task, (far_end, raised), &ready)
+                run(task, counters, (far_end, raised), &ready)
             }
         })?;
         match is_ready.recv() {
-            Ok(info) => Ok((Self { remote: remote.into(), thread }, info)),
+            Ok(info) => Ok((Self { remote: remote.into(), counters, thread }, info)),
             Err(_) => Err(match join(thread) {
                 Ok(_) => anyhow::anyhow!("a worker ended before it was ready"),
                 Err(error) => error,
             }),
         }
+    }
+
+    /// What it counts, readable at any time.
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
     }
 
     /// To tell it something.
@@ -144,6 +151,7 @@ impl Drop for End {
 /// A worker's life.
 fn run(
     task: Task,
+    counters: Counters,
     (far_end, raised): (Arc<OwnedFd>, LineCounter),
     ready: &Sender<WorkerInfo>,
 ) -> anyhow::Result<Statistics> {
@@ -177,7 +185,7 @@ fn run(
     if let Some(hub) = hub {
         service.add_hub(hub, index);
     }
-    let local = WorkerState::new(log);
+    let local = WorkerState { counters, ..WorkerState::new(log) };
     let info = WorkerInfo {
         tid: rustix::thread::gettid().as_raw_nonzero().get(),
         cpu,

@@ -25,7 +25,7 @@ use crate::{
     protocol::{Awaits, Connection, Iteration, Need, rules::Rules},
     reactor::{AlarmId, ClientId, Reactor},
     service::{Adapter, Event, Service, worker_state::WorkerState},
-    stats::{ConnectionCounts, Statistics, scoreboard::ScoreboardSlot},
+    stats::{Counter, Statistics, scoreboard::ScoreboardSlot},
     time::clock::ticks,
     transport::{Transport, listener, outbox::Outbox},
 };
@@ -70,10 +70,6 @@ pub(crate) struct Blocking<A: Service> {
     large_file: LargeFile,
     slot: ScoreboardSlot,
     generation: u32,
-    connections: ConnectionCounts,
-    bytes_sent: u64,
-    waits: u64,
-    events: u64,
     /// The system calls of this thread before it became this unit's: a child's begin with its
     /// parent's.
     calls_before: Counters,
@@ -131,10 +127,6 @@ impl<A: Service> Blocking<A> {
             large_file: config.large_file,
             slot,
             generation: 0,
-            connections: ConnectionCounts::default(),
-            bytes_sent: 0,
-            waits: 0,
-            events: 0,
             calls_before,
             stop_at: None,
         }
@@ -188,11 +180,11 @@ impl<A: Service> Blocking<A> {
         let transport = match self.rules.accept(socket) {
             Ok((transport, _)) => transport,
             Err(socket) => {
-                self.connections.refused += 1;
+                self.worker.counters.add(Counter::Refused, 1);
                 return sys::close(socket);
             }
         };
-        self.connections.accepted += 1;
+        self.worker.counters.add(Counter::Accepted, 1);
         self.client = Some(Client {
             transport,
             id,
@@ -214,7 +206,7 @@ impl<A: Service> Blocking<A> {
         let mut adapter = Adapter { service, rules, worker, reactor, client: id, socket };
         client.connection.abandon(&mut adapter);
         sys::close(client.transport.into_socket());
-        self.connections.closed += 1;
+        self.worker.counters.add(Counter::Closed, 1);
         // What was asked in passing away.
         self.perform();
         self.show();
@@ -339,7 +331,7 @@ impl<A: Service> Blocking<A> {
             client.pace.stop(client.transport.as_fd());
         }
         let (outcome, sent) = transmit(&mut client.transport, output, self.large_file);
-        self.bytes_sent += sent;
+        self.worker.counters.add(Counter::BytesSent, sent);
         client.is_broken |= outcome.is_err();
     }
 
@@ -351,7 +343,7 @@ impl<A: Service> Blocking<A> {
             client.pace.stop(client.transport.as_fd());
         }
         let (outcome, sent) = transmit(&mut client.transport, iteration.output(), self.large_file);
-        self.bytes_sent += sent;
+        self.worker.counters.add(Counter::BytesSent, sent);
         let has_progressed = iteration.record_sent(sent, SEND_PROGRESS_BYTES);
         let has_room = iteration.takes_owed_room();
         drop(iteration);
@@ -438,7 +430,7 @@ impl<A: Service> Blocking<A> {
                 client.is_broken = true;
             }
         }
-        self.connections.timed_out += 1;
+        self.worker.counters.add(Counter::TimedOut, 1);
     }
 
     /// Waits until something has happened to one of `wanted`, to a link or an alarm, or until the
@@ -474,10 +466,10 @@ impl<A: Service> Blocking<A> {
             // looked at first.
             outcome = sys::ppoll(&mut self.polled, Some(Duration::ZERO));
         }
-        self.waits += 1;
+        self.worker.counters.add(Counter::Waits, 1);
         self.worker.clock.update();
         match outcome {
-            Ok(ready) => self.events += ready as u64,
+            Ok(ready) => self.worker.counters.add(Counter::Events, ready as u64),
             Err(error) => {
                 // Interrupted, or the kernel is short of memory: what was asked for is not told.
                 self.polled.iter_mut().for_each(|polled| polled.revents = 0);
@@ -513,15 +505,12 @@ impl<A: Service> Blocking<A> {
         if let Some(log) = &mut self.worker.log {
             log.hand_over();
         }
+        let counters = &self.worker.counters;
+        if let Some(log) = &self.worker.log {
+            counters.set(Counter::LogLinesDropped, log.dropped());
+        }
         self.slot.show(&Statistics {
-            connections: self.connections,
-            requests: self.worker.requests,
-            bytes_sent: self.bytes_sent,
-            waits: self.waits,
-            events: self.events,
-            accept_pauses: self.acceptor.pauses(),
-            log_lines_dropped: self.worker.log.as_ref().map_or(0, |log| log.dropped()),
-            origins: self.worker.origins,
+            counts: counters.read(),
             cache: None,
             system_calls: sys::counters().since(&self.calls_before),
             mechanism: Default::default(),

@@ -211,6 +211,7 @@ impl PendingReplies<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::Counter;
 
     #[test]
     fn commands_arrive_whole_and_in_order() {
@@ -239,12 +240,16 @@ mod tests {
     fn a_late_answer_is_nobodys_and_a_dead_worker_has_none() {
         let (remote, far, raised) = Remote::pair().unwrap();
         let mut inbox = Inbox::new(far, raised);
-        let figures = |requests| Statistics { requests, ..Statistics::default() };
+        let figures = |requests| {
+            let mut figures = Statistics::default();
+            figures.counts[Counter::Requests] = requests;
+            figures
+        };
         inbox.answer(0, &figures(5));
         let asked = remote.ask();
         assert_eq!(inbox.take(), [WorkerCommand::Statistics(1)]);
         inbox.answer(1, &figures(7));
-        assert_eq!(asked.answer().unwrap().requests, 7);
+        assert_eq!(asked.answer().unwrap().count(Counter::Requests), 7);
         let asked = remote.ask();
         drop(inbox);
         assert!(asked.answer().is_none());

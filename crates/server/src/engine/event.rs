@@ -40,7 +40,7 @@ use crate::{
     protocol::{Awaits, Connection, Iteration, Need, rules::Rules},
     reactor::{ClientId, ExchangeId, Reactor},
     service::{Adapter, Event, Service, worker_state::WorkerState},
-    stats::{ConnectionCounts, Statistics},
+    stats::{Counter, Statistics},
     time::{
         clock::ticks,
         timers::{self, Nodes, Timer, Wheel},
@@ -97,11 +97,7 @@ pub(crate) struct Engine<M, A: Service> {
     is_edge: bool,
     discipline: Discipline,
     large_file: LargeFile,
-    connections: ConnectionCounts,
-    bytes_sent: u64,
-    waits: u64,
     failed_waits: FailedWaits,
-    events: u64,
     /// The tick at which a stop no longer waits for connections.
     stop_at: Option<u32>,
 }
@@ -142,11 +138,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             is_edge: M::capabilities(options).contains(Capabilities::EDGE),
             discipline: config.interest,
             large_file: config.large_file,
-            connections: ConnectionCounts::default(),
-            bytes_sent: 0,
-            waits: 0,
             failed_waits: FailedWaits::default(),
-            events: 0,
             stop_at: None,
         })
     }
@@ -160,11 +152,11 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             // the answer.
             let is_asked = self.inbox.is_raised();
             let happened = self.wait(timeout)?;
-            self.waits += 1;
+            self.worker.counters.add(Counter::Waits, 1);
             self.worker.clock.update();
             self.rules.begin_iteration();
             while let Some(event) = self.mechanism.next_event() {
-                self.events += 1;
+                self.worker.counters.add(Counter::Events, 1);
                 self.dispatch(event);
             }
             if is_asked && self.inbox.is_raised() {
@@ -183,6 +175,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             }
             if let Some(log) = &mut self.worker.log {
                 log.hand_over();
+                self.worker.counters.set(Counter::LogLinesDropped, log.dropped());
             }
             if self.is_done() {
                 return Ok(self.statistics());
@@ -453,7 +446,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
 
     fn client_has_gone(&mut self) {
         self.clients -= 1;
-        self.connections.closed += 1;
+        self.worker.counters.add(Counter::Closed, 1);
         self.acceptor.slot_is_free();
     }
 
@@ -543,7 +536,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             return self.arm(fd as u32, deadline);
         }
         let Some(slot) = self.table.get_mut(fd) else { return };
-        self.connections.timed_out += 1;
+        self.worker.counters.add(Counter::TimedOut, 1);
         match slot.class {
             Class::KeepAlive | Class::Linger => self.close(fd),
             Class::Send => self.close_slow_reader(fd),
@@ -580,15 +573,9 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     }
 
     fn statistics(&self) -> Statistics {
+        let counters = &self.worker.counters;
         Statistics {
-            connections: ConnectionCounts { open: self.clients as u64, ..self.connections },
-            requests: self.worker.requests,
-            bytes_sent: self.bytes_sent,
-            waits: self.waits,
-            events: self.events,
-            accept_pauses: self.acceptor.pauses(),
-            log_lines_dropped: self.worker.log.as_ref().map_or(0, |log| log.dropped()),
-            origins: self.worker.origins,
+            counts: counters.read(),
             cache: None,
             system_calls: sys::counters(),
             mechanism: self.mechanism.statistics().into_iter().collect(),

@@ -2,6 +2,7 @@
 //! calls come, the output is the same.
 
 use super::*;
+use crate::stats::Counter;
 use crate::{
     config::Config,
     protocol::rules::Rules,
@@ -251,12 +252,12 @@ fn one_turn_answers_so_many_requests_and_no_more() {
     bench.receive(REQUESTS[0].repeat(200));
     for turn in 1..=3 {
         bench.send(usize::MAX >> 1);
-        assert_eq!(bench.worker.requests, 64 * turn);
+        assert_eq!(bench.worker.counters.get(Counter::Requests), 64 * turn);
         assert_eq!(bench.connection.need(), Need::Requeue);
         bench.iteration(|iteration, rules, adapter| iteration.go_on(rules, adapter));
     }
     assert_eq!(bench.work_fast(), Need::Receive(Awaits::Next));
-    assert_eq!(bench.worker.requests, 200);
+    assert_eq!(bench.worker.counters.get(Counter::Requests), 200);
 }
 
 #[test]

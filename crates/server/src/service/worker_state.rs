@@ -2,7 +2,7 @@
 
 use crate::{
     log::{LogWriter, Peer},
-    stats::OriginCounts,
+    stats::Counters,
     time::clock::Clock,
 };
 use pollux_http::Status;
@@ -16,10 +16,8 @@ pub(crate) struct WorkerState {
     pub(crate) clock: Clock,
     /// The server is stopping: every response says that it is the connection's last.
     pub(crate) is_stopping: bool,
-    /// Responses begun.
-    pub(crate) requests: u64,
-    /// What became of those that were passed on.
-    pub(crate) origins: OriginCounts,
+    /// What this worker counts.
+    pub(crate) counters: Counters,
     /// The access log, if there is one.
     pub(crate) log: Option<LogWriter>,
 }
@@ -36,13 +34,7 @@ pub(crate) struct Answer {
 impl WorkerState {
     /// For a worker that begins.
     pub(crate) fn new(log: Option<LogWriter>) -> Self {
-        Self {
-            clock: Clock::start(),
-            is_stopping: false,
-            requests: 0,
-            origins: OriginCounts::default(),
-            log,
-        }
+        Self { clock: Clock::start(), is_stopping: false, counters: Counters::default(), log }
     }
 
     /// Another client's turn: lines that are written from now on are of somebody whom nobody has asked

@@ -11,7 +11,7 @@
 //! both are ready too (POLLHUP).
 
 use crate::{
-    stats::{ConnectionCounts, OriginCounts, Statistics},
+    stats::{COUNTERS, Counter, Counts, Statistics},
     time::clock::Clock,
 };
 use pollux_sys::{self as sys, Counters, SharedWords};
@@ -30,7 +30,7 @@ const STOP_AT: usize = 0;
 /// Words before the seats.
 const HEADER: usize = 1;
 /// Words of a seat before those of its system calls.
-const FIGURES: usize = 15;
+const FIGURES: usize = COUNTERS;
 /// Words of a seat.
 const SLOT: usize = FIGURES + Counters::WORDS;
 
@@ -99,8 +99,7 @@ impl Scoreboard {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let mut figures = self.figures(index);
         // Whatever it held the kernel has closed.
-        figures.connections.closed = figures.connections.accepted;
-        figures.connections.open = 0;
+        figures.counts[Counter::Closed] = figures.counts[Counter::Accepted];
         slots.left.merge(&figures);
         for word in self.slot(index) {
             word.store(0, Relaxed);
@@ -163,28 +162,12 @@ impl Scoreboard {
 
     fn figures(&self, index: usize) -> Statistics {
         let mut words = self.slot(index).iter().map(|word| word.load(Relaxed));
-        let mut next = || words.next().unwrap_or_default();
-        let [accepted, closed, refused, timed_out, handed_over] = std::array::from_fn(|_| next());
-        let [requests, bytes_sent, waits, events] = std::array::from_fn(|_| next());
-        let [accept_pauses, log_lines_dropped] = std::array::from_fn(|_| next());
-        let [opened, reused, failures, retries] = std::array::from_fn(|_| next());
-        let open = accepted.saturating_sub(closed);
+        let mut counts = Counts::default();
+        for &counter in Counter::ALL {
+            counts[counter] = words.next().unwrap_or_default();
+        }
         Statistics {
-            connections: ConnectionCounts {
-                accepted,
-                open,
-                closed,
-                refused,
-                timed_out,
-                handed_over,
-            },
-            requests,
-            bytes_sent,
-            waits,
-            events,
-            accept_pauses,
-            log_lines_dropped,
-            origins: OriginCounts { opened, reused, failures, retries },
+            counts,
             cache: None,
             system_calls: Counters::from_words(words),
             mechanism: Default::default(),
@@ -207,26 +190,8 @@ impl ScoreboardSlot {
 
     /// Shows these figures, in place of those before.
     pub(crate) fn show(&self, figures: &Statistics) {
-        let ConnectionCounts { accepted, closed, refused, timed_out, handed_over, .. } =
-            figures.connections;
-        let first: [u64; FIGURES] = [
-            accepted,
-            closed,
-            refused,
-            timed_out,
-            handed_over,
-            figures.requests,
-            figures.bytes_sent,
-            figures.waits,
-            figures.events,
-            figures.accept_pauses,
-            figures.log_lines_dropped,
-            figures.origins.opened,
-            figures.origins.reused,
-            figures.origins.failures,
-            figures.origins.retries,
-        ];
-        let all = first.into_iter().chain(figures.system_calls.words());
+        let first = figures.counts.iter().map(|(_, value)| value);
+        let all = first.chain(figures.system_calls.words());
         for (word, value) in self.scoreboard.slot(self.index).iter().zip(all) {
             word.store(value, Relaxed);
         }
@@ -258,9 +223,10 @@ mod tests {
     use super::*;
 
     fn figures(requests: u64, accepted: u64) -> Statistics {
-        let connections = ConnectionCounts { accepted, ..ConnectionCounts::default() };
-        let system_calls = sys::counters();
-        Statistics { requests, connections, system_calls, ..Statistics::default() }
+        let mut counts = Counts::default();
+        counts[Counter::Requests] = requests;
+        counts[Counter::Accepted] = accepted;
+        Statistics { counts, system_calls: sys::counters(), ..Statistics::default() }
     }
 
     #[test]
@@ -272,15 +238,18 @@ mod tests {
         second.show(&figures(7, 1));
         first.show(&figures(6, 3));
         let all = scoreboard.statistics();
-        assert_eq!((all.requests, all.connections.open), (13, 4));
+        assert_eq!((all.count(Counter::Requests), all.open()), (13, 4));
         // Killed with three connections open.
         scoreboard.leave(first.index());
         let all = scoreboard.statistics();
-        assert_eq!((all.requests, all.connections.open, all.connections.closed), (13, 1, 3));
+        assert_eq!(
+            (all.count(Counter::Requests), all.open(), all.count(Counter::Closed)),
+            (13, 1, 3)
+        );
         assert!(all.system_calls.of(sys::Call::Pipe) >= 4, "{:?}", all.system_calls);
         let third = scoreboard.claim_slot().unwrap();
         third.show(&figures(1, 0));
-        assert_eq!(scoreboard.statistics().requests, 14);
+        assert_eq!(scoreboard.statistics().count(Counter::Requests), 14);
     }
 
     #[test]

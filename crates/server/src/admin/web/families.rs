@@ -4,6 +4,7 @@ use super::{
     exposition::{Family, Kind, Sample, Value},
     snapshot::Snapshot,
 };
+use crate::stats::Counter;
 
 /// The cache's counters by outcome of a request; its other counters and its gauges stand below.
 const CACHE_OUTCOMES: &[&str] = &[
@@ -97,19 +98,20 @@ fn process(snapshot: &Snapshot, all: &mut Vec<Family>) {
 
 fn connections(snapshot: &Snapshot, all: &mut Vec<Family>) {
     let statistics = &snapshot.statistics;
-    let connections = &statistics.connections;
-    let others = connections.closed.saturating_sub(connections.timed_out + connections.handed_over);
+    let counts = &statistics.counts;
+    let others = counts[Counter::Closed]
+        .saturating_sub(counts[Counter::TimedOut] + counts[Counter::HandedOver]);
     all.extend([
-        gauge("pollux_connections", "Connections that are open.", single(connections.open)),
+        gauge("pollux_connections", "Connections that are open.", single(counts.open())),
         counter(
             "pollux_connections_accepted",
             "Connections that were accepted and served.",
-            single(connections.accepted),
+            single(counts[Counter::Accepted]),
         ),
         counter(
             "pollux_connections_refused",
             "Connections that were accepted and closed at once, for want of room.",
-            single(connections.refused),
+            single(counts[Counter::Refused]),
         ),
         counter(
             "pollux_connections_closed",
@@ -117,28 +119,33 @@ fn connections(snapshot: &Snapshot, all: &mut Vec<Family>) {
             by(
                 "reason",
                 [
-                    ("timeout", connections.timed_out),
-                    ("handover", connections.handed_over),
+                    ("timeout", counts[Counter::TimedOut]),
+                    ("handover", counts[Counter::HandedOver]),
                     ("other", others),
                 ],
             ),
         ),
-        counter("pollux_http_requests", "Responses that were begun.", single(statistics.requests)),
+        counter(
+            "pollux_http_requests",
+            "Responses that were begun.",
+            single(counts[Counter::Requests]),
+        ),
         counter(
             "pollux_sent_bytes",
             "Bytes that the kernel took from the server.",
-            single(statistics.bytes_sent),
+            single(counts[Counter::BytesSent]),
         ),
         counter(
             "pollux_access_log_lines_dropped",
             "Lines of the access log that were dropped, because its target was behind.",
-            single(statistics.log_lines_dropped),
+            single(counts[Counter::LogLinesDropped]),
         ),
     ]);
 }
 
 fn waiting(snapshot: &Snapshot, all: &mut Vec<Family>) {
     let statistics = &snapshot.statistics;
+    let counts = &statistics.counts;
     let calls = || statistics.system_calls.iter();
     let timed = || calls().filter(|(_, _, time)| !time.is_zero());
     let seconds = timed().map(|(call, _, time)| Sample {
@@ -146,16 +153,16 @@ fn waiting(snapshot: &Snapshot, all: &mut Vec<Family>) {
         value: Value::Real(time.as_secs_f64()),
     });
     all.extend([
-        counter("pollux_waits", "Waits of the mechanism.", single(statistics.waits)),
+        counter("pollux_waits", "Waits of the mechanism.", single(counts[Counter::Waits])),
         counter(
             "pollux_wait_events",
             "Events that the mechanism reported.",
-            single(statistics.events),
+            single(counts[Counter::Events]),
         ),
         counter(
             "pollux_accept_pauses",
             "Pauses of accepting, for want of descriptors or memory, or at the limit.",
-            single(statistics.accept_pauses),
+            single(counts[Counter::AcceptPauses]),
         ),
         counter(
             "pollux_system_calls",
@@ -183,27 +190,27 @@ fn waiting(snapshot: &Snapshot, all: &mut Vec<Family>) {
 }
 
 fn origins(snapshot: &Snapshot, all: &mut Vec<Family>) {
-    let origins = &snapshot.statistics.origins;
+    let counts = &snapshot.statistics.counts;
     all.extend([
         counter(
             "pollux_upstream_connections_opened",
             "Connections to origins that were made.",
-            single(origins.opened),
+            single(counts[Counter::OriginOpened]),
         ),
         counter(
             "pollux_upstream_connections_reused",
             "Requests that took an idle connection to an origin.",
-            single(origins.reused),
+            single(counts[Counter::OriginReused]),
         ),
         counter(
             "pollux_upstream_failures",
             "Origins that could not be reached, or did not reply as they should.",
-            single(origins.failures),
+            single(counts[Counter::OriginFailures]),
         ),
         counter(
             "pollux_upstream_retries",
             "Requests to origins that were tried again.",
-            single(origins.retries),
+            single(counts[Counter::OriginRetries]),
         ),
     ]);
 }
@@ -244,12 +251,14 @@ fn cache(snapshot: &Snapshot, all: &mut Vec<Family>) {
 mod tests {
     use super::*;
     use crate::admin::web::{exposition::Format, process::ProcessFigures, snapshot::ServerInfo};
-    use crate::stats::Statistics;
+    use crate::stats::{Counts, Statistics};
     use std::{collections::BTreeSet, time::Duration};
 
     fn snapshot() -> Snapshot {
+        let mut counts = Counts::default();
+        counts[Counter::Requests] = 9;
         let statistics = Statistics {
-            requests: 9,
+            counts,
             cache: Some(pollux_cache::Statistics { hits: 3, entries: 2, ..Default::default() }),
             ..Statistics::default()
         };

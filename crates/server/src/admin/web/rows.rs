@@ -1,6 +1,7 @@
 //! What the page and `pollux top` show: rows of a name and a value, rates among them.
 
 use super::snapshot::Snapshot;
+use crate::stats::Counter;
 use std::fmt::Write;
 
 /// A row, before it has a value.
@@ -62,32 +63,36 @@ rows! {
 /// The rows' values, in the order of [`ROWS`].
 pub(super) fn rows(earlier: &Snapshot, now: &Snapshot) -> Vec<(&'static str, String)> {
     let rates = Rates::new(earlier, now);
-    let (statistics, connections) = (&now.statistics, &now.statistics.connections);
-    let origins = &statistics.origins;
+    let statistics = &now.statistics;
+    let counts = &statistics.counts;
     let cache = statistics.cache.as_ref();
     ROWS.iter()
         .map(|row| {
             let value = match row.key {
-                "open" => whole(connections.open),
-                "accepted_s" => rates.a_second(|s| s.statistics.connections.accepted),
-                "closed" => whole(connections.closed),
-                "timed_out" => whole(connections.timed_out),
-                "refused" => whole(connections.refused),
-                "requests_s" => rates.a_second(|s| s.statistics.requests),
-                "requests" => whole(statistics.requests),
-                "sent_s" => size(rates.per_second(|s| s.statistics.bytes_sent)),
-                "sent" => size(statistics.bytes_sent as f64),
-                "waits_s" => rates.a_second(|s| s.statistics.waits),
-                "events_wait" => rates.ratio(|s| s.statistics.events, |s| s.statistics.waits),
-                "calls_request" => {
-                    rates.ratio(|s| s.statistics.system_calls.total(), |s| s.statistics.requests)
-                }
+                "open" => whole(counts.open()),
+                "accepted_s" => rates.a_second(|s| s.statistics.counts[Counter::Accepted]),
+                "closed" => whole(counts[Counter::Closed]),
+                "timed_out" => whole(counts[Counter::TimedOut]),
+                "refused" => whole(counts[Counter::Refused]),
+                "requests_s" => rates.a_second(|s| s.statistics.count(Counter::Requests)),
+                "requests" => whole(counts[Counter::Requests]),
+                "sent_s" => size(rates.per_second(|s| s.statistics.count(Counter::BytesSent))),
+                "sent" => size(counts[Counter::BytesSent] as f64),
+                "waits_s" => rates.a_second(|s| s.statistics.count(Counter::Waits)),
+                "events_wait" => rates.ratio(
+                    |s| s.statistics.count(Counter::Events),
+                    |s| s.statistics.count(Counter::Waits),
+                ),
+                "calls_request" => rates.ratio(
+                    |s| s.statistics.system_calls.total(),
+                    |s| s.statistics.count(Counter::Requests),
+                ),
                 "cpu_request" => rates.cpu_a_request(),
                 "cpu" => format!("{:.1} %", rates.cpu_share() * 100.0),
                 "memory" => size(now.process.resident_bytes as f64),
-                "origin_reused" => whole(origins.reused),
-                "origin_opened" => whole(origins.opened),
-                "origin_failures" => whole(origins.failures),
+                "origin_reused" => whole(counts[Counter::OriginReused]),
+                "origin_opened" => whole(counts[Counter::OriginOpened]),
+                "origin_failures" => whole(counts[Counter::OriginFailures]),
                 "cache_hits" => cache.map_or_else(none, |cache| {
                     let answered = cache.hits + cache.stale_hits + cache.stale_if_error;
                     let all = answered + cache.misses + cache.validations;
@@ -95,8 +100,8 @@ pub(super) fn rows(earlier: &Snapshot, now: &Snapshot) -> Vec<(&'static str, Str
                 }),
                 "cache_entries" => cache.map_or_else(none, |cache| whole(cache.entries)),
                 "cache_bytes" => cache.map_or_else(none, |cache| size(cache.bytes as f64)),
-                "accept_pauses" => whole(statistics.accept_pauses),
-                "log_dropped" => whole(statistics.log_lines_dropped),
+                "accept_pauses" => whole(counts[Counter::AcceptPauses]),
+                "log_dropped" => whole(counts[Counter::LogLinesDropped]),
                 "workers" => format!("{} of {}", now.running, now.info.workers),
                 "uptime" => duration(now.uptime.as_secs()),
                 _ => none(),
@@ -158,7 +163,7 @@ impl<'s> Rates<'s> {
     }
 
     fn cpu_a_request(&self) -> String {
-        let requests = self.difference(|snapshot| snapshot.statistics.requests);
+        let requests = self.difference(|snapshot| snapshot.statistics.count(Counter::Requests));
         if requests == 0.0 {
             return none();
         }

@@ -4,7 +4,7 @@ use super::super::Plan;
 use crate::{
     engine::{Refusal, blocking::RETRY},
     stats::{
-        Statistics,
+        Counter, Counts, Statistics,
         scoreboard::{Scoreboard, ScoreboardSlot},
     },
     transport::queue::Turns,
@@ -177,9 +177,11 @@ impl ProcessAcceptor {
     /// Shows the figures of this process; it is about to wait.
     pub(super) fn show(&mut self) {
         self.waits += 1;
+        let mut counts = Counts::default();
+        counts[Counter::Waits] = self.waits;
+        counts[Counter::AcceptPauses] = self.pauses;
         self.slot.show(&Statistics {
-            waits: self.waits,
-            accept_pauses: self.pauses,
+            counts,
             system_calls: sys::counters().since(&self.before),
             ..Statistics::default()
         });

@@ -7,6 +7,7 @@
 //! served.
 
 use super::Blocking;
+use crate::stats::Counter;
 use crate::{
     config::Accepting,
     engine::{FailedWaits, Refusal, upstreams::UpstreamDriver as _},
@@ -36,18 +37,12 @@ pub(super) struct Acceptor {
     failed_waits: FailedWaits,
     /// Listeners that listen no more.
     given_up: Vec<RawFd>,
-    pauses: u64,
     warnings: bool,
     has_said_forbidden: bool,
     turns: Turns,
 }
 
-impl Acceptor {
-    /// How often accepting was paused.
-    pub(super) fn pauses(&self) -> u64 {
-        self.pauses
-    }
-}
+impl Acceptor {}
 
 impl<A: Service> Blocking<A> {
     /// Makes what it takes to wait for connections: before the unit is said to be ready, so that
@@ -174,7 +169,7 @@ impl<A: Service> Blocking<A> {
             // There is one: else it would have to wait for one of several.
             let was_stopping = self.worker.is_stopping;
             let found = self.accept_in_turn(listeners);
-            self.waits += 1;
+            self.worker.counters.add(Counter::Waits, 1);
             self.worker.clock.update();
             if found.is_some() || was_stopping {
                 return found;
@@ -196,14 +191,14 @@ impl<A: Service> Blocking<A> {
     /// Waits until `room` is readable, or a stop is asked for: who waits in the queue by then has a
     /// claim to be served still. Returns false when a stop leaves no more time.
     pub(crate) fn pause(&mut self, room: BorrowedFd<'_>) -> bool {
-        self.acceptor.pauses += 1;
+        self.worker.counters.add(Counter::AcceptPauses, 1);
         self.wait_until(&[(room.as_raw_fd(), POLLIN)], None);
         !self.is_over()
     }
 
     /// Waits a moment. Returns false when a stop leaves no more time.
     pub(crate) fn rest(&mut self) -> bool {
-        self.acceptor.pauses += 1;
+        self.worker.counters.add(Counter::AcceptPauses, 1);
         let until = self.worker.clock.after(1);
         self.wait_until(&[], Some(until));
         !self.is_over()
@@ -256,7 +251,7 @@ impl<A: Service> Blocking<A> {
 
     /// A pause until accepting may be tried again, or a stop is heard, or its time is over.
     fn pause_for_want(&mut self) {
-        self.acceptor.pauses += 1;
+        self.worker.counters.add(Counter::AcceptPauses, 1);
         let until = self.worker.clock.after(ticks(RETRY));
         let was_stopping = self.worker.is_stopping;
         while self.worker.clock.tick() < until
@@ -288,12 +283,12 @@ impl<A: Service> Blocking<A> {
         let Some((epoll, events)) = &mut self.acceptor.epoll else { return Ok(()) };
         let outcome = sys::epoll_wait(epoll.as_fd(), events, -1);
         let rings = outcome.is_ok() && events.iter().any(|event| event.u64 == 1);
-        self.waits += 1;
+        self.worker.counters.add(Counter::Waits, 1);
         self.worker.clock.update();
         match outcome {
             Ok(ready) => {
                 self.acceptor.failed_waits.forget();
-                self.events += ready as u64;
+                self.worker.counters.add(Counter::Events, ready as u64);
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => self.acceptor.failed_waits.bear_error(error)?,

@@ -7,6 +7,7 @@
 //! one in ppoll(2), as long as it may be. An idle client costs one wait more, once.
 
 use super::{Blocking, Class};
+use crate::stats::Counter;
 use crate::{engine::upstreams::UpstreamDriver as _, service::Service, time::clock::TICK};
 use pollux_sys as sys;
 use std::{
@@ -100,12 +101,12 @@ impl<A: Service> Blocking<A> {
             // looked at first.
             outcome = client.transport.receive(&mut self.input);
         }
-        self.waits += 1;
+        self.worker.counters.add(Counter::Waits, 1);
         self.worker.clock.update();
         if outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
             client.pace.is_brisk = false;
         } else {
-            self.events += 1;
+            self.worker.counters.add(Counter::Events, 1);
         }
         self.take_input(outcome);
         true

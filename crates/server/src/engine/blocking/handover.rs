@@ -1,6 +1,7 @@
 //! The client's connection becomes another process'.
 
 use super::Blocking;
+use crate::stats::Counter;
 use crate::{
     engine::upstreams::UpstreamDriver as _,
     reactor::{EventTarget, HandOver, NotTaken},
@@ -31,7 +32,7 @@ impl<A: Service> Blocking<A> {
                 client.is_broken = true;
                 self.turns += 1;
                 self.worker.log_hand_over(client.transport.as_fd(), what.line());
-                self.connections.handed_over += 1;
+                self.worker.counters.add(Counter::HandedOver, 1);
             }
             Err(why) => {
                 self.tell(EventTarget::Exchange(what.exchange), Event::NotTaken(why));

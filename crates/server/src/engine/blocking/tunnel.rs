@@ -1,6 +1,7 @@
 //! A tunnel: the client and a link tied together. What one sends is sent to the other.
 
 use super::{Blocking, Client};
+use crate::stats::Counter;
 use crate::{
     engine::transmit::transmit,
     service::Service,
@@ -106,7 +107,7 @@ impl<A: Service> Blocking<A> {
         let Tunnel { far, kept, has_ended } = tunnel;
         let transport = Self::end_of(&mut self.client, far, end)?;
         let (outcome, sent) = transmit(transport, &mut kept[end], self.large_file);
-        self.bytes_sent += sent;
+        self.worker.counters.add(Counter::BytesSent, sent);
         outcome?;
         if kept[end].is_empty() && has_ended[1 - end] {
             // Twice does no harm.

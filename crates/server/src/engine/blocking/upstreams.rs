@@ -1,6 +1,7 @@
 //! The links and alarms of applications, for one connection at a time.
 
 use super::{Blocking, tunnel::Tunnel};
+use crate::stats::Counter;
 use crate::{
     config::LargeFile,
     engine::upstreams::{LINK_INPUT_BYTES, UpstreamDriver},
@@ -122,7 +123,7 @@ impl<A: Service> UpstreamDriver for Blocking<A> {
     }
 
     fn count_sent(&mut self, bytes: u64) {
-        self.bytes_sent += bytes;
+        self.worker.counters.add(Counter::BytesSent, bytes);
     }
 }
 

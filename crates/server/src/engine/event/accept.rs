@@ -2,6 +2,7 @@
 //! system has no descriptor left.
 
 use super::Engine;
+use crate::stats::Counter;
 use crate::{
     engine::{Refusal, event::table::Peer},
     protocol::Connection,
@@ -39,7 +40,6 @@ pub(super) struct Acceptor {
     /// Whether it may be tried again.
     may_resume: bool,
     retry_at: Option<u32>,
-    pauses: u64,
     warnings: OnceWarnings,
 }
 
@@ -99,7 +99,6 @@ impl Acceptor {
             is_paused: false,
             may_resume: false,
             retry_at: None,
-            pauses: 0,
             warnings: OnceWarnings::default(),
         })
     }
@@ -113,11 +112,6 @@ impl Acceptor {
     /// The tick at which to try again.
     pub(super) fn retry_at(&self) -> Option<u32> {
         self.retry_at
-    }
-
-    /// How often accepting was paused.
-    pub(super) fn pauses(&self) -> u64 {
-        self.pauses
     }
 
     /// A connection was closed.
@@ -243,7 +237,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 let (transport, timeout) = match self.rules.accept(socket) {
                     Ok(accepted) => accepted,
                     Err(socket) => {
-                        self.connections.refused += 1;
+                        self.worker.counters.add(Counter::Refused, 1);
                         let _ = self.mechanism.close(token, socket);
                         return AcceptOutcome::One;
                     }
@@ -251,14 +245,14 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 let client = Peer::Client(Connection::default());
                 self.table.insert(transport, token, client);
                 self.clients += 1;
-                self.connections.accepted += 1;
+                self.worker.counters.add(Counter::Accepted, 1);
                 let deadline = self.worker.clock.after(timeout);
                 self.arm(fd as u32, deadline);
             }
             // Its limit is a limit like --max-connections: who comes later waits.
             Err(Error::DescriptorTooLarge { .. }) => return self.hold(socket),
             Err(error) => {
-                self.connections.refused += 1;
+                self.worker.counters.add(Counter::Refused, 1);
                 if self.acceptor.warnings.is_news(OnceWarnings::CANNOT_WAIT) {
                     tracing::warn!("refusing connections: {error}. (Said once.)");
                 }
@@ -288,7 +282,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     fn pause_accepting(&mut self) {
         self.acceptor.is_paused = true;
         self.acceptor.may_resume = false;
-        self.acceptor.pauses += 1;
+        self.worker.counters.add(Counter::AcceptPauses, 1);
         self.watch_listeners(Interest::empty());
     }
 

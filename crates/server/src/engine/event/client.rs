@@ -111,7 +111,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 return false;
             }
             let (outcome, sent) = transmit(transport, output, self.large_file);
-            self.bytes_sent += sent;
+            self.worker.counters.add(Counter::BytesSent, sent);
             match outcome {
                 Ok(SendOutcome::All) => {}
                 outcome => {
@@ -173,7 +173,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         let Some((transport, Peer::Client(connection))) = slot.parts() else { return };
         let mut iteration = connection.iteration(&mut self.outbox);
         let (outcome, sent) = transmit(transport, iteration.output(), self.large_file);
-        self.bytes_sent += sent;
+        self.worker.counters.add(Counter::BytesSent, sent);
         let has_progressed = iteration.record_sent(sent, SEND_PROGRESS_BYTES);
         let has_room = iteration.takes_owed_room();
         drop(iteration);

@@ -1,6 +1,7 @@
 //! A client's connection becomes another process'.
 
 use super::Engine;
+use crate::stats::Counter;
 use crate::{
     engine::{event::table::Peer, upstreams::UpstreamDriver as _},
     reactor::{EventTarget, HandOver, NotTaken},
@@ -38,7 +39,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                     self.worker.log_hand_over(transport.as_fd(), what.line());
                     sys::close(transport.into_socket());
                 }
-                self.connections.handed_over += 1;
+                self.worker.counters.add(Counter::HandedOver, 1);
                 self.client_has_gone();
             }
             Err(why) => {

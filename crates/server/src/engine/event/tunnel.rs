@@ -4,6 +4,7 @@
 //! received from it. An idle tunnel is two slots of the table.
 
 use super::{Engine, READS_PER_EVENT, SendOutcome, transmit};
+use crate::stats::Counter;
 use crate::{
     engine::event::table::{Class, Marks, Peer, Tunnel},
     reactor::{ExchangeId, UpstreamId, UpstreamState},
@@ -101,7 +102,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         let Some((transport, Peer::Tunnel(tunnel))) = slot.parts() else { return Ok(()) };
         let Some(kept) = &mut tunnel.kept else { return Ok(()) };
         let (outcome, sent) = transmit(transport, kept, self.large_file);
-        self.bytes_sent += sent;
+        self.worker.counters.add(Counter::BytesSent, sent);
         if outcome? == SendOutcome::All {
             tunnel.kept = None;
             let partner = tunnel.partner;
@@ -179,7 +180,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             }
             Err(error) => return Err(error),
         };
-        self.bytes_sent += sent as u64;
+        self.worker.counters.add(Counter::BytesSent, sent as u64);
         if sent < bytes.len() {
             let mut kept = Outbox::default();
             kept.bytes().extend_from_slice(&bytes[sent..]);

@@ -1,6 +1,7 @@
 //! The links of applications, as a mechanism tells of them.
 
 use super::{Engine, READS_PER_EVENT};
+use crate::stats::Counter;
 use crate::{
     config::LargeFile,
     engine::{
@@ -108,7 +109,7 @@ impl<M: Mechanism, A: Service> UpstreamDriver for Engine<M, A> {
     }
 
     fn count_sent(&mut self, bytes: u64) {
-        self.bytes_sent += bytes;
+        self.worker.counters.add(Counter::BytesSent, bytes);
     }
 }
 

@@ -5,6 +5,7 @@ use super::{
     seam::{FaultAt, Worker, before_add, fail, hide_the_inbox},
     service::Tester,
 };
+use crate::stats::Counter;
 use crate::{
     config::{Config, Discipline},
     engine::blocking::Blocking,
@@ -51,7 +52,7 @@ fn who_may_not_accept_does_not_spin_and_hears_a_stop() {
         let calls = statistics.system_calls.of(Call::Accept);
         let most = 4 + started_at.elapsed().as_secs();
         assert!((1..=most).contains(&calls), "errno {errno}: {calls} calls of accept4");
-        assert_eq!(statistics.connections.accepted, 0);
+        assert_eq!(statistics.count(Counter::Accepted), 0);
     }
 }
 
@@ -79,7 +80,7 @@ fn a_resolver_that_cannot_be_started_leaves_nothing_behind() {
         assert!(reply.text().contains("no thread to resolve names"), "{}", reply.text());
     }
     thread::sleep(Duration::from_millis(300));
-    let waits = worker.stop().unwrap().statistics.waits;
+    let waits = worker.stop().unwrap().statistics.count(Counter::Waits);
     assert!(waits < 200, "{waits} waits: a busy loop");
 }
 
@@ -127,8 +128,8 @@ fn a_socket_that_fails_ends_its_connection_and_nothing_else() {
                 assert!(!is_answered(&worker), "{} fails with {errno}", call.name());
             }
             let statistics = worker.stop().unwrap().statistics;
-            assert_eq!(statistics.connections.accepted, 3);
-            assert_eq!(statistics.connections.closed, 3);
+            assert_eq!(statistics.count(Counter::Accepted), 3);
+            assert_eq!(statistics.count(Counter::Closed), 3);
             let calls = statistics.system_calls.of(call);
             assert_eq!(calls, 3, "{} fails with {errno}", call.name());
         }
@@ -157,8 +158,8 @@ fn an_interest_that_cannot_be_set_ends_its_connection_and_nothing_else() {
         let worker = Worker::start(move || fail(FaultAt::Add, 1, errno));
         assert!(!is_answered(&worker), "add fails with {errno}");
         assert!(is_answered(&worker), "add has failed with {errno} before");
-        let connections = worker.stop().unwrap().statistics.connections;
-        assert_eq!((connections.refused, connections.accepted), (1, 1));
+        let counts = worker.stop().unwrap().statistics.counts;
+        assert_eq!((counts[Counter::Refused], counts[Counter::Accepted]), (1, 1));
 
         // By its state a connection registers for writing before each answer.
         let mut config = Config::new(".");
@@ -166,8 +167,8 @@ fn an_interest_that_cannot_be_set_ends_its_connection_and_nothing_else() {
         let worker = Worker::start_with(config, move || fail(FaultAt::Modify, 1, errno));
         assert!(!is_answered(&worker), "modify fails with {errno}");
         assert!(is_answered(&worker), "modify has failed with {errno} before");
-        let connections = worker.stop().unwrap().statistics.connections;
-        assert_eq!((connections.accepted, connections.closed), (2, 2));
+        let counts = worker.stop().unwrap().statistics.counts;
+        assert_eq!((counts[Counter::Accepted], counts[Counter::Closed]), (2, 2));
     }
 }
 
@@ -199,9 +200,9 @@ fn who_connects_during_a_stop_does_not_keep_it_from_ending() {
         let _first = TcpStream::connect(worker.address).unwrap();
         worker.begin_stop();
         says.send(()).unwrap();
-        let connections = worker.stop().unwrap().statistics.connections;
-        let all = connections.accepted + connections.refused;
-        assert!((1..5).contains(&all), "{connections:?}");
+        let counts = worker.stop().unwrap().statistics.counts;
+        let all = counts[Counter::Accepted] + counts[Counter::Refused];
+        assert!((1..5).contains(&all), "{counts:?}");
     }
 }
 
@@ -266,7 +267,7 @@ fn a_unit_that_may_not_accept_does_not_spin_and_hears_a_stop() {
         let calls = statistics.system_calls.of(Call::Accept);
         let most = 4 + started_at.elapsed().as_secs();
         assert!((1..=most).contains(&calls), "errno {errno}: {calls} calls of accept4");
-        assert_eq!(statistics.connections.accepted, 0);
+        assert_eq!(statistics.count(Counter::Accepted), 0);
     }
 }
 
@@ -297,12 +298,13 @@ fn a_unit_bears_a_wait_that_fails_for_a_moment_and_hears_a_stop() {
     let started_at = Instant::now();
     loop {
         let tried_at = Instant::now();
-        let outcome =
-            blocking(0, WAITS, libc::ENOMEM, |scoreboard| scoreboard.statistics().waits >= 3);
+        let outcome = blocking(0, WAITS, libc::ENOMEM, |scoreboard| {
+            scoreboard.statistics().count(Counter::Waits) >= 3
+        });
         // What fails for some seconds may end it: then this machine had no time for the test.
         let was_too_slow = outcome.is_err() && tried_at.elapsed() > Duration::from_secs(4);
         if !was_too_slow || started_at.elapsed() > PATIENCE {
-            assert!(outcome.unwrap().waits >= 3);
+            assert!(outcome.unwrap().count(Counter::Waits) >= 3);
             return;
         }
     }
@@ -320,7 +322,7 @@ fn a_wait_that_fails_for_good_ends_the_unit_with_its_reason() {
 fn a_worker_is_heard_whose_mechanism_does_not_tell_of_it() {
     let worker = Worker::start(hide_the_inbox);
     let started_at = Instant::now();
-    assert_eq!(worker.statistics().requests, 0);
-    assert_eq!(worker.stop().unwrap().statistics.requests, 0);
+    assert_eq!(worker.statistics().count(Counter::Requests), 0);
+    assert_eq!(worker.stop().unwrap().statistics.count(Counter::Requests), 0);
     assert!(started_at.elapsed() < Duration::from_secs(8), "{:?}", started_at.elapsed());
 }

@@ -10,6 +10,7 @@ use super::{
     pool::DialOutcome,
     request::UpstreamRequest,
 };
+use crate::stats::Counter;
 use crate::{
     config::ForwardedPolicy,
     reactor::EventTarget,
@@ -93,9 +94,8 @@ impl Proxy {
             client,
             scratch: &mut self.scratch,
         };
-        let counts = &mut context.worker.origins;
-        let count = if state.is_reused { &mut counts.reused } else { &mut counts.opened };
-        *count += 1;
+        let counter = if state.is_reused { Counter::OriginReused } else { Counter::OriginOpened };
+        context.worker.counters.add(counter, 1);
         let out = context.reactor.send(upstream).bytes();
         let outcome = match request {
             Some(request) => upstream_request.put(out, request).ok(),
@@ -179,7 +179,10 @@ impl Proxy {
             // Whoever closes what is kept says nothing about himself.
             if !is_stale {
                 state.tried |= 1 << origin;
-                context.worker.origins.failures += u64::from(failure.is_the_origins());
+                context
+                    .worker
+                    .counters
+                    .add(Counter::OriginFailures, u64::from(failure.is_the_origins()));
                 self.pool.failed(context.worker.clock.tick(), origin, failure);
             }
             state.tries += 1;
@@ -201,7 +204,7 @@ impl Proxy {
             };
             if may_try && state.tries < TRIES && !state.reply.has_begun() {
                 state.is_retried |= was_sent;
-                context.worker.origins.retries += 1;
+                context.worker.counters.add(Counter::OriginRetries, 1);
                 return self.seek(context, state, None, outbox);
             }
         }

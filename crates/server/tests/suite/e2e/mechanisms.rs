@@ -2,6 +2,7 @@
 
 use super::Fixture;
 use pollux_event::{Capabilities, MechanismSpec, registry};
+use pollux_server::stats::Counter;
 use pollux_server::{
     Config,
     config::{Architecture, Discipline, MechanismChoice},
@@ -130,8 +131,12 @@ fn serve_alike() {
         assert_large(&client.reply().body, name);
         assert!(client.is_closed(), "{name}");
         let last = fixture.stop();
-        assert_eq!(last.requests, 2_010, "{name}");
-        assert_eq!((last.connections.accepted, last.connections.timed_out), (2, 0), "{name}");
+        assert_eq!(last.count(Counter::Requests), 2_010, "{name}");
+        assert_eq!(
+            (last.count(Counter::Accepted), last.count(Counter::TimedOut)),
+            (2, 0),
+            "{name}"
+        );
     });
 }
 
@@ -154,7 +159,7 @@ fn see_the_end_that_came_while_they_were_sending() {
         let end = client.socket().read_to_end(&mut rest);
         assert!(end.is_ok(), "{name}: no end after {} bytes: {end:?}", rest.len());
         assert!(rest.ends_with(b"\r\n\r\nhello"), "{name}: {} bytes", rest.len());
-        assert_eq!(fixture.stop().requests, 2, "{name}");
+        assert_eq!(fixture.stop().count(Counter::Requests), 2, "{name}");
     });
 }
 
@@ -171,16 +176,16 @@ fn select_lets_wait_whom_it_cannot_hold() {
     // Server and clients share this process's descriptors: half as many fit.
     let clients: Vec<Client> = (0..CLIENTS).map(|_| fixture.client()).collect();
     let started_at = Instant::now();
-    while fixture.server.statistics().accept_pauses == 0 {
+    while fixture.server.statistics().count(Counter::AcceptPauses) == 0 {
         assert!(started_at.elapsed() < PATIENCE, "all of them fit");
         thread::sleep(Duration::from_millis(5));
     }
-    assert!(fixture.server.statistics().connections.open < 520);
+    assert!(fixture.server.statistics().open() < 520);
     for mut client in clients {
         assert_eq!(client.get("/").text(), "hello");
     }
     let last = fixture.stop();
-    assert_eq!((last.connections.accepted, last.connections.refused), (CLIENTS as u64, 0));
+    assert_eq!((last.count(Counter::Accepted), last.count(Counter::Refused)), (CLIENTS as u64, 0));
 }
 
 #[test]
@@ -199,7 +204,7 @@ fn close_what_is_quiet_for_too_long() {
         assert!(started_at.elapsed() >= Duration::from_millis(300), "{name}");
         assert!(silent.is_closed(), "{name}");
         assert!(started_at.elapsed() >= Duration::from_secs(3), "{name}");
-        assert_eq!(fixture.stop().connections.timed_out, 2, "{name}");
+        assert_eq!(fixture.stop().count(Counter::TimedOut), 2, "{name}");
     });
 }
 
@@ -215,14 +220,14 @@ fn accept_everybody_whatever_the_limit() {
                 assert_eq!(client.get("/").text(), "hello", "{name}, accept limit {limit:?}");
             }
             let statistics = fixture.server.statistics();
-            assert_eq!(statistics.connections.open, CLIENTS as u64, "{name}");
+            assert_eq!(statistics.open(), CLIENTS as u64, "{name}");
             // Nobody spins: there is nothing to do. (epoll2 does: that is the finding about it.)
             let name_only = &fixture.server.mechanism().name;
             let capabilities = registry::find(name_only).unwrap().capabilities;
             if !capabilities.contains(Capabilities::SPURIOUS_WAKEUPS) {
-                let waits = statistics.waits;
+                let waits = statistics.count(Counter::Waits);
                 thread::sleep(Duration::from_millis(100));
-                let spun = fixture.server.statistics().waits - waits;
+                let spun = fixture.server.statistics().count(Counter::Waits) - waits;
                 assert!(spun < 20, "{name}: {spun} waits with nothing to do");
             }
             drop(clients);
@@ -269,10 +274,10 @@ fn let_go_of_clients_that_vanish() {
             }
         }
         let started_at = Instant::now();
-        while fixture.server.statistics().connections.closed < 3 {
+        while fixture.server.statistics().count(Counter::Closed) < 3 {
             assert!(started_at.elapsed() < Duration::from_secs(20), "{name}: they stay");
             thread::sleep(Duration::from_millis(5));
         }
-        assert_eq!(fixture.stop().connections.timed_out, 0, "{name}");
+        assert_eq!(fixture.stop().count(Counter::TimedOut), 0, "{name}");
     });
 }

@@ -1,6 +1,7 @@
 //! Methods, versions, conditions, ranges.
 
 use super::Fixture;
+use pollux_server::stats::Counter;
 use socket2::{Domain, Socket, Type};
 use std::{
     io::{Read, Write},
@@ -170,5 +171,5 @@ fn a_slow_reader_with_a_small_buffer_is_served_to_the_end() {
     }
     stream.read_to_end(&mut received).expect("all of it comes");
     assert!(received.ends_with(&large), "{} bytes", received.len());
-    assert_eq!(fixture.stop().connections.timed_out, 0);
+    assert_eq!(fixture.stop().count(Counter::TimedOut), 0);
 }

@@ -267,7 +267,7 @@ fn a_client_that_goes_away_takes_nobody_with_it() {
     second.send("GET /x HTTP/1.1\r\nHost: test\r\n\r\n");
     until("it waits", || store.statistics().collapsed == 1);
     reset(first);
-    until("it is noticed", || fixture.server.statistics().connections.open == 1);
+    until("it is noticed", || fixture.server.statistics().open() == 1);
     is_free.store(true, SeqCst);
     assert_eq!(second.reply().text(), "x");
     assert_eq!(origin.requests(), 1, "it went on for him");
@@ -392,7 +392,7 @@ fn a_client_that_resets_does_not_end_the_refresh() {
         let (origin, is_free, fixture, store, client) = refreshing(engine);
         until("the refresh is asked for", || origin.requests() == 2);
         reset(client);
-        until("it is noticed", || fixture.server.statistics().connections.open == 0);
+        until("it is noticed", || fixture.server.statistics().open() == 0);
         is_free.store(true, SeqCst);
         until("refreshed", || store.statistics().stored == 2);
         assert_eq!((&*fixture.get("/").text(), origin.requests()), ("1", 2), "{engine}");

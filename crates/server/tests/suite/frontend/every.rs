@@ -5,6 +5,7 @@ use super::{handover::receiver, *};
 use pollux_cache::Store;
 use pollux_event::{MechanismSpec, registry};
 use pollux_server::config::Discipline;
+use pollux_server::stats::Counter;
 use pollux_testkit::origin::Origin;
 use std::{
     io::{Read, Write},
@@ -86,7 +87,7 @@ fn does_all(origin: &Origin, receiver: &Path, name: &str, change: impl FnOnce(&m
     drop(client);
     assert_eq!(error(&Fixture::get(&fixture, "/x")), (200, String::new()), "{name}");
     let last = fixture.stop();
-    assert_eq!(last.connections.handed_over, 1, "{name}");
+    assert_eq!(last.count(Counter::HandedOver), 1, "{name}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::*;
 use pollux_server::config::LogTarget;
+use pollux_server::stats::Counter;
 use pollux_testkit::KillOnDrop;
 use std::{
     io::{Read, Write},
@@ -58,10 +59,10 @@ fn a_connection_is_given_with_what_was_read_of_it() {
         assert_eq!(client.reply().text(), "of the site", "{engine}");
         let (first, mut theirs) = given.recv_timeout(PATIENCE).unwrap();
         assert_eq!(String::from_utf8(first).unwrap(), format!("{head}half "), "{engine}");
-        let counts = || fixture.server.statistics().connections;
-        until("it is closed here", || (counts().open, counts().closed) == (0, 1));
-        assert_eq!(counts().handed_over, 1, "{engine}");
-        let events = fixture.server.statistics().events;
+        let counts = || fixture.server.statistics();
+        until("it is closed here", || (counts().open(), counts().count(Counter::Closed)) == (0, 1));
+        assert_eq!(counts().count(Counter::HandedOver), 1, "{engine}");
+        let events = fixture.server.statistics().count(Counter::Events);
         client.send("a body");
         // It is blocking: else this would say that nothing has come.
         let mut rest = [0; 6];
@@ -71,7 +72,7 @@ fn a_connection_is_given_with_what_was_read_of_it() {
             client.send("more");
             thread::sleep(Duration::from_millis(2));
         }
-        let after = fixture.server.statistics().events;
+        let after = fixture.server.statistics().count(Counter::Events);
         assert!(after < events + 15, "{engine}: {} events of what is not its own", after - events);
         theirs.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\ngiven").unwrap();
         assert_eq!(client.reply().text(), "given", "{engine}");
@@ -100,8 +101,8 @@ fn very_many_are_given_one_after_the_other() {
             assert!(client.is_closed(), "{engine}");
         }
         let last = fixture.stop();
-        let counts = last.connections;
-        assert_eq!((counts.handed_over, counts.closed, counts.open), (100, 100, 0), "{engine}");
+        let counts = [Counter::HandedOver, Counter::Closed].map(|counter| last.count(counter));
+        assert_eq!((counts, last.open()), ([100, 100], 0), "{engine}");
     });
 }
 
@@ -130,7 +131,7 @@ fn who_is_not_there_or_takes_nothing_is_a_503() {
             let mut client = fixture.client();
             // A long head fills it sooner.
             client.send(format!("GET /app HTTP/1.1\r\nHost: t\r\nX: {}\r\n\r\n", "x".repeat(7000)));
-            let is_given = || fixture.server.statistics().connections.handed_over as usize;
+            let is_given = || fixture.server.statistics().count(Counter::HandedOver) as usize;
             let before = held.len();
             let mut answered = false;
             until("it is given or answered", || {
@@ -193,7 +194,7 @@ fn a_path_is_handed_over_whatever_files_there_are_and_logged() {
     let mut client = fixture.client();
     client.send("GET /file HTTP/1.1\r\nHost: t\r\n\r\n");
     let (_, theirs) = given.recv_timeout(PATIENCE).unwrap();
-    until("it is counted", || fixture.server.statistics().connections.handed_over == 1);
+    until("it is counted", || fixture.server.statistics().count(Counter::HandedOver) == 1);
     drop((client, theirs));
     fixture.stop();
     let log = std::fs::read_to_string(log).unwrap();

@@ -2,6 +2,7 @@
 
 use super::*;
 use pollux_server::config::{ForwardedPolicy, HostPolicy};
+use pollux_server::stats::Counter;
 use pollux_testkit::origin::Origin;
 use std::process::{Command, Stdio};
 
@@ -200,7 +201,7 @@ fn real_origins_are_passed_on_unchanged() {
     assert_eq!(client.request("HEAD", "/large", &[]).field("content-length"), Some("3000000"));
     assert_eq!(client.get("/none").status, 404);
     fixture.stop();
-    assert_eq!(behind.stop(Duration::from_secs(5)).unwrap().connections.accepted, 1);
+    assert_eq!(behind.stop(Duration::from_secs(5)).unwrap().count(Counter::Accepted), 1);
 
     let python = Command::new("python3")
         .args(["-u", "-m", "http.server", "--bind", "127.0.0.1", "0"])
