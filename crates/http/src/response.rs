@@ -41,6 +41,12 @@ impl<'o, O: Output> Head<'o, O> {
         Self { out }
     }
 
+    /// Goes on with a head whose status line, and perhaps some fields, are written.
+    #[inline]
+    pub fn resume(out: &'o mut O) -> Self {
+        Self { out }
+    }
+
     /// `Date`.
     #[inline]
     pub fn date(self, date: &DateCache) -> Self {

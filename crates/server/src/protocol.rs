@@ -12,7 +12,8 @@ pub(crate) mod rules;
 mod tests;
 
 pub(crate) use connection::{Awaits, Connection, Need};
-pub(crate) use handler::{ExchangeTerms, Flow, Handler, KeepAlive, Part};
+pub(crate) use handler::{ExchangeTerms, Framing, Handler, KeepAlive};
+pub use handler::{Flow, Part};
 pub(crate) use iteration::Iteration;
 #[cfg(test)]
 pub(crate) use iteration::REPLIES_A_TURN;

@@ -9,18 +9,21 @@ mod alarms;
 mod handover;
 mod upstreams;
 
-pub(crate) use alarms::{AlarmId, Alarms};
-pub(crate) use handover::{HandOver, NotTaken};
+pub use alarms::AlarmId;
+pub(crate) use alarms::Alarms;
+pub(crate) use handover::HandOver;
+pub use handover::NotTaken;
+pub use upstreams::UpstreamId;
 pub(crate) use upstreams::{
-    ConnectedSocket, Endpoint, UpstreamConnection, UpstreamConnections, UpstreamId, UpstreamState,
+    ConnectedSocket, Endpoint, UpstreamConnection, UpstreamConnections, UpstreamState,
 };
 
 use crate::transport::{handover::Receivers, outbox::Outbox};
 use std::collections::VecDeque;
 
 /// An exchange that waits, or waited once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ExchangeId {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ExchangeId {
     /// Its client's place in the driver.
     pub(crate) client: ClientId,
     /// Which of its connection's requests it answers, from 1.
@@ -36,21 +39,30 @@ impl ExchangeId {
 }
 
 /// A client's connection, as its driver knows it: a descriptor and the generation of its use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ClientId {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ClientId {
     /// The descriptor.
     pub(crate) fd: i32,
     /// Which use of the number it is.
     pub(crate) generation: u32,
 }
 
-/// Who is told.
+/// Who is told of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EventTarget {
+pub enum EventTarget {
     /// One exchange, by `Service::resume`; an errand, by `Service::background`.
     Exchange(ExchangeId),
     /// The application itself, by `Service::event`: for what many exchanges share.
     Service,
+}
+
+/// Why a service wakes one of its exchanges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WakeReason {
+    /// What the exchange waits for has come: data, an answer, the end of somebody else's fetch.
+    Ready,
+    /// A resource is free that the exchange has queued for, such as a connection to an origin.
+    Capacity,
 }
 
 /// A name to be resolved.
@@ -60,7 +72,7 @@ pub(crate) struct Question {
     pub(crate) name: String,
     /// The port of the addresses that come back.
     pub(crate) port: u16,
-    /// Who is told.
+    /// Who is told of an event.
     pub(crate) to: EventTarget,
     /// Given back with the answer.
     pub(crate) note: u64,
@@ -74,7 +86,7 @@ pub(crate) enum Command {
     /// Arm this alarm.
     Alarm(AlarmId),
     /// Wake this exchange with this note.
-    Event(ExchangeId, u64),
+    Wake(ExchangeId, WakeReason),
     /// Resolve a name.
     Resolve(Question),
     /// Give the exchange's client to another process.
@@ -87,7 +99,7 @@ pub(crate) enum Command {
 
 /// What the applications of one worker have asked for.
 #[derive(Debug, Default)]
-pub(crate) struct Reactor {
+pub struct Reactor {
     /// Connections that applications have dialled.
     pub(crate) upstreams: UpstreamConnections,
     /// Their timers.
@@ -103,14 +115,14 @@ pub(crate) struct Reactor {
 impl Reactor {
     /// An exchange that no client owns begins: what it asks for is told to `Service::background`. To be
     /// ended with [`Reactor::end_background`].
-    pub(crate) fn begin_background(&mut self) -> ExchangeId {
+    pub fn begin_background(&mut self) -> ExchangeId {
         self.background += 1;
         self.last_background = self.last_background.wrapping_add(1);
         ExchangeId { client: ClientId { fd: -1, generation: self.last_background }, number: 0 }
     }
 
     /// One that began is over.
-    pub(crate) fn end_background(&mut self) {
+    pub fn end_background(&mut self) {
         debug_assert!(self.background > 0, "more errands have ended than begun");
         self.background -= 1;
     }
@@ -169,20 +181,20 @@ impl Reactor {
     }
 
     /// Tells `to` after so many ticks, at the earliest.
-    pub(crate) fn timer(&mut self, ticks: u32, to: EventTarget) -> AlarmId {
+    pub fn timer(&mut self, ticks: u32, to: EventTarget) -> AlarmId {
         let id = self.alarms.insert(ticks, to);
         self.pending_commands.push_back(Command::Alarm(id));
         id
     }
 
     /// Nobody is told.
-    pub(crate) fn cancel(&mut self, id: AlarmId) {
+    pub fn cancel(&mut self, id: AlarmId) {
         self.alarms.cancel(id);
     }
 
     /// Wakes an exchange that waits, with a note.
-    pub(crate) fn wake(&mut self, exchange: ExchangeId, note: u64) {
-        self.pending_commands.push_back(Command::Event(exchange, note));
+    pub fn wake(&mut self, exchange: ExchangeId, reason: WakeReason) {
+        self.pending_commands.push_back(Command::Wake(exchange, reason));
     }
 
     /// Resolves a name away from the loop; `Event::Resolved` comes with `note`.

@@ -7,7 +7,7 @@ use crate::{
     },
     architecture::{
         Assignment, Plan, Processes, Threads, limits,
-        worker::{Ends, Task, Worker, WorkerInfo},
+        worker::{Ends, MakeService, Task, Worker, WorkerInfo},
     },
     config::{
         Accepting, Architecture, Config, FrontendConfig, HubConfig, Listen, MechanismChoice,
@@ -16,21 +16,22 @@ use crate::{
     engine::control::{PendingReplies, Remote},
     log::{self, Log, LogProcess},
     protocol::rules::Rules,
+    service::Service,
     services::{
+        Hosts,
         hub::{HubNews, HubShared},
         site::{Contents, Tree},
     },
     stats::{Counters, Counts, Statistics, scoreboard::Scoreboard},
     transport::{
-        listener::{self, SocketFile},
-        passed,
+        listener::{self, Listener, SocketFile},
         queue::Queues,
     },
 };
 use anyhow::{Context, bail};
 use pollux_event::{MechanismSpec, registry};
 use pollux_sys as sys;
-use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 /// The figures of all workers that answer.
 fn total<'r>(remotes: impl IntoIterator<Item = &'r Arc<Remote>>) -> Statistics {
@@ -57,6 +58,8 @@ pub struct Server {
     addresses: Vec<Listen>,
     mechanism: MechanismSpec,
     log: Option<Log>,
+    /// Those of all workers; a UNIX listener once for each.
+    listeners: Vec<Arc<Listener>>,
     /// Of UNIX listeners; they go with the server.
     files: Vec<SocketFile>,
     ends: Ends,
@@ -99,17 +102,54 @@ impl Server {
     /// As [`Server::start`]; `at_end` is called by each worker's thread when it ends. Of processes
     /// it must be the only thread that calls, which then looks after them with
     /// [`Server::next_signal`].
-    pub(crate) fn start_watched(mut config: Config, at_end: Option<fn()>) -> anyhow::Result<Self> {
+    pub(crate) fn start_watched(config: Config, at_end: Option<fn()>) -> anyhow::Result<Self> {
+        let make: MakeService<Hosts> = Arc::new(|config, rules, contents, hub| {
+            let mut hosts = Hosts::open(config, rules, contents)?;
+            if let Some((hub, index)) = hub {
+                hosts.add_hub(hub, index);
+            }
+            Ok(hosts)
+        });
+        Self::start_making(config, at_end, make)
+    }
+
+    /// Starts a server whose workers run a service of the caller's own. `make` is called once in
+    /// each worker's thread, so the service need not be `Send`.
+    ///
+    /// # Errors
+    /// As [`Server::start`]; also for another architecture than `event`, and whatever `make`
+    /// returns.
+    pub fn start_with<S: Service + 'static>(
+        config: Config,
+        make: impl Fn() -> anyhow::Result<S> + Send + Sync + 'static,
+    ) -> anyhow::Result<Self> {
+        let name = config.architecture;
+        anyhow::ensure!(
+            name == Architecture::Event,
+            "--architecture {name}: a service of your own runs with --architecture event"
+        );
+        Self::start_making(config, None, Arc::new(move |_, _, _, _| make()))
+    }
+
+    fn start_making<S: Service + 'static>(
+        mut config: Config,
+        at_end: Option<fn()>,
+        make: MakeService<S>,
+    ) -> anyhow::Result<Self> {
         config.check()?;
         let admin = config.admin.take();
-        let mut server = Self::start_serving(config, at_end)?;
+        let mut server = Self::start_serving(config, at_end, make)?;
         if let Some(address) = admin {
             server.web = Some(Web::start(&address, Arc::new(server.observed()))?);
         }
         Ok(server)
     }
 
-    fn start_serving(mut config: Config, at_end: Option<fn()>) -> anyhow::Result<Self> {
+    fn start_serving<S: Service + 'static>(
+        mut config: Config,
+        at_end: Option<fn()>,
+        make: MakeService<S>,
+    ) -> anyhow::Result<Self> {
         let cache = config.frontend.as_ref().and_then(|frontend| frontend.cache.clone());
         let operator = match config.frontend.as_deref() {
             Some(FrontendConfig { control: Some(path), cache: Some(store), .. }) => {
@@ -129,22 +169,7 @@ impl Server {
             .collect();
         config.site.open_files = limits::cached_files(&config, open_files);
         let log = config.access_log.as_ref().map(Log::start).transpose()?;
-        let mut listens = config.listen.clone();
-        let mut shared: Vec<OwnedFd> = Vec::new();
-        let mut files = Vec::new();
-        for listen in &listens {
-            match listen {
-                Listen::Tcp(address) if config.workers > 1 => listener::check_free(*address)?,
-                Listen::Tcp(_) => {}
-                Listen::Unix(path) => {
-                    let (socket, file) = listener::unix(path, config.backlog)?;
-                    shared.push(socket);
-                    files.push(file);
-                }
-                Listen::Passed(name) => shared.extend(passed::take(name.as_deref())?),
-            }
-        }
-        let shared = Arc::new(shared);
+        let (listeners, files) = listener::open_all(&config)?;
         let rules = Arc::new(Rules::new(&config));
         let contents = Contents::new(config.site.cache_bytes, config.workers);
         config.site.cache_bytes = Contents::of_index(config.site.cache_bytes, config.workers);
@@ -162,6 +187,7 @@ impl Server {
             addresses: Vec::new(),
             mechanism,
             log,
+            listeners: Vec::new(),
             files,
             ends: Ends::new(at_end),
             cache,
@@ -169,7 +195,10 @@ impl Server {
             web: None,
             _news: None,
         };
-        for (index, max_connections) in connections.into_iter().enumerate() {
+        for (index, (max_connections, listeners)) in
+            connections.into_iter().zip(listeners).enumerate()
+        {
+            server.listeners.extend(listeners.iter().cloned());
             let task = Task {
                 config: config.clone(),
                 rules: rules.clone(),
@@ -177,8 +206,8 @@ impl Server {
                 hub: hub.clone(),
                 mechanism: server.mechanism.clone(),
                 index,
-                listens: listens.clone(),
-                shared: shared.clone(),
+                make: make.clone(),
+                listeners,
                 max_connections,
                 log: server.log.as_ref().map(Log::writer),
                 ends: server.ends.clone(),
@@ -191,10 +220,7 @@ impl Server {
                 }
             };
             if index == 0 {
-                // Ports that the kernel chose for the first worker are everybody's.
                 server.addresses.clone_from(&info.listens);
-                // Those that all workers share come first, and nobody opens them again.
-                listens = info.listens[shared.len()..].to_vec();
             }
             if let Units::Workers(workers) = &mut server.units {
                 workers.push(worker);
@@ -296,6 +322,7 @@ impl Server {
             addresses,
             mechanism,
             log,
+            listeners: Vec::new(),
             files,
             ends,
             cache: None,
@@ -308,6 +335,12 @@ impl Server {
     /// Who serves which connection.
     pub fn architecture(&self) -> Architecture {
         self.architecture
+    }
+
+    /// The listeners of all workers, which the main thread keeps. Empty in the architectures in
+    /// which a thread or a process serves one connection at a time.
+    pub fn listeners(&self) -> impl Iterator<Item = &Listener> {
+        self.listeners.iter().map(|listener| &**listener)
     }
 
     /// Where it listens, with the ports that the kernel chose.
@@ -438,10 +471,12 @@ impl Server {
     }
 
     /// Tells the workers to stop; a second call may shorten the time.
-    pub fn begin_stop(&self, grace: Duration) {
+    pub fn begin_stop(&mut self, grace: Duration) {
         if let Some(web) = &self.web {
             web.observed().begin_stop();
         }
+        // The workers' copies are then the last: with them the kernel stops accepting.
+        self.listeners.clear();
         match &self.units {
             Units::Workers(workers) => workers.iter().for_each(|one| one.remote().stop(grace)),
             Units::Threads(threads) => threads.begin_stop(grace),
@@ -465,7 +500,7 @@ impl Server {
     ///
     /// # Errors
     /// What ended a worker before it was told to stop.
-    pub fn stop(self, grace: Duration) -> anyhow::Result<Statistics> {
+    pub fn stop(mut self, grace: Duration) -> anyhow::Result<Statistics> {
         self.begin_stop(grace);
         self.wait()
     }

@@ -1,28 +1,71 @@
-//! What is answered: the trait of whoever answers, and what it is given.
+//! The interface between protocol and services: the trait of a service, and what it is given.
 //!
-//! An application never knows which engine or architecture drives it, and an engine never knows
-//! which application it drives. It does no I/O on sockets itself: what it needs from elsewhere it
-//! asks for through its [`RequestContext`], and is told by a [`Event`].
+//! A service never knows which engine, architecture, transport or protocol version drives it, and
+//! none of these knows which service it drives. A service does no I/O on sockets. It answers
+//! through a [`ResponseWriter`], asks for what it needs from elsewhere through the [`Reactor`] of
+//! its context, and learns the outcome from an [`Event`].
+//!
+//! # A service in ten lines
+//!
+//! ```
+//! use pollux_server::service::{Flow, Request, RequestContext, ResponseWriter, Service, Status};
+//!
+//! struct Hello;
+//!
+//! impl Service for Hello {
+//!     type Exchange = ();
+//!
+//!     fn begin(
+//!         &mut self,
+//!         context: &mut RequestContext<'_>,
+//!         _request: &Request<'_>,
+//!         response: &mut ResponseWriter<'_>,
+//!     ) -> Flow<()> {
+//!         let mut body =
+//!             response.head(context, Status::Ok).field("Content-Type", b"text/plain").length(6);
+//!         body.data(b"hello\n");
+//!         body.end()
+//!     }
+//! }
+//! ```
+//!
+//! # Later answers and streams
+//!
+//! A call that cannot finish the response returns [`Flow::Waiting`] with the state of its
+//! exchange. The service keeps the [`ExchangeId`] of its context and later calls
+//! [`Reactor::wake`]; the exchange is then resumed with [`Event::Woken`]. A stream (server-sent
+//! events, a long poll) is the same with a head already written: see
+//! [`HeadWriter::stream`] and `examples/clock.rs`. A stream that has nothing to send costs at most
+//! 64 bytes beyond its connection, plus whatever the service itself remembers.
 
 mod page;
+mod response;
 pub(crate) mod worker_state;
 
-pub(crate) use crate::protocol::{ExchangeTerms, Flow, KeepAlive, Part};
+pub(crate) use crate::protocol::{ExchangeTerms, KeepAlive};
+pub use crate::{
+    protocol::{Flow, Part},
+    reactor::{
+        AlarmId, ClientId, EventTarget, ExchangeId, NotTaken, Reactor, UpstreamId, WakeReason,
+    },
+};
 pub(crate) use page::Page;
+pub use pollux_http::{
+    Status,
+    request::{Method, Request, Target},
+};
+pub use response::{BodyWriter, HeadWriter, PreparedHead, ResponseWriter};
 
-use crate::stats::Counter;
 use crate::{
     protocol::{Handler, rules::Rules},
-    reactor::{AlarmId, ClientId, ExchangeId, NotTaken, Reactor, UpstreamId},
     service::worker_state::{Answer, WorkerState},
+    stats::Counter,
     transport::{listener, outbox::Outbox},
 };
-use pollux_http::{
-    Reject,
-    request::{Method, Request},
-};
+use pollux_http::Reject;
 use pollux_hub::subscribers::Delivery;
 use std::{
+    cell::Cell,
     io,
     net::{IpAddr, SocketAddr},
     ops::Range,
@@ -32,53 +75,67 @@ use std::{
 
 /// Answers requests.
 ///
-/// One value serves all connections of one worker. Each call gets a [`RequestContext`] and the outbox of the
-/// connection: what is put into it leaves after the call, in the order of the requests. Content of
-/// unknown length is framed by the application (`pollux_http::response::chunk`).
-pub(crate) trait Service {
-    /// The state of an exchange that is not answered at once. Handed over with each call and
-    /// handed back in the [`Flow`], so that an exchange that is over has none.
+/// One value serves all connections of one worker, and is never called from another thread. What
+/// a call writes leaves after the call, in the order of the requests on each connection.
+pub trait Service {
+    /// The state of an exchange that is not answered at once. Each call takes it and hands it back
+    /// in the [`Flow`], so an exchange that has ended has none. Keep it small: it is what a waiting
+    /// exchange costs.
     type Exchange;
 
-    /// A request's head has come. The path of nearly all requests ends here, with [`Flow::Done`].
+    /// Called when the head of a request has been parsed. Most requests are answered here, with
+    /// [`Flow::Done`].
     fn begin(
         &mut self,
         context: &mut RequestContext<'_>,
         request: &Request<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<Self::Exchange>;
 
-    /// Some of the body that [`Flow::NeedBody`] asked for.
+    /// Called with each part of the request body that [`Flow::NeedBody`] asked for. By default the
+    /// body is read and dropped; at its end the exchange waits.
     fn body(
         &mut self,
         context: &mut RequestContext<'_>,
         exchange: Self::Exchange,
         part: Part<'_>,
-        outbox: &mut Outbox,
-    ) -> Flow<Self::Exchange>;
+        response: &mut ResponseWriter<'_>,
+    ) -> Flow<Self::Exchange> {
+        let _ = (context, response);
+        match part {
+            Part::Data(_) => Flow::NeedBody(exchange),
+            Part::End { .. } => Flow::Waiting(exchange),
+        }
+    }
 
-    /// Something that the exchange waited for has come.
+    /// Called when something happens that concerns a waiting exchange. By default it goes on
+    /// waiting.
     fn resume(
         &mut self,
         context: &mut RequestContext<'_>,
         exchange: Self::Exchange,
         event: Event<'_>,
-        outbox: &mut Outbox,
-    ) -> Flow<Self::Exchange>;
+        response: &mut ResponseWriter<'_>,
+    ) -> Flow<Self::Exchange> {
+        let _ = (context, event, response);
+        Flow::Waiting(exchange)
+    }
 
-    /// The exchange has ended without an answer: the client has gone, its time is over, or its
-    /// body was malformed.
-    fn cancel(&mut self, context: &mut RequestContext<'_>, exchange: Self::Exchange);
+    /// Called when an exchange ends without a complete response: the client closed the connection,
+    /// a timeout ended it, or the request body was malformed.
+    fn cancel(&mut self, context: &mut RequestContext<'_>, exchange: Self::Exchange) {
+        let _ = (context, exchange);
+    }
 
-    /// Something has come that an errand waited for: an exchange of the application's own, which no
-    /// client owns ([`Reactor::begin_background`]). Returns whether it is still there.
+    /// Called for a background task: an exchange that the service began itself and that no client
+    /// owns. Returns whether the task is still there.
     fn background(
         &mut self,
         context: &mut ServiceContext<'_>,
-        background: ExchangeId,
+        task: ExchangeId,
         event: Event<'_>,
     ) -> bool {
-        let _ = (context, background, event);
+        let _ = (context, task, event);
         false
     }
 
@@ -108,8 +165,8 @@ pub(crate) trait Service {
         let _ = number;
     }
 
-    /// Something that the application itself waited for has come
-    /// ([`EventTarget::Service`](crate::reactor::To)): what several exchanges share.
+    /// Called for events that were asked for with [`EventTarget::Service`]: what several exchanges
+    /// share, such as a timer for all of them.
     fn event(&mut self, context: &mut ServiceContext<'_>, event: Event<'_>) {
         let _ = (context, event);
     }
@@ -117,62 +174,65 @@ pub(crate) trait Service {
 
 /// What is sent to a stream.
 #[derive(Clone, Debug)]
-pub(crate) enum StreamSend<'a> {
+pub enum StreamSend<'a> {
     /// A range of bytes. What the connection does not take at once is kept for it, by reference.
     Bytes(&'a Arc<[u8]>, Range<usize>),
     /// These bytes, if they can be sent at once, and then the end of the connection.
     End(&'a [u8]),
 }
 
-/// Why an exchange, or an application, is called again.
+/// Why an exchange, or a service, is called again.
 #[derive(Debug)]
-pub(crate) enum Event<'b> {
-    /// The outbox was full when the exchange last had its say, and is low now.
+#[non_exhaustive]
+pub enum Event<'b> {
+    /// The output was full when the exchange last wrote, and is low now.
     Room,
     /// The client has closed its side of the connection. It may still read: HTTP lets it close
-    /// its side after its last request. It may also have gone: nothing tells until more is sent.
+    /// its side after its last request. It may also be gone; only a send would tell.
     ClientEnded,
-    /// A link is connected.
+    /// An upstream connection is established.
     Connected(UpstreamId),
-    /// Bytes have come on a link. They are all to be taken: to get no more, pause the link.
+    /// Bytes have arrived on an upstream connection. The call has to take them all: to receive no
+    /// more, pause the connection.
     Received(UpstreamId, &'b [u8]),
-    /// The peer of a link has closed its side. Ours is open still.
+    /// The peer of an upstream connection has closed its side. Ours is still open.
     Ended(UpstreamId),
-    /// A link was full, and is low now.
+    /// The output of an upstream connection was full, and is low now.
     UpstreamRoom(UpstreamId),
-    /// A link could not be dialled, or has broken; it is gone.
+    /// An upstream connection could not be established, or has broken. It is gone.
     Failed(UpstreamId, io::ErrorKind),
-    /// An alarm has its time.
+    /// The time of an alarm is over.
     Time(AlarmId),
-    /// A name is resolved, or why it is not; with the note of the question.
+    /// A name is resolved, or the reason why it is not; with the number that the question had.
     Resolved(u64, Result<Vec<SocketAddr>, String>),
-    /// The application itself has woken the exchange, with this note.
-    Note(u64),
-    /// The client could not be handed over.
+    /// The service itself has woken the exchange with [`Reactor::wake`].
+    Woken(WakeReason),
+    /// The client could not be handed over to another process.
     NotTaken(NotTaken),
 }
 
-/// What an application may do and know in one call.
-pub(crate) struct RequestContext<'a> {
+/// What a service may use and know while it handles an exchange.
+pub struct RequestContext<'a> {
     /// What all workers go by.
     pub(crate) rules: &'a Rules,
-    /// What this worker has of its own.
+    /// This worker's own state.
     pub(crate) worker: &'a mut WorkerState,
-    /// Where to ask for what is elsewhere.
-    pub(crate) reactor: &'a mut Reactor,
+    /// Where to ask for events: timers, wake-ups, connections to elsewhere.
+    pub reactor: &'a mut Reactor,
     client: ClientId,
     socket: Option<BorrowedFd<'a>>,
-    terms: &'a mut ExchangeTerms,
+    /// Shared with the [`ResponseWriter`] of the same call.
+    terms: &'a Cell<ExchangeTerms>,
 }
 
-/// What an application may do and know that is called for itself, and for no exchange.
-pub(crate) struct ServiceContext<'a> {
+/// What a service may use and know while it is called for itself and for no exchange.
+pub struct ServiceContext<'a> {
     /// What all workers go by.
     pub(crate) rules: &'a Rules,
-    /// What this worker has of its own.
+    /// This worker's own state.
     pub(crate) worker: &'a mut WorkerState,
-    /// Where to ask for what is elsewhere.
-    pub(crate) reactor: &'a mut Reactor,
+    /// Where to ask for events: timers, wake-ups, connections to elsewhere.
+    pub reactor: &'a mut Reactor,
 }
 
 impl ServiceContext<'_> {
@@ -181,13 +241,19 @@ impl ServiceContext<'_> {
         ServiceContext { rules, worker: self.worker, reactor: self.reactor }
     }
 
-    /// A call for an errand.
+    /// The Unix time in whole seconds, as of this iteration of the loop.
+    pub fn unix_second(&self) -> u64 {
+        self.worker.clock.date().unix_second()
+    }
+
+    /// The context of a background task.
     pub(crate) fn context<'t>(
         &'t mut self,
         background: ExchangeId,
         terms: &'t mut ExchangeTerms,
     ) -> RequestContext<'t> {
         let Self { rules, worker, reactor } = self;
+        let terms = Cell::from_mut(terms);
         RequestContext { rules, worker, reactor, client: background.client, socket: None, terms }
     }
 }
@@ -201,40 +267,54 @@ impl RequestContext<'_> {
     /// The same call, for a shorter time.
     pub(crate) fn reborrow(&mut self) -> RequestContext<'_> {
         let Self { rules, worker, reactor, client, socket, terms } = self;
-        RequestContext { rules, worker, reactor, client: *client, socket: *socket, terms }
+        let (client, socket, terms) = (*client, *socket, *terms);
+        RequestContext { rules, worker, reactor, client, socket, terms }
     }
 
-    /// A call for an errand in this one.
+    /// The Unix time in whole seconds, as of this iteration of the loop.
+    pub fn unix_second(&self) -> u64 {
+        self.worker.clock.date().unix_second()
+    }
+
+    /// The context of a background task, within this call.
     pub(crate) fn of<'t>(
         &'t mut self,
         background: ExchangeId,
         terms: &'t mut ExchangeTerms,
     ) -> RequestContext<'t> {
         let Self { rules, worker, reactor, .. } = self;
+        let terms = Cell::from_mut(terms);
         RequestContext { rules, worker, reactor, client: background.client, socket: None, terms }
     }
 
-    /// Who the exchange is, to be woken or told of something later.
-    pub(crate) fn id(&self) -> ExchangeId {
-        ExchangeId { client: self.client, number: self.terms.number }
+    /// The identity of this exchange, to wake it or to have it told of something later.
+    pub fn id(&self) -> ExchangeId {
+        ExchangeId { client: self.client, number: self.terms.get().number }
     }
 
-    /// Who the client is: the address at the other end of its connection. None of a UNIX socket.
-    /// It costs a system call.
-    pub(crate) fn peer(&self) -> Option<IpAddr> {
+    /// The address of the client. `None` for a UNIX socket. Costs one system call.
+    pub fn peer(&self) -> Option<IpAddr> {
         self.socket.and_then(listener::peer)
     }
 
-    /// What becomes of the connection after the answer: to be said in its head
-    /// ([`KeepAlive::line`]).
+    /// What becomes of the connection after the response.
     #[inline]
     pub(crate) fn keep_alive(&self) -> KeepAlive {
-        self.terms.keep_alive
+        self.terms.get().keep_alive
     }
 
-    /// Closes the connection after the answer; to be called before its head is written.
-    pub(crate) fn close_after(&mut self) {
-        self.terms.keep_alive.alive = false;
+    /// Closes the connection after the response. To be called before the head is written.
+    pub fn close_after(&mut self) {
+        let mut terms = self.terms.get();
+        terms.keep_alive.alive = false;
+        self.terms.set(terms);
+    }
+
+    /// Writes a line of the access log, if there is one. `line` is the request line, `bytes` the
+    /// length of the content.
+    #[inline]
+    pub fn log_response(&mut self, line: &[u8], status: u16, bytes: u64) {
+        self.worker.log_code(self.socket, line, status, bytes);
     }
 
     /// Writes a line of the access log, if there is one. `request` is the request line.
@@ -242,15 +322,9 @@ impl RequestContext<'_> {
     pub(crate) fn log(&mut self, request: &[u8], answer: Answer) {
         self.worker.log(self.socket, request, answer);
     }
-
-    /// The same with a status that need not be one of ours, and the bytes of content.
-    #[inline]
-    pub(crate) fn log_code(&mut self, request: &[u8], status: u16, len: u64) {
-        self.worker.log_code(self.socket, request, status, len);
-    }
 }
 
-/// An application, as a connection sees it.
+/// A service, as a connection sees it.
 pub(crate) struct Adapter<'a, A> {
     pub(crate) service: &'a mut A,
     pub(crate) rules: &'a Rules,
@@ -262,16 +336,20 @@ pub(crate) struct Adapter<'a, A> {
 }
 
 impl<A: Service> Adapter<'_, A> {
+    /// The arguments of one call of the service.
     #[inline]
-    fn context<'t>(&'t mut self, terms: &'t mut ExchangeTerms) -> (&'t mut A, RequestContext<'t>) {
+    fn call<'t>(
+        &'t mut self,
+        terms: &'t mut ExchangeTerms,
+        outbox: &'t mut Outbox,
+    ) -> (&'t mut A, RequestContext<'t>, ResponseWriter<'t>) {
         let Self { service, rules, worker, reactor, client, socket } = self;
-        (
-            service,
-            RequestContext { rules, worker, reactor, client: *client, socket: *socket, terms },
-        )
+        let (client, socket, terms) = (*client, *socket, Cell::from_mut(terms));
+        let context = RequestContext { rules, worker, reactor, client, socket, terms };
+        (service, context, ResponseWriter::new(outbox, terms))
     }
 
-    /// Calls [`Service::resume`]; for [`Iteration::resume`](crate::protocol::Round::resume).
+    /// Calls [`Service::resume`]; for [`Iteration::resume`](crate::protocol::Iteration::resume).
     pub(crate) fn wake(
         &mut self,
         terms: &mut ExchangeTerms,
@@ -279,8 +357,8 @@ impl<A: Service> Adapter<'_, A> {
         event: Event<'_>,
         outbox: &mut Outbox,
     ) -> Flow<A::Exchange> {
-        let (service, mut context) = self.context(terms);
-        service.resume(&mut context, exchange, event, outbox)
+        let (service, mut context, mut response) = self.call(terms, outbox);
+        service.resume(&mut context, exchange, event, &mut response)
     }
 }
 
@@ -300,8 +378,8 @@ impl<A: Service> Handler for Adapter<'_, A> {
         outbox: &mut Outbox,
     ) -> Flow<A::Exchange> {
         self.worker.counters.add(Counter::Requests, 1);
-        let (service, mut context) = self.context(terms);
-        service.begin(&mut context, request, outbox)
+        let (service, mut context, mut response) = self.call(terms, outbox);
+        service.begin(&mut context, request, &mut response)
     }
 
     fn body(
@@ -311,8 +389,8 @@ impl<A: Service> Handler for Adapter<'_, A> {
         part: Part<'_>,
         outbox: &mut Outbox,
     ) -> Flow<A::Exchange> {
-        let (service, mut context) = self.context(terms);
-        service.body(&mut context, exchange, part, outbox)
+        let (service, mut context, mut response) = self.call(terms, outbox);
+        service.body(&mut context, exchange, part, &mut response)
     }
 
     fn refused(&mut self, reject: &Reject, method: Method<'_>, outbox: &mut Outbox) {
@@ -324,8 +402,8 @@ impl<A: Service> Handler for Adapter<'_, A> {
     }
 
     fn cancelled(&mut self, terms: &ExchangeTerms, exchange: A::Exchange) {
-        let mut terms = *terms;
-        let (service, mut context) = self.context(&mut terms);
+        let (mut terms, mut nowhere) = (*terms, Outbox::default());
+        let (service, mut context, _) = self.call(&mut terms, &mut nowhere);
         service.cancel(&mut context, exchange);
     }
 }

@@ -8,10 +8,10 @@ use crate::{
     },
     log::LogWriter,
     protocol::rules::Rules,
-    service::worker_state::WorkerState,
-    services::{Hosts, hub::HubShared, site::Contents},
+    service::{Service, worker_state::WorkerState},
+    services::{hub::HubShared, site::Contents},
     stats::{Counters, Statistics},
-    transport::listener,
+    transport::listener::Listener,
 };
 use anyhow::Context;
 use pollux_event::{
@@ -50,8 +50,15 @@ pub struct WorkerInfo {
     pub(crate) listens: Vec<Listen>,
 }
 
+/// The hub that all workers share, if there is one, and the number of the worker.
+pub(crate) type HubPart = Option<(Arc<HubShared>, usize)>;
+
+/// Makes the service of one worker.
+pub(crate) type MakeService<S> =
+    Arc<dyn Fn(&Config, &Rules, Arc<Contents>, HubPart) -> anyhow::Result<S> + Send + Sync>;
+
 /// What a worker is given.
-pub(crate) struct Task {
+pub(crate) struct Task<S> {
     pub(crate) config: Arc<Config>,
     pub(crate) rules: Arc<Rules>,
     /// What all workers have of the files.
@@ -60,10 +67,10 @@ pub(crate) struct Task {
     pub(crate) hub: Option<Arc<HubShared>>,
     pub(crate) mechanism: MechanismSpec,
     pub(crate) index: usize,
-    /// Where to listen; ports are known from the second worker on.
-    pub(crate) listens: Vec<Listen>,
-    /// Listeners that all workers share (UNIX sockets), by number in the main thread's table.
-    pub(crate) shared: Arc<Vec<OwnedFd>>,
+    /// Makes the worker's service, in its thread.
+    pub(crate) make: MakeService<S>,
+    /// What to accept from, by number in the main thread's table, which keeps them.
+    pub(crate) listeners: Vec<Arc<Listener>>,
     pub(crate) max_connections: usize,
     pub(crate) log: Option<LogWriter>,
     /// Told when the worker has ended, however it has.
@@ -75,7 +82,7 @@ impl Worker {
     ///
     /// # Errors
     /// Whatever kept it from being ready.
-    pub(crate) fn start(task: Task) -> anyhow::Result<(Self, WorkerInfo)> {
+    pub(crate) fn start<S: Service + 'static>(task: Task<S>) -> anyhow::Result<(Self, WorkerInfo)> {
         let (remote, far_end, raised) =
             Remote::pair().context("no sockets to talk to a worker with")?;
         let far_end = Arc::new(far_end);
@@ -149,8 +156,8 @@ impl Drop for End {
 }
 
 /// A worker's life.
-fn run(
-    task: Task,
+fn run<S: Service>(
+    task: Task<S>,
     counters: Counters,
     (far_end, raised): (Arc<OwnedFd>, LineCounter),
     ready: &Sender<WorkerInfo>,
@@ -162,35 +169,24 @@ fn run(
         hub,
         mechanism,
         index,
-        listens,
-        shared,
+        make,
+        listeners,
         max_connections,
         log,
         ..
     } = task;
-    let mut kept = own_files(config.own_file_tables, &far_end, &shared)?;
+    let listens = listeners.iter().map(|listener| listener.address().clone()).collect();
+    let mut kept = own_files(config.own_file_tables, &far_end, &listeners)?;
     // The main thread's own: were they dropped here at last, they would be closed in the wrong
     // table. It holds them at least until this worker is ready.
-    drop((far_end, shared));
+    drop((far_end, listeners));
     let inbox = Inbox::new(kept.remove(0), raised);
-    let mut listeners = kept;
-    for listen in &listens {
-        if let Listen::Tcp(address) = listen {
-            listeners.push(listener::tcp(*address, config.backlog, config.workers > 1)?);
-        }
-    }
+    let listeners = kept;
     let cpu = pin(&config, index)?;
     sys::set_timing(config.time_system_calls);
-    let mut service = Hosts::open(&config, &rules, contents)?;
-    if let Some(hub) = hub {
-        service.add_hub(hub, index);
-    }
+    let service = make(&config, &rules, contents, hub.map(|hub| (hub, index)))?;
     let local = WorkerState { counters, ..WorkerState::new(log) };
-    let info = WorkerInfo {
-        tid: rustix::thread::gettid().as_raw_nonzero().get(),
-        cpu,
-        listens: listeners.iter().map(listener::address_of).collect::<Result<_, _>>()?,
-    };
+    let info = WorkerInfo { tid: rustix::thread::gettid().as_raw_nonzero().get(), cpu, listens };
     let name = mechanism.name.clone();
     let job = Job {
         config,
@@ -207,15 +203,17 @@ fn run(
     with_mechanism(&name, job)?
 }
 
-/// The bell and the shared listeners, as this thread's own: in a file table of its own where the
+/// The notifier and the listeners, as this thread's own: in a file table of its own where the
 /// program has promised what that takes, else as copies in the common one; likewise where it is
 /// forbidden (unshare(2) in many containers).
 fn own_files(
     promise: Option<OwnFileTables>,
     notifier: &OwnedFd,
-    shared: &[OwnedFd],
+    listeners: &[Arc<Listener>],
 ) -> anyhow::Result<Vec<OwnedFd>> {
-    let kept: Vec<_> = std::iter::once(notifier).chain(shared.iter()).map(AsFd::as_fd).collect();
+    let kept: Vec<_> = std::iter::once(notifier.as_fd())
+        .chain(listeners.iter().map(|listener| listener.as_fd()))
+        .collect();
     if let Some(promise) = promise {
         match sys::own_file_table(promise, &kept) {
             Ok(copies) => return Ok(copies),
@@ -242,10 +240,10 @@ pub(crate) fn pin(config: &Config, index: usize) -> anyhow::Result<Option<usize>
 }
 
 /// The part that is made for each mechanism.
-struct Job<'a> {
+struct Job<'a, S> {
     config: Arc<Config>,
     mechanism: MechanismSpec,
-    service: Hosts,
+    service: S,
     rules: Arc<Rules>,
     local: WorkerState,
     listeners: Vec<OwnedFd>,
@@ -255,11 +253,11 @@ struct Job<'a> {
     ready: &'a Sender<WorkerInfo>,
 }
 
-impl Visitor for Job<'_> {
+impl<S: Service> Visitor for Job<'_, S> {
     type Output = anyhow::Result<Statistics>;
 
     fn visit<M: Mechanism>(self) -> Self::Output {
-        let engine = Engine::<M, Hosts>::new(
+        let engine = Engine::<M, S>::new(
             &self.config,
             &self.mechanism.options(),
             self.service,
@@ -275,6 +273,7 @@ impl Visitor for Job<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{services::Hosts, transport::listener};
     use pollux_event::mechanism::{epoll::EpollLevel, poll::Poll};
     use pollux_testkit::http::PATIENCE;
     use socket2::SockRef;

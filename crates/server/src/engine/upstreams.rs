@@ -26,6 +26,9 @@ use std::{
 /// How often what was asked for leads to further questions that are seen to at once; then connections
 /// have their turn.
 const PASSES: usize = 4;
+/// So many commands of services are performed before connections have their turn: to wake an
+/// exchange means to write to its connection, and a service may wake very many at once.
+const COMMANDS_PER_ITERATION: usize = 1024;
 /// The receive buffer of all links of an engine.
 pub(super) const LINK_INPUT_BYTES: usize = 16 << 10;
 
@@ -94,17 +97,22 @@ pub(super) trait UpstreamDriver: Sized {
     #[inline]
     fn perform(&mut self) {
         if self.parts().1.reactor.pending_commands() > 0 {
-            self.perform_asks();
+            self.perform_commands();
         }
     }
 
     #[cold]
-    fn perform_asks(&mut self) {
+    fn perform_commands(&mut self) {
+        let mut left = COMMANDS_PER_ITERATION;
         for _ in 0..PASSES {
             for _ in 0..self.parts().1.reactor.pending_commands() {
+                if left == 0 {
+                    return;
+                }
+                left -= 1;
                 let context = self.parts().1;
-                let Some(ask) = context.reactor.next_command() else { return };
-                match ask {
+                let Some(command) = context.reactor.next_command() else { return };
+                match command {
                     Command::Upstream(id) => self.attend(id),
                     Command::Alarm(id) => {
                         if let Some((_, ticks)) = context.reactor.alarms.get(id) {
@@ -112,8 +120,8 @@ pub(super) trait UpstreamDriver: Sized {
                             self.arm_alarm(id, tick);
                         }
                     }
-                    Command::Event(exchange, note) => {
-                        self.tell(EventTarget::Exchange(exchange), Event::Note(note));
+                    Command::Wake(exchange, reason) => {
+                        self.tell(EventTarget::Exchange(exchange), Event::Woken(reason));
                     }
                     Command::Resolve(question) => self.resolve(question),
                     Command::HandOver(what) => self.pass_on_client(&what),

@@ -15,7 +15,7 @@ const KEPT_INPUT: usize = 16 << 10;
 /// A connection. Between requests it owns nothing: 16 bytes.
 #[derive(Debug)]
 pub(crate) struct Connection<X> {
-    pub(super) ongoing: Option<Box<ConnectionWork<X>>>,
+    pub(super) ongoing: Option<Box<Ongoing<X>>>,
     /// Requests that have come.
     pub(super) requests: u32,
     pub(super) phase: Phase,
@@ -44,9 +44,19 @@ bitflags::bitflags! {
     }
 }
 
-/// A request or a response that is under way.
+/// What a connection owns while an exchange is under way. An exchange that only waits, such as a
+/// stream that has nothing to send, has no more than this.
 #[derive(Debug)]
-pub(super) struct ConnectionWork<X> {
+pub(super) struct Ongoing<X> {
+    /// The exchange.
+    pub(super) exchange: Option<ActiveExchange<X>>,
+    /// Input and output that are partial.
+    pub(super) work: Option<Box<ConnectionWork>>,
+}
+
+/// A part of a request or of a response, which could not be dealt with at once.
+#[derive(Debug)]
+pub(super) struct ConnectionWork {
     /// Input not yet dealt with: a part of a head, or what must wait.
     pub(super) input: Vec<u8>,
     /// How far `input` has been looked at.
@@ -58,8 +68,6 @@ pub(super) struct ConnectionWork<X> {
     pub(super) body: Option<Decoder>,
     /// Bytes of it that came since [`Connection::takes_progress`] last said so.
     pub(super) received: u64,
-    /// The exchange.
-    pub(super) exchange: Option<ActiveExchange<X>>,
     /// What a send did not take.
     pub(super) output: Outbox,
     /// Bytes of `output` that the peer has taken since the send timeout began.
@@ -120,7 +128,7 @@ impl<X> Default for Connection<X> {
     }
 }
 
-impl<X> Default for ConnectionWork<X> {
+impl Default for ConnectionWork {
     fn default() -> Self {
         Self {
             input: Vec::new(),
@@ -128,7 +136,6 @@ impl<X> Default for ConnectionWork<X> {
             has_more: false,
             body: None,
             received: 0,
-            exchange: None,
             output: Outbox::default(),
             sent: 0,
             held: None,
@@ -138,7 +145,33 @@ impl<X> Default for ConnectionWork<X> {
     }
 }
 
+impl<X> Default for Ongoing<X> {
+    fn default() -> Self {
+        Self { exchange: None, work: None }
+    }
+}
+
 impl<X> Connection<X> {
+    /// The exchange that is under way.
+    pub(super) fn exchange(&self) -> Option<&ActiveExchange<X>> {
+        self.ongoing.as_ref()?.exchange.as_ref()
+    }
+
+    /// The exchange that is under way.
+    pub(super) fn exchange_mut(&mut self) -> Option<&mut ActiveExchange<X>> {
+        self.ongoing.as_mut()?.exchange.as_mut()
+    }
+
+    /// What is partial.
+    pub(super) fn work(&self) -> Option<&ConnectionWork> {
+        self.ongoing.as_ref()?.work.as_deref()
+    }
+
+    /// What is partial.
+    pub(super) fn work_mut(&mut self) -> Option<&mut ConnectionWork> {
+        self.ongoing.as_mut()?.work.as_deref_mut()
+    }
+
     /// A turn. What is not sent in it, of `scratch` too, is kept.
     #[inline]
     pub(crate) fn iteration<'r>(&'r mut self, scratch: &'r mut Outbox) -> Iteration<'r, X> {
@@ -157,8 +190,7 @@ impl<X> Connection<X> {
 
     /// Whether there is room for more input while something else is waited for.
     pub(crate) fn takes_input(&self) -> bool {
-        !self.has_ended()
-            && self.ongoing.as_ref().is_none_or(|ongoing| ongoing.input.len() < KEPT_INPUT)
+        !self.has_ended() && self.work().is_none_or(|work| work.input.len() < KEPT_INPUT)
     }
 
     /// What it needs next, where all output of the turn has left or is kept.
@@ -173,8 +205,8 @@ impl<X> Connection<X> {
 
     #[cold]
     fn special_need(&self) -> Need {
-        let ongoing = self.ongoing.as_deref();
-        if ongoing.is_some_and(|ongoing| !ongoing.output.is_empty()) {
+        let work = self.work();
+        if work.is_some_and(|work| !work.output.is_empty()) {
             return Need::Send;
         }
         let ended = self.has_ended();
@@ -182,18 +214,16 @@ impl<X> Connection<X> {
             Phase::Closing if ended || !self.flags.contains(Flags::UNREAD) => Need::Close,
             Phase::Closing => Need::Linger,
             Phase::Lingering => {
-                let discarded = ongoing.map_or(0, |ongoing| ongoing.discarded);
+                let discarded = work.map_or(0, |work| work.discarded);
                 if ended || discarded > LINGER_BYTES {
                     Need::Close
                 } else {
                     Need::Receive(Awaits::End)
                 }
             }
-            Phase::Open => match ongoing {
-                Some(ConnectionWork { exchange: Some(exchange), .. }) if !exchange.wants_body => {
-                    Need::Service
-                }
-                Some(ongoing) if ongoing.has_more => Need::Requeue,
+            Phase::Open => match work {
+                _ if self.exchange().is_some_and(|exchange| !exchange.wants_body) => Need::Service,
+                Some(work) if work.has_more => Need::Requeue,
                 // Whatever is kept can never become whole.
                 _ if ended => Need::Close,
                 _ => Need::Receive(Awaits::Request),
@@ -204,8 +234,8 @@ impl<X> Connection<X> {
     /// Our side has been closed: from now on input is discarded.
     pub(crate) fn linger(&mut self) {
         self.phase = Phase::Lingering;
-        if let Some(ongoing) = &mut self.ongoing {
-            ongoing.forget_input();
+        if let Some(work) = self.work_mut() {
+            work.forget_input();
         }
     }
 
@@ -220,29 +250,26 @@ impl<X> Connection<X> {
 
     /// Whether the exchange of this number is still waiting for something.
     pub(crate) fn is_running(&self, number: u32) -> bool {
-        self.ongoing
-            .as_ref()
-            .and_then(|ongoing| ongoing.exchange.as_ref())
-            .is_some_and(|exchange| exchange.terms.number == number)
+        self.exchange().is_some_and(|exchange| exchange.terms.number == number)
     }
 
     /// Whether the peer has taken `step` bytes since this was last asked; the first time it is so.
     /// `unacknowledged` is how much the kernel still holds for it.
     pub(crate) fn has_taken(&mut self, unacknowledged: u64, step: u64) -> bool {
-        let Some(ongoing) = &mut self.ongoing else { return false };
-        let given = ongoing.held.map(|held| held + ongoing.given);
-        ongoing.held = Some(unacknowledged);
-        ongoing.given = 0;
+        let Some(work) = self.work_mut() else { return false };
+        let given = work.held.map(|held| held + work.given);
+        work.held = Some(unacknowledged);
+        work.given = 0;
         given.is_none_or(|given| given.saturating_sub(unacknowledged) >= step)
     }
 
     /// Whether [`RECEIVE_PROGRESS_BYTES`] of a body have come since that was last so. A body may be as
     /// long as the limits allow: its time is for so much of it.
     pub(crate) fn takes_progress(&mut self) -> bool {
-        let Some(ongoing) = &mut self.ongoing else { return false };
-        let has_progressed = ongoing.received >= RECEIVE_PROGRESS_BYTES;
+        let Some(work) = self.work_mut() else { return false };
+        let has_progressed = work.received >= RECEIVE_PROGRESS_BYTES;
         if has_progressed {
-            ongoing.received = 0;
+            work.received = 0;
         }
         has_progressed
     }
@@ -250,15 +277,15 @@ impl<X> Connection<X> {
     /// What was received behind the request that is being answered, byte by byte; nothing where
     /// output for the client is still to leave.
     pub(crate) fn raw(&self) -> Option<&[u8]> {
-        let Some(ongoing) = self.ongoing.as_deref() else { return Some(&[]) };
-        ongoing.output.is_empty().then_some(&ongoing.input)
+        let Some(work) = self.work() else { return Some(&[]) };
+        work.output.is_empty().then_some(&work.input)
     }
 
     /// HTTP is over on this connection: what was received behind the last request, and what is still
     /// to be sent. The exchange is not told.
     pub(crate) fn take_raw(&mut self) -> (Vec<u8>, Outbox) {
-        let ongoing = self.ongoing.take();
-        ongoing.map_or_else(Default::default, |ongoing| (ongoing.input, ongoing.output))
+        let work = self.ongoing.take().and_then(|ongoing| ongoing.work);
+        work.map_or_else(Default::default, |work| (work.input, work.output))
     }
 
     /// Whether nothing is under way: no part of a request, no part of a response.
@@ -274,19 +301,25 @@ impl<X> Connection<X> {
 
     /// Gives the memory back when nothing is under way.
     pub(super) fn tidy(&mut self) {
-        let is_over = self.ongoing.as_ref().is_some_and(|ongoing| {
-            ongoing.input.is_empty()
-                && ongoing.body.is_none()
-                && ongoing.exchange.is_none()
-                && ongoing.output.is_empty()
-        });
-        if is_over && self.phase != Phase::Lingering {
+        if self.phase == Phase::Lingering {
+            return;
+        }
+        let Some(ongoing) = &mut self.ongoing else { return };
+        if ongoing.work.as_ref().is_some_and(|work| work.is_over()) {
+            ongoing.work = None;
+        }
+        if ongoing.exchange.is_none() && ongoing.work.is_none() {
             self.ongoing = None;
         }
     }
 }
 
-impl<X> ConnectionWork<X> {
+impl ConnectionWork {
+    /// Whether nothing is partial.
+    fn is_over(&self) -> bool {
+        self.input.is_empty() && self.body.is_none() && self.output.is_empty()
+    }
+
     /// Forgets what came and is not answered.
     pub(super) fn forget_input(&mut self) {
         self.input = Vec::new();

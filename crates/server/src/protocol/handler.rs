@@ -2,7 +2,7 @@
 
 use crate::transport::outbox::Outbox;
 use pollux_http::{
-    Reject,
+    Reject, Status,
     request::{Method, Request, Version},
 };
 
@@ -11,7 +11,7 @@ use pollux_http::{
 /// `X` is the state of an exchange that is not answered at once. It is handed over and handed back,
 /// so that an exchange that is over has none.
 #[derive(Debug)]
-pub(crate) enum Flow<X> {
+pub enum Flow<X> {
     /// The answer is whole. What has not come of the request's body is read past.
     Done,
     /// The request's body is wanted, or more of it.
@@ -39,7 +39,7 @@ impl<X> Flow<X> {
 
 /// What has come of a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part<'b> {
+pub enum Part<'b> {
     /// Content; not empty.
     Data(&'b [u8]),
     /// The body is whole. The field lines of its trailer section, each with CRLF; none as a rule
@@ -48,6 +48,21 @@ pub(crate) enum Part<'b> {
         /// Their bytes, for [`pollux_http::fields`].
         trailers: &'b [u8],
     },
+}
+
+/// How a client recognises the end of a response's content (RFC 9112 §6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Framing {
+    /// The head is not written yet.
+    None,
+    /// There is no content: the request is a HEAD, or the status has none.
+    NoContent,
+    /// The head says how long it is.
+    Length,
+    /// It is chunked, and may have trailers.
+    Chunked,
+    /// The connection is closed after it.
+    Close,
 }
 
 /// What becomes of the connection after a response, and to whom it must be said.
@@ -77,11 +92,15 @@ impl KeepAlive {
 /// On which terms an exchange runs; kept for as long as it does.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExchangeTerms {
+    /// Bytes of content that are still to be written, where its length was announced.
+    pub(crate) remaining: u64,
     /// Which of its connection's requests it answers, from 1.
     pub(crate) number: u32,
     /// Whether the connection may be kept. Whoever answers may set `alive` to false before it
     /// writes the response's head, never to true.
     pub(crate) keep_alive: KeepAlive,
+    /// How the content of the response is framed; `None` until its head is written.
+    pub(crate) framing: Framing,
     /// The request is a HEAD: a refusal of its body has no content either.
     pub(super) is_head: bool,
     /// The client wants to go on, and may have sent more by now.
@@ -91,9 +110,29 @@ pub(crate) struct ExchangeTerms {
 }
 
 impl ExchangeTerms {
+    /// The head of the response is being written; its content has this length, if that is known.
+    /// Chooses the framing (RFC 9112 §6.3), and closes the connection where only that can end it.
+    pub(crate) fn begin_body(&mut self, status: Status, length: Option<u64>) {
+        let has_no_content = self.is_head
+            || status.code() < 200
+            || matches!(status, Status::NoContent | Status::NotModified);
+        self.remaining = length.unwrap_or_default();
+        self.framing = match (length, self.keep_alive.version) {
+            (_, Version::Http10) if length.is_none() && !has_no_content => {
+                self.keep_alive.alive = false;
+                Framing::Close
+            }
+            _ if has_no_content => Framing::NoContent,
+            (Some(_), _) => Framing::Length,
+            (None, _) => Framing::Chunked,
+        };
+    }
+
     /// Of an exchange that no client has asked for.
     pub(crate) const NOBODYS: Self = Self {
+        remaining: 0,
         number: 0,
+        framing: Framing::None,
         keep_alive: KeepAlive::CLOSE,
         is_head: false,
         wants_more: false,

@@ -1,14 +1,14 @@
 //! One turn of a connection.
 
 use super::{
-    Connection, ExchangeTerms, Flow, Handler, KeepAlive, Part,
+    Connection, ExchangeTerms, Flow, Framing, Handler, KeepAlive, Part,
     connection::{ActiveExchange, ConnectionWork, Flags, Phase},
 };
 use crate::{protocol::rules::Rules, transport::outbox::Outbox};
 use pollux_http::{
     Reject, Status,
     body::Decoder,
-    request::{self, Framing, Method, ParseStatus, Request},
+    request::{self, Framing as BodyFraming, Method, ParseStatus, Request},
     response::CONTINUE,
 };
 
@@ -86,7 +86,7 @@ impl<'r, X> Iteration<'r, X> {
 
     /// Goes on with what was received before and could not be dealt with then.
     pub(crate) fn go_on<H: Handler<Exchange = X>>(&mut self, rules: &Rules, handler: &mut H) {
-        if self.connection.ongoing.is_some() {
+        if self.connection.work().is_some() {
             self.receive_more(rules, handler, b"");
         }
     }
@@ -106,8 +106,8 @@ impl<'r, X> Iteration<'r, X> {
     /// What is to be sent now.
     #[inline]
     pub(crate) fn output(&mut self) -> &mut Outbox {
-        match &mut self.connection.ongoing {
-            Some(ongoing) if !ongoing.output.is_empty() => &mut ongoing.output,
+        match self.connection.work_mut() {
+            Some(work) if !work.output.is_empty() => &mut work.output,
             _ => self.scratch,
         }
     }
@@ -115,12 +115,12 @@ impl<'r, X> Iteration<'r, X> {
     /// What left of the output is told here where not all of it did. Returns whether the peer has
     /// taken `step` bytes since that was last so.
     pub(crate) fn record_sent(&mut self, sent: u64, step: u64) -> bool {
-        let ongoing = self.ongoing();
-        ongoing.sent += sent;
-        ongoing.given += sent;
-        let is_progress = ongoing.sent >= step;
+        let work = self.work();
+        work.sent += sent;
+        work.given += sent;
+        let is_progress = work.sent >= step;
         if is_progress {
-            ongoing.sent = 0;
+            work.sent = 0;
         }
         is_progress
     }
@@ -130,7 +130,7 @@ impl<'r, X> Iteration<'r, X> {
         if !self.output().is_low() {
             return false;
         }
-        let exchange = self.connection.ongoing.as_mut().and_then(|o| o.exchange.as_mut());
+        let exchange = self.connection.exchange_mut();
         exchange.is_some_and(|exchange| std::mem::take(&mut exchange.is_owed_room))
     }
 
@@ -138,10 +138,10 @@ impl<'r, X> Iteration<'r, X> {
     pub(crate) fn time_is_over<H: Handler<Exchange = X>>(&mut self, handler: &mut H) {
         const REASON: &str = "the request did not come in time";
         let reject = Reject { status: Status::RequestTimeout, reason: REASON };
-        if let Some(ongoing) = &mut self.connection.ongoing {
-            let input = std::mem::take(&mut ongoing.input);
-            let has_body = ongoing.body.is_some();
-            ongoing.forget_input();
+        if let Some(work) = self.connection.work_mut() {
+            let input = std::mem::take(&mut work.input);
+            let has_body = work.body.is_some();
+            work.forget_input();
             if has_body {
                 self.refuse_body(handler, &reject);
             } else if input.iter().any(|byte| !byte.is_ascii_whitespace()) {
@@ -164,9 +164,13 @@ impl<'r, X> Iteration<'r, X> {
             Phase::Open => {}
             Phase::Closing if input.is_empty() => return,
             Phase::Closing => return self.connection.flags |= Flags::UNREAD,
-            Phase::Lingering => return self.ongoing().discarded += input.len() as u64,
+            Phase::Lingering => return self.work().discarded += input.len() as u64,
         }
-        let mut buffer = std::mem::take(&mut self.ongoing().input);
+        let mut buffer = self
+            .connection
+            .work_mut()
+            .map(|work| std::mem::take(&mut work.input))
+            .unwrap_or_default();
         if buffer.is_empty() {
             // Nothing is kept: what comes can be taken from where it is.
             let (at, has_more) = self.run(rules, handler, input);
@@ -187,9 +191,12 @@ impl<'r, X> Iteration<'r, X> {
             }
             return;
         }
-        let ongoing = self.ongoing();
-        ongoing.has_more = has_more;
-        ongoing.input = input;
+        if input.is_empty() && !has_more && self.connection.work().is_none() {
+            return;
+        }
+        let work = self.work();
+        work.has_more = has_more;
+        work.input = input;
     }
 
     /// Deals with as many of `bytes` as can be. Returns how many, and whether a further turn could
@@ -204,11 +211,10 @@ impl<'r, X> Iteration<'r, X> {
         let mut replies = 0;
         while self.connection.phase == Phase::Open {
             let rest = &bytes[at..];
-            let ongoing = self.ongoing();
-            if ongoing.exchange.as_ref().is_some_and(|exchange| !exchange.wants_body) {
+            if self.connection.exchange().is_some_and(|exchange| !exchange.wants_body) {
                 return (at, false);
             }
-            if let Some(body) = &ongoing.body {
+            if let Some(body) = self.connection.work().and_then(|work| work.body.as_ref()) {
                 if body.is_done() {
                     self.end_body(handler);
                 } else if rest.is_empty() {
@@ -225,7 +231,7 @@ impl<'r, X> Iteration<'r, X> {
                 return (at, true);
             }
             replies += 1;
-            match self.ongoing().resume.parse(rest, &rules.limits) {
+            match self.work().resume.parse(rest, &rules.limits) {
                 Ok(ParseStatus::Complete { request, len }) => {
                     self.begin(rules, handler, &request);
                     at += len;
@@ -254,7 +260,9 @@ impl<'r, X> Iteration<'r, X> {
             && handler.keeps_connections()
             && connection.requests < rules.max_requests;
         let mut terms = ExchangeTerms {
+            remaining: 0,
             number: connection.requests,
+            framing: Framing::None,
             keep_alive: KeepAlive { alive, version: request.version },
             is_head: request.method == Method::Head,
             wants_more: request.keep_alive,
@@ -263,7 +271,7 @@ impl<'r, X> Iteration<'r, X> {
         let outbox = self.output();
         let before = outbox.end();
         let flow = handler.head(&mut terms, request, outbox);
-        if matches!(flow, Flow::Done) && request.framing == Framing::None {
+        if matches!(flow, Flow::Done) && request.framing == BodyFraming::None {
             if !terms.keep_alive.alive {
                 self.close_after(&terms);
             }
@@ -280,10 +288,10 @@ impl<'r, X> Iteration<'r, X> {
         flow: Flow<X>,
         terms: ExchangeTerms,
         has_begun: bool,
-        framing: Framing,
+        framing: BodyFraming,
     ) {
-        if framing != Framing::None || matches!(flow, Flow::NeedBody(_)) {
-            self.ongoing().body = Some(Decoder::with_trailers(framing));
+        if framing != BodyFraming::None || matches!(flow, Flow::NeedBody(_)) {
+            self.work().body = Some(Decoder::with_trailers(framing));
         }
         self.follow(flow, terms, has_begun);
     }
@@ -303,16 +311,16 @@ impl<'r, X> Iteration<'r, X> {
             self.output().bytes().extend_from_slice(CONTINUE);
         }
         let is_owed_room = self.output().is_full();
-        let ongoing = self.ongoing();
         // Where the body is over, there is nothing more to be had: then it is waited for a wake.
-        let wants_body = is_for_body && ongoing.body.is_some();
-        ongoing.exchange =
+        let wants_body =
+            is_for_body && self.connection.work().is_some_and(|work| work.body.is_some());
+        self.connection.ongoing.get_or_insert_default().exchange =
             Some(ActiveExchange { state, terms, wants_body, has_begun, is_owed_room });
     }
 
     /// The answer is whole, or all that there will be of it.
     fn end_exchange(&mut self, terms: &ExchangeTerms) {
-        let has_body = self.connection.ongoing.as_ref().is_some_and(|o| o.body.is_some());
+        let has_body = self.connection.work().is_some_and(|work| work.body.is_some());
         // Whether a body follows that was only announced nobody can tell (RFC 9110 §10.1.1).
         if !terms.keep_alive.alive || has_body && terms.expects_continue {
             self.close_after(terms);
@@ -327,11 +335,12 @@ impl<'r, X> Iteration<'r, X> {
         self.connection.phase = Phase::Closing;
         // Who asked to go on may have sent more by now.
         self.connection.flags.set(Flags::UNREAD, terms.wants_more);
-        if let Some(ongoing) = &mut self.connection.ongoing {
-            if !ongoing.input.is_empty() {
+        if let Some(work) = self.connection.work_mut() {
+            let has_input = !work.input.is_empty();
+            work.forget_input();
+            if has_input {
                 self.connection.flags |= Flags::UNREAD;
             }
-            ongoing.forget_input();
         }
     }
 
@@ -342,10 +351,10 @@ impl<'r, X> Iteration<'r, X> {
         handler: &mut H,
         bytes: &[u8],
     ) -> usize {
-        let Some(body) = &mut self.ongoing().body else { return 0 };
+        let Some(body) = &mut self.work().body else { return 0 };
         match body.decode(bytes, &rules.limits) {
             Ok(step) => {
-                self.ongoing().received += step.consumed as u64;
+                self.work().received += step.consumed as u64;
                 if !step.data.is_empty() {
                     let bytes = &bytes[step.data];
                     self.call(handler, |handler, terms, state, outbox| {
@@ -363,7 +372,7 @@ impl<'r, X> Iteration<'r, X> {
 
     /// The whole body has come.
     fn end_body<H: Handler<Exchange = X>>(&mut self, handler: &mut H) {
-        let Some(body) = self.ongoing().body.take() else { return };
+        let Some(body) = self.work().body.take() else { return };
         let trailers = body.trailers();
         self.call(handler, |handler, terms, state, outbox| {
             handler.body(terms, state, Part::End { trailers }, outbox)
@@ -427,8 +436,8 @@ impl<'r, X> Iteration<'r, X> {
         self.connection.flags |= Flags::UNREAD;
     }
 
-    fn ongoing(&mut self) -> &mut ConnectionWork<X> {
-        self.connection.ongoing.get_or_insert_default()
+    fn work(&mut self) -> &mut ConnectionWork {
+        self.connection.ongoing.get_or_insert_default().work.get_or_insert_default()
     }
 
     /// Keeps what has not left, and gives back the memory of what is over.
@@ -437,12 +446,12 @@ impl<'r, X> Iteration<'r, X> {
         if !self.scratch.is_empty() {
             let rest = self.scratch.take_rest();
             // The scratch is used only while this one is empty.
-            self.ongoing().output = rest;
+            self.work().output = rest;
         }
         if self.connection.phase != Phase::Open
-            && let Some(ongoing) = &mut self.connection.ongoing
+            && let Some(work) = self.connection.work_mut()
         {
-            ongoing.forget_input();
+            work.forget_input();
         }
         self.connection.tidy();
     }

@@ -8,7 +8,7 @@ use crate::{
     protocol::rules::Rules,
     reactor::{ClientId, Reactor},
     service::{
-        Adapter, Event, Page, RequestContext, Service,
+        Adapter, Event, Page, RequestContext, ResponseWriter, Service,
         worker_state::{Answer, WorkerState},
     },
     services::{Hosts, site::Contents},
@@ -339,8 +339,9 @@ impl Service for Scripted {
         &mut self,
         _: &mut RequestContext<'_>,
         request: &Request<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<Script> {
+        let outbox = response.raw();
         let Target::Path { path, .. } = request.target else { panic!("{:?}", request.target) };
         self.go_on(Script(path[1..].to_vec()), outbox)
     }
@@ -350,8 +351,9 @@ impl Service for Scripted {
         turn: &mut RequestContext<'_>,
         script: Script,
         part: Part<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<Script> {
+        let outbox = response.raw();
         match part {
             Part::Data(bytes) => {
                 self.seen.push_str(std::str::from_utf8(bytes).unwrap());
@@ -370,8 +372,9 @@ impl Service for Scripted {
         _: &mut RequestContext<'_>,
         script: Script,
         event: Event<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<Script> {
+        let outbox = response.raw();
         match event {
             Event::Room => self.seen.push('R'),
             Event::ClientEnded => self.seen.push('E'),

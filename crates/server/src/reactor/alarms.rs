@@ -5,7 +5,7 @@ use crate::time::timers::Timer;
 
 /// A timer of an application, or one that once was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct AlarmId {
+pub struct AlarmId {
     index: u32,
     serial: u32,
 }

@@ -16,7 +16,7 @@ pub(crate) struct HandOver {
 
 /// Why a client was not handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NotTaken {
+pub enum NotTaken {
     /// Replies to its earlier requests have not left yet.
     OutputFirst,
     /// Nobody is there, or takes more.

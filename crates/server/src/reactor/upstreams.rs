@@ -42,7 +42,7 @@ impl Eq for ConnectedSocket {}
 
 /// A dialled connection, or one that once was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct UpstreamId {
+pub struct UpstreamId {
     index: u32,
     serial: u32,
 }

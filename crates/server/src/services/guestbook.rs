@@ -14,10 +14,10 @@ mod tickets;
 
 pub(crate) use store_errors::StoreErrors;
 
-use crate::service::{Event, Flow, Part, RequestContext, Service, ServiceContext};
+use crate::service::{Event, Flow, Part, RequestContext, ResponseWriter, Service, ServiceContext};
 use crate::{
     config::GuestbookConfig,
-    reactor::{AlarmId, EventTarget},
+    reactor::{AlarmId, EventTarget, WakeReason},
     transport::outbox::Outbox,
 };
 use answer::Reader;
@@ -198,8 +198,9 @@ impl Service for Guestbook {
         &mut self,
         context: &mut RequestContext<'_>,
         request: &Request<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
+        let outbox = response.raw();
         let reader = Reader::of(request);
         let is_too_long = |len: u64| len > limits::FORM_BYTES as u64;
         if request.method == Method::Post
@@ -230,8 +231,9 @@ impl Service for Guestbook {
         context: &mut RequestContext<'_>,
         mut exchange: Exchange,
         part: Part<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
+        let outbox = response.raw();
         let State { reader, step } = &mut *exchange.0;
         match (step, part) {
             (Phase::Form(form), Part::Data(bytes)) => {
@@ -270,13 +272,14 @@ impl Service for Guestbook {
         context: &mut RequestContext<'_>,
         exchange: Exchange,
         event: Event<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
+        let outbox = response.raw();
         let &State { ref reader, step: Phase::Store(ticket, alarm) } = &*exchange.0 else {
             return Flow::NeedBody(exchange);
         };
         let answer = match event {
-            Event::Note(_) => self.tickets.take(ticket),
+            Event::Woken(_) => self.tickets.take(ticket),
             Event::Time(late) if late == alarm => {
                 // The answer may have come in the same pass of the loop.
                 let answer = self.tickets.take(ticket);
@@ -309,7 +312,7 @@ impl Service for Guestbook {
         self.store.deliver(&mut self.tickets, context.reactor);
         if let Some(why) = is_over {
             for exchange in self.tickets.fail_all(&why) {
-                context.reactor.wake(exchange, 0);
+                context.reactor.wake(exchange, WakeReason::Ready);
             }
         }
     }

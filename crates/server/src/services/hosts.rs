@@ -14,8 +14,10 @@ use crate::{
     config::{Config, VirtualHost},
     protocol::rules::Rules,
     reactor::{ClientId, ExchangeId},
-    service::{Event, Flow, Page, Part, RequestContext, Service, ServiceContext, StreamSend},
-    transport::outbox::Outbox,
+    service::{
+        Event, Flow, Page, Part, RequestContext, ResponseWriter, Service, ServiceContext,
+        StreamSend,
+    },
 };
 use pollux_http::{
     Status,
@@ -125,7 +127,7 @@ impl Hosts {
         &mut self,
         context: &mut RequestContext<'_>,
         request: &Request<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
         let Some(others) = &self.others else { return Flow::Cut };
         let site = request.host.map_or(DEFAULT, |host| others.names.find(host));
@@ -142,14 +144,14 @@ impl Hosts {
             let answer = page.put(
                 context.rules,
                 context.worker,
-                outbox,
+                response.raw(),
                 request.method,
                 context.keep_alive(),
             );
             context.log(request.line, answer);
             return Flow::Done;
         }
-        let flow = routes.begin(&mut context, request, outbox);
+        let flow = routes.begin(&mut context, request, response);
         flow.map(|inner| Exchange { site, body_left: max_body, inner })
     }
 }
@@ -183,12 +185,12 @@ impl Service for Hosts {
         &mut self,
         context: &mut RequestContext<'_>,
         request: &Request<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
         if self.others.is_some() {
-            return self.begin_by_name(context, request, outbox);
+            return self.begin_by_name(context, request, response);
         }
-        let flow = self.default.begin(context, request, outbox);
+        let flow = self.default.begin(context, request, response);
         flow.map(|inner| Exchange { site: DEFAULT, body_left: u64::MAX, inner })
     }
 
@@ -197,7 +199,7 @@ impl Service for Hosts {
         context: &mut RequestContext<'_>,
         exchange: Exchange,
         part: Part<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
         let Exchange { site, mut body_left, inner } = exchange;
         let (routes, mut context) = self.site(site, context);
@@ -209,7 +211,7 @@ impl Service for Hosts {
             };
             body_left = left;
         }
-        let flow = routes.body(&mut context, inner, part, outbox);
+        let flow = routes.body(&mut context, inner, part, response);
         flow.map(|inner| Exchange { site, body_left, inner })
     }
 
@@ -218,11 +220,11 @@ impl Service for Hosts {
         context: &mut RequestContext<'_>,
         exchange: Exchange,
         event: Event<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
         let Exchange { site, body_left, inner } = exchange;
         let (routes, mut context) = self.site(site, context);
-        let flow = routes.resume(&mut context, inner, event, outbox);
+        let flow = routes.resume(&mut context, inner, event, response);
         flow.map(|inner| Exchange { site, body_left, inner })
     }
 

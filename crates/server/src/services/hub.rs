@@ -19,7 +19,7 @@ pub(crate) use shared::HubShared;
 
 use crate::{
     reactor::{AlarmId, ClientId, EventTarget, Reactor},
-    service::{Event, Flow, Part, RequestContext, Service, ServiceContext},
+    service::{Event, Flow, Part, RequestContext, ResponseWriter, Service, ServiceContext},
     transport::outbox::Outbox,
 };
 use answer::Asker;
@@ -287,8 +287,9 @@ impl Service for Hub {
         &mut self,
         context: &mut RequestContext<'_>,
         request: &Request<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
+        let outbox = response.raw();
         let asker = Asker::of(request, &self.shared.config.cors);
         let reject = match request.method {
             Method::Get | Method::Head if request.framing == Framing::None => {
@@ -333,8 +334,9 @@ impl Service for Hub {
         context: &mut RequestContext<'_>,
         mut exchange: Exchange,
         part: Part<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
+        let outbox = response.raw();
         let State { asker, phase } = &mut *exchange.0;
         match (phase, part) {
             (Phase::Form(form), Part::Data(bytes)) => {
@@ -371,8 +373,9 @@ impl Service for Hub {
         context: &mut RequestContext<'_>,
         exchange: Exchange,
         event: Event<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
+        let outbox = response.raw();
         match &exchange.0.phase {
             Phase::Poll(_) => self.resume_poll(context, exchange, event, outbox),
             Phase::Stream(_) => Flow::Waiting(exchange),

@@ -25,9 +25,12 @@ mod routes;
 pub(crate) use exchange::Exchange;
 pub(crate) use routes::RouteId;
 
-use crate::service::{Event, Flow, Part, RequestContext, Service, ServiceContext};
+use crate::service::{Event, Flow, Part, RequestContext, ResponseWriter, Service, ServiceContext};
 use crate::{
-    config::FrontendConfig, reactor::ExchangeId, time::clock::ticks, transport::outbox::Outbox,
+    config::FrontendConfig,
+    reactor::{ExchangeId, WakeReason},
+    time::clock::ticks,
+    transport::outbox::Outbox,
 };
 use exchange::{ExchangePhase, State, Upload};
 use pollux_http::request::{Framing, Request, Target};
@@ -167,44 +170,15 @@ impl Proxy {
         }
         // An errand's client was told, and logged, before.
         if !state.is_background {
-            context.log_code(state.line(), status, state.reply.sent);
+            context.log_response(state.line(), status, state.reply.sent);
         }
         if self.spare.len() < SPARE && state.is_small() {
             self.spare.push(state);
         }
     }
-}
 
-impl Service for Proxy {
-    type Exchange = Exchange;
-
-    fn begin(
-        &mut self,
-        context: &mut RequestContext<'_>,
-        request: &Request<'_>,
-        outbox: &mut Outbox,
-    ) -> Flow<Exchange> {
-        match self.route(&request.target) {
-            Some(route) => self.begin_on(route, context, request, outbox),
-            None => {
-                Self::refuse(context, request, outbox);
-                Flow::Done
-            }
-        }
-    }
-
-    fn body(
-        &mut self,
-        context: &mut RequestContext<'_>,
-        exchange: Exchange,
-        part: Part<'_>,
-        outbox: &mut Outbox,
-    ) -> Flow<Exchange> {
-        let state = self.upload(context, exchange.0, part);
-        self.go_on(context, ControlFlow::Continue(state), outbox)
-    }
-
-    fn resume(
+    /// Goes on with an exchange, or with a background task, for which something has come.
+    fn on_event(
         &mut self,
         context: &mut RequestContext<'_>,
         exchange: Exchange,
@@ -236,12 +210,12 @@ impl Service for Proxy {
                 state.active_at = context.worker.clock.tick();
                 ControlFlow::Continue(state)
             }
-            Event::Note(caching::WOKEN) if state.phase == ExchangePhase::AwaitingFetch => {
+            Event::Woken(WakeReason::Ready) if state.phase == ExchangePhase::AwaitingFetch => {
                 self.has_waited(context, state, outbox)
             }
             // Not every note: who has waited for another's fetch may still be told that it is over. If he
             // took that for a place, he would stand in the queue twice, and others wait for nothing.
-            Event::Note(pool::GO_ON)
+            Event::Woken(WakeReason::Capacity)
                 if matches!(state.phase, ExchangePhase::Queued | ExchangePhase::Resolving) =>
             {
                 self.seek(context, state, None, outbox)
@@ -268,6 +242,48 @@ impl Service for Proxy {
             _ => ControlFlow::Continue(state),
         };
         self.go_on(context, going, outbox)
+    }
+}
+
+impl Service for Proxy {
+    type Exchange = Exchange;
+
+    fn begin(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        request: &Request<'_>,
+        response: &mut ResponseWriter<'_>,
+    ) -> Flow<Exchange> {
+        let outbox = response.raw();
+        match self.route(&request.target) {
+            Some(route) => self.begin_on(route, context, request, outbox),
+            None => {
+                Self::refuse(context, request, outbox);
+                Flow::Done
+            }
+        }
+    }
+
+    fn body(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        exchange: Exchange,
+        part: Part<'_>,
+        response: &mut ResponseWriter<'_>,
+    ) -> Flow<Exchange> {
+        let outbox = response.raw();
+        let state = self.upload(context, exchange.0, part);
+        self.go_on(context, ControlFlow::Continue(state), outbox)
+    }
+
+    fn resume(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        exchange: Exchange,
+        event: Event<'_>,
+        response: &mut ResponseWriter<'_>,
+    ) -> Flow<Exchange> {
+        self.on_event(context, exchange, event, response.raw())
     }
 
     /// Nobody is there any more whom an answer could reach: the origin need not give one, unless

@@ -4,10 +4,11 @@ use crate::{
     config::Config,
     protocol::rules::Rules,
     reactor::{ClientId, ExchangeId},
-    transport::outbox::Outbox,
 };
 use crate::{
-    service::{Event, Flow, Part, RequestContext, Service, ServiceContext, StreamSend},
+    service::{
+        Event, Flow, Part, RequestContext, ResponseWriter, Service, ServiceContext, StreamSend,
+    },
     services::{
         guestbook::{self, Guestbook, StoreOpening},
         hub::{self, Hub, HubShared},
@@ -110,26 +111,26 @@ impl Routes {
         &mut self,
         context: &mut RequestContext<'_>,
         request: &Request<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
         if let Some(guestbook) = &mut self.guestbook
             && guestbook.has(&request.target)
         {
-            return guestbook.begin(context, request, outbox).map(Exchange::Guestbook);
+            return guestbook.begin(context, request, response).map(Exchange::Guestbook);
         }
         if let Some(hub) = &mut self.hub
             && hub.has(&request.target)
         {
-            return hub.begin(context, request, outbox).map(Exchange::Hub);
+            return hub.begin(context, request, response).map(Exchange::Hub);
         }
         let route = self.route(context, request);
         match (&mut self.proxy, route, &mut self.site) {
             (Some(proxy), Some(route), _) => {
-                proxy.begin_on(route, context, request, outbox).map(Exchange::Proxy)
+                proxy.begin_on(route, context, request, response.raw()).map(Exchange::Proxy)
             }
-            (_, _, Some(site)) => site.begin(context, request, outbox).map(Exchange::Site),
+            (_, _, Some(site)) => site.begin(context, request, response).map(Exchange::Site),
             (_, _, None) => {
-                Proxy::refuse(context, request, outbox);
+                Proxy::refuse(context, request, response.raw());
                 Flow::Done
             }
         }
@@ -144,13 +145,13 @@ impl Service for Routes {
         &mut self,
         context: &mut RequestContext<'_>,
         request: &Request<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
         match self {
             Self { site: Some(site), guestbook: None, proxy: None, hub: None } => {
-                site.begin(context, request, outbox).map(Exchange::Site)
+                site.begin(context, request, response).map(Exchange::Site)
             }
-            _ => self.begin_elsewhere(context, request, outbox),
+            _ => self.begin_elsewhere(context, request, response),
         }
     }
 
@@ -159,20 +160,20 @@ impl Service for Routes {
         context: &mut RequestContext<'_>,
         exchange: Exchange,
         part: Part<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
         match (exchange, self) {
             (Exchange::Guestbook(exchange), Self { guestbook: Some(guestbook), .. }) => {
-                guestbook.body(context, exchange, part, outbox).map(Exchange::Guestbook)
+                guestbook.body(context, exchange, part, response).map(Exchange::Guestbook)
             }
             (Exchange::Hub(exchange), Self { hub: Some(hub), .. }) => {
-                hub.body(context, exchange, part, outbox).map(Exchange::Hub)
+                hub.body(context, exchange, part, response).map(Exchange::Hub)
             }
             (Exchange::Proxy(exchange), Self { proxy: Some(proxy), .. }) => {
-                proxy.body(context, exchange, part, outbox).map(Exchange::Proxy)
+                proxy.body(context, exchange, part, response).map(Exchange::Proxy)
             }
             (Exchange::Site(exchange), Self { site: Some(site), .. }) => {
-                site.body(context, exchange, part, outbox).map(Exchange::Site)
+                site.body(context, exchange, part, response).map(Exchange::Site)
             }
             // An exchange of somebody who is not there.
             _ => Flow::Cut,
@@ -184,20 +185,20 @@ impl Service for Routes {
         context: &mut RequestContext<'_>,
         exchange: Exchange,
         event: Event<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
         match (exchange, self) {
             (Exchange::Guestbook(exchange), Self { guestbook: Some(guestbook), .. }) => {
-                guestbook.resume(context, exchange, event, outbox).map(Exchange::Guestbook)
+                guestbook.resume(context, exchange, event, response).map(Exchange::Guestbook)
             }
             (Exchange::Hub(exchange), Self { hub: Some(hub), .. }) => {
-                hub.resume(context, exchange, event, outbox).map(Exchange::Hub)
+                hub.resume(context, exchange, event, response).map(Exchange::Hub)
             }
             (Exchange::Proxy(exchange), Self { proxy: Some(proxy), .. }) => {
-                proxy.resume(context, exchange, event, outbox).map(Exchange::Proxy)
+                proxy.resume(context, exchange, event, response).map(Exchange::Proxy)
             }
             (Exchange::Site(exchange), Self { site: Some(site), .. }) => {
-                site.resume(context, exchange, event, outbox).map(Exchange::Site)
+                site.resume(context, exchange, event, response).map(Exchange::Site)
             }
             _ => Flow::Cut,
         }

@@ -5,8 +5,8 @@ mod files;
 
 pub(crate) use files::{Contents, Tree};
 
-use crate::service::{Event, Flow, Part, RequestContext, Service};
-use crate::{config::SiteConfig, transport::outbox::Outbox};
+use crate::config::SiteConfig;
+use crate::service::{Event, Flow, Part, RequestContext, ResponseWriter, Service};
 use files::{Files, Miss};
 use pollux_http::{
     Status,
@@ -67,8 +67,9 @@ impl Service for Site {
         &mut self,
         context: &mut RequestContext<'_>,
         request: &Request<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<Head> {
+        let outbox = response.raw();
         // Who asks first whether a body is wanted is told at once that it is not, but for the
         // methods that there are (RFC 9110 §10.1.1).
         let reads_body = request.framing != Framing::None
@@ -85,8 +86,9 @@ impl Service for Site {
         context: &mut RequestContext<'_>,
         head: Head,
         part: Part<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<Head> {
+        let outbox = response.raw();
         if let Part::Data(_) = part {
             return Flow::NeedBody(head);
         }
@@ -106,7 +108,7 @@ impl Service for Site {
         _turn: &mut RequestContext<'_>,
         head: Head,
         _wake: Event<'_>,
-        _outbox: &mut Outbox,
+        _response: &mut ResponseWriter<'_>,
     ) -> Flow<Head> {
         Flow::NeedBody(head)
     }

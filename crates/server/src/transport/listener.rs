@@ -1,6 +1,7 @@
 //! Listening sockets.
 
-use crate::config::Listen;
+use super::passed;
+use crate::config::{Config, Listen};
 use anyhow::{Context, bail};
 use rustix::{
     fs::{FlockOperation, Mode, OFlags, flock, fstat, lstat, open},
@@ -12,13 +13,106 @@ use std::{
     io,
     net::{IpAddr, SocketAddr},
     os::{
-        fd::{BorrowedFd, OwnedFd},
+        fd::{AsFd, BorrowedFd, OwnedFd},
         unix::{fs::FileTypeExt, net::UnixStream},
     },
     path::{Path, PathBuf},
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
+
+/// A listening socket, created by the main thread before any worker starts and then lent to
+/// workers, which accept from copies of their own. Because the main thread keeps it, another
+/// process can take it over.
+#[derive(Debug)]
+pub struct Listener {
+    address: Listen,
+    protocol: ListenProtocol,
+    socket: OwnedFd,
+}
+
+/// What a listener's clients speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ListenProtocol {
+    /// HTTP/1.1 without encryption.
+    Http,
+}
+
+impl Listener {
+    /// A listener of this socket.
+    ///
+    /// # Errors
+    /// When the socket has no address that this server knows.
+    pub(crate) fn new(socket: OwnedFd) -> anyhow::Result<Self> {
+        let address = address_of(&socket)?;
+        Ok(Self { address, protocol: ListenProtocol::Http, socket })
+    }
+
+    /// Where it listens, with the port that the kernel chose.
+    pub fn address(&self) -> &Listen {
+        &self.address
+    }
+
+    /// What its clients speak.
+    pub fn protocol(&self) -> ListenProtocol {
+        self.protocol
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Creates every listener of a server: for each worker its own, in the order of the configuration;
+/// listeners of UNIX sockets are shared by all workers. Ports that the kernel chooses for the first
+/// worker are those of the others too.
+///
+/// # Errors
+/// Names the address at fault.
+pub(crate) fn open_all(
+    config: &Config,
+) -> anyhow::Result<(Vec<Vec<Arc<Listener>>>, Vec<SocketFile>)> {
+    let several = config.workers > 1;
+    let (mut shared, mut files) = (Vec::new(), Vec::new());
+    for listen in &config.listen {
+        match listen {
+            Listen::Tcp(address) if several => check_free(*address)?,
+            Listen::Tcp(_) => {}
+            Listen::Unix(path) => {
+                let (socket, file) = unix(path, config.backlog)?;
+                shared.push(Arc::new(Listener::new(socket)?));
+                files.push(file);
+            }
+            Listen::Passed(name) => {
+                for socket in passed::take(name.as_deref())? {
+                    shared.push(Arc::new(Listener::new(socket)?));
+                }
+            }
+        }
+    }
+    let mut addresses: Vec<SocketAddr> = config
+        .listen
+        .iter()
+        .filter_map(|listen| if let Listen::Tcp(address) = listen { Some(*address) } else { None })
+        .collect();
+    let mut workers = Vec::new();
+    for _ in 0..config.workers {
+        let mut own = shared.clone();
+        for address in &mut addresses {
+            let listener = Listener::new(tcp(*address, config.backlog, several)?)?;
+            if let Listen::Tcp(chosen) = listener.address() {
+                *address = *chosen;
+            }
+            own.push(Arc::new(listener));
+        }
+        workers.push(own);
+    }
+    Ok((workers, files))
+}
 
 /// How long a server that starts waits for others that bind a socket in the same folder, each of which
 /// takes far less than a millisecond; and how long between two looks.

@@ -133,7 +133,7 @@ fn health_is_told_and_events_come() {
 
 #[test]
 fn readiness_ends_when_a_stop_is_asked_for() {
-    let site = site(|_| {});
+    let mut site = site(|_| {});
     // It holds the server until its grace is over.
     let mut slow = TcpStream::connect(site.site()).unwrap();
     slow.write_all(b"GET / HT").unwrap();

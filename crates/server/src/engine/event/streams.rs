@@ -4,6 +4,7 @@
 //! of a piece is kept by reference, so that a slow one costs no copy.
 
 use super::{Engine, READS_PER_EVENT, SendOutcome, transmit};
+use crate::stats::Counter;
 use crate::{
     engine::event::table::{Class, Marks, Peer, Stream},
     reactor::{ClientId, ExchangeId},
@@ -65,7 +66,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     /// Lets the service send to its streams.
     pub(super) fn pump_streams(&mut self) {
         let mut changes = std::mem::take(&mut self.stream_changes);
-        let Self { service, rules, worker, reactor, table, bytes_sent, .. } = self;
+        let Self { service, rules, worker, reactor, table, .. } = self;
+        let mut bytes_sent = 0;
         let mut context = ServiceContext { rules, worker, reactor };
         service.pump_streams(&mut context, |client: ClientId, what| {
             let slot = table.get_mut(client.fd);
@@ -75,7 +77,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             };
             match peer {
                 Peer::Stream(stream) => {
-                    let (delivery, change) = send(transport, stream, client.fd, what, bytes_sent);
+                    let (delivery, change) =
+                        send(transport, stream, client.fd, what, &mut bytes_sent);
                     changes.extend(change);
                     delivery
                 }
@@ -84,6 +87,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 _ => Delivery::Gone,
             }
         });
+        self.worker.counters.add(Counter::BytesSent, bytes_sent);
         for change in changes.drain(..) {
             match change {
                 Change::Watch(fd) => self.watch_stream(fd),
@@ -114,7 +118,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         let number = stream.number;
         if let Some(kept) = &mut stream.kept {
             let (outcome, sent) = transmit(transport, kept, self.large_file);
-            self.bytes_sent += sent;
+            self.worker.counters.add(Counter::BytesSent, sent);
             if outcome? != SendOutcome::All {
                 return Ok(());
             }

@@ -10,10 +10,11 @@ use crate::{
     },
     protocol::rules::Rules,
     service::{
-        Event, Flow, Part, RequestContext, Service, ServiceContext, worker_state::WorkerState,
+        Event, Flow, Part, RequestContext, ResponseWriter, Service, ServiceContext,
+        worker_state::WorkerState,
     },
     stats::Statistics,
-    transport::{listener, outbox::Outbox},
+    transport::listener,
 };
 use pollux_event::{
     Description, Error, Event as MechanismEvent, Interest, Mechanism, Options, Token, Waker,
@@ -134,28 +135,28 @@ impl<A: Service> Service for Counted<A> {
         &mut self,
         iterate: &mut RequestContext<'_>,
         request: &Request<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<A::Exchange> {
         BEGUN.set(BEGUN.get() + 1);
-        self.0.begin(iterate, request, outbox)
+        self.0.begin(iterate, request, response)
     }
     fn body(
         &mut self,
         iterate: &mut RequestContext<'_>,
         exchange: A::Exchange,
         part: Part<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<A::Exchange> {
-        self.0.body(iterate, exchange, part, outbox)
+        self.0.body(iterate, exchange, part, response)
     }
     fn resume(
         &mut self,
         iterate: &mut RequestContext<'_>,
         exchange: A::Exchange,
         event: Event<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<A::Exchange> {
-        self.0.resume(iterate, exchange, event, outbox)
+        self.0.resume(iterate, exchange, event, response)
     }
     fn cancel(&mut self, iterate: &mut RequestContext<'_>, exchange: A::Exchange) {
         self.0.cancel(iterate, exchange);

@@ -2,7 +2,10 @@
 
 use crate::{
     reactor::{Endpoint, EventTarget, ExchangeId, Question, UpstreamId},
-    service::{Event, Flow, KeepAlive, Page, Part, RequestContext, Service, ServiceContext},
+    service::{
+        Event, Flow, KeepAlive, Page, Part, RequestContext, ResponseWriter, Service,
+        ServiceContext, WakeReason,
+    },
     transport::outbox::Outbox,
 };
 use pollux_http::{
@@ -27,6 +30,8 @@ pub(super) struct Tester {
     /// A link that all share, and who waits for an byte of its echo, in order.
     pool: Option<UpstreamId>,
     queue: VecDeque<ExchangeId>,
+    /// What came for the exchanges of the pool, by their numbers.
+    pooled: std::collections::HashMap<ExchangeId, u8>,
     /// Exchanges that were cancelled.
     gone: usize,
     /// The most bytes that an outbox or a link held.
@@ -92,6 +97,7 @@ impl Tester {
             waiting: Vec::new(),
             pool: None,
             queue: VecDeque::new(),
+            pooled: Default::default(),
             gone: 0,
             most: 0,
             full: (listener, vec![first]),
@@ -138,8 +144,9 @@ impl Service for Tester {
         &mut self,
         context: &mut RequestContext<'_>,
         request: &Request<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<Job> {
+        let outbox = response.raw();
         let Target::Path { path, .. } = request.target else { panic!("{:?}", request.target) };
         let path = std::str::from_utf8(path).unwrap();
         let mut words = path[1..].split('/');
@@ -197,7 +204,7 @@ impl Service for Tester {
                 let waiting = std::mem::take(&mut self.waiting);
                 ok(context, outbox, &waiting.len().to_string());
                 for exchange in waiting {
-                    context.reactor.wake(exchange, 7);
+                    context.reactor.wake(exchange, WakeReason::Ready);
                 }
                 Flow::Done
             }
@@ -242,8 +249,9 @@ impl Service for Tester {
         context: &mut RequestContext<'_>,
         job: Job,
         part: Part<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<Job> {
+        let outbox = response.raw();
         let Job::Upload { upstream, .. } = job else { panic!("no body was asked for") };
         match part {
             Part::Data(bytes) => {
@@ -262,8 +270,9 @@ impl Service for Tester {
         context: &mut RequestContext<'_>,
         job: Job,
         event: Event<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<Job> {
+        let outbox = response.raw();
         match (job, event) {
             (Job::Echo(upstream), Event::Connected(connected)) => {
                 assert_eq!(upstream, connected);
@@ -307,13 +316,13 @@ impl Service for Tester {
                 Flow::Done
             }
             (Job::Stream(left), Event::Room) => self.stream(left, outbox),
-            (Job::Wait, Event::Note(note)) => {
-                assert_eq!(note, 7);
+            (Job::Wait, Event::Woken(WakeReason::Ready)) => {
                 ok(context, outbox, "woken");
                 Flow::Done
             }
-            (Job::Pooled, Event::Note(note)) => {
-                ok(context, outbox, &format!("pooled {note}"));
+            (Job::Pooled, Event::Woken(WakeReason::Ready)) => {
+                let byte = self.pooled.remove(&context.id()).expect("an answer");
+                ok(context, outbox, &format!("pooled {byte}"));
                 Flow::Done
             }
             (Job::UntilEnd, Event::ClientEnded) => {
@@ -359,7 +368,8 @@ impl Service for Tester {
                 assert_eq!(Some(upstream), self.pool);
                 for byte in bytes {
                     let exchange = self.queue.pop_front().expect("somebody waits for it");
-                    context.reactor.wake(exchange, u64::from(*byte));
+                    self.pooled.insert(exchange, *byte);
+                    context.reactor.wake(exchange, WakeReason::Ready);
                 }
             }
             other => panic!("{other:?} was not asked for"),

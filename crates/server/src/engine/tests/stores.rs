@@ -1,12 +1,12 @@
 //! The store of a guestbook behind an engine whose mechanism fails.
 
 use super::seam::{FaultAt, Worker, fail};
+use crate::service::ResponseWriter;
 use crate::{
     config::{Config, GuestbookConfig, Store},
     protocol::rules::Rules,
     service::{Event, Flow, Part, RequestContext, Service, ServiceContext},
     services::guestbook::{Guestbook, StoreOpening},
-    transport::outbox::Outbox,
 };
 use pollux_http::request::Request;
 use pollux_testkit::http::Client;
@@ -25,30 +25,30 @@ impl Service for WithoutNotifier {
         &mut self,
         iterate: &mut RequestContext<'_>,
         request: &Request<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<Self::Exchange> {
         if !std::mem::replace(&mut self.is_told, true) {
             fail(FaultAt::Add, 1, libc::ENOSPC);
         }
-        self.guestbook.begin(iterate, request, outbox)
+        self.guestbook.begin(iterate, request, response)
     }
     fn body(
         &mut self,
         iterate: &mut RequestContext<'_>,
         exchange: Self::Exchange,
         part: Part<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<Self::Exchange> {
-        self.guestbook.body(iterate, exchange, part, outbox)
+        self.guestbook.body(iterate, exchange, part, response)
     }
     fn resume(
         &mut self,
         iterate: &mut RequestContext<'_>,
         exchange: Self::Exchange,
         event: Event<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<Self::Exchange> {
-        self.guestbook.resume(iterate, exchange, event, outbox)
+        self.guestbook.resume(iterate, exchange, event, response)
     }
     fn cancel(&mut self, iterate: &mut RequestContext<'_>, exchange: Self::Exchange) {
         self.guestbook.cancel(iterate, exchange);

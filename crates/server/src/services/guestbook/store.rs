@@ -7,6 +7,7 @@ use super::{
     StoreOpening,
     tickets::{Ticket, Tickets},
 };
+use crate::reactor::WakeReason;
 use crate::{
     config::{self, GuestbookConfig},
     reactor::Reactor,
@@ -100,7 +101,7 @@ impl Store {
         };
         for (ticket, answer) in answers.drain(..) {
             if let Some(exchange) = tickets.answer(ticket, answer) {
-                reactor.wake(exchange, 0);
+                reactor.wake(exchange, WakeReason::Ready);
             }
         }
     }

@@ -83,7 +83,7 @@ impl Hub {
             return Flow::Waiting(exchange);
         };
         match event {
-            Event::Note(_) => {}
+            Event::Woken(_) => {}
             Event::Time(alarm) if alarm == poll.alarm => {}
             _ => return Flow::Waiting(exchange),
         }

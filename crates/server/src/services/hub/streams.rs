@@ -1,6 +1,7 @@
 //! Delivery to streams: what the engine calls when it has time for subscribers.
 
 use super::{CARE_TICKS, Hub, RAW, client_of, shared::unix_time};
+use crate::reactor::WakeReason;
 use crate::reactor::{ClientId, ExchangeId};
 use crate::service::{ServiceContext, StreamSend};
 use pollux_hub::{
@@ -75,7 +76,7 @@ impl Hub {
             gone.push(connection);
         }
         for exchange in ready {
-            context.reactor.wake(exchange, 0);
+            context.reactor.wake(exchange, WakeReason::Ready);
         }
         for connection in gone {
             self.forget(connection);

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     reactor::{EventTarget, ExchangeId},
-    service::{Event, ExchangeTerms, Flow, RequestContext, Service, ServiceContext},
+    service::{Event, ExchangeTerms, Flow, RequestContext, ServiceContext},
 };
 use pollux_cache::Fetch;
 use pollux_http::request::Request;
@@ -93,7 +93,7 @@ impl Proxy {
         if let Some(alarm) = state.alarm.take() {
             context.reactor.cancel(alarm);
         }
-        context.log_code(state.line(), state.reply.status, state.reply.sent);
+        context.log_response(state.line(), state.reply.status, state.reply.sent);
         if std::mem::take(&mut state.is_paused) {
             context.reactor.go_on(upstream);
         }
@@ -132,7 +132,7 @@ impl Proxy {
         let mut terms = ExchangeTerms::NOBODYS;
         let mut context = context.context(background, &mut terms);
         let mut nowhere = std::mem::take(&mut self.nowhere);
-        let flow = self.resume(&mut context, Exchange(state), event, &mut nowhere);
+        let flow = self.on_event(&mut context, Exchange(state), event, &mut nowhere);
         self.put_back(context.reactor, background, flow);
         debug_assert!(nowhere.is_empty(), "an errand answers nobody");
         nowhere.clear();

@@ -7,6 +7,7 @@ use super::{
     notifier,
     request::RequestFacts,
 };
+use crate::reactor::WakeReason;
 use crate::{
     reactor::{ExchangeId, Reactor, UpstreamId},
     service::{Event, Flow, Page, RequestContext, worker_state::Answer as Logged},
@@ -31,9 +32,6 @@ const WAIT_TICKS: u32 = 50;
 const WAITS_MAX: u8 = 2;
 /// Where there can be no bell, he looks so often whether another worker has told him something.
 const LOOK_TICKS: u32 = 2;
-/// What an exchange is woken with when its waiting is over.
-pub(super) const WOKEN: u64 = u64::MAX;
-
 /// A worker's way into the cache.
 #[derive(Debug)]
 pub(super) struct Caching {
@@ -168,7 +166,7 @@ impl Caching {
     fn deliver(&mut self, reactor: &mut Reactor) {
         while let Some(number) = self.handle.next_wakeup() {
             if let Some(exchange) = self.waiting.remove(&number) {
-                reactor.wake(exchange, WOKEN);
+                reactor.wake(exchange, WakeReason::Ready);
             }
         }
     }
@@ -382,7 +380,7 @@ impl Proxy {
                         state.reply.stands_for(status, len);
                         self.end(context, state, status);
                     }
-                    Err(_) => context.log_code(request.line, status, len),
+                    Err(_) => context.log_response(request.line, status, len),
                 }
                 ControlFlow::Break(Flow::Done)
             }
@@ -399,7 +397,7 @@ impl Proxy {
                     request.method,
                     context.keep_alive(),
                 );
-                context.log_code(request.line, status.code(), len);
+                context.log_response(request.line, status.code(), len);
                 ControlFlow::Break(Flow::<Exchange>::Done)
             }
             Decision::Wait => {
@@ -429,7 +427,7 @@ impl Proxy {
                         state.reply.stands_for(status, len);
                         self.end(context, state, status);
                     }
-                    Err(_) => context.log_code(request.line, status, len),
+                    Err(_) => context.log_response(request.line, status, len),
                 }
                 self.refresh(context, request, route, fetch);
                 ControlFlow::Break(Flow::Done)

@@ -119,7 +119,7 @@ impl Proxy {
         self.pool.is_gone(context.reactor);
         let exchange = context.id();
         context.reactor.tunnel(exchange, upstream);
-        context.log_code(state.line(), state.reply.status, 0);
+        context.log_response(state.line(), state.reply.status, 0);
         ControlFlow::Continue(state)
     }
 

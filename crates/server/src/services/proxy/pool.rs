@@ -1,6 +1,7 @@
 //! The origins of one worker: where they are, how they do, and the connections to them.
 
 use super::failure::Failure;
+use crate::reactor::WakeReason;
 use crate::{
     config::{FrontendConfig, Origin},
     reactor::{AlarmId, Endpoint, EventTarget, ExchangeId, Question, Reactor, UpstreamId},
@@ -26,8 +27,6 @@ const ASIDE: (u32, u32) = (10, 160);
 const SWEEP: u32 = 10;
 /// The notes of a pool's questions have its tag, a multiple of this. The rest is the origin.
 const TAG: u64 = 1 << 32;
-/// An exchange is to go on looking for a connection.
-pub(super) const GO_ON: u64 = 1;
 
 /// All origins.
 #[derive(Debug)]
@@ -130,7 +129,7 @@ impl OriginPool {
         self.origins[origin as usize].kept.pop().map(|(upstream, _)| upstream)
     }
 
-    /// Dials an origin for an exchange; or notes that it waits, and wakes it with [`GO_ON`] when it
+    /// Dials an origin for an exchange; or notes that it waits, and wakes it with [`WakeReason::Capacity`] when it
     /// is time to try again.
     pub(super) fn dial(
         &mut self,
@@ -216,7 +215,7 @@ impl OriginPool {
 
     fn wake_next(&mut self, reactor: &mut Reactor) {
         if let Some(exchange) = self.queue.pop_front() {
-            reactor.wake(exchange, GO_ON);
+            reactor.wake(exchange, WakeReason::Capacity);
         }
     }
 
@@ -270,7 +269,7 @@ impl OriginPool {
             | Event::Failed(upstream, _) => self.find(*upstream).is_some(),
             Event::Time(alarm) => self.sweep == Some(*alarm),
             Event::Resolved(note, _) => note - note % TAG == self.tag,
-            Event::Room | Event::ClientEnded | Event::Note(_) | Event::NotTaken(_) => false,
+            Event::Room | Event::ClientEnded | Event::Woken(_) | Event::NotTaken(_) => false,
         }
     }
 
@@ -344,7 +343,7 @@ impl OriginPool {
             }
         }
         for exchange in state.waiting.drain(..) {
-            reactor.wake(exchange, GO_ON);
+            reactor.wake(exchange, WakeReason::Capacity);
         }
     }
 

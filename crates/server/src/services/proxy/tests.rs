@@ -1,14 +1,16 @@
 use super::*;
+use crate::reactor::WakeReason;
 use crate::{
     config::Config,
     protocol::rules::Rules,
     reactor::{ClientId, ExchangeId, Reactor},
-    service::{ExchangeTerms, worker_state::WorkerState},
+    service::{ExchangeTerms, ResponseWriter, worker_state::WorkerState},
 };
 use pollux_http::{
     Limits,
     request::{ParseStatus, parse},
 };
+use std::cell::Cell;
 
 /// A front end without an engine: what it asks for is not done.
 struct Bench {
@@ -36,13 +38,15 @@ impl Bench {
     fn call<T>(
         &mut self,
         fd: i32,
-        act: impl FnOnce(&mut Proxy, &mut RequestContext<'_>, &mut Outbox) -> T,
+        act: impl FnOnce(&mut Proxy, &mut RequestContext<'_>, &mut ResponseWriter<'_>) -> T,
     ) -> T {
         let Self { proxy, rules, worker, reactor, outbox } = self;
         let exchange = ExchangeId { client: ClientId { fd, generation: 1 }, number: 0 };
         let mut context = ServiceContext { rules, worker, reactor };
         let mut terms = ExchangeTerms::NOBODYS;
-        act(proxy, &mut context.context(exchange, &mut terms), outbox)
+        let mut written = terms;
+        let mut response = ResponseWriter::new(outbox, Cell::from_mut(&mut written));
+        act(proxy, &mut context.context(exchange, &mut terms), &mut response)
     }
 
     fn begin(&mut self, fd: i32, path: &str) -> Exchange {
@@ -54,9 +58,9 @@ impl Bench {
         waiting(self.call(fd, |proxy, context, outbox| proxy.begin(context, &request, outbox)))
     }
 
-    fn wake(&mut self, fd: i32, exchange: Exchange, note: u64) -> Exchange {
+    fn wake(&mut self, fd: i32, exchange: Exchange, reason: WakeReason) -> Exchange {
         waiting(self.call(fd, |proxy, context, outbox| {
-            proxy.resume(context, exchange, Event::Note(note), outbox)
+            proxy.resume(context, exchange, Event::Woken(reason), outbox)
         }))
     }
 }
@@ -76,11 +80,11 @@ fn who_waits_for_a_place_stands_in_the_queue_once() {
     let first = bench.begin(3, "/");
     let second = bench.begin(4, "/");
     assert_eq!((first.0.phase, second.0.phase), (ExchangePhase::Connecting, ExchangePhase::Queued));
-    let second = bench.wake(4, second, caching::WOKEN);
+    let second = bench.wake(4, second, WakeReason::Ready);
     assert_eq!((second.0.phase, bench.proxy.pool.waiting()), (ExchangePhase::Queued, 1));
     // The place that becomes free is his, and nobody is left behind him.
     bench.call(3, |proxy, context, _| proxy.cancel(context, first));
-    let second = bench.wake(4, second, pool::GO_ON);
+    let second = bench.wake(4, second, WakeReason::Capacity);
     assert_eq!((second.0.phase, bench.proxy.pool.waiting()), (ExchangePhase::Connecting, 0));
 }
 

@@ -24,7 +24,7 @@ fn upstream(dialled: DialOutcome) -> UpstreamId {
 fn woken(reactor: &mut Reactor) -> Vec<u32> {
     std::iter::from_fn(|| reactor.next_command())
         .filter_map(|ask| match ask {
-            Command::Event(exchange, GO_ON) => Some(exchange.number),
+            Command::Wake(exchange, WakeReason::Capacity) => Some(exchange.number),
             _ => None,
         })
         .collect()

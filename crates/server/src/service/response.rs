@@ -1,0 +1,281 @@
+//! The response writer: a head, then data, then the end.
+//!
+//! The types keep that order: [`ResponseWriter::head`] gives a [`HeadWriter`], finishing it gives a
+//! [`BodyWriter`], and ending that gives the [`Flow`] that the call returns. How the end of the
+//! content is marked is decided by the protocol ([`Framing`]), never by a service.
+
+use crate::{
+    protocol::{ExchangeTerms, Flow, Framing, KeepAlive},
+    service::RequestContext,
+    transport::outbox::{Content, Outbox},
+};
+use pollux_http::{Status, response::Head};
+use std::{cell::Cell, ops::Range, os::fd::OwnedFd, rc::Rc, sync::Arc};
+
+/// Writes the response of one exchange.
+pub struct ResponseWriter<'a> {
+    outbox: &'a mut Outbox,
+    /// Shared with the [`RequestContext`] of the same call.
+    terms: &'a Cell<ExchangeTerms>,
+}
+
+impl<'a> ResponseWriter<'a> {
+    #[inline]
+    pub(crate) fn new(outbox: &'a mut Outbox, terms: &'a Cell<ExchangeTerms>) -> Self {
+        Self { outbox, terms }
+    }
+
+    /// Begins a response. `Date` and the fields that the configuration adds to every response are
+    /// written here; fields of this response follow.
+    pub fn head(&mut self, context: &RequestContext<'_>, status: Status) -> HeadWriter<'_> {
+        let Self { outbox, terms } = self;
+        let _ = Head::new(outbox.bytes(), status)
+            .date(context.worker.clock.date())
+            .lines(&context.rules.common_fields);
+        HeadWriter { outbox, terms, status }
+    }
+
+    /// Begins a response with a head that was prepared once: its date is filled in, nothing is
+    /// formatted.
+    pub fn prepared(
+        &mut self,
+        context: &RequestContext<'_>,
+        head: &PreparedHead,
+    ) -> BodyWriter<'_> {
+        let Self { outbox, terms } = self;
+        let keep = terms.get().keep_alive;
+        let line = context.worker.clock.date().line();
+        put_prepared(outbox.bytes(), &head.wire, head.date, head.end, line, keep);
+        outbox.bytes().extend_from_slice(b"\r\n");
+        begin_body(terms, head.status, Some(head.length));
+        BodyWriter { outbox, terms }
+    }
+
+    /// The content of a response whose head was written in an earlier call; `None` if none was.
+    pub fn body(&mut self) -> Option<BodyWriter<'_>> {
+        let has_begun = self.terms.get().framing != Framing::None;
+        has_begun.then_some(BodyWriter { outbox: self.outbox, terms: self.terms })
+    }
+
+    /// Whether so much waits to be sent that a service should stop writing: [`Event::Room`] comes
+    /// when it is low.
+    ///
+    /// [`Event::Room`]: crate::service::Event::Room
+    pub fn is_full(&self) -> bool {
+        self.outbox.is_full()
+    }
+
+    /// The output itself, for a service that forwards messages whose framing it has parsed.
+    #[inline]
+    pub(crate) fn raw(&mut self) -> &mut Outbox {
+        self.outbox
+    }
+}
+
+/// Appends a prepared head without its empty line, with this date and this connection's fields.
+#[inline]
+pub(crate) fn put_prepared(
+    out: &mut Vec<u8>,
+    wire: &[u8],
+    date: usize,
+    end: usize,
+    date_line: &[u8],
+    keep: KeepAlive,
+) {
+    let date_at = out.len() + date;
+    out.extend_from_slice(&wire[..end]);
+    out.extend_from_slice(keep.line());
+    out[date_at..date_at + date_line.len()].copy_from_slice(date_line);
+}
+
+/// Notes how the content of a response with this head is framed. Returns the framing.
+fn begin_body(terms: &Cell<ExchangeTerms>, status: Status, length: Option<u64>) -> Framing {
+    let mut now = terms.get();
+    now.begin_body(status, length);
+    terms.set(now);
+    now.framing
+}
+
+/// A head that is being written.
+#[must_use = "a head has to be finished with `length`, `stream` or `empty`"]
+pub struct HeadWriter<'a> {
+    outbox: &'a mut Outbox,
+    terms: &'a Cell<ExchangeTerms>,
+    status: Status,
+}
+
+impl<'a> HeadWriter<'a> {
+    /// Adds a field. Control characters in the value are written as spaces. Fields that frame the
+    /// content (`Content-Length`, `Transfer-Encoding`, `Connection`) are the protocol's: do not
+    /// write them.
+    pub fn field(self, name: &str, value: &[u8]) -> Self {
+        let _ = Head::resume(self.outbox.bytes()).field(name, value);
+        self
+    }
+
+    /// Adds field lines that were prepared: each with CRLF.
+    pub fn lines(self, lines: &[u8]) -> Self {
+        self.outbox.bytes().extend_from_slice(lines);
+        self
+    }
+
+    /// Ends a head whose content has this length in bytes. A response to HEAD has the same head and
+    /// no content, whatever is written.
+    pub fn length(self, length: u64) -> BodyWriter<'a> {
+        self.finish(Some(length))
+    }
+
+    /// Ends a head whose content has no known length: a stream. On HTTP/1.1 it is chunked; for an
+    /// HTTP/1.0 client the connection is closed after it.
+    pub fn stream(self) -> BodyWriter<'a> {
+        self.finish(None)
+    }
+
+    /// Ends a response without content. Statuses that may have content say that it is empty.
+    pub fn empty<X>(self) -> Flow<X> {
+        self.finish(Some(0)).end()
+    }
+
+    fn finish(self, length: Option<u64>) -> BodyWriter<'a> {
+        let Self { outbox, terms, status } = self;
+        let framing = begin_body(terms, status, length);
+        let mut head = Head::resume(outbox.bytes());
+        match (framing, length) {
+            (Framing::Chunked, _) => head = head.chunked(),
+            (Framing::Length | Framing::NoContent, Some(length)) if has_length(status) => {
+                head = head.content_length(length);
+            }
+            _ => {}
+        }
+        head.lines(terms.get().keep_alive.line()).end();
+        BodyWriter { outbox, terms }
+    }
+}
+
+/// Whether a response with this status says how long its content is (RFC 9110 §8.6).
+fn has_length(status: Status) -> bool {
+    !matches!(status, Status::NoContent | Status::NotModified) && status.code() >= 200
+}
+
+/// The content of a response.
+#[must_use = "content has to be ended with `end`, or continued later with `ResponseWriter::body`"]
+pub struct BodyWriter<'a> {
+    outbox: &'a mut Outbox,
+    terms: &'a Cell<ExchangeTerms>,
+}
+
+impl BodyWriter<'_> {
+    /// Appends bytes. Beyond the length that the head announced nothing is sent.
+    pub fn data(&mut self, bytes: &[u8]) {
+        let Some((framing, count)) = self.take(bytes.len() as u64) else { return };
+        let out = self.outbox.bytes();
+        match framing {
+            Framing::Chunked => pollux_http::response::chunk(out, bytes),
+            _ => out.extend_from_slice(&bytes[..count as usize]),
+        }
+    }
+
+    /// Appends a range of bytes that are sent from where they are, without a copy.
+    pub fn shared(&mut self, bytes: &Arc<[u8]>, range: Range<usize>) {
+        let end = range.end.min(bytes.len());
+        let start = range.start.min(end);
+        let Some((framing, count)) = self.take((end - start) as u64) else { return };
+        let content = Content::Pooled(bytes.clone(), start..start + count as usize);
+        self.push(framing, content, count);
+    }
+
+    /// Appends a range of an open regular file. The file has to keep that length: if it becomes
+    /// shorter, the connection is closed in the middle.
+    pub fn file(&mut self, file: &Rc<OwnedFd>, range: Range<u64>) {
+        let length = range.end.saturating_sub(range.start);
+        let Some((framing, count)) = self.take(length) else { return };
+        let content = Content::File(file.clone(), range.start..range.start + count);
+        self.push(framing, content, count);
+    }
+
+    /// Whether so much waits to be sent that a service should stop writing: [`Event::Room`] comes
+    /// when it is low.
+    ///
+    /// [`Event::Room`]: crate::service::Event::Room
+    pub fn is_full(&self) -> bool {
+        self.outbox.is_full()
+    }
+
+    /// Ends the response. If less was written than the head announced, the connection is closed, so
+    /// that the client does not take the response for complete.
+    pub fn end<X>(self) -> Flow<X> {
+        self.end_with_trailers(&[])
+    }
+
+    /// Ends the response with trailer fields. Only chunked content can carry them; elsewhere they
+    /// are left out (RFC 9110 §6.5.1).
+    pub fn end_with_trailers<X>(self, trailers: &[(&str, &[u8])]) -> Flow<X> {
+        let terms = self.terms.get();
+        if terms.framing == Framing::Chunked {
+            let out = self.outbox.bytes();
+            out.extend_from_slice(b"0\r\n");
+            for (name, value) in trailers {
+                let _ = Head::resume(&mut *out).field(name, value);
+            }
+            out.extend_from_slice(b"\r\n");
+        }
+        match terms.framing {
+            Framing::Length if terms.remaining > 0 => Flow::Cut,
+            _ => Flow::Done,
+        }
+    }
+
+    /// How content of this length is framed, and how much of it is sent; `None` if nothing is.
+    fn take(&mut self, length: u64) -> Option<(Framing, u64)> {
+        let mut terms = self.terms.get();
+        let count = match terms.framing {
+            Framing::None | Framing::NoContent => 0,
+            Framing::Length => length.min(terms.remaining),
+            Framing::Chunked | Framing::Close => length,
+        };
+        if terms.framing == Framing::Length {
+            terms.remaining -= count;
+            self.terms.set(terms);
+        }
+        (count > 0).then_some((terms.framing, count))
+    }
+
+    fn push(&mut self, framing: Framing, content: Content, length: u64) {
+        if framing != Framing::Chunked {
+            return self.outbox.push(content);
+        }
+        self.outbox.bytes().extend_from_slice(format!("{length:x}\r\n").as_bytes());
+        self.outbox.push(content);
+        self.outbox.bytes().extend_from_slice(b"\r\n");
+    }
+}
+
+/// A head that is prepared once and written many times, such as that of a file.
+#[derive(Clone, Debug)]
+pub struct PreparedHead {
+    wire: Box<[u8]>,
+    /// Where the Date line stands.
+    date: usize,
+    /// The end of the last field.
+    end: usize,
+    status: Status,
+    length: u64,
+}
+
+impl PreparedHead {
+    /// Prepares the head of a response whose content has `length` bytes. `lines` are its fields,
+    /// each with CRLF; `Date`, the configured fields and `Content-Length` are added.
+    pub fn new(context: &RequestContext<'_>, status: Status, lines: &[u8], length: u64) -> Self {
+        let date = context.worker.clock.date();
+        let mut wire = Vec::new();
+        let _ = Head::new(&mut wire, status);
+        let at = wire.len();
+        let head =
+            Head::resume(&mut wire).date(date).lines(&context.rules.common_fields).lines(lines);
+        if has_length(status) {
+            let _ = head.content_length(length);
+        }
+        let end = wire.len();
+        Self { wire: wire.into(), date: at, end, status, length }
+    }
+}
