@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What a wait costs: of N descriptors one is ready, or 64 are, and stay so.
+ * What a wait costs, by which of N descriptors are ready: one, 16, half or all of them, the same
+ * at each wait; or a different one at each wait, whose predecessor was read ("rotating").
  *
  * In the deterministic guest (QEMU with -icount shift=0, where an instruction takes a nanosecond)
  * the figures are instructions, and repeat; elsewhere they are nanoseconds, and noisy.
  * Prints the tables, then each goal with its figure. Exit code: 0 all goals met; 1 some missed; 2
  * an error; 77 no /dev/poll.
  *
- *   wait                    as above
- *   wait ROW N READY        does one row's wait for ever, for who looks at it from outside
+ *   wait                    every size and every pattern
+ *   wait N                  one size, and only the rows that have goals
+ *   wait ROW N READY        repeats one row's wait for ever, to be observed from outside
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -35,16 +37,24 @@
 /* Waits in a figure: enough to even out timer ticks, few enough for what costs millions. */
 #define WAITS 2000
 #define WAITS_SLOW 20
+/* Where a wait reports many: so many events in a figure. */
+#define EVENTS 100000
 #define REPEATS 3
+/* Room for results; for as many as are ready if those are more. */
 #define ROOM 64
+/* A step through the set that visits all of it, since it is prime and divides no size. */
+#define STRIDE 7
 
 static int fds[LARGEST], peers[LARGEST];
-static struct pollfd array[LARGEST], results[ROOM];
-static struct epoll_event events[ROOM];
+static struct pollfd array[LARGEST], results[LARGEST];
+static struct epoll_event events[LARGEST];
 static int ep, set;
-/* In the set, and ready of them. */
-static int count, nready;
-static unsigned int turn;
+/* In the set; ready of them; room for results. */
+static int count, nready, room;
+/* A different one is ready at each wait; the one of the present wait. */
+static bool rotating;
+static int current;
+static unsigned int changes;
 
 static void die(const char *what)
 {
@@ -94,7 +104,9 @@ static void connect_all(int n)
  */
 static int ready_index(int i)
 {
-	return (2 * i + 1) * count / (2 * nready);
+	if (rotating)
+		return current;
+	return (2L * i + 1) * count / (2 * nready);
 }
 
 static int ready(void)
@@ -166,7 +178,7 @@ static void epoll_teardown(void)
 
 static void epoll_wait_once(void)
 {
-	expect(epoll_wait(ep, events, ROOM, -1), "epoll_wait");
+	expect(epoll_wait(ep, events, room, -1), "epoll_wait");
 }
 
 static void copy_setup(void)
@@ -190,7 +202,6 @@ static struct dvpoll mapped = { NULL, ROOM, -1, NULL };
 
 static void copy_wait_once(void)
 {
-
 	expect(ioctl(set, DP_POLL, &copied), "DP_POLL");
 }
 
@@ -199,15 +210,15 @@ static struct pollfd *mapping;
 static void mmap_setup(void)
 {
 	fill_set(0);
-	check(ioctl(set, DP_ALLOC, ROOM), "DP_ALLOC");
-	mapping = mmap(NULL, DP_MMAP_SIZE(ROOM), PROT_READ, MAP_SHARED, set, 0);
+	check(ioctl(set, DP_ALLOC, room), "DP_ALLOC");
+	mapping = mmap(NULL, DP_MMAP_SIZE(room), PROT_READ, MAP_SHARED, set, 0);
 	if (mapping == MAP_FAILED)
 		die("mmap");
 }
 
 static void mmap_teardown(void)
 {
-	munmap(mapping, DP_MMAP_SIZE(ROOM));
+	munmap(mapping, DP_MMAP_SIZE(room));
 	close(set);
 }
 
@@ -232,7 +243,7 @@ static void hpoll_wait_once(void)
 /* A change with each wait, as a server makes that wants to write, then to read again. */
 static short next_events(void)
 {
-	return turn++ & 1 ? POLLIN : POLLIN | POLLPRI;
+	return changes++ & 1 ? POLLIN : POLLIN | POLLPRI;
 }
 
 static void epoll_update_once(void)
@@ -336,67 +347,140 @@ static long nanoseconds(void)
 	return now.tv_sec * 1000000000L + now.tv_nsec;
 }
 
-static double measure(enum row row, int n, int ready)
-{
-	int waits = rows[row].scans && n > 100 ? WAITS_SLOW : WAITS;
-	double best = 0;
+/* Which descriptors are ready at a wait. */
+static const struct {
+	const char *name;
+	int ready; /* a number, or with @share a part of the set: 1 / ready */
+	bool share;
+	bool rotating;
+} patterns[] = {
+	{ "1", 1, false, false },     { "16", 16, false, false },      { "half", 2, true, false },
+	{ "all", 1, true, false },    { "rotating", 1, false, true },
+};
+#define PATTERNS ((int)(sizeof(patterns) / sizeof(*patterns)))
 
+static int ready_of(int pattern, int n)
+{
+	if (patterns[pattern].share)
+		return n / patterns[pattern].ready;
+	return patterns[pattern].ready < n ? patterns[pattern].ready : n;
+}
+
+static void set_pattern(int pattern, int n)
+{
 	count = n;
-	nready = ready;
-	turn = 0;
+	nready = ready_of(pattern, n);
+	rotating = patterns[pattern].rotating;
+	room = nready > ROOM ? nready : ROOM;
+	copied.dp_nfds = mapped.dp_nfds = update.du_nfds = room;
+	current = 0;
+	changes = 0;
+}
+
+/* A row's waits alone, one after the other. */
+static long time_waits(enum row row, int waits)
+{
+	long start = nanoseconds();
+
+	for (int i = 0; i < waits; i++)
+		rows[row].once();
+	return nanoseconds() - start;
+}
+
+/* Each wait by itself, without what makes another descriptor ready before it. */
+static long time_rotating_waits(enum row row, int waits)
+{
+	long total = 0;
+
+	for (int i = 0; i < waits; i++) {
+		long start, middle;
+
+		current = (current + STRIDE) % count;
+		make_ready();
+		start = nanoseconds();
+		rows[row].once();
+		middle = nanoseconds();
+		/* What reading the clock costs. */
+		total += middle - start - (nanoseconds() - middle);
+		make_unready();
+	}
+	return total;
+}
+
+static int waits_of(enum row row)
+{
+	if (rows[row].scans && count > 100)
+		return WAITS_SLOW;
+	if (nready > EVENTS / WAITS)
+		return EVENTS / nready > WAITS_SLOW ? EVENTS / nready : WAITS_SLOW;
+	return WAITS;
+}
+
+static double measure(enum row row, int n, int pattern)
+{
+	double best = 0;
+	bool stays;
+	int waits;
+
+	set_pattern(pattern, n);
+	waits = waits_of(row);
+	stays = !rotating && !rows[row].cycle;
 	rows[row].setup();
-	if (!rows[row].cycle)
+	if (stays)
 		make_ready();
 	for (int repeat = 0; repeat < REPEATS; repeat++) {
 		double cost;
-		long start;
 
-		for (int i = 0; i < waits / 10; i++)
-			rows[row].once();
-		start = nanoseconds();
-		for (int i = 0; i < waits; i++)
-			rows[row].once();
-		cost = (double)(nanoseconds() - start) / waits;
+		if (rotating) {
+			time_rotating_waits(row, waits / 10);
+			cost = (double)time_rotating_waits(row, waits) / waits;
+		} else {
+			time_waits(row, waits / 10);
+			cost = (double)time_waits(row, waits) / waits;
+		}
 		if (!repeat || cost < best)
 			best = cost;
 	}
-	if (!rows[row].cycle)
+	if (stays)
 		make_unready();
 	rows[row].teardown();
 	/* Whole nanoseconds, as printed: what is below are timer ticks spread over the waits. */
 	return (long)(best + 0.5);
 }
 
-static const int sizes[] = { 10, 100, 500, 5000, LARGEST };
+static int sizes[] = { 10, 100, 500, 5000, LARGEST };
+static int nsizes = sizeof(sizes) / sizeof(*sizes);
 #define SIZES ((int)(sizeof(sizes) / sizeof(*sizes)))
-/* How many are ready; of a smaller set all. */
-static const int readies[] = { 1, ROOM };
-#define READIES ((int)(sizeof(readies) / sizeof(*readies)))
-static double costs[READIES][ROWS][SIZES];
+static bool only_goals;
+static double costs[PATTERNS][ROWS][SIZES];
 static int missed;
 
-static int ready_of(int ready, int size)
+/*
+ * The rows that a pattern has. Those that scan cost what N is, whatever is ready; a cycle makes one
+ * ready itself; and one change beside many events is not to be seen.
+ */
+static bool has_row(int pattern, enum row row)
 {
-	return readies[ready] < sizes[size] ? readies[ready] : sizes[size];
+	if (row == EPOLL || row == COPY || row == MAPPED)
+		return true;
+	if (pattern != 0)
+		return false;
+	return !only_goals || row == EPOLL_UPDATE || row == COMBINED_UPDATE;
 }
 
-static void tabulate(int ready)
+static void tabulate(int pattern)
 {
-	printf("ns per wait, %d ready, N = ", readies[ready]);
-	for (int i = 0; i < SIZES; i++)
+	printf("ns per wait, ready: %-8s N =", patterns[pattern].name);
+	for (int i = 0; i < nsizes; i++)
 		printf(" %11d", sizes[i]);
 	printf("\n");
-	for (int row = 0; row < ROWS; row++) {
-		/*
-		 * Those that scan cost what N is, whatever is ready; and beside 64 times sending
-		 * and reading a wait is not to be seen.
-		 */
-		if (ready && (rows[row].scans || rows[row].cycle))
+	for (enum row row = 0; row < ROWS; row++) {
+		if (!has_row(pattern, row))
 			continue;
-		printf("%-27s", rows[row].name);
-		for (int i = 0; i < SIZES; i++) {
-			costs[ready][row][i] = measure(row, sizes[i], ready_of(ready, i));
-			printf(" %11.0f", costs[ready][row][i]);
+		printf("%-30s", rows[row].name);
+		for (int i = 0; i < nsizes; i++) {
+			costs[pattern][row][i] = measure(row, sizes[i], pattern);
+			printf(" %11.0f", costs[pattern][row][i]);
 			fflush(stdout);
 		}
 		printf("\n");
@@ -404,42 +488,50 @@ static void tabulate(int ready)
 }
 
 /* A goal: figure must not exceed limit. */
-static void goal(const char *text, int n, int ready, double figure, double limit)
+static void goal(const char *text, int n, int pattern, double figure, double limit)
 {
 	bool met = figure <= limit;
 
-	printf("%-6s N=%-5d ready=%-2d %-42s %6.3f (at most %.3f)\n", met ? "met" : "MISSED", n,
-	       ready, text, figure, limit);
+	printf("%-6s N=%-5d ready=%-8s %-42s %6.3f (at most %.3f)\n", met ? "met" : "MISSED", n,
+	       patterns[pattern].name, text, figure, limit);
 	missed += !met;
 }
 
-static void judge(int ready)
+/* What a wait costs must not depend on the size of the set, where as many are ready. */
+static void judge_spread(int pattern, enum row row)
 {
-	double (*cost)[SIZES] = costs[ready];
+	double low = 0, high = 0;
 
-	for (int i = 0; i < SIZES; i++) {
-		int n = sizes[i], of = ready_of(ready, i);
+	for (int i = 0; i < nsizes; i++) {
+		double cost = costs[pattern][row][i];
 
-		goal("devpoll / epoll", n, of, cost[COPY][i] / cost[EPOLL][i], 1.0);
-		goal("devpoll mmap / epoll", n, of, cost[MAPPED][i] / cost[EPOLL][i], 0.95);
-		if (readies[ready] == 1)
-			goal("DP_UPDATE_POLL / (epoll_ctl + epoll_wait)", n, of,
+		/* Of a smaller set fewer are ready. */
+		if (sizes[i] < patterns[pattern].ready)
+			continue;
+		low = !low || cost < low ? cost : low;
+		high = cost > high ? cost : high;
+	}
+	goal(row == COPY ? "devpoll: dearest N / cheapest N" :
+			   "devpoll mmap: dearest N / cheapest N",
+	     sizes[nsizes - 1], pattern, high / low, 1.03);
+}
+
+static void judge(int pattern)
+{
+	double (*cost)[SIZES] = costs[pattern];
+
+	for (int i = 0; i < nsizes; i++) {
+		goal("devpoll / epoll", sizes[i], pattern, cost[COPY][i] / cost[EPOLL][i], 1.0);
+		goal("devpoll mmap / epoll", sizes[i], pattern, cost[MAPPED][i] / cost[EPOLL][i],
+		     0.95);
+		if (pattern == 0)
+			goal("DP_UPDATE_POLL / (epoll_ctl + epoll_wait)", sizes[i], pattern,
 			     cost[COMBINED_UPDATE][i] / cost[EPOLL_UPDATE][i], 0.60);
 	}
-	for (enum row row = COPY; row <= MAPPED; row++) {
-		double low = 0, high = 0;
-
-		for (int i = 0; i < SIZES; i++) {
-			/* Of the smallest fewer may be ready. */
-			if (ready_of(ready, i) != readies[ready])
-				continue;
-			low = !low || cost[row][i] < low ? cost[row][i] : low;
-			high = cost[row][i] > high ? cost[row][i] : high;
-		}
-		goal(row == COPY ? "devpoll: dearest N / cheapest N" :
-				   "devpoll mmap: dearest N / cheapest N",
-		     sizes[SIZES - 1], readies[ready], high / low, 1.03);
-	}
+	if (patterns[pattern].share || nsizes == 1)
+		return;
+	judge_spread(pattern, COPY);
+	judge_spread(pattern, MAPPED);
 }
 
 static void for_ever(const char *name, int n, int ready)
@@ -458,6 +550,7 @@ static void for_ever(const char *name, int n, int ready)
 	}
 	count = n;
 	nready = ready;
+	room = ROOM;
 	connect_all(n);
 	rows[row].setup();
 	make_ready();
@@ -472,8 +565,13 @@ int main(int argc, char **argv)
 	rlim_t needed = 2 * LARGEST + 100;
 	struct rlimit limit;
 
-	if (argc != 1 && argc != 4) {
-		fprintf(stderr, "Usage: wait [ROW N READY]\n");
+	if (argc == 2) {
+		sizes[0] = atoi(argv[1]);
+		nsizes = 1;
+		only_goals = true;
+	}
+	if (argc == 3 || argc > 4 || sizes[0] < 1 || sizes[0] > LARGEST) {
+		fprintf(stderr, "Usage: wait [N | ROW N READY], N at most %d\n", LARGEST);
 		return 2;
 	}
 	if (access("/dev/poll", R_OK | W_OK)) {
@@ -491,11 +589,11 @@ int main(int argc, char **argv)
 	}
 	if (argc == 4)
 		for_ever(argv[1], atoi(argv[2]), atoi(argv[3]));
-	connect_all(LARGEST);
-	for (int ready = 0; ready < READIES; ready++)
-		tabulate(ready);
-	for (int ready = 0; ready < READIES; ready++)
-		judge(ready);
+	connect_all(argc == 2 ? sizes[0] : LARGEST);
+	for (int pattern = 0; pattern < PATTERNS; pattern++)
+		tabulate(pattern);
+	for (int pattern = 0; pattern < PATTERNS; pattern++)
+		judge(pattern);
 	if (missed)
 		printf("%d goals missed\n", missed);
 	else
