@@ -212,7 +212,10 @@ void dp_take_hints(struct dp_set *set)
 	 * in llist_del_all() is a full barrier: it then finds this changed, and scans again.
 	 */
 	WRITE_ONCE(set->taken, set->taken + 1);
-	hints = llist_reverse_order(llist_del_all(&set->hints));
+	hints = llist_del_all(&set->hints);
+	/* Most often there is one. */
+	if (unlikely(hints->next))
+		hints = llist_reverse_order(hints);
 	dp_widen_race();
 	llist_for_each_entry_safe(entry, next, hints, hint) {
 		set->statistics.ds_hints++;
@@ -222,7 +225,9 @@ void dp_take_hints(struct dp_set *set)
 		clear_bit(DP_HINTED, &entry->posted);
 		/* Before the poll: what changes after the poll looked finds the bit clear. */
 		smp_mb__after_atomic();
-		cond_resched();
+		/* Asked here, for it costs less than the call. */
+		if (unlikely(need_resched()))
+			cond_resched();
 	}
 }
 

@@ -281,6 +281,7 @@ long dp_wait(struct dp_set *set, struct pollfd __user *fds, int nfds, int timeou
 long dp_wait_longer(struct dp_set *set, struct dp_wait_args __user *user);
 long dp_wait_scanning(struct dp_set *set, struct dp_wait_args __user *user);
 void dp_only_is_not_ready(struct dp_set *set, struct dp_entry *entry);
+void dp_replace_only(struct dp_set *set);
 long dp_update_wait_user(struct dp_set *set, struct dp_update_args __user *user);
 typedef int dp_scan_fn(struct dp_set *set, void *context, poll_table *arm);
 int dp_sleep(struct dp_set *set, int timeout_ms, struct poll_wqueues *queues, dp_scan_fn *scan,

@@ -344,6 +344,29 @@ void dp_only_is_not_ready(struct dp_set *set, struct dp_entry *entry)
 		list_del_init(&entry->link);
 }
 
+/**
+ * dp_replace_only() - takes hints, where the only pending entry may have been dealt with
+ * @set: the set, locked, with hints
+ *
+ * A program that reads what it was told of has another connection ready at each wait. The former
+ * one is still pending, since no hint says that it ceased to be ready. It is examined here, so that
+ * the new one is the only one, and the usual way is enough. If the former one is ready after all, a
+ * scan examines both.
+ */
+void dp_replace_only(struct dp_set *set)
+{
+	struct list_head *link = set->ready.next;
+
+	if (link != &set->ready && link->next == &set->ready) {
+		struct dp_entry *entry = list_entry(link, struct dp_entry, link);
+		struct file *file = dp_own_file(entry);
+
+		if (likely(file && dp_is_idle(set, entry, file)))
+			dp_only_is_not_ready(set, entry);
+	}
+	dp_take_hints(set);
+}
+
 static int dp_get_update_args(struct dp_update_args *args, struct dp_update_args __user *user)
 {
 	if (copy_from_user(args, user, sizeof(*args)))

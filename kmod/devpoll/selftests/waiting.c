@@ -32,6 +32,53 @@ TEST(waiting_level_triggered)
 	CHECK_EQ(set_poll_one(set, pair.a, LONG_MS), POLLIN);
 }
 
+/* At each wait another one is ready: the one before was read whole, in part, or ended. */
+TEST(waiting_another_at_each_wait)
+{
+	enum { COUNT = 8 };
+	struct pollfd results[COUNT];
+	struct pair pairs[COUNT];
+	int set = set_open();
+
+	for (int i = 0; i < COUNT; i++) {
+		pairs[i] = tcp_pair();
+		set_write(set, pairs[i].a, POLLIN | POLLRDHUP);
+	}
+	for (int i = 0; i < 4 * COUNT; i++) {
+		struct pair *pair = &pairs[i % COUNT];
+
+		make_readable(pair->b);
+		CHECK_EQ(set_poll_one(set, pair->a, LONG_MS), POLLIN);
+		drain(pair->a);
+	}
+	/* Not read: it is reported beside the next one. */
+	make_readable(pairs[0].b);
+	CHECK_EQ(set_poll_one(set, pairs[0].a, LONG_MS), POLLIN);
+	make_readable(pairs[1].b);
+	CHECK_EQ(set_poll(set, results, COUNT, LONG_MS), 2);
+	drain(pairs[0].a);
+	drain(pairs[1].a);
+	set_poll_none(set, 0);
+	/* Read, and then its peer ended: there is nothing to read, and yet it is ready. */
+	make_readable(pairs[2].b);
+	CHECK_EQ(set_poll_one(set, pairs[2].a, LONG_MS), POLLIN);
+	drain(pairs[2].a);
+	CHECK_EQ(shutdown(pairs[2].b, SHUT_WR), 0);
+	make_readable(pairs[3].b);
+	CHECK_EQ(set_poll(set, results, COUNT, LONG_MS), 2);
+	CHECK_EQ(results[0].revents | results[1].revents, POLLIN | POLLRDHUP);
+	set_write(set, pairs[2].a, POLLREMOVE);
+	drain(pairs[3].a);
+	set_poll_none(set, 0);
+	/* Closed while it was the only one pending. */
+	make_readable(pairs[4].b);
+	CHECK_EQ(set_poll_one(set, pairs[4].a, LONG_MS), POLLIN);
+	close(pairs[4].a);
+	make_readable(pairs[5].b);
+	CHECK_EQ(set_poll(set, results, COUNT, LONG_MS), 2);
+	CHECK_EQ(results[0].revents ^ results[1].revents, POLLNVAL ^ POLLIN);
+}
+
 TEST(waiting_only_what_is_wanted)
 {
 	struct pair pair = tcp_pair();

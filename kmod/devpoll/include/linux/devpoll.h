@@ -84,7 +84,8 @@ struct dvpoll_update {
  * @ds_hinted: those of them that carry a hook in their socket
  * @ds_waits: calls that looked for events (DP_POLL, DP_PPOLL, DP_UPDATE_POLL, DP_HPOLL)
  * @ds_scans: passes over what is pending (several for a wait that slept)
- * @ds_driver_polls: calls of a driver's poll function by scans
+ * @ds_driver_polls: entries examined by scans: calls of a driver's poll function, or looks that
+ *		     found a TCP connection drained without one
  * @ds_hook_polls: calls of it by write(), to place a hook
  * @ds_hints: hints that drivers posted (an entry counts once until it is examined)
  * @ds_cached: entries examined only because they were ready the last time
