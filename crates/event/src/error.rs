@@ -1,4 +1,4 @@
-//! Why a mechanism refused.
+//! Why a mechanism failed.
 
 use std::{io, os::fd::RawFd};
 
@@ -11,13 +11,13 @@ pub enum Error {
     Unavailable {
         /// The mechanism's name as on the command line.
         mechanism: &'static str,
-        /// What was tried and what the kernel said, with what to do about it.
+        /// What was tried, what the kernel answered, and what to do about it.
         reason: String,
     },
     /// No mechanism has this name, or the mechanism has no such option.
     #[error("{0}")]
     Spec(String),
-    /// The descriptor is above what the mechanism can hold (`select`: FD_SETSIZE).
+    /// The descriptor is above the mechanism's maximum (`select`: FD_SETSIZE).
     #[error("descriptor {fd} does not fit: {mechanism} holds descriptors below {limit} only")]
     DescriptorTooLarge {
         /// The mechanism's name.
@@ -33,7 +33,7 @@ pub enum Error {
     /// The token is not, or no longer, in the set.
     #[error("descriptor {0} is not in the interest set")]
     NotAdded(RawFd),
-    /// The mechanism cannot tell when a descriptor of this kind is ready (EPERM).
+    /// The mechanism cannot wait for this kind of descriptor (EPERM).
     #[error("descriptor {fd} cannot be waited for: {reason}")]
     CannotWait {
         /// The descriptor that was offered.

@@ -1,36 +1,36 @@
-//! The words of the interface: interest, readiness, token, event.
+//! Interest, readiness, token and event.
 
 use std::os::fd::RawFd;
 
 bitflags::bitflags! {
-    /// What a caller wants to be told about a descriptor.
+    /// What a caller wants to know about a descriptor.
     ///
     /// Errors and hang-ups are always reported, whatever the interest (poll(2)).
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Interest: u8 {
-        /// Tell when a read would not block.
+        /// Report when a read would not block.
         const READ = 1;
-        /// Tell when a write would not block.
+        /// Report when a write would not block.
         const WRITE = 2;
     }
 }
 
 bitflags::bitflags! {
-    /// What is known about a descriptor at the moment its event was made.
+    /// What an event says about its descriptor.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Readiness: u8 {
         /// A read would not block: there is data, an end of stream, or an error to collect.
         const READABLE = 1;
         /// A write would not block.
         const WRITABLE = 2;
-        /// The peer shut down its writing half (POLLRDHUP). Not every mechanism can tell;
-        /// a read that returns 0 is the portable sign.
+        /// The peer shut down its writing half (POLLRDHUP). Not every mechanism reports it; a read
+        /// that returns 0 is the portable sign.
         const READ_CLOSED = 4;
         /// Both directions are closed (POLLHUP).
         const HANGUP = 8;
         /// An error is pending on the descriptor (POLLERR).
         const ERROR = 16;
-        /// The descriptor was closed behind the mechanism's back (POLLNVAL).
+        /// The descriptor was closed without the mechanism's knowledge (POLLNVAL).
         const INVALID = 32;
     }
 }
@@ -68,8 +68,8 @@ impl Readiness {
 }
 
 impl Interest {
-    /// What of `readiness` concerns this interest; errors and hang-ups always do. For mechanisms
-    /// whose kernel side reports more than it was asked.
+    /// The part of `readiness` that this interest includes, with errors and hang-ups. For
+    /// mechanisms whose kernel interface reports more than was requested.
     #[inline]
     pub fn mask(self, readiness: Readiness) -> Readiness {
         let mut wanted = Readiness::HANGUP | Readiness::ERROR | Readiness::INVALID;
@@ -94,9 +94,8 @@ impl Interest {
 
 /// One registration of one descriptor: the descriptor's number and the generation of its use.
 ///
-/// Descriptor numbers are reused at once; the generation tells the old use from the new, so that
-/// an event which the kernel reported for a descriptor that has since been closed never reaches
-/// the connection that got its number.
+/// Descriptor numbers are reused at once. The generation distinguishes the uses, so that an event
+/// reported for a closed descriptor never reaches the connection that got its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Token {
     /// The descriptor's number: a dense index, for tables.
@@ -122,8 +121,8 @@ impl Token {
 /// One descriptor that is, or recently was, ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Which registration this is about; always a live one.
+    /// The registration that the event belongs to; it is always live.
     pub token: Token,
-    /// What was found.
+    /// What the descriptor is ready for.
     pub readiness: Readiness,
 }

@@ -2,8 +2,8 @@
 //!
 //! # Guide
 //!
-//! A [`Mechanism`] keeps an *interest set* of file descriptors and tells which of them are ready.
-//! Each way to wait lives in one file under `mechanism/`; [`registry`] lists them once.
+//! A [`Mechanism`] keeps an *interest set* of file descriptors and reports which of them are ready.
+//! Each one is a file under `mechanism/`; [`registry`] lists them once.
 //!
 //! ```
 //! use pollux_event::{Interest, Mechanism, Options, mechanism::epoll::EpollEdge};
@@ -23,12 +23,12 @@
 //! The mechanism is chosen once, at start ([`registry::with_mechanism`]); the loop that uses it is
 //! monomorphised, so that nothing is dispatched dynamically per event.
 //!
-//! A mechanism's own options have types ([`OwnOptions`]); a [`MechanismSpec`] is their text, as on a
-//! command line.
+//! The options of a mechanism are typed ([`OwnOptions`]); a [`MechanismSpec`] is their text form,
+//! as on a command line.
 //!
-//! What an event may mean, and what a caller must do about it, is written at [`Mechanism`]; the
-//! contract tests quote it. Two complete programs are in `examples/`: `echo`, a server on whichever
-//! mechanism is named, and `timer_and_waker`.
+//! [`Mechanism`] documents what an event may mean and what a caller must do about it; the contract
+//! tests quote it. Two complete programs are in `examples/`: `echo`, a server for any mechanism,
+//! and `timer_and_waker`.
 //!
 //! # Which mechanism for what
 //!

@@ -41,9 +41,9 @@ bitflags::bitflags! {
         /// A descriptor may be reported although the interest in it is empty or other
         /// (`epoll2`): waits return early.
         const SPURIOUS_WAKEUPS = 1 << 5;
-        /// The kernel tells only one interest set about an open file description: adding it to a
-        /// second set, or [`Mechanism::reopen_after_fork`] in a child, takes it from the first
-        /// (RT signals: `F_SETOWN_EX` belongs to the description, not to the descriptor).
+        /// The kernel reports an open file description to one interest set only: adding it to a
+        /// second set, or [`Mechanism::reopen_after_fork`] in a child, takes it from the first (RT
+        /// signals: `F_SETOWN_EX` belongs to the description, not to the descriptor).
         const ONE_OWNER = 1 << 6;
         /// With an empty interest not even errors and hang-ups are reported, and with one in
         /// writing alone no hang-up: select(2) has no set for them.
@@ -62,12 +62,12 @@ pub struct Description {
     pub name: &'static str,
     /// One line for `pollux doctor` and `--help`.
     pub summary: &'static str,
-    /// Where the papers speak of it, or what it goes beyond.
+    /// Where the papers discuss it, or how it goes beyond them.
     pub paper: &'static str,
     /// What it can do with its default options; see [`Mechanism::capabilities`].
     pub capabilities: Capabilities,
-    /// Its own options: key, allowed values (the first is the default), meaning. An empty list
-    /// of values stands for a number.
+    /// Its own options: key, allowed values (the first is the default), meaning. An empty list of
+    /// values means a number.
     pub own_options: &'static [(&'static str, &'static [&'static str], &'static str)],
 }
 
@@ -75,15 +75,14 @@ pub struct Description {
 ///
 /// # What an event means
 ///
-/// An event says that its descriptor was ready when the kernel looked. It may have stopped being
-/// so: **every event may be spurious**, and the read or write that follows may return
+/// An event says that its descriptor was ready when the kernel looked. The state may have changed
+/// since: **every event may be spurious**, and the read or write that follows may return
 /// `WouldBlock`. Errors and hang-ups are reported whatever the interest, except with
 /// [`Capabilities::ERRORS_NEED_INTEREST`].
 ///
-/// With [`Capabilities::EDGE`] the caller must read (or write) until `WouldBlock`, or remember
-/// that it did not: no further event comes for what it left. A descriptor that is ready already
-/// when it is added, or when its interest is modified, is reported by the next wait with every
-/// mechanism.
+/// With [`Capabilities::EDGE`] the caller must read (or write) until `WouldBlock`, or remember that
+/// it did not: no further event reports what it left. If a descriptor is ready when it is added, or
+/// when its interest is modified, every mechanism reports it at the next wait.
 ///
 /// An event never belongs to a registration that has ended: [`Mechanism::next_event`] drops events
 /// of descriptors that were closed or removed since the wait, even when their number has been
@@ -92,18 +91,18 @@ pub struct Description {
 /// # Order
 ///
 /// `wait`, then `next_event` until it returns `None`, then `wait` again. Adding, modifying,
-/// removing and closing are allowed between any two of these. A `wait` before the events are
-/// drained forgets those not yet taken from the buffer only with level-triggered mechanisms, which
-/// will report them again; edge mechanisms first hand out what is left.
+/// removing and closing are allowed between any two of these. If a `wait` begins before all events
+/// were taken, level-triggered mechanisms discard the rest and report it again; edge-triggered ones
+/// hand out the rest first.
 ///
 /// No descriptor starves when more are ready than the buffer holds.
 pub trait Mechanism: Sized + 'static {
     /// The mechanism's entry in the registry.
     const DESCRIPTION: &'static Description;
 
-    /// What the mechanism can do when it is opened with these options. They can change it: RT
-    /// signals that hand over to poll(2) on overflow are level-triggered throughout. Ask once,
-    /// before the loop, and ask here rather than in [`Description::capabilities`].
+    /// The capabilities of the mechanism with these options, which can change them: RT signals that
+    /// hand over to poll(2) on overflow are level-triggered throughout. Query this once, before the
+    /// loop, instead of [`Description::capabilities`].
     fn capabilities(options: &Options) -> Capabilities {
         let _ = options;
         Self::DESCRIPTION.capabilities
@@ -120,19 +119,19 @@ pub trait Mechanism: Sized + 'static {
     /// until [`Mechanism::remove`] or [`Mechanism::close`].
     ///
     /// # Errors
-    /// [`Error::AlreadyAdded`]; [`Error::DescriptorTooLarge`] (`select`);
-    /// [`Error::CannotWait`] for what the kernel never tells about: regular files and directories,
-    /// with all but `poll`, `select` and `devpoll` ([`Capabilities::TAKES_FILES`]), and what sends
-    /// no signals, such as eventfds, with `rtsig` and `hybrid`; [`Error::Io`] (epoll: ENOSPC,
-    /// ENOMEM).
+    /// [`Error::AlreadyAdded`]; [`Error::DescriptorTooLarge`] (`select`); [`Error::CannotWait`] for
+    /// files that the kernel never reports: regular files and directories, except with `poll`,
+    /// `select` and `devpoll` ([`Capabilities::TAKES_FILES`]); with `rtsig` also files that send no
+    /// signals, such as eventfds; [`Error::Io`] (epoll: ENOSPC, ENOMEM).
     ///
-    /// Mechanisms with [`Capabilities::BATCHED_CHANGES`] may report the kernel's refusal at the
-    /// next wait, as an event with [`crate::Readiness::ERROR`] and nothing else, once; so do
-    /// `epoll-ctlv` and `uring-poll` for regular files, since to ask for the kind of each
-    /// descriptor would be a system call a connection.
+    /// Mechanisms with [`Capabilities::BATCHED_CHANGES`] may report a refusal at the next wait,
+    /// once, as an event with only [`crate::Readiness::ERROR`]. `epoll-ctlv` and `uring-poll` do so
+    /// for regular files, because checking the kind of each descriptor would be a system call per
+    /// connection.
     fn add(&mut self, fd: BorrowedFd<'_>, interest: Interest) -> Result<Token, Error>;
 
-    /// Replaces the interest in `token`. An empty interest leaves errors and hang-ups.
+    /// Replaces the interest in `token`. With an empty interest only errors and hang-ups are
+    /// reported.
     ///
     /// # Errors
     /// [`Error::NotAdded`]; [`Error::Io`].
@@ -153,19 +152,18 @@ pub trait Mechanism: Sized + 'static {
     /// [`Error::NotAdded`]: the descriptor is closed all the same.
     fn close(&mut self, token: Token, fd: OwnedFd) -> Result<(), Error>;
 
-    /// Waits until something in the set is ready, the time is over, or a [`Waker`] is used.
+    /// Waits until a registration is ready, the timeout is over, or a [`Waker`] is used.
     ///
-    /// `None` waits for ever, zero does not wait. A finite time is rounded *up* to the
-    /// mechanism's grain (1 ms for epoll), else a wait below it would become a busy loop.
+    /// `None` waits for ever, zero does not wait. A finite timeout is rounded *up* to the
+    /// mechanism's resolution (1 ms for epoll); otherwise a shorter wait would become a busy loop.
     /// Returns how many kernel events are in the buffer; [`Mechanism::next_event`] may hand out
-    /// fewer. Returns early with 0 on EINTR, so that the caller can look at what its signal
-    /// handler left.
+    /// fewer. Returns 0 early on EINTR, so that the caller can check what its signal handler did.
     ///
     /// # Errors
     /// [`Error::Io`] on ENOMEM and its like; the set is unchanged and a later wait may succeed.
     fn wait(&mut self, timeout: Option<Duration>) -> Result<usize, Error>;
 
-    /// The next event of the last wait, or `None` when there is none left.
+    /// The next event of the last wait; `None` after the last one.
     fn next_event(&mut self) -> Option<Event>;
 
     /// How many registrations there are.
@@ -176,20 +174,20 @@ pub trait Mechanism: Sized + 'static {
         self.len() == 0
     }
 
-    /// Figures that only this mechanism has (overflows, recoveries, switches), by name: counts,
-    /// or times with their unit at the end of the name. For the statistics, off the hot path.
+    /// Counters of this mechanism (overflows, recoveries, switches), and times whose unit ends the
+    /// name. For statistics, not for the hot path.
     fn statistics(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
 
-    /// A handle that makes a wait, running or next, return from any thread.
+    /// A handle with which any thread can make the present or the next wait return.
     ///
     /// # Errors
-    /// [`Error::Io`] when no eventfd can be had.
+    /// [`Error::Io`] when no eventfd is available.
     fn waker(&mut self) -> Result<Waker, Error>;
 
-    /// After fork(2), in the child: a new kernel object with the same interest set and the same
-    /// tokens, so that parent and child no longer share (epoll(7), Q6; a ring must never be
+    /// After fork(2), in the child: opens a new kernel object with the same interest set and the
+    /// same tokens, so that parent and child share nothing (epoll(7), Q6; a ring must never be
     /// shared). Wakers of the parent do not wake the child.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
-//! How a mechanism is named and set up.
+//! How a mechanism is named and configured.
 //!
-//! What a mechanism can be told has types. Each that has options of its own lists them beside its code
-//! ([`OwnOptions`] says which), and has a function `open_with` that takes them:
+//! Options are typed. A mechanism with options of its own defines them beside its code (see
+//! [`OwnOptions`]) and has a function `open_with` that takes them:
 //!
 //! ```no_run
 //! use pollux_event::{
@@ -14,8 +14,8 @@
 //! # Ok::<(), pollux_event::Error>(())
 //! ```
 //!
-//! Where the mechanism is chosen at run time, it is named in text, with the same options after its
-//! name; a [`MechanismSpec`] is that text, looked at. The two forms turn into each other:
+//! Where the mechanism is chosen at run time, a [`MechanismSpec`] is its name and options as text.
+//! The two forms convert into each other:
 //!
 //! ```
 //! use pollux_event::{
@@ -39,15 +39,15 @@ pub use own::OwnOptions;
 use crate::Error;
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
-/// What a mechanism is told when it is opened. `Own` are its own options: [`OwnOptions`], or text for any
-/// mechanism, as given after its name in a [`MechanismSpec`].
+/// How a mechanism is opened. `Own` are its own options: a type that implements [`OwnOptions`], or
+/// text for any mechanism, as in a [`MechanismSpec`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options<Own = BTreeMap<String, String>> {
     /// The most events that one wait returns. Named maximum of the event buffer; default 512
     /// (nginx's `worker_connections` events default), 6 KiB for epoll.
     pub max_events: usize,
-    /// The mechanism's own options. As text, `key=value`.
+    /// The mechanism's own options; as text, keys and values.
     pub own: Own,
 }
 
@@ -58,12 +58,12 @@ impl<Own: Default> Default for Options<Own> {
 }
 
 impl<Own> Options<Own> {
-    /// The defaults, with these of the mechanism's own.
+    /// The defaults with these own options.
     pub fn of(own: Own) -> Self {
         Self { max_events: 512, own }
     }
 
-    /// These, with so many events to a wait at most; 0 counts as 1.
+    /// Sets the most events of a wait; 0 counts as 1.
     #[must_use]
     pub fn with_max_events(self, max_events: usize) -> Self {
         Self { max_events: max_events.max(1), ..self }
@@ -71,14 +71,14 @@ impl<Own> Options<Own> {
 }
 
 impl Options {
-    /// These, with an option of the mechanism's own as text.
+    /// Adds an own option as text.
     #[must_use]
     pub fn with(mut self, key: impl Into<String>, value: impl ToString) -> Self {
         self.own.insert(key.into(), value.to_string());
         self
     }
 
-    /// The same, with types.
+    /// Parses the own options.
     ///
     /// # Errors
     /// [`Error::Spec`] when the mechanism has no such options, or they have no such values.
@@ -88,7 +88,7 @@ impl Options {
 }
 
 impl<Own: OwnOptions> From<Options<Own>> for Options {
-    /// The same as text, for code that does not know the mechanism.
+    /// Converts the own options to text, for code that does not know the mechanism.
     fn from(options: Options<Own>) -> Self {
         Self { max_events: options.max_events, own: written(&options.own) }
     }
@@ -147,7 +147,7 @@ impl fmt::Display for MechanismSpec {
 }
 
 impl<Own: OwnOptions> From<Own> for MechanismSpec {
-    /// The mechanism of these options; those that have their defaults are not written.
+    /// The mechanism of these options; options with their defaults are left out.
     fn from(own: Own) -> Self {
         Self { name: Own::MECHANISM.into(), own: written(&own) }
     }
@@ -159,7 +159,7 @@ impl MechanismSpec {
         Options::of(self.own.clone())
     }
 
-    /// The mechanism's own options, with types.
+    /// Parses the mechanism's own options.
     ///
     /// # Errors
     /// [`Error::Spec`] when they are of another mechanism, or have no such values.

@@ -1,13 +1,13 @@
-//! Which descriptors are registered, in which generation, with what interest: four bytes each.
+//! Registered descriptors with their generation and interest: four bytes each.
 
 use crate::{Error, Interest, Token};
 use std::os::fd::RawFd;
 
 /// The registrations of one interest set, indexed by descriptor number.
 ///
-/// One `u32` a descriptor: 24 bits of generation, 8 of state. A generation is used up by each
-/// `insert`, so a token outlives its registration harmlessly. After 2^24 reuses of one number
-/// within the life of one queued event a stale event could pass; no kernel queue is that long.
+/// One `u32` a descriptor: 24 bits of generation, 8 of state. Each `insert` uses a new generation,
+/// so a token that outlives its registration does no harm. A stale event could only pass after 2^24
+/// reuses of its number while it is queued; no kernel queue is that long.
 #[derive(Debug, Default)]
 pub struct Registrations {
     cells: Vec<u32>,
@@ -19,7 +19,7 @@ const INTEREST: u32 = 0x03;
 const GENERATION_SHIFT: u32 = 8;
 
 impl Registrations {
-    /// Enters `fd` and gives out its token.
+    /// Registers `fd` and returns its token.
     ///
     /// # Errors
     /// [`Error::AlreadyAdded`] when the descriptor is registered.
@@ -27,7 +27,7 @@ impl Registrations {
     pub fn insert(&mut self, fd: RawFd, interest: Interest) -> Result<Token, Error> {
         let index = fd as usize;
         if index >= self.cells.len() {
-            // Grown in steps: at most one page is unused beyond the highest descriptor.
+            // Grown in blocks: at most one page beyond the highest descriptor is unused.
             self.cells.resize((index + 1).next_multiple_of(1024), 0);
         }
         let cell = &mut self.cells[index];
@@ -72,7 +72,7 @@ impl Registrations {
             .then(|| Interest::from_bits_truncate((cell & INTEREST) as u8))
     }
 
-    /// The live token and interest of descriptor `fd`, for mechanisms whose kernel side knows
+    /// The live token and interest of descriptor `fd`, for mechanisms whose kernel interface has
     /// only descriptor numbers (select, poll, RT signals).
     #[inline]
     pub fn by_fd(&self, fd: RawFd) -> Option<(Token, Interest)> {

@@ -10,8 +10,8 @@ use std::{
     time::Duration,
 };
 
-/// Work that is generic over the mechanism: [`with_mechanism`] calls `visit` with the type that
-/// a name stands for, so that a whole server loop is monomorphised for it.
+/// Work that is generic over the mechanism. [`with_mechanism`] calls `visit` with the type of a
+/// named mechanism, so that a whole server loop is monomorphised for it.
 pub trait Visitor {
     /// What the work returns.
     type Output;
@@ -25,7 +25,7 @@ macro_rules! mechanisms {
         pub const ALL: &[&Description] =
             &[$($(#[$condition])* <$mechanism as Mechanism>::DESCRIPTION),*];
 
-        /// Calls `visitor` with the type that `name` stands for.
+        /// Calls `visitor` with the mechanism called `name`.
         ///
         /// # Errors
         /// [`Error::Spec`] for a name that is not in [`ALL`].
@@ -36,15 +36,15 @@ macro_rules! mechanisms {
             Err(unknown(name))
         }
 
-        /// A set of whichever mechanism was named, for callers that cannot be generic over it, as
-        /// the C interface. Each call costs a branch on which one it is; a loop that is compiled for
-        /// one mechanism ([`with_mechanism`]) does without.
+        /// A set of any mechanism, for callers that cannot be generic over it, such as the C
+        /// interface. Each call branches on the variant; a loop compiled for one mechanism
+        /// ([`with_mechanism`]) avoids that.
         #[derive(Debug)]
         #[non_exhaustive]
         #[allow(missing_docs, clippy::large_enum_variant)] // there is one to a loop
         pub enum AnyMechanism { $($(#[$condition])* $variant($mechanism)),* }
 
-        /// Evaluates the expression with the mechanism, whichever it is.
+        /// Evaluates the expression with the variant's mechanism.
         macro_rules! on_any {
             ($any:expr, $set:ident => $call:expr) => {
                 match $any { $($(#[$condition])* AnyMechanism::$variant($set) => $call),* }
@@ -173,16 +173,16 @@ pub fn find(name: &str) -> Option<&'static Description> {
     ALL.iter().copied().find(|description| description.name == name)
 }
 
-/// Whether `name` exists and has the options `own`.
+/// Checks that mechanism `name` exists and has the options `own`.
 ///
 /// # Errors
-/// [`Error::Spec`] that lists what there is.
+/// [`Error::Spec`], which lists what there is.
 pub fn check(name: &str, own: &BTreeMap<String, String>) -> Result<(), Error> {
     find(name).ok_or_else(|| unknown(name))?;
     own.iter().try_for_each(|(key, value)| check_option(name, key, value))
 }
 
-/// Whether the mechanism `name` has this option, and the option this value.
+/// Checks that mechanism `name` has this option, and the option this value.
 pub(crate) fn check_option(name: &str, key: &str, value: &str) -> Result<(), Error> {
     let description = find(name).ok_or_else(|| unknown(name))?;
     let Some((_, values, _)) = description.own_options.iter().find(|(known, ..)| *known == key)
@@ -202,7 +202,7 @@ pub(crate) fn check_option(name: &str, key: &str, value: &str) -> Result<(), Err
     Ok(())
 }
 
-/// What the mechanism can do with these options.
+/// The capabilities of a mechanism with its options.
 ///
 /// # Errors
 /// [`Error::Spec`] for a name that is not in [`ALL`].
@@ -217,7 +217,7 @@ pub fn capabilities(spec: &MechanismSpec) -> Result<Capabilities, Error> {
     with_mechanism(&spec.name, CapabilitiesOf(&spec.options()))
 }
 
-/// Tries the mechanism on this kernel: opens an interest set, adds a descriptor, waits.
+/// Tests the mechanism on this kernel: opens a set, adds a descriptor, waits for an event.
 ///
 /// # Errors
 /// [`Error::Unavailable`] with the reason; [`Error::Spec`].
@@ -227,13 +227,13 @@ pub fn probe(spec: &MechanismSpec) -> Result<(), Error> {
         type Output = Result<(), Error>;
         fn visit<M: Mechanism>(self) -> Self::Output {
             let mut set = M::open(self.0)?;
-            // The waker's eventfd proves that adding, waiting and an event really work.
+            // The event of the waker's descriptor proves that adding and waiting work.
             set.waker()?.wake();
             let found = set.wait(Some(std::time::Duration::from_secs(1)))?;
             if found == 0 {
                 return Err(Error::Unavailable {
                     mechanism: M::DESCRIPTION.name,
-                    reason: "it opens, but did not tell of an event within a second; this kernel \
+                    reason: "it opens, but reported no event within a second; this kernel \
                              (or emulation of one) does not do what it says"
                         .into(),
                 });

@@ -13,12 +13,12 @@ use std::{
 pub struct Waker {
     /// An eventfd, the writing end of a pipe, or one of two sockets.
     written: Arc<OwnedFd>,
-    /// The other socket; else the same as `written`. Held here too, since a write to a socket
-    /// whose other end is closed raises SIGPIPE.
+    /// The other socket; otherwise the same as `written`. The waker keeps it open, because a write
+    /// to a socket whose other end is closed raises SIGPIPE.
     read: Arc<OwnedFd>,
 }
 
-/// What is taken by one [`Waker::drain`]: as much as wake-ups leave in a socket before it is full.
+/// How much one [`Waker::drain`] reads: as many bytes as wake-ups leave in a full socket.
 const DRAINED: usize = 4096;
 
 impl Waker {
@@ -35,8 +35,8 @@ impl Waker {
         Self { written: fd.clone(), read: fd }
     }
 
-    /// A waker that writes to a pipe, with the end to be read: RT signals tell of pipes, but not
-    /// of eventfds. Both ends are non-blocking.
+    /// A waker that writes to a pipe, and the pipe's reading end: pipes send RT signals, eventfds
+    /// do not. Both ends are non-blocking.
     ///
     /// # Errors
     /// [`Error::Io`] (EMFILE, ENFILE, ENOMEM).
@@ -45,8 +45,8 @@ impl Waker {
         Ok((Self::with_one(written), read))
     }
 
-    /// A waker that writes to a socket: /dev/poll has hints from sockets, but not from eventfds,
-    /// and a set with one entry without hints polls that at every scan.
+    /// A waker that writes to a socket: sockets give /dev/poll hints, eventfds do not, and a set
+    /// with one entry without hints polls it at every scan.
     ///
     /// # Errors
     /// [`Error::Io`] (EMFILE, ENFILE, ENOMEM).
@@ -55,17 +55,17 @@ impl Waker {
         Ok(Self { written: Arc::new(written), read: Arc::new(read) })
     }
 
-    /// Makes the current wait return or, when none is running, the next.
+    /// Makes the present wait return or, if none is running, the next one.
     ///
-    /// Async-signal-safe (signal-safety(7)): one write(2) that takes no lock, allocates nothing and
-    /// leaves errno as it was. For the same reason it is not counted among the system calls.
+    /// Async-signal-safe (signal-safety(7)): one write(2) without locks or allocation that leaves
+    /// errno unchanged. For that reason it is not counted among the system calls.
     pub fn wake(&self) {
-        // A full counter, pipe or socket (EAGAIN) already wakes; nothing else can fail on a live
-        // one.
+        // A full counter, pipe or socket (EAGAIN) wakes already; no other error can occur on an
+        // open one.
         sys::write_from_handler(self.written.as_fd(), &1u64.to_ne_bytes());
     }
 
-    /// Takes the pending wake-ups, so that level-triggered mechanisms come to rest.
+    /// Takes pending wake-ups, so that level-triggered mechanisms stop reporting them.
     pub fn drain(&self) {
         let _ = sys::read(self.read.as_fd(), &mut [0; DRAINED]);
     }

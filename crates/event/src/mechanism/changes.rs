@@ -1,4 +1,4 @@
-//! Interest changes that the kernel has not been told yet: for mechanisms that gather them.
+//! Interest changes that have not been sent to the kernel, for mechanisms that gather them.
 
 mod by_number;
 #[cfg(feature = "io_uring")]

@@ -1,24 +1,23 @@
 //! `devpoll`: /dev/poll of Provos and Lever (provos §3), from the kernel module `kmod/devpoll`.
 //!
-//! The interest set is kept in the kernel and changed by write(2) of an array of `pollfd`; hints
-//! from the sockets tell a wait which entries it must look at. Level-triggered.
+//! The kernel keeps the interest set, which write(2) of an array of `pollfd` changes. Hints from
+//! the sockets tell a wait which entries to examine. Level-triggered.
 //!
 //! # Changes
 //! Additions, modifications and removals are gathered until the next wait. With `update=separate`
-//! they are then one write(2), followed by the ioctl(2) that waits: the pair of calls of which the
-//! paper speaks (§6). With `update=combined` the changes and the wait are the one ioctl that §6
-//! asks for. Either way several changes of one descriptor are sent as one, or not at all when they
-//! lead back to what the kernel holds.
+//! one write(2) sends them before the ioctl(2) that waits, the pair of calls that the paper
+//! discusses (§6). With `update=combined` one ioctl sends them and waits, as §6 suggests. Several
+//! changes of one descriptor are sent as one, or not at all if they restore what the kernel has.
 //!
 //! # Closing
-//! A hinted descriptor that is closed gives no hint: it would stay in the set unscanned, and could be
-//! reported as invalid later. So it must be taken out, but that can wait: the cheapest right order
-//! is to close at once and to send the POLLREMOVE with the next batch, which costs no call of its
-//! own. Nothing looks at the set before that batch; the module holds the socket's inode, never the
-//! file, so that the peer sees the close at once; and the removal goes by number, so that whatever
-//! was opened under it meanwhile is not touched. If the number was added anew meanwhile, the batch
-//! has that addition alone: the module ends an interest with its file, also when both were the
-//! same. Until the batch is sent, what the last wait said about the number concerns nobody.
+//! A hinted descriptor that is closed posts no hint: its entry would stay in the set and could be
+//! reported as invalid later. So it must be removed, but not at once: `close` closes the descriptor
+//! and queues a POLLREMOVE for the next batch, which costs no system call of its own. This is safe
+//! for four reasons. Nothing examines the set before that batch. The module holds the socket's
+//! inode, never the file, so the peer sees the close at once. The removal names a number, so a new
+//! descriptor with that number is not affected. And if the number was added again, the batch
+//! contains only that addition: the module ends an interest with its file, even if both interests
+//! are the same. Until the batch is sent, results of the last wait for the number are dropped.
 
 use super::{changes::ChangesByNumber, in_memory::interest_in_memory, timeout::timeout_ms};
 use crate::{
@@ -63,7 +62,7 @@ const DESCRIPTION: Description = Description {
 };
 
 choice! {
-    /// How the results of a wait come to the program.
+    /// How the results of a wait reach the program.
     Results {
         /// They are copied out.
         Copied = "copy",
@@ -83,11 +82,11 @@ choice! {
 }
 
 choice! {
-    /// What a scan looks at.
+    /// Which entries a scan examines.
     Scan {
-        /// At what was hinted alone.
+        /// Only entries with a hint.
         List = "list",
-        /// At the whole set (provos §3.2).
+        /// All entries (provos §3.2).
         Table = "table",
     }
 }
@@ -97,40 +96,40 @@ own_options! {
     DevPollOptions of "devpoll" {
         /// Whether results are copied out or read from a mapping.
         results by with_results as "results": Results = Results::default();
-        /// Whether changes are a call of their own or go with the wait.
+        /// Whether a system call of their own sends changes, or the wait does.
         update by with_update as "update": Update = Update::default();
         /// Whether drivers' hints are used; without them each entry is polled at each scan.
         hints by with_hints as "hints": bool = true;
-        /// What a scan looks at.
+        /// Which entries a scan examines.
         scan by with_scan as "scan": Scan = Scan::default();
     }
 }
 
-/// Changes in one call; further ones take another. A turn of a server's loop makes a few per
-/// event, and an event buffer holds 512.
+/// The most changes in one call. An iteration of a server's loop makes a few per event, and an
+/// event buffer holds 512.
 const BATCH: usize = 1024;
 
-/// An open /dev/poll and what it has been told.
+/// An open /dev/poll and what its set contains.
 #[derive(Debug)]
 pub struct DevPoll {
     device: OwnedFd,
     registrations: Registrations,
     changes: ChangesByNumber,
-    /// Changes on their way to the kernel, oldest first. Kept when they could not be sent.
+    /// Changes on their way to the kernel, oldest first; kept if they could not be sent.
     batch: Vec<PollFd>,
     results: ResultSpace,
-    /// How many results the last wait found, and which is next.
+    /// How many results the last wait found, and which one is next.
     found: usize,
     next: usize,
     setup: Setup,
-    /// What the kernel refused and nobody has been told yet.
+    /// Registrations that the kernel refused, to be reported as events.
     refused: Vec<Event>,
     refusals: u64,
     batches: u64,
     waker: Option<Waker>,
 }
 
-/// What the options ask for.
+/// What the options select.
 #[derive(Clone, Copy, Debug)]
 struct Setup {
     mapped: bool,
@@ -189,8 +188,8 @@ fn open_device(setup: Setup) -> Result<(OwnedFd, ResultSpace), Error> {
     Ok((device, results))
 }
 
-/// Whether a call failed because the module would not take one of the changes: a /dev/poll, the
-/// user's limit, no memory.
+/// Whether a call failed because the module refused one of the changes: the descriptor is a
+/// /dev/poll, the user's limit is reached, or there is no memory.
 fn is_refusal(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ELOOP | libc::ENOSPC | libc::ENOMEM))
 }
@@ -244,7 +243,7 @@ impl DevPoll {
         self.changes.end(fd);
     }
 
-    /// Moves changes into the batch, as far as it has room.
+    /// Moves changes into the batch while it has room.
     #[inline]
     fn fill_batch(&mut self) {
         while self.batch.len() < BATCH {
@@ -254,7 +253,7 @@ impl DevPoll {
         }
     }
 
-    /// Sends all changes, but leaves the last batch to go with the wait if that takes changes.
+    /// Sends all changes. If the wait can send changes, the last batch is left for it.
     #[inline]
     fn send_changes(&mut self, combined: bool) -> Result<(), Error> {
         loop {
@@ -266,9 +265,9 @@ impl DevPoll {
         }
     }
 
-    /// Sends the changes when they fill a batch: for who keeps a set up to date without waiting
-    /// for it. Not between a wait and its events, which would then pass for those of a later
-    /// registration.
+    /// Sends the changes when they fill a batch, for callers that update a set without waiting for
+    /// it. Discards the events of the last wait, which could otherwise be taken for those of a
+    /// later registration.
     #[inline]
     pub(super) fn send_if_many(&mut self) -> Result<(), Error> {
         if self.changes.len() < BATCH {
@@ -278,7 +277,7 @@ impl DevPoll {
         self.send_changes(false)
     }
 
-    /// Writes the batch. What is left of it after an error goes first with the next wait.
+    /// Writes the batch. After an error, the next wait sends the rest first.
     fn send(&mut self) -> Result<(), Error> {
         self.batches += 1;
         match sys::devpoll_write(self.device.as_fd(), &self.batch) {
@@ -292,8 +291,8 @@ impl DevPoll {
         }
     }
 
-    /// One of the batch was refused, the kernel does not say which: each is sent again by itself,
-    /// which changes nothing for those that were accepted.
+    /// The kernel refused one change of the batch and does not say which. Each is sent again by
+    /// itself, which changes nothing for those that were accepted.
     #[cold]
     fn send_singly(&mut self) -> Result<(), Error> {
         while let Some(&change) = self.batch.first() {
@@ -309,7 +308,7 @@ impl DevPoll {
 
     fn record_refusal(&mut self, fd: RawFd) -> Result<(), Error> {
         self.refusals += 1;
-        // ELOOP leaves in the set what the number stood for before.
+        // After ELOOP the set still contains the earlier entry of the number.
         sys::devpoll_write(self.device.as_fd(), &[change(fd, None)]).map_err(Error::io("write"))?;
         self.changes.refuse(fd);
         if let Some((token, _)) = self.registrations.by_fd(fd) {
@@ -318,9 +317,9 @@ impl DevPoll {
         Ok(())
     }
 
-    /// The wait that took the batch with it failed. A signal ends the wait alone: the module says
-    /// EINTR only after the whole batch was applied. Any other error is about the batch, of which
-    /// some may not have been: to apply it twice does no harm.
+    /// Handles an error of the wait that sent the batch. EINTR concerns the wait alone: the module
+    /// returns it only after the whole batch was applied. With any other error some changes may not
+    /// have been applied; applying a change twice is harmless.
     #[cold]
     fn recover_failed_update(&mut self, source: io::Error) -> Result<usize, Error> {
         if source.raw_os_error() == Some(libc::EINTR) {
@@ -338,7 +337,7 @@ impl DevPoll {
         Ok(self.found + self.refused.len())
     }
 
-    /// Puts the waker's reading end into the set, at once.
+    /// Adds the waker's reading end to the set at once.
     fn watch_waker(&mut self) -> Result<Waker, Error> {
         let waker = Waker::over_sockets()?;
         let entry = change(waker.as_fd().as_raw_fd(), Some(Interest::READ));
@@ -398,7 +397,7 @@ impl Mechanism for DevPoll {
         while self.next < self.found {
             let result = self.results.get(self.next);
             self.next += 1;
-            // Not what the wait said about a former registration of the number.
+            // Drop results for an earlier registration of the number.
             match self.registrations.by_fd(result.fd) {
                 Some((token, _)) if self.changes.is_current(result.fd) => {
                     let readiness = Readiness::from_poll_bits(u32::from(result.revents as u16));
@@ -421,7 +420,7 @@ impl Mechanism for DevPoll {
         self.registrations.len()
     }
 
-    /// The module's figures for this set, and what was gathered for it.
+    /// The module's counters for this set, and those of the gathered changes.
     fn statistics(&self) -> Vec<(&'static str, u64)> {
         let mut figures =
             vec![("change_batches", self.batches), ("changes_refused", self.refusals)];
@@ -450,8 +449,8 @@ impl Mechanism for DevPoll {
         }
     }
 
-    /// The parent's set refuses the child (its owner is the first process that used it), which
-    /// therefore opens one of its own.
+    /// The parent's set refuses the child, because its owner is the first process that used it. So
+    /// the child opens its own.
     fn reopen_after_fork(&mut self) -> Result<(), Error> {
         (self.device, self.results) = open_device(self.setup)?;
         self.found = 0;

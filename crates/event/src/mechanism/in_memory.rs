@@ -1,8 +1,8 @@
-//! Interest that is kept in this process's memory until the wait hands it over (`select`, `poll`,
-//! `devpoll`): to add, modify or remove is no system call.
+//! Mechanisms that keep the interest in this process's memory until a wait passes it to the kernel
+//! (`select`, `poll`, `devpoll`): adding, modifying and removing are no system calls.
 
 /// The four methods of [`crate::Mechanism`] that change the interest, for a type with
-/// `registrations`, `check_descriptor(fd)`, `set(fd, interest)` for what is new or has changed, and
+/// `registrations`, `check_descriptor(fd)`, `set(fd, interest)`, which adds or modifies, and
 /// `delete(fd)`.
 macro_rules! interest_in_memory {
     () => {

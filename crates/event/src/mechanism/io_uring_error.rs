@@ -1,9 +1,9 @@
-//! What the kernel means when it refuses io_uring, and what to do about it.
+//! Why the kernel refuses io_uring, and how to fix it.
 
 use crate::Error;
 
-/// What the refusal of an io_uring call means for `mechanism`, for `map_err`: io_uring denied,
-/// absent or too old, with advice, or an error of the moment.
+/// For `map_err`: an error for `mechanism` that says whether io_uring is denied, absent or too old
+/// and what to do, or the plain I/O error.
 pub(super) fn io_uring_error(
     mechanism: &'static str,
     call: &'static str,

@@ -2,7 +2,7 @@
 //! /dev/poll paper (provos §3, figs 4, 6, 8) and of gammo (figs 1, 5).
 //!
 //! With `hints=on` the call is that of Provos' mail of 1999, DP_HPOLL of `kmod/devpoll`: the same
-//! array and the same answers, but no driver is asked that gave no hint since the last call.
+//! array and the same results, but a driver is only asked if it posted a hint since the last call.
 
 use super::{devpoll, in_memory::interest_in_memory, timeout::timeout_ms};
 use crate::{
@@ -17,7 +17,7 @@ use std::{
 
 const DESCRIPTION: Description = Description {
     name: "poll",
-    summary: "poll(2): the whole interest set is handed over and scanned at every wait",
+    summary: "poll(2): the whole interest set is copied and scanned at every wait",
     paper: "provos figs 4-10, gammo figs 1 and 5; hints=on: Provos' mail of 1999",
     capabilities: Capabilities::SCANS.union(Capabilities::TAKES_FILES),
     own_options: &[(
@@ -30,7 +30,7 @@ const DESCRIPTION: Description = Description {
 own_options! {
     /// The options of `poll`.
     PollOptions of "poll" {
-        /// Whether the call is that of /dev/poll which asks drivers only where a hint came.
+        /// Whether to use /dev/poll's call, which asks only drivers that posted a hint.
         hints by with_hints as "hints": bool = false;
     }
 }
@@ -38,18 +38,18 @@ own_options! {
 /// Marks a descriptor number that has no entry.
 const NO_ENTRY: u32 = u32::MAX;
 
-/// The interest set as poll(2) wants it: dense, so that a wait copies what is registered and
-/// nothing else. Where a descriptor's entry stands is looked up by its number.
+/// The interest set as poll(2) takes it: dense, so that a wait copies only what is registered.
+/// `positions` has the index of each descriptor's entry.
 #[derive(Debug)]
 pub struct Poll {
     registrations: Registrations,
     entries: Vec<PollFd>,
     positions: Vec<u32>,
     max_events: usize,
-    /// The entry to look at next. It goes on where the last scan stopped, so that with more ready
-    /// descriptors than `max_events` each has its turn.
+    /// The entry to look at next. A scan goes on where the last one stopped, so that no descriptor
+    /// starves when more than `max_events` are ready.
     cursor: usize,
-    /// Entries that have not been looked at since the last wait.
+    /// Entries that have not been scanned since the last wait.
     unscanned: usize,
     /// Events that may still be handed out before the next wait.
     event_budget: usize,
@@ -85,7 +85,7 @@ impl Poll {
         })
     }
 
-    /// The system call: how many entries have an answer.
+    /// The system call; returns how many entries are ready.
     #[inline]
     fn poll(&mut self, timeout: Option<Duration>) -> Result<usize, Error> {
         let (called, call) = match &self.hints {
@@ -122,9 +122,9 @@ impl Poll {
         }
     }
 
-    /// Closes the gap of `fd` with the last entry. When that would carry an entry from the part
-    /// that is still to be scanned into the part that has been, a scanned entry makes the first
-    /// move: else its event would have to wait for the next wait.
+    /// Fills the gap of `fd` with the last entry. If that moved an entry from the unscanned into
+    /// the scanned part, its event would be delayed; so an entry of the scanned part fills the gap
+    /// first.
     fn delete(&mut self, fd: RawFd) {
         let mut hole = self.positions[fd as usize] as usize;
         if hole < self.cursor && self.cursor < self.entries.len() {
@@ -141,7 +141,7 @@ impl Poll {
         self.positions[fd as usize] = NO_ENTRY;
     }
 
-    /// The next entry with an answer: its descriptor and the answer, which is taken.
+    /// The next ready entry: its descriptor and its result, which is cleared.
     #[inline]
     fn next_result(&mut self) -> Option<(RawFd, u32)> {
         while self.event_budget > 0 && self.unscanned > 0 && !self.entries.is_empty() {
@@ -193,7 +193,7 @@ impl Mechanism for Poll {
                 Some((token, _)) => {
                     return Some(Event { token, readiness: Readiness::from_poll_bits(bits) });
                 }
-                // The one entry that is no registration.
+                // The waker's entry, the only one without a registration.
                 None => {
                     if let Some(waker) = &self.waker {
                         waker.drain();
@@ -234,8 +234,7 @@ impl Mechanism for Poll {
     }
 
     fn reopen_after_fork(&mut self) -> Result<(), Error> {
-        // The set is in this process's memory; the eventfd is shared with the parent, and hints
-        // are kept for the first process that asks.
+        // The set is in this process's memory. The parent shares the eventfd and owns the hints.
         self.event_budget = 0;
         if self.hints.is_some() {
             self.hints = Some(devpoll::open_set(DESCRIPTION.name, 0)?);

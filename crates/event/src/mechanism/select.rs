@@ -22,8 +22,8 @@ const DESCRIPTION: Description = Description {
     own_options: &[],
 };
 
-/// The interest set as select(2) wants it. The bitmaps of the interest are kept from wait to
-/// wait; what a wait copies, and what the kernel and we scan, ends at the highest descriptor.
+/// The interest set as select(2) takes it. The bitmaps of the interest persist; the parts that a
+/// wait copies and scans end at the highest descriptor.
 #[derive(Debug)]
 pub struct Select {
     registrations: Registrations,
@@ -33,13 +33,13 @@ pub struct Select {
     limit: usize,
     readable: FdSet,
     writable: FdSet,
-    /// Descriptors that the kernel does not know (EBADF).
+    /// Descriptors that are not open (EBADF).
     invalid: FdSet,
     max_events: usize,
-    /// The descriptor to look at next. It goes on where the last scan stopped, so that with more
-    /// ready descriptors than `max_events` each has its turn.
+    /// The descriptor to look at next. A scan goes on where the last one stopped, so that no
+    /// descriptor starves when more than `max_events` are ready.
     cursor: usize,
-    /// Words that may still be looked at before the next wait.
+    /// Words that may still be scanned before the next wait.
     words_left: usize,
     /// Events that may still be handed out before the next wait.
     event_budget: usize,
@@ -72,7 +72,7 @@ impl Select {
 
     fn delete(&mut self, fd: RawFd) {
         self.set(fd, Interest::empty());
-        // Answers not yet handed out must not reach the next owner of the number.
+        // Results that were not handed out must not reach the next registration of the number.
         for set in [&mut self.readable, &mut self.writable, &mut self.invalid] {
             set.remove(fd);
         }
@@ -81,8 +81,8 @@ impl Select {
         }
     }
 
-    /// Finds the highest descriptor with an interest; at most 16 words are looked at. Those
-    /// without one are invisible to select anyhow.
+    /// Finds the highest descriptor with an interest, in at most 16 words. select(2) does not see
+    /// descriptors without one.
     fn lower_limit(&mut self) {
         let highest = (0..words(self.limit)).rev().find_map(|word| {
             let bits = self.read.word(word) | self.write.word(word);
@@ -93,14 +93,14 @@ impl Select {
 
     fn begin_scan(&mut self, ready: usize) -> usize {
         self.event_budget = ready.min(self.max_events);
-        // One more than there are: the first word is looked at from its middle, and again at the
-        // end of the round up to there.
+        // One more than there are: the scan begins in the middle of a word and ends with that
+        // word's first part.
         self.words_left = words(self.limit) + 1;
         self.event_budget
     }
 
-    /// select fails as a whole when one descriptor is not open; finds out which. Off the path of
-    /// a sound program: it costs a system call a descriptor.
+    /// select(2) fails as a whole when one descriptor is not open; this finds out which. It costs a
+    /// system call per descriptor, but a correct program never needs it.
     fn find_invalid(&mut self) -> usize {
         let mut found = 0;
         for (token, interest) in self.registrations.iter() {
@@ -135,7 +135,7 @@ impl Select {
         None
     }
 
-    /// Takes what the last wait found out about `fd`.
+    /// Takes the result of the last wait for `fd`.
     #[inline]
     fn take_readiness(&mut self, fd: RawFd) -> Readiness {
         let mut readiness = Readiness::empty();
@@ -186,7 +186,7 @@ impl Mechanism for Select {
         match sys::pselect(self.limit, &mut self.readable, &mut self.writable, timeout) {
             Ok(ready) => Ok(self.begin_scan(ready)),
             Err(error) => {
-                // The sets are as they were handed over, which must not pass for answers.
+                // The sets are unchanged after an error and must not be taken for results.
                 self.readable = FdSet::default();
                 self.writable = FdSet::default();
                 match error.raw_os_error() {

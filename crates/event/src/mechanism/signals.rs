@@ -1,7 +1,7 @@
-//! The mechanisms to which real-time signals tell of descriptors (fcntl(2): F_SETSIG).
+//! The mechanisms that learn of readiness from real-time signals (fcntl(2): F_SETSIG).
 //!
-//! Both stand on a `signalled_set`: the signals' `queue`, what must be asked about
-//! again (`rescan`), and where a signal cannot be relied upon for `writability`.
+//! Both use a `signalled_set`: the signal `queue`, the descriptors that must be polled again
+//! (`rescan`), and `writability` for sockets whose signal is not reliable.
 
 mod event_rate;
 mod handoff;

@@ -1,9 +1,9 @@
-//! Times as the kernel's interfaces with milliseconds take them.
+//! Timeouts in milliseconds, as some system calls take them.
 
 use std::time::Duration;
 
-/// The time for epoll_wait(2) and /dev/poll: rounded up, so that a wait below 1 ms does not become a
-/// busy loop.
+/// A timeout for epoll_wait(2) and /dev/poll. It is rounded up, so that a wait below 1 ms does not
+/// become a busy loop.
 #[inline]
 pub(super) fn timeout_ms(timeout: Option<Duration>) -> i32 {
     match timeout {

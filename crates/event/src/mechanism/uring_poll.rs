@@ -1,28 +1,28 @@
 //! `uring-poll`: readiness from a ring shared with the kernel; io_uring's multishot poll
 //! (IORING_OP_POLL_ADD with IORING_POLL_ADD_MULTI, Linux 5.13; io_uring_enter(2)).
 //!
-//! What /dev/poll wanted to be (provos §3): the interest set is in the kernel, changes to it are
-//! gathered and sent with the wait (its "future work"), and results appear in memory that both
-//! sides map. Each descriptor has one request armed, which completes again and again: once per
-//! arrival, so the semantics are those of an edge.
+//! What /dev/poll aimed at (provos §3): the kernel keeps the interest set, changes are gathered and
+//! sent with the wait (its "future work"), and results appear in shared memory. Each descriptor has
+//! one armed request that completes once per arrival, so the semantics are edge-triggered.
 //!
 //! # Completions that need work
-//! - A request may end (a completion without IORING_CQE_F_MORE: the completion queue was full, or
-//!   the thread that armed it is gone). It is armed again with the next wait, and reports at once
-//!   if the descriptor is ready, so nothing is lost.
-//! - Regular files have nothing to wait in: their request ends at once. They are refused as epoll
-//!   refuses them, but here the refusal comes with the next wait, as an event.
-//! - The queue may overflow. The kernel keeps what did not fit, and the wait fetches it.
-//! - A completion of a registration that has ended is dropped: the user data is the token, whose
-//!   generation tells.
+//! - A request may end: its completion lacks IORING_CQE_F_MORE because the completion queue was
+//!   full, or because the thread that armed it is gone. The next wait arms it again, and it reports
+//!   at once if the descriptor is ready, so no event is lost.
+//! - Regular files have no wait queue: their request ends at once. They are refused as with epoll,
+//!   but the refusal arrives as an event of the next wait.
+//! - The completion queue may overflow. The kernel keeps what did not fit, and the next wait
+//!   fetches it.
+//! - The user data is the token. A completion of a registration that has ended is recognised by its
+//!   generation and dropped.
 //!
 //! # Closing
-//! An armed request holds the file open: after close(2) alone no FIN would be sent. Three orders
-//! were possible. Cancel, wait for the answer, close: one more system call for each connection.
-//! Cancel and close both in the ring: none at all, but the number would stay taken until the next
-//! wait, where a server at its limit gets EMFILE from accept(2), and whoever reuses the number by
-//! dup2(2) has it closed under his feet. So: close(2) at once, which frees the number, and the
-//! cancellation goes with the next wait, which sends the FIN. One system call, as with epoll.
+//! An armed request holds the file open: after close(2) alone no FIN would be sent. There were
+//! three options. Cancel, wait for the completion, close: one more system call per connection.
+//! Cancel and close in the ring: no system call, but the number stays in use until the next wait,
+//! so a server at its limit gets EMFILE from accept(2), and a dup2(2) to that number would be
+//! undone by the late close. Chosen: close(2) at once, which frees the number, and cancel with the
+//! next wait, which sends the FIN. One system call, as with epoll.
 
 use super::{changes::ChangesByToken, io_uring_error::io_uring_error};
 use crate::{
@@ -59,11 +59,11 @@ const DESCRIPTION: Description = Description {
     ],
 };
 
-/// Requests gathered before they are submitted without waiting; 64 KiB.
+/// The most requests gathered before they are submitted without waiting; 64 KiB.
 const SUBMISSIONS: usize = 1024;
 
-/// Default of the option `completions`: 256 KiB. With fewer than there are ready descriptors the
-/// kernel ends requests, which are then armed again one by one.
+/// Default of the option `completions`: 256 KiB. If more descriptors are ready than fit, the kernel
+/// ends requests, which must then be armed again one by one.
 const COMPLETIONS: u32 = 16_384;
 
 /// The kernel's own maximum (IORING_MAX_CQ_ENTRIES).
@@ -84,7 +84,7 @@ choice! {
 own_options! {
     /// The options of `uring-poll`.
     UringPollOptions of "uring-poll" {
-        /// Completions that lie unread in the ring, 1 to 65536, rounded up to a power of two.
+        /// The size of the completion queue, 1 to 65536, rounded up to a power of two.
         completions by with_completions as "completions": u32 = COMPLETIONS,
             wants WANTED_COMPLETIONS;
         /// When the kernel posts completions.
@@ -108,10 +108,10 @@ pub struct UringPoll {
     setup: RingSetup,
     /// What is armed, and what must be armed or changed.
     changes: ChangesByToken,
-    /// Cancellations in the submission queue: each makes at least one completion, which is not
-    /// what a wait waits for.
+    /// Cancellations in the submission queue. Each posts at least one completion that a wait must
+    /// not count.
     cancellations: u32,
-    /// Requests of registrations that have ended, for whose cancellation there was no room.
+    /// Requests of ended registrations whose cancellation did not fit into the queue.
     uncancelled: Vec<Token>,
     completions: Vec<Completion>,
     next: usize,
@@ -130,7 +130,7 @@ fn setup(own: &UringPollOptions) -> Result<RingSetup, Error> {
         let (name, text) = (DESCRIPTION.name, completions.to_string());
         return Err(refused(name, "completions", &text, WANTED_COMPLETIONS));
     }
-    // The kernel wants at least as many completions as submissions.
+    // The kernel requires at least as many completions as submissions.
     let completions = completions.next_power_of_two();
     let submissions = completions.min(SUBMISSIONS as u32);
     Ok(RingSetup { submissions, completions, defer: own.task_work == TaskWork::Deferred })
@@ -168,7 +168,7 @@ impl UringPoll {
 
     #[inline]
     fn queue(&mut self, token: Token) -> Result<(), Error> {
-        // Only additions that end before the next wait can make the list longer than the set.
+        // Only registrations that end before the next wait can make the list longer than the set.
         if self.changes.queue(token) >= SUBMISSIONS.max(2 * self.registrations.len()) {
             self.push_changes()?;
         }
@@ -183,7 +183,7 @@ impl UringPoll {
     /// Makes room for a request in the submission queue.
     ///
     /// # Errors
-    /// There is none, since the kernel takes no requests now.
+    /// The kernel accepts no requests at present.
     #[inline]
     fn make_room(&mut self) -> Result<(), Error> {
         if self.has_room() { Ok(()) } else { self.submit_for_room() }
@@ -195,8 +195,8 @@ impl UringPoll {
         if self.has_room() {
             return Ok(());
         }
-        // The kernel takes no requests while completions wait for room in the ring (EBUSY): those
-        // in the ring are taken out, and handed out with the next wait.
+        // The kernel accepts no requests while completions wait for room in the ring (EBUSY). So
+        // the completions are taken out now and handed out with the next wait.
         if self.completions.len() - self.next < MAX_COMPLETIONS as usize {
             self.ring.take_completions(&mut self.completions, MAX_COMPLETIONS as usize);
             self.enter_now().map_err(Error::io("io_uring_enter"))?;
@@ -208,12 +208,12 @@ impl UringPoll {
         Err(Error::Io { call: "io_uring_enter", source })
     }
 
-    /// Submits what is queued and has due completions posted, without waiting for others.
+    /// Submits queued requests and lets the kernel post due completions, without waiting for more.
     fn enter_now(&mut self) -> io::Result<()> {
         let cancellations = std::mem::take(&mut self.cancellations);
         let entered = if self.setup.defer && cancellations > 0 {
-            // Deferred work is done in small batches, until there is as much as is wanted; each
-            // cancellation makes a completion without waiting for anything.
+            // The kernel does deferred work in small batches until it has as many completions as
+            // requested. Each cancellation posts a completion at once.
             let wanted = self.ring.completed() as u32 + cancellations;
             self.ring.enter(wanted, Some(Duration::ZERO))
         } else {
@@ -227,22 +227,22 @@ impl UringPoll {
         self.ring.take_completions(&mut self.completions, usize::MAX);
     }
 
-    /// Passes over the errors of io_uring_enter(2) that say no more than that a wait has ended, or
-    /// that the caller must take completions first.
+    /// Ignores the errors of io_uring_enter(2) that only say that the wait has ended, or that
+    /// completions must be taken first.
     #[inline]
     fn ignore_expected_errors(&mut self, entered: io::Result<usize>) -> io::Result<()> {
         match entered {
             Ok(_) => Ok(()),
             Err(error) => match error.raw_os_error() {
                 Some(libc::ETIME | libc::EINTR) => Ok(()),
-                // Kernels that do not take requests while completions wait for room.
+                // Some kernels accept no requests while completions wait for room.
                 Some(libc::EBUSY) if self.ring.completed() > 0 => Ok(()),
                 _ => Err(error),
             },
         }
     }
 
-    /// Turns what has changed into requests.
+    /// Converts changes into requests.
     #[inline]
     fn push_changes(&mut self) -> Result<(), Error> {
         while let Some(&token) = self.uncancelled.last() {
@@ -256,7 +256,7 @@ impl UringPoll {
             let Some((token, interest)) = self.changes.pop(live) else { break };
             let (bits, data) = (interest.to_poll_bits(), token.to_bits());
             let room = match self.changes.kernel_interest(token.fd) {
-                // Even when the interest is the same: the change asks to be told again.
+                // Also with the same interest: a modification requests a new report.
                 Some(_) => self.ring.push_poll_update(data | POLL, bits, data | UPDATE),
                 None => self.ring.push_poll(token.fd, bits, data | POLL),
             };
@@ -272,7 +272,7 @@ impl UringPoll {
         Ok(())
     }
 
-    /// The registration of `token` has ended: cancels its request with the next wait.
+    /// Cancels the request of `token`, whose registration has ended, with the next wait.
     #[inline]
     fn disarm(&mut self, token: Token) -> Result<(), Error> {
         if self.changes.end(token.fd).is_none() {
@@ -280,13 +280,13 @@ impl UringPoll {
         }
         match self.make_room() {
             Ok(()) => self.push_cancellation(token),
-            // Not forgotten: an armed request would hold the file open for ever.
+            // It must not be forgotten: an armed request would hold the file open for ever.
             Err(_) => self.uncancelled.push(token),
         }
         Ok(())
     }
 
-    /// Asks for the end of `token`'s request. The caller has made room for one more entry.
+    /// Pushes the cancellation of `token`'s request. The caller has made room for it.
     #[inline]
     fn push_cancellation(&mut self, token: Token) {
         let data = token.to_bits();
@@ -294,7 +294,7 @@ impl UringPoll {
         self.cancellations += 1;
     }
 
-    /// io_uring_enter(2), or nothing when there is nothing to submit and something to take.
+    /// io_uring_enter(2), unless there is nothing to submit and a completion to take.
     #[inline]
     fn enter(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let completed = self.ring.completed();
@@ -303,12 +303,12 @@ impl UringPoll {
             let entered = self.ring.enter(wanted, timeout);
             return self.ignore_expected_errors(entered);
         }
-        // With deferred work the ring does not tell of all that is held back.
+        // With deferred work the ring's flags do not show all that is held back.
         let to_fetch = completed == 0 && (self.setup.defer || self.ring.holds_back());
         if to_fetch || self.ring.queued() > 0 { self.enter_now() } else { Ok(()) }
     }
 
-    /// The poll request of `token` has completed.
+    /// Handles a completion of the poll request of `token`.
     #[inline]
     fn poll_completed(&mut self, token: Token, completion: Completion) -> Option<Event> {
         let interest = self.registrations.interest(token)?;
@@ -325,10 +325,9 @@ impl UringPoll {
         (!readiness.is_empty()).then_some(Event { token, readiness })
     }
 
-    /// The request of `token` has ended by itself: arms it again, unless there is no waiting for
-    /// such a descriptor. A request ends when the completion queue is full, but also at once when
-    /// there is no queue in the kernel to wait in; armed again and again, a regular file would be
-    /// reported for ever, by a mechanism that tells of arrivals.
+    /// Arms `token` again, whose request has ended by itself; false if its descriptor cannot be
+    /// waited for. A request ends when the completion queue is full, but also at once if the file
+    /// has no wait queue: a regular file would be armed and reported for ever.
     #[cold]
     fn rearm(&mut self, token: Token) -> bool {
         if sys::is_file(token.fd) {
@@ -339,7 +338,8 @@ impl UringPoll {
         true
     }
 
-    /// The kernel refuses this descriptor; armed again it would be refused again.
+    /// Reports that the kernel refuses this descriptor. It is not armed again, since it would be
+    /// refused again.
     #[cold]
     fn refuse(&mut self, token: Token, invalid: bool) -> Event {
         self.refusals += 1;
@@ -350,7 +350,8 @@ impl UringPoll {
     #[cold]
     fn poll_failed(&mut self, token: Token, completion: Completion) -> Option<Event> {
         if completion.result == -libc::ECANCELED {
-            // Not by us, since the registration lives: the thread that armed it is gone.
+            // The registration is live, so this is not our cancellation: the thread that armed it
+            // is gone.
             self.rearm_count += 1;
             self.changes.queue(token);
             return None;
@@ -358,10 +359,10 @@ impl UringPoll {
         Some(self.refuse(token, completion.result == -libc::EBADF))
     }
 
-    /// The change of a poll request has failed.
+    /// Handles a failed change of a poll request.
     #[cold]
     fn update_failed(&mut self, token: Token, completion: Completion) {
-        // Otherwise (ENOENT) the request has ended by itself; its own completion arms it again.
+        // Otherwise (ENOENT) the request has ended by itself, and its own completion arms it again.
         if completion.result == -libc::EALREADY && self.registrations.interest(token).is_some() {
             self.retry_count += 1;
             self.changes.queue(token);
@@ -370,9 +371,9 @@ impl UringPoll {
 }
 
 impl Drop for UringPoll {
-    /// Cancels what is armed. The kernel would do so too when the ring is closed, but later, and
-    /// until then each armed request holds its file open: no FIN, an address still in use. (One
-    /// IORING_ASYNC_CANCEL_ANY for all was measured at seconds for 20,000.)
+    /// Cancels the armed requests. The kernel does so after the ring is closed, but later, and
+    /// until then each request holds its file open: no FIN is sent, and addresses stay in use. (One
+    /// IORING_ASYNC_CANCEL_ANY took seconds for 20,000 requests.)
     fn drop(&mut self) {
         if !self.ring.is_ours() {
             return;
@@ -432,8 +433,8 @@ impl Mechanism for UringPoll {
         let pushed = self.push_changes();
         let left = self.completions.len() - self.next;
         if left > 0 {
-            // No second edge would come for these. What could not be sent stays for the next wait,
-            // which tells of the error if it is still there.
+            // No second edge would report these. Changes that could not be sent stay for the next
+            // wait, which reports the error if it persists.
             if pushed.is_ok() && self.ring.queued() > 0 {
                 self.enter_now().map_err(Error::io("io_uring_enter"))?;
             }
@@ -496,7 +497,7 @@ impl Mechanism for UringPoll {
     }
 
     fn reopen_after_fork(&mut self) -> Result<(), Error> {
-        // The parent's ring is only unmapped and closed here (see `Ring::is_ours`).
+        // Here the parent's ring is only unmapped and closed (see `Ring::is_ours`).
         self.ring = open_ring(self.setup)?;
         self.cancellations = 0;
         self.uncancelled.clear();

@@ -1,11 +1,10 @@
-//! The options that one mechanism has of its own: as a type, and as text.
+//! The options of one mechanism: as a type, and as text.
 
 use crate::Error;
 use std::{fmt, time::Duration};
 
-/// The options that one mechanism has of its own, with a type each: [`PollOptions`], [`DevPollOptions`],
-/// `UringPollOptions`, [`RtSignalsOptions`] and [`HybridOptions`]. A mechanism that is not among these has
-/// none.
+/// The typed options of one mechanism: [`PollOptions`], [`DevPollOptions`], `UringPollOptions`,
+/// [`RtSignalsOptions`] and [`HybridOptions`]. The other mechanisms have none.
 ///
 /// [`PollOptions`]: crate::mechanism::poll::PollOptions
 /// [`DevPollOptions`]: crate::mechanism::devpoll::DevPollOptions
@@ -25,11 +24,11 @@ pub trait OwnOptions: Clone + fmt::Debug + Default + PartialEq {
     fn pairs(&self) -> Vec<(&'static str, String)>;
 }
 
-/// What an option can be set to.
+/// A type of option values.
 pub(crate) trait Value: Sized {
     fn read(text: &str) -> Option<Self>;
     fn write(&self) -> String;
-    /// What [`Value::read`] takes, for the error.
+    /// Which texts [`Value::read`] accepts, for the error.
     fn wanted() -> String {
         "a number".into()
     }
@@ -69,7 +68,7 @@ macro_rules! numbers {
 
 numbers!(u32, u64);
 
-/// A signal's number; `None` is the default, which cannot be said.
+/// A signal's number; `None`, the default, has no text.
 impl Value for Option<i32> {
     fn read(text: &str) -> Option<Self> {
         let number: u32 = text.parse().ok()?;
@@ -96,7 +95,7 @@ impl Value for Duration {
     }
 }
 
-/// An option that is one of several names; the first is the default.
+/// An option with named values; the first is the default.
 macro_rules! choice {
     (
         $(#[$meta:meta])*
@@ -150,8 +149,8 @@ macro_rules! choice {
 }
 pub(crate) use choice;
 
-/// The options of a mechanism: for each its field, the method that sets it, its key in text, its type and
-/// its default; `wants` says which values there are, where the type does not.
+/// Defines the options of a mechanism: field, setter, key in text, type and default of each;
+/// `wants` describes the allowed values if the type does not.
 macro_rules! own_options {
     (
         $(#[$meta:meta])*
@@ -217,7 +216,7 @@ macro_rules! own_options {
 }
 pub(crate) use own_options;
 
-/// Which values an option has.
+/// The values that an option allows.
 macro_rules! wanted {
     ($type:ty) => {
         <$type as $crate::options::own::Value>::wanted()
@@ -228,7 +227,7 @@ macro_rules! wanted {
 }
 pub(crate) use wanted;
 
-/// The error for a value that an option does not have.
+/// The error for a value that an option does not allow.
 pub(crate) fn refused(mechanism: &str, key: &str, text: &str, wanted: &str) -> Error {
     Error::Spec(format!("mechanism {mechanism}: {key}={text}: wants {wanted}"))
 }

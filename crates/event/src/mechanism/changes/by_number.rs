@@ -1,28 +1,28 @@
-//! Gathered changes for a kernel set that knows descriptors by their numbers alone, and from which
-//! even removals may be gathered.
+//! Gathered changes for a kernel set that is keyed by descriptor number and from which removals may
+//! be gathered, too.
 
 use crate::Interest;
 use std::os::fd::RawFd;
 
-/// What the kernel has been told about each descriptor number, and the numbers about which it must
-/// be told something new: each once, whatever happened to it, so that there are never more than
-/// descriptors. One byte a number.
+/// What the kernel's set contains, by descriptor number, and the numbers whose entry must be
+/// updated. Each number is listed once, so the list is never longer than the table. One byte a
+/// number.
 #[derive(Debug, Default)]
 pub(crate) struct ChangesByNumber {
     cells: Vec<u8>,
     queued: Vec<RawFd>,
 }
 
-/// The kernel holds the number, with the interest in the low bits.
+/// The kernel's set contains the number; the low bits are its interest.
 const IN_KERNEL: u8 = 0x80;
 /// The number is in the list.
 const QUEUED: u8 = 0x40;
-/// What the kernel holds is about a registration that has ended.
+/// The kernel's entry belongs to a registration that has ended.
 const STALE: u8 = 0x20;
 const INTEREST: u8 = 0x03;
 
 impl ChangesByNumber {
-    /// A registration of `fd` was made or changed.
+    /// Records that a registration of `fd` was made or changed.
     #[inline]
     pub(crate) fn queue(&mut self, fd: RawFd) {
         let index = fd as usize;
@@ -35,7 +35,8 @@ impl ChangesByNumber {
         }
     }
 
-    /// The registration of `fd` has ended. Nothing to tell if the kernel never heard of it.
+    /// Records that the registration of `fd` has ended. Nothing is queued if the kernel never had
+    /// it.
     #[inline]
     pub(crate) fn end(&mut self, fd: RawFd) {
         if self.cells.get(fd as usize).is_some_and(|cell| cell & IN_KERNEL != 0) {
@@ -44,7 +45,7 @@ impl ChangesByNumber {
         }
     }
 
-    /// Whether what the kernel says about `fd` is about its present registration.
+    /// Whether the kernel's entry for `fd` belongs to its present registration.
     #[inline]
     pub(crate) fn is_current(&self, fd: RawFd) -> bool {
         self.cells.get(fd as usize).is_some_and(|cell| cell & (IN_KERNEL | STALE) == IN_KERNEL)
@@ -56,15 +57,15 @@ impl ChangesByNumber {
         self.queued.len()
     }
 
-    /// Whether there is nothing to tell.
+    /// Whether there is nothing to send.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.queued.is_empty()
     }
 
-    /// The next number about which the kernel must be told, with the interest to be set, or
-    /// nothing to be taken out; `interest` knows the present registrations. From here on it counts
-    /// as told.
+    /// Takes the next number whose entry must be updated, with the new interest, or `None` to
+    /// remove the entry. `interest` returns the present registration's interest. The change counts
+    /// as sent.
     #[inline]
     pub(crate) fn take(
         &mut self,
@@ -75,7 +76,7 @@ impl ChangesByNumber {
             let former = *cell & !QUEUED;
             let wanted = interest(fd);
             *cell = wanted.map_or(0, |interest| IN_KERNEL | interest.bits());
-            // An outdated cell differs from any that is not.
+            // A stale cell differs from every cell that is not.
             if *cell != former {
                 return Some((fd, wanted));
             }
@@ -83,12 +84,12 @@ impl ChangesByNumber {
         None
     }
 
-    /// The kernel refused `fd`: it does not hold it.
+    /// Records that the kernel refused `fd` and does not have it.
     pub(crate) fn refuse(&mut self, fd: RawFd) {
         self.cells[fd as usize] &= !(IN_KERNEL | STALE | INTEREST);
     }
 
-    /// A new kernel object holds nothing yet.
+    /// Records that a new kernel object has no entries.
     pub(crate) fn clear(&mut self) {
         self.cells.fill(0);
         self.queued.clear();

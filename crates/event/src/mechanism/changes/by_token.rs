@@ -1,29 +1,29 @@
-//! Interest changes that the kernel has not been told yet: for mechanisms that gather them.
+//! Gathered changes for a kernel set whose entries carry tokens.
 
 use crate::{Interest, Token};
 use std::os::fd::RawFd;
 
-/// What the kernel has been told about each descriptor, and the registrations about which it must
-/// be told something new, each once however often its interest changes.
+/// What the kernel's set contains, by descriptor, and the registrations whose entry must be
+/// updated, each once however often its interest changes.
 ///
-/// The list may hold registrations that have since ended; who sends it looks them up and skips
-/// those. One byte a descriptor.
+/// The list may contain registrations that have since ended; [`ChangesByToken::pop`] skips those.
+/// One byte a descriptor.
 #[derive(Debug, Default)]
 pub(crate) struct ChangesByToken {
     cells: Vec<u8>,
     queued: Vec<Token>,
 }
 
-/// The kernel holds the descriptor, with the interest in the low bits.
+/// The kernel's set contains the descriptor; the low bits are its interest.
 const IN_KERNEL: u8 = 0x80;
 /// The descriptor's registration is in the list.
 const QUEUED: u8 = 0x40;
 const INTEREST: u8 = 0x03;
 
 impl ChangesByToken {
-    /// Puts `token` on the list, unless it is there. Returns the length of the list, which grows
-    /// without end only when registrations end without their changes being sent: callers send
-    /// when it reaches their maximum.
+    /// Queues `token`, unless it is in the list, and returns the length of the list. The list grows
+    /// without bound only if registrations end before their changes are sent, so callers send when
+    /// it reaches their maximum.
     #[inline]
     pub(crate) fn queue(&mut self, token: Token) -> usize {
         let index = token.fd as usize;
@@ -37,21 +37,22 @@ impl ChangesByToken {
         self.queued.len()
     }
 
-    /// The interest in `fd` that the kernel holds, or nothing when it does not hold `fd`.
+    /// The interest in `fd` that the kernel's set has; `None` if it does not contain `fd`.
     #[inline]
     pub(crate) fn kernel_interest(&self, fd: RawFd) -> Option<Interest> {
         let cell = *self.cells.get(fd as usize)?;
         (cell & IN_KERNEL != 0).then(|| Interest::from_bits_truncate(cell & INTEREST))
     }
 
-    /// Notes what the kernel now holds about `fd`, which has been queued before.
+    /// Records what the kernel's set has for `fd`, which has been queued before.
     #[inline]
     pub(crate) fn set_kernel_interest(&mut self, fd: RawFd, interest: Option<Interest>) {
         let cell = &mut self.cells[fd as usize];
         *cell = *cell & QUEUED | interest.map_or(0, |interest| IN_KERNEL | interest.bits());
     }
 
-    /// The registration of `fd` has ended: forgets all about it. Returns what the kernel held.
+    /// Records that the registration of `fd` has ended. Returns the interest that the kernel's set
+    /// has.
     #[inline]
     pub(crate) fn end(&mut self, fd: RawFd) -> Option<Interest> {
         let former = self.kernel_interest(fd);
@@ -61,7 +62,7 @@ impl ChangesByToken {
         former
     }
 
-    /// How long the list is.
+    /// The length of the list.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.queued.len()
@@ -73,14 +74,15 @@ impl ChangesByToken {
         self.queued.is_empty()
     }
 
-    /// The newest registration on the list that `is_live`, taken off it.
+    /// Removes and returns the newest live registration of the list.
     #[inline]
     pub(crate) fn pop(
         &mut self,
         is_live: impl Fn(Token) -> Option<Interest>,
     ) -> Option<(Token, Interest)> {
         while let Some(token) = self.queued.pop() {
-            // A registration that has ended has left its mark to the next one of its number.
+            // The mark of a registration that has ended belongs to the next registration of its
+            // number.
             if let Some(interest) = is_live(token) {
                 self.cells[token.fd as usize] &= !QUEUED;
                 return Some((token, interest));
@@ -89,7 +91,7 @@ impl ChangesByToken {
         None
     }
 
-    /// A new kernel object holds nothing yet.
+    /// Records that a new kernel object has no entries.
     pub(crate) fn clear(&mut self) {
         self.cells.fill(0);
         self.queued.clear();

@@ -1,12 +1,12 @@
-//! `epoll-ctlv`: epoll, level-triggered, whose interest changes go to the kernel together.
+//! `epoll-ctlv`: epoll, level-triggered, with interest changes sent in batches.
 //!
 //! gammo §3 adds a system call epoll_ctlv() that takes an array of changes; io_uring's
-//! IORING_OP_EPOLL_CTL (Linux 5.6) is that call today. As in the paper, additions and changes are
-//! gathered until the next wait and sent in one system call, while a removal is an explicit
-//! epoll_ctl just before the close: in a later batch the descriptor would be gone, and its number
-//! perhaps somebody else's; and closes are not gathered since the server would run out of
-//! descriptors. Beyond the paper, several changes of one descriptor are sent as one, or not at
-//! all when they lead back to what the kernel holds.
+//! IORING_OP_EPOLL_CTL (Linux 5.6) is that call today. As in the paper, additions and modifications
+//! are gathered until the next wait and sent in one system call, while a removal is an epoll_ctl
+//! call just before the close. In a later batch the descriptor would be closed and its number
+//! perhaps in use again, and if closes were gathered as well, the server would run out of
+//! descriptors. Beyond the paper, several changes of one descriptor are sent as one, or not at all
+//! if they restore what the kernel has.
 
 use super::instance::Instance;
 use crate::{
@@ -23,46 +23,46 @@ use std::{
 
 const DESCRIPTION: Description = Description {
     name: "epoll-ctlv",
-    summary: "epoll, level-triggered; interest changes gathered into one io_uring_enter",
+    summary: "epoll, level-triggered; interest changes sent by one io_uring_enter",
     paper: "gammo §3 (epoll-ctlv)",
     capabilities: Capabilities::BATCHED_CHANGES,
     own_options: &[],
 };
 
-/// Changes in one system call; further ones take another. A turn of a server's loop makes a few
-/// per event, and an event buffer holds 512.
+/// The most changes in one system call. An iteration of a server's loop makes a few per event, and
+/// an event buffer holds 512.
 const BATCH: usize = 1024;
 
-/// How often a wait for the completions to a batch may be interrupted by signals before it is given
-/// up. The completions are there when the submission returns, unless the kernel had to hand a change
-/// to a worker thread.
+/// How often signals may interrupt the wait for a batch's completions before it gives up. The
+/// completions are there when the submission returns, unless the kernel passed a change to a worker
+/// thread.
 const MAX_INTERRUPTIONS: usize = 1000;
 
 /// Completions taken from the ring at a time.
 const CHUNK: usize = 64;
 
-/// An epoll instance and, beside it, a ring through which it is told of changes.
+/// An epoll instance, and a ring that sends it changes.
 #[derive(Debug)]
 pub struct EpollCtlv {
     core: Instance,
-    /// Nothing after a submission that failed, until the next opens another.
+    /// `None` after a failed submission, until the next one opens a new ring.
     ring: Option<Ring>,
     changes: ChangesByToken,
-    /// The changes in the ring, or on their way through it.
+    /// The changes that are in the ring.
     batch: Vec<SubmittedChange>,
     completions: Vec<Completion>,
-    /// What the kernel refused and nobody has been told yet.
+    /// Registrations that the kernel refused, to be reported as events.
     refused: Vec<Event>,
     refusals: u64,
     batches: u64,
     sent: u64,
 }
 
-/// A change that has been put into the ring.
+/// A change that is in the ring.
 #[derive(Clone, Copy, Debug)]
 struct SubmittedChange {
     token: Token,
-    /// What the kernel held before.
+    /// The interest that the kernel had before.
     former: Option<Interest>,
     is_complete: bool,
 }
@@ -74,7 +74,7 @@ fn new_ring() -> io::Result<Ring> {
 
 fn open_ring(epoll: BorrowedFd<'_>) -> Result<Ring, Error> {
     let mut ring = new_ring().map_err(io_uring_error(DESCRIPTION.name, "io_uring_setup"))?;
-    // Really try: taking out what is not in is ENOENT wherever the operation exists.
+    // Probe: removing a descriptor that is not in the set is ENOENT wherever the operation exists.
     let target = ring.as_raw_fd();
     assert!(ring.push_epoll_ctl(epoll, EpollOp::Remove, target, 0, 0, 0), "the ring is empty");
     ring.enter(1, None).map_err(io_uring_error(DESCRIPTION.name, "io_uring_enter"))?;
@@ -104,14 +104,14 @@ fn refusal(token: Token, result: i32) -> Event {
 impl EpollCtlv {
     #[inline]
     fn queue(&mut self, token: Token) -> Result<(), Error> {
-        // Only additions that end before the next wait can make the list longer than the set.
+        // Only registrations that end before the next wait can make the list longer than the set.
         if self.changes.queue(token) >= BATCH.max(2 * self.core.registrations.len()) {
             self.flush()?;
         }
         Ok(())
     }
 
-    /// Sends what has changed: one io_uring_enter for each [`BATCH`] of changes.
+    /// Sends all changes: one io_uring_enter for each [`BATCH`] of them.
     #[inline]
     fn flush(&mut self) -> Result<(), Error> {
         if self.changes.is_empty() { Ok(()) } else { self.send() }
@@ -151,8 +151,8 @@ impl EpollCtlv {
         }
     }
 
-    /// After a submission that failed: what was not answered is a change to be sent again. The ring
-    /// goes, since what it still holds could be about numbers that have other owners by then.
+    /// After a failed submission: queues the incomplete changes again. The ring is dropped, because
+    /// the changes in it could be about numbers that are in use again by then.
     #[cold]
     fn abandon_batch(&mut self) {
         self.ring = None;
@@ -162,8 +162,8 @@ impl EpollCtlv {
         }
     }
 
-    /// Submits the batch and takes the completions to it, so that each change is in force, and the
-    /// ring empty, when this returns.
+    /// Submits the batch and takes its completions. On success every change is in force and the
+    /// ring is empty.
     fn submit(&mut self) -> io::Result<()> {
         let Some(ring) = &mut self.ring else { return Ok(()) };
         self.batches += 1;
@@ -192,8 +192,8 @@ impl EpollCtlv {
                     let sent = &mut self.batch[completion.user_data as usize];
                     sent.is_complete = true;
                     if completion.result < 0 {
-                        // epoll_ctl(2): whatever an addition or a change is refused for, the set
-                        // does not hold the descriptor; the next change tries to add it anew.
+                        // epoll_ctl(2): after a refusal the set does not contain the descriptor;
+                        // the next change adds it again.
                         self.refusals += 1;
                         self.changes.set_kernel_interest(sent.token.fd, None);
                         self.refused.push(refusal(sent.token, completion.result));
@@ -204,12 +204,12 @@ impl EpollCtlv {
         Ok(())
     }
 
-    /// Takes the descriptor out of the kernel's set at once, as the paper explains (see the top).
+    /// Removes the descriptor from the kernel's set at once (see the module documentation).
     #[inline]
     fn remove_from_kernel(&mut self, token: Token) -> Result<(), Error> {
         match self.changes.end(token.fd) {
             Some(_) => self.core.control(EpollOp::Remove, token, 0),
-            // The kernel never heard of it.
+            // The kernel's set never contained it.
             None => Ok(()),
         }
     }
@@ -304,7 +304,8 @@ impl Mechanism for EpollCtlv {
 
     fn reopen_after_fork(&mut self) -> Result<(), Error> {
         self.core.reopen()?;
-        // The parent's ring is only unmapped and closed here: both processes see its memory.
+        // Here the parent's ring is only unmapped and closed, because both processes see its
+        // memory.
         self.ring = Some(open_ring(self.core.epoll.as_fd())?);
         self.refused.clear();
         self.changes.clear();

@@ -1,4 +1,4 @@
-//! What the mechanisms that wait with epoll(7) have in common.
+//! What the epoll mechanisms have in common.
 
 use crate::{
     Error, Interest, Options, Readiness, Token, Waker, mechanism::timeout::timeout_ms,
@@ -54,13 +54,13 @@ impl Instance {
             .map_err(|source| refusal(token, source))
     }
 
-    /// Events that the last wait found and that have not been taken.
+    /// Events of the last wait that have not been taken.
     #[inline]
     pub(crate) fn left(&self) -> usize {
         self.events.len() - self.next
     }
 
-    /// epoll_wait(2); forgets the events that are left.
+    /// epoll_wait(2); discards events that have not been taken.
     #[inline]
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> Result<usize, Error> {
         self.next = 0;
@@ -87,7 +87,7 @@ impl Instance {
     pub(crate) fn next_live(&mut self) -> Option<(Token, Interest, Readiness)> {
         while let Some(&EpollEvent { events, u64: data }) = self.events.get(self.next) {
             self.next += 1;
-            // The waker's user data is no live token either.
+            // The waker's user data is not a live token either.
             let token = Token::from_bits(data);
             if let Some(interest) = self.registrations.interest(token) {
                 return Some((token, interest, Readiness::from_poll_bits(events)));
@@ -96,8 +96,8 @@ impl Instance {
         None
     }
 
-    /// The eventfd is edge-triggered whatever the rest of the set is: each wake-up is a new edge,
-    /// so nobody needs to read it. Its counter holds 2^64 - 2 of them.
+    /// The eventfd is edge-triggered, whatever the rest of the set is. Each wake-up is a new edge,
+    /// so the eventfd need not be read; its counter holds 2^64 - 2 of them.
     pub(crate) fn waker(&mut self) -> Result<Waker, Error> {
         if let Some(waker) = &self.waker {
             return Ok(waker.clone());
@@ -111,7 +111,7 @@ impl Instance {
         Ok(waker)
     }
 
-    /// A new epoll instance, empty but for a new waker where there was one.
+    /// A new epoll instance, empty except for a new waker if there was one.
     pub(crate) fn reopen(&mut self) -> Result<(), Error> {
         self.epoll = sys::epoll_create().map_err(Error::io("epoll_create1"))?;
         self.events.clear();
@@ -122,7 +122,7 @@ impl Instance {
         Ok(())
     }
 
-    /// [`Instance::reopen`] with all registrations, whose bits `bits` makes from the interest.
+    /// [`Instance::reopen`] with all registrations; `bits` converts an interest to event bits.
     pub(crate) fn reopen_with(&mut self, bits: impl Fn(Interest) -> u32) -> Result<(), Error> {
         self.reopen()?;
         for (token, interest) in self.registrations.iter() {

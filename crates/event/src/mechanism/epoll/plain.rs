@@ -1,13 +1,13 @@
 //! `epoll` (level-triggered), `epoll-et` (edge-triggered) and `epoll2` (registered once for both
 //! directions): epoll(7), gammo §3. One mechanism in three variants.
 //!
-//! `epoll2` is the paper's first try at fewer epoll_ctl calls: one when the connection opens, one
-//! when it closes, none in between. The price is that epoll_wait returns at once for every
-//! connection that is writable, wanted or not (gammo §5, table 1: it doubles epoll_wait). With as
-//! many of them as `max_events` the whole buffer may be unwanted ones; the kernel reports in turn,
-//! so the wanted ones come within N / `max_events` waits. The paper removes by an explicit
-//! epoll_ctl before the close; the kernel does it in close(2) just as well, and the paper found no
-//! difference.
+//! `epoll2` is the paper's first attempt to save epoll_ctl calls: one when a connection opens, one
+//! when it closes, none in between. The price is that epoll_wait returns at once for every writable
+//! connection, whether its interest includes writing or not (gammo §5, table 1: twice as many
+//! epoll_wait calls). If `max_events` or more are writable, unwanted events may fill the whole
+//! buffer; the kernel reports in turn, so the wanted ones arrive within N / `max_events` waits. The
+//! paper removes a descriptor with epoll_ctl before the close. close(2) removes it as well, and the
+//! paper found no difference.
 
 use super::instance::Instance;
 use crate::{
@@ -25,11 +25,10 @@ use std::{
 pub type EpollLevel = Epoll<Level>;
 /// `epoll-et`: the kernel reports a descriptor once per arrival (gammo's epoll-ET).
 pub type EpollEdge = Epoll<Edge>;
-/// `epoll2`: the kernel is wanted for everything, the interest is kept on our side, and events
-/// without a part in it are dropped.
+/// `epoll2`: the kernel reports both directions, and events outside the interest are dropped here.
 pub type Epoll2 = Epoll<BothDirections>;
 
-/// What tells the variants apart, removed when they are compiled.
+/// How the variants differ, known at compile time.
 pub trait Variant: std::fmt::Debug + 'static {
     /// The registry's entry.
     const DESCRIPTION: &'static Description;
@@ -88,7 +87,7 @@ impl Variant for BothDirections {
     const BOTH_DIRECTIONS: bool = true;
 }
 
-/// An epoll instance. An interest change is a system call of its own, a close removes by itself.
+/// An epoll instance. An interest change is a system call; a close removes the descriptor.
 #[derive(Debug)]
 pub struct Epoll<V: Variant> {
     instance: Instance,
@@ -108,8 +107,8 @@ impl<V: Variant> Epoll<V> {
         wanted.to_poll_bits() | if V::EDGE { libc::EPOLLET as u32 } else { 0 }
     }
 
-    /// [`Mechanism::wait`] to the nanosecond: for timers finer than epoll_wait(2)'s millisecond,
-    /// such as a load generator's schedule. Not in the trait, since only epoll can.
+    /// [`Mechanism::wait`] to the nanosecond, for timers finer than epoll_wait(2)'s millisecond,
+    /// such as a load generator's schedule. Not in the trait, since only epoll offers it.
     ///
     /// # Errors
     /// [`Error::Io`], with ENOSYS before Linux 5.11.
@@ -159,7 +158,7 @@ impl<V: Variant> Mechanism for Epoll<V> {
     #[inline]
     fn close(&mut self, token: Token, fd: OwnedFd) -> Result<(), Error> {
         let removed = self.instance.registrations.remove(token);
-        // The kernel drops the registration with the last descriptor of the description.
+        // close(2) of the description's last descriptor removes the registration.
         sys::close(fd);
         removed.map(drop)
     }
@@ -167,7 +166,7 @@ impl<V: Variant> Mechanism for Epoll<V> {
     #[inline]
     fn wait(&mut self, timeout: Option<Duration>) -> Result<usize, Error> {
         match self.instance.left() {
-            // No second edge would come for these.
+            // No second edge would report these.
             left @ 1.. if V::EDGE => Ok(left),
             _ => self.instance.wait(timeout),
         }
@@ -212,7 +211,7 @@ mod tests {
         let mut shortest = Duration::MAX;
         let until = Instant::now() + PATIENCE;
         let mut waits = 0;
-        // A busy machine makes a wait long, however short it was to be; one in many is not.
+        // A busy machine may lengthen a wait, but not every one of many.
         while waits < 50 || shortest >= Duration::from_millis(1) {
             assert!(Instant::now() < until, "{shortest:?}: a millisecond's grain");
             let started_at = Instant::now();

@@ -1,27 +1,28 @@
-//! Who reports often during a stay with the partner, and is better disarmed for the rest of it.
+//! Finds descriptors that report often while the hybrid waits for its partner: it disarms them
+//! until it returns to signals.
 
 use std::os::fd::RawFd;
 
-/// The events in one stay with the partner at which a descriptor is disarmed. To disarm it and to arm
-/// it again takes four calls, so that connections with a few requests are left alone.
+/// The number of events, within one stay with the partner, at which a descriptor is disarmed.
+/// Disarming and arming again take four system calls, so connections with few requests stay armed.
 const FREQUENT: u32 = 8;
 
-/// Events by descriptor number since a beginning.
+/// Events by descriptor number, counted within one stay with the partner.
 #[derive(Debug, Default)]
 pub(crate) struct EventRate {
-    /// By descriptor number: 24 bits name the stay (with the partner) that the count belongs to, 8
-    /// bits are the count.
+    /// By descriptor number: 24 bits identify the stay that the count belongs to, 8 bits are the
+    /// count.
     cells: Vec<u32>,
     stay: u32,
 }
 
 impl EventRate {
-    /// Begins a stay: all counts are 0 from now on, since none belongs to it.
+    /// Begins a stay. All counts belong to earlier stays, so they are 0 from now on.
     pub(crate) fn begin(&mut self) {
         self.stay = self.stay.wrapping_add(1) & 0x00ff_ffff;
     }
 
-    /// One more event of `fd`: whether it has now had [`FREQUENT`].
+    /// Counts an event of `fd`. True when the count reaches [`FREQUENT`], once in a stay.
     #[inline]
     pub(crate) fn is_frequent(&mut self, fd: RawFd) -> bool {
         let index = fd as usize;
@@ -30,7 +31,7 @@ impl EventRate {
         }
         let cell = &mut self.cells[index];
         let count = if *cell >> 8 == self.stay { (*cell & 0xff) + 1 } else { 1 };
-        // It stays where it is reached, and is said once.
+        // Stops above the limit, so that it is reported once.
         *cell = self.stay << 8 | count.min(FREQUENT + 1);
         count == FREQUENT
     }

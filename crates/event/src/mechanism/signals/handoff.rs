@@ -1,13 +1,13 @@
-//! phhttpd's way out of an overflow (provos §6): a partner thread to which every connection is
-//! passed, one by one, over a UNIX socket, which builds its array for poll(2) from nothing, and
-//! from which nothing ever comes back to signals.
+//! phhttpd's answer to an overflow (provos §6): a partner thread receives every connection, one by
+//! one, over a UNIX socket, builds its array for poll(2) from nothing, and never returns to
+//! signals.
 //!
-//! In phhttpd the partner also serves the connections. Here it only polls for the thread that
-//! owns the interest set, so that the same server can be measured with either way; what the
-//! authors blame for the meltdown (passing each connection at the moment of overload, an array
-//! from scratch, poll(2) ever after) is the same.
+//! In phhttpd the partner thread also serves the connections. Here it only polls for the thread
+//! that owns the interest set, so that one server can be measured with either answer. What the
+//! authors blame for the meltdown is the same: passing each connection at the moment of overload, a
+//! new array, and poll(2) from then on.
 //!
-//! Both sides share one file table, so numbers are passed, not descriptors.
+//! Both threads share one file table, so the messages contain descriptor numbers.
 
 use crate::mechanism::ALWAYS;
 use crate::{Error, Event, Interest, Readiness, Token, registration::Registrations};
@@ -20,16 +20,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What the owner says to the partner; one message each, 16 bytes.
+/// A message from the owner to the partner thread, 16 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Message {
-    /// Poll this one, with this interest.
+    /// Poll this descriptor with this interest.
     Watch(Token, Interest),
-    /// Poll it no longer.
+    /// Stop polling this descriptor.
     Forget(Token),
-    /// The pipe of the waker.
+    /// The reading end of the waker's pipe.
     Waker(RawFd),
-    /// Poll until something is ready, and say what.
+    /// Poll until something is ready, and reply.
     Poll,
 }
 
@@ -65,28 +65,28 @@ impl Message {
     }
 }
 
-/// What the partner says of one descriptor: its token and the bits of poll(2).
+/// One entry of a reply: the token and the bits of poll(2).
 const REPLY_BYTES: usize = 12;
 
 /// The token of the waker's pipe; no descriptor has this number.
 const WAKER: u64 = u64::MAX;
 
-/// The max_replies descriptors that one message names, which must fit into the socket's buffer: 48 KiB.
+/// The most entries of a reply, which must fit into the socket's buffer: 48 KiB.
 const MAX_REPLIES: usize = 4096;
 
-/// The length of a message that names so many descriptors, and the waker beside them: where there is
-/// room for one event only, the waker must not take it.
+/// The length of a reply with `max_replies` entries and one for the waker, so that the waker never
+/// takes the only entry.
 const fn reply_message_bytes(max_replies: usize) -> usize {
     (max_replies + 1) * REPLY_BYTES
 }
 
-/// The owner's side.
+/// The owner's end.
 #[derive(Debug)]
 pub(crate) struct Handoff {
-    /// A sequenced-packet socket: messages keep their borders.
+    /// A SOCK_SEQPACKET socket, which preserves message boundaries.
     socket: Option<OwnedFd>,
     partner: Option<JoinHandle<()>>,
-    /// The partner has been told to go and has not answered.
+    /// The partner thread was asked to poll and has not replied.
     reply_pending: bool,
     replies: Vec<u8>,
     cursor: usize,
@@ -96,7 +96,7 @@ pub(crate) struct Handoff {
 }
 
 impl Handoff {
-    /// Starts the partner and passes every registration to it.
+    /// Starts the partner thread and passes every registration to it.
     pub(crate) fn begin(registrations: &Registrations, max_events: usize) -> Result<Self, Error> {
         let started_at = Instant::now();
         let max_replies = max_events.min(MAX_REPLIES);
@@ -125,7 +125,7 @@ impl Handoff {
 
     fn send(&self, message: Message) -> Result<(), Error> {
         let socket = self.socket.as_ref().expect("open until it is dropped");
-        // Blocking: the partner reads at every turn of its loop.
+        // Blocks if necessary: the partner thread reads in every iteration of its loop.
         loop {
             match sys::send(socket.as_fd(), &message.to_bytes(), false) {
                 Ok(_) => return Ok(()),
@@ -135,22 +135,22 @@ impl Handoff {
         }
     }
 
-    /// Adds, or replaces the interest.
+    /// Adds a descriptor, or replaces its interest.
     pub(crate) fn watch(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
         self.send(Message::Watch(token, interest))
     }
 
-    /// Ends the polling of `token`.
+    /// Stops the polling of `token`.
     pub(crate) fn forget(&mut self, token: Token) -> Result<(), Error> {
         self.send(Message::Forget(token))
     }
 
-    /// Polls the waker's pipe, too.
+    /// Adds the waker's pipe.
     pub(crate) fn watch_waker(&mut self, read: RawFd) -> Result<(), Error> {
         self.send(Message::Waker(read))
     }
 
-    /// Waits for the partner's answer; how many descriptors it names.
+    /// Waits for the reply; returns how many descriptors it names.
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> Result<usize, Error> {
         self.waits += 1;
         self.replies.clear();
@@ -184,12 +184,12 @@ impl Handoff {
         }
     }
 
-    /// Whether the partner says that the waker was used; it says so first.
+    /// Whether the reply names the waker, whose entry comes first.
     pub(crate) fn woken(&self) -> bool {
         self.replies.get(..8) == Some(&WAKER.to_ne_bytes()[..])
     }
 
-    /// The next that the partner reply_count and that is still registered.
+    /// The next descriptor of the reply that is still registered.
     pub(crate) fn next(&mut self, registrations: &Registrations) -> Option<Event> {
         while let Some(reply) = self.replies.get(self.cursor..self.cursor + REPLY_BYTES) {
             self.cursor += REPLY_BYTES;
@@ -219,7 +219,7 @@ impl Handoff {
         [(handed_over, self.handed_over), (hand_over_ns, self.hand_over_ns), (waits, self.waits)]
     }
 
-    /// In a forked child, where the thread does not exist.
+    /// Drops the handle in a forked child, where the thread does not exist.
     pub(crate) fn abandon(mut self) {
         drop(self.partner.take());
     }
@@ -227,7 +227,7 @@ impl Handoff {
 
 impl Drop for Handoff {
     fn drop(&mut self) {
-        // The partner ends when its socket does.
+        // The partner thread ends when this end of the socket is closed.
         self.socket = None;
         if let Some(partner) = self.partner.take() {
             let _ = partner.join();
@@ -241,11 +241,12 @@ struct PartnerThread {
     /// The socket first, then the waker's pipe or -1, then the descriptors.
     entries: Vec<PollFd>,
     tokens: Vec<u64>,
-    /// Where a descriptor's entry is.
+    /// By descriptor: the index of its entry.
     entry_index: HashMap<RawFd, usize>,
-    /// The owner waits for an reply.
+    /// The owner waits for a reply.
     reply_pending: bool,
-    /// Where the next answer begins to look, so that none starves when not all fit into it.
+    /// The entry at which the next reply begins, so that no descriptor starves when a reply is
+    /// full.
     start: usize,
     max_replies: usize,
 }
@@ -269,14 +270,15 @@ impl PartnerThread {
 
     fn run(mut self) {
         loop {
-            // Unless the owner waits, only what it says is of interest.
+            // Until the owner waits, only its messages matter.
             let watched = if self.reply_pending { self.entries.len() } else { 1 };
             if sys::ppoll(&mut self.entries[..watched], None).is_err() {
-                // EINTR; ENOMEM would come back at once, so leave others some time.
+                // EINTR or ENOMEM. ENOMEM would return at once, so let other threads run.
                 thread::yield_now();
                 continue;
             }
-            // What the owner says comes first: it may say that a number is no longer its.
+            // The owner's messages come first: one may say that a descriptor's registration has
+            // ended.
             if self.entries[0].revents != 0 {
                 if !self.receive() {
                     return;
@@ -287,7 +289,7 @@ impl PartnerThread {
         }
     }
 
-    /// Takes one message; false at the end.
+    /// Receives one message; false when the owner has closed its end.
     fn receive(&mut self) -> bool {
         let mut bytes = [0; MESSAGE_BYTES];
         match sys::recv(self.socket.as_fd(), &mut bytes) {
@@ -325,7 +327,7 @@ impl PartnerThread {
         }
     }
 
-    /// Sends what is ready; false at the end.
+    /// Sends the ready descriptors; false when the owner has closed its end.
     fn reply(&mut self) -> bool {
         let mut bytes = Vec::with_capacity(reply_message_bytes(self.max_replies));
         let mut put = |token: u64, found: u32| {
@@ -333,7 +335,7 @@ impl PartnerThread {
             bytes.extend_from_slice(&found.to_ne_bytes());
         };
         if self.entries[1].revents != 0 {
-            // The owner empties the pipe; nothing is polled before it asks again.
+            // The owner empties the pipe before it asks for the next reply.
             put(WAKER, 0);
         }
         let count = self.entries.len() - OWN_ENTRIES;

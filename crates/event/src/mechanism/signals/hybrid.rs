@@ -1,35 +1,34 @@
-//! `hybrid`: signals while it is quiet, a polling mechanism under load, and back. The server that
-//! provos §4 imagines and §6 asks for, with the way back that phhttpd never had.
+//! `hybrid`: signals under low load, a polling mechanism (the *partner*) under high load, and back.
+//! The server that provos §4 imagines and §6 asks for, with the return that phhttpd lacked.
 //!
-//! # Both sets at once
-//! Every descriptor is armed for signals and in the partner's interest set ("maintain its pollfd
+//! # Both interest sets at once
+//! Every descriptor is armed for signals and registered with the partner ("maintain its pollfd
 //! array, or corresponding kernel state, concurrently", §6). A switch copies nothing: it changes a
-//! signal mask, and which side is waited for. Only what is added while the partner waits is armed
-//! later, when it is quiet, but before the switch: under load most is closed by then. And what
-//! reports often while the partner waits, such as a listener, is disarmed until then, so that the
-//! kernel has no signals to throw away for it.
+//! signal mask and the object that is waited for. There are two exceptions. Descriptors added while
+//! the hybrid waits for its partner are armed later, when load is low, because most are closed
+//! before. Descriptors that report often meanwhile, such as listeners, are disarmed until then, so
+//! that the kernel does not discard signals for them.
 //!
-//! What sends no signals (eventfds, timerfds, epoll sets) the partner alone tells of: as long as
-//! there is one, the hybrid stays with its partner. Regular files are refused.
+//! Eventfds, timerfds and epoll sets send no signals; only the partner reports them. While one is
+//! registered, the hybrid stays with its partner. Regular files are refused.
 //!
-//! # To the partner
-//! When the queue overflows, or when `high` signals were taken without the queue having been seen
-//! empty: the server is behind. The signals are unblocked in this thread, which, as they are
-//! ignored, throws away what is queued and lets the kernel drop what is sent from then on: senders
-//! pay nearly nothing for a signal that nobody wants. Nothing is lost: whatever happened is in the
-//! partner's set, which reports all that is still ready.
+//! # Switching to the partner
+//! The hybrid switches when the signal queue overflows, or when it has taken `high` signals without
+//! finding the queue empty: the server is falling behind. It unblocks the signals in this thread.
+//! Since they are ignored, the kernel discards the queue and drops later signals, and senders pay
+//! almost nothing for them. No event is lost: the partner's set reports everything that is still
+//! ready.
 //!
-//! # Back to signals
-//! When, for `dwell_ms`, no wait found more than `low` events. The signals are blocked, so that
-//! they queue, and *after that* the partner is emptied once more: what happened before is found
-//! by it, what happens later has a signal, and what happens between has both (a spurious event).
-//! When load returns soon after, the next stay is twice as long, up to `MAX_DWELL_FACTOR` times,
-//! so that a load at the border costs few switches.
+//! # Switching back to signals
+//! The hybrid returns when no wait found more than `low` events for `dwell_ms`. It blocks the
+//! signals, so that they queue again, and drains the partner *after that*. The partner reports what
+//! happened before, a signal reports what happens later, and an event in between is reported twice
+//! (once spuriously). If load returns soon, the next stay must be twice as long, up to
+//! `MAX_DWELL_FACTOR` times, so that a load near the threshold causes few switches.
 //!
 //! # Semantics
-//! With `partner=epoll`, which is used edge-triggered, those of an edge. poll(2) and /dev/poll are
-//! level-triggered, and with them the whole is: while signals tell, what was reported is asked
-//! about again at the next wait.
+//! Edge-triggered with `partner=epoll`. poll(2) and /dev/poll are level-triggered, and the hybrid
+//! with them: in signal mode each descriptor that was reported is polled again at the next wait.
 
 use super::{
     event_rate::EventRate,
@@ -50,7 +49,7 @@ use std::{
 
 const DESCRIPTION: Description = Description {
     name: "hybrid",
-    summary: "real-time signals while it is quiet, epoll (or another partner) under load, and back",
+    summary: "real-time signals under low load, epoll (or another partner) under high load, and back",
     paper: "provos §4 and §6 (imagined there)",
     capabilities: Capabilities::EDGE.union(Capabilities::OVERFLOWS).union(Capabilities::ONE_OWNER),
     own_options: &[
@@ -58,16 +57,16 @@ const DESCRIPTION: Description = Description {
         (
             "high",
             &[],
-            "signals taken without the queue having been seen empty, at which the partner takes \
-             over (default 256)",
+            "signals taken without finding the queue empty, at which the partner takes over \
+             (default 256)",
         ),
-        ("low", &[], "events in one wait for the partner, up to which it is quiet (default 16)"),
+        ("low", &[], "the most events of one wait that count as low load (default 16)"),
         (
             "dwell_ms",
             &[],
-            "milliseconds that it must be quiet before signals take over again (default 100)",
+            "milliseconds of low load after which signals take over again (default 100)",
         ),
-        ("signal", &[], "the signal's number (default: the first that is free)"),
+        ("signal", &[], "the signal's number (default: the first free one)"),
     ],
 };
 
@@ -77,64 +76,64 @@ const NO_FILES: &str = "regular files are always ready and send no signals; read
 /// Default of `high`: four full reads of the signalfd.
 const DEFAULT_HIGH: u64 = 256;
 
-/// Default of `low`: a quarter of what one read of the signalfd takes.
+/// Default of `low`: a quarter of one full read of the signalfd.
 const DEFAULT_LOW: u64 = 16;
 
-/// Default of `dwell_ms`: with [`MAX_DWELL_FACTOR`], it is back on signals within 0.8 s.
+/// Default of `dwell_ms`. With [`MAX_DWELL_FACTOR`] the hybrid is back on signals within 0.8 s.
 const DEFAULT_DWELL: Duration = Duration::from_millis(100);
 
-/// A year is as good as for ever, and can be multiplied.
+/// The longest dwell, about a year: long enough, and a product with the factors cannot overflow.
 const MAX_DWELL: Duration = Duration::from_millis(1 << 35);
 
-/// How much longer than `dwell_ms` a stay may have to be.
+/// The largest multiple of `dwell_ms` that a stay may have to last.
 const MAX_DWELL_FACTOR: u32 = 8;
 
-/// Who stays on signals this many times `dwell_ms` has come to stay.
+/// A switch to the partner within this many times `dwell_ms` of the last return counts as a
+/// relapse.
 const STABLE_FACTOR: u32 = 10;
 
-/// How many new_registrations are armed between two looks at what is ready.
+/// How many descriptors are armed before the partner is checked for events again.
 const ARM_BATCH: usize = 512;
 
-/// The most changes of side within one wait.
+/// The most switches within one wait.
 const MAX_SWITCHES_PER_WAIT: usize = 6;
 
 own_options! {
     /// The options of `hybrid`.
     HybridOptions of "hybrid" {
-        /// Who waits under load.
+        /// Which mechanism waits under load.
         partner by with_partner as "partner": Partner = Partner::default();
-        /// Signals taken without the queue having been seen empty, at which the partner takes over.
+        /// Signals taken without finding the queue empty, at which the partner takes over.
         high by with_high as "high": u64 = DEFAULT_HIGH;
-        /// Events in one wait for the partner, up to which it is quiet.
+        /// The most events of one wait for the partner that still count as low load.
         low by with_low as "low": u64 = DEFAULT_LOW;
-        /// How long it must be quiet before signals take over again; in whole milliseconds, and a year
-        /// at most.
+        /// How long load must be low before signals take over again, in whole milliseconds; at most
+        /// a year.
         dwell by with_dwell as "dwell_ms": Duration = DEFAULT_DWELL;
-        /// The signal's number; `None` takes the first that is free.
+        /// The signal's number; `None` takes the first free one.
         signal by with_signal as "signal": Option<i32> = None;
     }
 }
 
-/// Who is waited for.
+/// What the hybrid waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Signals,
     Partner,
-    /// Signals queue again; the partner has not been emptied yet.
+    /// Signals queue again, but the partner has not been drained yet.
     Returning,
 }
 
-/// Two interest sets with one content.
+/// An interest set that is kept in two mechanisms at once.
 #[derive(Debug)]
 pub struct Hybrid {
     signals: SignalledSet,
-    /// Registered and in the partner's set, but not armed for signals: none but while the partner
-    /// waits.
+    /// Registered with the partner but not armed for signals.
     unarmed: NewRegistrations,
     /// By descriptor number: its events in this stay with the partner.
     rate: EventRate,
     partner: PollingMechanism,
-    /// The waker's pipe in the partner's set.
+    /// The registration of the waker's pipe with the partner.
     waker_token: Option<Token>,
     mode: Mode,
     level: bool,
@@ -144,11 +143,11 @@ pub struct Hybrid {
     high: u64,
     low: u64,
     dwell: Duration,
-    /// How often `dwell` the present stay with the partner must be quiet: hysteresis.
+    /// The multiple of `dwell` for which load must be low: hysteresis.
     factor: u32,
-    /// Since which wait for the partner it has been quiet.
+    /// The start of the first of the waits that found low load without interruption.
     quiet_since: Option<Instant>,
-    /// When the present side was taken.
+    /// When the present mode was entered.
     switched_at: Instant,
     counters: HybridCounters,
 }
@@ -199,11 +198,11 @@ impl Hybrid {
         })
     }
 
-    /// Signals no longer; the partner has everything.
+    /// Stops signals; from now on the partner reports everything.
     fn switch_to_partner(&mut self, by_overflow: bool) -> Result<(), Error> {
         let started_at = Instant::now();
         self.signals.mute(self.partner.registrations())?;
-        // A relapse: signals could not cope, so be slower to trust them again.
+        // Signals could not cope shortly after the return, so the next return takes longer.
         let relapsed = started_at - self.switched_at < self.dwell * STABLE_FACTOR;
         let first = self.counters.to_partner == 0;
         self.factor = if relapsed && !first { (self.factor * 2).min(MAX_DWELL_FACTOR) } else { 1 };
@@ -214,7 +213,7 @@ impl Hybrid {
         Ok(())
     }
 
-    /// Signals queue from now on, and the partner is emptied after that.
+    /// Lets signals queue again; the partner must be drained after that.
     fn begin_return(&mut self) -> Result<(), Error> {
         let started_at = Instant::now();
         self.signals.unmute()?;
@@ -247,13 +246,13 @@ impl Hybrid {
         }
     }
 
-    /// Arms some new_registrations; whether that was the last of them.
+    /// Arms a batch of unarmed descriptors. True when none is left.
     fn arm_batch(&mut self) -> Result<bool, Error> {
         for _ in 0..ARM_BATCH {
             let Some((token, interest)) = self.unarmed.take(self.partner.registrations()) else {
                 return Ok(true);
             };
-            // What has happened until now, the partner says.
+            // The partner reports what happened until now.
             match self.signals.arm(token, interest) {
                 Ok(()) => {}
                 Err(Error::CannotWait { .. }) => self.unarmed.mark_unsupported(token),
@@ -266,7 +265,7 @@ impl Hybrid {
         Ok(false)
     }
 
-    /// The partner has reported `token`: where that is often, it is disarmed until it is quiet.
+    /// Counts an event that the partner reported, and disarms `token` if it reports often.
     #[inline]
     fn count_event(&mut self, token: Token) {
         if self.rate.is_frequent(token.fd) && !self.unarmed.contains(token) {
@@ -276,7 +275,7 @@ impl Hybrid {
 
     #[cold]
     fn disarm_temporarily(&mut self, token: Token) {
-        // Else it stays armed, which costs time and nothing else.
+        // If disarming fails the descriptor stays armed, which only costs time.
         if self.partner.registrations().interest(token).is_some()
             && self.signals.disarm(token).is_ok()
         {
@@ -285,10 +284,10 @@ impl Hybrid {
         }
     }
 
-    /// It has been quiet for long enough: arms who is not armed yet, and begins the return. How
-    /// many events there are, if some come first.
+    /// Ends the stay after low load for long enough: arms what is not armed and begins the return.
+    /// Returns the number of events if the partner reports some first.
     fn try_to_return(&mut self) -> Result<Option<usize>, Error> {
-        // Each turn takes some from the list, and nothing is added meanwhile.
+        // Bounded: each iteration takes a batch from the list, and nothing is added meanwhile.
         loop {
             match self.arm_batch() {
                 Ok(true) if self.unarmed.unsupported() > 0 => {
@@ -297,7 +296,7 @@ impl Hybrid {
                 }
                 Ok(true) => break,
                 Ok(false) => {}
-                // No memory for it now: the partner goes on, as if it were not quiet.
+                // Arming failed for lack of memory: stay with the partner and try again later.
                 Err(_) => {
                     self.counters.returns_postponed += 1;
                     self.quiet_since = None;
@@ -342,11 +341,11 @@ impl Hybrid {
             return Ok(Some(waited.found));
         }
         self.switch_to_partner(true)?;
-        // The partner says again what the signals have said, but not that the waker was used.
+        // The partner reports again what the signals reported, except that the waker was used.
         Ok((waited.found > 0).then_some(waited.found))
     }
 
-    /// Waits for the partner, not beyond the end of its stay; `None` when that has come.
+    /// Waits for the partner until the stay may end at the latest; `None` when the hybrid returns.
     fn wait_for_partner(&mut self, timeout: Option<Duration>) -> Result<Option<usize>, Error> {
         if self.unarmed.unsupported() > 0 {
             self.quiet_since = None;
@@ -361,7 +360,7 @@ impl Hybrid {
         let left = stay - quiet_for.unwrap_or_default();
         let time = if timeout.is_none_or(|time| left < time) { Some(left) } else { timeout };
         let found = polling!(&mut self.partner, partner => partner.wait(time))?;
-        // Counted from the wait, so that the handling of a large batch does not pass for quiet.
+        // The time starts with the wait, so that handling a large batch does not count as low load.
         self.quiet_since = match self.quiet_since {
             _ if found as u64 > self.low => None,
             None => Some(started_at),
@@ -373,11 +372,11 @@ impl Hybrid {
         if started_at.elapsed() >= left {
             return self.try_to_return();
         }
-        // EINTR, or the caller's own time is over.
+        // EINTR, or the caller's own timeout is over.
         Ok(Some(0))
     }
 
-    /// Empties the partner after signals have begun to queue. `None` when that is done.
+    /// Drains the partner after signals have begun to queue; `None` when it is drained.
     fn drain_partner(&mut self) -> Result<Option<usize>, Error> {
         if !self.level {
             let found = polling!(&mut self.partner, partner => partner.wait(Some(Duration::ZERO)))?;
@@ -387,7 +386,7 @@ impl Hybrid {
             self.mode = Mode::Signals;
             return Ok(None);
         }
-        // What is ready now is asked about at every wait until it is not.
+        // Level-triggered: what is ready now is polled at every wait until it is not.
         let rounds = self.partner.registrations().len() / self.max_events + 2;
         let mut woken = false;
         for _ in 0..rounds {
@@ -472,8 +471,8 @@ impl Mechanism for Hybrid {
             _ => None,
         };
         let mut time = timeout;
-        // Each turn but the last changes the side. With a dwell of nothing and a high mark of
-        // nothing it could go round for ever: then return early.
+        // Each iteration but the last switches modes. With `dwell_ms=0` and `high=0` the switches
+        // would not end, so the wait returns early.
         for _ in 0..MAX_SWITCHES_PER_WAIT {
             let found = match self.mode {
                 Mode::Signals => self.wait_for_signals(time)?,
@@ -553,7 +552,7 @@ impl Mechanism for Hybrid {
     fn reopen_after_fork(&mut self) -> Result<(), Error> {
         polling!(&mut self.partner, partner => partner.reopen_after_fork())?;
         if let Some(token) = self.waker_token.take() {
-            // Not before: until then the set in the kernel was the parent's.
+            // Not earlier: until then the set in the kernel was the parent's.
             polling!(&mut self.partner, partner => partner.remove(token))?;
         }
         if self.mode != Mode::Signals {
@@ -561,7 +560,7 @@ impl Mechanism for Hybrid {
             self.mode = Mode::Signals;
             self.switched_at = Instant::now();
         }
-        // All there are, anew.
+        // Arms all registrations anew.
         self.unarmed.clear();
         let had_waker = self.signals.reopen_after_fork(self.partner.registrations());
         for (token, interest) in self.partner.registrations().iter() {

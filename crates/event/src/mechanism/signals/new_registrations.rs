@@ -1,20 +1,20 @@
-//! Who is registered, but not armed for signals.
+//! Registered descriptors that are not armed for signals.
 //!
-//! *NewRegistrations* were added while the partner waited, or reported so often then that they were
-//! disarmed. To arm a descriptor takes three system calls, and an armed one costs its senders time,
-//! even for a signal that is thrown away. Under load most connections come and go before signals
-//! are wanted again, so they are armed when it is quiet, some at a time, before the switch, which
-//! therefore stays as cheap as it was.
+//! *Unarmed* descriptors were added while the hybrid waited for its partner, or reported so often
+//! then that they were disarmed. Arming takes three system calls, and an armed descriptor costs its
+//! senders time even when the signal is discarded. Under load most connections are closed before
+//! signals are wanted again. So unarmed descriptors are armed in small batches when load is low,
+//! before the switch back, and the switch itself stays cheap.
 //!
-//! *Pinned* are those that cannot be armed: eventfds, timerfds, epoll sets. Only the partner tells
-//! of them, so that as long as there is one, there is no way back to signals.
+//! *Unsupported* descriptors cannot be armed: eventfds, timerfds, epoll sets. Only the partner
+//! reports them, so the hybrid cannot return to signals while there is one.
 
 use crate::{Interest, Token, registration::Registrations};
 
-/// How many stale entries the list may have beside those that count.
+/// How many stale entries the list may have in addition to the live ones.
 const SLACK: usize = 1024;
 
-/// What a registration is.
+/// Whether a registration is armed for signals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum ArmState {
     /// Armed, or not registered.
@@ -24,17 +24,17 @@ enum ArmState {
     Unsupported,
 }
 
-/// Tokens in the order in which they came.
+/// Unarmed tokens, in the order in which they were added.
 #[derive(Debug, Default)]
 pub(crate) struct NewRegistrations {
     list: Vec<Token>,
-    /// By descriptor number: the state of the registration that the descriptor has at present.
+    /// By descriptor number: the state of its present registration.
     states: Vec<ArmState>,
     unsupported: usize,
 }
 
 impl NewRegistrations {
-    /// Notes `token`, which is registered.
+    /// Adds `token`, which must be registered.
     pub(crate) fn add(&mut self, token: Token, registrations: &Registrations) {
         self.set(token, ArmState::Unarmed);
         if self.list.len() >= 2 * registrations.len() + SLACK {
@@ -43,14 +43,14 @@ impl NewRegistrations {
         self.list.push(token);
     }
 
-    /// Notes that `token`, which is registered, cannot be armed.
+    /// Records that `token`, which must be registered, cannot be armed.
     #[cold]
     pub(crate) fn mark_unsupported(&mut self, token: Token) {
         self.set(token, ArmState::Unsupported);
         self.unsupported += 1;
     }
 
-    /// How many cannot be armed.
+    /// The number of registrations that cannot be armed.
     #[inline]
     pub(crate) fn unsupported(&self) -> usize {
         self.unsupported
@@ -68,13 +68,13 @@ impl NewRegistrations {
         self.states.get(token.fd as usize).copied().unwrap_or_default()
     }
 
-    /// Whether `token`, which is registered or has just been, is not armed.
+    /// Whether `token`, which is registered or was until now, is not armed.
     #[inline]
     pub(crate) fn contains(&self, token: Token) -> bool {
         self.state(token) != ArmState::Armed
     }
 
-    /// `token` is registered no longer.
+    /// Removes `token`, whose registration has ended.
     #[inline]
     pub(crate) fn forget(&mut self, token: Token) {
         if let Some(state) = self.states.get_mut(token.fd as usize) {
@@ -83,7 +83,7 @@ impl NewRegistrations {
         }
     }
 
-    /// Takes a latecomer that is still registered, with its interest of now; `None` when there is
+    /// Removes and returns an unarmed registration with its present interest; `None` when there is
     /// none.
     pub(crate) fn take(&mut self, registrations: &Registrations) -> Option<(Token, Interest)> {
         while let Some(token) = self.list.pop() {
@@ -96,7 +96,7 @@ impl NewRegistrations {
         None
     }
 
-    /// Forgets all.
+    /// Removes all.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
@@ -119,7 +119,7 @@ mod tests {
         registrations.remove(gone).unwrap();
         unarmed.forget(gone);
         assert!(!unarmed.contains(gone));
-        // The same number again: twice in the list, once for each use.
+        // The same number again: the list has it twice, once for each registration.
         let stays = add(&mut registrations, &mut unarmed, 5);
         let other = add(&mut registrations, &mut unarmed, 6);
         assert!(unarmed.contains(stays) && unarmed.contains(other));

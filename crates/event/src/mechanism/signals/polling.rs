@@ -1,10 +1,10 @@
-//! The polling side of `hybrid`.
+//! The polling side of `hybrid`: its partner.
 
 use crate::mechanism::{devpoll::DevPoll, epoll::EpollEdge, poll::Poll};
 use crate::{Error, Mechanism, Options, options::own::choice, registration::Registrations};
 
 choice! {
-    /// Who waits under load.
+    /// Which mechanism waits under load.
     Partner {
         /// epoll(7), edge-triggered.
         Epoll = "epoll",
@@ -15,7 +15,7 @@ choice! {
     }
 }
 
-/// The polling side.
+/// An open partner.
 #[derive(Debug)]
 pub(crate) enum PollingMechanism {
     Epoll(EpollEdge),
@@ -23,7 +23,7 @@ pub(crate) enum PollingMechanism {
     DevPoll(DevPoll),
 }
 
-/// Calls a method of whichever partner it is.
+/// Calls a method on the partner, whichever mechanism it is.
 macro_rules! polling {
     ($partner:expr, $inner:ident => $call:expr) => {
         match $partner {
@@ -52,13 +52,13 @@ impl PollingMechanism {
         polling!(self, partner => partner.registrations())
     }
 
-    /// While signals tell, nobody waits for the partner: what it gathers for its next wait must
-    /// not make the switch long.
+    /// Sends the partner's gathered changes when they fill a batch. No wait sends them while
+    /// signals are in use, and a long list would make the switch to the partner slow.
     #[inline]
     pub(crate) fn send_changes_if_many(&mut self) -> Result<(), Error> {
         match self {
             Self::DevPoll(partner) => partner.send_if_many(),
-            // These gather nothing.
+            // These mechanisms gather no changes.
             Self::Epoll(_) | Self::Poll(_) => Ok(()),
         }
     }

@@ -1,17 +1,17 @@
-//! A thread's queue of real-time signals that tell of descriptors (provos §2, §6; signal(7)).
+//! A thread's queue of real-time signals that report readiness (provos §2, §6; signal(7)).
 //!
-//! # What of the process it touches
-//! - One signal number, chosen at run time among those the C library leaves free and nobody
-//!   handles or blocks. There is no way to reserve one (provos §6), so a library that takes the
+//! # What it changes in the process
+//! - One signal number, chosen at run time among those that the C library leaves free and that no
+//!   one handles or blocks. A number cannot be reserved (provos §6), so a library that uses the
 //!   same number later goes unnoticed; `signal=N` chooses another.
-//! - SIGIO, by which the kernel says that the queue had no room.
-//! - Both get the disposition SIG_IGN, which also programs started later inherit, and are blocked in
-//!   the thread that opens the queue, and nowhere else. The kernel sends them to that thread only
-//!   (F_OWNER_TID). A program has no mask to set: threads in which they are not blocked ignore them.
+//! - SIGIO, which the kernel sends when the queue is full.
+//! - Both get the disposition SIG_IGN, which programs started later inherit. They are blocked only
+//!   in the thread that opens the queue, and the kernel sends them to that thread only
+//!   (F_OWNER_TID). Other threads ignore them, so a program has no mask to set.
 //!
-//! Blocked signals are queued although they are ignored, and unblocking throws the queue away:
-//! two changes of the mask flush it, however long it is, and leave other threads' queues alone
-//! (a change of the disposition would empty theirs, too).
+//! Blocked signals are queued although they are ignored, and unblocking discards the queue. Two
+//! changes of the mask therefore flush it, whatever its length, and leave the queues of other
+//! threads alone (a change of the disposition would empty those, too).
 
 use crate::{Error, options::own::choice};
 use pollux_sys::{self as sys, Disposition, QueuedSignal, Signal, SignalSet};
@@ -29,7 +29,7 @@ choice! {
     Dequeue {
         /// Up to 64 in a call, through a signalfd (the paper's sigtimedwait4).
         Batch = "batch",
-        /// One in a call, by sigtimedwait(2), as phhttpd.
+        /// One in a call, by sigtimedwait(2), as phhttpd does.
         One = "one",
     }
 }
@@ -37,7 +37,7 @@ choice! {
 /// How a queue is opened.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
-    /// `None` takes the first that is free.
+    /// `None` takes the first free one.
     pub(crate) signal: Option<Signal>,
     pub(crate) dequeue: Dequeue,
     pub(crate) max_events: usize,
@@ -46,23 +46,24 @@ pub(crate) struct Setup {
 /// The most signals that one read of the signalfd takes: 8 KiB.
 const BATCH: usize = 64;
 
-/// How many waits take a signal singly before the next tries a batch again. A wait that finds the
-/// queue empty has paid a read for nothing; one that blocks takes what it blocked for in the same
-/// call. So a quiet queue costs one call a signal, and a busy one a call for up to [`BATCH`].
+/// How many waits take a single signal before the next tries a batch again. A batch read of an
+/// empty queue is wasted; a blocking wait takes its signal in the same call. So a quiet queue costs
+/// one call per signal, and a busy one a call for up to [`BATCH`].
 const SINGLE_DEQUEUES: u32 = 8;
 
-/// Held while a number is looked at and taken.
+/// Locked while a signal number is chosen and taken.
 static SIGNAL_CHOICE: Mutex<()> = Mutex::new(());
 
 thread_local! {
     /// Bit N - 1: a queue of this thread uses signal N.
     static IN_USE: Cell<u64> = const { Cell::new(0) };
-    /// How often SIGIO came: it tells all queues of the thread, and only one of them takes it.
+    /// How often SIGIO arrived. It concerns all queues of the thread, but only one of them takes
+    /// it.
     static OVERFLOWS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A thread's signals for one interest set. Neither it nor what holds it can move to another
-/// thread: the kernel queues for the thread that armed.
+/// A thread's signals for one interest set. It cannot move to another thread, because the kernel
+/// queues signals for the thread that armed the descriptors.
 #[derive(Debug)]
 pub(crate) struct SignalQueue {
     signal: Signal,
@@ -76,19 +77,19 @@ pub(crate) struct SignalQueue {
     uses_batches: bool,
     batch: Vec<QueuedSignal>,
     singles_left: u32,
-    /// Of [`OVERFLOWS`], what this queue has recovered from.
+    /// How many of [`OVERFLOWS`] this queue has recovered from.
     overflows_handled: u64,
     stays_in_its_thread: PhantomData<*const ()>,
 }
 
-/// What [`SignalQueue::take`] found beside the hints.
+/// What [`SignalQueue::take`] found besides the hints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DequeueOutcome {
     /// How many signals were taken.
     pub(crate) signals: usize,
-    /// The queue was seen empty after them.
+    /// The queue was found empty after them.
     pub(crate) emptied: bool,
-    /// Signals were lost: the state of every descriptor must be read anew.
+    /// Signals were lost: the state of every descriptor must be read again.
     pub(crate) overflowed: bool,
     /// A signal handler ran.
     pub(crate) interrupted: bool,
@@ -98,7 +99,7 @@ const NO_SIGNALS: &str = "it sends no signals (EPERM): regular files, eventfds a
                           not; wait for it with another mechanism";
 
 impl SignalQueue {
-    /// Finds a free signal number and blocks it in this thread. `mechanism` is for the errors.
+    /// Finds a free signal number and blocks it in this thread. Errors name `mechanism`.
     pub(crate) fn open(mechanism: &'static str, setup: Setup) -> Result<Self, Error> {
         let signal = {
             let _one_at_a_time = SIGNAL_CHOICE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -107,8 +108,8 @@ impl SignalQueue {
             signal
         };
         let set = SignalSet::of(&[signal, sys::SIGIO]);
-        // First what may fail: the number stays taken until a `SignalQueue` is dropped, and without
-        // one it would be for the life of the thread.
+        // Steps that may fail come first: dropping a `SignalQueue` releases the number, and without
+        // one it would stay taken for the life of the thread.
         let signalfd = sys::signalfd(&set).map_err(Error::io("signalfd4"))?;
         sys::block(&set).map_err(Error::io("rt_sigprocmask"))?;
         IN_USE.set(IN_USE.get() | bit(signal));
@@ -133,7 +134,7 @@ impl SignalQueue {
         self.signalfd.as_fd()
     }
 
-    /// From now on, what happens to `fd` is queued. Nothing is queued for what has happened.
+    /// Queues a signal for each later event of `fd`; earlier events are not reported.
     #[inline]
     pub(crate) fn arm(&self, fd: RawFd) -> Result<(), Error> {
         sys::send_signals(fd, self.thread, self.signal).map_err(|source| {
@@ -144,19 +145,19 @@ impl SignalQueue {
         })
     }
 
-    /// Ends what [`SignalQueue::arm`] began; what is queued stays queued.
+    /// Ends [`SignalQueue::arm`]; signals that are queued stay queued.
     #[inline]
     pub(crate) fn disarm(&self, fd: RawFd) -> Result<(), Error> {
         sys::send_no_signals(fd).map_err(Error::io("ioctl(FIOASYNC)"))
     }
 
-    /// Whether another queue of this thread has taken the SIGIO: the next take says so at once.
+    /// Whether another queue of this thread took a SIGIO, which the next take must report.
     #[inline]
     pub(crate) fn has_missed_overflow(&self) -> bool {
         OVERFLOWS.get() != self.overflows_handled
     }
 
-    /// Waits for signals and hands each to `hint` as descriptor and bits of poll(2).
+    /// Waits for signals and passes each to `hint` as a descriptor and bits of poll(2).
     #[inline]
     pub(crate) fn take(
         &mut self,
@@ -193,24 +194,25 @@ impl SignalQueue {
         Ok(taken)
     }
 
-    /// Throws away what is queued, in three system calls, and goes on queueing.
+    /// Discards queued signals and goes on queueing. Three system calls.
     pub(crate) fn flush(&mut self) -> Result<(), Error> {
         self.mute()?;
         self.unmute()
     }
 
-    /// Throws away what is queued; until [`SignalQueue::unmute`] nothing is queued, and whoever
-    /// causes an event no longer pays for a signal. One system call.
+    /// Discards queued signals and queues none until [`SignalQueue::unmute`]; meanwhile senders pay
+    /// nothing for signals. One system call.
     pub(crate) fn mute(&mut self) -> Result<(), Error> {
         sys::unblock(&self.own).map_err(Error::io("rt_sigprocmask"))
     }
 
-    /// Ends [`SignalQueue::mute`]. Two system calls: an overflow of long ago is no news.
+    /// Ends [`SignalQueue::mute`]. Two system calls: a SIGIO from before must not be taken for a
+    /// new one.
     pub(crate) fn unmute(&mut self) -> Result<(), Error> {
         sys::block(&self.own).map_err(Error::io("rt_sigprocmask"))?;
         let sigio = SignalSet::of(&[sys::SIGIO]);
         if let Ok(Some(_)) = sys::take_one(&sigio, Some(Duration::ZERO)) {
-            // News to the thread's other queues, perhaps.
+            // The thread's other queues may not know of it yet.
             OVERFLOWS.set(OVERFLOWS.get() + 1);
         }
         self.overflows_handled = OVERFLOWS.get();
@@ -218,8 +220,8 @@ impl SignalQueue {
         Ok(())
     }
 
-    /// After fork(2), in the child: its only thread is the one to be told. What the parent had in
-    /// its queue is not in the child's.
+    /// After fork(2), in the child: signals go to its only thread. The child does not inherit
+    /// queued signals.
     pub(crate) fn reopen_after_fork(&mut self) {
         self.thread = sys::thread_number();
         self.overflows_handled = OVERFLOWS.get();
@@ -235,8 +237,8 @@ impl DequeueOutcome {
             OVERFLOWS.set(OVERFLOWS.get() + 1);
             self.overflowed = true;
         } else if signal.ssi_signo == own as u32 && signal.ssi_code > 0 {
-            // Positive codes are the kernel's (POLL_IN and the like): what anybody else sends
-            // names no descriptor.
+            // Positive codes come from the kernel (POLL_IN and the like). Signals from others name
+            // no descriptor.
             hint(signal.ssi_fd, signal.ssi_band);
         }
     }
@@ -246,7 +248,7 @@ impl Drop for SignalQueue {
     fn drop(&mut self) {
         let in_use = IN_USE.get() & !bit(self.signal);
         IN_USE.set(in_use);
-        // Unblocked and ignored: what is still armed troubles nobody.
+        // Unblocked and ignored: signals for descriptors that are still armed do no harm.
         let _ = sys::unblock(&self.own);
         if in_use == 0 {
             let _ = sys::unblock(&SignalSet::of(&[sys::SIGIO]));
@@ -258,16 +260,16 @@ fn bit(signal: Signal) -> u64 {
     1 << (signal - 1)
 }
 
-/// Why `signal` cannot be used by this thread.
+/// Why this thread cannot use `signal`; `None` if it can.
 fn conflict(signal: Signal, blocked: &SignalSet) -> Option<&'static str> {
     if IN_USE.get() & bit(signal) != 0 {
         return Some("another interest set of this thread uses it");
     }
     match sys::disposition(signal) {
-        // Ignored: nobody uses it, or it is ours, in this thread's mask by inheritance.
+        // Ignored: it is free, or a queue of another thread uses it.
         Ok(Disposition::Ignored) => None,
         Ok(Disposition::Default) if blocked.contains(signal) => {
-            Some("this thread blocks it already, so somebody waits for it")
+            Some("this thread blocks it already, so other code waits for it")
         }
         Ok(Disposition::Default) => None,
         Ok(Disposition::Handled) => Some("the process has a handler for it"),
@@ -278,12 +280,12 @@ fn conflict(signal: Signal, blocked: &SignalSet) -> Option<&'static str> {
 fn choose(mechanism: &'static str, wanted: Option<Signal>) -> Result<Signal, Error> {
     let range = sys::real_time_signals();
     let blocked = SignalSet::blocked();
-    // SIGIO may be in use by another queue of this thread: they share it.
+    // Another queue of this thread may use SIGIO already: they share it.
     let shared = IN_USE.get() != 0;
     if !shared && let Some(reason) = conflict(sys::SIGIO, &blocked) {
         return Err(Error::Unavailable {
             mechanism,
-            reason: format!("SIGIO, which tells of queue overflow, is taken: {reason}"),
+            reason: format!("SIGIO, which reports queue overflow, is in use: {reason}"),
         });
     }
     if let Some(wanted) = wanted {
@@ -299,7 +301,7 @@ fn choose(mechanism: &'static str, wanted: Option<Signal>) -> Result<Signal, Err
             None => Ok(wanted),
             Some(reason) => Err(Error::Unavailable {
                 mechanism,
-                reason: format!("signal {wanted} is taken: {reason}; choose another by signal=N"),
+                reason: format!("signal {wanted} is in use: {reason}; choose another by signal=N"),
             }),
         };
     }
@@ -307,8 +309,8 @@ fn choose(mechanism: &'static str, wanted: Option<Signal>) -> Result<Signal, Err
         Error::Unavailable {
             mechanism,
             reason: format!(
-                "all real-time signals from {} to {} are handled, ignored or blocked by somebody \
-                 else, or used by other interest sets of this thread",
+                "all real-time signals from {} to {} are handled, ignored or blocked by other \
+                 code, or used by other interest sets of this thread",
                 range.start(),
                 range.end()
             ),
@@ -316,10 +318,10 @@ fn choose(mechanism: &'static str, wanted: Option<Signal>) -> Result<Signal, Err
     })
 }
 
-/// Ignores `signal` for good: a descriptor that is still armed may send it at any time, also when
-/// the set is gone, and the default action would end the process.
+/// Ignores `signal` for good. A descriptor that is still armed may send it at any time, even after
+/// the set is closed, and the default action would end the process.
 fn ignore(signal: Signal) -> io::Result<()> {
-    // Not a second time: that would empty the queues of the threads that use it.
+    // Only once: a second change would empty the queues of the threads that use it.
     match sys::disposition(signal)? {
         Disposition::Ignored => Ok(()),
         _ => sys::ignore_signal(signal),

@@ -1,51 +1,51 @@
-//! Descriptors whose state must be read, by one poll(2) for all of them: those just armed, those
-//! with a new interest, all of them after an overflow.
+//! Descriptors whose readiness must be read with one poll(2) for all of them: descriptors just
+//! armed, descriptors with a new interest, and every descriptor after an overflow.
 
 use crate::{Event, Interest, Readiness, Token, registration::Registrations};
 use pollux_sys::{self as sys, PollFd};
 use std::{io, time::Duration};
 
-/// How many entries may be useless before [`Rescan::compact_if_long`] looks at them.
+/// How many stale entries may accumulate before [`Rescan::compact_if_long`] removes them.
 const SLACK: usize = 1024;
 
-/// A list of registrations, each in it once, and what poll(2) last said of them.
+/// A list of registrations without duplicates, and the result of the last poll(2) for each.
 #[derive(Debug, Default)]
 pub(crate) struct Rescan {
     entries: Vec<PollFd>,
-    /// The registration that the entry belongs to.
+    /// The registration of each entry.
     tokens: Vec<Token>,
-    /// By descriptor number: whether it is in the list.
+    /// By descriptor number: whether the list contains it.
     listed: Vec<bool>,
-    /// From here on, the entries' answers have not been handed out.
+    /// The first entry whose result has not been handed out.
     cursor: usize,
-    /// How many entries have answers; those after them were listed since.
+    /// How many entries have results; those after them were inserted later.
     polled: usize,
-    /// How many answers from `cursor` on say that something is ready.
+    /// How many results from `cursor` on report readiness.
     ready: usize,
-    /// Level-triggering: what was found ready is asked about again at the next wait, and so is who
-    /// wants to write and cannot. (The kernel signals that there is room only to who was refused
-    /// last: a send that succeeds ends that, and poll(2) begins it.)
+    /// Level-triggered: an entry that was ready is polled again at the next wait, and so is an
+    /// entry with interest in writing that was not writable. (The kernel signals room to write only
+    /// after a send was refused; a send that succeeds cancels that, and poll(2) requests it again.)
     level: bool,
-    /// Something was kept for the next wait.
+    /// Entries were carried over to the next wait.
     carried_over: bool,
-    /// The wait for which something was kept has begun.
+    /// The wait for which entries were carried over has begun.
     carried_over_due: bool,
 }
 
 impl Rescan {
-    /// An empty list; with `keep` for level-triggering.
+    /// An empty list. `level` selects level-triggered behaviour.
     pub(crate) fn new(level: bool) -> Self {
         Self { level, ..Self::default() }
     }
 
-    /// Drops the entries of those that are gone, when they are many.
+    /// Removes stale entries when there are many.
     pub(crate) fn compact_if_long(&mut self, registrations: &Registrations) {
         if self.entries.len() > 2 * registrations.len() + SLACK {
             self.compact(registrations);
         }
     }
 
-    /// Lists `token`, unless it is.
+    /// Adds `token`, unless the list has it.
     #[inline]
     pub(crate) fn insert(&mut self, token: Token) {
         let index = token.fd as usize;
@@ -59,13 +59,14 @@ impl Rescan {
         }
     }
 
-    /// A wait begins: what was kept for it is due.
+    /// Begins a wait: the entries that were carried over are due.
     #[inline]
     pub(crate) fn begin_wait(&mut self) {
         self.carried_over_due = self.carried_over;
     }
 
-    /// Says that the number belongs to nobody now: its next owner is listed anew.
+    /// Records that the descriptor's registration has ended, so that its next registration is
+    /// inserted anew.
     #[inline]
     pub(crate) fn forget(&mut self, token: Token) {
         if let Some(listed) = self.listed.get_mut(token.fd as usize) {
@@ -73,26 +74,27 @@ impl Rescan {
         }
     }
 
-    /// Whether poll(2) will be asked about `token`'s descriptor, so that a hint adds nothing.
+    /// Whether the next poll(2) includes the descriptor of `token`, so that a signal for it adds
+    /// nothing.
     #[inline]
     pub(crate) fn contains(&self, token: Token) -> bool {
         self.listed.get(token.fd as usize).copied().unwrap_or(false)
     }
 
-    /// Whether there is something to ask.
+    /// Whether an entry must be polled.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
         self.carried_over_due || self.entries.len() > self.polled
     }
 
-    /// How many answers say that something is ready and have not been handed out.
+    /// How many ready entries have not been handed out.
     #[inline]
     pub(crate) fn ready(&self) -> usize {
         self.ready
     }
 
-    /// Asks poll(2) about all that are listed; how many are ready. After an error (EINTR, ENOMEM)
-    /// they are still listed.
+    /// Polls all entries and returns how many are ready. After an error (EINTR, ENOMEM) the list is
+    /// unchanged.
     pub(crate) fn poll(&mut self, registrations: &Registrations) -> io::Result<usize> {
         self.compact(registrations);
         let ready = sys::ppoll(&mut self.entries, Some(Duration::ZERO))?;
@@ -106,8 +108,9 @@ impl Rescan {
         Ok(self.ready)
     }
 
-    /// Drops the entries that are done with, and gives the rest the interest of now. What was not
-    /// handed out goes first, so that with more ready than a wait hands out none starves.
+    /// Removes entries that are handled and gives the others their present interest. Entries that
+    /// were not handed out come first, so that none starves when more are ready than one wait hands
+    /// out.
     pub(crate) fn compact(&mut self, registrations: &Registrations) {
         let (handed_out, polled) = (self.cursor, self.polled);
         let total = self.entries.len();
@@ -123,7 +126,7 @@ impl Rescan {
             if former < polled {
                 let done = former < handed_out && !self.level;
                 let useful = entry.revents != 0 || self.level && interest.contains(Interest::WRITE);
-                // It may have been listed again since.
+                // Skip an entry that was inserted again since.
                 if !useful || done || self.listed[token.fd as usize] {
                     continue;
                 }
@@ -143,7 +146,7 @@ impl Rescan {
         self.carried_over_due = false;
     }
 
-    /// The next that is ready, of those the last [`Rescan::poll`] asked about.
+    /// The next ready entry of the last [`Rescan::poll`].
     #[inline]
     pub(crate) fn next(&mut self, registrations: &Registrations) -> Option<Event> {
         while self.ready > 0 && self.cursor < self.polled {

@@ -1,31 +1,31 @@
-//! `rtsig`: real-time signals tell of descriptors, as phhttpd uses them (provos §2, §4, §6,
-//! figs 11 to 14; fcntl(2): F_SETSIG).
+//! `rtsig`: real-time signals report readiness, as phhttpd uses them (provos §2, §4, §6, figs 11 to
+//! 14; fcntl(2): F_SETSIG).
 //!
-//! A signal is a hint: it says what happened when it was sent, and it outlives what it was about.
+//! A signal is a hint. It reports what happened when it was sent, and it may outlive the
+//! registration that it is about.
 //!
-//! # Nothing is lost
-//! - Arming an already readable descriptor sends no signal. What is added or modified goes into a
-//!   list that the next wait asks poll(2) about, once for all of them.
-//! - When the queue has no room the kernel sends SIGIO. The queue is then flushed, and one poll(2)
-//!   over the whole interest set finds what was lost (`overflow=inplace`): signals sent from the
-//!   flush on are queued again, those before are seen by the poll. The limit, RLIMIT_SIGPENDING,
-//!   counts what all processes of the user have queued, so the overflow may be another's fault.
+//! # No event is lost
+//! - Arming a descriptor that is readable already sends no signal. So descriptors that are added or
+//!   modified go into a list, and the next wait polls them all with one poll(2).
+//! - When the queue is full the kernel sends SIGIO. The queue is then flushed, and one poll(2) of
+//!   the whole interest set finds what was lost (`overflow=inplace`). Signals sent after the flush
+//!   are queued again; the poll sees what happened before. The limit, RLIMIT_SIGPENDING, counts the
+//!   signals queued by all processes of the user, so another process may have caused the overflow.
+//! - For all sockets but TCP the signal that reports room to write can be lost. An epoll instance
+//!   watches those sockets (`writability.rs`).
 //!
-//! - The signal that there is room to write again can be lost with all but TCP sockets, whose
-//!   room is therefore told by an epoll instance beside the signals (`writability.rs`).
-//!
-//! # Nothing is stale
-//! A signal names a descriptor's number only, and may have been sent for the number's former
-//! owner. Whoever was added since the queue was last seen empty is *suspect*: a signal for it is
-//! not believed, poll(2) is asked. When the queue is empty, all signals for former owners are
-//! gone, and whatever comes is for the owner of now. So an event is never about a registration
-//! that has ended. It may be spurious, as with any mechanism, since the state may have changed
-//! after the signal.
+//! # No event is stale
+//! A signal contains only a descriptor number, and may have been sent for an earlier registration
+//! of that number. So a signal for a descriptor that was added since the queue was last found empty
+//! is not trusted: poll(2) checks it. Once the queue was empty, all signals for earlier
+//! registrations are gone. An event therefore never belongs to a registration that has ended. It
+//! may be spurious, as with any mechanism, because the state may have changed after the signal.
 //!
 //! # `overflow=handoff`
 //! phhttpd's own answer to overflow: see the module `handoff`. From the first overflow on, a
-//! partner thread polls, and there is no way back. poll(2) is level-triggered, so this variant is
-//! so throughout: while signals last, what was reported is asked about again at the next wait.
+//! partner thread polls, and signals are never used again. poll(2) is level-triggered, so this
+//! variant is level-triggered throughout: before the overflow, each descriptor that was reported is
+//! polled again at the next wait.
 
 use super::{
     handoff::Handoff,
@@ -61,14 +61,14 @@ const DESCRIPTION: Description = Description {
             "when the queue overflows: one poll in the same thread and on with signals, or \
              phhttpd's partner thread that polls from then on",
         ),
-        ("signal", &[], "the signal's number (default: the first that is free)"),
+        ("signal", &[], "the signal's number (default: the first free one)"),
     ],
 };
 
 choice! {
-    /// What is done when the queue has overflowed.
+    /// How an overflow of the queue is handled.
     Overflow {
-        /// One poll(2) in the same thread, and on with signals.
+        /// One poll(2) in the same thread; then signals are used again.
         InPlace = "inplace",
         /// phhttpd's partner thread polls from then on.
         HandOff = "handoff",
@@ -80,14 +80,14 @@ own_options! {
     RtSignalsOptions of "rtsig" {
         /// How signals are taken.
         dequeue by with_dequeue as "dequeue": Dequeue = Dequeue::default();
-        /// What is done when the queue has overflowed.
+        /// How an overflow of the queue is handled.
         overflow by with_overflow as "overflow": Overflow = Overflow::default();
-        /// The signal's number; `None` takes the first that is free.
+        /// The signal's number; `None` takes the first free one.
         signal by with_signal as "signal": Option<i32> = None;
     }
 }
 
-/// An interest set of which real-time signals tell.
+/// An interest set whose readiness is reported by real-time signals.
 #[derive(Debug)]
 pub struct RtSignals {
     registrations: Registrations,
@@ -95,7 +95,7 @@ pub struct RtSignals {
     max_events: usize,
     /// Events that may still be handed out before the next wait.
     event_budget: usize,
-    /// `overflow=handoff`, and therefore level-triggered.
+    /// `overflow=handoff`, which makes the set level-triggered.
     uses_handoff: bool,
     handoff: Option<Handoff>,
 }
@@ -119,10 +119,10 @@ impl RtSignals {
         })
     }
 
-    /// After an overflow with `overflow=handoff`: passes everything on to a partner thread.
+    /// After an overflow with `overflow=handoff`: passes everything to a partner thread.
     ///
-    /// The signals are muted last, when nothing can fail any more. Without a partner (no thread or
-    /// no socket is to be had) they go on, and what was lost is found in place; the next overflow
+    /// The signals are muted last, when nothing can fail any more. If no thread or socket is
+    /// available, signals stay in use and the lost events are found in place; the next overflow
     /// tries again.
     fn hand_off(&mut self) -> Result<(), Error> {
         match self.start_partner() {
@@ -193,7 +193,7 @@ impl Mechanism for RtSignals {
         }
     }
 
-    /// One system call: close(2) ends the signals, too.
+    /// One system call: close(2) ends the signals as well.
     #[inline]
     fn close(&mut self, token: Token, fd: OwnedFd) -> Result<(), Error> {
         let known = self.registrations.remove(token);
@@ -231,7 +231,7 @@ impl Mechanism for RtSignals {
             self.hand_off()?;
             return Ok(waited.found);
         }
-        // Nothing may be ready after all: the caller then waits again.
+        // If nothing is ready after all, the caller waits again.
         Ok(self.signals.recover(&self.registrations)? + waited.found)
     }
 
@@ -256,7 +256,8 @@ impl Mechanism for RtSignals {
         let mut figures = self.signals.statistics();
         match &self.handoff {
             Some(partner) => figures.extend(partner.statistics()),
-            // From the start, so that what has not happened can be told from what is not counted.
+            // Present from the start with 0, so that a reader can tell "not yet" from "not
+            // counted".
             None if self.uses_handoff => figures.extend(Handoff::STATISTICS.map(|name| (name, 0))),
             None => {}
         }
@@ -272,8 +273,8 @@ impl Mechanism for RtSignals {
         Ok(waker)
     }
 
-    /// The child takes the descriptors over: they are the parent's no longer (fcntl(2): the owner
-    /// belongs to the open file description, which both share).
+    /// The child takes over the descriptors, and the parent no longer gets their signals (fcntl(2):
+    /// the owner belongs to the open file description, which both share).
     fn reopen_after_fork(&mut self) -> Result<(), Error> {
         if let Some(partner) = self.handoff.take() {
             partner.abandon();

@@ -1,7 +1,8 @@
-//! An interest set told of by signals: the queue, what must be asked about again, and what was
-//! found. `rtsig` and `hybrid` stand on it; they differ in what they do on overflow.
+//! An interest set whose readiness is reported by signals: the signal queue, the list of
+//! descriptors to poll again, and the events found. `rtsig` and `hybrid` use it and differ in how
+//! they handle an overflow.
 //!
-//! The module documentation of [`super::rtsig`] says why nothing is lost and nothing is stale.
+//! The module documentation of [`super::rtsig`] explains why no event is lost and none is stale.
 
 use super::{
     queue::{self, SignalQueue},
@@ -17,28 +18,28 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The side of a mechanism that signals tell of.
+/// Everything that a mechanism knows from signals.
 #[derive(Debug)]
 pub(crate) struct SignalledSet {
     queue: SignalQueue,
     rescan: Rescan,
     writability: Writability,
-    /// By descriptor number: in which period it was added. A period ends when the queue is seen
-    /// empty; who was added in the current one is suspect.
+    /// By descriptor number: the period in which it was added. A period ends when the queue is
+    /// found empty. A signal for a descriptor added in the current period may be stale.
     added_period: Vec<u32>,
     period: u32,
-    /// Events straight from signals.
+    /// Events taken directly from signals.
     events: Vec<Event>,
     next: usize,
-    /// Report for as long as it is ready.
+    /// Level-triggered: report for as long as the descriptor is ready.
     level: bool,
     waker: Option<(Waker, OwnedFd)>,
-    /// Signals taken since the queue was last seen empty.
+    /// Signals taken since the queue was last found empty.
     backlog: u64,
     counters: SignalCounters,
 }
 
-/// Figures for the statistics.
+/// Counters for the statistics.
 #[derive(Debug, Default)]
 struct SignalCounters {
     signals: u64,
@@ -52,21 +53,21 @@ struct SignalCounters {
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WaitOutcome {
-    /// How many events there are; the waker counters as one.
+    /// How many events there are; a wake-up counts as one.
     pub(crate) found: usize,
-    /// Signals were lost, and what was found may have been dropped: the holder recovers.
+    /// Signals were lost, and events found before may have been dropped: the caller must recover.
     pub(crate) overflowed: bool,
 }
 
-/// What a round of taking signals ended with.
+/// How one pass over the signal queue ended.
 enum Pass {
     Complete(WaitOutcome),
-    /// Nothing but stale signals: wait for the rest of the time.
+    /// Only stale signals were taken: wait for the rest of the timeout.
     Retry,
 }
 
 impl SignalledSet {
-    /// Opens the queue for `mechanism`, which is named in errors.
+    /// Opens the signal queue. Errors name `mechanism`.
     pub(crate) fn open(
         mechanism: &'static str,
         setup: queue::Setup,
@@ -87,7 +88,7 @@ impl SignalledSet {
         })
     }
 
-    /// Makes signals tell of `token`; the next wait reports it if it is ready.
+    /// Arms `token`; the next wait reports it if it is ready already.
     #[inline]
     pub(crate) fn add(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
         self.arm(token, interest)?;
@@ -96,12 +97,12 @@ impl SignalledSet {
         Ok(())
     }
 
-    /// Makes signals tell of what happens to `token` from now on.
+    /// Arms `token` for events from now on.
     #[inline]
     pub(crate) fn arm(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
         self.queue.arm(token.fd)?;
         self.writability.reset(token, interest).inspect_err(|_| {
-            // Not registered, it would go on filling the queue.
+            // Undo: an armed descriptor without a registration would still fill the queue.
             let _ = self.queue.disarm(token.fd);
         })?;
         let index = token.fd as usize;
@@ -112,52 +113,51 @@ impl SignalledSet {
         Ok(())
     }
 
-    /// The next wait reports `token` if it is ready. No system call, as a rule: the descriptor is
-    /// armed for everything, and interest is applied to what the signals say.
+    /// Makes the next wait report `token` if it is ready. Usually no system call: descriptors are
+    /// armed for all events, and the interest is applied when a signal is taken.
     #[inline]
     pub(crate) fn modify(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
         self.rescan.insert(token);
         self.writability.require(token, interest)
     }
 
-    /// The next wait reports `token` if it is ready.
+    /// Makes the next wait report `token` if it is ready.
     #[inline]
     pub(crate) fn rescan(&mut self, token: Token) {
         self.rescan.insert(token);
     }
 
-    /// Signals tell of `token` no longer.
+    /// Disarms `token` and forgets it.
     pub(crate) fn remove(&mut self, token: Token) -> Result<(), Error> {
         self.rescan.forget(token);
         self.disarm(token)
     }
 
-    /// Signals tell of `token` no longer, until it is [armed](Self::arm) again; whether to look at
-    /// it is still remembered.
+    /// Disarms `token` until it is [armed](Self::arm) again; a pending rescan of it is kept.
     pub(crate) fn disarm(&mut self, token: Token) -> Result<(), Error> {
         self.writability.remove(token);
         self.queue.disarm(token.fd)
     }
 
-    /// The descriptor of `token` is about to be closed, which ends its signals.
+    /// Forgets `token`, whose descriptor is about to be closed; closing ends its signals.
     #[inline]
     pub(crate) fn forget(&mut self, token: Token) {
         self.rescan.forget(token);
     }
 
-    /// How many events have not been handed out and will not be found again.
+    /// How many events have not been handed out and would not be found again.
     #[inline]
     pub(crate) fn undrained(&self) -> usize {
         if self.level { 0 } else { self.events.len() - self.next + self.rescan.ready() }
     }
 
-    /// Signals taken since the queue was last seen empty: how far the caller is behind.
+    /// Signals taken since the queue was last found empty: how far the caller is behind.
     #[inline]
     pub(crate) fn backlog(&self) -> u64 {
         self.backlog
     }
 
-    /// Waits for signals, and asks poll(2) about what is uncertain.
+    /// Waits for signals, and polls the descriptors whose state is uncertain.
     #[inline]
     pub(crate) fn wait(
         &mut self,
@@ -190,7 +190,7 @@ impl SignalledSet {
         }
     }
 
-    /// Takes what is queued, waiting for it if need be, and asks poll(2) about what is uncertain.
+    /// Takes queued signals, waiting for one if necessary, and polls what is uncertain.
     fn pass(
         &mut self,
         registrations: &Registrations,
@@ -213,7 +213,7 @@ impl SignalledSet {
                     return Ok(Pass::Complete(WaitOutcome { found: 0, overflowed: false }));
                 }
                 WaitEnd::TimedOut => {}
-                // No reason to end the wait: perhaps it is room that nobody wants.
+                // Does not end the wait: the room may be on a socket without interest in writing.
                 WaitEnd::Activity => waited = false,
             }
             timeout = zero;
@@ -235,7 +235,7 @@ impl SignalledSet {
             if rescan.contains(token) {
                 return;
             }
-            // The band of a hang-up always names an error, too: ask what it really is.
+            // The band of a hang-up always includes an error: poll(2) tells which it is.
             let unclear = bits & (libc::POLLERR | libc::POLLHUP) as u32 != 0;
             if level || unclear || added_period[fd as usize] == period {
                 counters.rescanned += u64::from(!level);
@@ -273,7 +273,7 @@ impl SignalledSet {
             }
         }
         let found = self.events.len() + self.rescan.ready() + usize::from(woken);
-        // A time that is over, and nothing was taken: return. Stale signals do not end a wait.
+        // Return when the timeout is over and no signal was taken. Stale signals do not end a wait.
         let over = taken.signals == 0 && waited;
         if found > 0 || taken.interrupted || over {
             Ok(Pass::Complete(WaitOutcome { found, overflowed: false }))
@@ -282,8 +282,8 @@ impl SignalledSet {
         }
     }
 
-    /// After an overflow: throws away the rest of the queue, and asks poll(2) about the whole
-    /// interest set. How many are ready.
+    /// After an overflow: discards the rest of the queue and polls the whole interest set. Returns
+    /// how many descriptors are ready.
     pub(crate) fn recover(&mut self, registrations: &Registrations) -> Result<usize, Error> {
         let started_at = Instant::now();
         self.queue.flush()?;
@@ -293,7 +293,7 @@ impl SignalledSet {
         }
         match self.rescan.poll(registrations) {
             Ok(_) => {}
-            // All are still listed.
+            // The list is unchanged, so the next wait polls all of them.
             Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
             Err(source) => return Err(Error::Io { call: "ppoll", source }),
         }
@@ -302,28 +302,28 @@ impl SignalledSet {
         Ok(self.rescan.ready())
     }
 
-    /// Throws away what is queued and what was found, and queues nothing more. One system call.
+    /// Discards queued signals and events found, and stops queueing. One system call.
     pub(crate) fn mute(&mut self, registrations: &Registrations) -> Result<(), Error> {
         self.queue.mute()?;
         self.discard_pending(registrations);
         Ok(())
     }
 
-    /// Keeps the list of what must be asked about in proportion to what is registered. For those
-    /// who add while they do not wait.
+    /// Keeps the rescan list in proportion to the registrations, for callers that add descriptors
+    /// while they do not wait.
     pub(crate) fn compact_if_long(&mut self, registrations: &Registrations) {
         self.rescan.compact_if_long(registrations);
     }
 
-    /// Queues again. What has happened until now is for the holder to find.
+    /// Queues signals again. The caller must find what happened until now.
     pub(crate) fn unmute(&mut self) -> Result<(), Error> {
-        // The queue has been empty all the time: nothing in it is for former owners.
+        // The queue was empty meanwhile, so no signal in it is stale.
         self.period = self.period.wrapping_add(1);
         self.queue.unmute()
     }
 
-    /// The queue is empty, so that nothing in it is for former owners; what was taken from it is
-    /// found in another way.
+    /// Discards pending events. The queue is empty, so no signal in it is stale; the caller finds
+    /// in another way what the discarded signals reported.
     fn discard_pending(&mut self, registrations: &Registrations) {
         self.events.clear();
         self.next = 0;
@@ -344,7 +344,7 @@ impl SignalledSet {
         self.rescan.next(registrations)
     }
 
-    /// The waker, and the end of its pipe that is to be watched by whoever waits beside signals.
+    /// The waker, and the reading end of its pipe for the mechanism's other interest set.
     pub(crate) fn waker(&mut self) -> Result<(Waker, RawFd), Error> {
         if self.waker.is_none() {
             let (waker, read) = Waker::over_pipe()?;
@@ -355,17 +355,17 @@ impl SignalledSet {
         Ok((waker.clone(), read.as_raw_fd()))
     }
 
-    /// The waker's pipe, where there is one.
+    /// The reading end of the waker's pipe, if there is a waker.
     pub(crate) fn waker_pipe(&self) -> Option<&OwnedFd> {
         self.waker.as_ref().map(|(_, read)| read)
     }
 
-    /// Empties the waker's pipe; whether anything was in it.
+    /// Empties the waker's pipe. True if it contained a wake-up.
     pub(crate) fn drain_waker(&self) -> bool {
         let Some((_, read)) = &self.waker else { return false };
         let mut any = false;
-        // Bounded by the pipe's own capacity of 64 KiB, but for wakers that write meanwhile:
-        // those will have sent a signal again.
+        // Bounded by the pipe's capacity of 64 KiB. A wake-up written meanwhile has sent another
+        // signal.
         for _ in 0..64 {
             match sys::read(read.as_fd(), &mut [0; 1024]) {
                 Ok(taken) if taken > 0 => any = true,
@@ -375,8 +375,8 @@ impl SignalledSet {
         any
     }
 
-    /// After fork(2), in the child: nothing is armed, which is the holder's to do, and the parent's
-    /// waker is dropped; whether there was one.
+    /// After fork(2), in the child: drops the parent's waker. The caller must arm all descriptors.
+    /// True if there was a waker.
     pub(crate) fn reopen_after_fork(&mut self, registrations: &Registrations) -> bool {
         self.queue.reopen_after_fork();
         self.writability.reopen_after_fork();

@@ -1,10 +1,10 @@
-//! Room to write, where the kernel's signal for it cannot be relied upon.
+//! Readiness for writing, where the kernel's signal for it is not reliable.
 //!
-//! POLL_OUT is sent only to who was refused, and with all but TCP sockets the refusal is noted too
-//! late: a reader that makes room between the look at the buffer and the note is not told that
-//! somebody waits (sock_alloc_send_pskb, Linux 6.18), and the writer sleeps for ever. So for
-//! sockets other than TCP, once somebody wants to write to them, an epoll instance tells of the
-//! room, and the wait watches both. Everything else about them still comes by signals.
+//! The kernel sends POLL_OUT only after a send was refused. For all sockets but TCP it records the
+//! refusal too late: if the reader makes room between the check of the buffer and that record, no
+//! signal is sent (sock_alloc_send_pskb, Linux 6.18), and the writer would sleep for ever. So an
+//! epoll instance watches sockets other than TCP once a caller has an interest in writing, and the
+//! wait watches both. All their other events still arrive as signals.
 
 use crate::{Error, Interest, Token};
 use pollux_sys::{self as sys, EpollEvent, EpollOp, PollFd};
@@ -14,43 +14,43 @@ use std::{
     time::Duration,
 };
 
-/// What is known of a descriptor. Asked when somebody first wants to write to it.
+/// How a descriptor reports that it is writable. Determined at the first interest in writing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Notification {
     #[default]
     Unknown,
-    /// Its signal is good.
+    /// By a signal, which is reliable for this kind of descriptor.
     Signal,
-    /// In the epoll instance.
+    /// By the epoll instance.
     Epoll,
 }
 
 /// How [`Writability::wait`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitEnd {
-    /// The time is over, and there is nothing.
+    /// The timeout is over, and nothing was reported.
     TimedOut,
-    /// There are signals, or there is room somewhere.
+    /// Signals are queued, or a watched socket is writable.
     Activity,
     /// A signal handler ran.
     Interrupted,
 }
 
-/// The most events of one look; others wait for the next.
+/// The most events of one epoll_wait; the others are reported by the next.
 const BATCH: usize = 64;
 
-/// The descriptors that are watched for room.
+/// The descriptors that epoll watches for writing.
 #[derive(Debug, Default)]
 pub(crate) struct Writability {
     /// By descriptor number.
     notifications: Vec<Notification>,
-    /// Made with the first that is to be watched.
+    /// Opened with the first socket that must be watched.
     epoll: Option<OwnedFd>,
     events: Vec<EpollEvent>,
 }
 
 impl Writability {
-    /// The number belongs to a new registration.
+    /// Forgets what is known of the number: it belongs to a new registration.
     #[inline]
     pub(crate) fn reset(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
         if let Some(kind) = self.notifications.get_mut(token.fd as usize) {
@@ -59,7 +59,7 @@ impl Writability {
         self.require(token, interest)
     }
 
-    /// Somebody may want to write to `token`.
+    /// Makes sure that `token` reports when it is writable, if `interest` includes writing.
     #[inline]
     pub(crate) fn require(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
         if !interest.contains(Interest::WRITE) {
@@ -79,7 +79,7 @@ impl Writability {
         }
         let signal_is_reliable = match sys::socket_protocol(token.fd) {
             Ok(protocol) => protocol == libc::IPPROTO_TCP,
-            // Pipes and terminals note it under the lock under which they look.
+            // Pipes and terminals record the refusal under the lock that protects the buffer.
             Err(error) if error.raw_os_error() == Some(libc::ENOTSOCK) => true,
             Err(source) => return Err(Error::Io { call: "getsockopt(SO_PROTOCOL)", source }),
         };
@@ -99,7 +99,7 @@ impl Writability {
         Ok(())
     }
 
-    /// The registration ends, and the descriptor stays open. (Closing ends the watching itself.)
+    /// Stops watching `token`; its descriptor stays open. (Closing a descriptor stops it as well.)
     pub(crate) fn remove(&mut self, token: Token) {
         let kind = self.notifications.get(token.fd as usize);
         if let (Some(Notification::Epoll), Some(epoll)) = (kind, &self.epoll) {
@@ -107,13 +107,14 @@ impl Writability {
         }
     }
 
-    /// Whether anything has ever been watched: then a wait begins with [`Writability::wait`].
+    /// Whether a socket has ever been watched: then each wait begins with [`Writability::wait`].
     #[inline]
     pub(crate) fn is_used(&self) -> bool {
         self.epoll.is_some()
     }
 
-    /// Waits until there are signals or there is room, and names those where there is.
+    /// Waits for signals and for watched sockets, and passes each socket that is writable to
+    /// `room`.
     #[cold]
     pub(crate) fn wait(
         &mut self,
@@ -141,7 +142,7 @@ impl Writability {
         Ok(WaitEnd::Activity)
     }
 
-    /// After fork(2), in the child: the instance is the parent's.
+    /// After fork(2), in the child: drops the epoll instance, which belongs to the parent.
     pub(crate) fn reopen_after_fork(&mut self) {
         *self = Self::default();
     }
