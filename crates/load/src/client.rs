@@ -1,4 +1,4 @@
-//! One connection: what it is doing, and its system calls.
+//! One connection: its state, and its system calls.
 
 use crate::{outcome::Failure, plan::Plan};
 use pollux_event::{Interest, Mechanism, Token};
@@ -9,31 +9,31 @@ use std::{
     os::fd::{AsFd, OwnedFd},
 };
 
-/// What a connection is doing.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionState {
-    /// Its handshake is not known to be over. It may carry a request already.
+    /// The handshake may not be complete. A request may be assigned already.
     Connecting,
-    /// It is open and carries no request.
+    /// Open, without a request.
     Free,
-    /// It carries a request.
+    /// With a request.
     Busy,
-    /// Its client thinks between two requests of a session.
+    /// Pausing between two requests of a session (think time).
     Thinking,
-    /// Its last reply came; the server is to close it.
+    /// The last reply has arrived; the server is expected to close.
     Closing,
 }
 
-/// The request that a connection carries.
+/// The request of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     /// Its instant in the schedule, from the plan's origin.
     pub(crate) scheduled_ns: u64,
-    /// When its first byte was taken by the kernel; 0 before.
+    /// When the kernel accepted its first byte; 0 before.
     pub(crate) sent_ns: u64,
-    /// Which URL.
+    /// The index of its URL.
     pub(crate) target: u32,
-    /// No more requests follow on the connection.
+    /// It is the connection's last request.
     pub(crate) last: bool,
     /// It belongs to the measured part, not to the warm-up.
     pub(crate) measured: bool,
@@ -49,31 +49,31 @@ pub(crate) struct Connection {
     pub(crate) state: ConnectionState,
     /// When it began to connect, to think, or to close.
     pub(crate) since_ns: u64,
-    /// How many more requests it may carry after the present one.
+    /// How many more requests may follow the present one.
     pub(crate) requests_left: u64,
-    /// The number of its last request among all of the run.
+    /// The number of its last request among all requests of the run.
     pub(crate) number: u64,
     pub(crate) request: Option<Request>,
     pub(crate) decoder: Decoder,
-    /// The interest set tells when it becomes writable.
+    /// The interest includes writing.
     pub(crate) watches_write: bool,
 }
 
-/// How a send went on.
+/// The result of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendProgress {
-    /// All bytes are with the kernel.
+    /// The kernel has accepted all bytes.
     Complete,
-    /// Some are not; the connection will become writable.
+    /// The kernel has accepted some bytes; the connection will become writable.
     Partial,
-    /// None is, since the handshake goes on or the buffer is full.
+    /// Nothing was sent: the handshake is not complete, or the buffer is full.
     Nothing,
 }
 
-/// A socket whose handshake has been started.
+/// Creates a socket and starts its handshake.
 ///
 /// # Errors
-/// The system call's failure: no descriptor, no port, refused at once, no route, …
+/// The failed system call: no descriptor, no port, refused at once, no route, …
 #[inline]
 pub(crate) fn begin_connect(
     destination: &Address,
@@ -95,14 +95,14 @@ pub(crate) fn begin_connect(
 }
 
 impl Connection {
-    /// Sends what is left of the request.
+    /// Sends the rest of the request.
     ///
-    /// On a connection whose handshake goes on this tells whether it is over: EAGAIN while it is
-    /// not. To a loopback address it is over as a rule when connect(2) returns, though that said
-    /// EINPROGRESS, so that one wake-up a connection is saved.
+    /// During the handshake the kernel answers EAGAIN. To a loopback address the handshake is
+    /// usually complete when connect(2) returns, although it returned EINPROGRESS, so sending at
+    /// once saves one wake-up per connection.
     ///
     /// # Errors
-    /// Why the connection is of no more use.
+    /// Why the connection cannot be used any more.
     #[inline]
     pub(crate) fn send(&mut self, plan: &Plan) -> io::Result<SendProgress> {
         let Some(request) = &mut self.request else { return Ok(SendProgress::Complete) };
@@ -126,10 +126,10 @@ impl Connection {
         }
     }
 
-    /// Makes sure that the interest set tells when the connection becomes writable.
+    /// Adds writing to the interest.
     ///
     /// # Errors
-    /// The mechanism's refusal, as a kind.
+    /// The mechanism's error, as a kind of failure.
     #[cold]
     pub(crate) fn watch_write<M: Mechanism>(&mut self, set: &mut M) -> Result<(), Failure> {
         if !self.watches_write {
@@ -139,7 +139,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The error that the kernel holds for a connection that failed, if it holds one.
+    /// The pending error of a failed connection (SO_ERROR).
     #[cold]
     pub(crate) fn take_error(&self) -> Option<io::Error> {
         sys::take_socket_error(self.socket.as_fd()).err()

@@ -1,4 +1,4 @@
-//! What a run is told.
+//! The configuration of a run.
 
 use crate::{
     schedule::{Arrivals, Length},
@@ -14,7 +14,7 @@ use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 /// The most threads.
 pub const MAX_THREADS: usize = 256;
 
-/// What decides when a request is sent.
+/// When a request is sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
     /// The schedule, whatever the server does.
@@ -31,7 +31,7 @@ pub enum Pace {
 /// How a connection ends after its last request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closing {
-    /// The generator closes as soon as the reply is whole, as httperf does.
+    /// The generator closes as soon as the reply is complete, as httperf does.
     AtOnce,
     /// The generator waits for the server's close, so that TIME_WAIT falls to the server.
     Wait,
@@ -64,14 +64,14 @@ impl Default for Expectation {
     }
 }
 
-/// What idle connections have done before they fall silent.
+/// What idle connections do before they become idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdleKind {
     /// Nothing: they connect only.
     Connect,
     /// They have sent a part of a request's head.
     Partial,
-    /// They have sent one request and received its reply, and are kept alive.
+    /// They send one request, receive the reply, and keep the connection alive.
     AfterRequest,
 }
 
@@ -80,11 +80,11 @@ pub enum IdleKind {
 pub struct IdleConfig {
     /// How many.
     pub count: usize,
-    /// What they have done before.
+    /// What they do before they become idle.
     pub kind: IdleKind,
 }
 
-/// All that a run is told. Made by the command line; [`Config::check`] finds contradictions.
+/// The configuration of a run, made by the command line; [`Config::check`] finds contradictions.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// What is asked for, with weights.
@@ -101,7 +101,7 @@ pub struct Config {
     pub burst: u64,
     /// How much is measured.
     pub length: Length,
-    /// What goes before, sent but not measured.
+    /// The part of the run before the measured part: sent but not measured.
     pub warmup: Duration,
     /// Decides Poisson arrivals and the choice among several URLs.
     pub seed: u64,

@@ -1,4 +1,4 @@
-//! What a thread does with its connections: opens them, sends, receives, ends requests.
+//! What a thread does with its connections: opens them, sends, receives, and ends requests.
 
 use crate::{
     client::{Connection, ConnectionState, Request, SendProgress, begin_connect},
@@ -14,7 +14,7 @@ use std::{
     os::fd::{AsFd, AsRawFd, RawFd},
 };
 
-/// The most receives for one event, 1 MiB: then the others have their turn.
+/// The most receives for one event, 1 MiB; then other connections are served.
 const MAX_RECEIVES: usize = 16;
 
 impl Worker<'_> {
@@ -61,10 +61,10 @@ impl Worker<'_> {
         }
     }
 
-    /// Opens a connection, with its first request and its number if it has one.
+    /// Opens a connection, with its first request and the request's number if there is one.
     ///
     /// # Errors
-    /// What failed, when there is no connection whose events would tell; the caller counts it.
+    /// Why there is no connection; the caller counts the failure.
     #[inline]
     pub(super) fn open(
         &mut self,
@@ -72,7 +72,8 @@ impl Worker<'_> {
         first: Option<(Request, u64)>,
     ) -> Result<(), Failure> {
         let request = first.map(|(request, _)| request);
-        // Each thread begins elsewhere, so that they do not go through the sources in step.
+        // Each thread starts at another source, so that threads do not use the same one at the same
+        // time.
         let nth = self.opening.connects * self.plan.threads as u64 + self.index as u64;
         self.opening.connects += 1;
         let source = self.plan.sources.map(|sources| sources.get(nth).into());
@@ -83,7 +84,7 @@ impl Worker<'_> {
         let carries = u64::from(request.is_some());
         let mut connection = Connection {
             socket,
-            // Until it is in the interest set.
+            // A placeholder until the socket is in the interest set.
             token: pollux_event::Token { fd, generation: u32::MAX },
             state: ConnectionState::Connecting,
             since_ns: now_ns,
@@ -94,10 +95,9 @@ impl Worker<'_> {
             watches_write: false,
         };
         connection.decoder.begin(self.plan.is_head);
-        // Taken before the send: the server may have answered by the time at which it returns.
+        // Read before the send: the server may have answered when the send returns.
         let sending_ns = self.plan.now_ns();
-        // What is sent before the descriptor is in the interest set causes no event for having
-        // become writable.
+        // A send before the descriptor is in the interest set causes no event for writability.
         let sent = match request {
             Some(_) => connection.send(self.plan),
             None => Ok(SendProgress::Nothing),
@@ -126,7 +126,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// The handshake of `fd` is over.
+    /// The handshake of `fd` is complete.
     #[inline]
     fn connected(&mut self, fd: RawFd, now_ns: u64) {
         let Some(connection) = self.pool.get(fd) else { return };
@@ -147,7 +147,7 @@ impl Worker<'_> {
         }
     }
 
-    /// The first bytes of the request on `fd` are with the kernel.
+    /// The kernel has accepted the first bytes of the request on `fd`.
     #[inline]
     fn record_sent(&mut self, fd: RawFd, now_ns: u64) {
         let Some(connection) = self.pool.get(fd) else { return };
@@ -160,7 +160,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Sends what is left of the request on `fd`.
+    /// Sends the rest of the request on `fd`.
     #[inline]
     fn send(&mut self, fd: RawFd, now_ns: u64) -> Result<(), Failure> {
         let connection = self.pool.get(fd).expect("the caller has found it");
@@ -174,8 +174,8 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Handles the events of the last wait. Between two of them requests whose instant has come
-    /// are taken up, so that many replies at once do not delay the schedule.
+    /// Handles the events of the last wait. After each one, requests whose instant has come are
+    /// dispatched, so that many replies at once do not delay the schedule.
     #[inline]
     pub(super) fn drain_events(&mut self) {
         while let Some(event) = self.set.next_event() {
@@ -201,7 +201,7 @@ impl Worker<'_> {
                     let is_whole = request.written
                         == self.plan.requests[request.target as usize].get(request.last).len();
                     if !is_whole && let Err(kind) = self.send(fd, now_ns) {
-                        // The reply may have come before the reset that stopped the request.
+                        // The reply may have arrived before the reset that stopped the request.
                         let has_data = readiness.contains(Readiness::READABLE);
                         if !has_data {
                             return self.fail(fd, kind, now_ns);
@@ -214,7 +214,7 @@ impl Worker<'_> {
             }
             state @ (ConnectionState::Free | ConnectionState::Thinking) => {
                 if readiness.is_readable() {
-                    // Nothing was asked, so it is a close, or something that cannot be used.
+                    // No request is pending, so this is a close, or data that cannot be used.
                     if state == ConnectionState::Thinking {
                         self.end_session(now_ns, |sessions| &mut sessions.broken);
                     }
@@ -258,7 +258,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Goes on with the connections that had more to read than their share.
+    /// Continues to read connections that received more than one event allows.
     #[inline]
     pub(super) fn resume_reading(&mut self) {
         for _ in 0..self.lists.unread.len() {
@@ -267,17 +267,17 @@ impl Worker<'_> {
                 connection.token == token && connection.state == ConnectionState::Busy
             });
             if is_live {
-                // As if the close had come: it is read until nothing is left.
+                // As if the close had been reported: read until nothing is left.
                 self.receive(token.fd, Readiness::READABLE | Readiness::READ_CLOSED);
             }
         }
     }
 
-    /// Receives, until the reply is whole or nothing is left.
+    /// Receives until the reply is complete or nothing is left.
     ///
-    /// A receive that does not fill the buffer has emptied the socket (epoll(7), Q9), so that
-    /// none is made only to hear EAGAIN; a close that came meanwhile makes an event of its own, and
-    /// one that came before is in `readiness`.
+    /// A receive that does not fill the buffer has emptied the socket (epoll(7), Q9), which saves a
+    /// call that returns EAGAIN. A close that arrives meanwhile causes another event; an earlier
+    /// one is in `readiness`.
     #[inline]
     fn receive(&mut self, fd: RawFd, readiness: Readiness) {
         let closed =
@@ -307,7 +307,7 @@ impl Worker<'_> {
                             if let Some(reply) = fed.reply {
                                 let now_ns = self.plan.now_ns();
                                 if fed.consumed < len {
-                                    // More than was asked for: its length is wrong.
+                                    // More than the requested reply: its length is wrong.
                                     return self.reject(fd, Rejection::Malformed(TOO_LONG), now_ns);
                                 }
                                 return self.reply(fd, reply, closed, now_ns);
@@ -331,7 +331,7 @@ impl Worker<'_> {
         }
     }
 
-    /// The reply on `fd` is whole.
+    /// The reply on `fd` is complete.
     #[inline]
     fn reply(&mut self, fd: RawFd, reply: reply::Reply, closed: bool, now_ns: u64) {
         let status = usize::from(reply.status);
@@ -351,8 +351,8 @@ impl Worker<'_> {
             None
         };
         if let Some(bad) = bad {
-            // A failure ends its session; without sessions a whole reply leaves its connection
-            // usable.
+            // A failure ends its session. Without sessions the connection stays usable after a
+            // complete reply.
             if !is_reusable || self.plan.session.is_some() {
                 return self.reject(fd, bad, now_ns);
             }
@@ -368,7 +368,7 @@ impl Worker<'_> {
         if request.measured {
             self.recorder.content_bytes += reply.body;
         }
-        // A server that answers before it was asked has no service time of its own.
+        // A reply to a request that was not sent has no service time.
         let sent_ns = request.sent_ns.max(request.scheduled_ns);
         let at_ns = self.measured_at(now_ns);
         self.recorder.complete(Reply {
@@ -400,7 +400,7 @@ impl Worker<'_> {
         self.record_lost_connection(now_ns, true);
     }
 
-    /// The connection `fd` carries no request any more, and may carry another.
+    /// The connection `fd` has no request any more and may get another.
     #[inline]
     fn go_on_with(&mut self, fd: RawFd, now_ns: u64) {
         let connection = self.pool.get(fd).expect("the caller has found it");
@@ -411,7 +411,7 @@ impl Worker<'_> {
         }
     }
 
-    /// The request on `fd`, if any, fails, and the connection with it.
+    /// Fails the request on `fd`, if any, and closes the connection.
     #[cold]
     pub(super) fn fail(&mut self, fd: RawFd, kind: Failure, now_ns: u64) {
         let Some(connection) = self.pool.get(fd) else { return };
@@ -436,7 +436,7 @@ impl Worker<'_> {
         self.opening.last_failure = Some(kind);
     }
 
-    /// The reply on `fd` is not taken.
+    /// Rejects the reply on `fd`.
     #[cold]
     fn reject(&mut self, fd: RawFd, bad: Rejection, now_ns: u64) {
         let is_measured = self
@@ -476,13 +476,13 @@ impl Worker<'_> {
         });
     }
 
-    /// An instant, from the start of the measured part; before it negative.
+    /// An instant relative to the start of the measured part; negative before it.
     #[inline]
     fn measured_at(&self, now_ns: u64) -> i64 {
         now_ns as i64 - self.measured_ns as i64
     }
 
-    /// Closes `fd` and forgets it.
+    /// Closes `fd` and removes it.
     #[inline]
     pub(super) fn drop_connection(&mut self, fd: RawFd) {
         self.lists.replies.remove(fd);
@@ -496,7 +496,7 @@ impl Worker<'_> {
 
 const TOO_LONG: ReplyError = ReplyError::Syntax("more came than its framing announced");
 
-/// Why a reply is not taken.
+/// Why a reply is rejected.
 #[derive(Clone, Copy)]
 enum Rejection {
     Malformed(ReplyError),
@@ -505,7 +505,7 @@ enum Rejection {
 }
 
 impl Rejection {
-    /// The kind of failure that it is.
+    /// The kind of failure.
     fn kind(self) -> Failure {
         match self {
             Self::Status => Failure::Status,

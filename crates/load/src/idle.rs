@@ -1,5 +1,5 @@
-//! Connections that are held and do nothing, and are re-opened when the server drops them: the job
-//! of the papers' idleconn.
+//! Idle connections: opened, held, and re-opened when the server drops them, as the papers'
+//! idleconn does.
 
 mod holder;
 
@@ -24,51 +24,51 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Without one more connection held in so long, the set-up is given up.
+/// The set-up fails if no further connection is established for this long.
 pub const SETUP_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Descriptors that each file table keeps for other things than connections: standard streams,
-/// the interest set, files of the process.
+/// Descriptors of each file table that are not used for connections: standard streams, the interest
+/// set, files of the process.
 pub const RESERVED_DESCRIPTORS: usize = 64;
 
 /// The most threads, each with a file table of its own, that hold idle connections.
-pub const MAX_KEEPERS: usize = 256;
+pub const MAX_HOLDERS: usize = 256;
 
-/// What idle connections are opened to, and how.
+/// Which idle connections to open, and how.
 #[derive(Clone, Debug)]
 pub struct IdlePlan {
-    /// How many, and of which kind.
+    /// How many, and in which state.
     pub config: IdleConfig,
     /// The server.
     pub destination: SocketAddr,
     /// Source addresses.
     pub sources: Option<Sources>,
-    /// What a request asks for.
+    /// What the request asks for.
     pub url: Url,
     /// How it is written.
     pub request: RequestOptions,
     /// For the handshake and, with [`IdleKind::AfterRequest`], for the reply.
     pub timeout: Duration,
-    /// CPUs for the threads that hold them. Empty: wherever the kernel likes.
+    /// CPUs for the threads that hold them. Empty: no binding.
     pub cpus: Vec<usize>,
-    /// On the program's promise, as many file tables are made as the connections need. Without it
-    /// they must fit into the program's own.
+    /// With the program's promise, as many file tables are made as the connections need. Without it
+    /// all connections must fit into the program's own table.
     pub own_file_tables: Option<OwnFileTables>,
 }
 
 impl IdlePlan {
-    /// What a connection sends before it falls silent.
+    /// What a connection sends before it becomes idle.
     fn bytes(&self) -> Result<Vec<u8>> {
         match self.config.kind {
             IdleKind::Connect => Ok(Vec::new()),
-            // All but the empty line that would end the head.
+            // Everything but the empty line that would end the head.
             IdleKind::Partial => self.request.write_head(&self.url, false),
             IdleKind::AfterRequest => self.request.write(&self.url, false),
         }
     }
 }
 
-/// What all holders count together.
+/// The counters of all holders.
 #[derive(Debug, Default)]
 struct IdleCounters {
     held: AtomicUsize,
@@ -95,25 +95,25 @@ impl IdleCounters {
     }
 }
 
-/// How many idle connections there were.
+/// The state of the idle connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdleReport {
-    /// So many were asked for.
+    /// How many were requested.
     pub wanted: usize,
-    /// So many were held at the end.
+    /// How many were held at the end.
     pub held: usize,
-    /// So often one was brought to its idle state, the first time or again.
+    /// How often a connection became idle, for the first time or again.
     pub opened: u64,
-    /// Of these, those in the place of one that was lost.
+    /// Of these, replacements of connections that were lost.
     pub reopened: u64,
-    /// So many were closed or reset by the server while they were idle.
+    /// How many the server closed or reset while they were idle.
     pub dropped: u64,
-    /// So many attempts failed: refused, timed out, no descriptor, …
+    /// How many attempts failed: refused, timed out, no descriptor, …
     pub failed: u64,
 }
 
 impl std::ops::AddAssign for IdleReport {
-    /// Together with those of another rank.
+    /// Adds the state of another rank.
     fn add_assign(&mut self, other: Self) {
         self.wanted += other.wanted;
         self.held += other.held;
@@ -124,7 +124,7 @@ impl std::ops::AddAssign for IdleReport {
     }
 }
 
-/// Idle connections that are being held, by threads of their own; let go of when dropped.
+/// Idle connections that threads of their own hold; dropping this value closes them.
 #[derive(Debug)]
 pub struct IdlePool {
     wanted: usize,
@@ -137,13 +137,13 @@ pub struct IdlePool {
 impl IdlePool {
     /// Starts to open the connections.
     ///
-    /// With [`IdlePlan::own_file_tables`] each thread has a file table of its own, so that the
-    /// limit on descriptors (`descriptor_limit`, RLIMIT_NOFILE) holds for each alone; as many
-    /// threads are started as the number of connections asks for.
+    /// With [`IdlePlan::own_file_tables`] each thread has its own file table, so that the limit on
+    /// descriptors (`descriptor_limit`, RLIMIT_NOFILE) applies to each thread alone. As many
+    /// threads are started as the connections need.
     ///
     /// # Errors
-    /// More connections than one table holds, or than [`MAX_KEEPERS`] do; what an interest set or a thread costs
-    /// that cannot be had.
+    /// More connections than one table, or [`MAX_HOLDERS`] tables, can hold; no interest set or
+    /// thread is available.
     pub fn start(plan: &IdlePlan, descriptor_limit: u64) -> Result<Self> {
         let limit = usize::try_from(descriptor_limit).unwrap_or(usize::MAX);
         let table = limit.saturating_sub(RESERVED_DESCRIPTORS);
@@ -159,9 +159,9 @@ impl IdlePool {
              this program has not allowed more (IdlePlan::own_file_tables): raise `ulimit -n`"
         );
         ensure!(
-            holders <= MAX_KEEPERS,
+            holders <= MAX_HOLDERS,
             "{count} idle connections need {holders} file tables of {limit} descriptors, and at \
-             most {MAX_KEEPERS} are made: raise the hard limit (`ulimit -Hn`)"
+             most {MAX_HOLDERS} are made: raise the hard limit (`ulimit -Hn`)"
         );
         let mut pool = Self {
             wanted: count,
@@ -188,8 +188,8 @@ impl IdlePool {
         Ok(pool)
     }
 
-    /// Waits until all are held, telling `progress` how many are. Returns false when `stop` was
-    /// set meanwhile.
+    /// Waits until all are held, and passes their number to `progress`. Returns false when `stop`
+    /// was set meanwhile.
     ///
     /// # Errors
     /// No progress within [`SETUP_PATIENCE`], with the last failure and what to do about it; a
@@ -227,10 +227,10 @@ impl IdlePool {
         }
     }
 
-    /// Whether all threads still hold their connections; to be asked now and then.
+    /// Checks that all threads still hold their connections; to be called now and then.
     ///
     /// # Errors
-    /// What made one of them end before its time. The others then let go of theirs.
+    /// Why one of them ended early. The others close their connections then.
     pub fn check(&mut self) -> Result<()> {
         let Some(at) = self.holders.iter().position(JoinHandle::is_finished) else {
             return Ok(());
@@ -247,7 +247,7 @@ impl IdlePool {
             return ": the rest hangs in the handshake or waits for its first reply".into();
         };
         let what = match self.counters.last_error.load(Relaxed) {
-            // What has no kind of its own has a name, such as "Network is unreachable".
+            // Errors without a kind of their own have a name, such as "Network is unreachable".
             error if *kind == Failure::Other && error != 0 => {
                 io::Error::from_raw_os_error(error).to_string()
             }
@@ -257,21 +257,21 @@ impl IdlePool {
         format!("; the last failure was: {what}{advice}")
     }
 
-    /// How things stand.
+    /// The present state.
     pub fn report(&self) -> IdleReport {
         self.counters.report(self.wanted)
     }
 
-    /// Tells how things stand, from wherever it is called.
+    /// A function that returns the present state, from any thread.
     pub(crate) fn gauge(&self) -> impl Fn() -> IdleReport + Send + 'static {
         let (counters, wanted) = (self.counters.clone(), self.wanted);
         move || counters.report(wanted)
     }
 
-    /// Lets go of all connections.
+    /// Closes all connections.
     ///
     /// # Errors
-    /// What made a holder end before its time.
+    /// Why a holder ended early.
     pub fn stop(mut self) -> Result<IdleReport> {
         let report = self.report();
         self.stop.store(true, Relaxed);

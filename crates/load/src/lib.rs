@@ -5,11 +5,10 @@
 //! - [`Config`] says what to do; [`run()`] does it; [`Report`] is what was found; [`output`] shows
 //!   it.
 //! - Open loop: a request is sent at its instant in a [`schedule`] drawn before the run, whatever
-//!   became of those before it, as requests of many independent users are. Latency runs from that
-//!   *scheduled* instant, so that a stall is felt by all who would have come during it
-//!   ("coordinated omission" is what measurements that wait suffer from); service time runs from
-//!   the send, and both are reported.
-//! - The generator measures itself ([`generator`]): when it was the bottleneck, the run is marked
+//!   happened to earlier requests, because independent users do not wait for each other. Latency
+//!   runs from that *scheduled* instant, so that a stall counts for every request scheduled during
+//!   it. (A generator that waits omits those requests: "coordinated omission".) Service time runs
+//!   from the send, and both are reported.
 //!   invalid, and latencies that are mostly its own lag are marked so ([`validity`]).
 //! - [`idle`] holds connections that do nothing.
 //! - [`ranks`]: many processes on many hosts make one run.

@@ -1,16 +1,17 @@
-//! What a closed loop did not send while it waited ("coordinated omission").
+//! The requests that a closed loop did not send while it waited ("coordinated omission").
 //!
 //! Each connection of a closed loop waits for its reply before it sends again. While the server
-//! stalls hardly anything is sent, so that one slow reply stands for the many that users who do not
-//! wait for each other would have felt, and the percentiles look good.
+//! stalls, hardly anything is sent. One slow reply then stands for all the requests that
+//! independent users would have sent meanwhile, and the percentiles look good.
 
 use hdrhistogram::Histogram;
 
 /// A reply that took so many times the median is a stall.
 const STALL: f64 = 10.0;
 
-/// The share of requests from which on their absence is told: the 99th percentile is then another.
-const TOLD_SHARE: f64 = 0.01;
+/// The share of missing requests above which the report mentions them: they would change the 99th
+/// percentile.
+const REPORTED_SHARE: f64 = 0.01;
 
 /// How many more requests would have been sent had no connection waited longer than the median: for
 /// each reply above ten times the median, as many medians as fit into its time, less the one request
@@ -31,10 +32,10 @@ pub(crate) fn omitted(latency: &Histogram<u64>) -> u64 {
     missing.sum::<f64>() as u64
 }
 
-/// What to say about it, when it is much.
+/// The note about it, if it is large.
 pub(crate) fn note(omitted: u64, latency: &Histogram<u64>) -> Option<String> {
     let all = omitted + latency.len();
-    (omitted > 0 && omitted as f64 >= TOLD_SHARE * all as f64).then(|| {
+    (omitted > 0 && omitted as f64 >= REPORTED_SHARE * all as f64).then(|| {
         format!(
             "the server stalled (the longest reply took {:.0} ms, the median {:.1} ms), and a closed \
              loop waits with it: some {omitted} requests that others would have sent meanwhile are \

@@ -68,7 +68,7 @@ impl Failure {
         }
     }
 
-    /// What one can do about it, where it is the generator's host that ran short.
+    /// What to do about it, if the generator's host ran short of something.
     pub fn advice(self) -> Option<&'static str> {
         match self {
             Self::NoDescriptors => Some(

@@ -1,4 +1,4 @@
-//! How a report is shown and kept.
+//! How a report is printed and stored.
 
 pub mod hdr;
 mod histogram;

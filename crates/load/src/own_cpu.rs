@@ -1,20 +1,20 @@
-//! What the scheduler did with the calling thread.
+//! The CPU time that the scheduler gave the calling thread.
 
 use pollux_sys as sys;
 use std::fs;
 
-/// The CPU that a thread had, and that it did not get.
+/// A thread's CPU time, and its time without a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct OwnCpu {
     /// CPU time used, user and system.
     pub(crate) used_ns: u64,
-    /// Time for which it could have run and had no CPU; nothing where the kernel does not count it
-    /// (no CONFIG_SCHED_INFO, no /proc).
+    /// Time in which it was runnable but had no CPU; 0 where the kernel does not count it (no
+    /// CONFIG_SCHED_INFO, no /proc).
     pub(crate) delayed_ns: Option<u64>,
 }
 
 impl OwnCpu {
-    /// That of the calling thread until now. Reads a file: for the start and the end of a run.
+    /// The calling thread's values so far. Reads a file: only for the start and the end of a run.
     pub(crate) fn now() -> Self {
         let text = fs::read_to_string("/proc/thread-self/schedstat").ok();
         Self {
@@ -23,7 +23,7 @@ impl OwnCpu {
         }
     }
 
-    /// What was added since `before`.
+    /// The difference to `before`.
     pub(crate) fn since(self, before: Self) -> Self {
         let delays = self.delayed_ns.zip(before.delayed_ns);
         Self {
@@ -50,7 +50,7 @@ mod tests {
         assert_eq!(run_delay_ns("a b c"), None);
     }
 
-    /// Works until so much CPU time is used, and says for how long it was kept from it.
+    /// Works until `cpu` time is used, and returns how long it was kept from it.
     fn work(cpu: usize, nice: i32, cpu_ns: u64) -> u64 {
         crate::run::pin(Some(cpu)).unwrap();
         if nice > 0 {
@@ -81,7 +81,7 @@ mod tests {
             let own = scope.spawn(move || work(cpu, 19, 20_000_000));
             (own.join().unwrap(), other.join().unwrap())
         });
-        // While the other one has the CPU the niced one waits: for most of 60 ms.
+        // While the other thread runs, the niced one waits: most of 60 ms.
         assert!(own > 20_000_000, "{own} {other}");
     }
 }

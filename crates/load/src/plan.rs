@@ -1,4 +1,4 @@
-//! What all threads share and none changes: the configuration, made ready for the loop.
+//! The immutable data that all threads share: the configuration, prepared for the loop.
 
 use crate::{
     config::{Closing, Config, Pace},
@@ -17,9 +17,9 @@ use std::{
 /// The bytes of one request, in both forms.
 #[derive(Debug)]
 pub(crate) struct RequestBytes {
-    /// More requests may follow on the connection.
+    /// For a connection that may send more requests.
     more: Box<[u8]>,
-    /// It is the connection's last.
+    /// For the connection's last request.
     last: Box<[u8]>,
 }
 
@@ -30,7 +30,7 @@ impl RequestBytes {
     }
 }
 
-/// A run, made ready.
+/// A run, prepared.
 pub(crate) struct Plan {
     pub(crate) destination: SocketAddr,
     pub(crate) address: Address,
@@ -41,15 +41,16 @@ pub(crate) struct Plan {
     /// Which statuses are good, indexed by status.
     pub(crate) good_status: Vec<bool>,
     pub(crate) expected_length: Option<u64>,
-    /// The open loop's; none for a closed loop.
+    /// The open loop's schedule; `None` for a closed loop.
     pub(crate) schedule: Option<Schedule>,
     pub(crate) seed: u64,
     pub(crate) warmup_ns: u64,
-    /// The measured part by the schedule; for a closed loop that counts requests, the longest run.
+    /// The scheduled length of the measured part; for a closed loop that counts requests, the
+    /// longest run.
     pub(crate) window_ns: u64,
-    /// Requests are counted, not time: the rate is over all replies.
+    /// Requests are counted, not time: the rate is computed over all replies.
     pub(crate) is_counted: bool,
-    /// A closed loop that counts requests: how many.
+    /// How many requests a closed loop sends, if it counts them.
     pub(crate) closed_requests: Option<u64>,
     pub(crate) requests_per_connection: u64,
     pub(crate) session: Option<SessionPlan>,
@@ -64,9 +65,9 @@ pub(crate) struct Plan {
     pub(crate) standing: usize,
     pub(crate) client: (u64, u64),
     pub(crate) intervals: bool,
-    /// All times of a run are nanoseconds from here.
+    /// The origin of all times of a run, which are in nanoseconds.
     pub(crate) origin: Instant,
-    /// The same instant by the calendar.
+    /// The same instant by the calendar clock.
     pub(crate) origin_time: SystemTime,
 }
 
@@ -81,7 +82,7 @@ impl Plan {
         let schedule = match config.pace {
             Pace::Open { rate_rps, arrivals } => {
                 let (warmup, seed) = (config.warmup, config.seed);
-                // What the schedule draws are the sessions' starts.
+                // The schedule contains the starts of sessions.
                 let requests = config.session.map_or(1, |session| session.requests);
                 let length = config.scheduled();
                 let rate = rate_rps / requests as f64;
@@ -153,19 +154,19 @@ impl Plan {
         })
     }
 
-    /// What thread `thread` sends of the schedule.
+    /// The part of the schedule that `thread` sends.
     pub(crate) fn lane(&self, thread: usize) -> Lane {
         let (client, clients) = self.client;
         let threads = self.threads as u64;
         Lane { offset: thread as u64 * clients + client, stride: threads * clients }
     }
 
-    /// Thread `thread`'s part of `total`.
+    /// The part of `total` that belongs to `thread`.
     pub(crate) fn part(&self, thread: usize, total: usize) -> usize {
         Lane { offset: thread as u64, stride: self.threads as u64 }.share(total as u64) as usize
     }
 
-    /// The time in which a reply counts for the rate, from the start of the measured part.
+    /// How long after the start of the measured part a reply counts for the rate.
     pub(crate) fn counted_ns(&self) -> u64 {
         if self.is_counted { u64::MAX } else { self.window_ns }
     }

@@ -8,9 +8,9 @@ use std::{collections::VecDeque, os::fd::RawFd};
 #[derive(Debug)]
 pub(crate) struct Pool {
     table: Vec<Option<Connection>>,
-    /// The free ones, the longest free first, so that all take their turn. One that the server
-    /// closed meanwhile is found by its stale token when its turn comes; since every push follows
-    /// a pop or an opening, the queue is never longer than the connections ever open at once.
+    /// Free connections, the longest free first, so that all are used in turn. A connection that
+    /// was closed meanwhile is recognised by its stale token. Each push follows a pop or an
+    /// opening, so the queue is never longer than the most connections that were open at once.
     free: VecDeque<Token>,
     open: usize,
     limit: usize,
@@ -21,7 +21,7 @@ impl Pool {
         Self { table: Vec::new(), free: VecDeque::new(), open: 0, limit }
     }
 
-    /// How many connections there are, whatever they do.
+    /// The number of connections, in any state.
     #[inline]
     pub(crate) fn open(&self) -> usize {
         self.open
@@ -33,7 +33,7 @@ impl Pool {
         self.open < self.limit
     }
 
-    /// Takes a connection in.
+    /// Adds a connection.
     #[inline]
     pub(crate) fn insert(&mut self, connection: Connection) {
         let index = connection.token.fd as usize;
@@ -51,7 +51,7 @@ impl Pool {
         self.table.get_mut(fd as usize)?.as_mut()
     }
 
-    /// Takes a connection out.
+    /// Removes a connection.
     #[inline]
     pub(crate) fn remove(&mut self, fd: RawFd) -> Option<Connection> {
         let connection = self.table.get_mut(fd as usize)?.take()?;
@@ -59,7 +59,7 @@ impl Pool {
         Some(connection)
     }
 
-    /// Enters a connection whose state has become [`ConnectionState::Free`].
+    /// Queues a connection whose state has become [`ConnectionState::Free`].
     #[inline]
     pub(crate) fn push_free(&mut self, token: Token) {
         self.free.push_back(token);
@@ -79,7 +79,7 @@ impl Pool {
         None
     }
 
-    /// Takes all connections out, at the end.
+    /// Removes all connections, at the end.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Connection> + '_ {
         self.open = 0;
         self.table.iter_mut().filter_map(Option::take)

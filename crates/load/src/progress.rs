@@ -8,10 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What is over sooner shows no bar.
+/// A shorter run shows no bar.
 const SHORTEST: Duration = Duration::from_secs(2);
 
-/// A bar for one stage after the other.
+/// A progress bar for each phase of a run.
 pub(crate) struct Progress {
     shows: bool,
     bar: Option<ProgressBar>,
@@ -20,7 +20,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// How often it is drawn, and how late the end of a run is noticed at most.
+    /// The redraw period, which is also the longest delay in noticing a run's end.
     pub(crate) const PERIOD: Duration = Duration::from_millis(20);
 
     pub(crate) fn new(wanted: bool) -> Self {
@@ -41,7 +41,7 @@ impl Progress {
         })
     }
 
-    /// So many idle connections are held.
+    /// Shows how many idle connections are held.
     pub(crate) fn idle(&mut self, held: usize, wanted: usize) {
         if !self.shows || self.since.elapsed() < SHORTEST {
             return;
@@ -53,7 +53,7 @@ impl Progress {
         }
     }
 
-    /// The run has lasted `elapsed_ns` since its start.
+    /// Shows how long the run has lasted.
     pub(crate) fn run(&mut self, plan: &Plan, gauges: &[Gauges], elapsed_ns: u64) {
         let total_ns = plan.warmup_ns.saturating_add(plan.window_ns);
         let counts_requests = plan.closed_requests;
@@ -80,7 +80,7 @@ impl Progress {
         bar.set_message(message);
     }
 
-    /// The stage is over: takes the bar away.
+    /// Ends the phase and removes the bar.
     pub(crate) fn finish(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
@@ -89,13 +89,12 @@ impl Progress {
     }
 }
 
-/// Whether the terminal can do nothing but write on: no line can be drawn anew there. (Nothing is
-/// coloured, so that NO_COLOR has nothing to change.)
+/// Whether the terminal cannot redraw a line. (Nothing is coloured, so NO_COLOR changes nothing.)
 fn is_dumb() -> bool {
     std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb")
 }
 
-/// Replies a second over the last second or so.
+/// The reply rate over about the last second.
 #[derive(Debug, Default)]
 struct LiveRate {
     since_ns: u64,
@@ -104,7 +103,7 @@ struct LiveRate {
 }
 
 impl LiveRate {
-    /// The rate, when so many were completed after so long.
+    /// Updates and returns the rate.
     fn after(&mut self, elapsed_ns: u64, completed: u64) -> f64 {
         let passed_ns = elapsed_ns.saturating_sub(self.since_ns);
         if passed_ns >= 1_000_000_000 {

@@ -1,13 +1,13 @@
-//! One run by many processes, on one host or on many, as a launcher of MPI programs started them.
+//! One run by many processes, on one host or many, which a launcher of MPI programs started.
 //!
 //! # How it works
-//! The launcher's own MPI library, loaded at run time, tells each process its rank and gives all of
-//! them rank 0's address and a secret; then MPI is ended (`sys`, `launcher`). From there on each
-//! rank has a TCP connection to rank 0 (`leader`, `member`, `message`). MPI is not used for the
-//! run itself: a rank that dies would end all of MPI, its waiting burns CPU that the generator needs,
-//! and what is to be told about a rank that has died is exactly what its connection's end tells.
+//! The launcher's own MPI library, loaded at run time, gives each process its rank, and all of them
+//! rank 0's address and a secret; then MPI ends (`sys`, `launcher`). From then on each rank has a
+//! TCP connection to rank 0 (`leader`, `member`, `message`). MPI is not used during the run for
+//! three reasons: a rank that dies would end all of MPI; MPI's waiting uses CPU that the generator
+//! needs; and the end of a TCP connection is exactly the notice of a dead rank that is needed.
 //!
-//! What one process is told is what all ranks do together: they share the schedule as threads do
+//! The arguments describe what all ranks do together. Ranks share the schedule as threads do
 //! (`share`), the connections and the idle connections. All begin at the same instant of rank 0's
 //! clock (`clock`).
 
@@ -47,16 +47,16 @@ use std::{
 };
 use supervisor::Supervisor;
 
-/// How long the MPI library may take to bring the ranks together and to end.
+/// How long the MPI library may take to connect the ranks and to end.
 const MPI_PATIENCE: Duration = Duration::from_secs(120);
 
-/// The most addresses of rank 0 that are tried.
+/// The most addresses of rank 0 to try.
 const MAX_ADDRESSES: usize = 24;
 
-/// What MPI carries from rank 0 to all.
+/// The size of the message that MPI broadcasts from rank 0.
 const RENDEZVOUS_BYTES: usize = 1024;
 
-/// Where rank 0 is found.
+/// How to reach rank 0.
 #[derive(Debug, Serialize, Deserialize)]
 struct Rendezvous {
     secret: Secret,
@@ -65,10 +65,10 @@ struct Rendezvous {
     addresses: Vec<IpAddr>,
 }
 
-/// This process's place among the ranks of a run.
+/// This process as one of the ranks of a run.
 pub struct Ranks {
     launcher: Launcher,
-    /// The MPI library's own name for itself.
+    /// The name and version of the MPI library.
     library: String,
     host: String,
     supervisor: Arc<Supervisor>,
@@ -80,18 +80,18 @@ enum Role {
     Member(Member),
 }
 
-/// What rank 0 has at the end: itself and the others.
+/// The results that rank 0 collected from the other ranks.
 struct PeerResults {
     peers: Vec<Peer>,
     fault: Option<String>,
 }
 
-/// Where the launcher is one that kills ranks without a warning when one has died, this process
-/// only stands in for the rank: it starts it, waits, and returns its exit status. Nothing otherwise.
-/// To be called before anything else.
+/// Runs as the supervisor of a rank, if the launcher kills all ranks without warning when one dies:
+/// starts the rank, waits for it and returns its exit status. Otherwise returns `None` at once.
+/// Must be called before anything else.
 ///
 /// # Errors
-/// A launcher that cannot be used; the rank cannot be started.
+/// The launcher cannot be used, or the rank cannot be started.
 pub fn supervise(choice: &MpiChoice) -> Result<Option<u8>> {
     match find(choice)? {
         Some(launcher) if launcher.kills_at_once => supervisor::supervise(),
@@ -108,17 +108,17 @@ fn find(choice: &MpiChoice) -> Result<Option<Launcher>> {
         (None, MpiChoice::Library(library)) => bail!(
             "--ranks {library}: no launcher started this process; start it with mpirun or srun"
         ),
-        // One rank has nobody to work with.
+        // A single rank works alone.
         (found, _) => Ok(found.filter(|launcher| launcher.size > 1)),
     }
 }
 
-/// Finds the other ranks of this run, if a launcher started several. What `task` says, which is asked
-/// only then, must be the same on all.
+/// Finds the other ranks of this run, if a launcher started several. The result of `task`, which is
+/// called only then, must be the same on all ranks.
 ///
 /// # Errors
-/// A launcher was found and cannot be used; the ranks do not find each other; they were not started
-/// alike. Nothing is tried instead.
+/// The launcher cannot be used; the ranks do not find each other; they were started with different
+/// arguments. There is no fallback.
 pub fn join(
     choice: &MpiChoice,
     task: impl FnOnce() -> String,
@@ -158,7 +158,7 @@ pub fn join(
     Ok(Some(Ranks { launcher, library: version, host, supervisor, role }))
 }
 
-/// Meets the other ranks through MPI. Returns the library's name.
+/// Connects to the other ranks through MPI. Returns the library's name.
 fn join_job(
     launcher: &Launcher,
     choice: &MpiChoice,
@@ -224,7 +224,7 @@ fn join_job(
     )
 }
 
-/// Does `work`; `late` is called beside it when it takes longer than `patience`.
+/// Does `work`; calls `late` in another thread if it takes longer than `patience`.
 fn within<R>(
     patience: Duration,
     late: impl FnOnce() + Send + 'static,
@@ -234,7 +234,7 @@ fn within<R>(
     let watch = std::thread::Builder::new()
         .name("mpi".into())
         .spawn(move || {
-            // Nothing is sent: the other end is closed when the work is done.
+            // Nothing is sent: dropping the sender ends the wait.
             if waiting.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
                 late();
             }
@@ -246,9 +246,9 @@ fn within<R>(
     Ok(result)
 }
 
-/// Opens the port at which rank 0 takes the others in.
+/// Opens the port on which rank 0 accepts the other ranks.
 fn listen(host: &str) -> Result<(TcpListener, Rendezvous)> {
-    // [::] takes IPv4 too, where there is IPv6 at all.
+    // [::] accepts IPv4 as well, if the host has IPv6 at all.
     let listener = TcpListener::bind("[::]:0")
         .or_else(|_| TcpListener::bind("0.0.0.0:0"))
         .context("a port for the other ranks")?;
@@ -262,7 +262,7 @@ fn listen(host: &str) -> Result<(TcpListener, Rendezvous)> {
             IpAddr::V6(v6) => !v6.is_unicast_link_local(),
         })
         .collect();
-    // Loopback is the way to ranks on the same host where there is no other.
+    // Loopback connects ranks on the same host if there is no other address.
     addresses.sort_by_key(|address| (address.is_loopback(), address.is_ipv6()));
     addresses.truncate(MAX_ADDRESSES);
     let rendezvous = Rendezvous {
@@ -274,7 +274,7 @@ fn listen(host: &str) -> Result<(TcpListener, Rendezvous)> {
     Ok((listener, rendezvous))
 }
 
-/// A host that vanishes without a word is noticed, and small messages do not wait for others.
+/// Detects a host that vanishes, and sends small messages without delay.
 fn keep_alive(stream: &TcpStream) -> Result<()> {
     use rustix::net::sockopt;
     stream.set_nodelay(true)?;
@@ -301,15 +301,15 @@ impl Ranks {
         self.launcher.size
     }
 
-    /// From now on rank 0 is told `heartbeat` once a second.
+    /// From now on, sends `heartbeat` to rank 0 once a second.
     fn heartbeat(&self, heartbeat: impl Fn() -> Heartbeat + Send + 'static) {
         if let Role::Member(member) = &self.role {
             member.heartbeat(heartbeat);
         }
     }
 
-    /// Waits until all are set up. Returns the start by this host's monotonic clock and, at rank 0,
-    /// what the others told then.
+    /// Waits until all ranks are set up. Returns the start by this host's monotonic clock and, at
+    /// rank 0, the progress of the other ranks.
     fn ready(&self, heartbeat: Heartbeat) -> Result<(Vec<Heartbeat>, i64)> {
         match &self.role {
             Role::Leader(leader) => leader.ready(),
@@ -324,7 +324,7 @@ impl Ranks {
         }
     }
 
-    /// Hands `measured` over; at rank 0, returns what the others did.
+    /// Sends `measured` to rank 0; at rank 0, returns the results of the others.
     fn finish(&mut self, interrupted: bool, measured: Vec<u8>) -> Result<Option<PeerResults>> {
         let gone_ns = self.supervisor.gone_ns();
         match &mut self.role {
@@ -340,7 +340,8 @@ impl Ranks {
         }
     }
 
-    /// Ends the run because of `error`; returns what is to be told here, nothing when rank 0 tells it.
+    /// Ends the run because of `error`. Returns the error to print here; `None` if rank 0 prints
+    /// it.
     fn give_up(&mut self, error: anyhow::Error) -> Result<()> {
         match &mut self.role {
             Role::Leader(leader) => {
@@ -362,8 +363,8 @@ impl Ranks {
     }
 }
 
-/// What ended the run before its time: a rank whose connection ended, or the first whose launched
-/// process was ended.
+/// Why the run ended early: the first rank whose connection ended, or whose launched process was
+/// killed.
 fn fault(peers: &[Peer], own_gone_ns: Option<i64>, own_host: &str) -> Option<String> {
     let lost = peers.iter().filter_map(|peer| {
         let (why, at_ns) = peer.lost.as_ref()?;
@@ -391,7 +392,7 @@ fn fault(peers: &[Peer], own_gone_ns: Option<i64>, own_host: &str) -> Option<Str
     Some(format!("rank {rank} ({host}, process {pid}) was lost: {why}"))
 }
 
-/// The clocks of this rank are rank 0's own.
+/// Rank 0's clocks are the reference.
 const OWN_CLOCK: (ClockOffset, ClockOffset) = (ClockOffset::NONE, ClockOffset::NONE);
 
 #[cfg(test)]
@@ -403,7 +404,7 @@ mod tests {
     fn an_mpi_library_that_hangs_is_told() {
         let (tell, told) = mpsc::channel();
         let late = move || tell.send("late").unwrap();
-        // The work ends only when its lateness was told.
+        // The work may only end after `late` was called.
         let leader_state = within(Duration::from_millis(1), late, || told.recv()).unwrap();
         assert_eq!(leader_state, Ok("late"));
     }

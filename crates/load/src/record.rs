@@ -14,10 +14,10 @@ use hdrhistogram::{
 };
 use std::io;
 
-/// The longest time that is told apart, an hour; longer ones count as it.
+/// The longest time that is distinguished, an hour; longer ones count as this.
 pub const LONGEST_NS: u64 = 3_600_000_000_000;
 
-/// How finely times are told apart: three significant digits, 0.1 %.
+/// The resolution of times: three significant digits, 0.1 %.
 const SIGNIFICANT_DIGITS: u8 = 3;
 
 /// Reply rates are sampled over so long. (httperf samples every 5 s, too coarse for short runs.)
@@ -31,7 +31,7 @@ pub fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LONGEST_NS, SIGNIFICANT_DIGITS).expect("the bounds are valid")
 }
 
-/// One whole reply.
+/// One complete reply.
 #[derive(Clone, Copy, Debug)]
 pub struct Reply {
     /// From the scheduled instant to the end of the reply.
@@ -49,8 +49,8 @@ pub struct Reply {
 pub struct FailedRequest {
     /// Why.
     pub kind: Failure,
-    /// The time that counts for it where failures are counted: from the scheduled instant to the
-    /// failure, and never less than the time limit, for whoever asked has no answer then either.
+    /// The latency where failures are counted: from the scheduled instant to the failure, and at
+    /// least the time limit, because the client has no answer by then either.
     pub latency_ns: u64,
     /// When it failed, from the start of the measured part; in the warm-up negative.
     pub at_ns: i64,
@@ -71,7 +71,7 @@ pub struct BadReplies {
     pub length: u64,
 }
 
-/// What happened to connections.
+/// Counters of connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectionCounts {
     /// Handshakes completed.
@@ -124,18 +124,18 @@ pub struct Recorder {
     /// From the scheduled instant until the generator took the request up.
     #[serde(with = "crate::ranks::message::histogram")]
     pub lag: Histogram<u64>,
-    /// Requests sent whole or in part.
+    /// Requests sent, completely or in part.
     pub sent: u64,
-    /// Requests whose reply came, was whole and was as expected.
+    /// Requests with a complete reply as expected.
     pub completed: u64,
     /// Requests that failed.
     pub failures: Failures,
-    /// What the system said to the first failure that has no kind of its own
+    /// The system's message for the first failure that has no kind of its own
     /// ([`Failure::Other`]): its errno.
     pub first_other: Option<i32>,
     /// Of the failures, the bad replies by reason.
     pub bad_replies: BadReplies,
-    /// Whole replies by status.
+    /// Complete replies by status.
     pub statuses: Vec<u64>,
     /// Connections.
     pub connections: ConnectionCounts,
@@ -254,7 +254,7 @@ impl Recorder {
         kind
     }
 
-    /// What the system said to the first failure that has no kind of its own.
+    /// The system's message for the first failure that has no kind of its own.
     pub fn other_reason(&self) -> Option<String> {
         self.first_other.map(|number| io::Error::from_raw_os_error(number).to_string())
     }
@@ -266,7 +266,7 @@ impl Recorder {
         all
     }
 
-    /// When the running interval is to be closed, where there are intervals.
+    /// When the present interval ends, if there are intervals.
     #[inline]
     pub fn interval_end_ns(&self) -> Option<u64> {
         self.intervals.as_ref().map(|intervals| intervals.start_ns + SAMPLE_NS)

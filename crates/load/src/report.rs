@@ -73,7 +73,7 @@ impl From<&Histogram<u64>> for Times {
 /// `unfinished`.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Requests {
-    /// Their instant came within the measured part.
+    /// Requests whose instant lies in the measured part.
     pub scheduled: u64,
     /// Sent, whole or in part.
     pub sent: u64,
@@ -81,13 +81,13 @@ pub struct Requests {
     pub completed: u64,
     /// Ended in an error.
     pub failed: u64,
-    /// Never taken up by the generator.
+    /// Requests that the generator never dispatched.
     pub unsent: u64,
     /// Without an outcome when the run was interrupted.
     pub unfinished: u64,
 }
 
-/// What happened to connections in the set-up and the measured part.
+/// The connections of the set-up and the measured part.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Connections {
     /// Handshakes completed.
@@ -104,7 +104,7 @@ pub struct Connections {
 pub struct BadReplies {
     /// Not HTTP, or wrongly framed.
     pub malformed: u64,
-    /// What was wrong with the first of these, in words.
+    /// What was wrong with the first of these.
     pub first_malformed: Option<String>,
     /// An unexpected status.
     pub status: u64,
@@ -124,7 +124,7 @@ pub struct Report {
     pub latency_valid: bool,
     /// Why they are not.
     pub latency_invalid_reason: Option<String>,
-    /// What a reader of the figures should know besides, in sentences.
+    /// Notes for readers of the figures, in sentences.
     pub notes: Vec<String>,
     /// The first URL.
     pub url: String,
@@ -162,11 +162,11 @@ pub struct Report {
     pub connect_us: Times,
     /// Failed requests by kind.
     pub errors: BTreeMap<&'static str, u64>,
-    /// What the system said to the first failure counted as `other`, in words.
+    /// The system's message for the first failure counted as `other`.
     pub first_other: Option<String>,
     /// Bad replies by reason.
     pub bad_replies: BadReplies,
-    /// Whole replies by status.
+    /// Complete replies by status.
     pub statuses: BTreeMap<u16, u64>,
     /// The run in short intervals, the warm-up included.
     pub series: Columns,

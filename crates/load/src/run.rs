@@ -1,5 +1,5 @@
-//! A run from beginning to end: resolve, hold idle connections, open the standing ones, start all
-//! threads at the same instant, put together what they measured.
+//! A run from start to end: resolve the host, hold idle connections, open the standing ones, start
+//! all threads at the same instant, combine their results.
 
 use crate::{
     config::Config,
@@ -23,32 +23,32 @@ use std::{
 /// From the moment when all threads are ready to the schedule's start.
 const START_DELAY_NS: u64 = 2_000_000;
 
-/// Drives the server as `config` says, until the end or until `stop` is set, and reports.
+/// Sends load to the server as `config` says, until the end or until `stop` is set, and reports.
 ///
 /// # Errors
-/// A configuration that contradicts itself; a name that does not resolve; connections that were
-/// to be held or opened before the run and could not be. Errors of single requests are no errors of
-/// the run: they are in the report.
+/// The configuration contradicts itself; a name does not resolve; connections could not be opened
+/// before the run. Errors of single requests do not fail the run: they are in the report.
 pub fn run(config: &Config, stop: &AtomicBool) -> Result<Report> {
     config.check()?;
     let run = measure(config, stop, |plan, _, _| Ok(plan.now_ns() + START_DELAY_NS))?;
     Ok(Report::new(config, &run.plan, run.threads, run.idle, stop.load(Relaxed)))
 }
 
-/// A run that is over.
+/// A finished run.
 pub(crate) struct Run {
     pub(crate) plan: Plan,
     pub(crate) threads: Vec<ThreadResult>,
     pub(crate) idle: IdleReport,
 }
 
-/// Tells how many idle connections there are.
+/// Returns the state of the idle connections.
 pub(crate) type IdleGauge = Box<dyn Fn() -> IdleReport + Send>;
 
-/// Does what `config`, which was checked, says. When all is set up `start` is asked for the
-/// schedule's first instant, in the plan's time.
+/// Runs `config`, which was checked. After the set-up, `start` is called for the schedule's first
+/// instant in the plan's time.
 ///
 /// # Errors
+/// As [`run`], and those of `start`.
 /// As [`run`], and `start`'s.
 pub(crate) fn measure(
     config: &Config,
@@ -98,8 +98,9 @@ pub(crate) fn measure(
     };
     let start = |gauges: &Arc<[Gauges]>| start(&plan, gauges, gauge);
     let threads = run_threads(config, &plan, stop, start, &mut progress)?;
-    // Where the generator shares a CPU with the server it may go first, as long as it sends. What it makes of what it
-    // measured must not keep the server from its last answers, and whoever reads its counters from reading them.
+    // With a real-time priority the generator goes before a server on the same CPU, but only while
+    // it sends: evaluating the measurements must not delay the server's last answers, or a reader
+    // of its counters.
     if let Err(error) = sys::leave_real_time() {
         tracing::debug!(%error, "the report has the load's priority");
     }
@@ -115,7 +116,7 @@ pub(crate) fn raise_descriptors() -> Result<u64> {
     sys::raise_descriptor_limit().context("raising the limit on descriptors")
 }
 
-/// Refuses more connections than the threads' file tables hold.
+/// Refuses more connections than the threads' file tables can hold.
 fn check_descriptors(config: &Config, descriptors: u64) -> Result<()> {
     let limit = usize::try_from(descriptors).unwrap_or(usize::MAX);
     let tables = if config.own_file_tables.is_some() { config.threads } else { 1 };
@@ -131,7 +132,7 @@ fn check_descriptors(config: &Config, descriptors: u64) -> Result<()> {
     Ok(())
 }
 
-/// Binds this thread to `cpu`, if there is one, and makes its timers exact.
+/// Binds this thread to `cpu`, if given, and makes its timers exact.
 pub(crate) fn pin(cpu: Option<usize>) -> Result<()> {
     if let Some(cpu) = cpu {
         let mut set = rustix::thread::CpuSet::new();
@@ -140,14 +141,15 @@ pub(crate) fn pin(cpu: Option<usize>) -> Result<()> {
         rustix::thread::sched_setaffinity(None, &set)
             .with_context(|| format!("--pin {cpu}: this host has no such CPU, or forbids it"))?;
     }
-    // The default slack, 50 µs, would be lag. Not to be had is no reason to give up: it is measured.
+    // The default timer slack, 50 µs, would add to the lag. A failure is harmless: the lag is
+    // measured.
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZero::new(1));
     Ok(())
 }
 
-/// Where threads meet before the start.
+/// The barrier at which threads meet before the start.
 struct StartBarrier<'a> {
-    /// All threads and the one that started them.
+    /// All worker threads, and the thread that started them.
     barrier: Barrier,
     start_ns: OnceLock<u64>,
     /// The first error of the set-up.
@@ -177,7 +179,7 @@ fn run_threads(
             let thread = std::thread::Builder::new()
                 .name(format!("load-{index}"))
                 .spawn_scoped(scope, move || run_thread(plan, gauges, index, cpu, barrier));
-            // Threads that have begun wait at the barrier for this one: no way back.
+            // Threads that are running wait at the barrier for this one, so it cannot be skipped.
             threads.push(thread.expect("a thread can be started"));
         }
         barrier.barrier.wait();
@@ -188,7 +190,8 @@ fn run_threads(
         }
         barrier.barrier.wait();
         let start_ns = started?;
-        // Without progress this thread sleeps to the end: its wake-ups might fall on the server's CPU.
+        // Without a progress bar this thread sleeps to the end: its wake-ups could fall on the
+        // server's CPU.
         while progress.shows() && !threads.iter().all(|thread| thread.is_finished()) {
             progress.run(plan, &gauges, plan.now_ns().saturating_sub(start_ns));
             std::thread::sleep(Progress::PERIOD);
@@ -231,8 +234,8 @@ fn set_up_thread<'a>(
     stop: &AtomicBool,
 ) -> Result<Worker<'a>> {
     pin(cpu)?;
-    // Its own limit on descriptors, and cheaper system calls. Containers may forbid it; then
-    // descriptors run short sooner, which is counted and told.
+    // A descriptor limit of its own, and cheaper system calls. Containers may forbid it; then
+    // descriptors run short sooner, which is counted and reported.
     if let Some(promise) = plan.own_file_tables
         && let Err(error) = sys::own_file_table(promise, &[])
     {
@@ -247,15 +250,16 @@ fn set_up_thread<'a>(
 /// signal ends the process at once, with status 130.
 ///
 /// # Errors
+/// The signal handlers cannot be installed.
 /// The signals cannot be caught.
 pub fn stop_on_signals() -> Result<Arc<AtomicBool>> {
     use signal_hook::consts::{SIGINT, SIGTERM};
     let stop = Arc::new(AtomicBool::new(false));
-    // Not `stop` itself: that is also set when another rank is lost, and a first signal comes then
-    // from the launcher, which must not keep this process from its report.
+    // A flag of its own: `stop` is also set when another rank is lost, and then the first signal
+    // comes from the launcher. It must not keep this process from reporting.
     let asked = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        // In this order: the first signal finds the flag unset.
+        // In this order, so that the first signal finds the flag unset.
         signal_hook::flag::register_conditional_shutdown(signal, 130, asked.clone())
             .and_then(|_| signal_hook::flag::register(signal, asked.clone()))
             .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
@@ -264,8 +268,8 @@ pub fn stop_on_signals() -> Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// Holds idle connections until `duration` is over or `stop` is set; calls `on_held` once,
-/// when all are there. Whether all were held to the end is in the report.
+/// Holds idle connections until `duration` is over or `stop` is set, and calls `on_held` once, when
+/// all are open. The report says whether all were held to the end.
 ///
 /// # Errors
 /// As [`IdlePool::start`], [`IdlePool::wait_until_held`] and [`IdlePool::check`].

@@ -9,10 +9,10 @@ pub const SHORTEST_NS: u64 = 100_000_000;
 /// The most intervals of a run; when it lasts longer, each two become one.
 pub const MAX_INTERVALS: usize = 600;
 
-/// The longest time that is told apart; longer ones count as it.
+/// The longest time that is distinguished; longer ones count as this.
 const LONGEST_NS: u64 = crate::record::LONGEST_NS;
 
-/// What happened in one interval.
+/// The figures of one interval.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct SeriesInterval {
     sent: u64,
@@ -58,7 +58,7 @@ impl Series {
         self.at(at_ns).sent += 1;
     }
 
-    /// A good reply came.
+    /// Counts a good reply.
     #[inline]
     pub(crate) fn reply(&mut self, at_ns: i64, latency_ns: u64) {
         self.at(at_ns).latency.saturating_record(latency_ns);
@@ -176,8 +176,8 @@ pub struct Columns {
     pub replies: Vec<u64>,
     /// Requests that failed.
     pub failed: Vec<u64>,
-    /// Mean latency of these replies; 0 where there are none. Single values of all three are told
-    /// apart to 6 %.
+    /// Mean latency of these replies; 0 where there are none. Single values of all three are
+    /// distinguished to 6 %.
     pub latency_mean_us: Vec<f64>,
     /// Median latency of these replies.
     pub latency_p50_us: Vec<f64>,

@@ -11,7 +11,7 @@ use crate::{
 };
 use std::{os::fd::RawFd, time::Duration};
 
-/// What a session is.
+/// What a session consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Session {
     /// How many requests it has.
@@ -23,7 +23,7 @@ pub struct Session {
 /// The most requests of a session.
 pub const MAX_REQUESTS: u64 = 1_000_000;
 
-/// A session, made ready for the loop.
+/// A session, prepared for the loop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SessionPlan {
     pub(crate) requests: u64,

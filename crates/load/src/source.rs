@@ -10,7 +10,7 @@ use std::{
     str::FromStr,
 };
 
-/// A range of source addresses, taken in turn.
+/// A range of source addresses, used in rotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sources {
     first: IpAddr,
@@ -63,7 +63,7 @@ impl Sources {
         self.count
     }
 
-    /// Source `index`, counted round.
+    /// The address at `index`, modulo their number.
     #[inline]
     pub fn get(&self, index: u64) -> IpAddr {
         let step = index % self.count;
@@ -73,11 +73,11 @@ impl Sources {
         }
     }
 
-    /// Tries the first and the last address, so that a run does not begin with sources that this
-    /// host does not have.
+    /// Tries to bind the first and the last address, so that a run does not begin with sources that
+    /// this host does not have.
     ///
     /// # Errors
-    /// Names the address and says how to add it; a family other than that of `destination`.
+    /// Names the address and says how to add it; the family differs from that of `destination`.
     pub fn check(&self, destination: IpAddr) -> Result<()> {
         ensure!(
             self.first.is_ipv4() == destination.is_ipv4(),

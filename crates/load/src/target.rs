@@ -1,4 +1,4 @@
-//! What is asked for: URLs, and the bytes of their requests, made before the run.
+//! URLs, and the bytes of their requests, written before the run.
 
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use pollux_http::{
@@ -48,7 +48,7 @@ impl FromStr for Url {
         let (host, port) = split_port(authority).map_err(|error| anyhow!("{text}: {error:#}"))?;
         let path = path.split('#').next().unwrap_or_default();
         let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
-        // What cannot be written is told here, with its URL.
+        // A URL that cannot be requested is an error here, which names it.
         match Writer::new(&mut ByteCounter::default(), b"GET", path.as_bytes()) {
             Ok(head) => head.leave_open(),
             Err(error) => bail!("{text}: {error}"),

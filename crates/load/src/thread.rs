@@ -1,5 +1,5 @@
-//! One thread of the generator: takes requests up at their instants, expires what takes too long,
-//! waits no longer than the next of these.
+//! One thread of the generator: dispatches requests at their instants, fails requests that take too
+//! long, and otherwise waits.
 
 mod arrivals;
 mod closed_loop;
@@ -24,30 +24,30 @@ use std::{
 };
 use waiting::WaitState;
 
-/// The most arrivals that are taken up before replies are looked at again.
+/// The most arrivals that are dispatched before replies are handled again.
 pub(super) const MAX_BURST: usize = 64;
 
-/// How long arrivals are still taken up after the schedule's end. What is then left was never sent
-/// because the generator could not keep up.
+/// How long arrivals are still dispatched after the schedule's end. The rest counts as unsent: the
+/// generator could not keep up.
 const GRACE_NS: u64 = 1_000_000_000;
 
-/// The longest wait: within it an interrupt is noticed.
+/// The longest wait, after which the stop flag is checked.
 const LONGEST_WAIT_NS: u64 = 100_000_000;
 
-/// Below this a wait takes about as long as falling asleep and waking up.
+/// A shorter wait takes about as long as falling asleep and waking up.
 const SHORT_WAIT_NS: u64 = 100_000;
 
-/// How long a closed loop waits after a connect that failed, before it tries again.
+/// How long a closed loop waits after a failed connect before it tries again.
 const RECONNECT_PAUSE_NS: u64 = 10_000_000;
 
-/// The most handshakes that run at the same time while connections are opened before the run, so
-/// that the server's backlog does not overflow.
+/// The most handshakes at the same time while connections are opened before the run, so that the
+/// server's backlog does not overflow.
 const MAX_HANDSHAKES: usize = 64;
 
 /// One receive buffer a thread.
 pub(crate) const SCRATCH_BYTES: usize = 64 << 10;
 
-/// What a thread lets others see while it runs.
+/// Counters that other threads may read during the run.
 #[derive(Debug, Default)]
 pub(crate) struct Gauges {
     pub(crate) sent: AtomicU64,
@@ -55,30 +55,30 @@ pub(crate) struct Gauges {
     pub(crate) failed: AtomicU64,
 }
 
-/// What a thread hands over at its end.
+/// The result of a thread.
 #[derive(serde::Serialize, serde::Deserialize)]
 pub(crate) struct ThreadResult {
     pub(crate) recorder: Recorder,
     /// Requests of the measured part whose instant came.
     pub(crate) scheduled: u64,
-    /// Of these, those that the generator never took up.
+    /// Of these, requests that the generator never dispatched.
     pub(crate) unsent: u64,
-    /// Of these, those that had no outcome yet when the run was interrupted.
+    /// Of these, requests without an outcome when the run was interrupted.
     pub(crate) unfinished: u64,
     /// When the measured part began, from the plan's origin.
     pub(crate) measured_ns: u64,
     /// From the start of the measured part to the end.
     pub(crate) elapsed_ns: u64,
-    /// CPU time used in that time, and time without a CPU that could have been used.
+    /// CPU time used in that time, and time runnable without a CPU.
     pub(crate) cpu: OwnCpu,
-    /// Of that time, what was waited while there was nothing to do, asleep or polling; not all of
-    /// it is known ([`Worker::wait`]).
+    /// Of that time, the part in which the thread had nothing to do, asleep or polling. A lower
+    /// bound: see [`Worker::wait`].
     pub(crate) spare_ns: u64,
 }
 
 #[cfg(test)]
 impl ThreadResult {
-    /// That of a thread that did nothing.
+    /// The result of a thread that did nothing.
     pub(crate) fn empty() -> Self {
         Self {
             recorder: Recorder::new(crate::record::SAMPLE_NS, false),
@@ -116,23 +116,23 @@ pub(crate) struct Worker<'a> {
     waiting: WaitState,
 }
 
-/// Connections for which something is due, in the order in which it is.
+/// Connections with something due, ordered by when it is due.
 #[derive(Default)]
 pub(super) struct ConnectionLists {
     /// Handshakes, of opening and of closing, by their start.
     pub(super) handshakes: Deadlines,
     /// Requests on connections, by their scheduled instant.
     pub(super) replies: Replies,
-    /// Connections whose clients think, by the reply that they think about.
+    /// Connections in think time, by the reply that precedes it.
     pub(super) thinking: Deadlines,
-    /// Connections with more to read than one event's share.
+    /// Connections with more to read than one event allows.
     pub(super) unread: VecDeque<Token>,
 }
 
-/// How connections are opened.
+/// The state of opening connections.
 #[derive(Default)]
 pub(super) struct OpenState {
-    /// How many this thread has opened, to take source addresses in turn.
+    /// How many this thread has opened, for the rotation of source addresses.
     pub(super) connects: u64,
     pub(super) last_failure: Option<Failure>,
     /// Whether connections are being opened before the run.
@@ -167,8 +167,8 @@ impl<'a> Worker<'a> {
     /// Opens this thread's part of the standing connections.
     ///
     /// # Errors
-    /// The first failure, when none could be opened at all; those that are missing otherwise are
-    /// opened by need.
+    /// The first failure, if no connection could be opened. Others that fail are opened when they
+    /// are needed.
     pub(crate) fn set_up(&mut self, stop: &AtomicBool) -> Result<()> {
         let wanted = self.plan.part(self.index, self.plan.standing);
         let mut tried = 0;
@@ -198,7 +198,8 @@ impl<'a> Worker<'a> {
                 "no handshake was completed in time".to_owned(),
                 |kind| match (kind.advice(), self.recorder.other_reason()) {
                     (Some(advice), _) => format!("{}: {advice}", kind.name()),
-                    // What has no kind of its own has a name, such as "Network is unreachable".
+                    // Errors without a kind of their own have a name, such as "Network is
+                    // unreachable".
                     (None, Some(reason)) if kind == Failure::Other => reason,
                     (None, _) => kind.name().to_owned(),
                 },
@@ -211,11 +212,11 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Sends the thread's lane of the schedule, which begins at `start_ns`, or keeps its
-    /// connections busy, and returns what was measured.
+    /// Sends the thread's part of the schedule, which begins at `start_ns`, or keeps its
+    /// connections busy, and returns the measurements.
     ///
     /// # Errors
-    /// A wait that fails (ENOMEM).
+    /// A wait failed (ENOMEM).
     pub(crate) fn run(mut self, start_ns: u64, stop: &AtomicBool) -> Result<ThreadResult> {
         self.start_ns = start_ns;
         self.measured_ns = start_ns + self.plan.warmup_ns;
@@ -224,7 +225,7 @@ impl<'a> Worker<'a> {
             self.closed.missing = self.plan.part(self.index, self.plan.standing) - self.pool.open();
         }
         if self.plan.warmup_ns == 0 {
-            // A thread that has no CPU would come to it late, and miss what it waited until then.
+            // A thread without a CPU would read it late, and miss the waiting until then.
             self.waiting.cpu_before = Some(OwnCpu::now());
         }
         self.sleep_until_start(stop);
@@ -262,13 +263,13 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// When the measured part ends by the schedule.
+    /// When the measured part is scheduled to end.
     #[inline]
     pub(super) fn end_ns(&self) -> u64 {
         self.measured_ns.saturating_add(self.plan.window_ns)
     }
 
-    /// What a connection that has become free does next. Returns whether it got a request.
+    /// Gives a free connection its next request. True if there was one.
     #[inline]
     pub(super) fn next_for(&mut self, fd: RawFd, now_ns: u64) -> bool {
         if self.plan.schedule.is_some() {
@@ -288,7 +289,7 @@ impl<'a> Worker<'a> {
         true
     }
 
-    /// Fails what has run out of time.
+    /// Fails requests and handshakes whose time is over.
     #[inline]
     pub(super) fn expire(&mut self, now_ns: u64) {
         while let Some((fd, deadline_ns)) = self.next_reply_due() {
@@ -323,8 +324,8 @@ impl<'a> Worker<'a> {
         connection.since_ns.saturating_add(self.plan.connect_timeout_ns)
     }
 
-    /// Does what the clock alone asks for: the CPU time at the start of the measured part, and the
-    /// intervals of `--hdr`.
+    /// Does what is due by the clock: reads the CPU time at the start of the measured part, and
+    /// closes the intervals of `--hdr`.
     #[inline]
     fn note_time(&mut self, now_ns: u64) {
         if self.waiting.cpu_before.is_none() && now_ns >= self.measured_ns {
@@ -345,7 +346,7 @@ impl<'a> Worker<'a> {
         self.gauges.failed.store(self.recorder.failures.total(), Relaxed);
     }
 
-    /// Whether every request has its outcome and none is to come.
+    /// Whether every request has an outcome and none is still to be sent.
     #[inline]
     fn is_over(&self, now_ns: u64) -> bool {
         if self.lists.replies.len() > 0

@@ -22,32 +22,32 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The most connections that are being opened at the same time by one thread, so that the
-/// server's backlog does not overflow.
+/// The most connections that one thread opens at the same time, so that the server's backlog does
+/// not overflow.
 const MAX_OPENING: usize = 64;
 
-/// The pause after a failure, doubled by each that follows, and the longest.
+/// The pause after a failure, doubled by each further one, and the longest pause.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// A connection that the server drops sooner counters as a failed attempt: else one that accepts
-/// and closes at once would be met with a storm of connects.
+/// A connection that the server drops sooner counts as a failed attempt. Otherwise a server that
+/// accepts and closes at once would receive a storm of connects.
 const SHORTEST_LIFE: Duration = Duration::from_secs(1);
 
-/// The longest wait: within it a stop is noticed.
+/// The longest wait, after which the stop flag is checked.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
-/// The most receives for one event, 1 MiB: a server that never stops sending must keep neither the
-/// other connections, nor their time limits, nor a stop from their turn.
+/// The most receives for one event, 1 MiB, so that a server that never stops sending does not delay
+/// other connections, timeouts or a stop.
 const MAX_RECEIVES: usize = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// The handshake goes on, or something is left to be sent.
+    /// Connecting, or sending.
     Opening,
-    /// The reply to its one request is awaited.
+    /// Waiting for the reply to its one request.
     Replying,
-    /// It is idle.
+    /// Idle.
     Idle,
 }
 
@@ -55,12 +55,12 @@ struct IdleConnection {
     socket: OwnedFd,
     token: Token,
     phase: Phase,
-    /// When it began to be opened, later when it fell silent.
+    /// When opening began; later, when it became idle.
     since: Instant,
     written: u32,
-    /// It waits in `unread` for its turn.
+    /// It is in the list `unread`.
     is_unread: bool,
-    /// While the reply is read; nothing is left of it when the connection is idle.
+    /// The decoder of the reply; `None` once the connection is idle.
     decoder: Option<Box<Decoder>>,
 }
 
@@ -74,7 +74,7 @@ pub(super) struct IdleHolder {
     timeout: Duration,
     own_file_tables: Option<sys::OwnFileTables>,
     wanted: usize,
-    /// This holder's number and how many there are.
+    /// This holder's index, and the number of holders.
     position: (usize, usize),
 }
 
@@ -98,10 +98,10 @@ impl IdleHolder {
         }
     }
 
-    /// Opens and holds until `stop`.
+    /// Opens connections and holds them until `stop`.
     ///
     /// # Errors
-    /// No file table or interest set could be had; a wait failed.
+    /// No file table or interest set is available; a wait failed.
     pub(super) fn run(self, counters: &IdleCounters, stop: &AtomicBool) -> Result<()> {
         if let Some(promise) = self.own_file_tables {
             sys::own_file_table(promise, &[]).context("a file table for idle connections")?;
@@ -142,16 +142,16 @@ struct IdleLoop<'a> {
     counters: &'a IdleCounters,
     set: EpollEdge,
     table: Vec<Option<IdleConnection>>,
-    /// Those that are not idle yet, by the start of their opening.
+    /// Connections that are not idle yet, in the order in which they were begun.
     opening: Deadlines,
     open: usize,
     held: usize,
     connects: u64,
-    /// How many were dropped while idle and have no successor yet.
+    /// How many were dropped while idle and not replaced yet.
     to_replace: usize,
     pause: Duration,
     resume_at: Option<Instant>,
-    /// Those with more to read than one event's share; each at most once.
+    /// Connections with more to read than one event allows, each at most once.
     unread: VecDeque<Token>,
     scratch: Box<[u8]>,
 }
@@ -207,7 +207,7 @@ impl IdleLoop<'_> {
         Ok(())
     }
 
-    /// The kind of a failed system call, whose number is kept for the message.
+    /// The kind of a failed system call; its number is stored for the message.
     #[cold]
     fn kind_of(&self, error: &io::Error) -> Failure {
         self.counters.last_error.store(error.raw_os_error().unwrap_or(0), Relaxed);
@@ -217,7 +217,7 @@ impl IdleLoop<'_> {
     fn record_failure(&mut self, kind: Failure, now: Instant) {
         self.counters.failed.fetch_add(1, Relaxed);
         self.counters.last_failure.store(kind as usize + 1, Relaxed);
-        // Failures of one batch are one failure.
+        // All failures of one batch count as one.
         match self.resume_at {
             Some(at) if now < at => return,
             Some(at) if now < at + LONGEST_PAUSE => {
@@ -290,7 +290,7 @@ impl IdleLoop<'_> {
         }
     }
 
-    /// Sends what is left; whether all is sent.
+    /// Sends the rest; true when all is sent.
     fn send(&mut self, fd: RawFd) -> Result<bool, Failure> {
         let Some(connection) = self.table[fd as usize].as_mut() else { return Ok(false) };
         let bytes = &self.holder.bytes;
@@ -312,7 +312,7 @@ impl IdleLoop<'_> {
         }
     }
 
-    /// The connection has done what it had to do; from now on it is idle.
+    /// The connection is complete and idle from now on.
     fn hold(&mut self, fd: RawFd, now: Instant) {
         let Some(connection) = self.table[fd as usize].as_mut() else { return };
         connection.phase = Phase::Idle;
@@ -328,7 +328,7 @@ impl IdleLoop<'_> {
         }
     }
 
-    /// Goes on with those that were sent more than one event's share.
+    /// Continues to read connections that received more than one event allows.
     fn resume_reading(&mut self) {
         let now = Instant::now();
         for _ in 0..self.unread.len() {
@@ -357,7 +357,7 @@ impl IdleLoop<'_> {
                 }
             };
             let Some(decoder) = &mut connection.decoder else {
-                // A partial request may be answered (408) before the close; read on.
+                // A partial request may be answered (408) before the close, so read on.
                 continue;
             };
             match decoder.feed(&self.scratch[..len]) {
@@ -365,7 +365,7 @@ impl IdleLoop<'_> {
                     Some(reply) if reply.keep_alive && state == Phase::Replying => {
                         self.hold(fd, now);
                     }
-                    // A server that closes holds no idle connection of this kind.
+                    // A server that closes after the reply holds no idle connection of this kind.
                     Some(_) => return self.lose(fd, Failure::ClosedEarly, now),
                     None => {}
                 },
@@ -379,7 +379,7 @@ impl IdleLoop<'_> {
         }
     }
 
-    /// The connection is gone.
+    /// Removes the connection.
     fn lose(&mut self, fd: RawFd, kind: Failure, now: Instant) {
         self.opening.remove(fd);
         let Some(connection) = self.table[fd as usize].take() else { return };

@@ -55,7 +55,7 @@ pub fn write(report: &Report, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// What was asked, and what came of it.
+/// The configuration and its result.
 fn counts(report: &Report, out: &mut impl Write) -> io::Result<()> {
     line(&report.url, &format!("({})", report.address), out)?;
     let seconds = report.duration_s;
@@ -135,7 +135,7 @@ fn line(label: &str, text: &str, out: &mut impl Write) -> io::Result<()> {
     writeln!(out)
 }
 
-/// Writes how idle connections stand, if there were any.
+/// Writes the state of the idle connections, if there were any.
 ///
 /// # Errors
 /// The writer's.

@@ -1,13 +1,13 @@
-//! How far the clocks of two hosts are apart: the question is asked several times, and the answer
-//! that was fastest is taken, for it leaves the least room (Cristian, 1989).
+//! The offset between the clocks of two hosts. Rank 0's clocks are read several times, and the
+//! fastest reply is used, because its error is smallest (Cristian, 1989).
 //!
-//! A host's CLOCK_MONOTONIC decides when its part of the schedule begins; its calendar plays no part
-//! in any figure, and its offset is told for those who compare logs.
+//! A host's CLOCK_MONOTONIC decides when its part of the schedule begins. The calendar clock plays
+//! no part in any figure; its offset is reported for readers who compare logs.
 
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// How often it is asked, before the start and after the end.
+/// How often the clocks are read, before the start and after the end.
 pub(super) const PROBES: usize = 64;
 
 /// A host's clocks at one instant, in nanoseconds.
@@ -28,20 +28,21 @@ impl ClockReading {
     }
 }
 
-/// What is to be added to this host's clocks to have rank 0's.
+/// What must be added to this host's clocks to get rank 0's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ClockOffset {
     pub(super) monotonic_ns: i64,
     pub(super) calendar_ns: i64,
-    /// It may be wrong by so much in either direction: half of the round trip.
+    /// The largest error in either direction: half of the round trip.
     pub(super) error_ns: i64,
 }
 
 impl ClockOffset {
-    /// Rank 0's own: it is the clock that the others are compared with.
+    /// Rank 0's own offset, since the others are compared with its clock.
     pub(super) const NONE: Self = Self { monotonic_ns: 0, calendar_ns: 0, error_ns: 0 };
 
-    /// From one question: asked at `asked`, answered by rank 0 with `theirs`, leader_state at `leader_state`.
+    /// From one exchange: sent at `asked`, answered with rank 0's `theirs`, received at
+    /// `leader_state`.
     pub(super) fn of(
         asked: ClockReading,
         theirs: ClockReading,

@@ -16,23 +16,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What all ranks held.
+/// The idle connections of all ranks.
 #[derive(Debug)]
 pub struct IdleTotals {
-    /// All together.
+    /// The sum.
     pub idle: IdleReport,
-    /// Each.
+    /// Per rank.
     pub ranks: RanksReport,
-    /// Ended by a signal, or because a rank was lost.
+    /// The run was ended by a signal, or because a rank was lost.
     pub interrupted: bool,
 }
 
-/// Holds this rank's part of the idle connections, until `duration` after all ranks hold theirs, or
-/// until `stop`. `on_held` is called at rank 0 with what all hold. Rank 0 returns what all held;
-/// nothing at the others.
+/// Holds this rank's part of the idle connections until `duration` after all ranks hold theirs, or
+/// until `stop`. Calls `on_held` at rank 0 with the sum. Returns the totals at rank 0, `None` at
+/// the others.
 ///
 /// # Errors
-/// As [`crate::run::hold_idle`], of any rank: rank 0 names it.
+/// As [`crate::run::hold_idle`], of any rank: rank 0 names the rank.
 pub fn hold_idle(
     plan: &IdlePlan,
     duration: Option<Duration>,
@@ -75,14 +75,14 @@ fn try_hold(
         others.iter().for_each(|other| all += other.idle);
         on_held(all);
     }
-    // The others wait for rank 0's word, so that all hold until the last moment.
+    // The other ranks wait for rank 0's message, so that all hold until the last moment.
     let until = duration.filter(|_| ranks.is_first()).map(|duration| Instant::now() + duration);
     while !stop.load(Relaxed) && until.is_none_or(|until| Instant::now() < until) {
         pool.check()?;
         std::thread::sleep(Progress::PERIOD);
     }
     let interrupted = stop.load(Relaxed);
-    // Taken before the first rank lets its connections go: what all held at the same time.
+    // Counted before the first rank closes its connections: what all held at the same time.
     let own = pool.report();
     ranks.stop_all();
     let measured = postcard::to_stdvec(&own).context("what was held")?;

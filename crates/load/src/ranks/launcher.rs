@@ -5,10 +5,10 @@ use anyhow::{Context, Result, bail, ensure};
 /// The most ranks of one run: rank 0 has a connection and a thread for each.
 pub const MAX_RANKS: u32 = 1024;
 
-/// Whether and with which library the ranks of a launcher work together.
+/// Whether the ranks of a launcher work together, and with which MPI library.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum MpiChoice {
-    /// As the launcher's environment says; alone without one.
+    /// As the environment says; alone without a launcher.
     #[default]
     Auto,
     /// Alone, whatever the environment says.
@@ -29,15 +29,15 @@ impl std::str::FromStr for MpiChoice {
     }
 }
 
-/// A launcher and what it told this process.
+/// A launcher, and what its environment variables say about this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Launcher {
     pub(super) name: &'static str,
     pub(super) rank: u32,
     pub(super) size: u32,
-    /// Names of its library, for the dynamic linker, in the order of trial.
+    /// Names of its library for the dynamic linker, in the order in which they are tried.
     pub(super) libraries: &'static [&'static str],
-    /// It ends all processes with SIGKILL, without a warning, when one dies.
+    /// It kills all processes with SIGKILL, without warning, when one dies.
     pub(super) kills_at_once: bool,
 }
 
@@ -45,11 +45,10 @@ const OPEN_MPI: &[&str] = &["libmpi.so.40", "libmpi.so"];
 /// MPICH, as Debian names it, and the name that the libraries of its ABI share.
 const MPICH: &[&str] = &["libmpich.so.12", "libmpi.so.12", "libmpich.so"];
 
-/// The launcher of this process, or none: `variable` looks up the environment.
+/// The launcher of this process; `None` without one. `variable` reads the environment.
 ///
 /// # Errors
-/// A launcher that gives its tasks nothing by which they could find each other, and numbers that
-/// contradict themselves.
+/// The launcher gives its tasks no way to find each other, or the numbers contradict each other.
 pub(super) fn find(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Launcher>> {
     let number = |name: &str| -> Result<Option<u32>> {
         let Some(text) = variable(name) else { return Ok(None) };

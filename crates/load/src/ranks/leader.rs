@@ -1,4 +1,4 @@
-//! Rank 0: takes the others in, tells them when to begin, and gathers what they measured.
+//! Rank 0: accepts the other ranks, starts the run, and collects the results.
 
 use super::{
     clock::{ClockOffset, ClockReading},
@@ -18,37 +18,37 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long all ranks may take to find rank 0.
+/// How long all ranks may take to connect to rank 0.
 const JOIN_PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long a connection may take to say who it is.
+/// How long a connection may take to identify itself.
 const GREETING_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A rank that says nothing for so long is lost; it speaks once a second.
+/// A rank that sends nothing for this long is lost; it sends a heartbeat once a second.
 const SILENCE_LIMIT: Duration = Duration::from_secs(15);
 
-/// How long a rank may take to hand over what it measured after it was told to stop.
+/// How long a rank may take to send its result after a stop.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
-/// From the moment when all are ready to the start: in it every rank compares its clock.
+/// From the moment when all ranks are ready to the start; meanwhile each rank compares its clock.
 const START_DELAY_NS: i64 = 300_000_000;
 
-/// The most connections that have not yet said who they are, beside those of ranks.
+/// The most connections that have not identified themselves, beside those of ranks.
 const MAX_UNIDENTIFIED: usize = 64;
 
-/// How often a wait looks at what no thread announces.
+/// How often a wait checks conditions that no thread signals.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// What a rank result over at its end.
+/// The result of a rank.
 #[derive(Debug)]
 pub(super) struct RankResult {
-    /// Its clock, as it was compared last before the start and at the end.
+    /// Its clock compared with rank 0's, before the start and at the end.
     pub(super) clock: (ClockOffset, ClockOffset),
     pub(super) interrupted: bool,
     pub(super) measured: Vec<u8>,
 }
 
-/// What rank 0 knows of another.
+/// What rank 0 knows about another rank.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) identity: Identity,
@@ -57,9 +57,9 @@ pub(super) struct Peer {
     started: Option<ClockOffset>,
     pub(super) heartbeat: Heartbeat,
     pub(super) result: Option<RankResult>,
-    /// Why it cannot go on, or is no longer there; and since when, by rank 0's monotonic clock.
+    /// Why it failed or was lost, and when, by rank 0's monotonic clock.
     pub(super) lost: Option<(String, i64)>,
-    /// Since when the process that stands in for it is gone.
+    /// When its supervisor ended.
     pub(super) orphaned_ns: Option<i64>,
 }
 
@@ -69,16 +69,16 @@ impl Peer {
     }
 
     fn send(&self, message: &ToMember) {
-        // Its reader notices a connection that is gone.
+        // The rank's reader thread detects a broken connection.
         let _ = message::send(&*self.writer.lock().expect("nobody panics with it"), message);
     }
 }
 
 struct LeaderShared {
     task: Identity,
-    /// By rank; those that have not come are missing. Rank 0's own place stays empty.
+    /// By rank; `None` until a rank has connected. Rank 0's own entry stays `None`.
     peers: Mutex<Vec<Option<Peer>>>,
-    /// The first reason for which there can be no run.
+    /// The first reason why the run cannot start.
     refusal: Mutex<Option<String>>,
     changed: Condvar,
     unidentified: AtomicUsize,
@@ -90,7 +90,7 @@ impl LeaderShared {
         self.peers.lock().expect("nobody panics with it")
     }
 
-    /// Changes what is known of `rank`.
+    /// Applies `change` to the state of `rank`.
     fn update(&self, rank: u32, change: impl FnOnce(&mut Peer)) {
         if let Some(Some(peer)) = self.peers().get_mut(rank as usize) {
             change(peer);
@@ -98,7 +98,7 @@ impl LeaderShared {
         self.changed.notify_all();
     }
 
-    /// The run ends early: all are told.
+    /// Ends the run early: tells all ranks to stop.
     fn stop_all(&self) {
         self.stop.store(true, Relaxed);
         for peer in self.peers().iter().flatten() {
@@ -137,7 +137,7 @@ impl LeaderShared {
         Ok(())
     }
 
-    /// Finds out whose connection it is; nothing when it is no rank's.
+    /// Identifies a connection; `None` if it does not belong to a rank.
     fn greet(&self, stream: &TcpStream) -> Result<Option<(u32, Arc<Mutex<TcpStream>>)>> {
         stream.set_nonblocking(false)?;
         stream.set_read_timeout(Some(GREETING_PATIENCE))?;
@@ -211,7 +211,7 @@ impl LeaderShared {
         Ok(())
     }
 
-    /// Waits until `done` of all that are known.
+    /// Waits until `done` is true for the known ranks.
     fn wait(&self, mut done: impl FnMut(&[Option<Peer>]) -> bool) {
         let mut peers = self.peers();
         while !done(&peers) {
@@ -231,7 +231,7 @@ fn why_lost(error: &anyhow::Error) -> String {
     }
 }
 
-/// What is not the same at a rank as at rank 0, in words.
+/// How another rank's version or arguments differ from rank 0's, in words.
 fn difference(own: &Identity, other: &Identity) -> Option<String> {
     let who = format!("rank {} ({}, process {})", other.rank, other.host, other.pid);
     if own.version != other.version {
@@ -260,10 +260,10 @@ pub(super) struct Leader {
 }
 
 impl Leader {
-    /// Takes in `size` − 1 ranks, which know the listener and `me.secret`.
+    /// Accepts `size` − 1 ranks, which know the listener and `me.secret`.
     ///
     /// # Errors
-    /// Some did not come in time; one is of another version or has another task.
+    /// A rank did not connect in time, has another version, or was started with other arguments.
     pub(super) fn new(
         listener: &TcpListener,
         size: u32,
@@ -317,7 +317,7 @@ impl Leader {
                         })
                         .context("a thread for a rank")?;
                 }
-                // Too many: closed.
+                // Too many: the connection is closed.
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     std::thread::sleep(Duration::from_millis(2));
@@ -334,7 +334,7 @@ impl Leader {
         }
     }
 
-    /// Why there can be no run: what became of the first rank that was lost.
+    /// Why the run failed: the first rank that was lost, and the reason.
     pub(super) fn fault(&self) -> Option<String> {
         let peers = self.shared.peers();
         let lost = peers.iter().flatten().filter_map(|peer| Some((peer, peer.lost.as_ref()?)));
@@ -343,11 +343,11 @@ impl Leader {
         Some(format!("rank {rank} ({host}, process {pid}): {why}"))
     }
 
-    /// Waits until all are ready and tells them when to begin. Returns what they held then, and the
-    /// instant, by this host's monotonic clock.
+    /// Waits until all ranks are ready and tells them when to begin. Returns their progress and the
+    /// start by this host's monotonic clock.
     ///
     /// # Errors
-    /// One was lost, or the run was interrupted.
+    /// A rank was lost, or the run was interrupted.
     pub(super) fn ready(&self) -> Result<(Vec<Heartbeat>, i64)> {
         let shared = &self.shared;
         shared.wait(|peers| {
@@ -370,7 +370,7 @@ impl Leader {
         self.shared.stop_all();
     }
 
-    /// Waits until every other rank has result over what it measured, or is lost.
+    /// Waits until every other rank has sent its result or is lost.
     pub(super) fn collect_results(&mut self) -> Vec<Peer> {
         let shared = self.shared.clone();
         let mut stopped_at: Option<Instant> = None;
@@ -400,7 +400,7 @@ impl Leader {
         peers
     }
 
-    /// There will be no run, or no more of it.
+    /// Ends the run, or prevents it.
     pub(super) fn abort(&mut self, why: &str) {
         self.send_to_all(&ToMember::Abort(why.to_owned()));
         self.is_over = true;

@@ -24,11 +24,11 @@ use std::{
     },
 };
 
-/// A longer description than this goes as its beginning and a hash.
+/// A longer description is sent as its beginning and a hash.
 const MAX_TASK_CHARACTERS: usize = 16 << 10;
 
-/// All of `config` that must be the same on every rank, in words: what is only one host's own, its
-/// addresses and CPUs, is left out.
+/// A description of all of `config` that must be the same on every rank; addresses and CPUs, which
+/// belong to one host, are left out.
 pub fn task(config: &Config) -> String {
     let common = Config {
         sources: None,
@@ -47,26 +47,26 @@ pub fn task(config: &Config) -> String {
     format!("{start} {:016x}", hash.finish())
 }
 
-/// What a rank hands over.
+/// The result of a rank.
 #[derive(Serialize, Deserialize)]
 struct RankOutcome {
     threads: Vec<ThreadResult>,
     idle: IdleReport,
-    /// By how much it missed the common start.
+    /// How much it missed the common start.
     late_ns: u64,
 }
 
-/// From `now_ns` to the common start at `at_ns`, by the same clock: what is left and, where that instant is
-/// over, how long it has been.
+/// The time from `now_ns` to the common start at `at_ns` by the same clock, and how much the start
+/// was missed.
 fn until_start(at_ns: i64, now_ns: i64) -> (u64, u64) {
     let left_ns = at_ns.saturating_sub(now_ns);
     (left_ns.max(0).unsigned_abs(), left_ns.min(0).unsigned_abs())
 }
 
-/// Does this rank's part of `config`. Rank 0 reports for all; nothing at the others.
+/// Runs this rank's part of `config`. Rank 0 returns the report of all ranks, the others `None`.
 ///
 /// # Errors
-/// As [`crate::run()`], of any rank: rank 0 names it.
+/// As [`crate::run()`], of any rank: rank 0 names the rank.
 pub fn run(config: &Config, ranks: &mut Ranks, stop: &AtomicBool) -> Result<Option<Report>> {
     match try_run(config, ranks, stop) {
         Ok(report) => Ok(report),
@@ -95,14 +95,15 @@ fn try_run(config: &Config, ranks: &mut Ranks, stop: &AtomicBool) -> Result<Opti
         return Ok(None);
     };
 
-    // Each rank's figures are made as a whole run's are, from what it handed over.
+    // Each rank's figures are computed from its result, as those of a whole run are.
     let (mut members, mut threads, mut idle) = (Vec::new(), Vec::new(), IdleReport::default());
     let mut add = |rank: u32, host: &str, pid: u32, handed: EncodedResult<'_>| -> Result<()> {
         let EncodedResult { clock, interrupted, measured } = handed;
         let read = || -> Result<RankOutcome> {
             let mut outcome: RankOutcome = postcard::from_bytes(measured)
                 .with_context(|| format!("what rank {rank} ({host}) measured"))?;
-            // From rank 0's origin: all began at the same instant, but for what is told as lateness.
+            // All ranks began at the same instant of rank 0's clock, except for the lateness that
+            // is reported.
             outcome.threads.iter_mut().for_each(|thread| thread.measured_ns = measured_ns);
             Ok(outcome)
         };
@@ -154,7 +155,7 @@ fn heartbeat(gauges: &Arc<[Gauges]>, idle: IdleReport) -> Heartbeat {
     heartbeat
 }
 
-/// Open MPI binds each rank to one CPU unless it is told otherwise.
+/// Open MPI binds each rank to one CPU by default.
 fn warn_of_binding(threads: usize) {
     let Ok(cpus) = rustix::thread::sched_getaffinity(None) else { return };
     let cpus = cpus.count() as usize;

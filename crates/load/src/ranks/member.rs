@@ -1,4 +1,4 @@
-//! Every rank but rank 0: connects to it, begins when it says so, hands over what was measured.
+//! Every rank but rank 0: connects to rank 0, begins when it says so, and sends its result.
 
 use super::{
     clock::{ClockOffset, ClockReading, PROBES},
@@ -15,24 +15,24 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// For the handshake with each of rank 0's addresses, and for its first words.
+/// For the connection to each of rank 0's addresses, and for its first reply.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
-/// How long all of its addresses are tried.
+/// How long all addresses together are tried.
 const JOIN_PATIENCE: Duration = Duration::from_secs(30);
 
-/// How often a rank tells how far it is.
+/// How often a rank reports its progress.
 const HEARTBEAT_PERIOD: Duration = Duration::from_secs(1);
 
-/// How long clocks are compared at most, where the way is long.
+/// How long clocks are compared at most, when the network is slow.
 const PROBE_TIME: Duration = Duration::from_millis(100);
 
-/// How long rank 0 may take to answer.
+/// How long rank 0 may take to reply.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How often a wait looks whether it is to stop.
+/// How often a wait checks the stop flag.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// What rank 0 has said.
+/// What rank 0 has sent.
 #[derive(Default)]
 struct LeaderState {
     clocks: Option<(ClockReading, ClockReading)>,
@@ -106,7 +106,8 @@ impl LeaderConnection {
         }
     }
 
-    /// Waits for `what`; nothing when the connection ends first, or after `patience`.
+    /// Waits until `what` returns a value; `None` when the connection ends first or after
+    /// `patience`.
     fn wait<T>(
         &self,
         patience: Option<Duration>,
@@ -134,10 +135,10 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// Connects to rank 0 at the first of `addresses` that knows the secret.
+    /// Connects to rank 0 at the first of `addresses` that accepts the secret.
     ///
     /// # Errors
-    /// None does; it refuses this rank.
+    /// No address answers, or rank 0 refuses this rank.
     pub(super) fn new(
         addresses: &[IpAddr],
         port: u16,
@@ -164,12 +165,12 @@ impl Member {
         Ok(Self { connection, leader })
     }
 
-    /// From now on rank 0 is told `heartbeat`.
+    /// From now on, sends `heartbeat` to rank 0.
     pub(super) fn heartbeat(&self, heartbeat: impl Fn() -> Heartbeat + Send + 'static) {
         *self.connection.heartbeat.lock().expect("nobody panics with it") = Box::new(heartbeat);
     }
 
-    /// Why rank 0 ended the run before its time, if it did.
+    /// Why rank 0 ended the run early, if it did.
     pub(super) fn aborted(&self) -> Option<String> {
         self.connection.leader_state().aborted.clone()
     }
@@ -181,7 +182,7 @@ impl Member {
         }
     }
 
-    /// Compares the clocks.
+    /// Compares this host's clocks with rank 0's.
     fn compare(&self) -> Result<ClockOffset> {
         let since = Instant::now();
         let mut best: Option<ClockOffset> = None;
@@ -203,11 +204,11 @@ impl Member {
         best.context("the clocks were not compared")
     }
 
-    /// Tells that all is set up, and waits for the start. Returns its instant by this host's
+    /// Reports that this rank is set up, and waits for the start. Returns the start by this host's
     /// monotonic clock.
     ///
     /// # Errors
-    /// Rank 0 ended the run, or is gone; an interrupt.
+    /// Rank 0 ended the run or is gone, or the run was interrupted.
     pub(super) fn ready(&self, heartbeat: Heartbeat) -> Result<i64> {
         self.connection.send(&ToLeader::Ready(heartbeat))?;
         let start_ns = self.connection.wait(None, |leader_state| match leader_state.start_ns {
@@ -220,7 +221,7 @@ impl Member {
         Ok(start_ns - offset.monotonic_ns)
     }
 
-    /// Hands over what was measured.
+    /// Sends the result.
     ///
     /// # Errors
     /// Rank 0 is gone.
@@ -247,8 +248,8 @@ impl Member {
         }
     }
 
-    /// Tells that this rank cannot go on, and waits until rank 0 has said so: launchers end all when
-    /// one has ended.
+    /// Reports that this rank failed, and waits for rank 0's last message: a launcher ends all
+    /// ranks when one has ended.
     pub(super) fn fail(&self, why: &str) {
         if self.connection.send(&ToLeader::Failed(why.to_owned())).is_ok() {
             self.connection.wait(Some(PATIENCE), |leader_state| {
@@ -279,7 +280,7 @@ fn connect(addresses: &[IpAddr], port: u16, me: &Identity) -> Result<TcpStream> 
     }
 }
 
-/// Connects and introduces this rank; the inner error is a refusal.
+/// Connects and identifies this rank; the inner error is a refusal.
 fn greet(address: SocketAddr, me: &Identity) -> Result<Result<TcpStream, String>> {
     let stream = TcpStream::connect_timeout(&address, CONNECT_PATIENCE)?;
     keep_alive(&stream)?;

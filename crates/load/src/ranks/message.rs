@@ -1,5 +1,5 @@
-//! What ranks say to each other, and how it goes over a connection: a length of four bytes, little
-//! endian, then the message.
+//! The messages between ranks, and their encoding: a length of four bytes, little endian, and the
+//! message.
 
 use super::clock::{ClockOffset, ClockReading};
 use crate::idle::IdleReport;
@@ -7,21 +7,22 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::io::{Read, Write};
 
-/// The longest message before both sides know each other.
+/// The longest message before both sides are identified.
 pub(super) const MAX_GREETING_BYTES: u32 = 1 << 20;
 
-/// The longest after that. Most of it is `--hdr`'s histograms, a few kilobytes a second and thread.
+/// The longest message after that. Most of it is `--hdr`'s histograms, a few kilobytes per second
+/// and thread.
 pub(super) const MAX_MESSAGE_BYTES: u32 = 1 << 30;
 
-/// A connection that sends this belongs to this run; others are closed.
+/// Identifies the connections of this run; others are closed.
 pub(super) type Secret = [u8; 16];
 
-/// How far a rank is, told once a second: what is left of one that dies.
+/// A rank's progress, sent once a second: all that remains of a rank that dies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heartbeat {
     /// Requests sent.
     pub sent: u64,
-    /// Requests answered as expected.
+    /// Requests with a good reply.
     pub completed: u64,
     /// Requests that failed.
     pub failed: u64,
@@ -29,7 +30,7 @@ pub struct Heartbeat {
     pub idle: IdleReport,
 }
 
-/// Who a rank is.
+/// Identifies a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Identity {
     pub(super) secret: Secret,
@@ -37,28 +38,28 @@ pub(super) struct Identity {
     pub(super) host: String,
     pub(super) pid: u32,
     pub(super) version: String,
-    /// All that must be the same on every rank, in words.
+    /// A description of everything that must be the same on every rank.
     pub(super) task: String,
 }
 
-/// To rank 0.
+/// A message to rank 0.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum ToLeader {
     Hello(Identity),
-    /// What do your clocks say?
+    /// Requests rank 0's clocks.
     ReadClocks,
-    /// All is set up; the start may come.
+    /// This rank is set up; the run may start.
     Ready(Heartbeat),
-    /// How the clocks stood when the start was told.
+    /// The clock comparison after the start was announced.
     Started(ClockOffset),
     Heartbeat(Heartbeat),
-    /// The process by which the launcher knows this rank is gone since then, by rank 0's clock.
+    /// When this rank's supervisor ended, by rank 0's clock.
     Orphaned {
         since_ns: i64,
     },
-    /// It cannot go on.
+    /// This rank failed.
     Failed(String),
-    /// What was measured, and how the clocks stand at the end.
+    /// The measurements, and the clock comparison at the end.
     Result {
         offset: ClockOffset,
         interrupted: bool,
@@ -66,22 +67,22 @@ pub(super) enum ToLeader {
     },
 }
 
-/// From rank 0.
+/// A message from rank 0.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum ToMember {
     Welcome,
-    /// The two were not started alike.
+    /// The rank has another version or other arguments.
     Mismatch(String),
     Clocks(ClockReading),
-    /// Begin when rank 0's monotonic clock says so.
+    /// Begin at this instant of rank 0's monotonic clock.
     Start {
         at_ns: i64,
     },
-    /// End now, and tell what was measured.
+    /// End now and send the result.
     Stop,
-    /// There will be no run.
+    /// The run was aborted.
     Abort(String),
-    /// All is said.
+    /// The last message.
     Bye,
 }
 
@@ -90,7 +91,7 @@ pub(super) enum ToMember {
 /// # Errors
 /// The connection's; a message above [`MAX_MESSAGE_BYTES`].
 pub(super) fn send(mut to: impl Write, message: &impl Serialize) -> Result<()> {
-    // One write for both parts: two would be two segments.
+    // One write for both parts: two writes could become two segments.
     let mut bytes = vec![0; 4];
     postcard::to_io(message, &mut bytes).context("writing a message between ranks")?;
     let length = bytes.len() - 4;
@@ -103,10 +104,10 @@ pub(super) fn send(mut to: impl Write, message: &impl Serialize) -> Result<()> {
     Ok(())
 }
 
-/// Receives one message of at most `limit` bytes; nothing when the other side has closed.
+/// Receives one message of at most `limit` bytes; `None` when the other side has closed.
 ///
 /// # Errors
-/// The connection's; what is no message.
+/// The connection's, or bytes that are not a message.
 pub(super) fn receive<M: DeserializeOwned>(mut from: impl Read, limit: u32) -> Result<Option<M>> {
     let mut length = [0; 4];
     match from.read_exact(&mut length) {
@@ -115,7 +116,7 @@ pub(super) fn receive<M: DeserializeOwned>(mut from: impl Read, limit: u32) -> R
     }
     let length = u32::from_le_bytes(length);
     ensure!(length <= limit, "a message of {length} bytes, above {limit}");
-    // Grows with what comes, not with what is announced.
+    // Allocates what arrives, not what the length announces.
     let mut bytes = Vec::new();
     from.take(length.into()).read_to_end(&mut bytes)?;
     ensure!(bytes.len() == length as usize, "a message was cut off");
@@ -124,7 +125,7 @@ pub(super) fn receive<M: DeserializeOwned>(mut from: impl Read, limit: u32) -> R
     Ok(Some(message))
 }
 
-/// Histograms go in their own compact form, HdrHistogram V2.
+/// Encodes histograms in their own compact form, HdrHistogram V2.
 pub(crate) mod histogram {
     use hdrhistogram::{
         Counter, Histogram,

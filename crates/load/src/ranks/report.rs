@@ -1,4 +1,4 @@
-//! What is told of the ranks of a run.
+//! What a report says about the ranks of a run.
 
 use super::{Ranks, clock::ClockOffset, leader::Peer};
 use crate::{
@@ -11,15 +11,14 @@ use std::{
     time::Duration,
 };
 
-/// How a rank's clocks stand to rank 0's.
+/// How a rank's clocks compare with rank 0's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct ClockComparison {
-    /// Its calendar is ahead of rank 0's by so much, before the start. No figure depends on it.
+    /// How far its calendar clock is ahead of rank 0's before the start. No figure depends on it.
     pub offset_us: f64,
-    /// The clocks could be compared within ± this: so far its part of the schedule may lie beside
-    /// the others'.
+    /// The error of the comparison, ±: its part of the schedule may be this far from the others'.
     pub error_us: f64,
-    /// So much its clock gained on rank 0's by the end, within ± both comparisons' errors.
+    /// How much its clock gained on rank 0's during the run, within ± both errors.
     pub drift_us: f64,
     /// The error of the comparison at the end.
     pub end_error_us: f64,
@@ -29,7 +28,8 @@ impl ClockComparison {
     pub(super) fn new((start, end): (ClockOffset, ClockOffset)) -> Self {
         let us = |ns: i64| ns as f64 / 1000.0;
         Self {
-            // An offset is what is to be added to have rank 0's clock. Zero has no sign.
+            // The internal offset is what must be added to get rank 0's clock, hence the sign.
+            // (Zero has none.)
             offset_us: us(-start.calendar_ns),
             error_us: us(start.error_ns),
             drift_us: us(start.monotonic_ns - end.monotonic_ns),
@@ -37,7 +37,7 @@ impl ClockComparison {
         }
     }
 
-    /// How far beside rank 0's its instants may have been, at most.
+    /// The largest possible distance between its instants and rank 0's.
     fn spread_us(&self) -> f64 {
         self.error_us.max(self.drift_us.abs() - self.end_error_us)
     }
@@ -52,21 +52,21 @@ pub struct RankReport {
     pub host: String,
     /// Its process there.
     pub pid: u32,
-    /// Its requests; of a rank that was lost, what it told last.
+    /// Its requests; of a lost rank, those of its last heartbeat.
     pub requests: Requests,
     /// The 99th percentile of its lag.
     pub lag_p99_us: f64,
-    /// The part of the time in which its busiest thread had something to do.
+    /// The share of time in which its busiest thread had work.
     pub busy_utilization: f64,
     /// Its clocks.
     pub clock: ClockComparison,
-    /// It began so much later than all were to begin, for it leader_state of the start too late.
+    /// How much later than the common start it began, because the start message arrived late.
     pub late_us: f64,
     /// Its idle connections.
     pub idle: IdleReport,
     /// Why its own figures say nothing about the server.
     pub invalid_reason: Option<String>,
-    /// Why nothing was had of it but what it told last.
+    /// Why the rank was lost; only its last heartbeat is known then.
     pub lost: Option<String>,
 }
 
@@ -93,7 +93,7 @@ impl RankReport {
         }
     }
 
-    /// Of a rank that only held idle connections.
+    /// A rank that only held idle connections.
     pub(super) fn idle(
         rank: u32,
         host: &str,
@@ -118,7 +118,7 @@ impl RankReport {
         }
     }
 
-    /// Of a rank that was lost.
+    /// A lost rank.
     pub(super) fn lost(peer: &Peer) -> Self {
         let (identity, heartbeat) = (&peer.identity, peer.heartbeat);
         let requests = Requests {
@@ -147,16 +147,16 @@ impl RankReport {
 /// The ranks of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct RanksReport {
-    /// What started them.
+    /// The launcher.
     pub launcher: &'static str,
-    /// The MPI library through which they met.
+    /// The MPI library that connected them.
     pub library: String,
     /// How many there were.
     pub count: u32,
-    /// What ended the run before its time: the rank, and what became of it. What a lost rank had
-    /// measured is in no other figure.
+    /// Why the run ended early: the rank and the reason. No other figure includes the measurements
+    /// of a lost rank.
     pub fault: Option<String>,
-    /// Each of them.
+    /// One entry per rank.
     pub members: Vec<RankReport>,
 }
 
@@ -171,8 +171,8 @@ impl RanksReport {
         }
     }
 
-    /// Why the run says nothing about the server, as far as one rank decides it: a slow one among
-    /// many hardly shows in the figures of all.
+    /// Why the run says nothing about the server because of a single rank: one slow rank of many
+    /// hardly shows in the total.
     pub(super) fn invalid_reason(&self, max_lag: Duration) -> Option<String> {
         if let Some(fault) = &self.fault {
             return Some(format!("{fault}; the run ended there, and its part is missing"));
@@ -199,7 +199,7 @@ impl RanksReport {
         })
     }
 
-    /// Writes a line for each.
+    /// Writes one line per rank.
     ///
     /// # Errors
     /// The writer's.
@@ -263,7 +263,7 @@ mod tests {
         let far = ClockComparison { error_us: 5001.0, ..ClockComparison::default() };
         let far = RankReport { clock: far, ..member(1) };
         assert!(reason(ranks(vec![member(0), far], None)).contains("5001 µs beside"));
-        // A drift that the comparison's own error explains is none.
+        // The error of the comparison explains this drift.
         let drift = |drift_us| ClockComparison {
             drift_us,
             end_error_us: 2000.0,

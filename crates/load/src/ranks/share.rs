@@ -1,7 +1,7 @@
-//! What one rank does of what all do together.
+//! The part of one rank in what all ranks do together.
 //!
-//! What is told is what all ranks do together, as with threads: the rate, the number of requests,
-//! connections and idle connections. Threads and CPUs are each rank's own.
+//! As with threads, the rate and the numbers of requests, connections and idle connections are
+//! those of all ranks together. Threads and CPUs are those of each rank.
 
 use crate::{
     config::{Config, IdleConfig, Pace, Share},
@@ -17,7 +17,7 @@ pub(super) fn part(total: u64, rank: u32, size: u32) -> u64 {
 /// The configuration of rank `rank` of `size`; `config` was checked.
 ///
 /// # Errors
-/// A share within a share; less of something than there are ranks that need it.
+/// The configuration has a share already, or less of something than there are ranks.
 pub(super) fn config(config: &Config, rank: u32, size: u32) -> Result<Config> {
     ensure!(
         config.share.count == 1,
@@ -36,7 +36,7 @@ pub(super) fn config(config: &Config, rank: u32, size: u32) -> Result<Config> {
         Ok(Some(part(total as u64, rank, size) as usize))
     };
     let length = match (config.pace, config.length) {
-        // A schedule is dealt out as it is; replies that decide the pace cannot be.
+        // A schedule needs no division here; requests that replies trigger do.
         (Pace::Closed, Length::Requests(total)) => {
             needs("--requests", total, 1)?;
             Length::Requests(part(total, rank, size))

@@ -1,10 +1,10 @@
-//! A process that stands in for a rank before launchers that kill without a warning.
+//! The supervisor process of a rank, for launchers that kill without warning.
 //!
-//! When one rank dies MPICH's launcher ends the process groups of all others with SIGKILL, and what
-//! they measured would be lost with them. So there the launched process only starts the rank, in a
-//! session of its own, and waits for it. The rank watches it through a pidfd (Linux 5.3); when the
-//! launcher has killed it the rank ends its run and still reports: the launcher passes on what comes
-//! through standard output until that is closed.
+//! When one rank dies, MPICH's launcher kills the process groups of all others with SIGKILL, and
+//! their measurements would be lost. So the launched process only starts the rank, in a session of
+//! its own, and waits for it: it is the rank's supervisor. The rank watches it through a pidfd
+//! (Linux 5.3). After the launcher has killed the supervisor, the rank ends its run and still
+//! reports, because the launcher forwards standard output until it is closed.
 
 use super::clock::ClockReading;
 use anyhow::{Context, Result, ensure};
@@ -25,11 +25,11 @@ use std::{
     },
 };
 
-/// Tells the rank the process that stands in for it.
+/// The environment variable that gives the rank its supervisor's process id.
 const SUPERVISOR_PID: &str = "POLLUX_RANK_SUPERVISOR";
 
-/// Runs this program again as the rank, and waits for its end. Returns its exit status; nothing in
-/// the rank itself.
+/// Starts this program again as the rank and waits for it. Returns the rank's exit status; `None`
+/// in the rank itself.
 pub(super) fn supervise() -> Result<Option<u8>> {
     if std::env::var_os(SUPERVISOR_PID).is_some() {
         return Ok(None);
@@ -59,18 +59,18 @@ pub(super) fn supervise() -> Result<Option<u8>> {
     Ok(Some(u8::try_from(code).unwrap_or(1)))
 }
 
-/// In the rank: what became of the process that stands in for it.
+/// In the rank: the state of its supervisor.
 #[derive(Debug, Default)]
 pub(super) struct Supervisor {
-    /// When it was gone, by this host's monotonic clock; 0 while it is there.
+    /// When the supervisor ended, by this host's monotonic clock; 0 while it runs.
     gone_ns: AtomicI64,
-    /// Whether anybody would notice that the run is to end.
+    /// Whether the run has begun and will check its stop flag.
     pub(super) is_joined: AtomicBool,
 }
 
 impl Supervisor {
-    /// Leaves the launcher's process group, and has `stop` set when the supervisor is gone. Without a
-    /// supervisor nothing is done.
+    /// Leaves the launcher's process group and sets `stop` when the supervisor ends. Does nothing
+    /// without a supervisor.
     pub(super) fn watch(stop: &Arc<AtomicBool>) -> Result<Arc<Self>> {
         let supervisor = Arc::new(Self::default());
         let Some(parent) =
@@ -81,7 +81,7 @@ impl Supervisor {
         let lost = || format!("the process that stands in for this rank, {parent}, is gone");
         let pid = Pid::from_raw(parent).with_context(lost)?;
         let watched = rustix::process::pidfd_open(pid, PidfdFlags::empty()).with_context(lost)?;
-        // It may have gone before it was watched, and its number be another's.
+        // The supervisor may have ended before, and its process id may be in use again.
         ensure!(rustix::process::getppid() == Some(pid), lost());
         rustix::process::setsid().context("a session for the rank")?;
         let (watching, stop) = (supervisor.clone(), stop.clone());
@@ -100,7 +100,7 @@ impl Supervisor {
         Ok(supervisor)
     }
 
-    /// Since when the supervisor is gone.
+    /// When the supervisor ended, if it did.
     pub(super) fn gone_ns(&self) -> Option<i64> {
         Some(self.gone_ns.load(Relaxed)).filter(|&gone_ns| gone_ns != 0)
     }

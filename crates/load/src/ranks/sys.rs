@@ -13,8 +13,8 @@ const VERSION_BYTES: usize = 8192;
 const MPICH_COMM_WORLD: c_int = 0x4400_0000;
 const MPICH_BYTE: c_int = 0x4c00_010d;
 
-/// The functions that are needed. What a handle is differs: in Open MPI a pointer to an object of
-/// the library, in MPICH an int. The functions' shapes are those of the MPI standard.
+/// The functions that are used. The handle type differs: in Open MPI a pointer to an object of the
+/// library, in MPICH an int. The signatures are those of the MPI standard.
 struct Functions<H> {
     init: unsafe extern "C" fn(*mut c_int, *mut *mut *mut c_char) -> c_int,
     rank: unsafe extern "C" fn(H, *mut c_int) -> c_int,
@@ -25,16 +25,17 @@ struct Functions<H> {
     byte: H,
 }
 
-/// What the library told.
+/// What the library reports.
 #[derive(Debug)]
 pub(super) struct MpiJob {
     pub(super) rank: u32,
     pub(super) size: u32,
-    /// The first line of what the library says of its version.
+    /// The first line of the library's version text.
     pub(super) version: String,
 }
 
-/// An MPI library, loaded for good: its at-exit handlers and threads may outlive the last call.
+/// An MPI library. It is never unloaded, because its exit handlers and threads may outlive the last
+/// call.
 #[derive(Clone, Copy)]
 pub(super) struct MpiLibrary(&'static Library);
 
@@ -42,7 +43,7 @@ impl MpiLibrary {
     /// Loads the library `name`, a file or a name for the dynamic linker.
     ///
     /// # Errors
-    /// The dynamic linker's, which names what is missing.
+    /// The dynamic linker's error, which names what is missing.
     pub(super) fn open(name: &str) -> Result<Self> {
         // SAFETY: loading runs the library's constructors; it is the MPI library that the launcher
         // or the user names, whose constructors are meant to run in any program. RTLD_GLOBAL: Open
@@ -51,12 +52,12 @@ impl MpiLibrary {
         Ok(Self(Box::leak(Box::new(library))))
     }
 
-    /// Starts MPI, gives rank 0's `rendezvous` to all, and ends MPI. `make_rendezvous` is called on rank 0
-    /// alone. To be called once in a process.
+    /// Starts MPI, broadcasts rank 0's `rendezvous`, and ends MPI. Only rank 0 calls
+    /// `make_rendezvous`. Must be called at most once in a process.
     ///
     /// # Errors
-    /// The library is of an unknown ABI, or one of its calls failed. (Most failures of MPI end the
-    /// process: that is its default, and the launcher tells of it.)
+    /// The library has an unknown ABI, or a call failed. (Most MPI failures end the process by
+    /// default, and the launcher reports them.)
     pub(super) fn join_job(
         self,
         rendezvous: &mut [u8],
@@ -97,12 +98,12 @@ fn version(library: &Library) -> Result<String> {
     ensure!(code == 0, "MPI_Get_library_version failed with {code}");
     text.truncate(usize::try_from(length).unwrap_or(0));
     let text = String::from_utf8_lossy(&text);
-    // MPICH ends its text with a zero byte or not, by version.
+    // Depending on its version, MPICH ends the text with a zero byte.
     let line = text.trim_matches('\0').lines().next().unwrap_or_default();
     Ok(line.split(", ").next().unwrap_or_default().replace('\t', " ").trim().to_owned())
 }
 
-/// Looks the functions up.
+/// Looks up the functions.
 fn functions<H: Copy>(library: &'static Library, world: H, byte: H) -> Result<Functions<H>> {
     // SAFETY: the types are those of the MPI standard's C binding, with the handle type of the ABI
     // that the caller has found; the library is never unloaded.
@@ -138,7 +139,7 @@ impl<H: Copy> Functions<H> {
         ok("MPI_Comm_rank", unsafe { (self.rank)(self.world, &raw mut rank) })?;
         // SAFETY: as above.
         ok("MPI_Comm_size", unsafe { (self.size)(self.world, &raw mut size) })?;
-        // An error is told after the broadcast, in which all others wait for this rank.
+        // An error is reported after the broadcast, in which all other ranks wait for this one.
         let made = if rank == 0 { make_rendezvous(rendezvous) } else { Ok(()) };
         // SAFETY: the buffer has `length` bytes, on every rank as many.
         let code = unsafe {

@@ -1,4 +1,4 @@
-//! An open loop's arrivals: taken up at their instants, begun when there is a connection.
+//! An open loop's arrivals: dispatched at their instants, begun when a connection is available.
 
 use super::*;
 
@@ -9,7 +9,7 @@ pub(super) struct ArrivalQueue {
     pub(super) started: u64,
     pub(super) due: u64,
     pub(super) total: u64,
-    /// When arrival `due` is to be taken up; `u64::MAX` after the last.
+    /// When arrival `due` must be dispatched; `u64::MAX` after the last.
     pub(super) next_due_ns: u64,
 }
 
@@ -31,7 +31,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Takes up the requests whose instant has come, as many as one burst holds.
+    /// Dispatches the requests whose instant has come, as many as one burst holds.
     #[inline]
     pub(crate) fn dispatch_due(&mut self, mut now_ns: u64) {
         let mut burst = 0;

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What a closed loop has begun, and what it is missing.
+/// The state of a closed loop: requests begun, and connections missing.
 pub(super) struct ClosedLoop {
     /// Connections to open, and from when on.
     pub(super) missing: usize,

@@ -1,4 +1,4 @@
-//! What a thread has measured, when its time is over.
+//! The result of a thread, at the end of its run.
 
 use super::*;
 

@@ -14,7 +14,7 @@ pub(crate) struct Replies {
 }
 
 impl Replies {
-    /// Enters the request on `fd`, which is the first of its connection or came by the schedule.
+    /// Adds the request on `fd`, which is the first of its connection or follows the schedule.
     #[inline]
     pub(crate) fn push(&mut self, fd: RawFd) {
         self.arrivals.push(fd);
@@ -41,7 +41,7 @@ impl Replies {
 }
 
 impl Worker<'_> {
-    /// The connection whose request runs out of time next, and when it does.
+    /// The connection whose request times out next, and when.
     #[inline]
     pub(super) fn next_reply_due(&mut self) -> Option<(RawFd, u64)> {
         let arrival = self.lists.replies.arrivals.first();

@@ -1,14 +1,14 @@
-//! WaitState until something is to be done, and what of it was time to spare.
+//! Waiting until something is due, and how much of the waiting was spare time.
 
 use super::*;
 
-/// How this thread waits, and what it has waited.
+/// How this thread waits, and how long it has waited.
 pub(super) struct WaitState {
-    /// The kernel has epoll_pwait2, as far as is known.
+    /// Whether the kernel has epoll_pwait2, as far as is known.
     is_precise: bool,
-    /// What the thread had used at the start of the measured part.
+    /// The thread's CPU time at the start of the measured part.
     pub(super) cpu_before: Option<OwnCpu>,
-    /// What was waited since then while there was nothing to do.
+    /// The time since then in which the thread waited with nothing to do.
     pub(super) spare_ns: u64,
 }
 
@@ -19,12 +19,13 @@ impl Default for WaitState {
 }
 
 impl Worker<'_> {
-    /// Waits for events, at most until the next instant at which something is to be done.
+    /// Waits for events, at most until the next instant at which something is due.
     ///
-    /// What is waited while there is nothing to do counts as time to spare. Of a long wait that ends
-    /// with an event nobody knows when the event came; the CPU time tells that the thread slept. In a
-    /// short one falling asleep and waking up may take all the time there is, so it is looked first
-    /// whether there is an event at all: a system call more, made by none but those with nothing to do.
+    /// Waiting without anything to do counts as spare time. When a long wait ends with an event, it
+    /// is not known when the event arrived; the CPU time shows that the thread slept. In a short
+    /// wait, falling asleep and waking up may take all the time there is. So a short wait first
+    /// checks for events without sleeping, which costs a system call only when there is nothing to
+    /// do.
     #[inline]
     pub(super) fn wait(&mut self, now_ns: u64) -> Result<()> {
         let until_ns = self.next_instant_ns(now_ns);
