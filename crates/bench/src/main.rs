@@ -1,13 +1,13 @@
-//! The one home of measuring for who works on Pollux; each goal ends met, missed or undecided.
+//! Measurements for developers of Pollux; each goal is met, missed or undecided.
 //!
-//! Without a command it is `make bench`: Pollux beside the floor, nginx, h2o and lighttpd; its pools beside a
-//! floor of threads; `pollux load` beside wrk. All servers run at once, one worker each, pinned to one CPU;
-//! the generator, pinned to the other, drives one at a time. Each round measures every variant once, odd
-//! rounds in reverse order, and ratios are taken within a round, so that the machine's drift cancels. The
-//! last table lists the goals with their figures.
+//! Without a command it is `make bench`: Pollux beside the floor, nginx, h2o and lighttpd; its
+//! pools beside a floor of threads; `pollux load` beside wrk. All servers run at once, one worker
+//! each, pinned to one CPU; the generator, pinned to the other, loads one at a time. Each round
+//! measures every variant once, odd rounds in reverse order. Ratios are computed within a round, so
+//! that the machine's drift cancels. The last table lists the goals with their figures.
 //!
-//! The command `mechanisms` is `make bench-event`: what a wait costs, in this process. `request` repeats one
-//! part of a request, whose instructions another program counts.
+//! The command `mechanisms` is `make bench-event`: the cost of a wait, in this process. `request`
+//! repeats one part of a request, whose instructions another program counts.
 
 mod generator;
 mod goal;

@@ -26,17 +26,17 @@ extern "C" {
 #define POLLUX_READ_CLOSED 4 /* the peer shut down its writing half */
 #define POLLUX_HANGUP 8      /* both directions are closed */
 #define POLLUX_ERROR 16      /* an error is pending on the descriptor */
-#define POLLUX_INVALID 32    /* the descriptor was closed behind the set's back */
+#define POLLUX_INVALID 32    /* the descriptor was closed without the set's knowledge */
 
 /* Capabilities. */
 #define POLLUX_EDGE 1                   /* once per arrival: read or write until EAGAIN */
 #define POLLUX_BATCHED_CHANGES 2        /* changes go to the kernel with the next wait */
 #define POLLUX_SCANS 4                  /* a wait costs what the set holds, not what is ready */
 #define POLLUX_OVERFLOWS 8              /* the kernel's queue may overflow; it recovers */
-#define POLLUX_CLOSE_REMOVES 16         /* close() alone takes a descriptor out */
-#define POLLUX_SPURIOUS_WAKEUPS 32     /* waits return for what nobody asked */
-#define POLLUX_ONE_OWNER 64             /* an open file tells one set alone */
-#define POLLUX_ERRORS_NEED_INTEREST 128 /* without interest no errors are told */
+#define POLLUX_CLOSE_REMOVES 16         /* close() alone removes a descriptor */
+#define POLLUX_SPURIOUS_WAKEUPS 32      /* waits may return for other events */
+#define POLLUX_ONE_OWNER 64             /* an open file reports to one set only */
+#define POLLUX_ERRORS_NEED_INTEREST 128 /* without interest no errors are reported */
 #define POLLUX_TAKES_FILES 256          /* regular files can be added; always ready */
 
 /* The most events of one wait where pollux_open() is given 0. */

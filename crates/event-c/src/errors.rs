@@ -13,7 +13,7 @@ thread_local! {
 }
 
 /// Runs `work`; a panic becomes ENOTRECOVERABLE.
-pub(crate) fn guarded(work: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
+pub(crate) fn catch_panics(work: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
     // What a panic leaves behind is not used again: the caller marks the set as broken.
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(value) | Err(value)) => value,
@@ -60,10 +60,10 @@ mod tests {
 
     #[test]
     fn a_panic_becomes_an_error_with_its_message() {
-        assert_eq!(guarded(|| panic!("told")), -libc::ENOTRECOVERABLE);
+        assert_eq!(catch_panics(|| panic!("reported")), -libc::ENOTRECOVERABLE);
         // SAFETY: a C string that this thread keeps.
         let text = unsafe { std::ffi::CStr::from_ptr(message()) }.to_string_lossy().into_owned();
         assert!(text.contains("told"), "{text}");
-        assert_eq!(guarded(|| Ok(7)), 7);
+        assert_eq!(catch_panics(|| Ok(7)), 7);
     }
 }

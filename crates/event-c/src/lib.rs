@@ -1,9 +1,9 @@
 //! The C interface of pollux-event: pollux_event(3).
 //!
-//! A crate of its own, and no feature of `pollux-event`: who uses the Rust crate would else build a
-//! shared and a static library with it, and the raw pointers stay here. Every function checks what
-//! it is given as far as that can be checked, answers misuse with a negated error number, and lets
-//! no panic out.
+//! A crate of its own, not a feature of `pollux-event`, so that users of the Rust crate do not
+//! build a shared and a static library, and so that all raw pointers are here. Every function
+//! checks its arguments as far as possible, returns a negated error number for misuse, and catches
+//! panics.
 #![allow(unsafe_code)] // the boundary to C: pointers come from outside
 #![allow(non_camel_case_types)] // types are called as in C
 
@@ -12,7 +12,7 @@ mod errors;
 use ::pollux_event::{
     AnyMechanism, Capabilities, Interest, MechanismSpec, Readiness, Token, Waker, registry,
 };
-use errors::{guarded, number_of, remember};
+use errors::{catch_panics, number_of, remember};
 use std::{
     ffi::{CStr, CString, c_char, c_int},
     os::fd::{BorrowedFd, FromRawFd, OwnedFd},
@@ -21,9 +21,9 @@ use std::{
     time::Duration,
 };
 
-/// Tell when a read would not block.
+/// Report when a read would not block.
 pub const POLLUX_READ: u32 = 1;
-/// Tell when a write would not block.
+/// Report when a write would not block.
 pub const POLLUX_WRITE: u32 = 2;
 
 /// A read would not block: there is data, an end of stream, or an error to collect.
@@ -36,7 +36,7 @@ pub const POLLUX_READ_CLOSED: u32 = 4;
 pub const POLLUX_HANGUP: u32 = 8;
 /// An error is pending on the descriptor.
 pub const POLLUX_ERROR: u32 = 16;
-/// The descriptor was closed behind the set's back.
+/// The descriptor was closed without the set's knowledge.
 pub const POLLUX_INVALID: u32 = 32;
 
 /// Capability: events come once per arrival; read or write until EAGAIN.
@@ -47,13 +47,13 @@ pub const POLLUX_BATCHED_CHANGES: u32 = 2;
 pub const POLLUX_SCANS: u32 = 4;
 /// Capability: the kernel's event queue can overflow; the set recovers.
 pub const POLLUX_OVERFLOWS: u32 = 8;
-/// Capability: closing the descriptor alone takes it out of the kernel's set.
+/// Capability: closing the descriptor removes it from the kernel's set.
 pub const POLLUX_CLOSE_REMOVES: u32 = 16;
-/// Capability: a wait may return for a descriptor in which there is no such interest.
+/// Capability: a wait may return for a descriptor whose interest does not include the event.
 pub const POLLUX_SPURIOUS_WAKEUPS: u32 = 32;
-/// Capability: an open file description tells one set alone.
+/// Capability: an open file description reports to one set only.
 pub const POLLUX_ONE_OWNER: u32 = 64;
-/// Capability: with an empty interest not even errors are told.
+/// Capability: with an empty interest not even errors are reported.
 pub const POLLUX_ERRORS_NEED_INTEREST: u32 = 128;
 /// Capability: regular files and directories can be added, and are always ready.
 pub const POLLUX_TAKES_FILES: u32 = 256;
@@ -133,7 +133,7 @@ unsafe fn with_set(
     if set.is_broken {
         return remember(libc::ENOTRECOVERABLE, "an earlier call has left the set broken");
     }
-    let outcome = guarded(|| work(set));
+    let outcome = catch_panics(|| work(set));
     set.is_broken = outcome == -libc::ENOTRECOVERABLE;
     outcome
 }
@@ -161,7 +161,7 @@ pub extern "C" fn pollux_name(index: usize) -> *const c_char {
 /// `mechanism` is NULL or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pollux_probe(mechanism: *const c_char) -> c_int {
-    guarded(|| {
+    catch_panics(|| {
         // SAFETY: by the contract.
         let spec = unsafe { spec_of(mechanism) }?;
         registry::probe(&spec).map(|()| 0).map_err(|error| number_of(&error))
@@ -182,7 +182,7 @@ pub unsafe extern "C" fn pollux_open(
     if set.is_null() {
         return remember(libc::EINVAL, "there is no place for the set: its pointer is NULL");
     }
-    guarded(|| {
+    catch_panics(|| {
         // SAFETY: by the contract.
         let spec = unsafe { spec_of(mechanism) }?;
         let max_events = if max_events == 0 { POLLUX_DEFAULT_EVENTS } else { max_events };
@@ -219,7 +219,7 @@ fn is_open(fd: c_int) -> bool {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pollux_close(set: *mut pollux_set) {
     if !set.is_null() {
-        guarded(|| {
+        catch_panics(|| {
             // SAFETY: made by `Box::into_raw` in `pollux_open`; the caller gives it back.
             drop(unsafe { Box::from_raw(set) });
             Ok(0)
@@ -316,7 +316,7 @@ pub unsafe extern "C" fn pollux_close_fd(set: *mut pollux_set, token: u64, fd: c
         if fd < 0 || fd != token.fd {
             return Err(remember(libc::EINVAL, "the descriptor is not the token's"));
         }
-        // SAFETY: open and the caller's, who gives it away.
+        // SAFETY: the descriptor is open, and the caller gives up its ownership.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         set.mechanism.close(token, fd).map(|()| 0).map_err(|error| number_of(&error))
     };

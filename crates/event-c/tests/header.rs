@@ -133,7 +133,7 @@ fn the_header_is_that_of_the_source() {
     );
 }
 
-/// Each kind of difference is told.
+/// Each kind of difference is detected.
 #[test]
 fn the_comparison_can_fail() {
     let (interface, header) = (interface(&read("src/lib.rs")), read("include/pollux.h"));

@@ -9,6 +9,7 @@
 //!   runs from that *scheduled* instant, so that a stall counts for every request scheduled during
 //!   it. (A generator that waits omits those requests: "coordinated omission".) Service time runs
 //!   from the send, and both are reported.
+//! - The generator measures itself ([`generator`]): when it was the bottleneck, the run is marked
 //!   invalid, and latencies that are mostly its own lag are marked so ([`validity`]).
 //! - [`idle`] holds connections that do nothing.
 //! - [`ranks`]: many processes on many hosts make one run.
@@ -17,6 +18,11 @@
 //! epoll instance and its own [`record`]; threads share nothing while they run.
 
 #![warn(missing_docs)]
+
+/// The README's example is compiled, too.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 mod client;
 pub mod config;

@@ -1,4 +1,4 @@
-//! Children that do not outlive who started them.
+//! Child processes that end with their parent.
 
 use rustix::{
     io::Errno,

@@ -162,7 +162,7 @@ impl Counters {
         }
     }
 
-    /// Adds so many calls of this kind, which took so long together: of a process that told of them.
+    /// Adds calls that another process reported, with the time they took together.
     pub fn add(&mut self, call: Call, count: u64, time: Duration) {
         self.counts[call as usize] += count;
         self.nanoseconds[call as usize] += time.as_nanos() as u64;

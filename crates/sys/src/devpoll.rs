@@ -200,7 +200,7 @@ impl ResultSpace {
         ResultArea::new(device, room).map(Self::Mapped)
     }
 
-    /// What the kernel is told about it.
+    /// The address and size to pass to the kernel.
     #[inline]
     fn target(&mut self) -> (*mut PollFd, libc::c_int) {
         match self {

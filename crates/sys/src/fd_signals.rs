@@ -1,5 +1,5 @@
-//! Signals that tell of descriptors: who is told, how they are taken from the queue, and what
-//! else of the process they touch. fcntl(2) (F_SETSIG, F_SETOWN_EX), sigtimedwait(2),
+//! Signals that report readiness: how they are requested, how they are taken from the queue, and
+//! what else they affect in the process. fcntl(2) (F_SETSIG, F_SETOWN_EX), sigtimedwait(2),
 //! signalfd(2), signal(7).
 
 use super::{Call, Signal, check, check_len, count, timespec};

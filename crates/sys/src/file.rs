@@ -23,9 +23,9 @@ pub fn write(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     Ok(count(Call::Write, || rustix::io::write(fd, bytes))?)
 }
 
-/// write(2) as a signal handler may do it (signal-safety(7)): errno is left as it was, since the
-/// code that was interrupted may be about to read it. Not counted: a thread-local of a library that
-/// was loaded at run time may be allocated at its first use. What comes of it is not told.
+/// write(2) for signal handlers (signal-safety(7)): errno is unchanged, since the interrupted code
+/// may be about to read it. Not counted, because the first use of a thread-local may allocate in a
+/// library that was loaded at run time. The result is ignored.
 ///
 /// Not rustix's: whether that touches errno depends on the features that the program gives it.
 #[inline]

@@ -10,14 +10,14 @@ use std::{
 /// The first descriptor above standard input, output and error.
 const FIRST: RawFd = 3;
 
-/// A program's promise that the threads and processes which are given it may have file tables of
+/// A program's promise that threads and processes which receive this value may have file tables of
 /// their own.
 ///
-/// Descriptors are numbers of a file table. In a table of its own a thread does not find what the
-/// rest of the program has opened: its number is free there, and the next socket that the thread
-/// opens gets it. A logger that writes to a file from that thread then writes into a connection,
-/// and sends its line to whoever is at the other end. Only the program as a whole can know that
-/// nothing of the kind happens, so a library takes this from its caller and makes none itself.
+/// A descriptor is an index into a file table. A thread with its own table does not find what the
+/// rest of the program opened: that number is free in its table, and the next socket that the
+/// thread opens gets it. A logger that writes to a file from that thread would then write into a
+/// connection and send its line to the peer. Only the program as a whole can rule that out, so a
+/// library takes this value from its caller and does not create it.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnFileTables {
     _made_by_promise: (),

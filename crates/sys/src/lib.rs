@@ -2,8 +2,8 @@
 //!
 //! [`counters()`] reads this thread's counts, [`count`] adds a call that is made elsewhere.
 //!
-//! Beneath is rustix, whose calls are typed, inline, and no points of cancellation (pthreads(7)).
-//! The C library is beneath what follows:
+//! rustix provides most of them: its calls are typed, inline, and no cancellation points
+//! (pthreads(7)). These use the C library instead:
 //!
 //! - `epoll_ctl`, `is_open`, `is_file`, `socket_protocol`, `send_signals` take the number of a
 //!   descriptor that may be closed by now; rustix wants one that is open. So do `ppoll` and
@@ -12,14 +12,19 @@
 //!   itself, by the timeout.
 //! - Signals (masks, sets, dispositions, `sigtimedwait`, `signalfd`, F_SETSIG), the ioctls of
 //!   /dev/poll, SIOCOUTQ, TCP_INFO, IP_BIND_ADDRESS_NO_PORT and `close_range` are not in rustix, or
-//!   only for who has no C library; its `kill` names no real-time signal.
-//! - `fork`, `_exit` and robust mutexes: the C library keeps books of its own on them.
+//!   only for programs without a C library; its `kill` has no real-time signals.
+//! - `fork`, `_exit` and robust mutexes: the C library keeps state about them.
 //! - Clocks: rustix looks for the vDSO by itself, and so cannot run under valgrind.
 //! - [`write_from_handler`] leaves errno alone whatever rustix is built with.
 #![allow(unsafe_code)]
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("pollux-sys wraps the system calls of Linux and builds for Linux alone");
+
+/// The README's example is compiled, too.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 mod child;
 mod clock;

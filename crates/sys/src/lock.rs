@@ -1,4 +1,4 @@
-//! A lock that threads and processes share, and that outlives whoever dies with it.
+//! A lock that threads and processes share, and that survives the death of its holder.
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use std::{
@@ -59,7 +59,7 @@ impl SharedLock {
         outcome.map(|()| lock)
     }
 
-    /// Waits until nobody else holds it. Whoever holds it must not ask for it again.
+    /// Waits until the lock is free. The holder must not lock it again.
     ///
     /// # Errors
     /// None is known; the lock is not held then.
@@ -67,7 +67,7 @@ impl SharedLock {
         // SAFETY: it was initialised, and lives as long as `self`.
         match unsafe { libc::pthread_mutex_lock(self.0.as_ptr()) } {
             libc::EOWNERDEAD => {
-                // It guards who waits, and no data that the dead could have left half written.
+                // The lock protects no data that a dead holder could have left half written.
                 // SAFETY: this thread holds it.
                 checked(unsafe { libc::pthread_mutex_consistent(self.0.as_ptr()) })?;
             }
@@ -128,8 +128,8 @@ mod tests {
         thread::scope(|scope| {
             let holder = scope.spawn(|| std::mem::forget(lock.hold().unwrap()));
             holder.join().unwrap();
-            // The thread's end is told to its joiner before the kernel walks its robust list, on
-            // some systems: the lock waits for that.
+            // On some systems join() returns before the kernel releases the locks of the thread
+            // (its robust list): the next holder waits for that.
             let next = scope.spawn(|| drop(lock.hold().unwrap()));
             thread::sleep(Duration::from_millis(1));
             next.join().unwrap();

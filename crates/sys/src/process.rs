@@ -79,8 +79,8 @@ pub fn fork(
     inherited.sort_unstable();
     inherited.dedup();
     let parent = getpid();
-    // SAFETY: this process has one thread, so that the child has all there is, and no lock is held
-    // by anybody who is not there. It runs `life` and then ends without returning to the caller.
+    // SAFETY: this process has one thread, so the child has all threads, and no lock is held by a
+    // thread that does not exist. The child runs `life` and ends without returning to the caller.
     let child = count(Call::Fork, || check(unsafe { libc::fork() }))?;
     if child > 0 {
         return Ok(child);
@@ -98,7 +98,7 @@ pub fn fork(
 
 fn become_child(parent: Pid, inherited: &[RawFd]) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // The parent may have ended before the kernel was told.
+    // The parent may have ended before the death signal was set.
     if getppid() != Some(parent) {
         return Err(io::Error::other("its parent has ended"));
     }

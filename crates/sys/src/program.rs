@@ -7,8 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Directories of Debian's that are looked at after those of PATH: servers are in the administrator's, which
-/// are not in a user's PATH, and who runs without a PATH has none of them.
+/// Debian's directories to search after PATH: servers are in the administrator's directories, which
+/// are not in a user's PATH, and some processes have no PATH.
 const FURTHER: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 
 /// The program of this name: the first file that may be executed, in PATH or among the administrator's

@@ -45,7 +45,7 @@ impl Deref for SharedWords {
     #[inline]
     fn deref(&self) -> &[AtomicU64] {
         // SAFETY: the mapping has so many words, aligned to a page, zeroed by the kernel, and lives
-        // as long as `self`; whoever else has it, in another process too, uses atomics.
+        // as long as `self`; all other users of it, also in other processes, use atomics.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }

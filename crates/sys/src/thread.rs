@@ -14,13 +14,14 @@ use std::{
 /// touched takes no memory.
 const STACK_SIZE: usize = 2 << 20;
 
-/// Starts a thread that nobody waits for. A panic of `main` ends this thread alone. Of `name` 15 bytes are
-/// seen (prctl(2), PR_SET_NAME).
+/// Starts a detached thread. A panic of `main` ends only this thread. Tools show 15 bytes of `name`
+/// (prctl(2), PR_SET_NAME).
 ///
-/// Not a thread of the standard library whose handle is dropped. That is detached while it runs, and glibc's
-/// pthread_detach(3) reads the thread's memory once more after it has marked it: where the thread ends in
-/// between, its memory is gone, and the process ends with SIGSEGV (seen with glibc 2.36). What is started for
-/// each connection finds that moment. A thread that begins detached has none.
+/// The standard library detaches a running thread when its handle is dropped. glibc's
+/// pthread_detach(3) then reads the thread's memory once more after it has marked it: if the thread
+/// ends in between, its memory is gone and the process ends with SIGSEGV (observed with glibc
+/// 2.36). A server that starts a thread per connection hits that moment. A thread that is created
+/// detached has no such moment.
 ///
 /// # Errors
 /// Those of pthread_create(3): EAGAIN where there is no memory or a limit is reached. `main` is dropped then.
@@ -37,7 +38,8 @@ where
         // SAFETY: it is the box that was given away below, and nobody else has it.
         let ThreadStart { name, main } = *unsafe { Box::from_raw(start.cast::<ThreadStart<F>>()) };
         let _ = set_name(name);
-        // The caller is not Rust. The panic has been told of by now, and what it carries may panic, too.
+        // The caller is not Rust. The panic was reported already, and dropping its payload may
+        // panic again.
         if let Err(carried) = panic::catch_unwind(AssertUnwindSafe(main)) {
             mem::forget(carried);
         }
@@ -181,7 +183,7 @@ mod tests {
         thread::spawn(|| {
             leave_real_time().unwrap();
             assert!(!is_real_time().unwrap());
-            // Who may not have such a priority never has one to leave.
+            // Without the permission for such a priority there is none to leave.
             match enter_real_time(0, 1) {
                 Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EPERM)),
                 Ok(()) => {

@@ -113,7 +113,7 @@ fn no_child_outlives_its_parent() {
         drop(say);
         thread::sleep(Duration::from_millis(50));
         kill_child(parent.unwrap());
-        // Both ends of its are closed: nobody is left who could write.
+        // Both ends are closed, so no writer is left.
         report.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         assert_eq!(report.read(&mut [0; 8]).unwrap(), 0);
     });

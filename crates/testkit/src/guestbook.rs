@@ -1,4 +1,4 @@
-//! What every guestbook has to do, whoever serves it and wherever it is kept.
+//! What every guestbook must do, with every architecture and every store.
 
 use crate::http::{Client, Reply};
 use std::thread;
@@ -36,7 +36,7 @@ pub fn is_a_guestbook(connect: &dyn Fn() -> Client, index: &str) {
     let first = visitor(&page);
     let posted = post(&mut client, "guest-remarks=%3Cb%3Ehello%3C%2Fb%3E&guest-name=Ada");
     assert_eq!((posted.status, posted.field("location")), (303, Some("/guestbook")));
-    // Who serves one connection at a time has the next one then, in another process perhaps.
+    // A server of one connection at a time can serve the next one now, perhaps in another process.
     drop(client);
     let mut client = connect();
     let page = visit(&mut client);

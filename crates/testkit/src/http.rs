@@ -1,5 +1,5 @@
-//! A client that says exactly what a test wants said, and reads replies with its own eyes: it
-//! shares no code with the server.
+//! A client that sends exactly the bytes that a test chooses and parses replies by itself: it
+//! shares no code with the server under test.
 
 use std::{
     io::{BufRead, BufReader, ErrorKind, Read, Write},

@@ -1,5 +1,5 @@
-//! An origin server that says exactly what a test wants said: a thread for each connection. It
-//! shares no code with the server.
+//! An origin server whose replies a test chooses byte by byte, with one thread per connection. It
+//! shares no code with the server under test.
 
 use crate::http::PATIENCE;
 use std::{
@@ -190,9 +190,9 @@ impl ReceivedRequest {
         body
     }
 
-    /// Sends bytes. Whoever has gone away misses them.
-    pub fn say(&mut self, octets: impl AsRef<[u8]>) -> bool {
-        self.stream.get_mut().write_all(octets.as_ref()).is_ok()
+    /// Sends bytes. Returns whether the peer was still there.
+    pub fn say(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+        self.stream.get_mut().write_all(bytes.as_ref()).is_ok()
     }
 
     /// Answers with 200 and this content.
@@ -207,7 +207,7 @@ impl ReceivedRequest {
         self.stream.get_ref()
     }
 
-    /// What comes raw.
+    /// The unparsed input.
     pub fn reader(&mut self) -> &mut impl Read {
         &mut self.stream
     }

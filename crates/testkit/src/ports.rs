@@ -3,11 +3,10 @@
 use socket2::{Domain, Socket, Type};
 use std::net::{Ipv4Addr, SocketAddr};
 
-/// A port of 127.0.0.1 at which nobody listens.
+/// A port of 127.0.0.1 without a listener.
 ///
-/// As long as this value lives, the kernel gives the port to nobody who leaves the choice to it. Who
-/// asks for it by its number and with SO_REUSEADDR, as servers do, has it: bind(2) allows that for as
-/// long as nobody listens.
+/// While this value lives, the kernel does not choose the port for others. A server that binds to
+/// it by number and with SO_REUSEADDR gets it: bind(2) allows that while nothing listens.
 #[derive(Debug)]
 pub struct Port {
     socket: Socket,

@@ -74,18 +74,17 @@ impl Redis {
         rows.filter(is_it).collect()
     }
 
-    /// While it is paused: waits until it has been asked something.
+    /// Waits until a client has sent a request that Redis, while paused, has not read.
     pub fn wait_until_request_pending(&self) {
         self.wait_until_unread(LOCAL, "nobody asks Redis");
     }
 
-    /// While who has asked it reads nothing: waits until it has answered.
+    /// Waits until Redis has sent a reply that its client has not read.
     pub fn wait_until_reply_pending(&self) {
         self.wait_until_unread(REMOTE, "Redis does not answer");
     }
 
-    /// Waits until on some connection something has come to the end with its address in this column
-    /// that was not read there.
+    /// Waits until some connection has unread input at the end whose address is in this column.
     fn wait_until_unread(&self, column: usize, what: &str) {
         let start = Instant::now();
         // What waits to be sent, and to be read.

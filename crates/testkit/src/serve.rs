@@ -70,7 +70,7 @@ impl Serve {
         serve
     }
 
-    /// What it said when it was ready.
+    /// The JSON line that it printed when it was ready.
     pub fn listening(&self) -> &Value {
         &self.listening
     }
@@ -85,7 +85,7 @@ impl Serve {
         Client::connect(self.address())
     }
 
-    /// What it has said on standard error so far.
+    /// What it has written to standard error so far.
     pub fn said(&self) -> String {
         let len = self.stderr.metadata().map_or(0, |metadata| metadata.len());
         let mut said = vec![0; len as usize];

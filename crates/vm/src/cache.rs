@@ -140,8 +140,8 @@ impl Cache {
     }
 }
 
-/// A directory that is being filled. Whoever holds the entry's lock may remove what an earlier,
-/// killed run left there.
+/// A directory that is being filled. The holder of the entry's lock may remove what an earlier,
+/// killed run left in it.
 struct Partial(PathBuf);
 
 impl Partial {

@@ -18,7 +18,7 @@ pub(crate) struct Console {
     complaint_count: usize,
     /// Whether the kernel, when it first complained, had no module.
     had_none: Option<bool>,
-    /// Whether the kernel has said that a module is not its own.
+    /// Whether the kernel has reported an out-of-tree module.
     is_tainted: bool,
     /// The line with which the guest's init ends the console.
     marker: String,
@@ -73,7 +73,7 @@ impl Console {
         self.lines.push_back(line);
     }
 
-    /// Whether the guest has said that nothing more comes.
+    /// Whether the guest has printed its last line.
     pub(crate) fn is_complete(&self) -> bool {
         self.marker_seen
     }
@@ -207,8 +207,8 @@ pub(crate) fn is_complaint(line: &str) -> bool {
         || ANYWHERE.iter().any(|part| message.contains(part))
 }
 
-/// A data race in which no module's function has a part (KCSAN writes `dp_scan [devpoll]`): the
-/// kernel has many of its own, which are known, and no concern of who tests a module.
+/// A data race without a function of a module (KCSAN writes `dp_scan [devpoll]`). The kernel has
+/// many races of its own, which are known and not the module's fault.
 fn is_foreign_race(message: &str) -> bool {
     message.starts_with("BUG: KCSAN: ") && !message.contains('[')
 }

@@ -331,7 +331,7 @@ mod tests {
         assert!(
             matches!(&report.end, GuestEnd::Failed(why) if why.contains("the kernel said nothing for"))
         );
-        // One that says something is not silent, and who has no limit may be.
+        // A guest that prints something is not silent, and without a limit silence is allowed.
         let talks = "while echo still here; do sleep 0.2; done";
         let longer = Some(Duration::from_secs(4));
         for (script, silence) in [(talks, longer), ("exec sleep 99", None)] {

@@ -19,7 +19,7 @@ const NOTE: &str = "series.json";
 
 /// Which kernel the guest runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Choice {
+pub enum KernelChoice {
     /// The first of the series known here that Debian's archive has, as this system's apt sees it.
     #[default]
     Archive,
@@ -33,32 +33,33 @@ pub enum Choice {
     Races,
 }
 
-impl Choice {
+impl KernelChoice {
     /// All that can be chosen by name.
-    pub fn named() -> impl Iterator<Item = Choice> {
-        let series = SERIES.iter().copied().map(Choice::Series);
-        series.chain([Choice::Newest, Choice::Debug, Choice::Races])
+    pub fn named() -> impl Iterator<Item = KernelChoice> {
+        let series = SERIES.iter().copied().map(KernelChoice::Series);
+        series.chain([KernelChoice::Newest, KernelChoice::Debug, KernelChoice::Races])
     }
 }
 
-impl fmt::Display for Choice {
+impl fmt::Display for KernelChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Choice::Archive => "of Debian's archive",
-            Choice::Series(series) => series,
-            Choice::Newest => NEWEST,
-            Choice::Debug => DEBUG,
-            Choice::Races => RACES,
+            KernelChoice::Archive => "of Debian's archive",
+            KernelChoice::Series(series) => series,
+            KernelChoice::Newest => NEWEST,
+            KernelChoice::Debug => DEBUG,
+            KernelChoice::Races => RACES,
         })
     }
 }
 
-impl FromStr for Choice {
+impl FromStr for KernelChoice {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Choice, String> {
-        Choice::named().find(|choice| choice.to_string() == text).ok_or_else(|| {
-            let names: Vec<String> = Choice::named().map(|choice| choice.to_string()).collect();
+    fn from_str(text: &str) -> Result<KernelChoice, String> {
+        KernelChoice::named().find(|choice| choice.to_string() == text).ok_or_else(|| {
+            let names: Vec<String> =
+                KernelChoice::named().map(|choice| choice.to_string()).collect();
             format!("no kernel {text:?}; there are {}", names.join(", "))
         })
     }
@@ -84,20 +85,20 @@ pub(crate) struct Kernel {
 
 /// Gets a kernel: from the system, from the cache, from Debian's archive.
 pub(crate) fn obtain(
-    choice: Choice,
+    choice: KernelChoice,
     refresh: bool,
     cache: &Cache,
     supervisor: &Supervisor,
 ) -> anyhow::Result<Kernel> {
     let kernel = match choice {
-        Choice::Archive => {
+        KernelChoice::Archive => {
             let there = in_archive(refresh, cache, supervisor)?;
             stock::obtain(&there[0], refresh, cache, supervisor)?
         }
-        Choice::Series(series) => stock::obtain(series, refresh, cache, supervisor)?,
-        Choice::Newest => newest::obtain(refresh, cache, supervisor)?,
-        Choice::Debug => debug::obtain(&debug::MEMORY, cache, supervisor)?,
-        Choice::Races => debug::obtain(&debug::RACES, cache, supervisor)?,
+        KernelChoice::Series(series) => stock::obtain(series, refresh, cache, supervisor)?,
+        KernelChoice::Newest => newest::obtain(refresh, cache, supervisor)?,
+        KernelChoice::Debug => debug::obtain(&debug::MEMORY, cache, supervisor)?,
+        KernelChoice::Races => debug::obtain(&debug::RACES, cache, supervisor)?,
     };
     tracing::info!("the guest's kernel is {}", kernel.release);
     Ok(kernel)
@@ -107,10 +108,10 @@ pub(crate) fn obtain(
 ///
 /// # Errors
 /// Debian's archive cannot be asked, or has none of them.
-pub fn available(cache: &Cache) -> anyhow::Result<Vec<Choice>> {
+pub fn available(cache: &Cache) -> anyhow::Result<Vec<KernelChoice>> {
     let there = in_archive(false, cache, &Supervisor::new()?)?;
     let is_there = |series: &&&str| there.iter().any(|there| there == *series);
-    Ok(SERIES.iter().filter(is_there).map(|series| Choice::Series(series)).collect())
+    Ok(SERIES.iter().filter(is_there).map(|series| KernelChoice::Series(series)).collect())
 }
 
 /// At least one. Asked once and then kept: a run needs no network.
@@ -138,10 +139,10 @@ mod tests {
 
     #[test]
     fn choices_are_read_as_they_are_written() {
-        for choice in Choice::named() {
+        for choice in KernelChoice::named() {
             assert_eq!(choice.to_string().parse(), Ok(choice));
         }
-        assert!("5.10".parse::<Choice>().unwrap_err().contains("6.12"));
+        assert!("5.10".parse::<KernelChoice>().unwrap_err().contains("6.12"));
     }
 
     #[test]
@@ -149,6 +150,6 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::open(Some(directory.path())).unwrap();
         cache.set_note(NOTE, r#"["6.12"]"#).unwrap();
-        assert_eq!(available(&cache).unwrap(), [Choice::Series("6.12")]);
+        assert_eq!(available(&cache).unwrap(), [KernelChoice::Series("6.12")]);
     }
 }

@@ -112,9 +112,9 @@ fn make(kernel: &Kernel, directory: &Path, defines: &[String]) -> anyhow::Result
     Ok(make)
 }
 
-/// `make` in another file system, which sees `directory` as [`IN_ROOT`] (objtool wants /proc). Its
-/// mounts are seen by itself alone and go with it. A user who is not root is made so in a namespace,
-/// for that.
+/// `make` in another file system, where `directory` appears as [`IN_ROOT`] (objtool needs /proc).
+/// It runs in its own mount namespace, so the mounts end with it. An unprivileged user becomes root
+/// in a user namespace for that.
 fn make_in_root(root: &Path, directory: &Path) -> anyhow::Result<Command> {
     const ENTER: &str = "mount --rbind /dev \"$1/dev\" && mount --rbind /proc \"$1/proc\" && \
         mount --bind \"$2\" \"$1$3\" && root=$1 && shift 3 && exec chroot \"$root\" \"$@\"";

@@ -3,21 +3,26 @@
 //!
 //! # How it works
 //! 1. [`kernel`](KernelChoice): image, modules and headers come from the system if they are
-//!    installed, else from Debian's archive into the [`Cache`]; nothing is installed.
-//! 2. The module is built for that kernel, again only when its sources have changed.
+//! installed, otherwise from Debian's archive into the [`Cache`]. Nothing is installed.
+//! 2. The module is built for that kernel, unless its sources are unchanged.
 //! 3. An initramfs is written: a small static init (`guest/*.c`), the kernel's modules for virtio
-//!    and 9p, ours, and `/pollux/config`, which holds the command.
-//! 4. QEMU boots it, always emulated (TCG). init mounts the host's `/` by 9p, changes its root
-//!    to it, and runs the command. Output and exit status come back as frames over a virtio port;
-//!    the serial console carries the kernel's log and nothing else.
-//! 5. Every console line is judged: a kernel that complains about itself fails the run, whatever
-//!    the command said.
+//! and 9p, our module, and `/pollux/config`, which contains the command.
+//! 4. QEMU boots it, always emulated (TCG). init mounts the host's `/` by 9p, changes its root to
+//! it, and runs the command. Output and exit status return as frames over a virtio port; the serial
+//! console carries only the kernel's log.
+//! 5. Every console line is checked: a kernel that reports a fault of its own fails the run,
+//! whatever the command's result.
 //!
-//! A *sealed* guest ([`Sealed`]) repeats: it has the command and its files in its memory, its time of day
-//! and its random numbers are the same at each run, and it sees the host's tree when the command has
-//! ended, to put its results there.
+//! A *sealed* guest ([`Sealed`]) is repeatable. Its memory contains the command and its files, and
+//! its time of day and its random numbers are the same at each run. It sees the host's tree only
+//! after the command has ended, to store the results.
 //!
 //! The guest is *not* a sandbox: its root user writes the host's files with this process's rights.
+
+/// The README's example is compiled, too.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 mod apt;
 mod cache;
@@ -39,7 +44,7 @@ mod sealed;
 mod sys;
 
 pub use cache::Cache;
-pub use kernel::{Choice as KernelChoice, available as available_kernels};
+pub use kernel::{KernelChoice, available as available_kernels};
 pub use kmod::find_module;
 pub use process::Interrupted;
 pub use qemu::{Forward, Mips};

@@ -22,7 +22,7 @@ const OUTPUT_MAX: usize = 64 << 20;
 const ERROR_LINES: usize = 25;
 /// How often a program whose output is closed is asked whether it has ended.
 const TICK: Duration = Duration::from_millis(50);
-/// How long a program that was told to end may take before it is killed.
+/// How long a program may take to end after its signal before it is killed.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// A signal asked the program to end.

@@ -61,7 +61,7 @@ pub enum Module {
 #[non_exhaustive]
 pub struct Options {
     /// The guest's kernel.
-    pub kernel: kernel::Choice,
+    pub kernel: kernel::KernelChoice,
     /// Asks the archive for a newer kernel of the series than the one in the cache.
     pub refresh: bool,
     /// Processors of the guest; with `deterministic` always one.
@@ -96,7 +96,7 @@ impl Options {
     /// To run this command in a guest of two processors with /dev/poll, for five minutes at most.
     pub fn new(command: Vec<OsString>) -> Self {
         Self {
-            kernel: kernel::Choice::default(),
+            kernel: kernel::KernelChoice::default(),
             refresh: false,
             cpus: 2,
             memory_mib: None,

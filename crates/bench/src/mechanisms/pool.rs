@@ -143,8 +143,8 @@ fn connect(address: SocketAddr) -> Result<TcpStream> {
     Ok(far)
 }
 
-/// The other end of the connections: opens `count` of them, then writes a byte to as many as it
-/// is told, as often as it is told.
+/// The other end of the connections: opens `count` of them, then writes a byte to as many as each
+/// command says.
 fn hold_far_ends(
     address: SocketAddr,
     count: usize,

@@ -1,15 +1,15 @@
-//! The corpus: what is sent, and what must come back.
+//! The corpus: requests, and the replies they must get.
 //!
-//! A row is a name, the bytes, and what is expected: status codes (`H` before one to HEAD, whose
-//! reply has no content), the outcome, and after bars what the first reply must have (`n#` for the
-//! n-th): `name: value`, `!name` that is not there, `=text` the content. `{etag}` and `{gzip}` are
-//! the tags of /digits and of /page.txt.gz as page.txt.
+//! A row has a name, the bytes to send, and the expectation: status codes (`H` before one to HEAD,
+//! whose reply has no content), the outcome, and after bars what the first reply must contain (`n#`
+//! for the n-th): `name: value`; `!name` for a field that must be absent; `=text` for the content.
+//! `{etag}` and `{gzip}` stand for the entity tags of /digits and of /page.txt.gz as page.txt.
 //!
-//! Outcomes: `open` goes on with the request behind, `closed` does not; `truncated` is not whole, and its
-//! sender closes his side.
+//! Outcomes: after `open` the next request is answered, after `closed` it is not; a `truncated`
+//! request is incomplete, and the client closes its side.
 //!
-//! Where the specifications leave a choice, the rows hold what this server has chosen; the choices
-//! are listed in the documentation of `pollux_http::request`, `body` and `path`.
+//! Where the specifications leave a choice, the rows contain this server's choice; the
+//! documentation of `pollux_http::request`, `body` and `path` lists the choices.
 
 mod body;
 mod conditions;

@@ -1,4 +1,4 @@
-//! Sends the cases and judges what comes back.
+//! Sends the cases and checks the replies.
 
 use super::{
     corpus::{self, Case, Outcome},
@@ -84,8 +84,8 @@ fn talk(address: impl ToSocketAddrs, case: &Case, pieces: Segmentation) -> Vec<u
     stream
 }
 
-/// Whether the sender must send nothing more (RFC 9112 §9.6). What comes a moment later all the same
-/// meets a closed socket; what comes in the same segment must be ignored.
+/// Whether the client must not send anything more (RFC 9112 §9.6). Later bytes meet a closed
+/// socket; bytes in the same segment must be ignored.
 fn asks_for_the_end(case: &Case) -> bool {
     let text = String::from_utf8_lossy(&case.send).to_ascii_lowercase();
     text.contains("close") || text.contains("http/1.0")

@@ -11,7 +11,7 @@ use std::{
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Builds until it is told to end. What it includes must be there all the while.
+/// A build that runs until it is ended. The files it includes must exist all the time.
 const RECIPE: &str = r#"
 about='nothing' source_package='toy'
 build() {
