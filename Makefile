@@ -34,8 +34,17 @@ test: ## every crate's tests, a real Redis, /dev/poll in a guest; ends with one 
 	@CARGO='$(CARGO)' scripts/test usual
 
 .PHONY: test-all
-test-all: ## what CI runs after `make test`: lints, documentation, slow tests, MPI, all guest kernels
+test-all: ## what CI runs after `make test`: lints, documentation, slow tests, MPI, all guest kernels, fuzz targets
 	@CARGO='$(CARGO)' scripts/test more
+
+# Seconds for each fuzz target.
+TIME ?= 60
+TARGET ?= all
+
+.PHONY: fuzz
+fuzz: ## fuzz TARGET=all for TIME=60 seconds each, from the kept corpus; what is found stays in fuzz/artifacts
+	@scripts/setup build fuzz
+	@CARGO='$(CARGO)' scripts/fuzz '$(TARGET)' '$(TIME)'
 
 .PHONY: test-fresh
 test-fresh: ## `make test` and `make demo` on bare Debian 12 and 13 (as root; an hour or more); OUT=FOLDER keeps what they said

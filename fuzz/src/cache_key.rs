@@ -1,0 +1,23 @@
+//! Cache keys of URLs: a key is its own key, its host is in lower case, and another spelling of the same host
+//! has the same one.
+
+use pollux_cache::key_from_url;
+
+/// The input is a URL as an operator may write it.
+pub fn check(url: &[u8]) {
+    let Some(key) = key_from_url(url) else { return };
+    let text = || format!("{} of {}", key.escape_ascii(), url.escape_ascii());
+    assert_eq!(key_from_url(&key).as_ref(), Some(&key), "a key is its own key: {}", text());
+    assert!(!key.contains(&b'#'), "a fragment is not sent to servers: {}", text());
+    let rest = key.strip_prefix(b"http://").unwrap_or_else(|| panic!("no scheme: {}", text()));
+    let end = rest.iter().position(|&byte| byte == b'/');
+    let host = &rest[..end.unwrap_or_else(|| panic!("no path: {}", text()))];
+    assert!(!host.is_empty() && !host.iter().any(u8::is_ascii_uppercase), "{}", text());
+
+    // The host in upper case, the path as it is.
+    let path = &rest[host.len()..];
+    // The fault: the path is spelled in upper case, too.
+    let path = if crate::planted() { path.to_ascii_uppercase() } else { path.to_vec() };
+    let other = [b"HTTP://", &host.to_ascii_uppercase()[..], &path].concat();
+    assert_eq!(key_from_url(&other).as_ref(), Some(&key), "{}", other.escape_ascii());
+}

@@ -1,0 +1,31 @@
+//! What the fuzz targets check. Each module takes bytes that an attacker could send, and compares
+//! what the code makes of them with an independent statement: with the same bytes in other pieces,
+//! with what was written before, or with a few lines that are obviously right.
+//!
+//! # Positive controls
+//! A check that cannot fail finds nothing. With `POLLUX_FUZZ_PLANT` set each target has a fault
+//! ([`planted`]), which its kept corpus must reveal; and [`canary`] has one that only a fuzzer finds
+//! which sees the branches of the program.
+
+pub mod cache_key;
+pub mod canary;
+pub mod chunked;
+pub mod handover;
+pub mod ranges;
+pub mod redis;
+pub mod request;
+pub mod response;
+
+use std::sync::OnceLock;
+
+/// Whether a fault is planted.
+pub fn planted() -> bool {
+    static PLANTED: OnceLock<bool> = OnceLock::new();
+    *PLANTED.get_or_init(|| std::env::var_os("POLLUX_FUZZ_PLANT").is_some())
+}
+
+/// Divides the input: the first byte is the size of the pieces in which the rest arrives.
+fn in_pieces(data: &[u8]) -> Option<(usize, &[u8])> {
+    let (&size, rest) = data.split_first()?;
+    Some((usize::from(size).max(1), rest))
+}
