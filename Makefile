@@ -30,7 +30,7 @@ check: ## format, lints, unit tests of the crates that changed (BASE=COMMIT: sin
 	@CARGO='$(CARGO)' scripts/check
 
 .PHONY: test
-test: ## every crate's tests, a real Redis, /dev/poll in a guest; ends with one line (10 minutes on a fresh machine)
+test: ## every crate's tests, a real Redis, /dev/poll in a guest; ends with one line
 	@CARGO='$(CARGO)' scripts/test usual
 
 .PHONY: test-all
