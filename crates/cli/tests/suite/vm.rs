@@ -66,6 +66,7 @@ fn signals_leave_nothing_behind() {
 }
 
 #[test]
+#[ignore = "slow: boots several guests"]
 fn a_closed_pipe_ends_the_guest() {
     if !guests_run() {
         return;
