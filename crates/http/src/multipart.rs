@@ -112,6 +112,14 @@ mod tests {
         }
     }
 
+    /// Found by the fuzz target `ranges`: the sum did not fit into 64 bits.
+    #[test]
+    fn the_length_of_the_largest_body_is_the_largest_number() {
+        let Selection::Parts(parts) = select(b"bytes=10-", u64::MAX) else { panic!() };
+        let multipart = Multipart::new(0, b"text/plain", u64::MAX);
+        assert_eq!(multipart.content_length(&parts), u64::MAX);
+    }
+
     #[test]
     fn the_parts_are_framed_as_in_rfc_9110_14_6() {
         let multipart = Multipart::new(u128::MAX, b"text/plain", 10);

@@ -65,7 +65,7 @@ pub struct ByteCounter(pub u64);
 impl Output for ByteCounter {
     #[inline]
     fn put(&mut self, bytes: &[u8]) {
-        self.0 += bytes.len() as u64;
+        self.0 = self.0.saturating_add(bytes.len() as u64);
     }
 }
 

@@ -15,6 +15,7 @@ mod load;
 mod ranks;
 mod serve;
 mod terminal;
+mod tls;
 mod top;
 mod version;
 mod vm;
