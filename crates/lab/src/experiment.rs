@@ -11,6 +11,7 @@ mod clients;
 mod guest;
 mod kept;
 mod rate;
+pub mod soundness;
 #[cfg(test)]
 mod tests;
 mod validate;
@@ -25,7 +26,7 @@ pub use built_in::{find, ids, text};
 pub use claim::{Claim, PAPERS, Side, Take, Threshold};
 pub use clients::{CLIENTS, Clients, SESSION, Where};
 pub use guest::Guest;
-pub use rate::{Rate, RelativeTo};
+pub use rate::{Rate, Reference, RelativeTo};
 pub use value::{Flags, Point, Select, Value, arguments};
 
 use crate::peer::Peer;
@@ -44,6 +45,10 @@ pub struct Experiment {
     pub source: String,
     /// What is done and why, in a paragraph or two; shown at the head of the report.
     pub summary: String,
+    /// Why a bound on open connections, or on those that wait to be accepted, is the same everywhere: such a bound
+    /// may decide a verdict, and is an axis otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub constant_caps: Option<String>,
     /// Where the server and the generator run.
     #[serde(default)]
     pub place: Machine,
@@ -116,8 +121,9 @@ pub struct Experiment {
     /// And a load lasts so long at least before it is measured, in seconds: the queue of a server that is offered
     /// a tenth too much takes ten times its clients' patience to fill.
     pub deterministic_warmup_seconds: Option<f64>,
-    /// In the deterministic guest, whose one CPU server and generator share, the server has this part of it and
-    /// no more ([`crate::run::share`]): what limits it is then its own. None: it has what the generator leaves.
+    /// A part of the CPU that the server had in the deterministic guest. Runs of before 27 November have it; since
+    /// it decides verdicts, no experiment may ask for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deterministic_server_share: Option<f64>,
     /// [`Rate::limit_step`] in the deterministic guest.
     #[serde(default, skip_serializing_if = "Option::is_none")]

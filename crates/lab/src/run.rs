@@ -12,7 +12,6 @@ pub mod rates;
 pub mod redis;
 mod resume;
 pub mod server;
-pub mod share;
 pub mod site;
 pub mod trial;
 mod warm_up;
@@ -149,7 +148,8 @@ impl<'a> Session<'a> {
                 .fold(String::new(), |text, reason| { format!("{text}\n  {reason}") })
         );
         let (cpus, redis_cpu) = cpus::beside(experiment, cpus::cpus()?)?;
-        let mut notes = Vec::new();
+        let fault = |fault| format!("This design decides a verdict before the run: {fault}.");
+        let mut notes: Vec<String> = experiment.design_faults().into_iter().map(fault).collect();
         let receive_cpu = ground::prepare(experiment, cpus, &mut notes)?;
         // After it: a network namespace has sysctls of its own.
         let environment = Environment { receive_cpu, ..Environment::look(cpus, settings.built) };
@@ -219,7 +219,6 @@ impl<'a> Session<'a> {
             interrupt: &self.settings.interrupt,
             generator_turn: if self.is_deterministic() { Turn::First } else { Turn::Fair },
             mips: self.outcome.environment.guest_mips,
-            server_share: ground::server_share(self.settings.experiment),
         }
     }
 

@@ -19,6 +19,7 @@ use std::{
     io::{Read, Write},
     net::{Ipv4Addr, TcpListener, TcpStream},
     os::fd::{AsFd, AsRawFd},
+    str::FromStr,
     time::{Duration, Instant},
 };
 
@@ -33,6 +34,47 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// The most waits until all that was made ready has been reported.
 const MAX_WAITS_PER_ROUND: usize = 100_000;
 
+/// Which sockets are ready at each wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ready {
+    /// So many, others each time.
+    Some(usize),
+    /// One, the same each time.
+    Same,
+    /// Half of them, others each time.
+    Half,
+    /// All of them.
+    All,
+}
+
+impl Ready {
+    /// How many of `watched`.
+    pub fn of(self, watched: usize) -> usize {
+        match self {
+            Self::Some(count) => count,
+            Self::Same => 1,
+            Self::Half => watched.div_ceil(2),
+            Self::All => watched,
+        }
+    }
+}
+
+impl FromStr for Ready {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "same" => Ok(Self::Same),
+            "half" => Ok(Self::Half),
+            "all" => Ok(Self::All),
+            number => number
+                .parse()
+                .map(Self::Some)
+                .map_err(|_| format!("{text:?} is no number, and not same, half or all")),
+        }
+    }
+}
+
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct WaitCost {
@@ -40,8 +82,8 @@ pub struct WaitCost {
     pub mechanism: MechanismSpec,
     /// How many TCP sockets are watched for reading.
     pub watched: usize,
-    /// How many of them are made ready before each wait.
-    pub ready: usize,
+    /// Which of them are made ready before each wait.
+    pub ready: Ready,
     /// How many interests are changed before each wait, as part of what is timed: so many are
     /// taken back, and those asked for again that were taken back before the last wait.
     pub changes: usize,
@@ -66,17 +108,17 @@ pub struct WaitCost {
 /// does not report what is ready, or when the kernel does not count the calls.
 pub fn measure(what: &WaitCost) -> anyhow::Result<Json> {
     anyhow::ensure!(what.watched >= 1, "--watched: at least one");
+    let ready = what.ready.of(what.watched);
     anyhow::ensure!(
-        (1..=what.watched).contains(&what.ready),
-        "--ready {}: from 1 to --watched {}",
-        what.ready,
+        (1..=what.watched).contains(&ready),
+        "--ready {ready}: from 1 to --watched {}",
         what.watched
     );
     anyhow::ensure!(
-        what.changes <= what.watched - what.ready,
+        what.changes <= what.watched - ready,
         "--changes {}: at most {}, those watched and not made ready",
         what.changes,
-        what.watched - what.ready
+        what.watched - ready
     );
     anyhow::ensure!(what.waits != Some(0), "--waits 0: at least one");
     if let Some(cpu) = what.cpu {
@@ -175,9 +217,11 @@ impl<'a, M: Mechanism> Rig<'a, M> {
     fn round(&mut self) -> anyhow::Result<()> {
         let what = self.what;
         // Neighbours in a random place: different by construction, at no cost of memory.
-        let start = self.random.random_range(0..what.watched);
-        self.sockets.make_ready(start, what.ready)?;
-        let mut missing = what.ready;
+        let is_same = what.ready == Ready::Same;
+        let start = if is_same { 0 } else { self.random.random_range(0..what.watched) };
+        let ready = what.ready.of(what.watched);
+        self.sockets.make_ready(start, ready)?;
+        let mut missing = ready;
         let mut waits = 0;
         while missing > 0 {
             waits += 1;
@@ -185,12 +229,12 @@ impl<'a, M: Mechanism> Rig<'a, M> {
                 waits <= MAX_WAITS_PER_ROUND,
                 "{} of {} ready sockets were not reported in {MAX_WAITS_PER_ROUND} waits",
                 missing,
-                what.ready
+                ready
             );
             self.reported.clear();
             let started_at = Instant::now();
             if waits == 1 {
-                self.change(start + what.ready)?;
+                self.change(start + ready)?;
             }
             self.set.wait(Some(LIMIT))?;
             while let Some(event) = self.set.next_event() {
@@ -259,7 +303,7 @@ fn document(
         "invalid_reason": null,
         "mechanism_spec": what.mechanism.to_string(),
         "watched": what.watched,
-        "ready": what.ready,
+        "ready": what.ready.of(what.watched),
         "changes": what.changes,
         "waits": samples.len(),
         "events": events,
@@ -333,7 +377,7 @@ mod tests {
         measure(&WaitCost {
             mechanism: mechanism.parse()?,
             watched,
-            ready,
+            ready: Ready::Some(ready),
             changes: 0,
             // So many that one which waited for its CPU is not the median.
             waits: Some(200),
@@ -374,7 +418,7 @@ mod tests {
             let what = WaitCost {
                 mechanism: mechanism.parse().unwrap(),
                 watched: 9,
-                ready: 2,
+                ready: Ready::Some(2),
                 changes: 3,
                 waits: Some(50),
                 kernel_calls: Vec::new(),

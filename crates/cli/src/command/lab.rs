@@ -123,9 +123,10 @@ struct WaitCostArgs {
     /// How many TCP sockets are watched
     #[arg(long, value_name = "N")]
     watched: usize,
-    /// How many of them are made ready before each wait
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    ready: usize,
+    /// Which of them are made ready before each wait: so many, others each time; one that is the
+    /// same each time; half; all
+    #[arg(long, value_name = "N|same|half|all", default_value = "1")]
+    ready: wait_cost::Ready,
     /// How many interests are changed before each wait, as part of what is timed
     #[arg(long, value_name = "N", default_value_t = 0)]
     changes: usize,

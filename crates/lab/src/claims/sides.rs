@@ -121,7 +121,11 @@ impl<'a> Sides<'a> {
         let dimensions = &self.outcome.dimensions;
         let absent = self.arms().flat_map(|arm| &arm.side.at).find(|(name, select)| {
             let dimension = dimensions.iter().find(|dimension| dimension.name == **name);
-            dimension.is_some_and(|dimension| select.among(&dimension.values).is_none())
+            dimension.is_some_and(|dimension| {
+                let multiple = select.multiple();
+                let rate = multiple.and_then(|of| rate_of(self.outcome, of, &dimension.values));
+                rate.or_else(|| select.among(&dimension.values)).is_none()
+            })
         });
         if let Some((name, select)) = absent {
             return Some(format!("this form of the experiment has no {name} {}", select.0));
@@ -423,6 +427,13 @@ fn spoken_of(outcome: &Outcome, side: &Side, dimension: &Dimension) -> Vec<Value
     if is_told { of_paper } else { dimension.values.clone() }
 }
 
+/// The rate of this run that is such a multiple of the reference.
+fn rate_of<'v>(outcome: &Outcome, multiple: f64, rates: &'v [Value]) -> Option<&'v Value> {
+    let reference = outcome.saturation.first()?.rps?;
+    let wanted = (multiple * reference).round().max(1.0);
+    rates.iter().find(|rate| rate.number() == Some(wanted))
+}
+
 /// The points that a side speaks of: one, or all along `over`.
 pub(super) fn points(outcome: &Outcome, side: &Side) -> Vec<Point> {
     outcome.dimensions.iter().fold(vec![Point::new()], |points, dimension| {
@@ -430,7 +441,8 @@ pub(super) fn points(outcome: &Outcome, side: &Side) -> Vec<Point> {
         let values: Vec<_> = if side.over.contains(&dimension.name) {
             among.iter().collect()
         } else if let Some(select) = side.at.get(&dimension.name) {
-            select.among(&among).into_iter().collect()
+            let multiple = select.multiple().and_then(|of| rate_of(outcome, of, &among));
+            multiple.or_else(|| select.among(&among)).into_iter().collect()
         } else {
             // Validated: an axis that is not named has one value. The rate may have several when
             // it comes from the paper; its last is the highest.

@@ -40,6 +40,9 @@ pub struct Claim {
     /// both sides; where one says yes and another no, it *depends*.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operating_points: Option<String>,
+    /// The claim of the same experiment which shows that this one could have come out otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control: Option<String>,
     /// Whether it speaks of what the quick form does not measure.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub full_form_only: bool,

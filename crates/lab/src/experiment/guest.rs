@@ -5,7 +5,7 @@ use super::{
 };
 use pollux_event::registry;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What is different in the guest of `pollux vm`, whose CPU is emulated: a generator there cannot
 /// keep to milliseconds, and the time is enough for few variants. What is not named stays as it is.
@@ -106,7 +106,7 @@ impl Experiment {
         self.load.remove("threads");
         self.load.entry("arrivals".into()).or_insert_with(|| Value::Word("poisson".into()));
         if let Some(rate) = &mut self.rate {
-            if !rate.paper_rps.is_empty() {
+            if !rate.paper_rps.is_empty() && rate.reference.is_none() {
                 rate.rps = [&rate.paper_rps[..], &rate.beyond_rps].concat();
             }
             rate.limit_step = self.deterministic_limit_step;
@@ -193,5 +193,9 @@ impl Experiment {
             let all = sides.all(|side| is_there(&side.variant) && is_there(&side.minus));
             !claim.each.is_empty() && all
         });
+        let ids: BTreeSet<String> = self.claim.iter().map(|claim| claim.id.clone()).collect();
+        for claim in &mut self.claim {
+            claim.control.take_if(|control| !ids.contains(control));
+        }
     }
 }

@@ -49,6 +49,7 @@ impl Experiment {
         load.retain(|flag, _| !MEANS.contains(&flag.as_str()));
         Self {
             load,
+            constant_caps: None,
             title: String::new(),
             source: String::new(),
             summary: String::new(),

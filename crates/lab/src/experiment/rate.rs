@@ -1,6 +1,8 @@
 //! How much is sent.
 
+use super::value::Select;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// How much is sent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,6 +20,10 @@ pub struct Rate {
     pub fractions: Vec<f64>,
     /// The same under `--quick`, when others.
     pub quick_fractions: Option<Vec<f64>>,
+    /// The rates are multiples of this limit alone: the same axis for every variant and every number of idle
+    /// connections. Else of the saturation that `relative-to` names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<Reference>,
     /// Whose saturation: it is measured first, at the last value of every axis.
     #[serde(default)]
     pub relative_to: RelativeTo,
@@ -36,6 +42,17 @@ pub struct Rate {
     pub limit_step: Option<f64>,
     /// Connections of the closed loop that finds the saturation.
     pub saturation_connections: u32,
+}
+
+/// The limit of one variant at one point.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Reference {
+    /// The variant.
+    pub variant: String,
+    /// The values of axes; the last of one that is not named.
+    #[serde(default)]
+    pub at: BTreeMap<String, Select>,
 }
 
 /// Whose saturation the rates are shares of.

@@ -49,7 +49,7 @@ fn mistakes_are_named() {
         ("a = { at = { idle = \"max\" } }", "a = { }", "axis \"idle\" has several values"),
         ("compare = \"ratio\"", "compare = \"value\"", "compare = \"value\" has no side b"),
         ("b = { at = { idle = \"min\" } }\n", "", "b is missing"),
-        ("id = \"G5\"", "id = \"G4\"", "[[claim]] \"G4\" is there twice"),
+        ("id = \"I5\"", "id = \"I4\"", "[[claim]] \"I4\" is there twice"),
         ("name = \"idle\"", "name = \"rate\"", "the rate has a table of its own"),
         ("name = \"idle\"", "name = \"busy\"", "it changes nothing"),
     ] {
@@ -189,9 +189,9 @@ fn margins_primaries_and_quick_forms() {
     let idle = find("idle").unwrap();
     let quick = idle.clone().in_quick_form();
     assert!(quick.variant.len() >= 3 && quick.variant.len() < 6);
-    assert!(idle.claim.iter().any(|claim| claim.id == "G3-select"));
-    assert!(quick.claim.iter().all(|claim| claim.id != "G3-select"), "it does not run");
-    assert!(quick.claim.iter().any(|claim| claim.id == "G3"));
+    assert!(idle.claim.iter().any(|claim| claim.id == "I3-select"));
+    assert!(quick.claim.iter().all(|claim| claim.id != "I3-select"), "it does not run");
+    assert!(quick.claim.iter().any(|claim| claim.id == "I3"));
     // Fixed rates want no measurement; in a guest, which is ten times slower, they are shares again.
     assert_eq!(idle.rate.as_ref().unwrap().rps, [200.0]);
     let in_guest = idle.in_guest().rate.unwrap();
@@ -221,17 +221,26 @@ fn phases_and_rates_are_not_mixed() {
     }
 }
 
+/// One limit gives the rates of every variant at every number of idle connections, in every form.
 #[test]
-fn the_deterministic_guest_goes_beyond_the_papers_rates() {
-    let rates = |experiment: Experiment| experiment.rate.unwrap().rps;
-    let there = || find("provos-fig4-9").unwrap().in_guest().in_deterministic_guest();
-    let of_paper = [500.0, 600.0, 700.0, 800.0, 900.0, 1000.0, 1100.0];
-    let beyond = [1450.0];
-    assert_eq!(rates(there()), [&of_paper[..], &beyond].concat());
-    let every_second = [500.0, 700.0, 900.0, 1100.0];
-    assert_eq!(rates(there().with_fewer_rates()), [&every_second[..], &beyond].concat());
-    let said = said_of("provos-fig4-9", "beyond-rps = [1450]", "beyond-rps = [1100]");
-    assert!(said.contains("beyond-rps are above the last of paper-rps"), "{said}");
+fn the_rates_of_provos_are_multiples_of_polls_limit_with_one_idle_connection() {
+    for id in ["provos-fig4-9", "provos-fig10", "provos-fig11-13", "provos-fig14"] {
+        for form in [find(id).unwrap(), find(id).unwrap().in_guest().in_deterministic_guest()] {
+            let rate = form.rate.unwrap();
+            assert!(rate.rps.is_empty() && rate.limit_step.is_none_or(|step| step > 0.0), "{id}");
+            assert_eq!(rate.fractions, [0.5, 0.7, 0.85, 0.95, 1.0, 1.05, 1.15, 1.3], "{id}");
+            let reference = rate.reference.unwrap();
+            assert_eq!((reference.variant.as_str(), reference.at.len()), ("poll", 1), "{id}");
+        }
+    }
+    let said = said_of("provos-fig4-9", "at = { idle = 1 } }\n", "at = { idle = 2 } }\n");
+    assert!(said.contains("[rate] reference: idle: no value 2"), "{said}");
+    let paper = find("mail-hints").unwrap().in_guest().in_deterministic_guest();
+    assert_eq!(
+        paper.rate.unwrap().rps,
+        [650.0],
+        "the paper's own rate, where there is no reference"
+    );
 }
 
 /// Two windows of Poisson arrivals differ by a fiftieth, which is more than the limits that are compared.
@@ -270,7 +279,6 @@ fn windows_of_the_deterministic_guest_outlast_the_clients_patience() {
     for (old, new, expected) in [
         ("window-seconds = 3", "window-seconds = 0", "deterministic-window-seconds: 0.1 to 60"),
         ("warmup-seconds = 3", "warmup-seconds = 0", "deterministic-warmup-seconds: 0.1 to 60"),
-        ("share = 0.28", "share = 0.2", "deterministic-server-share: 0.25 to 1"),
     ] {
         let said = said_of("provos-fig10", old, new);
         assert!(said.contains(expected), "{said}");
@@ -340,9 +348,9 @@ fn a_guest_has_its_own_limits_and_fewer_variants() {
         let known = idle.claim.iter().find(|known| known.id == claim.id).unwrap();
         assert_eq!((&claim.a, &claim.b, claim.holds), (&known.a, &known.b, known.holds));
     }
-    assert!(idle.claim.iter().any(|claim| claim.id == "G3-select"));
-    assert!(there.claim.iter().all(|claim| claim.id != "G3-select"), "there is no select");
-    assert!(there.claim.iter().any(|claim| claim.id == "P1"));
+    assert!(idle.claim.iter().any(|claim| claim.id == "I3-select"));
+    assert!(there.claim.iter().all(|claim| claim.id != "I3-select"), "there is no select");
+    assert!(there.claim.iter().any(|claim| claim.id == "I1"));
     assert_eq!(there.clone().in_guest(), there, "once is enough");
 
     for (id, _) in BUILT_IN {

@@ -1,10 +1,10 @@
 //! What the types of an experiment cannot say.
 
 use super::{
-    Axis, Budget, CLIENTS, Claim, Experiment, IDLE, PAPERS, PHASE, RATE, REQUEST, RelativeTo,
-    SaturationOf, Side, Subject, Take, Threshold, Value,
+    Axis, Budget, CLIENTS, Claim, Experiment, IDLE, PAPERS, PHASE, RATE, REQUEST, Reference,
+    RelativeTo, SaturationOf, Side, Subject, Take, Threshold, Value,
 };
-use crate::{kernel_calls::MAX_FUNCTIONS, metric, run::share, statistics::Compare};
+use crate::{kernel_calls::MAX_FUNCTIONS, metric, statistics::Compare};
 use anyhow::{Context as _, bail, ensure};
 use pollux_event::MechanismSpec;
 use std::collections::BTreeSet;
@@ -43,6 +43,11 @@ impl Experiment {
     }
 
     fn check(&self) -> anyhow::Result<()> {
+        ensure!(
+            self.deterministic_server_share.is_none(),
+            "deterministic-server-share: a part of a CPU decides verdicts; give rates as multiples of a limit \
+             ([rate] reference)"
+        );
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         ensure!(
             !self.id.is_empty() && self.id.chars().all(plain),
@@ -91,9 +96,6 @@ impl Experiment {
         ensure!((0.1..=60.0).contains(&window_s), "deterministic-window-seconds: 0.1 to 60");
         let warmup_s = self.deterministic_warmup_seconds.unwrap_or(1.0);
         ensure!((0.1..=60.0).contains(&warmup_s), "deterministic-warmup-seconds: 0.1 to 60");
-        let share = self.deterministic_server_share.unwrap_or(1.0);
-        let least = share::LEAST;
-        ensure!((least..=1.0).contains(&share), "deterministic-server-share: {least} to 1");
         let there = self.deterministic_limit_step;
         let steps = there.into_iter().chain(self.rate.as_ref().and_then(|rate| rate.limit_step));
         for step in steps {
@@ -130,6 +132,9 @@ impl Experiment {
                 rate.quick_fractions.as_ref().is_none_or(|list| !list.is_empty()),
                 "[rate] quick-fractions is empty"
             );
+            if let Some(reference) = &rate.reference {
+                self.check_reference(reference).context("[rate] reference")?;
+            }
             ensure!(
                 rate.relative_to == RelativeTo::Slowest
                     || [self.full, self.quick].iter().all(|b| b.saturation_of == SaturationOf::All),
@@ -171,6 +176,19 @@ impl Experiment {
             ensure!(ids.insert(claim.id.as_str()), "[[claim]] {:?} is there twice", claim.id);
             self.check_claim(claim, &names, &axes)
                 .with_context(|| format!("[[claim]] {:?}", claim.id))?;
+        }
+        Ok(())
+    }
+
+    fn check_reference(&self, reference: &Reference) -> anyhow::Result<()> {
+        let variant = &reference.variant;
+        ensure!(self.variant.iter().any(|it| it.name == *variant), "no variant {variant:?}");
+        for (name, select) in &reference.at {
+            let axis = self.axis.iter().find(|axis| axis.name == *name);
+            let axis = axis.with_context(|| format!("no axis {name:?}"))?;
+            for values in std::iter::once(&axis.values).chain(&axis.quick_values) {
+                ensure!(select.among(values).is_some(), "{name}: no value {}", select.0);
+            }
         }
         Ok(())
     }
@@ -237,11 +255,20 @@ impl Experiment {
             claim.b.as_ref().is_none_or(|b| b.take != Take::Each),
             "b: take = \"each\" is for side a, whose points are then each compared with b"
         );
+        if let Some(axis) = &claim.operating_points {
+            ensure!(axes.contains(axis.as_str()), "operating-points: no axis {axis:?}");
+        }
+        if let Some(control) = &claim.control {
+            let is_there = self.claim.iter().any(|claim| claim.id == *control);
+            ensure!(is_there, "control: no claim {control:?}");
+        }
         for (letter, side) in [("a", Some(&claim.a)), ("b", claim.b.as_ref())] {
-            if let Some(side) = side {
-                self.check_side(side, claim.full_form_only, names, axes)
-                    .with_context(|| letter.to_owned())?;
-            }
+            let Some(side) = side else { continue };
+            let mut side = side.clone();
+            // Each of its values is named in turn.
+            side.over.extend(claim.operating_points.clone());
+            self.check_side(&side, claim.full_form_only, names, axes)
+                .with_context(|| letter.to_owned())?;
         }
         Ok(())
     }

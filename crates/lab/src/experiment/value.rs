@@ -39,12 +39,19 @@ impl fmt::Display for Value {
     }
 }
 
-/// Chooses a value of an axis: `"min"`, `"max"`, or the value itself.
+/// Chooses a value of an axis: `"min"`, `"max"`, or the value itself; of a rate that has a reference also a multiple
+/// of that, `"x1.15"`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Select(pub Value);
 
 impl Select {
+    /// Of the rate: the multiple of the reference, as in `"x1.15"`.
+    pub fn multiple(&self) -> Option<f64> {
+        let Value::Word(word) = &self.0 else { return None };
+        word.strip_prefix('x')?.parse().ok()
+    }
+
     /// The value among `values` that is meant. `min` and `max` go by the order in the file, so
     /// that they work for words too.
     pub fn among<'a>(&self, values: &'a [Value]) -> Option<&'a Value> {

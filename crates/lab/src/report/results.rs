@@ -237,6 +237,7 @@ fn claim_of(row: &Row, ask: &Ask) -> Claim {
         primary: false,
         full_form_only: false,
         operating_points: None,
+        control: None,
     }
 }
 

@@ -41,11 +41,6 @@ pub(super) fn is_deterministic(experiment: &Experiment) -> bool {
     experiment.place == Machine::DeterministicGuest && guest().is_some()
 }
 
-/// The part of the CPU that the server has at most, where it has none of its own.
-pub(super) fn server_share(experiment: &Experiment) -> Option<f64> {
-    experiment.deterministic_server_share.filter(|_| is_deterministic(experiment))
-}
-
 /// The kernel's threads that do the network's receive work where there is much of it at once (one for each CPU).
 const DEFERRED: &str = "ksoftirqd/";
 
@@ -85,7 +80,7 @@ pub(super) fn of_guest(experiment: &Experiment, environment: &Environment) -> Op
         ));
     };
     let shared = match experiment.subject {
-        Subject::Server if is_deterministic(experiment) => of_shared_cpu(experiment),
+        Subject::Server if is_deterministic(experiment) => SHARED_CPU.to_owned(),
         Subject::Server => " Server and generator share its one CPU.".to_owned(),
         Subject::Wait => String::new(),
     };
@@ -98,22 +93,10 @@ pub(super) fn of_guest(experiment: &Experiment, environment: &Environment) -> Op
 }
 
 /// Who has the one CPU of the deterministic guest, and when.
-fn of_shared_cpu(experiment: &Experiment) -> String {
-    let limit = match server_share(experiment) {
-        Some(share) => format!(
-            "The server has {share} of that CPU at most (cpu.max of cgroup v2), which makes its limit its own \
-             as long as the generator leaves so much."
-        ),
-        None => "At the limit it has more of that CPU than the server, so that best rates, and what fails \
-                 beyond them, are of both."
-            .to_owned(),
-    };
-    format!(
-        " Server and generator share its one CPU; the generator goes first (SCHED_FIFO), and its own \
-         instructions are reported beside those of the server. Before it goes the kernel's thread that receives \
-         what comes too fast. {limit} Blocks differ by the seed of the arrivals alone."
-    )
-}
+const SHARED_CPU: &str = " Server and generator share its one CPU; the generator goes first (SCHED_FIFO), and its own \
+     instructions are reported beside those of the server. Before it goes the kernel's thread that receives what \
+     comes too fast. At the limit the generator has more of that CPU than the server, so that best rates, and what \
+     fails beyond them, are of both. Blocks differ by the seed of the arrivals alone.";
 
 /// What this kernel lacks for the experiment, and the kernel that has it.
 fn in_guest_instead(experiment: &Experiment, error: &anyhow::Error) -> anyhow::Error {

@@ -1,7 +1,10 @@
 //! The rates of a run: given, or shares of what the slowest variant can serve.
 
 use super::*;
-use crate::{experiment::Value, result::Ladder};
+use crate::{
+    experiment::{Reference, Value},
+    result::Ladder,
+};
 
 /// How often a variant is probed at most, until the generator is not its bottleneck.
 const MOST_PROBES: u32 = 3;
@@ -67,10 +70,16 @@ impl Session<'_> {
             .filter(|dimension| dimension.name != CLIENTS)
             .filter_map(|d| Some((d.name.clone(), d.values.last()?.clone())))
             .collect();
-        let probed = self.probed(budget.saturation_of);
+        let probed = match &rate.reference {
+            Some(reference) => vec![self.reference_cell(reference, point)],
+            None => self
+                .probed(budget.saturation_of)
+                .into_iter()
+                .map(|variant| Cell { variant, point: point.clone() })
+                .collect(),
+        };
         let count = probed.len() as u64;
-        for (done, variant) in probed.into_iter().enumerate() {
-            let cell = Cell { variant, point: point.clone() };
+        for (done, cell) in probed.into_iter().enumerate() {
             self.settings.progress.running(
                 &format!("saturation: {}", cell.name()),
                 done as u64,
@@ -103,6 +112,17 @@ impl Session<'_> {
             _ => rate.fractions.clone(),
         };
         Ok(Some(fractions.iter().map(|fraction| (fraction * reference).round().max(1.0)).collect()))
+    }
+
+    /// The one cell whose limit all rates are multiples of; `point` has the axes that it does not name.
+    fn reference_cell(&self, reference: &Reference, mut point: Point) -> Cell {
+        for (name, value) in &mut point {
+            let values = self.outcome.values(name).unwrap_or_default();
+            if let Some(named) = reference.at.get(name).and_then(|select| select.among(values)) {
+                value.clone_from(named);
+            }
+        }
+        Cell { variant: reference.variant.clone(), point }
     }
 
     /// Probes for the saturation of one variant: again where the generator was the bottleneck, for such a

@@ -11,7 +11,6 @@ use super::{
     process::{Process, Turn},
     redis,
     server::Server,
-    share::Share,
     site::{GUESTBOOK, Site},
 };
 use crate::{
@@ -117,7 +116,6 @@ struct Reading {
     kernel_calls: BTreeMap<String, u64>,
     switches: Option<u64>,
     redis_cpu_ns: Option<u64>,
-    throttled_ns: Option<u64>,
     packets_dropped: Option<u64>,
 }
 
@@ -125,7 +123,6 @@ struct Reading {
 struct Counters {
     calls: KernelCalls,
     switches: Option<Switches>,
-    share: Option<Share>,
 }
 
 /// Everything that the runs of an experiment share.
@@ -147,8 +144,6 @@ pub struct Bench<'a> {
     pub generator_turn: Turn,
     /// How many millions of instructions a second has, where the clock counts them.
     pub mips: Option<u32>,
-    /// The part of a CPU that the server has at most.
-    pub server_share: Option<f64>,
 }
 
 /// What a run left.
@@ -224,9 +219,6 @@ impl Bench<'_> {
             switches: (self.experiment.context_switches)
                 .then(|| Switches::of(server.pid()))
                 .transpose()?,
-            share: (self.server_share)
-                .map(|share| Share::of(share, &measure::processes(server.pid())?))
-                .transpose()?,
         };
         let storm = self.storm(site, &url, &around, first, &mut trials[0])?;
         trials[0].raw.is_beside_others = storm.is_some();
@@ -272,8 +264,6 @@ impl Bench<'_> {
             }
             let between = |a: Option<u64>, b: Option<u64>| Some(b?.saturating_sub(a?));
             trial.raw.idle_ns = between(earlier.idle_ns, later.idle_ns);
-            trial.raw.server_share = self.server_share;
-            trial.raw.throttled_ns = between(earlier.throttled_ns, later.throttled_ns);
             trial.raw.packets_dropped = between(earlier.packets_dropped, later.packets_dropped);
             trial.raw.switches = between(earlier.switches, later.switches);
             trial.raw.redis_cpu_ns = between(earlier.redis_cpu_ns, later.redis_cpu_ns);
@@ -315,7 +305,6 @@ impl Bench<'_> {
         let kernel_calls = counters.calls.read()?;
         let switches = counters.switches.as_ref().map(Switches::read).transpose()?;
         let redis_cpu_ns = self.redis.map(redis::Running::cpu_ns).transpose()?;
-        let throttled_ns = counters.share.as_ref().map(Share::throttled_ns).transpose()?;
         Ok(Reading {
             at,
             cpu,
@@ -324,7 +313,6 @@ impl Bench<'_> {
             kernel_calls,
             switches,
             redis_cpu_ns,
-            throttled_ns,
             packets_dropped: measure::dropped_packets(),
         })
     }

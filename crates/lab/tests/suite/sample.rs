@@ -381,7 +381,7 @@ fn what_is_kept_is_judged_by_todays_claims() {
     let read = reread(&kept);
     assert_eq!(read.experiment.claim, today.claim);
     assert_eq!(read.claims.len(), today.claim.len());
-    let g3 = read.claims.iter().find(|claim| claim.id == "G3").unwrap();
+    let g3 = read.claims.iter().find(|claim| claim.id == "I3").unwrap();
     assert_eq!(g3.verdict, Verdict::Holds, "{g3:?}");
     assert_eq!(read.notes, kept.notes);
     assert_eq!(read.runs[0].metrics["throughput_rps"], 7.0, "from the raw data");

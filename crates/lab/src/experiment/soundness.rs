@@ -1,0 +1,188 @@
+//! Faults of a design that decide a verdict before anything is measured.
+//!
+//! Each rule was broken once by a published experiment. `thresholds.toml` has the thresholds with their dates; how
+//! they were derived stands in docs/decisions/0120-thresholds.md.
+
+use super::{Claim, Experiment, RATE, Side, Take, Threshold};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// Flags of the generator and the server that bound how many requests are open or wait: they decide how many share
+/// a wait, and with it the cost of one.
+const CAPS: [&str; 2] = ["max-connections", "backlog"];
+/// Metrics that say what fails. Below the limit nothing does.
+const FAILURES: [&str; 3] = ["error_share", "completed_share", "reply_rate_min_rps"];
+
+/// A threshold as it was written down.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// The day.
+    pub date: String,
+    /// The threshold.
+    pub holds: Threshold,
+    /// Why it is another than before; nothing for the first.
+    #[serde(default)]
+    pub why: String,
+}
+
+/// The thresholds of every claim, oldest first.
+pub type Register = BTreeMap<String, Vec<Entry>>;
+
+/// The register that is built in.
+pub fn register() -> Register {
+    toml::from_str(include_str!("thresholds.toml")).expect("a test reads thresholds.toml")
+}
+
+impl Experiment {
+    /// What decides verdicts before the run, one sentence each; of the thresholds in `register` too.
+    pub fn faults(&self, register: &Register) -> Vec<String> {
+        let moved = |claim: &Claim| Some(format!("{}: {}", claim.id, moved(claim, register)?));
+        self.design_faults().into_iter().chain(self.claim.iter().filter_map(moved)).collect()
+    }
+
+    /// The same of the design alone.
+    pub fn design_faults(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        if self.deterministic_server_share.is_some() {
+            faults.push("deterministic-server-share: a part of a CPU decides what fails".into());
+        }
+        for claim in &self.claim {
+            let of_claim = self.cap(claim).into_iter().chain(self.certain(claim));
+            faults.extend(of_claim.map(|fault| format!("{}: {fault}", claim.id)));
+        }
+        faults
+    }
+
+    /// A cap is an axis, and a claim that stands at one value of it is judged at all.
+    fn cap(&self, claim: &Claim) -> Option<String> {
+        let rests_on_it = ["throughput_rps", "error_share", "completed_share"];
+        if self.constant_caps.is_some() || !rests_on_it.contains(&claim.metric.as_str()) {
+            return None;
+        }
+        let constant = CAPS
+            .iter()
+            .find(|cap| self.load.contains_key(**cap) || self.server.contains_key(**cap));
+        if let Some(cap) = constant {
+            return Some(format!("{cap} is a constant that may decide it: make it an axis"));
+        }
+        let is_cap = |flag: &Option<String>| flag.as_deref().is_some_and(|it| CAPS.contains(&it));
+        let axis =
+            self.axis.iter().find(|axis| is_cap(&axis.load_flag) || is_cap(&axis.server_flag))?;
+        let is_judged = claim.operating_points.as_deref() == Some(axis.name.as_str());
+        (!is_judged)
+            .then(|| format!("wants operating-points = {:?}, which may decide it", axis.name))
+    }
+
+    /// Whether it cannot come out otherwise: nothing fails below the limit, and an equality under overload holds
+    /// for whatever is driven there, unless a control shows that it need not.
+    fn certain(&self, claim: &Claim) -> Option<String> {
+        let is_lowest = |side: &Side| side.at.get(RATE).is_some_and(|at| at.0.to_string() == "min");
+        let of_failures = FAILURES.contains(&claim.metric.as_str());
+        if of_failures && claim.b.is_none() && is_lowest(&claim.a) {
+            return Some("nothing fails at the lowest rate: it cannot come out otherwise".into());
+        }
+        let wants_control = claim.primary && of_failures && claim.a.take != Take::Each;
+        let is_there = |id: &String| self.claim.iter().any(|claim| claim.id == *id);
+        let has_control = claim.control.as_ref().is_some_and(is_there);
+        (wants_control && !has_control)
+            .then(|| "wants control = ID, a claim which shows that it could fail".into())
+    }
+}
+
+/// Whether its threshold is not the one that was written down last.
+fn moved(claim: &Claim, register: &Register) -> Option<String> {
+    match register.get(&claim.id).and_then(|entries| entries.last()) {
+        None => Some("its threshold stands in no thresholds.toml".into()),
+        Some(entry) if entry.holds != claim.holds => {
+            Some(format!("its threshold moved: {} was written down on {}", entry.holds, entry.date))
+        }
+        Some(_) => None,
+    }
+}
+
+/// Claims that have an identifier together, with the experiments that have them.
+pub fn shared_ids(experiments: &[Experiment]) -> Vec<String> {
+    let mut owners: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for experiment in experiments {
+        for claim in &experiment.claim {
+            owners.entry(&claim.id).or_default().push(&experiment.id);
+        }
+    }
+    let shared = owners.into_iter().filter(|(_, owners)| owners.len() > 1);
+    shared.map(|(id, owners)| format!("{id}: {}", owners.join(" and "))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::{Value, find, ids};
+
+    fn faults(experiment: &Experiment) -> Vec<String> {
+        experiment.faults(&register())
+    }
+
+    fn claim<'a>(experiment: &'a mut Experiment, id: &str) -> &'a mut Claim {
+        experiment.claim.iter_mut().find(|claim| claim.id == id).unwrap()
+    }
+
+    #[test]
+    fn no_built_in_experiment_has_a_fault() {
+        let all: Vec<Experiment> = ids().map(|id| find(id).unwrap()).collect();
+        for experiment in &all {
+            assert_eq!(faults(experiment), [""; 0], "{}", experiment.id);
+        }
+        assert_eq!(shared_ids(&all), [""; 0]);
+    }
+
+    #[test]
+    fn a_share_that_decides_is_found() {
+        let mut planted = find("provos-fig10").unwrap();
+        planted.deterministic_server_share = Some(0.28);
+        assert!(faults(&planted)[0].contains("decides what fails"));
+        let text = crate::experiment::text("provos-fig10").unwrap();
+        let text = text.replace("place =", "deterministic-server-share = 0.28\nplace =");
+        assert!(Experiment::parse(&text).unwrap_err().to_string().contains("decides verdicts"));
+    }
+
+    #[test]
+    fn a_cap_that_decides_is_found() {
+        let mut constant = find("gammo-fig5-6").unwrap();
+        constant.axis.retain(|axis| axis.name == "idle");
+        constant.load.insert("max-connections".into(), Value::Number(64.0));
+        assert!(
+            faults(&constant).iter().any(|it| it.starts_with("G3: ") && it.contains("constant"))
+        );
+        let mut one_value = find("gammo-fig5-6").unwrap();
+        claim(&mut one_value, "G3").operating_points = None;
+        assert!(faults(&one_value)[0].contains("wants operating-points"));
+    }
+
+    #[test]
+    fn a_threshold_that_moved_is_found() {
+        let mut planted = find("gammo-fig5-6").unwrap();
+        claim(&mut planted, "G3").holds = Threshold::Below(0.98);
+        assert!(faults(&planted)[0].contains("its threshold moved"));
+        let mut unknown = find("gammo-fig5-6").unwrap();
+        claim(&mut unknown, "G3").id = "G99".into();
+        assert!(faults(&unknown).iter().any(|it| it.contains("no thresholds.toml")));
+    }
+
+    #[test]
+    fn a_claim_that_cannot_fail_is_found() {
+        let mut planted = find("provos-fig10").unwrap();
+        let p4 = claim(&mut planted, "P4");
+        p4.a.at.insert(RATE.into(), super::super::Select(Value::Word("min".into())));
+        assert!(faults(&planted).iter().any(|it| it.contains("cannot come out otherwise")));
+        let mut alone = find("provos-fig10").unwrap();
+        claim(&mut alone, "P4").control = None;
+        assert!(faults(&alone).iter().any(|it| it.contains("wants control")));
+    }
+
+    #[test]
+    fn an_identifier_that_two_have_is_found() {
+        let mut planted = find("gammo-fig5-6").unwrap();
+        planted.claim[0].id = "P4".into();
+        assert_eq!(shared_ids(&[planted, find("provos-fig10").unwrap()]).len(), 1);
+    }
+}
