@@ -128,6 +128,9 @@ pub struct Experiment {
     /// [`Rate::limit_step`] in the deterministic guest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deterministic_limit_step: Option<f64>,
+    /// Which of its cells are measured.
+    #[serde(default, skip_serializing_if = "Cells::is_all")]
+    pub cells: Cells,
     /// The budget of a full run.
     pub full: Budget,
     /// The budget under `--quick`.
@@ -140,6 +143,25 @@ pub struct Experiment {
     /// What is judged.
     #[serde(default)]
     pub claim: Vec<Claim>,
+}
+
+/// Which cells of an experiment are measured ([`crate::law::fit`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cells {
+    /// Every one.
+    #[default]
+    All,
+    /// The third that a law is fitted on.
+    Fit,
+    /// The others, of which it has to foretell what comes out.
+    Rest,
+}
+
+impl Cells {
+    fn is_all(&self) -> bool {
+        *self == Self::All
+    }
 }
 
 /// Where an experiment runs.

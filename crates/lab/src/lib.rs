@@ -13,6 +13,7 @@
 //! Nothing here knows a mechanism by name: they come from the registry and from the files.
 //! To add an experiment, add a file under `experiments/` and its line in [`experiment`].
 
+pub mod advise;
 pub mod archive;
 pub mod claims;
 pub mod compare;
@@ -23,6 +24,7 @@ pub mod experiment;
 pub mod floor;
 pub mod format;
 pub mod kernel_calls;
+pub mod law;
 pub mod measure;
 pub mod memory;
 pub mod metric;

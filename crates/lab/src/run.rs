@@ -20,8 +20,9 @@ use crate::{
     claims,
     environment::{Cpus, Environment},
     experiment::{
-        CLIENTS, Experiment, PHASE, Phase, RATE, RelativeTo, SaturationOf, Subject, Variant,
+        CLIENTS, Cells, Experiment, PHASE, Phase, RATE, RelativeTo, SaturationOf, Subject, Variant,
     },
+    law::fit,
     plan::{self, Cell, Point},
     result::{FORMAT, Look, Outcome, Run, Saturation, Status, VariantOutcome},
     statistics::sequential,
@@ -321,6 +322,11 @@ impl<'a> Session<'a> {
         let names: Vec<String> = self.available().map(|variant| variant.name.clone()).collect();
         let mut cells = plan::cells(names.iter().map(String::as_str), &self.outcome.dimensions)?;
         cells.retain(|cell| self.outcome.asks(&cell.variant, &cell.point));
+        match self.settings.experiment.cells {
+            Cells::All => {}
+            Cells::Fit => cells.retain(|cell| fit::is_for_fit(fit::SEED, &cell.name())),
+            Cells::Rest => cells.retain(|cell| !fit::is_for_fit(fit::SEED, &cell.name())),
+        }
         Ok(cells)
     }
 

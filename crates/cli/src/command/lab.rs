@@ -6,9 +6,11 @@ use crate::{duration, message::say, names, terminal, usage::UsageError};
 use anyhow::Context as _;
 use pollux_event::MechanismSpec;
 use pollux_lab::{
+    advise::Question,
     archive, compare, environment,
-    experiment::{self, Budget, Experiment, Machine},
+    experiment::{self, Budget, Cells, Experiment, Machine},
     floor,
+    law::fit,
     report::{self, overview, results},
     result::{Outcome, Status},
     run::{
@@ -83,6 +85,39 @@ The report is left out: `pollux lab report` renders it again from what is kept."
         directory: PathBuf,
         /// The folder to write to; it is made when it is not there
         to: PathBuf,
+    },
+    /// Say what each mechanism keeps of its rate on this machine, for so many idle and open connections
+    #[command(after_help = "Example:
+  pollux lab advise --idle 10000 --open 64 --rate 5000
+
+It takes a minute: five mechanisms, with and without the idle connections.")]
+    Advise {
+        /// Connections that are open and say nothing
+        #[arg(long, value_name = "N", default_value_t = 1000)]
+        idle: u32,
+        /// Requests that may be open at once
+        #[arg(long, value_name = "N", default_value_t = 64)]
+        open: u32,
+        /// Requests a second that the server is to answer
+        #[arg(long, value_name = "N", default_value_t = 1000.0)]
+        rate: f64,
+        /// How long it may take
+        #[arg(long, value_name = "TIME", default_value = "52s", value_parser = duration::parse)]
+        time: Duration,
+    },
+    /// Fit the batching law to a third of a result's cells and say how well it foretells the others
+    #[command(after_help = "Examples:
+  pollux lab law results/batching-fit --predict > predictions.json
+  pollux lab law results/batching-fit results/batching-rest
+  pollux lab law docs/runs/2026-11-25-provos-fig11-13")]
+    Law {
+        /// The result to fit on; the first third of its cells is used
+        directory: PathBuf,
+        /// A result with the other cells, measured later
+        rest: Option<PathBuf>,
+        /// Print what is foretold of the cells that were not measured, as JSON
+        #[arg(long)]
+        predict: bool,
     },
     /// Measure what one wait of a mechanism costs, with no server around it
     WaitCost(WaitCostArgs),
@@ -203,6 +238,9 @@ struct RunArgs {
     /// probed now: the same experiment and form
     #[arg(long, value_name = "DIR", conflicts_with_all = ["paper_rates", "deterministic", "resume"])]
     rates_of: Option<PathBuf>,
+    /// Measure a part of the cells: the third that a law is fitted on, or the rest (`pollux lab law`)
+    #[arg(long, value_name = "fit|rest", value_parser = cells)]
+    cells: Option<Cells>,
     /// Print result.json on stdout instead of tables
     #[arg(long)]
     json: bool,
@@ -266,6 +304,24 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
                 None => match floor::serve(&bytes, tell)? {},
             }
         }
+        Subcommand::Advise { idle, open, rate, time } => {
+            advise(Question { idle, open, rate_rps: rate, seconds: time.as_secs_f64() })
+        }
+        Subcommand::Law { directory, rest, predict } => {
+            let mut outcome = journal::read_judged(&directory)?;
+            if let Some(rest) = rest {
+                outcome.runs.extend(journal::read_judged(&rest)?.runs);
+            }
+            let fits = fit::of(&outcome, fit::SEED);
+            anyhow::ensure!(
+                !fits.is_empty(),
+                "{}: no mechanism has cells enough at which waits a request differ",
+                directory.display()
+            );
+            let text = if predict { fit::predictions(&fits)? + "\n" } else { fit::text(&fits) };
+            print_all(&text)?;
+            Ok(ExitCode::SUCCESS)
+        }
         Subcommand::Compare { a, b, csv } => compare(&a, &b, csv.as_deref()),
         Subcommand::Report { directories, out } if directories.len() > 1 || out.is_some() => {
             overview(&directories, &out.unwrap_or_else(|| PathBuf::from(".")))
@@ -289,6 +345,30 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+/// Measures in a folder of its own, which goes when the answer is there.
+fn advise(question: Question) -> anyhow::Result<ExitCode> {
+    let experiment =
+        question.experiment().map_err(|error| UsageError::new(format!("{error:#}")))?;
+    let executable = Executable::of_this_process()?;
+    let settings = Settings {
+        experiment: &experiment,
+        quick: false,
+        paper_rates: false,
+        rates: None,
+        seed: 1,
+        programs: Programs::of(executable.path()),
+        interrupt: Interrupt::on_signals().context("cannot catch Ctrl-C")?,
+        progress: Progress::shown(terminal::shows_progress()),
+        keep_in: None,
+        resume: None,
+        built: built(),
+    };
+    let outcome = run::run(&settings);
+    settings.progress.finish();
+    print_all(&question.text(&question.advice(&outcome?)))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn compare(a: &Path, b: &Path, csv: Option<&Path>) -> anyhow::Result<ExitCode> {
@@ -393,8 +473,17 @@ fn built() -> Option<&'static str> {
     environment::commit(env!("POLLUX_BUILD"))
 }
 
+fn cells(text: &str) -> Result<Cells, String> {
+    match text {
+        "fit" => Ok(Cells::Fit),
+        "rest" => Ok(Cells::Rest),
+        _ => Err("fit or rest".into()),
+    }
+}
+
 fn measure(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let mut experiment = experiment::find(&args.experiment)?;
+    experiment.cells = args.cells.unwrap_or(experiment.cells);
     let directory = match args.out.as_ref().or(args.resume.as_ref()) {
         Some(directory) => directory.clone(),
         None => run::default_directory(&experiment.id),

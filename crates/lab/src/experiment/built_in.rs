@@ -23,6 +23,7 @@ pub(super) const BUILT_IN: &[(&str, &str)] = &[
     ("gammo-specweb99", include_str!("../../experiments/gammo-specweb99.toml")),
     ("gammo-wan", include_str!("../../experiments/gammo-wan.toml")),
     ("gammo-table1", include_str!("../../experiments/gammo-table1.toml")),
+    ("batching", include_str!("../../experiments/batching.toml")),
     ("zerohttpd-table", include_str!("../../experiments/zerohttpd-table.toml")),
     ("zerohttpd-static", include_str!("../../experiments/zerohttpd-static.toml")),
     ("guestbook-redis", include_str!("../../experiments/guestbook-redis.toml")),

@@ -50,6 +50,7 @@ impl Experiment {
         Self {
             load,
             constant_caps: None,
+            cells: super::Cells::All,
             title: String::new(),
             source: String::new(),
             summary: String::new(),

@@ -79,14 +79,16 @@ impl Experiment {
     fn certain(&self, claim: &Claim) -> Option<String> {
         let is_lowest = |side: &Side| side.at.get(RATE).is_some_and(|at| at.0.to_string() == "min");
         let of_failures = FAILURES.contains(&claim.metric.as_str());
-        if of_failures && claim.b.is_none() && is_lowest(&claim.a) {
+        let is_there = |id: &String| self.claim.iter().any(|claim| claim.id == *id);
+        if claim.control.as_ref().is_some_and(is_there) {
+            return None;
+        }
+        if of_failures && claim.b.is_none() && is_lowest(&claim.a) && !claim.id.contains("control")
+        {
             return Some("nothing fails at the lowest rate: it cannot come out otherwise".into());
         }
         let wants_control = claim.primary && of_failures && claim.a.take != Take::Each;
-        let is_there = |id: &String| self.claim.iter().any(|claim| claim.id == *id);
-        let has_control = claim.control.as_ref().is_some_and(is_there);
-        (wants_control && !has_control)
-            .then(|| "wants control = ID, a claim which shows that it could fail".into())
+        wants_control.then(|| "wants control = ID, a claim which shows that it could fail".into())
     }
 }
 
@@ -172,6 +174,7 @@ mod tests {
     fn a_claim_that_cannot_fail_is_found() {
         let mut planted = find("provos-fig10").unwrap();
         let p4 = claim(&mut planted, "P4");
+        p4.control = None;
         p4.a.at.insert(RATE.into(), super::super::Select(Value::Word("min".into())));
         assert!(faults(&planted).iter().any(|it| it.contains("cannot come out otherwise")));
         let mut alone = find("provos-fig10").unwrap();

@@ -2,7 +2,7 @@
 
 use super::{
     Axis, Budget, CLIENTS, Claim, Experiment, IDLE, PAPERS, PHASE, RATE, REQUEST, Reference,
-    RelativeTo, SaturationOf, Side, Subject, Take, Threshold, Value,
+    RelativeTo, SaturationOf, Select, Side, Subject, Take, Threshold, Value,
 };
 use crate::{kernel_calls::MAX_FUNCTIONS, metric, statistics::Compare};
 use anyhow::{Context as _, bail, ensure};
@@ -288,6 +288,14 @@ impl Experiment {
         }
         for name in side.at.keys().chain(&side.over) {
             ensure!(axes.contains(name.as_str()), "no axis {name:?}");
+        }
+        if let Some(multiple) = side.at.get(RATE).and_then(Select::multiple) {
+            let rate = self.rate.as_ref().filter(|rate| rate.reference.is_some());
+            let rate = rate.context("at.rate: multiples want [rate] reference")?;
+            let quick = rate.quick_fractions.as_ref().filter(|_| !full_form_only);
+            let has = |list: &Vec<f64>| list.contains(&multiple);
+            let all = has(&rate.fractions) && quick.is_none_or(has);
+            ensure!(all, "at.rate: {multiple} is none of [rate] fractions and quick-fractions");
         }
         let phases: Vec<Value> = self.phase.iter().map(|p| Value::Word(p.name.clone())).collect();
         let phases = (!phases.is_empty()).then_some((PHASE, &phases, None));

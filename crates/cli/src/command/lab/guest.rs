@@ -5,7 +5,7 @@ use crate::{message::say, usage::UsageError};
 use anyhow::Context as _;
 use pollux_lab::{
     environment,
-    experiment::{Experiment, Machine, Subject},
+    experiment::{Cells, Experiment, Machine, Subject},
     run::{self, journal},
 };
 use pollux_vm::Mips;
@@ -100,6 +100,12 @@ fn command(program: &Path, args: &RunArgs, experiment: &Experiment) -> anyhow::R
             let earlier = std::path::absolute(earlier)?;
             inner.extend(["--rates-of".to_owned(), earlier.display().to_string()]);
         }
+        let part = match experiment.cells {
+            Cells::All => None,
+            Cells::Fit => Some("fit"),
+            Cells::Rest => Some("rest"),
+        };
+        inner.extend(part.iter().flat_map(|part| ["--cells", part]).map(str::to_owned));
     }
     inner.extend(flags.iter().filter(|(_, on)| *on).map(|(flag, _)| (*flag).to_owned()));
     inner.extend(["--seed".to_owned(), args.seed.to_string()]);

@@ -1,12 +1,21 @@
 //! The control of every built-in claim.
 
 use super::*;
-use crate::claims::sides::points;
+use crate::{claims::sides::points, result::Saturation};
+
+/// The limit of which rates are multiples.
+const REFERENCE: f64 = 20_000.0;
 
 /// The experiment with data that were made for one claim: its side b is 1 everywhere, and side a
 /// what `a` makes of it.
 fn made_for(experiment: &Experiment, claim: &Claim, quick: bool, a: f64) -> Outcome {
     let mut dimensions = experiment.dimensions(quick);
+    // The verdict at one operating point: those at several are tested by themselves.
+    for dimension in &mut dimensions {
+        if claim.operating_points.as_deref() == Some(&*dimension.name) {
+            dimension.values.drain(..dimension.values.len() - 1);
+        }
+    }
     if !experiment.phase.is_empty() {
         dimensions.push(crate::plan::phase_dimension(&experiment.phase));
     } else if experiment.rate.is_some() {
@@ -19,8 +28,17 @@ fn made_for(experiment: &Experiment, claim: &Claim, quick: bool, a: f64) -> Outc
         // Two that are nearer than a hundredth or two count as one.
         let of_a = if (a - 1.0).abs() < 0.02 { 2.0 } else { a };
         let near = [1.03, 1.03 * of_a, 10.0];
-        let rates = if is_best { &near } else { &[1e4, 2e4, 3e4] };
-        dimensions.push(crate::plan::rate_dimension(rates));
+        let reference = experiment.rate.as_ref().filter(|rate| rate.reference.is_some());
+        let multiples = |rate: &crate::experiment::Rate| {
+            rate.fractions.iter().map(|of| of * REFERENCE).collect::<Vec<f64>>()
+        };
+        let rates = match reference.map(multiples) {
+            _ if is_best => near.to_vec(),
+            _ if claim.operating_points.as_deref() == Some(crate::experiment::RATE) => vec![3e4],
+            Some(rates) => rates,
+            None => vec![1e4, 2e4, 3e4],
+        };
+        dimensions.push(crate::plan::rate_dimension(&rates));
     }
     let names: Vec<String> = if experiment.variant.is_empty() {
         pollux_event::registry::ALL.iter().map(|entry| entry.name.into()).collect()
@@ -28,6 +46,12 @@ fn made_for(experiment: &Experiment, claim: &Claim, quick: bool, a: f64) -> Outc
         experiment.variant.iter().map(|variant| variant.name.clone()).collect()
     };
     let mut outcome = made::outcome(experiment.clone(), quick, dimensions, &names, Vec::new());
+    outcome.saturation.push(Saturation {
+        cell: Cell { variant: names[0].clone(), point: Point::new() },
+        rps: Some(REFERENCE),
+        note: None,
+        raw: Default::default(),
+    });
     for (block, name) in (0..6).flat_map(|block| names.iter().map(move |name| (block, name))) {
         let noise = 1.0 + alternating(0.002, block);
         // A difference from the other side, which is 1, may be small.

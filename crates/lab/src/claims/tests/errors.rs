@@ -329,3 +329,26 @@ fn the_figure_is_that_of_the_part_that_fails() {
     assert!((claim.value.unwrap() - 2.1).abs() < 1e-3, "{claim:?}");
     assert_eq!(claim.deciding().unwrap().variant, "one");
 }
+
+/// A verdict that a cap decides: it holds with 64 connections at once and not without a cap.
+#[test]
+fn operating_points_that_disagree_make_a_claim_depend() {
+    let judged = |many: f64| {
+        let claim = "compare = \"ratio\"\neach = [\"one\"]\nholds = { below = 0.6 }\noperating-points = \"idle\"\n\
+            a = { at = { rate = \"min\" } }\nb = { variant = \"two\", at = { rate = \"min\" } }";
+        let mut outcome = outcome_of(8, claim, "latency_p50_us", |variant, idle, _, block| {
+            let noise = 1.0 + alternating(0.01, block);
+            Some(match (variant, idle > 0.0) {
+                ("one", true) => many * noise,
+                ("one", false) => 0.2 * noise,
+                _ => 1.0,
+            })
+        });
+        outcome.claims.remove(0)
+    };
+    let claim = judged(0.97);
+    assert_eq!(claim.verdict, Verdict::Depends, "{claim:?}");
+    let remark = claim.remark().unwrap();
+    assert!(remark.contains("does not hold (0.970") && remark.contains("holds (0.200"), "{remark}");
+    assert_eq!(judged(0.3).verdict, Verdict::Holds);
+}

@@ -1,0 +1,243 @@
+//! The batching law: what a request costs a server that waits for events.
+//!
+//! CPU a request = c + S(N) × waits a request. `c` is the work that a request needs in any case, S(N) what one wait
+//! costs while N connections are idle. Requests that are ready together share a wait, so that load and the number of
+//! requests that may be open decide what a request pays for idle connections.
+//!
+//! A wait hands out a batch. A cycle of the server lasts T = S + c × b, b requests in it; b is what arrives in a cycle,
+//! at least one and at most what may be open. This is a queue with bulk service (N. T. J. Bailey, J. Royal
+//! Statistical Society B 16, 1954; M. F. Neuts, Annals of Mathematical Statistics 38, 1967) in its fluid limit.
+
+pub mod fit;
+
+/// A measured cell.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    /// Idle connections.
+    pub idle: f64,
+    /// Waits a request.
+    pub waits: f64,
+    /// CPU of the server a request, in microseconds.
+    pub cpu_us: f64,
+}
+
+/// The law with its constants, of one mechanism on one machine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Law {
+    /// The work of a request beside its waits, in microseconds.
+    pub c_us: f64,
+    /// What a wait costs, in microseconds, by idle connections in ascending order.
+    pub scans: Vec<(f64, f64)>,
+    /// The share of the variance of CPU a request that it explains.
+    pub r_squared: f64,
+}
+
+/// How many requests may be open at once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Open {
+    /// So many.
+    AtMost(f64),
+    /// As many as come.
+    Unlimited,
+}
+
+/// Where a server stands at a rate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Operation {
+    /// Waits a request.
+    pub waits: f64,
+    /// CPU a request, in microseconds.
+    pub cpu_us: f64,
+    /// The mean time from arrival to reply, in microseconds; none beyond the best rate.
+    pub latency_us: Option<f64>,
+}
+
+impl Law {
+    /// The least squares of relative errors, with one `c` for all numbers of idle connections. `None` where the
+    /// points do not determine it: waits a request have to differ at one number of idle connections at least.
+    pub fn fit(points: &[Point]) -> Option<Self> {
+        let mut levels: Vec<f64> = points.iter().map(|point| point.idle).collect();
+        levels.sort_by(f64::total_cmp);
+        levels.dedup();
+        let weight = |point: &Point| 1.0 / point.cpu_us.powi(2);
+        // S is taken out of each level first, which leaves one equation for c.
+        let (mut own, mut both) = (0.0, 0.0);
+        let at = |level: f64| points.iter().filter(move |point| point.idle == level);
+        for &level in &levels {
+            let sum =
+                |of: &dyn Fn(&Point) -> f64| at(level).map(|it| weight(it) * of(it)).sum::<f64>();
+            let (ww, w, wy) = (
+                sum(&|it| it.waits * it.waits),
+                sum(&|it| it.waits),
+                sum(&|it| it.waits * it.cpu_us),
+            );
+            if ww == 0.0 {
+                return None;
+            }
+            for point in at(level) {
+                let one = 1.0 - point.waits * w / ww;
+                own += weight(point) * one * one;
+                both += weight(point) * one * (point.cpu_us - point.waits * wy / ww);
+            }
+        }
+        if own <= 1e-12 * points.iter().map(weight).sum::<f64>() {
+            return None;
+        }
+        let c_us = (both / own).max(0.0);
+        let scan = |&level: &f64| {
+            let above: f64 = at(level).map(|it| weight(it) * it.waits * (it.cpu_us - c_us)).sum();
+            let waits: f64 = at(level).map(|it| weight(it) * it.waits * it.waits).sum();
+            (level, (above / waits).max(0.0))
+        };
+        let scans = levels.iter().map(scan).collect();
+        let mut law = Self { c_us, scans, r_squared: 0.0 };
+        let mean = points.iter().map(|point| point.cpu_us).sum::<f64>() / points.len() as f64;
+        let total: f64 = points.iter().map(|point| (point.cpu_us - mean).powi(2)).sum();
+        let error = |it: &Point| (it.cpu_us - law.cpu_us(it.idle, it.waits)).powi(2);
+        let left: f64 = points.iter().map(error).sum();
+        law.r_squared = if total > 0.0 { 1.0 - left / total } else { 1.0 };
+        Some(law)
+    }
+
+    /// What a wait costs: on a straight line between the numbers of idle connections that were measured, and along
+    /// the last one beyond them.
+    pub fn scan_us(&self, idle: f64) -> f64 {
+        let above = self.scans.iter().position(|&(level, _)| level >= idle);
+        let (from, to) = match (above, self.scans.len()) {
+            (_, 0) => return 0.0,
+            (_, 1) | (Some(0), _) => return self.scans[0].1,
+            (Some(above), _) => (self.scans[above - 1], self.scans[above]),
+            (None, count) => (self.scans[count - 2], self.scans[count - 1]),
+        };
+        let slope = (to.1 - from.1) / (to.0 - from.0);
+        (from.1 + slope * (idle - from.0)).max(0.0)
+    }
+
+    /// CPU a request, in microseconds, where waits a request are known.
+    pub fn cpu_us(&self, idle: f64, waits: f64) -> f64 {
+        self.c_us + self.scan_us(idle) * waits
+    }
+
+    /// The best rate in requests a second. `events` is how many waits a request takes that shares none.
+    pub fn best_rate(&self, idle: f64, events: f64, open: Open) -> f64 {
+        1e6 / self.cpu_us(idle, least_waits(events, open))
+    }
+
+    /// What is left of the best rate without idle connections.
+    pub fn kept(&self, idle: f64, events: f64, open: Open) -> f64 {
+        self.best_rate(idle, events, open) / self.best_rate(0.0, events, open)
+    }
+
+    /// Where the server stands at so many requests a second: waits are shared as far as the scan takes.
+    pub fn at(&self, idle: f64, events: f64, open: Open, rate_rps: f64) -> Operation {
+        let arrivals = rate_rps / 1e6;
+        let scan_us = self.scan_us(idle);
+        // In a cycle come as many as it takes long: b = λ (e S + c b).
+        let shared =
+            (1.0 - arrivals * self.c_us).max(0.0) / (arrivals * scan_us).max(f64::MIN_POSITIVE);
+        let least = least_waits(events, open);
+        let waits = shared.clamp(least, events.max(least));
+        let cpu_us = self.cpu_us(idle, waits);
+        let is_beyond = arrivals * cpu_us > 1.0 + 1e-9;
+        // Half of a cycle until the next wait begins, and the cycle in which it is served.
+        let cycle_us = scan_us + self.c_us / waits.max(f64::MIN_POSITIVE);
+        let utilization = (arrivals * cpu_us).min(1.0);
+        let latency_us = (!is_beyond).then(|| cpu_us + utilization * cycle_us / 2.0);
+        Operation { waits, cpu_us, latency_us }
+    }
+}
+
+/// The fewest waits a request: all that may be open share one.
+fn least_waits(events: f64, open: Open) -> f64 {
+    match open {
+        Open::AtMost(open) => events / open.max(1.0),
+        Open::Unlimited => 0.0,
+    }
+}
+
+/// The median and the 95th percentile of relative errors. `None` without pairs.
+pub fn errors(pairs: &[(f64, f64)]) -> Option<(f64, f64)> {
+    let mut errors: Vec<f64> =
+        pairs.iter().map(|(predicted, measured)| (predicted / measured - 1.0).abs()).collect();
+    errors.sort_by(f64::total_cmp);
+    let at =
+        |share: f64| errors.get(((errors.len().checked_sub(1)?) as f64 * share).round() as usize);
+    Some((*at(0.5)?, *at(0.95)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEVELS: [(f64, f64); 3] = [(1.0, 21.0), (251.0, 409.0), (501.0, 703.0)];
+
+    fn points(noise: f64) -> Vec<Point> {
+        let mut sign = 1.0;
+        let mut all = Vec::new();
+        for (idle, scan) in LEVELS {
+            for waits in [2.4, 1.6, 0.9, 0.3] {
+                sign = -sign;
+                let cpu_us = (224.0 + scan * waits) * (1.0 + sign * noise);
+                all.push(Point { idle, waits, cpu_us });
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn what_follows_the_law_gives_its_constants() {
+        let law = Law::fit(&points(0.0)).unwrap();
+        assert!((law.c_us - 224.0).abs() < 1e-6 && law.r_squared > 0.999_999, "{law:?}");
+        for ((_, fitted), (_, scan)) in law.scans.iter().zip(LEVELS) {
+            assert!((fitted - scan).abs() < 1e-6, "{law:?}");
+        }
+        let noisy = Law::fit(&points(0.02)).unwrap();
+        assert!((noisy.c_us / 224.0 - 1.0).abs() < 0.05 && noisy.r_squared > 0.99, "{noisy:?}");
+    }
+
+    /// The positive control: data that do not follow it are told.
+    #[test]
+    fn what_does_not_follow_the_law_shows() {
+        let mut points = points(0.0);
+        for (index, point) in points.iter_mut().enumerate() {
+            point.cpu_us = if index % 2 == 0 { 900.0 } else { 300.0 };
+        }
+        assert!(Law::fit(&points).unwrap().r_squared < 0.5);
+        let same: Vec<Point> = points.iter().map(|it| Point { waits: 1.0, ..*it }).collect();
+        assert_eq!(Law::fit(&same), None, "waits that never differ do not tell c from S");
+        assert_eq!(Law::fit(&[]), None);
+    }
+
+    #[test]
+    fn between_levels_a_wait_is_on_a_line_and_beyond_on_the_last() {
+        let law = Law { c_us: 0.0, scans: vec![(0.0, 10.0), (100.0, 30.0)], r_squared: 1.0 };
+        for (idle, scan) in [(0.0, 10.0), (50.0, 20.0), (100.0, 30.0), (200.0, 50.0)] {
+            assert!((law.scan_us(idle) - scan).abs() < 1e-9, "{idle}");
+        }
+    }
+
+    /// What each of the papers saw, from one set of constants.
+    #[test]
+    fn a_cap_decides_what_idle_connections_cost() {
+        let law = Law { c_us: 35.0, scans: vec![(0.0, 1.0), (10_000.0, 4_100.0)], r_squared: 1.0 };
+        let kept = |open| law.kept(10_000.0, 2.0, open);
+        assert!(kept(Open::Unlimited) > 0.999, "Provos: no cap, nothing lost at the limit");
+        let gammo = kept(Open::AtMost(64.0));
+        assert!((0.15..0.3).contains(&gammo), "Gammo: 64 at once, {gammo}");
+        assert!(kept(Open::AtMost(512.0)) > gammo && kept(Open::AtMost(8.0)) < gammo);
+        // Far below the limit a request pays for its own waits, near it they are shared.
+        let at = |rate| law.at(10_000.0, 2.0, Open::Unlimited, rate);
+        assert!((at(10.0).waits - 2.0).abs() < 1e-9);
+        assert!(at(20_000.0).waits < 0.01 && at(20_000.0).latency_us.is_some());
+        assert_eq!(law.at(10_000.0, 2.0, Open::AtMost(64.0), 20_000.0).latency_us, None);
+        // A server that scans for as long as it has CPU costs all of it.
+        assert!((at(5_000.0).cpu_us - 200.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn errors_are_relative() {
+        assert_eq!(errors(&[]), None);
+        let (median, high) = errors(&[(1.1, 1.0), (2.0, 2.0), (0.5, 1.0)]).unwrap();
+        assert!((median - 0.1).abs() < 1e-9 && (high - 0.5).abs() < 1e-9);
+    }
+}
