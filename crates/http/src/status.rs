@@ -43,6 +43,7 @@ statuses! {
     TemporaryRedirect 307 "Temporary Redirect"
     PermanentRedirect 308 "Permanent Redirect"
     BadRequest 400 "Bad Request"
+    Unauthorized 401 "Unauthorized"
     Forbidden 403 "Forbidden"
     NotFound 404 "Not Found"
     MethodNotAllowed 405 "Method Not Allowed"

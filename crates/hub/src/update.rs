@@ -1,6 +1,7 @@
 //! Updates, and their wire form.
 
 use crate::{matcher::Candidate, topic::HubUrl};
+use serde::{Deserialize, Serialize};
 use std::{
     ops::Range,
     sync::{Arc, OnceLock},
@@ -51,7 +52,7 @@ impl Update {
 }
 
 /// What a publisher asks for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Publication {
     /// The topic, and in dialect 0 its alternates. Never empty.
     pub topics: Vec<String>,

@@ -13,7 +13,7 @@ pub use frontend::{
 };
 pub use guestbook::{GuestbookConfig, Store, StoreConnections};
 pub use host::VirtualHost;
-pub use hub::HubConfig;
+pub use hub::{HubConfig, HubStoreConfig};
 use pollux_event::MechanismSpec;
 use pollux_http::Limits;
 use pollux_sys::OwnFileTables;

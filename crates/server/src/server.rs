@@ -176,7 +176,7 @@ impl Server {
         let hub = config
             .hub
             .as_ref()
-            .map(|hub| HubShared::open(hub, &HubConfig::origin_of(&config.listen), config.workers))
+            .map(|hub| HubShared::open(hub, &HubConfig::origin_of(&config), config.workers))
             .transpose()?;
         let config = Arc::new(config);
         let mut server = Self {
@@ -228,7 +228,7 @@ impl Server {
             server.infos.push(info);
         }
         if let (Some(hub), Units::Workers(workers)) = (hub, &server.units)
-            && workers.len() > 1
+            && hub.needs_news()
         {
             let remotes = workers.iter().map(|worker| worker.remote().clone()).collect();
             server._news = Some(HubNews::start(hub, remotes)?);

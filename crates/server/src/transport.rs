@@ -99,6 +99,13 @@ impl Transport {
         }
     }
 
+    /// Whether bytes for which [`Transport::send`] said WouldBlock must be offered again before any
+    /// others: they are in a record already.
+    #[inline]
+    pub(crate) fn must_repeat(&self) -> bool {
+        matches!(self, Self::Tls(_))
+    }
+
     /// Sends two pieces, one behind the other, as [`Transport::send`] sends one.
     ///
     /// # Errors

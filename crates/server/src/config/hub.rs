@@ -5,7 +5,29 @@ use anyhow::{Context, ensure};
 use pollux_hub::{
     dialect::Dialect, limits::Limits, subscribers::OnLoss, token::KeySet, topic::HubUrl,
 };
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, str::FromStr, time::Duration};
+
+/// Where a hub keeps its history.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum HubStoreConfig {
+    /// In memory: it is empty after a restart.
+    #[default]
+    Memory,
+    /// In a file as well: an update that was acknowledged is on the disk.
+    File(PathBuf),
+}
+
+impl FromStr for HubStoreConfig {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            None if text == "memory" => Ok(Self::Memory),
+            Some(("file", path)) if !path.is_empty() => Ok(Self::File(path.into())),
+            _ => Err("wants memory or file:PATH".into()),
+        }
+    }
+}
 
 /// A Mercure hub at one path.
 #[derive(Clone, Debug)]
@@ -36,6 +58,8 @@ pub struct HubConfig {
     /// How often an idle subscriber gets a comment, so that nobody in between forgets the
     /// connection; zero is never.
     pub heartbeat: Duration,
+    /// Where the history is kept.
+    pub store: HubStoreConfig,
     /// The bounds.
     pub limits: Limits,
 }
@@ -57,6 +81,7 @@ impl HubConfig {
             subscriptions: false,
             on_loss: OnLoss::Skip,
             heartbeat: Duration::from_secs(40),
+            store: HubStoreConfig::Memory,
             limits: Limits::default(),
         }
     }
@@ -113,11 +138,12 @@ impl HubConfig {
         Ok(())
     }
 
-    /// The URL of a server that listens here, for where none is configured.
-    pub(crate) fn origin_of(listens: &[Listen]) -> String {
-        match listens.first() {
-            Some(Listen::Tcp(address)) => format!("http://{address}"),
-            _ => "http://localhost".to_owned(),
+    /// The URL of a server, for where none is configured.
+    pub(crate) fn origin_of(config: &Config) -> String {
+        let scheme = if config.tls.is_some() { "https" } else { "http" };
+        match config.listen.first() {
+            Some(Listen::Tcp(address)) => format!("{scheme}://{address}"),
+            _ => format!("{scheme}://localhost"),
         }
     }
 

@@ -11,6 +11,7 @@ mod news;
 mod poll;
 mod publish;
 mod shared;
+mod store;
 mod streams;
 mod subscribe;
 
@@ -18,7 +19,7 @@ pub(crate) use news::HubNews;
 pub(crate) use shared::HubShared;
 
 use crate::{
-    reactor::{AlarmId, ClientId, EventTarget, Reactor},
+    reactor::{AlarmId, ClientId, EventTarget, ExchangeId, Reactor},
     service::{Event, Flow, Part, RequestContext, ResponseWriter, Service, ServiceContext},
     transport::outbox::Outbox,
 };
@@ -36,6 +37,7 @@ use pollux_hub::{
     token::{self, Access, Credentials, Source, Verifier},
 };
 use publish::Form;
+use shared::Ticket;
 use std::{
     cmp::Reverse,
     collections::{BinaryHeap, HashMap},
@@ -60,6 +62,8 @@ pub(crate) struct Hub {
     extras: HashMap<u64, Extra>,
     /// When tokens expire, the first one first.
     expiries: BinaryHeap<Reverse<(u64, u32, u64)>>,
+    /// What became of updates that were to be stored, until their publishers have been called.
+    outcomes: HashMap<ExchangeId, Result<Arc<str>, Reject>>,
     /// The alarm of [`CARE_TICKS`], and whether it has rung.
     care: Option<AlarmId>,
     care_is_due: bool,
@@ -92,6 +96,8 @@ enum Phase {
     Stream(SubscriberId),
     /// The client waits for the next update, and then asks again.
     Poll(Poll),
+    /// The update is on its way to the disk.
+    Storage,
 }
 
 impl Hub {
@@ -104,6 +110,7 @@ impl Hub {
             polls: HashMap::new(),
             extras: HashMap::new(),
             expiries: BinaryHeap::new(),
+            outcomes: HashMap::new(),
             care: None,
             care_is_due: false,
             shared,
@@ -223,10 +230,29 @@ impl Hub {
             .ok_or_else(not_found)
     }
 
+    /// Tells a publisher what became of its update.
+    fn acknowledge(
+        &self,
+        context: &mut RequestContext<'_>,
+        asker: &Asker,
+        outcome: Result<Arc<str>, Reject>,
+        outbox: &mut Outbox,
+    ) {
+        match outcome {
+            Ok(id) => {
+                let fields = b"Cache-Control: no-store\r\n";
+                let content = ("text/plain; charset=utf-8", id.as_bytes());
+                asker.answer(context, outbox, Status::Ok, fields, content);
+            }
+            Err(reject) => asker.reject(context, outbox, &reject, &self.shared.url),
+        }
+    }
+
     /// Publishes an update of the hub's own.
     fn publish_own(&self, publication: Option<pollux_hub::update::Publication>) {
         if let Some(publication) = publication {
-            self.shared.publish(&publication);
+            // Nobody waits for it; and a store that is too slow must not end a subscription.
+            let _ = self.shared.publish(publication, None);
         }
     }
 
@@ -349,13 +375,14 @@ impl Service for Hub {
                 Flow::NeedBody(exchange)
             }
             (Phase::Form(form), Part::End { .. }) => {
-                match self.publish(form) {
-                    Ok(id) => {
-                        let fields = b"Cache-Control: no-store\r\n";
-                        let content = ("text/plain; charset=utf-8", id.as_bytes());
-                        asker.answer(context, outbox, Status::Ok, fields, content);
+                let ticket = Ticket { worker: self.worker, exchange: context.id() };
+                match self.publish(form, ticket) {
+                    Ok(None) => {
+                        exchange.0.phase = Phase::Storage;
+                        return Flow::Waiting(exchange);
                     }
-                    Err(reject) => asker.reject(context, outbox, &reject, &self.shared.url),
+                    Ok(Some(id)) => self.acknowledge(context, asker, Ok(id), outbox),
+                    Err(reject) => self.acknowledge(context, asker, Err(reject), outbox),
                 }
                 Flow::Done
             }
@@ -364,7 +391,7 @@ impl Service for Hub {
                 Flow::Done
             }
             (Phase::Unwanted(_), Part::Data(_)) => Flow::NeedBody(exchange),
-            (Phase::Stream(_) | Phase::Poll(_), _) => Flow::Waiting(exchange),
+            (Phase::Stream(_) | Phase::Poll(_) | Phase::Storage, _) => Flow::Waiting(exchange),
         }
     }
 
@@ -379,6 +406,15 @@ impl Service for Hub {
         match &exchange.0.phase {
             Phase::Poll(_) => self.resume_poll(context, exchange, event, outbox),
             Phase::Stream(_) => Flow::Waiting(exchange),
+            Phase::Storage => {
+                let outcome = match event {
+                    Event::Woken(_) => self.outcomes.remove(&context.id()),
+                    _ => None,
+                };
+                let Some(outcome) = outcome else { return Flow::Waiting(exchange) };
+                self.acknowledge(context, &exchange.0.asker, outcome, outbox);
+                Flow::Done
+            }
             Phase::Form(_) | Phase::Unwanted(_) => Flow::NeedBody(exchange),
         }
     }
@@ -387,7 +423,7 @@ impl Service for Hub {
         match exchange.0.phase {
             Phase::Stream(id) => self.stream_has_ended(id.number()),
             Phase::Poll(poll) => self.end_poll(context, &poll),
-            Phase::Form(_) | Phase::Unwanted(_) => {}
+            Phase::Form(_) | Phase::Unwanted(_) | Phase::Storage => {}
         }
     }
 

@@ -9,6 +9,7 @@ mod frontend;
 mod frontend_memory;
 mod frontend_storm;
 mod guestbook;
+mod hub;
 mod service;
 
 use pollux_testkit::allocations::CountingAllocator;

@@ -172,8 +172,11 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     /// Closes a stream.
     pub(super) fn end_stream(&mut self, fd: RawFd) {
         let Some(slot) = self.table.get_mut(fd) else { return };
-        let Peer::Stream(stream) = &slot.peer else { return };
+        let Some((transport, Peer::Stream(stream))) = slot.parts() else { return };
         let number = stream.number;
+        if stream.kept.is_none() {
+            transport.say_end();
+        }
         self.close_socket(fd);
         self.client_has_gone();
         self.service.stream_has_ended(number);
@@ -214,22 +217,24 @@ fn send(
     if stream.kept.is_some() {
         return (Delivery::Full, None);
     }
-    match transport.send(&bytes[range.clone()], false) {
-        Ok(sent) => {
-            *bytes_sent += sent as u64;
-            if sent == range.len() {
-                return (Delivery::Taken, None);
-            }
-            let mut kept = Outbox::default();
-            kept.push(Content::Pooled(bytes.clone(), range.start + sent..range.end));
-            stream.kept = Some(Box::new(kept));
-            (Delivery::Taken, Some(Change::Watch(fd)))
+    let sent = match transport.send(&bytes[range.clone()], false) {
+        Ok(sent) => sent,
+        Err(error) if is_block(&error) && !transport.must_repeat() => {
+            return (Delivery::Full, Some(Change::Watch(fd)));
         }
-        Err(error)
-            if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) =>
-        {
-            (Delivery::Full, Some(Change::Watch(fd)))
-        }
-        Err(_) => (Delivery::Gone, Some(Change::End(fd))),
+        Err(error) if is_block(&error) => 0,
+        Err(_) => return (Delivery::Gone, Some(Change::End(fd))),
+    };
+    *bytes_sent += sent as u64;
+    if sent == range.len() {
+        return (Delivery::Taken, None);
     }
+    let mut kept = Outbox::default();
+    kept.push(Content::Pooled(bytes.clone(), range.start + sent..range.end));
+    stream.kept = Some(Box::new(kept));
+    (Delivery::Taken, Some(Change::Watch(fd)))
+}
+
+fn is_block(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

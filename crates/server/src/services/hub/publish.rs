@@ -1,6 +1,6 @@
 //! Publishing: who may, and what becomes of the form.
 
-use super::Hub;
+use super::{Hub, shared::Ticket};
 use pollux_http::request::{Framing, KnownField, Request, Target};
 use pollux_hub::{
     form,
@@ -115,8 +115,8 @@ impl Hub {
         }
     }
 
-    /// The whole form has come.
-    pub(super) fn publish(&self, form: &Form) -> Result<Arc<str>, Reject> {
+    /// The whole form has come. Returns the update's identifier, or nothing if that is told later.
+    pub(super) fn publish(&self, form: &Form, ticket: Ticket) -> Result<Option<Arc<str>>, Reject> {
         let shared = &self.shared;
         let dialect = form.access.as_ref().map_or(shared.config.dialect, |access| access.dialect);
         let publication = form::parse(&form.bytes, dialect, &shared.url, &shared.config.limits)?;
@@ -130,6 +130,6 @@ impl Hub {
         if !shared.allows_update() {
             return Err(Reject::too_many("the hub gets too many updates: try again in a second"));
         }
-        Ok(shared.publish(&publication))
+        shared.publish(publication, Some(ticket))
     }
 }

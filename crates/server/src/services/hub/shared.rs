@@ -1,10 +1,15 @@
 //! What the workers of one hub share: the log, the keys, the matchers in use.
 
-use crate::config::HubConfig;
+use super::store::{HubStore, Job, StoreFile};
+use crate::{
+    config::{HubConfig, HubStoreConfig},
+    reactor::ExchangeId,
+};
 use pollux_hub::{
     history::{History, Sequence},
     matcher::MatcherCache,
     rate::RateLimit,
+    reject::Reject,
     subscriptions::Registry,
     token::Verifier,
     topic::HubUrl,
@@ -32,6 +37,10 @@ pub(crate) struct HubShared {
     log: Mutex<History>,
     /// The last update of the log: a look at it costs no lock.
     head: AtomicU64,
+    /// Where updates go before they are in the log, if the history is kept on disk.
+    store: Option<HubStore>,
+    /// What became of updates that were to be stored, for each worker.
+    answers: Box<[Mutex<Answers>]>,
     rate: Mutex<RateLimit>,
     registry: Mutex<Registry>,
     addresses: Mutex<HashMap<IpAddr, u32>>,
@@ -42,6 +51,16 @@ pub(crate) struct HubShared {
     told: Box<[AtomicBool]>,
     started_at: Instant,
 }
+
+/// A publisher that waits until its update is stored.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ticket {
+    pub(super) worker: usize,
+    pub(super) exchange: ExchangeId,
+}
+
+/// What became of updates, each with who waits for that.
+pub(super) type Answers = Vec<(ExchangeId, Result<Arc<str>, Reject>)>;
 
 #[derive(Debug, Default)]
 struct News {
@@ -65,12 +84,25 @@ impl HubShared {
             let resource = url.as_str().to_owned();
             Verifier::new(keys, config.dialect, resource, config.issuers.clone())
         };
-        Ok(Arc::new(Self {
+        let mut log = History::new(&config.limits);
+        let mut stored = None;
+        if let HubStoreConfig::File(path) = &config.store {
+            let (file, store, contents) = StoreFile::open(path, &config.limits)?;
+            for (sequence, id, publication) in contents {
+                let update = Arc::new(Update::new(&id, &publication));
+                log.append_at(sequence, update, Duration::ZERO);
+            }
+            stored = Some((file, store));
+        }
+        let (file, store) = stored.unzip();
+        let shared = Arc::new(Self {
+            head: AtomicU64::new(log.last()),
+            store,
+            answers: (0..workers).map(|_| Mutex::default()).collect(),
             subscribers: subscribers.map(verifier),
             publishers: publishers.map(verifier),
             matchers: MatcherCache::default(),
-            log: Mutex::new(History::new(&config.limits)),
-            head: AtomicU64::new(0),
+            log: Mutex::new(log),
             rate: Mutex::new(RateLimit::new(config.limits.updates_per_second)),
             registry: Mutex::default(),
             addresses: Mutex::default(),
@@ -80,25 +112,68 @@ impl HubShared {
             started_at: Instant::now(),
             config: config.clone(),
             url,
-        }))
+        });
+        if let (Some(file), Some(store)) = (file, &shared.store) {
+            file.start(&shared, store)?;
+        }
+        Ok(shared)
     }
 
-    /// Appends an update to the log. Returns its identifier.
-    pub(super) fn publish(&self, publication: &Publication) -> Arc<str> {
+    /// Whether workers need the thread that tells them of what others do.
+    pub(crate) fn needs_news(&self) -> bool {
+        self.told.len() > 1 || self.store.is_some()
+    }
+
+    /// Publishes an update. Returns its identifier, or nothing if that is told later, as it has to
+    /// be stored first.
+    pub(super) fn publish(
+        &self,
+        publication: Publication,
+        ticket: Option<Ticket>,
+    ) -> Result<Option<Arc<str>>, Reject> {
         let id = match &publication.id {
             Some(id) => id.clone(),
             None => format!("urn:uuid:{}", uuid::Uuid::new_v4()),
         };
+        if let Some(store) = &self.store {
+            return store.put(Job { publication, id, ticket }).map(|()| None);
+        }
+        let id = self.append(&id, &publication);
+        self.tell();
+        Ok(Some(id))
+    }
+
+    /// Appends an update to the log.
+    pub(super) fn append(&self, id: &str, publication: &Publication) -> Arc<str> {
         // Encoded before the lock is taken: an update may be large.
-        let update = Arc::new(Update::new(&id, publication));
+        let update = Arc::new(Update::new(id, publication));
         let id = update.id.clone();
         let mut log = lock(&self.log);
         let sequence = log.append(update, self.now());
         self.head.store(sequence, Ordering::Release);
-        drop(log);
+        id
+    }
+
+    /// Has the workers told that there is something new.
+    pub(super) fn tell(&self) {
         lock(&self.news).is_there = true;
         self.has_news.notify_one();
-        id
+    }
+
+    /// Tells a publisher what became of its update.
+    pub(super) fn answer(&self, ticket: Ticket, answer: Result<Arc<str>, Reject>) {
+        lock(&self.answers[ticket.worker]).push((ticket.exchange, answer));
+    }
+
+    /// Whether updates are stored, so that there may be answers.
+    #[inline]
+    pub(super) fn has_answers(&self, worker: usize) -> bool {
+        self.store.is_some() && !lock(&self.answers[worker]).is_empty()
+    }
+
+    /// Takes the answers for the publishers of a worker.
+    pub(super) fn take_answers(&self, worker: usize) -> Answers {
+        std::mem::take(&mut lock(&self.answers[worker]))
     }
 
     /// Whether the publisher's update is within the rate.

@@ -22,6 +22,7 @@ impl Hub {
     #[inline]
     pub(crate) fn has_stream_work(&self) -> bool {
         self.care_is_due
+            || self.shared.has_answers(self.worker)
             || self.subscribers.has_work()
             || (self.history.last() != self.shared.head())
     }
@@ -33,6 +34,14 @@ impl Hub {
         mut send: impl FnMut(ClientId, StreamSend<'_>) -> Delivery,
     ) {
         self.read_on();
+        if self.shared.has_answers(self.worker) {
+            // Those of the last call have been taken, or their publishers are gone.
+            self.outcomes.clear();
+            for (exchange, outcome) in self.shared.take_answers(self.worker) {
+                self.outcomes.insert(exchange, outcome);
+                context.reactor.wake(exchange, WakeReason::Ready);
+            }
+        }
         let mut ready = Vec::new();
         let mut gone = Vec::new();
         let care = std::mem::take(&mut self.care_is_due);

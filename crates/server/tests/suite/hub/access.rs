@@ -1,0 +1,240 @@
+//! Who may publish, subscribe and read private updates.
+
+use super::*;
+use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
+use serde_json::{Value, json};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+const SECRET: &str = "!ChangeThisMercureHubJWTSecretKey!";
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+/// A hub in which everybody needs a token.
+fn strict(change: impl FnOnce(&mut HubConfig)) -> Hub {
+    let directory = tempfile::tempdir().unwrap();
+    let key = directory.path().join("key");
+    std::fs::write(&key, format!("{SECRET}\n")).unwrap();
+    Hub::start(1, |_, hub| {
+        hub.subscriber_keys = Some(key);
+        hub.anonymous = false;
+        hub.publish_anonymous = false;
+        change(hub);
+    })
+}
+
+fn sign(typ: &str, claims: &Value) -> String {
+    let mut header = Header::new(Algorithm::HS256);
+    header.typ = Some(typ.into());
+    encode(&header, claims, &EncodingKey::from_secret(SECRET.as_bytes())).unwrap()
+}
+
+/// A token of dialect 1 for one action on one topic.
+fn token(action: &str, topic: &str, seconds: u64) -> String {
+    sign(
+        "at+jwt",
+        &json!({
+            "aud": "http://hub.test/.well-known/mercure",
+            "exp": now() + seconds,
+            "sub": "urn:me",
+            "authorization_details": [{
+                "type": "mercure", "actions": [action],
+                "topics": [{"match": topic, "matchType": "URLPattern"}],
+                "payload": {"name": "test"},
+            }],
+        }),
+    )
+}
+
+/// A token of dialect 0.
+fn old_token(action: &str, topic: &str) -> String {
+    sign("JWT", &json!({"mercure": {action: [topic]}}))
+}
+
+fn bearer(token: &str) -> String {
+    format!("Authorization: Bearer {token}")
+}
+
+#[test]
+fn publishing_needs_a_token_that_permits_the_topic() {
+    let hub = strict(|_| ());
+    let reply = hub.post("topic=a", &[]);
+    assert_eq!(reply.status, 401);
+    let challenge = reply.field("www-authenticate").unwrap();
+    assert!(challenge.starts_with("Bearer resource_metadata=\"http://hub.test/"), "{challenge}");
+    for (token, status, code) in [
+        ("nonsense".to_owned(), 401, Some("invalid_token")),
+        (token("publish", "*", 0), 401, Some("invalid_token")),
+        (token("publish", "/b", 60), 403, Some("insufficient_scope")),
+        (token("subscribe", "*", 60), 403, Some("insufficient_scope")),
+        (old_token("publish", "b"), 403, Some("insufficient_scope")),
+        (old_token("publish", "*"), 200, None),
+        (token("publish", "*", 60), 200, None),
+        (token("publish", "a", 60), 200, None),
+    ] {
+        let reply = hub.post("topic=a", &[&bearer(&token)]);
+        assert_eq!(reply.status, status, "{}", reply.text());
+        let challenge = reply.field("www-authenticate").unwrap_or_default();
+        match code {
+            Some(code) => assert!(challenge.contains(&format!("error=\"{code}\"")), "{challenge}"),
+            None => assert_eq!(challenge, ""),
+        }
+    }
+    let reply = hub.post("topic=a", &["Authorization: Basic eDp5"]);
+    assert_eq!(reply.status, 400);
+    assert!(reply.field("www-authenticate").unwrap().contains("invalid_request"));
+}
+
+#[test]
+fn the_dialect_of_the_token_is_the_dialect_of_the_update() {
+    let hub = strict(|_| ());
+    let old = bearer(&old_token("publish", "*"));
+    let new = bearer(&token("publish", "*", 60));
+    assert_eq!(hub.post("topic=a&topic=b", &[&old]).status, 200);
+    assert_eq!(hub.post("topic=a&topic=b", &[&new]).status, 400);
+    let only_a = bearer(&old_token("publish", "a"));
+    assert_eq!(hub.post("topic=a&topic=b", &[&only_a]).status, 403, "both must be permitted");
+}
+
+#[test]
+fn private_updates_reach_only_those_with_permission() {
+    let hub = strict(|hub| hub.anonymous = true);
+    let publisher = bearer(&token("publish", "*", 60));
+    let mut anonymous = hub.subscribe("match=a", &[]);
+    let mut stranger = hub.subscribe("match=a", &[&bearer(&token("subscribe", "/b", 60))]);
+    let mut friend = hub.subscribe("match=a", &[&bearer(&token("subscribe", "a", 60))]);
+    let mut old_friend = hub.subscribe("topic=a", &[&bearer(&old_token("subscribe", "a"))]);
+    let secret = hub.post("topic=a&private=&data=secret", &[&publisher]).text();
+    assert_eq!(hub.post("topic=a&data=public", &[&publisher]).status, 200);
+    assert_eq!([anonymous.data(), stranger.data()], ["public", "public"]);
+    assert_eq!([friend.data(), friend.data()], ["secret", "public"]);
+    assert_eq!([old_friend.data(), old_friend.data()], ["secret", "public"]);
+    // The same for what is replayed, and no identifier of it is disclosed.
+    let since = format!("Last-Event-ID: {secret}");
+    let mut anonymous = hub.subscribe("match=a", &[&since]);
+    assert_eq!(anonymous.field("last-event-id"), Some("earliest"));
+    assert_eq!(anonymous.data(), "public");
+    let mut all = hub.subscribe("match=a&lastEventID=earliest", &[]);
+    assert_eq!(all.data(), "public");
+}
+
+#[test]
+fn subscribers_need_a_token_unless_the_hub_says_otherwise() {
+    let hub = strict(|_| ());
+    let target = format!("{PATH}?match=a");
+    assert_eq!(hub.request("GET", &target, &[]).status, 401);
+    let good = token("subscribe", "*", 60);
+    let in_query = format!("{target}&access_token={good}");
+    for (target, fields, status) in [
+        (&target, vec![bearer(&good)], 200),
+        (&in_query, vec![], 200),
+        (&target, vec![format!("Cookie: x=y; mercureAccessToken={good}")], 200),
+        (&target, vec![format!("Cookie: mercureAuthorization={good}")], 200),
+        // The first of them counts alone: field, query, cookie.
+        (&in_query, vec![bearer("bad")], 401),
+        (&format!("{target}&access_token=bad"), vec![bearer(&good)], 200),
+        (
+            &format!("{target}&access_token=bad"),
+            vec![format!("Cookie: mercureAccessToken={good}")],
+            401,
+        ),
+    ] {
+        let fields: Vec<_> = fields.iter().map(String::as_str).collect();
+        let reply = hub.request("HEAD", target, &fields);
+        assert_eq!(reply.status, status, "{target} {fields:?}");
+        let cache = reply.field("cache-control").unwrap();
+        let is_private = target.contains("access_token") && fields.is_empty();
+        assert_eq!(cache.contains("private"), is_private && status == 200, "{cache}");
+    }
+}
+
+#[test]
+fn a_stream_ends_when_its_token_expires() {
+    let hub = strict(|_| ());
+    let started_at = Instant::now();
+    let mut stream = hub.subscribe("match=a", &[&bearer(&token("subscribe", "*", 4))]);
+    let mut stayer = hub.subscribe("match=a", &[&bearer(&token("subscribe", "*", 600))]);
+    assert_eq!(stream.event(), None);
+    assert!(started_at.elapsed() <= Duration::from_millis(4500), "{:?}", started_at.elapsed());
+    assert!(started_at.elapsed() >= Duration::from_millis(1500), "{:?}", started_at.elapsed());
+    hub.post("topic=a&data=x", &[&bearer(&token("publish", "*", 60))]);
+    assert_eq!(stayer.data(), "x");
+}
+
+#[test]
+fn a_cookie_publishes_only_from_the_hubs_own_pages() {
+    let hub = strict(|hub| hub.cors = vec!["https://friend.test".into()]);
+    let cookie = format!("Cookie: mercureAccessToken={}", token("publish", "*", 60));
+    for (source, status) in [
+        (None, 403),
+        (Some("Origin: http://hub.test"), 200),
+        (Some("Origin: https://friend.test"), 200),
+        (Some("Referer: http://hub.test/page"), 200),
+        (Some("Origin: https://evil.test"), 403),
+        (Some("Origin: null"), 403),
+        (Some("Referer: https://evil.test/http://hub.test"), 403),
+    ] {
+        let fields: Vec<_> = [Some(cookie.as_str()), source].into_iter().flatten().collect();
+        assert_eq!(hub.post("topic=a", &fields).status, status, "{source:?}");
+    }
+}
+
+#[test]
+fn keys_of_publishers_and_subscribers_are_different_if_so_configured() {
+    let directory = tempfile::tempdir().unwrap();
+    let other = directory.path().join("other");
+    std::fs::write(&other, "another secret, of at least 32 bytes").unwrap();
+    let hub = strict(|hub| hub.publisher_keys = Some(other));
+    assert_eq!(hub.post("topic=a", &[&bearer(&token("publish", "*", 60))]).status, 401);
+    let subscriber = bearer(&token("subscribe", "*", 60));
+    assert_eq!(hub.request("HEAD", &format!("{PATH}?match=a"), &[&subscriber]).status, 200);
+}
+
+#[test]
+fn subscriptions_are_told_of_and_listed() {
+    let hub = strict(|hub| hub.subscriptions = true);
+    let list = format!("{PATH}/subscriptions");
+    assert_eq!(hub.request("GET", &list, &[]).status, 401);
+    let me = bearer(&token("subscribe", "a", 60));
+    assert_eq!(hub.request("GET", &list, &[&me]).status, 403);
+    let watcher = bearer(&token("subscribe", "/.well-known/mercure/subscriptions{/*}?", 60));
+    let reply = hub.request("GET", &list, &[&watcher]);
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    assert_eq!(reply.field("content-type"), Some("application/ld+json"));
+    let mut events = hub.subscribe(
+        "matchURLPattern=/.well-known/mercure/subscriptions/Exact/:topic/:subscriber",
+        &[&watcher],
+    );
+    let subscription = format!("{PATH}/subscriptions/Exact/a/urn%3Ame");
+    let stream = hub.subscribe("match=a", &[&me]);
+    let event = events.event().unwrap();
+    assert_eq!(event.event, "mercure");
+    let document: Value = serde_json::from_str(&event.data).unwrap();
+    assert_eq!(document["id"], subscription);
+    assert_eq!(document["active"], true);
+    assert_eq!(document["payload"], json!({"name": "test"}));
+    let reply = hub.request("GET", &subscription, &[&watcher]);
+    let listed: Value = serde_json::from_slice(&reply.body).unwrap();
+    assert_eq!(listed["match"], "a");
+    assert_eq!(listed["lastEventID"], event.id);
+    drop(stream);
+    let document: Value = serde_json::from_str(&events.data()).unwrap();
+    assert_eq!(document["active"], false);
+    assert_eq!(hub.request("GET", &subscription, &[&watcher]).status, 404);
+}
+
+#[test]
+fn a_log_has_no_token_of_a_query() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("log");
+    let hub = Hub::start(1, |config, _| {
+        config.access_log = Some(pollux_server::config::LogTarget::File(path.clone()));
+    });
+    let reply = hub.request("GET", &format!("{PATH}?match=a&access_token=hidden&x=1"), &[]);
+    assert_eq!(reply.status, 401);
+    wait_until("the line", || {
+        std::fs::read_to_string(&path).is_ok_and(|log| log.contains("access_token=-&x=1"))
+    });
+    assert!(!std::fs::read_to_string(&path).unwrap().contains("hidden"));
+}

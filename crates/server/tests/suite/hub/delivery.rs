@@ -1,0 +1,233 @@
+//! Updates reach those who read their topics, in order, whatever waits for them.
+
+use super::*;
+use std::collections::HashSet;
+
+#[test]
+fn every_mechanism_delivers_to_many_from_many() {
+    on_every_mechanism(|mechanism| {
+        let hub = Hub::start(2, |config, _| config.mechanism = mechanism.clone());
+        let mut all: Vec<_> =
+            (0..30).map(|i| hub.subscribe(&format!("match=a&topic=own{i}"), &[])).collect();
+        let mut publishers: Vec<_> = (0..3).map(|_| hub.client()).collect();
+        for round in 0..20 {
+            let publisher = &mut publishers[round % 3];
+            let reply = post(publisher, &format!("topic=a&data={round}"), &[]);
+            assert_eq!(reply.status, 200, "{mechanism:?}");
+        }
+        for (index, stream) in all.iter_mut().enumerate() {
+            for round in 0..20 {
+                assert_eq!(stream.data(), round.to_string(), "{mechanism:?}, subscriber {index}");
+            }
+        }
+        hub.publish("own7", "mine");
+        assert_eq!(all[7].data(), "mine", "{mechanism:?}");
+        hub.publish("a", "last");
+        assert_eq!(all[8].data(), "last", "{mechanism:?}");
+    });
+}
+
+#[test]
+fn a_subscriber_that_does_not_read_holds_up_nobody_and_catches_up() {
+    on_every_mechanism(|mechanism| {
+        let hub = Hub::start(1, |config, _| config.mechanism = mechanism.clone());
+        let mut slow = hub.subscribe("match=a", &[]);
+        let mut quick = hub.subscribe("match=a", &[]);
+        let big = "x".repeat(100_000);
+        // More than the kernel's buffers hold.
+        for round in 0..100 {
+            hub.publish("a", &format!("{round}-{big}"));
+            assert!(quick.data().starts_with(&format!("{round}-")), "{mechanism:?}");
+        }
+        for round in 0..100 {
+            assert_eq!(slow.data(), format!("{round}-{big}"), "{mechanism:?}");
+        }
+    });
+}
+
+#[test]
+fn what_left_the_history_is_skipped_with_a_notice() {
+    let hub = Hub::start(1, |_, hub| hub.limits.history_updates = 3);
+    let mut slow = hub.subscribe("match=a", &[]);
+    let big = "x".repeat(200_000);
+    for round in 0..100 {
+        hub.publish("a", &format!("{round}-{big}"));
+    }
+    let mut rounds = Vec::new();
+    while rounds.last() != Some(&99) {
+        let data = slow.data();
+        let (round, content) = data.split_once('-').unwrap();
+        assert_eq!(content, big);
+        rounds.push(round.parse::<u32>().unwrap());
+    }
+    assert!(rounds.is_sorted() && rounds.len() < 100, "{rounds:?}");
+    assert!(slow.comments.iter().any(|comment| comment.contains("skipped")));
+}
+
+#[test]
+fn or_a_slow_subscriber_is_disconnected() {
+    let hub = Hub::start(1, |_, hub| {
+        hub.limits.history_updates = 3;
+        hub.on_loss = pollux_hub::subscribers::OnLoss::Disconnect;
+    });
+    let mut slow = hub.subscribe("match=a", &[]);
+    let big = "x".repeat(200_000);
+    for round in 0..100 {
+        hub.publish("a", &format!("{round}-{big}"));
+    }
+    let mut count = 0;
+    while slow.event().is_some() {
+        count += 1;
+    }
+    assert!(count < 100);
+}
+
+#[test]
+fn a_reconnect_gets_what_was_missed_once_and_in_order() {
+    let hub = Hub::open();
+    let ids: Vec<_> = (0..10).map(|i| hub.publish("a", &i.to_string())).collect();
+    let by_field = format!("Last-Event-ID: {}", ids[3]);
+    let by_query = format!("match=a&lastEventID={}", ids[7].replace(':', "%3A"));
+    let mut one = hub.subscribe("match=a", &[&by_field]);
+    assert_eq!(one.field("last-event-id"), Some(ids[3].as_str()));
+    assert_eq!(one.field("mercure-last-event-id"), Some(ids[3].as_str()));
+    let mut two = hub.subscribe(&by_query, &[]);
+    let mut both = hub.subscribe(&by_query, &[&by_field]);
+    let mut all = hub.subscribe("match=a&lastEventID=earliest", &[]);
+    assert_eq!(all.field("last-event-id"), Some("earliest"));
+    let mut unknown = hub.subscribe("match=a", &["Last-Event-ID: nobody-knows"]);
+    assert_eq!(unknown.field("last-event-id"), Some("earliest"));
+    let fresh = hub.subscribe("match=a", &[]);
+    assert_eq!(fresh.field("last-event-id"), None);
+    hub.publish("a", "10");
+    let expect = |stream: &mut Stream, from: usize| {
+        for i in from..=10 {
+            assert_eq!(stream.data(), i.to_string());
+        }
+    };
+    expect(&mut one, 4);
+    expect(&mut two, 8);
+    expect(&mut both, 4);
+    expect(&mut all, 0);
+    expect(&mut unknown, 0);
+}
+
+#[test]
+fn a_long_poll_answers_at_once_later_or_with_nothing() {
+    let hub = Hub::open();
+    let target = format!("{PATH}?match=a");
+    let reply = hub.request("GET", &target, &["Prefer: wait=0"]);
+    assert_eq!(reply.status, 204);
+    let id = hub.publish("a", "1");
+    let since = |id: &str, wait: u32| {
+        let fields = [format!("Last-Event-ID: {id}"), format!("Prefer: wait={wait}")];
+        hub.request("GET", &target, &[&fields[0], &fields[1]])
+    };
+    let reply = since("earliest", 10);
+    assert_eq!((reply.status, reply.text()), (200, format!("id: {id}\ndata: 1\n\n")));
+    assert_eq!(reply.field("content-type"), Some("text/event-stream"));
+    std::thread::scope(|scope| {
+        let poll = scope.spawn(|| since(&id, 20));
+        std::thread::sleep(Duration::from_millis(300));
+        hub.publish("b", "not this");
+        let second = hub.publish("a", "2");
+        assert_eq!(poll.join().unwrap().text(), format!("id: {second}\ndata: 2\n\n"));
+        assert_eq!(since(&second, 1).status, 204);
+    });
+    // One that left while it waited is no trouble for the next update.
+    let mut gone = hub.client();
+    gone.send(format!("GET {target} HTTP/1.1\r\nHost: h\r\nPrefer: wait=20\r\n\r\n"));
+    std::thread::sleep(Duration::from_millis(200));
+    drop(gone);
+    hub.publish("a", "3");
+}
+
+#[test]
+fn an_http_1_0_client_gets_events_without_chunks() {
+    let hub = Hub::open();
+    let mut socket = TcpStream::connect(hub.address).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(socket, "GET {PATH}?match=a HTTP/1.0\r\n\r\n").unwrap();
+    let mut reader = BufReader::new(socket);
+    let mut lines = Vec::new();
+    let mut line = String::new();
+    while reader.read_line(&mut line).unwrap() > 0 && line != ":\n" {
+        lines.push(std::mem::take(&mut line));
+    }
+    assert!(!lines.iter().any(|line| line.starts_with("Transfer-Encoding")), "{lines:?}");
+    let id = hub.publish("a", "old");
+    let mut event = String::new();
+    for _ in 0..3 {
+        reader.read_line(&mut event).unwrap();
+    }
+    assert_eq!(event, format!("id: {id}\ndata: old\n\n"));
+}
+
+#[test]
+fn heartbeats_come_and_a_stop_ends_streams_properly() {
+    let hub = Hub::start(1, |_, hub| hub.heartbeat = Duration::from_secs(1));
+    let mut stream = hub.subscribe("match=a", &[]);
+    for _ in 0..3 {
+        assert_eq!(stream.chunk().as_deref(), Some(":\n"));
+    }
+    let Hub { _server, .. } = hub;
+    _server.stop(Duration::from_secs(5)).unwrap();
+    assert_eq!(stream.event(), None);
+    assert_eq!(stream.reader.read(&mut [0; 8]).unwrap(), 0, "the last chunk, and then the end");
+}
+
+#[test]
+fn subscribers_that_come_and_go_leave_nothing_behind() {
+    let hub = Hub::start(2, |_, _| ());
+    let mut stayer = hub.subscribe("match=a", &[]);
+    let mut seen = HashSet::new();
+    for round in 0..20 {
+        let visitors: Vec<_> =
+            (0..10).map(|_| hub.subscribe("match=a&matchURLPattern=/x/:y", &[])).collect();
+        seen.insert(hub.publish("a", &round.to_string()));
+        drop(visitors);
+        assert_eq!(stayer.data(), round.to_string());
+    }
+    assert_eq!(seen.len(), 20);
+}
+
+#[test]
+fn a_history_on_disk_survives_a_restart() {
+    use pollux_server::config::HubStoreConfig;
+    let directory = tempfile::tempdir().unwrap();
+    let start = |workers: usize| {
+        Hub::start(workers, |_, hub| {
+            hub.store = HubStoreConfig::File(directory.path().join("history"));
+            hub.limits.history_updates = 5;
+        })
+    };
+    let hub = start(2);
+    let mut live = hub.subscribe("match=a", &[]);
+    let ids: Vec<_> = (0..8).map(|i| hub.publish("a", &i.to_string())).collect();
+    for i in 0..8 {
+        assert_eq!(live.data(), i.to_string());
+    }
+    hub._server.stop(Duration::from_secs(5)).unwrap();
+    let hub = start(1);
+    let mut after = hub.subscribe("match=a", &[&format!("Last-Event-ID: {}", ids[5])]);
+    assert_eq!(after.field("last-event-id"), Some(ids[5].as_str()));
+    let mut all = hub.subscribe("match=a&lastEventID=earliest", &[]);
+    hub.publish("a", "8");
+    for i in 6..9 {
+        assert_eq!(after.data(), i.to_string());
+    }
+    for i in 3..9 {
+        assert_eq!(all.data(), i.to_string());
+    }
+    // Nobody else may have the file.
+    let mut config = HubConfig::new(PATH);
+    config.anonymous = true;
+    config.publish_anonymous = true;
+    config.store = HubStoreConfig::File(directory.path().join("history"));
+    let mut server = Config::new("");
+    server.site.directory = None;
+    server.listen = vec!["127.0.0.1:0".parse().unwrap()];
+    server.hub = Some(Arc::new(config));
+    let error = format!("{:#}", Server::start(server).expect_err("it starts"));
+    assert!(error.contains("--hub-store"), "{error}");
+}

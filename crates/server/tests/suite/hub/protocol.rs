@@ -1,0 +1,166 @@
+//! What the protocol says, besides who may do what (see docs/push-conformance.md).
+
+use super::*;
+
+#[test]
+fn an_update_is_answered_with_its_identifier_and_has_all_fields() {
+    let hub = Hub::open();
+    let mut stream = hub.subscribe("match=https://example.com/foo", &[]);
+    assert_eq!(stream.field("content-type"), Some("text/event-stream"));
+    let form =
+        "topic=https%3A%2F%2Fexample.com%2Ffoo&data=a%0Ab%0D%0Ac&id=urn%3Ax&type=price&retry=1500";
+    let reply = hub.post(form, &[]);
+    assert_eq!((reply.status, reply.text().as_str()), (200, "urn:x"));
+    let expected = SseEvent {
+        id: "urn:x".into(),
+        event: "price".into(),
+        retry: "1500".into(),
+        data: "a\nb\nc".into(),
+    };
+    assert_eq!(stream.event(), Some(expected));
+    let generated = hub.publish("https%3A%2F%2Fexample.com%2Ffoo", "x");
+    assert!(generated.starts_with("urn:uuid:"), "{generated}");
+    assert_eq!(stream.event().unwrap().id, generated);
+}
+
+#[test]
+fn matchers_are_exact_patterns_or_everything() {
+    let hub = Hub::open();
+    let mut exact = hub.subscribe("match=https://hub.test/a/1&matchExact=last", &[]);
+    let mut pattern = hub.subscribe("matchURLPattern=/a/:id&match=last", &[]);
+    let mut alpha = hub.subscribe("match_urlpattern=http://hub.test/a/:id&match=last", &[]);
+    let mut template = hub.subscribe("topic=http://hub.test/%7Bx%7D/2&topic=last", &[]);
+    let mut all = hub.subscribe("match=*", &[]);
+    for topic in ["https://hub.test/a/1", "http://hub.test/a/2", "/a/3", "other", "last"] {
+        hub.publish(topic, topic);
+    }
+    let expect = |stream: &mut Stream, topics: &[&str]| {
+        for topic in topics {
+            assert_eq!(stream.data(), *topic);
+        }
+    };
+    expect(&mut exact, &["https://hub.test/a/1", "last"]);
+    expect(&mut pattern, &["http://hub.test/a/2", "/a/3", "last"]);
+    expect(&mut alpha, &["http://hub.test/a/2", "/a/3", "last"]);
+    expect(&mut template, &["http://hub.test/a/2", "last"]);
+    expect(&mut all, &["https://hub.test/a/1", "http://hub.test/a/2", "/a/3", "other", "last"]);
+}
+
+#[test]
+fn bad_requests_are_answered_with_a_sentence() {
+    let hub = Hub::open();
+    for query in ["", "?", "?match=", "?match=%00", "?match=%ff", "?match=a&matchFoo=b", "?Match=a"]
+    {
+        let reply = hub.request("GET", &format!("{PATH}{query}"), &[]);
+        assert_eq!(reply.status, 400, "{query}");
+        assert!(reply.field("www-authenticate").unwrap().contains("invalid_request"));
+        assert!(reply.text().len() > 20 && reply.text().ends_with('\n'), "{}", reply.text());
+    }
+    for (form, status) in [
+        ("data=x", 400),
+        ("topic=", 400),
+        ("topic=a%0Ab", 400),
+        ("topic=a&id=%23x", 400),
+        ("topic=a&retry=soon", 400),
+        ("topic=a&type=x%0Ay", 400),
+        ("topic=a&data=%ff", 400),
+        ("topic=a&data=%zz", 400),
+        ("topic=/.well-known/mercure/subscriptions/Exact/a/b", 403),
+        ("topic=https://elsewhere/a/../.well-known/mercure", 403),
+    ] {
+        let reply = hub.post(form, &[]);
+        assert_eq!(reply.status, status, "{form}: {}", reply.text());
+    }
+}
+
+#[test]
+fn a_dialect_that_is_not_spoken_is_refused() {
+    use pollux_hub::dialect::Dialect;
+    let one = Hub::start(1, |_, hub| hub.dialect = Dialect::One);
+    let zero = Hub::start(1, |_, hub| hub.dialect = Dialect::Zero);
+    for (query, with_one, with_zero) in [("match=a", 200, 400), ("topic=a", 400, 200)] {
+        let target = format!("{PATH}?{query}");
+        assert_eq!(one.request("HEAD", &target, &[]).status, with_one, "{query}");
+        assert_eq!(zero.request("HEAD", &target, &[]).status, with_zero, "{query}");
+    }
+    assert_eq!(one.post("topic=a&topic=b", &[]).status, 400);
+    assert_eq!(one.post("topic=a&type=mercure", &[]).status, 400);
+    assert_eq!(zero.post("topic=a&topic=b", &[]).status, 200);
+}
+
+#[test]
+fn an_alternate_topic_of_dialect_0_is_enough() {
+    let hub = Hub::open();
+    let mut stream = hub.subscribe("topic=b", &[]);
+    assert_eq!(hub.post("topic=a&topic=b&data=x", &[]).status, 200);
+    assert_eq!(hub.post("topic=a&data=y", &[]).status, 200);
+    assert_eq!(hub.post("topic=b&data=z", &[]).status, 200);
+    assert_eq!([stream.data(), stream.data()], ["x", "z"]);
+}
+
+#[test]
+fn pages_find_the_hub_and_its_metadata() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("index.html"), "page").unwrap();
+    let hub = Hub::start(1, |config, hub| {
+        config.site.directory = Some(directory.path().into());
+        hub.issuers = vec!["https://as.test".into()];
+    });
+    let reply = hub.request("GET", "/", &[]);
+    assert_eq!(reply.text(), "page");
+    assert_eq!(reply.field("link"), Some("</.well-known/mercure>; rel=\"mercure\""));
+    let path = format!("/.well-known/oauth-protected-resource{PATH}");
+    let reply = hub.request("GET", &path, &[]);
+    assert_eq!(reply.field("content-type"), Some("application/json"));
+    let document: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
+    assert_eq!(document["resource"], format!("http://hub.test{PATH}"));
+    assert_eq!(document["authorization_servers"][0], "https://as.test");
+    assert_eq!(document["mercure_version"], 8);
+    assert_eq!(document["mercure_cookie"], true);
+}
+
+#[test]
+fn pages_elsewhere_may_use_it_if_they_are_named() {
+    let hub = Hub::start(1, |_, hub| hub.cors = vec!["https://page.test".into()]);
+    let page = "Origin: https://page.test";
+    let reply = hub.request("OPTIONS", PATH, &[page, "Access-Control-Request-Method: POST"]);
+    assert_eq!(reply.status, 204);
+    assert_eq!(reply.field("access-control-allow-origin"), Some("https://page.test"));
+    assert!(reply.field("access-control-allow-headers").unwrap().contains("Authorization"));
+    let stream = hub.subscribe("match=a", &[page]);
+    assert_eq!(stream.field("access-control-allow-credentials"), Some("true"));
+    assert_eq!(stream.field("vary"), Some("Origin"));
+    let stream = hub.subscribe("match=a", &["Origin: https://other.test"]);
+    assert_eq!(stream.field("access-control-allow-origin"), None);
+    let everybody = Hub::start(1, |_, hub| hub.cors = vec!["*".into()]);
+    let stream = everybody.subscribe("match=a", &[page]);
+    assert_eq!(stream.field("access-control-allow-origin"), Some("*"));
+    assert_eq!(stream.field("access-control-allow-credentials"), None);
+}
+
+#[test]
+fn a_configuration_that_lets_nobody_or_everybody_in_is_refused() {
+    let start = |change: &dyn Fn(&mut Config, &mut HubConfig)| {
+        let mut hub = HubConfig::new(PATH);
+        let mut config = Config::new("");
+        config.site.directory = None;
+        config.listen = vec!["127.0.0.1:0".parse().unwrap()];
+        change(&mut config, &mut hub);
+        config.hub = Some(Arc::new(hub));
+        format!("{:#}", Server::start(config).expect_err("it starts"))
+    };
+    assert!(start(&|_, _| ()).contains("--hub-anonymous"));
+    assert!(start(&|_, hub| hub.anonymous = true).contains("--hub-publish-anonymous"));
+    let far = start(&|config, hub| {
+        hub.anonymous = true;
+        hub.publish_anonymous = true;
+        config.listen = vec!["0.0.0.0:0".parse().unwrap()];
+    });
+    assert!(far.contains("everybody who reaches"), "{far}");
+    let threads = start(&|config, hub| {
+        hub.anonymous = true;
+        hub.publish_anonymous = true;
+        config.architecture = pollux_server::config::Architecture::Threaded;
+    });
+    assert!(threads.contains("--architecture"), "{threads}");
+}
