@@ -7,6 +7,8 @@ pub(crate) mod generate;
 pub(crate) mod idle;
 pub(crate) mod lab;
 pub(crate) mod load;
+pub(crate) mod push;
 pub(crate) mod serve;
+pub(crate) mod subscribe;
 pub(crate) mod top;
 pub(crate) mod vm;

@@ -10,6 +10,7 @@ mod duration;
 mod examples;
 #[cfg(test)]
 mod help_tests;
+mod hub_client;
 mod message;
 mod names;
 mod sys;
@@ -56,6 +57,10 @@ enum Command {
     Cache(command::cache::Args),
     /// Show what a running server does, live
     Top(command::top::Args),
+    /// Publish updates at a hub
+    Push(command::push::Args),
+    /// Print the updates of a hub as they come
+    Subscribe(command::subscribe::Args),
     /// Drive a server with open-loop (or closed-loop) load
     Load(Box<command::load::Args>),
     /// Hold idle connections to a server, re-opening those that die
@@ -80,6 +85,8 @@ fn main() -> ExitCode {
         Command::Config(args) => command::config::run(args),
         Command::Cache(args) => command::cache::run(args),
         Command::Top(args) => command::top::run(args),
+        Command::Push(args) => command::push::run(args),
+        Command::Subscribe(args) => command::subscribe::run(args),
         Command::Load(args) => command::load::run(*args),
         Command::Idle(args) => command::idle::run(args),
         Command::Lab(args) => command::lab::run(args),

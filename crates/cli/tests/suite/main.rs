@@ -7,6 +7,7 @@ mod deterministic;
 mod examples;
 mod experiments;
 mod guest;
+mod hub;
 mod idle;
 mod install;
 mod instructions;

@@ -3,7 +3,10 @@
 use crate::{bytes, duration};
 use clap::ArgAction;
 use pollux_hub::{dialect::Dialect, limits::Limits, subscribers::OnLoss, topic::WELL_KNOWN};
-use pollux_server::{Config, config::HubConfig};
+use pollux_server::{
+    Config,
+    config::{HubConfig, HubStoreConfig},
+};
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 #[derive(Clone, clap::Args)]
@@ -58,6 +61,11 @@ pub(crate) struct HubArgs {
     #[arg(long, value_name = "TIME", requires = "hub", default_value = "40s", value_parser = duration::parse)]
     hub_heartbeat: Duration,
 
+    /// Where updates are kept: memory, or file:PATH, where an update that was acknowledged survives a
+    /// restart
+    #[arg(long, value_name = "STORE", requires = "hub", default_value = "memory")]
+    hub_store: HubStoreConfig,
+
     /// Updates that are kept for subscribers that reconnect or are slow
     #[arg(long, value_name = "N", requires = "hub", default_value_t = 10_000)]
     hub_history: usize,
@@ -111,6 +119,7 @@ impl HubArgs {
         config.subscriptions = self.hub_subscriptions;
         config.on_loss = if self.hub_disconnect_slow { OnLoss::Disconnect } else { OnLoss::Skip };
         config.heartbeat = self.hub_heartbeat;
+        config.store.clone_from(&self.hub_store);
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         config.limits = Limits {
             history_updates: self.hub_history,

@@ -1,0 +1,133 @@
+//! `pollux push`.
+
+use crate::hub_client::{Connection, HubAddress, authorization};
+use anyhow::{Context, bail};
+use std::{
+    io::{self, BufRead, Write},
+    path::PathBuf,
+    process::ExitCode,
+    thread,
+    time::Duration,
+};
+use url::{Url, form_urlencoded::Serializer};
+
+const EXAMPLES: &str = "\
+Examples:
+  pollux push http://127.0.0.1:8080 --topic news --data \"It rains\"
+  vmstat 1 | pollux push http://127.0.0.1:8080 --topic load
+                                  An update for each line
+  pollux push http://127.0.0.1:8080 --topic /orders/7 --private --data shipped
+
+The identifier of each update is printed. A hub that gets too many updates says
+so, and is asked again a second later.
+
+Exit status: 0 when all were accepted, 1 when one was not.";
+
+/// The command's arguments.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The hub: http://HOST[:PORT], with a path if that is not /.well-known/mercure
+    #[arg(value_name = "URL")]
+    hub: HubAddress,
+
+    /// What the update is about: a URL or any other text
+    #[arg(long, short, value_name = "TOPIC")]
+    topic: String,
+
+    /// The content; without it, each line of standard input is an update
+    #[arg(long, short, value_name = "TEXT")]
+    data: Option<String>,
+
+    /// Only for subscribers whose token permits the topic
+    #[arg(long)]
+    private: bool,
+
+    /// The type of the event, which scripts of pages can listen for
+    #[arg(long = "type", value_name = "NAME")]
+    event_type: Option<String>,
+
+    /// The identifier, which the hub draws otherwise
+    #[arg(long, value_name = "ID", requires = "data")]
+    id: Option<String>,
+
+    /// After how many milliseconds clients are to reconnect
+    #[arg(long, value_name = "MS")]
+    retry: Option<u64>,
+
+    /// The file with the access token
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let mut publisher = Publisher {
+        url: args.hub.url(),
+        fields: authorization(args.token_file.as_deref())?,
+        connection: None,
+    };
+    if let Some(data) = &args.data {
+        publisher.push(&form(&args, data))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for line in io::stdin().lock().lines() {
+        let line = line.context("standard input")?;
+        publisher.push(&form(&args, &line))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn form(args: &Args, data: &str) -> String {
+    let mut form = Serializer::new(String::new());
+    form.append_pair("topic", &args.topic).append_pair("data", data);
+    if args.private {
+        form.append_pair("private", "on");
+    }
+    let retry = args.retry.map(|retry| retry.to_string());
+    for (name, value) in [("type", &args.event_type), ("id", &args.id), ("retry", &retry)] {
+        if let Some(value) = value {
+            form.append_pair(name, value);
+        }
+    }
+    form.finish()
+}
+
+struct Publisher {
+    url: Url,
+    fields: String,
+    /// One connection for all updates, for as long as it lasts.
+    connection: Option<Connection>,
+}
+
+impl Publisher {
+    fn push(&mut self, form: &str) -> anyhow::Result<()> {
+        loop {
+            // One that was used before may have been closed since: then the update was not taken.
+            let used = self.connection.take();
+            let is_used = used.is_some();
+            let mut connection = match used {
+                Some(connection) => connection,
+                None => Connection::open(&self.url)?,
+            };
+            let response =
+                match connection.request("POST", &self.url, &self.fields, form.as_bytes()) {
+                    Ok(response) => response,
+                    Err(_) if is_used => continue,
+                    Err(error) => return Err(error),
+                };
+            let text = connection.text(&response)?;
+            if response.field("connection") != Some("close") {
+                self.connection = Some(connection);
+            }
+            match response.status {
+                200..=299 => {
+                    let mut stdout = io::stdout().lock();
+                    return writeln!(stdout, "{text}").context("standard output");
+                }
+                429 => thread::sleep(Duration::from_secs(1)),
+                status => bail!("the hub answers {status}: {text}"),
+            }
+        }
+    }
+}

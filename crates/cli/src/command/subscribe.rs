@@ -1,0 +1,204 @@
+//! `pollux subscribe`.
+
+use crate::hub_client::{Connection, HubAddress, authorization};
+use anyhow::{Context, bail};
+use clap::ArgAction;
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+    process::ExitCode,
+    thread,
+    time::Duration,
+};
+use url::Url;
+
+const EXAMPLES: &str = "\
+Examples:
+  pollux subscribe http://127.0.0.1:8080 --topic news
+  pollux subscribe http://127.0.0.1:8080 --pattern '/orders/:id' --json
+  pollux subscribe http://127.0.0.1:8080 --topic '*' --last-event-id earliest
+                                  All topics, from the start of the history
+
+The content of each update is printed, and its end is a line's end. When the
+connection is lost, it is made again, and goes on after the last update.
+
+Exit status: 0 after --count updates, 1 when the hub refuses.";
+
+/// How long a hub may be silent. Hubs send comments more often.
+const SILENCE: Duration = Duration::from_secs(150);
+
+/// The command's arguments.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The hub: http://HOST[:PORT], with a path if that is not /.well-known/mercure
+    #[arg(value_name = "URL")]
+    hub: HubAddress,
+
+    /// A topic to read, or * for all; may be repeated
+    #[arg(long, short, value_name = "TOPIC", action = ArgAction::Append, required_unless_present = "pattern")]
+    topic: Vec<String>,
+
+    /// A URL pattern of topics to read, such as /orders/:id; may be repeated
+    #[arg(long, short, value_name = "PATTERN", action = ArgAction::Append)]
+    pattern: Vec<String>,
+
+    /// Begin after this update, or with all that the hub still has: earliest
+    #[arg(long, value_name = "ID")]
+    last_event_id: Option<String>,
+
+    /// End after so many updates
+    #[arg(long, short = 'n', value_name = "N")]
+    count: Option<u64>,
+
+    /// Print each update as a line of JSON: id, type and data
+    #[arg(long)]
+    json: bool,
+
+    /// The file with the access token
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let mut url = args.hub.url();
+    for topic in &args.topic {
+        url.query_pairs_mut().append_pair("match", topic);
+    }
+    for pattern in &args.pattern {
+        url.query_pairs_mut().append_pair("matchURLPattern", pattern);
+    }
+    let mut reader = Reader {
+        url,
+        authorization: authorization(args.token_file.as_deref())?,
+        last_id: args.last_event_id,
+        retry: Duration::from_secs(1),
+        left: args.count,
+        json: args.json,
+    };
+    loop {
+        match reader.read() {
+            Ok(End::Count) => return Ok(ExitCode::SUCCESS),
+            Ok(End::Refusal(why)) => bail!(why),
+            // A hub that stops ends its streams; one that failed has lost them.
+            Ok(End::Stream) => {}
+            Err(error) if error.is::<OutputError>() => return Err(error),
+            Err(error) => eprintln!("{error:#}; connecting again in {:?}", reader.retry),
+        }
+        thread::sleep(reader.retry);
+    }
+}
+
+/// Why a stream is no longer read.
+enum End {
+    /// As many updates have come as were wanted.
+    Count,
+    /// The hub has ended it.
+    Stream,
+    /// The hub does not want to be asked again.
+    Refusal(String),
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("standard output: {0}")]
+struct OutputError(io::Error);
+
+struct Reader {
+    url: Url,
+    authorization: String,
+    last_id: Option<String>,
+    retry: Duration,
+    left: Option<u64>,
+    json: bool,
+}
+
+#[derive(Default)]
+struct SseEvent {
+    name: String,
+    data: Option<String>,
+}
+
+impl Reader {
+    /// Reads one stream to its end.
+    fn read(&mut self) -> anyhow::Result<End> {
+        let mut connection = Connection::open(&self.url)?;
+        let last = self.last_id.as_ref().map(|id| format!("Last-Event-ID: {id}\r\n"));
+        let fields = format!(
+            "Accept: text/event-stream\r\n{}{}",
+            self.authorization,
+            last.unwrap_or_default()
+        );
+        let response = connection.request("GET", &self.url, &fields, b"")?;
+        match response.status {
+            200 => {}
+            429 | 500.. => {
+                let text = connection.text(&response)?;
+                bail!("the hub answers {}: {text}", response.status);
+            }
+            status => {
+                let text = connection.text(&response)?;
+                return Ok(End::Refusal(format!("the hub answers {status}: {text}")));
+            }
+        }
+        connection.set_patience(SILENCE)?;
+        let mut event = SseEvent::default();
+        let mut text = Vec::new();
+        while let Some(chunk) = connection.chunk()? {
+            text.extend_from_slice(&chunk);
+            let Some(end) = text.iter().rposition(|byte| *byte == b'\n') else { continue };
+            let rest = text.split_off(end + 1);
+            let lines = String::from_utf8(std::mem::replace(&mut text, rest))
+                .context("the stream is not UTF-8")?;
+            for line in lines.lines() {
+                if self.take(&mut event, line)? {
+                    return Ok(End::Count);
+                }
+            }
+        }
+        Ok(End::Stream)
+    }
+
+    /// Takes a line of a stream (HTML Standard §9.2.6). Returns whether enough has come.
+    fn take(&mut self, event: &mut SseEvent, line: &str) -> anyhow::Result<bool> {
+        if line.is_empty() {
+            let SseEvent { name, data } = std::mem::take(event);
+            let Some(data) = data else { return Ok(false) };
+            self.print(&name, &data)?;
+            self.left = self.left.map(|left| left.saturating_sub(1));
+            return Ok(self.left == Some(0));
+        }
+        let (field, value) = line.split_once(':').unwrap_or((line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match field {
+            "id" => self.last_id = Some(value.to_owned()),
+            "event" => value.clone_into(&mut event.name),
+            "retry" => {
+                if let Ok(milliseconds) = value.parse() {
+                    self.retry = Duration::from_millis(milliseconds).min(Duration::from_secs(60));
+                }
+            }
+            "data" => match &mut event.data {
+                Some(data) => {
+                    data.push('\n');
+                    data.push_str(value);
+                }
+                none => *none = Some(value.to_owned()),
+            },
+            // A comment, such as a heartbeat; or a field that is not known.
+            _ => {}
+        }
+        Ok(false)
+    }
+
+    fn print(&self, name: &str, data: &str) -> Result<(), OutputError> {
+        let mut stdout = io::stdout().lock();
+        let text = if self.json {
+            let id = self.last_id.as_deref().unwrap_or_default();
+            serde_json::json!({"id": id, "type": name, "data": data}).to_string()
+        } else {
+            data.to_owned()
+        };
+        writeln!(stdout, "{text}").and_then(|()| stdout.flush()).map_err(OutputError)
+    }
+}

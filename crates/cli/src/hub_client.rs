@@ -1,0 +1,174 @@
+//! A small client of hubs, for `pollux push` and `pollux subscribe`.
+
+use anyhow::{Context, bail, ensure};
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    path::Path,
+    str::FromStr,
+    time::Duration,
+};
+use url::Url;
+
+/// How long connecting and an answer may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The longest line of a head, of a chunk's length or of an answer's text.
+const LINE_BYTES: u64 = 64 << 10;
+
+/// Where a hub is: an `http` URL. Without a path it is that of `/.well-known/mercure`.
+#[derive(Clone, Debug)]
+pub(crate) struct HubAddress(Url);
+
+impl FromStr for HubAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut url = Url::parse(text).map_err(|error| format!("{error}: http://HOST[:PORT]"))?;
+        if url.scheme() != "http" {
+            return Err(
+                "only http:// is spoken here; for https:// use a client such as curl".into()
+            );
+        }
+        if url.host_str().is_none() {
+            return Err("the URL names no host".into());
+        }
+        if url.path() == "/" {
+            url.set_path(pollux_hub::topic::WELL_KNOWN);
+        }
+        Ok(Self(url))
+    }
+}
+
+impl HubAddress {
+    /// The URL, to add query parameters to.
+    pub(crate) fn url(&self) -> Url {
+        self.0.clone()
+    }
+}
+
+/// A connection to a hub.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    stream: BufReader<TcpStream>,
+}
+
+/// The head of a response.
+#[derive(Debug)]
+pub(crate) struct Response {
+    /// The status code.
+    pub(crate) status: u16,
+    fields: Vec<(String, String)>,
+}
+
+impl Response {
+    /// The value of a field; `name` in lower case.
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+        self.fields.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+}
+
+impl Connection {
+    /// Connects.
+    pub(crate) fn open(url: &Url) -> anyhow::Result<Self> {
+        let address = url.socket_addrs(|| Some(80)).with_context(|| format!("{url}"))?;
+        let stream = TcpStream::connect(&*address)
+            .with_context(|| format!("cannot connect to {}", authority(url)))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream: BufReader::new(stream) })
+    }
+
+    /// Changes how long the hub may be silent.
+    pub(crate) fn set_patience(&self, patience: Duration) -> anyhow::Result<()> {
+        Ok(self.stream.get_ref().set_read_timeout(Some(patience))?)
+    }
+
+    /// Sends a request and reads the head of the response.
+    pub(crate) fn request(
+        &mut self,
+        method: &str,
+        url: &Url,
+        fields: &str,
+        body: &[u8],
+    ) -> anyhow::Result<Response> {
+        let query = url.query().map(|query| format!("?{query}")).unwrap_or_default();
+        let mut request = format!(
+            "{method} {}{query} HTTP/1.1\r\nHost: {}\r\nUser-Agent: pollux\r\n{fields}",
+            url.path(),
+            authority(url)
+        )
+        .into_bytes();
+        if method == "POST" {
+            let type_and_length = format!(
+                "Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n",
+                body.len()
+            );
+            request.extend_from_slice(type_and_length.as_bytes());
+        }
+        request.extend_from_slice(b"\r\n");
+        request.extend_from_slice(body);
+        self.stream.get_mut().write_all(&request).context("the hub does not read")?;
+        let line = self.line()?;
+        let status = line.split(' ').nth(1).and_then(|code| code.parse().ok());
+        let status = status.with_context(|| format!("no answer of HTTP: {line:?}"))?;
+        let mut fields = Vec::new();
+        loop {
+            let line = self.line()?;
+            let Some((name, value)) = line.split_once(':') else { break };
+            ensure!(fields.len() < 256, "the hub's answer has too many fields");
+            fields.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+        }
+        Ok(Response { status, fields })
+    }
+
+    /// Reads the text of an answer that has a length.
+    pub(crate) fn text(&mut self, response: &Response) -> anyhow::Result<String> {
+        let length: u64 =
+            response.field("content-length").and_then(|text| text.parse().ok()).unwrap_or(0);
+        ensure!(length <= LINE_BYTES, "the hub's answer is too long");
+        let mut text = String::new();
+        (&mut self.stream).take(length).read_to_string(&mut text)?;
+        Ok(text.trim_end().to_owned())
+    }
+
+    /// Reads the next chunk of a stream; none at its end.
+    pub(crate) fn chunk(&mut self) -> anyhow::Result<Option<Vec<u8>>> {
+        let line = self.line()?;
+        let length = u64::from_str_radix(line.trim(), 16)
+            .with_context(|| format!("no length of a chunk: {line:?}"))?;
+        ensure!(length <= 1 << 30, "a chunk of {length} bytes is too long");
+        let mut chunk = Vec::new();
+        (&mut self.stream).take(length).read_to_end(&mut chunk)?;
+        ensure!(chunk.len() as u64 == length, "the stream ends within an event");
+        self.line()?;
+        Ok((length > 0).then_some(chunk))
+    }
+
+    fn line(&mut self) -> anyhow::Result<String> {
+        let mut line = Vec::new();
+        (&mut self.stream).take(LINE_BYTES).read_until(b'\n', &mut line)?;
+        if !line.ends_with(b"\n") {
+            bail!("the hub has closed the connection");
+        }
+        Ok(String::from_utf8_lossy(&line).trim_end_matches(['\r', '\n']).to_owned())
+    }
+}
+
+fn authority(url: &Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+}
+
+/// The field with the token of a file, if there is one.
+pub(crate) fn authorization(file: Option<&Path>) -> anyhow::Result<String> {
+    let Some(path) = file else { return Ok(String::new()) };
+    let token = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let token = token.trim();
+    ensure!(
+        !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic()),
+        "{}: a token is one word of ASCII",
+        path.display()
+    );
+    Ok(format!("Authorization: Bearer {token}\r\n"))
+}
