@@ -65,6 +65,12 @@ pub struct Config {
     pub limits: Limits,
     /// TLS on all listeners: [`Tls::new`]; `None` is plain HTTP.
     pub tls: Option<Arc<Tls>>,
+    /// Listens for plain HTTP here as well, and sends each client to the first TCP listener over HTTPS
+    /// (status 308).
+    pub redirect_http: Option<Listen>,
+    /// Answers each request with the same URL over HTTPS, at this port: what the listener of
+    /// `redirect_http` does.
+    pub https_redirect: Option<u16>,
     /// The files.
     pub site: SiteConfig,
     /// Origins to which is passed on what is not answered here.
@@ -292,6 +298,8 @@ impl Config {
             },
             limits: Limits::DEFAULT,
             tls: None,
+            redirect_http: None,
+            https_redirect: None,
             site: SiteConfig {
                 directory: Some(directory.into()),
                 index: vec!["index.html".into()],
@@ -343,6 +351,16 @@ impl Config {
         ensure!(self.workers > 0, "there must be at least one worker");
         ensure!(self.workers <= MAX_WORKERS, "more than {MAX_WORKERS} workers");
         self.check_architecture()?;
+        ensure!(
+            self.redirect_http.is_none() || self.tls.is_some(),
+            "--redirect-http sends clients to HTTPS: add --tls-cert FILE --tls-key FILE"
+        );
+        ensure!(
+            self.redirect_http.is_none() || !self.architecture.has_processes(),
+            "--redirect-http needs a thread, which --architecture {} cannot have beside its processes: \
+             start a second pollux serve, or take another architecture",
+            self.architecture
+        );
         ensure!(
             self.tls.is_none() || self.frontend.as_ref().is_none_or(|f| f.handovers.is_empty()),
             "--handover passes a connection on, and its TLS session cannot go with it: serve that prefix \
@@ -399,7 +417,8 @@ impl Config {
             self.site.directory.is_some()
                 || self.frontend.is_some()
                 || self.guestbook.is_some()
-                || self.hub.is_some(),
+                || self.hub.is_some()
+                || self.https_redirect.is_some(),
             "there is nothing to serve: name a directory, an origin (--origin URL), a process that \
              has what is asked for (--handover unix:PATH), a guestbook (--guestbook) or a hub (--hub)"
         );

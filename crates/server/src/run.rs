@@ -4,7 +4,7 @@ mod service_manager;
 
 use crate::{
     Config, Server, Statistics,
-    config::{Accepting, Architecture},
+    config::{Accepting, Architecture, Listen},
 };
 use anyhow::Context;
 use pollux_sys as sys;
@@ -44,13 +44,13 @@ fn await_watchdog() {
 }
 
 /// Runs a server until SIGTERM or SIGINT, then stops within the grace time; a second one stops at
-/// once. SIGUSR1 prints the statistics, SIGHUP reopens the access log (and so a terminal that goes
-/// away does not end it). Must be called by the only thread of the process, but for those
-/// that [`hold_signals`] speaks of.
+/// once. SIGUSR1 prints the statistics, SIGHUP reopens the access log and reads certificates again
+/// (and so a terminal that goes away does not end it). Must be called by the only thread of the
+/// process, but for those that [`hold_signals`] speaks of.
 ///
 /// # Errors
 /// As [`Server::start`]; and what ended a worker.
-pub fn run(config: Config, report: Report) -> anyhow::Result<Statistics> {
+pub fn run(mut config: Config, report: Report) -> anyhow::Result<Statistics> {
     // The workers inherit this: no signal ever interrupts them.
     hold_signals()?;
     sys::ignore_sigpipe();
@@ -64,9 +64,13 @@ pub fn run(config: Config, report: Report) -> anyhow::Result<Statistics> {
         None => "a guestbook".to_owned(),
     };
     let tcp_scheme = if config.tls.is_some() { "https://" } else { "http://" };
+    let tls = config.tls.clone();
+    let redirect = config.redirect_http.take();
     let frontend = config.frontend.clone();
     let guestbook = config.guestbook.clone();
     let mut server = Server::start_watched(config, Some(|| sys::signal_self(WORKER_ENDED)))?;
+    // It is there for as long as this is.
+    let _redirect = redirect.map(|address| redirect_to(&server, address)).transpose()?;
     match report {
         Report::Json => println_json(&listening(&server)?)?,
         Report::Human => {
@@ -120,6 +124,9 @@ pub fn run(config: Config, report: Report) -> anyhow::Result<Statistics> {
             Some(libc::SIGHUP) => {
                 service_manager::reloading();
                 server.reopen_log();
+                if let Some(tls) = &tls {
+                    tls.request_reload();
+                }
                 service_manager::ready();
             }
             Some(libc::SIGALRM) => {
@@ -158,6 +165,24 @@ pub fn run(config: Config, report: Report) -> anyhow::Result<Statistics> {
     let statistics = server.wait()?;
     print(&statistics)?;
     Ok(statistics)
+}
+
+/// A listener for plain HTTP that sends clients to the first TCP listener of `server`.
+fn redirect_to(server: &Server, address: Listen) -> anyhow::Result<Server> {
+    let port = server.addresses().iter().find_map(|listen| match listen {
+        Listen::Tcp(address) => Some(address.port()),
+        Listen::Unix(_) | Listen::Passed(_) => None,
+    });
+    let mut config = Config::new("");
+    config.site.directory = None;
+    config.listen = vec![address];
+    config.https_redirect =
+        Some(port.context("--redirect-http: no TCP listener to send clients to")?);
+    let redirect = Server::start(config).context("--redirect-http")?;
+    for address in redirect.addresses() {
+        tracing::info!("plain HTTP on {address} is sent to HTTPS");
+    }
+    Ok(redirect)
 }
 
 /// Before the workers start: which mechanism could queue more is up to them.

@@ -4,6 +4,7 @@ pub(crate) mod guestbook;
 mod hosts;
 pub(crate) mod hub;
 pub(crate) mod proxy;
+mod redirect;
 mod routes;
 pub(crate) mod site;
 

@@ -301,3 +301,26 @@ fn what_cannot_be_served_is_refused_with_a_reason() {
     );
     assert!(fail(&["--hsts"]).contains("--tls-cert"));
 }
+
+#[test]
+fn plain_http_is_sent_to_https_where_asked_for() {
+    let folder = site();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let plain = free.local_addr().unwrap();
+    drop(free);
+    let serve = serve(&folder, &["--redirect-http", &plain.to_string()]);
+    let port = serve.address().rsplit(':').next().unwrap().to_owned();
+    let ask = |request: &str| {
+        let mut socket = TcpStream::connect(plain).unwrap();
+        socket.write_all(request.as_bytes()).unwrap();
+        let mut reply = String::new();
+        socket.read_to_string(&mut reply).unwrap();
+        reply
+    };
+    let reply = ask("GET /a?b HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    assert!(reply.starts_with("HTTP/1.1 308 "), "{reply}");
+    assert!(reply.contains(&format!("\r\nLocation: https://localhost:{port}/a?b\r\n")), "{reply}");
+    let reply = ask("GET /a HTTP/1.0\r\n\r\n");
+    assert!(reply.starts_with("HTTP/1.1 400 "), "{reply}");
+    assert_eq!(curl(&folder, &serve, "/", &[]), b"hello\n");
+}

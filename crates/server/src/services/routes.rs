@@ -13,6 +13,7 @@ use crate::{
         guestbook::{self, Guestbook, StoreOpening},
         hub::{self, Hub, HubShared},
         proxy::{self, Proxy, RouteId},
+        redirect::HttpsRedirect,
         site::{Contents, Site, Tree},
     },
 };
@@ -32,6 +33,8 @@ pub(crate) struct Routes {
     hub: Option<Box<Hub>>,
     /// Origins of some paths, or of what is no file.
     proxy: Option<Box<Proxy>>,
+    /// Everything is elsewhere: over HTTPS.
+    redirect: Option<HttpsRedirect>,
 }
 
 /// The exchange of the application that has it.
@@ -68,6 +71,7 @@ impl Routes {
                 .transpose()?
                 .map(Box::new),
             hub: None,
+            redirect: config.https_redirect.map(HttpsRedirect::new),
             proxy: config
                 .frontend
                 .as_ref()
@@ -113,6 +117,10 @@ impl Routes {
         request: &Request<'_>,
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
+        if let Some(redirect) = self.redirect {
+            redirect.answer(context, request, response.raw());
+            return Flow::Done;
+        }
         if let Some(guestbook) = &mut self.guestbook
             && guestbook.has(&request.target)
         {
@@ -148,7 +156,7 @@ impl Service for Routes {
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
         match self {
-            Self { site: Some(site), guestbook: None, proxy: None, hub: None } => {
+            Self { site: Some(site), guestbook: None, proxy: None, hub: None, redirect: None } => {
                 site.begin(context, request, response).map(Exchange::Site)
             }
             _ => self.begin_elsewhere(context, request, response),

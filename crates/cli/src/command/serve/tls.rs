@@ -4,7 +4,7 @@ use crate::{duration, usage::UsageError};
 use clap::{ArgAction, ValueEnum};
 use pollux_server::{
     Config,
-    config::{CertificateFiles, ClientCertificates, MinVersion, Tls, TlsConfig},
+    config::{CertificateFiles, ClientCertificates, Listen, MinVersion, Tls, TlsConfig},
 };
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -45,6 +45,10 @@ pub(crate) struct TlsArgs {
           default_missing_value = "365d", value_parser = duration::parse)]
     hsts: Option<Duration>,
 
+    /// Listen for plain HTTP on ADDRESS as well, and send each client to the same URL over HTTPS (308)
+    #[arg(long, value_name = "ADDRESS")]
+    redirect_http: Option<Listen>,
+
     /// Write the secrets of all connections to the file that the environment variable SSLKEYLOGFILE
     /// names, for Wireshark. Whoever reads it reads the connections
     #[arg(long)]
@@ -72,10 +76,11 @@ impl TlsArgs {
             let is_useless = self.tls_min.is_some()
                 || self.tls_client_ca.is_some()
                 || self.hsts.is_some()
+                || self.redirect_http.is_some()
                 || self.tls_key_log;
             if is_useless {
                 return Err(UsageError::new(
-                    "--tls-min, --tls-client-ca, --tls-key-log and --hsts are of a server with TLS: add \
+                    "--tls-min, --tls-client-ca, --tls-key-log, --redirect-http and --hsts are of a server with TLS: add \
                      --tls-cert FILE --tls-key FILE, or --tls self-signed",
                 )
                 .into());
@@ -86,6 +91,7 @@ impl TlsArgs {
             let value = format!("max-age={}", max_age.as_secs());
             config.headers.push(("Strict-Transport-Security".into(), value));
         }
+        config.redirect_http = self.redirect_http;
         let settings = TlsConfig {
             certificates: certificates(self.tls_cert, self.tls_key)?,
             min_version: match self.tls_min {
