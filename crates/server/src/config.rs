@@ -7,6 +7,9 @@ mod host;
 mod hub;
 
 pub use crate::architecture::{Accepting, Architecture, POOL_DEFAULT, POOL_MAX, PROCESSES_DEFAULT};
+pub use crate::services::policy::{
+    Cors, ErrorPage, PathField, Pattern, Redirect, Rewrite, SecurityHeaders, SiteRules,
+};
 pub use crate::transport::tls::{CertificateFiles, ClientCertificates, MinVersion, Tls, TlsConfig};
 pub use frontend::{
     ForwardedPolicy, FrontendConfig, HandoverConfig, HostPolicy, Origin, RouteConfig,
@@ -258,6 +261,8 @@ pub struct SiteConfig {
     /// Whether `FILE.zst`, `FILE.br` and `FILE.gz` are served in place of FILE to those who accept
     /// these codings.
     pub precompressed: bool,
+    /// Redirects, rewrites, error pages and the like.
+    pub rules: SiteRules,
 }
 
 /// Which symbolic links in the tree are followed.
@@ -308,6 +313,7 @@ impl Config {
                 cache_bytes: 64 << 20,
                 open_files: 256,
                 precompressed: true,
+                rules: SiteRules::default(),
             },
             frontend: None,
             hosts: Vec::new(),
@@ -422,6 +428,7 @@ impl Config {
             "there is nothing to serve: name a directory, an origin (--origin URL), a process that \
              has what is asked for (--handover unix:PATH), a guestbook (--guestbook) or a hub (--hub)"
         );
+        self.site.rules.check()?;
         for index in &self.site.index {
             ensure!(
                 !index.is_empty() && !index.contains(['/', '\0']),

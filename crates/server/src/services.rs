@@ -3,6 +3,7 @@
 pub(crate) mod guestbook;
 mod hosts;
 pub(crate) mod hub;
+pub(crate) mod policy;
 pub(crate) mod proxy;
 mod redirect;
 mod routes;

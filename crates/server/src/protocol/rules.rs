@@ -53,6 +53,7 @@ impl Rules {
             added_fields.extend_from_slice(link.as_bytes());
         }
         common_fields.extend_from_slice(&added_fields);
+        common_fields.extend_from_slice(&config.site.rules.common_fields(&config.headers));
         Self {
             limits: config.limits,
             max_requests: config.max_requests.map_or(u32::MAX, Into::into),

@@ -1,5 +1,7 @@
 //! Which application answers: the one type that engines are made for.
 
+mod by_policy;
+
 use crate::{
     config::Config,
     protocol::rules::Rules,
@@ -12,6 +14,7 @@ use crate::{
     services::{
         guestbook::{self, Guestbook, StoreOpening},
         hub::{self, Hub, HubShared},
+        policy::Policy,
         proxy::{self, Proxy, RouteId},
         redirect::HttpsRedirect,
         site::{Contents, Site, Tree},
@@ -25,6 +28,8 @@ use std::sync::Arc;
 /// monomorphised by its mechanism alone and a request's way has no dynamic call.
 #[derive(Debug)]
 pub(crate) struct Routes {
+    /// Redirects and rewrites, if there are any.
+    policy: Option<Box<Policy>>,
     /// Files below a directory: whatever is nobody else's.
     site: Option<Site>,
     /// A guestbook at one path.
@@ -65,6 +70,7 @@ impl Routes {
         let guestbook = config.guestbook.as_ref();
         let serve = |tree| Site::new(tree, contents, &config.site, rules.common_fields.clone());
         Ok(Self {
+            policy: Policy::of(&config.site.rules),
             site: tree.map(serve).transpose()?,
             guestbook: guestbook
                 .map(|config| Guestbook::open(config, opening))
@@ -156,9 +162,17 @@ impl Service for Routes {
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
         match self {
-            Self { site: Some(site), guestbook: None, proxy: None, hub: None, redirect: None } => {
+            Self {
+                policy: None,
+                site: Some(site),
+                guestbook: None,
+                proxy: None,
+                hub: None,
+                redirect: None,
+            } => {
                 site.begin(context, request, response).map(Exchange::Site)
             }
+            Self { policy: Some(_), .. } => self.begin_by_policy(context, request, response),
             _ => self.begin_elsewhere(context, request, response),
         }
     }

@@ -2,6 +2,7 @@
 
 mod answer;
 mod files;
+mod missing;
 
 pub(crate) use files::{Contents, Tree};
 
@@ -53,7 +54,7 @@ impl Site {
         const NOT_HERE: [Status; 2] = [Status::NotFound, Status::BadRequest];
         match self.files.find(path, now_tick) {
             Err(Miss::Status(status)) => !NOT_HERE.contains(&status),
-            Err(Miss::NoIndex) => false,
+            Err(Miss::NoIndex) => self.files.rules().listing,
             Ok(_) | Err(Miss::NeedsSlash) => true,
         }
     }

@@ -11,6 +11,7 @@ mod frontend_storm;
 mod guestbook;
 mod hub;
 mod service;
+mod site_rules;
 
 use pollux_testkit::allocations::CountingAllocator;
 

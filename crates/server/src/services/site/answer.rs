@@ -1,6 +1,9 @@
 //! A request's answer, written to the outbox.
 
-use super::files::{Files, Miss, Representation};
+use super::{
+    files::{Files, Representation},
+    missing::{Missing, answer_missing},
+};
 use crate::{
     service::{Page, RequestContext, worker_state::Answer},
     transport::outbox::{COPY_MAX, Content, Outbox},
@@ -30,13 +33,9 @@ pub(super) fn answer(
         (Method::Get | Method::Head, Target::Path { path, query }) => {
             match files.find(path, context.worker.clock.tick()) {
                 Ok(resource) => answer_file(context, outbox, request, resource.select(request)),
-                Err(Miss::NeedsSlash) => answer_with_slash(context, outbox, request, path, query),
-                Err(Miss::NoIndex) => {
-                    let page = Page { status: Status::Forbidden, reason: "", fields: b"" };
-                    put_page(context, outbox, request, page)
-                }
-                Err(Miss::Status(status)) => {
-                    put_page(context, outbox, request, Page { status, reason: "", fields: b"" })
+                Err(miss) => {
+                    let missing = Missing { request, path, query };
+                    answer_missing(files, context, outbox, &missing, miss)
                 }
             }
         }
@@ -46,14 +45,14 @@ pub(super) fn answer(
             if request.expect_continue || request.method == Method::Connect {
                 context.close_after();
             }
-            answer_method(context, outbox, request)
+            answer_method(files, context, outbox, request)
         }
     };
     context.log(request.line, answer);
 }
 
 #[inline]
-fn answer_file(
+pub(super) fn answer_file(
     context: &RequestContext<'_>,
     outbox: &mut Outbox,
     request: &Request<'_>,
@@ -175,6 +174,7 @@ fn put_parts(
 
 #[cold]
 fn answer_method(
+    files: &Files,
     context: &RequestContext<'_>,
     outbox: &mut Outbox,
     request: &Request<'_>,
@@ -184,6 +184,7 @@ fn answer_method(
             .date(context.worker.clock.date())
             .lines(&context.rules.common_fields)
             .lines(ALLOW)
+            .lines(&preflight(files, request))
             .lines(context.keep_alive().line())
             .end();
         return Answer { status: Status::NoContent, len: 0 };
@@ -202,9 +203,19 @@ fn answer_method(
     put_page(context, outbox, request, page)
 }
 
+/// What another site's script is told before it sends a request (CORS); nothing for other requests.
+fn preflight(files: &Files, request: &Request<'_>) -> Vec<u8> {
+    match &files.rules().cors {
+        Some(cors) if request.field(b"access-control-request-method").is_some() => {
+            cors.preflight(request)
+        }
+        _ => Vec::new(),
+    }
+}
+
 /// A directory has its slash: relative links in its index would otherwise miss it.
 #[cold]
-fn answer_with_slash(
+pub(super) fn answer_with_slash(
     context: &RequestContext<'_>,
     outbox: &mut Outbox,
     request: &Request<'_>,
@@ -240,7 +251,7 @@ fn encode_path(path: &[u8], out: &mut Vec<u8>) {
 }
 
 #[cold]
-fn put_page(
+pub(super) fn put_page(
     context: &RequestContext<'_>,
     outbox: &mut Outbox,
     request: &Request<'_>,

@@ -14,7 +14,10 @@ pub(crate) use contents::Contents;
 pub(crate) use representation::{Representation, SIBLINGS};
 pub(crate) use tree::Tree;
 
-use crate::config::SiteConfig;
+use crate::{
+    config::SiteConfig,
+    services::policy::{SiteRules, listing},
+};
 use contents::Charge;
 use pollux_http::{
     Status,
@@ -165,6 +168,20 @@ impl Files {
                 Default::default(),
             ),
         })
+    }
+
+    /// The site's rules.
+    pub(crate) fn rules(&self) -> &SiteRules {
+        &self.config.rules
+    }
+
+    /// What is in the directory at `path`, and whether there is more. Dotfiles are left out where they are not
+    /// served, and so are links that lead where none may.
+    ///
+    /// # Errors
+    /// The status to answer with.
+    pub(crate) fn list(&self, path: &SafePath<'_>) -> Result<(Vec<listing::Entry>, bool), Status> {
+        self.tree.list(path.relative())
     }
 
     /// What is at `path`, which begins with a slash and is still percent-encoded.

@@ -29,6 +29,8 @@ pub(crate) struct Key {
     pub(crate) content_type: String,
     pub(crate) coding: Coding,
     pub(crate) varies: bool,
+    /// Fields that the file has by its path: lines with CRLF.
+    pub(crate) fields: Vec<u8>,
 }
 
 /// The contents that the threads of a process share.
@@ -90,7 +92,9 @@ impl Contents {
 
     /// What a content is charged with: its bytes, and its entry here, if it has one.
     pub(crate) fn bytes(key: Option<&Key>, laid: &PreparedHead) -> u64 {
-        let entry = |key: &Key| size_of::<Key>() + size_of::<Shared>() + 2 * key.content_type.len();
+        let entry = |key: &Key| {
+            size_of::<Key>() + size_of::<Shared>() + 2 * (key.content_type.len() + key.fields.len())
+        };
         key.map_or(0, entry) as u64 + laid.wire_bytes()
     }
 
@@ -194,7 +198,13 @@ mod tests {
 
     fn key(inode: u64) -> Key {
         let content_type = "text/plain".into();
-        Key { stamp: Stamp::of_test(inode), content_type, coding: Coding::Identity, varies: false }
+        Key {
+            stamp: Stamp::of_test(inode),
+            content_type,
+            coding: Coding::Identity,
+            varies: false,
+            fields: Vec::new(),
+        }
     }
 
     #[test]

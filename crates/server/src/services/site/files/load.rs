@@ -25,6 +25,15 @@ const READ_TRIES: usize = 4;
 /// others by one or two seconds.
 const YOUNG: Duration = Duration::from_secs(2);
 
+/// What heads of one resource have in common.
+#[derive(Clone, Debug)]
+struct HeadParts {
+    content_type: String,
+    varies: bool,
+    /// By the file's path: lines with CRLF.
+    fields: Vec<u8>,
+}
+
 const NOT_FOUND: Miss = Miss::Status(Status::NotFound);
 
 impl Files {
@@ -63,14 +72,16 @@ impl Files {
             }
         }
         let varies = !siblings.is_empty();
-        let content_type = content_type(&name);
-        let (identity, stamp) =
-            self.represent(file, stamp, &content_type, (Coding::Identity, ""), varies)?;
+        let head = HeadParts {
+            content_type: content_type(&name),
+            varies,
+            fields: self.config.rules.fields_of_file(&[b"/", &name[..]].concat()),
+        };
+        let (identity, stamp) = self.represent(file, stamp, &head, (Coding::Identity, ""))?;
         sources.push((c_string(&name)?, Some(stamp)));
         let mut encoded = Vec::new();
         for (coding, suffix, name, file, stamp) in siblings {
-            let (representation, stamp) =
-                self.represent(file, stamp, &content_type, (coding, suffix), varies)?;
+            let (representation, stamp) = self.represent(file, stamp, &head, (coding, suffix))?;
             sources.push((name, Some(stamp)));
             encoded.push((coding, representation));
         }
@@ -103,7 +114,6 @@ impl Files {
             }
             sources.push((path.clone(), self.tree.stamp(&path)));
         }
-        // Without an index there is nothing to show: no listing is ever made.
         let directory = if directory.is_empty() { b"." } else { directory };
         match self.tree.entry(&c_string(directory)?) {
             Ok(_) => Err(Miss::NoIndex),
@@ -116,14 +126,13 @@ impl Files {
         &mut self,
         file: OwnedFd,
         mut stamp: Stamp,
-        content_type: &str,
+        head: &HeadParts,
         (coding, suffix): (Coding, &str),
-        varies: bool,
     ) -> Result<(Rc<Representation>, Stamp), Miss> {
         let begun_at = SystemTime::now();
         let key_of = |stamp| {
-            let content_type = content_type.to_owned();
-            Key { stamp, content_type, coding, varies }
+            let HeadParts { content_type, varies, fields } = head.clone();
+            Key { stamp, content_type, coding, varies, fields }
         };
         if stamp.len <= MEMORY_FILE_MAX
             && self.keeps_any()
@@ -153,13 +162,14 @@ impl Files {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let etag = entity_tag(&content, &stamp, now, suffix);
         let modified = stamp.modified.min(now).as_secs();
+        let common_fields = [&self.common_fields[..], &head.fields].concat();
         let representation = Representation::new(Parts {
-            common_fields: &self.common_fields,
+            common_fields: &common_fields,
             etag,
             modified,
-            content_type: content_type.to_owned(),
+            content_type: head.content_type.clone(),
             coding,
-            varies,
+            varies: head.varies,
             content,
         });
         let representation = self.put(key.as_ref(), representation);

@@ -1,17 +1,21 @@
 //! The directory: opens and examines files so that no path leads out of it.
 
-use crate::config::{SiteConfig, Symlinks};
+use crate::{
+    config::{SiteConfig, Symlinks},
+    services::policy::listing,
+};
 use anyhow::Context;
+use pollux_http::Status;
 use pollux_sys::{Call, count};
 use rustix::{
     fs::{
-        AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, readlink,
-        statat,
+        AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2,
+        readlink, statat,
     },
     io::Errno,
 };
 use std::{
-    ffi::CStr,
+    ffi::{CStr, CString},
     os::fd::{AsRawFd, OwnedFd},
     path::Path,
     sync::Arc,
@@ -165,6 +169,55 @@ impl Tree {
             FileType::RegularFile => Ok(Entry::File(file, Stamp::from(&stat))),
             _ => Err(Errno::ACCESS),
         }
+    }
+
+    /// What is in the directory at `path`, relative to the root, and whether there is more than is listed.
+    ///
+    /// # Errors
+    /// The status to answer with: 404 where there is no such directory.
+    pub(crate) fn list(&self, path: &[u8]) -> Result<(Vec<listing::Entry>, bool), Status> {
+        let place = if path.is_empty() { b"." } else { path };
+        let place = CString::new(place).map_err(|_| Status::NotFound)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let directory = self.open_at(&place, flags).map_err(|_| Status::NotFound)?;
+        let names = Dir::read_from(&directory).map_err(|_| Status::Forbidden)?;
+        let mut entries = Vec::new();
+        for name in names {
+            let Ok(name) = name else { break };
+            let name = name.file_name();
+            let is_hidden = name.to_bytes().starts_with(b".") && !self.dotfiles;
+            if is_hidden || matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            if entries.len() == listing::ENTRIES_MAX {
+                return Ok((entries, true));
+            }
+            entries.extend(self.listed(&directory, path, name));
+        }
+        Ok((entries, false))
+    }
+
+    /// One name; `None` for what is not served: links that may not be followed, FIFOs, devices.
+    fn listed(&self, directory: &OwnedFd, folder: &[u8], name: &CStr) -> Option<listing::Entry> {
+        let stat = count(Call::Stat, || statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)).ok()?;
+        let (is_directory, stamp) = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => (true, Stamp::from(&stat)),
+            FileType::RegularFile => (false, Stamp::from(&stat)),
+            FileType::Symlink => {
+                let path = CString::new([folder, name.to_bytes()].concat()).ok()?;
+                match self.entry(&path).ok()? {
+                    Entry::Directory => (true, self.stamp(&path)?),
+                    Entry::File(_, stamp) => (false, stamp),
+                }
+            }
+            _ => return None,
+        };
+        Some(listing::Entry {
+            name: name.to_bytes().into(),
+            is_directory,
+            bytes: stamp.len,
+            modified_s: stamp.modified.as_secs(),
+        })
     }
 
     /// The present state of what `path` leads to, or `None` where it leads nowhere. Only for

@@ -1,0 +1,64 @@
+//! What a site does with paths: redirects and rewrites before any service sees a request, and rules of its files.
+//!
+//! Nothing here does I/O. A site without such rules has no [`Policy`], and its requests pay one comparison.
+
+mod cors;
+pub(crate) mod listing;
+mod pattern;
+mod preset;
+mod rule;
+mod site_rules;
+
+pub use cors::Cors;
+pub use pattern::Pattern;
+pub use preset::SecurityHeaders;
+pub use rule::{Redirect, Rewrite};
+pub use site_rules::{ErrorPage, PathField, SiteRules};
+
+use pollux_http::{
+    Status,
+    request::{Request, Target},
+};
+
+/// What is decided before a service sees a request.
+#[derive(Debug)]
+pub(crate) struct Policy {
+    redirects: Vec<Redirect>,
+    rewrites: Vec<Rewrite>,
+}
+
+/// What becomes of a request.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Decision {
+    /// A service answers it.
+    Serve,
+    /// A service answers it, as if it were for this target.
+    Rewrite(Vec<u8>),
+    /// The client is sent elsewhere: the status, and the line of Location with its CRLF.
+    Redirect(Status, Vec<u8>),
+}
+
+impl Policy {
+    /// That of `rules`; `None` where there is nothing to decide.
+    pub(crate) fn of(rules: &SiteRules) -> Option<Box<Self>> {
+        let SiteRules { redirects, rewrites, .. } = rules;
+        let is_empty = redirects.is_empty() && rewrites.is_empty();
+        (!is_empty)
+            .then(|| Box::new(Self { redirects: redirects.clone(), rewrites: rewrites.clone() }))
+    }
+
+    /// Decides about a request: the first redirect that is for it, else the first rewrite.
+    pub(crate) fn decide(&self, request: &Request<'_>) -> Decision {
+        let Target::Path { path, query } = request.target else { return Decision::Serve };
+        for redirect in &self.redirects {
+            if let Some(location) = redirect.apply(path, query) {
+                let mut lines = b"Location: ".to_vec();
+                lines.extend_from_slice(&location);
+                lines.extend_from_slice(b"\r\n");
+                return Decision::Redirect(redirect.status, lines);
+            }
+        }
+        let rewritten = self.rewrites.iter().find_map(|rewrite| rewrite.apply(path, query));
+        rewritten.map_or(Decision::Serve, Decision::Rewrite)
+    }
+}

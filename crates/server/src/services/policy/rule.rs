@@ -1,0 +1,264 @@
+//! Redirects and rewrites: a pattern, and where what it matches goes.
+
+use super::pattern::{Captures, Pattern, is_name};
+use pollux_http::Status;
+use std::{fmt, str::FromStr};
+
+/// Sends clients elsewhere: `FROM TO`, or `FROM TO STATUS` with 301, 302, 303, 307 or 308 (without one: 308, which
+/// keeps the method).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Redirect {
+    from: Pattern,
+    to: Template,
+    pub(super) status: Status,
+}
+
+/// Answers as if another path had been asked for: `FROM TO`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rewrite {
+    from: Pattern,
+    to: Template,
+}
+
+/// A target in which captures are put: `/new/:slug`, `https://example.org/*`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Template {
+    text: String,
+    parts: Vec<Part>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    Text(Vec<u8>),
+    Capture(String),
+}
+
+impl Redirect {
+    /// The Location for a path, if the rule is for it. The query stays, unless the target has one of its own.
+    pub(crate) fn apply(&self, path: &[u8], query: Option<&[u8]>) -> Option<Vec<u8>> {
+        self.to.fill(&self.from.matches(path)?, query)
+    }
+}
+
+impl Rewrite {
+    /// The target instead of this one, if the rule is for it.
+    pub(crate) fn apply(&self, path: &[u8], query: Option<&[u8]>) -> Option<Vec<u8>> {
+        self.to.fill(&self.from.matches(path)?, query)
+    }
+}
+
+impl Template {
+    /// `None` for what would be another server's: a capture at the start of the path that begins with a slash.
+    fn fill(&self, captures: &Captures<'_>, query: Option<&[u8]>) -> Option<Vec<u8>> {
+        let mut target = Vec::new();
+        for part in &self.parts {
+            match part {
+                Part::Text(text) => target.extend_from_slice(text),
+                Part::Capture(name) => {
+                    let allowed: &[u8] = if target.contains(&b'?') { IN_QUERY } else { IN_PATH };
+                    encode(captures.get(name), allowed, &mut target);
+                }
+            }
+        }
+        // A path, and not `//host`, which a browser takes for another server.
+        let is_path = self.text.starts_with('/');
+        if is_path && (target.starts_with(b"//") || target.starts_with(b"/\\")) {
+            return None;
+        }
+        if let Some(query) = query
+            && !target.contains(&b'?')
+        {
+            target.push(b'?');
+            target.extend_from_slice(query);
+        }
+        Some(target)
+    }
+
+    fn parse(text: &str, from: &Pattern) -> Result<Self, String> {
+        if !text.bytes().all(|byte| (b'!'..0x7f).contains(&byte)) {
+            return Err(format!("{text:?}: a target has printable ASCII and no blank"));
+        }
+        // In `https://` the colon is no capture's.
+        let start = match text.find("://") {
+            Some(at) if text[..at].bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
+                let authority = &text[at + 3..];
+                at + 3 + authority.find('/').unwrap_or(authority.len())
+            }
+            _ => 0,
+        };
+        let mut parts = vec![Part::Text(text[..start].into())];
+        let mut rest = &text[start..];
+        while let Some(at) = rest.find([':', '*']) {
+            // Only after a slash: a colon in a segment is an ordinary character.
+            let is_capture = at > 0 && matches!(rest.as_bytes()[at - 1], b'/' | b'=');
+            let name_end = rest[at + 1..]
+                .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+                .map_or(rest.len(), |end| at + 1 + end);
+            let (name, end) = if rest.as_bytes()[at] == b'*' {
+                ("*", at + 1)
+            } else {
+                (&rest[at + 1..name_end], name_end)
+            };
+            if !is_capture || (name != "*" && !is_name(name)) {
+                parts.push(Part::Text(rest[..=at].into()));
+                rest = &rest[at + 1..];
+                continue;
+            }
+            if !from.captures(name) {
+                return Err(format!("{text}: {from} captures no {name}"));
+            }
+            parts.push(Part::Text(rest[..at].into()));
+            parts.push(Part::Capture(name.into()));
+            rest = &rest[end..];
+        }
+        parts.push(Part::Text(rest.into()));
+        parts.retain(|part| !matches!(part, Part::Text(text) if text.is_empty()));
+        Ok(Self { text: text.into(), parts })
+    }
+}
+
+/// What a capture may have unencoded, besides letters and digits (RFC 3986 §3.3). In a query a capture is a value.
+const IN_PATH: &[u8] = b"/-._~!$&'()*+,;=:@";
+const IN_QUERY: &[u8] = b"/-._~";
+
+/// Percent-encodes the rest: no capture makes a query, a fragment, or a line's end.
+fn encode(capture: &[u8], allowed: &[u8], out: &mut Vec<u8>) {
+    for &byte in capture {
+        if byte.is_ascii_alphanumeric() || allowed.contains(&byte) {
+            out.push(byte);
+        } else {
+            out.extend_from_slice(format!("%{byte:02X}").as_bytes());
+        }
+    }
+}
+
+fn words(text: &str) -> (Option<&str>, Option<&str>, Option<&str>, bool) {
+    let mut words = text.split_ascii_whitespace();
+    (words.next(), words.next(), words.next(), words.next().is_some())
+}
+
+impl FromStr for Redirect {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (Some(from), Some(to), status, false) = words(text) else {
+            return Err("wants FROM TO [STATUS], such as \"/old/* /new/* 301\"".into());
+        };
+        let status = match status {
+            None | Some("308") => Status::PermanentRedirect,
+            Some("301") => Status::MovedPermanently,
+            Some("302") => FOUND,
+            Some("303") => Status::SeeOther,
+            Some("307") => Status::TemporaryRedirect,
+            Some(other) => return Err(format!("{other}: 301, 302, 303, 307 or 308 redirects")),
+        };
+        let from: Pattern = from.parse()?;
+        if !(to.starts_with('/') && !to.starts_with("//"))
+            && !to.starts_with("https://")
+            && !to.starts_with("http://")
+        {
+            return Err(format!("{to}: a target is a path, or begins with https:// or http://"));
+        }
+        Ok(Self { to: Template::parse(to, &from)?, from, status })
+    }
+}
+
+/// 302.
+const FOUND: Status = {
+    let mut index = 0;
+    while Status::ALL[index].code() != 302 {
+        index += 1;
+    }
+    Status::ALL[index]
+};
+
+impl FromStr for Rewrite {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (Some(from), Some(to), None, false) = words(text) else {
+            return Err("wants FROM TO, such as \"/blog/:slug /posts/:slug.html\"".into());
+        };
+        let from: Pattern = from.parse()?;
+        if !to.starts_with('/') || to.starts_with("//") {
+            return Err(format!(
+                "{to}: a rewrite stays on this site: its target begins with one slash"
+            ));
+        }
+        Ok(Self { to: Template::parse(to, &from)?, from })
+    }
+}
+
+impl fmt::Display for Redirect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.from, self.to.text, self.status.code())
+    }
+}
+
+impl fmt::Display for Rewrite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.from, self.to.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn redirect(rule: &str, path: &str, query: Option<&str>) -> Option<String> {
+        let rule: Redirect = rule.parse().unwrap();
+        let location = rule.apply(path.as_bytes(), query.map(str::as_bytes))?;
+        Some(String::from_utf8(location).unwrap())
+    }
+
+    #[test]
+    fn captures_are_put_where_their_names_stand() {
+        for (rule, path, query, expected) in [
+            ("/old /new", "/old", None, Some("/new")),
+            ("/old /new", "/older", None, None),
+            ("/old/* /new/* 301", "/old/a/b", Some("x=1"), Some("/new/a/b?x=1")),
+            ("/a /b?c=1", "/a", Some("x"), Some("/b?c=1")),
+            ("/blog/:y/:s /:s-:y", "/blog/2026/x", None, Some("/x-:y")),
+            ("/blog/:y/:s /p/:s/:y", "/blog/2026/x", None, Some("/p/x/2026")),
+            ("/s/:q /search?q=:q", "/s/a%26b", None, Some("/search?q=a%26b")),
+            ("/* https://example.org:8443/*", "/a", None, Some("https://example.org:8443/a")),
+            ("/* https://example.org", "/a", None, Some("https://example.org")),
+        ] {
+            assert_eq!(redirect(rule, path, query).as_deref(), expected, "{rule} {path}");
+        }
+    }
+
+    #[test]
+    fn no_capture_leads_to_another_server_or_into_another_line() {
+        assert_eq!(redirect("/old/* /*", "/old//evil.example/", None), None);
+        assert_eq!(redirect("/old/* /*", "/old/%2Fevil.example", None), None);
+        assert_eq!(
+            redirect("/old/* /*", "/old/%5Cevil.example", None).as_deref(),
+            Some("/%5Cevil.example")
+        );
+        let location = redirect("/old/* /new/*", "/old/%0d%0aSet-Cookie:%20a", None).unwrap();
+        assert_eq!(location, "/new/%0D%0ASet-Cookie:%20a");
+    }
+
+    #[test]
+    fn what_is_no_rule_is_refused() {
+        for rule in [
+            "",
+            "/a",
+            "/a /b 200",
+            "/a /b 301 x",
+            "a /b",
+            "/a b",
+            "/a /:x",
+            "/a /*",
+            "/a ftp://x",
+            "/a/* //*",
+        ] {
+            assert!(rule.parse::<Redirect>().is_err(), "{rule}");
+        }
+        for rule in ["/a", "/a https://x/", "/a //x", "/a /b 301"] {
+            assert!(rule.parse::<Rewrite>().is_err(), "{rule}");
+        }
+        assert_eq!("/a /b 302".parse::<Redirect>().unwrap().status.code(), 302);
+    }
+}

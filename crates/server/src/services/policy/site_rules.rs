@@ -1,0 +1,191 @@
+//! The rules of one site, as they are configured.
+
+use super::{Cors, Pattern, Redirect, Rewrite, SecurityHeaders};
+use anyhow::ensure;
+use std::{fmt, str::FromStr};
+
+/// The most rules of one kind: they are tried one after the other.
+pub(crate) const RULES_MAX: usize = 1000;
+
+/// What a site does with paths, besides serving what is there. The default does nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SiteRules {
+    /// The first that is for a path sends the client elsewhere.
+    pub redirects: Vec<Redirect>,
+    /// The first that is for a path has another one answered.
+    pub rewrites: Vec<Rewrite>,
+    /// Whose scripts may read this site.
+    pub cors: Option<Cors>,
+    /// Fields for visitors' safety, in every response of the server's own.
+    pub security_headers: Option<SecurityHeaders>,
+    /// Fields of files, by the file's path.
+    pub fields: Vec<PathField>,
+    /// What is sent, as a file of the site, with an error's status.
+    pub error_pages: Vec<ErrorPage>,
+    /// The file that is served, with 200, for a path at which nothing is and whose last segment has no dot: the
+    /// page of a single-page application.
+    pub fallback: Option<String>,
+    /// Whether a directory without an index is listed.
+    pub listing: bool,
+}
+
+impl SiteRules {
+    /// Whether there are too many of a kind.
+    ///
+    /// # Errors
+    /// Names the kind.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        for (count, kind) in [
+            (self.redirects.len(), "redirects"),
+            (self.rewrites.len(), "rewrites"),
+            (self.fields.len(), "fields for paths"),
+            (self.error_pages.len(), "error pages"),
+        ] {
+            ensure!(count <= RULES_MAX, "{count} {kind}: there may be {RULES_MAX}");
+        }
+        if let Some(fallback) = &self.fallback {
+            ensure!(fallback.starts_with('/'), "--fallback {fallback}: a path begins with a slash");
+        }
+        Ok(())
+    }
+
+    /// Lines with CRLF that every response of the server's own has.
+    pub(crate) fn common_fields(&self, own: &[(String, String)]) -> Vec<u8> {
+        let safety = self.security_headers.map(|preset| preset.fields(own)).unwrap_or_default();
+        let cors = self.cors.as_ref().map(Cors::fields).unwrap_or_default();
+        let mut lines = Vec::new();
+        for (name, value) in safety.into_iter().chain(cors) {
+            lines.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
+        }
+        lines
+    }
+
+    /// Lines with CRLF of the file at `path`, which begins with a slash and is not encoded.
+    pub(crate) fn fields_of_file(&self, path: &[u8]) -> Vec<u8> {
+        let mut lines = Vec::new();
+        for field in self.fields.iter().filter(|field| field.pattern.matches_file(path)) {
+            lines.extend_from_slice(format!("{}: {}\r\n", field.name, field.value).as_bytes());
+        }
+        lines
+    }
+
+    /// The path of the page for an error.
+    pub(crate) fn error_page(&self, status: u16) -> Option<&str> {
+        self.error_pages.iter().find(|page| page.status == status).map(|page| page.path.as_str())
+    }
+}
+
+/// A field of the files whose paths a pattern matches: `PATTERN NAME: VALUE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathField {
+    pattern: Pattern,
+    name: String,
+    value: String,
+}
+
+/// Fields that the server writes by itself.
+const OURS: [&str; 12] = [
+    "accept-ranges",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-range",
+    "content-type",
+    "date",
+    "etag",
+    "last-modified",
+    "server",
+    "transfer-encoding",
+    "vary",
+];
+
+impl FromStr for PathField {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wanted =
+            "wants PATTERN NAME: VALUE, such as \"/assets/* Cache-Control: max-age=31536000\"";
+        let (pattern, field) = text.trim().split_once(' ').ok_or(wanted)?;
+        let (name, value) = field.split_once(':').ok_or(wanted)?;
+        let (name, value) = (name.trim(), value.trim());
+        if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        {
+            return Err(format!("{name:?} is no field name"));
+        }
+        if OURS.contains(&name.to_ascii_lowercase().as_str()) {
+            return Err(format!("{name}: the server writes this field itself"));
+        }
+        if !value.bytes().all(|byte| byte == b'\t' || (b' '..0x7f).contains(&byte)) {
+            return Err(format!("{name}: its value holds characters other than printable ASCII"));
+        }
+        Ok(Self { pattern: pattern.parse()?, name: name.into(), value: value.into() })
+    }
+}
+
+impl fmt::Display for PathField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: {}", self.pattern, self.name, self.value)
+    }
+}
+
+/// A file of the site that is sent with an error's status: `STATUS PATH`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ErrorPage {
+    status: u16,
+    path: String,
+}
+
+impl FromStr for ErrorPage {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wanted = "wants STATUS PATH, such as \"404 /404.html\"";
+        let (status, path) = text.trim().split_once([' ', '=']).ok_or(wanted)?;
+        let status = status.parse().ok().filter(|status| (400..600).contains(status));
+        let status = status.ok_or("an error's status is from 400 to 599")?;
+        let path = path.trim();
+        if !path.starts_with('/') {
+            return Err(format!("{path}: the path of a file in the site begins with a slash"));
+        }
+        Ok(Self { status, path: path.into() })
+    }
+}
+
+impl fmt::Display for ErrorPage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.status, self.path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_are_read_and_written() {
+        let field: PathField = "/a/*  X-A:  b c ".parse().unwrap();
+        assert_eq!(field.to_string(), "/a/* X-A: b c");
+        for text in
+            ["", "/a", "/a X-A", "/a Date: x", "/a Vary: x", "/a X A: b", "/a X: \u{e9}", "a X: b"]
+        {
+            assert!(text.parse::<PathField>().is_err(), "{text}");
+        }
+        assert_eq!("404=/404.html".parse::<ErrorPage>().unwrap().to_string(), "404 /404.html");
+        for text in ["", "404", "200 /a", "abc /a", "404 a"] {
+            assert!(text.parse::<ErrorPage>().is_err(), "{text}");
+        }
+        let rules = SiteRules {
+            fields: vec![field],
+            error_pages: vec!["404 /e".parse().unwrap()],
+            cors: Some("*".parse().unwrap()),
+            ..SiteRules::default()
+        };
+        assert_eq!(rules.fields_of_file(b"/a/%41"), b"X-A: b c\r\n");
+        assert!(rules.fields_of_file(b"/b").is_empty());
+        assert_eq!((rules.error_page(404), rules.error_page(403)), (Some("/e"), None));
+        assert_eq!(rules.common_fields(&[]), b"Access-Control-Allow-Origin: *\r\n");
+        rules.check().unwrap();
+        let many = SiteRules { fallback: Some("x".into()), ..SiteRules::default() };
+        assert!(many.check().is_err());
+    }
+}

@@ -1,0 +1,60 @@
+//! Redirects and rewrites, before any service sees a request.
+
+use super::{Exchange, Routes};
+use crate::{
+    service::{Flow, Page, RequestContext, ResponseWriter},
+    services::policy::Decision,
+};
+use pollux_http::{
+    Status,
+    request::{Framing, ParseStatus, Request, Version, parse},
+};
+
+impl Routes {
+    /// A request for which redirects and rewrites are looked at.
+    #[cold]
+    pub(super) fn begin_by_policy(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        request: &Request<'_>,
+        response: &mut ResponseWriter<'_>,
+    ) -> Flow<Exchange> {
+        let decision =
+            self.policy.as_ref().map_or(Decision::Serve, |policy| policy.decide(request));
+        let page = match decision {
+            Decision::Serve => return self.begin_elsewhere(context, request, response),
+            Decision::Rewrite(target) => {
+                let head = with_target(request, &target);
+                match parse(&head, &context.rules.limits) {
+                    Ok(ParseStatus::Complete { request, .. }) => {
+                        return self.begin_elsewhere(context, &request, response);
+                    }
+                    // With what was captured it has become too long, perhaps.
+                    _ => Page { status: Status::BadRequest, reason: "", fields: b"" },
+                }
+            }
+            Decision::Redirect(status, ref location) => {
+                Page { status, reason: "", fields: location }
+            }
+        };
+        if request.framing != Framing::None {
+            context.close_after();
+        }
+        let keep_alive = context.keep_alive();
+        let answer =
+            page.put(context.rules, context.worker, response.raw(), request.method, keep_alive);
+        context.log(request.line, answer);
+        Flow::Done
+    }
+}
+
+/// The head of a request, for another target.
+fn with_target(request: &Request<'_>, target: &[u8]) -> Vec<u8> {
+    let head = request.to_head();
+    let fields = &head[request.line.len()..];
+    let version: &[u8] = match request.version {
+        Version::Http10 => b" HTTP/1.0",
+        Version::Http11 => b" HTTP/1.1",
+    };
+    [request.method.as_bytes(), b" ", target, version, fields].concat()
+}
