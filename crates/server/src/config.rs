@@ -424,9 +424,10 @@ impl Config {
                 || self.frontend.is_some()
                 || self.guestbook.is_some()
                 || self.hub.is_some()
-                || self.https_redirect.is_some(),
+                || self.https_redirect.is_some()
+                || !self.site.rules.redirects.is_empty(),
             "there is nothing to serve: name a directory, an origin (--origin URL), a process that \
-             has what is asked for (--handover unix:PATH), a guestbook (--guestbook) or a hub (--hub)"
+                     has what is asked for (--handover unix:PATH), a guestbook (--guestbook) or a hub (--hub)"
         );
         self.site.rules.check()?;
         for index in &self.site.index {

@@ -11,6 +11,7 @@ mod limits;
 mod listen;
 mod origins;
 mod output;
+mod rules;
 mod source;
 mod tls;
 mod value;
@@ -32,6 +33,8 @@ const FLUSH_PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) struct Args {
     #[command(flatten)]
     files: files::FileArgs,
+    #[command(flatten)]
+    rules: rules::RuleArgs,
     #[command(flatten)]
     source: source::SourceArgs,
     #[command(flatten)]

@@ -4,6 +4,7 @@ mod command_line;
 mod configuration;
 mod limits;
 mod rtsig;
+mod rules;
 mod service_manager;
 mod signals;
 

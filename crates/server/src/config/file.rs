@@ -6,6 +6,7 @@
 mod fault;
 mod load;
 mod open;
+mod rules;
 mod site;
 mod validate;
 mod value;

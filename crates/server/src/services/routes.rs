@@ -169,9 +169,7 @@ impl Service for Routes {
                 proxy: None,
                 hub: None,
                 redirect: None,
-            } => {
-                site.begin(context, request, response).map(Exchange::Site)
-            }
+            } => site.begin(context, request, response).map(Exchange::Site),
             Self { policy: Some(_), .. } => self.begin_by_policy(context, request, response),
             _ => self.begin_elsewhere(context, request, response),
         }

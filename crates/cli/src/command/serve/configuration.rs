@@ -48,6 +48,7 @@ impl Configuration {
         let default = file.default_site();
         file.site[default].has_hub = args.hub.hub.is_some();
         args.files.apply(&mut file);
+        args.rules.apply(&mut file);
         args.source.apply(&mut file);
         args.listen.apply(&mut file);
         args.workers.apply(&mut file);

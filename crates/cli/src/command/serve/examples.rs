@@ -13,6 +13,7 @@ Examples:
   pollux serve public --mechanism epoll --interest per-state --accept-limit 1
   pollux serve public --mechanism rtsig:overflow=handoff --signal-queue 64
   pollux serve public --listen unix:/run/site.sock --access-log -
+  pollux serve public --redirect \"/old/* /new/*\" --error-page \"404 /404.html\"
   pollux serve public --guestbook             A guestbook, stored in a file
   pollux serve public --guestbook /book --store redis://127.0.0.1:6379/0
   pollux serve --guestbook                    A guestbook and no files

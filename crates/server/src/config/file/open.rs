@@ -93,6 +93,7 @@ impl SiteSection {
                 dotfiles: self.dotfiles,
                 cache_bytes: file_cache_bytes,
                 precompressed: !self.no_precompressed,
+                rules: self.rules(),
                 ..config.site.clone()
             },
             frontend: self.frontend()?.map(Arc::new),

@@ -2,7 +2,8 @@
 
 use super::value::{Size, SizeLimit, Text, Time};
 use crate::config::{
-    ForwardedPolicy, HandoverConfig, HostPolicy, RouteConfig, Store, StoreConnections, Symlinks,
+    Cors, ErrorPage, ForwardedPolicy, HandoverConfig, HostPolicy, PathField, Redirect, Rewrite,
+    RouteConfig, SecurityHeaders, Store, StoreConnections, Symlinks,
 };
 use pollux_http::Limits;
 use schemars::JsonSchema;
@@ -29,6 +30,22 @@ pub struct SiteSection {
     pub no_precompressed: bool,
     /// Fields added to every response: `"NAME: VALUE"`.
     pub header: Vec<Text<Field>>,
+    /// Where clients are sent: `"FROM TO"` or `"FROM TO STATUS"`; the first that is for a path counts.
+    pub redirect: Vec<Text<Redirect>>,
+    /// Which path is answered instead of another: `"FROM TO"`; the first that is for a path counts.
+    pub rewrite: Vec<Text<Rewrite>>,
+    /// Files of the site that are sent with an error's status: `"STATUS PATH"`.
+    pub error_page: Vec<Text<ErrorPage>>,
+    /// File that is served where there is none and the path's last segment has no dot.
+    pub fallback: Option<String>,
+    /// List directories that have no index.
+    pub listing: bool,
+    /// Fields of the files whose paths a pattern matches: `"PATTERN NAME: VALUE"`.
+    pub header_for: Vec<Text<PathField>>,
+    /// Origin whose scripts may read the site's files, or `*`.
+    pub cors: Option<Text<Cors>>,
+    /// Fields for visitors' safety: `basic` or `strict`.
+    pub security_headers: Option<Text<SecurityHeaders>>,
     /// Maximum size of a request's body.
     pub max_body: SizeLimit,
     /// Origins: `"URL"` or `"/PREFIX=URL"`.
@@ -90,6 +107,14 @@ impl Default for SiteSection {
             dotfiles: false,
             no_precompressed: false,
             header: Vec::new(),
+            redirect: Vec::new(),
+            rewrite: Vec::new(),
+            error_page: Vec::new(),
+            fallback: None,
+            listing: false,
+            header_for: Vec::new(),
+            cors: None,
+            security_headers: None,
             max_body: SizeLimit(Limits::DEFAULT.body),
             origin: Vec::new(),
             handover: Vec::new(),

@@ -239,6 +239,7 @@ impl SiteSection {
             && self.handover.is_empty()
             && self.guestbook.is_none()
             && !self.has_hub
+            && self.redirect.is_empty()
     }
 
     fn check(&self, index: usize, architecture: Architecture, faults: &mut Faults) {
@@ -258,6 +259,12 @@ impl SiteSection {
                 "an index is a file's name without a slash",
             );
         }
+        faults.check(
+            self.fallback.as_ref().is_none_or(|path| path.starts_with('/')),
+            &key("fallback"),
+            "the fallback is no path",
+            "it is a file of the site, and begins with a slash: /index.html",
+        );
         self.check_fields(index, faults);
         self.check_origins(index, architecture, faults);
         self.check_idle_keys(index, faults);
