@@ -3,15 +3,15 @@
 //!
 //! # How it works
 //! 1. [`kernel`](KernelChoice): image, modules and headers come from the system if they are
-//! installed, otherwise from Debian's archive into the [`Cache`]. Nothing is installed.
+//!    installed, otherwise from Debian's archive into the [`Cache`]. Nothing is installed.
 //! 2. The module is built for that kernel, unless its sources are unchanged.
 //! 3. An initramfs is written: a small static init (`guest/*.c`), the kernel's modules for virtio
-//! and 9p, our module, and `/pollux/config`, which contains the command.
+//!    and 9p, our module, and `/pollux/config`, which contains the command.
 //! 4. QEMU boots it, always emulated (TCG). init mounts the host's `/` by 9p, changes its root to
-//! it, and runs the command. Output and exit status return as frames over a virtio port; the serial
-//! console carries only the kernel's log.
+//!    it, and runs the command. Output and exit status return as frames over a virtio port; the serial
+//!    console carries only the kernel's log.
 //! 5. Every console line is checked: a kernel that reports a fault of its own fails the run,
-//! whatever the command's result.
+//!    whatever the command's result.
 //!
 //! A *sealed* guest ([`Sealed`]) is repeatable. Its memory contains the command and its files, and
 //! its time of day and its random numbers are the same at each run. It sees the host's tree only

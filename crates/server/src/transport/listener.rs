@@ -67,15 +67,16 @@ impl AsFd for Listener {
     }
 }
 
+/// The listeners of each worker, and the files of UNIX sockets.
+pub(crate) type Opened = (Vec<Vec<Arc<Listener>>>, Vec<SocketFile>);
+
 /// Creates every listener of a server: for each worker its own, in the order of the configuration;
 /// listeners of UNIX sockets are shared by all workers. Ports that the kernel chooses for the first
 /// worker are those of the others too.
 ///
 /// # Errors
 /// Names the address at fault.
-pub(crate) fn open_all(
-    config: &Config,
-) -> anyhow::Result<(Vec<Vec<Arc<Listener>>>, Vec<SocketFile>)> {
+pub(crate) fn open_all(config: &Config) -> anyhow::Result<Opened> {
     let several = config.workers > 1;
     let (mut shared, mut files) = (Vec::new(), Vec::new());
     for listen in &config.listen {

@@ -153,10 +153,9 @@ impl FromStr for Redirect {
             Some(other) => return Err(format!("{other}: 301, 302, 303, 307 or 308 redirects")),
         };
         let from: Pattern = from.parse()?;
-        if !(to.starts_with('/') && !to.starts_with("//"))
-            && !to.starts_with("https://")
-            && !to.starts_with("http://")
-        {
+        let is_path = to.starts_with('/') && !to.starts_with("//");
+        let is_url = to.starts_with("https://") || to.starts_with("http://");
+        if !is_path && !is_url {
             return Err(format!("{to}: a target is a path, or begins with https:// or http://"));
         }
         Ok(Self { to: Template::parse(to, &from)?, from, status })
