@@ -33,7 +33,6 @@ pub mod config;
 mod engine;
 mod log;
 mod protocol;
-#[allow(dead_code, reason = "no application yet half-closes a link or makes one of a socket")]
 mod reactor;
 mod run;
 mod server;

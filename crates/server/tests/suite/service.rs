@@ -16,7 +16,10 @@ use pollux_server::{
         Target, WakeReason,
     },
 };
-use pollux_testkit::http::{Client, PATIENCE};
+use pollux_testkit::{
+    allocations::bytes_held,
+    http::{Client, PATIENCE},
+};
 use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
@@ -220,4 +223,42 @@ fn a_service_that_is_woken_writes_to_each_of_its_streams() {
         }
     }
     server.stop(Duration::ZERO).unwrap();
+}
+
+/// A stream that has nothing to send owns the state of its exchange and one pointer.
+#[test]
+fn a_stream_that_waits_costs_at_most_64_bytes_beyond_its_connection() {
+    pollux_testkit::alone!(a_stream_that_waits_costs_at_most_64_bytes_beyond_its_connection);
+    const STREAMS: usize = 400;
+    let make = || Ok(Ways { streams: Vec::with_capacity(STREAMS) });
+    let server = Server::start_with(Config::new("."), make).unwrap();
+    let mut clients: Vec<_> = (0..STREAMS).map(|_| connect(&server)).collect();
+    let mut ask = |path: &str, end: &str| {
+        for client in &mut clients {
+            read_until(client, &format!("GET {path} HTTP/1.1\r\nHost: t\r\n\r\n"), end);
+        }
+        bytes_held()
+    };
+    ask("/empty", "\r\n\r\n");
+    let idle = ask("/empty", "\r\n\r\n");
+    let waiting = ask("/stream", "\r\n\r\n");
+    let each = waiting.saturating_sub(idle) / STREAMS;
+    assert!(each > 0 && each <= 64, "a waiting stream costs {each} bytes");
+    println!("a waiting stream costs {each} bytes");
+    // It costs no more after it has sent something.
+    let mut client = Client::connect(address(&server));
+    let before = bytes_held();
+    assert_eq!(client.get("/wake").text(), "done");
+    read_event_of_each(&mut clients);
+    let after = bytes_held().saturating_sub(before) / STREAMS;
+    assert!(after <= 8, "a stream that has sent something keeps {after} bytes");
+    drop(clients);
+    server.stop(Duration::ZERO).unwrap();
+}
+
+/// Reads the event that each stream was sent.
+fn read_event_of_each(streams: &mut [TcpStream]) {
+    for stream in streams {
+        read_until(stream, "", "6\r\nwoken\n\r\n");
+    }
 }
