@@ -60,6 +60,8 @@ pub struct Config {
     /// The most connections held at once, all workers together; `None` derives it from
     /// RLIMIT_NOFILE, or is [`PROCESSES_DEFAULT`] where each has a process.
     pub max_connections: Option<usize>,
+    /// Whether idle connections give way to new ones at that limit; of [`Architecture::Event`] alone.
+    pub idle_eviction: IdleEviction,
     /// The most requests on one connection; it is closed after them.
     pub max_requests: Option<NonZeroU32>,
     /// When a connection has had its time.
@@ -197,6 +199,17 @@ pub enum Discipline {
     PerState,
 }
 
+/// Whether idle connections give way to new ones at the connection limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum IdleEviction {
+    /// The connection that has been idle longest between two requests is closed.
+    #[default]
+    On,
+    /// New connections wait until one closes.
+    Off,
+}
+
 /// How head and file share segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -295,6 +308,7 @@ impl Config {
             backlog: 4096,
             accept_limit: NonZeroU32::new(64),
             max_connections: None,
+            idle_eviction: IdleEviction::default(),
             max_requests: None,
             timeouts: Timeouts {
                 header: Duration::from_secs(20),

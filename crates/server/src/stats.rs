@@ -131,12 +131,16 @@ impl Statistics {
     /// The same for people, a line a thing.
     pub fn to_text(&self) -> String {
         let counts = &self.counts;
-        let handed_over = match counts[Counter::HandedOver] {
-            0 => String::new(),
-            count => format!(", {count} handed over"),
-        };
+        let mut also = String::new();
+        for (counter, what) in
+            [(Counter::HandedOver, "handed over"), (Counter::Evicted, "evicted while idle")]
+        {
+            if counts[counter] > 0 {
+                also.push_str(&format!(", {} {what}", counts[counter]));
+            }
+        }
         let mut text = format!(
-            "connections: {} accepted, {} open, {} closed ({} timed out{handed_over}), {} \
+            "connections: {} accepted, {} open, {} closed ({} timed out{also}), {} \
              refused\nrequests: {}, {} bytes sent\nwaits: {}, {} events\n",
             counts[Counter::Accepted],
             counts.open(),

@@ -16,7 +16,9 @@ pub use load::{Source, Sources};
 pub use site::{Field, SiteSection};
 pub use value::{Limit, Size, SizeLimit, Text, Time};
 
-use super::{Accepting, Architecture, Discipline, LargeFile, Listen, MechanismChoice};
+use super::{
+    Accepting, Architecture, Discipline, IdleEviction, LargeFile, Listen, MechanismChoice,
+};
 use pollux_http::Limits;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -60,6 +62,8 @@ pub struct ConfigFile {
     pub signal_queue: Option<u64>,
     /// Maximum number of open connections.
     pub max_connections: Option<usize>,
+    /// Whether idle connections give way to new ones at that limit.
+    pub idle_eviction: IdleEviction,
     /// Maximum number of requests on one connection.
     pub max_requests: Limit,
     /// Time to receive the head of a request.
@@ -106,6 +110,7 @@ impl Default for ConfigFile {
             pin: Vec::new(),
             signal_queue: None,
             max_connections: None,
+            idle_eviction: IdleEviction::default(),
             max_requests: Limit(None),
             header_timeout: Time::from_secs(20),
             keep_alive: Time::from_secs(75),

@@ -16,6 +16,7 @@
 
 mod accept;
 mod client;
+mod evict;
 mod handover;
 mod names;
 mod stop;
@@ -32,7 +33,7 @@ use super::{
     upstreams::UpstreamDriver as _,
 };
 use crate::{
-    config::{Config, Discipline, LargeFile, SEND_PROGRESS_BYTES},
+    config::{Config, Discipline, IdleEviction, LargeFile, SEND_PROGRESS_BYTES},
     engine::{
         control::{Inbox, WorkerCommand},
         event::table::{Class, Marks, Peer, Table},
@@ -98,6 +99,8 @@ pub(crate) struct Engine<M, A: Service> {
     discipline: Discipline,
     large_file: LargeFile,
     failed_waits: FailedWaits,
+    /// Connections that give way at the limit.
+    idle: evict::IdleReserve,
     /// The tick at which a stop no longer waits for connections.
     stop_at: Option<u32>,
 }
@@ -139,6 +142,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             discipline: config.interest,
             large_file: config.large_file,
             failed_waits: FailedWaits::default(),
+            idle: evict::IdleReserve::new(config.idle_eviction == IdleEviction::On),
             stop_at: None,
         })
     }

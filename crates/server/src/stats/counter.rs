@@ -47,6 +47,8 @@ counters! {
         "Connections closed because a timeout was over (also counted as closed).";
     HandedOver, "connections", "handed_over",
         "Connections handed over to another process (also counted as closed).";
+    Evicted, "connections", "evicted",
+        "Idle connections closed at the limit, to let another in (also counted as closed).";
     Requests, "", "requests", "Responses begun, whatever their status.";
     BytesSent, "", "bytes_sent", "Bytes that the kernel took.";
     Waits, "", "waits", "Waits of the mechanism.";

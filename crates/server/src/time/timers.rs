@@ -47,6 +47,11 @@ impl Timer {
         self.deadline = NONE;
     }
 
+    /// The tick at which the timeout is over.
+    pub(crate) fn deadline(&self) -> Option<u32> {
+        (self.deadline != NONE).then_some(self.deadline)
+    }
+
     /// Moves the deadline; false when the slot must first be [put](Wheel::arm) into another list.
     #[inline]
     pub(crate) fn postpone(&mut self, deadline: u32) -> bool {

@@ -1,7 +1,11 @@
 //! Flags about how much and how long: connections, requests, sizes, times.
 
 use super::value;
-use pollux_server::config::file::{ConfigFile, Limit, Size, SizeLimit, Time};
+use clap::ValueEnum;
+use pollux_server::config::{
+    IdleEviction,
+    file::{ConfigFile, Limit, Size, SizeLimit, Time},
+};
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "Limits")]
@@ -10,6 +14,11 @@ pub(super) struct LimitArgs {
     /// what RLIMIT_NOFILE allows; forking: 4096]
     #[arg(long, value_name = "N", value_parser = value::count)]
     max_connections: Option<usize>,
+
+    /// At --max-connections, close the connection that has been idle longest between two requests to
+    /// let a new one in (architecture event): on or off [default: on]
+    #[arg(long, value_name = "WHETHER")]
+    idle_eviction: Option<IdleEvictionArg>,
 
     /// Maximum number of requests on one connection, which is closed after them: a number, or inf
     /// [default: inf]
@@ -46,6 +55,7 @@ impl LimitArgs {
     /// Writes the flags that were given into `config`.
     pub(super) fn apply(self, config: &mut ConfigFile) {
         value::set_some(&mut config.max_connections, self.max_connections);
+        value::set(&mut config.idle_eviction, self.idle_eviction.map(Into::into));
         value::set(&mut config.max_requests, self.max_requests);
         value::set(&mut config.header_timeout, self.header_timeout);
         value::set(&mut config.keep_alive, self.keep_alive);
@@ -54,6 +64,21 @@ impl LimitArgs {
         value::set(&mut config.max_header, self.max_header);
         for site in &mut config.site {
             value::set(&mut site.max_body, self.max_body);
+        }
+    }
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum IdleEvictionArg {
+    On,
+    Off,
+}
+
+impl From<IdleEvictionArg> for IdleEviction {
+    fn from(arg: IdleEvictionArg) -> Self {
+        match arg {
+            IdleEvictionArg::On => Self::On,
+            IdleEvictionArg::Off => Self::Off,
         }
     }
 }

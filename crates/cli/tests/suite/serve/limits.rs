@@ -145,3 +145,38 @@ fn an_idle_connection_costs_at_most_64_bytes() {
     assert!(each <= 64.0, "{each:.1} bytes for each of {IDLE} idle connections");
     drop(clients);
 }
+
+/// Without this, ten clients that do nothing would keep all others out for the keep-alive time.
+#[test]
+fn idle_connections_give_way_at_the_limit_unless_that_is_off() {
+    for mechanism in ["epoll-et", "epoll", "poll"] {
+        let site = site(0);
+        let arguments = ["--max-connections", "10", "--mechanism", mechanism];
+        let mut server = serve(site.path(), &arguments);
+        let mut idle: Vec<Client> = (0..10).map(|_| server.client()).collect();
+        for client in &mut idle {
+            assert_eq!(client.get("/").text(), INDEX);
+        }
+        // The first one is used again, later: the second is then the one that is idle longest.
+        std::thread::sleep(std::time::Duration::from_millis(250));
+        assert_eq!(idle[0].get("/").text(), INDEX);
+        assert_serves(&server);
+        assert!(idle.remove(1).is_closed(), "{mechanism}: the longest idle one stays");
+        assert_eq!(idle[0].get("/").text(), INDEX, "{mechanism}");
+        let counts = server.statistics()["connections"].clone();
+        assert_eq!(counts["evicted"], 1, "{counts}");
+    }
+    let site = site(0);
+    let mut server = serve(site.path(), &["--max-connections", "2", "--idle-eviction", "off"]);
+    let mut idle: Vec<Client> = (0..2).map(|_| server.client()).collect();
+    for client in &mut idle {
+        assert_eq!(client.get("/").text(), INDEX);
+    }
+    let mut late = server.client();
+    late.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
+    server.wait_until("accepting to stop", |s| s["accept_pauses"].as_u64() > Some(0));
+    assert_eq!(idle[0].get("/").text(), INDEX);
+    idle.pop();
+    assert_eq!(late.reply().text(), INDEX);
+    assert_eq!(server.statistics()["connections"]["evicted"], 0);
+}

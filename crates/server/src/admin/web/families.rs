@@ -99,8 +99,9 @@ fn process(snapshot: &Snapshot, all: &mut Vec<Family>) {
 fn connections(snapshot: &Snapshot, all: &mut Vec<Family>) {
     let statistics = &snapshot.statistics;
     let counts = &statistics.counts;
-    let others = counts[Counter::Closed]
-        .saturating_sub(counts[Counter::TimedOut] + counts[Counter::HandedOver]);
+    let others = counts[Counter::Closed].saturating_sub(
+        counts[Counter::TimedOut] + counts[Counter::HandedOver] + counts[Counter::Evicted],
+    );
     all.extend([
         gauge("pollux_connections", "Connections that are open.", single(counts.open())),
         counter(
@@ -121,6 +122,7 @@ fn connections(snapshot: &Snapshot, all: &mut Vec<Family>) {
                 [
                     ("timeout", counts[Counter::TimedOut]),
                     ("handover", counts[Counter::HandedOver]),
+                    ("eviction", counts[Counter::Evicted]),
                     ("other", others),
                 ],
             ),

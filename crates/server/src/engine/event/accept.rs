@@ -1,7 +1,7 @@
 //! Taking connections in: the accept limit, the connection limit, and what happens when the
 //! system has no descriptor left.
 
-use super::Engine;
+use super::{Engine, evict};
 use crate::stats::Counter;
 use crate::{
     engine::{Refusal, event::table::Peer},
@@ -171,7 +171,16 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     }
 
     fn accept_one(&mut self, index: usize) -> AcceptOutcome {
-        if self.clients >= self.acceptor.max_connections {
+        if self.clients >= self.acceptor.max_connections && !self.makes_room(index) {
+            if self.idle.is_on() {
+                let nobody_waits = self.acceptor.held.is_none()
+                    && !evict::is_readable(self.acceptor.listeners[index].socket.as_fd());
+                if nobody_waits {
+                    return AcceptOutcome::None;
+                }
+                // One may be idle soon, without any being closed.
+                self.acceptor.retry_at = Some(self.worker.clock.after(1));
+            }
             if self.acceptor.warnings.is_news(OnceWarnings::LIMIT) {
                 tracing::warn!(
                     "accepting stops at {} connections, as many as --max-connections says or the \
@@ -204,6 +213,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 tracing::error!("a listener is given up, it does not listen any more: {error}");
                 AcceptOutcome::Never
             }
+            Refusal::Exhausted if self.evict_idle() => AcceptOutcome::Dead,
             Refusal::Exhausted => {
                 if self.acceptor.warnings.is_news(OnceWarnings::EXHAUSTED) {
                     tracing::warn!(
@@ -228,6 +238,15 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 AcceptOutcome::Full
             }
         }
+    }
+
+    /// Lets an idle connection give way to one that waits. Returns whether there is room now.
+    #[cold]
+    fn makes_room(&mut self, index: usize) -> bool {
+        self.idle.is_on()
+            && self.stop_at.is_none()
+            && evict::is_readable(self.acceptor.listeners[index].socket.as_fd())
+            && self.evict_idle()
     }
 
     fn take_in(&mut self, socket: OwnedFd) -> AcceptOutcome {

@@ -232,6 +232,16 @@ impl<X> Table<X> {
         self.slot_mut(fd).filter(|slot| slot.transport.is_some())
     }
 
+    /// The slots in use, in order of their descriptors.
+    pub(crate) fn used(&self) -> impl Iterator<Item = (RawFd, &Slot<X>)> {
+        let blocks = self.blocks.iter().enumerate();
+        let slots = blocks.flat_map(|(block, slots)| {
+            let slots = slots.iter().flat_map(|slots| slots.iter().enumerate());
+            slots.map(move |(index, slot)| ((block * BLOCK + index) as RawFd, slot))
+        });
+        slots.filter(|(_, slot)| slot.transport.is_some())
+    }
+
     /// The descriptors in use, in order.
     pub(crate) fn descriptors(&self) -> Vec<RawFd> {
         let slots = self
