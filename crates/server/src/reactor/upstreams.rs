@@ -152,6 +152,7 @@ impl UpstreamConnections {
     }
 
     /// How many there are.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.entries.len() - self.free.len()
     }
