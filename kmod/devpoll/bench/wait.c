@@ -152,9 +152,7 @@ static void no_setup(void)
 	fill_array();
 }
 
-static void no_teardown(void)
-{
-}
+static void no_teardown(void) {}
 
 static void poll_wait_once(void)
 {
@@ -448,9 +446,9 @@ static double measure(enum row row, int n, int pattern)
 	return (long)(best + 0.5);
 }
 
-static int sizes[] = { 10, 100, 500, 5000, LARGEST };
-static int nsizes = sizeof(sizes) / sizeof(*sizes);
-#define SIZES ((int)(sizeof(sizes) / sizeof(*sizes)))
+#define SIZES 5
+static int sizes[SIZES] = { 10, 100, 500, 5000, LARGEST };
+static int nsizes = SIZES;
 static bool only_goals;
 static double costs[PATTERNS][ROWS][SIZES];
 static int missed;

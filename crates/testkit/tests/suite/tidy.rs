@@ -260,7 +260,7 @@ fn make_takes_directories_whose_names_have_blanks() {
         eprintln!("SKIPPED: there is no make");
         return;
     }
-    const DIR: &str = "a directory";
+    const DIR: &str = "two words";
     let text = fs::read_to_string(root().join("Makefile")).unwrap();
     let mut target = "";
     let mut uses: Vec<(&str, &str)> = Vec::new();
