@@ -287,8 +287,7 @@ impl<'a> Session<'a> {
         if let Some(directory) = self.settings.keep_in {
             self.journal = Some(Journal::begin(directory, &self.outcome)?);
         }
-        // One length for all: a server that is slow is not to be measured for a shorter time, nor a
-        // later block.
+        // One length for all servers and blocks: slow ones must not be measured for a shorter time.
         let windows = self.windows_of_a_run();
         let runnable = courses.iter().filter(|course| self.not_held(&course[0]).is_none()).count();
         let all_windows = runnable * self.aimed_at() as usize * windows;

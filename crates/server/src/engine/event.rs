@@ -299,8 +299,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         self.is_edge && self.discipline == Discipline::Eager
     }
 
-    /// Registers for nothing, so that a level-triggered mechanism does not report for ever what is
-    /// not to be read now.
+    /// Registers for nothing: a level-triggered mechanism would report unread input at every wait.
     fn disable_read(&mut self, fd: RawFd) {
         if !self.registers_once() {
             self.change_interest(fd, Marks::empty(), false);
@@ -326,8 +325,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         true
     }
 
-    /// After all that could be done was done: ends the connection if that is due, else gives it
-    /// the timeout of what it waits for.
+    /// Ends the connection if that is due, else sets the timeout of what it waits for.
     #[inline]
     fn rearm(&mut self, fd: RawFd) {
         let Some(slot) = self.table.get_mut(fd) else { return };
@@ -381,8 +379,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         self.requeue_for_input(fd);
     }
 
-    /// Comes back to a connection for input that no event will tell of again. Not at once: the
-    /// stack would grow with every response that blocks.
+    /// Queues a connection whose input no event reports again. A direct call would grow the stack.
     #[cold]
     fn requeue_for_input(&mut self, fd: RawFd) {
         let Some(slot) = self.table.get_mut(fd) else { return };
@@ -554,9 +551,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
     }
 
-    /// Whether the peer has taken [`SEND_PROGRESS_BYTES`] since that was last asked. What the kernel
-    /// took is no measure: its buffer is told to be writable only when a third of it is free, which
-    /// may be more than a slow reader takes in this time.
+    /// Whether the peer has taken [`SEND_PROGRESS_BYTES`] since the last check. What the kernel took is
+    /// no measure: it reports a buffer as writable only when a third of it is free.
     #[cold]
     fn has_taken_enough(&mut self, fd: RawFd) -> bool {
         let Some(slot) = self.table.get_mut(fd) else { return false };
@@ -565,8 +561,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         connection.has_taken(unsent, SEND_PROGRESS_BYTES)
     }
 
-    /// Ends a connection whose peer does not take what is sent. What the kernel has of it may still
-    /// leave, but for no longer than the send timeout: else it would occupy memory for many minutes.
+    /// Ends a connection whose peer does not read. The kernel may still send what it has, but for no
+    /// longer than the send timeout: otherwise it would occupy memory for minutes.
     #[cold]
     fn close_slow_reader(&mut self, fd: RawFd) {
         let timeout = crate::time::clock::TICK * self.rules.timeouts.send;
