@@ -10,7 +10,8 @@ use pollux_http::{
 /// The input is the size of the representation (eight bytes) and the field's value.
 pub fn check(data: &[u8]) {
     let Some((size, value)) = data.split_first_chunk::<8>() else { return };
-    let size = u64::from_le_bytes(*size);
+    // No file is longer than off_t can say. Beyond it sums saturate, and a limit of the size says nothing.
+    let size = u64::from_le_bytes(*size) & i64::MAX as u64;
     if let Some((range, total)) = content_range(value) {
         assert!(range.first <= range.last && range.last < total, "{range:?} of {total}");
     }
@@ -25,9 +26,7 @@ pub fn check(data: &[u8]) {
         put_content_range(&mut line, range, size);
         let written = line.strip_prefix(b"Content-Range: ").and_then(|it| it.strip_suffix(b"\r\n"));
         let written = written.unwrap_or_else(|| panic!("a field line: {}", line.escape_ascii()));
-        if size < u64::MAX {
-            assert_eq!(content_range(written), Some((range, size)));
-        }
+        assert_eq!(content_range(written), Some((range, size)));
     }
     let sum: u128 = ranges.iter().map(|range| u128::from(range.len())).sum();
     assert!(sum <= u128::from(size), "{ranges:?} are longer than {size}");
