@@ -22,7 +22,7 @@ the last one has the event \"end\" or \"error\". To ask:
   {\"command\":\"purge\",\"what\":{\"surrogate_key\":\"article-7\"}}
   {\"command\":\"purge\",\"what\":\"all\"}            (or {\"url\":…}, {\"prefix\":…})
   {\"command\":\"statistics\"}
-where an byte of a URL or a field is a character, U+0000 to U+00FF.
+where a byte of a URL or a field is a character, U+0000 to U+00FF.
 
 Exit status: 0 when it was done, 1 when the URL of `show` is not stored or what
 was answered cannot be written, 2 for a command line that is not understood, 3

@@ -507,7 +507,7 @@ mod with_others {
                 _ => {
                     assert_eq!(asked, 0.0, "what was stored is there");
                     assert_eq!(metric(run, "objects_stored"), 1000.0);
-                    // Its URL, four or five fields and an byte.
+                    // Its URL, four or five fields and a byte.
                     let (all, beside) = ("user_bytes_per_object", "user_overhead_bytes_per_object");
                     let own = metric(run, all) - metric(run, beside);
                     assert!((150.0..600.0).contains(&own), "{own} bytes of its own: {run}");

@@ -102,7 +102,7 @@ fn misled(text: &str, said: &str) -> Option<String> {
     const PIECE: usize = 4096;
     let begin = said.find("{\"valid\"")?;
     let first = &said[begin..];
-    // It was once an byte shorter, with the program's own message right behind.
+    // It was once a byte shorter, with the program's own message right behind.
     let end = first.find("pollux: ").unwrap_or(PIECE).min(PIECE);
     Some(first.get(..end)?.to_owned() + text.lines().next()?)
 }

@@ -27,7 +27,7 @@ pub(super) struct Tester {
     upstream: SocketAddr,
     unix: PathBuf,
     waiting: Vec<ExchangeId>,
-    /// A link that all share, and who waits for an byte of its echo, in order.
+    /// A link that all share, and who waits for a byte of its echo, in order.
     pool: Option<UpstreamId>,
     queue: VecDeque<ExchangeId>,
     /// What came for the exchanges of the pool, by their numbers.

@@ -19,7 +19,7 @@ use std::{io::ErrorKind, ops::ControlFlow};
 
 /// What the log says of a client that went away before an answer: nginx' own code.
 pub(super) const CLIENT_GONE: u16 = 499;
-/// A client that has closed its side may still read, or be gone. So many ticks without an byte from
+/// A client that has closed its side may still read, or be gone. So many ticks without a byte from
 /// the origin, and it is taken for gone: 5 s.
 const HALF_CLOSED_TICKS: u32 = 50;
 

@@ -44,7 +44,7 @@ pub(super) fn cases() -> Vec<Case> {
     let body = |len: usize| format!("Content-Length: {len}\r\n\r\n{}", a(len));
     let post = |rest: &str| format!("POST / HTTP/1.1\r\nHost: a\r\n{rest}");
     add("a body of 1 MiB", post(&body(1 << 20)), "405 open");
-    add("a body of 1 MiB and an byte", post(&body((1 << 20) + 1)), "413 closed");
+    add("a body of 1 MiB and a byte", post(&body((1 << 20) + 1)), "413 closed");
     let chunks = |body: &str| post(&format!("Transfer-Encoding: chunked\r\n\r\n{body}"));
     add("1000 chunks", chunks(&format!("{}0\r\n\r\n", "1\r\na\r\n".repeat(1000))), "405 open");
     let many = format!("8000\r\n{}\r\n", a(0x8000)).repeat(33);
