@@ -84,6 +84,19 @@ pub(crate) fn of_run(
             generator.busy_utilization * 100.0
         ));
     }
+    // With a warm-up, requests from before the window may still wait for a server that is stuck.
+    let failed = requests.failed > 0 || requests.unfinished > 0;
+    if config.pace == Pace::Closed
+        && requests.sent == 0
+        && !failed
+        && config.warmup.is_zero()
+        && !interrupted
+    {
+        return Some(format!(
+            "the generator was the bottleneck: it sent no request in {elapsed_s:.1} s, as it does \
+             when others have its CPU; stop what else runs, or give it a CPU of its own with --pin"
+        ));
+    }
     let starved = generator.run_delay_share.unwrap_or(0.0);
     if config.pace == Pace::Closed && starved > config.max_starved {
         return Some(format!(

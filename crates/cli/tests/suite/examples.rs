@@ -44,6 +44,8 @@ fn folder() -> tempfile::TempDir {
             fs::write(root.path().join(site).join(page), "hello").expect("a page");
         }
     }
+    // The secret that hubs and their publishers share.
+    fs::write(root.path().join("key"), "a secret of at least thirty-two bytes").expect("a key");
     root
 }
 
@@ -76,6 +78,9 @@ fn a_server_of_each_example_answers_and_stops() {
     for mut words in examples {
         let folder = folder();
         let shown = words.join(" ");
+        if shown.contains("site.pem") {
+            crate::tls::openssl(folder.path(), "site", "localhost");
+        }
         let listen = match words
             .iter()
             .find(|word| word.starts_with([':', '[']) || word.contains("unix:"))
@@ -104,8 +109,8 @@ fn a_server_of_each_example_answers_and_stops() {
         };
         assert_eq!(said["event"], "listening", "{shown}: {said}");
         let address = said["addresses"][0].as_str().expect("an address");
-        // Nobody is behind the origins of the examples.
-        let has_files = !words[1].starts_with("--");
+        // Nobody is behind the origins of the examples, and this client speaks no TLS.
+        let has_files = !words[1].starts_with("--") && !shown.contains("--tls");
         if has_files && !address.starts_with("unix:") {
             assert_eq!(Client::connect(address).get("/").text(), "hello", "{shown}");
         }

@@ -409,7 +409,7 @@ fn the_list_names_every_experiment_and_its_claims() {
     for expected in [
         "idle",
         "gammo-fig5-6",
-        "judges G3, G3-latency, G3-epoll2",
+        "judges I3, G3-latency, I3-epoll2",
         " s, full 15 min; with --guest --quick ",
     ] {
         assert!(flowing.contains(expected), "{text}");

@@ -28,7 +28,7 @@ fn big() -> Vec<u8> {
 }
 
 /// Writes NAME.pem and NAME.key.
-fn openssl(folder: &Path, name: &str, host: &str) {
+pub(crate) fn openssl(folder: &Path, name: &str, host: &str) {
     let output = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"])
         .args(["-days", "30", "-subj", &format!("/CN={host}")])

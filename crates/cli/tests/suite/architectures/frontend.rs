@@ -62,9 +62,9 @@ fn processes_pass_on_tunnel_and_hand_over() {
 #[test]
 fn what_makes_no_sense_together_is_refused() {
     for (arguments, told) in [
-        (&["--origin", "http://a", "--handover", "unix:/x"][..], "both given"),
-        (&["--origin", "/a=http://a", "--handover", "/a=unix:/x"], "both given for what is at /a"),
-        (&["--handover", "unix:/x", "--handover", "unix:/y"], "given twice"),
+        (&["--origin", "http://a", "--handover", "unix:/x"][..], "forwarded to an origin"),
+        (&["--origin", "/a=http://a", "--handover", "/a=unix:/x"], "forwarded to an origin"),
+        (&["--handover", "unix:/x", "--handover", "unix:/y"], "already"),
         (&["--handover", "http://a"], "wants unix:PATH"),
         (&["--handover", "unix:/x", "--cache", "1M"], "--origin"),
     ] {

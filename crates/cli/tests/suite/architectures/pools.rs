@@ -179,7 +179,7 @@ fn what_cannot_be_is_refused() {
         (&["--architecture", "preforked", "--mechanism", "poll"], "--mechanism"),
         (
             &["--architecture", "preforked", "--accept", "blocking", "--listen", "127.0.0.1:0"],
-            "one listener",
+            "several listeners",
         ),
         (
             &["--architecture", "prethreaded", "--accept", "reuseport", "--listen", "unix:/x"],
