@@ -63,7 +63,7 @@ mod tests {
         assert_eq!(catch_panics(|| panic!("reported")), -libc::ENOTRECOVERABLE);
         // SAFETY: a C string that this thread keeps.
         let text = unsafe { std::ffi::CStr::from_ptr(message()) }.to_string_lossy().into_owned();
-        assert!(text.contains("told"), "{text}");
+        assert!(text.contains("reported"), "{text}");
         assert_eq!(catch_panics(|| Ok(7)), 7);
     }
 }

@@ -441,7 +441,7 @@ mod tests {
     fn published(blocks: u32, quick: bool, verdict: Verdict) -> Publication {
         let form = if quick { "quick" } else { "full" };
         let claim = serde_json::json!({
-            "id": "G3", "statement": "s", "verdict": verdict, "value": 2.0, "low": null, "high": null,
+            "id": "I3", "statement": "s", "verdict": verdict, "value": 2.0, "low": null, "high": null,
             "paper": null, "paper_says": "p", "threshold": { "above": 1.5 }, "parts": [],
         });
         let run = serde_json::json!({
@@ -468,10 +468,10 @@ mod tests {
         let figure = papers().unwrap().paper.into_iter().flat_map(|paper| paper.figure);
         let figure = figure
             .filter(|figure| figure.experiments.iter().any(|id| id == "idle"))
-            .find(|figure| figure.claims.iter().any(|id| id == "G3"))
+            .find(|figure| figure.claims.iter().any(|id| id == "I3"))
             .unwrap();
         let counts = |runs: &[Publication]| {
-            let decided = decide(runs, &figure, "G3").unwrap();
+            let decided = decide(runs, &figure, "I3").unwrap();
             (name(&decided.run.directory), decided.claim.verdict, said_by_others(&decided))
         };
         let undecided = || published(40, false, Verdict::Undecided);
@@ -515,11 +515,11 @@ mod tests {
         run.directory = PathBuf::from("../a|b) <x> [\u{fc}]\"d");
         let runs = [run];
         let text = markdown(&runs).unwrap();
-        let row = text.lines().find(|line| line.starts_with("| G3 ")).unwrap();
+        let row = text.lines().find(|line| line.starts_with("| I3 ")).unwrap();
         assert!(row.contains("](../a%7Cb%29%20%3Cx%3E%20%5B%C3%BC%5D%22d/"), "{row}");
         let plain = markdown(&[published(10, false, Verdict::Holds)]).unwrap();
         let cells = |row: &str| row.replace("\\|", "").matches('|').count();
-        let expected = plain.lines().find(|line| line.starts_with("| G3 ")).unwrap();
+        let expected = plain.lines().find(|line| line.starts_with("| I3 ")).unwrap();
         assert_eq!(cells(row), cells(expected), "{row}");
         assert!(page(&runs).unwrap().contains("href=\"../a%7Cb%29%20%3Cx%3E"));
     }

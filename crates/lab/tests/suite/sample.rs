@@ -129,7 +129,7 @@ fn the_page_shows_verdicts_refusals_and_what_is_not_there() {
         assert!(page.contains(expected), "{expected}");
     }
     assert_eq!(page.matches("<svg").count(), outcome.experiment.figure.len() + 1, "and the claims");
-    for anchor in ["claim-G3", "cpu", "cells-cpu"] {
+    for anchor in ["claim-I3", "cpu", "cells-cpu"] {
         assert!(page.contains(&format!("id=\"{anchor}\"")), "{anchor}");
     }
     let parts = ["asked", "result", "figures", "claims", "cells", "ran", "machine", "runs"];
@@ -192,7 +192,7 @@ fn the_page_of_an_archive_has_the_same_order() {
         "## Figures",
         "(figures/cpu.svg)",
         "## Claim by claim",
-        "| G3 |",
+        "| I3 |",
         "## Cell by cell",
         "## Notes",
         "## Every run",

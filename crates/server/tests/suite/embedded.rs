@@ -45,6 +45,8 @@ fn a_workers_message_goes_to_the_programs_log_and_to_no_client() {
     let mut config = Config::new(site.path());
     // Full with the first connection, which the worker says.
     config.max_connections = Some(1);
+    // With eviction it says so only when another client waits.
+    config.idle_eviction = pollux_server::config::IdleEviction::Off;
     let server = Server::start(config).unwrap();
     let Listen::Tcp(address) = server.addresses()[0] else { panic!("a TCP address") };
     let mut client = Client::connect(address);

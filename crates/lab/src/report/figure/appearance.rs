@@ -67,9 +67,9 @@ const MECHANISMS: &[(&str, Appearance)] = &[
     ("rtsig", Appearance::new(8, 8, 3)),
     ("hybrid", Appearance::new(9, 9, 4)),
     ("poll:hints=on", Appearance::new(12, 0, 2)),
-    ("devpoll:hints=off", Appearance::new(10, 5, 3)),
+    ("devpoll:hints=off", Appearance::new(10, 9, 3)),
     ("devpoll:scan=table", Appearance::new(5, 6, 4)),
-    ("devpoll:results=mmap", Appearance::new(6, 9, 0)),
+    ("devpoll:results=mmap", Appearance::new(6, 7, 0)),
     ("devpoll:update=combined", Appearance::new(11, 4, 1)),
     ("rtsig:dequeue=one", Appearance::new(12, 5, 0)),
     // The default, said aloud.
@@ -106,6 +106,9 @@ const OTHERS: &[(&str, Appearance)] = &[
     ("floor-threads", Appearance::new(10, 8, 2)),
     ("from-folder", Appearance::new(5, 8, 1)),
     ("write+wait", Appearance::new(7, 8, 0)),
+    // epoll as no paper's server has it: level-triggered with eager writes, edge-triggered per state.
+    ("epoll-eager", Appearance::new(9, 7, 1)),
+    ("epoll-et-per-state", Appearance::new(13, 9, 2)),
     // The signal queue that has room.
     ("handoff-long", Appearance::new(11, 8, 1)),
     // Connections to Redis.
